@@ -1,0 +1,51 @@
+# Two commands matter: `make run` and `make test`. Both set up what is missing.
+PYTHON ?= python3
+PORT ?= 8080
+DATA ?= ./data
+BIN := .venv/bin
+COMPILE := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \
+	--no-emit-index-url --custom-compile-command "make lock" $(UPGRADE)
+
+.PHONY: run test check lint bench lock clean
+
+run: .venv/run.stamp
+	$(BIN)/mqgate serve --demo --port $(PORT) --data-dir $(DATA)
+
+test: lint ## everything: format, lint, types, import rules, locks, all tests
+	$(BIN)/pytest
+
+check: lint ## the fast loop
+	$(BIN)/pytest -m "not slow"
+
+lint: .venv/dev.stamp
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+	@! grep -n '://' requirements/*.txt || (echo 'a lock names a host' && false)
+
+bench: .venv/dev.stamp
+	$(BIN)/python bench/run.py
+
+lock: .venv/uv.stamp ## write the locks anew; UPGRADE=--upgrade takes newer versions
+	$(COMPILE) pyproject.toml --group build -o requirements/run.txt
+	$(COMPILE) -c requirements/run.txt pyproject.toml --all-extras --group build --group dev -o requirements/dev.txt
+
+.venv/uv.stamp:
+	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "mqgate needs Python 3.11 or newer: make PYTHON=python3.12 ...")'
+	$(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check "uv>=0.5"
+	@touch $@
+
+.venv/run.stamp: .venv/uv.stamp requirements/run.txt pyproject.toml
+	$(BIN)/uv pip install --quiet --require-hashes -r requirements/run.txt
+	$(BIN)/uv pip install --quiet --no-deps --no-build-isolation -e .
+	@touch $@
+
+.venv/dev.stamp: .venv/uv.stamp requirements/dev.txt pyproject.toml
+	$(BIN)/uv pip install --quiet --require-hashes -r requirements/dev.txt
+	$(BIN)/uv pip install --quiet --no-deps --no-build-isolation -e .
+	@touch $@ .venv/run.stamp
+
+clean:
+	rm -rf .venv build dist

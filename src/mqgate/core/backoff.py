@@ -1,0 +1,39 @@
+"""How long a failed message waits before it is tried again."""
+
+import random
+from dataclasses import dataclass
+from datetime import timedelta
+
+from mqgate.core.errors import InvalidValue
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Backoff:
+    """Either a growing delay with jitter, or a list used as written whose last entry repeats."""
+
+    initial: timedelta = timedelta(seconds=1)
+    factor: float = 2.0
+    most: timedelta = timedelta(minutes=10)
+    jitter: float = 0.2
+    steps: tuple[timedelta, ...] = ()
+
+    def __post_init__(self) -> None:
+        if min((self.initial, self.most, *self.steps)) < timedelta(0):
+            raise InvalidValue("backoff delays must not be negative", field="backoff")
+        if not 1 <= self.factor <= 100:  # noqa: PLR2004 - beyond it every delay is the largest
+            raise InvalidValue("backoff.factor must be between 1 and 100", field="backoff.factor")
+        if not 0 <= self.jitter <= 1:
+            raise InvalidValue("backoff.jitter must be between 0 and 1", field="backoff.jitter")
+
+    def delay(self, failures: int, dice: random.Random) -> timedelta:
+        """The wait after the given number of failed deliveries, 1 for the first."""
+        if self.steps:
+            return self.steps[min(failures, len(self.steps)) - 1]
+        if not self.initial:
+            return timedelta(0)
+        # Beyond 64 doublings the cap has long decided; a larger power would overflow.
+        plain = min(self.initial.total_seconds() * self.factor ** min(failures - 1, 64), self.most.total_seconds())
+        return timedelta(seconds=plain * (1 + self.jitter * (2 * dice.random() - 1)))
+
+
+NO_BACKOFF = Backoff(initial=timedelta(0), most=timedelta(0), jitter=0)

@@ -1,0 +1,92 @@
+"""What is registered: topics, producers, groups, keys, and one consistent view of them all."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from enum import StrEnum
+
+from mqgate.core.backoff import Backoff
+
+
+class Mode(StrEnum):
+    """How a group's messages are delivered; decided when the group is registered."""
+
+    QUEUE = "queue"
+    BROADCAST = "broadcast"
+    MESSAGE = "message"
+
+
+class OnPoison(StrEnum):
+    """What becomes of a message that failed for the last time."""
+
+    DEAD = "dead"
+    BLOCK = "block"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RateLimit:
+    """A token bucket: `rate` messages a second, `burst` at once."""
+
+    rate: float
+    burst: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Topic:
+    name: str
+    queues: int
+    retention: timedelta | None
+    retention_bytes: int | None
+    created_at: datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Producer:
+    name: str
+    topic: str
+    rate_limit: RateLimit | None
+    created_at: datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Group:
+    name: str
+    topic: str
+    mode: Mode
+    start: str | datetime
+    visibility: timedelta
+    max_attempts: int
+    backoff: Backoff
+    on_poison: OnPoison
+    rate_limit: RateLimit | None
+    client_ttl: timedelta
+    created_at: datetime
+    is_paused: bool = False
+    pause_reason: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ApiKey:
+    """A key as it is kept: its hash, and what it opens (one of producer, group, role)."""
+
+    id: str
+    digest: str = field(repr=False)
+    producer: str | None
+    group: str | None
+    role: str | None
+    created_at: datetime
+    expires_at: datetime | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Snapshot:
+    """The whole registry at one version; never changed, only replaced."""
+
+    version: int
+    topics: Mapping[str, Topic]
+    producers: Mapping[str, Producer]
+    groups: Mapping[str, Group]
+    keys: Mapping[str, ApiKey]
+
+
+EMPTY = Snapshot(version=0, topics={}, producers={}, groups={}, keys={})

@@ -1,0 +1,237 @@
+"""Every fact that mqgate reports as an error.
+
+    MqgateError
+    |-- BadInput            the caller can mend it
+    |   |-- InvalidJson  UnknownField  InvalidValue  EmptyBody  ReceiptInvalid
+    |   |-- UnsupportedByMode  UnsupportedByEngine  NotSupportedYet
+    |   |-- TooLarge  HeadersTooLarge  MethodNotAllowed
+    |-- NotFound
+    |   |-- RouteNotFound  TopicNotFound  ProducerNotFound  GroupNotFound  KeyNotFound
+    |   |-- QueueNotFound  MessageNotFound  DeadLetterNotFound  ClientNotFound
+    |-- Conflict
+    |   |-- TopicInUse  FixedSetting  QueuesOnlyGrow  AttemptMismatch  RegistryChanged
+    |   |-- LeaseLost  LeaseGone
+    |-- AccessDenied
+    |   |-- Unauthorized  Forbidden
+    |-- Busy                the same call may succeed later
+        |-- RateLimited  TooManyClients  Overloaded  Stopping
+        |-- StorageFull  StorageUnavailable  QueueUnavailable
+
+A leaf has a stable `code`; its text may improve any day. Which HTTP status it becomes is the surface's business.
+"""
+
+from typing import ClassVar
+
+
+class MqgateError(Exception):
+    """A fact to report: a stable code, a sentence that says what to do, members that help."""
+
+    code: ClassVar[str]
+    title: ClassVar[str]
+    retryable: ClassVar[bool] = False
+
+    def __init__(self, detail: str, **members: object) -> None:
+        super().__init__(detail)
+        self.detail = detail
+        self.members = members
+
+
+class BadInput(MqgateError):
+    pass
+
+
+class InvalidJson(BadInput):
+    code = "invalid_json"
+    title = "The body is not valid JSON"
+
+
+class UnknownField(BadInput):
+    code = "unknown_field"
+    title = "A member is not known here"
+
+
+class InvalidValue(BadInput):
+    code = "invalid_value"
+    title = "A value is not acceptable"
+
+
+class EmptyBody(BadInput):
+    code = "empty_body"
+    title = "A message needs a body"
+
+
+class ReceiptInvalid(BadInput):
+    code = "invalid_receipt"
+    title = "The receipt was not issued for this group"
+
+
+class UnsupportedByMode(BadInput):
+    code = "unsupported_by_mode"
+    title = "The group's mode does not have this"
+
+
+class UnsupportedByEngine(BadInput):
+    code = "unsupported_by_engine"
+    title = "The engine does not have this"
+
+
+class NotSupportedYet(BadInput):
+    code = "not_supported_yet"
+    title = "This version does not have this yet"
+
+
+class TooLarge(BadInput):
+    code = "too_large"
+    title = "The request is too large"
+
+
+class HeadersTooLarge(BadInput):
+    code = "headers_too_large"
+    title = "The request's headers are too large"
+
+
+class MethodNotAllowed(BadInput):
+    code = "method_not_allowed"
+    title = "This resource does not take that method"
+
+
+class NotFound(MqgateError):
+    pass
+
+
+class RouteNotFound(NotFound):
+    code = "route_not_found"
+    title = "There is nothing at this address"
+
+
+class TopicNotFound(NotFound):
+    code = "topic_not_found"
+    title = "The topic is not registered"
+
+
+class ProducerNotFound(NotFound):
+    code = "producer_not_found"
+    title = "The producer is not registered"
+
+
+class GroupNotFound(NotFound):
+    code = "group_not_found"
+    title = "The group is not registered"
+
+
+class KeyNotFound(NotFound):
+    code = "key_not_found"
+    title = "There is no such key"
+
+
+class QueueNotFound(NotFound):
+    code = "queue_not_found"
+    title = "The topic has no such queue"
+
+
+class MessageNotFound(NotFound):
+    code = "message_not_found"
+    title = "The topic holds no such message"
+
+
+class DeadLetterNotFound(NotFound):
+    code = "dead_letter_not_found"
+    title = "The group has no such dead letter"
+
+
+class ClientNotFound(NotFound):
+    code = "client_not_found"
+    title = "The group does not know this client"
+
+
+class Conflict(MqgateError):
+    pass
+
+
+class TopicInUse(Conflict):
+    code = "topic_in_use"
+    title = "Producers or groups still use the topic"
+
+
+class FixedSetting(Conflict):
+    code = "fixed_setting"
+    title = "This setting is decided once"
+
+
+class QueuesOnlyGrow(Conflict):
+    code = "queues_only_grow"
+    title = "A topic cannot lose queues"
+
+
+class AttemptMismatch(Conflict):
+    code = "attempt_mismatch"
+    title = "The attemptId was used with other parameters"
+
+
+class RegistryChanged(Conflict):
+    code = "registry_changed"
+    title = "Somebody else changed the registry at the same moment"
+    retryable = True
+
+
+class LeaseLost(Conflict):
+    code = "lease_lost"
+    title = "Somebody else holds or finished this"
+
+
+class LeaseGone(Conflict):
+    code = "lease_gone"
+    title = "This lease no longer means anything"
+
+
+class AccessDenied(MqgateError):
+    pass
+
+
+class Unauthorized(AccessDenied):
+    code = "unauthorized"
+    title = "A valid key is needed"
+
+
+class Forbidden(AccessDenied):
+    code = "forbidden"
+    title = "The key does not allow this"
+
+
+class Busy(MqgateError):
+    retryable = True
+
+
+class RateLimited(Busy):
+    code = "rate_limited"
+    title = "The producer's rate limit is reached"
+
+
+class TooManyClients(Busy):
+    code = "too_many_clients"
+    title = "The group has as many clients as it may"
+
+
+class Overloaded(Busy):
+    code = "overloaded"
+    title = "This gateway has as much work as it may hold"
+
+
+class Stopping(Busy):
+    code = "stopping"
+    title = "This gateway is stopping"
+
+
+class StorageFull(Busy):
+    code = "storage_full"
+    title = "The disk is full"
+
+
+class StorageUnavailable(Busy):
+    code = "storage_unavailable"
+    title = "The store does not answer"
+
+
+class QueueUnavailable(Busy):
+    code = "queue_unavailable"
+    title = "The key's queue is not available"

@@ -1,0 +1,220 @@
+"""Leases: what a group holds, and what a settlement of it means.
+
+A queue has an epoch that grows with every grant and a committed offset. A settlement carries the lease it was given:
+
+    incarnation differs, or the epoch was swept away by a seek   -> gone
+    the same receipt was settled before, by the same verb         -> duplicate, by another -> lost
+    the epoch is older than what the store remembers              -> gone (too old to tell)
+    a newer epoch was granted                                     -> lost
+    the epoch is current, but committed moved (retention)         -> gone
+    otherwise it is done: applied, or late_applied when the lease had ended and nobody had taken the queue
+
+Epochs are compared for equality and order, never clocks, so a slow consumer cannot free or move what is another's.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from enum import StrEnum
+from typing import NamedTuple
+
+from mqgate.core.entries import Group
+
+LONGEST_HOLD = timedelta(hours=12)
+AGEING = timedelta(seconds=30)
+MEMORY = timedelta(minutes=10)
+LEAST_REMEMBERED = 10_000
+
+
+class Head(NamedTuple):
+    """A queue's ends: the first offset it still holds, and the next one it will store at."""
+
+    min: int
+    max: int
+
+
+class Verb(StrEnum):
+    ACK = "ack"
+    NACK = "nack"
+    EXTEND = "extend"
+
+
+class Outcome(StrEnum):
+    """What became of a settlement; the first three changed something or did so before."""
+
+    APPLIED = "applied"
+    DUPLICATE = "duplicate"
+    LATE_APPLIED = "late_applied"
+    LOST = "lost"
+    GONE = "gone"
+    INVALID = "invalid"
+
+    @property
+    def is_done(self) -> bool:
+        return self in {Outcome.APPLIED, Outcome.DUPLICATE, Outcome.LATE_APPLIED}
+
+
+class State(StrEnum):
+    """Why a receive may be empty."""
+
+    OK = "ok"
+    BUSY = "busy"
+    PAUSED = "paused"
+    RATE_LIMITED = "rate_limited"
+
+
+class Lease(NamedTuple):
+    """The right to work on a batch of a queue; a receipt is this, signed."""
+
+    group: str
+    client: str
+    queue: str
+    start: int
+    next: int
+    epoch: int
+    incarnation: str
+
+
+class Grant(NamedTuple):
+    """A lease just given, or given before to the same attempt."""
+
+    lease: Lease
+    delivery: int
+    leased_until: datetime
+
+
+class Doomed(NamedTuple):
+    """A message whose last delivery failed: it must be recorded as dead before its queue goes on."""
+
+    lease: Lease
+    deliveries: int
+    first_at: datetime
+    last_at: datetime
+    reason: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settlement:
+    """One ack, nack or extend of a lease."""
+
+    verb: Verb
+    lease: Lease
+    through: int | None = None
+    delay: timedelta | None = None
+    reason: str | None = None
+    visibility: timedelta | None = None
+
+
+class Settled(NamedTuple):
+    outcome: Outcome
+    doomed: Doomed | None = None
+    leased_until: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Acquire:
+    """One receive, as the lease store sees it.
+
+    `heads` holds the queues whose ends changed since the last call; the store remembers the others.
+    """
+
+    group: Group
+    client: str
+    most: int
+    visibility: timedelta
+    heads: Mapping[str, Head]
+    polled_by: str = ""
+    address: str = ""
+    attempt: str | None = None
+    settlements: Sequence[Settlement] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Acquired:
+    """What a receive was given. `is_known` false: no state for this group or client, open it first."""
+
+    is_known: bool
+    settled: Sequence[Settled] = ()
+    grant: Grant | None = None
+    state: State = State.OK
+    expired: int = 0
+    rewound: int = 0
+    doomed: Sequence[Doomed] = ()
+
+
+UNKNOWN = Acquired(is_known=False)
+
+
+class Position(NamedTuple):
+    """Where a group, or one client of it, stands in a queue."""
+
+    queue: str
+    min: int
+    max: int
+    committed: int
+    cursor: int
+    leased: int
+    waiting: int
+    locked_until: datetime | None
+    last_client: str | None
+    last_consumed_at: datetime | None
+    attempts: int
+    is_blocked: bool
+    expired: int
+    epoch: int
+
+    @property
+    def lag(self) -> int:
+        return self.max - max(self.committed, self.min)
+
+    @property
+    def ready(self) -> int:
+        return max(self.lag - self.leased - self.waiting, 0)
+
+
+class Moved(NamedTuple):
+    """What a seek did, or would do, to one queue."""
+
+    queue: str
+    old: int
+    new: int
+
+
+class Client(NamedTuple):
+    """One process of a group, as operators see it."""
+
+    name: str
+    address: str
+    first_seen: datetime
+    last_seen: datetime
+    holds: Sequence[str]
+
+
+class Standing(NamedTuple):
+    """What a store knows of the queue that a settlement names."""
+
+    incarnation: str
+    epoch: int
+    swept_epoch: int
+    committed: int
+    leased_until: datetime
+
+
+def judge(verb: Verb, lease: Lease, queue: Standing | None, spent_by: Verb | None, now: datetime) -> Outcome:
+    """Decide a settlement; pure, so that every store and the reference model agree on it."""
+    if queue is None or queue.incarnation != lease.incarnation:
+        return Outcome.GONE
+    if spent_by is not None:
+        return Outcome.DUPLICATE if spent_by is verb else Outcome.LOST
+    if lease.epoch <= queue.swept_epoch:
+        return Outcome.GONE
+    if lease.epoch != queue.epoch:
+        return Outcome.LOST
+    if lease.start != queue.committed:
+        return Outcome.GONE
+    return Outcome.APPLIED if now < queue.leased_until else Outcome.LATE_APPLIED
+
+
+def batch_size(most: int, attempt: int, max_attempts: int) -> int:
+    """The second half of the attempts deliver singly, so that only the culprit dies."""
+    return 1 if attempt > max_attempts // 2 else most

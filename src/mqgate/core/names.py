@@ -1,0 +1,34 @@
+"""What names may look like: the strictest of what our engines take."""
+
+import re
+
+from mqgate.core.errors import InvalidValue
+
+_NAME = re.compile(r"[A-Za-z0-9_-]{1,100}")
+_LONGEST_CLIENT = 128
+OWN_PREFIX = "mqgate_"
+
+
+def check_name(name: str, field: str) -> str:
+    """Return a topic's, producer's or group's name, or refuse it."""
+    if not _NAME.fullmatch(name):
+        raise InvalidValue(f"{field} must be 1 to 100 characters of A-Z a-z 0-9 _ -", field=field)
+    if name.startswith(OWN_PREFIX):
+        raise InvalidValue(f"{field} must not begin with {OWN_PREFIX}: those names are mqgate's own", field=field)
+    return name
+
+
+def check_client(client: str, field: str = "clientId") -> str:
+    """Return a client's name, or refuse it."""
+    if not 1 <= len(client) <= _LONGEST_CLIENT or not client.isprintable():
+        raise InvalidValue(f"{field} must be 1 to {_LONGEST_CLIENT} printable characters", field=field)
+    return client
+
+
+def check_text(text: str, field: str) -> str:
+    """Return a key, tag, property name or value, or refuse what RocketMQ cannot carry."""
+    if not text:
+        raise InvalidValue(f"{field} must not be empty: leave it out instead", field=field)
+    if "\x01" in text or "\x02" in text:
+        raise InvalidValue(f"{field} must not contain U+0001 or U+0002", field=field)
+    return text

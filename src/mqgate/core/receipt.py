@@ -1,0 +1,61 @@
+"""Receipts: leases as signed, opaque text.
+
+    base64url( key id (2 bytes) | HMAC-SHA256 of the rest, first 16 bytes | fields joined by U+001F )
+
+Names cannot contain U+001F and client names are printable, so the join is unambiguous. A receipt that
+was not signed by a known key, or was signed for another group, is nobody's: None.
+"""
+
+import base64
+import binascii
+import hmac
+from collections.abc import Mapping
+
+from mqgate.core.lease import Lease
+
+_SEPARATOR = "\x1f"
+_KEY_ID = 2
+_TAG = 16
+_LONGEST = 1024
+
+
+class ReceiptKeys:
+    """The current signing key and those still accepted."""
+
+    def __init__(self, keys: Mapping[int, bytes]) -> None:
+        self._keys = {number.to_bytes(_KEY_ID): secret for number, secret in keys.items()}
+        self._current = max(self._keys)
+
+    def sign(self, lease: Lease) -> str:
+        text = _SEPARATOR.join(
+            (
+                lease.group,
+                lease.client,
+                lease.queue,
+                str(lease.start),
+                str(lease.next),
+                str(lease.epoch),
+                lease.incarnation,
+            )
+        ).encode()
+        tag = hmac.digest(self._keys[self._current], text, "sha256")[:_TAG]
+        return base64.urlsafe_b64encode(self._current + tag + text).decode().rstrip("=")
+
+    def verify(self, receipt: str, group: str) -> Lease | None:
+        """The lease that a receipt proves, or None for a forged, malformed or foreign one."""
+        if len(receipt) > _LONGEST:
+            return None
+        try:
+            raw = base64.b64decode(receipt + "=" * (-len(receipt) % 4), b"-_", validate=True)
+        except (ValueError, binascii.Error):
+            return None
+        secret = self._keys.get(raw[:_KEY_ID])
+        text = raw[_KEY_ID + _TAG :]
+        if secret is None or not hmac.compare_digest(
+            hmac.digest(secret, text, "sha256")[:_TAG], raw[_KEY_ID : _KEY_ID + _TAG]
+        ):
+            return None
+        owner, client, queue, start, after, epoch, incarnation = text.decode().split(_SEPARATOR)
+        if owner != group:
+            return None
+        return Lease(owner, client, queue, int(start), int(after), int(epoch), incarnation)

@@ -1,0 +1,1 @@
+"""The seams: one Protocol per file, spoken in domain verbs."""

@@ -1,0 +1,44 @@
+"""Messages that failed for the last time, kept for people to look at."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Protocol
+
+from mqgate.core.message import Message
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeadLetter:
+    """A dead message with its origin and its story."""
+
+    group: str
+    client: str
+    message: Message
+    deliveries: int
+    first_at: datetime
+    last_at: datetime
+    reason: str | None
+
+
+class DeadLetterStore(Protocol):
+    async def record(self, letter: DeadLetter) -> None:
+        """Keep a dead letter; once by group, client, queue and offset, however often it is recorded."""
+
+    async def list(
+        self,
+        group: str,
+        *,
+        key: str | None,
+        since: datetime | None,
+        until: datetime | None,
+        most: int,
+        after: str | None,
+    ) -> tuple[Sequence[DeadLetter], str | None]:
+        """Dead letters by time of death in [since, until), and where to go on (None: no more)."""
+
+    async def get(self, group: str, message_id: str) -> DeadLetter | None:
+        """One dead letter by its message's id."""
+
+    async def forget(self, group: str) -> None:
+        """Drop all dead letters of a group."""

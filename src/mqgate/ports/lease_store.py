@@ -1,0 +1,58 @@
+"""Who works on what until when: committed offsets, locks, epochs, tokens.
+
+Every method is one atomic step, judged by the store's own clock. The store never reads messages: what the log
+knows (the ends of its queues) comes in as arguments. Nothing here assumes a single gateway.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Protocol
+
+from mqgate.core.entries import Group
+from mqgate.core.lease import Acquire, Acquired, Client, Doomed, Head, Lease, Moved, Position, Settled, Settlement
+
+
+class LeaseStore(Protocol):
+    async def open(
+        self, group: Group, client: str, starts: Mapping[str, int], heads: Mapping[str, Head]
+    ) -> bool:
+        """Make the state of a group (client "") or of a broadcast client; False if it was there already.
+
+        More broadcast clients than the store's limit raise TooManyClients.
+        """
+
+    async def acquire(self, request: Acquire) -> Acquired:
+        """Apply the carried settlements, then choose and lock one queue.
+
+        Free queues with backlog; unserved for AGEING first, oldest first; then the largest backlog; ties go to the least
+        recently consumed. An attempt repeated while its lease is untouched gets the same lease, uncounted; with
+        other parameters AttemptMismatch is raised.
+        """
+
+    async def place(self, lease: Lease, after: int) -> None:
+        """Say that the pull ended before the granted batch did.
+
+        `after` is the new end of the batch; at its start nothing came: the queue unlocks and the delivery does not count.
+        Tokens taken for what did not come are refunded. A lease that is no longer current changes nothing.
+        """
+
+    async def settle(self, group: Group, settlements: Sequence[Settlement]) -> Sequence[Settled]:
+        """Apply acks, nacks and extends one by one; refused ones change nothing."""
+
+    async def bury(self, doomed: Doomed) -> bool:
+        """Move committed past a dead message, if its queue still stands there; only then is the answer True."""
+
+    async def seek(
+        self, group: Group, client: str, targets: Mapping[str, int], *, is_dry_run: bool
+    ) -> Sequence[Moved] | None:
+        """Put committed offsets elsewhere and sweep away every lease given before; None: no such state."""
+
+    async def positions(
+        self, group: Group, client: str, heads: Mapping[str, Head]
+    ) -> tuple[Sequence[Position], Sequence[Doomed]] | None:
+        """Where each queue stands, and which messages must die first; None: no such state."""
+
+    async def clients(self, group: str) -> Sequence[Client]:
+        """Who polled lately and what they hold."""
+
+    async def forget(self, group: str) -> None:
+        """Drop all state of a group."""
