@@ -53,7 +53,7 @@ class Group:
     name: str
     topic: str
     mode: Mode
-    start: str | datetime
+    start: str
     visibility: timedelta
     max_attempts: int
     backoff: Backoff

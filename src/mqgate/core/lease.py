@@ -19,6 +19,7 @@ from enum import StrEnum
 from typing import NamedTuple
 
 from mqgate.core.entries import Group
+from mqgate.core.errors import MqgateError
 
 LONGEST_HOLD = timedelta(hours=12)
 AGEING = timedelta(seconds=30)
@@ -106,9 +107,12 @@ class Settlement:
 
 
 class Settled(NamedTuple):
+    """What became of a settlement; `error` says why, where the outcome alone does not."""
+
     outcome: Outcome
     doomed: Doomed | None = None
     leased_until: datetime | None = None
+    error: MqgateError | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

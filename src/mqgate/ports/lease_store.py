@@ -8,7 +8,18 @@ from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 from mqgate.core.entries import Group
-from mqgate.core.lease import Acquire, Acquired, Client, Doomed, Head, Lease, Moved, Position, Settled, Settlement
+from mqgate.core.lease import (
+    Acquire,
+    Acquired,
+    Client,
+    Doomed,
+    Head,
+    Lease,
+    Moved,
+    Position,
+    Settled,
+    Settlement,
+)
 
 
 class LeaseStore(Protocol):

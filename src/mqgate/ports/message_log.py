@@ -45,6 +45,6 @@ class MessageLog(Protocol):
         """The message with this id (the first stored, should there be several)."""
 
     async def find_by_key(
-        self, topic: str, key: str | None, since: datetime, until: datetime, most: int, after: str | None
+        self, topic: str, key: str | None, *, since: datetime, until: datetime, most: int, after: str | None
     ) -> tuple[Sequence[Message], str | None]:
         """Messages with this key (None: all) stored in [since, until), and where to go on (None: no more)."""

@@ -1,0 +1,1 @@
+"""The embedded engine: everything in one SQLite file, for one process."""

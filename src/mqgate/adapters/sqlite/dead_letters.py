@@ -1,0 +1,90 @@
+"""Dead letters in SQLite."""
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any
+
+import msgspec
+
+from mqgate.adapters.sqlite.engine import Engine, queries
+from mqgate.adapters.sqlite.threads import Transaction
+from mqgate.core.message import NO_PROPERTIES, Message, instant, milliseconds
+from mqgate.ports.dead_letters import DeadLetter
+
+_COLUMNS = (
+    "number, group_name, client, id, topic, queue, offset, key, tag, properties, body, stored_at, "
+    "deliveries, first_at, last_at, reason"
+)
+_SQL = {name: sql.replace("{columns}", _COLUMNS) for name, sql in queries("dead_letters").items()}
+_END_OF_TIME = 1 << 62
+
+
+class SqliteDeadLetters:
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+
+    async def record(self, letter: DeadLetter) -> None:
+        message = letter.message
+        values = (
+            letter.group,
+            letter.client,
+            message.id,
+            message.topic,
+            message.queue,
+            message.offset,
+            message.key,
+            message.tag,
+            msgspec.json.encode(message.properties).decode() if message.properties else None,
+            message.body,
+            milliseconds(message.stored_at),
+            letter.deliveries,
+            milliseconds(letter.first_at),
+            milliseconds(letter.last_at),
+            letter.reason,
+        )
+
+        def job(tx: Transaction) -> None:
+            tx.execute(_SQL["record"], values)
+
+        await self._engine.write(job)
+
+    async def list(
+        self,
+        group: str,
+        *,
+        key: str | None,
+        since: datetime | None,
+        until: datetime | None,
+        most: int,
+        after: str | None,
+    ) -> tuple[Sequence[DeadLetter], str | None]:
+        low = milliseconds(since) if since else 0
+        high = milliseconds(until) if until else _END_OF_TIME
+        values = (group, int(after or 0), key, low, high, most + 1)
+        rows = await self._engine.read(lambda view: view.all(_SQL["list"], values))
+        return [_letter(row) for row in rows[:most]], str(rows[most - 1][0]) if len(rows) > most else None
+
+    async def get(self, group: str, message_id: str) -> DeadLetter | None:
+        row = await self._engine.read(lambda view: view.one(_SQL["get"], (group, message_id)))
+        return None if row is None else _letter(row)
+
+    async def forget(self, group: str) -> None:
+        def job(tx: Transaction) -> None:
+            tx.execute(_SQL["forget"], (group,))
+
+        await self._engine.write(job)
+
+
+def _letter(row: Any) -> DeadLetter:
+    (_, group, client, message_id, topic, queue, offset, key, tag, properties, body, stored_at) = row[:12]
+    deliveries, first_at, last_at, reason = row[12:]
+    decoded = msgspec.json.decode(properties, type=dict[str, str]) if properties else NO_PROPERTIES
+    return DeadLetter(
+        group=group,
+        client=client,
+        message=Message(message_id, topic, queue, offset, body, key, tag, decoded, instant(stored_at)),
+        deliveries=deliveries,
+        first_at=instant(first_at),
+        last_at=instant(last_at),
+        reason=reason,
+    )

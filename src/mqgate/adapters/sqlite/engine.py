@@ -1,0 +1,116 @@
+"""One data directory: its lock, its database file, its schema, its two threads."""
+
+import fcntl
+import os
+import time
+from collections.abc import Callable
+from importlib import resources
+from pathlib import Path
+from typing import Any, TypeVar
+
+import apsw
+
+from mqgate.adapters.sqlite.threads import Reader, StoreClock, Transaction, View, Writer
+from mqgate.core.errors import StorageUnavailable
+
+_T = TypeVar("_T")
+
+
+def _wall_ms() -> int:
+    return time.time_ns() // 1_000_000
+
+
+def queries(name: str) -> dict[str, str]:
+    """The statements of queries/<name>.sql, each below a line `-- name: ...`."""
+    text = resources.files(__package__).joinpath("queries", f"{name}.sql").read_text("utf-8")
+    parts = text.split("-- name: ")[1:]
+    return {head.strip(): sql.strip() for head, _, sql in (part.partition("\n") for part in parts)}
+
+
+class Engine:
+    """The embedded engine of one process. A second process on the same directory is refused."""
+
+    def __init__(
+        self,
+        directory: Path,
+        *,
+        synchronous: str = "full",
+        most_bytes: int = 0,
+        wall_ms: Callable[[], int] = _wall_ms,
+    ) -> None:
+        directory.mkdir(parents=True, exist_ok=True)
+        self.path = directory / "mqgate.db"
+        self._lock = _locked(directory / "lock")
+        connection = self._connect(synchronous)
+        _migrate(connection)
+        if most_bytes:
+            page = View(connection).one("PRAGMA page_size")[0]
+            connection.execute(f"PRAGMA max_page_count = {max(most_bytes // page, 1)}")
+        high_water = View(connection).one("SELECT value FROM meta WHERE name = 'clock'")[0]
+        self.clock = StoreClock(wall_ms, high_water)
+        self._writer = Writer(connection, self.clock)
+        self._reader = Reader(self._connect(synchronous))
+        self._writer.start()
+        self._reader.start()
+
+    def _connect(self, synchronous: str) -> apsw.Connection:
+        connection = apsw.Connection(str(self.path))
+        connection.set_busy_timeout(5000)
+        connection.execute("PRAGMA journal_mode = WAL").fetchall()
+        connection.execute(f"PRAGMA synchronous = {synchronous}")
+        connection.execute("PRAGMA cache_size = -65536")
+        connection.execute("PRAGMA mmap_size = 268435456").fetchall()
+        return connection
+
+    async def write(
+        self, job: Callable[[Transaction], _T], after_commit: Callable[[_T], None] | None = None
+    ) -> _T:
+        """Run a job in the writer's next transaction; answered after the commit is on disk."""
+        return await self._writer.post(job, after_commit)
+
+    def post(
+        self, job: Callable[[Transaction], Any], after_commit: Callable[[Any], None] | None = None
+    ) -> Any:
+        """As `write`, for who does not wait; the future is returned."""
+        return self._writer.post(job, after_commit)
+
+    async def read(self, job: Callable[[View], _T]) -> _T:
+        """Run a job on the newest committed state."""
+        return await self._reader.post(job)
+
+    async def close(self) -> None:
+        """Finish what waits, then close the files. Safe to call twice."""
+        await self._reader.stop()
+        await self._writer.stop()
+        if self._lock >= 0:
+            os.close(self._lock)
+            self._lock = -1
+
+
+def _locked(path: Path) -> int:
+    lock = os.open(path, os.O_CREAT | os.O_RDWR, 0o600)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        os.close(lock)
+        raise StorageUnavailable(
+            f"another mqgate uses {path.parent}: stop it, or give this one its own --data-dir"
+        ) from None
+    return lock
+
+
+def _migrate(connection: apsw.Connection) -> None:
+    """Apply the schema files that this database has not seen, in order."""
+    scripts = sorted(
+        (entry for entry in resources.files(__package__).joinpath("schema").iterdir()),
+        key=lambda entry: entry.name,
+    )
+    done = View(connection).one("PRAGMA user_version")[0]
+    if done > len(scripts):
+        raise StorageUnavailable(
+            f"the data directory was written by a newer mqgate (schema {done}): upgrade this one"
+        )
+    for number, script in enumerate(scripts[done:], start=done + 1):
+        with connection:
+            connection.execute(script.read_text("utf-8"))
+            connection.execute(f"PRAGMA user_version = {number}")

@@ -1,0 +1,335 @@
+"""The log in SQLite.
+
+Concurrent appends meet in one deque; whichever job the writer runs next takes all of them and inserts many rows with
+one statement. Offsets are read and advanced inside the transaction, so they are dense whatever fails. The
+ends of the queues are also kept in memory, replaced after each commit, so that asking for them costs nothing.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from itertools import chain
+from typing import Any, NamedTuple
+
+import msgspec
+
+from mqgate.adapters.sqlite.engine import Engine, queries
+from mqgate.adapters.sqlite.threads import Transaction, View
+from mqgate.core.errors import QueueNotFound, TopicNotFound
+from mqgate.core.lease import Head
+from mqgate.core.message import NO_PROPERTIES, Draft, Message, Stored, instant, milliseconds
+from mqgate.ports.message_log import Heads
+
+SQL = queries("message_log")
+_OFFSET_BITS = 40
+_INSERT = "INSERT INTO message (position, id, key, tag, properties, stored_at, body) VALUES "
+_ROW = "(?, ?, ?, ?, ?, ?, ?)"
+_MOST_ROWS = 64
+_decode_properties = msgspec.json.Decoder(dict[str, str]).decode
+
+
+def position(number: int, offset: int) -> int:
+    return number << _OFFSET_BITS | offset
+
+
+def offset_of(place: int) -> int:
+    return place & (1 << _OFFSET_BITS) - 1
+
+
+class _Queue:
+    """A queue's number in the database and its ends, as of the last commit."""
+
+    __slots__ = ("head", "name", "number", "version")
+
+    def __init__(self, name: str, number: int, head: Head, version: int) -> None:
+        self.name = name
+        self.number = number
+        self.head = head
+        self.version = version
+
+
+class _Topic:
+    def __init__(self) -> None:
+        self.queues: list[_Queue] = []
+        self.by_name: dict[str, _Queue] = {}
+        # In order of their last change, so that `heads` looks only at what changed.
+        self.changed: dict[str, _Queue] = {}
+        self.turn = 0
+
+    def add(self, queue: _Queue) -> None:
+        self.queues.append(queue)
+        self.by_name[queue.name] = queue
+        self.changed[queue.name] = queue
+
+
+class _Pending(NamedTuple):
+    topic: str
+    drafts: Sequence[Draft]
+    answer: asyncio.Future[list[Stored]]
+
+
+class SqliteMessageLog:
+    """MessageLog on the embedded engine; the only broker is called `local`."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self._topics: dict[str, _Topic] = {}
+        self._version = 1
+        self._pending: deque[_Pending] = deque()
+        self._is_flush_posted = False
+
+    async def load(self) -> None:
+        """Read the queues that the database holds; once, before anything else."""
+        rows = await self._engine.read(lambda view: view.all(SQL["all_queues"]))
+        for topic, queue_id, number, low, end in rows:
+            self._topics.setdefault(topic, _Topic()).add(
+                _Queue(f"local:{queue_id}", number, Head(low, end), self._version)
+            )
+
+    async def create(self, topic: str, queues: int) -> None:
+        def job(transaction: Transaction) -> list[Any]:
+            for queue_id in range(queues):
+                transaction.execute(SQL["add_queue"], (topic, queue_id))
+            return transaction.all(SQL["queue_numbers"], (topic,))
+
+        def publish(rows: list[Any]) -> None:
+            self._version += 1
+            entry = self._topics.setdefault(topic, _Topic())
+            for queue_id, number, low, end in rows[len(entry.queues) :]:
+                entry.add(_Queue(f"local:{queue_id}", number, Head(low, end), self._version))
+
+        await self._engine.write(job, publish)
+
+    async def drop(self, topic: str) -> None:
+        def job(transaction: Transaction) -> None:
+            for _, number, low, end in transaction.all(SQL["queue_numbers"], (topic,)):
+                transaction.execute(SQL["drop_messages"], (position(number, low), position(number, end)))
+            transaction.execute(SQL["drop_queues"], (topic,))
+
+        def forget(_: None) -> None:
+            self._topics.pop(topic, None)
+
+        await self._engine.write(job, forget)
+
+    async def append(self, topic: str, drafts: Sequence[Draft]) -> Sequence[Stored]:
+        self._topic(topic)
+        answer: asyncio.Future[list[Stored]] = asyncio.get_running_loop().create_future()
+        self._pending.append(_Pending(topic, drafts, answer))
+        if not self._is_flush_posted:
+            self._is_flush_posted = True
+            flush = _Flush(self)
+            self._engine.post(flush, flush.answer).add_done_callback(flush.fail)
+        return await answer
+
+    async def read(
+        self, topic: str, queue: str, offset: int, most: int, most_bytes: int
+    ) -> Sequence[Message]:
+        entry = self._queue(topic, queue)
+        first, last = position(entry.number, offset), position(entry.number, offset + most - 1)
+
+        def job(view: View) -> list[Message]:
+            found: list[Message] = []
+            size = 0
+            for row in view.execute(SQL["read"], (first, last, most)):
+                size += len(row[6])
+                if found and size > most_bytes:
+                    break
+                found.append(_message(topic, queue, row))
+            return found if found and found[0].offset == offset else []
+
+        return await self._engine.read(job)
+
+    async def heads(self, topic: str, since: int = 0) -> Heads:
+        changed: dict[str, Head] = {}
+        for queue in reversed(self._topic(topic).changed.values()):
+            if queue.version <= since:
+                break
+            changed[queue.name] = queue.head
+        return Heads(self._version, changed)
+
+    async def offsets_at(self, topic: str, instant: datetime) -> Mapping[str, int]:
+        sought = milliseconds(instant)
+        queues = [(queue.name, queue.number, queue.head) for queue in self._topic(topic).queues]
+
+        def job(view: View) -> dict[str, int]:
+            return {name: first_since(view, number, head, sought) for name, number, head in queues}
+
+        return await self._engine.read(job)
+
+    async def find(self, topic: str, message_id: str) -> Message | None:
+        names = self._names(topic)
+
+        def job(view: View) -> Message | None:
+            row = view.one(SQL["by_id"], (message_id, topic))
+            return None if row is None else _message(topic, names[row[0] >> _OFFSET_BITS], row)
+
+        return await self._engine.read(job)
+
+    async def find_by_key(
+        self, topic: str, key: str | None, *, since: datetime, until: datetime, most: int, after: str | None
+    ) -> tuple[Sequence[Message], str | None]:
+        names = self._names(topic)
+        queues = [(queue.number, queue.head) for queue in self._topic(topic).queues]
+        place = int(after) if after else -1
+        low, high = milliseconds(since), milliseconds(until)
+
+        def job(view: View) -> list[Any]:
+            if key is not None:
+                return view.all(SQL["by_key"], (key, place, topic, low, high, most + 1))
+            rows: list[Any] = []
+            for number, head in sorted(queues):
+                first = max(position(number, first_since(view, number, head, low)), place + 1)
+                last = position(number, first_since(view, number, head, high)) - 1
+                if first <= last:
+                    rows += view.execute(SQL["read"], (first, last, most + 1 - len(rows))).fetchall()
+                if len(rows) > most:
+                    break
+            return rows
+
+        rows = await self._engine.read(job)
+        found = [_message(topic, names[row[0] >> _OFFSET_BITS], row) for row in rows[:most]]
+        return found, str(rows[most - 1][0]) if len(rows) > most else None
+
+    def moved(self, topic: str, name: str, *, low: int | None = None, end: int | None = None) -> None:
+        """Take note of a queue's new end or new beginning, after the commit that moved it."""
+        entry = self._topics.get(topic)
+        queue = entry and entry.by_name.get(name)
+        if entry and queue:
+            self._version += 1
+            queue.head = Head(queue.head.min if low is None else low, queue.head.max if end is None else end)
+            queue.version = self._version
+            entry.changed.pop(name)
+            entry.changed[name] = queue
+
+    def topics(self) -> list[str]:
+        return list(self._topics)
+
+    def queues_of(self, topic: str) -> list[tuple[str, int, Head]]:
+        return [(queue.name, queue.number, queue.head) for queue in self._topic(topic).queues]
+
+    def _topic(self, name: str) -> _Topic:
+        topic = self._topics.get(name)
+        if topic is None:
+            raise TopicNotFound(f"topic {name} is not registered: PUT /v1/topics/{name} first", topic=name)
+        return topic
+
+    def _queue(self, topic: str, name: str) -> _Queue:
+        queue = self._topic(topic).by_name.get(name)
+        if queue is None:
+            raise QueueNotFound(f"topic {topic} has no queue {name}", queue=name)
+        return queue
+
+    def _names(self, topic: str) -> dict[int, str]:
+        return {queue.number: queue.name for queue in self._topic(topic).queues}
+
+
+class _Flush:
+    """One writer's job that stores whatever appends wait when it runs."""
+
+    def __init__(self, log: SqliteMessageLog) -> None:
+        self._log = log
+        self._batch: list[_Pending] | None = None
+        self._stored: list[list[Stored]] = []
+        self._advanced: dict[tuple[str, str], int] = {}
+
+    def __call__(self, transaction: Transaction) -> None:
+        if self._batch is None:
+            # First cleared, then drained: who appends after the drain posts a flush of its own.
+            self._log._is_flush_posted = False  # noqa: SLF001 - the log's other half
+            waiting = self._log._pending  # noqa: SLF001 - the log's other half
+            self._batch = [waiting.popleft() for _ in range(len(waiting))]
+        self._stored, self._advanced = [], {}
+        rows: list[tuple[Any, ...]] = []
+        ends: dict[int, list[int]] = {}
+        stored_at = instant(transaction.now_ms)
+        for pending in self._batch:
+            topic = self._log._topics.get(pending.topic)  # noqa: SLF001 - the log's other half
+            self._stored.append([])
+            if topic is None:
+                continue
+            for draft in pending.drafts:
+                queue = self._choose(topic, draft.slot)
+                end = ends.get(queue.number)
+                if end is None:
+                    end = ends[queue.number] = [transaction.one(SQL["next_offset"], (queue.number,))[0], 0]
+                offset = end[0]
+                properties = msgspec.json.encode(draft.properties).decode() if draft.properties else None
+                end[0] += 1
+                end[1] += len(draft.body) + len(properties or "")
+                rows.append(
+                    (position(queue.number, offset), draft.id, draft.key, draft.tag, properties)
+                    + (transaction.now_ms, draft.body)
+                )
+                self._stored[-1].append(Stored(queue.name, offset, stored_at))
+                self._advanced[pending.topic, queue.name] = offset + 1
+        _insert(transaction, rows)
+        for number, (end_offset, size) in ends.items():
+            transaction.execute(SQL["advance"], (end_offset, size, number))
+
+    @staticmethod
+    def _choose(topic: _Topic, slot: int | None) -> _Queue:
+        if slot is None:
+            slot = topic.turn
+            topic.turn += 1
+        return topic.queues[slot % len(topic.queues)]
+
+    def answer(self, _: None) -> None:
+        for (topic, queue), end in self._advanced.items():
+            self._log.moved(topic, queue, end=end)
+        for pending, stored in zip(self._batch or (), self._stored, strict=True):
+            if pending.answer.done():
+                continue
+            if len(stored) == len(pending.drafts):
+                pending.answer.set_result(stored)
+            else:
+                pending.answer.set_exception(
+                    TopicNotFound(f"topic {pending.topic} was deleted", topic=pending.topic)
+                )
+
+    def fail(self, flushed: asyncio.Future[None]) -> None:
+        error = flushed.exception()
+        for pending in self._batch or ():
+            if error is not None and not pending.answer.done():
+                pending.answer.set_exception(error)
+
+
+def _insert(transaction: Transaction, rows: list[tuple[Any, ...]]) -> None:
+    """Insert in statements of 64, 32, ... rows: few texts, so that SQLite keeps them prepared."""
+    done = 0
+    size = _MOST_ROWS
+    while done < len(rows):
+        while size > len(rows) - done:
+            size //= 2
+        chunk = rows[done : done + size]
+        transaction.execute(_INSERT + ", ".join((_ROW,) * size), tuple(chain.from_iterable(chunk)))
+        done += size
+
+
+def _message(topic: str, queue: str, row: Any) -> Message:
+    place, message_id, key, tag, properties, stored_at, body = row
+    return Message(
+        message_id,
+        topic,
+        queue,
+        offset_of(place),
+        body,
+        key,
+        tag,
+        _decode_properties(properties) if properties else NO_PROPERTIES,
+        instant(stored_at),
+    )
+
+
+def first_since(view: View, number: int, head: Head, sought: int) -> int:
+    """The first offset stored at or after an instant, by halving: offsets are dense and times never fall."""
+    low, high = head
+    while low < high:
+        middle = (low + high) // 2
+        row = view.execute(SQL["stored_at"], (position(number, middle),)).fetchone()
+        # A row that is gone was expired by retention a moment ago: it is too old.
+        if row is None or row[0] < sought:
+            low = middle + 1
+        else:
+            high = middle
+    return low

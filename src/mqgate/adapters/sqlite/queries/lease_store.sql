@@ -1,0 +1,143 @@
+-- name: scope
+SELECT scope, incarnation, last_seen FROM lease_scope WHERE group_name = ? AND client = ?
+
+-- name: add_scope
+INSERT INTO lease_scope (group_name, client, incarnation, last_seen) VALUES (?, ?, ?, ?) RETURNING scope
+
+-- name: touch_scope
+UPDATE lease_scope SET last_seen = ? WHERE scope = ?
+
+-- name: count_scopes
+SELECT count(*) FROM lease_scope WHERE group_name = ?
+
+-- name: idle_scopes
+SELECT scope FROM lease_scope WHERE group_name = ? AND client <> '' AND last_seen <= ?
+
+-- name: scopes_of_group
+SELECT scope FROM lease_scope WHERE group_name = ?
+
+-- name: drop_scope
+DELETE FROM lease_scope WHERE scope = ?
+
+-- name: drop_queues
+DELETE FROM queue_lease WHERE scope = ?
+
+-- name: drop_settled
+DELETE FROM lease_settled WHERE scope = ?
+
+-- name: drop_clients
+DELETE FROM lease_client WHERE group_name = ?
+
+-- name: drop_tokens
+DELETE FROM lease_tokens WHERE group_name = ?
+
+-- name: add_queue
+INSERT INTO queue_lease (scope, queue, head_min, head_max, committed, waiting_since) VALUES (?, ?, ?, ?, ?, ?)
+
+-- name: see_head
+UPDATE queue_lease SET head_min = ?, head_max = ?, waiting_since = CASE WHEN backlog > 0 THEN waiting_since ELSE ? END
+WHERE scope = ? AND queue = ? RETURNING committed
+
+-- name: free_ended
+UPDATE queue_lease SET held = 0 WHERE scope = ? AND held = 1 AND free_at <= ?
+
+-- name: queue
+SELECT {columns} FROM queue_lease WHERE scope = ? AND queue = ?
+
+-- name: queues
+SELECT {columns} FROM queue_lease WHERE scope = ?
+
+-- name: exhausted
+SELECT {columns} FROM queue_lease WHERE scope = ? AND exhausted > 0 AND held = 0
+
+-- name: by_attempt
+SELECT {columns} FROM queue_lease WHERE scope = ? AND attempt = ?
+
+-- name: oldest_free
+SELECT {columns} FROM queue_lease
+WHERE scope = ? AND held = 0 AND exhausted = 0 AND backlog > 0 ORDER BY waiting_since LIMIT 1
+
+-- name: fullest_free
+SELECT {columns} FROM queue_lease
+WHERE scope = ? AND held = 0 AND exhausted = 0 AND backlog > 0 ORDER BY backlog DESC, last_consumed_at LIMIT 1
+
+-- name: has_backlog
+SELECT EXISTS (SELECT 1 FROM queue_lease WHERE scope = ? AND backlog > 0)
+
+-- name: grant
+UPDATE queue_lease SET committed = ?, epoch = epoch + 1, batch_next = ?, granted_at = ?, leased_until = ?, held = 1,
+    free_at = ?, attempt = ?, attempt_shape = ?, attempts = ?, exhausted = ?, first_at = ?, waiting_since = ?,
+    last_client = ?, expired = expired + ?
+WHERE scope = ? AND queue = ?
+
+-- name: commit
+UPDATE queue_lease SET committed = ?, leased_until = ?, held = 0, attempt = NULL, attempts = 0, exhausted = 0,
+    first_at = 0, reason = NULL, last_consumed_at = ?
+WHERE scope = ? AND queue = ?
+
+-- name: release
+UPDATE queue_lease SET leased_until = ?, held = ?, free_at = ?, attempt = NULL, reason = ? WHERE scope = ? AND queue = ?
+
+-- name: renew
+UPDATE queue_lease SET leased_until = ?, held = 1, free_at = ? WHERE scope = ? AND queue = ?
+
+-- name: shorten
+UPDATE queue_lease SET batch_next = ? WHERE scope = ? AND queue = ?
+
+-- name: take_back
+UPDATE queue_lease SET leased_until = ?, held = 0, attempt = NULL, attempts = attempts - 1, exhausted = 0
+WHERE scope = ? AND queue = ?
+
+-- name: relieve
+UPDATE queue_lease SET exhausted = 0, attempts = ? WHERE scope = ? AND queue = ?
+
+-- name: doom
+UPDATE queue_lease SET exhausted = 2, epoch = epoch + 1, attempt = NULL WHERE scope = ? AND queue = ?
+
+-- name: move
+UPDATE queue_lease SET committed = ?, epoch = epoch + 1, swept_epoch = epoch + 1, leased_until = ?, held = 0,
+    attempt = NULL, attempts = 0, exhausted = 0, first_at = 0, reason = NULL, waiting_since = ?
+WHERE scope = ? AND queue = ?
+
+-- name: spent_by
+SELECT verb FROM lease_settled WHERE scope = ? AND queue = ? AND epoch = ?
+
+-- name: spend
+INSERT INTO lease_settled (scope, queue, epoch, verb, at) VALUES (?, ?, ?, ?, ?)
+
+-- name: forgettable
+SELECT id, queue, epoch FROM lease_settled
+WHERE scope = ?1 AND at < ?2
+    AND id <= (SELECT id FROM lease_settled WHERE scope = ?1 ORDER BY id DESC LIMIT 1 OFFSET ?3)
+LIMIT ?4
+
+-- name: forget_settled
+DELETE FROM lease_settled WHERE id = ?
+
+-- name: sweep
+UPDATE queue_lease SET swept_epoch = max(swept_epoch, ?) WHERE scope = ? AND queue = ?
+
+-- name: all_scopes
+SELECT scope, group_name, client, last_seen FROM lease_scope
+
+-- name: tokens
+SELECT tokens, at FROM lease_tokens WHERE group_name = ?
+
+-- name: set_tokens
+INSERT INTO lease_tokens (group_name, tokens, at) VALUES (?1, ?2, ?3)
+ON CONFLICT DO UPDATE SET tokens = ?2, at = ?3
+
+-- name: see_client
+INSERT INTO lease_client (group_name, client, address, first_seen, last_seen) VALUES (?1, ?2, ?3, ?4, ?4)
+ON CONFLICT DO UPDATE SET address = ?3, last_seen = ?4
+
+-- name: clients
+SELECT client, address, first_seen, last_seen FROM lease_client WHERE group_name = ? ORDER BY last_seen DESC LIMIT ?
+
+-- name: held_queues
+SELECT scopes.client, leases.queue, leases.last_client FROM queue_lease leases
+JOIN lease_scope scopes ON scopes.scope = leases.scope
+WHERE scopes.group_name = ? AND leases.held = 1 AND leases.leased_until > ?
+
+-- name: forget_clients
+DELETE FROM lease_client WHERE last_seen < ?

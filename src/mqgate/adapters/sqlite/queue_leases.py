@@ -1,0 +1,290 @@
+"""Queue locks in SQLite: the steps of queue and broadcast mode, each inside one writer's transaction.
+
+A queue is free (held = 0) or held until free_at. A lease that ends is not cleared by anybody: the next step that looks
+sees that free_at has passed. Its epoch stays current until the next grant, so a late ack still counts until
+somebody else has the queue. `exhausted` marks a queue whose first message was granted for the last time.
+"""
+
+import random
+from collections.abc import Mapping
+from datetime import timedelta
+from typing import Any, NamedTuple
+
+from mqgate.adapters.sqlite.engine import queries
+from mqgate.adapters.sqlite.threads import Transaction
+from mqgate.core.entries import Group, Mode, OnPoison
+from mqgate.core.errors import AttemptMismatch, InvalidValue
+from mqgate.core.lease import (
+    AGEING,
+    LONGEST_HOLD,
+    Acquire,
+    Doomed,
+    Grant,
+    Head,
+    Lease,
+    Outcome,
+    Settled,
+    Settlement,
+    Standing,
+    State,
+    Verb,
+    batch_size,
+    judge,
+)
+from mqgate.core.message import instant
+from mqgate.core.tokens import Bucket
+
+_DICE = random.Random()  # noqa: S311 - jitter, not secrets
+_MS = timedelta(milliseconds=1)
+
+
+class Row(NamedTuple):
+    """A queue's lease state; the columns are selected by these names."""
+
+    queue: str
+    head_min: int
+    head_max: int
+    committed: int
+    epoch: int
+    swept_epoch: int
+    batch_next: int
+    granted_at: int
+    leased_until: int
+    held: int
+    free_at: int
+    attempt: str | None
+    attempt_shape: str | None
+    attempts: int
+    exhausted: int
+    first_at: int
+    reason: str | None
+    waiting_since: int
+    last_client: str | None
+    last_consumed_at: int
+    expired: int
+
+
+SQL = {name: sql.replace("{columns}", ", ".join(Row._fields)) for name, sql in queries("lease_store").items()}
+
+
+class Scope(NamedTuple):
+    """The queue table of a group, or of one broadcast client."""
+
+    number: int
+    group: str
+    client: str
+    incarnation: str
+
+    def lease(self, row: Row, epoch: int) -> Lease:
+        return Lease(
+            self.group, self.client, row.queue, row.committed, row.batch_next, epoch, self.incarnation
+        )
+
+
+def scope_of(tx: Transaction, group: Group, client: str) -> Scope | None:
+    """The scope, kept alive; None if there is none, or if a broadcast client was idle for too long."""
+    found = tx.one(SQL["scope"], (group.name, client))
+    if found is None:
+        return None
+    number, incarnation, last_seen = found
+    if group.mode is Mode.BROADCAST:
+        if last_seen + group.client_ttl // _MS <= tx.now_ms:
+            drop(tx, number)
+            return None
+        tx.execute(SQL["touch_scope"], (tx.now_ms, number))
+    return Scope(number, group.name, client, incarnation)
+
+
+def drop(tx: Transaction, scope: int) -> None:
+    for statement in ("drop_scope", "drop_queues", "drop_settled"):
+        tx.execute(SQL[statement], (scope,))
+
+
+def see_heads(tx: Transaction, scope: Scope, heads: Mapping[str, Head]) -> int:
+    """Take note of queues' ends; how many offsets a queue went back that came again shorter than committed."""
+    rewound = 0
+    for queue, head in heads.items():
+        seen = tx.one(SQL["see_head"], (head.min, head.max, tx.now_ms, scope.number, queue))
+        if seen is None:
+            tx.execute(SQL["add_queue"], (scope.number, queue, head.min, head.max, head.min, tx.now_ms))
+        elif seen[0] > head.max:
+            rewound += seen[0] - head.min
+            tx.execute(SQL["move"], (head.min, tx.now_ms, tx.now_ms, scope.number, queue))
+    return rewound
+
+
+def replay(tx: Transaction, scope: Scope, request: Acquire) -> Grant | None:
+    """The lease that the same attempt was given, while it is untouched."""
+    found = tx.one(SQL["by_attempt"], (scope.number, request.attempt))
+    if found is None:
+        return None
+    row = Row(*found)
+    if row.leased_until <= tx.now_ms:
+        return None
+    if row.attempt_shape != _shape(request):
+        raise AttemptMismatch("use a new attemptId when max or visibility change", attemptId=request.attempt)
+    return Grant(scope.lease(row, row.epoch), row.attempts, instant(row.leased_until))
+
+
+def _shape(request: Acquire) -> str:
+    return f"{request.most}:{request.visibility // _MS}"
+
+
+def doom_exhausted(tx: Transaction, scope: Scope, group: Group) -> list[Doomed]:
+    """The messages whose last lease ended; from here on nobody can settle them."""
+    doomed = []
+    for found in tx.all(SQL["exhausted"], (scope.number,)):
+        row = Row(*found)
+        if row.attempts < group.max_attempts or row.committed < row.head_min:
+            # The limit was raised, or retention was quicker.
+            kept = row.attempts if row.committed >= row.head_min else 0
+            tx.execute(SQL["relieve"], (kept, scope.number, row.queue))
+        elif group.on_poison is OnPoison.DEAD:
+            doomed.append(_doom(tx, scope, row))
+    return doomed
+
+
+def _doom(tx: Transaction, scope: Scope, row: Row) -> Doomed:
+    epoch = row.epoch
+    if row.exhausted < 2:  # noqa: PLR2004 - 2 is `dying` in the schema
+        tx.execute(SQL["doom"], (scope.number, row.queue))
+        epoch += 1
+    return Doomed(
+        scope.lease(row, epoch),
+        row.attempts,
+        instant(row.first_at),
+        instant(min(row.leased_until, tx.now_ms)),
+        row.reason or "the lease ended without an answer",
+    )
+
+
+def choose(tx: Transaction, scope: Scope) -> Row | None:
+    oldest = tx.one(SQL["oldest_free"], (scope.number,))
+    if oldest is None:
+        return None
+    row = Row(*oldest)
+    if row.waiting_since + AGEING // _MS <= tx.now_ms:
+        return row
+    return Row(*tx.one(SQL["fullest_free"], (scope.number,)))
+
+
+def grant(tx: Transaction, scope: Scope, request: Acquire, row: Row) -> tuple[Grant | None, int]:
+    """Lock a queue; the grant (None: no tokens) and how many messages retention had taken."""
+    group = request.group
+    expired = max(row.head_min - row.committed, 0)
+    committed = row.committed + expired
+    attempts = 1 if expired else row.attempts + 1
+    most = batch_size(request.most, attempts, group.max_attempts)
+    most = min(most, row.head_max - committed)
+    if group.rate_limit is not None:
+        most = _take_tokens(tx, group, most)
+        if not most:
+            return None, 0
+    until = tx.now_ms + request.visibility // _MS
+    free_at = until + group.backoff.delay(attempts, _DICE) // _MS
+    tx.execute(
+        SQL["grant"],
+        (committed, committed + most, tx.now_ms, until, free_at)
+        + (request.attempt, _shape(request) if request.attempt else None)
+        + (
+            attempts,
+            int(attempts >= group.max_attempts),
+            row.first_at if attempts > 1 else tx.now_ms,
+            tx.now_ms,
+        )
+        + (request.polled_by, expired, scope.number, row.queue),
+    )
+    lease = Lease(
+        scope.group, scope.client, row.queue, committed, committed + most, row.epoch + 1, scope.incarnation
+    )
+    return Grant(lease, attempts, instant(until)), expired
+
+
+def _take_tokens(tx: Transaction, group: Group, most: int) -> int:
+    assert group.rate_limit is not None  # noqa: S101 - for the type checker; the caller looked
+    found = tx.one(SQL["tokens"], (group.name,))
+    bucket = Bucket(*found) if found else Bucket.full(group.rate_limit, tx.now_ms)
+    bucket = bucket.at(group.rate_limit, tx.now_ms)
+    taken = min(most, int(bucket.tokens))
+    bucket = bucket.take(taken)
+    tx.execute(SQL["set_tokens"], (group.name, bucket.tokens, bucket.at_ms))
+    return taken
+
+
+def refund(tx: Transaction, group: str, count: int) -> None:
+    found = tx.one(SQL["tokens"], (group,))
+    if found:
+        tx.execute(SQL["set_tokens"], (group, found[0] + count, found[1]))
+
+
+def why_empty(tx: Transaction, scope: Scope) -> State:
+    return State.BUSY if tx.one(SQL["has_backlog"], (scope.number,))[0] else State.OK
+
+
+def settle(tx: Transaction, group: Group, settlement: Settlement) -> Settled:
+    lease = settlement.lease
+    scope = scope_of(tx, group, lease.client)
+    found = scope and tx.one(SQL["queue"], (scope.number, lease.queue))
+    if scope is None or found is None:
+        return Settled(Outcome.GONE)
+    row = Row(*found)
+    spent = tx.one(SQL["spent_by"], (scope.number, lease.queue, lease.epoch))
+    standing = Standing(
+        scope.incarnation, row.epoch, row.swept_epoch, row.committed, instant(row.leased_until)
+    )
+    outcome = judge(settlement.verb, lease, standing, Verb(spent[0]) if spent else None, instant(tx.now_ms))
+    if outcome not in {Outcome.APPLIED, Outcome.LATE_APPLIED}:
+        return Settled(outcome)
+    if settlement.verb is Verb.EXTEND:
+        return _extend(tx, scope, group, row, settlement, outcome)
+    tx.execute(SQL["spend"], (scope.number, lease.queue, lease.epoch, settlement.verb, tx.now_ms))
+    if settlement.verb is Verb.ACK:
+        after = lease.next if settlement.through is None else settlement.through + 1
+        tx.execute(SQL["commit"], (after, tx.now_ms, tx.now_ms, scope.number, lease.queue))
+        return Settled(outcome)
+    return _nack(tx, scope, group, row, settlement, outcome)
+
+
+def _nack(
+    tx: Transaction, scope: Scope, group: Group, row: Row, settlement: Settlement, outcome: Outcome
+) -> Settled:
+    reason = settlement.reason or "nacked"
+    is_dead = row.attempts >= group.max_attempts and group.on_poison is OnPoison.DEAD
+    delay = settlement.delay
+    if delay is None:
+        delay = group.backoff.delay(row.attempts, _DICE)
+    free_at = tx.now_ms if is_dead else tx.now_ms + delay // _MS
+    tx.execute(
+        SQL["release"], (tx.now_ms, int(free_at > tx.now_ms), free_at, reason, scope.number, row.queue)
+    )
+    if is_dead:
+        row = row._replace(reason=reason, leased_until=tx.now_ms)
+        return Settled(outcome, doomed=_doom(tx, scope, row))
+    return Settled(outcome)
+
+
+def _extend(
+    tx: Transaction, scope: Scope, group: Group, row: Row, settlement: Settlement, outcome: Outcome
+) -> Settled:
+    until = tx.now_ms + (settlement.visibility or group.visibility) // _MS
+    if until > row.granted_at + LONGEST_HOLD // _MS:
+        limit = LONGEST_HOLD.total_seconds()
+        error = InvalidValue(
+            "a lease is held for 12 hours in all at most: ack or nack it", field="visibility", limit=limit
+        )
+        return Settled(Outcome.INVALID, error=error)
+    free_at = until + group.backoff.delay(row.attempts, _DICE) // _MS
+    tx.execute(SQL["renew"], (until, free_at, scope.number, row.queue))
+    return Settled(outcome, leased_until=instant(until))
+
+
+def current(tx: Transaction, lease: Lease) -> tuple[Scope, Row] | None:
+    """The scope and queue of a lease, if nothing has happened to it since it was granted."""
+    found = tx.one(SQL["scope"], (lease.group, lease.client))
+    if found is None or found[1] != lease.incarnation:
+        return None
+    scope = Scope(found[0], lease.group, lease.client, lease.incarnation)
+    row: Any = tx.one(SQL["queue"], (scope.number, lease.queue))
+    if row is None or Row(*row).epoch != lease.epoch or Row(*row).committed != lease.start:
+        return None
+    return scope, Row(*row)

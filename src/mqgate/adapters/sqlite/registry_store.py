@@ -1,0 +1,104 @@
+"""RegistryStore on the embedded engine: entries as JSON, one version for all of them."""
+
+import os
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from mqgate.adapters.sqlite.engine import Engine, queries
+from mqgate.adapters.sqlite.threads import Transaction, View
+from mqgate.core.entries import ApiKey, Group, Producer, Snapshot, Topic
+from mqgate.core.errors import RegistryChanged
+from mqgate.core.message import instant, milliseconds
+from mqgate.ports.registry_store import Act, Entry
+
+_SQL = queries("registry_store")
+_KINDS: dict[type[Entry], str] = {Topic: "topic", Producer: "producer", Group: "group", ApiKey: "key"}
+_NEWEST = 1 << 62
+
+
+class SqliteRegistryStore:
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+
+    async def version(self) -> int:
+        return int(await self._engine.read(lambda view: view.one(_SQL["version"])[0]))
+
+    async def load(self) -> Snapshot:
+        def job(view: View) -> tuple[int, list[Any]]:
+            # One statement could not see both; a read transaction makes them one view.
+            view.execute("BEGIN")
+            try:
+                return view.one(_SQL["version"])[0], view.all(_SQL["entries"])
+            finally:
+                view.execute("COMMIT")
+
+        version, rows = await self._engine.read(job)
+        found: dict[str, dict[str, Any]] = {kind: {} for kind in _KINDS.values()}
+        types = {kind: entry_type for entry_type, kind in _KINDS.items()}
+        for kind, name, entry in rows:
+            found[kind][name] = msgspec.json.decode(entry, type=types[kind])
+        return Snapshot(
+            version=version,
+            topics=found["topic"],
+            producers=found["producer"],
+            groups=found["group"],
+            keys=found["key"],
+        )
+
+    async def save(self, entry: Entry, act: Act, *, decided_on: int) -> None:
+        def job(tx: Transaction) -> None:
+            _raise_version(tx, decided_on)
+            tx.execute(_SQL["save"], (_KINDS[type(entry)], _name(entry), msgspec.json.encode(entry)))
+            _record(tx, act)
+
+        await self._engine.write(job)
+
+    async def remove(self, entry: Entry, act: Act, *, decided_on: int) -> None:
+        def job(tx: Transaction) -> None:
+            _raise_version(tx, decided_on)
+            tx.execute(_SQL["remove"], (_KINDS[type(entry)], _name(entry)))
+            _record(tx, act)
+
+        await self._engine.write(job)
+
+    async def record(self, act: Act) -> None:
+        await self._engine.write(lambda tx: _record(tx, act))
+
+    async def acts(self, most: int, before: str | None) -> tuple[Sequence[Act], str | None]:
+        newest = int(before) if before else _NEWEST
+        rows = await self._engine.read(lambda view: view.all(_SQL["acts"], (newest, most + 1)))
+        found = [
+            Act(at=instant(at), actor=actor, action=action, subject=subject, reason=reason, details=details)
+            for _, at, actor, action, subject, reason, details in rows[:most]
+        ]
+        return found, str(rows[most - 1][0]) if len(rows) > most else None
+
+    async def receipt_keys(self, *, overlap_ms: int, lifetime_ms: int) -> dict[int, bytes]:
+        def job(tx: Transaction) -> dict[int, bytes]:
+            rows = tx.all(_SQL["receipt_keys"])
+            if not rows or rows[-1][2] + lifetime_ms <= tx.now_ms:
+                secret = os.urandom(32)
+                rows.append((tx.one(_SQL["add_receipt_key"], (secret, tx.now_ms))[0], secret, tx.now_ms))
+            # A key's service ends when its successor is made; it is accepted for the overlap after that.
+            while len(rows) > 1 and rows[1][2] + overlap_ms <= tx.now_ms:
+                tx.execute(_SQL["drop_receipt_key"], (rows.pop(0)[0],))
+            return {number: secret for number, secret, _ in rows}
+
+        return await self._engine.write(job)
+
+
+def _name(entry: Entry) -> str:
+    return entry.id if isinstance(entry, ApiKey) else entry.name
+
+
+def _raise_version(tx: Transaction, decided_on: int) -> None:
+    if tx.one(_SQL["version"])[0] != decided_on:
+        raise RegistryChanged("read the registry again and repeat the change")
+    tx.execute(_SQL["raise_version"])
+
+
+def _record(tx: Transaction, act: Act) -> None:
+    values = (milliseconds(act.at), act.actor, act.action, act.subject, act.reason, act.details)
+    tx.execute(_SQL["record"], values)

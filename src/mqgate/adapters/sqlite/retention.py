@@ -1,0 +1,110 @@
+"""Forgets old messages, by age and by size per topic, a little at a time so that nobody waits behind it."""
+
+import asyncio
+import contextlib
+from datetime import timedelta
+from functools import partial
+
+import structlog
+
+from mqgate.adapters.sqlite.engine import Engine
+from mqgate.adapters.sqlite.message_log import SQL, SqliteMessageLog, first_since, offset_of, position
+from mqgate.adapters.sqlite.threads import Transaction, View
+from mqgate.core.errors import MqgateError
+from mqgate.core.lease import Head
+from mqgate.ports.directory import Directory
+
+_CHUNK = 2_000
+_log = structlog.get_logger()
+
+
+class Retention:
+    """Run once per interval; `run_once` alone does the work."""
+
+    def __init__(
+        self, engine: Engine, log: SqliteMessageLog, directory: Directory, interval: timedelta
+    ) -> None:
+        self._engine = engine
+        self._log = log
+        self._directory = directory
+        self._interval = interval
+        self._task: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        self._task = self._task or asyncio.create_task(self._loop())
+
+    async def stop(self) -> None:
+        if self._task is not None:
+            self._task.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await self._task
+            self._task = None
+
+    async def _loop(self) -> None:
+        while True:
+            await asyncio.sleep(self._interval.total_seconds())
+            try:
+                await self.run_once()
+            except MqgateError as error:
+                _log.warning("retention failed", error=error.detail)
+
+    async def run_once(self) -> int:
+        """Expire what the topics no longer keep; the number of messages forgotten."""
+        forgotten = 0
+        for topic in self._directory.snapshot.topics.values():
+            if topic.name not in self._log.topics():
+                continue
+            if topic.retention is not None:
+                forgotten += await self._by_age(topic.name, topic.retention)
+            if topic.retention_bytes is not None:
+                forgotten += await self._by_size(topic.name, topic.retention_bytes)
+        return forgotten
+
+    async def _by_age(self, topic: str, retention: timedelta) -> int:
+        cutoff = self._engine.clock.now_ms() - retention // timedelta(milliseconds=1)
+        forgotten = 0
+        for name, number, head in self._log.queues_of(topic):
+            end = await self._engine.read(partial(first_since, number=number, head=head, sought=cutoff))
+            for after in [*range(head.min + _CHUNK, end, _CHUNK), end]:
+                if after > head.min:
+                    await self._expire(topic, name, number, after)
+            forgotten += end - head.min
+        return forgotten
+
+    async def _by_size(self, topic: str, most: int) -> int:
+        forgotten = 0
+        while True:
+            rows = await self._engine.read(lambda view: view.all(SQL["topic_bytes"], (topic,)))
+            excess = sum(size for _, size, _, _ in rows) - most
+            if excess <= 0:
+                return forgotten
+            # From the fullest queue first: queues of a topic stay about equally long.
+            number, size, low, end = max(rows, key=lambda row: row[1])
+            name = next(name for name, own, _ in self._log.queues_of(topic) if own == number)
+            share = min(excess, max(size // 4, 1))
+            after = await self._engine.read(
+                partial(_after_bytes, number=number, head=Head(low, end), excess=share)
+            )
+            await self._expire(topic, name, number, after)
+            forgotten += after - low
+
+    async def _expire(self, topic: str, name: str, number: int, after: int) -> None:
+        def job(transaction: Transaction) -> None:
+            first, last = position(number, 0), position(number, after) - 1
+            size = sum(row[1] for row in transaction.execute(SQL["oldest_bytes"], (first, last, _CHUNK)))
+            transaction.execute(SQL["drop_messages"], (first, last))
+            transaction.execute(SQL["raise_min"], (after, size, number))
+
+        await self._engine.write(job, lambda _: self._log.moved(topic, name, low=after))
+
+
+def _after_bytes(view: View, number: int, head: Head, excess: int) -> int:
+    """The offset before which at least `excess` bytes lie, at most one chunk further."""
+    after = head.min
+    last = position(number, head.max) - 1
+    for place, size in view.execute(SQL["oldest_bytes"], (position(number, head.min), last, _CHUNK)):
+        after = offset_of(place) + 1
+        excess -= size
+        if excess <= 0:
+            break
+    return after

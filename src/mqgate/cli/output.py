@@ -1,0 +1,101 @@
+"""How answers look to people: aligned plain tables; and to programs: the API's JSON.
+
+Whatever a gateway says may hold text from strangers, so nothing unprintable reaches the terminal.
+"""
+
+import json
+import unicodedata
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import click
+
+__all__ = ["as_json", "note", "plain", "render", "table"]
+
+Row = Mapping[str, Any]
+_DURATIONS = frozenset({"retention", "visibility", "clientTtl", "oldestAge", "initial", "max"})
+_UNITS = (("d", 86_400), ("h", 3_600), ("m", 60))
+
+
+def as_json(answer: Any) -> str:
+    """One answer over several lines, for people who asked for JSON and the programs they pipe it to."""
+    return json.dumps(answer, ensure_ascii=False, indent=2)
+
+
+def note(text: str) -> None:
+    """Tell the person, not the pipe."""
+    click.echo(f"note: {plain(text)}", err=True)
+
+
+def plain(text: str) -> str:
+    """The text on one line, with escapes instead of what could move a cursor or colour a screen."""
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+
+
+def render(answer: Row, columns: Sequence[str] | None = None) -> str:
+    """An answer as its single values, then each of its lists as a table."""
+    lists = {name: value for name, value in answer.items() if _is_rows(value)}
+    single = {name: value for name, value in answer.items() if name not in lists and name != "next"}
+    parts = [_fields(single)] if single else []
+    parts += [table(rows, columns) for rows in lists.values()]
+    return "\n\n".join(parts)
+
+
+def table(rows: Sequence[Row], columns: Sequence[str] | None = None) -> str:
+    """Rows under a heading; without `columns`, every member that any row has."""
+    if not rows:
+        return "(none)"
+    names = columns or list(dict.fromkeys(name for row in rows for name in row))
+    cells = [[_heading(name).upper() for name in names]]
+    cells += [[_cell(name, row.get(name)) for name in names] for row in rows]
+    return _aligned(cells)
+
+
+def _is_rows(value: Any) -> bool:
+    return isinstance(value, list) and all(isinstance(item, dict) for item in value)
+
+
+def _fields(values: Row) -> str:
+    return _aligned([[_heading(name), _cell(name, value)] for name, value in values.items()])
+
+
+def _aligned(cells: Sequence[Sequence[str]]) -> str:
+    widths = [max(_width(row[i]) for row in cells) for i in range(len(cells[0]))]
+    return "\n".join(
+        "  ".join(
+            cell + " " * (width - _width(cell)) for cell, width in zip(row, widths, strict=True)
+        ).rstrip()
+        for row in cells
+    )
+
+
+def _width(text: str) -> int:
+    return sum(2 if unicodedata.east_asian_width(c) in "WF" else 1 for c in text)
+
+
+def _heading(name: str) -> str:
+    return "".join(f" {c.lower()}" if c.isupper() else c for c in name).strip()
+
+
+def _cell(name: str, value: Any) -> str:
+    if value is None:
+        return "-"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, int | float) and name in _DURATIONS:
+        return _duration(value)
+    if isinstance(value, dict):
+        return " ".join(f"{member}={_cell(member, inner)}" for member, inner in value.items()) or "-"
+    if isinstance(value, list):
+        return ",".join(_cell(name, item) for item in value) or "-"
+    return plain(str(value))
+
+
+def _duration(seconds: float) -> str:
+    # One unit only, so that what is shown can be given back as an option.
+    for unit, size in _UNITS:
+        if seconds and seconds % size == 0:
+            return f"{int(seconds // size)}{unit}"
+    return f"{seconds:.3f}".rstrip("0").rstrip(".") + "s"

@@ -1,0 +1,189 @@
+"""A gateway, as an application sees it."""
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime, timedelta
+from types import TracebackType
+from typing import Any, Self
+
+from mqgate.client.message import envelope
+from mqgate.client.registry import Entries, Groups, Keys
+from mqgate.client.transport import Json, Transport, path
+
+__all__ = ["Client"]
+
+Duration = timedelta | str | float
+Instant = datetime | str | int
+_DEFAULT_TIMEOUT = timedelta(seconds=30)
+_NO_WAIT = timedelta(0)
+
+
+class Client:
+    """Calls to one gateway, over connections that are kept; may be shared by threads.
+
+    Answers are the API's JSON as dicts. A refusal raises GatewayError, silence GatewayUnreachable. `timeout`
+    bounds connecting and each wait for an answer; the wait of a long poll comes on top.
+    """
+
+    def __init__(self, url: str, key: str | None = None, timeout: timedelta = _DEFAULT_TIMEOUT) -> None:
+        self.transport = Transport(url, key, timeout)
+        self.topics = Entries(self.transport, "topics")
+        self.producers = Entries(self.transport, "producers")
+        self.groups = Groups(self.transport, "groups")
+        self.keys = Keys(self.transport, "keys")
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        self.transport.close()
+
+    def publish(self, topic: str, body: Any, *, producer: str | None = None, **metadata: Any) -> Json:
+        """Store one message; `metadata` as `envelope` takes it."""
+        return self._publish(topic, envelope(body, **metadata), producer)
+
+    def publish_batch(
+        self, topic: str, envelopes: Sequence[Mapping[str, Any]], *, producer: str | None = None
+    ) -> list[Json]:
+        """Store 1 to 1,000 messages; one result each, in their order, with `error` where one was refused."""
+        results: list[Json] = self._publish(topic, {"messages": envelopes}, producer)["results"]
+        return results
+
+    def publish_raw(
+        self,
+        topic: str,
+        body: bytes,
+        *,
+        content_type: str = "application/octet-stream",
+        producer: str | None = None,
+        key: str | None = None,
+        tag: str | None = None,
+        properties: Mapping[str, str] | None = None,
+    ) -> Json:
+        """Store one message byte for byte, its metadata in headers: property names arrive in lower case."""
+        if content_type.partition(";")[0].strip().lower() == "application/json":
+            raise ValueError("application/json is read as an envelope: use publish")
+        named = {"Mqgate-Key": key, "Mqgate-Tag": tag}
+        named |= {f"Mqgate-Property-{name}": value for name, value in (properties or {}).items()}
+        headers = {name: value for name, value in named.items() if value is not None}
+        return self.transport.answer(
+            "POST",
+            path("topics", topic, "messages"),
+            query={"producer": producer},
+            content=body,
+            headers={"Content-Type": content_type} | headers,
+        )
+
+    def _publish(self, topic: str, body: Mapping[str, Any], producer: str | None) -> Json:
+        return self.transport.call(
+            "POST", path("topics", topic, "messages"), body, query={"producer": producer}
+        )
+
+    def receive(
+        self,
+        group: str,
+        *,
+        most: int | None = None,
+        wait: timedelta = _NO_WAIT,
+        visibility: Duration | None = None,
+        client_id: str | None = None,
+        attempt_id: str | None = None,
+        ack: Sequence[str] = (),
+    ) -> Json:
+        """Lease messages; `ack` settles earlier receipts first, and its outcomes stand in `acked`."""
+        body = _given(
+            max=most,
+            wait=wait or None,
+            visibility=visibility,
+            clientId=client_id,
+            attemptId=attempt_id,
+            ack=list(ack) or None,
+        )
+        return self.transport.call("POST", path("groups", group, "receive"), body, wait=wait)
+
+    def ack(self, group: str, receipt: str, *, through: int | None = None) -> Json:
+        """Say that a lease's work is done; `through` only up to that offset of a queue's batch."""
+        return self._act(group, "ack", receipt=receipt, through=through)
+
+    def ack_all(self, group: str, receipts: Sequence[str]) -> list[Json]:
+        """Settle 1 to 1,000 receipts; one outcome each, refused ones included."""
+        return self._results(group, "ack", receipts=list(receipts))
+
+    def nack(
+        self, group: str, receipt: str, *, delay: Duration | None = None, reason: str | None = None
+    ) -> Json:
+        """Hand a lease back undone."""
+        return self._act(group, "nack", receipt=receipt, delay=delay, reason=reason)
+
+    def nack_all(
+        self,
+        group: str,
+        receipts: Sequence[str],
+        *,
+        delay: Duration | None = None,
+        reason: str | None = None,
+    ) -> list[Json]:
+        return self._results(group, "nack", receipts=list(receipts), delay=delay, reason=reason)
+
+    def extend(self, group: str, receipt: str, visibility: Duration | None = None) -> Json:
+        """Hold a lease longer, counted from now."""
+        return self._act(group, "extend", receipt=receipt, visibility=visibility)
+
+    def extend_all(
+        self, group: str, receipts: Sequence[str], visibility: Duration | None = None
+    ) -> list[Json]:
+        return self._results(group, "extend", receipts=list(receipts), visibility=visibility)
+
+    def lag(self, group: str, *, client_id: str | None = None) -> Json:
+        return self.transport.call("GET", path("groups", group, "lag"), query={"clientId": client_id})
+
+    def clients(self, group: str, *, limit: int | None = None, cursor: str | None = None) -> Json:
+        query = {"limit": limit, "cursor": cursor}
+        return self.transport.call("GET", path("groups", group, "clients"), query=query)
+
+    def seek(
+        self,
+        group: str,
+        to: Instant | Mapping[str, int],
+        *,
+        client_id: str | None = None,
+        dry_run: bool = False,
+        reason: str | None = None,
+    ) -> Json:
+        """Move a group to "earliest", "latest", an instant or offsets by queue; older receipts are void."""
+        return self._act(group, "seek", to=to, clientId=client_id, dryRun=dry_run or None, reason=reason)
+
+    def pause(self, group: str, *, reason: str | None = None) -> Json:
+        return self._act(group, "pause", reason=reason)
+
+    def resume(self, group: str, *, reason: str | None = None) -> Json:
+        return self._act(group, "resume", reason=reason)
+
+    def dead_letters(self, group: str, **query: Any) -> Json:
+        """One page of dead letters; `query` as the API names it (`key`, `from`, `to`, `limit`, `cursor`)."""
+        return self.transport.call("GET", path("groups", group, "dead-letters"), query=query)
+
+    def dead_letter(self, group: str, message_id: str) -> Json:
+        return self.transport.call("GET", path("groups", group, "dead-letters", message_id))
+
+    def info(self) -> Json:
+        return self.transport.call("GET", path("info"))
+
+    def audit(self, *, limit: int | None = None, cursor: str | None = None) -> Json:
+        """One page of who did what, the newest first."""
+        return self.transport.call("GET", path("audit"), query={"limit": limit, "cursor": cursor})
+
+    def _act(self, group: str, verb: str, **members: Any) -> Json:
+        return self.transport.call("POST", path("groups", group, verb), _given(**members))
+
+    def _results(self, group: str, verb: str, **members: Any) -> list[Json]:
+        results: list[Json] = self._act(group, verb, **members)["results"]
+        return results
+
+
+def _given(**members: Any) -> Json:
+    return {name: value for name, value in members.items() if value is not None}

@@ -1,0 +1,230 @@
+"""Every option on one page: its type, its default, one line of what it is for.
+
+Defaults < file (mqgate.toml) < environment (MQGATE_HTTP_PORT) < flags. Unknown names are errors, and all faults are
+reported at once, before anything opens.
+"""
+
+import os
+import tomllib
+import types
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
+from ipaddress import ip_network
+from pathlib import Path
+from typing import Any, get_args, get_origin, get_type_hints
+
+MIB = 1 << 20
+
+
+class SettingsInvalid(Exception):
+    """All that is wrong with the settings, a line each."""
+
+    def __init__(self, faults: Sequence[str]) -> None:
+        super().__init__("\n".join(faults))
+        self.faults = faults
+
+
+def option(default: Any, doc: str, *, secret: bool = False) -> Any:
+    return field(default=default, repr=not secret, metadata={"doc": doc})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HttpSettings:
+    host: str = option("127.0.0.1", "address to listen on; any but loopback needs a key in the registry")
+    port: int = option(8080, "port to listen on; 0 takes a free one")
+    max_message_bytes: int = option(4 * MIB, "largest body of one message")
+    max_request_bytes: int = option(32 * MIB, "largest request body")
+    max_header_bytes: int = option(64 << 10, "largest sum of a request's headers")
+    max_batch: int = option(
+        1_000, "most messages of a batch, receipts of a settlement, messages of a receive"
+    )
+    max_answer_bytes: int = option(
+        16 * MIB, "message bytes in one answer; a longer batch is cut, never a message"
+    )
+    max_requests: int = option(20_000, "requests worked on at once; more are answered 503")
+    max_bytes_in_flight: int = option(256 * MIB, "request bytes held at once; more are answered 503")
+    stop_timeout: float = option(30.0, "seconds that running requests get to finish when the server stops")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SqliteSettings:
+    directory: str = option("./data", "data directory of the embedded engine")
+    synchronous: str = option(
+        "full", "full: every 2xx survives a power cut; normal: only a crash of the process"
+    )
+    max_bytes: int = option(0, "largest size of the database file, 0: as large as the disk; beyond it 507")
+    tidy_interval: float = option(10.0, "seconds between two runs of retention and tidying")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicSettings:
+    queues: int = option(8, "queues of a topic that does not say")
+    max_queues: int = option(1_024, "most queues of a topic")
+    retention: float = option(259_200.0, "seconds that messages are kept unless the topic says")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupSettings:
+    visibility: float = option(30.0, "seconds that a lease lasts unless the group or the request says")
+    max_attempts: int = option(16, "deliveries before a message is dead unless the group says")
+    client_ttl: float = option(
+        86_400.0, "seconds after which an idle broadcast client is forgotten unless the group says"
+    )
+    max_clients: int = option(1_000, "most broadcast clients of a group")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MqSettings:
+    anonymous_from: tuple[str, ...] = option(
+        ("127.0.0.0/8", "::1/128"), "networks whose clients may use /mq without a key"
+    )
+    cipher_key: str = option(
+        "", "16 characters that open the admin calls of /mq; empty: they are off", secret=True
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogSettings:
+    level: str = option("info", "debug, info, warning or error")
+    format: str = option("auto", "json, console, or auto: console on a terminal")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    http: HttpSettings = field(default_factory=HttpSettings)
+    sqlite: SqliteSettings = field(default_factory=SqliteSettings)
+    topic_defaults: TopicSettings = field(default_factory=TopicSettings)
+    group_defaults: GroupSettings = field(default_factory=GroupSettings)
+    mq: MqSettings = field(default_factory=MqSettings)
+    log: LogSettings = field(default_factory=LogSettings)
+    topic: tuple[Mapping[str, Any], ...] = ()
+    producer: tuple[Mapping[str, Any], ...] = ()
+    group: tuple[Mapping[str, Any], ...] = ()
+
+    @staticmethod
+    def load(
+        path: Path | None, environment: Mapping[str, str] = os.environ, flags: Mapping[str, Any] | None = None
+    ) -> "Settings":
+        """Read all layers, or raise SettingsInvalid with every fault found."""
+        faults: list[str] = []
+        settings = Settings()
+        if path is not None:
+            settings = _apply_file(settings, path, faults)
+        for name, text in environment.items():
+            if name.startswith("MQGATE_") and name not in _NOT_SETTINGS:
+                settings = _apply_variable(settings, name, text, faults)
+        for name, value in (flags or {}).items():
+            group, _, option_name = name.partition(".")
+            settings = _set(settings, group, option_name, value, f"flag {name}", faults)
+        faults += _check(settings)
+        if faults:
+            raise SettingsInvalid(faults)
+        return settings
+
+
+# Variables of the command line's client, not of the server.
+_NOT_SETTINGS = {"MQGATE_URL", "MQGATE_KEY", "MQGATE_CONFIG"}
+_ENTRIES = ("topic", "producer", "group")
+_LEVELS = ("debug", "info", "warning", "error")
+_CIPHER_KEY_BYTES = 16
+_PUBLIC_CIPHER_KEY = "DJs32jslkdghDSDf"
+
+
+def option_groups() -> Mapping[str, Any]:
+    """The groups of options by their name in the file."""
+    return {each.name: each.default_factory for each in fields(Settings) if each.name not in _ENTRIES}
+
+
+def _apply_file(settings: Settings, path: Path, faults: list[str]) -> Settings:
+    try:
+        tree = tomllib.loads(path.read_text("utf-8"))
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        faults.append(f"{path}: {error}")
+        return settings
+    for group, values in tree.items():
+        if group in _ENTRIES:
+            if isinstance(values, list) and all(isinstance(each, dict) for each in values):
+                settings = _with(settings, group, tuple(values))
+            else:
+                faults.append(f"{path}: write [[{group}]], one table an entry")
+        elif not isinstance(values, dict):
+            faults.append(f"{path}: unknown setting {group}")
+        else:
+            for name, value in values.items():
+                settings = _set(settings, group, name, value, f"{path}: [{group}] {name}", faults)
+    return settings
+
+
+def _apply_variable(settings: Settings, name: str, text: str, faults: list[str]) -> Settings:
+    lower = name.removeprefix("MQGATE_").lower()
+    for group in option_groups():
+        if lower.startswith(f"{group}_"):
+            return _set(settings, group, lower.removeprefix(f"{group}_"), text, name, faults)
+    faults.append(f"{name}: unknown setting")
+    return settings
+
+
+def _set(settings: Settings, group: str, name: str, value: Any, where: str, faults: list[str]) -> Settings:
+    options: Any = getattr(settings, group, None) if group in option_groups() else None
+    hints = get_type_hints(type(options)) if options is not None else {}
+    if name not in hints:
+        faults.append(f"{where}: unknown setting")
+        return settings
+    try:
+        parsed = _parse(hints[name], value)
+    except (TypeError, ValueError):
+        faults.append(f"{where}: {value!r} is not {_spoken(hints[name])}")
+        return settings
+    return _with(settings, group, replace(options, **{name: parsed}))
+
+
+def _with(settings: Settings, name: str, value: Any) -> Settings:
+    changes: dict[str, Any] = {name: value}
+    return replace(settings, **changes)
+
+
+def _parse(wanted: Any, value: Any) -> Any:
+    if get_origin(wanted) is tuple:
+        parts = value.split(",") if isinstance(value, str) else value
+        return tuple(_parse(get_args(wanted)[0], part) for part in parts)
+    if isinstance(value, str) and wanted is not str:
+        return wanted(value)
+    if wanted is float and type(value) is int:
+        return float(value)
+    if type(value) is not wanted:
+        raise TypeError
+    return value
+
+
+def _spoken(wanted: Any) -> str:
+    return (
+        "a list"
+        if isinstance(wanted, types.GenericAlias)
+        else {int: "a whole number", float: "a number"}.get(wanted, "text")
+    )
+
+
+def _check(settings: Settings) -> list[str]:
+    faults = []
+    for group in option_groups():
+        options = getattr(settings, group)
+        faults += [
+            f"[{group}] {each.name} must not be negative"
+            for each in fields(options)
+            if isinstance(value := getattr(options, each.name), int | float) and value < 0
+        ]
+    if settings.sqlite.synchronous not in {"full", "normal"}:
+        faults.append("[sqlite] synchronous must be full or normal")
+    if settings.log.level not in _LEVELS:
+        faults.append(f"[log] level must be one of {', '.join(_LEVELS)}")
+    if settings.log.format not in {"auto", "json", "console"}:
+        faults.append("[log] format must be auto, json or console")
+    key = settings.mq.cipher_key
+    if key and (len(key.encode()) != _CIPHER_KEY_BYTES or key == _PUBLIC_CIPHER_KEY):
+        faults.append("[mq] cipher_key must be 16 characters, and not the one that everybody knows")
+    for network in settings.mq.anonymous_from:
+        try:
+            ip_network(network)
+        except ValueError:
+            faults.append(f"[mq] anonymous_from: {network!r} is not a network such as 10.0.0.0/8")
+    return faults
