@@ -87,6 +87,7 @@ class MqSettings:
 class LogSettings:
     level: str = option("info", "debug, info, warning or error")
     format: str = option("auto", "json, console, or auto: console on a terminal")
+    requests: str = option("failed", "which requests get a line: failed (answered 5xx) or all")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -217,6 +218,8 @@ def _check(settings: Settings) -> list[str]:
         faults.append("[sqlite] synchronous must be full or normal")
     if settings.log.level not in _LEVELS:
         faults.append(f"[log] level must be one of {', '.join(_LEVELS)}")
+    if settings.log.requests not in {"failed", "all"}:
+        faults.append("[log] requests must be failed or all")
     if settings.log.format not in {"auto", "json", "console"}:
         faults.append("[log] format must be auto, json or console")
     key = settings.mq.cipher_key

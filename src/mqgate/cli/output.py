@@ -10,7 +10,7 @@ from typing import Any
 
 import click
 
-__all__ = ["as_json", "note", "plain", "render", "table"]
+__all__ = ["as_json", "examples", "note", "plain", "render", "table"]
 
 Row = Mapping[str, Any]
 _DURATIONS = frozenset({"retention", "visibility", "clientTtl", "oldestAge", "initial", "max"})
@@ -20,6 +20,11 @@ _UNITS = (("d", 86_400), ("h", 3_600), ("m", 60))
 def as_json(answer: Any) -> str:
     """One answer over several lines, for people who asked for JSON and the programs they pipe it to."""
     return json.dumps(answer, ensure_ascii=False, indent=2)
+
+
+def examples(*lines: str) -> str:
+    """The end of a help text: lines that work as they stand."""
+    return "\b\n" + "\n".join(["Examples:", *(f"  {line}" for line in lines)])
 
 
 def note(text: str) -> None:

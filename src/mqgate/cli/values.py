@@ -1,123 +1,73 @@
 """How settings are written on a command line, and what the API calls them."""
 
-from collections.abc import Mapping
+import re
+from collections.abc import Callable
 from typing import Any
 
 import click
 
-__all__ = ["BACKOFF", "DURATION", "NAME", "OFFSET", "PAIR", "RATE_LIMIT", "given", "maybe"]
+__all__ = ["backoff", "duration", "given", "maybe", "name", "offset", "pair", "rate_limit"]
 
+_NUMBER = re.compile(r"-?[0-9]+(\.[0-9]+)?")
 _UNSET = object()
 
 
 def given(**options: Any) -> dict[str, Any]:
-    """The settings that the user wrote; `none` becomes null, what was left out stays out."""
+    """The settings that the user wrote, as the API names them; `none` becomes null."""
     return {
-        _camel(name): None if value is _UNSET else value
-        for name, value in options.items()
-        if value is not None and value != ()
+        _camel(option): None if value is _UNSET else value
+        for option, value in options.items()
+        if value is not None
     }
 
 
-def _camel(name: str) -> str:
-    first, *rest = name.split("_")
+def _camel(option: str) -> str:
+    first, *rest = option.split("_")
     return first + "".join(word.capitalize() for word in rest)
 
 
-class _Name(click.ParamType[str]):
-    name = "name"
-
-    def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        return value or self.fail("a name must not be empty", param, ctx)
+def maybe(kind: Callable[[str], Any]) -> Callable[[str], Any]:
+    """The same kind of value, or the word `none` to lift the setting."""
+    return lambda text: _UNSET if text == "none" else kind(text)
 
 
-class _Duration(click.ParamType[Any]):
+def name(text: str) -> str:
+    """The gateway knows what names may be; an empty one would address the list instead."""
+    if not text:
+        raise click.BadParameter("a name must not be empty")
+    return text
+
+
+def duration(text: str) -> float | str:
     """A bare number is seconds; the gateway judges everything else, so that there is one grammar."""
-
-    name = "duration"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        try:
-            return float(value)
-        except ValueError:
-            return value
+    return float(text) if _NUMBER.fullmatch(text) else text
 
 
-class _RateLimit(click.ParamType[Any]):
-    name = "rate[:burst]"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        if not isinstance(value, str):
-            return value
-        rate, colon, burst = value.partition(":")
-        try:
-            return {"rate": float(rate), "burst": float(burst)} if colon else float(rate)
-        except ValueError:
-            self.fail(
-                f"{value!r} is not like 100 (messages a second) or 100:500 (at most 500 at once)", param, ctx
-            )
+def rate_limit(text: str) -> float | dict[str, float]:
+    rate, colon, burst = text.partition(":")
+    if not _NUMBER.fullmatch(rate) or (colon and not _NUMBER.fullmatch(burst)):
+        raise click.BadParameter(
+            f"{text!r} is neither like 100 (messages a second) nor like 100:500 (500 at once)"
+        )
+    return {"rate": float(rate), "burst": float(burst)} if colon else float(rate)
 
 
-class _Backoff(click.ParamType[Any]):
-    name = "backoff"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        if not isinstance(value, str):
-            return value
-        parts = [part.strip() for part in value.split(",")]
-        if not any("=" in part for part in parts):
-            return [DURATION.convert(part, param, ctx) for part in parts]
-        members = dict(PAIR.convert(part, param, ctx) for part in parts)
-        return {name: DURATION.convert(text, param, ctx) for name, text in members.items()}
+def backoff(text: str) -> dict[str, float | str] | list[float | str]:
+    parts = [part.strip() for part in text.split(",")]
+    if "=" in text:
+        return {member: duration(value) for member, value in map(pair, parts)}
+    return [duration(part) for part in parts]
 
 
-class _Pair(click.ParamType[tuple[str, str]]):
-    name = "name=value"
-
-    def convert(
-        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
-    ) -> tuple[str, str]:
-        if isinstance(value, tuple):
-            return value
-        name, equals, text = value.partition("=")
-        if not name or not equals:
-            self.fail(f"{value!r} is not like name=value", param, ctx)
-        return name, text
+def pair(text: str) -> tuple[str, str]:
+    member, equals, value = text.partition("=")
+    if not member or not equals:
+        raise click.BadParameter(f"{text!r} is not like name=value")
+    return member, value
 
 
-class _Offset(click.ParamType[tuple[str, int]]):
-    name = "queue=offset"
-
-    def convert(
-        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
-    ) -> tuple[str, int]:
-        if isinstance(value, tuple):
-            return value
-        queue, _, offset = value.rpartition("=")
-        if not queue or not (offset.isascii() and offset.isdecimal()):
-            self.fail(f"{value!r} is not like local:3=17", param, ctx)
-        return queue, int(offset)
-
-
-class _Maybe(click.ParamType[Any]):
-    def __init__(self, kind: click.ParamType[Any]) -> None:
-        self._kind = kind
-        self.name = f"{kind.name}|none"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        if value is _UNSET or value == "none":
-            return _UNSET
-        return self._kind.convert(value, param, ctx)
-
-
-def maybe(kind: click.ParamType[Any]) -> click.ParamType[Any]:
-    """The same, or the word `none` to lift the setting."""
-    return _Maybe(kind)
-
-
-NAME = _Name()
-DURATION = _Duration()
-RATE_LIMIT = _RateLimit()
-BACKOFF = _Backoff()
-PAIR = _Pair()
-OFFSET = _Offset()
+def offset(text: str) -> tuple[str, int]:
+    queue, _, number = text.rpartition("=")
+    if not queue or not re.fullmatch("[0-9]+", number):
+        raise click.BadParameter(f"{text!r} is not like local:3=17")
+    return queue, int(number)

@@ -36,7 +36,7 @@ class Entries(_Listed):
     """Topics or producers; settings are named as in the API."""
 
     def put(self, name: str, settings: Mapping[str, Any]) -> Json:
-        """Create the entry, or bring it to exactly these settings."""
+        """Create the entry, or change the given settings of it; null lifts a limit."""
         return self._transport.call("PUT", path(self._kind, name), settings)
 
     def get(self, name: str) -> Json:
@@ -45,7 +45,7 @@ class Entries(_Listed):
 
 class Groups(Entries):
     def patch(self, name: str, settings: Mapping[str, Any]) -> Json:
-        """Change these settings and leave the others."""
+        """Change the given settings of a group that is there."""
         return self._transport.call("PATCH", path(self._kind, name), settings)
 
 

@@ -78,6 +78,10 @@ class Engine:
         """Run a job on the newest committed state."""
         return await self._reader.post(job)
 
+    async def probe(self) -> None:
+        """Commit nothing, durably: raises what a publish would."""
+        await self.write(lambda _: None)
+
     async def close(self) -> None:
         """Finish what waits, then close the files. Safe to call twice."""
         await self._reader.stop()

@@ -1,4 +1,4 @@
-"""Forgets old messages, by age and by size per topic, a little at a time so that nobody waits behind it."""
+"""Forgets old messages, by age and by size per topic, and old lease memory; a little at a time, so that nobody waits."""
 
 import asyncio
 import contextlib
@@ -8,6 +8,7 @@ from functools import partial
 import structlog
 
 from mqgate.adapters.sqlite.engine import Engine
+from mqgate.adapters.sqlite.lease_store import SqliteLeaseStore
 from mqgate.adapters.sqlite.message_log import SQL, SqliteMessageLog, first_since, offset_of, position
 from mqgate.adapters.sqlite.threads import Transaction, View
 from mqgate.core.errors import MqgateError
@@ -22,10 +23,16 @@ class Retention:
     """Run once per interval; `run_once` alone does the work."""
 
     def __init__(
-        self, engine: Engine, log: SqliteMessageLog, directory: Directory, interval: timedelta
+        self,
+        engine: Engine,
+        log: SqliteMessageLog,
+        leases: SqliteLeaseStore,
+        directory: Directory,
+        interval: timedelta,
     ) -> None:
         self._engine = engine
         self._log = log
+        self._leases = leases
         self._directory = directory
         self._interval = interval
         self._task: asyncio.Task[None] | None = None
@@ -51,6 +58,7 @@ class Retention:
     async def run_once(self) -> int:
         """Expire what the topics no longer keep; the number of messages forgotten."""
         forgotten = 0
+        await self._leases.tidy()
         for topic in self._directory.snapshot.topics.values():
             if topic.name not in self._log.topics():
                 continue

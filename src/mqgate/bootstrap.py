@@ -1,0 +1,235 @@
+"""Puts the parts together: the only file that names concrete adapters."""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Callable, Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from ipaddress import ip_address
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import structlog
+from starlette.routing import Router
+
+from mqgate.adapters.sqlite.dead_letters import SqliteDeadLetters
+from mqgate.adapters.sqlite.engine import Engine
+from mqgate.adapters.sqlite.lease_store import SqliteLeaseStore
+from mqgate.adapters.sqlite.message_log import SqliteMessageLog
+from mqgate.adapters.sqlite.registry_store import SqliteRegistryStore
+from mqgate.adapters.sqlite.retention import Retention
+from mqgate.consumption.acknowledge import Acknowledger
+from mqgate.consumption.positions import Positions
+from mqgate.consumption.queue_lock import QueueConsumer
+from mqgate.consumption.rescue import Undertaker
+from mqgate.control.access.service import Access
+from mqgate.control.registry.directory import CachedDirectory
+from mqgate.control.registry.model import Defaults, GroupSpec, ProducerSpec, TopicSpec
+from mqgate.control.registry.service import Registry
+from mqgate.core.entries import Group, Mode
+from mqgate.core.errors import MqgateError
+from mqgate.core.message import instant
+from mqgate.core.receipt import ReceiptKeys
+from mqgate.http import app
+from mqgate.http.door import Door
+from mqgate.http.json_input import explain
+from mqgate.http.native.health import HealthApi
+from mqgate.http.native.messages import MessagesApi
+from mqgate.http.native.operate import OperateApi
+from mqgate.http.native.publish import PublishApi
+from mqgate.http.native.receive import ReceiveApi
+from mqgate.http.native.registry import RegistryApi
+from mqgate.production.publish import Publisher
+from mqgate.settings import Settings, SettingsInvalid
+from mqgate.telemetry.metrics import Metrics
+
+_RECEIPT_KEY_LIFETIME = timedelta(days=30)
+_RECEIPT_KEY_OVERLAP = timedelta(hours=24)
+_MS = timedelta(milliseconds=1)
+_log = structlog.get_logger()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gateway:
+    """A running gateway: its application, and what commands need of it."""
+
+    app: Router
+    registry: Registry
+    access: Access
+    health: HealthApi
+    retention: Retention
+    leases: SqliteLeaseStore
+
+
+@contextlib.asynccontextmanager
+async def gateway(settings: Settings, wall_ms: Callable[[], int] | None = None) -> AsyncIterator[Gateway]:
+    """Open the embedded engine and everything on it; close it at the end."""
+    sqlite = settings.sqlite
+    extra: dict[str, Any] = {} if wall_ms is None else {"wall_ms": wall_ms}
+    engine = Engine(
+        Path(sqlite.directory), synchronous=sqlite.synchronous, most_bytes=sqlite.max_bytes, **extra
+    )
+    try:
+        built = await _build(settings, engine)
+        await declare(built.registry, settings)
+        refuse_open_door(settings, built.access)
+        built.retention.start()
+        try:
+            yield built
+        finally:
+            await built.retention.stop()
+    finally:
+        await engine.close()
+
+
+async def _build(settings: Settings, engine: Engine) -> Gateway:
+    def clock() -> datetime:
+        return instant(engine.clock.now_ms())
+
+    metrics = Metrics()
+    log = SqliteMessageLog(engine)
+    await log.load()
+    leases = SqliteLeaseStore(engine, most_clients=settings.group_defaults.max_clients)
+    dead_letters = SqliteDeadLetters(engine)
+    store = SqliteRegistryStore(engine)
+    directory = CachedDirectory(store)
+    await directory.refresh()
+    keys = ReceiptKeys(
+        await store.receipt_keys(
+            overlap_ms=_RECEIPT_KEY_OVERLAP // _MS, lifetime_ms=_RECEIPT_KEY_LIFETIME // _MS
+        )
+    )
+    undertaker = Undertaker(log, leases, dead_letters, metrics)
+    consumer = QueueConsumer(log, leases, undertaker, metrics)
+    acknowledger = Acknowledger(leases, undertaker, keys)
+    positions = Positions(log, leases, undertaker)
+    publisher = Publisher(log, metrics, clock)
+
+    async def open_group(group: Group) -> None:
+        # A broadcast client's place is made when it first comes.
+        if group.mode is not Mode.BROADCAST:
+            await consumer.open(group, "")
+
+    registry = Registry(
+        store=store,
+        directory=directory,
+        log=log,
+        leases=leases,
+        dead_letters=dead_letters,
+        open_group=open_group,
+        defaults=_defaults(settings),
+        clock=clock,
+    )
+    access = Access(store, directory, clock)
+    http = settings.http
+    health = HealthApi(
+        access=access,
+        metrics=metrics,
+        settings=http,
+        engine="sqlite",
+        checks={"store": store.version, "disk": engine.probe},
+    )
+    operations = [
+        *PublishApi(registry, publisher, http).operations(),
+        *ReceiveApi(
+            registry=registry, consumer=consumer, acknowledger=acknowledger, metrics=metrics, settings=http
+        ).operations(),
+        *OperateApi(
+            registry=registry,
+            store=store,
+            positions=positions,
+            leases=leases,
+            dead_letters=dead_letters,
+            clock=clock,
+        ).operations(),
+        *RegistryApi(registry, access, directory).operations(),
+        *MessagesApi(registry, log, http).operations(),
+        *health.operations(),
+    ]
+    door = Door(access, metrics, http, settings.log.requests)
+    return Gateway(
+        app=app.build(door, operations),
+        registry=registry,
+        access=access,
+        health=health,
+        retention=Retention(engine, log, leases, directory, timedelta(seconds=settings.sqlite.tidy_interval)),
+        leases=leases,
+    )
+
+
+def _defaults(settings: Settings) -> Defaults:
+    topic, group = settings.topic_defaults, settings.group_defaults
+    return Defaults(
+        queues=topic.queues,
+        most_queues=topic.max_queues,
+        retention=timedelta(seconds=topic.retention),
+        visibility=timedelta(seconds=group.visibility),
+        max_attempts=group.max_attempts,
+        client_ttl=timedelta(seconds=group.client_ttl),
+    )
+
+
+async def declare(registry: Registry, settings: Settings) -> None:
+    """Apply the entries of mqgate.toml; what differs from what is stored is changed and told."""
+    faults: list[str] = []
+    for kind, entries, spec_type, put in (
+        ("topic", settings.topic, TopicSpec, registry.put_topic),
+        ("producer", settings.producer, ProducerSpec, registry.put_producer),
+        ("group", settings.group, GroupSpec, registry.put_group),
+    ):
+        for entry in entries:
+            name = entry.get("name")
+            if not isinstance(name, str):
+                faults.append(f"[[{kind}]] needs a name")
+                continue
+            try:
+                await _declare(registry, kind, name, entry, spec_type, put)
+            except MqgateError as error:
+                faults.append(f"[[{kind}]] {name}: {error.detail}")
+    if faults:
+        raise SettingsInvalid(faults)
+
+
+async def _declare(
+    registry: Registry, kind: str, name: str, entry: Mapping[str, Any], spec_type: Any, put: Any
+) -> None:
+    try:
+        spec = msgspec.convert({key: value for key, value in entry.items() if key != "name"}, spec_type)
+    except msgspec.ValidationError as error:
+        raise explain(error) from None
+    try:
+        before = getattr(registry, kind)(name)
+    except MqgateError:
+        before = None
+    after, is_new = await put(name, spec, "mqgate.toml")
+    if is_new:
+        _log.info("entry registered", kind=kind, name=name)
+    elif after != before:
+        _log.warning("entry differed from the file and was changed", kind=kind, name=name, was=repr(before))
+
+
+def refuse_open_door(settings: Settings, access: Access) -> None:
+    """Without a key everybody may do everything: only on loopback."""
+    host = settings.http.host
+    try:
+        is_loopback = ip_address(host).is_loopback
+    except ValueError:
+        is_loopback = host == "localhost"
+    if access.is_open and not is_loopback:
+        raise SettingsInvalid(
+            [
+                f"[http] host {host} is not loopback and there is no key: make one first with `mqgate key create --admin`"
+            ]
+        )
+
+
+async def demo(registry: Registry) -> None:
+    """Something to try, on an empty registry."""
+    actor = "demo"
+    await registry.put_topic("demo", TopicSpec(queues=8), actor)
+    await asyncio.gather(
+        registry.put_producer("demo-producer", ProducerSpec(topic="demo"), actor),
+        registry.put_group("demo-queue", GroupSpec(topic="demo", mode=Mode.QUEUE), actor),
+        registry.put_group("demo-broadcast", GroupSpec(topic="demo", mode=Mode.BROADCAST), actor),
+    )

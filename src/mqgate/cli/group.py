@@ -1,0 +1,115 @@
+"""`mqgate group`: names that consume a topic, and what an operator does to them."""
+
+from typing import Any
+
+import click
+
+from mqgate.cli.dead_letters import dead_letters
+from mqgate.cli.operate import clients, lag, pause, resume, seek
+from mqgate.cli.output import examples
+from mqgate.cli.session import Session, with_session
+from mqgate.cli.values import backoff, duration, given, maybe, name, rate_limit
+from mqgate.client import every
+
+__all__ = ["group"]
+
+_COLUMNS = ("name", "topic", "mode", "visibility", "maxAttempts", "onPoison", "rateLimit", "paused")
+_SETTINGS = (
+    click.option("--start", metavar="earliest|latest|INSTANT", help="Where the group begins."),
+    click.option("--visibility", type=duration, metavar="DURATION", help="How long a lease lasts: 30s, 15m."),
+    click.option("--max-attempts", type=int, help="Deliveries before a message is dead."),
+    click.option(
+        "--backoff",
+        type=backoff,
+        metavar="BACKOFF",
+        help="Waits between attempts: 1s,5s,30s or initial=1s,factor=2,max=10m,jitter=0.2.",
+    ),
+    click.option("--on-poison", type=click.Choice(["dead", "block"]), help="What to do with a dead message."),
+    click.option("--filter-tag", "tags", multiple=True, help="Only these tags; repeatable (message mode)."),
+    click.option("--ordered/--unordered", default=None, help="Keep the order of each key (message mode)."),
+    click.option("--max-in-flight", type=int, help="Most messages leased at once (message mode)."),
+    click.option(
+        "--rate-limit",
+        type=maybe(rate_limit),
+        metavar="RATE[:BURST]|none",
+        help="Messages a second, and how many at once (one second's worth unless given).",
+    ),
+    click.option("--client-ttl", type=duration, metavar="DURATION", help="Forget idle clients (broadcast)."),
+)
+
+
+@click.group(commands=[lag, clients, seek, pause, resume, dead_letters])
+def group() -> None:
+    """Create, change, look at and operate groups."""
+
+
+def _settings(command: Any) -> Any:
+    for option in reversed(_SETTINGS):
+        command = option(command)
+    return command
+
+
+def _given(*, tags: tuple[str, ...], **options: Any) -> dict[str, Any]:
+    return given(filter={"tags": list(tags)} if tags else None, **options)
+
+
+@group.command(
+    epilog=examples(
+        "mqgate group create billing --topic orders --mode queue",
+        "mqgate group create caches --topic orders --mode broadcast --client-ttl 2h",
+        "mqgate group create billing --topic orders --mode queue --backoff 1s,10s,1m --max-attempts 5",
+    )
+)
+@click.argument("group_name", metavar="GROUP", type=name)
+@click.option("--topic", required=True, help="The topic it consumes; never changes.")
+@click.option(
+    "--mode",
+    type=click.Choice(["message", "queue", "broadcast"]),
+    help="How it is delivered to (message unless given); never changes.",
+)
+@_settings
+@with_session
+def create(session: Session, /, group_name: str, **options: Any) -> None:
+    """Create GROUP; if it is there already, change the given settings of it."""
+    with session.connect() as client:
+        session.show(client.groups.put(group_name, _given(**options)))
+
+
+@group.command(
+    epilog=examples(
+        "mqgate group change billing --visibility 2m --rate-limit none",
+    )
+)
+@click.argument("group_name", metavar="GROUP", type=name)
+@_settings
+@with_session
+def change(session: Session, /, group_name: str, **options: Any) -> None:
+    """Change the given settings of GROUP and leave the others; refused if there is no GROUP."""
+    with session.connect() as client:
+        session.show(client.groups.patch(group_name, _given(**options)))
+
+
+@group.command()
+@click.argument("group_name", metavar="GROUP", type=name)
+@with_session
+def show(session: Session, group_name: str) -> None:
+    """Show the settings of GROUP."""
+    with session.connect() as client:
+        session.show(client.groups.get(group_name))
+
+
+@group.command("list")
+@with_session
+def list_(session: Session) -> None:
+    """List all groups."""
+    with session.connect() as client:
+        session.show_list(list(every(client.groups.list)), _COLUMNS)
+
+
+@group.command()
+@click.argument("group_name", metavar="GROUP", type=name)
+@with_session
+def delete(session: Session, group_name: str) -> None:
+    """Delete GROUP with its offsets, leases and dead letters; the messages of its topic stay."""
+    with session.connect() as client:
+        session.confirm(client.groups.delete(group_name), f"group {group_name} deleted")

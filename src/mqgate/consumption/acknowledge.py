@@ -1,0 +1,61 @@
+"""Ack, nack and extend: receipts in, outcomes out."""
+
+from collections.abc import Sequence
+from datetime import timedelta
+
+from mqgate.consumption.rescue import Undertaker
+from mqgate.core.entries import Group
+from mqgate.core.errors import InvalidValue
+from mqgate.core.lease import Lease, Outcome, Settled, Settlement, Verb
+from mqgate.core.receipt import ReceiptKeys
+from mqgate.ports.lease_store import LeaseStore
+
+_INVALID = Settled(Outcome.INVALID)
+
+
+class Acknowledger:
+    def __init__(self, leases: LeaseStore, undertaker: Undertaker, keys: ReceiptKeys) -> None:
+        self._leases = leases
+        self._undertaker = undertaker
+        self.keys = keys
+
+    def read(self, group: Group, receipts: Sequence[str]) -> list[Lease | None]:
+        """The leases that receipts prove; None for those that prove nothing here."""
+        return [self.keys.verify(receipt, group.name) for receipt in receipts]
+
+    async def settle(
+        self,
+        group: Group,
+        verb: Verb,
+        receipts: Sequence[str],
+        *,
+        through: int | None = None,
+        delay: timedelta | None = None,
+        reason: str | None = None,
+        visibility: timedelta | None = None,
+    ) -> list[Settled]:
+        """Apply one verb to receipts, an outcome each; what is refused changes nothing."""
+        leases = self.read(group, receipts)
+        settlements = [
+            Settlement(
+                verb=verb, lease=lease, through=through, delay=delay, reason=reason, visibility=visibility
+            )
+            for lease in leases
+            if lease is not None
+        ]
+        for lease in leases:
+            if through is not None and lease is not None and not lease.start <= through < lease.next:
+                raise InvalidValue(
+                    f"through must lie in the batch: {lease.start} to {lease.next - 1}", field="through"
+                )
+        settled = await self._leases.settle(group, settlements) if settlements else ()
+        for each in settled:
+            if each.doomed is not None:
+                await self._undertaker.bury(group, each.doomed)
+        return merge(leases, settled)
+
+
+def merge(leases: Sequence[Lease | None], settled: Sequence[Settled]) -> list[Settled]:
+    """Outcomes in the order of the receipts; those that prove nothing are invalid."""
+    done = iter(settled)
+    return [_INVALID if lease is None else next(done) for lease in leases]

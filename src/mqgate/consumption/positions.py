@@ -1,0 +1,96 @@
+"""Where a group stands: lag, and seeking elsewhere."""
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime, timedelta
+from typing import Literal, NamedTuple
+
+from mqgate.consumption.rescue import Undertaker
+from mqgate.core.entries import Group, Mode
+from mqgate.core.errors import ClientNotFound, InvalidValue, QueueNotFound
+from mqgate.core.lease import Moved, Position
+from mqgate.ports.lease_store import LeaseStore
+from mqgate.ports.message_log import MessageLog
+
+Target = Literal["earliest", "latest"] | datetime | Mapping[str, int]
+
+
+class Lag(NamedTuple):
+    positions: Sequence[Position]
+    oldest: datetime | None
+
+
+class Positions:
+    def __init__(self, log: MessageLog, leases: LeaseStore, undertaker: Undertaker) -> None:
+        self._log = log
+        self._leases = leases
+        self._undertaker = undertaker
+
+    async def lag(self, group: Group, client: str) -> Lag:
+        """Where each queue stands; what must die does so first, so that the numbers are true."""
+        heads = (await self._log.heads(group.topic)).queues
+        for _ in range(2):
+            found = await self._leases.positions(group, client, heads)
+            if found is None:
+                raise _unknown(group, client)
+            positions, doomed = found
+            if not doomed:
+                break
+            for each in doomed:
+                await self._undertaker.bury(group, each)
+        ordered = sorted(positions, key=lambda each: _natural(each.queue))
+        return Lag(ordered, await self._oldest(group, positions))
+
+    async def _oldest(self, group: Group, positions: Sequence[Position]) -> datetime | None:
+        stored = []
+        for position in positions:
+            if position.lag > 0:
+                first = max(position.committed, position.min)
+                stored += [
+                    each.stored_at for each in await self._log.read(group.topic, position.queue, first, 1, 1)
+                ]
+        return min(stored, default=None)
+
+    async def seek(self, group: Group, client: str, target: Target, *, is_dry_run: bool) -> Sequence[Moved]:
+        """Put a group, or one broadcast client, elsewhere; per queue from where to where."""
+        targets = await self._resolve(group.topic, target)
+        moved = await self._leases.seek(group, client, targets, is_dry_run=is_dry_run)
+        if moved is None:
+            raise _unknown(group, client)
+        return sorted(moved, key=lambda each: _natural(each.queue))
+
+    async def _resolve(self, topic: str, target: Target) -> Mapping[str, int]:
+        heads = (await self._log.heads(topic)).queues
+        if target == "earliest":
+            return {queue: head.min for queue, head in heads.items()}
+        if target == "latest":
+            return {queue: head.max for queue, head in heads.items()}
+        if isinstance(target, datetime):
+            found = await self._log.offsets_at(topic, target)
+            return {queue: max(found[queue], head.min) for queue, head in heads.items()}
+        assert isinstance(target, Mapping)  # noqa: S101 - for the type checker
+        for queue, offset in target.items():
+            if queue not in heads:
+                raise QueueNotFound(f"topic {topic} has no queue {queue}", queue=queue)
+            low, end = heads[queue]
+            if not low <= offset <= end:
+                raise InvalidValue(
+                    f"{queue} holds offsets {low} to {end}", field=f"to.{queue}", limit=[low, end]
+                )
+        return target
+
+
+def age(oldest: datetime | None, now: datetime) -> timedelta | None:
+    return None if oldest is None else max(now - oldest, timedelta(0))
+
+
+def _natural(queue: str) -> tuple[str, int]:
+    broker, _, number = queue.rpartition(":")
+    return broker, int(number)
+
+
+def _unknown(group: Group, client: str) -> ClientNotFound:
+    if group.mode is Mode.BROADCAST:
+        return ClientNotFound(
+            f"group {group.name} does not know client {client}: it has not polled, or was idle too long"
+        )
+    return ClientNotFound(f"group {group.name} has no lease state yet: receive once")

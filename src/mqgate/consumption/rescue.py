@@ -1,0 +1,54 @@
+"""Dead letters: what becomes of a message that failed for the last time.
+
+The lease store names it (and from then on refuses its receipts), we read it from the log, record it, and then let the
+queue go on. Each step may be repeated: a gateway that dies in between leaves the work to the next call that looks,
+and the record is kept once.
+"""
+
+import structlog
+
+from mqgate.core.entries import Group
+from mqgate.core.lease import Doomed
+from mqgate.ports.dead_letters import DeadLetter, DeadLetterStore
+from mqgate.ports.lease_store import LeaseStore
+from mqgate.ports.message_log import MessageLog
+from mqgate.telemetry.metrics import Metrics
+
+_log = structlog.get_logger()
+
+
+class Undertaker:
+    def __init__(
+        self, log: MessageLog, leases: LeaseStore, dead_letters: DeadLetterStore, metrics: Metrics
+    ) -> None:
+        self._log = log
+        self._leases = leases
+        self._dead_letters = dead_letters
+        self._metrics = metrics
+
+    async def bury(self, group: Group, doomed: Doomed) -> None:
+        lease = doomed.lease
+        messages = await self._log.read(group.topic, lease.queue, lease.start, 1, 1)
+        # None there: retention took it in the meantime, there is nothing left to keep.
+        for message in messages:
+            await self._dead_letters.record(
+                DeadLetter(
+                    group=group.name,
+                    client=lease.client,
+                    message=message,
+                    deliveries=doomed.deliveries,
+                    first_at=doomed.first_at,
+                    last_at=doomed.last_at,
+                    reason=doomed.reason,
+                )
+            )
+        if await self._leases.bury(doomed):
+            self._metrics.dead.labels(group.name).inc(len(messages))
+            _log.warning(
+                "message died",
+                group=group.name,
+                queue=lease.queue,
+                offset=lease.start,
+                deliveries=doomed.deliveries,
+                reason=doomed.reason,
+            )

@@ -1,0 +1,1 @@
+"""The control plane: what is registered, and who may do what."""

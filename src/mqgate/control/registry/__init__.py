@@ -1,0 +1,1 @@
+"""Topics, producers and groups."""

@@ -1,0 +1,247 @@
+"""What may be registered: the members people write, and the rules that make entries of them.
+
+A member that is left out keeps what is stored (on creation: its default); null removes a limit. The same structures are
+read from HTTP and from mqgate.toml.
+"""
+
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from typing import Annotated, Any
+
+from msgspec import UNSET, Meta, Struct, UnsetType
+
+from mqgate.core.backoff import NO_BACKOFF, Backoff
+from mqgate.core.entries import Group, Mode, OnPoison, Producer, RateLimit, Topic
+from mqgate.core.errors import FixedSetting, InvalidValue, NotSupportedYet, QueuesOnlyGrow, UnsupportedByMode
+from mqgate.core.lease import LONGEST_HOLD
+from mqgate.core.times import format_instant, parse_duration, parse_instant
+
+Duration = Annotated[
+    int | float | str,
+    Meta(
+        description="A number of seconds, or text such as 1500ms, 30s, 15m, 2h, 10d.", examples=["30s", 1.5]
+    ),
+]
+Instant = Annotated[
+    int | str,
+    Meta(description="RFC 3339 with zone, or milliseconds since 1970.", examples=["2026-01-31T12:00:00Z"]),
+]
+_LEAST_VISIBILITY = timedelta(seconds=1)
+_MOST_ATTEMPTS = 1_000
+_MOST_RATE = 1_000_000_000.0
+_MOST_STEPS = 100
+
+
+class TopicSpec(Struct, rename="camel", forbid_unknown_fields=True, omit_defaults=True):
+    queues: int | UnsetType = UNSET
+    retention: Duration | None | UnsetType = UNSET
+    retention_bytes: int | None | UnsetType = UNSET
+
+
+class RateSpec(Struct, rename="camel", forbid_unknown_fields=True, omit_defaults=True):
+    rate: float
+    burst: float | UnsetType = UNSET
+
+
+class ProducerSpec(Struct, rename="camel", forbid_unknown_fields=True, omit_defaults=True):
+    topic: str | UnsetType = UNSET
+    rate_limit: float | RateSpec | None | UnsetType = UNSET
+
+
+class BackoffSpec(Struct, rename="camel", forbid_unknown_fields=True, omit_defaults=True):
+    initial: Duration = 1
+    factor: float = 2
+    max: Duration = 600
+    jitter: float = 0.2
+
+
+class FilterSpec(Struct, rename="camel", forbid_unknown_fields=True, omit_defaults=True):
+    tags: list[str]
+
+
+class GroupSpec(Struct, rename="camel", forbid_unknown_fields=True, omit_defaults=True):
+    topic: str | UnsetType = UNSET
+    mode: Mode | UnsetType = UNSET
+    start: Instant | UnsetType = UNSET
+    visibility: Duration | UnsetType = UNSET
+    max_attempts: int | UnsetType = UNSET
+    backoff: BackoffSpec | list[Duration] | UnsetType = UNSET
+    on_poison: OnPoison | UnsetType = UNSET
+    filter: FilterSpec | None | UnsetType = UNSET
+    ordered: bool | UnsetType = UNSET
+    max_in_flight: int | UnsetType = UNSET
+    rate_limit: float | RateSpec | None | UnsetType = UNSET
+    client_ttl: Duration | UnsetType = UNSET
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Defaults:
+    """What is taken where nobody says."""
+
+    queues: int = 8
+    most_queues: int = 1_024
+    retention: timedelta = timedelta(days=3)
+    visibility: timedelta = timedelta(seconds=30)
+    max_attempts: int = 16
+    client_ttl: timedelta = timedelta(days=1)
+
+
+def decide_topic(name: str, spec: TopicSpec, old: Topic | None, defaults: Defaults, now: datetime) -> Topic:
+    base = old or Topic(
+        name=name, queues=defaults.queues, retention=defaults.retention, retention_bytes=None, created_at=now
+    )
+    changes: dict[str, Any] = {}
+    if spec.queues is not UNSET:
+        if not 1 <= spec.queues <= defaults.most_queues:
+            raise InvalidValue(
+                f"queues must be 1 to {defaults.most_queues}", field="queues", limit=defaults.most_queues
+            )
+        if old is not None and spec.queues < old.queues:
+            raise QueuesOnlyGrow(
+                f"topic {name} has {old.queues} queues: give it as many or more", field="queues"
+            )
+        changes["queues"] = spec.queues
+    if spec.retention is not UNSET:
+        changes["retention"] = None if spec.retention is None else _retention(spec.retention)
+    if spec.retention_bytes is not UNSET:
+        if spec.retention_bytes is not None and not 1 <= spec.retention_bytes < 1 << 62:
+            raise InvalidValue(
+                "retentionBytes must be at least 1, or null for no limit", field="retentionBytes"
+            )
+        changes["retention_bytes"] = spec.retention_bytes
+    return replace(base, **changes)
+
+
+def _retention(value: float | str) -> timedelta:
+    retention = parse_duration(value, "retention")
+    if not retention:
+        raise InvalidValue(
+            "retention must be longer than 0, or null to keep messages for ever", field="retention"
+        )
+    return retention
+
+
+def decide_producer(name: str, spec: ProducerSpec, old: Producer | None, now: datetime) -> Producer:
+    topic = _fixed("topic", spec.topic, old.topic if old else None)
+    base = old or Producer(name=name, topic=topic, rate_limit=None, created_at=now)
+    if spec.rate_limit is not UNSET:
+        return replace(base, rate_limit=decide_rate(spec.rate_limit))
+    return base
+
+
+def decide_rate(spec: float | RateSpec | None) -> RateLimit | None:
+    if spec is None:
+        return None
+    rate = spec.rate if isinstance(spec, RateSpec) else spec
+    burst = spec.burst if isinstance(spec, RateSpec) and spec.burst is not UNSET else max(rate, 1.0)
+    if not 0 < rate <= _MOST_RATE:
+        raise InvalidValue(
+            "rateLimit must be more than 0 messages a second, or null for no limit", field="rateLimit"
+        )
+    if not 1 <= burst <= _MOST_RATE:
+        raise InvalidValue("rateLimit.burst must be at least 1 message", field="rateLimit.burst")
+    return RateLimit(rate=rate, burst=burst)
+
+
+def decide_group(name: str, spec: GroupSpec, old: Group | None, defaults: Defaults, now: datetime) -> Group:
+    given = Mode.MESSAGE if old is None and spec.mode is UNSET else spec.mode
+    mode = Mode(_fixed("mode", given, old.mode if old else None))
+    if mode is Mode.MESSAGE:
+        raise NotSupportedYet(
+            'message mode is not there yet: say "mode": "queue" or "broadcast"', field="mode"
+        )
+    _refuse_foreign(spec, mode)
+    base = old or Group(
+        name=name,
+        topic=_fixed("topic", spec.topic, None),
+        mode=mode,
+        start="latest" if mode is Mode.BROADCAST else "earliest",
+        visibility=defaults.visibility,
+        max_attempts=defaults.max_attempts,
+        backoff=NO_BACKOFF,
+        on_poison=OnPoison.DEAD,
+        rate_limit=None,
+        client_ttl=defaults.client_ttl,
+        created_at=now,
+    )
+    _fixed("topic", spec.topic, base.topic)
+    changes: dict[str, Any] = {}
+    if spec.start is not UNSET:
+        start = _start(spec.start)
+        changes["start"] = start if old is None else _fixed("start", start, old.start)
+    if spec.visibility is not UNSET:
+        changes["visibility"] = check_visibility(parse_duration(spec.visibility, "visibility"))
+    if spec.max_attempts is not UNSET:
+        if not 1 <= spec.max_attempts <= _MOST_ATTEMPTS:
+            raise InvalidValue(
+                f"maxAttempts must be 1 to {_MOST_ATTEMPTS}", field="maxAttempts", limit=_MOST_ATTEMPTS
+            )
+        changes["max_attempts"] = spec.max_attempts
+    if spec.backoff is not UNSET:
+        changes["backoff"] = decide_backoff(spec.backoff)
+    if spec.on_poison is not UNSET:
+        changes["on_poison"] = spec.on_poison
+    if spec.rate_limit is not UNSET:
+        changes["rate_limit"] = decide_rate(spec.rate_limit)
+    if spec.client_ttl is not UNSET:
+        changes["client_ttl"] = _client_ttl(spec.client_ttl)
+    return replace(base, **changes)
+
+
+def decide_backoff(spec: "BackoffSpec | list[Duration]") -> Backoff:
+    if isinstance(spec, list):
+        if not 1 <= len(spec) <= _MOST_STEPS:
+            raise InvalidValue(f"backoff must list 1 to {_MOST_STEPS} durations", field="backoff")
+        return Backoff(steps=tuple(parse_duration(each, f"backoff[{n}]") for n, each in enumerate(spec)))
+    return Backoff(
+        initial=parse_duration(spec.initial, "backoff.initial"),
+        factor=spec.factor,
+        most=parse_duration(spec.max, "backoff.max"),
+        jitter=spec.jitter,
+    )
+
+
+def check_visibility(visibility: timedelta) -> timedelta:
+    if not _LEAST_VISIBILITY <= visibility <= LONGEST_HOLD:
+        raise InvalidValue("visibility must be 1 s to 12 h", field="visibility")
+    return visibility
+
+
+def _client_ttl(value: float | str) -> timedelta:
+    ttl = parse_duration(value, "clientTtl")
+    if ttl < timedelta(seconds=1):
+        raise InvalidValue("clientTtl must be at least 1 s", field="clientTtl")
+    return ttl
+
+
+def _start(value: int | str) -> str:
+    if value in {"earliest", "latest"}:
+        return str(value)
+    return format_instant(parse_instant(value, "start"))
+
+
+def _fixed(field: str, given: str | UnsetType, stored: str | None) -> str:
+    """A member that is decided once."""
+    if given is UNSET:
+        if stored is None:
+            raise InvalidValue(f"{field} is needed", field=field)
+        return stored
+    if stored is not None and given != stored:
+        raise FixedSetting(
+            f"{field} is {stored} and cannot change: delete the entry and register it anew", field=field
+        )
+    return str(given)
+
+
+def _refuse_foreign(spec: GroupSpec, mode: Mode) -> None:
+    """A setting that the mode does not honour is never accepted."""
+    foreign: dict[str, object] = {
+        "filter": spec.filter,
+        "ordered": spec.ordered,
+        "maxInFlight": spec.max_in_flight,
+    }
+    if mode is not Mode.BROADCAST:
+        foreign["clientTtl"] = spec.client_ttl
+    for field, value in foreign.items():
+        if value is not UNSET:
+            raise UnsupportedByMode(f"{field} does not belong to {mode} mode: leave it out", field=field)

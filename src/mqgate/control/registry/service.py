@@ -1,0 +1,182 @@
+"""Register, change and remove topics, producers and groups; pause and resume groups.
+
+Data first, registry last: a topic's queues and a group's start offsets exist before anybody can see the entry, so a crash
+in between leaves only something that the next try overwrites.
+"""
+
+import asyncio
+import json
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+from datetime import datetime
+from typing import TypeVar
+
+from msgspec import UNSET
+
+from mqgate.control.registry import model
+from mqgate.control.registry.directory import CachedDirectory
+from mqgate.control.registry.model import Defaults, GroupSpec, ProducerSpec, TopicSpec
+from mqgate.core.entries import Group, Producer, Topic
+from mqgate.core.errors import GroupNotFound, ProducerNotFound, TopicInUse, TopicNotFound
+from mqgate.core.names import check_name
+from mqgate.ports.dead_letters import DeadLetterStore
+from mqgate.ports.lease_store import LeaseStore
+from mqgate.ports.message_log import MessageLog
+from mqgate.ports.registry_store import Act, Entry, RegistryStore
+
+
+class Registry:
+    def __init__(
+        self,
+        *,
+        store: RegistryStore,
+        directory: CachedDirectory,
+        log: MessageLog,
+        leases: LeaseStore,
+        dead_letters: DeadLetterStore,
+        open_group: Callable[[Group], Awaitable[None]],
+        defaults: Defaults,
+        clock: Callable[[], datetime],
+    ) -> None:
+        self._store = store
+        self._directory = directory
+        self._log = log
+        self._leases = leases
+        self._dead_letters = dead_letters
+        self._open_group = open_group
+        self._defaults = defaults
+        self._clock = clock
+        self._turn = asyncio.Lock()
+
+    def topic(self, name: str) -> Topic:
+        return _found(self._directory.snapshot.topics.get(name), TopicNotFound, "topic", name)
+
+    def producer(self, name: str) -> Producer:
+        return _found(self._directory.snapshot.producers.get(name), ProducerNotFound, "producer", name)
+
+    def group(self, name: str) -> Group:
+        return _found(self._directory.snapshot.groups.get(name), GroupNotFound, "group", name)
+
+    async def put_topic(self, name: str, spec: TopicSpec, actor: str) -> tuple[Topic, bool]:
+        """Create or change a topic; True if it is new."""
+        check_name(name, "topic")
+        async with self._turn:
+            old = (await self._directory.refresh()).topics.get(name)
+            entry = model.decide_topic(name, spec, old, self._defaults, self._clock())
+            await self._log.create(name, entry.queues)
+            await self._save(entry, old, actor)
+        return entry, old is None
+
+    async def put_producer(self, name: str, spec: ProducerSpec, actor: str) -> tuple[Producer, bool]:
+        check_name(name, "producer")
+        async with self._turn:
+            old = (await self._directory.refresh()).producers.get(name)
+            entry = model.decide_producer(name, spec, old, self._clock())
+            self.topic(entry.topic)
+            await self._save(entry, old, actor)
+        return entry, old is None
+
+    async def put_group(self, name: str, spec: GroupSpec, actor: str) -> tuple[Group, bool]:
+        """Create or change a group; a new one gets its start offsets here."""
+        check_name(name, "group")
+        async with self._turn:
+            old = (await self._directory.refresh()).groups.get(name)
+            if old is None and spec.topic is not UNSET:
+                self.topic(spec.topic)
+            entry = model.decide_group(name, spec, old, self._defaults, self._clock())
+            if old is None:
+                await self._leases.forget(name)
+                await self._open_group(entry)
+            await self._save(entry, old, actor)
+        return entry, old is None
+
+    async def patch_group(self, name: str, spec: GroupSpec, actor: str) -> Group:
+        """Change a group that is there."""
+        self.group(name)
+        return (await self.put_group(name, spec, actor))[0]
+
+    async def pause(self, name: str, *, is_paused: bool, reason: str | None, actor: str) -> Group:
+        """Stop or start a group's grants; acks go on either way."""
+        async with self._turn:
+            await self._directory.refresh()
+            old = self.group(name)
+            entry = replace(old, is_paused=is_paused, pause_reason=reason if is_paused else None)
+            await self._save(entry, old, actor, action="pause" if is_paused else "resume", reason=reason)
+        return entry
+
+    async def delete_topic(self, name: str, actor: str) -> None:
+        async with self._turn:
+            snapshot = await self._directory.refresh()
+            entry = self.topic(name)
+            users = [each.name for each in snapshot.producers.values() if each.topic == name]
+            users += [each.name for each in snapshot.groups.values() if each.topic == name]
+            if users:
+                raise TopicInUse(
+                    f"delete its producers and groups first: {', '.join(sorted(users)[:10])}", topic=name
+                )
+            await self._remove(entry, actor)
+            await self._log.drop(name)
+
+    async def delete_producer(self, name: str, actor: str) -> None:
+        async with self._turn:
+            await self._directory.refresh()
+            await self._remove(self.producer(name), actor)
+
+    async def delete_group(self, name: str, actor: str) -> None:
+        """Remove a group with its offsets and dead letters."""
+        async with self._turn:
+            await self._directory.refresh()
+            await self._remove(self.group(name), actor)
+            await self._leases.forget(name)
+            await self._dead_letters.forget(name)
+
+    async def record(
+        self, actor: str, action: str, subject: str, reason: str | None, details: object
+    ) -> None:
+        await self._store.record(self._act(actor, action, subject, reason, details))
+
+    async def _save(
+        self,
+        entry: Entry,
+        old: Entry | None,
+        actor: str,
+        action: str | None = None,
+        reason: str | None = None,
+    ) -> None:
+        if entry == old:
+            return
+        action = action or ("create" if old is None else "change")
+        act = self._act(actor, action, _subject(entry), reason, {"new": repr(entry)})
+        await self._store.save(entry, act, decided_on=self._directory.snapshot.version)
+        await self._directory.refresh()
+
+    async def _remove(self, entry: Entry, actor: str) -> None:
+        act = self._act(actor, "delete", _subject(entry), None, {"old": repr(entry)})
+        await self._store.remove(entry, act, decided_on=self._directory.snapshot.version)
+        await self._directory.refresh()
+
+    def _act(self, actor: str, action: str, subject: str, reason: str | None, details: object) -> Act:
+        return Act(
+            at=self._clock(),
+            actor=actor,
+            action=action,
+            subject=subject,
+            reason=reason,
+            details=json.dumps(details, default=str),
+        )
+
+
+def _subject(entry: Entry) -> str:
+    name = entry.name if isinstance(entry, Topic | Producer | Group) else entry.id
+    return f"{type(entry).__name__.lower()} {name}"
+
+
+_T = TypeVar("_T", Topic, Producer, Group)
+
+
+def _found(
+    entry: _T | None, error: type[TopicNotFound | ProducerNotFound | GroupNotFound], kind: str, name: str
+) -> _T:
+    if entry is None:
+        raise error(f"{kind} {name} is not registered: PUT /v1/{kind}s/{name} first", **{kind: name})
+    return entry

@@ -1,0 +1,1 @@
+"""The HTTP faces: ASGI, thin endpoints, one table of operations."""

@@ -1,0 +1,202 @@
+"""The door: what every request passes, on every surface, in one place.
+
+limits -> caller -> body -> handler -> answer. An error becomes a problem document here and nowhere else; a bug
+becomes a 500 with the request's id, and is logged with it.
+"""
+
+import asyncio
+import os
+import re
+import time
+from collections.abc import Awaitable, Callable, Mapping, MutableMapping
+from typing import Any
+
+import structlog
+
+from mqgate.control.access.model import OPEN
+from mqgate.control.access.service import Access
+from mqgate.core.errors import (
+    HeadersTooLarge,
+    InvalidValue,
+    MethodNotAllowed,
+    MqgateError,
+    Overloaded,
+    RouteNotFound,
+    TooLarge,
+)
+from mqgate.http.exchange import Answer, Request, refuse, reply
+from mqgate.http.operation import Operation
+from mqgate.settings import HttpSettings
+from mqgate.telemetry.metrics import Metrics
+
+Scope = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
+Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
+_SANE_ID = re.compile(rb"[A-Za-z0-9._:+/=-]{1,128}")
+_log = structlog.get_logger()
+
+
+class ClientGone(Exception):
+    """The client hung up before its request was whole."""
+
+
+class Door:
+    def __init__(self, access: Access, metrics: Metrics, settings: HttpSettings, log_requests: str) -> None:
+        self._access = access
+        self._metrics = metrics
+        self._settings = settings
+        self._log_all = log_requests == "all"
+        self._requests = 0
+        self._bytes = 0
+
+    def resource(self, operations: Mapping[str, Operation]) -> "Resource":
+        return Resource(self, operations)
+
+    async def not_found(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer for every address that no resource has."""
+        if scope["type"] == "websocket":
+            await send({"type": "websocket.close", "code": 1000})
+            return
+        answer = refuse(RouteNotFound("see /docs for what there is"))
+        await _send(send, answer, _request_id(dict(scope["headers"])))
+
+    async def serve(self, operation: Operation, scope: Scope, receive: Receive, send: Send) -> None:
+        began = time.perf_counter()
+        headers = dict(scope["headers"])
+        request = Request(scope, headers, _request_id(headers))
+        size = 0
+        self._requests += 1
+        self._metrics.in_flight.set(self._requests)
+        try:
+            self._check(scope)
+            request.principal = (
+                OPEN if operation.is_public else self._access.authenticate(request.header(b"authorization"))
+            )
+            size = self._reserve(headers)
+            request.body = await self._body(receive, size)
+            answer = await operation.handler(request)
+        except MqgateError as error:
+            answer = refuse(error)
+        except ClientGone:
+            return
+        except asyncio.CancelledError:
+            raise
+        except Exception:
+            _log.exception("request failed", request_id=request.request_id, operation=operation.name)
+            answer = reply(
+                500,
+                {
+                    "status": 500,
+                    "code": "internal_error",
+                    "title": "A bug in mqgate",
+                    "detail": f"look for {request.request_id} in the gateway's log",
+                    "retryable": False,
+                },
+            )._replace(content_type=b"application/problem+json")
+        finally:
+            self._requests -= 1
+            self._bytes -= size
+        await _send(send, answer, request.request_id)
+        self._tell(operation, answer.status, time.perf_counter() - began, request)
+
+    def _check(self, scope: Scope) -> None:
+        settings = self._settings
+        if self._requests > settings.max_requests:
+            raise Overloaded(
+                f"{settings.max_requests} requests are being worked on: try again", retry_after=1
+            )
+        size = sum(len(name) + len(value) for name, value in scope["headers"])
+        if size > settings.max_header_bytes:
+            raise HeadersTooLarge(
+                f"headers may have {settings.max_header_bytes} bytes", limit=settings.max_header_bytes
+            )
+
+    def _reserve(self, headers: Mapping[bytes, bytes]) -> int:
+        """Room for the body; without a length, for the largest one."""
+        settings = self._settings
+        length = headers.get(b"content-length")
+        if length is None:
+            size = settings.max_request_bytes if b"transfer-encoding" in headers else 0
+        elif not length.isdigit():
+            raise InvalidValue("content-length must be a number", field="content-length")
+        else:
+            size = int(length)
+        if size > settings.max_request_bytes:
+            raise TooLarge(
+                f"a request may have {settings.max_request_bytes} bytes", limit=settings.max_request_bytes
+            )
+        if self._bytes + size > settings.max_bytes_in_flight:
+            raise Overloaded("too many bytes are being worked on: try again", retry_after=1)
+        self._bytes += size
+        return size
+
+    async def _body(self, receive: Receive, size: int) -> bytes:
+        if not size:
+            return b""
+        chunks = []
+        seen = 0
+        while True:
+            event = await receive()
+            if event["type"] == "http.disconnect":
+                raise ClientGone
+            chunk = event.get("body", b"")
+            seen += len(chunk)
+            if seen > size:
+                raise TooLarge(f"a request may have {size} bytes", limit=size)
+            chunks.append(chunk)
+            if not event.get("more_body"):
+                return chunks[0] if len(chunks) == 1 else b"".join(chunks)
+
+    def _tell(self, operation: Operation, status: int, seconds: float, request: Request) -> None:
+        self._metrics.requests.labels(operation.name, status).inc()
+        self._metrics.latency.labels(operation.name).observe(seconds)
+        if self._log_all or status >= 500:  # noqa: PLR2004 - where HTTP's own failures begin
+            _log.info(
+                "request answered",
+                request_id=request.request_id,
+                operation=operation.name,
+                status=status,
+                path=request.scope["path"],
+                ms=round(seconds * 1000, 3),
+            )
+
+
+class Resource:
+    """An ASGI endpoint: one address with its methods."""
+
+    def __init__(self, door: Door, operations: Mapping[str, Operation]) -> None:
+        self._door = door
+        self._operations = operations
+        self._refuse = MethodNotAllowed(
+            f"use {' or '.join(sorted(operations))} here", allow=", ".join(sorted(operations))
+        )
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        operation = self._operations.get(scope["method"])
+        if operation is None:
+            await _send(send, refuse(self._refuse), _request_id(dict(scope["headers"])))
+        else:
+            await self._door.serve(operation, scope, receive, send)
+
+
+def _request_id(headers: Mapping[bytes, bytes]) -> str:
+    given = headers.get(b"x-request-id")
+    if given is not None and _SANE_ID.fullmatch(given):
+        return given.decode()
+    return os.urandom(8).hex()
+
+
+async def _send(send: Send, answer: Answer, request_id: str) -> None:
+    await send(
+        {
+            "type": "http.response.start",
+            "status": answer.status,
+            "headers": [
+                (b"content-type", answer.content_type),
+                (b"content-length", str(len(answer.body)).encode()),
+                (b"x-request-id", request_id.encode()),
+                *answer.headers,
+            ],
+        }
+    )
+    await send({"type": "http.response.body", "body": answer.body})

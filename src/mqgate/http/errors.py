@@ -1,0 +1,93 @@
+"""From facts to answers: which HTTP status an error becomes, and its problem document."""
+
+import math
+from collections.abc import Mapping
+
+from mqgate.core import errors
+from mqgate.core.errors import MqgateError
+from mqgate.core.lease import Outcome, Settled
+
+STATUS: Mapping[type[MqgateError], int] = {
+    errors.InvalidJson: 400,
+    errors.UnknownField: 400,
+    errors.InvalidValue: 400,
+    errors.EmptyBody: 400,
+    errors.ReceiptInvalid: 400,
+    errors.UnsupportedByMode: 400,
+    errors.UnsupportedByEngine: 400,
+    errors.NotSupportedYet: 400,
+    errors.TooLarge: 413,
+    errors.HeadersTooLarge: 431,
+    errors.MethodNotAllowed: 405,
+    errors.RouteNotFound: 404,
+    errors.TopicNotFound: 404,
+    errors.ProducerNotFound: 404,
+    errors.GroupNotFound: 404,
+    errors.KeyNotFound: 404,
+    errors.QueueNotFound: 404,
+    errors.MessageNotFound: 404,
+    errors.DeadLetterNotFound: 404,
+    errors.ClientNotFound: 404,
+    errors.TopicInUse: 409,
+    errors.FixedSetting: 409,
+    errors.QueuesOnlyGrow: 409,
+    errors.AttemptMismatch: 409,
+    errors.RegistryChanged: 409,
+    errors.LeaseLost: 409,
+    errors.LeaseGone: 410,
+    errors.Unauthorized: 401,
+    errors.Forbidden: 403,
+    errors.RateLimited: 429,
+    errors.TooManyClients: 429,
+    errors.Overloaded: 503,
+    errors.Stopping: 503,
+    errors.StorageFull: 507,
+    errors.StorageUnavailable: 503,
+    errors.QueueUnavailable: 503,
+}
+_ASKS_TO_WAIT = {429, 503}
+
+
+def problem(error: MqgateError) -> dict[str, object]:
+    """The problem document of an error; `retry_after` becomes a header, not a member."""
+    members = {name: value for name, value in error.members.items() if name != "retry_after"}
+    return {
+        "status": STATUS[type(error)],
+        "code": error.code,
+        "title": error.title,
+        "detail": error.detail,
+        "retryable": error.retryable,
+        **members,
+    }
+
+
+def headers_of(error: MqgateError) -> list[tuple[bytes, bytes]]:
+    if STATUS[type(error)] in _ASKS_TO_WAIT:
+        wait = error.members.get("retry_after", 1)
+        seconds = max(math.ceil(wait), 1) if isinstance(wait, int | float) else 1
+        return [(b"retry-after", str(seconds).encode())]
+    if isinstance(error, errors.Unauthorized):
+        return [(b"www-authenticate", b"Bearer")]
+    if isinstance(error, errors.MethodNotAllowed):
+        return [(b"allow", str(error.members["allow"]).encode())]
+    return []
+
+
+def refusal(settled: Settled) -> MqgateError:
+    """The error that a settlement which was not done becomes."""
+    outcome = settled.outcome
+    if settled.error is not None:
+        settled.error.members["outcome"] = outcome
+        return settled.error
+    if outcome is Outcome.LOST:
+        return errors.LeaseLost(
+            "somebody else holds it, finished it, or it is dead; nothing changed", outcome=outcome
+        )
+    if outcome is Outcome.GONE:
+        return errors.LeaseGone(
+            "retention, a seek, a deletion or lost lease state ended this lease; nothing changed",
+            outcome=outcome,
+        )
+    return errors.ReceiptInvalid(
+        "use the receipt as it was received, with the group that received it", outcome=outcome
+    )

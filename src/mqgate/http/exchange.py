@@ -1,0 +1,81 @@
+"""One request and its answer, as thin as ASGI allows."""
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+from urllib.parse import parse_qsl
+
+import msgspec
+
+from mqgate.control.access.model import Principal
+from mqgate.core.errors import InvalidValue, MqgateError
+from mqgate.http.errors import headers_of, problem
+
+Headers = list[tuple[bytes, bytes]]
+_JSON = b"application/json"
+_PROBLEM = b"application/problem+json"
+_encode = msgspec.json.Encoder().encode
+
+
+class Answer(NamedTuple):
+    status: int
+    body: bytes = b""
+    content_type: bytes = _JSON
+    headers: Headers = []  # noqa: RUF012 - never changed, copied when sent
+
+
+class Request:
+    """What a handler sees; the body is whole, the caller is known."""
+
+    __slots__ = ("body", "headers", "principal", "request_id", "scope")
+
+    def __init__(self, scope: Mapping[str, Any], headers: dict[bytes, bytes], request_id: str) -> None:
+        self.scope = scope
+        self.headers = headers
+        self.request_id = request_id
+        self.body = b""
+        self.principal: Principal
+
+    def path(self, name: str) -> str:
+        return str(self.scope["path_params"][name])
+
+    def header(self, name: bytes) -> str | None:
+        """A header as text; bytes that are not UTF-8 are refused."""
+        value = self.headers.get(name)
+        if value is None:
+            return None
+        try:
+            return value.decode()
+        except UnicodeDecodeError:
+            raise InvalidValue(f"header {name.decode()} must be UTF-8", field=name.decode()) from None
+
+    def query(self) -> dict[str, str]:
+        """The query's parameters; one given twice is refused."""
+        raw = self.scope["query_string"]
+        if not raw:
+            return {}
+        try:
+            pairs = parse_qsl(
+                raw.decode("ascii"), keep_blank_values=True, errors="strict", max_num_fields=100
+            )
+        except ValueError:
+            raise InvalidValue("the query string must be percent-encoded UTF-8", field="query") from None
+        found = dict(pairs)
+        if len(found) < len(pairs):
+            raise InvalidValue("a query parameter was given twice", field="query")
+        return found
+
+    @property
+    def address(self) -> str:
+        client = self.scope.get("client")
+        return client[0] if client else ""
+
+
+def reply(status: int, content: Any, headers: Headers | None = None) -> Answer:
+    return Answer(status, _encode(content), _JSON, headers or [])
+
+
+def refuse(error: MqgateError) -> Answer:
+    document = problem(error)
+    status = document["status"]
+    assert isinstance(status, int)  # noqa: S101 - for the type checker
+    return Answer(status, _encode(document), _PROBLEM, headers_of(error))

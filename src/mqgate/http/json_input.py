@@ -1,0 +1,70 @@
+"""JSON in: strict, once, with errors that say what to mend."""
+
+import json
+import re
+from typing import Any, TypeVar
+
+import msgspec
+
+from mqgate.core.errors import InvalidJson, InvalidValue, UnknownField
+from mqgate.http.exchange import Request
+
+_T = TypeVar("_T")
+_UNKNOWN = re.compile(r"Object contains unknown field `(.*?)`")
+_PLACE = re.compile(r" - at `\$?\.?(.*)`$")
+
+
+def decode(raw: bytes, decoder: msgspec.json.Decoder[_T]) -> _T:
+    """A body as its structure; refuses bad UTF-8, repeated members, unknown members and wrong types."""
+    try:
+        found = decoder.decode(raw)
+    except msgspec.ValidationError as error:
+        raise explain(error) from None
+    except msgspec.DecodeError as error:
+        raise InvalidJson(f"mend the JSON: {error}") from None
+    except (UnicodeDecodeError, RecursionError) as error:
+        raise InvalidJson(f"mend the JSON: {error}") from None
+    refuse_repeats(raw)
+    return found
+
+
+def explain(error: msgspec.ValidationError) -> UnknownField | InvalidValue:
+    """A validation error in our words, naming the member."""
+    text = str(error)
+    place = _PLACE.search(text)
+    field = place[1] if place else ""
+    unknown = _UNKNOWN.match(text)
+    if unknown:
+        name = f"{field}.{unknown[1]}" if field else unknown[1]
+        return UnknownField(f"{name} is not known here: leave it out", field=name)
+    return InvalidValue(_PLACE.sub("", text), field=field)
+
+
+def refuse_repeats(raw: bytes) -> None:
+    """Refuse an object that has a member twice: one of the two would be lost silently."""
+    try:
+        json.loads(raw, object_pairs_hook=_object)
+    except UnicodeDecodeError as error:
+        raise InvalidJson(f"mend the JSON: {error}") from None
+    except RecursionError:
+        raise InvalidJson("the JSON is nested too deeply") from None
+    except ValueError as error:
+        # Larger numbers than Python parses, and whatever else the first decoder let through unread.
+        raise InvalidJson(f"mend the JSON: {error}") from None
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        names = [name for name, _ in pairs]
+        twice = next(name for name in names if names.count(name) > 1)
+        raise InvalidValue(f"{twice} is given twice: say it once", field=twice)
+    return found
+
+
+def query(request: Request, wanted: type[_T]) -> _T:
+    """The query's parameters as their structure."""
+    try:
+        return msgspec.convert(request.query(), wanted, strict=False)
+    except msgspec.ValidationError as error:
+        raise explain(error) from None

@@ -1,0 +1,1 @@
+"""The native surface `/v1`."""

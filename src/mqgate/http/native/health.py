@@ -1,0 +1,139 @@
+"""Is it alive, is it ready, what is it: /livez, /readyz, /metrics, /v1/info."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+
+from msgspec import Struct
+
+from mqgate import __version__
+from mqgate.control.access.service import Access
+from mqgate.core.errors import MqgateError
+from mqgate.http.exchange import Answer, Request, reply
+from mqgate.http.operation import Operation
+from mqgate.settings import HttpSettings
+from mqgate.telemetry.metrics import Metrics
+
+Check = Callable[[], Awaitable[object]]
+_DEADLINE = 2.0
+
+
+class Health(Struct):
+    status: str
+    parts: dict[str, str]
+
+
+class Alive(Struct):
+    status: str
+
+
+class Info(Struct, rename="camel"):
+    name: str
+    version: str
+    engine: str
+    open: bool
+    capabilities: list[str]
+    limits: dict[str, float]
+
+
+class HealthApi:
+    def __init__(
+        self,
+        *,
+        access: Access,
+        metrics: Metrics,
+        settings: HttpSettings,
+        engine: str,
+        checks: Mapping[str, Check],
+    ) -> None:
+        self._access = access
+        self._metrics = metrics
+        self._settings = settings
+        self._engine = engine
+        self._checks = checks
+        self.is_stopping = False
+
+    def operations(self) -> list[Operation]:
+        return [
+            Operation(
+                name="livez",
+                method="GET",
+                path="/livez",
+                summary="The process runs",
+                tag="health",
+                handler=self.livez,
+                answers={200: Alive},
+                is_public=True,
+            ),
+            Operation(
+                name="readyz",
+                method="GET",
+                path="/readyz",
+                summary="Every part answers",
+                tag="health",
+                handler=self.readyz,
+                answers={200: Health, 503: Health},
+                is_public=True,
+            ),
+            Operation(
+                name="metrics",
+                method="GET",
+                path="/metrics",
+                summary="Prometheus metrics",
+                tag="health",
+                handler=self.metrics,
+                answers={200: str},
+                content_type="text/plain",
+            ),
+            Operation(
+                name="info",
+                method="GET",
+                path="/v1/info",
+                summary="Version, engine, capabilities, limits",
+                tag="health",
+                handler=self.info,
+                answers={200: Info},
+            ),
+        ]
+
+    async def livez(self, _: Request) -> Answer:
+        return reply(200, Alive("ok"))
+
+    async def readyz(self, _: Request) -> Answer:
+        parts = {name: await _ask(check) for name, check in self._checks.items()}
+        parts["server"] = "stopping" if self.is_stopping else "ok"
+        is_ready = all(state == "ok" for state in parts.values())
+        answer = reply(200 if is_ready else 503, Health("ok" if is_ready else "unavailable", parts))
+        return answer if is_ready else answer._replace(headers=[(b"retry-after", b"1")])
+
+    async def metrics(self, _: Request) -> Answer:
+        return Answer(200, self._metrics.render(), b"text/plain; version=0.0.4; charset=utf-8")
+
+    async def info(self, _: Request) -> Answer:
+        settings = self._settings
+        return reply(
+            200,
+            Info(
+                name="mqgate",
+                version=__version__,
+                engine=self._engine,
+                open=self._access.is_open,
+                capabilities=["publish", "queue", "broadcast", "dead-letters", "mq"],
+                limits={
+                    "messageBytes": settings.max_message_bytes,
+                    "requestBytes": settings.max_request_bytes,
+                    "batch": settings.max_batch,
+                    "waitSeconds": 60,
+                    "holdSeconds": 43_200,
+                },
+            ),
+        )
+
+
+async def _ask(check: Check) -> str:
+    try:
+        await asyncio.wait_for(check(), _DEADLINE)
+    except MqgateError as error:
+        return error.code
+    except TimeoutError:
+        return "timeout"
+    return "ok"

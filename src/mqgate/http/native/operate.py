@@ -1,0 +1,432 @@
+"""What operators do with a group: lag, clients, seek, pause, resume, dead letters; and who did what."""
+
+from collections.abc import Callable
+from datetime import datetime
+from typing import Any, Literal
+
+import msgspec
+from msgspec import Struct
+
+from mqgate.consumption.positions import Positions, Target, age
+from mqgate.control.registry.model import Instant
+from mqgate.control.registry.service import Registry
+from mqgate.core.entries import Group, Mode
+from mqgate.core.errors import DeadLetterNotFound, InvalidValue, UnsupportedByMode
+from mqgate.core.lease import Position
+from mqgate.core.names import check_client
+from mqgate.core.times import format_instant, parse_instant
+from mqgate.http.exchange import Answer, Request, reply
+from mqgate.http.json_input import decode, query
+from mqgate.http.native.registry import GroupOut, ListQuery, check_limit, group_out
+from mqgate.http.native.shapes import MessageOut, maybe_instant, message_out
+from mqgate.http.operation import Operation
+from mqgate.ports.dead_letters import DeadLetter, DeadLetterStore
+from mqgate.ports.lease_store import LeaseStore
+from mqgate.ports.registry_store import RegistryStore
+
+_LONGEST_REASON = 1_000
+
+
+class LagQuery(Struct, rename="camel", forbid_unknown_fields=True):
+    client_id: str | None = None
+
+
+class QueueLag(Struct, rename="camel"):
+    queue: str
+    min: int
+    max: int
+    committed: int
+    cursor: int
+    ready: int
+    leased: int
+    waiting: int
+    locked_until: str | None
+    last_client: str | None
+    last_consumed_at: str | None
+    attempts: int
+    blocked: bool
+    expired: int
+
+
+class LagOut(Struct, rename="camel"):
+    lag: int
+    ready: int
+    leased: int
+    waiting: int
+    oldest_age: float | None
+    queues: list[QueueLag]
+
+
+class ClientOut(Struct, rename="camel"):
+    client_id: str
+    address: str
+    first_seen: str
+    last_seen: str
+    holds: list[str]
+
+
+class Clients(Struct):
+    items: list[ClientOut]
+    next: str | None
+
+
+class SeekIn(Struct, rename="camel", forbid_unknown_fields=True):
+    to: Literal["earliest", "latest"] | Instant | dict[str, int]
+    client_id: str | None = None
+    dry_run: bool = False
+    reason: str | None = None
+
+
+class MovedOut(Struct, rename={"old": "from", "new": "to"}):
+    queue: str
+    old: int
+    new: int
+    skipped: int
+    repeated: int
+
+
+class SeekOut(Struct, rename="camel"):
+    dry_run: bool
+    queues: list[MovedOut]
+
+
+class ReasonIn(Struct, rename="camel", forbid_unknown_fields=True):
+    reason: str | None = None
+
+
+class DeadQuery(Struct, rename="camel", forbid_unknown_fields=True):
+    key: str | None = None
+    from_: str | None = msgspec.field(default=None, name="from")
+    to: str | None = None
+    limit: int = 100
+    cursor: str | None = None
+
+
+class OriginOut(Struct):
+    topic: str
+    queue: str
+    offset: int
+
+
+class DeadOut(Struct, rename="camel"):
+    id: str
+    origin: OriginOut
+    deliveries: int
+    first_at: str
+    last_at: str
+    reason: str | None
+    key: str | None
+    client_id: str | None
+
+
+class DeadWhole(DeadOut):
+    message: MessageOut
+
+
+class DeadLetters(Struct):
+    items: list[DeadOut]
+    next: str | None
+
+
+class ActOut(Struct, rename="camel"):
+    at: str
+    actor: str
+    action: str
+    subject: str
+    reason: str | None
+    details: str
+
+
+class Acts(Struct):
+    items: list[ActOut]
+    next: str | None
+
+
+_seek_in = msgspec.json.Decoder(SeekIn)
+_reason_in = msgspec.json.Decoder(ReasonIn)
+
+
+class OperateApi:
+    def __init__(
+        self,
+        *,
+        registry: Registry,
+        store: RegistryStore,
+        positions: Positions,
+        leases: LeaseStore,
+        dead_letters: DeadLetterStore,
+        clock: Callable[[], datetime],
+    ) -> None:
+        self._registry = registry
+        self._store = store
+        self._positions = positions
+        self._leases = leases
+        self._dead_letters = dead_letters
+        self._clock = clock
+
+    def operations(self) -> list[Operation]:
+        group = "/v1/groups/{group}"
+        pausing: dict[str, Any] = {
+            "method": "POST",
+            "tag": "operate",
+            "takes": ReasonIn,
+            "takes_nothing_too": True,
+            "answers": {200: GroupOut},
+            "refusals": (404, 409, 507),
+        }
+        return [
+            Operation(
+                name="lag",
+                method="GET",
+                path=f"{group}/lag",
+                summary="How far behind a group is, per queue",
+                tag="operate",
+                handler=self.lag,
+                query=LagQuery,
+                answers={200: LagOut},
+                refusals=(404, 507),
+            ),
+            Operation(
+                name="clients",
+                method="GET",
+                path=f"{group}/clients",
+                summary="Who polled when, from where, and what it holds",
+                tag="operate",
+                handler=self.clients,
+                answers={200: Clients},
+                refusals=(404, 507),
+            ),
+            Operation(
+                name="seek",
+                method="POST",
+                path=f"{group}/seek",
+                summary="Put a group elsewhere",
+                tag="operate",
+                handler=self.seek,
+                takes=SeekIn,
+                answers={200: SeekOut},
+                refusals=(404, 507),
+            ),
+            Operation(
+                name="pause", path=f"{group}/pause", summary="Stop grants", handler=self.pause, **pausing
+            ),
+            Operation(name="resume", path=f"{group}/resume", summary="Go on", handler=self.resume, **pausing),
+            Operation(
+                name="listDeadLetters",
+                method="GET",
+                path=f"{group}/dead-letters",
+                summary="List dead letters, the oldest first",
+                tag="operate",
+                handler=self.list_dead,
+                query=DeadQuery,
+                answers={200: DeadLetters},
+                refusals=(404, 507),
+            ),
+            Operation(
+                name="getDeadLetter",
+                method="GET",
+                path=f"{group}/dead-letters/{{id}}",
+                summary="Show a dead letter with its body",
+                tag="operate",
+                handler=self.get_dead,
+                answers={200: DeadWhole},
+                refusals=(404, 507),
+            ),
+            Operation(
+                name="listActs",
+                method="GET",
+                path="/v1/audit",
+                summary="Who changed what and why, the newest first",
+                tag="operate",
+                handler=self.acts,
+                query=ListQuery,
+                answers={200: Acts},
+            ),
+        ]
+
+    async def lag(self, request: Request) -> Answer:
+        request.principal.need_group(request.path("group"))
+        group = self._registry.group(request.path("group"))
+        client = _client(group, query(request, LagQuery).client_id)
+        found = await self._positions.lag(group, client)
+        rows = found.positions
+        oldest = age(found.oldest, self._clock())
+        return reply(
+            200,
+            LagOut(
+                lag=sum(max(row.lag, 0) for row in rows),
+                ready=sum(row.ready for row in rows),
+                leased=sum(row.leased for row in rows),
+                waiting=sum(row.waiting for row in rows),
+                oldest_age=None if oldest is None else oldest.total_seconds(),
+                queues=[_queue_lag(row) for row in rows],
+            ),
+        )
+
+    async def clients(self, request: Request) -> Answer:
+        request.principal.need_admin()
+        group = self._registry.group(request.path("group"))
+        found = await self._leases.clients(group.name)
+        items = [
+            ClientOut(
+                each.name,
+                each.address,
+                format_instant(each.first_seen),
+                format_instant(each.last_seen),
+                list(each.holds),
+            )
+            for each in found
+        ]
+        return reply(200, Clients(items, None))
+
+    async def seek(self, request: Request) -> Answer:
+        request.principal.need_admin()
+        group = self._registry.group(request.path("group"))
+        given = decode(request.body, _seek_in)
+        _check_reason(given.reason)
+        client = _client(group, given.client_id)
+        moved = await self._positions.seek(group, client, _target(given.to), is_dry_run=given.dry_run)
+        rows = [
+            MovedOut(each.queue, each.old, each.new, max(each.new - each.old, 0), max(each.old - each.new, 0))
+            for each in moved
+        ]
+        if not given.dry_run:
+            details = {"client": client, "queues": [[each.queue, each.old, each.new] for each in moved]}
+            await self._registry.record(
+                request.principal.name, "seek", f"group {group.name}", given.reason, details
+            )
+        return reply(200, SeekOut(given.dry_run, rows))
+
+    async def pause(self, request: Request) -> Answer:
+        return await self._pause(request, is_paused=True)
+
+    async def resume(self, request: Request) -> Answer:
+        return await self._pause(request, is_paused=False)
+
+    async def _pause(self, request: Request, *, is_paused: bool) -> Answer:
+        request.principal.need_admin()
+        self._registry.group(request.path("group"))
+        given = decode(request.body, _reason_in) if request.body else ReasonIn()
+        _check_reason(given.reason)
+        group = await self._registry.pause(
+            request.path("group"), is_paused=is_paused, reason=given.reason, actor=request.principal.name
+        )
+        return reply(200, group_out(group))
+
+    async def list_dead(self, request: Request) -> Answer:
+        request.principal.need_admin()
+        group = self._registry.group(request.path("group"))
+        asked = query(request, DeadQuery)
+        await self._let_die(group)
+        letters, more = await self._dead_letters.list(
+            group.name,
+            key=asked.key,
+            since=_instant(asked.from_, "from"),
+            until=_instant(asked.to, "to"),
+            most=check_limit(asked.limit),
+            after=check_cursor(asked.cursor),
+        )
+        return reply(200, DeadLetters([_dead(each) for each in letters], more))
+
+    async def get_dead(self, request: Request) -> Answer:
+        request.principal.need_admin()
+        group = self._registry.group(request.path("group"))
+        await self._let_die(group)
+        letter = await self._dead_letters.get(group.name, request.path("id"))
+        if letter is None:
+            raise DeadLetterNotFound(f"group {group.name} has no dead letter {request.path('id')}")
+        short = _dead(letter)
+        fields = {name: getattr(short, name) for name in short.__struct_fields__}
+        return reply(200, DeadWhole(**fields, message=message_out(letter.message)))
+
+    async def _let_die(self, group: Group) -> None:
+        """A last lease that ended makes a dead letter at the latest when somebody looks."""
+        if group.mode is not Mode.BROADCAST:
+            await self._positions.lag(group, "")
+
+    async def acts(self, request: Request) -> Answer:
+        request.principal.need_admin()
+        asked = query(request, ListQuery)
+        found, more = await self._store.acts(check_limit(asked.limit), check_cursor(asked.cursor))
+        items = [
+            ActOut(format_instant(each.at), each.actor, each.action, each.subject, each.reason, each.details)
+            for each in found
+        ]
+        return reply(200, Acts(items, more))
+
+
+def check_cursor(cursor: str | None) -> str | None:
+    """Cursors of stored rows are their numbers; anything else was not given by us."""
+    if cursor is not None and not (cursor.isascii() and cursor.isdigit() and len(cursor) <= 18):  # noqa: PLR2004 - SQLite's
+        raise InvalidValue("use the cursor that the page before gave as next", field="cursor")
+    return cursor
+
+
+def _client(group: Group, client: str | None) -> str:
+    if group.mode is Mode.BROADCAST:
+        if client is None:
+            raise InvalidValue(
+                "a broadcast group needs clientId: each client has its own place", field="clientId"
+            )
+        return check_client(client)
+    if client is not None:
+        raise UnsupportedByMode("clientId belongs to broadcast groups: leave it out", field="clientId")
+    return ""
+
+
+def _target(to: Any) -> Target:
+    if isinstance(to, dict):
+        if not to:
+            raise InvalidValue("name at least one queue", field="to")
+        return to
+    if to == "earliest":
+        return "earliest"
+    if to == "latest":
+        return "latest"
+    return parse_instant(to, "to")
+
+
+def _instant(text: str | None, field: str) -> datetime | None:
+    if text is None:
+        return None
+    return parse_instant(int(text) if text.isascii() and text.isdigit() else text, field)
+
+
+def _check_reason(reason: str | None) -> None:
+    if reason is not None and len(reason) > _LONGEST_REASON:
+        raise InvalidValue(
+            f"reason may have {_LONGEST_REASON} characters", field="reason", limit=_LONGEST_REASON
+        )
+
+
+def _queue_lag(row: Position) -> QueueLag:
+    return QueueLag(
+        queue=row.queue,
+        min=row.min,
+        max=row.max,
+        committed=row.committed,
+        cursor=row.cursor,
+        ready=row.ready,
+        leased=row.leased,
+        waiting=row.waiting,
+        locked_until=maybe_instant(row.locked_until),
+        last_client=row.last_client,
+        last_consumed_at=maybe_instant(row.last_consumed_at),
+        attempts=row.attempts,
+        blocked=row.is_blocked,
+        expired=row.expired,
+    )
+
+
+def _dead(letter: DeadLetter) -> DeadOut:
+    message = letter.message
+    return DeadOut(
+        id=message.id,
+        origin=OriginOut(message.topic, message.queue, message.offset),
+        deliveries=letter.deliveries,
+        first_at=format_instant(letter.first_at),
+        last_at=format_instant(letter.last_at),
+        reason=letter.reason,
+        key=message.key,
+        client_id=letter.client or None,
+    )

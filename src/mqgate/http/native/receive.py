@@ -1,0 +1,267 @@
+"""Receive and settle: POST /v1/groups/{group}/receive, ack, nack, extend."""
+
+from datetime import timedelta
+from typing import Annotated, Any
+
+import msgspec
+from msgspec import UNSET, Meta, Struct, UnsetType
+
+from mqgate.consumption.acknowledge import Acknowledger, merge
+from mqgate.consumption.queue_lock import QueueConsumer, Receive, Received
+from mqgate.control.registry.model import Duration, check_visibility
+from mqgate.control.registry.service import Registry
+from mqgate.core.entries import Group, Mode
+from mqgate.core.errors import InvalidValue
+from mqgate.core.lease import Lease, Settled, Settlement, Verb
+from mqgate.core.names import check_client
+from mqgate.core.times import format_instant, parse_duration
+from mqgate.http.errors import problem, refusal
+from mqgate.http.exchange import Answer, Request, refuse, reply
+from mqgate.http.json_input import decode
+from mqgate.http.native.shapes import LeaseOut, OutcomeOut, Outcomes, ReceiveOut, message_out
+from mqgate.http.operation import Operation
+from mqgate.settings import HttpSettings
+from mqgate.telemetry.metrics import Metrics
+
+_LONGEST_WAIT = timedelta(seconds=60)
+_LONGEST_DELAY = timedelta(hours=12)
+_LONGEST_REASON = 1_000
+_LONGEST_ATTEMPT = 128
+Receipt = Annotated[str, Meta(description="As it was received; opaque.")]
+
+
+class ReceiveIn(Struct, rename="camel", forbid_unknown_fields=True):
+    max: int = 32
+    wait: Duration = 0
+    visibility: Duration | UnsetType = UNSET
+    client_id: str | None = None
+    attempt_id: str | None = None
+    ack: list[Receipt] = []
+
+
+class AckIn(Struct, rename="camel", forbid_unknown_fields=True):
+    receipt: Receipt | UnsetType = UNSET
+    receipts: list[Receipt] | UnsetType = UNSET
+    through: int | None = None
+
+
+class NackIn(Struct, rename="camel", forbid_unknown_fields=True):
+    receipt: Receipt | UnsetType = UNSET
+    receipts: list[Receipt] | UnsetType = UNSET
+    delay: Duration | UnsetType = UNSET
+    reason: str | None = None
+
+
+class ExtendIn(Struct, rename="camel", forbid_unknown_fields=True):
+    receipt: Receipt | UnsetType = UNSET
+    receipts: list[Receipt] | UnsetType = UNSET
+    visibility: Duration | UnsetType = UNSET
+
+
+_receive_in = msgspec.json.Decoder(ReceiveIn)
+_ack_in = msgspec.json.Decoder(AckIn)
+_nack_in = msgspec.json.Decoder(NackIn)
+_extend_in = msgspec.json.Decoder(ExtendIn)
+
+
+class ReceiveApi:
+    def __init__(
+        self,
+        *,
+        registry: Registry,
+        consumer: QueueConsumer,
+        acknowledger: Acknowledger,
+        metrics: Metrics,
+        settings: HttpSettings,
+    ) -> None:
+        self._registry = registry
+        self._consumer = consumer
+        self._acknowledger = acknowledger
+        self._metrics = metrics
+        self._settings = settings
+
+    def operations(self) -> list[Operation]:
+        settle: dict[str, Any] = {
+            "method": "POST",
+            "tag": "consume",
+            "answers": {200: OutcomeOut | Outcomes, 207: Outcomes},
+            "refusals": (404, 409, 410, 507),
+        }
+        return [
+            Operation(
+                name="receive",
+                method="POST",
+                path="/v1/groups/{group}/receive",
+                summary="Receive messages, and acknowledge earlier ones",
+                tag="consume",
+                handler=self.receive,
+                takes=ReceiveIn,
+                takes_nothing_too=True,
+                answers={200: ReceiveOut},
+                refusals=(404, 409, 429, 507),
+            ),
+            Operation(
+                name="ack",
+                path="/v1/groups/{group}/ack",
+                summary="Say that messages are done",
+                handler=self.ack,
+                takes=AckIn,
+                **settle,
+            ),
+            Operation(
+                name="nack",
+                path="/v1/groups/{group}/nack",
+                summary="Give messages back",
+                handler=self.nack,
+                takes=NackIn,
+                **settle,
+            ),
+            Operation(
+                name="extend",
+                path="/v1/groups/{group}/extend",
+                summary="Hold messages longer",
+                handler=self.extend,
+                takes=ExtendIn,
+                **settle,
+            ),
+        ]
+
+    async def receive(self, request: Request) -> Answer:
+        group = self._group(request)
+        given = decode(request.body, _receive_in) if request.body else ReceiveIn()
+        leases = self._acknowledger.read(group, given.ack)
+        received = await self._consumer.receive(self._wish(request, group, given, leases))
+        return reply(200, self._received(group, received, leases))
+
+    def _wish(self, request: Request, group: Group, given: ReceiveIn, leases: list[Lease | None]) -> Receive:
+        most = self._settings.max_batch
+        if not 1 <= given.max <= most:
+            raise InvalidValue(f"max must be 1 to {most}", field="max", limit=most)
+        if len(given.ack) > most:
+            raise InvalidValue(f"ack may have {most} receipts", field="ack", limit=most)
+        if parse_duration(given.wait, "wait") > _LONGEST_WAIT:
+            raise InvalidValue("wait must be 0 to 60 s", field="wait", limit=60)
+        if given.client_id is not None:
+            check_client(given.client_id)
+        elif group.mode is Mode.BROADCAST:
+            raise InvalidValue(
+                "a broadcast group needs clientId: it keeps a place for each client", field="clientId"
+            )
+        if given.attempt_id is not None and not 1 <= len(given.attempt_id) <= _LONGEST_ATTEMPT:
+            raise InvalidValue(f"attemptId must be 1 to {_LONGEST_ATTEMPT} characters", field="attemptId")
+        visibility = group.visibility
+        if given.visibility is not UNSET:
+            visibility = check_visibility(parse_duration(given.visibility, "visibility"))
+        return Receive(
+            group=group,
+            client=given.client_id or "",
+            most=given.max,
+            visibility=visibility,
+            attempt=given.attempt_id,
+            settlements=[Settlement(verb=Verb.ACK, lease=lease) for lease in leases if lease is not None],
+            address=request.address,
+            most_bytes=self._settings.max_answer_bytes,
+        )
+
+    def _received(self, group: Group, received: Received, leases: list[Lease | None]) -> ReceiveOut:
+        grant = received.grant
+        acked = merge(leases, received.settled)
+        self._count(group, Verb.ACK, acked)
+        answer = ReceiveOut(
+            messages=[message_out(message, grant) for message in received.messages],
+            acked=[_outcome(each) for each in acked],
+            state=received.state,
+        )
+        if grant is not None:
+            self._metrics.delivered.labels(group.name).inc(len(received.messages))
+            answer.lease = LeaseOut(
+                receipt=self._acknowledger.keys.sign(grant.lease),
+                queue=grant.lease.queue,
+                start=grant.lease.start,
+                next=grant.lease.next,
+                leased_until=format_instant(grant.leased_until),
+                delivery=grant.delivery,
+            )
+        if received.is_registered:
+            answer.registered = True
+        if received.expired:
+            answer.expired = received.expired
+        if received.rewound:
+            answer.rewound = received.rewound
+        return answer
+
+    async def ack(self, request: Request) -> Answer:
+        group = self._group(request)
+        given = decode(request.body, _ack_in)
+        receipts = self._receipts(given)
+        if given.through is not None and given.receipts is not UNSET:
+            raise InvalidValue("through goes with one receipt", field="through")
+        settled = await self._acknowledger.settle(group, Verb.ACK, receipts, through=given.through)
+        return self._settled(group, Verb.ACK, given, settled)
+
+    async def nack(self, request: Request) -> Answer:
+        group = self._group(request)
+        given = decode(request.body, _nack_in)
+        receipts = self._receipts(given)
+        delay = None if given.delay is UNSET else parse_duration(given.delay, "delay")
+        if delay is not None and delay > _LONGEST_DELAY:
+            raise InvalidValue(
+                "delay must be at most 12 h", field="delay", limit=_LONGEST_DELAY.total_seconds()
+            )
+        if given.reason is not None and len(given.reason) > _LONGEST_REASON:
+            raise InvalidValue(
+                f"reason may have {_LONGEST_REASON} characters", field="reason", limit=_LONGEST_REASON
+            )
+        settled = await self._acknowledger.settle(
+            group, Verb.NACK, receipts, delay=delay, reason=given.reason
+        )
+        return self._settled(group, Verb.NACK, given, settled)
+
+    async def extend(self, request: Request) -> Answer:
+        group = self._group(request)
+        given = decode(request.body, _extend_in)
+        receipts = self._receipts(given)
+        visibility = group.visibility
+        if given.visibility is not UNSET:
+            visibility = check_visibility(parse_duration(given.visibility, "visibility"))
+        settled = await self._acknowledger.settle(group, Verb.EXTEND, receipts, visibility=visibility)
+        return self._settled(group, Verb.EXTEND, given, settled)
+
+    def _group(self, request: Request) -> Group:
+        name = request.path("group")
+        request.principal.need_group(name)
+        return self._registry.group(name)
+
+    def _receipts(self, given: AckIn | NackIn | ExtendIn) -> list[str]:
+        if (given.receipt is UNSET) == (given.receipts is UNSET):
+            raise InvalidValue("say receipt or receipts, one of them", field="receipt")
+        if given.receipt is not UNSET:
+            return [given.receipt]
+        assert given.receipts is not UNSET  # noqa: S101 - for the type checker; looked at above
+        most = self._settings.max_batch
+        if not 1 <= len(given.receipts) <= most:
+            raise InvalidValue(f"receipts must be 1 to {most}", field="receipts", limit=most)
+        return given.receipts
+
+    def _settled(
+        self, group: Group, verb: Verb, given: AckIn | NackIn | ExtendIn, settled: list[Settled]
+    ) -> Answer:
+        self._count(group, verb, settled)
+        if given.receipts is UNSET:
+            (only,) = settled
+            return reply(200, _outcome(only)) if only.outcome.is_done else refuse(refusal(only))
+        is_whole = all(each.outcome.is_done for each in settled)
+        return reply(200 if is_whole else 207, Outcomes([_outcome(each) for each in settled]))
+
+    def _count(self, group: Group, verb: Verb, settled: list[Settled]) -> None:
+        for each in settled:
+            self._metrics.settled.labels(group.name, verb, each.outcome).inc()
+
+
+def _outcome(settled: Settled) -> OutcomeOut:
+    answer = OutcomeOut(settled.outcome)
+    if settled.leased_until is not None:
+        answer.leased_until = format_instant(settled.leased_until)
+    if settled.error is not None:
+        answer.error = problem(settled.error)
+    return answer

@@ -1,0 +1,30 @@
+"""What the surface offers, as data: the router, the OpenAPI document and the docs page are all read from it."""
+
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from mqgate.http.exchange import Answer, Request
+
+Handler = Callable[[Request], Awaitable[Answer]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Operation:
+    """One method of one resource."""
+
+    name: str
+    method: str
+    path: str
+    summary: str
+    handler: Handler
+    tag: str
+    takes: Any = None
+    takes_nothing_too: bool = False
+    takes_bytes: bool = False
+    query: Any = None
+    headers: Mapping[str, str] = field(default_factory=dict)
+    answers: Mapping[int, Any] = field(default_factory=dict)
+    refusals: tuple[int, ...] = ()
+    is_public: bool = False
+    content_type: str = "application/json"

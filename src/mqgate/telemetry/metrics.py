@@ -1,0 +1,32 @@
+"""Prometheus metrics. Labels are registered names and fixed words only, so their number is bounded."""
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+
+_LATENCIES = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
+
+
+class Metrics:
+    def __init__(self) -> None:
+        registry = self._registry = CollectorRegistry()
+        self.requests = Counter(
+            "mqgate_requests", "Requests answered", ["operation", "status"], registry=registry
+        )
+        self.latency = Histogram(
+            "mqgate_request_seconds", "Time to answer", ["operation"], registry=registry, buckets=_LATENCIES
+        )
+        self.in_flight = Gauge("mqgate_requests_in_flight", "Requests worked on now", registry=registry)
+        self.published = Counter("mqgate_published", "Messages stored", ["topic"], registry=registry)
+        self.delivered = Counter("mqgate_delivered", "Messages delivered", ["group"], registry=registry)
+        self.settled = Counter(
+            "mqgate_settled", "Settlements by outcome", ["group", "verb", "outcome"], registry=registry
+        )
+        self.dead = Counter("mqgate_dead", "Messages that became dead letters", ["group"], registry=registry)
+        self.expired = Counter(
+            "mqgate_expired",
+            "Messages lost to retention before a group consumed them",
+            ["group"],
+            registry=registry,
+        )
+
+    def render(self) -> bytes:
+        return generate_latest(self._registry)

@@ -1,0 +1,53 @@
+"""Running `mqgate` in this process."""
+
+import json
+from collections.abc import Callable
+from typing import Any
+from uuid import uuid4
+
+import pytest
+from click.testing import CliRunner, Result
+
+from mqgate.cli.main import cli
+
+Run = Callable[..., Result]
+
+
+@pytest.fixture
+def run() -> Run:
+    """`run("topic", "list")` as a shell with no MQGATE_ variables would."""
+
+    def run(*arguments: str, stdin: bytes = b"", **env: str) -> Result:
+        cleared = {"MQGATE_URL": None, "MQGATE_KEY": None}
+        return CliRunner().invoke(cli, arguments, input=stdin, env=cleared | env)
+
+    return run
+
+
+@pytest.fixture
+def mqgate(run: Run, gateway_url: str) -> Run:
+    """The same against the running gateway."""
+    return lambda *arguments, **options: run("--url", gateway_url, *arguments, **options)
+
+
+@pytest.fixture
+def done(mqgate: Run) -> Callable[..., Any]:
+    """The same, expected to succeed; returns the JSON it printed."""
+
+    def done(*arguments: str, **options: Any) -> Any:
+        result = mqgate("--json", *arguments, **options)
+        assert result.exit_code == 0, result.output
+        return json.loads(result.stdout)
+
+    return done
+
+
+@pytest.fixture
+def names(done: Callable[..., Any]) -> tuple[str, str, str]:
+    """A topic with one queue, its producer and a group in queue mode, all fresh."""
+    suffix = uuid4().hex
+    topic, producer, group = f"topic-{suffix}", f"producer-{suffix}", f"group-{suffix}"
+    done("topic", "create", topic, "--queues", "1")
+    done("producer", "create", producer, "--topic", topic)
+    done("group", "create", group, "--topic", topic, "--mode", "queue")
+    return topic, producer, group

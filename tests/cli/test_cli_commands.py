@@ -1,0 +1,126 @@
+"""What holds for the command as a whole: help, exit codes, errors."""
+
+import json
+import socket
+from collections.abc import Iterator
+
+import click
+import pytest
+
+from mqgate import __version__
+from mqgate.cli.main import cli
+
+
+def _commands(
+    command: click.Command, path: tuple[str, ...] = ()
+) -> Iterator[tuple[tuple[str, ...], click.Command]]:
+    yield path, command
+    if isinstance(command, click.Group):
+        for name, inner in command.commands.items():
+            yield from _commands(inner, (*path, name))
+
+
+OURS = [(path, command) for path, command in _commands(cli) if path[:1] != ("serve",)]
+
+
+@pytest.fixture
+def closed_port() -> str:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        return f"http://127.0.0.1:{free.getsockname()[1]}"
+
+
+@pytest.mark.parametrize(("path", "command"), OURS, ids=[" ".join(path) or "mqgate" for path, _ in OURS])
+def test_every_command_explains_itself_and_each_of_its_options(path, command, run):
+    """--help is the manual most people read."""
+    result = run(*path, "--help")
+
+    assert result.exit_code == 0
+    assert command.help
+    for option in command.params:
+        assert not isinstance(option, click.Option) or option.help, option.name
+
+
+@pytest.mark.parametrize("verb", ["topic", "producer", "group", "key"])
+def test_every_way_to_create_something_shows_an_example(verb, run):
+    """A line to copy says more than a grammar."""
+    assert f"  mqgate {verb} create " in run(verb, "create", "--help").stdout
+
+
+def test_the_version_is_the_distributions(run):
+    """A bug report begins with it."""
+    assert run("--version").stdout == f"mqgate, version {__version__}\n"
+
+
+def test_an_unreachable_gateway_is_exit_code_3_and_one_line(run, closed_port):
+    """A script tells a gateway that is down from one that refuses."""
+    result = run("--url", closed_port, "topic", "list")
+
+    assert result.exit_code == 3
+    assert result.stdout == ""
+    assert result.stderr.startswith(f"error: no answer from {closed_port}")
+    assert result.stderr.endswith("(gateway_unreachable)\n")
+    assert result.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize("arguments", [("--json", "topic", "list"), ("topic", "list", "--json")])
+def test_json_also_shapes_errors_wherever_the_option_stands(run, closed_port, arguments):
+    """A program that reads JSON must not parse a sentence when something fails."""
+    result = run("--url", closed_port, *arguments)
+
+    problem = json.loads(result.stderr)
+    assert result.exit_code == 3
+    assert (problem["code"], problem["retryable"]) == ("gateway_unreachable", True)
+
+
+def test_the_address_comes_from_the_environment_unless_it_is_given(run, closed_port):
+    """One export serves a whole session, and one option overrules it."""
+    from_environment = run("topic", "list", MQGATE_URL=closed_port)
+    overruled = run("topic", "list", "--url", closed_port, MQGATE_URL="http://127.0.0.1:1/other")
+
+    assert closed_port in from_environment.stderr
+    assert closed_port in overruled.stderr
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("nonsense",),
+        ("topic", "show"),
+        ("topic", "show", ""),
+        ("topic", "list", "--url", "localhost:8080"),
+        ("topic", "list", "--key", "two\nlines"),
+        ("topic", "create", "t", "--retention-bytes", "many"),
+        ("producer", "create", "p"),
+        ("producer", "create", "p", "--topic", "t", "--rate-limit", "fast"),
+        ("group", "create", "g", "--topic", "t", "--mode", "loud"),
+        ("group", "create", "g", "--topic", "t", "--backoff", "initial=1s,factor"),
+        ("group", "seek", "g"),
+        ("group", "seek", "g", "--to", "latest", "--offset", "local:0=1"),
+        ("group", "seek", "g", "--offset", "local:0=-1"),
+        ("key", "create"),
+        ("key", "create", "--admin", "--group", "g"),
+        ("pub", "t"),
+        ("pub", "t", "body", "--file", __file__),
+        ("pub", "t", "body", "--lines"),
+        ("pub", "t", "body", "--property", "novalue"),
+        ("sub", "g", "--wait", "61"),
+        ("sub", "g", "--body", "--json"),
+    ],
+    ids=" ".join,
+)
+def test_a_command_written_wrongly_is_exit_code_2_and_reaches_no_gateway(run, closed_port, arguments):
+    """With the port closed, anything sent would have been exit code 3."""
+    result = run(*arguments, MQGATE_URL=closed_port)
+
+    assert result.exit_code == 2
+    assert result.stdout == ""
+    assert result.stderr
+
+
+def test_a_usage_error_is_json_too_where_json_was_asked_for(run):
+    """The same program reads this error."""
+    result = run("--json", "pub", "t")
+
+    assert result.exit_code == 2
+    assert json.loads(result.stderr)["code"] == "usage_error"

@@ -1,0 +1,263 @@
+"""The commands against a running gateway."""
+
+import json
+from uuid import uuid4
+
+import pytest
+
+from mqgate import __version__
+from mqgate.client import Client
+
+
+def test_a_topic_lives_from_create_to_delete(mqgate, done):
+    """Each step is what the next one builds on."""
+    topic = f"topic-{uuid4().hex}"
+
+    created = done("topic", "create", topic, "--queues", "2", "--retention", "7d")
+    changed = done("topic", "change", topic, "--queues", "4")
+    listed = mqgate("topic", "list")
+    deleted = mqgate("topic", "delete", topic)
+    gone = mqgate("topic", "show", topic)
+
+    assert (created["queues"], created["retention"]) == (2, 604_800)
+    assert (changed["queues"], changed["retention"]) == (4, 604_800)
+    assert any(line.split()[:3] == [topic, "4", "7d"] for line in listed.stdout.splitlines())
+    assert (deleted.exit_code, deleted.stdout) == (0, f"topic {topic} deleted\n")
+    assert gone.exit_code == 1
+    assert gone.stderr.startswith("error: ")
+    assert gone.stderr.endswith("(topic_not_found)\n")
+
+
+def test_a_topic_keeps_its_size_limit_when_another_setting_changes_and_loses_it_on_request(done):
+    """A change of one setting that resets another would silently delete or keep data."""
+    topic = f"topic-{uuid4().hex}"
+    done("topic", "create", topic, "--queues", "1", "--retention-bytes", "1000000")
+
+    kept = done("topic", "change", topic, "--retention", "1h")
+    lifted = done("topic", "change", topic, "--retention-bytes", "none")
+
+    assert kept["retentionBytes"] == 1_000_000
+    assert (lifted["retentionBytes"], lifted["retention"]) == (None, 3_600)
+
+
+def test_a_refusal_is_json_with_its_members_where_json_was_asked_for(mqgate, names):
+    """Programs decide by code."""
+    result = mqgate("--json", "topic", "delete", names[0])
+
+    problem = json.loads(result.stderr)
+    assert result.exit_code == 1
+    assert (problem["status"], problem["code"]) == (409, "topic_in_use")
+
+
+def test_a_producers_rate_limit_is_set_and_lifted(done, names):
+    """`none` is the only way back."""
+    _, producer, _ = names
+
+    limited = done("producer", "change", producer, "--rate-limit", "100:500")
+    lifted = done("producer", "change", producer, "--rate-limit", "none")
+    listed = done("producer", "list")["items"]
+
+    assert limited["rateLimit"] == {"rate": 100, "burst": 500}
+    assert (lifted["topic"], lifted["rateLimit"]) == (names[0], None)
+    assert producer in {item["name"] for item in listed}
+
+
+def test_a_group_takes_every_setting_of_its_mode(done, names):
+    """An option that is not honoured would be worse than none."""
+    topic, _, _ = names
+    group = f"group-{uuid4().hex}"
+
+    done(
+        *("group", "create", group, "--topic", topic, "--mode", "broadcast", "--start", "latest"),
+        *("--visibility", "45s", "--max-attempts", "4", "--backoff", "1s,5s", "--on-poison", "block"),
+        *("--rate-limit", "50", "--client-ttl", "2h"),
+    )
+
+    shown = done("group", "show", group)
+    assert (shown["mode"], shown["visibility"], shown["maxAttempts"]) == ("broadcast", 45, 4)
+    assert (shown["onPoison"], shown["clientTtl"]) == ("block", 7_200)
+    assert shown["rateLimit"] == {"rate": 50, "burst": 50}
+
+
+def test_changing_one_setting_of_a_group_leaves_the_others(done, names):
+    """A change is not a new group."""
+    group = names[2]
+    done("group", "change", group, "--visibility", "2m", "--max-attempts", "7")
+
+    changed = done("group", "change", group, "--visibility", "3m")
+
+    assert (changed["visibility"], changed["maxAttempts"], changed["mode"]) == (180, 7, "queue")
+
+
+def test_what_pub_sends_sub_prints_and_acknowledges(mqgate, done, names):
+    """The two commands of a first quarter of an hour."""
+    topic, producer, group = names
+    published = done(
+        *("pub", topic, "hello \u4e2d", "--producer", producer, "--message-key", "k", "--tag", "t"),
+        *("--property", "colour=red"),
+    )
+
+    received = mqgate("sub", group, "--once")
+    again = mqgate("sub", group, "--once")
+
+    assert received.exit_code == 0
+    assert f"{published['queue']}@{published['offset']}" in received.stdout
+    assert received.stdout.endswith("key=k  tag=t  colour=red  hello \u4e2d\n")
+    assert (again.exit_code, again.stdout) == (0, "")
+
+
+@pytest.mark.parametrize("body", [b"\xff\x00\n", b'{"a": 1}\r\n'])
+def test_stdin_and_files_are_published_byte_for_byte(mqgate, done, names, tmp_path, body):
+    """A message is its bytes, its last line end included."""
+    topic, producer, group = names
+    file = tmp_path / "body"
+    file.write_bytes(body)
+
+    done("pub", topic, "-", "--producer", producer, stdin=body)
+    done("pub", topic, "--file", str(file), "--producer", producer)
+
+    assert mqgate("sub", group, "--once", "--body").stdout_bytes == (body + b"\n") * 2
+
+
+def test_lines_are_published_in_order_with_a_count(mqgate, names):
+    """250 lines are three requests and one log."""
+    topic, producer, group = names
+    lines = [f"line {number}" for number in range(250)]
+
+    result = mqgate("pub", topic, "--lines", "--producer", producer, stdin="\n".join(lines).encode())
+
+    received = mqgate("sub", group, "--once", "--max", "1000", "--body")
+    assert (result.exit_code, result.stdout) == (0, "")
+    assert result.stderr == "250 published, 0 refused\n"
+    assert received.stdout.splitlines() == lines
+
+
+def test_publishing_to_a_topic_that_is_not_there_says_where_to_go_on(mqgate):
+    """Whoever feeds a file wants to know which line was not sent."""
+    result = mqgate("pub", f"topic-{uuid4().hex}", "--lines", stdin=b"a\nb\n")
+
+    assert result.exit_code == 1
+    assert "0 published, 0 refused before line 1" in result.stderr
+    assert result.stderr.endswith("(topic_not_found)\n")
+
+
+def test_without_ack_the_messages_stay_leased(mqgate, done, names):
+    """Looking is not consuming."""
+    topic, producer, group = names
+    done("pub", topic, "hello", "--producer", producer)
+
+    line = mqgate("--json", "sub", group, "--once", "--no-ack").stdout
+
+    message = json.loads(line)
+    assert (message["body"], bool(message["receipt"])) == ("hello", True)
+    assert done("group", "lag", group)["leased"] == 1
+
+
+def test_every_broadcast_client_prints_every_message(mqgate, done, names):
+    """A client is told when it is new, because it begins at the latest message."""
+    topic, producer, _ = names
+    group = f"group-{uuid4().hex}"
+    done("group", "create", group, "--topic", topic, "--mode", "broadcast")
+    first_contact = [mqgate("sub", group, "--once", "--client-id", client) for client in ("web-1", "web-2")]
+    done("pub", topic, "hello", "--producer", producer)
+
+    printed = [
+        mqgate("sub", group, "--once", "--body", "--client-id", client).stdout
+        for client in ("web-1", "web-2")
+    ]
+
+    assert all("registered" in contact.stderr for contact in first_contact)
+    assert printed == ["hello\n", "hello\n"]
+
+
+def test_a_broadcast_group_without_a_client_id_is_refused_with_advice(mqgate, done, names):
+    """The gateway knows what is missing, and its sentence reaches the user."""
+    group = f"group-{uuid4().hex}"
+    done("group", "create", group, "--topic", names[0], "--mode", "broadcast")
+
+    result = mqgate("sub", group, "--once")
+
+    assert result.exit_code == 1
+    assert "clientId" in result.stderr
+
+
+def test_lag_clients_and_pause_tell_an_operator_how_a_group_stands(mqgate, done, names):
+    """The three questions asked when messages do not arrive."""
+    topic, producer, group = names
+    done("pub", topic, "hello", "--producer", producer)
+    done("group", "pause", group, "--reason", "maintenance")
+
+    paused = mqgate("sub", group, "--once", "--client-id", "worker-1")
+    lag = mqgate("group", "lag", group)
+    clients = mqgate("group", "clients", group)
+    done("group", "resume", group)
+    resumed = mqgate("sub", group, "--once", "--body")
+
+    assert paused.stdout == ""
+    assert "paused" in paused.stderr
+    assert lag.stdout.splitlines()[0].split() == ["lag", "1"]
+    assert "local:0" in lag.stdout
+    assert "worker-1" in clients.stdout
+    assert resumed.stdout == "hello\n"
+
+
+def test_a_seek_can_be_tried_before_it_is_done(mqgate, done, names):
+    """Offsets of one queue or all of them, and a dry run changes nothing."""
+    topic, producer, group = names
+    mqgate("pub", topic, "--lines", "--producer", producer, stdin=b"a\nb\nc\n")
+
+    tried = mqgate("group", "seek", group, "--to", "latest", "--dry-run")
+    untouched = done("group", "lag", group)["lag"]
+    done("group", "seek", group, "--offset", "local:0=2", "--reason", "skip two")
+
+    assert tried.exit_code == 0
+    assert "local:0" in tried.stdout
+    assert "nothing was changed" in tried.stderr
+    assert untouched == 3
+    assert mqgate("sub", group, "--once", "--body").stdout == "c\n"
+
+
+def test_dead_letters_are_listed_and_shown_with_their_body(mqgate, done, names, gateway_url):
+    """Whoever repairs a message needs to see it."""
+    topic, producer, group = names
+    done("group", "change", group, "--max-attempts", "1")
+    stored = done("pub", topic, "poison", "--producer", producer)
+    leased = json.loads(mqgate("--json", "sub", group, "--once", "--no-ack").stdout)
+    with Client(gateway_url) as client:
+        client.nack(group, leased["receipt"], delay=0)
+
+    listed = mqgate("group", "dead-letters", "list", group)
+    shown = mqgate("group", "dead-letters", "show", group, stored["id"])
+
+    assert stored["id"] in listed.stdout
+    assert "poison" in shown.stdout
+
+
+def test_as_soon_as_a_key_exists_every_command_needs_one(mqgate, done):
+    """The admin's key is shown once, opens everything, and its deletion opens the gateway again."""
+    created = done("key", "create", "--admin")
+    try:
+        without = mqgate("topic", "list")
+        with_key = mqgate("key", "list", MQGATE_KEY=created["key"])
+        doctor = mqgate("doctor")
+    finally:
+        deleted = mqgate("--key", created["key"], "key", "delete", created["id"])
+
+    assert (without.exit_code, without.stderr.endswith("(unauthorized)\n")) == (1, True)
+    assert created["id"] in with_key.stdout
+    assert created["key"] not in with_key.stdout
+    assert doctor.exit_code == 1
+    assert deleted.exit_code == 0
+    assert mqgate("topic", "list").exit_code == 0
+
+
+def test_a_healthy_gateway_passes_the_examination(mqgate, done):
+    """Nothing fails, every part is named, and the versions agree."""
+    result = mqgate("doctor")
+
+    checks = {check["check"]: check for check in done("doctor")["checks"]}
+    assert result.exit_code == 0, result.output
+    assert all(check["status"] == "ok" for check in checks.values()), checks
+    assert {"reachable", "live", "ready", "clock", "keys", "version", "python", "sqlite"} <= checks.keys()
+    assert any(name.startswith("ready: ") for name in checks)
+    assert __version__ in checks["version"]["detail"]

@@ -1,0 +1,58 @@
+"""A scripted peer: real HTTP, one prepared answer for each request."""
+
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+import pytest
+
+
+@dataclass
+class Peer:
+    """Answers come from `answers` in their order; an answer of None closes the connection unanswered."""
+
+    url: str = ""
+    answers: list[tuple[int, dict[str, str], bytes] | None] = field(default_factory=list)
+    requests: list[tuple[str, str, dict[str, str], bytes]] = field(default_factory=list)
+
+    def will_answer(self, status: int, body: bytes = b"", **headers: str) -> None:
+        self.answers.append(
+            (status, {name.replace("_", "-"): value for name, value in headers.items()}, body)
+        )
+
+    def will_hang_up(self) -> None:
+        self.answers.append(None)
+
+
+@pytest.fixture
+def peer() -> Iterator[Peer]:
+    peer = Peer()
+
+    class Handler(BaseHTTPRequestHandler):
+        def answer(self) -> None:
+            content = self.rfile.read(int(self.headers.get("Content-Length", 0)))
+            peer.requests.append((self.command, self.path, dict(self.headers), content))
+            scripted = peer.answers.pop(0)
+            if scripted is None:
+                return
+            status, headers, body = scripted
+            self.send_response(status)
+            for name, value in {"Content-Length": str(len(body)), **headers}.items():
+                self.send_header(name, value)
+            self.end_headers()
+            self.wfile.write(body)
+
+        do_GET = do_PUT = do_POST = do_PATCH = do_DELETE = answer  # noqa: N815 - the names http.server calls
+
+        def log_message(self, *_: object) -> None:
+            """A test's output is its failures."""
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    peer.url = f"http://127.0.0.1:{server.server_port}"
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+    thread.start()
+    yield peer
+    server.shutdown()
+    thread.join()
+    server.server_close()
