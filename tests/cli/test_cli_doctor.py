@@ -68,10 +68,11 @@ def test_another_release_of_the_gateway_is_a_warning(version, status):
 def test_the_part_that_is_not_ready_is_named():
     """Not ready by itself sends people searching."""
     ready = httpx.Response(
-        503, json={"status": "unready", "parts": {"store": {"status": "fail", "detail": "disk full"}}}
+        503, json={"status": "unready", "parts": {"store": "storage_full", "server": "ok"}}
     )
 
     checks = {check.check: (check.status, check.detail) for check in judge_parts(ready)}
 
     assert checks["ready"][0] == "fail"
-    assert checks["ready: store"] == ("fail", "disk full")
+    assert checks["ready: store"] == ("fail", "storage_full")
+    assert checks["ready: server"] == ("ok", "ok")

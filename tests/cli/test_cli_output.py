@@ -33,9 +33,9 @@ def test_an_empty_list_says_so():
 
 def test_a_list_stands_as_a_table_below_the_single_values():
     """The sum first, then where it comes from."""
-    shown = render({"lag": 3, "queues": [{"queue": "local:0", "ready": 3}]})
+    shown = render({"lag": 3, "queues": [{"queue": "local:0", "max": 60}]})
 
-    assert shown == "lag  3\n\nQUEUE    READY\nlocal:0  3"
+    assert shown == "lag  3\n\nQUEUE    MAX\nlocal:0  60"
 
 
 def test_text_from_strangers_cannot_steer_the_terminal():

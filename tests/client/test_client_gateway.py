@@ -130,7 +130,7 @@ def test_a_message_that_failed_for_the_last_time_is_found_among_the_dead_letters
     letter = client.dead_letter(group, stored["id"])
 
     assert [(item["id"], item["reason"]) for item in items] == [(stored["id"], "bad day")]
-    assert body_of(letter) == b"poison"
+    assert body_of(letter["message"]) == b"poison"
 
 
 def test_lists_are_walked_to_their_end_page_by_page(client):

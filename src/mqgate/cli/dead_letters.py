@@ -10,7 +10,7 @@ from mqgate.cli.values import name
 
 __all__ = ["dead_letters"]
 
-_COLUMNS = ("id", "origin", "deliveries", "firstAt", "lastAt", "reason")
+_COLUMNS = ("id", "key", "origin", "deliveries", "firstAt", "lastAt", "reason")
 
 
 @click.group("dead-letters")
@@ -57,4 +57,8 @@ def list_(
 def show(session: Session, group_name: str, message_id: str) -> None:
     """Show the dead letter ID of GROUP, with its body."""
     with session.connect() as client:
-        session.show(client.dead_letter(group_name, message_id))
+        letter = client.dead_letter(group_name, message_id)
+    if not session.is_json:
+        # One value to a line, the message's too: nested they would share a line.
+        letter |= letter.pop("message")
+    session.show(letter)

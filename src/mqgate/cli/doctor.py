@@ -89,10 +89,7 @@ def judge_parts(ready: httpx.Response) -> Iterator[Check]:
     )
     parts = _members(ready).get("parts", {})
     for part, state in parts.items() if isinstance(parts, dict) else ():
-        word = state.get("status") if isinstance(state, dict) else state
-        is_well = word in {"ok", "up", "ready", True}
-        detail = state.get("detail") if isinstance(state, dict) else None
-        yield Check(check=f"ready: {part}", status="ok" if is_well else "fail", detail=str(detail or word))
+        yield Check(check=f"ready: {part}", status="ok" if state == "ok" else "fail", detail=str(state))
 
 
 def judge_clock(date: str | None, now: datetime) -> Check:

@@ -20,6 +20,8 @@ _LAG_COLUMNS = (
     "ready",
     "leased",
     "waiting",
+    "attempts",
+    "blocked",
     "lockedUntil",
     "lastClient",
     "lastConsumedAt",

@@ -13,7 +13,7 @@ import click
 __all__ = ["as_json", "examples", "note", "plain", "render", "table"]
 
 Row = Mapping[str, Any]
-_DURATIONS = frozenset({"retention", "visibility", "clientTtl", "oldestAge", "initial", "max"})
+_DURATIONS = frozenset({"retention", "visibility", "clientTtl", "oldestAge"})
 _UNITS = (("d", 86_400), ("h", 3_600), ("m", 60))
 
 

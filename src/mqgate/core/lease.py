@@ -77,11 +77,19 @@ class Lease(NamedTuple):
 
 
 class Grant(NamedTuple):
-    """A lease just given, or given before to the same attempt."""
+    """A lease just given, or given before to the same attempt; `serve` counts how often it was."""
 
     lease: Lease
     delivery: int
     leased_until: datetime
+    serve: int = 1
+
+
+class Placement(NamedTuple):
+    """What the pull found of a grant: everything before `after`; at the grant's start, nothing at all."""
+
+    grant: Grant
+    after: int
 
 
 class Doomed(NamedTuple):
@@ -139,7 +147,7 @@ class Acquired:
 
     is_known: bool
     settled: Sequence[Settled] = ()
-    grant: Grant | None = None
+    grants: Sequence[Grant] = ()
     state: State = State.OK
     expired: int = 0
     rewound: int = 0

@@ -45,9 +45,10 @@ def document(operations: Iterable[Operation]) -> dict[str, Any]:
     chosen = [
         operation for operation in operations if not operation.path.startswith(("/mq/", "/openapi", "/docs"))
     ]
-    types = [Problem]
+    types: list[Any] = [Problem]
     for operation in chosen:
-        types += [each for each in (operation.takes, operation.query, *operation.answers.values()) if each]
+        for each in (operation.takes, operation.query, *operation.answers.values()):
+            types += each if isinstance(each, tuple) else [each] if each else []
     schemas, components = msgspec.json.schema_components(types, ref_template=_TEMPLATE)
     by_type = dict(zip(map(repr, types), schemas, strict=True))
     paths: dict[str, dict[str, Any]] = {}
@@ -139,7 +140,9 @@ def _responses(operation: Operation, by_type: Mapping[str, Any]) -> dict[str, An
     for status, shape in operation.answers.items():
         found[str(status)] = {"description": _REASONS[status]}
         if shape is not None:
-            found[str(status)]["content"] = {operation.content_type: {"schema": by_type[repr(shape)]}}
+            kinds = [by_type[repr(each)] for each in (shape if isinstance(shape, tuple) else (shape,))]
+            schema = kinds[0] if len(kinds) == 1 else {"anyOf": kinds}
+            found[str(status)]["content"] = {operation.content_type: {"schema": schema}}
     problem = {"application/problem+json": {"schema": by_type[repr(Problem)]}}
     refusals = {*_ALWAYS, *operation.refusals, *(() if operation.is_public else _WITH_KEYS)}
     for status in sorted(refusals):

@@ -84,7 +84,7 @@ class ReceiveApi:
         settle: dict[str, Any] = {
             "method": "POST",
             "tag": "consume",
-            "answers": {200: OutcomeOut | Outcomes, 207: Outcomes},
+            "answers": {200: (OutcomeOut, Outcomes), 207: Outcomes},
             "refusals": (404, 409, 410, 507),
         }
         return [
