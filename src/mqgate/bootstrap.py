@@ -225,7 +225,9 @@ def refuse_open_door(settings: Settings, access: Access) -> None:
 
 
 async def demo(registry: Registry) -> None:
-    """Something to try, on an empty registry."""
+    """Something to try, on an empty data directory."""
+    if registry.is_used:
+        return
     actor = "demo"
     await registry.put_topic("demo", TopicSpec(queues=8), actor)
     await asyncio.gather(

@@ -108,7 +108,6 @@ def _greet(url: str, *, demo: bool) -> None:
             "\nTry it:\n"
             f"  curl -d hello {url}/v1/topics/demo/messages\n"
             f"  curl -X POST {url}/v1/groups/demo-queue/receive\n"
-            f"  curl -X POST {url}/v1/groups/demo-queue/ack -H 'content-type: application/json' "
-            '-d \'{"receipt": "<lease.receipt of the answer before>"}\'\n'
+            f"  curl {url}/v1/groups/demo-queue/lag\n"
         )
     sys.stdout.flush()

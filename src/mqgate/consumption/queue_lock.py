@@ -14,7 +14,7 @@ import structlog
 
 from mqgate.consumption.rescue import Undertaker
 from mqgate.core.entries import Group, Mode
-from mqgate.core.lease import Acquire, Acquired, Grant, Head, Settled, Settlement, State
+from mqgate.core.lease import Acquire, Acquired, Grant, Head, Placement, Settled, Settlement, State
 from mqgate.core.message import Message
 from mqgate.core.times import parse_instant
 from mqgate.ports.lease_store import LeaseStore
@@ -83,8 +83,9 @@ class QueueConsumer:
             self._report(acquired, group)
             for doomed in acquired.doomed:
                 await self._undertaker.bury(group, doomed)
-            messages, grant = await self._pull(request, acquired.grant)
-            if grant is None and (acquired.grant or acquired.doomed):
+            granted = acquired.grants[0] if acquired.grants else None
+            messages, grant = await self._pull(request, granted)
+            if grant is None and (granted or acquired.doomed):
                 continue
             break
         else:
@@ -135,11 +136,11 @@ class QueueConsumer:
                 request.group.topic, lease.queue, lease.start, lease.next - lease.start, request.most_bytes
             )
         except BaseException:
-            await self._leases.place(lease, lease.start)
+            await self._leases.place(request.group, (Placement(grant, lease.start),))
             raise
         after = lease.start + len(messages)
         if after < lease.next:
-            await self._leases.place(lease, after)
+            await self._leases.place(request.group, (Placement(grant, after),))
         if not messages:
             return (), None
         return messages, grant._replace(lease=lease._replace(next=after))

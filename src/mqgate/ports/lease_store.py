@@ -14,8 +14,8 @@ from mqgate.core.lease import (
     Client,
     Doomed,
     Head,
-    Lease,
     Moved,
+    Placement,
     Position,
     Settled,
     Settlement,
@@ -39,11 +39,12 @@ class LeaseStore(Protocol):
         other parameters AttemptMismatch is raised.
         """
 
-    async def place(self, lease: Lease, after: int) -> None:
-        """Say that the pull ended before the granted batch did.
+    async def place(self, group: Group, placements: Sequence[Placement]) -> None:
+        """Say that a pull ended before the granted batch did, or that nobody is left to take it.
 
-        `after` is the new end of the batch; at its start nothing came: the queue unlocks and the delivery does not count.
-        Tokens taken for what did not come are refunded. A lease that is no longer current changes nothing.
+        What lies behind `after` goes back at once; if that is everything, the delivery does not count. Tokens
+        taken for it are refunded. A lease that is no longer current, or was served to the same attempt again,
+        changes nothing.
         """
 
     async def settle(self, group: Group, settlements: Sequence[Settlement]) -> Sequence[Settled]:

@@ -20,8 +20,8 @@ from mqgate.core.lease import (
     Doomed,
     Grant,
     Head,
-    Lease,
     Moved,
+    Placement,
     Position,
     Settled,
     Settlement,
@@ -66,17 +66,10 @@ class SqliteLeaseStore:
     async def acquire(self, request: Acquire) -> Acquired:
         return await self._engine.write(lambda tx: _acquire(tx, request))
 
-    async def place(self, lease: Lease, after: int) -> None:
+    async def place(self, group: Group, placements: Sequence[Placement]) -> None:
         def job(tx: Transaction) -> None:
-            found = steps.current(tx, lease)
-            if found is None or found[1].batch_next != lease.next:
-                return
-            scope, row = found
-            steps.refund(tx, lease.group, lease.next - after)
-            if after == lease.start:
-                tx.execute(SQL["take_back"], (tx.now_ms, scope.number, row.queue))
-            else:
-                tx.execute(SQL["shorten"], (after, scope.number, row.queue))
+            for each in placements:
+                steps.place(tx, each)
 
         await self._engine.write(job)
 
@@ -170,7 +163,7 @@ def _acquire(tx: Transaction, request: Acquire) -> Acquired:
     if request.attempt is not None:
         same = steps.replay(tx, scope, request)
         if same is not None:
-            return Acquired(is_known=True, settled=settled, grant=same, doomed=doomed)
+            return Acquired(is_known=True, settled=settled, grants=(same,), doomed=doomed)
     rewound = steps.see_heads(tx, scope, request.heads)
     if group.is_paused:
         return Acquired(is_known=True, settled=settled, state=State.PAUSED, rewound=rewound, doomed=doomed)
@@ -180,7 +173,7 @@ def _acquire(tx: Transaction, request: Acquire) -> Acquired:
     return Acquired(
         is_known=True,
         settled=settled,
-        grant=grant,
+        grants=(grant,) if grant else (),
         state=state,
         expired=expired,
         rewound=rewound,

@@ -23,6 +23,7 @@ from mqgate.core.lease import (
     Head,
     Lease,
     Outcome,
+    Placement,
     Settled,
     Settlement,
     Standing,
@@ -54,6 +55,7 @@ class Row(NamedTuple):
     free_at: int
     attempt: str | None
     attempt_shape: str | None
+    serves: int
     attempts: int
     exhausted: int
     first_at: int
@@ -123,7 +125,8 @@ def replay(tx: Transaction, scope: Scope, request: Acquire) -> Grant | None:
         return None
     if row.attempt_shape != _shape(request):
         raise AttemptMismatch("use a new attemptId when max or visibility change", attemptId=request.attempt)
-    return Grant(scope.lease(row, row.epoch), row.attempts, instant(row.leased_until))
+    tx.execute(SQL["serve_again"], (scope.number, row.queue))
+    return Grant(scope.lease(row, row.epoch), row.attempts, instant(row.leased_until), row.serves + 1)
 
 
 def _shape(request: Acquire) -> str:
@@ -211,7 +214,7 @@ def _take_tokens(tx: Transaction, group: Group, most: int) -> int:
     return taken
 
 
-def refund(tx: Transaction, group: str, count: int) -> None:
+def _refund(tx: Transaction, group: str, count: int) -> None:
     found = tx.one(SQL["tokens"], (group,))
     if found:
         tx.execute(SQL["set_tokens"], (group, found[0] + count, found[1]))
@@ -276,6 +279,22 @@ def _extend(
     free_at = until + group.backoff.delay(row.attempts, _DICE) // _MS
     tx.execute(SQL["renew"], (until, free_at, scope.number, row.queue))
     return Settled(outcome, leased_until=instant(until))
+
+
+def place(tx: Transaction, placement: Placement) -> None:
+    grant, after = placement
+    lease = grant.lease
+    found = current(tx, lease)
+    if found is None or found[1].batch_next != lease.next or found[1].serves != grant.serve:
+        return
+    scope, row = found
+    if tx.one(SQL["spent_by"], (scope.number, lease.queue, lease.epoch)) is not None:
+        return
+    _refund(tx, lease.group, lease.next - after)
+    if after == lease.start:
+        tx.execute(SQL["take_back"], (tx.now_ms, scope.number, row.queue))
+    else:
+        tx.execute(SQL["shorten"], (after, scope.number, row.queue))
 
 
 def current(tx: Transaction, lease: Lease) -> tuple[Scope, Row] | None:

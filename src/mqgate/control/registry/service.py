@@ -5,12 +5,12 @@ in between leaves only something that the next try overwrites.
 """
 
 import asyncio
-import json
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from datetime import datetime
 from typing import TypeVar
 
+import msgspec
 from msgspec import UNSET
 
 from mqgate.control.registry import model
@@ -47,6 +47,10 @@ class Registry:
         self._defaults = defaults
         self._clock = clock
         self._turn = asyncio.Lock()
+
+    @property
+    def is_used(self) -> bool:
+        return self._directory.snapshot.version > 0
 
     def topic(self, name: str) -> Topic:
         return _found(self._directory.snapshot.topics.get(name), TopicNotFound, "topic", name)
@@ -146,12 +150,12 @@ class Registry:
         if entry == old:
             return
         action = action or ("create" if old is None else "change")
-        act = self._act(actor, action, _subject(entry), reason, {"new": repr(entry)})
+        act = self._act(actor, action, _subject(entry), reason, {"new": msgspec.to_builtins(entry)})
         await self._store.save(entry, act, decided_on=self._directory.snapshot.version)
         await self._directory.refresh()
 
     async def _remove(self, entry: Entry, actor: str) -> None:
-        act = self._act(actor, "delete", _subject(entry), None, {"old": repr(entry)})
+        act = self._act(actor, "delete", _subject(entry), None, {"old": msgspec.to_builtins(entry)})
         await self._store.remove(entry, act, decided_on=self._directory.snapshot.version)
         await self._directory.refresh()
 
@@ -162,7 +166,7 @@ class Registry:
             action=action,
             subject=subject,
             reason=reason,
-            details=json.dumps(details, default=str),
+            details=msgspec.json.encode(details).decode(),
         )
 
 

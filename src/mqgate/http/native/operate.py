@@ -134,7 +134,7 @@ class ActOut(Struct, rename="camel"):
     action: str
     subject: str
     reason: str | None
-    details: str
+    details: Any
 
 
 class Acts(Struct):
@@ -349,7 +349,14 @@ class OperateApi:
         asked = query(request, ListQuery)
         found, more = await self._store.acts(check_limit(asked.limit), check_cursor(asked.cursor))
         items = [
-            ActOut(format_instant(each.at), each.actor, each.action, each.subject, each.reason, each.details)
+            ActOut(
+                format_instant(each.at),
+                each.actor,
+                each.action,
+                each.subject,
+                each.reason,
+                msgspec.Raw(each.details.encode()),
+            )
             for each in found
         ]
         return reply(200, Acts(items, more))

@@ -66,7 +66,7 @@ SELECT EXISTS (SELECT 1 FROM queue_lease WHERE scope = ? AND backlog > 0)
 
 -- name: grant
 UPDATE queue_lease SET committed = ?, epoch = epoch + 1, batch_next = ?, granted_at = ?, leased_until = ?, held = 1,
-    free_at = ?, attempt = ?, attempt_shape = ?, attempts = ?, exhausted = ?, first_at = ?, waiting_since = ?,
+    free_at = ?, attempt = ?, attempt_shape = ?, serves = 1, attempts = ?, exhausted = ?, first_at = ?, waiting_since = ?,
     last_client = ?, expired = expired + ?
 WHERE scope = ? AND queue = ?
 
@@ -77,6 +77,9 @@ WHERE scope = ? AND queue = ?
 
 -- name: release
 UPDATE queue_lease SET leased_until = ?, held = ?, free_at = ?, attempt = NULL, reason = ? WHERE scope = ? AND queue = ?
+
+-- name: serve_again
+UPDATE queue_lease SET serves = serves + 1 WHERE scope = ? AND queue = ?
 
 -- name: renew
 UPDATE queue_lease SET leased_until = ?, held = 1, free_at = ? WHERE scope = ? AND queue = ?

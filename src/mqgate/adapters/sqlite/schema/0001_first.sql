@@ -44,6 +44,7 @@ CREATE TABLE queue_lease (
     held INTEGER NOT NULL DEFAULT 0,             -- 1: not to be granted before free_at
     free_at INTEGER NOT NULL DEFAULT 0,
     attempt TEXT, attempt_shape TEXT,            -- the attemptId of the newest batch, and what it asked for
+    serves INTEGER NOT NULL DEFAULT 0,           -- how often the newest batch was served to that attempt
     attempts INTEGER NOT NULL DEFAULT 0,         -- grants at this committed offset
     exhausted INTEGER NOT NULL DEFAULT 0,        -- 1: the last attempt was granted; 2: it failed, the message is dying
     first_at INTEGER NOT NULL DEFAULT 0, reason TEXT,
