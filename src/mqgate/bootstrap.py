@@ -20,8 +20,10 @@ from mqgate.adapters.sqlite.message_log import SqliteMessageLog
 from mqgate.adapters.sqlite.registry_store import SqliteRegistryStore
 from mqgate.adapters.sqlite.retention import Retention
 from mqgate.consumption.acknowledge import Acknowledger
+from mqgate.consumption.group_log import GroupLog
+from mqgate.consumption.long_poll import LongPoll
 from mqgate.consumption.positions import Positions
-from mqgate.consumption.queue_lock import QueueConsumer
+from mqgate.consumption.receive import Receiver
 from mqgate.consumption.rescue import Undertaker
 from mqgate.control.access.service import Access
 from mqgate.control.registry.directory import CachedDirectory
@@ -32,6 +34,7 @@ from mqgate.core.errors import MqgateError
 from mqgate.core.message import instant
 from mqgate.core.receipt import ReceiptKeys
 from mqgate.http import app
+from mqgate.http.compat.mq.dialect import MqDialect
 from mqgate.http.door import Door
 from mqgate.http.json_input import explain
 from mqgate.http.native.health import HealthApi
@@ -58,6 +61,7 @@ class Gateway:
     registry: Registry
     access: Access
     health: HealthApi
+    long_poll: LongPoll
     retention: Retention
     leases: SqliteLeaseStore
 
@@ -100,16 +104,18 @@ async def _build(settings: Settings, engine: Engine) -> Gateway:
             overlap_ms=_RECEIPT_KEY_OVERLAP // _MS, lifetime_ms=_RECEIPT_KEY_LIFETIME // _MS
         )
     )
-    undertaker = Undertaker(log, leases, dead_letters, metrics)
-    consumer = QueueConsumer(log, leases, undertaker, metrics)
-    acknowledger = Acknowledger(leases, undertaker, keys)
-    positions = Positions(log, leases, undertaker)
+    group_log = GroupLog(log)
+    undertaker = Undertaker(group_log, leases, dead_letters, metrics)
+    receiver = Receiver(group_log, leases, undertaker, metrics)
+    long_poll = LongPoll(receiver, log, metrics, clock=clock, most_parked=settings.http.max_parked)
+    acknowledger = Acknowledger(leases, undertaker, keys, long_poll.settled)
+    positions = Positions(group_log, leases, undertaker)
     publisher = Publisher(log, metrics, clock)
 
     async def open_group(group: Group) -> None:
         # A broadcast client's place is made when it first comes.
         if group.mode is not Mode.BROADCAST:
-            await consumer.open(group, "")
+            await receiver.open(group, "")
 
     registry = Registry(
         store=store,
@@ -120,6 +126,7 @@ async def _build(settings: Settings, engine: Engine) -> Gateway:
         open_group=open_group,
         defaults=_defaults(settings),
         clock=clock,
+        changed=long_poll.changed,
     )
     access = Access(store, directory, clock)
     http = settings.http
@@ -133,7 +140,26 @@ async def _build(settings: Settings, engine: Engine) -> Gateway:
     operations = [
         *PublishApi(registry, publisher, http).operations(),
         *ReceiveApi(
-            registry=registry, consumer=consumer, acknowledger=acknowledger, metrics=metrics, settings=http
+            registry=registry,
+            receiver=receiver,
+            long_poll=long_poll,
+            acknowledger=acknowledger,
+            metrics=metrics,
+            settings=http,
+        ).operations(),
+        *MqDialect(
+            registry=registry,
+            publisher=publisher,
+            consumer=receiver,
+            acknowledger=acknowledger,
+            positions=positions,
+            leases=leases,
+            log=log,
+            access=access,
+            metrics=metrics,
+            http=http,
+            settings=settings.mq,
+            changed=long_poll.changed,
         ).operations(),
         *OperateApi(
             registry=registry,
@@ -142,6 +168,7 @@ async def _build(settings: Settings, engine: Engine) -> Gateway:
             leases=leases,
             dead_letters=dead_letters,
             clock=clock,
+            changed=long_poll.changed,
         ).operations(),
         *RegistryApi(registry, access, directory).operations(),
         *MessagesApi(registry, log, http).operations(),
@@ -153,6 +180,7 @@ async def _build(settings: Settings, engine: Engine) -> Gateway:
         registry=registry,
         access=access,
         health=health,
+        long_poll=long_poll,
         retention=Retention(engine, log, leases, directory, timedelta(seconds=settings.sqlite.tidy_interval)),
         leases=leases,
     )
@@ -232,6 +260,7 @@ async def demo(registry: Registry) -> None:
     await registry.put_topic("demo", TopicSpec(queues=8), actor)
     await asyncio.gather(
         registry.put_producer("demo-producer", ProducerSpec(topic="demo"), actor),
+        registry.put_group("demo-workers", GroupSpec(topic="demo"), actor),
         registry.put_group("demo-queue", GroupSpec(topic="demo", mode=Mode.QUEUE), actor),
         registry.put_group("demo-broadcast", GroupSpec(topic="demo", mode=Mode.BROADCAST), actor),
     )

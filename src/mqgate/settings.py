@@ -43,6 +43,7 @@ class HttpSettings:
     )
     max_requests: int = option(20_000, "requests worked on at once; more are answered 503")
     max_bytes_in_flight: int = option(256 * MIB, "request bytes held at once; more are answered 503")
+    max_parked: int = option(20_000, "receives that wait at once; more are answered 503")
     stop_timeout: float = option(30.0, "seconds that running requests get to finish when the server stops")
 
 

@@ -107,3 +107,7 @@ def cli(ctx: click.Context, url: str, key: str | None, is_json: bool) -> None:
 def main() -> None:
     """Run `mqgate` with the arguments of this process."""
     cli()
+
+
+if __name__ == "__main__":
+    main()

@@ -86,9 +86,12 @@ class _Server(uvicorn.Server):
     def __init__(self, config: uvicorn.Config, gateway: bootstrap.Gateway) -> None:
         super().__init__(config)
         self._gateway = gateway
+        self._loop = asyncio.get_running_loop()
 
     def handle_exit(self, sig: int, frame: Any) -> None:
         self._gateway.health.is_stopping = True
+        # A signal's handler runs between any two steps of the loop: what touches the loop waits for its turn.
+        self._loop.call_soon_threadsafe(self._gateway.long_poll.stop)
         super().handle_exit(sig, frame)
 
 
@@ -107,7 +110,7 @@ def _greet(url: str, *, demo: bool) -> None:
         click.echo(
             "\nTry it:\n"
             f"  curl -d hello {url}/v1/topics/demo/messages\n"
-            f"  curl -X POST {url}/v1/groups/demo-queue/receive\n"
-            f"  curl {url}/v1/groups/demo-queue/lag\n"
+            f"  curl -X POST {url}/v1/groups/demo-workers/receive\n"
+            f"  curl {url}/v1/groups/demo-workers/lag\n"
         )
     sys.stdout.flush()

@@ -1,6 +1,6 @@
 """Ack, nack and extend: receipts in, outcomes out."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import timedelta
 
 from mqgate.consumption.rescue import Undertaker
@@ -14,10 +14,19 @@ _INVALID = Settled(Outcome.INVALID)
 
 
 class Acknowledger:
-    def __init__(self, leases: LeaseStore, undertaker: Undertaker, keys: ReceiptKeys) -> None:
+    """`settled` hears of every settlement that was done, so that those who wait for it can be woken."""
+
+    def __init__(
+        self,
+        leases: LeaseStore,
+        undertaker: Undertaker,
+        keys: ReceiptKeys,
+        settled: Callable[[tuple[str, str], Verb], None],
+    ) -> None:
         self._leases = leases
         self._undertaker = undertaker
         self.keys = keys
+        self._settled = settled
 
     def read(self, group: Group, receipts: Sequence[str]) -> list[Lease | None]:
         """The leases that receipts prove; None for those that prove nothing here."""
@@ -52,7 +61,13 @@ class Acknowledger:
         for each in settled:
             if each.doomed is not None:
                 await self._undertaker.bury(group, each.doomed)
+        self.tell(leases, settled, verb)
         return merge(leases, settled)
+
+    def tell(self, leases: Sequence[Lease | None], settled: Sequence[Settled], verb: Verb) -> None:
+        for lease, each in zip((lease for lease in leases if lease), settled, strict=True):
+            if each.outcome.is_done:
+                self._settled((lease.group, lease.client), verb)
 
 
 def merge(leases: Sequence[Lease | None], settled: Sequence[Settled]) -> list[Settled]:

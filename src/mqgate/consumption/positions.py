@@ -4,12 +4,12 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Literal, NamedTuple
 
+from mqgate.consumption.group_log import GroupLog
 from mqgate.consumption.rescue import Undertaker
 from mqgate.core.entries import Group, Mode
 from mqgate.core.errors import ClientNotFound, InvalidValue, QueueNotFound
 from mqgate.core.lease import Moved, Position
 from mqgate.ports.lease_store import LeaseStore
-from mqgate.ports.message_log import MessageLog
 
 Target = Literal["earliest", "latest"] | datetime | Mapping[str, int]
 
@@ -20,14 +20,14 @@ class Lag(NamedTuple):
 
 
 class Positions:
-    def __init__(self, log: MessageLog, leases: LeaseStore, undertaker: Undertaker) -> None:
+    def __init__(self, log: GroupLog, leases: LeaseStore, undertaker: Undertaker) -> None:
         self._log = log
         self._leases = leases
         self._undertaker = undertaker
 
     async def lag(self, group: Group, client: str) -> Lag:
         """Where each queue stands; what must die does so first, so that the numbers are true."""
-        heads = (await self._log.heads(group.topic)).queues
+        heads = (await self._log.heads(group)).queues
         for _ in range(2):
             found = await self._leases.positions(group, client, heads)
             if found is None:
@@ -46,31 +46,31 @@ class Positions:
             if position.lag > 0:
                 first = max(position.committed, position.min)
                 stored += [
-                    each.stored_at for each in await self._log.read(group.topic, position.queue, first, 1, 1)
+                    each.stored_at for each in await self._log.read(group, position.queue, first, 1, 1)
                 ]
         return min(stored, default=None)
 
     async def seek(self, group: Group, client: str, target: Target, *, is_dry_run: bool) -> Sequence[Moved]:
         """Put a group, or one broadcast client, elsewhere; per queue from where to where."""
-        targets = await self._resolve(group.topic, target)
+        targets = await self._resolve(group, target)
         moved = await self._leases.seek(group, client, targets, is_dry_run=is_dry_run)
         if moved is None:
             raise _unknown(group, client)
         return sorted(moved, key=lambda each: _natural(each.queue))
 
-    async def _resolve(self, topic: str, target: Target) -> Mapping[str, int]:
-        heads = (await self._log.heads(topic)).queues
+    async def _resolve(self, group: Group, target: Target) -> Mapping[str, int]:
+        heads = (await self._log.heads(group)).queues
         if target == "earliest":
             return {queue: head.min for queue, head in heads.items()}
         if target == "latest":
             return {queue: head.max for queue, head in heads.items()}
         if isinstance(target, datetime):
-            found = await self._log.offsets_at(topic, target)
-            return {queue: max(found[queue], head.min) for queue, head in heads.items()}
+            found = await self._log.offsets_at(group, target)
+            return {queue: max(at, heads[queue].min) for queue, at in found.items()}
         assert isinstance(target, Mapping)  # noqa: S101 - for the type checker
         for queue, offset in target.items():
             if queue not in heads:
-                raise QueueNotFound(f"topic {topic} has no queue {queue}", queue=queue)
+                raise QueueNotFound(f"topic {group.topic} has no queue {queue}", queue=queue)
             low, end = heads[queue]
             if not low <= offset <= end:
                 raise InvalidValue(

@@ -7,11 +7,11 @@ and the record is kept once.
 
 import structlog
 
+from mqgate.consumption.group_log import GroupLog
 from mqgate.core.entries import Group
 from mqgate.core.lease import Doomed
 from mqgate.ports.dead_letters import DeadLetter, DeadLetterStore
 from mqgate.ports.lease_store import LeaseStore
-from mqgate.ports.message_log import MessageLog
 from mqgate.telemetry.metrics import Metrics
 
 _log = structlog.get_logger()
@@ -19,7 +19,7 @@ _log = structlog.get_logger()
 
 class Undertaker:
     def __init__(
-        self, log: MessageLog, leases: LeaseStore, dead_letters: DeadLetterStore, metrics: Metrics
+        self, log: GroupLog, leases: LeaseStore, dead_letters: DeadLetterStore, metrics: Metrics
     ) -> None:
         self._log = log
         self._leases = leases
@@ -28,7 +28,7 @@ class Undertaker:
 
     async def bury(self, group: Group, doomed: Doomed) -> None:
         lease = doomed.lease
-        messages = await self._log.read(group.topic, lease.queue, lease.start, 1, 1)
+        messages = await self._log.read(group, lease.queue, lease.start, 1, 1)
         # None there: retention took it in the meantime, there is nothing left to keep.
         for message in messages:
             await self._dead_letters.record(
@@ -42,7 +42,7 @@ class Undertaker:
                     reason=doomed.reason,
                 )
             )
-        if await self._leases.bury(doomed):
+        if await self._leases.bury(group, doomed):
             self._metrics.dead.labels(group.name).inc(len(messages))
             _log.warning(
                 "message died",

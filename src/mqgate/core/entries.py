@@ -61,6 +61,9 @@ class Group:
     rate_limit: RateLimit | None
     client_ttl: timedelta
     created_at: datetime
+    max_in_flight: int = 10_000
+    tags: frozenset[str] = frozenset()
+    is_ordered: bool = False
     is_paused: bool = False
     pause_reason: str | None = None
 

@@ -24,6 +24,7 @@ from mqgate.core.errors import MqgateError
 LONGEST_HOLD = timedelta(hours=12)
 AGEING = timedelta(seconds=30)
 MEMORY = timedelta(minutes=10)
+MAX_SPAN = 65_536
 LEAST_REMEMBERED = 10_000
 
 
@@ -62,6 +63,7 @@ class State(StrEnum):
     BUSY = "busy"
     PAUSED = "paused"
     RATE_LIMITED = "rate_limited"
+    IN_FLIGHT_CAP = "in_flight_cap"
 
 
 class Lease(NamedTuple):
@@ -86,10 +88,14 @@ class Grant(NamedTuple):
 
 
 class Placement(NamedTuple):
-    """What the pull found of a grant: everything before `after`; at the grant's start, nothing at all."""
+    """What the pull found of a grant: everything before `after`; at the grant's start, nothing at all.
+
+    `kept` (message mode): only these offsets are wanted, the others are filtered out; with their keys, for order.
+    """
 
     grant: Grant
     after: int
+    kept: Mapping[int, str | None] | None = None
 
 
 class Doomed(NamedTuple):
@@ -139,11 +145,16 @@ class Acquire:
     address: str = ""
     attempt: str | None = None
     settlements: Sequence[Settlement] = ()
+    is_crowded: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Acquired:
-    """What a receive was given. `is_known` false: no state for this group or client, open it first."""
+    """What a receive was given. `is_known` false: no state for this group or client, open it first.
+
+    `has_more` (asked for by `is_crowded`): somebody else could be given something too.
+    `next_at`: when something may become ready by time alone (a lease ends, a delay is over, tokens come).
+    """
 
     is_known: bool
     settled: Sequence[Settled] = ()
@@ -152,6 +163,8 @@ class Acquired:
     expired: int = 0
     rewound: int = 0
     doomed: Sequence[Doomed] = ()
+    next_at: datetime | None = None
+    has_more: bool = False
 
 
 UNKNOWN = Acquired(is_known=False)
@@ -165,6 +178,7 @@ class Position(NamedTuple):
     max: int
     committed: int
     cursor: int
+    ready: int
     leased: int
     waiting: int
     locked_until: datetime | None
@@ -177,11 +191,7 @@ class Position(NamedTuple):
 
     @property
     def lag(self) -> int:
-        return self.max - max(self.committed, self.min)
-
-    @property
-    def ready(self) -> int:
-        return max(self.lag - self.leased - self.waiting, 0)
+        return self.ready + self.leased + self.waiting
 
 
 class Moved(NamedTuple):

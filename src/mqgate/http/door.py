@@ -13,6 +13,7 @@ from typing import Any
 
 import structlog
 
+from mqgate.consumption.long_poll import ClientGone
 from mqgate.control.access.model import OPEN
 from mqgate.control.access.service import Access
 from mqgate.core.errors import (
@@ -34,10 +35,6 @@ Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 _SANE_ID = re.compile(rb"[A-Za-z0-9._:+/=-]{1,128}")
 _log = structlog.get_logger()
-
-
-class ClientGone(Exception):
-    """The client hung up before its request was whole."""
 
 
 class Door:
@@ -63,7 +60,7 @@ class Door:
     async def serve(self, operation: Operation, scope: Scope, receive: Receive, send: Send) -> None:
         began = time.perf_counter()
         headers = dict(scope["headers"])
-        request = Request(scope, headers, _request_id(headers))
+        request = Request(scope, headers, _request_id(headers), receive)
         size = 0
         self._requests += 1
         self._metrics.in_flight.set(self._requests)

@@ -1,6 +1,6 @@
 """One request and its answer, as thin as ASGI allows."""
 
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping, MutableMapping
 from typing import Any, NamedTuple
 from urllib.parse import parse_qsl
 
@@ -10,6 +10,7 @@ from mqgate.control.access.model import Principal
 from mqgate.core.errors import InvalidValue, MqgateError
 from mqgate.http.errors import headers_of, problem
 
+ReceiveEvent = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Headers = list[tuple[bytes, bytes]]
 _JSON = b"application/json"
 _PROBLEM = b"application/problem+json"
@@ -26,10 +27,13 @@ class Answer(NamedTuple):
 class Request:
     """What a handler sees; the body is whole, the caller is known."""
 
-    __slots__ = ("body", "headers", "principal", "request_id", "scope")
+    __slots__ = ("_receive", "body", "headers", "principal", "request_id", "scope")
 
-    def __init__(self, scope: Mapping[str, Any], headers: dict[bytes, bytes], request_id: str) -> None:
+    def __init__(
+        self, scope: Mapping[str, Any], headers: dict[bytes, bytes], request_id: str, receive: ReceiveEvent
+    ) -> None:
         self.scope = scope
+        self._receive = receive
         self.headers = headers
         self.request_id = request_id
         self.body = b""
@@ -63,6 +67,21 @@ class Request:
         if len(found) < len(pairs):
             raise InvalidValue("a query parameter was given twice", field="query")
         return found
+
+    async def until_gone(self) -> None:
+        """Return when the client has hung up."""
+        while (await self._receive())["type"] != "http.disconnect":
+            pass
+
+    def is_gone(self) -> bool:
+        """Whether the client is known to have hung up, without waiting: one step of asking, then asking no more."""
+        asking = self.until_gone()
+        try:
+            asking.send(None)
+        except StopIteration:
+            return True
+        asking.close()
+        return False
 
     @property
     def address(self) -> str:

@@ -39,18 +39,19 @@ class LeaseStore(Protocol):
         other parameters AttemptMismatch is raised.
         """
 
-    async def place(self, group: Group, placements: Sequence[Placement]) -> None:
-        """Say that a pull ended before the granted batch did, or that nobody is left to take it.
+    async def place(self, group: Group, placements: Sequence[Placement]) -> Sequence[frozenset[int]]:
+        """Say what a pull found, or that nobody is left to take it; which offsets of each grant stay granted.
 
         What lies behind `after` goes back at once; if that is everything, the delivery does not count. Tokens
-        taken for it are refunded. A lease that is no longer current, or was served to the same attempt again,
-        changes nothing.
+        taken for it are refunded. What a filter did not keep is settled; in an ordered group a message behind
+        an unsettled one of its key waits for it. A lease that is no longer current, or was served to the same
+        attempt again, changes nothing.
         """
 
     async def settle(self, group: Group, settlements: Sequence[Settlement]) -> Sequence[Settled]:
         """Apply acks, nacks and extends one by one; refused ones change nothing."""
 
-    async def bury(self, doomed: Doomed) -> bool:
+    async def bury(self, group: Group, doomed: Doomed) -> bool:
         """Move committed past a dead message, if its queue still stands there; only then is the answer True."""
 
     async def seek(

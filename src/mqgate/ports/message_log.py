@@ -1,6 +1,6 @@
 """Where messages lie: topics of queues, each an append-only log with dense offsets."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from typing import NamedTuple, Protocol
 
@@ -40,6 +40,12 @@ class MessageLog(Protocol):
 
     async def offsets_at(self, topic: str, instant: datetime) -> Mapping[str, int]:
         """Per queue the first offset stored at or after an instant; its end if there is none."""
+
+    def watch(self, topic: str, arrived: Callable[[str, int], None]) -> Callable[[], None]:
+        """Call `arrived` with a queue and how much came (at least) whenever something did; returns how to stop.
+
+        Asked once per topic and gateway while anybody waits there. It may call too often, never too seldom.
+        """
 
     async def find(self, topic: str, message_id: str) -> Message | None:
         """The message with this id (the first stored, should there be several)."""

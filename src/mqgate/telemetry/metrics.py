@@ -28,5 +28,19 @@ class Metrics:
             registry=registry,
         )
 
+        self.long_polls = Counter(
+            "mqgate_long_polls", "Waiting receives by how they ended", ["outcome"], registry=registry
+        )
+        self.parked = Gauge("mqgate_parked_requests", "Requests that wait now", registry=registry)
+        self.wake_up = Histogram(
+            "mqgate_wake_up_seconds",
+            "From an event to the woken answer",
+            registry=registry,
+            buckets=_LATENCIES,
+        )
+        self.empty_wake_ups = Counter(
+            "mqgate_empty_wake_ups", "Wake-ups without a message", registry=registry
+        )
+
     def render(self) -> bytes:
         return generate_latest(self._registry)

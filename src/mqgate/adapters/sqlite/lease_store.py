@@ -1,12 +1,15 @@
-"""LeaseStore on the embedded engine: every method is one writer's transaction."""
+"""LeaseStore on the embedded engine: every method is one writer's transaction.
+
+Queue and broadcast mode live in queue_leases, message mode in message_leases; both hang on a scope.
+"""
 
 import os
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
 
-from mqgate.adapters.sqlite import queue_leases as steps
+from mqgate.adapters.sqlite import message_leases, queue_leases
 from mqgate.adapters.sqlite.engine import Engine
-from mqgate.adapters.sqlite.queue_leases import SQL, Row, Scope
+from mqgate.adapters.sqlite.queue_leases import SQL
 from mqgate.adapters.sqlite.threads import Transaction
 from mqgate.core.entries import Group, Mode
 from mqgate.core.errors import TooManyClients
@@ -18,14 +21,13 @@ from mqgate.core.lease import (
     Acquired,
     Client,
     Doomed,
-    Grant,
     Head,
     Moved,
+    Outcome,
     Placement,
     Position,
     Settled,
     Settlement,
-    State,
 )
 from mqgate.core.message import instant
 
@@ -43,47 +45,68 @@ class SqliteLeaseStore:
         self, group: Group, client: str, starts: Mapping[str, int], heads: Mapping[str, Head]
     ) -> bool:
         def job(tx: Transaction) -> bool:
-            if steps.scope_of(tx, group, client) is not None:
+            if queue_leases.scope_of(tx, group, client) is not None:
                 return False
             if group.mode is Mode.BROADCAST:
-                idle_since = tx.now_ms - group.client_ttl // _MS
-                for (idle,) in tx.all(SQL["idle_scopes"], (group.name, idle_since)):
-                    steps.drop(tx, idle)
-                if tx.one(SQL["count_scopes"], (group.name,))[0] >= self._most_clients:
-                    raise TooManyClients(
-                        f"group {group.name} has {self._most_clients} clients: reuse a clientId, or wait until "
-                        "idle ones are forgotten",
-                        limit=self._most_clients,
-                    )
+                self._make_room(tx, group)
             scope = tx.one(SQL["add_scope"], (group.name, client, os.urandom(8).hex(), tx.now_ms))[0]
-            for queue, start in starts.items():
-                head = heads[queue]
-                tx.execute(SQL["add_queue"], (scope, queue, head.min, head.max, start, tx.now_ms))
+            steps = message_leases if group.mode is Mode.MESSAGE else queue_leases
+            steps.open_scope(tx, scope, starts, heads)
             return True
 
         return await self._engine.write(job)
 
+    def _make_room(self, tx: Transaction, group: Group) -> None:
+        idle_since = tx.now_ms - group.client_ttl // _MS
+        for (idle,) in tx.all(SQL["idle_scopes"], (group.name, idle_since)):
+            queue_leases.drop(tx, idle)
+        if tx.one(SQL["count_scopes"], (group.name,))[0] >= self._most_clients:
+            raise TooManyClients(
+                f"group {group.name} has {self._most_clients} clients: reuse a clientId, or wait until idle ones "
+                "are forgotten",
+                limit=self._most_clients,
+            )
+
     async def acquire(self, request: Acquire) -> Acquired:
-        return await self._engine.write(lambda tx: _acquire(tx, request))
+        def job(tx: Transaction) -> Acquired:
+            scope = queue_leases.scope_of(tx, request.group, request.client)
+            if scope is None:
+                return UNKNOWN
+            tx.execute(SQL["see_client"], (request.group.name, request.polled_by, request.address, tx.now_ms))
+            if request.group.mode is Mode.MESSAGE:
+                return message_leases.acquire(tx, scope, request)
+            return queue_leases.acquire(tx, scope, request)
 
-    async def place(self, group: Group, placements: Sequence[Placement]) -> None:
-        def job(tx: Transaction) -> None:
-            for each in placements:
-                steps.place(tx, each)
+        return await self._engine.write(job)
 
-        await self._engine.write(job)
+    async def place(self, group: Group, placements: Sequence[Placement]) -> Sequence[frozenset[int]]:
+        def job(tx: Transaction) -> list[frozenset[int]]:
+            if group.mode is not Mode.MESSAGE:
+                return [queue_leases.place(tx, each) for each in placements]
+            scope = queue_leases.scope_of(tx, group, "")
+            if scope is None:
+                return [frozenset() for _ in placements]
+            return message_leases.place(tx, scope, group, placements)
+
+        return await self._engine.write(job)
 
     async def settle(self, group: Group, settlements: Sequence[Settlement]) -> Sequence[Settled]:
-        return await self._engine.write(lambda tx: [steps.settle(tx, group, each) for each in settlements])
+        def job(tx: Transaction) -> list[Settled]:
+            if group.mode is not Mode.MESSAGE:
+                return [queue_leases.settle(tx, group, each) for each in settlements]
+            scope = queue_leases.scope_of(tx, group, "")
+            if scope is None:
+                return [Settled(Outcome.GONE) for _ in settlements]
+            return message_leases.settle(tx, scope, group, settlements)
 
-    async def bury(self, doomed: Doomed) -> bool:
+        return await self._engine.write(job)
+
+    async def bury(self, group: Group, doomed: Doomed) -> bool:
         def job(tx: Transaction) -> bool:
-            found = steps.current(tx, doomed.lease)
-            if found is None:
-                return False
-            scope, row = found
-            tx.execute(SQL["commit"], (row.committed + 1, tx.now_ms, tx.now_ms, scope.number, row.queue))
-            return True
+            if group.mode is not Mode.MESSAGE:
+                return queue_leases.bury(tx, doomed)
+            scope = queue_leases.scope_of(tx, group, "")
+            return scope is not None and message_leases.bury(tx, scope, group, doomed)
 
         return await self._engine.write(job)
 
@@ -91,17 +114,12 @@ class SqliteLeaseStore:
         self, group: Group, client: str, targets: Mapping[str, int], *, is_dry_run: bool
     ) -> Sequence[Moved] | None:
         def job(tx: Transaction) -> list[Moved] | None:
-            scope = steps.scope_of(tx, group, client)
+            scope = queue_leases.scope_of(tx, group, client)
             if scope is None:
                 return None
-            rows = {row[0]: Row(*row) for row in tx.all(SQL["queues"], (scope.number,))}
-            moves = [
-                Moved(queue, rows[queue].committed, to) for queue, to in targets.items() if queue in rows
-            ]
-            if not is_dry_run:
-                for move in moves:
-                    tx.execute(SQL["move"], (move.new, tx.now_ms, tx.now_ms, scope.number, move.queue))
-            return moves
+            if group.mode is Mode.MESSAGE:
+                return message_leases.seek(tx, scope, group, targets, is_dry_run=is_dry_run)
+            return queue_leases.seek(tx, scope, targets, is_dry_run=is_dry_run)
 
         return await self._engine.write(job)
 
@@ -109,14 +127,12 @@ class SqliteLeaseStore:
         self, group: Group, client: str, heads: Mapping[str, Head]
     ) -> tuple[Sequence[Position], Sequence[Doomed]] | None:
         def job(tx: Transaction) -> tuple[list[Position], list[Doomed]] | None:
-            scope = steps.scope_of(tx, group, client)
+            scope = queue_leases.scope_of(tx, group, client)
             if scope is None:
                 return None
-            steps.see_heads(tx, scope, heads)
-            tx.execute(SQL["free_ended"], (scope.number, tx.now_ms))
-            doomed = steps.doom_exhausted(tx, scope, group)
-            rows = tx.all(SQL["queues"], (scope.number,))
-            return [_position(Row(*row), tx.now_ms) for row in rows], doomed
+            if group.mode is Mode.MESSAGE:
+                return message_leases.positions(tx, scope, group, heads)
+            return queue_leases.positions(tx, scope, group, heads)
 
         return await self._engine.write(job)
 
@@ -126,7 +142,7 @@ class SqliteLeaseStore:
             for client, queue, last in tx.all(SQL["held_queues"], (group, tx.now_ms)):
                 holds.setdefault(client or last, []).append(queue)
             return [
-                Client(name, address, instant(first), instant(last), sorted(holds.get(name, ())))
+                Client(name, address, instant(first), instant(last), sorted(set(holds.get(name, ()))))
                 for name, address, first, last in tx.all(SQL["clients"], (group, self._most_clients))
             ]
 
@@ -135,7 +151,8 @@ class SqliteLeaseStore:
     async def forget(self, group: str) -> None:
         def job(tx: Transaction) -> None:
             for (scope,) in tx.all(SQL["scopes_of_group"], (group,)):
-                steps.drop(tx, scope)
+                queue_leases.drop(tx, scope)
+                message_leases.drop(tx, scope)
             tx.execute(SQL["drop_clients"], (group,))
             tx.execute(SQL["drop_tokens"], (group,))
 
@@ -152,70 +169,10 @@ class SqliteLeaseStore:
         await self._engine.write(forget_clients)
 
 
-def _acquire(tx: Transaction, request: Acquire) -> Acquired:
-    group = request.group
-    scope = steps.scope_of(tx, group, request.client)
-    if scope is None:
-        return UNKNOWN
-    settled = [steps.settle(tx, group, each) for each in request.settlements]
-    doomed = [each.doomed for each in settled if each.doomed]
-    tx.execute(SQL["see_client"], (group.name, request.polled_by, request.address, tx.now_ms))
-    if request.attempt is not None:
-        same = steps.replay(tx, scope, request)
-        if same is not None:
-            return Acquired(is_known=True, settled=settled, grants=(same,), doomed=doomed)
-    rewound = steps.see_heads(tx, scope, request.heads)
-    if group.is_paused:
-        return Acquired(is_known=True, settled=settled, state=State.PAUSED, rewound=rewound, doomed=doomed)
-    tx.execute(SQL["free_ended"], (scope.number, tx.now_ms))
-    doomed += steps.doom_exhausted(tx, scope, group)
-    grant, state, expired = _choose_and_grant(tx, scope, request)
-    return Acquired(
-        is_known=True,
-        settled=settled,
-        grants=(grant,) if grant else (),
-        state=state,
-        expired=expired,
-        rewound=rewound,
-        doomed=doomed,
-    )
-
-
-def _choose_and_grant(tx: Transaction, scope: Scope, request: Acquire) -> tuple[Grant | None, State, int]:
-    row = steps.choose(tx, scope)
-    if row is None:
-        return None, steps.why_empty(tx, scope), 0
-    grant, expired = steps.grant(tx, scope, request, row)
-    return grant, State.OK if grant else State.RATE_LIMITED, expired
-
-
-def _position(row: Row, now_ms: int) -> Position:
-    is_leased = bool(row.held) and now_ms < row.leased_until
-    batch = max(row.batch_next - max(row.committed, row.head_min), 0) if row.held else 0
-    return Position(
-        queue=row.queue,
-        min=row.head_min,
-        max=row.head_max,
-        committed=row.committed,
-        cursor=row.batch_next if is_leased else row.committed,
-        leased=batch if is_leased else 0,
-        waiting=0 if is_leased else batch,
-        locked_until=instant(row.leased_until) if is_leased else None,
-        last_client=row.last_client,
-        last_consumed_at=instant(row.last_consumed_at) if row.last_consumed_at else None,
-        attempts=row.attempts,
-        is_blocked=bool(row.exhausted) and not row.held,
-        expired=row.expired,
-        epoch=row.epoch,
-    )
-
-
 def _forget_settled(tx: Transaction) -> int:
+    before = tx.now_ms - MEMORY // _MS
     forgotten = 0
     for scope, *_ in tx.all(SQL["all_scopes"]):
-        values = (scope, tx.now_ms - MEMORY // _MS, LEAST_REMEMBERED, _FORGOTTEN_AT_ONCE)
-        for number, queue, epoch in tx.all(SQL["forgettable"], values):
-            tx.execute(SQL["forget_settled"], (number,))
-            tx.execute(SQL["sweep"], (epoch, scope, queue))
-            forgotten += 1
+        forgotten += queue_leases.forget(tx, scope, LEAST_REMEMBERED, before, _FORGOTTEN_AT_ONCE)
+        forgotten += message_leases.forget(tx, scope, LEAST_REMEMBERED, before, _FORGOTTEN_AT_ONCE)
     return forgotten

@@ -7,7 +7,7 @@ ends of the queues are also kept in memory, replaced after each commit, so that 
 
 import asyncio
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from itertools import chain
 from typing import Any, NamedTuple
@@ -76,6 +76,7 @@ class SqliteMessageLog:
         self._engine = engine
         self._topics: dict[str, _Topic] = {}
         self._version = 1
+        self._watchers: dict[str, list[Callable[[str, int], None]]] = {}
         self._pending: deque[_Pending] = deque()
         self._is_flush_posted = False
 
@@ -191,16 +192,24 @@ class SqliteMessageLog:
         found = [_message(topic, names[row[0] >> _OFFSET_BITS], row) for row in rows[:most]]
         return found, str(rows[most - 1][0]) if len(rows) > most else None
 
+    def watch(self, topic: str, arrived: Callable[[str, int], None]) -> Callable[[], None]:
+        watchers = self._watchers.setdefault(topic, [])
+        watchers.append(arrived)
+        return lambda: watchers.remove(arrived)
+
     def moved(self, topic: str, name: str, *, low: int | None = None, end: int | None = None) -> None:
         """Take note of a queue's new end or new beginning, after the commit that moved it."""
         entry = self._topics.get(topic)
         queue = entry and entry.by_name.get(name)
         if entry and queue:
             self._version += 1
+            came = 0 if end is None else end - queue.head.max
             queue.head = Head(queue.head.min if low is None else low, queue.head.max if end is None else end)
             queue.version = self._version
             entry.changed.pop(name)
             entry.changed[name] = queue
+            for arrived in self._watchers.get(topic, ()) if came else ():
+                arrived(name, came)
 
     def topics(self) -> list[str]:
         return list(self._topics)

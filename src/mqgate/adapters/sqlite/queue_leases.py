@@ -5,10 +5,11 @@ sees that free_at has passed. Its epoch stays current until the next grant, so a
 somebody else has the queue. `exhausted` marks a queue whose first message was granted for the last time.
 """
 
+import math
 import random
 from collections.abc import Mapping
-from datetime import timedelta
-from typing import Any, NamedTuple
+from datetime import datetime, timedelta
+from typing import NamedTuple
 
 from mqgate.adapters.sqlite.engine import queries
 from mqgate.adapters.sqlite.threads import Transaction
@@ -18,12 +19,15 @@ from mqgate.core.lease import (
     AGEING,
     LONGEST_HOLD,
     Acquire,
+    Acquired,
     Doomed,
     Grant,
     Head,
     Lease,
+    Moved,
     Outcome,
     Placement,
+    Position,
     Settled,
     Settlement,
     Standing,
@@ -102,6 +106,43 @@ def drop(tx: Transaction, scope: int) -> None:
         tx.execute(SQL[statement], (scope,))
 
 
+def open_scope(tx: Transaction, scope: int, starts: Mapping[str, int], heads: Mapping[str, Head]) -> None:
+    for queue, start in starts.items():
+        head = heads[queue]
+        tx.execute(SQL["add_queue"], (scope, queue, head.min, head.max, start, tx.now_ms))
+
+
+def acquire(tx: Transaction, scope: Scope, request: Acquire) -> Acquired:
+    group = request.group
+    settled = [settle(tx, group, each) for each in request.settlements]
+    doomed = [each.doomed for each in settled if each.doomed]
+    if request.attempt is not None:
+        same = replay(tx, scope, request)
+        if same is not None:
+            return Acquired(is_known=True, settled=settled, grants=(same,), doomed=doomed)
+    rewound = see_heads(tx, scope, request.heads)
+    if group.is_paused:
+        return Acquired(is_known=True, settled=settled, state=State.PAUSED, rewound=rewound, doomed=doomed)
+    tx.execute(SQL["free_ended"], (scope.number, tx.now_ms))
+    doomed += doom_exhausted(tx, scope, group)
+    row = choose(tx, scope)
+    given, expired = grant(tx, scope, request, row) if row else (None, 0)
+    state = State.OK
+    if given is None:
+        state = why_empty(tx, scope) if row is None else State.RATE_LIMITED
+    return Acquired(
+        is_known=True,
+        settled=settled,
+        grants=(given,) if given else (),
+        state=state,
+        expired=expired,
+        rewound=rewound,
+        doomed=doomed,
+        next_at=None if given else next_at(tx, scope, group, state),
+        has_more=given is not None and request.is_crowded and choose(tx, scope) is not None,
+    )
+
+
 def see_heads(tx: Transaction, scope: Scope, heads: Mapping[str, Head]) -> int:
     """Take note of queues' ends; how many offsets a queue went back that came again shorter than committed."""
     rewound = 0
@@ -123,13 +164,13 @@ def replay(tx: Transaction, scope: Scope, request: Acquire) -> Grant | None:
     row = Row(*found)
     if row.leased_until <= tx.now_ms:
         return None
-    if row.attempt_shape != _shape(request):
+    if row.attempt_shape != shape(request):
         raise AttemptMismatch("use a new attemptId when max or visibility change", attemptId=request.attempt)
     tx.execute(SQL["serve_again"], (scope.number, row.queue))
     return Grant(scope.lease(row, row.epoch), row.attempts, instant(row.leased_until), row.serves + 1)
 
 
-def _shape(request: Acquire) -> str:
+def shape(request: Acquire) -> str:
     return f"{request.most}:{request.visibility // _MS}"
 
 
@@ -180,7 +221,7 @@ def grant(tx: Transaction, scope: Scope, request: Acquire, row: Row) -> tuple[Gr
     most = batch_size(request.most, attempts, group.max_attempts)
     most = min(most, row.head_max - committed)
     if group.rate_limit is not None:
-        most = _take_tokens(tx, group, most)
+        most = take_tokens(tx, group, most)
         if not most:
             return None, 0
     until = tx.now_ms + request.visibility // _MS
@@ -188,7 +229,7 @@ def grant(tx: Transaction, scope: Scope, request: Acquire, row: Row) -> tuple[Gr
     tx.execute(
         SQL["grant"],
         (committed, committed + most, tx.now_ms, until, free_at)
-        + (request.attempt, _shape(request) if request.attempt else None)
+        + (request.attempt, shape(request) if request.attempt else None)
         + (
             attempts,
             int(attempts >= group.max_attempts),
@@ -203,7 +244,7 @@ def grant(tx: Transaction, scope: Scope, request: Acquire, row: Row) -> tuple[Gr
     return Grant(lease, attempts, instant(until)), expired
 
 
-def _take_tokens(tx: Transaction, group: Group, most: int) -> int:
+def take_tokens(tx: Transaction, group: Group, most: int) -> int:
     assert group.rate_limit is not None  # noqa: S101 - for the type checker; the caller looked
     found = tx.one(SQL["tokens"], (group.name,))
     bucket = Bucket(*found) if found else Bucket.full(group.rate_limit, tx.now_ms)
@@ -214,7 +255,16 @@ def _take_tokens(tx: Transaction, group: Group, most: int) -> int:
     return taken
 
 
-def _refund(tx: Transaction, group: str, count: int) -> None:
+def next_token_at(tx: Transaction, group: Group) -> int | None:
+    found = tx.one(SQL["tokens"], (group.name,))
+    if found is None or group.rate_limit is None:
+        return None
+    return tx.now_ms + math.ceil(Bucket(*found).at(group.rate_limit, tx.now_ms).wait_ms(group.rate_limit, 1))
+
+
+def refund(tx: Transaction, group: str, count: int) -> None:
+    if not count:
+        return
     found = tx.one(SQL["tokens"], (group,))
     if found:
         tx.execute(SQL["set_tokens"], (group, found[0] + count, found[1]))
@@ -222,6 +272,15 @@ def _refund(tx: Transaction, group: str, count: int) -> None:
 
 def why_empty(tx: Transaction, scope: Scope) -> State:
     return State.BUSY if tx.one(SQL["has_backlog"], (scope.number,))[0] else State.OK
+
+
+def next_at(tx: Transaction, scope: Scope, group: Group, state: State) -> datetime | None:
+    """When a queue becomes free, or tokens come, by time alone."""
+    if state is State.RATE_LIMITED:
+        at = next_token_at(tx, group)
+    else:
+        at = tx.one(SQL["next_free"], (scope.number,))[0]
+    return None if at is None else instant(max(at, tx.now_ms))
 
 
 def settle(tx: Transaction, group: Group, settlement: Settlement) -> Settled:
@@ -281,20 +340,80 @@ def _extend(
     return Settled(outcome, leased_until=instant(until))
 
 
-def place(tx: Transaction, placement: Placement) -> None:
-    grant, after = placement
+def place(tx: Transaction, placement: Placement) -> frozenset[int]:
+    grant, after, _ = placement
     lease = grant.lease
     found = current(tx, lease)
     if found is None or found[1].batch_next != lease.next or found[1].serves != grant.serve:
-        return
+        return frozenset()
     scope, row = found
     if tx.one(SQL["spent_by"], (scope.number, lease.queue, lease.epoch)) is not None:
-        return
-    _refund(tx, lease.group, lease.next - after)
+        return frozenset()
+    refund(tx, lease.group, lease.next - after)
     if after == lease.start:
         tx.execute(SQL["take_back"], (tx.now_ms, scope.number, row.queue))
     else:
         tx.execute(SQL["shorten"], (after, scope.number, row.queue))
+    return frozenset(range(lease.start, after))
+
+
+def bury(tx: Transaction, doomed: Doomed) -> bool:
+    found = current(tx, doomed.lease)
+    if found is None:
+        return False
+    scope, row = found
+    tx.execute(SQL["commit"], (row.committed + 1, tx.now_ms, tx.now_ms, scope.number, row.queue))
+    return True
+
+
+def seek(tx: Transaction, scope: Scope, targets: Mapping[str, int], *, is_dry_run: bool) -> list[Moved]:
+    rows = {row[0]: Row(*row) for row in tx.all(SQL["queues"], (scope.number,))}
+    moves = [Moved(queue, rows[queue].committed, to) for queue, to in targets.items() if queue in rows]
+    if not is_dry_run:
+        for move in moves:
+            tx.execute(SQL["move"], (move.new, tx.now_ms, tx.now_ms, scope.number, move.queue))
+    return moves
+
+
+def positions(
+    tx: Transaction, scope: Scope, group: Group, heads: Mapping[str, Head]
+) -> tuple[list[Position], list[Doomed]]:
+    see_heads(tx, scope, heads)
+    tx.execute(SQL["free_ended"], (scope.number, tx.now_ms))
+    doomed = doom_exhausted(tx, scope, group)
+    return [_position(Row(*row), tx.now_ms) for row in tx.all(SQL["queues"], (scope.number,))], doomed
+
+
+def _position(row: Row, now_ms: int) -> Position:
+    is_leased = bool(row.held) and now_ms < row.leased_until
+    first = max(row.committed, row.head_min)
+    batch = max(row.batch_next - first, 0) if row.held else 0
+    return Position(
+        queue=row.queue,
+        min=row.head_min,
+        max=row.head_max,
+        committed=row.committed,
+        cursor=row.batch_next if is_leased else row.committed,
+        ready=max(row.head_max - first - batch, 0),
+        leased=batch if is_leased else 0,
+        waiting=0 if is_leased else batch,
+        locked_until=instant(row.leased_until) if is_leased else None,
+        last_client=row.last_client,
+        last_consumed_at=instant(row.last_consumed_at) if row.last_consumed_at else None,
+        attempts=row.attempts,
+        is_blocked=bool(row.exhausted) and not row.held,
+        expired=row.expired,
+        epoch=row.epoch,
+    )
+
+
+def forget(tx: Transaction, scope: int, least: int, before_ms: int, most: int) -> int:
+    """Forget old spent receipts; settling one again is `gone` from then on."""
+    rows = tx.all(SQL["forgettable"], (scope, before_ms, least, most))
+    for number, queue, epoch in rows:
+        tx.execute(SQL["forget_settled"], (number,))
+        tx.execute(SQL["sweep"], (epoch, scope, queue))
+    return len(rows)
 
 
 def current(tx: Transaction, lease: Lease) -> tuple[Scope, Row] | None:
@@ -303,7 +422,7 @@ def current(tx: Transaction, lease: Lease) -> tuple[Scope, Row] | None:
     if found is None or found[1] != lease.incarnation:
         return None
     scope = Scope(found[0], lease.group, lease.client, lease.incarnation)
-    row: Any = tx.one(SQL["queue"], (scope.number, lease.queue))
+    row = tx.one(SQL["queue"], (scope.number, lease.queue))
     if row is None or Row(*row).epoch != lease.epoch or Row(*row).committed != lease.start:
         return None
     return scope, Row(*row)

@@ -12,8 +12,9 @@ from msgspec import UNSET, Meta, Struct, UnsetType
 
 from mqgate.core.backoff import NO_BACKOFF, Backoff
 from mqgate.core.entries import Group, Mode, OnPoison, Producer, RateLimit, Topic
-from mqgate.core.errors import FixedSetting, InvalidValue, NotSupportedYet, QueuesOnlyGrow, UnsupportedByMode
+from mqgate.core.errors import FixedSetting, InvalidValue, QueuesOnlyGrow, UnsupportedByMode
 from mqgate.core.lease import LONGEST_HOLD
+from mqgate.core.names import check_text
 from mqgate.core.times import format_instant, parse_duration, parse_instant
 
 Duration = Annotated[
@@ -30,6 +31,8 @@ _LEAST_VISIBILITY = timedelta(seconds=1)
 _MOST_ATTEMPTS = 1_000
 _MOST_RATE = 1_000_000_000.0
 _MOST_STEPS = 100
+_MOST_TAGS = 100
+_MOST_IN_FLIGHT = 1_000_000
 
 
 class TopicSpec(Struct, rename="camel", forbid_unknown_fields=True, omit_defaults=True):
@@ -146,10 +149,6 @@ def decide_rate(spec: float | RateSpec | None) -> RateLimit | None:
 def decide_group(name: str, spec: GroupSpec, old: Group | None, defaults: Defaults, now: datetime) -> Group:
     given = Mode.MESSAGE if old is None and spec.mode is UNSET else spec.mode
     mode = Mode(_fixed("mode", given, old.mode if old else None))
-    if mode is Mode.MESSAGE:
-        raise NotSupportedYet(
-            'message mode is not there yet: say "mode": "queue" or "broadcast"', field="mode"
-        )
     _refuse_foreign(spec, mode)
     base = old or Group(
         name=name,
@@ -158,7 +157,8 @@ def decide_group(name: str, spec: GroupSpec, old: Group | None, defaults: Defaul
         start="latest" if mode is Mode.BROADCAST else "earliest",
         visibility=defaults.visibility,
         max_attempts=defaults.max_attempts,
-        backoff=NO_BACKOFF,
+        # A released queue is free at once unless the group says otherwise; single messages back off.
+        backoff=Backoff() if mode is Mode.MESSAGE else NO_BACKOFF,
         on_poison=OnPoison.DEAD,
         rate_limit=None,
         client_ttl=defaults.client_ttl,
@@ -181,6 +181,18 @@ def decide_group(name: str, spec: GroupSpec, old: Group | None, defaults: Defaul
         changes["backoff"] = decide_backoff(spec.backoff)
     if spec.on_poison is not UNSET:
         changes["on_poison"] = spec.on_poison
+    if spec.filter is not UNSET:
+        changes["tags"] = _tags(spec.filter)
+    if spec.ordered is not UNSET:
+        changes["is_ordered"] = (
+            spec.ordered if old is None else _unchanged("ordered", spec.ordered, old.is_ordered)
+        )
+    if spec.max_in_flight is not UNSET:
+        if not 1 <= spec.max_in_flight <= _MOST_IN_FLIGHT:
+            raise InvalidValue(
+                f"maxInFlight must be 1 to {_MOST_IN_FLIGHT}", field="maxInFlight", limit=_MOST_IN_FLIGHT
+            )
+        changes["max_in_flight"] = spec.max_in_flight
     if spec.rate_limit is not UNSET:
         changes["rate_limit"] = decide_rate(spec.rate_limit)
     if spec.client_ttl is not UNSET:
@@ -233,13 +245,29 @@ def _fixed(field: str, given: str | UnsetType, stored: str | None) -> str:
     return str(given)
 
 
+def _unchanged(field: str, given: bool, stored: bool) -> bool:
+    if given != stored:
+        raise FixedSetting(f"{field} cannot change: messages are on their way", field=field)
+    return stored
+
+
+def _tags(spec: FilterSpec | None) -> frozenset[str]:
+    if spec is None:
+        return frozenset()
+    if not 1 <= len(spec.tags) <= _MOST_TAGS:
+        raise InvalidValue(
+            f"filter.tags must list 1 to {_MOST_TAGS} tags; null: no filter", field="filter.tags"
+        )
+    return frozenset(check_text(tag, "filter.tags") for tag in spec.tags)
+
+
 def _refuse_foreign(spec: GroupSpec, mode: Mode) -> None:
     """A setting that the mode does not honour is never accepted."""
-    foreign: dict[str, object] = {
-        "filter": spec.filter,
-        "ordered": spec.ordered,
-        "maxInFlight": spec.max_in_flight,
-    }
+    foreign: dict[str, object] = {}
+    if mode is Mode.MESSAGE:
+        foreign["onPoison"] = spec.on_poison if spec.on_poison is OnPoison.BLOCK else UNSET
+    else:
+        foreign |= {"filter": spec.filter, "ordered": spec.ordered, "maxInFlight": spec.max_in_flight}
     if mode is not Mode.BROADCAST:
         foreign["clientTtl"] = spec.client_ttl
     for field, value in foreign.items():

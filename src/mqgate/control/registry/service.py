@@ -37,6 +37,7 @@ class Registry:
         open_group: Callable[[Group], Awaitable[None]],
         defaults: Defaults,
         clock: Callable[[], datetime],
+        changed: Callable[[str], None],
     ) -> None:
         self._store = store
         self._directory = directory
@@ -46,6 +47,7 @@ class Registry:
         self._open_group = open_group
         self._defaults = defaults
         self._clock = clock
+        self._changed = changed
         self._turn = asyncio.Lock()
 
     @property
@@ -153,6 +155,8 @@ class Registry:
         act = self._act(actor, action, _subject(entry), reason, {"new": msgspec.to_builtins(entry)})
         await self._store.save(entry, act, decided_on=self._directory.snapshot.version)
         await self._directory.refresh()
+        if isinstance(entry, Group):
+            self._changed(entry.name)
 
     async def _remove(self, entry: Entry, actor: str) -> None:
         act = self._act(actor, "delete", _subject(entry), None, {"old": msgspec.to_builtins(entry)})

@@ -156,6 +156,7 @@ class OperateApi:
         leases: LeaseStore,
         dead_letters: DeadLetterStore,
         clock: Callable[[], datetime],
+        changed: Callable[[str], None],
     ) -> None:
         self._registry = registry
         self._store = store
@@ -163,6 +164,7 @@ class OperateApi:
         self._leases = leases
         self._dead_letters = dead_letters
         self._clock = clock
+        self._changed = changed
 
     def operations(self) -> list[Operation]:
         group = "/v1/groups/{group}"
@@ -291,6 +293,7 @@ class OperateApi:
             for each in moved
         ]
         if not given.dry_run:
+            self._changed(group.name)
             details = {"client": client, "queues": [[each.queue, each.old, each.new] for each in moved]}
             await self._registry.record(
                 request.principal.name, "seek", f"group {group.name}", given.reason, details

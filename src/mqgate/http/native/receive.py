@@ -7,18 +7,20 @@ import msgspec
 from msgspec import UNSET, Meta, Struct, UnsetType
 
 from mqgate.consumption.acknowledge import Acknowledger, merge
-from mqgate.consumption.queue_lock import QueueConsumer, Receive, Received
+from mqgate.consumption.long_poll import ClientGone, LongPoll
+from mqgate.consumption.pull import Delivery
+from mqgate.consumption.receive import Receive, Received, Receiver
 from mqgate.control.registry.model import Duration, check_visibility
 from mqgate.control.registry.service import Registry
 from mqgate.core.entries import Group, Mode
-from mqgate.core.errors import InvalidValue
+from mqgate.core.errors import InvalidValue, UnsupportedByMode
 from mqgate.core.lease import Lease, Settled, Settlement, Verb
 from mqgate.core.names import check_client
 from mqgate.core.times import format_instant, parse_duration
 from mqgate.http.errors import problem, refusal
 from mqgate.http.exchange import Answer, Request, refuse, reply
 from mqgate.http.json_input import decode
-from mqgate.http.native.shapes import LeaseOut, OutcomeOut, Outcomes, ReceiveOut, message_out
+from mqgate.http.native.shapes import LeaseOut, MessageOut, OutcomeOut, Outcomes, ReceiveOut, message_out
 from mqgate.http.operation import Operation
 from mqgate.settings import HttpSettings
 from mqgate.telemetry.metrics import Metrics
@@ -69,13 +71,15 @@ class ReceiveApi:
         self,
         *,
         registry: Registry,
-        consumer: QueueConsumer,
+        receiver: Receiver,
+        long_poll: LongPoll,
         acknowledger: Acknowledger,
         metrics: Metrics,
         settings: HttpSettings,
     ) -> None:
         self._registry = registry
-        self._consumer = consumer
+        self._receiver = receiver
+        self._long_poll = long_poll
         self._acknowledger = acknowledger
         self._metrics = metrics
         self._settings = settings
@@ -130,7 +134,12 @@ class ReceiveApi:
         group = self._group(request)
         given = decode(request.body, _receive_in) if request.body else ReceiveIn()
         leases = self._acknowledger.read(group, given.ack)
-        received = await self._consumer.receive(self._wish(request, group, given, leases))
+        wish = self._wish(request, group, given, leases)
+        received = await self._long_poll.receive(wish, _wait(given), request.until_gone)
+        self._acknowledger.tell(leases, received.settled, Verb.ACK)
+        if received.deliveries and request.is_gone():
+            await self._receiver.give_back(group, received)
+            raise ClientGone
         return reply(200, self._received(group, received, leases))
 
     def _wish(self, request: Request, group: Group, given: ReceiveIn, leases: list[Lease | None]) -> Receive:
@@ -139,8 +148,6 @@ class ReceiveApi:
             raise InvalidValue(f"max must be 1 to {most}", field="max", limit=most)
         if len(given.ack) > most:
             raise InvalidValue(f"ack may have {most} receipts", field="ack", limit=most)
-        if parse_duration(given.wait, "wait") > _LONGEST_WAIT:
-            raise InvalidValue("wait must be 0 to 60 s", field="wait", limit=60)
         if given.client_id is not None:
             check_client(given.client_id)
         elif group.mode is Mode.BROADCAST:
@@ -164,18 +171,22 @@ class ReceiveApi:
         )
 
     def _received(self, group: Group, received: Received, leases: list[Lease | None]) -> ReceiveOut:
-        grant = received.grant
         acked = merge(leases, received.settled)
         self._count(group, Verb.ACK, acked)
+        self._metrics.delivered.labels(group.name).inc(len(received.deliveries))
+        sign = self._acknowledger.keys.sign
+        is_single = group.mode is Mode.MESSAGE
         answer = ReceiveOut(
-            messages=[message_out(message, grant) for message in received.messages],
+            messages=[
+                _message(each, sign(each.grant.lease) if is_single else UNSET) for each in received.deliveries
+            ],
             acked=[_outcome(each) for each in acked],
             state=received.state,
         )
-        if grant is not None:
-            self._metrics.delivered.labels(group.name).inc(len(received.messages))
+        grant = received.grant
+        if grant is not None and not is_single:
             answer.lease = LeaseOut(
-                receipt=self._acknowledger.keys.sign(grant.lease),
+                receipt=sign(grant.lease),
                 queue=grant.lease.queue,
                 start=grant.lease.start,
                 next=grant.lease.next,
@@ -196,6 +207,10 @@ class ReceiveApi:
         receipts = self._receipts(given)
         if given.through is not None and given.receipts is not UNSET:
             raise InvalidValue("through goes with one receipt", field="through")
+        if given.through is not None and group.mode is Mode.MESSAGE:
+            raise UnsupportedByMode(
+                "a receipt of message mode is for one message: leave through out", field="through"
+            )
         settled = await self._acknowledger.settle(group, Verb.ACK, receipts, through=given.through)
         return self._settled(group, Verb.ACK, given, settled)
 
@@ -256,6 +271,19 @@ class ReceiveApi:
     def _count(self, group: Group, verb: Verb, settled: list[Settled]) -> None:
         for each in settled:
             self._metrics.settled.labels(group.name, verb, each.outcome).inc()
+
+
+def _wait(given: ReceiveIn) -> timedelta:
+    wait = parse_duration(given.wait, "wait")
+    if wait > _LONGEST_WAIT:
+        raise InvalidValue("wait must be 0 to 60 s", field="wait", limit=60)
+    return wait
+
+
+def _message(delivery: Delivery, receipt: str | UnsetType) -> MessageOut:
+    answer = message_out(delivery.message, delivery.grant)
+    answer.receipt = receipt
+    return answer
 
 
 def _outcome(settled: Settled) -> OutcomeOut:

@@ -51,6 +51,10 @@ class BackoffOut(Struct, rename="camel"):
     jitter: float
 
 
+class FilterOut(Struct):
+    tags: list[str]
+
+
 class GroupOut(Struct, rename="camel"):
     name: str
     topic: str
@@ -60,6 +64,9 @@ class GroupOut(Struct, rename="camel"):
     max_attempts: int
     backoff: BackoffOut | list[float]
     on_poison: str
+    filter: FilterOut | None
+    ordered: bool
+    max_in_flight: int
     rate_limit: RateOut | None
     client_ttl: float
     paused: bool
@@ -362,6 +369,9 @@ def group_out(group: Group) -> GroupOut:
         max_attempts=group.max_attempts,
         backoff=_backoff(group.backoff),
         on_poison=group.on_poison,
+        filter=FilterOut(sorted(group.tags)) if group.tags else None,
+        ordered=group.is_ordered,
+        max_in_flight=group.max_in_flight,
         rate_limit=_rate(group.rate_limit),
         client_ttl=group.client_ttl.total_seconds(),
         paused=group.is_paused,

@@ -64,6 +64,9 @@ WHERE scope = ? AND held = 0 AND exhausted = 0 AND backlog > 0 ORDER BY backlog 
 -- name: has_backlog
 SELECT EXISTS (SELECT 1 FROM queue_lease WHERE scope = ? AND backlog > 0)
 
+-- name: next_free
+SELECT min(free_at) FROM queue_lease WHERE scope = ? AND held = 1
+
 -- name: grant
 UPDATE queue_lease SET committed = ?, epoch = epoch + 1, batch_next = ?, granted_at = ?, leased_until = ?, held = 1,
     free_at = ?, attempt = ?, attempt_shape = ?, serves = 1, attempts = ?, exhausted = ?, first_at = ?, waiting_since = ?,
@@ -140,7 +143,10 @@ SELECT client, address, first_seen, last_seen FROM lease_client WHERE group_name
 -- name: held_queues
 SELECT scopes.client, leases.queue, leases.last_client FROM queue_lease leases
 JOIN lease_scope scopes ON scopes.scope = leases.scope
-WHERE scopes.group_name = ? AND leases.held = 1 AND leases.leased_until > ?
+WHERE scopes.group_name = ?1 AND leases.held = 1 AND leases.leased_until > ?2
+UNION SELECT scopes.client, grants.queue, grants.client FROM message_grant grants
+JOIN lease_scope scopes ON scopes.scope = grants.scope
+WHERE scopes.group_name = ?1 AND grants.open <> '0' AND grants.until > ?2
 
 -- name: forget_clients
 DELETE FROM lease_client WHERE last_seen < ?

@@ -31,6 +31,8 @@ CREATE INDEX message_by_key ON message (key) WHERE key IS NOT NULL;
 CREATE TABLE lease_scope (
     scope INTEGER PRIMARY KEY AUTOINCREMENT, group_name TEXT NOT NULL, client TEXT NOT NULL,
     incarnation TEXT NOT NULL, last_seen INTEGER NOT NULL,
+    epoch INTEGER NOT NULL DEFAULT 0,            -- message mode: grants so far
+    in_flight INTEGER NOT NULL DEFAULT 0,        -- message mode: messages in open grants
     UNIQUE (group_name, client)
 );
 CREATE TABLE queue_lease (
@@ -61,6 +63,51 @@ CREATE INDEX free_by_backlog ON queue_lease (scope, backlog DESC, last_consumed_
 CREATE INDEX held_by_end ON queue_lease (scope, free_at) WHERE held = 1;
 CREATE INDEX exhausted_queues ON queue_lease (scope) WHERE exhausted > 0;
 CREATE INDEX lease_by_attempt ON queue_lease (scope, attempt) WHERE attempt IS NOT NULL;
+
+-- Message mode. The cursor moves at a grant; a grant is a range of a queue with a bit per message. Only what failed (or was
+-- given back, or waits for an earlier message of its key) has a row of its own. Committed = the first unsettled.
+CREATE TABLE message_queue (
+    scope INTEGER NOT NULL, queue TEXT NOT NULL,
+    head_min INTEGER NOT NULL, head_max INTEGER NOT NULL, committed INTEGER NOT NULL, cursor INTEGER NOT NULL,
+    swept_epoch INTEGER NOT NULL DEFAULT 0,      -- grants up to this one are gone: seek
+    placing INTEGER NOT NULL DEFAULT 0,          -- ordered groups: the grant whose keys are not known yet
+    served_at INTEGER NOT NULL DEFAULT 0, last_client TEXT, last_consumed_at INTEGER NOT NULL DEFAULT 0,
+    expired INTEGER NOT NULL DEFAULT 0,
+    fresh INTEGER GENERATED ALWAYS AS (head_max - max(cursor, head_min)) STORED,
+    PRIMARY KEY (scope, queue)
+) WITHOUT ROWID;
+CREATE INDEX fresh_by_turn ON message_queue (scope, served_at) WHERE fresh > 0;
+
+CREATE TABLE message_grant (
+    scope INTEGER NOT NULL, epoch INTEGER NOT NULL, queue TEXT NOT NULL,
+    start INTEGER NOT NULL, delivery INTEGER NOT NULL, granted_at INTEGER NOT NULL,
+    base_until INTEGER NOT NULL, ends TEXT NOT NULL DEFAULT '{}',   -- JSON, bit -> end: messages that were extended
+    until INTEGER NOT NULL,                                         -- the earliest end of an open message
+    given TEXT NOT NULL, open TEXT NOT NULL, acked TEXT NOT NULL, nacked TEXT NOT NULL,   -- hex, bit n: start + n
+    first_open INTEGER NOT NULL, ended_at INTEGER NOT NULL DEFAULT 0,
+    attempt TEXT, attempt_shape TEXT, serves INTEGER NOT NULL DEFAULT 1, client TEXT NOT NULL,
+    PRIMARY KEY (scope, epoch)
+) WITHOUT ROWID;
+CREATE INDEX open_by_end ON message_grant (scope, until) WHERE open <> '0';
+CREATE INDEX open_by_first ON message_grant (scope, queue, first_open) WHERE open <> '0';
+CREATE INDEX grant_by_attempt ON message_grant (scope, attempt) WHERE attempt IS NOT NULL;
+
+CREATE TABLE message_failed (
+    scope INTEGER NOT NULL, queue TEXT NOT NULL, offset INTEGER NOT NULL,
+    epoch INTEGER NOT NULL, delivery INTEGER NOT NULL,   -- of the newest grant
+    ready_at INTEGER,                                    -- NULL: granted now, dying, or behind its key
+    dying INTEGER NOT NULL DEFAULT 0,
+    first_at INTEGER NOT NULL, last_at INTEGER NOT NULL, reason TEXT,
+    PRIMARY KEY (scope, queue, offset)
+) WITHOUT ROWID;
+CREATE INDEX failed_by_time ON message_failed (scope, ready_at) WHERE ready_at IS NOT NULL;
+CREATE INDEX failed_for_good ON message_failed (scope) WHERE dying = 1;
+
+CREATE TABLE message_ordered (
+    scope INTEGER NOT NULL, queue TEXT NOT NULL, offset INTEGER NOT NULL, key TEXT NOT NULL,
+    PRIMARY KEY (scope, queue, offset)
+) WITHOUT ROWID;
+CREATE INDEX ordered_by_key ON message_ordered (scope, queue, key, offset);
 
 -- Which receipts were spent, by which verb: what makes a repeated ack a duplicate.
 CREATE TABLE lease_settled (

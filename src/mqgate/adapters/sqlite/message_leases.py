@@ -1,0 +1,409 @@
+"""Message mode in SQLite: the steps of receive, place and seek on a scope's book."""
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime, timedelta
+
+from mqgate.adapters.sqlite import queue_leases
+from mqgate.adapters.sqlite.message_book import SQL, Book, FailedRow, Granted, QueueRow, granted
+from mqgate.adapters.sqlite.queue_leases import Scope
+from mqgate.adapters.sqlite.threads import Transaction
+from mqgate.core.entries import Group
+from mqgate.core.errors import AttemptMismatch
+from mqgate.core.lease import (
+    MAX_SPAN,
+    Acquire,
+    Acquired,
+    Doomed,
+    Grant,
+    Head,
+    Lease,
+    Moved,
+    Placement,
+    Position,
+    Settled,
+    Settlement,
+    State,
+)
+from mqgate.core.message import instant
+
+_MS = timedelta(milliseconds=1)
+_PLACING = timedelta(seconds=10)
+_MOST_RANGES = 64
+
+
+def open_scope(tx: Transaction, scope: int, starts: Mapping[str, int], heads: Mapping[str, Head]) -> None:
+    for queue, start in starts.items():
+        head = heads[queue]
+        tx.execute(SQL["add_queue"], (scope, queue, head.min, head.max, start, tx.now_ms))
+
+
+def drop(tx: Transaction, scope: int) -> None:
+    for statement in ("drop_queues", "drop_grants", "drop_failed", "drop_order"):
+        tx.execute(SQL[statement], (scope,))
+
+
+def acquire(tx: Transaction, scope: Scope, request: Acquire) -> Acquired:
+    group = request.group
+    book = Book(tx, scope, group)
+    settled = [book.settle(each) for each in request.settlements]
+    if request.attempt is not None:
+        same = _replay(book, request)
+        if same:
+            book.close()
+            return Acquired(is_known=True, settled=settled, grants=same, doomed=_dying(book))
+    rewound = see_heads(book, request.heads)
+    if group.is_paused:
+        book.close()
+        return Acquired(
+            is_known=True, settled=settled, state=State.PAUSED, rewound=rewound, doomed=_dying(book)
+        )
+    book.expire_ended()
+    _take_back_unplaced(book)
+    grants, state, expired = _grant(book, request)
+    book.close()
+    return Acquired(
+        is_known=True,
+        settled=settled,
+        grants=grants,
+        state=state,
+        expired=expired,
+        rewound=rewound,
+        doomed=_dying(book),
+        next_at=None if grants else _next_at(book, state),
+        has_more=bool(grants) and request.is_crowded and bool(_fresh_rows(book) or _due(book, 1)),
+    )
+
+
+def see_heads(book: Book, heads: Mapping[str, Head]) -> int:
+    """Take note of queues' ends; how far a queue went back that came again shorter than the cursor."""
+    rewound = 0
+    tx, scope = book.tx, book.scope.number
+    for queue, head in heads.items():
+        seen = tx.one(SQL["see_head"], (head.min, head.max, scope, queue))
+        if seen is None:
+            tx.execute(SQL["add_queue"], (scope, queue, head.min, head.max, head.min, tx.now_ms))
+        elif seen[0] > head.max:
+            rewound += seen[0] - head.min
+            move(book, queue, head.min)
+    return rewound
+
+
+def move(book: Book, queue: str, to: int) -> None:
+    """Put a queue elsewhere; whatever was leased or waiting there is swept away."""
+    tx, scope = book.tx, book.scope.number
+    for row in tx.all(SQL["open_grants_of_queue"], (scope, queue)):
+        grant = book.keep(granted(row))
+        book.in_flight -= grant.open.bit_count()
+        grant.open = 0
+    tx.execute(SQL["clear_grants"], (tx.now_ms, scope, queue))
+    tx.execute(SQL["clear_failed"], (scope, queue))
+    tx.execute(SQL["clear_order"], (scope, queue))
+    tx.execute(SQL["move"], (to, book.epoch, tx.now_ms, scope, queue))
+
+
+def _replay(book: Book, request: Acquire) -> list[Grant]:
+    """The leases that the same attempt was given, while they are untouched."""
+    rows = [granted(row) for row in book.tx.all(SQL["by_attempt"], (book.scope.number, request.attempt))]
+    newest = max((grant.granted_at for grant in rows), default=0)
+    rows = [book.keep(grant) for grant in rows if grant.granted_at == newest and grant.given]
+    if not rows or any(grant.open != grant.given or grant.until <= book.tx.now_ms for grant in rows):
+        return []
+    if any(grant.shape != queue_leases.shape(request) for grant in rows):
+        raise AttemptMismatch("use a new attemptId when max or visibility change", attemptId=request.attempt)
+    for grant in rows:
+        grant.serves += 1
+        grant.is_changed = True
+    return [_grant_of(book, grant) for grant in rows]
+
+
+def _grant_of(book: Book, grant: Granted) -> Grant:
+    scope = book.scope
+    after = grant.start + grant.given.bit_length()
+    lease = Lease(scope.group, "", grant.queue, grant.start, after, grant.epoch, scope.incarnation)
+    return Grant(lease, grant.delivery, instant(grant.until), grant.serves)
+
+
+def _take_back_unplaced(book: Book) -> None:
+    """An ordered range whose gateway died before it could say the keys: as if it had not been granted."""
+    tx, scope = book.tx, book.scope.number
+    if not book.group.is_ordered:
+        return
+    for row in tx.all(SQL["unplaced"], (scope,)):
+        queue = QueueRow(*row)
+        grant = book.grant(queue.placing)
+        if grant is not None and grant.granted_at + _PLACING // _MS <= tx.now_ms:
+            for number in list(grant.open_numbers()):
+                book.shut(grant, number)
+                tx.execute(SQL["unfail"], (scope, queue.queue, grant.start + number))
+            tx.execute(SQL["roll_back"], (grant.start, scope, queue.queue))
+
+
+def _grant(book: Book, request: Acquire) -> tuple[list[Grant], State, int]:
+    group = request.group
+    room = min(request.most, group.max_in_flight - book.in_flight)
+    if room <= 0:
+        return [], State.IN_FLIGHT_CAP, 0
+    allowed = room
+    if group.rate_limit is not None:
+        allowed = queue_leases.take_tokens(book.tx, group, room)
+    grants, expired = _redeliver(book, request, allowed)
+    left = allowed - sum(grant.lease.next - grant.lease.start for grant in grants)
+    fresh, skipped = _fresh(book, request, left)
+    grants += fresh
+    left -= sum(grant.lease.next - grant.lease.start for grant in fresh)
+    if group.rate_limit is not None:
+        queue_leases.refund(book.tx, group.name, left)
+    if grants:
+        return grants, State.OK, expired + skipped
+    if not book.tx.one(SQL["has_backlog"], (book.scope.number,))[0]:
+        return [], State.OK, expired + skipped
+    is_limited = allowed == 0 and bool(_fresh_rows(book) or _due(book, 1))
+    return [], State.RATE_LIMITED if is_limited else State.BUSY, expired + skipped
+
+
+def _due(book: Book, most: int) -> list[FailedRow]:
+    rows = book.tx.all(SQL["due"], (book.scope.number, book.tx.now_ms, most))
+    return sorted(FailedRow(*row) for row in rows)
+
+
+def _redeliver(book: Book, request: Acquire, most: int) -> tuple[list[Grant], int]:
+    """Grant what is ready again; neighbours with as many deliveries become one range."""
+    runs: list[list[FailedRow]] = []
+    expired = 0
+    tx, scope = book.tx, book.scope.number
+    for row in _due(book, most) if most else ():
+        queue = book.queue(row.queue)
+        if queue is None or row.offset < queue.head_min:
+            book.finish(row.queue, row.offset)
+            tx.execute(SQL["expire"], (1, scope, row.queue))
+            expired += 1
+            continue
+        last = runs[-1][-1] if runs else None
+        if last and (last.queue, last.offset + 1, last.delivery) == (row.queue, row.offset, row.delivery):
+            runs[-1].append(row)
+        else:
+            runs.append([row])
+    grants = []
+    for run in runs:
+        grant = _add(book, request, run[0].queue, run[0].offset, len(run), run[0].delivery + 1)
+        for row in run:
+            tx.execute(
+                SQL["regrant"], (grant.lease.epoch, grant.delivery, tx.now_ms, scope, row.queue, row.offset)
+            )
+        grants.append(grant)
+    return grants, expired
+
+
+def _fresh_rows(book: Book) -> list[QueueRow]:
+    return [QueueRow(*row) for row in book.tx.all(SQL["fresh"], (book.scope.number, _MOST_RANGES))]
+
+
+def _fresh(book: Book, request: Acquire, most: int) -> tuple[list[Grant], int]:
+    """Grant what nobody had yet: queues in turn, the least recently served first."""
+    grants: list[Grant] = []
+    expired = 0
+    for row in _fresh_rows(book) if most else ():
+        if row.placing:
+            continue
+        skipped = max(row.head_min - row.cursor, 0)
+        cursor = row.cursor + skipped
+        committed = row.committed if row.committed < row.cursor else cursor
+        count = min(most, row.head_max - cursor, committed + MAX_SPAN - cursor)
+        if count <= 0:
+            continue
+        grant = _add(book, request, row.queue, cursor, count, 1)
+        placing = grant.lease.epoch if request.group.is_ordered else 0
+        book.tx.execute(
+            SQL["advance"],
+            (cursor + count, committed, placing, book.tx.now_ms, request.polled_by, skipped)
+            + (book.scope.number, row.queue),
+        )
+        expired += skipped
+        grants.append(grant)
+        most -= count
+        if not most:
+            break
+    return grants, expired
+
+
+def _add(book: Book, request: Acquire, queue: str, start: int, count: int, delivery: int) -> Grant:
+    tx, scope = book.tx, book.scope
+    book.epoch += 1
+    book.in_flight += count
+    until = tx.now_ms + request.visibility // _MS
+    shape = queue_leases.shape(request) if request.attempt is not None else None
+    tx.execute(
+        SQL["add_grant"],
+        (scope.number, book.epoch, queue, start, delivery, tx.now_ms, until, f"{(1 << count) - 1:x}")
+        + (request.attempt, shape, request.polled_by),
+    )
+    lease = Lease(scope.group, "", queue, start, start + count, book.epoch, scope.incarnation)
+    return Grant(lease, delivery, instant(until))
+
+
+def _dying(book: Book) -> list[Doomed]:
+    return [book.doomed(FailedRow(*row)) for row in book.tx.all(SQL["dying"], (book.scope.number,))]
+
+
+def _next_at(book: Book, state: State) -> datetime | None:
+    tx, scope = book.tx, book.scope.number
+    times = [tx.one(SQL["next_end"], (scope,))[0], tx.one(SQL["next_ready"], (scope,))[0]]
+    if state is State.RATE_LIMITED:
+        times.append(queue_leases.next_token_at(tx, book.group))
+    known = [each for each in times if each is not None]
+    return instant(max(min(known), tx.now_ms)) if known else None
+
+
+def settle(tx: Transaction, scope: Scope, group: Group, settlements: Sequence[Settlement]) -> list[Settled]:
+    book = Book(tx, scope, group)
+    settled = [book.settle(each) for each in settlements]
+    book.close()
+    return settled
+
+
+def place(
+    tx: Transaction, scope: Scope, group: Group, placements: Sequence[Placement]
+) -> list[frozenset[int]]:
+    book = Book(tx, scope, group)
+    placed = [_place(book, each) for each in placements]
+    book.close()
+    return placed
+
+
+def _place(book: Book, placement: Placement) -> frozenset[int]:
+    given, after, kept = placement
+    tx, scope = book.tx, book.scope.number
+    grant = book.grant(given.lease.epoch)
+    if grant is None or grant.serves != given.serve or given.lease.incarnation != book.scope.incarnation:
+        return frozenset()
+    before = grant.open.bit_count()
+    _give_back(book, grant, after)
+    for number in list(grant.open_numbers()):
+        offset = grant.start + number
+        if kept is not None and offset not in kept:
+            book.shut(grant, number)
+            book.finish(grant.queue, offset)
+        elif kept is not None and book.group.is_ordered:
+            _keep_order(book, grant, number, kept[offset])
+    tx.execute(SQL["placed"], (scope, grant.queue, grant.epoch))
+    queue_leases.refund(tx, book.scope.group, before - grant.open.bit_count())
+    grant.given = grant.open
+    grant.is_changed = True
+    return frozenset(grant.start + number for number in grant.open_numbers())
+
+
+def _give_back(book: Book, grant: Granted, after: int) -> None:
+    """What lies behind `after` was not delivered: ready at once, uncounted."""
+    tx, scope = book.tx, book.scope.number
+    queue = book.queue(grant.queue)
+    end = grant.start + grant.open.bit_length()
+    is_tail = queue is not None and grant.delivery == 1 and queue.cursor == end and grant.open == grant.given
+    for number in list(grant.open_numbers()):
+        offset = grant.start + number
+        if offset < after:
+            continue
+        book.shut(grant, number)
+        failed = book.failed(grant.queue, offset)
+        if is_tail and failed is None:
+            continue
+        tx.execute(
+            SQL["fail"],
+            (scope, grant.queue, offset, grant.epoch, grant.delivery - 1, tx.now_ms, 0)
+            + (grant.granted_at, tx.now_ms, None),
+        )
+    if is_tail and after < end:
+        tx.execute(SQL["roll_back"], (max(after, grant.start), scope, grant.queue))
+
+
+def _keep_order(book: Book, grant: Granted, number: int, key: str | None) -> None:
+    if key is None:
+        return
+    tx, scope, offset = book.tx, book.scope.number, grant.start + number
+    tx.execute(SQL["order"], (scope, grant.queue, offset, key))
+    if tx.one(SQL["is_behind"], (scope, grant.queue, key, offset))[0]:
+        book.shut(grant, number)
+        values = (scope, grant.queue, offset, grant.epoch, 0, None, 0, grant.granted_at, tx.now_ms, None)
+        tx.execute(SQL["fail"], values)
+
+
+def bury(tx: Transaction, scope: Scope, group: Group, doomed: Doomed) -> bool:
+    book = Book(tx, scope, group)
+    row = book.failed(doomed.lease.queue, doomed.lease.start)
+    if row is None or not row.dying or row.epoch != doomed.lease.epoch:
+        return False
+    book.finish(row.queue, row.offset)
+    book.close()
+    return True
+
+
+def seek(
+    tx: Transaction, scope: Scope, group: Group, targets: Mapping[str, int], *, is_dry_run: bool
+) -> list[Moved]:
+    book = Book(tx, scope, group)
+    rows = {row[0]: QueueRow(*row) for row in tx.all(SQL["queues"], (scope.number,))}
+    moves = [Moved(queue, rows[queue].committed, to) for queue, to in targets.items() if queue in rows]
+    if not is_dry_run:
+        for each in moves:
+            move(book, each.queue, each.new)
+    book.close()
+    return moves
+
+
+def positions(
+    tx: Transaction, scope: Scope, group: Group, heads: Mapping[str, Head]
+) -> tuple[list[Position], list[Doomed]]:
+    book = Book(tx, scope, group)
+    see_heads(book, heads)
+    book.expire_ended()
+    book.close()
+    leased: dict[str, int] = {}
+    for row in tx.all(SQL["open_grants"], (scope.number,)):
+        grant = granted(row)
+        leased[grant.queue] = leased.get(grant.queue, 0) + grant.open.bit_count()
+    waiting: dict[str, int] = {}
+    ready: dict[str, int] = {}
+    for row in tx.all(SQL["all_failed"], (scope.number,)):
+        failed = FailedRow(*row)
+        kept = book.grant(failed.epoch)
+        if kept is not None and kept.queue == failed.queue and _is_open(kept, failed.offset):
+            continue
+        is_ready = failed.ready_at is not None and failed.ready_at <= tx.now_ms
+        counts = ready if is_ready else waiting
+        counts[failed.queue] = counts.get(failed.queue, 0) + 1
+    rows = [QueueRow(*row) for row in tx.all(SQL["queues"], (scope.number,))]
+    found = [
+        _position(row, leased.get(row.queue, 0), waiting.get(row.queue, 0), ready.get(row.queue, 0))
+        for row in rows
+    ]
+    return found, _dying(book)
+
+
+def _is_open(grant: Granted, offset: int) -> bool:
+    return offset >= grant.start and bool(grant.open >> (offset - grant.start) & 1)
+
+
+def _position(row: QueueRow, leased: int, waiting: int, ready: int) -> Position:
+    return Position(
+        queue=row.queue,
+        min=row.head_min,
+        max=row.head_max,
+        committed=row.committed,
+        cursor=row.cursor,
+        ready=ready + max(row.head_max - max(row.cursor, row.head_min), 0),
+        leased=leased,
+        waiting=waiting,
+        locked_until=None,
+        last_client=row.last_client,
+        last_consumed_at=instant(row.last_consumed_at) if row.last_consumed_at else None,
+        attempts=0,
+        is_blocked=False,
+        expired=row.expired,
+        epoch=row.placing,
+    )
+
+
+def forget(tx: Transaction, scope: int, least: int, before_ms: int, most: int) -> int:
+    """Forget old grants; settling one of their receipts is `gone` from then on."""
+    epoch = tx.one(SQL["counters"], (scope,))[0]
+    tx.execute(SQL["forget_grants"], (scope, epoch - least, before_ms, most))
+    return int(tx.one("SELECT changes()")[0])

@@ -1,0 +1,59 @@
+"""The queues that a group reads: those of its topic, and of the log private to it that redriven messages go through."""
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+
+from mqgate.core.entries import Group
+from mqgate.core.errors import TopicNotFound
+from mqgate.core.lease import Head
+from mqgate.core.message import Message
+from mqgate.core.names import OWN_PREFIX
+from mqgate.ports.message_log import Heads, MessageLog
+
+_RETRY = "retry-"
+
+
+def retry_topic(group: str) -> str:
+    return f"{OWN_PREFIX}retry_{group}"
+
+
+class GroupLog:
+    """A MessageLog as one group sees it; queues of its private log are called `retry-<queue>`."""
+
+    def __init__(self, log: MessageLog) -> None:
+        self._log = log
+
+    async def heads(self, group: Group, since: int = 0) -> Heads:
+        heads = await self._log.heads(group.topic, since)
+        try:
+            private = await self._log.heads(retry_topic(group.name), since)
+        except TopicNotFound:
+            return heads
+        merged = {**heads.queues, **{f"{_RETRY}{queue}": head for queue, head in private.queues.items()}}
+        return Heads(min(heads.version, private.version), merged)
+
+    async def read(
+        self, group: Group, queue: str, offset: int, most: int, most_bytes: int
+    ) -> Sequence[Message]:
+        if not queue.startswith(_RETRY):
+            return await self._log.read(group.topic, queue, offset, most, most_bytes)
+        found = await self._log.read(
+            retry_topic(group.name), queue.removeprefix(_RETRY), offset, most, most_bytes
+        )
+        return [message._replace(topic=group.topic, queue=queue) for message in found]
+
+    async def starts(
+        self, group: Group, heads: Mapping[str, Head], instant: datetime | None
+    ) -> Mapping[str, int]:
+        """Where a group begins; its private log is always read from its first message."""
+        if group.start == "latest":
+            starts = {queue: head.max for queue, head in heads.items()}
+        else:
+            starts = {queue: head.min for queue, head in heads.items()}
+        if instant is not None:
+            found = await self._log.offsets_at(group.topic, instant)
+            starts |= {queue: max(heads[queue].min, min(at, heads[queue].max)) for queue, at in found.items()}
+        return starts | {queue: head.min for queue, head in heads.items() if queue.startswith(_RETRY)}
+
+    async def offsets_at(self, group: Group, instant: datetime) -> Mapping[str, int]:
+        return await self._log.offsets_at(group.topic, instant)

@@ -1,0 +1,262 @@
+"""Waiting without state in any store: parked requests, woken by events (pop with notify).
+
+Each scope (a group, or a broadcast client) has its parked requests in order of arrival. An event wakes the oldest ones, as many as
+it can serve; a woken request tries again and, if another was quicker, keeps its place and its remaining time.
+No wake-up is lost:
+- a request is enrolled before it tries, so an event in between is seen;
+- one that leaves with a wake-up it did not use, or sees that more is ready, wakes the next;
+- what becomes ready by time alone (`next_at`) has one timer per scope;
+- before it answers empty, a request tries once more.
+The log tells only "so many arrived on this topic"; other gateways may race for them.
+"""
+
+import asyncio
+import time
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable
+from datetime import datetime, timedelta
+
+from mqgate.consumption.receive import Receive, Received, Receiver
+from mqgate.core.entries import Mode
+from mqgate.core.errors import Overloaded
+from mqgate.core.lease import State, Verb
+from mqgate.ports.message_log import MessageLog
+from mqgate.telemetry.metrics import Metrics
+
+Scope = tuple[str, str]
+_LEAST_WAIT = timedelta(seconds=1)
+_SOONEST_TIMER = 0.005
+
+
+class ClientGone(Exception):
+    """The client hung up; whatever it was given has been given back."""
+
+
+class _Parked:
+    """One waiting request. `event` is set by a wake-up and renewed before each try."""
+
+    __slots__ = ("event", "is_gone", "woken_at")
+
+    def __init__(self) -> None:
+        self.event = asyncio.Event()
+        self.is_gone = False
+        self.woken_at = 0.0
+
+
+class _Line:
+    """The parked requests of one scope, the oldest first."""
+
+    __slots__ = ("is_exclusive", "is_queue_mode", "needs_acks", "parked", "timer", "timer_at")
+
+    def __init__(self, request: Receive) -> None:
+        self.parked: OrderedDict[_Parked, None] = OrderedDict()
+        self.timer: asyncio.TimerHandle | None = None
+        self.timer_at = 0.0
+        self.is_queue_mode = request.group.mode is not Mode.MESSAGE
+        # Here an ack can make something ready: a queue, or the next message of a key.
+        self.is_exclusive = self.is_queue_mode or request.group.is_ordered
+        self.needs_acks = False
+
+
+class LongPoll:
+    def __init__(
+        self,
+        receiver: Receiver,
+        log: MessageLog,
+        metrics: Metrics,
+        *,
+        clock: Callable[[], datetime],
+        most_parked: int,
+        is_waking: bool = True,
+    ) -> None:
+        self._receiver = receiver
+        self._log = log
+        self._metrics = metrics
+        self._clock = clock
+        self._most_parked = most_parked
+        self._is_waking = is_waking
+        self._lines: dict[Scope, _Line] = {}
+        self._by_topic: dict[str, dict[Scope, _Line]] = {}
+        self._watches: dict[str, Callable[[], None]] = {}
+        self._parked = 0
+        self._is_stopping = False
+
+    async def receive(
+        self, request: Receive, wait: timedelta, until_gone: Callable[[], Awaitable[object]]
+    ) -> Received:
+        """Receive, waiting until something is there; raises ClientGone when nobody is left to answer."""
+        if not wait:
+            return await self._receiver.receive(request)
+        deadline = time.monotonic() + max(wait, _LEAST_WAIT).total_seconds()
+        parked = _Parked()
+        line = self._enrol(request, parked)
+        try:
+            received = await self._receiver.receive(request, is_crowded=len(line.parked) > 1)
+            if received.deliveries:
+                self._metrics.long_polls.labels("short_poll_hit").inc()
+                return received
+            return await self._wait(request, line, parked, received, deadline, until_gone)
+        finally:
+            self._leave(request, line, parked)
+
+    async def _wait(
+        self,
+        request: Receive,
+        line: _Line,
+        parked: _Parked,
+        first: Received,
+        deadline: float,
+        until_gone: Callable[[], Awaitable[object]],
+    ) -> Received:
+        """Park until woken, gone or out of time; the acks of the first try are told with whatever comes."""
+        watcher = asyncio.ensure_future(until_gone())
+        watcher.add_done_callback(lambda _: self._hang_up(parked))
+        received = first
+        later = _without_settlements(request)
+        self._parked += 1
+        self._metrics.parked.set(self._parked)
+        try:
+            while True:
+                self._expect(request.scope, line, received)
+                left = deadline - time.monotonic()
+                if left > 0 and not self._is_stopping:
+                    await _wait_for(parked.event, left)
+                if parked.is_gone:
+                    raise ClientGone
+                woken_at = parked.woken_at
+                parked.event.clear()
+                received = await self._receiver.receive(later, is_crowded=len(line.parked) > 1)
+                _carry(first, received)
+                if received.deliveries:
+                    if parked.is_gone:
+                        await self._receiver.give_back(request.group, received)
+                        raise ClientGone
+                    self._metrics.long_polls.labels("woken").inc()
+                    if woken_at:
+                        self._metrics.wake_up.observe(time.monotonic() - woken_at)
+                    if received.has_more:
+                        self._wake(line, 1)
+                    return received
+                if left <= 0 or self._is_stopping:
+                    self._metrics.long_polls.labels("timed_out").inc()
+                    return received
+                self._metrics.empty_wake_ups.inc()
+        finally:
+            self._parked -= 1
+            self._metrics.parked.set(self._parked)
+            watcher.cancel()
+
+    def settled(self, scope: Scope, verb: Verb) -> None:
+        """Something was settled: a queue is free, a place below the cap, the next of a key, or soon a redelivery."""
+        line = self._lines.get(scope)
+        if line is not None and (line.needs_acks or verb is not Verb.ACK):
+            self._wake(line, 1)
+
+    def changed(self, group: str) -> None:
+        """A group was resumed, moved or changed: whoever waits for it tries again."""
+        for (name, _), line in list(self._lines.items()):
+            if name == group:
+                self._wake(line, len(line.parked))
+
+    def stop(self) -> None:
+        """Answer everybody who waits, now."""
+        self._is_stopping = True
+        for line in list(self._lines.values()):
+            self._wake(line, len(line.parked))
+
+    def _enrol(self, request: Receive, parked: _Parked) -> _Line:
+        if self._parked >= self._most_parked:
+            raise Overloaded(
+                f"{self._most_parked} requests are waiting already: poll without wait", retry_after=1
+            )
+        line = self._lines.get(request.scope)
+        if line is None:
+            line = self._lines[request.scope] = _Line(request)
+            topic = request.group.topic
+            lines = self._by_topic.setdefault(topic, {})
+            if not lines and self._is_waking:
+                self._watches[topic] = self._log.watch(topic, lambda _, count: self._arrived(topic, count))
+            lines[request.scope] = line
+        line.parked[parked] = None
+        return line
+
+    def _leave(self, request: Receive, line: _Line, parked: _Parked) -> None:
+        del line.parked[parked]
+        if parked.event.is_set():
+            self._wake(line, 1)
+        if line.parked:
+            return
+        if line.timer is not None:
+            line.timer.cancel()
+        del self._lines[request.scope]
+        lines = self._by_topic[request.group.topic]
+        del lines[request.scope]
+        if not lines:
+            del self._by_topic[request.group.topic]
+            self._watches.pop(request.group.topic, lambda: None)()
+
+    def _arrived(self, topic: str, count: int) -> None:
+        for line in list(self._by_topic.get(topic, {}).values()):
+            # A whole queue goes to one consumer, however much arrived on it.
+            self._wake(line, 1 if line.is_queue_mode else count)
+
+    @staticmethod
+    def _wake(line: _Line, count: int) -> None:
+        if count <= 0:
+            return
+        now = time.monotonic()
+        for parked in line.parked:
+            if not parked.event.is_set():
+                parked.woken_at = now
+                parked.event.set()
+                count -= 1
+                if not count:
+                    return
+
+    @staticmethod
+    def _hang_up(parked: _Parked) -> None:
+        parked.is_gone = True
+        parked.event.set()
+
+    def _expect(self, scope: Scope, line: _Line, received: Received) -> None:
+        """Take note of what the line waits for, and set its timer."""
+        is_busy = received.state is State.BUSY and line.is_exclusive
+        line.needs_acks = is_busy or received.state is State.IN_FLIGHT_CAP
+        if received.next_at is None or not self._is_waking:
+            return
+        loop = asyncio.get_running_loop()
+        at = loop.time() + max((received.next_at - self._clock()).total_seconds(), _SOONEST_TIMER)
+        if line.timer is None or line.timer.cancelled() or at < line.timer_at or line.timer_at <= loop.time():
+            if line.timer is not None:
+                line.timer.cancel()
+            line.timer_at = at
+            line.timer = loop.call_at(at, self._wake, line, 1)
+
+
+async def _wait_for(event: asyncio.Event, seconds: float) -> None:
+    """Wait for an event for a while; a bare timer is cheaper than wait_for's task when ten thousand wait."""
+    loop = asyncio.get_running_loop()
+    timer = loop.call_later(seconds, event.set)
+    try:
+        await event.wait()
+    finally:
+        timer.cancel()
+
+
+def _without_settlements(request: Receive) -> Receive:
+    return Receive(
+        group=request.group,
+        client=request.client,
+        most=request.most,
+        visibility=request.visibility,
+        most_bytes=request.most_bytes,
+        attempt=request.attempt,
+        address=request.address,
+    )
+
+
+def _carry(first: Received, received: Received) -> None:
+    received.settled = first.settled
+    received.is_registered |= first.is_registered
+    received.expired += first.expired
+    received.rewound += first.rewound

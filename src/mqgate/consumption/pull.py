@@ -1,0 +1,94 @@
+"""From grants to messages: pull what was leased, and give back what was not there, not wanted or not in turn."""
+
+import asyncio
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from mqgate.consumption.group_log import GroupLog
+from mqgate.core.entries import Group
+from mqgate.core.lease import Grant, Lease, Placement
+from mqgate.core.message import Message
+from mqgate.ports.lease_store import LeaseStore
+
+
+class Delivery(NamedTuple):
+    """A message, and the lease that its consumer got on it (or, in queue mode, on its whole batch)."""
+
+    message: Message
+    grant: Grant
+
+
+async def pull_queue(
+    log: GroupLog, leases: LeaseStore, group: Group, grant: Grant, most_bytes: int
+) -> tuple[list[Delivery], Sequence[Grant]]:
+    """Queue mode: one batch; the grant as it stands after the pull, none if nothing came."""
+    lease = grant.lease
+    try:
+        messages = await log.read(group, lease.queue, lease.start, lease.next - lease.start, most_bytes)
+    except BaseException:
+        await leases.place(group, (Placement(grant, lease.start),))
+        raise
+    after = lease.start + len(messages)
+    if after < lease.next:
+        await leases.place(group, (Placement(grant, after),))
+        grant = grant._replace(lease=lease._replace(next=after))
+    return [Delivery(message, grant) for message in messages], (grant,) if messages else ()
+
+
+async def pull_messages(
+    log: GroupLog, leases: LeaseStore, group: Group, grants: Sequence[Grant], most_bytes: int
+) -> tuple[list[Delivery], Sequence[Grant]]:
+    """Message mode: all ranges at once; placed only when short, filtered or ordered."""
+    try:
+        ranges = await asyncio.gather(
+            *(
+                log.read(group, lease.queue, lease.start, lease.next - lease.start, most_bytes)
+                for lease, *_ in grants
+            )
+        )
+    except BaseException:
+        await leases.place(group, [Placement(grant, grant.lease.start) for grant in grants])
+        raise
+    placements = []
+    room = most_bytes
+    found: list[list[Message]] = []
+    for grant, messages in zip(grants, ranges, strict=True):
+        fitting = _fitting(messages, room, is_first=not any(found))
+        room -= sum(len(message.body) for message in fitting)
+        found.append(fitting)
+        placements.append(_placement(group, grant, fitting))
+    if any(each.kept is not None or each.after < each.grant.lease.next for each in placements):
+        placed = await leases.place(group, placements)
+        found = [
+            [each for each in some if each.offset in stay] for some, stay in zip(found, placed, strict=True)
+        ]
+    return [
+        Delivery(message, _single(grant, message.offset))
+        for grant, messages in zip(grants, found, strict=True)
+        for message in messages
+    ], grants
+
+
+def _fitting(messages: Sequence[Message], room: int, *, is_first: bool) -> list[Message]:
+    """As many as fit; the very first always, else a large one would never come."""
+    fitting: list[Message] = []
+    for message in messages:
+        room -= len(message.body)
+        if room < 0 and not (is_first and not fitting):
+            break
+        fitting.append(message)
+    return fitting
+
+
+def _placement(group: Group, grant: Grant, messages: Sequence[Message]) -> Placement:
+    after = messages[-1].offset + 1 if messages else grant.lease.start
+    if not group.tags and not group.is_ordered:
+        return Placement(grant, after)
+    kept = {each.offset: each.key for each in messages if not group.tags or each.tag in group.tags}
+    return Placement(grant, after, kept)
+
+
+def _single(grant: Grant, offset: int) -> Grant:
+    lease = grant.lease
+    own = Lease(lease.group, lease.client, lease.queue, offset, offset + 1, lease.epoch, lease.incarnation)
+    return Grant(own, grant.delivery, grant.leased_until, grant.serve)

@@ -1,0 +1,159 @@
+"""Receive once, without waiting: one store step (acks, choice, leases), then the pulls.
+
+known group or client?  no -> open its state at its start, say `registered` (broadcast), try again
+a message is doomed     -> bury it first
+granted                 -> pull; what was not there or not wanted goes back, and if nothing is left: again
+nothing granted         -> empty, with the reason
+"""
+
+from collections import OrderedDict
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+
+import structlog
+
+from mqgate.consumption.group_log import GroupLog
+from mqgate.consumption.pull import Delivery, pull_messages, pull_queue
+from mqgate.consumption.rescue import Undertaker
+from mqgate.core.entries import Group, Mode
+from mqgate.core.lease import Acquire, Acquired, Grant, Placement, Settled, Settlement, State
+from mqgate.core.message import Message
+from mqgate.core.times import parse_instant
+from mqgate.ports.lease_store import LeaseStore
+from mqgate.ports.message_log import Heads
+from mqgate.telemetry.metrics import Metrics
+
+_log = structlog.get_logger()
+_SCOPES_REMEMBERED = 10_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Receive:
+    """What a client asks for."""
+
+    group: Group
+    client: str
+    most: int
+    visibility: timedelta
+    most_bytes: int
+    attempt: str | None = None
+    settlements: Sequence[Settlement] = ()
+    address: str = ""
+
+    @property
+    def scope(self) -> tuple[str, str]:
+        """The table of leases that this is about: the group's, or the broadcast client's own."""
+        return self.group.name, self.client if self.group.mode is Mode.BROADCAST else ""
+
+
+@dataclass(slots=True, kw_only=True)
+class Received:
+    """What it gets."""
+
+    deliveries: list[Delivery] = field(default_factory=list)
+    grants: Sequence[Grant] = ()
+    settled: list[Settled] = field(default_factory=list)
+    state: State = State.OK
+    is_registered: bool = False
+    expired: int = 0
+    rewound: int = 0
+    has_more: bool = False
+    next_at: datetime | None = None
+
+    @property
+    def messages(self) -> list[Message]:
+        return [each.message for each in self.deliveries]
+
+    @property
+    def grant(self) -> Grant | None:
+        """Queue and broadcast mode: the lease of the whole batch."""
+        return self.deliveries[0].grant if self.deliveries else None
+
+
+class Receiver:
+    def __init__(self, log: GroupLog, leases: LeaseStore, undertaker: Undertaker, metrics: Metrics) -> None:
+        self._log = log
+        self._leases = leases
+        self._undertaker = undertaker
+        self._metrics = metrics
+        # Up to which version each scope's heads were told to the store; forgetting one only repeats them.
+        self._told: OrderedDict[tuple[str, str], int] = OrderedDict()
+
+    async def receive(self, request: Receive, *, is_crowded: bool = False) -> Received:
+        """Try everywhere, once; `is_crowded`: others wait too, so tell whether more is ready."""
+        received = Received()
+        settlements = request.settlements
+        while True:
+            heads = await self._log.heads(request.group, self._told.get(request.scope, 0))
+            acquired = await self._leases.acquire(_step(request, heads, settlements, is_crowded=is_crowded))
+            if not acquired.is_known:
+                received.is_registered |= await self.open(request.group, request.scope[1])
+                self._told.pop(request.scope, None)
+                continue
+            self._remember(request.scope, heads.version)
+            settlements = ()
+            self._note(request.group, received, acquired)
+            for doomed in acquired.doomed:
+                await self._undertaker.bury(request.group, doomed)
+            if acquired.grants:
+                received.deliveries, received.grants = await self._pull(request, acquired.grants)
+            if received.deliveries or not (acquired.grants or acquired.doomed):
+                return received
+
+    async def open(self, group: Group, client: str) -> bool:
+        """Make the state of a group or a broadcast client at the group's start; True if it tells a client so."""
+        heads = (await self._log.heads(group)).queues
+        instant = None if group.start in {"earliest", "latest"} else parse_instant(group.start, "start")
+        starts = await self._log.starts(group, heads, instant)
+        return await self._leases.open(group, client, starts, heads) and group.mode is Mode.BROADCAST
+
+    async def give_back(self, group: Group, received: Received) -> None:
+        """Nobody is there to take it: the leases end at once, and the deliveries do not count."""
+        placements = [Placement(grant, grant.lease.start) for grant in received.grants]
+        if placements:
+            await self._leases.place(group, placements)
+
+    async def _pull(
+        self, request: Receive, grants: Sequence[Grant]
+    ) -> tuple[list[Delivery], Sequence[Grant]]:
+        group = request.group
+        if group.mode is Mode.MESSAGE:
+            return await pull_messages(self._log, self._leases, group, grants, request.most_bytes)
+        return await pull_queue(self._log, self._leases, group, grants[0], request.most_bytes)
+
+    def _remember(self, scope: tuple[str, str], version: int) -> None:
+        self._told[scope] = max(version, self._told.get(scope, 0))
+        self._told.move_to_end(scope)
+        if len(self._told) > _SCOPES_REMEMBERED:
+            self._told.popitem(last=False)
+
+    def _note(self, group: Group, received: Received, acquired: Acquired) -> None:
+        received.settled += acquired.settled
+        received.state = acquired.state
+        received.expired += acquired.expired
+        received.rewound += acquired.rewound
+        received.has_more = acquired.has_more
+        received.next_at = acquired.next_at
+        if acquired.expired:
+            self._metrics.expired.labels(group.name).inc(acquired.expired)
+            _log.warning(
+                "messages expired before they were consumed", group=group.name, count=acquired.expired
+            )
+        if acquired.rewound:
+            _log.warning("a queue came back shorter", group=group.name, count=acquired.rewound)
+
+
+def _step(request: Receive, heads: Heads, settlements: Sequence[Settlement], *, is_crowded: bool) -> Acquire:
+    return Acquire(
+        group=request.group,
+        client=request.scope[1],
+        most=request.most,
+        visibility=request.visibility,
+        heads=heads.queues,
+        polled_by=request.client or f"@{request.address}",
+        address=request.address,
+        attempt=request.attempt,
+        settlements=settlements,
+        is_crowded=is_crowded,
+    )

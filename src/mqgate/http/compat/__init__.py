@@ -1,0 +1,1 @@
+"""Foreign dialects: what other gateways' clients already speak."""

@@ -1,0 +1,1 @@
+"""mq-proxy's /mq surface for its existing clients, on mqgate's own semantics."""

@@ -1,0 +1,67 @@
+"""Answers of the dialect: HTTP 200 whatever happened, the outcome in the body, null members left out."""
+
+from typing import Any
+
+import msgspec
+
+from mqgate.core.errors import BadInput, MqgateError
+from mqgate.http.exchange import Answer, Headers
+
+OK = 200
+OK_WITHOUT_RESULT = 201
+INVALID = 400
+FAILED = 500
+_HTTP_OK = 200
+_HTTP_NOT_FOUND = 404
+_JSON = b"application/json"
+# For every origin, also without Origin: the answer is the same for all, so a cache cannot mix two up.
+_CORS: Headers = [(b"access-control-allow-origin", b"*")]
+_encode = msgspec.json.Encoder().encode
+
+
+class Refusal(Exception):  # noqa: N818 - it reads as the fact it reports
+    """What the dialect itself refuses, with the status that its clients know."""
+
+    def __init__(self, status: int, message: str) -> None:
+        super().__init__(message)
+        self.status = status
+        self.message = message
+
+
+def done(result: Any, cookie: bytes | None = None) -> Answer:
+    """The answer with a result; 201 where there is none to give."""
+    headers = _CORS if cookie is None else [*_CORS, (b"set-cookie", cookie)]
+    if result is None:
+        return Answer(_HTTP_OK, _encode({"status": OK_WITHOUT_RESULT}), _JSON, headers)
+    return Answer(_HTTP_OK, _encode({"status": OK, "result": result}), _JSON, headers)
+
+
+def said(status: int, message: str | None = None) -> Answer:
+    """The answer without a result."""
+    body: dict[str, object] = {"status": status}
+    if message is not None:
+        body["message"] = message
+    return Answer(_HTTP_OK, _encode(body), _JSON, _CORS)
+
+
+def failed(error: MqgateError) -> Answer:
+    """Our errors in the dialect's two classes: what the caller can mend, and everything else."""
+    return said(INVALID if isinstance(error, BadInput) else FAILED, error.detail)
+
+
+def not_there(path: str) -> Answer:
+    """An address that no handler has: the only answer whose HTTP status is not 200."""
+    body = {"status": _HTTP_NOT_FOUND, "message": f"nothing at {path}"}
+    return Answer(_HTTP_NOT_FOUND, _encode(body), _JSON, _CORS)
+
+
+def preflight(methods: tuple[str, ...], wanted_headers: bytes | None) -> Answer:
+    """What a browser asks before it sends; it never reaches a handler, so it cannot lock a queue."""
+    headers = [
+        *_CORS,
+        (b"access-control-allow-methods", ", ".join(methods).encode()),
+        (b"access-control-max-age", b"1800"),
+    ]
+    if wanted_headers is not None:
+        headers.append((b"access-control-allow-headers", wanted_headers))
+    return Answer(_HTTP_OK, b"", _JSON, headers)

@@ -1,0 +1,123 @@
+"""Parameters of the dialect: from the query string and from a form body, all of them text.
+
+A JSON body binds nothing here, as in the original. A parameter that nobody knows is ignored; one that we know
+and was given twice is refused, because whichever we took, the other would be lost without a word.
+"""
+
+import re
+from collections.abc import AsyncGenerator, Mapping
+from urllib.parse import parse_qsl
+
+from python_multipart.exceptions import FormParserError
+from starlette.datastructures import Headers
+from starlette.formparsers import MultiPartException, MultiPartParser
+
+from mqgate.core.errors import InvalidValue
+from mqgate.http.exchange import Request
+
+_KNOWN = {
+    *("producer", "message", "keys", "delayLevel", "asyncRetryTimesIfSendFailed", "orderId", "ordered"),
+    *("topic", "consumer", "requestId", "clientId", "useCookie", "clientIp"),
+}
+# What Java's String.trim cuts off: fewer characters than Python's, and orderId is hashed after it.
+_BLANKS = "".join(map(chr, range(0x21)))
+_MOST_FIELDS = 100
+_NUMBER = re.compile(r"[+-]?[0-9]{1,10}")
+_FLAGS = {"": False, "true": True, "on": True, "yes": True, "1": True}
+_FLAGS |= {"false": False, "off": False, "no": False, "0": False}
+
+
+class Parameters:
+    """What a call was given; blank text counts as not given."""
+
+    __slots__ = ("_given",)
+
+    def __init__(self, given: Mapping[str, str]) -> None:
+        self._given = given
+
+    def text(self, name: str) -> str | None:
+        value = self._given.get(name)
+        return value if value is not None and trimmed(value) else None
+
+    def required(self, name: str) -> str:
+        value = self.text(name)
+        if value is None:
+            raise InvalidValue(f"{name} must not be blank", field=name)
+        return value
+
+    def number(self, name: str, low: int, high: int) -> int | None:
+        value = trimmed(self._given.get(name, ""))
+        if not value:
+            return None
+        if not _NUMBER.fullmatch(value) or not low <= int(value) <= high:
+            raise InvalidValue(f"{name} must be a whole number from {low} to {high}", field=name)
+        return int(value)
+
+    def flag(self, name: str) -> bool:
+        value = trimmed(self._given.get(name, "")).lower()
+        if value not in _FLAGS:
+            raise InvalidValue(f"{name} must be true or false", field=name)
+        return _FLAGS[value]
+
+
+async def read_parameters(request: Request) -> Parameters:
+    """The parameters of a request, wherever they stand."""
+    pairs = _pairs(request.scope["query_string"], "the query string")
+    if request.body:
+        kind = request.headers.get(b"content-type", b"").partition(b";")[0].strip().lower()
+        if kind == b"application/x-www-form-urlencoded":
+            pairs += _pairs(request.body, "the form")
+        elif kind == b"multipart/form-data":
+            pairs += await _multipart(request)
+    given = dict(pairs)
+    if len(given) < len(pairs):
+        _refuse_repeats(pairs)
+    return Parameters(given)
+
+
+def trimmed(text: str) -> str:
+    return text.strip(_BLANKS)
+
+
+def _pairs(raw: bytes, where: str) -> list[tuple[str, str]]:
+    if not raw:
+        return []
+    try:
+        return parse_qsl(raw.decode(), keep_blank_values=True, errors="strict", max_num_fields=_MOST_FIELDS)
+    except ValueError:
+        raise InvalidValue(
+            f"{where} must be percent-encoded UTF-8 of at most {_MOST_FIELDS} parameters"
+        ) from None
+
+
+async def _multipart(request: Request) -> list[tuple[str, str]]:
+    async def body() -> AsyncGenerator[bytes, None]:
+        yield request.body
+
+    try:
+        # The parser would read what is not UTF-8 as Latin-1 and store something nobody sent.
+        request.body.decode()
+        form = await MultiPartParser(
+            Headers(raw=request.scope["headers"]),
+            body(),
+            max_files=0,
+            max_fields=_MOST_FIELDS,
+            max_part_size=len(request.body),
+        ).parse()
+        pairs = [(name, str(value)) for name, value in form.multi_items()]
+        for _, value in pairs:
+            # A charset of the sender's choice can make text that no UTF-8 has.
+            value.encode()
+    except (UnicodeError, MultiPartException, FormParserError) as error:
+        raise InvalidValue(
+            f"the form must be multipart of at most {_MOST_FIELDS} UTF-8 fields and no file: {error}"
+        ) from None
+    return pairs
+
+
+def _refuse_repeats(pairs: list[tuple[str, str]]) -> None:
+    seen = set()
+    for name, _ in pairs:
+        if name in seen and name in _KNOWN:
+            raise InvalidValue(f"{name} was given twice: say it once", field=name)
+        seen.add(name)

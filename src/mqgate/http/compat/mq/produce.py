@@ -1,0 +1,100 @@
+"""/mq/produce: one text message in; which queue it takes is the caller's choice in three ways."""
+
+import time
+
+from msgspec import Struct
+
+from mqgate.control.registry.service import Registry
+from mqgate.core.errors import MqgateError, NotSupportedYet, ProducerNotFound, TooLarge
+from mqgate.core.message import Draft, Stored, java_hash, new_id
+from mqgate.core.names import check_text
+from mqgate.http.compat.mq.envelope import FAILED, Refusal, done
+from mqgate.http.compat.mq.parameters import Parameters, read_parameters, trimmed
+from mqgate.http.compat.mq.queue_info import MessageQueue, message_queue
+from mqgate.http.exchange import Answer, Request
+from mqgate.production.publish import Publisher
+from mqgate.settings import HttpSettings
+
+_MOST_DELAY_LEVEL = 18
+_MOST_RETRIES = 10
+# RocketMQ's limit for all of a message's properties, of which KEYS is one.
+_MOST_KEYS_BYTES = 32 << 10
+
+
+class SendResult(Struct, rename="camel", kw_only=True):
+    send_status: str
+    msg_id: str
+    message_queue: MessageQueue
+    queue_offset: int
+    offset_msg_id: str
+    region_id: str = "DefaultRegion"
+    trace_on: bool = False
+
+
+class ProduceApi:
+    def __init__(self, registry: Registry, publisher: Publisher, settings: HttpSettings) -> None:
+        self._registry = registry
+        self._publisher = publisher
+        self._settings = settings
+        # `ordered` counts in this process: the embedded engine has one, so the round robin is strict over all
+        # senders. It begins anew with the process; the order of queues goes on from the first one then.
+        self._turns: dict[str, int] = {}
+
+    async def produce(self, request: Request) -> Answer:
+        given = await read_parameters(request)
+        name = given.required("producer")
+        body = given.required("message").encode()
+        most = self._settings.max_message_bytes
+        if len(body) > most:
+            raise TooLarge(f"a message may have {most} bytes", field="message", limit=most)
+        # Checked and without effect: an append that failed is known to have failed, and the caller is told
+        # so. A retry behind its back would die with this process, and 300 (unknown) would hide what we know.
+        given.number("asyncRetryTimesIfSendFailed", 1, _MOST_RETRIES)
+        keys = _keys(given)
+        try:
+            producer = self._registry.producer(name)
+        except ProducerNotFound:
+            raise Refusal(FAILED, f"producer:{name} haven't registered") from None
+        slot = self._slot(given, producer.topic)
+        # The keys are kept for look-up; unlike a key of /v1 they do not choose the queue.
+        draft = Draft(new_id(time.time_ns() // 1_000_000), body, key=keys, slot=slot)
+        topic = self._registry.topic(producer.topic)
+        (stored,) = await self._publisher.publish(topic, producer, (draft,))
+        if isinstance(stored, MqgateError):
+            raise stored
+        return done(_send_result(draft.id, topic.name, stored))
+
+    def _slot(self, given: Parameters, topic: str) -> int | None:
+        """Which queue: orderId before ordered before any; only the last one can wait."""
+        delay_level = given.number("delayLevel", 1, _MOST_DELAY_LEVEL)
+        is_ordered = given.flag("ordered")
+        order_id = trimmed(given.text("orderId") or "")
+        if order_id:
+            # Java's remainder keeps the sign and the dialect drops it: abs(h % n) == abs(h) % n.
+            return abs(java_hash(order_id))
+        if is_ordered:
+            turn = self._turns[topic] = self._turns.get(topic, 0) + 1
+            return turn
+        if delay_level is not None:
+            # Where delays will be honoured. The ordered sends above never were: the dialect ignores it there.
+            raise NotSupportedYet("delayLevel is not there yet: leave it out", field="delayLevel")
+        return None
+
+
+def _keys(given: Parameters) -> str | None:
+    keys = given.text("keys")
+    if keys is not None and len(check_text(keys, "keys").encode()) > _MOST_KEYS_BYTES:
+        raise TooLarge("keys may have 32 KiB", field="keys", limit=_MOST_KEYS_BYTES)
+    return keys
+
+
+def _send_result(message_id: str, topic: str, stored: Stored) -> SendResult:
+    return SendResult(
+        # Degraded covers four of the broker's statuses; this one promises least.
+        send_status="FLUSH_DISK_TIMEOUT" if stored.is_degraded else "SEND_OK",
+        msg_id=message_id,
+        message_queue=message_queue(topic, stored.queue),
+        queue_offset=stored.offset,
+        # One id finds a message everywhere here, so there is no second one made of a broker's address.
+        offset_msg_id=message_id,
+    )

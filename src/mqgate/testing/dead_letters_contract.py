@@ -1,0 +1,102 @@
+"""What every store of dead letters promises."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from datetime import datetime, timedelta
+from typing import Any
+
+from mqgate.core.message import Message
+from mqgate.ports.dead_letters import DeadLetter, DeadLetterStore
+from mqgate.testing.clock import NOON
+
+__all__ = ["DeadLettersContract"]
+
+Reopen = Callable[[], Awaitable[DeadLetterStore]]
+
+
+def _letter(
+    offset: int = 0, *, group: str = "workers", client: str = "", key: str | None = None
+) -> DeadLetter:
+    message = Message(
+        f"{offset:032x}", "orders", "local:0", offset, bytes([0, 255, offset]), key, "t", {"a": "ü"}, NOON
+    )
+    return DeadLetter(
+        group=group,
+        client=client,
+        message=message,
+        deliveries=3,
+        first_at=NOON + timedelta(seconds=offset),
+        last_at=NOON + timedelta(minutes=offset),
+        reason=None if offset % 2 else "broken",
+    )
+
+
+async def _found(store: DeadLetterStore, group: str = "workers", **wish: Any) -> list[int]:
+    """Offsets of the dead letters that match, read page by page."""
+    asked = {"key": None, "since": None, "until": None, "most": 2, **wish}
+    offsets: list[int] = []
+    after: str | None = None
+    while True:
+        page, after = await store.list(group, after=after, **asked)
+        offsets += [each.message.offset for each in page]
+        if after is None:
+            return offsets
+
+
+def _minute(number: int) -> datetime:
+    return NOON + timedelta(minutes=number)
+
+
+class DeadLettersContract:
+    """An adapter passes by providing `store`, empty, and `reopen`, which opens it again as a restart does."""
+
+    async def test_a_dead_letter_tells_its_whole_story(self, store: DeadLetterStore, reopen: Reopen) -> None:
+        """Body, origin, deliveries, first and last time, last reason: also after a restart."""
+        await store.record(_letter(2, client="ada", key="k"))
+
+        found = await (await reopen()).get("workers", f"{2:032x}")
+
+        assert found == _letter(2, client="ada", key="k")
+
+    async def test_a_death_is_recorded_once(self, store: DeadLetterStore) -> None:
+        """Invariant 17: exactly one dead letter, however many gateways bury it."""
+        await asyncio.gather(*(store.record(_letter(1)) for _ in range(10)))
+
+        assert await _found(store) == [1]
+
+    async def test_the_same_message_dies_separately_in_every_group_and_client(
+        self, store: DeadLetterStore
+    ) -> None:
+        """One group's failure says nothing about another's."""
+        for letter in (_letter(1), _letter(1, group="others"), _letter(1, client="ada")):
+            await store.record(letter)
+
+        assert await _found(store) == [1, 1]
+        assert await _found(store, "others") == [1]
+
+    async def test_dead_letters_are_listed_in_order_page_by_page(self, store: DeadLetterStore) -> None:
+        """Nothing twice, nothing missed."""
+        for offset in range(5):
+            await store.record(_letter(offset))
+
+        assert await _found(store) == [0, 1, 2, 3, 4]
+
+    async def test_dead_letters_are_found_by_key_and_by_time_of_death(self, store: DeadLetterStore) -> None:
+        """From the first instant up to before the last."""
+        for offset in range(6):
+            await store.record(_letter(offset, key="red" if offset % 2 else "blue"))
+
+        assert await _found(store, key="red") == [1, 3, 5]
+        assert await _found(store, since=_minute(2), until=_minute(5)) == [2, 3, 4]
+        assert await _found(store, key="blue", since=_minute(1), until=_minute(5)) == [2, 4]
+
+    async def test_a_forgotten_group_leaves_no_dead_letters(self, store: DeadLetterStore) -> None:
+        """And takes nobody else's with it."""
+        await store.record(_letter(1))
+        await store.record(_letter(1, group="others"))
+
+        await store.forget("workers")
+
+        assert await _found(store) == []
+        assert await store.get("workers", f"{1:032x}") is None
+        assert await _found(store, "others") == [1]

@@ -1,0 +1,227 @@
+"""Lease store contract: a receive that is repeated, and one whose pull found less than was granted."""
+
+from datetime import timedelta
+
+import pytest
+
+from mqgate.core.entries import RateLimit
+from mqgate.core.errors import AttemptMismatch
+from mqgate.core.lease import Outcome, Settlement, State, Verb
+from mqgate.ports.lease_store import LeaseStore
+from mqgate.testing.clock import ManualClock
+from mqgate.testing.leasing import (
+    OTHER,
+    QUEUE,
+    ack,
+    ask,
+    committed,
+    extend,
+    gave_back,
+    granted,
+    nack,
+    opened,
+    position,
+    positions,
+)
+from mqgate.testing.samples import a_group, queues
+
+
+class AttemptContract:
+    async def test_the_same_attempt_gets_the_same_lease_uncounted(
+        self, store: LeaseStore, clock: ManualClock
+    ) -> None:
+        """A client that did not hear the answer repeats the call and loses nothing."""
+        group = a_group()
+        await opened(store, group, queues(9, 5))
+        first = await granted(store, group, most=4, attempt="a1")
+        clock.advance(10)
+
+        again = await granted(store, group, most=4, attempt="a1")
+
+        assert again.lease == first.lease
+        assert (again.delivery, again.leased_until) == (1, first.leased_until)
+        assert (await position(store, group)).attempts == 1
+
+    async def test_another_attempt_gets_another_queue(self, store: LeaseStore) -> None:
+        """An attemptId makes a repeat safe; it must not join two consumers into one."""
+        group = a_group()
+        await opened(store, group, queues(9, 5))
+        first = await granted(store, group, attempt="a1")
+
+        other = await granted(store, group, attempt="a2")
+
+        assert {first.lease.queue, other.lease.queue} == {QUEUE, OTHER}
+
+    @pytest.mark.parametrize("change", [{"most": 5}, {"visibility": timedelta(minutes=1)}])
+    async def test_an_attempt_with_other_parameters_is_refused_and_changes_nothing(
+        self, store: LeaseStore, change: dict[str, object]
+    ) -> None:
+        """It is a bug of the client; an answer for other parameters would hide it."""
+        group = a_group()
+        await opened(store, group, queues(9, 5))
+        carried = await granted(store, group, most=4)
+        first = await granted(store, group, most=4, attempt="a1")
+        before = await positions(store, group)
+        acks = [Settlement(verb=Verb.ACK, lease=carried.lease)]
+
+        with pytest.raises(AttemptMismatch):
+            await ask(store, group, attempt="a1", carrying=acks, **{"most": 4, **change})  # type: ignore[arg-type]
+
+        assert await positions(store, group) == before
+        assert await ack(store, group, first.lease) is Outcome.APPLIED
+        assert await ack(store, group, carried.lease) is Outcome.APPLIED
+
+    @pytest.mark.parametrize("verb", ["ack", "nack"])
+    async def test_after_its_lease_was_settled_an_attempt_is_a_new_receive(
+        self, store: LeaseStore, verb: str
+    ) -> None:
+        """`while nothing changed`: a settled lease must not be handed out again as if it lived."""
+        group = a_group()
+        await opened(store, group, queues(9))
+        first = await granted(store, group, most=4, attempt="a1")
+        await (ack if verb == "ack" else nack)(store, group, first.lease)
+
+        again = await granted(store, group, most=4, attempt="a1")
+
+        assert again.lease.epoch > first.lease.epoch
+        assert (again.lease.start, again.delivery) == ((4, 1) if verb == "ack" else (0, 2))
+
+    async def test_after_its_lease_ended_an_attempt_is_a_new_receive(
+        self, store: LeaseStore, clock: ManualClock
+    ) -> None:
+        """An ended lease is a failed delivery, also when the same client asks again."""
+        group = a_group()
+        await opened(store, group, queues(9))
+        first = await granted(store, group, attempt="a1")
+        clock.advance(group.visibility)
+
+        again = await granted(store, group, attempt="a1")
+
+        assert again.lease.epoch > first.lease.epoch
+        assert again.delivery == 2
+
+    async def test_an_attempt_whose_first_lease_ended_still_repeats_its_second(
+        self, store: LeaseStore, clock: ManualClock
+    ) -> None:
+        """The newest lease counts, on whichever queue; else one client would lock queue after queue."""
+        group = a_group(visibility=timedelta(seconds=5))
+        await opened(store, group, queues(9))
+        await granted(store, group, attempt="a1")
+        clock.advance(group.visibility)
+        second = await granted(store, group, attempt="a1", heads=queues(9, 50, 8))
+        assert second.lease.queue == OTHER
+
+        repeated = await granted(store, group, attempt="a1")
+
+        assert repeated.lease == second.lease
+
+    async def test_an_extended_lease_is_still_the_attempts(
+        self, store: LeaseStore, clock: ManualClock
+    ) -> None:
+        """Extending is not settling; the repeat shows the new end."""
+        group = a_group()
+        await opened(store, group, queues(9, 5))
+        first = await granted(store, group, attempt="a1")
+        await extend(store, group, first.lease, timedelta(minutes=5))
+
+        again = await granted(store, group, attempt="a1")
+
+        assert again.lease == first.lease
+        assert again.leased_until == clock.now + timedelta(minutes=5)
+
+    async def test_a_hand_back_by_a_broken_answer_does_not_touch_the_next_one(
+        self, store: LeaseStore
+    ) -> None:
+        """The first connection broke, the repeat was served: only the repeat's own hand-back counts."""
+        group = a_group()
+        await opened(store, group, queues(9))
+        broken = await granted(store, group, most=4, attempt="a1")
+        served = await granted(store, group, most=4, attempt="a1")
+
+        await gave_back(store, group, broken, after=0)
+
+        assert not (await ask(store, group)).grants
+        assert await ack(store, group, served.lease) is Outcome.APPLIED
+        assert await committed(store, group) == 4
+
+    async def test_the_last_answers_hand_back_counts(self, store: LeaseStore) -> None:
+        """If the repeat breaks too, the queue is free at once and no delivery was counted."""
+        group = a_group()
+        await opened(store, group, queues(9))
+        await granted(store, group, most=4, attempt="a1")
+        served = await granted(store, group, most=4, attempt="a1")
+
+        await gave_back(store, group, served, after=0)
+
+        assert (await granted(store, group)).delivery == 1
+
+
+class PlaceContract:
+    async def test_a_short_pull_gives_the_rest_back(self, store: LeaseStore) -> None:
+        """What the answer could not hold is not leased; the next batch begins right behind."""
+        group = a_group()
+        await opened(store, group, queues(9))
+        grant = await granted(store, group, most=6)
+
+        await gave_back(store, group, grant, after=2)
+
+        held = await position(store, group)
+        assert (held.leased, held.ready) == (2, 7)
+        assert not (await ask(store, group)).grants
+        assert await ack(store, group, grant.lease._replace(next=2)) is Outcome.APPLIED
+        assert (await granted(store, group)).lease.start == 2
+
+    async def test_an_empty_pull_frees_the_queue_and_does_not_count(self, store: LeaseStore) -> None:
+        """Nothing was delivered: no lock is left behind, and poison handling hears nothing of it."""
+        group = a_group(max_attempts=2)
+        await opened(store, group, queues(9))
+
+        for _ in range(5):
+            await gave_back(store, group, await granted(store, group), after=0)
+
+        assert (await position(store, group)).attempts == 0
+        assert (await granted(store, group)).delivery == 1
+
+    async def test_a_hand_back_that_comes_too_late_changes_nothing(
+        self, store: LeaseStore, clock: ManualClock
+    ) -> None:
+        """Refused means untouched: not another's lease, not what was acked, not what was nacked."""
+        group = a_group()
+        await opened(store, group, queues(9, 5, 3))
+        slow, acked, nacked = [await granted(store, group, most=2) for _ in range(3)]
+        await ack(store, group, acked.lease)
+        await nack(store, group, nacked.lease, delay=timedelta(minutes=1))
+        clock.advance(group.visibility)
+        await granted(store, group, most=1, attempt="next")
+        before = await positions(store, group)
+
+        for grant in (slow, acked, nacked):
+            await gave_back(store, group, grant, after=grant.lease.start)
+
+        assert await positions(store, group) == before
+
+    async def test_tokens_of_what_was_given_back_are_refunded(self, store: LeaseStore) -> None:
+        """A rate limit counts delivered messages, not granted ones."""
+        group = a_group(rate_limit=RateLimit(rate=1, burst=10))
+        await opened(store, group, queues(30, 20, 10))
+        short = await granted(store, group, most=10)
+        spent = await ask(store, group)
+
+        await gave_back(store, group, short, after=4)
+        refunded = await granted(store, group, most=10)
+
+        assert spent.state is State.RATE_LIMITED
+        assert refunded.lease.next - refunded.lease.start == 6
+
+    async def test_a_hand_back_refunds_once(self, store: LeaseStore) -> None:
+        """Repeating the step, as after a lost reply, makes no tokens out of nothing."""
+        group = a_group(rate_limit=RateLimit(rate=1, burst=10))
+        await opened(store, group, queues(30, 20))
+        short = await granted(store, group, most=10)
+
+        await gave_back(store, group, short, after=4)
+        await gave_back(store, group, short, after=4)
+        await gave_back(store, group, short, after=0)
+
+        refunded = await granted(store, group, most=30)
+        assert refunded.lease.next - refunded.lease.start == 6

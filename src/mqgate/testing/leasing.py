@@ -1,0 +1,117 @@
+"""What a consumer does with a lease store, a verb each, as contracts and scenarios write it."""
+
+from collections.abc import Mapping, Sequence
+from datetime import timedelta
+from typing import Any
+
+from mqgate.core.entries import Group
+from mqgate.core.lease import (
+    Acquire,
+    Acquired,
+    Doomed,
+    Grant,
+    Head,
+    Lease,
+    Outcome,
+    Placement,
+    Position,
+    Settled,
+    Settlement,
+    Verb,
+)
+from mqgate.ports.lease_store import LeaseStore
+
+QUEUE = "local:0"
+OTHER = "local:1"
+
+
+async def opened(
+    store: LeaseStore,
+    group: Group,
+    heads: Mapping[str, Head],
+    *,
+    client: str = "",
+    starts: Mapping[str, int] | None = None,
+) -> bool:
+    """Make a group's (or a client's) state; at the queues' first offsets unless told."""
+    return await store.open(
+        group, client, starts or {queue: head.min for queue, head in heads.items()}, heads
+    )
+
+
+async def ask(
+    store: LeaseStore,
+    group: Group,
+    *,
+    heads: Mapping[str, Head] | None = None,
+    client: str = "",
+    most: int = 32,
+    visibility: timedelta | None = None,
+    polled_by: str = "consumer",
+    attempt: str | None = None,
+    carrying: Sequence[Settlement] = (),
+) -> Acquired:
+    """One receive."""
+    return await store.acquire(
+        Acquire(
+            group=group,
+            client=client,
+            most=most,
+            visibility=visibility or group.visibility,
+            heads=heads or {},
+            polled_by=polled_by,
+            address="192.0.2.1",
+            attempt=attempt,
+            settlements=carrying,
+        )
+    )
+
+
+async def granted(store: LeaseStore, group: Group, **wish: Any) -> Grant:
+    """One receive that must be given a lease."""
+    acquired = await ask(store, group, **wish)
+    assert len(acquired.grants) == 1, acquired
+    return acquired.grants[0]
+
+
+async def settled(store: LeaseStore, group: Group, verb: Verb, lease: Lease, **details: Any) -> Settled:
+    (only,) = await store.settle(group, [Settlement(verb=verb, lease=lease, **details)])
+    return only
+
+
+async def ack(store: LeaseStore, group: Group, lease: Lease, through: int | None = None) -> Outcome:
+    return (await settled(store, group, Verb.ACK, lease, through=through)).outcome
+
+
+async def nack(store: LeaseStore, group: Group, lease: Lease, **details: Any) -> Outcome:
+    return (await settled(store, group, Verb.NACK, lease, **details)).outcome
+
+
+async def extend(store: LeaseStore, group: Group, lease: Lease, visibility: timedelta) -> Outcome:
+    return (await settled(store, group, Verb.EXTEND, lease, visibility=visibility)).outcome
+
+
+async def gave_back(store: LeaseStore, group: Group, grant: Grant, after: int) -> None:
+    """The pull found everything before `after`, and no more."""
+    await store.place(group, [Placement(grant, after)])
+
+
+async def positions(store: LeaseStore, group: Group, client: str = "") -> dict[str, Position]:
+    found = await store.positions(group, client, {})
+    assert found is not None, "the store knows no such state"
+    return {each.queue: each for each in found[0]}
+
+
+async def position(store: LeaseStore, group: Group, queue: str = QUEUE, *, client: str = "") -> Position:
+    return (await positions(store, group, client))[queue]
+
+
+async def committed(store: LeaseStore, group: Group, queue: str = QUEUE, *, client: str = "") -> int:
+    return (await position(store, group, queue, client=client)).committed
+
+
+async def doomed(store: LeaseStore, group: Group, client: str = "") -> Sequence[Doomed]:
+    """What must die before its queue goes on."""
+    found = await store.positions(group, client, {})
+    assert found is not None, "the store knows no such state"
+    return found[1]

@@ -1,0 +1,347 @@
+"""What every message log promises."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from datetime import timedelta
+
+import pytest
+
+from mqgate.core.errors import QueueNotFound, TopicNotFound
+from mqgate.core.lease import Head
+from mqgate.core.message import Message, Stored
+from mqgate.ports.message_log import MessageLog
+from mqgate.testing.clock import NOON
+from mqgate.testing.samples import a_draft, queues
+
+__all__ = ["MessageLogContract"]
+
+_TOPIC = "orders"
+_QUEUE = "local:0"
+_LARGE = 1 << 20
+_CENTURY = timedelta(days=36_500)
+Reopen = Callable[[], Awaitable[MessageLog]]
+Tick = Callable[[], None]
+
+
+async def _all(log: MessageLog, topic: str = _TOPIC) -> list[Message]:
+    """Everything a topic holds, queue by queue."""
+    found: list[Message] = []
+    for queue, (first, end) in (await log.heads(topic)).queues.items():
+        offset = first
+        while offset < end:
+            page = await log.read(topic, queue, offset, 100, _LARGE)
+            assert page, f"{queue} says it holds {offset}, and does not"
+            found += page
+            offset += len(page)
+    return found
+
+
+class MessageLogContract:
+    """An adapter passes by providing fixtures.
+
+    `log`: a log without topics whose one broker is called `local`. `reopen`: closes that log and opens it
+    again, as after a restart. `tick`: lets at least a millisecond pass on the log's clock.
+    """
+
+    async def test_what_is_stored_comes_back_as_it_was(self, log: MessageLog) -> None:
+        """Invariant 2: id, bytes, key, tag and properties are the publisher's, whatever they are."""
+        await log.create(_TOPIC, 1)
+        draft = a_draft(bytes(range(256)), key="ключ", tag="é", properties={"a": "1", "ü": "\x00 \t\n"})
+
+        (stored,) = await log.append(_TOPIC, [draft])
+        (found,) = await log.read(_TOPIC, stored.queue, stored.offset, 1, _LARGE)
+
+        assert (found.id, found.body, found.key, found.tag) == (draft.id, draft.body, draft.key, draft.tag)
+        assert dict(found.properties) == dict(draft.properties)
+        assert (found.topic, found.queue, found.offset) == (_TOPIC, stored.queue, stored.offset)
+        assert found.stored_at == stored.stored_at
+
+    async def test_offsets_are_dense_and_in_the_order_of_the_call(self, log: MessageLog) -> None:
+        """Invariant 3: no hole, no repeat, first come first stored."""
+        await log.create(_TOPIC, 2)
+
+        first = await log.append(_TOPIC, [a_draft(f"{n}", queue=n % 2) for n in range(10)])
+        second = await log.append(_TOPIC, [a_draft(f"{n}", queue=n % 2) for n in range(10, 14)])
+
+        offsets = [each.offset for each in (*first, *second)]
+        assert offsets == [0, 0, 1, 1, 2, 2, 3, 3, 4, 4, 5, 5, 6, 6]
+        found = await log.read(_TOPIC, _QUEUE, 0, 100, _LARGE)
+        assert [each.body for each in found] == [b"0", b"2", b"4", b"6", b"8", b"10", b"12"]
+
+    async def test_a_slot_picks_the_queue_modulo_the_queues(self, log: MessageLog) -> None:
+        """Same key, same queue, as long as their number is unchanged."""
+        await log.create(_TOPIC, 3)
+
+        stored = await log.append(_TOPIC, [a_draft(queue=slot) for slot in (0, 1, 2, 3, 4_294_967_295)])
+
+        assert [each.queue for each in stored] == ["local:0", "local:1", "local:2", "local:0", "local:0"]
+
+    async def test_messages_without_a_slot_go_to_all_queues(self, log: MessageLog) -> None:
+        """Without keys the load spreads; no queue stays empty beside full ones."""
+        await log.create(_TOPIC, 4)
+
+        stored = [(await log.append(_TOPIC, [a_draft()]))[0] for _ in range(64)]
+
+        assert {each.queue for each in stored} == {"local:0", "local:1", "local:2", "local:3"}
+
+    async def test_concurrent_appends_share_no_offset_and_lose_nothing(self, log: MessageLog) -> None:
+        """Group commit must not mix up who stored what."""
+        await log.create(_TOPIC, 2)
+        drafts = [[a_draft(f"{call}-{n}", queue=call) for n in range(call % 5 + 1)] for call in range(60)]
+
+        stored = await asyncio.gather(*(log.append(_TOPIC, each) for each in drafts))
+
+        places: dict[tuple[str, int], bytes] = {}
+        for sent, kept in zip(drafts, stored, strict=True):
+            own = [place.offset for place in kept]
+            assert own == sorted(own)
+            places |= {
+                (place.queue, place.offset): draft.body for draft, place in zip(sent, kept, strict=True)
+            }
+        assert len(places) == sum(map(len, drafts))
+        assert {(each.queue, each.offset): each.body for each in await _all(log)} == places
+        for queue, head in (await log.heads(_TOPIC)).queues.items():
+            assert sorted(offset for name, offset in places if name == queue) == list(range(head.max))
+
+    async def test_what_was_answered_survives_a_restart(self, log: MessageLog, reopen: Reopen) -> None:
+        """2xx means stored; and the next message goes right behind."""
+        await log.create(_TOPIC, 1)
+        kept = await log.append(_TOPIC, [a_draft(f"{n}") for n in range(5)])
+        before = await _all(log)
+
+        again = await reopen()
+        (following,) = await again.append(_TOPIC, [a_draft("after")])
+
+        assert [each.offset for each in kept] == [0, 1, 2, 3, 4]
+        assert (await _all(again))[:5] == before
+        assert following.offset == 5
+
+    async def test_reading_stops_at_the_wish_and_at_the_end(self, log: MessageLog) -> None:
+        """Never more than asked, never an error at the end: nothing is there yet."""
+        await log.create(_TOPIC, 1)
+        await log.append(_TOPIC, [a_draft(f"{n}") for n in range(5)])
+
+        sizes = [len(await log.read(_TOPIC, _QUEUE, offset, most, _LARGE)) for offset, most in
+                 ((0, 3), (3, 3), (4, 1), (5, 3), (1_000, 3))]  # fmt: skip
+
+        assert sizes == [3, 2, 1, 0, 0]
+
+    async def test_reading_does_not_run_into_the_next_queue(self, log: MessageLog) -> None:
+        """The neighbour's messages are another consumer's."""
+        await log.create(_TOPIC, 2)
+        await log.append(_TOPIC, [a_draft("mine", queue=0), a_draft("other", queue=1)])
+
+        found = await log.read(_TOPIC, _QUEUE, 0, 1_000, _LARGE)
+
+        assert [each.body for each in found] == [b"mine"]
+
+    async def test_a_byte_limit_cuts_a_read_but_never_to_nothing(self, log: MessageLog) -> None:
+        """An answer has a size; a message larger than it must still be deliverable."""
+        await log.create(_TOPIC, 1)
+        await log.append(_TOPIC, [a_draft(b"x" * size) for size in (500, 10, 10, 500)])
+
+        bodies = [
+            [len(each.body) for each in await log.read(_TOPIC, _QUEUE, offset, 10, most_bytes)]
+            for offset, most_bytes in ((0, 1), (0, 510), (1, 20), (1, 10_000))
+        ]
+
+        assert bodies == [[500], [500, 10], [10, 10], [10, 10, 500]]
+
+    async def test_heads_tell_the_ends_of_every_queue(self, log: MessageLog) -> None:
+        """What a lease store chooses by."""
+        await log.create(_TOPIC, 2)
+        await log.append(_TOPIC, [a_draft(queue=1)] * 3)
+
+        heads = await log.heads(_TOPIC)
+
+        assert heads.queues == queues(0, 3)
+
+    async def test_heads_since_a_version_tell_only_what_changed(self, log: MessageLog) -> None:
+        """Flat cost: a gateway hears of the two queues that moved, not of all thousand."""
+        await log.create(_TOPIC, 3)
+        await log.append(_TOPIC, [a_draft(queue=0)])
+        before = await log.heads(_TOPIC)
+
+        nothing = await log.heads(_TOPIC, before.version)
+        await log.append(_TOPIC, [a_draft(queue=2)])
+        moved = await log.heads(_TOPIC, before.version)
+        after = await log.heads(_TOPIC, moved.version)
+
+        assert nothing.queues == {}
+        assert moved.queues == {"local:2": Head(0, 1)}
+        assert after.queues == {}
+
+    async def test_an_answered_append_is_seen_by_the_next_question(self, log: MessageLog) -> None:
+        """No false empty: whoever asks after a 2xx finds the message."""
+        await log.create(_TOPIC, 1)
+
+        for number in range(20):
+            await log.append(_TOPIC, [a_draft(f"{number}")])
+
+            assert (await log.heads(_TOPIC)).queues[_QUEUE].max == number + 1
+            assert len(await log.read(_TOPIC, _QUEUE, number, 1, 1)) == 1
+
+    async def test_an_instant_becomes_offsets(self, log: MessageLog, tick: Tick) -> None:
+        """Starting and seeking by time: the first stored at or after it, per queue; the end if none."""
+        await log.create(_TOPIC, 2)
+        kept: list[Stored] = []
+        for queue in (0, 0, 1, 0):
+            kept += await log.append(_TOPIC, [a_draft(queue=queue)])
+            tick()
+
+        at_each = [await log.offsets_at(_TOPIC, each.stored_at) for each in kept]
+        long_ago = await log.offsets_at(_TOPIC, kept[0].stored_at - _CENTURY)
+        far_ahead = await log.offsets_at(_TOPIC, kept[0].stored_at + _CENTURY)
+
+        assert at_each == [
+            {"local:0": 0, "local:1": 0},
+            {"local:0": 1, "local:1": 0},
+            {"local:0": 2, "local:1": 0},
+            {"local:0": 2, "local:1": 1},
+        ]
+        assert long_ago == {"local:0": 0, "local:1": 0}
+        assert far_ahead == {"local:0": 3, "local:1": 1}
+
+    async def test_times_never_fall_along_a_queue(self, log: MessageLog, tick: Tick) -> None:
+        """Look-up by time halves the queue; it relies on this."""
+        await log.create(_TOPIC, 1)
+        for number in range(10):
+            await log.append(_TOPIC, [a_draft()])
+            if number % 3 == 0:
+                tick()
+
+        times = [each.stored_at for each in await _all(log)]
+
+        assert times == sorted(times)
+
+    async def test_a_message_is_found_by_its_id_in_its_topic_only(self, log: MessageLog) -> None:
+        """Who holds the id of another topic's message has no business with it here."""
+        await log.create(_TOPIC, 2)
+        await log.create("other", 2)
+        draft = a_draft("needle")
+        await log.append(_TOPIC, [a_draft(), draft, a_draft()])
+
+        found = await log.find(_TOPIC, draft.id)
+
+        assert found is not None
+        assert (found.id, found.body) == (draft.id, b"needle")
+        assert await log.find("other", draft.id) is None
+        assert await log.find(_TOPIC, "0" * 32) is None
+
+    async def test_of_several_with_one_id_the_first_is_found(self, log: MessageLog) -> None:
+        """Identity is the id; two stored copies of one message are still that one message."""
+        await log.create(_TOPIC, 1)
+        draft = a_draft("first")
+        await log.append(_TOPIC, [draft, draft._replace(body=b"second")])
+
+        found = await log.find(_TOPIC, draft.id)
+
+        assert found is not None
+        assert found.offset == 0
+
+    @pytest.mark.parametrize("key", ["red", None])
+    async def test_messages_are_found_by_key_page_by_page(self, log: MessageLog, key: str | None) -> None:
+        """Every page goes on where the one before ended: nothing twice, nothing missed."""
+        await log.create(_TOPIC, 3)
+        await log.create("other", 1)
+        colours = ["red", "blue", "red", "red", None, "blue", "red", "red"]
+        drafts = [a_draft(f"{n}", queue=n, key=colour) for n, colour in enumerate(colours)]
+        await log.append(_TOPIC, drafts)
+        await log.append("other", [a_draft("foreign", key="red")])
+        span = {"since": NOON - _CENTURY, "until": NOON + _CENTURY}
+
+        pages: list[int] = []
+        found: list[str] = []
+        after: str | None = None
+        while True:
+            page, after = await log.find_by_key(_TOPIC, key, most=2, after=after, **span)
+            pages.append(len(page))
+            found += [each.id for each in page]
+            if after is None:
+                break
+
+        wanted = [draft.id for draft in drafts if key is None or draft.key == key]
+        assert sorted(found) == sorted(wanted)
+        assert pages == ([2, 2, 1] if key else [2, 2, 2, 2])
+
+    @pytest.mark.parametrize("key", ["red", None])
+    async def test_a_search_takes_from_its_first_instant_up_to_before_its_last(
+        self, log: MessageLog, tick: Tick, key: str | None
+    ) -> None:
+        """Half-open, so that neighbouring searches share nothing and miss nothing."""
+        await log.create(_TOPIC, 2)
+        kept: list[Stored] = []
+        for number in range(4):
+            kept += await log.append(_TOPIC, [a_draft(f"{number}", queue=number, key="red")])
+            tick()
+
+        found, more = await log.find_by_key(
+            _TOPIC, key, since=kept[1].stored_at, until=kept[3].stored_at, most=10, after=None
+        )
+
+        assert sorted(each.body for each in found) == [b"1", b"2"]
+        assert more is None
+
+    async def test_a_topic_only_grows(self, log: MessageLog) -> None:
+        """Repeating a creation changes nothing; more queues begin empty; fewer are not taken away."""
+        await log.create(_TOPIC, 2)
+        await log.append(_TOPIC, [a_draft(queue=1)])
+        before = await log.heads(_TOPIC)
+
+        await log.create(_TOPIC, 2)
+        repeated = (await log.heads(_TOPIC)).queues
+        await log.create(_TOPIC, 4)
+        grown = await log.heads(_TOPIC, before.version)
+        await log.create(_TOPIC, 1)
+        not_shrunk = (await log.heads(_TOPIC)).queues
+
+        assert repeated == queues(0, 1)
+        assert grown.queues == {"local:2": Head(0, 0), "local:3": Head(0, 0)}
+        assert not_shrunk == queues(0, 1, 0, 0)
+
+    async def test_a_dropped_topic_is_gone_with_its_messages(self, log: MessageLog, reopen: Reopen) -> None:
+        """Made anew under the same name it begins empty, also after a restart."""
+        await log.create(_TOPIC, 1)
+        (draft,) = drafts = [a_draft()]
+        await log.append(_TOPIC, drafts)
+
+        await log.drop(_TOPIC)
+        await log.drop(_TOPIC)
+        with pytest.raises(TopicNotFound):
+            await log.heads(_TOPIC)
+        await log.create(_TOPIC, 1)
+        again = await reopen()
+
+        assert (await again.heads(_TOPIC)).queues == queues(0)
+        assert await again.find(_TOPIC, draft.id) is None
+        assert [each.offset for each in await again.append(_TOPIC, [a_draft()])] == [0]
+
+    async def test_unknown_topics_and_queues_are_named_as_such(self, log: MessageLog) -> None:
+        """A typo is the caller's to mend: never an empty answer, never a bug report."""
+        await log.create(_TOPIC, 1)
+
+        with pytest.raises(TopicNotFound):
+            await log.append("nowhere", [a_draft()])
+        with pytest.raises(TopicNotFound):
+            await log.read("nowhere", _QUEUE, 0, 1, 1)
+        with pytest.raises(TopicNotFound):
+            await log.offsets_at("nowhere", NOON)
+        with pytest.raises(QueueNotFound):
+            await log.read(_TOPIC, "local:1", 0, 1, 1)
+
+    async def test_an_append_that_meets_the_end_of_its_topic_fails_alone(self, log: MessageLog) -> None:
+        """Deleting one topic while everybody publishes is an ordinary day: only its own are refused."""
+        await log.create(_TOPIC, 1)
+        await log.create("other", 1)
+
+        dropped, late, unharmed = await asyncio.gather(
+            log.drop(_TOPIC),
+            log.append(_TOPIC, [a_draft()]),
+            log.append("other", [a_draft()]),
+            return_exceptions=True,
+        )
+
+        assert dropped is None
+        assert isinstance(late, TopicNotFound)
+        assert isinstance(unharmed, list)
+        assert (await log.heads("other")).queues == queues(1)

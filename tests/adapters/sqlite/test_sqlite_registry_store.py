@@ -1,0 +1,39 @@
+"""The embedded engine's registry and dead letters."""
+
+from collections.abc import Awaitable, Callable
+
+import pytest
+
+from mqgate.adapters.sqlite.dead_letters import SqliteDeadLetters
+from mqgate.adapters.sqlite.engine import Engine
+from mqgate.adapters.sqlite.registry_store import SqliteRegistryStore
+from mqgate.testing.dead_letters_contract import DeadLettersContract
+from mqgate.testing.registry_store_contract import RegistryStoreContract
+
+ReopenEngine = Callable[[], Awaitable[Engine]]
+
+
+class TestSqliteRegistryStore(RegistryStoreContract):
+    @pytest.fixture
+    def store(self, engine: Engine) -> SqliteRegistryStore:
+        return SqliteRegistryStore(engine)
+
+    @pytest.fixture
+    def reopen(self, reopen_engine: ReopenEngine) -> Callable[[], Awaitable[SqliteRegistryStore]]:
+        async def reopen() -> SqliteRegistryStore:
+            return SqliteRegistryStore(await reopen_engine())
+
+        return reopen
+
+
+class TestSqliteDeadLetters(DeadLettersContract):
+    @pytest.fixture
+    def store(self, engine: Engine) -> SqliteDeadLetters:
+        return SqliteDeadLetters(engine)
+
+    @pytest.fixture
+    def reopen(self, reopen_engine: ReopenEngine) -> Callable[[], Awaitable[SqliteDeadLetters]]:
+        async def reopen() -> SqliteDeadLetters:
+            return SqliteDeadLetters(await reopen_engine())
+
+        return reopen

@@ -1,0 +1,180 @@
+"""The embedded engine forgets: messages by age and by size, spent receipts by age and number."""
+
+import asyncio
+from datetime import timedelta
+
+import pytest
+
+from mqgate.adapters.sqlite.engine import Engine
+from mqgate.adapters.sqlite.lease_store import SqliteLeaseStore
+from mqgate.adapters.sqlite.message_log import SqliteMessageLog
+from mqgate.adapters.sqlite.registry_store import SqliteRegistryStore
+from mqgate.adapters.sqlite.retention import Retention
+from mqgate.control.registry.directory import CachedDirectory
+from mqgate.core.lease import LEAST_REMEMBERED, MEMORY, Lease, Outcome, Settlement, Verb
+from mqgate.ports.registry_store import Act
+from mqgate.testing.clock import NOON, ManualClock
+from mqgate.testing.leasing import ack, ask, opened
+from mqgate.testing.samples import a_draft, a_group, a_topic, queues
+
+ACT = Act(at=NOON, actor="test", action="create", subject="topic", reason=None, details="{}")
+
+
+class Store:
+    """A log with its retention, and a registry to say what is kept how long."""
+
+    def __init__(self, engine: Engine) -> None:
+        self.log = SqliteMessageLog(engine)
+        self.leases = SqliteLeaseStore(engine)
+        self.registry = SqliteRegistryStore(engine)
+        self.directory = CachedDirectory(self.registry)
+        self.retention = Retention(engine, self.log, self.leases, self.directory, timedelta(hours=1))
+
+    async def keep(self, topic: str, queues: int, **limits: object) -> None:
+        await self.log.create(topic, queues)
+        entry = a_topic(name=topic, queues=queues, **limits)
+        await self.registry.save(entry, ACT, decided_on=await self.registry.version())
+        await self.directory.refresh()
+
+    async def kept(self, topic: str = "orders") -> dict[str, tuple[int, int]]:
+        """The ends of the queues, after making sure that just the messages between them are there."""
+        heads = (await self.log.heads(topic)).queues
+        for queue, (first, end) in heads.items():
+            found = await self.log.read(topic, queue, first, 100_000, 1 << 40)
+            assert [each.offset for each in found] == list(range(first, end))
+            if first:
+                assert not await self.log.read(topic, queue, first - 1, 10, 1 << 20)
+        return {queue: (head.min, head.max) for queue, head in heads.items()}
+
+
+@pytest.fixture
+def store(engine: Engine) -> Store:
+    return Store(engine)
+
+
+async def test_messages_older_than_the_retention_go(store: Store, clock: ManualClock) -> None:
+    """Retention by age is per message: at its age it goes, its younger neighbour stays."""
+    await store.keep("orders", 2, retention=timedelta(minutes=10))
+    await store.log.append("orders", [a_draft(queue=0)] * 3)
+    clock.advance(60)
+    await store.log.append("orders", [a_draft(queue=0), a_draft(queue=1)])
+
+    clock.advance(timedelta(minutes=9))
+    young = await store.retention.run_once()
+    clock.advance(0.001)
+    old = await store.retention.run_once()
+
+    assert (young, old) == (0, 3)
+    assert await store.kept() == {"local:0": (3, 4), "local:1": (0, 1)}
+
+
+async def test_an_emptied_queue_goes_on_at_its_offset(store: Store, clock: ManualClock) -> None:
+    """Invariant 3 outlives retention: offsets never start over."""
+    await store.keep("orders", 1, retention=timedelta(minutes=10))
+    await store.log.append("orders", [a_draft()] * 3)
+    clock.advance(timedelta(days=1))
+    await store.retention.run_once()
+
+    (stored,) = await store.log.append("orders", [a_draft()])
+
+    assert stored.offset == 3
+    assert await store.kept() == {"local:0": (3, 4)}
+
+
+async def test_a_long_queue_is_forgotten_whole_in_steps(store: Store, clock: ManualClock) -> None:
+    """More than one chunk in a run: nothing is left over, nothing too much is taken."""
+    await store.keep("orders", 1, retention=timedelta(minutes=10))
+    for _ in range(5):
+        await store.log.append("orders", [a_draft()] * 1_000)
+    clock.advance(timedelta(minutes=11))
+    await store.log.append("orders", [a_draft()] * 7)
+
+    forgotten = await store.retention.run_once()
+
+    assert forgotten == 5_000
+    assert await store.kept() == {"local:0": (5_000, 5_007)}
+
+
+async def test_a_topic_larger_than_its_limit_loses_its_oldest(store: Store) -> None:
+    """Retention by size: below the limit afterwards, and not much more gone than needed."""
+    await store.keep("orders", 2, retention_bytes=10_000)
+    await store.log.append("orders", [a_draft(b"x" * 100, queue=n) for n in range(300)])
+
+    forgotten = await store.retention.run_once()
+
+    kept = await store.kept()
+    left = sum(end - first for first, end in kept.values())
+    assert left + forgotten == 300
+    assert 90 <= left <= 100
+    assert all(end == 150 for _, end in kept.values())
+
+
+async def test_what_fits_the_limits_stays(store: Store, clock: ManualClock) -> None:
+    """A topic without limits keeps its messages for ever."""
+    await store.keep("orders", 1, retention_bytes=300)
+    await store.keep("archive", 1)
+    await store.log.append("orders", [a_draft(b"x" * 100)] * 3)
+    await store.log.append("archive", [a_draft(b"x" * 100)] * 3)
+    clock.advance(timedelta(days=3_650))
+
+    forgotten = await store.retention.run_once()
+
+    assert forgotten == 0
+    assert await store.kept("archive") == {"local:0": (0, 3)}
+
+
+async def test_what_retention_took_stays_gone_after_a_restart(
+    store: Store, clock: ManualClock, reopen_engine: object
+) -> None:
+    """The first kept offset is stored, not guessed."""
+    await store.keep("orders", 1, retention=timedelta(minutes=10))
+    await store.log.append("orders", [a_draft()] * 3)
+    clock.advance(timedelta(hours=1))
+    await store.log.append("orders", [a_draft()])
+    await store.retention.run_once()
+
+    again = Store(await reopen_engine())  # type: ignore[operator]
+    await again.log.load()
+
+    assert await again.kept() == {"local:0": (3, 4)}
+
+
+async def test_a_search_by_time_is_right_after_retention(store: Store, clock: ManualClock) -> None:
+    """Halving a queue must not stumble over the part that is gone."""
+    await store.keep("orders", 1, retention=timedelta(minutes=10))
+    for _ in range(20):
+        await store.log.append("orders", [a_draft()])
+        clock.advance(60)
+    await store.retention.run_once()
+
+    at_first = await store.log.offsets_at("orders", NOON)
+    at_fifteen = await store.log.offsets_at("orders", NOON + timedelta(minutes=15))
+
+    assert await store.kept() == {"local:0": (10, 20)}
+    assert (at_first, at_fifteen) == ({"local:0": 10}, {"local:0": 15})
+
+
+async def test_old_spent_receipts_are_forgotten_but_never_the_newest_ten_thousand(
+    store: Store, clock: ManualClock
+) -> None:
+    """Memory is bounded, and what it no longer knows it calls gone, not lost or done."""
+    group, wide = a_group(), 100
+    await opened(store.leases, group, queues(*[1_000] * wide))
+    spent: list[Lease] = []
+    for _ in range(LEAST_REMEMBERED // wide + 1):
+        asked = await asyncio.gather(*(ask(store.leases, group, most=1) for _ in range(wide)))
+        leases = [each.grants[0].lease for each in asked]
+        await store.leases.settle(group, [Settlement(verb=Verb.ACK, lease=lease) for lease in leases])
+        spent += leases
+    clock.advance(MEMORY)
+    await store.leases.tidy()
+    just_in_time = await ack(store.leases, group, spent[0])
+
+    clock.advance(0.001)
+    await store.leases.tidy()
+
+    assert len(spent) == LEAST_REMEMBERED + wide
+    assert just_in_time is Outcome.DUPLICATE
+    assert [await ack(store.leases, group, lease) for lease in spent[:wide]] == [Outcome.GONE] * wide
+    assert await ack(store.leases, group, spent[wide]) is Outcome.DUPLICATE
+    assert await ack(store.leases, group, spent[-1]) is Outcome.DUPLICATE

@@ -1,0 +1,171 @@
+"""The clients that ship with the original, call for call: they must run here unchanged."""
+
+from typing import Any
+from urllib.parse import quote
+
+import httpx
+import pytest
+from conftest import Mq
+
+from mqgate.testing.clock import ManualClock
+
+
+class HttpProducer:
+    """POST with the producer in the query and the message in the form, again and again until status 200."""
+
+    def __init__(self, http: httpx.AsyncClient, producer: str) -> None:
+        self.http = http
+        self.url = f"/mq/produce?producer={producer}"
+
+    async def send(self, message: str) -> dict[str, Any]:
+        body = f"message={quote(message)}"
+        headers = {"content-type": "application/x-www-form-urlencoded"}
+        answer = (await self.http.post(self.url, content=body, headers=headers)).json()
+        assert answer["status"] == 200
+        return dict(answer)
+
+
+class HttpConsumer:
+    """GET with the requestId of the answer before, empty at first; kept when an answer is not 200."""
+
+    def __init__(self, http: httpx.AsyncClient, topic: str, consumer: str, client: str = "") -> None:
+        self.http = http
+        self.query = f"topic={topic}&consumer={consumer}"
+        self.extra = f"&clientId={client}" if client else ""
+        self.request_id = ""
+        self.messages: list[str] = []
+
+    async def poll(self) -> int:
+        url = f"/mq/message?{self.query}&requestId={self.request_id}{self.extra}"
+        answer = (await self.http.get(url)).json()
+        if answer["status"] == 200:
+            result = answer["result"]
+            self.request_id = result.get("requestId", "")
+            self.messages += [each["message"] for each in result.get("msgList", [])]
+            self.messages += [each["message"] for each in result.get("retryMsgList", [])]
+        return int(answer["status"])
+
+    async def stop(self) -> dict[str, Any]:
+        """The inherited one: it says neither clientId nor anything else."""
+        answer = await self.http.get(f"/mq/ack?{self.query}&requestId={self.request_id}")
+        assert answer.status_code == 200
+        return dict(answer.json())
+
+
+async def test_the_bundled_clients_move_messages_and_ack_with_the_next_fetch(mq: Mq) -> None:
+    """The promise of the whole surface: what was sent is consumed once, and nothing is left afterwards."""
+    sent = [f"message {number} ü" for number in range(50)]
+    producer, consumer = HttpProducer(mq.http, "P"), HttpConsumer(mq.http, "T", "C")
+    for text in sent:
+        await producer.send(text)
+
+    for _ in range(4):
+        assert await consumer.poll() == 200
+
+    assert sorted(consumer.messages) == sorted(sent)
+    assert (await mq.http.get("/v1/groups/C/lag")).json()["lag"] == 0
+
+
+async def test_stopping_a_consumer_acks_its_last_batch(mq: Mq, clock: ManualClock) -> None:
+    """stop() is how the last batch of a consumer gets committed; without it somebody gets it again."""
+    await HttpProducer(mq.http, "P").send("last")
+    consumer = HttpConsumer(mq.http, "T", "C")
+    await consumer.poll()
+
+    answer = await consumer.stop()
+
+    assert answer["status"] == 200
+    assert answer["message"].startswith("ok local-")
+    assert set(answer) == {"status", "message"}
+    clock.advance(301)
+    successor = HttpConsumer(mq.http, "T", "C")
+    await successor.poll()
+    assert successor.messages == []
+
+
+async def test_a_consumer_that_vanished_leaves_its_batch_to_the_next(mq: Mq, clock: ManualClock) -> None:
+    """While the lock lives a second consumer hears 500 and keeps asking; then it gets the same messages."""
+    await mq.http.post("/mq/produce?producer=P&message=orphan")
+    await HttpConsumer(mq.http, "T", "C").poll()
+    successor = HttpConsumer(mq.http, "T", "C")
+
+    assert await successor.poll() == 500
+    clock.advance(301)
+    assert await successor.poll() == 200
+
+    assert successor.messages == ["orphan"]
+
+
+async def test_every_broadcast_client_gets_every_message(mq: Mq) -> None:
+    """Broadcast consumers have a place of their own per clientId, from their first call on."""
+    clients = [HttpConsumer(mq.http, "T", "B", client=name) for name in ("one", "two")]
+    for client in clients:
+        assert await client.poll() == 200
+    for number in range(3):
+        await HttpProducer(mq.http, "P").send(f"news {number}")
+
+    for client in clients:
+        for _ in range(3):
+            assert await client.poll() == 200
+
+    for client in clients:
+        assert sorted(client.messages) == ["news 0", "news 1", "news 2"]
+
+
+async def test_a_broadcast_stop_without_client_id_is_refused_and_changes_nothing(mq: Mq) -> None:
+    """The inherited stop() forgets the clientId: 500 as ever, and the batch stays the client's own to ack."""
+    client = HttpConsumer(mq.http, "T", "B", client="one")
+    await client.poll()
+    await HttpProducer(mq.http, "P").send("news")
+    await client.poll()
+
+    answer = await client.stop()
+
+    assert answer == {"status": 500, "message": "consumer:B clientId is null"}
+    proper = await mq.get("ack", topic="T", consumer="B", clientId="one", requestId=client.request_id)
+    assert proper["message"].startswith("ok ")
+
+
+async def test_the_cookie_client_without_a_cookie_jar_never_acks(mq: Mq, clock: ManualClock) -> None:
+    """That mode of the bundled client sends neither useCookie nor a cookie: its batch comes again, as it always did."""
+    await HttpProducer(mq.http, "P").send("again")
+    for _ in range(2):
+        answer = await mq.http.get("/mq/message?topic=T&consumer=C")
+        assert "set-cookie" not in answer.headers
+        assert [each["message"] for each in answer.json()["result"]["msgList"]] == ["again"]
+        clock.advance(301)
+
+
+async def test_a_browser_acks_by_cookie(mq: Mq) -> None:
+    """With useCookie the requestId travels in `rid`: set while there is a batch, dropped when there is none."""
+    await HttpProducer(mq.http, "P").send("crumb")
+    url = "/mq/message?topic=T&consumer=C&useCookie=true"
+
+    first = await mq.http.get(url)
+    second = await mq.http.get(url)
+
+    assert first.headers["set-cookie"] == f"rid={first.json()['result']['requestId']}; Path=/"
+    assert second.json()["result"]["ackInfo"]["message"].startswith("ok ")
+    assert second.headers["set-cookie"] == "rid=; Path=/; Max-Age=0"
+    assert "rid" not in mq.http.cookies
+
+
+async def test_a_request_id_given_beside_the_cookie_wins(mq: Mq) -> None:
+    """The cookie fills in where the parameter is empty; it never overrules what the client says."""
+    await HttpProducer(mq.http, "P").send("crumb")
+    taken = await mq.fetch()
+
+    mq.http.cookies.set("rid", "stale")
+    acked = await mq.fetch(useCookie="true", requestId=taken["requestId"])
+
+    assert acked["ackInfo"]["message"].startswith("ok ")
+
+
+@pytest.mark.parametrize("method", ["GET", "POST", "PUT", "DELETE"])
+async def test_a_fetch_takes_any_method(mq: Mq, method: str) -> None:
+    """Fetch, ack and unlock never cared about the method, and somebody out there uses each of them."""
+    await mq.produce("any")
+
+    answer = await mq.call(method, "message?topic=T&consumer=C")
+
+    assert answer["result"]["msgListSize"] == 1
