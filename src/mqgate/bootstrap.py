@@ -15,15 +15,18 @@ from starlette.routing import Router
 
 from mqgate.adapters.sqlite.dead_letters import SqliteDeadLetters
 from mqgate.adapters.sqlite.engine import Engine
+from mqgate.adapters.sqlite.idempotency import SqliteIdempotencyStore
 from mqgate.adapters.sqlite.lease_store import SqliteLeaseStore
 from mqgate.adapters.sqlite.message_log import SqliteMessageLog
 from mqgate.adapters.sqlite.registry_store import SqliteRegistryStore
 from mqgate.adapters.sqlite.retention import Retention
+from mqgate.adapters.sqlite.timer_store import SqliteTimerStore
 from mqgate.consumption.acknowledge import Acknowledger
 from mqgate.consumption.group_log import GroupLog
 from mqgate.consumption.long_poll import LongPoll
 from mqgate.consumption.positions import Positions
 from mqgate.consumption.receive import Receiver
+from mqgate.consumption.redrive import Redriver
 from mqgate.consumption.rescue import Undertaker
 from mqgate.control.access.service import Access
 from mqgate.control.registry.directory import CachedDirectory
@@ -33,17 +36,23 @@ from mqgate.core.entries import Group, Mode
 from mqgate.core.errors import MqgateError
 from mqgate.core.message import instant
 from mqgate.core.receipt import ReceiptKeys
+from mqgate.delay.mover import Mover
 from mqgate.http import app
 from mqgate.http.compat.mq.dialect import MqDialect
 from mqgate.http.door import Door
 from mqgate.http.json_input import explain
+from mqgate.http.native.dead_letters import DeadLetterApi
+from mqgate.http.native.envelope import Reader
 from mqgate.http.native.health import HealthApi
 from mqgate.http.native.messages import MessagesApi
 from mqgate.http.native.operate import OperateApi
 from mqgate.http.native.publish import PublishApi
 from mqgate.http.native.receive import ReceiveApi
 from mqgate.http.native.registry import RegistryApi
+from mqgate.http.native.scheduled import ScheduledApi
+from mqgate.production.once import Once
 from mqgate.production.publish import Publisher
+from mqgate.production.store import Storekeeper
 from mqgate.settings import Settings, SettingsInvalid
 from mqgate.telemetry.metrics import Metrics
 
@@ -63,6 +72,7 @@ class Gateway:
     health: HealthApi
     long_poll: LongPoll
     retention: Retention
+    mover: Mover
     leases: SqliteLeaseStore
 
 
@@ -78,10 +88,13 @@ async def gateway(settings: Settings, wall_ms: Callable[[], int] | None = None) 
         built = await _build(settings, engine)
         await declare(built.registry, settings)
         refuse_open_door(settings, built.access)
+        await built.mover.recover()
         built.retention.start()
+        built.mover.start()
         try:
             yield built
         finally:
+            await built.mover.stop()
             await built.retention.stop()
     finally:
         await engine.close()
@@ -96,6 +109,8 @@ async def _build(settings: Settings, engine: Engine) -> Gateway:
     await log.load()
     leases = SqliteLeaseStore(engine, most_clients=settings.group_defaults.max_clients)
     dead_letters = SqliteDeadLetters(engine)
+    timers = SqliteTimerStore(engine)
+    idempotency = SqliteIdempotencyStore(engine, timedelta(seconds=settings.publish.idempotency_window))
     store = SqliteRegistryStore(engine)
     directory = CachedDirectory(store)
     await directory.refresh()
@@ -110,7 +125,9 @@ async def _build(settings: Settings, engine: Engine) -> Gateway:
     long_poll = LongPoll(receiver, log, metrics, clock=clock, most_parked=settings.http.max_parked)
     acknowledger = Acknowledger(leases, undertaker, keys, long_poll.settled)
     positions = Positions(group_log, leases, undertaker)
-    publisher = Publisher(log, metrics, clock)
+    mover = Mover(timers, log, metrics, clock)
+    storekeeper = Storekeeper(log, timers, mover.planned, metrics)
+    publisher = Publisher(storekeeper, Once(storekeeper, idempotency), clock)
 
     async def open_group(group: Group) -> None:
         # A broadcast client's place is made when it first comes.
@@ -137,8 +154,10 @@ async def _build(settings: Settings, engine: Engine) -> Gateway:
         engine="sqlite",
         checks={"store": store.version, "disk": engine.probe},
     )
+    longest_delay = timedelta(seconds=settings.publish.longest_delay)
+    reader = Reader(max_message_bytes=http.max_message_bytes, longest_delay=longest_delay, clock=clock)
     operations = [
-        *PublishApi(registry, publisher, http).operations(),
+        *PublishApi(registry, publisher, reader, http.max_batch).operations(),
         *ReceiveApi(
             registry=registry,
             receiver=receiver,
@@ -166,10 +185,16 @@ async def _build(settings: Settings, engine: Engine) -> Gateway:
             store=store,
             positions=positions,
             leases=leases,
-            dead_letters=dead_letters,
             clock=clock,
             changed=long_poll.changed,
         ).operations(),
+        *DeadLetterApi(
+            registry=registry,
+            dead_letters=dead_letters,
+            positions=positions,
+            redriver=Redriver(log, dead_letters, long_poll.changed),
+        ).operations(),
+        *ScheduledApi(timers, mover, longest_delay, clock).operations(),
         *RegistryApi(registry, access, directory).operations(),
         *MessagesApi(registry, log, http).operations(),
         *health.operations(),
@@ -181,7 +206,14 @@ async def _build(settings: Settings, engine: Engine) -> Gateway:
         access=access,
         health=health,
         long_poll=long_poll,
-        retention=Retention(engine, log, leases, directory, timedelta(seconds=settings.sqlite.tidy_interval)),
+        retention=Retention(
+            engine,
+            log,
+            directory,
+            timedelta(seconds=settings.sqlite.tidy_interval),
+            (leases.tidy, timers.tidy, idempotency.tidy),
+        ),
+        mover=mover,
         leases=leases,
     )
 

@@ -75,6 +75,12 @@ class GroupSettings:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class PublishSettings:
+    longest_delay: float = option(63_072_000.0, "seconds that a message may be delayed; two years")
+    idempotency_window: float = option(600.0, "seconds that an idempotency key is remembered")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class MqSettings:
     anonymous_from: tuple[str, ...] = option(
         ("127.0.0.0/8", "::1/128"), "networks whose clients may use /mq without a key"
@@ -97,6 +103,7 @@ class Settings:
     sqlite: SqliteSettings = field(default_factory=SqliteSettings)
     topic_defaults: TopicSettings = field(default_factory=TopicSettings)
     group_defaults: GroupSettings = field(default_factory=GroupSettings)
+    publish: PublishSettings = field(default_factory=PublishSettings)
     mq: MqSettings = field(default_factory=MqSettings)
     log: LogSettings = field(default_factory=LogSettings)
     topic: tuple[Mapping[str, Any], ...] = ()

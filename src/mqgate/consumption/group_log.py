@@ -7,14 +7,10 @@ from mqgate.core.entries import Group
 from mqgate.core.errors import TopicNotFound
 from mqgate.core.lease import Head
 from mqgate.core.message import Message
-from mqgate.core.names import OWN_PREFIX
+from mqgate.core.names import retry_topic
 from mqgate.ports.message_log import Heads, MessageLog
 
 _RETRY = "retry-"
-
-
-def retry_topic(group: str) -> str:
-    return f"{OWN_PREFIX}retry_{group}"
 
 
 class GroupLog:

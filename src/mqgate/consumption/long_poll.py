@@ -35,12 +35,19 @@ class ClientGone(Exception):
 class _Parked:
     """One waiting request. `event` is set by a wake-up and renewed before each try."""
 
-    __slots__ = ("event", "is_gone", "woken_at")
+    __slots__ = ("_is_gone", "event", "woken_at")
 
     def __init__(self) -> None:
         self.event = asyncio.Event()
-        self.is_gone = False
+        self._is_gone = False
         self.woken_at = 0.0
+
+    def has_gone(self) -> bool:
+        return self._is_gone
+
+    def hang_up(self) -> None:
+        self._is_gone = True
+        self.event.set()
 
 
 class _Line:
@@ -110,7 +117,7 @@ class LongPoll:
     ) -> Received:
         """Park until woken, gone or out of time; the acks of the first try are told with whatever comes."""
         watcher = asyncio.ensure_future(until_gone())
-        watcher.add_done_callback(lambda _: self._hang_up(parked))
+        watcher.add_done_callback(lambda _: parked.hang_up())
         received = first
         later = _without_settlements(request)
         self._parked += 1
@@ -121,14 +128,14 @@ class LongPoll:
                 left = deadline - time.monotonic()
                 if left > 0 and not self._is_stopping:
                     await _wait_for(parked.event, left)
-                if parked.is_gone:
+                if parked.has_gone():
                     raise ClientGone
                 woken_at = parked.woken_at
                 parked.event.clear()
                 received = await self._receiver.receive(later, is_crowded=len(line.parked) > 1)
                 _carry(first, received)
                 if received.deliveries:
-                    if parked.is_gone:
+                    if parked.has_gone():
                         await self._receiver.give_back(request.group, received)
                         raise ClientGone
                     self._metrics.long_polls.labels("woken").inc()
@@ -212,11 +219,6 @@ class LongPoll:
                 count -= 1
                 if not count:
                     return
-
-    @staticmethod
-    def _hang_up(parked: _Parked) -> None:
-        parked.is_gone = True
-        parked.event.set()
 
     def _expect(self, scope: Scope, line: _Line, received: Received) -> None:
         """Take note of what the line waits for, and set its timer."""

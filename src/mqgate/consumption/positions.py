@@ -27,8 +27,8 @@ class Positions:
 
     async def lag(self, group: Group, client: str) -> Lag:
         """Where each queue stands; what must die does so first, so that the numbers are true."""
-        heads = (await self._log.heads(group)).queues
-        for _ in range(2):
+        while True:
+            heads = (await self._log.heads(group)).queues
             found = await self._leases.positions(group, client, heads)
             if found is None:
                 raise _unknown(group, client)
@@ -39,6 +39,12 @@ class Positions:
                 await self._undertaker.bury(group, each)
         ordered = sorted(positions, key=lambda each: _natural(each.queue))
         return Lag(ordered, await self._oldest(group, positions))
+
+    async def let_die(self, group: Group) -> None:
+        """Bury what must die, so that the dead letters are complete."""
+        found = await self._leases.positions(group, "", {})
+        for doomed in found[1] if found else ():
+            await self._undertaker.bury(group, doomed)
 
     async def _oldest(self, group: Group, positions: Sequence[Position]) -> datetime | None:
         stored = []

@@ -7,10 +7,10 @@
     |   |-- TooLarge  HeadersTooLarge  MethodNotAllowed
     |-- NotFound
     |   |-- RouteNotFound  TopicNotFound  ProducerNotFound  GroupNotFound  KeyNotFound
-    |   |-- QueueNotFound  MessageNotFound  DeadLetterNotFound  ClientNotFound
+    |   |-- QueueNotFound  MessageNotFound  DeadLetterNotFound  ClientNotFound  ScheduledNotFound
     |-- Conflict
     |   |-- TopicInUse  FixedSetting  QueuesOnlyGrow  AttemptMismatch  RegistryChanged
-    |   |-- LeaseLost  LeaseGone
+    |   |-- LeaseLost  LeaseGone  AlreadyDelivered  AlreadyCancelled  IdempotencyMismatch
     |-- AccessDenied
     |   |-- Unauthorized  Forbidden
     |-- Busy                the same call may succeed later
@@ -144,6 +144,11 @@ class ClientNotFound(NotFound):
     title = "The group does not know this client"
 
 
+class ScheduledNotFound(NotFound):
+    code = "scheduled_not_found"
+    title = "There is no such scheduled message"
+
+
 class Conflict(MqgateError):
     pass
 
@@ -182,6 +187,21 @@ class LeaseLost(Conflict):
 class LeaseGone(Conflict):
     code = "lease_gone"
     title = "This lease no longer means anything"
+
+
+class AlreadyDelivered(Conflict):
+    code = "already_delivered"
+    title = "The message was delivered before"
+
+
+class AlreadyCancelled(Conflict):
+    code = "already_cancelled"
+    title = "The message was cancelled before"
+
+
+class IdempotencyMismatch(Conflict):
+    code = "idempotency_mismatch"
+    title = "The idempotency key was used with another body"
 
 
 class AccessDenied(MqgateError):

@@ -9,6 +9,11 @@ _LONGEST_CLIENT = 128
 OWN_PREFIX = "mqgate_"
 
 
+def retry_topic(group: str) -> str:
+    """The log private to a group, through which redriven messages go."""
+    return f"{OWN_PREFIX}retry_{group}"
+
+
 def check_name(name: str, field: str) -> str:
     """Return a topic's, producer's or group's name, or refuse it."""
     if not _NAME.fullmatch(name):

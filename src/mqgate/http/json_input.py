@@ -2,11 +2,13 @@
 
 import json
 import re
+from datetime import datetime
 from typing import Any, TypeVar
 
 import msgspec
 
 from mqgate.core.errors import InvalidJson, InvalidValue, UnknownField
+from mqgate.core.times import parse_instant
 from mqgate.http.exchange import Request
 
 _T = TypeVar("_T")
@@ -60,6 +62,14 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         twice = next(name for name in names if names.count(name) > 1)
         raise InvalidValue(f"{twice} is given twice: say it once", field=twice)
     return found
+
+
+def query_instant(text: str | None, field: str) -> datetime | None:
+    """An instant in a query: RFC 3339, or milliseconds as digits."""
+    if text is None:
+        return None
+    is_number = text.isascii() and text.isdigit() and len(text) < 16  # noqa: PLR2004 - more is no instant
+    return parse_instant(int(text) if is_number else text, field)
 
 
 def query(request: Request, wanted: type[_T]) -> _T:

@@ -25,6 +25,7 @@ _REASONS = {
     409: "In conflict with what is there",
     410: "No longer there",
     413: "Too large",
+    422: "The idempotency key was used with another body",
     429: "Too many",
     431: "Headers too large",
     500: "A bug",

@@ -10,7 +10,7 @@ from mqgate.core.message import Message
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeadLetter:
-    """A dead message with its origin and its story."""
+    """A dead message with its origin and its story; `number` is the store's, 0 before it is stored."""
 
     group: str
     client: str
@@ -19,6 +19,7 @@ class DeadLetter:
     first_at: datetime
     last_at: datetime
     reason: str | None
+    number: int = 0
 
 
 class DeadLetterStore(Protocol):
@@ -39,6 +40,9 @@ class DeadLetterStore(Protocol):
 
     async def get(self, group: str, message_id: str) -> DeadLetter | None:
         """One dead letter by its message's id."""
+
+    async def remove(self, letters: Sequence[DeadLetter]) -> None:
+        """Drop these dead letters; those that are gone already are no error."""
 
     async def forget(self, group: str) -> None:
         """Drop all dead letters of a group."""

@@ -1,37 +1,38 @@
-"""Publish: limits first, then the log, and an outcome for every message."""
+"""Publish: the producer's rate first, then the keys' memory, then the store; an outcome for every message."""
 
 from collections.abc import Callable, Sequence
 from datetime import datetime
 
 from mqgate.core.entries import Producer, Topic
 from mqgate.core.errors import MqgateError, RateLimited
-from mqgate.core.message import Draft, Stored, milliseconds
+from mqgate.core.message import milliseconds
 from mqgate.core.tokens import Bucket
-from mqgate.ports.message_log import MessageLog
-from mqgate.telemetry.metrics import Metrics
+from mqgate.production.once import Once
+from mqgate.production.store import Item, Published, Storekeeper
 
 
 class Publisher:
     """One gateway's way in. A producer's rate is kept per gateway; one gateway is all the embedded engine has."""
 
-    def __init__(self, log: MessageLog, metrics: Metrics, clock: Callable[[], datetime]) -> None:
-        self._log = log
-        self._metrics = metrics
+    def __init__(self, store: Storekeeper, once: Once, clock: Callable[[], datetime]) -> None:
+        self._store = store
+        self._once = once
         self._clock = clock
         self._buckets: dict[str, Bucket] = {}
 
     async def publish(
-        self, topic: Topic, producer: Producer | None, drafts: Sequence[Draft]
-    ) -> list[Stored | MqgateError]:
+        self, topic: Topic, producer: Producer | None, items: Sequence[Item]
+    ) -> list[Published | MqgateError]:
         """Store messages; those over the producer's rate are refused one by one, the last ones first."""
-        allowed, refusal = self._allow(producer, len(drafts))
-        stored: list[Stored | MqgateError] = []
-        if allowed:
-            stored += await self._log.append(topic.name, drafts[:allowed])
-            self._metrics.published.labels(topic.name).inc(allowed)
+        allowed, refusal = self._allow(producer, len(items))
+        outcomes: list[Published | MqgateError] = []
+        if any(item.idempotency_key is not None for item in items[:allowed]):
+            outcomes += await self._once.store(topic, items[:allowed])
+        elif allowed:
+            outcomes += await self._store.store(topic, items[:allowed])
         if refusal is not None:
-            stored += [refusal] * (len(drafts) - allowed)
-        return stored
+            outcomes += [refusal] * (len(items) - allowed)
+        return outcomes
 
     def _allow(self, producer: Producer | None, count: int) -> tuple[int, RateLimited | None]:
         if producer is None or producer.rate_limit is None:

@@ -42,5 +42,16 @@ class Metrics:
             "mqgate_empty_wake_ups", "Wake-ups without a message", registry=registry
         )
 
+        self.scheduled = Counter("mqgate_scheduled", "Messages scheduled for later", registry=registry)
+        self.dispatched = Counter(
+            "mqgate_dispatched", "Scheduled messages moved into the log", registry=registry
+        )
+        self.lateness = Histogram(
+            "mqgate_dispatch_lateness_seconds",
+            "From due to stored",
+            registry=registry,
+            buckets=_LATENCIES,
+        )
+
     def render(self) -> bytes:
         return generate_latest(self._registry)

@@ -5,7 +5,7 @@ from urllib.parse import quote
 
 import httpx
 import pytest
-from conftest import Mq
+from mq_surface import Mq
 
 from mqgate.testing.clock import ManualClock
 
@@ -127,7 +127,7 @@ async def test_a_broadcast_stop_without_client_id_is_refused_and_changes_nothing
 
 
 async def test_the_cookie_client_without_a_cookie_jar_never_acks(mq: Mq, clock: ManualClock) -> None:
-    """That mode of the bundled client sends neither useCookie nor a cookie: its batch comes again, as it always did."""
+    """That mode of the bundled client sends neither useCookie nor a cookie: its batch comes again."""
     await HttpProducer(mq.http, "P").send("again")
     for _ in range(2):
         answer = await mq.http.get("/mq/message?topic=T&consumer=C")
@@ -137,7 +137,7 @@ async def test_the_cookie_client_without_a_cookie_jar_never_acks(mq: Mq, clock: 
 
 
 async def test_a_browser_acks_by_cookie(mq: Mq) -> None:
-    """With useCookie the requestId travels in `rid`: set while there is a batch, dropped when there is none."""
+    """With useCookie the requestId travels in `rid`: set with a batch, dropped when there is none."""
     await HttpProducer(mq.http, "P").send("crumb")
     url = "/mq/message?topic=T&consumer=C&useCookie=true"
 

@@ -1,7 +1,7 @@
 """What every address of the dialect shares: the envelope, the methods, forms that are not forms, CORS."""
 
 import pytest
-from conftest import Mq
+from mq_surface import Mq
 
 from mqgate.bootstrap import Gateway
 
@@ -78,7 +78,9 @@ async def test_a_preflight_is_granted_and_reaches_no_queue(mq: Mq) -> None:
         ),
     ],
 )
-async def test_a_form_that_cannot_be_read_is_the_callers_to_mend(mq: Mq, content_type: str, body: bytes) -> None:
+async def test_a_form_that_cannot_be_read_is_the_callers_to_mend(
+    mq: Mq, content_type: str, body: bytes
+) -> None:
     """Broken bytes are 400 and stored as nothing: a guess would become somebody's message."""
     answer = await mq.call("POST", "produce", content=body, headers={"content-type": content_type})
 
@@ -101,7 +103,7 @@ async def test_a_bug_is_answered_in_the_envelope_with_the_requests_id(mq: Mq, ga
 
 
 async def test_a_body_that_is_no_text_dies_instead_of_blocking_its_queue(mq: Mq) -> None:
-    """/v1 takes any bytes, this dialect carries text: the culprit becomes a dead letter, the rest is delivered."""
+    """/v1 takes any bytes, this dialect carries text: the culprit dies, the rest is delivered."""
     await mq.register("topics/one", queues=1)
     await mq.register("groups/G", topic="one", mode="queue", maxAttempts=2)
     octets = {"content-type": "application/octet-stream"}

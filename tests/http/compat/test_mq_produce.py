@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from conftest import Mq
+from mq_surface import Mq
 
 from mqgate.settings import HttpSettings, Settings, SqliteSettings
 
@@ -77,7 +77,7 @@ async def test_a_json_body_binds_nothing(mq: Mq) -> None:
 
 
 async def test_keys_are_kept_for_look_up_but_do_not_choose_the_queue(mq: Mq) -> None:
-    """KEYS of one order land in all queues, as the broker's own client spreads them; only look-up uses them."""
+    """KEYS of one order land in all queues, as the broker's own client spreads them."""
     results = [await mq.produce("m", keys="order-1") for _ in range(4)]
 
     assert [each["messageQueue"]["queueId"] for each in results] == [0, 1, 0, 1]
@@ -92,7 +92,7 @@ async def test_an_order_id_always_takes_the_queue_that_java_would_choose(mq: Mq)
 
     assert await queues_of(mq, 3, orderId="order-1") == [6, 6, 6]
     assert await queues_of(mq, 1, orderId=" order-1\t") == [6]
-    # A surrogate pair counts as two characters in Java: -1772899 modulo 8, without its sign.
+    # A surrogate pair counts as two characters in Java.
     assert await queues_of(mq, 1, orderId="😀") == [3]
 
 
@@ -117,12 +117,30 @@ async def test_ordered_sends_go_round_strictly_whatever_else_is_sent(mq: Mq) -> 
     assert chosen == [1, 2, 0, 1, 2]
 
 
+async def test_a_refused_send_does_not_turn_the_wheel(mq: Mq) -> None:
+    """A queue skipped by a message that was never stored would break the strict order of those that were."""
+    await queues_of(mq, 1, ordered="true")
+
+    await mq.post("produce", producer="P", message="m", ordered="true", delayLevel="99")
+
+    assert await queues_of(mq, 1, ordered="true") == [0]
+
+
 @pytest.mark.parametrize("level", ["0", "19", "x", "1.5", "99999999999"])
 async def test_a_delay_level_outside_the_brokers_table_is_refused(mq: Mq, level: str) -> None:
     """A level that no broker has must not become some other delay."""
     answer = await mq.post("produce", producer="P", message="m", delayLevel=level)
 
     assert answer == {"status": 400, "message": "delayLevel must be a whole number from 1 to 18"}
+
+
+async def test_a_delay_is_refused_until_it_is_honoured(mq: Mq) -> None:
+    """A message that was to wait must not arrive at once; on the ordered paths the dialect never delayed."""
+    answer = await mq.post("produce", producer="P", message="m", delayLevel="3")
+
+    assert answer == {"status": 400, "message": "delayLevel is not there yet: leave it out"}
+    assert (await mq.produce("m", delayLevel="3", orderId="o"))["sendStatus"] == "SEND_OK"
+    assert (await mq.produce("m", delayLevel="3", ordered="1"))["sendStatus"] == "SEND_OK"
 
 
 @pytest.mark.parametrize("tries", ["0", "11"])

@@ -68,6 +68,13 @@ class SqliteDeadLetters:
         row = await self._engine.read(lambda view: view.one(_SQL["get"], (group, message_id)))
         return None if row is None else _letter(row)
 
+    async def remove(self, letters: Sequence[DeadLetter]) -> None:
+        def job(tx: Transaction) -> None:
+            for letter in letters:
+                tx.execute(_SQL["remove"], (letter.number,))
+
+        await self._engine.write(job)
+
     async def forget(self, group: str) -> None:
         def job(tx: Transaction) -> None:
             tx.execute(_SQL["forget"], (group,))
@@ -76,7 +83,9 @@ class SqliteDeadLetters:
 
 
 def _letter(row: Any) -> DeadLetter:
-    (_, group, client, message_id, topic, queue, offset, key, tag, properties, body, stored_at) = row[:12]
+    (number, group, client, message_id, topic, queue, offset, key, tag, properties, body, stored_at) = row[
+        :12
+    ]
     deliveries, first_at, last_at, reason = row[12:]
     decoded = msgspec.json.decode(properties, type=dict[str, str]) if properties else NO_PROPERTIES
     return DeadLetter(
@@ -87,4 +96,5 @@ def _letter(row: Any) -> DeadLetter:
         first_at=instant(first_at),
         last_at=instant(last_at),
         reason=reason,
+        number=number,
     )

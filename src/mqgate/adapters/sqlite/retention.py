@@ -2,17 +2,19 @@
 
 import asyncio
 import contextlib
+from collections.abc import Awaitable, Callable, Sequence
 from datetime import timedelta
 from functools import partial
 
 import structlog
 
 from mqgate.adapters.sqlite.engine import Engine
-from mqgate.adapters.sqlite.lease_store import SqliteLeaseStore
 from mqgate.adapters.sqlite.message_log import SQL, SqliteMessageLog, first_since, offset_of, position
 from mqgate.adapters.sqlite.threads import Transaction, View
+from mqgate.core.entries import Topic
 from mqgate.core.errors import MqgateError
 from mqgate.core.lease import Head
+from mqgate.core.names import retry_topic
 from mqgate.ports.directory import Directory
 
 _CHUNK = 2_000
@@ -26,13 +28,13 @@ class Retention:
         self,
         engine: Engine,
         log: SqliteMessageLog,
-        leases: SqliteLeaseStore,
         directory: Directory,
         interval: timedelta,
+        tidy: Sequence[Callable[[], Awaitable[None]]],
     ) -> None:
         self._engine = engine
         self._log = log
-        self._leases = leases
+        self._tidy = tidy
         self._directory = directory
         self._interval = interval
         self._task: asyncio.Task[None] | None = None
@@ -58,15 +60,22 @@ class Retention:
     async def run_once(self) -> int:
         """Expire what the topics no longer keep; the number of messages forgotten."""
         forgotten = 0
-        await self._leases.tidy()
-        for topic in self._directory.snapshot.topics.values():
-            if topic.name not in self._log.topics():
-                continue
+        for tidy in self._tidy:
+            await tidy()
+        for name, topic in self._kept().items():
             if topic.retention is not None:
-                forgotten += await self._by_age(topic.name, topic.retention)
+                forgotten += await self._by_age(name, topic.retention)
             if topic.retention_bytes is not None:
-                forgotten += await self._by_size(topic.name, topic.retention_bytes)
+                forgotten += await self._by_size(name, topic.retention_bytes)
         return forgotten
+
+    def _kept(self) -> dict[str, Topic]:
+        """Every log and the topic whose rules it follows: a group's private log follows the group's topic."""
+        snapshot = self._directory.snapshot
+        rules = dict(snapshot.topics)
+        for group in snapshot.groups.values():
+            rules[retry_topic(group.name)] = snapshot.topics[group.topic]
+        return {name: rules[name] for name in self._log.topics() if name in rules}
 
     async def _by_age(self, topic: str, retention: timedelta) -> int:
         cutoff = self._engine.clock.now_ms() - retention // timedelta(milliseconds=1)

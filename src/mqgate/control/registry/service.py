@@ -18,7 +18,7 @@ from mqgate.control.registry.directory import CachedDirectory
 from mqgate.control.registry.model import Defaults, GroupSpec, ProducerSpec, TopicSpec
 from mqgate.core.entries import Group, Producer, Topic
 from mqgate.core.errors import GroupNotFound, ProducerNotFound, TopicInUse, TopicNotFound
-from mqgate.core.names import check_name
+from mqgate.core.names import check_name, retry_topic
 from mqgate.ports.dead_letters import DeadLetterStore
 from mqgate.ports.lease_store import LeaseStore
 from mqgate.ports.message_log import MessageLog
@@ -92,6 +92,7 @@ class Registry:
             entry = model.decide_group(name, spec, old, self._defaults, self._clock())
             if old is None:
                 await self._leases.forget(name)
+                await self._log.drop(retry_topic(name))
                 await self._open_group(entry)
             await self._save(entry, old, actor)
         return entry, old is None
@@ -135,6 +136,7 @@ class Registry:
             await self._remove(self.group(name), actor)
             await self._leases.forget(name)
             await self._dead_letters.forget(name)
+            await self._log.drop(retry_topic(name))
 
     async def record(
         self, actor: str, action: str, subject: str, reason: str | None, details: object

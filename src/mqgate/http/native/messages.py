@@ -7,11 +7,9 @@ from msgspec import Struct
 
 from mqgate.control.registry.service import Registry
 from mqgate.core.errors import InvalidValue, MessageNotFound
-from mqgate.core.times import parse_instant
 from mqgate.http.exchange import Answer, Request, reply
-from mqgate.http.json_input import query
-from mqgate.http.native.operate import check_cursor
-from mqgate.http.native.registry import check_limit
+from mqgate.http.json_input import query, query_instant
+from mqgate.http.native.registry import check_cursor, check_limit
 from mqgate.http.native.shapes import MessageOut, maybe_instant, message_out
 from mqgate.http.operation import Operation
 from mqgate.ports.message_log import MessageLog
@@ -127,8 +125,8 @@ class MessagesApi:
         found, more = await self._log.find_by_key(
             topic,
             asked.key,
-            since=_instant(asked.from_, "from", _FIRST),
-            until=_instant(asked.to, "to", _LAST),
+            since=query_instant(asked.from_, "from") or _FIRST,
+            until=query_instant(asked.to, "to") or _LAST,
             most=check_limit(asked.limit),
             after=check_cursor(asked.cursor),
         )
@@ -169,9 +167,3 @@ class MessagesApi:
             200,
             RangeOut([message_out(each) for each in found], asked.offset + len(found), head.min, head.max),
         )
-
-
-def _instant(text: str | None, field: str, default: datetime) -> datetime:
-    if text is None:
-        return default
-    return parse_instant(int(text) if text.isascii() and text.isdigit() else text, field)

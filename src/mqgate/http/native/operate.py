@@ -1,4 +1,4 @@
-"""What operators do with a group: lag, clients, seek, pause, resume, dead letters; and who did what."""
+"""What operators do with a group: lag, clients, seek, pause, resume; and who did what."""
 
 from collections.abc import Callable
 from datetime import datetime
@@ -11,16 +11,15 @@ from mqgate.consumption.positions import Positions, Target, age
 from mqgate.control.registry.model import Instant
 from mqgate.control.registry.service import Registry
 from mqgate.core.entries import Group, Mode
-from mqgate.core.errors import DeadLetterNotFound, InvalidValue, UnsupportedByMode
+from mqgate.core.errors import InvalidValue, UnsupportedByMode
 from mqgate.core.lease import Position
 from mqgate.core.names import check_client
 from mqgate.core.times import format_instant, parse_instant
 from mqgate.http.exchange import Answer, Request, reply
 from mqgate.http.json_input import decode, query
-from mqgate.http.native.registry import GroupOut, ListQuery, check_limit, group_out
-from mqgate.http.native.shapes import MessageOut, maybe_instant, message_out
+from mqgate.http.native.registry import GroupOut, ListQuery, check_cursor, check_limit, group_out
+from mqgate.http.native.shapes import maybe_instant
 from mqgate.http.operation import Operation
-from mqgate.ports.dead_letters import DeadLetter, DeadLetterStore
 from mqgate.ports.lease_store import LeaseStore
 from mqgate.ports.registry_store import RegistryStore
 
@@ -94,40 +93,6 @@ class ReasonIn(Struct, rename="camel", forbid_unknown_fields=True):
     reason: str | None = None
 
 
-class DeadQuery(Struct, rename="camel", forbid_unknown_fields=True):
-    key: str | None = None
-    from_: str | None = msgspec.field(default=None, name="from")
-    to: str | None = None
-    limit: int = 100
-    cursor: str | None = None
-
-
-class OriginOut(Struct):
-    topic: str
-    queue: str
-    offset: int
-
-
-class DeadOut(Struct, rename="camel"):
-    id: str
-    origin: OriginOut
-    deliveries: int
-    first_at: str
-    last_at: str
-    reason: str | None
-    key: str | None
-    client_id: str | None
-
-
-class DeadWhole(DeadOut):
-    message: MessageOut
-
-
-class DeadLetters(Struct):
-    items: list[DeadOut]
-    next: str | None
-
-
 class ActOut(Struct, rename="camel"):
     at: str
     actor: str
@@ -154,7 +119,6 @@ class OperateApi:
         store: RegistryStore,
         positions: Positions,
         leases: LeaseStore,
-        dead_letters: DeadLetterStore,
         clock: Callable[[], datetime],
         changed: Callable[[str], None],
     ) -> None:
@@ -162,7 +126,6 @@ class OperateApi:
         self._store = store
         self._positions = positions
         self._leases = leases
-        self._dead_letters = dead_letters
         self._clock = clock
         self._changed = changed
 
@@ -213,27 +176,6 @@ class OperateApi:
                 name="pause", path=f"{group}/pause", summary="Stop grants", handler=self.pause, **pausing
             ),
             Operation(name="resume", path=f"{group}/resume", summary="Go on", handler=self.resume, **pausing),
-            Operation(
-                name="listDeadLetters",
-                method="GET",
-                path=f"{group}/dead-letters",
-                summary="List dead letters, the oldest first",
-                tag="operate",
-                handler=self.list_dead,
-                query=DeadQuery,
-                answers={200: DeadLetters},
-                refusals=(404, 507),
-            ),
-            Operation(
-                name="getDeadLetter",
-                method="GET",
-                path=f"{group}/dead-letters/{{id}}",
-                summary="Show a dead letter with its body",
-                tag="operate",
-                handler=self.get_dead,
-                answers={200: DeadWhole},
-                refusals=(404, 507),
-            ),
             Operation(
                 name="listActs",
                 method="GET",
@@ -316,37 +258,6 @@ class OperateApi:
         )
         return reply(200, group_out(group))
 
-    async def list_dead(self, request: Request) -> Answer:
-        request.principal.need_admin()
-        group = self._registry.group(request.path("group"))
-        asked = query(request, DeadQuery)
-        await self._let_die(group)
-        letters, more = await self._dead_letters.list(
-            group.name,
-            key=asked.key,
-            since=_instant(asked.from_, "from"),
-            until=_instant(asked.to, "to"),
-            most=check_limit(asked.limit),
-            after=check_cursor(asked.cursor),
-        )
-        return reply(200, DeadLetters([_dead(each) for each in letters], more))
-
-    async def get_dead(self, request: Request) -> Answer:
-        request.principal.need_admin()
-        group = self._registry.group(request.path("group"))
-        await self._let_die(group)
-        letter = await self._dead_letters.get(group.name, request.path("id"))
-        if letter is None:
-            raise DeadLetterNotFound(f"group {group.name} has no dead letter {request.path('id')}")
-        short = _dead(letter)
-        fields = {name: getattr(short, name) for name in short.__struct_fields__}
-        return reply(200, DeadWhole(**fields, message=message_out(letter.message)))
-
-    async def _let_die(self, group: Group) -> None:
-        """A last lease that ended makes a dead letter at the latest when somebody looks."""
-        if group.mode is not Mode.BROADCAST:
-            await self._positions.lag(group, "")
-
     async def acts(self, request: Request) -> Answer:
         request.principal.need_admin()
         asked = query(request, ListQuery)
@@ -363,13 +274,6 @@ class OperateApi:
             for each in found
         ]
         return reply(200, Acts(items, more))
-
-
-def check_cursor(cursor: str | None) -> str | None:
-    """Cursors of stored rows are their numbers; anything else was not given by us."""
-    if cursor is not None and not (cursor.isascii() and cursor.isdigit() and len(cursor) <= 18):  # noqa: PLR2004 - SQLite's
-        raise InvalidValue("use the cursor that the page before gave as next", field="cursor")
-    return cursor
 
 
 def _client(group: Group, client: str | None) -> str:
@@ -396,12 +300,6 @@ def _target(to: Any) -> Target:
     return parse_instant(to, "to")
 
 
-def _instant(text: str | None, field: str) -> datetime | None:
-    if text is None:
-        return None
-    return parse_instant(int(text) if text.isascii() and text.isdigit() else text, field)
-
-
 def _check_reason(reason: str | None) -> None:
     if reason is not None and len(reason) > _LONGEST_REASON:
         raise InvalidValue(
@@ -425,18 +323,4 @@ def _queue_lag(row: Position) -> QueueLag:
         attempts=row.attempts,
         blocked=row.is_blocked,
         expired=row.expired,
-    )
-
-
-def _dead(letter: DeadLetter) -> DeadOut:
-    message = letter.message
-    return DeadOut(
-        id=message.id,
-        origin=OriginOut(message.topic, message.queue, message.offset),
-        deliveries=letter.deliveries,
-        first_at=format_instant(letter.first_at),
-        last_at=format_instant(letter.last_at),
-        reason=letter.reason,
-        key=message.key,
-        client_id=letter.client or None,
     )

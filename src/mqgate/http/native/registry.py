@@ -333,6 +333,13 @@ def check_limit(limit: int) -> int:
     return limit
 
 
+def check_cursor(cursor: str | None) -> str | None:
+    """Cursors of stored rows are their numbers; anything else was not given by us."""
+    if cursor is not None and not (cursor.isascii() and cursor.isdigit() and len(cursor) <= 18):  # noqa: PLR2004 - SQLite's
+        raise InvalidValue("use the cursor that the page before gave as next", field="cursor")
+    return cursor
+
+
 def _list(request: Request, entries: Mapping[str, _T], shape: Any) -> Answer:
     """A page of entries by name; the cursor is the last name of the page before."""
     request.principal.need_admin()

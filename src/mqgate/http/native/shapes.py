@@ -9,6 +9,7 @@ from msgspec import UNSET, Struct, UnsetType
 from mqgate.core.lease import Grant
 from mqgate.core.message import Message
 from mqgate.core.times import format_instant
+from mqgate.ports.timer_store import Timer, TimerState
 
 
 class Problem(Struct, rename="camel", omit_defaults=True):
@@ -30,6 +31,29 @@ class StoredOut(Struct, rename="camel", omit_defaults=True):
     offset: int
     stored_at: str
     durability: str | UnsetType = UNSET
+    duplicate: bool | UnsetType = UNSET
+
+
+class ScheduledOut(Struct, rename="camel", omit_defaults=True):
+    id: str
+    topic: str
+    deliver_at: str
+    duplicate: bool | UnsetType = UNSET
+
+
+class Scheduled(Struct, rename="camel"):
+    id: str
+    topic: str
+    deliver_at: str
+    state: str
+    key: str | None
+    tag: str | None
+    properties: dict[str, str]
+
+
+class ScheduledWhole(Scheduled):
+    body: str | UnsetType = UNSET
+    body_base64: str | UnsetType = UNSET
 
 
 class PublishResult(Struct, rename="camel", omit_defaults=True):
@@ -40,6 +64,8 @@ class PublishResult(Struct, rename="camel", omit_defaults=True):
     offset: int | UnsetType = UNSET
     stored_at: str | UnsetType = UNSET
     durability: str | UnsetType = UNSET
+    deliver_at: str | UnsetType = UNSET
+    duplicate: bool | UnsetType = UNSET
     error: Problem | UnsetType = UNSET
 
 
@@ -93,12 +119,7 @@ class ReceiveOut(Struct, rename="camel"):
 
 
 def message_out(message: Message, grant: Grant | None = None) -> MessageOut:
-    body: str | UnsetType = UNSET
-    encoded: str | UnsetType = UNSET
-    try:
-        body = message.body.decode()
-    except UnicodeDecodeError:
-        encoded = base64.b64encode(message.body).decode()
+    body, encoded = _text_or_base64(message.body)
     return MessageOut(
         message.id,
         message.topic,
@@ -114,6 +135,40 @@ def message_out(message: Message, grant: Grant | None = None) -> MessageOut:
         UNSET,
         UNSET if grant is None else format_instant(grant.leased_until),
     )
+
+
+def scheduled_out(timer: Timer) -> Scheduled:
+    return Scheduled(*_scheduled(timer))
+
+
+def scheduled_whole(timer: Timer) -> ScheduledWhole:
+    """With the body, while it is still scheduled."""
+    whole = ScheduledWhole(*_scheduled(timer))
+    if timer.draft.body:
+        whole.body, whole.body_base64 = _text_or_base64(timer.draft.body)
+    return whole
+
+
+def _scheduled(timer: Timer) -> tuple[str, str, str, str, str | None, str | None, dict[str, str]]:
+    draft = timer.draft
+    # Claimed for dispatch counts as delivered.
+    state = TimerState.DELIVERED if timer.state is TimerState.CLAIMED else timer.state
+    return (
+        draft.id,
+        timer.topic,
+        format_instant(timer.due),
+        state,
+        draft.key,
+        draft.tag,
+        dict(draft.properties),
+    )
+
+
+def _text_or_base64(body: bytes) -> tuple[str | UnsetType, str | UnsetType]:
+    try:
+        return body.decode(), UNSET
+    except UnicodeDecodeError:
+        return UNSET, base64.b64encode(body).decode()
 
 
 def maybe_instant(value: datetime | None) -> str | None:

@@ -11,5 +11,8 @@ ORDER BY number LIMIT ?6
 -- name: get
 SELECT {columns} FROM dead_letter WHERE group_name = ? AND id = ? ORDER BY number DESC LIMIT 1
 
+-- name: remove
+DELETE FROM dead_letter WHERE number = ?
+
 -- name: forget
 DELETE FROM dead_letter WHERE group_name = ?

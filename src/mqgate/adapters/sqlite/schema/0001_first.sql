@@ -131,3 +131,22 @@ CREATE TABLE dead_letter (
     UNIQUE (group_name, client, topic, queue, offset)
 );
 CREATE INDEX dead_letter_by_id ON dead_letter (group_name, id);
+
+-- Any-time delay. One index on the due time serves the next due row and the overdue ones.
+CREATE TABLE timer (
+    number INTEGER PRIMARY KEY AUTOINCREMENT, id TEXT NOT NULL, topic TEXT NOT NULL, due INTEGER NOT NULL,
+    state TEXT NOT NULL DEFAULT 'scheduled',     -- scheduled, claimed (being dispatched), delivered, cancelled
+    decided_at INTEGER, key TEXT, tag TEXT, properties TEXT, slot INTEGER, body BLOB
+);
+CREATE INDEX timer_by_due ON timer (due) WHERE state = 'scheduled';
+CREATE INDEX timer_claimed ON timer (number) WHERE state = 'claimed';
+CREATE INDEX timer_decided ON timer (decided_at) WHERE state IN ('delivered', 'cancelled');
+CREATE INDEX timer_by_id ON timer (id);
+
+CREATE TABLE idempotency (
+    topic TEXT NOT NULL, key TEXT NOT NULL, digest TEXT NOT NULL, id TEXT NOT NULL,
+    answer TEXT,                                 -- NULL while it is being published
+    at INTEGER NOT NULL,
+    PRIMARY KEY (topic, key)
+) WITHOUT ROWID;
+CREATE INDEX idempotency_by_time ON idempotency (at);

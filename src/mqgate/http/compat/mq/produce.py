@@ -13,6 +13,7 @@ from mqgate.http.compat.mq.parameters import Parameters, read_parameters, trimme
 from mqgate.http.compat.mq.queue_info import MessageQueue, message_queue
 from mqgate.http.exchange import Answer, Request
 from mqgate.production.publish import Publisher
+from mqgate.production.store import Item
 from mqgate.settings import HttpSettings
 
 _MOST_DELAY_LEVEL = 18
@@ -50,23 +51,26 @@ class ProduceApi:
         # Checked and without effect: an append that failed is known to have failed, and the caller is told
         # so. A retry behind its back would die with this process, and 300 (unknown) would hide what we know.
         given.number("asyncRetryTimesIfSendFailed", 1, _MOST_RETRIES)
+        level = given.number("delayLevel", 1, _MOST_DELAY_LEVEL)
         keys = _keys(given)
         try:
             producer = self._registry.producer(name)
         except ProducerNotFound:
             raise Refusal(FAILED, f"producer:{name} haven't registered") from None
         slot = self._slot(given, producer.topic)
+        if level is not None and slot is None:
+            # Here delays will be honoured. The two ordered sends ignore the level, as the dialect does.
+            raise NotSupportedYet("delayLevel is not there yet: leave it out", field="delayLevel")
         # The keys are kept for look-up; unlike a key of /v1 they do not choose the queue.
         draft = Draft(new_id(time.time_ns() // 1_000_000), body, key=keys, slot=slot)
         topic = self._registry.topic(producer.topic)
-        (stored,) = await self._publisher.publish(topic, producer, (draft,))
-        if isinstance(stored, MqgateError):
-            raise stored
-        return done(_send_result(draft.id, topic.name, stored))
+        (published,) = await self._publisher.publish(topic, producer, (Item(draft),))
+        if isinstance(published, MqgateError):
+            raise published
+        return done(_send_result(draft.id, topic.name, published.stored))
 
     def _slot(self, given: Parameters, topic: str) -> int | None:
-        """Which queue: orderId before ordered before any; only the last one can wait."""
-        delay_level = given.number("delayLevel", 1, _MOST_DELAY_LEVEL)
+        """Which queue: orderId before ordered before any."""
         is_ordered = given.flag("ordered")
         order_id = trimmed(given.text("orderId") or "")
         if order_id:
@@ -75,9 +79,6 @@ class ProduceApi:
         if is_ordered:
             turn = self._turns[topic] = self._turns.get(topic, 0) + 1
             return turn
-        if delay_level is not None:
-            # Where delays will be honoured. The ordered sends above never were: the dialect ignores it there.
-            raise NotSupportedYet("delayLevel is not there yet: leave it out", field="delayLevel")
         return None
 
 
@@ -88,7 +89,8 @@ def _keys(given: Parameters) -> str | None:
     return keys
 
 
-def _send_result(message_id: str, topic: str, stored: Stored) -> SendResult:
+def _send_result(message_id: str, topic: str, stored: Stored | None) -> SendResult:
+    assert stored is not None  # noqa: S101 - for the type checker: nothing is scheduled here yet
     return SendResult(
         # Degraded covers four of the broker's statuses; this one promises least.
         send_status="FLUSH_DISK_TIMEOUT" if stored.is_degraded else "SEND_OK",

@@ -1,0 +1,130 @@
+"""Timers in SQLite: one row each, one index on the due time."""
+
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+from typing import Any
+
+import msgspec
+
+from mqgate.adapters.sqlite.engine import Engine, queries
+from mqgate.adapters.sqlite.threads import Transaction, View
+from mqgate.core.message import NO_PROPERTIES, Draft, instant, milliseconds
+from mqgate.ports.timer_store import Timer, TimerState
+
+_COLUMNS = "number, id, topic, due, state, key, tag, properties, slot, body"
+_SQL = {name: sql.replace("{columns}", _COLUMNS) for name, sql in queries("timer_store").items()}
+_KEPT = timedelta(minutes=20)
+_FORGOTTEN_AT_ONCE = 2_000
+_END_OF_TIME = 1 << 62
+
+
+class SqliteTimerStore:
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+
+    async def add(self, timers: Sequence[Timer]) -> None:
+        rows = [_row(timer) for timer in timers]
+
+        def job(tx: Transaction) -> None:
+            for row in rows:
+                tx.execute(_SQL["add"], row)
+
+        await self._engine.write(job)
+
+    async def claim(self, most: int) -> tuple[Sequence[Timer], datetime | None]:
+        def look(view: View) -> int | None:
+            found: int | None = view.one(_SQL["next_due"])[0]
+            return found
+
+        # Mostly nothing is due: look before taking the writer.
+        due = await self._engine.read(look)
+        if due is None or due > self._engine.clock.now_ms():
+            return (), None if due is None else instant(due)
+
+        def job(tx: Transaction) -> tuple[list[Any], int | None]:
+            rows = tx.all(_SQL["claim"], (tx.now_ms, most))
+            return rows, tx.one(_SQL["next_due"])[0]
+
+        rows, following = await self._engine.write(job)
+        timers = sorted((_timer(row) for row in rows), key=lambda each: (each.due, each.number))
+        return timers, None if following is None else instant(following)
+
+    async def unfinished(self) -> Sequence[Timer]:
+        return [_timer(row) for row in await self._engine.read(lambda view: view.all(_SQL["unfinished"]))]
+
+    async def finish(self, timers: Sequence[Timer]) -> None:
+        def job(tx: Transaction) -> None:
+            for timer in timers:
+                tx.execute(_SQL["finish"], (tx.now_ms, timer.number))
+
+        await self._engine.write(job)
+
+    async def release(self, timers: Sequence[Timer]) -> None:
+        def job(tx: Transaction) -> None:
+            for timer in timers:
+                tx.execute(_SQL["release"], (timer.number,))
+
+        await self._engine.write(job)
+
+    async def get(self, message_id: str) -> Timer | None:
+        row = await self._engine.read(lambda view: view.one(_SQL["get"], (message_id,)))
+        return None if row is None else _timer(row)
+
+    async def list(
+        self,
+        *,
+        topic: str | None,
+        since: datetime | None,
+        until: datetime | None,
+        most: int,
+        after: str | None,
+    ) -> tuple[Sequence[Timer], str | None]:
+        due, _, number = (after or "-1.0").partition(".")
+        low = milliseconds(since) if since else 0
+        high = milliseconds(until) if until else _END_OF_TIME
+        values = (topic, low, high, int(due), int(number), most + 1)
+        rows = await self._engine.read(lambda view: view.all(_SQL["list"], values))
+        last = rows[most - 1] if len(rows) > most else None
+        return [_timer(row) for row in rows[:most]], f"{last[3]}.{last[0]}" if last else None
+
+    async def change(self, message_id: str, due: datetime | None) -> TimerState | None:
+        def job(tx: Transaction) -> TimerState | None:
+            found = tx.one(_SQL["state"], (message_id,))
+            if found is None:
+                return None
+            number, state = found
+            if state == TimerState.SCHEDULED:
+                if due is None:
+                    tx.execute(_SQL["cancel"], (tx.now_ms, number))
+                else:
+                    tx.execute(_SQL["retime"], (milliseconds(due), number))
+            return TimerState(state)
+
+        return await self._engine.write(job)
+
+    async def tidy(self) -> None:
+        """Forget timers that were delivered or cancelled a while ago."""
+
+        def job(tx: Transaction) -> int:
+            tx.execute(_SQL["forget"], (tx.now_ms - _KEPT // timedelta(milliseconds=1), _FORGOTTEN_AT_ONCE))
+            return int(tx.one("SELECT changes()")[0])
+
+        while await self._engine.write(job):
+            pass
+
+
+def _row(timer: Timer) -> tuple[Any, ...]:
+    draft = timer.draft
+    properties = msgspec.json.encode(draft.properties).decode() if draft.properties else None
+    due = milliseconds(timer.due)
+    # A fraction of a millisecond is rounded up: never early.
+    if instant(due) < timer.due:
+        due += 1
+    return draft.id, timer.topic, due, draft.key, draft.tag, properties, draft.slot, draft.body
+
+
+def _timer(row: Any) -> Timer:
+    number, message_id, topic, due, state, key, tag, properties, slot, body = row
+    decoded = msgspec.json.decode(properties, type=dict[str, str]) if properties else NO_PROPERTIES
+    draft = Draft(message_id, body or b"", key, tag, decoded, slot)
+    return Timer(topic, draft, instant(due), TimerState(state), number)

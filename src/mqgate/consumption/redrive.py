@@ -1,0 +1,64 @@
+"""Give dead letters another chance, or throw them away.
+
+Redriven messages go through a log private to the group, so that nobody else sees them again: same id, deliveries from 1. First
+they are stored there, then the dead letter is removed; a crash in between shows a message in both, never in none.
+"""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from enum import StrEnum
+
+from mqgate.core.entries import Group
+from mqgate.core.message import Draft
+from mqgate.core.names import retry_topic
+from mqgate.ports.dead_letters import DeadLetter, DeadLetterStore
+from mqgate.ports.message_log import MessageLog
+
+MOST_AT_ONCE = 1_000
+_SLICE = 0.1
+
+
+class Fate(StrEnum):
+    REDRIVEN = "redriven"
+    PURGED = "purged"
+    NOT_FOUND = "not_found"
+
+
+class Redriver:
+    def __init__(
+        self, log: MessageLog, dead_letters: DeadLetterStore, changed: Callable[[str], None]
+    ) -> None:
+        self._log = log
+        self._dead_letters = dead_letters
+        self._changed = changed
+
+    async def choose(self, group: Group, ids: Sequence[str] | None) -> tuple[list[DeadLetter], bool]:
+        """The dead letters named (None: the oldest ones), and whether there are more."""
+        if ids is None:
+            letters, more = await self._dead_letters.list(
+                group.name, key=None, since=None, until=None, most=MOST_AT_ONCE, after=None
+            )
+            return list(letters), more is not None
+        found = [await self._dead_letters.get(group.name, each) for each in dict.fromkeys(ids)]
+        return [letter for letter in found if letter is not None], False
+
+    async def redrive(self, group: Group, letters: Sequence[DeadLetter], rate: float | None) -> None:
+        """Store them again for this group, at most so many a second."""
+        topic = retry_topic(group.name)
+        await self._log.create(topic, 1)
+        size = len(letters) if rate is None else max(int(rate * _SLICE), 1)
+        for start in range(0, len(letters), max(size, 1)):
+            if start and rate is not None:
+                await asyncio.sleep(size / rate)
+            some = letters[start : start + size]
+            await self._log.append(topic, [_draft(letter) for letter in some])
+            await self._dead_letters.remove(some)
+            self._changed(group.name)
+
+    async def purge(self, letters: Sequence[DeadLetter]) -> None:
+        await self._dead_letters.remove(letters)
+
+
+def _draft(letter: DeadLetter) -> Draft:
+    message = letter.message
+    return Draft(message.id, message.body, message.key, message.tag, message.properties, 0)

@@ -1,0 +1,22 @@
+"""When a message is to be delivered. Pure."""
+
+from datetime import datetime, timedelta
+
+from mqgate.core.errors import InvalidValue
+
+
+def plan(
+    delay: timedelta | None, deliver_at: datetime | None, now: datetime, longest: timedelta
+) -> datetime | None:
+    """The instant to deliver at, or None for now; never later than allowed, and never clamped."""
+    if delay is not None and deliver_at is not None:
+        raise InvalidValue("say delay or deliverAt, not both", field="deliverAt")
+    due = now + delay if delay is not None else deliver_at
+    if due is None or due <= now:
+        return None
+    if due > now + longest:
+        field = "delay" if delay is not None else "deliverAt"
+        raise InvalidValue(
+            f"{field} may lie {longest.days} days ahead at most", field=field, limit=longest.total_seconds()
+        )
+    return due

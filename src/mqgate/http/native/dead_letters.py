@@ -1,0 +1,252 @@
+"""Dead letters: list, show, redrive, purge."""
+
+from collections.abc import Sequence
+
+import msgspec
+from msgspec import UNSET, Struct, UnsetType
+
+from mqgate.consumption.positions import Positions
+from mqgate.consumption.redrive import MOST_AT_ONCE, Fate, Redriver
+from mqgate.control.registry.service import Registry
+from mqgate.core.entries import Group, Mode
+from mqgate.core.errors import DeadLetterNotFound, InvalidValue, UnsupportedByMode
+from mqgate.core.times import format_instant
+from mqgate.http.exchange import Answer, Request, reply
+from mqgate.http.json_input import decode, query, query_instant
+from mqgate.http.native.registry import check_cursor, check_limit
+from mqgate.http.native.shapes import MessageOut, message_out
+from mqgate.http.operation import Operation
+from mqgate.ports.dead_letters import DeadLetter, DeadLetterStore
+
+_LONGEST_REDRIVE = 60
+
+
+class DeadQuery(Struct, rename="camel", forbid_unknown_fields=True):
+    key: str | None = None
+    from_: str | None = msgspec.field(default=None, name="from")
+    to: str | None = None
+    limit: int = 100
+    cursor: str | None = None
+
+
+class OriginOut(Struct):
+    topic: str
+    queue: str
+    offset: int
+
+
+class DeadOut(Struct, rename="camel"):
+    id: str
+    origin: OriginOut
+    deliveries: int
+    first_at: str
+    last_at: str
+    reason: str | None
+    key: str | None
+    client_id: str | None
+
+
+class DeadWhole(DeadOut, rename="camel"):
+    tag: str | None
+    properties: dict[str, str]
+    stored_at: str
+    body: str | UnsetType = UNSET
+    body_base64: str | UnsetType = UNSET
+
+
+class DeadLetters(Struct):
+    items: list[DeadOut]
+    next: str | None
+
+
+class PurgeIn(Struct, rename="camel", forbid_unknown_fields=True):
+    ids: list[str] | UnsetType = UNSET
+    all: bool = False
+    dry_run: bool = False
+
+
+class RedriveIn(PurgeIn, rename="camel", forbid_unknown_fields=True):
+    rate: float | None = None
+
+
+class FateOut(Struct):
+    id: str
+    outcome: str
+
+
+class Fates(Struct, rename="camel"):
+    dry_run: bool
+    results: list[FateOut]
+    more: bool
+
+
+_purge_in = msgspec.json.Decoder(PurgeIn)
+_redrive_in = msgspec.json.Decoder(RedriveIn)
+
+
+class DeadLetterApi:
+    def __init__(
+        self, *, registry: Registry, dead_letters: DeadLetterStore, positions: Positions, redriver: Redriver
+    ) -> None:
+        self._registry = registry
+        self._dead_letters = dead_letters
+        self._positions = positions
+        self._redriver = redriver
+
+    def operations(self) -> list[Operation]:
+        path = "/v1/groups/{group}/dead-letters"
+        return [
+            Operation(
+                name="listDeadLetters",
+                method="GET",
+                path=path,
+                summary="List dead letters, the oldest first",
+                tag="operate",
+                handler=self.list,
+                query=DeadQuery,
+                answers={200: DeadLetters},
+                refusals=(404, 507),
+            ),
+            Operation(
+                name="getDeadLetter",
+                method="GET",
+                path=f"{path}/{{id}}",
+                summary="Show a dead letter with its body",
+                tag="operate",
+                handler=self.get,
+                answers={200: DeadWhole},
+                refusals=(404, 507),
+            ),
+            Operation(
+                name="redriveDeadLetters",
+                method="POST",
+                path=f"{path}/redrive",
+                summary="Deliver dead letters to their group again",
+                tag="operate",
+                handler=self.redrive,
+                takes=RedriveIn,
+                answers={200: Fates},
+                refusals=(404, 507),
+            ),
+            Operation(
+                name="purgeDeadLetters",
+                method="POST",
+                path=f"{path}/purge",
+                summary="Throw dead letters away",
+                tag="operate",
+                handler=self.purge,
+                takes=PurgeIn,
+                answers={200: Fates},
+                refusals=(404, 507),
+            ),
+        ]
+
+    async def list(self, request: Request) -> Answer:
+        group = await self._group(request)
+        asked = query(request, DeadQuery)
+        letters, more = await self._dead_letters.list(
+            group.name,
+            key=asked.key,
+            since=query_instant(asked.from_, "from"),
+            until=query_instant(asked.to, "to"),
+            most=check_limit(asked.limit),
+            after=check_cursor(asked.cursor),
+        )
+        return reply(200, DeadLetters([_short(each) for each in letters], more))
+
+    async def get(self, request: Request) -> Answer:
+        group = await self._group(request)
+        letter = await self._dead_letters.get(group.name, request.path("id"))
+        if letter is None:
+            raise DeadLetterNotFound(f"group {group.name} has no dead letter {request.path('id')}")
+        return reply(200, _whole(letter))
+
+    async def redrive(self, request: Request) -> Answer:
+        group = await self._group(request)
+        if group.mode is Mode.BROADCAST:
+            raise UnsupportedByMode(
+                "a redriven message would reach every client of a broadcast group: publish it again"
+            )
+        given = decode(request.body, _redrive_in)
+        ids = _ids(given)
+        if given.rate is not None and not 0 < given.rate <= 1_000_000:  # noqa: PLR2004 - more is no limit
+            raise InvalidValue("rate must be more than 0 messages a second", field="rate")
+        letters, more = await self._redriver.choose(group, ids)
+        if given.rate is not None and len(letters) / given.rate > _LONGEST_REDRIVE:
+            raise InvalidValue(
+                "this would take longer than 60 s: name fewer ids, or a higher rate", field="rate"
+            )
+        if not given.dry_run:
+            await self._redriver.redrive(group, letters, given.rate)
+            await self._record(request, group, "redrive", letters)
+        return reply(200, _fates(given, ids, letters, Fate.REDRIVEN, more=more))
+
+    async def purge(self, request: Request) -> Answer:
+        group = await self._group(request)
+        given = decode(request.body, _purge_in)
+        ids = _ids(given)
+        letters, more = await self._redriver.choose(group, ids)
+        if not given.dry_run:
+            await self._redriver.purge(letters)
+            await self._record(request, group, "purge", letters)
+        return reply(200, _fates(given, ids, letters, Fate.PURGED, more=more))
+
+    async def _group(self, request: Request) -> Group:
+        """The group; a last lease that ended makes a dead letter at the latest when somebody looks."""
+        request.principal.need_admin()
+        group = self._registry.group(request.path("group"))
+        if group.mode is not Mode.BROADCAST:
+            await self._positions.let_die(group)
+        return group
+
+    async def _record(
+        self, request: Request, group: Group, action: str, letters: Sequence[DeadLetter]
+    ) -> None:
+        details = {"ids": [each.message.id for each in letters]}
+        await self._registry.record(request.principal.name, action, f"group {group.name}", None, details)
+
+
+def _ids(given: PurgeIn) -> Sequence[str] | None:
+    if (given.ids is UNSET) == (not given.all):
+        raise InvalidValue('say "ids": [...] or "all": true, one of them', field="ids")
+    if given.ids is UNSET:
+        return None
+    if not 1 <= len(given.ids) <= MOST_AT_ONCE:
+        raise InvalidValue(f"ids must be 1 to {MOST_AT_ONCE}", field="ids", limit=MOST_AT_ONCE)
+    return given.ids
+
+
+def _fates(
+    given: PurgeIn, ids: Sequence[str] | None, letters: Sequence[DeadLetter], fate: Fate, *, more: bool
+) -> Fates:
+    found = [each.message.id for each in letters]
+    wanted = found if ids is None else list(dict.fromkeys(ids))
+    results = [FateOut(each, fate if each in set(found) else Fate.NOT_FOUND) for each in wanted]
+    return Fates(given.dry_run, results, more)
+
+
+def _short(letter: DeadLetter) -> DeadOut:
+    message = letter.message
+    return DeadOut(
+        id=message.id,
+        origin=OriginOut(message.topic, message.queue, message.offset),
+        deliveries=letter.deliveries,
+        first_at=format_instant(letter.first_at),
+        last_at=format_instant(letter.last_at),
+        reason=letter.reason,
+        key=message.key,
+        client_id=letter.client or None,
+    )
+
+
+def _whole(letter: DeadLetter) -> DeadWhole:
+    short = _short(letter)
+    message: MessageOut = message_out(letter.message)
+    return DeadWhole(
+        **{name: getattr(short, name) for name in short.__struct_fields__},
+        tag=message.tag,
+        properties=message.properties,
+        stored_at=message.stored_at,
+        body=message.body,
+        body_base64=message.body_base64,
+    )

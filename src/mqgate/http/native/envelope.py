@@ -1,0 +1,148 @@
+"""A message as people send it: an envelope, or a bare body with headers; checked once, here."""
+
+import base64
+import binascii
+import time
+from collections.abc import Callable, Mapping
+from datetime import datetime, timedelta
+
+import msgspec
+from msgspec import UNSET, Raw, Struct, UnsetType
+
+from mqgate.control.registry.model import Duration, Instant
+from mqgate.core.errors import EmptyBody, InvalidJson, InvalidValue, TooLarge
+from mqgate.core.message import NO_PROPERTIES, Draft, new_id, slot_of
+from mqgate.core.names import check_text
+from mqgate.core.times import parse_duration, parse_instant
+from mqgate.delay.plan import plan
+from mqgate.http.exchange import Request
+from mqgate.http.json_input import explain
+from mqgate.production.once import derived_id
+from mqgate.production.store import Item
+
+_MOST_PROPERTY_BYTES = 32 << 10
+_LONGEST_KEY = 256
+_PROPERTY = b"mqgate-property-"
+
+
+class Envelope(Struct, rename="camel", forbid_unknown_fields=True):
+    body: Raw | UnsetType = UNSET
+    body_base64: str | UnsetType = UNSET
+    key: str | None = None
+    tag: str | None = None
+    properties: dict[str, str] | None = None
+    delay: Duration | None = None
+    deliver_at: Instant | None = None
+    idempotency_key: str | None = None
+
+
+_envelope = msgspec.json.Decoder(Envelope)
+_text = msgspec.json.Decoder(str)
+
+
+class Reader:
+    """Makes items of envelopes and requests for one topic."""
+
+    def __init__(
+        self, *, max_message_bytes: int, longest_delay: timedelta, clock: Callable[[], datetime]
+    ) -> None:
+        self._most_bytes = max_message_bytes
+        self._longest_delay = longest_delay
+        self._clock = clock
+
+    def from_envelope(self, topic: str, given: Envelope, extra: Mapping[str, str]) -> Item:
+        return self._item(topic, _body(given), given, extra)
+
+    def from_raw(self, topic: str, raw: Raw, extra: Mapping[str, str]) -> Item:
+        """An item of a batch; the whole batch was looked through for repeated members already."""
+        try:
+            given = _envelope.decode(raw)
+        except msgspec.ValidationError as error:
+            raise explain(error) from None
+        return self.from_envelope(topic, given, extra)
+
+    def from_headers(self, topic: str, request: Request, extra: Mapping[str, str]) -> Item:
+        properties = {}
+        for name in request.headers:
+            if name.startswith(_PROPERTY):
+                properties[name.removeprefix(_PROPERTY).decode("latin-1")] = request.header(name) or ""
+        given = Envelope(
+            key=request.header(b"mqgate-key"),
+            tag=request.header(b"mqgate-tag"),
+            properties=properties,
+            delay=_number(request.header(b"mqgate-delay")),
+            deliver_at=_whole(request.header(b"mqgate-deliver-at")),
+            idempotency_key=request.header(b"idempotency-key"),
+        )
+        return self._item(topic, request.body, given, extra)
+
+    def _item(self, topic: str, body: bytes, given: Envelope, extra: Mapping[str, str]) -> Item:
+        if not body:
+            raise EmptyBody("a message must not be empty: RocketMQ cannot carry it", field="body")
+        if len(body) > self._most_bytes:
+            raise TooLarge(
+                f"a message may have {self._most_bytes} bytes", field="body", limit=self._most_bytes
+            )
+        properties = {**extra, **(given.properties or {})} if extra else given.properties or NO_PROPERTIES
+        _check(given.key, given.tag, properties)
+        once = given.idempotency_key
+        if once is not None and not (1 <= len(once) <= _LONGEST_KEY and once.isprintable()):
+            raise InvalidValue(
+                f"an idempotency key has 1 to {_LONGEST_KEY} printable characters",
+                field="idempotencyKey",
+                limit=_LONGEST_KEY,
+            )
+        due = None
+        if given.delay is not None or given.deliver_at is not None:
+            delay = None if given.delay is None else parse_duration(given.delay, "delay")
+            at = None if given.deliver_at is None else parse_instant(given.deliver_at, "deliverAt")
+            due = plan(delay, at, self._clock(), self._longest_delay)
+        message_id = new_id(time.time_ns() // 1_000_000) if once is None else derived_id(topic, once, body)
+        slot = None if given.key is None else slot_of(given.key)
+        return Item(Draft(message_id, body, given.key, given.tag, properties, slot), due, once)
+
+
+def _check(key: str | None, tag: str | None, properties: Mapping[str, str]) -> None:
+    size = 0
+    if key is not None:
+        size += len(check_text(key, "key").encode())
+    if tag is not None:
+        size += len(check_text(tag, "tag").encode())
+    for name, value in properties.items():
+        size += len(check_text(name, "properties").encode())
+        size += len(check_text(value, f"properties.{name}").encode())
+    if size > _MOST_PROPERTY_BYTES:
+        raise TooLarge(
+            "key, tag and properties may have 32 KiB together", field="properties", limit=_MOST_PROPERTY_BYTES
+        )
+
+
+def _body(given: Envelope) -> bytes:
+    if given.body_base64 is not UNSET:
+        if given.body is not UNSET:
+            raise InvalidValue("say body or bodyBase64, not both", field="body")
+        try:
+            return base64.b64decode(given.body_base64, validate=True)
+        except (binascii.Error, ValueError):
+            raise InvalidValue(
+                "bodyBase64 must be standard base64 with padding", field="bodyBase64"
+            ) from None
+    if given.body is UNSET:
+        raise EmptyBody("a message needs body or bodyBase64", field="body")
+    raw = bytes(given.body)
+    try:
+        return _text.decode(raw).encode() if raw.lstrip()[:1] == b'"' else msgspec.json.format(raw, indent=-1)
+    except (msgspec.DecodeError, UnicodeError) as error:
+        raise InvalidJson(f"mend the JSON: {error}", field="body") from None
+
+
+def _number(text: str | None) -> float | str | None:
+    """A header's duration: a bare number is seconds."""
+    try:
+        return None if text is None else float(text)
+    except ValueError:
+        return text
+
+
+def _whole(text: str | None) -> int | str | None:
+    return int(text) if text is not None and text.isascii() and text.isdigit() and len(text) < 16 else text  # noqa: PLR2004 - more is no instant

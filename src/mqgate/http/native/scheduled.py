@@ -1,0 +1,169 @@
+"""Messages that wait for their time: list, show, cancel, re-time."""
+
+from collections.abc import Callable
+from datetime import datetime, timedelta
+
+import msgspec
+from msgspec import Struct
+
+from mqgate.control.registry.model import Duration, Instant
+from mqgate.core.errors import AlreadyCancelled, AlreadyDelivered, InvalidValue, ScheduledNotFound
+from mqgate.core.times import format_instant, parse_duration, parse_instant
+from mqgate.delay.mover import Mover
+from mqgate.delay.plan import plan
+from mqgate.http.exchange import Answer, Request, reply
+from mqgate.http.json_input import decode, query, query_instant
+from mqgate.http.native.registry import check_limit
+from mqgate.http.native.shapes import Scheduled, ScheduledWhole, scheduled_out, scheduled_whole
+from mqgate.http.operation import Operation
+from mqgate.ports.timer_store import Timer, TimerState, TimerStore
+
+
+class ScheduledQuery(Struct, rename="camel", forbid_unknown_fields=True):
+    topic: str | None = None
+    from_: str | None = msgspec.field(default=None, name="from")
+    to: str | None = None
+    limit: int = 100
+    cursor: str | None = None
+
+
+class RetimeIn(Struct, rename="camel", forbid_unknown_fields=True):
+    delay: Duration | None = None
+    deliver_at: Instant | None = None
+
+
+class ScheduledList(Struct):
+    items: list[Scheduled]
+    next: str | None
+
+
+class Cancelled(Struct):
+    id: str
+    outcome: str
+
+
+_retime_in = msgspec.json.Decoder(RetimeIn)
+
+
+class ScheduledApi:
+    def __init__(
+        self, timers: TimerStore, mover: Mover, longest_delay: timedelta, clock: Callable[[], datetime]
+    ) -> None:
+        self._timers = timers
+        self._mover = mover
+        self._longest_delay = longest_delay
+        self._clock = clock
+
+    def operations(self) -> list[Operation]:
+        one = "/v1/scheduled/{id}"
+        return [
+            Operation(
+                name="listScheduled",
+                method="GET",
+                path="/v1/scheduled",
+                summary="List scheduled messages, the next one first",
+                tag="delay",
+                handler=self.list,
+                query=ScheduledQuery,
+                answers={200: ScheduledList},
+            ),
+            Operation(
+                name="getScheduled",
+                method="GET",
+                path=one,
+                summary="Show a scheduled message",
+                tag="delay",
+                handler=self.get,
+                answers={200: ScheduledWhole},
+                refusals=(404,),
+            ),
+            Operation(
+                name="cancelScheduled",
+                method="DELETE",
+                path=one,
+                summary="Cancel a scheduled message",
+                tag="delay",
+                handler=self.cancel,
+                answers={200: Cancelled},
+                refusals=(404, 409, 507),
+            ),
+            Operation(
+                name="retimeScheduled",
+                method="PATCH",
+                path=one,
+                summary="Deliver a scheduled message at another time",
+                tag="delay",
+                handler=self.retime,
+                takes=RetimeIn,
+                answers={200: Scheduled},
+                refusals=(404, 409, 507),
+            ),
+        ]
+
+    async def list(self, request: Request) -> Answer:
+        request.principal.need_admin()
+        asked = query(request, ScheduledQuery)
+        timers, more = await self._timers.list(
+            topic=asked.topic,
+            since=query_instant(asked.from_, "from"),
+            until=query_instant(asked.to, "to"),
+            most=check_limit(asked.limit),
+            after=_cursor(asked.cursor),
+        )
+        return reply(200, ScheduledList([scheduled_out(timer) for timer in timers], more))
+
+    async def get(self, request: Request) -> Answer:
+        request.principal.need_admin()
+        return reply(200, scheduled_whole(await self._find(request.path("id"))))
+
+    async def cancel(self, request: Request) -> Answer:
+        request.principal.need_admin()
+        message_id = request.path("id")
+        state = await self._timers.change(message_id, None)
+        _refuse(message_id, state, {TimerState.SCHEDULED, TimerState.CANCELLED})
+        return reply(200, Cancelled(message_id, "cancelled"))
+
+    async def retime(self, request: Request) -> Answer:
+        request.principal.need_admin()
+        message_id = request.path("id")
+        given = decode(request.body, _retime_in)
+        if given.delay is None and given.deliver_at is None:
+            raise InvalidValue("say delay or deliverAt", field="deliverAt")
+        now = self._clock()
+        delay = None if given.delay is None else parse_duration(given.delay, "delay")
+        at = None if given.deliver_at is None else parse_instant(given.deliver_at, "deliverAt")
+        due = plan(delay, at, now, self._longest_delay) or now
+        _refuse(message_id, await self._timers.change(message_id, due), {TimerState.SCHEDULED})
+        self._mover.planned(due)
+        timer = await self._find(message_id)
+        return reply(200, scheduled_out(timer))
+
+    async def _find(self, message_id: str) -> Timer:
+        timer = await self._timers.get(message_id)
+        if timer is None:
+            raise _unknown(message_id)
+        return timer
+
+
+def _refuse(message_id: str, state: TimerState | None, allowed: set[TimerState]) -> None:
+    if state is None:
+        raise _unknown(message_id)
+    if state in allowed:
+        return
+    if state is TimerState.CANCELLED:
+        raise AlreadyCancelled(f"message {message_id} was cancelled: publish it again", id=message_id)
+    raise AlreadyDelivered(f"message {message_id} was delivered before", id=message_id)
+
+
+def _unknown(message_id: str) -> ScheduledNotFound:
+    return ScheduledNotFound(f"no message {message_id} is scheduled, nor was lately")
+
+
+def _cursor(cursor: str | None) -> str | None:
+    if cursor is not None:
+        due, _, number = cursor.partition(".")
+        if not (
+            due.isascii() and due.isdigit() and number.isascii() and number.isdigit() and len(cursor) < 36
+        ):  # noqa: PLR2004 - two of SQLite's numbers
+            raise InvalidValue("use the cursor that the page before gave as next", field="cursor")
+    return cursor

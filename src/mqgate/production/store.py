@@ -1,0 +1,60 @@
+"""Where a message goes: into the log now, or among the timers until it is due."""
+
+from collections.abc import Callable, Sequence
+from datetime import datetime
+from typing import NamedTuple
+
+from mqgate.core.entries import Topic
+from mqgate.core.message import Draft, Stored
+from mqgate.ports.message_log import MessageLog
+from mqgate.ports.timer_store import Timer, TimerStore
+from mqgate.telemetry.metrics import Metrics
+
+
+class Item(NamedTuple):
+    """A message to publish: now, or when it is due."""
+
+    draft: Draft
+    due: datetime | None = None
+    idempotency_key: str | None = None
+
+
+class Published(NamedTuple):
+    """Where a message came to lie, or when it will be delivered."""
+
+    id: str
+    stored: Stored | None
+    due: datetime | None
+    is_duplicate: bool = False
+
+
+class Storekeeper:
+    """`planned` hears of every due time, so that the mover wakes up for it."""
+
+    def __init__(
+        self, log: MessageLog, timers: TimerStore, planned: Callable[[datetime], None], metrics: Metrics
+    ) -> None:
+        self._log = log
+        self._timers = timers
+        self._planned = planned
+        self._metrics = metrics
+
+    async def store(self, topic: Topic, items: Sequence[Item]) -> list[Published]:
+        """Store and schedule messages, durably; in the order given."""
+        now = [item.draft for item in items if item.due is None]
+        later = [Timer(topic.name, item.draft, item.due) for item in items if item.due is not None]
+        stored = iter(await self._log.append(topic.name, now) if now else ())
+        if later:
+            await self._timers.add(later)
+            self._planned(min(timer.due for timer in later))
+        self._metrics.published.labels(topic.name).inc(len(now))
+        self._metrics.scheduled.inc(len(later))
+        return [Published(item.draft.id, None if item.due else next(stored), item.due) for item in items]
+
+    async def find(self, topic: Topic, message_id: str) -> Published | None:
+        """A message that may have been stored before: in the log, or among the timers."""
+        message = await self._log.find(topic.name, message_id)
+        if message is not None:
+            return Published(message.id, Stored(message.queue, message.offset, message.stored_at), None)
+        timer = await self._timers.get(message_id)
+        return None if timer is None else Published(timer.draft.id, None, timer.due)

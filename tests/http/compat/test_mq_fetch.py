@@ -1,0 +1,193 @@
+"""/mq/message beyond what the bundled clients use: every member, every refusal."""
+
+from typing import Any
+
+import pytest
+from mq_surface import Mq
+
+from mqgate.bootstrap import Gateway
+from mqgate.testing.clock import NOON, ManualClock
+
+NOON_MS = int(NOON.timestamp() * 1000)
+
+
+async def test_a_fetch_shows_everything_that_the_dialect_promises(mq: Mq, clock: ManualClock) -> None:
+    """Consoles and scripts read these members; which are left out when empty is part of it."""
+    sent = await mq.produce("héllo")
+    clock.advance(2)
+
+    result = await mq.fetch(clientIp="10.9.8.7")
+
+    assert isinstance(result.pop("requestId"), str)
+    assert result == {
+        "status": "FOUND",
+        "msgList": [{"messageId": sent["msgId"], "message": "héllo", "timestamp": NOON_MS}],
+        "msgListSize": 1,
+        "retryMsgListSize": 0,
+        "queueInfo": {
+            "messageQueue": {"topic": "T", "brokerName": "local", "queueId": 0},
+            "maxOffset": 1,
+            "committedOffset": 0,
+            "lockTimestamp": NOON_MS + 2_000,
+            "lastConsumeTimestamp": 0,
+            "firstConsume": True,
+            "newerMaxOffset": -1,
+        },
+        "ackInfo": {"status": 400, "message": "ack illegal null-0:0,0,0,false"},
+    }
+
+
+async def test_the_queue_info_follows_the_log_and_tells_who_came_before(mq: Mq, clock: ManualClock) -> None:
+    """A console shows backlog and last consumer from it: the log's end, and who had the batch before."""
+    await mq.register("topics/T", queues=2)
+    for _ in range(80):
+        await mq.produce("m", orderId="same")
+    first = await mq.fetch(clientIp="10.9.8.7")
+    clock.advance(5)
+    await mq.produce("late", orderId="same")
+
+    info = (await mq.fetch(requestId=first["requestId"]))["queueInfo"]
+
+    assert (info["committedOffset"], info["maxOffset"]) == (32, 81)
+    assert (info["lastConsumeTimestamp"], info["lastConsumeClientIp"]) == (NOON_MS, "10.9.8.7")
+    assert info["firstConsume"] is False
+
+
+async def test_an_empty_fetch_has_no_request_id_and_leaves_no_lock(mq: Mq) -> None:
+    """Nothing there is a 200 without anything to ack; a lock left behind would stop the next message."""
+    result = await mq.fetch()
+
+    assert result["status"] == "NO_NEW_MSG"
+    assert (result["msgListSize"], result["retryMsgListSize"]) == (0, 0)
+    assert not {"requestId", "msgList", "retryMsgList"} & set(result)
+    assert result["queueInfo"]["committedOffset"] == result["queueInfo"]["maxOffset"] == 0
+    await mq.produce("m")
+    assert (await mq.fetch())["msgListSize"] == 1
+
+
+async def test_a_fetch_gets_at_most_thirty_two_messages(mq: Mq) -> None:
+    """The dialect's pull size; clients size their work by it."""
+    for _ in range(40):
+        await mq.produce("m", orderId="same")
+
+    first = await mq.fetch()
+
+    assert first["msgListSize"] == len(first["msgList"]) == 32
+    assert (await mq.fetch(requestId=first["requestId"]))["msgListSize"] == 8
+
+
+@pytest.mark.parametrize(
+    ("parameters", "status", "said"),
+    [
+        ({"consumer": "C"}, 400, "topic must not be blank"),
+        ({"topic": "T"}, 400, "consumer must not be blank"),
+        ({"topic": "T", "consumer": "nobody"}, 500, "consumer:nobody haven't registered"),
+        ({"topic": "other", "consumer": "C"}, 500, "consumer:C subscribe:T but fetch:other"),
+        ({"topic": "T", "consumer": "C", "clientId": "one"}, 500, "consumer:C no need clientId"),
+        ({"topic": "T", "consumer": "B"}, 500, "consumer:B clientId is null"),
+        ({"topic": "T", "consumer": "B", "clientId": " "}, 500, "consumer:B clientId is null"),
+        (
+            {"topic": "T", "consumer": "B", "clientId": "a\nb"},
+            400,
+            "clientId must be 1 to 128 printable characters",
+        ),
+        ({"topic": "T", "consumer": "C", "useCookie": "maybe"}, 400, "useCookie must be true or false"),
+    ],
+)
+@pytest.mark.parametrize("path", ["message", "ack", "unlock"])
+async def test_who_may_not_consume_hears_why(
+    mq: Mq, path: str, parameters: dict[str, str], status: int, said: str
+) -> None:
+    """The three calls name their consumer in the same way, and refuse in the same words."""
+    assert await mq.get(path, **parameters) == {"status": status, "message": said}
+
+
+async def test_a_message_mode_group_is_not_served(mq: Mq) -> None:
+    """It has no locked queues to give: serving it here would promise an order that it does not keep."""
+    await mq.register("groups/M", topic="T", mode="message")
+
+    answer = await mq.get("message", topic="T", consumer="M")
+
+    assert answer == {"status": 500, "message": "consumer:M haven't registered"}
+
+
+async def test_a_blank_client_id_is_none_for_a_clustering_consumer(mq: Mq) -> None:
+    """Clients that always send the parameter send it empty here."""
+    assert (await mq.fetch(clientId=""))["status"] == "NO_NEW_MSG"
+
+
+async def test_while_others_hold_all_there_is_a_fetch_fails_softly(mq: Mq) -> None:
+    """The text that clients wait on; they retry, and must not take it for an empty topic."""
+    await mq.produce("m")
+    await mq.fetch()
+
+    answer = await mq.get("message", topic="T", consumer="C")
+
+    assert answer == {"status": 500, "message": "no consumerQueueOffsetResult"}
+
+
+async def test_a_client_that_hung_up_takes_nothing_with_it(mq: Mq, gateway: Gateway) -> None:
+    """The bundled clients give up after a second: a batch nobody read must be free at once, not in five minutes."""
+    await mq.produce("m")
+    scope = {
+        "type": "http",
+        "method": "GET",
+        "path": "/mq/message",
+        "query_string": b"topic=T&consumer=C",
+        "headers": [],
+    }
+    sent: list[Any] = []
+
+    async def receive() -> dict[str, str]:
+        return {"type": "http.disconnect"}
+
+    async def send(event: Any) -> None:
+        sent.append(event)
+
+    await gateway.app(scope, receive, send)
+
+    assert sent == []
+    assert (await mq.fetch())["msgListSize"] == 1
+
+
+@pytest.mark.parametrize(
+    ("change", "status"), [({"rateLimit": {"rate": 1, "burst": 1}}, "RATE_LIMITED"), (None, "PAUSED")]
+)
+async def test_an_empty_answer_says_what_holds_the_messages_back(
+    mq: Mq, change: dict[str, object] | None, status: str
+) -> None:
+    """PAUSED and RATE_LIMITED are states of a healthy consumer: 200, no lock, nothing to ack."""
+    for _ in range(2):
+        await mq.produce("m")
+    if change is None:
+        await mq.http.post("/v1/groups/C/pause")
+    else:
+        await mq.http.patch("/v1/groups/C", json=change)
+        await mq.fetch()
+
+    result = await mq.fetch()
+
+    assert result["status"] == status
+    assert "requestId" not in result
+    assert result["queueInfo"]["committedOffset"] == -1
+
+
+@pytest.mark.parametrize(
+    ("headers", "parameters", "address"),
+    [
+        ({}, {}, "127.0.0.1"),
+        ({"x-real-ip": "10.0.0.2"}, {}, "10.0.0.2"),
+        ({"x-forwarded-for": "10.0.0.1, 10.0.0.9", "x-real-ip": "10.0.0.2"}, {}, "10.0.0.1"),
+        ({"x-forwarded-for": "10.0.0.1"}, {"clientIp": "10.0.0.3"}, "10.0.0.3"),
+        ({"x-forwarded-for": "x" * 65, "x-real-ip": "10.0.0.2"}, {}, "10.0.0.2"),
+    ],
+)
+async def test_operators_see_where_a_client_says_it_sits(
+    mq: Mq, headers: dict[str, str], parameters: dict[str, str], address: str
+) -> None:
+    """Behind a proxy the socket's address says nothing; what is shown follows the dialect's order."""
+    query = {"topic": "T", "consumer": "C", **parameters}
+    await mq.call("GET", "message", params=query, headers=headers)
+
+    (client,) = (await mq.http.get("/v1/groups/C/clients")).json()["items"]
+    assert client["address"] == address

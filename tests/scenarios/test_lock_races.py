@@ -1,0 +1,239 @@
+"""Two and three consumers on one queue, their steps interleaved in every possible order.
+
+Each actor has a short script; time is an actor too, whose every step lets all leases end that are not
+renewed. After every step the store must agree with an observer who only wrote down what was answered: who
+holds the queue, until when, and what is committed.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from mqgate.adapters.sqlite.engine import Engine
+from mqgate.adapters.sqlite.lease_store import SqliteLeaseStore
+from mqgate.core.entries import Group
+from mqgate.core.lease import Grant, Outcome, Settlement, Verb
+from mqgate.ports.lease_store import LeaseStore
+from mqgate.testing.clock import ManualClock
+from mqgate.testing.leasing import ask, gave_back, opened, position, settled
+from mqgate.testing.samples import a_group, queues
+
+VISIBILITY = timedelta(seconds=10)
+BACKLOG = 1_000
+FINISH = ("acquire", "ack")
+TWICE = ("acquire", "ack", "ack")
+PARTLY = ("acquire", "ack a prefix")
+RELEASE = ("acquire", "nack")
+RENEW = ("acquire", "extend", "ack")
+GIVE_BACK = ("acquire", "give back")
+CARRY = ("acquire", "ack and acquire", "ack")
+REPEAT = ("acquire by attempt", "acquire by attempt", "ack")
+TIME = ("tick",)
+
+Script = tuple[str, ...]
+Schedule = tuple[tuple[int, str], ...]
+
+
+def interleavings(scripts: Sequence[Script]) -> Iterator[Schedule]:
+    """Every order in which the scripts' steps can happen, each script's own order kept."""
+    if not any(scripts):
+        yield ()
+    for actor, script in enumerate(scripts):
+        if script:
+            rest = [*scripts[:actor], script[1:], *scripts[actor + 1 :]]
+            for others in interleavings(rest):
+                yield ((actor, script[0]), *others)
+
+
+@dataclass
+class Held:
+    """A lease as its holder and the observer know it."""
+
+    grant: Grant
+    until: datetime
+    spent_by: Verb | None = None
+    is_returned: bool = False
+
+
+@dataclass
+class Table:
+    """One group with one queue, its actors, and what the observer wrote down."""
+
+    store: LeaseStore
+    clock: ManualClock
+    group: Group
+    schedule: Schedule
+    held: dict[int, Held] = field(default_factory=dict)
+    newest: Held | None = None
+    committed: int = 0
+
+    def holder(self) -> Held | None:
+        newest = self.newest
+        if newest and not newest.spent_by and not newest.is_returned and self.clock.now < newest.until:
+            return newest
+        return None
+
+    async def play(self, number: int) -> None:
+        """One step of the schedule; time is moved by who plays the tables."""
+        actor, step = self.schedule[number]
+        try:
+            if step != "tick":
+                await self.step(actor, step)
+            await self.agrees()
+        except AssertionError as error:
+            told = [
+                step if step == "tick" else f"{actor} {step}" for actor, step in self.schedule[: number + 1]
+            ]
+            raise AssertionError(f"{' -> '.join(told)}\n{error}") from error
+
+    async def agrees(self) -> None:
+        """The store says what the observer knows: committed, and until when the queue is locked, if it is."""
+        seen = await position(self.store, self.group)
+        holder = self.holder()
+        assert seen.committed == self.committed
+        assert seen.locked_until == (holder.until if holder else None)
+
+    async def step(self, actor: int, step: str) -> None:
+        held = self.held.get(actor)
+        if step.startswith("acquire"):
+            await self.acquire(actor, attempt=f"{actor}" if "attempt" in step else None)
+        elif held is None:
+            return
+        elif step == "give back":
+            await gave_back(self.store, self.group, held.grant, held.grant.lease.start)
+            held.is_returned |= held is self.newest
+        elif step == "ack and acquire":
+            expected = self.expected(held, Verb.ACK)
+            await self.acquire(actor, carrying=held, expected=expected)
+        else:
+            verb = Verb(step.split(maxsplit=1)[0])
+            through = held.grant.lease.start if "prefix" in step else None
+            expected = self.expected(held, verb)
+            answer = await settled(
+                self.store, self.group, verb, held.grant.lease, through=through, visibility=VISIBILITY
+            )
+            assert answer.outcome is expected
+            self.write_down(held, verb, expected, through)
+
+    def expected(self, held: Held, verb: Verb) -> Outcome:
+        """What the outcome table of semantics.md says, from the observer's notes."""
+        if held.spent_by is not None:
+            return Outcome.DUPLICATE if held.spent_by is verb else Outcome.LOST
+        if held is not self.newest:
+            return Outcome.LOST
+        return Outcome.APPLIED if self.clock.now < held.until else Outcome.LATE_APPLIED
+
+    def write_down(self, held: Held, verb: Verb, outcome: Outcome, through: int | None = None) -> None:
+        if outcome not in {Outcome.APPLIED, Outcome.LATE_APPLIED}:
+            return
+        if verb is Verb.EXTEND:
+            held.until = self.clock.now + VISIBILITY
+            return
+        held.spent_by = verb
+        if verb is Verb.ACK:
+            after = held.grant.lease.next if through is None else through + 1
+            assert after > self.committed, "committed went back"
+            self.committed = after
+
+    async def acquire(
+        self,
+        actor: int,
+        *,
+        attempt: str | None = None,
+        carrying: Held | None = None,
+        expected: Outcome | None = None,
+    ) -> None:
+        acks = [Settlement(verb=Verb.ACK, lease=carrying.grant.lease)] if carrying else []
+        acquired = await ask(self.store, self.group, most=10, attempt=attempt, carrying=acks)
+        if carrying and expected:
+            assert [each.outcome for each in acquired.settled] == [expected]
+            self.write_down(carrying, Verb.ACK, expected)
+        holder, own = self.holder(), self.held.get(actor)
+        if holder is not None:
+            is_repeat = attempt is not None and holder is own
+            assert [each.lease for each in acquired.grants] == ([holder.grant.lease] if is_repeat else [])
+            return
+        (grant,) = acquired.grants
+        assert grant.lease.start == self.committed
+        assert self.newest is None or grant.lease.epoch > self.newest.grant.lease.epoch
+        self.newest = self.held[actor] = Held(grant, grant.leased_until)
+
+
+@pytest.fixture
+async def store(tmp_path: Path, clock: ManualClock) -> AsyncIterator[LeaseStore]:
+    # Durability is not the question here, and thousands of schedules are played.
+    engine = Engine(tmp_path, synchronous="off", wall_ms=clock)
+    yield SqliteLeaseStore(engine)
+    await engine.close()
+
+
+async def play_all(store: LeaseStore, clock: ManualClock, scripts: Sequence[Script]) -> list[Table]:
+    """Play every interleaving, each on a group of its own; side by side those in which time moves at once."""
+    by_ticks: dict[tuple[int, ...], list[Table]] = {}
+    for number, schedule in enumerate(interleavings(scripts)):
+        group = a_group(name=f"g{number}", visibility=VISIBILITY, max_attempts=1_000)
+        ticks = tuple(index for index, (_, step) in enumerate(schedule) if step == "tick")
+        by_ticks.setdefault(ticks, []).append(Table(store, clock, group, schedule))
+    for ticks, tables in by_ticks.items():
+        await asyncio.gather(*(opened(store, table.group, queues(BACKLOG)) for table in tables))
+        for step in range(sum(map(len, scripts))):
+            if step in ticks:
+                clock.advance(VISIBILITY)
+            await asyncio.gather(*(table.play(step) for table in tables))
+    return [table for tables in by_ticks.values() for table in tables]
+
+
+@pytest.mark.parametrize("second", [FINISH, RELEASE, RENEW, CARRY], ids=" ".join)
+@pytest.mark.parametrize(
+    "first", [FINISH, TWICE, PARTLY, RELEASE, RENEW, GIVE_BACK, CARRY, REPEAT], ids=" ".join
+)
+async def test_two_consumers_never_hold_one_queue_at_once(
+    store: LeaseStore, clock: ManualClock, first: Script, second: Script
+) -> None:
+    """Invariants 5, 6 and 8 in every order, with leases ending anywhere in between, twice."""
+    played = await play_all(store, clock, [first, second, TIME * 2])
+
+    assert len(played) >= 90
+
+
+@pytest.mark.parametrize(
+    "scripts",
+    [
+        (FINISH, FINISH, FINISH),
+        (FINISH, RELEASE, FINISH),
+        (RELEASE, RELEASE, FINISH),
+        (GIVE_BACK, FINISH, RELEASE),
+        (PARTLY, FINISH, RELEASE),
+    ],
+    ids=lambda scripts: " | ".join(script[-1] for script in scripts),
+)
+async def test_three_consumers_never_hold_one_queue_at_once(
+    store: LeaseStore, clock: ManualClock, scripts: tuple[Script, ...]
+) -> None:
+    """A late ack of the first frees neither the second's lock nor the third's."""
+    played = await play_all(store, clock, [*scripts, TIME])
+
+    assert len(played) == 630
+
+
+async def test_a_renewing_consumer_among_three_keeps_its_queue(store: LeaseStore, clock: ManualClock) -> None:
+    """An extend holds off both others, or comes too late and says so; nothing in between."""
+    played = await play_all(store, clock, [RENEW, FINISH, RELEASE, TIME])
+
+    assert len(played) == 1_680
+
+
+async def test_no_schedule_leaves_the_queue_stuck(store: LeaseStore, clock: ManualClock) -> None:
+    """Invariant 13: whatever two consumers did, a third one gets the queue once their leases have ended."""
+    played = await play_all(store, clock, [RENEW, GIVE_BACK, TIME])
+    clock.advance(VISIBILITY)
+
+    for table in played:
+        await table.step(9, "acquire")
+        await table.step(9, "ack")
+
+        assert table.committed == table.held[9].grant.lease.next
