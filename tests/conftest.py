@@ -57,9 +57,7 @@ class ServerProcess:
     def start(self) -> "ServerProcess":
         command = [sys.executable, "-m", "mqgate.cli.main", "serve", "--port", str(self.port)]
         command += ["--data-dir", str(self.directory), *self.arguments]
-        self.process = subprocess.Popen(
-            command, env={**os.environ, **self.environment}, stdout=subprocess.DEVNULL
-        )
+        self.process = subprocess.Popen(command, env={**os.environ, **self.environment}, stdout=subprocess.DEVNULL)
         deadline = time.monotonic() + 30
         while time.monotonic() < deadline:
             if self.process.poll() is not None:

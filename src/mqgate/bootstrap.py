@@ -81,9 +81,7 @@ async def gateway(settings: Settings, wall_ms: Callable[[], int] | None = None) 
     """Open the embedded engine and everything on it; close it at the end."""
     sqlite = settings.sqlite
     extra: dict[str, Any] = {} if wall_ms is None else {"wall_ms": wall_ms}
-    engine = Engine(
-        Path(sqlite.directory), synchronous=sqlite.synchronous, most_bytes=sqlite.max_bytes, **extra
-    )
+    engine = Engine(Path(sqlite.directory), synchronous=sqlite.synchronous, most_bytes=sqlite.max_bytes, **extra)
     try:
         built = await _build(settings, engine)
         await declare(built.registry, settings)
@@ -115,9 +113,7 @@ async def _build(settings: Settings, engine: Engine) -> Gateway:
     directory = CachedDirectory(store)
     await directory.refresh()
     keys = ReceiptKeys(
-        await store.receipt_keys(
-            overlap_ms=_RECEIPT_KEY_OVERLAP // _MS, lifetime_ms=_RECEIPT_KEY_LIFETIME // _MS
-        )
+        await store.receipt_keys(overlap_ms=_RECEIPT_KEY_OVERLAP // _MS, lifetime_ms=_RECEIPT_KEY_LIFETIME // _MS)
     )
     group_log = GroupLog(log)
     undertaker = Undertaker(group_log, leases, dead_letters, metrics)
@@ -278,9 +274,7 @@ def refuse_open_door(settings: Settings, access: Access) -> None:
         is_loopback = host == "localhost"
     if access.is_open and not is_loopback:
         raise SettingsInvalid(
-            [
-                f"[http] host {host} is not loopback and there is no key: make one first with `mqgate key create --admin`"
-            ]
+            [f"[http] host {host} is not loopback and there is no key: make one first with `mqgate key create --admin`"]
         )
 
 

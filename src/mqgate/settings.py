@@ -35,12 +35,8 @@ class HttpSettings:
     max_message_bytes: int = option(4 * MIB, "largest body of one message")
     max_request_bytes: int = option(32 * MIB, "largest request body")
     max_header_bytes: int = option(64 << 10, "largest sum of a request's headers")
-    max_batch: int = option(
-        1_000, "most messages of a batch, receipts of a settlement, messages of a receive"
-    )
-    max_answer_bytes: int = option(
-        16 * MIB, "message bytes in one answer; a longer batch is cut, never a message"
-    )
+    max_batch: int = option(1_000, "most messages of a batch, receipts of a settlement, messages of a receive")
+    max_answer_bytes: int = option(16 * MIB, "message bytes in one answer; a longer batch is cut, never a message")
     max_requests: int = option(20_000, "requests worked on at once; more are answered 503")
     max_bytes_in_flight: int = option(256 * MIB, "request bytes held at once; more are answered 503")
     max_parked: int = option(20_000, "receives that wait at once; more are answered 503")
@@ -50,9 +46,7 @@ class HttpSettings:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SqliteSettings:
     directory: str = option("./data", "data directory of the embedded engine")
-    synchronous: str = option(
-        "full", "full: every 2xx survives a power cut; normal: only a crash of the process"
-    )
+    synchronous: str = option("full", "full: every 2xx survives a power cut; normal: only a crash of the process")
     max_bytes: int = option(0, "largest size of the database file, 0: as large as the disk; beyond it 507")
     tidy_interval: float = option(10.0, "seconds between two runs of retention and tidying")
 
@@ -85,9 +79,7 @@ class MqSettings:
     anonymous_from: tuple[str, ...] = option(
         ("127.0.0.0/8", "::1/128"), "networks whose clients may use /mq without a key"
     )
-    cipher_key: str = option(
-        "", "16 characters that open the admin calls of /mq; empty: they are off", secret=True
-    )
+    cipher_key: str = option("", "16 characters that open the admin calls of /mq; empty: they are off", secret=True)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,9 +11,7 @@ from mqgate import __version__
 from mqgate.cli.main import cli
 
 
-def _commands(
-    command: click.Command, path: tuple[str, ...] = ()
-) -> Iterator[tuple[tuple[str, ...], click.Command]]:
+def _commands(command: click.Command, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], click.Command]]:
     yield path, command
     if isinstance(command, click.Group):
         for name, inner in command.commands.items():

@@ -28,9 +28,7 @@ def test_a_gateway_that_does_not_answer_fails_the_examination(run):
     assert (status["reachable"], status["python"]) == ("fail", "ok")
 
 
-@pytest.mark.parametrize(
-    ("seconds", "status"), [(0, "ok"), (5, "ok"), (-5, "ok"), (6, "warn"), (-3600, "warn")]
-)
+@pytest.mark.parametrize(("seconds", "status"), [(0, "ok"), (5, "ok"), (-5, "ok"), (6, "warn"), (-3600, "warn")])
 def test_clocks_may_differ_by_a_few_seconds(seconds, status):
     """The Date header counts whole seconds, so less than that says nothing about a clock."""
     assert judge_clock(NOON_DATE, NOON + timedelta(seconds=seconds)).status == status
@@ -67,9 +65,7 @@ def test_another_release_of_the_gateway_is_a_warning(version, status):
 
 def test_the_part_that_is_not_ready_is_named():
     """Not ready by itself sends people searching."""
-    ready = httpx.Response(
-        503, json={"status": "unready", "parts": {"store": "storage_full", "server": "ok"}}
-    )
+    ready = httpx.Response(503, json={"status": "unready", "parts": {"store": "storage_full", "server": "ok"}})
 
     checks = {check.check: (check.status, check.detail) for check in judge_parts(ready)}
 

@@ -161,10 +161,7 @@ def test_every_broadcast_client_prints_every_message(mqgate, done, names):
     first_contact = [mqgate("sub", group, "--once", "--client-id", client) for client in ("web-1", "web-2")]
     done("pub", topic, "hello", "--producer", producer)
 
-    printed = [
-        mqgate("sub", group, "--once", "--body", "--client-id", client).stdout
-        for client in ("web-1", "web-2")
-    ]
+    printed = [mqgate("sub", group, "--once", "--body", "--client-id", client).stdout for client in ("web-1", "web-2")]
 
     assert all("registered" in contact.stderr for contact in first_contact)
     assert printed == ["hello\n", "hello\n"]

@@ -17,9 +17,7 @@ class Peer:
     requests: list[tuple[str, str, dict[str, str], bytes]] = field(default_factory=list)
 
     def will_answer(self, status: int, body: bytes = b"", **headers: str) -> None:
-        self.answers.append(
-            (status, {name.replace("_", "-"): value for name, value in headers.items()}, body)
-        )
+        self.answers.append((status, {name.replace("_", "-"): value for name, value in headers.items()}, body))
 
     def will_hang_up(self) -> None:
         self.answers.append(None)

@@ -57,9 +57,7 @@ def test_settings_left_out_are_not_sent_as_null(peer):
     assert json.loads(peer.requests[0][3]) == {"max": 5}
 
 
-@pytest.mark.parametrize(
-    "body", [b"hello", "h\u00e9llo \u4e2d".encode(), b"\xff\x00\xfe", b"line\nline\r\n", b"\x00"]
-)
+@pytest.mark.parametrize("body", [b"hello", "h\u00e9llo \u4e2d".encode(), b"\xff\x00\xfe", b"line\nline\r\n", b"\x00"])
 def test_bytes_come_back_from_an_envelope_as_they_went_in(body):
     """Text or not is a matter of transport; a message is its bytes."""
     assert body_of(envelope(body)) == body

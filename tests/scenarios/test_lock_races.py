@@ -85,9 +85,7 @@ class Table:
                 await self.step(actor, step)
             await self.agrees()
         except AssertionError as error:
-            told = [
-                step if step == "tick" else f"{actor} {step}" for actor, step in self.schedule[: number + 1]
-            ]
+            told = [step if step == "tick" else f"{actor} {step}" for actor, step in self.schedule[: number + 1]]
             raise AssertionError(f"{' -> '.join(told)}\n{error}") from error
 
     async def agrees(self) -> None:
@@ -188,9 +186,7 @@ async def play_all(store: LeaseStore, clock: ManualClock, scripts: Sequence[Scri
 
 
 @pytest.mark.parametrize("second", [FINISH, RELEASE, RENEW, CARRY], ids=" ".join)
-@pytest.mark.parametrize(
-    "first", [FINISH, TWICE, PARTLY, RELEASE, RENEW, GIVE_BACK, CARRY, REPEAT], ids=" ".join
-)
+@pytest.mark.parametrize("first", [FINISH, TWICE, PARTLY, RELEASE, RENEW, GIVE_BACK, CARRY, REPEAT], ids=" ".join)
 async def test_two_consumers_never_hold_one_queue_at_once(
     store: LeaseStore, clock: ManualClock, first: Script, second: Script
 ) -> None:

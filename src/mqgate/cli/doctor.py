@@ -84,9 +84,7 @@ def _judge_live(live: httpx.Response) -> Check:
 def judge_parts(ready: httpx.Response) -> Iterator[Check]:
     """Whether the gateway takes work, and which of its parts say otherwise."""
     is_ready = ready.status_code == _OK
-    yield Check(
-        check="ready", status="ok" if is_ready else "fail", detail=f"/readyz says {ready.status_code}"
-    )
+    yield Check(check="ready", status="ok" if is_ready else "fail", detail=f"/readyz says {ready.status_code}")
     parts = _members(ready).get("parts", {})
     for part, state in parts.items() if isinstance(parts, dict) else ():
         yield Check(check=f"ready: {part}", status="ok" if state == "ok" else "fail", detail=str(state))
@@ -123,9 +121,7 @@ def judge_keys(url: str, *, has_key: bool, anonymous_status: int, own_status: in
     if not has_key:
         return Check(check="keys", status="fail", detail="keys are in use and none was given: set MQGATE_KEY")
     if own_status == _UNAUTHORIZED:
-        return Check(
-            check="keys", status="fail", detail="the gateway does not know the key, or it has expired"
-        )
+        return Check(check="keys", status="fail", detail="the gateway does not know the key, or it has expired")
     kind = "a producer's or a group's" if own_status == _FORBIDDEN else "accepted"
     return Check(check="keys", status="ok", detail=f"keys are in use, ours is {kind}")
 
@@ -136,9 +132,7 @@ def judge_version(version: Any) -> Check:
         return Check(check="version", status="warn", detail="the gateway does not tell us its version")
     if version == __version__:
         return Check(check="version", status="ok", detail=f"the gateway is {version}, as this command is")
-    return Check(
-        check="version", status="warn", detail=f"the gateway is {version}, this command {__version__}"
-    )
+    return Check(check="version", status="warn", detail=f"the gateway is {version}, this command {__version__}")
 
 
 def _is_loopback(host: str) -> bool:

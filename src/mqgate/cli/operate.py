@@ -91,9 +91,7 @@ def seek(
     if bool(to) == bool(offsets):
         raise click.UsageError("give either --to or --offset")
     with session.connect() as client:
-        session.show(
-            client.seek(group_name, to or dict(offsets), client_id=client_id, dry_run=dry_run, reason=reason)
-        )
+        session.show(client.seek(group_name, to or dict(offsets), client_id=client_id, dry_run=dry_run, reason=reason))
     if dry_run:
         note("a dry run: nothing was changed")
 

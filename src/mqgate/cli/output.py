@@ -69,9 +69,7 @@ def _fields(values: Row) -> str:
 def _aligned(cells: Sequence[Sequence[str]]) -> str:
     widths = [max(_width(row[i]) for row in cells) for i in range(len(cells[0]))]
     return "\n".join(
-        "  ".join(
-            cell + " " * (width - _width(cell)) for cell, width in zip(row, widths, strict=True)
-        ).rstrip()
+        "  ".join(cell + " " * (width - _width(cell)) for cell, width in zip(row, widths, strict=True)).rstrip()
         for row in cells
     )
 

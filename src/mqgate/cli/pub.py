@@ -31,12 +31,8 @@ Line = tuple[int, bytes]
 )
 @click.argument("topic", type=name)
 @click.argument("body", required=False)
-@click.option(
-    "--file", type=click.File("rb"), help="Take the body (or with --lines the lines) from this file."
-)
-@click.option(
-    "--lines", is_flag=True, help="One message for each line of the file or of stdin, empty ones left out."
-)
+@click.option("--file", type=click.File("rb"), help="Take the body (or with --lines the lines) from this file.")
+@click.option("--lines", is_flag=True, help="One message for each line of the file or of stdin, empty ones left out.")
 @click.option("--producer", help="Publish as this producer; with a key it is the key's own.")
 @click.option("--message-key", help="Messages with the same key go to the same queue.")
 @click.option("--tag", help="A tag that groups can filter by.")

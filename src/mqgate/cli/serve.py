@@ -12,6 +12,7 @@ import uvicorn
 import uvloop
 
 from mqgate import bootstrap
+from mqgate.cli.output import examples
 from mqgate.core.errors import MqgateError
 from mqgate.settings import Settings, SettingsInvalid
 from mqgate.telemetry import logs
@@ -19,28 +20,19 @@ from mqgate.telemetry import logs
 _BACKLOG = 2048
 
 
-@click.command()
-@click.option(
-    "--config", type=click.Path(path_type=Path), envvar="MQGATE_CONFIG", help="mqgate.toml to read."
-)
+@click.command(epilog=examples("mqgate serve --demo --port 8080 --data-dir ./data"))
+@click.option("--config", type=click.Path(path_type=Path), envvar="MQGATE_CONFIG", help="mqgate.toml to read.")
 @click.option("--host", help="Address to listen on.")
 @click.option("--port", type=int, help="Port to listen on; 0 takes a free one.")
 @click.option("--data-dir", help="Data directory of the embedded engine.")
 @click.option("--demo", is_flag=True, help="Register a demo topic, producer and groups in an empty registry.")
 def serve(config: Path | None, host: str | None, port: int | None, data_dir: str | None, demo: bool) -> None:
-    """Serve the gateway until it is told to stop (Ctrl-C or SIGTERM).
-
-    \b
-    Example:
-      mqgate serve --demo --port 8080 --data-dir ./data
-    """
+    """Serve the gateway until it is told to stop (Ctrl-C or SIGTERM)."""
     flags: dict[str, Any] = {"http.host": host, "http.port": port, "sqlite.directory": data_dir}
     if config is None and Path("mqgate.toml").exists():
         config = Path("mqgate.toml")
     try:
-        settings = Settings.load(
-            config, flags={name: value for name, value in flags.items() if value is not None}
-        )
+        settings = Settings.load(config, flags={name: value for name, value in flags.items() if value is not None})
         logs.configure(settings.log.level, settings.log.format)
         # Half the loop's worst lag beside a busy writing thread.
         sys.setswitchinterval(0.0005)
@@ -72,7 +64,7 @@ async def _serve(settings: Settings, *, demo: bool) -> None:
             timeout_graceful_shutdown=int(settings.http.stop_timeout),
             backlog=_BACKLOG,
         )
-        # Start-up objects live for ever: full collections need not walk them (a pause of 0.3 s with many parked requests).
+        # Start-up objects live for ever: a full collection that walks them pauses 0.3 s with many parked requests.
         gc.collect()
         gc.freeze()
         gc.set_threshold(10_000, 50, 100)

@@ -52,9 +52,7 @@ def _remember(ctx: click.Context, param: click.Parameter, value: Any) -> None:
 _OPTIONS = (
     click.option("--url", expose_value=False, callback=_remember, help="The gateway's address."),
     click.option("--key", expose_value=False, callback=_remember, help="The API key."),
-    click.option(
-        "--json", "is_json", is_flag=True, expose_value=False, callback=_remember, help="Print JSON."
-    ),
+    click.option("--json", "is_json", is_flag=True, expose_value=False, callback=_remember, help="Print JSON."),
 )
 
 

@@ -140,17 +140,11 @@ def _terminable() -> Iterator[None]:
 @click.argument("group", type=name)
 @click.option("--max", "most", type=int, default=32, show_default=True, help="Most messages of one receive.")
 @click.option("--once", is_flag=True, help="Receive once, print, acknowledge, end.")
-@click.option(
-    "--wait", type=click.FloatRange(0, 60), help="Seconds to wait for a message: 20, with --once 0."
-)
+@click.option("--wait", type=click.FloatRange(0, 60), help="Seconds to wait for a message: 20, with --once 0.")
 @click.option("--visibility", type=duration, metavar="DURATION", help="How long each lease lasts.")
 @click.option("--client-id", help="This consumer's name; a broadcast group needs it, and always the same.")
-@click.option(
-    "--no-ack", is_flag=True, help="Only look: the messages come again, and each time counts as an attempt."
-)
-@click.option(
-    "--body", "is_body", is_flag=True, help="Print only the bodies, byte for byte, a line end after each."
-)
+@click.option("--no-ack", is_flag=True, help="Only look: the messages come again, and each time counts as an attempt.")
+@click.option("--body", "is_body", is_flag=True, help="Print only the bodies, byte for byte, a line end after each.")
 @with_session
 def sub(
     session: Session,

@@ -15,9 +15,7 @@ _UNSET = object()
 def given(**options: Any) -> dict[str, Any]:
     """The settings that the user wrote, as the API names them; `none` becomes null."""
     return {
-        _camel(option): None if value is _UNSET else value
-        for option, value in options.items()
-        if value is not None
+        _camel(option): None if value is _UNSET else value for option, value in options.items() if value is not None
     }
 
 
@@ -46,9 +44,7 @@ def duration(text: str) -> float | str:
 def rate_limit(text: str) -> float | dict[str, float]:
     rate, colon, burst = text.partition(":")
     if not _NUMBER.fullmatch(rate) or (colon and not _NUMBER.fullmatch(burst)):
-        raise click.BadParameter(
-            f"{text!r} is neither like 100 (messages a second) nor like 100:500 (500 at once)"
-        )
+        raise click.BadParameter(f"{text!r} is neither like 100 (messages a second) nor like 100:500 (500 at once)")
     return {"rate": float(rate), "burst": float(burst)} if colon else float(rate)
 
 

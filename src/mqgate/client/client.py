@@ -79,9 +79,7 @@ class Client:
         )
 
     def _publish(self, topic: str, body: Mapping[str, Any], producer: str | None) -> Json:
-        return self.transport.call(
-            "POST", path("topics", topic, "messages"), body, query={"producer": producer}
-        )
+        return self.transport.call("POST", path("topics", topic, "messages"), body, query={"producer": producer})
 
     def receive(
         self,
@@ -113,9 +111,7 @@ class Client:
         """Settle 1 to 1,000 receipts; one outcome each, refused ones included."""
         return self._results(group, "ack", receipts=list(receipts))
 
-    def nack(
-        self, group: str, receipt: str, *, delay: Duration | None = None, reason: str | None = None
-    ) -> Json:
+    def nack(self, group: str, receipt: str, *, delay: Duration | None = None, reason: str | None = None) -> Json:
         """Hand a lease back undone."""
         return self._act(group, "nack", receipt=receipt, delay=delay, reason=reason)
 
@@ -133,9 +129,7 @@ class Client:
         """Hold a lease longer, counted from now."""
         return self._act(group, "extend", receipt=receipt, visibility=visibility)
 
-    def extend_all(
-        self, group: str, receipts: Sequence[str], visibility: Duration | None = None
-    ) -> list[Json]:
+    def extend_all(self, group: str, receipts: Sequence[str], visibility: Duration | None = None) -> list[Json]:
         return self._results(group, "extend", receipts=list(receipts), visibility=visibility)
 
     def lag(self, group: str, *, client_id: str | None = None) -> Json:

@@ -48,7 +48,7 @@ class GatewayError(ClientError):
         self.retry_after = retry_after
 
 
-class GatewayUnreachable(ClientError):  # noqa: N818 - an error is named as the fact it reports
+class GatewayUnreachable(ClientError):
     """No answer came. `is_outcome_unknown`: the request may have been carried out all the same."""
 
     def __init__(self, detail: str, *, is_outcome_unknown: bool) -> None:

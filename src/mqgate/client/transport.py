@@ -31,9 +31,7 @@ class Transport:
         _check_url(url)
         # An illegal header would be quoted in the error of the HTTP library, and with it the key.
         if key is not None and not (key and key.isascii() and key.isprintable()):
-            raise ValueError(
-                "the key must be printable ASCII: it was perhaps cut or copied with its line end"
-            )
+            raise ValueError("the key must be printable ASCII: it was perhaps cut or copied with its line end")
         self.url = url
         self._authorization = {} if key is None else {"Authorization": f"Bearer {key}"}
         self._timeout = timeout.total_seconds()
@@ -103,9 +101,7 @@ def _headers(*parts: Mapping[str, str | bytes]) -> list[tuple[bytes, bytes]]:
 
 
 def _encode(body: Mapping[str, Any]) -> bytes:
-    return json.dumps(
-        body, default=_wire, ensure_ascii=False, allow_nan=False, separators=(",", ":")
-    ).encode()
+    return json.dumps(body, default=_wire, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode()
 
 
 def _wire(value: Any) -> Any:

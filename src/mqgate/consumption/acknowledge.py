@@ -46,17 +46,13 @@ class Acknowledger:
         """Apply one verb to receipts, an outcome each; what is refused changes nothing."""
         leases = self.read(group, receipts)
         settlements = [
-            Settlement(
-                verb=verb, lease=lease, through=through, delay=delay, reason=reason, visibility=visibility
-            )
+            Settlement(verb=verb, lease=lease, through=through, delay=delay, reason=reason, visibility=visibility)
             for lease in leases
             if lease is not None
         ]
         for lease in leases:
             if through is not None and lease is not None and not lease.start <= through < lease.next:
-                raise InvalidValue(
-                    f"through must lie in the batch: {lease.start} to {lease.next - 1}", field="through"
-                )
+                raise InvalidValue(f"through must lie in the batch: {lease.start} to {lease.next - 1}", field="through")
         settled = await self._leases.settle(group, settlements) if settlements else ()
         for each in settled:
             if each.doomed is not None:

@@ -28,19 +28,13 @@ class GroupLog:
         merged = {**heads.queues, **{f"{_RETRY}{queue}": head for queue, head in private.queues.items()}}
         return Heads(min(heads.version, private.version), merged)
 
-    async def read(
-        self, group: Group, queue: str, offset: int, most: int, most_bytes: int
-    ) -> Sequence[Message]:
+    async def read(self, group: Group, queue: str, offset: int, most: int, most_bytes: int) -> Sequence[Message]:
         if not queue.startswith(_RETRY):
             return await self._log.read(group.topic, queue, offset, most, most_bytes)
-        found = await self._log.read(
-            retry_topic(group.name), queue.removeprefix(_RETRY), offset, most, most_bytes
-        )
+        found = await self._log.read(retry_topic(group.name), queue.removeprefix(_RETRY), offset, most, most_bytes)
         return [message._replace(topic=group.topic, queue=queue) for message in found]
 
-    async def starts(
-        self, group: Group, heads: Mapping[str, Head], instant: datetime | None
-    ) -> Mapping[str, int]:
+    async def starts(self, group: Group, heads: Mapping[str, Head], instant: datetime | None) -> Mapping[str, int]:
         """Where a group begins; its private log is always read from its first message."""
         if group.start == "latest":
             starts = {queue: head.max for queue, head in heads.items()}

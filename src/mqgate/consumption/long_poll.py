@@ -1,7 +1,7 @@
 """Waiting without state in any store: parked requests, woken by events (pop with notify).
 
-Each scope (a group, or a broadcast client) has its parked requests in order of arrival. An event wakes the oldest ones, as many as
-it can serve; a woken request tries again and, if another was quicker, keeps its place and its remaining time.
+Each scope (a group, or a broadcast client) has its parked requests in order of arrival. An event wakes the oldest
+ones, as many as it can serve; a woken request tries again and, if another was quicker, keeps its place and its remaining time.
 No wake-up is lost:
 - a request is enrolled before it tries, so an event in between is seen;
 - one that leaves with a wake-up it did not use, or sees that more is ready, wakes the next;
@@ -88,9 +88,7 @@ class LongPoll:
         self._parked = 0
         self._is_stopping = False
 
-    async def receive(
-        self, request: Receive, wait: timedelta, until_gone: Callable[[], Awaitable[object]]
-    ) -> Received:
+    async def receive(self, request: Receive, wait: timedelta, until_gone: Callable[[], Awaitable[object]]) -> Received:
         """Receive, waiting until something is there; raises ClientGone when nobody is left to answer."""
         if not wait:
             return await self._receiver.receive(request)
@@ -124,7 +122,7 @@ class LongPoll:
         self._metrics.parked.set(self._parked)
         try:
             while True:
-                self._expect(request.scope, line, received)
+                self._expect(line, received)
                 left = deadline - time.monotonic()
                 if left > 0 and not self._is_stopping:
                     await _wait_for(parked.event, left)
@@ -173,9 +171,7 @@ class LongPoll:
 
     def _enrol(self, request: Receive, parked: _Parked) -> _Line:
         if self._parked >= self._most_parked:
-            raise Overloaded(
-                f"{self._most_parked} requests are waiting already: poll without wait", retry_after=1
-            )
+            raise Overloaded(f"{self._most_parked} requests are waiting already: poll without wait", retry_after=1)
         line = self._lines.get(request.scope)
         if line is None:
             line = self._lines[request.scope] = _Line(request)
@@ -220,7 +216,7 @@ class LongPoll:
                 if not count:
                     return
 
-    def _expect(self, scope: Scope, line: _Line, received: Received) -> None:
+    def _expect(self, line: _Line, received: Received) -> None:
         """Take note of what the line waits for, and set its timer."""
         is_busy = received.state is State.BUSY and line.is_exclusive
         line.needs_acks = is_busy or received.state is State.IN_FLIGHT_CAP

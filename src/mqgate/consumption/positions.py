@@ -51,9 +51,7 @@ class Positions:
         for position in positions:
             if position.lag > 0:
                 first = max(position.committed, position.min)
-                stored += [
-                    each.stored_at for each in await self._log.read(group, position.queue, first, 1, 1)
-                ]
+                stored += [each.stored_at for each in await self._log.read(group, position.queue, first, 1, 1)]
         return min(stored, default=None)
 
     async def seek(self, group: Group, client: str, target: Target, *, is_dry_run: bool) -> Sequence[Moved]:
@@ -79,9 +77,7 @@ class Positions:
                 raise QueueNotFound(f"topic {group.topic} has no queue {queue}", queue=queue)
             low, end = heads[queue]
             if not low <= offset <= end:
-                raise InvalidValue(
-                    f"{queue} holds offsets {low} to {end}", field=f"to.{queue}", limit=[low, end]
-                )
+                raise InvalidValue(f"{queue} holds offsets {low} to {end}", field=f"to.{queue}", limit=[low, end])
         return target
 
 

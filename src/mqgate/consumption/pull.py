@@ -41,10 +41,7 @@ async def pull_messages(
     """Message mode: all ranges at once; placed only when short, filtered or ordered."""
     try:
         ranges = await asyncio.gather(
-            *(
-                log.read(group, lease.queue, lease.start, lease.next - lease.start, most_bytes)
-                for lease, *_ in grants
-            )
+            *(log.read(group, lease.queue, lease.start, lease.next - lease.start, most_bytes) for lease, *_ in grants)
         )
     except BaseException:
         await leases.place(group, [Placement(grant, grant.lease.start) for grant in grants])
@@ -59,9 +56,7 @@ async def pull_messages(
         placements.append(_placement(group, grant, fitting))
     if any(each.kept is not None or each.after < each.grant.lease.next for each in placements):
         placed = await leases.place(group, placements)
-        found = [
-            [each for each in some if each.offset in stay] for some, stay in zip(found, placed, strict=True)
-        ]
+        found = [[each for each in some if each.offset in stay] for some, stay in zip(found, placed, strict=True)]
     return [
         Delivery(message, _single(grant, message.offset))
         for grant, messages in zip(grants, found, strict=True)

@@ -114,9 +114,7 @@ class Receiver:
         if placements:
             await self._leases.place(group, placements)
 
-    async def _pull(
-        self, request: Receive, grants: Sequence[Grant]
-    ) -> tuple[list[Delivery], Sequence[Grant]]:
+    async def _pull(self, request: Receive, grants: Sequence[Grant]) -> tuple[list[Delivery], Sequence[Grant]]:
         group = request.group
         if group.mode is Mode.MESSAGE:
             return await pull_messages(self._log, self._leases, group, grants, request.most_bytes)
@@ -137,9 +135,7 @@ class Receiver:
         received.next_at = acquired.next_at
         if acquired.expired:
             self._metrics.expired.labels(group.name).inc(acquired.expired)
-            _log.warning(
-                "messages expired before they were consumed", group=group.name, count=acquired.expired
-            )
+            _log.warning("messages expired before they were consumed", group=group.name, count=acquired.expired)
         if acquired.rewound:
             _log.warning("a queue came back shorter", group=group.name, count=acquired.rewound)
 

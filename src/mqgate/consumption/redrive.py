@@ -1,7 +1,7 @@
 """Give dead letters another chance, or throw them away.
 
-Redriven messages go through a log private to the group, so that nobody else sees them again: same id, deliveries from 1. First
-they are stored there, then the dead letter is removed; a crash in between shows a message in both, never in none.
+Redriven messages go through a log private to the group, so that nobody else sees them again: same id, deliveries
+from 1. First they are stored there, then the dead letter is removed; a crash in between shows a message in both, never in none.
 """
 
 import asyncio
@@ -25,9 +25,7 @@ class Fate(StrEnum):
 
 
 class Redriver:
-    def __init__(
-        self, log: MessageLog, dead_letters: DeadLetterStore, changed: Callable[[str], None]
-    ) -> None:
+    def __init__(self, log: MessageLog, dead_letters: DeadLetterStore, changed: Callable[[str], None]) -> None:
         self._log = log
         self._dead_letters = dead_letters
         self._changed = changed

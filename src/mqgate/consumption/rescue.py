@@ -18,9 +18,7 @@ _log = structlog.get_logger()
 
 
 class Undertaker:
-    def __init__(
-        self, log: GroupLog, leases: LeaseStore, dead_letters: DeadLetterStore, metrics: Metrics
-    ) -> None:
+    def __init__(self, log: GroupLog, leases: LeaseStore, dead_letters: DeadLetterStore, metrics: Metrics) -> None:
         self._log = log
         self._leases = leases
         self._dead_letters = dead_letters

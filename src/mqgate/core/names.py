@@ -19,9 +19,7 @@ def check_name(name: str, field: str) -> str:
     if not _NAME.fullmatch(name):
         raise InvalidValue(f"{field} must be 1 to 100 characters of A-Z a-z 0-9 _ -", field=field)
     if name.startswith(OWN_PREFIX):
-        raise InvalidValue(
-            f"{field} must not begin with {OWN_PREFIX}: those names are mqgate's own", field=field
-        )
+        raise InvalidValue(f"{field} must not begin with {OWN_PREFIX}: those names are mqgate's own", field=field)
     return name
 
 

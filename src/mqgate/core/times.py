@@ -19,9 +19,7 @@ def parse_duration(value: float | str, field: str) -> timedelta:
     if isinstance(value, str):
         match = _DURATION.fullmatch(value)
         if match is None:
-            raise InvalidValue(
-                f'{field} must be seconds or text such as "1500ms" "30s" "15m" "2h" "10d"', field=field
-            )
+            raise InvalidValue(f'{field} must be seconds or text such as "1500ms" "30s" "15m" "2h" "10d"', field=field)
         value = int(match[1]) * _UNITS[match[2]]
     if value < 0:
         raise InvalidValue(f"{field} must not be negative", field=field)

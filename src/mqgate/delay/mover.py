@@ -2,8 +2,8 @@
 
     claim (recorded) -> append -> finish (recorded)
 
-A process that dies after the claim leaves it unfinished; at the next start those are looked up by id in the log first, so that
-none is dispatched twice. The loop sleeps until the next due row, or until somebody schedules an earlier one.
+A process that dies after the claim leaves it unfinished; at the next start those are looked up by id in the log
+first, so that none is dispatched twice. The loop sleeps until the next due row, or until somebody schedules an earlier one.
 """
 
 import asyncio
@@ -26,9 +26,7 @@ _PAUSE_AFTER_FAILURE = 0.5
 
 
 class Mover:
-    def __init__(
-        self, timers: TimerStore, log: MessageLog, metrics: Metrics, clock: Callable[[], datetime]
-    ) -> None:
+    def __init__(self, timers: TimerStore, log: MessageLog, metrics: Metrics, clock: Callable[[], datetime]) -> None:
         self._timers = timers
         self._log = log
         self._metrics = metrics

@@ -5,9 +5,7 @@ from datetime import datetime, timedelta
 from mqgate.core.errors import InvalidValue
 
 
-def plan(
-    delay: timedelta | None, deliver_at: datetime | None, now: datetime, longest: timedelta
-) -> datetime | None:
+def plan(delay: timedelta | None, deliver_at: datetime | None, now: datetime, longest: timedelta) -> datetime | None:
     """The instant to deliver at, or None for now; never later than allowed, and never clamped."""
     if delay is not None and deliver_at is not None:
         raise InvalidValue("say delay or deliverAt, not both", field="deliverAt")

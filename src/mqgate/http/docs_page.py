@@ -9,8 +9,10 @@ body{font:16px/1.5 system-ui,sans-serif;max-width:60rem;margin:2rem auto;padding
 code,pre{font:14px/1.4 ui-monospace,monospace}pre{background:#f4f6f9;padding:.8rem;overflow:auto;border-radius:6px}
 summary{cursor:pointer;padding:.35rem 0}h2{margin-top:2rem;border-bottom:1px solid #d7dce4}
 .m{display:inline-block;width:4.5rem;font-weight:700}.POST{color:#1a7f4b}.GET{color:#1f5fbf}.PUT{color:#9a6400}
-.DELETE{color:#b3261e}.PATCH{color:#6b3fa0}table{border-collapse:collapse}td,th{text-align:left;padding:.15rem .8rem .15rem 0;vertical-align:top}
-@media(prefers-color-scheme:dark){body{background:#12161d;color:#dfe5ee}pre{background:#1c232d}h2{border-color:#313a47}.GET{color:#7fb0ff}.POST{color:#67d39b}.PUT{color:#e3b04b}.DELETE{color:#ff8a80}.PATCH{color:#c9a2ff}a{color:#9cc2ff}}
+.DELETE{color:#b3261e}.PATCH{color:#6b3fa0}
+table{border-collapse:collapse}td,th{text-align:left;padding:.15rem .8rem .15rem 0;vertical-align:top}
+@media(prefers-color-scheme:dark){body{background:#12161d;color:#dfe5ee}pre{background:#1c232d}h2{border-color:#313a47}
+.GET{color:#7fb0ff}.POST{color:#67d39b}.PUT{color:#e3b04b}.DELETE{color:#ff8a80}.PATCH{color:#c9a2ff}a{color:#9cc2ff}}
 """
 
 
@@ -21,7 +23,8 @@ def render(document: dict[str, Any]) -> bytes:
             by_tag.setdefault(operation["tags"][0], []).append(_operation(path, method.upper(), operation))
     sections = "".join(f"<h2>{html.escape(tag)}</h2>{''.join(found)}" for tag, found in by_tag.items())
     schemas = "".join(
-        f"<details id='{html.escape(name)}'><summary><code>{html.escape(name)}</code></summary>{_json(schema)}</details>"
+        f"<details id='{html.escape(name)}'><summary><code>{html.escape(name)}</code></summary>"
+        f"{_json(schema)}</details>"
         for name, schema in sorted(document["components"]["schemas"].items())
     )
     return (

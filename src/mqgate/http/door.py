@@ -49,7 +49,7 @@ class Door:
     def resource(self, operations: Mapping[str, Operation]) -> "Resource":
         return Resource(self, operations)
 
-    async def not_found(self, scope: Scope, receive: Receive, send: Send) -> None:
+    async def not_found(self, scope: Scope, _receive: Receive, send: Send) -> None:
         """Answer for every address that no resource has."""
         if scope["type"] == "websocket":
             await send({"type": "websocket.close", "code": 1000})
@@ -78,7 +78,7 @@ class Door:
             return
         except asyncio.CancelledError:
             raise
-        except Exception:
+        except Exception:  # noqa: BLE001 - a bug becomes an answer, and is logged
             _log.exception("request failed", request_id=request.request_id, operation=operation.name)
             answer = reply(
                 500,
@@ -99,9 +99,7 @@ class Door:
     def _check(self, scope: Scope) -> None:
         settings = self._settings
         if self._requests > settings.max_requests:
-            raise Overloaded(
-                f"{settings.max_requests} requests are being worked on: try again", retry_after=1
-            )
+            raise Overloaded(f"{settings.max_requests} requests are being worked on: try again", retry_after=1)
         size = sum(len(name) + len(value) for name, value in scope["headers"])
         if size > settings.max_header_bytes:
             raise HeadersTooLarge(
@@ -119,9 +117,7 @@ class Door:
         else:
             size = int(length)
         if size > settings.max_request_bytes:
-            raise TooLarge(
-                f"a request may have {settings.max_request_bytes} bytes", limit=settings.max_request_bytes
-            )
+            raise TooLarge(f"a request may have {settings.max_request_bytes} bytes", limit=settings.max_request_bytes)
         if self._bytes + size > settings.max_bytes_in_flight:
             raise Overloaded("too many bytes are being worked on: try again", retry_after=1)
         self._bytes += size

@@ -84,14 +84,10 @@ def refusal(settled: Settled) -> MqgateError:
         settled.error.members["outcome"] = outcome
         return settled.error
     if outcome is Outcome.LOST:
-        return errors.LeaseLost(
-            "somebody else holds it, finished it, or it is dead; nothing changed", outcome=outcome
-        )
+        return errors.LeaseLost("somebody else holds it, finished it, or it is dead; nothing changed", outcome=outcome)
     if outcome is Outcome.GONE:
         return errors.LeaseGone(
             "retention, a seek, a deletion or lost lease state ended this lease; nothing changed",
             outcome=outcome,
         )
-    return errors.ReceiptInvalid(
-        "use the receipt as it was received, with the group that received it", outcome=outcome
-    )
+    return errors.ReceiptInvalid("use the receipt as it was received, with the group that received it", outcome=outcome)

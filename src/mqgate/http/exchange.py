@@ -6,7 +6,7 @@ from urllib.parse import parse_qsl
 
 import msgspec
 
-from mqgate.control.access.model import Principal
+from mqgate.control.access.model import OPEN, Principal
 from mqgate.core.errors import InvalidValue, MqgateError
 from mqgate.http.errors import headers_of, problem
 
@@ -37,7 +37,7 @@ class Request:
         self.headers = headers
         self.request_id = request_id
         self.body = b""
-        self.principal: Principal
+        self.principal: Principal = OPEN
 
     def path(self, name: str) -> str:
         return str(self.scope["path_params"][name])
@@ -58,9 +58,7 @@ class Request:
         if not raw:
             return {}
         try:
-            pairs = parse_qsl(
-                raw.decode("ascii"), keep_blank_values=True, errors="strict", max_num_fields=100
-            )
+            pairs = parse_qsl(raw.decode("ascii"), keep_blank_values=True, errors="strict", max_num_fields=100)
         except ValueError:
             raise InvalidValue("the query string must be percent-encoded UTF-8", field="query") from None
         found = dict(pairs)

@@ -43,9 +43,7 @@ _PATTERNS = {
 
 
 def document(operations: Iterable[Operation]) -> dict[str, Any]:
-    chosen = [
-        operation for operation in operations if not operation.path.startswith(("/mq/", "/openapi", "/docs"))
-    ]
+    chosen = [operation for operation in operations if not operation.path.startswith(("/mq/", "/openapi", "/docs"))]
     types: list[Any] = [Problem]
     for operation in chosen:
         for each in (operation.takes, operation.query, *operation.answers.values()):
@@ -67,9 +65,7 @@ def document(operations: Iterable[Operation]) -> dict[str, Any]:
     }
 
 
-def _describe(
-    operation: Operation, by_type: Mapping[str, Any], components: Mapping[str, Any]
-) -> dict[str, Any]:
+def _describe(operation: Operation, by_type: Mapping[str, Any], components: Mapping[str, Any]) -> dict[str, Any]:
     described: dict[str, Any] = {
         "operationId": operation.name,
         "summary": operation.summary,

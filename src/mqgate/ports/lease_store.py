@@ -23,9 +23,7 @@ from mqgate.core.lease import (
 
 
 class LeaseStore(Protocol):
-    async def open(
-        self, group: Group, client: str, starts: Mapping[str, int], heads: Mapping[str, Head]
-    ) -> bool:
+    async def open(self, group: Group, client: str, starts: Mapping[str, int], heads: Mapping[str, Head]) -> bool:
         """Make the state of a group (client "") or of a broadcast client; False if it was there already.
 
         More broadcast clients than the store's limit raise TooManyClients.
@@ -34,8 +32,8 @@ class LeaseStore(Protocol):
     async def acquire(self, request: Acquire) -> Acquired:
         """Apply the carried settlements, then choose and lock one queue.
 
-        Free queues with backlog; unserved for AGEING first, oldest first; then the largest backlog; ties go to the least
-        recently consumed. An attempt repeated while its lease is untouched gets the same lease, uncounted; with
+        Free queues with backlog; unserved for AGEING first, oldest first; then the largest backlog; ties go to the
+        least recently consumed. An attempt repeated while its lease is untouched gets the same lease, uncounted; with
         other parameters AttemptMismatch is raised.
         """
 

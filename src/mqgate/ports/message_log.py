@@ -27,9 +27,7 @@ class MessageLog(Protocol):
     async def append(self, topic: str, drafts: Sequence[Draft]) -> Sequence[Stored]:
         """Store messages in the given order, durably, all or none of one call per queue's own guarantees."""
 
-    async def read(
-        self, topic: str, queue: str, offset: int, most: int, most_bytes: int
-    ) -> Sequence[Message]:
+    async def read(self, topic: str, queue: str, offset: int, most: int, most_bytes: int) -> Sequence[Message]:
         """Consecutive messages from an offset: at most so many, at least one if there is one there.
 
         Reading below the first kept offset gives nothing, like reading at the end.

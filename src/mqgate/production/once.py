@@ -70,9 +70,7 @@ class Once:
             done.set_result(None)
 
     async def _decide(self, topic: Topic, mine: dict[int, Item]) -> dict[int, Outcome]:
-        claims = {
-            index: _claim(topic, item) for index, item in mine.items() if item.idempotency_key is not None
-        }
+        claims = {index: _claim(topic, item) for index, item in mine.items() if item.idempotency_key is not None}
         outcomes: dict[int, Outcome] = {}
         fresh = {index: item for index, item in mine.items() if index not in claims}
         ours: dict[int, Claim] = {}

@@ -8,9 +8,7 @@ _LATENCIES = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1
 class Metrics:
     def __init__(self) -> None:
         registry = self._registry = CollectorRegistry()
-        self.requests = Counter(
-            "mqgate_requests", "Requests answered", ["operation", "status"], registry=registry
-        )
+        self.requests = Counter("mqgate_requests", "Requests answered", ["operation", "status"], registry=registry)
         self.latency = Histogram(
             "mqgate_request_seconds", "Time to answer", ["operation"], registry=registry, buckets=_LATENCIES
         )
@@ -38,14 +36,10 @@ class Metrics:
             registry=registry,
             buckets=_LATENCIES,
         )
-        self.empty_wake_ups = Counter(
-            "mqgate_empty_wake_ups", "Wake-ups without a message", registry=registry
-        )
+        self.empty_wake_ups = Counter("mqgate_empty_wake_ups", "Wake-ups without a message", registry=registry)
 
         self.scheduled = Counter("mqgate_scheduled", "Messages scheduled for later", registry=registry)
-        self.dispatched = Counter(
-            "mqgate_dispatched", "Scheduled messages moved into the log", registry=registry
-        )
+        self.dispatched = Counter("mqgate_dispatched", "Scheduled messages moved into the log", registry=registry)
         self.lateness = Histogram(
             "mqgate_dispatch_lateness_seconds",
             "From due to stored",

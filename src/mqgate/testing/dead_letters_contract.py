@@ -14,9 +14,7 @@ __all__ = ["DeadLettersContract"]
 Reopen = Callable[[], Awaitable[DeadLetterStore]]
 
 
-def _letter(
-    offset: int = 0, *, group: str = "workers", client: str = "", key: str | None = None
-) -> DeadLetter:
+def _letter(offset: int = 0, *, group: str = "workers", client: str = "", key: str | None = None) -> DeadLetter:
     message = Message(
         f"{offset:032x}", "orders", "local:0", offset, bytes([0, 255, offset]), key, "t", {"a": "ü"}, NOON
     )
@@ -64,9 +62,7 @@ class DeadLettersContract:
 
         assert await _found(store) == [1]
 
-    async def test_the_same_message_dies_separately_in_every_group_and_client(
-        self, store: DeadLetterStore
-    ) -> None:
+    async def test_the_same_message_dies_separately_in_every_group_and_client(self, store: DeadLetterStore) -> None:
         """One group's failure says nothing about another's."""
         for letter in (_letter(1), _letter(1, group="others"), _letter(1, client="ada")):
             await store.record(letter)

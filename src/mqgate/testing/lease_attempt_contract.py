@@ -27,9 +27,7 @@ from mqgate.testing.samples import a_group, queues
 
 
 class AttemptContract:
-    async def test_the_same_attempt_gets_the_same_lease_uncounted(
-        self, store: LeaseStore, clock: ManualClock
-    ) -> None:
+    async def test_the_same_attempt_gets_the_same_lease_uncounted(self, store: LeaseStore, clock: ManualClock) -> None:
         """A client that did not hear the answer repeats the call and loses nothing."""
         group = a_group()
         await opened(store, group, queues(9, 5))
@@ -72,9 +70,7 @@ class AttemptContract:
         assert await ack(store, group, carried.lease) is Outcome.APPLIED
 
     @pytest.mark.parametrize("verb", ["ack", "nack"])
-    async def test_after_its_lease_was_settled_an_attempt_is_a_new_receive(
-        self, store: LeaseStore, verb: str
-    ) -> None:
+    async def test_after_its_lease_was_settled_an_attempt_is_a_new_receive(self, store: LeaseStore, verb: str) -> None:
         """`while nothing changed`: a settled lease must not be handed out again as if it lived."""
         group = a_group()
         await opened(store, group, queues(9))
@@ -115,9 +111,7 @@ class AttemptContract:
 
         assert repeated.lease == second.lease
 
-    async def test_an_extended_lease_is_still_the_attempts(
-        self, store: LeaseStore, clock: ManualClock
-    ) -> None:
+    async def test_an_extended_lease_is_still_the_attempts(self, store: LeaseStore, clock: ManualClock) -> None:
         """Extending is not settling; the repeat shows the new end."""
         group = a_group()
         await opened(store, group, queues(9, 5))
@@ -129,9 +123,7 @@ class AttemptContract:
         assert again.lease == first.lease
         assert again.leased_until == clock.now + timedelta(minutes=5)
 
-    async def test_a_hand_back_by_a_broken_answer_does_not_touch_the_next_one(
-        self, store: LeaseStore
-    ) -> None:
+    async def test_a_hand_back_by_a_broken_answer_does_not_touch_the_next_one(self, store: LeaseStore) -> None:
         """The first connection broke, the repeat was served: only the repeat's own hand-back counts."""
         group = a_group()
         await opened(store, group, queues(9))
@@ -182,9 +174,7 @@ class PlaceContract:
         assert (await position(store, group)).attempts == 0
         assert (await granted(store, group)).delivery == 1
 
-    async def test_a_hand_back_that_comes_too_late_changes_nothing(
-        self, store: LeaseStore, clock: ManualClock
-    ) -> None:
+    async def test_a_hand_back_that_comes_too_late_changes_nothing(self, store: LeaseStore, clock: ManualClock) -> None:
         """Refused means untouched: not another's lease, not what was acked, not what was nacked."""
         group = a_group()
         await opened(store, group, queues(9, 5, 3))

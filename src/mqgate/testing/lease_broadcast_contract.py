@@ -78,9 +78,7 @@ class BroadcastContract:
         assert still_there.is_known
         assert not afterwards.is_known
 
-    async def test_a_client_that_comes_back_after_that_begins_anew(
-        self, store: LeaseStore, clock: ManualClock
-    ) -> None:
+    async def test_a_client_that_comes_back_after_that_begins_anew(self, store: LeaseStore, clock: ManualClock) -> None:
         """Never a silent jump: its return is a registration, and its old receipts are gone."""
         group = a_group(mode=Mode.BROADCAST)
         await opened(store, group, queues(9), client="ada")

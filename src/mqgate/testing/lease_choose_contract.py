@@ -68,9 +68,7 @@ class ChooseContract:
         assert just_before.lease.queue == QUEUE
         assert at_last.lease.queue == OTHER
 
-    async def test_of_aged_queues_the_longest_unserved_goes_first(
-        self, store: LeaseStore, clock: ManualClock
-    ) -> None:
+    async def test_of_aged_queues_the_longest_unserved_goes_first(self, store: LeaseStore, clock: ManualClock) -> None:
         """Ageing is a queue of its own: first waited, first served, whatever the backlogs."""
         group = a_group()
         await opened(store, group, queues(10, 20, 30))
@@ -106,9 +104,7 @@ class ChooseContract:
         assert not acquired.grants
         assert acquired.state is State.OK
 
-    async def test_a_batch_starts_at_committed_and_ends_at_the_queues_end_or_the_wish(
-        self, store: LeaseStore
-    ) -> None:
+    async def test_a_batch_starts_at_committed_and_ends_at_the_queues_end_or_the_wish(self, store: LeaseStore) -> None:
         """Invariant 7: consecutive from committed, never beyond what is stored, never more than asked."""
         group = a_group()
         await opened(store, group, queues(5), starts={QUEUE: 1})
@@ -131,9 +127,7 @@ class ChooseContract:
 
         assert (untold.lease.queue, untold.lease.start, untold.lease.next) == (OTHER, 1, 4)
 
-    async def test_a_lease_ends_at_its_instant_and_not_before(
-        self, store: LeaseStore, clock: ManualClock
-    ) -> None:
+    async def test_a_lease_ends_at_its_instant_and_not_before(self, store: LeaseStore, clock: ManualClock) -> None:
         """Invariants 5 and 18: intervals of two leases touch, and never overlap."""
         group = a_group(visibility=timedelta(seconds=30))
         await opened(store, group, queues(5))
@@ -172,9 +166,7 @@ class ChooseContract:
         given = [grant.lease.queue for answer in answers for grant in answer.grants]
         assert len(given) == len(set(given)) == 20
 
-    async def test_a_receive_leaves_its_trace_for_operators(
-        self, store: LeaseStore, clock: ManualClock
-    ) -> None:
+    async def test_a_receive_leaves_its_trace_for_operators(self, store: LeaseStore, clock: ManualClock) -> None:
         """Who polled when, and what it holds, is the first question in an incident."""
         group = a_group()
         await opened(store, group, queues(5, 1))

@@ -61,9 +61,7 @@ class ChangingLogContract:
         assert not acquired.grants
         assert (await position(store, group)).lag == 0
 
-    async def test_a_queue_that_came_back_shorter_restarts_at_its_first_offset(
-        self, store: LeaseStore
-    ) -> None:
+    async def test_a_queue_that_came_back_shorter_restarts_at_its_first_offset(self, store: LeaseStore) -> None:
         """Never silently at the end: what the broker stored since would be lost."""
         group = a_group()
         await opened(store, group, queues(9))
@@ -75,9 +73,7 @@ class ChangingLogContract:
         assert acquired.rewound == 8
         assert [(grant.lease.start, grant.lease.next) for grant in acquired.grants] == [(1, 4)]
 
-    async def test_receipts_from_before_a_rewind_are_gone(
-        self, store: LeaseStore, clock: ManualClock
-    ) -> None:
+    async def test_receipts_from_before_a_rewind_are_gone(self, store: LeaseStore, clock: ManualClock) -> None:
         """The offsets mean other messages now."""
         group = a_group()
         await opened(store, group, queues(9))

@@ -48,9 +48,7 @@ class PoisonContract:
 
         assert grant.lease.next == 1
 
-    async def test_the_last_nack_dooms_the_message_at_once(
-        self, store: LeaseStore, clock: ManualClock
-    ) -> None:
+    async def test_the_last_nack_dooms_the_message_at_once(self, store: LeaseStore, clock: ManualClock) -> None:
         """The dead letter tells its story: how often, since when, and why at last."""
         group = a_group(max_attempts=2)
         await opened(store, group, queues(9))
@@ -187,9 +185,7 @@ class PoisonContract:
         assert (culprit.delivery, culprit.lease.next) == (4, 1)
         assert (following.delivery, following.lease.next) == (1, 6)
 
-    async def test_a_hand_back_of_the_last_attempt_dooms_nobody(
-        self, store: LeaseStore, clock: ManualClock
-    ) -> None:
+    async def test_a_hand_back_of_the_last_attempt_dooms_nobody(self, store: LeaseStore, clock: ManualClock) -> None:
         """What was never delivered did not fail."""
         group = a_group(max_attempts=1)
         await opened(store, group, queues(9))
@@ -211,9 +207,7 @@ class PoisonContract:
         assert {each.lease.start for each in acquired.doomed} == {0}
         assert not acquired.grants
 
-    async def test_a_blocked_queue_stops_visibly_and_alone(
-        self, store: LeaseStore, clock: ManualClock
-    ) -> None:
+    async def test_a_blocked_queue_stops_visibly_and_alone(self, store: LeaseStore, clock: ManualClock) -> None:
         """onPoison=block: nothing is skipped, nothing dies, the other queues go on."""
         group = a_group(max_attempts=1, on_poison=OnPoison.BLOCK)
         await opened(store, group, queues(9, 5))

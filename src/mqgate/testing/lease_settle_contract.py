@@ -188,9 +188,7 @@ class SettleContract:
         assert await extend(store, group, grant.lease, _MINUTE) is Outcome.APPLIED
         assert await ack(store, group, grant.lease) is Outcome.APPLIED
 
-    async def test_a_lease_is_held_for_twelve_hours_in_all_at_most(
-        self, store: LeaseStore, clock: ManualClock
-    ) -> None:
+    async def test_a_lease_is_held_for_twelve_hours_in_all_at_most(self, store: LeaseStore, clock: ManualClock) -> None:
         """Renewing for ever does not keep a queue for ever; refused, the lease stays as it was."""
         group = a_group()
         await opened(store, group, queues(9))
@@ -324,9 +322,7 @@ class SettleContract:
         assert [each.outcome for each in carried.settled] == [Outcome.LOST]
         assert len(carried.grants) == 1
 
-    async def test_a_spent_receipt_is_remembered_for_ten_minutes(
-        self, store: LeaseStore, clock: ManualClock
-    ) -> None:
+    async def test_a_spent_receipt_is_remembered_for_ten_minutes(self, store: LeaseStore, clock: ManualClock) -> None:
         """A client that was cut off for minutes still learns that its ack had been done."""
         group = a_group()
         await opened(store, group, queues(40))

@@ -34,9 +34,7 @@ async def opened(
     starts: Mapping[str, int] | None = None,
 ) -> bool:
     """Make a group's (or a client's) state; at the queues' first offsets unless told."""
-    return await store.open(
-        group, client, starts or {queue: head.min for queue, head in heads.items()}, heads
-    )
+    return await store.open(group, client, starts or {queue: head.min for queue, head in heads.items()}, heads)
 
 
 async def ask(

@@ -95,9 +95,7 @@ class MessageLogContract:
         for sent, kept in zip(drafts, stored, strict=True):
             own = [place.offset for place in kept]
             assert own == sorted(own)
-            places |= {
-                (place.queue, place.offset): draft.body for draft, place in zip(sent, kept, strict=True)
-            }
+            places |= {(place.queue, place.offset): draft.body for draft, place in zip(sent, kept, strict=True)}
         assert len(places) == sum(map(len, drafts))
         assert {(each.queue, each.offset): each.body for each in await _all(log)} == places
         for queue, head in (await log.heads(_TOPIC)).queues.items():

@@ -26,9 +26,7 @@ _GROUP = Group(
 )
 _TOPIC = Topic(name="orders", queues=4, retention=None, retention_bytes=None, created_at=NOON)
 _PRODUCER = Producer(name="shop", topic="orders", rate_limit=None, created_at=NOON)
-_KEY = ApiKey(
-    id="k1", digest="d" * 64, producer=None, group=None, role="admin", created_at=NOON, expires_at=None
-)
+_KEY = ApiKey(id="k1", digest="d" * 64, producer=None, group=None, role="admin", created_at=NOON, expires_at=None)
 
 
 def a_group(**changes: Any) -> Group:

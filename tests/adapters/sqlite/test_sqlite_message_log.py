@@ -22,9 +22,7 @@ class TestSqliteMessageLog(MessageLogContract):
         return await loaded(engine)
 
     @pytest.fixture
-    def reopen(
-        self, reopen_engine: Callable[[], Awaitable[Engine]]
-    ) -> Callable[[], Awaitable[SqliteMessageLog]]:
+    def reopen(self, reopen_engine: Callable[[], Awaitable[Engine]]) -> Callable[[], Awaitable[SqliteMessageLog]]:
         async def reopen() -> SqliteMessageLog:
             return await loaded(await reopen_engine())
 

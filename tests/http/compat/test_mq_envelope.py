@@ -78,9 +78,7 @@ async def test_a_preflight_is_granted_and_reaches_no_queue(mq: Mq) -> None:
         ),
     ],
 )
-async def test_a_form_that_cannot_be_read_is_the_callers_to_mend(
-    mq: Mq, content_type: str, body: bytes
-) -> None:
+async def test_a_form_that_cannot_be_read_is_the_callers_to_mend(mq: Mq, content_type: str, body: bytes) -> None:
     """Broken bytes are 400 and stored as nothing: a guess would become somebody's message."""
     answer = await mq.call("POST", "produce", content=body, headers={"content-type": content_type})
 

@@ -42,10 +42,7 @@ async def test_a_broadcast_consumer_has_a_list_for_every_client(mq: Mq, kind: st
 
     found = (await mq.get(f"{kind}/queue/offset", consumer="B"))["result"]
 
-    backlog = {
-        client: sum(row["maxOffset"] - row["committedOffset"] for row in rows)
-        for client, rows in found.items()
-    }
+    backlog = {client: sum(row["maxOffset"] - row["committedOffset"] for row in rows) for client, rows in found.items()}
     assert backlog == {"one": 1, "two": 0}
 
 
@@ -53,9 +50,7 @@ async def test_a_broadcast_consumer_has_a_list_for_every_client(mq: Mq, kind: st
     ("parameters", "said"),
     [({"consumer": "nobody"}, "consumer:nobody haven't registered"), ({}, "consumer is required")],
 )
-async def test_offsets_of_nobody_are_refused_as_a_server_error(
-    mq: Mq, parameters: dict[str, str], said: str
-) -> None:
+async def test_offsets_of_nobody_are_refused_as_a_server_error(mq: Mq, parameters: dict[str, str], said: str) -> None:
     """Here a missing parameter is 500, not 400: the dialect binds it in another way."""
     answer = await mq.get("clustering/queue/offset", **parameters)
 

@@ -83,9 +83,7 @@ class SqliteDeadLetters:
 
 
 def _letter(row: Any) -> DeadLetter:
-    (number, group, client, message_id, topic, queue, offset, key, tag, properties, body, stored_at) = row[
-        :12
-    ]
+    (number, group, client, message_id, topic, queue, offset, key, tag, properties, body, stored_at) = row[:12]
     deliveries, first_at, last_at, reason = row[12:]
     decoded = msgspec.json.decode(properties, type=dict[str, str]) if properties else NO_PROPERTIES
     return DeadLetter(

@@ -62,15 +62,11 @@ class Engine:
         connection.execute("PRAGMA mmap_size = 268435456").fetchall()
         return connection
 
-    async def write(
-        self, job: Callable[[Transaction], _T], after_commit: Callable[[_T], None] | None = None
-    ) -> _T:
+    async def write(self, job: Callable[[Transaction], _T], after_commit: Callable[[_T], None] | None = None) -> _T:
         """Run a job in the writer's next transaction; answered after the commit is on disk."""
         return await self._writer.post(job, after_commit)
 
-    def post(
-        self, job: Callable[[Transaction], Any], after_commit: Callable[[Any], None] | None = None
-    ) -> Any:
+    def post(self, job: Callable[[Transaction], Any], after_commit: Callable[[Any], None] | None = None) -> Any:
         """As `write`, for who does not wait; the future is returned."""
         return self._writer.post(job, after_commit)
 
@@ -111,9 +107,7 @@ def _migrate(connection: apsw.Connection) -> None:
     )
     done = View(connection).one("PRAGMA user_version")[0]
     if done > len(scripts):
-        raise StorageUnavailable(
-            f"the data directory was written by a newer mqgate (schema {done}): upgrade this one"
-        )
+        raise StorageUnavailable(f"the data directory was written by a newer mqgate (schema {done}): upgrade this one")
     for number, script in enumerate(scripts[done:], start=done + 1):
         with connection:
             connection.execute(script.read_text("utf-8"))

@@ -41,9 +41,7 @@ class SqliteLeaseStore:
         self._engine = engine
         self._most_clients = most_clients
 
-    async def open(
-        self, group: Group, client: str, starts: Mapping[str, int], heads: Mapping[str, Head]
-    ) -> bool:
+    async def open(self, group: Group, client: str, starts: Mapping[str, int], heads: Mapping[str, Head]) -> bool:
         def job(tx: Transaction) -> bool:
             if queue_leases.scope_of(tx, group, client) is not None:
                 return False

@@ -1,7 +1,7 @@
 """Message-mode leases of one scope during one step: read what is needed once, write what changed once.
 
-A grant is a range of a queue under one epoch, with a bit per message: given, open (still leased), acked, nacked. A message that
-is neither open nor acked nor nacked came back by itself: its lease ended, or it was given back; then its row in
+A grant is a range of a queue under one epoch, with a bit per message: given, open (still leased), acked, nacked.
+A message that is neither open nor acked nor nacked came back by itself: its lease ended, or it was given back; then its row in
 message_failed says when it is ready again, and until somebody else gets it a late settlement still counts.
 """
 
@@ -98,9 +98,7 @@ class Granted:
 
 def granted(row: tuple[object, ...]) -> Granted:
     values = list(row)
-    values[6] = (
-        {int(number): end for number, end in json.loads(str(values[6])).items()} if row[6] != "{}" else {}
-    )
+    values[6] = {int(number): end for number, end in json.loads(str(values[6])).items()} if row[6] != "{}" else {}
     for column in range(8, 12):
         values[column] = int(str(values[column]), 16)
     return Granted(*values)  # type: ignore[arg-type]  # SQLite's columns are as the schema says
@@ -250,8 +248,11 @@ class Book:
                 grant.epoch,
                 grant.delivery,
                 None if is_dead else ready_at,
-            )
-            + (int(is_dead), grant.granted_at, at, reason),
+                int(is_dead),
+                grant.granted_at,
+                at,
+                reason,
+            ),
         )
         self.touch(grant.queue)
         if not is_dead:
@@ -286,9 +287,19 @@ class Book:
             until = min(grant.end_of(number) for number in grant.open_numbers())
         self.tx.execute(
             SQL["save_grant"],
-            (f"{grant.given:x}", f"{grant.open:x}", f"{grant.acked:x}", f"{grant.nacked:x}")
-            + (grant.start + (first or 0), until, json.dumps(grant.ends) if grant.ends else "{}")
-            + (grant.ended_at, grant.serves, self.scope.number, grant.epoch),
+            (
+                f"{grant.given:x}",
+                f"{grant.open:x}",
+                f"{grant.acked:x}",
+                f"{grant.nacked:x}",
+                grant.start + (first or 0),
+                until,
+                json.dumps(grant.ends) if grant.ends else "{}",
+                grant.ended_at,
+                grant.serves,
+                self.scope.number,
+                grant.epoch,
+            ),
         )
         grant.is_changed = False
 

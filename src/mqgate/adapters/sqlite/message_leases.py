@@ -54,9 +54,7 @@ def acquire(tx: Transaction, scope: Scope, request: Acquire) -> Acquired:
     rewound = see_heads(book, request.heads)
     if group.is_paused:
         book.close()
-        return Acquired(
-            is_known=True, settled=settled, state=State.PAUSED, rewound=rewound, doomed=_dying(book)
-        )
+        return Acquired(is_known=True, settled=settled, state=State.PAUSED, rewound=rewound, doomed=_dying(book))
     book.expire_ended()
     _take_back_unplaced(book)
     grants, state, expired = _grant(book, request)
@@ -187,9 +185,7 @@ def _redeliver(book: Book, request: Acquire, most: int) -> tuple[list[Grant], in
     for run in runs:
         grant = _add(book, request, run[0].queue, run[0].offset, len(run), run[0].delivery + 1)
         for row in run:
-            tx.execute(
-                SQL["regrant"], (grant.lease.epoch, grant.delivery, tx.now_ms, scope, row.queue, row.offset)
-            )
+            tx.execute(SQL["regrant"], (grant.lease.epoch, grant.delivery, tx.now_ms, scope, row.queue, row.offset))
         grants.append(grant)
     return grants, expired
 
@@ -215,8 +211,16 @@ def _fresh(book: Book, request: Acquire, most: int) -> tuple[list[Grant], int]:
         placing = grant.lease.epoch if request.group.is_ordered else 0
         book.tx.execute(
             SQL["advance"],
-            (cursor + count, committed, placing, book.tx.now_ms, request.polled_by, skipped)
-            + (book.scope.number, row.queue),
+            (
+                cursor + count,
+                committed,
+                placing,
+                book.tx.now_ms,
+                request.polled_by,
+                skipped,
+                book.scope.number,
+                row.queue,
+            ),
         )
         expired += skipped
         grants.append(grant)
@@ -234,8 +238,19 @@ def _add(book: Book, request: Acquire, queue: str, start: int, count: int, deliv
     shape = queue_leases.shape(request) if request.attempt is not None else None
     tx.execute(
         SQL["add_grant"],
-        (scope.number, book.epoch, queue, start, delivery, tx.now_ms, until, f"{(1 << count) - 1:x}")
-        + (request.attempt, shape, request.polled_by),
+        (
+            scope.number,
+            book.epoch,
+            queue,
+            start,
+            delivery,
+            tx.now_ms,
+            until,
+            f"{(1 << count) - 1:x}",
+            request.attempt,
+            shape,
+            request.polled_by,
+        ),
     )
     lease = Lease(scope.group, "", queue, start, start + count, book.epoch, scope.incarnation)
     return Grant(lease, delivery, instant(until))
@@ -261,9 +276,7 @@ def settle(tx: Transaction, scope: Scope, group: Group, settlements: Sequence[Se
     return settled
 
 
-def place(
-    tx: Transaction, scope: Scope, group: Group, placements: Sequence[Placement]
-) -> list[frozenset[int]]:
+def place(tx: Transaction, scope: Scope, group: Group, placements: Sequence[Placement]) -> list[frozenset[int]]:
     book = Book(tx, scope, group)
     placed = [_place(book, each) for each in placements]
     book.close()
@@ -308,8 +321,18 @@ def _give_back(book: Book, grant: Granted, after: int) -> None:
             continue
         tx.execute(
             SQL["fail"],
-            (scope, grant.queue, offset, grant.epoch, grant.delivery - 1, tx.now_ms, 0)
-            + (grant.granted_at, tx.now_ms, None),
+            (
+                scope,
+                grant.queue,
+                offset,
+                grant.epoch,
+                grant.delivery - 1,
+                tx.now_ms,
+                0,
+                grant.granted_at,
+                tx.now_ms,
+                None,
+            ),
         )
     if is_tail and after < end:
         tx.execute(SQL["roll_back"], (max(after, grant.start), scope, grant.queue))
@@ -336,9 +359,7 @@ def bury(tx: Transaction, scope: Scope, group: Group, doomed: Doomed) -> bool:
     return True
 
 
-def seek(
-    tx: Transaction, scope: Scope, group: Group, targets: Mapping[str, int], *, is_dry_run: bool
-) -> list[Moved]:
+def seek(tx: Transaction, scope: Scope, group: Group, targets: Mapping[str, int], *, is_dry_run: bool) -> list[Moved]:
     book = Book(tx, scope, group)
     rows = {row[0]: QueueRow(*row) for row in tx.all(SQL["queues"], (scope.number,))}
     moves = [Moved(queue, rows[queue].committed, to) for queue, to in targets.items() if queue in rows]
@@ -372,8 +393,7 @@ def positions(
         counts[failed.queue] = counts.get(failed.queue, 0) + 1
     rows = [QueueRow(*row) for row in tx.all(SQL["queues"], (scope.number,))]
     found = [
-        _position(row, leased.get(row.queue, 0), waiting.get(row.queue, 0), ready.get(row.queue, 0))
-        for row in rows
+        _position(row, leased.get(row.queue, 0), waiting.get(row.queue, 0), ready.get(row.queue, 0)) for row in rows
     ]
     return found, _dying(book)
 

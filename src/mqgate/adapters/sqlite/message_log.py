@@ -123,9 +123,7 @@ class SqliteMessageLog:
             self._engine.post(flush, flush.answer).add_done_callback(flush.fail)
         return await answer
 
-    async def read(
-        self, topic: str, queue: str, offset: int, most: int, most_bytes: int
-    ) -> Sequence[Message]:
+    async def read(self, topic: str, queue: str, offset: int, most: int, most_bytes: int) -> Sequence[Message]:
         entry = self._queue(topic, queue)
         first, last = position(entry.number, offset), position(entry.number, offset + most - 1)
 
@@ -267,8 +265,15 @@ class _Flush:
                 end[0] += 1
                 end[1] += len(draft.body) + len(properties or "")
                 rows.append(
-                    (position(queue.number, offset), draft.id, draft.key, draft.tag, properties)
-                    + (transaction.now_ms, draft.body)
+                    (
+                        position(queue.number, offset),
+                        draft.id,
+                        draft.key,
+                        draft.tag,
+                        properties,
+                        transaction.now_ms,
+                        draft.body,
+                    )
                 )
                 self._stored[-1].append(Stored(queue.name, offset, stored_at))
                 self._advanced[pending.topic, queue.name] = offset + 1
@@ -292,9 +297,7 @@ class _Flush:
             if len(stored) == len(pending.drafts):
                 pending.answer.set_result(stored)
             else:
-                pending.answer.set_exception(
-                    TopicNotFound(f"topic {pending.topic} was deleted", topic=pending.topic)
-                )
+                pending.answer.set_exception(TopicNotFound(f"topic {pending.topic} was deleted", topic=pending.topic))
 
     def fail(self, flushed: asyncio.Future[None]) -> None:
         error = flushed.exception()

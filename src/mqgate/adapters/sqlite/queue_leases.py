@@ -82,9 +82,7 @@ class Scope(NamedTuple):
     incarnation: str
 
     def lease(self, row: Row, epoch: int) -> Lease:
-        return Lease(
-            self.group, self.client, row.queue, row.committed, row.batch_next, epoch, self.incarnation
-        )
+        return Lease(self.group, self.client, row.queue, row.committed, row.batch_next, epoch, self.incarnation)
 
 
 def scope_of(tx: Transaction, group: Group, client: str) -> Scope | None:
@@ -228,19 +226,25 @@ def grant(tx: Transaction, scope: Scope, request: Acquire, row: Row) -> tuple[Gr
     free_at = until + group.backoff.delay(attempts, _DICE) // _MS
     tx.execute(
         SQL["grant"],
-        (committed, committed + most, tx.now_ms, until, free_at)
-        + (request.attempt, shape(request) if request.attempt else None)
-        + (
+        (
+            committed,
+            committed + most,
+            tx.now_ms,
+            until,
+            free_at,
+            request.attempt,
+            shape(request) if request.attempt else None,
             attempts,
             int(attempts >= group.max_attempts),
             row.first_at if attempts > 1 else tx.now_ms,
             tx.now_ms,
-        )
-        + (request.polled_by, expired, scope.number, row.queue),
+            request.polled_by,
+            expired,
+            scope.number,
+            row.queue,
+        ),
     )
-    lease = Lease(
-        scope.group, scope.client, row.queue, committed, committed + most, row.epoch + 1, scope.incarnation
-    )
+    lease = Lease(scope.group, scope.client, row.queue, committed, committed + most, row.epoch + 1, scope.incarnation)
     return Grant(lease, attempts, instant(until)), expired
 
 
@@ -276,10 +280,7 @@ def why_empty(tx: Transaction, scope: Scope) -> State:
 
 def next_at(tx: Transaction, scope: Scope, group: Group, state: State) -> datetime | None:
     """When a queue becomes free, or tokens come, by time alone."""
-    if state is State.RATE_LIMITED:
-        at = next_token_at(tx, group)
-    else:
-        at = tx.one(SQL["next_free"], (scope.number,))[0]
+    at = next_token_at(tx, group) if state is State.RATE_LIMITED else tx.one(SQL["next_free"], (scope.number,))[0]
     return None if at is None else instant(max(at, tx.now_ms))
 
 
@@ -291,9 +292,7 @@ def settle(tx: Transaction, group: Group, settlement: Settlement) -> Settled:
         return Settled(Outcome.GONE)
     row = Row(*found)
     spent = tx.one(SQL["spent_by"], (scope.number, lease.queue, lease.epoch))
-    standing = Standing(
-        scope.incarnation, row.epoch, row.swept_epoch, row.committed, instant(row.leased_until)
-    )
+    standing = Standing(scope.incarnation, row.epoch, row.swept_epoch, row.committed, instant(row.leased_until))
     outcome = judge(settlement.verb, lease, standing, Verb(spent[0]) if spent else None, instant(tx.now_ms))
     if outcome not in {Outcome.APPLIED, Outcome.LATE_APPLIED}:
         return Settled(outcome)
@@ -307,27 +306,21 @@ def settle(tx: Transaction, group: Group, settlement: Settlement) -> Settled:
     return _nack(tx, scope, group, row, settlement, outcome)
 
 
-def _nack(
-    tx: Transaction, scope: Scope, group: Group, row: Row, settlement: Settlement, outcome: Outcome
-) -> Settled:
+def _nack(tx: Transaction, scope: Scope, group: Group, row: Row, settlement: Settlement, outcome: Outcome) -> Settled:
     reason = settlement.reason or "nacked"
     is_dead = row.attempts >= group.max_attempts and group.on_poison is OnPoison.DEAD
     delay = settlement.delay
     if delay is None:
         delay = group.backoff.delay(row.attempts, _DICE)
     free_at = tx.now_ms if is_dead else tx.now_ms + delay // _MS
-    tx.execute(
-        SQL["release"], (tx.now_ms, int(free_at > tx.now_ms), free_at, reason, scope.number, row.queue)
-    )
+    tx.execute(SQL["release"], (tx.now_ms, int(free_at > tx.now_ms), free_at, reason, scope.number, row.queue))
     if is_dead:
         row = row._replace(reason=reason, leased_until=tx.now_ms)
         return Settled(outcome, doomed=_doom(tx, scope, row))
     return Settled(outcome)
 
 
-def _extend(
-    tx: Transaction, scope: Scope, group: Group, row: Row, settlement: Settlement, outcome: Outcome
-) -> Settled:
+def _extend(tx: Transaction, scope: Scope, group: Group, row: Row, settlement: Settlement, outcome: Outcome) -> Settled:
     until = tx.now_ms + (settlement.visibility or group.visibility) // _MS
     if until > row.granted_at + LONGEST_HOLD // _MS:
         limit = LONGEST_HOLD.total_seconds()

@@ -1,4 +1,4 @@
-"""Forgets old messages, by age and by size per topic, and old lease memory; a little at a time, so that nobody waits."""
+"""Forgets old messages, by age and by size per topic, and what the stores need not remember; a little at a time."""
 
 import asyncio
 import contextlib
@@ -99,9 +99,7 @@ class Retention:
             number, size, low, end = max(rows, key=lambda row: row[1])
             name = next(name for name, own, _ in self._log.queues_of(topic) if own == number)
             share = min(excess, max(size // 4, 1))
-            after = await self._engine.read(
-                partial(_after_bytes, number=number, head=Head(low, end), excess=share)
-            )
+            after = await self._engine.read(partial(_after_bytes, number=number, head=Head(low, end), excess=share))
             await self._expire(topic, name, number, after)
             forgotten += after - low
 

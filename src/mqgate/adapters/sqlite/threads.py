@@ -76,9 +76,7 @@ class _Mailbox:
             self._letters.put(None)
             await asyncio.get_running_loop().run_in_executor(None, self._thread.join)
 
-    def post(
-        self, job: Callable[[Any], _T], after_commit: Callable[[_T], None] | None = None
-    ) -> asyncio.Future[_T]:
+    def post(self, job: Callable[[Any], _T], after_commit: Callable[[_T], None] | None = None) -> asyncio.Future[_T]:
         answer: asyncio.Future[_T] = asyncio.get_running_loop().create_future()
         self._letters.put(_Letter(job, after_commit, answer))
         return answer

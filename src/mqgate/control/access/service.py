@@ -18,9 +18,7 @@ from mqgate.ports.registry_store import Act, RegistryStore
 
 
 class Access:
-    def __init__(
-        self, store: RegistryStore, directory: CachedDirectory, clock: Callable[[], datetime]
-    ) -> None:
+    def __init__(self, store: RegistryStore, directory: CachedDirectory, clock: Callable[[], datetime]) -> None:
         self._store = store
         self._directory = directory
         self._clock = clock
@@ -43,9 +41,7 @@ class Access:
         is_right = hmac.compare_digest(_digest(secret), key.digest if key else _digest(""))
         if key is None or not is_right or (key.expires_at and key.expires_at <= self._clock()):
             raise Unauthorized("this key is unknown, was deleted, or has expired")
-        return Principal(
-            name=f"key {key.id}", is_admin=key.role == "admin", producer=key.producer, group=key.group
-        )
+        return Principal(name=f"key {key.id}", is_admin=key.role == "admin", producer=key.producer, group=key.group)
 
     async def create(
         self,

@@ -4,6 +4,7 @@ A member that is left out keeps what is stored (on creation: its default); null 
 read from HTTP and from mqgate.toml.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Annotated, Any
@@ -19,9 +20,7 @@ from mqgate.core.times import format_instant, parse_duration, parse_instant
 
 Duration = Annotated[
     int | float | str,
-    Meta(
-        description="A number of seconds, or text such as 1500ms, 30s, 15m, 2h, 10d.", examples=["30s", 1.5]
-    ),
+    Meta(description="A number of seconds, or text such as 1500ms, 30s, 15m, 2h, 10d.", examples=["30s", 1.5]),
 ]
 Instant = Annotated[
     int | str,
@@ -100,17 +99,13 @@ def decide_topic(name: str, spec: TopicSpec, old: Topic | None, defaults: Defaul
                 f"queues must be 1 to {defaults.most_queues}", field="queues", limit=defaults.most_queues
             )
         if old is not None and spec.queues < old.queues:
-            raise QueuesOnlyGrow(
-                f"topic {name} has {old.queues} queues: give it as many or more", field="queues"
-            )
+            raise QueuesOnlyGrow(f"topic {name} has {old.queues} queues: give it as many or more", field="queues")
         changes["queues"] = spec.queues
     if spec.retention is not UNSET:
         changes["retention"] = None if spec.retention is None else _retention(spec.retention)
     if spec.retention_bytes is not UNSET:
         if spec.retention_bytes is not None and not 1 <= spec.retention_bytes < 1 << 62:
-            raise InvalidValue(
-                "retentionBytes must be at least 1, or null for no limit", field="retentionBytes"
-            )
+            raise InvalidValue("retentionBytes must be at least 1, or null for no limit", field="retentionBytes")
         changes["retention_bytes"] = spec.retention_bytes
     return replace(base, **changes)
 
@@ -118,9 +113,7 @@ def decide_topic(name: str, spec: TopicSpec, old: Topic | None, defaults: Defaul
 def _retention(value: float | str) -> timedelta:
     retention = parse_duration(value, "retention")
     if not retention:
-        raise InvalidValue(
-            "retention must be longer than 0, or null to keep messages for ever", field="retention"
-        )
+        raise InvalidValue("retention must be longer than 0, or null to keep messages for ever", field="retention")
     return retention
 
 
@@ -138,9 +131,7 @@ def decide_rate(spec: float | RateSpec | None) -> RateLimit | None:
     rate = spec.rate if isinstance(spec, RateSpec) else spec
     burst = spec.burst if isinstance(spec, RateSpec) and spec.burst is not UNSET else max(rate, 1.0)
     if not 0 < rate <= _MOST_RATE:
-        raise InvalidValue(
-            "rateLimit must be more than 0 messages a second, or null for no limit", field="rateLimit"
-        )
+        raise InvalidValue("rateLimit must be more than 0 messages a second, or null for no limit", field="rateLimit")
     if not 1 <= burst <= _MOST_RATE:
         raise InvalidValue("rateLimit.burst must be at least 1 message", field="rateLimit.burst")
     return RateLimit(rate=rate, burst=burst)
@@ -165,39 +156,34 @@ def decide_group(name: str, spec: GroupSpec, old: Group | None, defaults: Defaul
         created_at=now,
     )
     _fixed("topic", spec.topic, base.topic)
-    changes: dict[str, Any] = {}
-    if spec.start is not UNSET:
-        start = _start(spec.start)
-        changes["start"] = start if old is None else _fixed("start", start, old.start)
-    if spec.visibility is not UNSET:
-        changes["visibility"] = check_visibility(parse_duration(spec.visibility, "visibility"))
-    if spec.max_attempts is not UNSET:
-        if not 1 <= spec.max_attempts <= _MOST_ATTEMPTS:
-            raise InvalidValue(
-                f"maxAttempts must be 1 to {_MOST_ATTEMPTS}", field="maxAttempts", limit=_MOST_ATTEMPTS
-            )
-        changes["max_attempts"] = spec.max_attempts
-    if spec.backoff is not UNSET:
-        changes["backoff"] = decide_backoff(spec.backoff)
-    if spec.on_poison is not UNSET:
-        changes["on_poison"] = spec.on_poison
-    if spec.filter is not UNSET:
-        changes["tags"] = _tags(spec.filter)
-    if spec.ordered is not UNSET:
-        changes["is_ordered"] = (
-            spec.ordered if old is None else _unchanged("ordered", spec.ordered, old.is_ordered)
-        )
-    if spec.max_in_flight is not UNSET:
-        if not 1 <= spec.max_in_flight <= _MOST_IN_FLIGHT:
-            raise InvalidValue(
-                f"maxInFlight must be 1 to {_MOST_IN_FLIGHT}", field="maxInFlight", limit=_MOST_IN_FLIGHT
-            )
-        changes["max_in_flight"] = spec.max_in_flight
-    if spec.rate_limit is not UNSET:
-        changes["rate_limit"] = decide_rate(spec.rate_limit)
-    if spec.client_ttl is not UNSET:
-        changes["client_ttl"] = _client_ttl(spec.client_ttl)
+    if old is not None:
+        _fixed("start", UNSET if spec.start is UNSET else _start(spec.start), old.start)
+        if spec.ordered not in {UNSET, old.is_ordered}:
+            raise FixedSetting("ordered cannot change: messages are on their way", field="ordered")
+    changes: dict[str, Any] = {name: rule(given) for name, given, rule in _group_rules(spec) if given is not UNSET}
     return replace(base, **changes)
+
+
+def _group_rules(spec: GroupSpec) -> list[tuple[str, Any, Callable[[Any], Any]]]:
+    """Each setting of a group: its name in the entry, what was given, and how to check it."""
+    return [
+        ("start", spec.start, _start),
+        ("visibility", spec.visibility, lambda given: check_visibility(parse_duration(given, "visibility"))),
+        ("max_attempts", spec.max_attempts, lambda given: _between(given, _MOST_ATTEMPTS, "maxAttempts")),
+        ("backoff", spec.backoff, decide_backoff),
+        ("on_poison", spec.on_poison, OnPoison),
+        ("tags", spec.filter, _tags),
+        ("is_ordered", spec.ordered, bool),
+        ("max_in_flight", spec.max_in_flight, lambda given: _between(given, _MOST_IN_FLIGHT, "maxInFlight")),
+        ("rate_limit", spec.rate_limit, decide_rate),
+        ("client_ttl", spec.client_ttl, _client_ttl),
+    ]
+
+
+def _between(given: int, most: int, field: str) -> int:
+    if not 1 <= given <= most:
+        raise InvalidValue(f"{field} must be 1 to {most}", field=field, limit=most)
+    return given
 
 
 def decide_backoff(spec: "BackoffSpec | list[Duration]") -> Backoff:
@@ -239,25 +225,15 @@ def _fixed(field: str, given: str | UnsetType, stored: str | None) -> str:
             raise InvalidValue(f"{field} is needed", field=field)
         return stored
     if stored is not None and given != stored:
-        raise FixedSetting(
-            f"{field} is {stored} and cannot change: delete the entry and register it anew", field=field
-        )
+        raise FixedSetting(f"{field} is {stored} and cannot change: delete the entry and register it anew", field=field)
     return str(given)
-
-
-def _unchanged(field: str, given: bool, stored: bool) -> bool:
-    if given != stored:
-        raise FixedSetting(f"{field} cannot change: messages are on their way", field=field)
-    return stored
 
 
 def _tags(spec: FilterSpec | None) -> frozenset[str]:
     if spec is None:
         return frozenset()
     if not 1 <= len(spec.tags) <= _MOST_TAGS:
-        raise InvalidValue(
-            f"filter.tags must list 1 to {_MOST_TAGS} tags; null: no filter", field="filter.tags"
-        )
+        raise InvalidValue(f"filter.tags must list 1 to {_MOST_TAGS} tags; null: no filter", field="filter.tags")
     return frozenset(check_text(tag, "filter.tags") for tag in spec.tags)
 
 

@@ -1,7 +1,7 @@
 """Register, change and remove topics, producers and groups; pause and resume groups.
 
-Data first, registry last: a topic's queues and a group's start offsets exist before anybody can see the entry, so a crash
-in between leaves only something that the next try overwrites.
+Data first, registry last: a topic's queues and a group's start offsets exist before anybody can see the entry, so a
+crash in between leaves only something that the next try overwrites.
 """
 
 import asyncio
@@ -118,9 +118,7 @@ class Registry:
             users = [each.name for each in snapshot.producers.values() if each.topic == name]
             users += [each.name for each in snapshot.groups.values() if each.topic == name]
             if users:
-                raise TopicInUse(
-                    f"delete its producers and groups first: {', '.join(sorted(users)[:10])}", topic=name
-                )
+                raise TopicInUse(f"delete its producers and groups first: {', '.join(sorted(users)[:10])}", topic=name)
             await self._remove(entry, actor)
             await self._log.drop(name)
 
@@ -138,9 +136,7 @@ class Registry:
             await self._dead_letters.forget(name)
             await self._log.drop(retry_topic(name))
 
-    async def record(
-        self, actor: str, action: str, subject: str, reason: str | None, details: object
-    ) -> None:
+    async def record(self, actor: str, action: str, subject: str, reason: str | None, details: object) -> None:
         await self._store.record(self._act(actor, action, subject, reason, details))
 
     async def _save(
@@ -184,9 +180,7 @@ def _subject(entry: Entry) -> str:
 _T = TypeVar("_T", Topic, Producer, Group)
 
 
-def _found(
-    entry: _T | None, error: type[TopicNotFound | ProducerNotFound | GroupNotFound], kind: str, name: str
-) -> _T:
+def _found(entry: _T | None, error: type[TopicNotFound | ProducerNotFound | GroupNotFound], kind: str, name: str) -> _T:
     if entry is None:
         raise error(f"{kind} {name} is not registered: PUT /v1/{kind}s/{name} first", **{kind: name})
     return entry

@@ -173,9 +173,7 @@ class DeadLetterApi:
             raise InvalidValue("rate must be more than 0 messages a second", field="rate")
         letters, more = await self._redriver.choose(group, ids)
         if given.rate is not None and len(letters) / given.rate > _LONGEST_REDRIVE:
-            raise InvalidValue(
-                "this would take longer than 60 s: name fewer ids, or a higher rate", field="rate"
-            )
+            raise InvalidValue("this would take longer than 60 s: name fewer ids, or a higher rate", field="rate")
         if not given.dry_run:
             await self._redriver.redrive(group, letters, given.rate)
             await self._record(request, group, "redrive", letters)
@@ -199,9 +197,7 @@ class DeadLetterApi:
             await self._positions.let_die(group)
         return group
 
-    async def _record(
-        self, request: Request, group: Group, action: str, letters: Sequence[DeadLetter]
-    ) -> None:
+    async def _record(self, request: Request, group: Group, action: str, letters: Sequence[DeadLetter]) -> None:
         details = {"ids": [each.message.id for each in letters]}
         await self._registry.record(request.principal.name, action, f"group {group.name}", None, details)
 

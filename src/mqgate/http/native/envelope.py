@@ -43,9 +43,7 @@ _text = msgspec.json.Decoder(str)
 class Reader:
     """Makes items of envelopes and requests for one topic."""
 
-    def __init__(
-        self, *, max_message_bytes: int, longest_delay: timedelta, clock: Callable[[], datetime]
-    ) -> None:
+    def __init__(self, *, max_message_bytes: int, longest_delay: timedelta, clock: Callable[[], datetime]) -> None:
         self._most_bytes = max_message_bytes
         self._longest_delay = longest_delay
         self._clock = clock
@@ -80,9 +78,7 @@ class Reader:
         if not body:
             raise EmptyBody("a message must not be empty: RocketMQ cannot carry it", field="body")
         if len(body) > self._most_bytes:
-            raise TooLarge(
-                f"a message may have {self._most_bytes} bytes", field="body", limit=self._most_bytes
-            )
+            raise TooLarge(f"a message may have {self._most_bytes} bytes", field="body", limit=self._most_bytes)
         properties = {**extra, **(given.properties or {})} if extra else given.properties or NO_PROPERTIES
         _check(given.key, given.tag, properties)
         once = given.idempotency_key
@@ -124,9 +120,7 @@ def _body(given: Envelope) -> bytes:
         try:
             return base64.b64decode(given.body_base64, validate=True)
         except (binascii.Error, ValueError):
-            raise InvalidValue(
-                "bodyBase64 must be standard base64 with padding", field="bodyBase64"
-            ) from None
+            raise InvalidValue("bodyBase64 must be standard base64 with padding", field="bodyBase64") from None
     if given.body is UNSET:
         raise EmptyBody("a message needs body or bodyBase64", field="body")
     raw = bytes(given.body)

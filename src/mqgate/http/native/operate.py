@@ -172,9 +172,7 @@ class OperateApi:
                 answers={200: SeekOut},
                 refusals=(404, 507),
             ),
-            Operation(
-                name="pause", path=f"{group}/pause", summary="Stop grants", handler=self.pause, **pausing
-            ),
+            Operation(name="pause", path=f"{group}/pause", summary="Stop grants", handler=self.pause, **pausing),
             Operation(name="resume", path=f"{group}/resume", summary="Go on", handler=self.resume, **pausing),
             Operation(
                 name="listActs",
@@ -237,9 +235,7 @@ class OperateApi:
         if not given.dry_run:
             self._changed(group.name)
             details = {"client": client, "queues": [[each.queue, each.old, each.new] for each in moved]}
-            await self._registry.record(
-                request.principal.name, "seek", f"group {group.name}", given.reason, details
-            )
+            await self._registry.record(request.principal.name, "seek", f"group {group.name}", given.reason, details)
         return reply(200, SeekOut(given.dry_run, rows))
 
     async def pause(self, request: Request) -> Answer:
@@ -279,9 +275,7 @@ class OperateApi:
 def _client(group: Group, client: str | None) -> str:
     if group.mode is Mode.BROADCAST:
         if client is None:
-            raise InvalidValue(
-                "a broadcast group needs clientId: each client has its own place", field="clientId"
-            )
+            raise InvalidValue("a broadcast group needs clientId: each client has its own place", field="clientId")
         return check_client(client)
     if client is not None:
         raise UnsupportedByMode("clientId belongs to broadcast groups: leave it out", field="clientId")
@@ -302,9 +296,7 @@ def _target(to: Any) -> Target:
 
 def _check_reason(reason: str | None) -> None:
     if reason is not None and len(reason) > _LONGEST_REASON:
-        raise InvalidValue(
-            f"reason may have {_LONGEST_REASON} characters", field="reason", limit=_LONGEST_REASON
-        )
+        raise InvalidValue(f"reason may have {_LONGEST_REASON} characters", field="reason", limit=_LONGEST_REASON)
 
 
 def _queue_lag(row: Position) -> QueueLag:

@@ -75,10 +75,7 @@ class PublishApi:
         producer = self._producer(request, topic.name)
         trace = request.headers.get(b"traceparent")
         extra = {"traceparent": trace.decode("latin-1")} if trace else NO_PROPERTIES
-        if (
-            request.headers.get(b"content-type", b"").partition(b";")[0].strip().lower()
-            != b"application/json"
-        ):
+        if request.headers.get(b"content-type", b"").partition(b";")[0].strip().lower() != b"application/json":
             item = self._reader.from_headers(topic.name, request, extra)
         else:
             given = decode(request.body, _publish_in)
@@ -97,9 +94,7 @@ class PublishApi:
     ) -> Answer:
         raws = given.messages
         assert raws is not UNSET  # noqa: S101 - for the type checker; the caller looked
-        if any(
-            getattr(given, name) != getattr(_NO_ENVELOPE, name) for name in _NO_ENVELOPE.__struct_fields__
-        ):
+        if any(getattr(given, name) != getattr(_NO_ENVELOPE, name) for name in _NO_ENVELOPE.__struct_fields__):
             raise InvalidValue("a batch has only messages: put the rest into its items", field="messages")
         if not 1 <= len(raws) <= self._most:
             raise InvalidValue(f"a batch has 1 to {self._most} messages", field="messages", limit=self._most)

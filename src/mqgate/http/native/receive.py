@@ -151,9 +151,7 @@ class ReceiveApi:
         if given.client_id is not None:
             check_client(given.client_id)
         elif group.mode is Mode.BROADCAST:
-            raise InvalidValue(
-                "a broadcast group needs clientId: it keeps a place for each client", field="clientId"
-            )
+            raise InvalidValue("a broadcast group needs clientId: it keeps a place for each client", field="clientId")
         if given.attempt_id is not None and not 1 <= len(given.attempt_id) <= _LONGEST_ATTEMPT:
             raise InvalidValue(f"attemptId must be 1 to {_LONGEST_ATTEMPT} characters", field="attemptId")
         visibility = group.visibility
@@ -177,9 +175,7 @@ class ReceiveApi:
         sign = self._acknowledger.keys.sign
         is_single = group.mode is Mode.MESSAGE
         answer = ReceiveOut(
-            messages=[
-                _message(each, sign(each.grant.lease) if is_single else UNSET) for each in received.deliveries
-            ],
+            messages=[_message(each, sign(each.grant.lease) if is_single else UNSET) for each in received.deliveries],
             acked=[_outcome(each) for each in acked],
             state=received.state,
         )
@@ -208,9 +204,7 @@ class ReceiveApi:
         if given.through is not None and given.receipts is not UNSET:
             raise InvalidValue("through goes with one receipt", field="through")
         if given.through is not None and group.mode is Mode.MESSAGE:
-            raise UnsupportedByMode(
-                "a receipt of message mode is for one message: leave through out", field="through"
-            )
+            raise UnsupportedByMode("a receipt of message mode is for one message: leave through out", field="through")
         settled = await self._acknowledger.settle(group, Verb.ACK, receipts, through=given.through)
         return self._settled(group, Verb.ACK, given, settled)
 
@@ -220,16 +214,10 @@ class ReceiveApi:
         receipts = self._receipts(given)
         delay = None if given.delay is UNSET else parse_duration(given.delay, "delay")
         if delay is not None and delay > _LONGEST_DELAY:
-            raise InvalidValue(
-                "delay must be at most 12 h", field="delay", limit=_LONGEST_DELAY.total_seconds()
-            )
+            raise InvalidValue("delay must be at most 12 h", field="delay", limit=_LONGEST_DELAY.total_seconds())
         if given.reason is not None and len(given.reason) > _LONGEST_REASON:
-            raise InvalidValue(
-                f"reason may have {_LONGEST_REASON} characters", field="reason", limit=_LONGEST_REASON
-            )
-        settled = await self._acknowledger.settle(
-            group, Verb.NACK, receipts, delay=delay, reason=given.reason
-        )
+            raise InvalidValue(f"reason may have {_LONGEST_REASON} characters", field="reason", limit=_LONGEST_REASON)
+        settled = await self._acknowledger.settle(group, Verb.NACK, receipts, delay=delay, reason=given.reason)
         return self._settled(group, Verb.NACK, given, settled)
 
     async def extend(self, request: Request) -> Answer:
@@ -258,9 +246,7 @@ class ReceiveApi:
             raise InvalidValue(f"receipts must be 1 to {most}", field="receipts", limit=most)
         return given.receipts
 
-    def _settled(
-        self, group: Group, verb: Verb, given: AckIn | NackIn | ExtendIn, settled: list[Settled]
-    ) -> Answer:
+    def _settled(self, group: Group, verb: Verb, given: AckIn | NackIn | ExtendIn, settled: list[Settled]) -> Answer:
         self._count(group, verb, settled)
         if given.receipts is UNSET:
             (only,) = settled

@@ -134,9 +134,7 @@ class RegistryApi:
 
     def operations(self) -> list[Operation]:
         return [
-            *self._entry(
-                "topic", TopicSpec, TopicOut, Topics, self.put_topic, self.get_topic, self.delete_topic
-            ),
+            *self._entry("topic", TopicSpec, TopicOut, Topics, self.put_topic, self.get_topic, self.delete_topic),
             *self._entry(
                 "producer",
                 ProducerSpec,
@@ -146,9 +144,7 @@ class RegistryApi:
                 self.get_producer,
                 self.delete_producer,
             ),
-            *self._entry(
-                "group", GroupSpec, GroupOut, Groups, self.put_group, self.get_group, self.delete_group
-            ),
+            *self._entry("group", GroupSpec, GroupOut, Groups, self.put_group, self.get_group, self.delete_group),
             Operation(
                 name="patchGroup",
                 method="PATCH",
@@ -193,9 +189,7 @@ class RegistryApi:
             ),
         ]
 
-    def _entry(
-        self, kind: str, takes: Any, gives: Any, lists: Any, put: Any, get: Any, delete: Any
-    ) -> list[Operation]:
+    def _entry(self, kind: str, takes: Any, gives: Any, lists: Any, put: Any, get: Any, delete: Any) -> list[Operation]:
         """The four operations that all kinds of entries share."""
         title = kind.capitalize()
         path = f"/v1/{kind}s/{{{kind}}}"
@@ -265,9 +259,7 @@ class RegistryApi:
     async def put_producer(self, request: Request) -> Answer:
         request.principal.need_admin()
         spec = decode(request.body, _producer_in)
-        producer, is_new = await self._registry.put_producer(
-            request.path("producer"), spec, request.principal.name
-        )
+        producer, is_new = await self._registry.put_producer(request.path("producer"), spec, request.principal.name)
         return reply(201 if is_new else 200, producer_out(producer))
 
     async def get_producer(self, request: Request) -> Answer:
@@ -361,9 +353,7 @@ def topic_out(topic: Topic) -> TopicOut:
 
 
 def producer_out(producer: Producer) -> ProducerOut:
-    return ProducerOut(
-        producer.name, producer.topic, _rate(producer.rate_limit), format_instant(producer.created_at)
-    )
+    return ProducerOut(producer.name, producer.topic, _rate(producer.rate_limit), format_instant(producer.created_at))
 
 
 def group_out(group: Group) -> GroupOut:
@@ -409,6 +399,4 @@ def _rate(limit: RateLimit | None) -> RateOut | None:
 def _backoff(backoff: Backoff) -> BackoffOut | list[float]:
     if backoff.steps:
         return [step.total_seconds() for step in backoff.steps]
-    return BackoffOut(
-        backoff.initial.total_seconds(), backoff.factor, backoff.most.total_seconds(), backoff.jitter
-    )
+    return BackoffOut(backoff.initial.total_seconds(), backoff.factor, backoff.most.total_seconds(), backoff.jitter)

@@ -8,7 +8,7 @@ from msgspec import Struct
 
 from mqgate.control.registry.model import Duration, Instant
 from mqgate.core.errors import AlreadyCancelled, AlreadyDelivered, InvalidValue, ScheduledNotFound
-from mqgate.core.times import format_instant, parse_duration, parse_instant
+from mqgate.core.times import parse_duration, parse_instant
 from mqgate.delay.mover import Mover
 from mqgate.delay.plan import plan
 from mqgate.http.exchange import Answer, Request, reply
@@ -42,6 +42,7 @@ class Cancelled(Struct):
     outcome: str
 
 
+_NUMBER = 19  # digits that no number of SQLite's reaches
 _retime_in = msgspec.json.Decoder(RetimeIn)
 
 
@@ -162,8 +163,6 @@ def _unknown(message_id: str) -> ScheduledNotFound:
 def _cursor(cursor: str | None) -> str | None:
     if cursor is not None:
         due, _, number = cursor.partition(".")
-        if not (
-            due.isascii() and due.isdigit() and number.isascii() and number.isdigit() and len(cursor) < 36
-        ):  # noqa: PLR2004 - two of SQLite's numbers
+        if not all(part.isascii() and part.isdigit() and len(part) < _NUMBER for part in (due, number)):
             raise InvalidValue("use the cursor that the page before gave as next", field="cursor")
     return cursor

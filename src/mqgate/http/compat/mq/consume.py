@@ -126,9 +126,7 @@ class ConsumeApi:
         self._count(call, Verb.ACK, outcome)
         return ack_info.of_ack(lease, outcome)
 
-    async def _result(
-        self, call: Call, received: Received, messages: list[MessageOut], acked: AckInfo
-    ) -> FetchResult:
+    async def _result(self, call: Call, received: Received, messages: list[MessageOut], acked: AckInfo) -> FetchResult:
         grant = received.grant
         again = [_text(message) for message in self._resends.take(call.group, call.client)]
         if grant is None:

@@ -116,9 +116,7 @@ class ConsumerConfigApi:
         try:
             message.body.decode()
         except UnicodeDecodeError:
-            raise InvalidValue(
-                "the message is not UTF-8: /mq carries text only", field="retryMsgId"
-            ) from None
+            raise InvalidValue("the message is not UTF-8: /mq carries text only", field="retryMsgId") from None
         return message
 
     async def _clients(self, group: Group, client: str | None) -> list[str]:

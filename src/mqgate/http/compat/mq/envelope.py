@@ -19,7 +19,7 @@ _CORS: Headers = [(b"access-control-allow-origin", b"*")]
 _encode = msgspec.json.Encoder().encode
 
 
-class Refusal(Exception):  # noqa: N818 - it reads as the fact it reports
+class Refusal(Exception):
     """What the dialect itself refuses, with the status that its clients know."""
 
     def __init__(self, status: int, message: str) -> None:

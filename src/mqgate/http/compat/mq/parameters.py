@@ -85,9 +85,7 @@ def _pairs(raw: bytes, where: str) -> list[tuple[str, str]]:
     try:
         return parse_qsl(raw.decode(), keep_blank_values=True, errors="strict", max_num_fields=_MOST_FIELDS)
     except ValueError:
-        raise InvalidValue(
-            f"{where} must be percent-encoded UTF-8 of at most {_MOST_FIELDS} parameters"
-        ) from None
+        raise InvalidValue(f"{where} must be percent-encoded UTF-8 of at most {_MOST_FIELDS} parameters") from None
 
 
 async def _multipart(request: Request) -> list[tuple[str, str]]:

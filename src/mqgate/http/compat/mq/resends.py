@@ -21,9 +21,7 @@ class Resends:
         """Hand a message to the next fetch of a group (client "") or of a broadcast client."""
         waiting = self._waiting.setdefault((group.name, client), [])
         if len(waiting) >= _MOST:
-            raise Refusal(
-                FAILED, f"{_MOST} messages already wait for the next fetch of consumer:{group.name}"
-            )
+            raise Refusal(FAILED, f"{_MOST} messages already wait for the next fetch of consumer:{group.name}")
         waiting.append(message)
 
     def take(self, group: Group, client: str) -> Sequence[Message]:

@@ -1,0 +1,324 @@
+"""POST /v1/topics/{topic}/messages."""
+
+import base64
+import json
+
+import httpx
+import pytest
+from native_calls import bodies, publish, put, receive, refused
+
+from mqgate.core.message import slot_of
+from mqgate.testing.clock import ManualClock
+
+URL = "/v1/topics/orders/messages"
+
+
+async def test_a_message_is_stored_and_the_answer_says_where(shop: httpx.AsyncClient, clock: ManualClock) -> None:
+    """201 means stored: id, queue, offset and time are what every later look-up shows."""
+    answer = await shop.post(URL, json={"body": "hello"})
+
+    stored = answer.json()
+    assert answer.status_code == 201
+    assert (stored["topic"], stored["queue"], stored["offset"]) == ("orders", "local:0", 0)
+    assert stored["storedAt"] == "2026-01-01T12:00:00.000Z"
+    assert (await shop.get(f"{URL}/{stored['id']}")).json()["body"] == "hello"
+
+
+@pytest.mark.parametrize(
+    ("given", "kept"),
+    [
+        ('"text"', "text"),
+        ('"quoted \\"text\\" \\u00e9"', 'quoted "text" é'),
+        ('{"b" : [1, 2.50, {"x":null}] }', '{"b":[1,2.50,{"x":null}]}'),
+        ("[ 1,\n2 ]", "[1,2]"),
+        ("12345678901234567890.10", "12345678901234567890.10"),
+        ("null", "null"),
+        ("false", "false"),
+    ],
+)
+async def test_text_is_stored_as_text_and_other_json_compactly(shop: httpx.AsyncClient, given: str, kept: str) -> None:
+    """Consumers get what was meant; numbers keep their digits."""
+    raw = f'{{"body": {given}}}'
+
+    answer = await shop.post(URL, content=raw, headers={"content-type": "application/json"})
+
+    assert answer.status_code == 201, answer.text
+    assert bodies(await receive(shop)) == [kept]
+
+
+async def test_bytes_travel_as_base64_both_ways(shop: httpx.AsyncClient) -> None:
+    """What is not UTF-8 comes back as bodyBase64, and never as broken text."""
+    raw = bytes(range(256))
+
+    answer = await shop.post(URL, json={"bodyBase64": base64.b64encode(raw).decode()})
+
+    (message,) = (await receive(shop))["messages"]
+    assert answer.status_code == 201
+    assert base64.b64decode(message["bodyBase64"]) == raw
+    assert "body" not in message
+
+
+async def test_any_other_content_type_is_the_message_itself(shop: httpx.AsyncClient) -> None:
+    """`curl -d hello` publishes hello; the metadata comes in headers."""
+    headers = {
+        "content-type": "application/x-www-form-urlencoded",
+        "mqgate-key": "k1",
+        "mqgate-tag": "t1",
+        "Mqgate-Property-Colour": "blue",
+    }
+
+    answer = await shop.post(URL, content=b"a=1&b=2", headers=headers)
+
+    (message,) = (await receive(shop))["messages"]
+    assert answer.status_code == 201
+    assert message["body"] == "a=1&b=2"
+    assert (message["key"], message["tag"], message["properties"]) == ("k1", "t1", {"colour": "blue"})
+
+
+async def test_without_a_content_type_the_body_is_the_message(shop: httpx.AsyncClient) -> None:
+    """JSON is parsed only where the caller says that it is JSON."""
+    await shop.post(URL, content=b'{"body":"not unwrapped"}')
+
+    assert bodies(await receive(shop)) == ['{"body":"not unwrapped"}']
+
+
+async def test_a_charset_beside_the_type_is_still_json(shop: httpx.AsyncClient) -> None:
+    """Many clients send it."""
+    headers = {"content-type": "Application/JSON; charset=utf-8"}
+
+    await shop.post(URL, content=b'{"body":"unwrapped"}', headers=headers)
+
+    assert bodies(await receive(shop)) == ["unwrapped"]
+
+
+async def test_headers_carry_utf_8(shop: httpx.AsyncClient) -> None:
+    """A key in any script picks the same queue by header and by envelope."""
+    headers = [(b"mqgate-key", "ключ".encode()), (b"mqgate-property-a", "ü".encode())]
+
+    await shop.post(URL, content=b"x", headers=headers)
+
+    (message,) = (await receive(shop))["messages"]
+    assert (message["key"], message["properties"]) == ("ключ", {"a": "ü"})
+
+
+async def test_key_tag_and_properties_come_back_as_given(shop: httpx.AsyncClient) -> None:
+    """Invariant 2, over HTTP."""
+    properties = {"a": "1", "Case": "Kept", "dotted.name": "ü\u0000\n"}
+
+    await publish(shop, "x", key="k", tag="t", properties=properties)
+
+    (message,) = (await receive(shop))["messages"]
+    assert (message["key"], message["tag"], message["properties"]) == ("k", "t", properties)
+
+
+async def test_one_key_always_goes_to_one_queue(api: httpx.AsyncClient) -> None:
+    """Per-key order stands on it: CRC-32 of the key over the registered queues."""
+    await put(api, "topics/orders", queues=8)
+
+    for key in ("a", "b", "ключ"):
+        stored = await publish(api, "1", "2", "3", key=key)
+
+        assert {each["queue"] for each in stored} == {f"local:{slot_of(key) % 8}"}
+
+
+async def test_a_batch_is_answered_item_by_item(shop: httpx.AsyncClient) -> None:
+    """Offsets in the order of the items; all went well is 200."""
+    answer = await shop.post(URL, json={"messages": [{"body": f"{n}"} for n in range(3)]})
+
+    results = answer.json()["results"]
+    assert answer.status_code == 200
+    assert [each["status"] for each in results] == [201] * 3
+    assert [each["offset"] for each in results] == [0, 1, 2]
+    assert len({each["id"] for each in results}) == 3
+
+
+async def test_a_bad_item_does_not_fail_the_others(shop: httpx.AsyncClient) -> None:
+    """207, index-aligned: whoever was refused learns why, the others are stored."""
+    items = [
+        {"body": "good"},
+        {},
+        {"body": "x", "colour": 1},
+        {"body": ""},
+        {"body": 1, "key": 2},
+        {"body": "last"},
+    ]
+
+    answer = await shop.post(URL, json={"messages": items})
+
+    results = answer.json()["results"]
+    assert answer.status_code == 207
+    assert [each["status"] for each in results] == [201, 400, 400, 400, 400, 201]
+    codes = [each["error"]["code"] for each in results[1:5]]
+    assert codes == ["empty_body", "unknown_field", "empty_body", "invalid_value"]
+    assert [each["error"]["index"] for each in results[1:5]] == [1, 2, 3, 4]
+    assert bodies(await receive(shop)) == ["good", "last"]
+
+
+@pytest.mark.parametrize("item", [3, None, "text", []])
+async def test_an_item_that_is_no_object_is_refused_alone(shop: httpx.AsyncClient, item: object) -> None:
+    """A slip in one place of a generated batch."""
+    answer = await shop.post(URL, json={"messages": [item, {"body": "good"}]})
+
+    assert answer.status_code == 207
+    assert [each["status"] for each in answer.json()["results"]] == [400, 201]
+
+
+@pytest.mark.parametrize("count", [0, 1_001])
+async def test_a_batch_has_1_to_1000_messages(shop: httpx.AsyncClient, count: int) -> None:
+    """The limit is named; nothing is stored."""
+    answer = await shop.post(URL, json={"messages": [{"body": "x"}] * count})
+
+    refused(answer, 400, "invalid_value", field="messages", limit=1_000)
+    assert not (await receive(shop))["messages"]
+
+
+@pytest.mark.parametrize("extra", [{"body": "x"}, {"key": "k"}, {"tag": "t"}, {"properties": {"a": "b"}}])
+async def test_a_batch_has_nothing_beside_its_messages(shop: httpx.AsyncClient, extra: dict[str, object]) -> None:
+    """A key beside `messages` would be honoured by nobody."""
+    answer = await shop.post(URL, json={"messages": [{"body": "x"}], **extra})
+
+    refused(answer, 400, "invalid_value")
+
+
+@pytest.mark.parametrize(
+    ("envelope", "code", "field"),
+    [
+        ({}, "empty_body", "body"),
+        ({"body": ""}, "empty_body", "body"),
+        ({"bodyBase64": ""}, "empty_body", "body"),
+        ({"body": "x", "bodyBase64": "eA=="}, "invalid_value", "body"),
+        ({"bodyBase64": "###"}, "invalid_value", "bodyBase64"),
+        ({"bodyBase64": "eA"}, "invalid_value", "bodyBase64"),
+        ({"bodyBase64": 1}, "invalid_value", "bodyBase64"),
+        ({"body": "x", "key": ""}, "invalid_value", "key"),
+        ({"body": "x", "tag": ""}, "invalid_value", "tag"),
+        ({"body": "x", "key": "a\x01b"}, "invalid_value", "key"),
+        ({"body": "x", "tag": "a\x02b"}, "invalid_value", "tag"),
+        ({"body": "x", "properties": {"": "v"}}, "invalid_value", "properties"),
+        ({"body": "x", "properties": {"a": ""}}, "invalid_value", "properties.a"),
+        ({"body": "x", "properties": {"a": "\x01"}}, "invalid_value", "properties.a"),
+        ({"body": "x", "properties": {"\x02": "v"}}, "invalid_value", "properties"),
+        ({"body": "x", "properties": {"a": 1}}, "invalid_value", None),
+        ({"body": "x", "properties": []}, "invalid_value", "properties"),
+        ({"body": "x", "key": 1}, "invalid_value", "key"),
+        ({"body": "x", "colour": "blue"}, "unknown_field", "colour"),
+        ({"Body": "x"}, "unknown_field", "Body"),
+    ],
+)
+async def test_a_bad_envelope_is_refused_by_name(
+    shop: httpx.AsyncClient, envelope: dict[str, object], code: str, field: str | None
+) -> None:
+    """What RocketMQ cannot carry, and what nobody would honour, is refused on every engine."""
+    answer = await shop.post(URL, json=envelope)
+
+    problem = refused(answer, 400, code)
+    assert field is None or problem["field"] == field
+    assert not (await receive(shop))["messages"]
+
+
+async def test_an_empty_raw_body_is_refused(shop: httpx.AsyncClient) -> None:
+    """The same rule for bodies as they are."""
+    refused(await shop.post(URL, content=b"", headers={"content-type": "text/plain"}), 400, "empty_body")
+
+
+async def test_lone_surrogates_are_refused(shop: httpx.AsyncClient) -> None:
+    """They are no Unicode text: nothing could carry them to a consumer."""
+    for raw in (rb'{"body": "\ud800"}', rb'{"body": "x", "key": "\udfff"}', rb'{"body": ["\ud800"]}'):
+        answer = await shop.post(URL, content=raw, headers={"content-type": "application/json"})
+
+        assert answer.status_code == 400, (raw, answer.text)
+
+
+async def test_a_message_beyond_the_limit_is_refused(open_api: object) -> None:
+    """413 with the limit; a batch refuses only its large item."""
+    api = await open_api(max_message_bytes=100)  # type: ignore[operator]
+    await put(api, "topics/orders", queues=1)
+
+    single = await api.post(URL, json={"body": "x" * 101})
+    raw = await api.post(URL, content=b"x" * 101)
+    batch = await api.post(URL, json={"messages": [{"body": "x" * 101}, {"body": "x" * 100}]})
+
+    refused(single, 413, "too_large", limit=100)
+    refused(raw, 413, "too_large", limit=100)
+    assert [each["status"] for each in batch.json()["results"]] == [413, 201]
+
+
+async def test_properties_beyond_the_limit_are_refused(shop: httpx.AsyncClient) -> None:
+    """RocketMQ carries 32 KiB of them."""
+    answer = await shop.post(URL, json={"body": "x", "properties": {"a": "x" * 40_000}})
+
+    refused(answer, 413, "too_large", limit=32_768)
+
+
+async def test_a_topic_that_is_not_there_is_refused(api: httpx.AsyncClient) -> None:
+    """Nothing is created by a typo."""
+    refused(await api.post("/v1/topics/nowhere/messages", json={"body": "x"}), 404, "topic_not_found")
+    assert (await api.get("/v1/topics")).json()["items"] == []
+
+
+async def test_a_producer_is_named_where_the_server_is_open(shop: httpx.AsyncClient) -> None:
+    """Unknown ones are refused, and one of another topic too."""
+    await put(shop, "topics/other", queues=1)
+    await put(shop, "producers/shop", topic="orders")
+    await put(shop, "producers/foreign", topic="other")
+
+    assert (await shop.post(f"{URL}?producer=shop", json={"body": "x"})).status_code == 201
+    refused(await shop.post(f"{URL}?producer=nobody", json={"body": "x"}), 404, "producer_not_found")
+    refused(await shop.post(f"{URL}?producer=foreign", json={"body": "x"}), 403, "forbidden")
+    refused(await shop.post(f"{URL}?colour=blue", json={"body": "x"}), 400, "unknown_field", field="colour")
+
+
+async def test_a_producers_rate_limit_is_kept(shop: httpx.AsyncClient, clock: ManualClock) -> None:
+    """429 with Retry-After; in a batch the first ones that fit are stored."""
+    await put(shop, "producers/shop", topic="orders", rateLimit={"rate": 2, "burst": 3})
+    url = f"{URL}?producer=shop"
+
+    batch = await shop.post(url, json={"messages": [{"body": "x"}] * 4})
+    single = await shop.post(url, json={"body": "x"})
+    clock.advance(0.5)
+    later = await shop.post(url, json={"body": "x"})
+
+    assert [each["status"] for each in batch.json()["results"]] == [201, 201, 201, 429]
+    assert refused(single, 429, "rate_limited")["retryable"]
+    assert later.status_code == 201
+
+
+async def test_traceparent_comes_back_as_a_property(shop: httpx.AsyncClient) -> None:
+    """A trace goes through the queue; what the publisher set itself has priority."""
+    trace = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
+
+    await shop.post(URL, json={"body": "a", "properties": {"b": "c"}}, headers={"traceparent": trace})
+    await shop.post(URL, json={"messages": [{"body": "x"}]}, headers={"traceparent": trace})
+    await shop.post(URL, content=b"raw", headers={"traceparent": trace})
+    await shop.post(URL, json={"body": "a", "properties": {"traceparent": "own"}}, headers={"traceparent": trace})
+
+    properties = [message["properties"] for message in (await receive(shop))["messages"]]
+    traced = {"traceparent": trace}
+    assert properties == [{"b": "c", **traced}, traced, traced, {"traceparent": "own"}]
+
+
+async def test_a_deeply_nested_body_is_answered_not_crashed_on(shop: httpx.AsyncClient) -> None:
+    """Never a 500 for bad input, however deep."""
+    raw = b'{"body": ' + b"[" * 100_000 + b"]" * 100_000 + b"}"
+
+    answer = await shop.post(URL, content=raw, headers={"content-type": "application/json"})
+
+    assert answer.status_code in {201, 400}, answer.text
+
+
+async def test_large_numbers_are_answered_not_crashed_on(shop: httpx.AsyncClient) -> None:
+    """Numbers that no machine type holds are text to us, or refused."""
+    for number in ("1" * 5_000, "1e999999", "-0", "1E-400"):
+        answer = await shop.post(URL, content=f'{{"body": {number}}}', headers={"content-type": "application/json"})
+
+        assert answer.status_code in {201, 400}, answer.text
+
+
+async def test_what_was_stored_is_json_for_whoever_stored_json(shop: httpx.AsyncClient) -> None:
+    """Compacting must not change the value."""
+    value = {"name": 'ü\n"\\ ☃', "list": [1, -2.5e-3, True, None, {}], "": ""}
+
+    await publish(shop, value)
+
+    (body,) = bodies(await receive(shop))
+    assert json.loads(body) == value
