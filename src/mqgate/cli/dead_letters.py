@@ -1,21 +1,29 @@
 """`mqgate group dead-letters`: messages that failed for the last time."""
 
+from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 import click
 
-from mqgate.cli.output import examples, note
+from mqgate.cli.fates import Fates, in_slices
+from mqgate.cli.output import examples
 from mqgate.cli.session import Session, with_session
 from mqgate.cli.values import name
+from mqgate.client import Client, every
 
 __all__ = ["dead_letters"]
 
 _COLUMNS = ("id", "key", "origin", "deliveries", "firstAt", "lastAt", "reason")
+_group_argument = click.argument("group_name", metavar="GROUP", type=name)
+_ids_argument = click.argument("ids", metavar="[ID]...", nargs=-1, type=name)
+_all_option = click.option("--all", "is_all", is_flag=True, help="All dead letters of the group.")
+_dry_run_option = click.option("--dry-run", is_flag=True, help="Say what would happen and change nothing.")
 
 
 @click.group("dead-letters")
 def dead_letters() -> None:
-    """Look at the messages that failed for the last time."""
+    """Look at the messages that failed for the last time, deliver them again or throw them away."""
 
 
 @dead_letters.command(
@@ -25,40 +33,125 @@ def dead_letters() -> None:
         "mqgate group dead-letters list billing --from 2030-01-31T00:00:00Z --limit 20",
     ),
 )
-@click.argument("group_name", metavar="GROUP", type=name)
-@click.option("--message-key", help="Only messages with this key.")
+@_group_argument
+@click.option("--message-key", "key", help="Only messages with this key.")
 @click.option("--from", "since", metavar="INSTANT", help="Only those that died at this instant or later.")
 @click.option("--to", "until", metavar="INSTANT", help="Only those that died before this instant.")
 @click.option("--limit", type=int, help="How many to show; 100 unless given, at most 1000.")
 @click.option("--cursor", help="Go on where an earlier list ended.")
 @with_session
-def list_(
-    session: Session,
-    /,
-    group_name: str,
-    message_key: str | None,
-    since: str | None,
-    until: str | None,
-    **page: Any,
-) -> None:
-    """List the dead letters of GROUP."""
-    query = {"key": message_key, "from": since, "to": until, **page}
+def list_(session: Session, /, group_name: str, **query: Any) -> None:
+    """List the dead letters of GROUP, the oldest first."""
     with session.connect() as client:
-        answer = client.dead_letters(group_name, **query)
-    session.show(answer, _COLUMNS)
-    if answer.get("next") and not session.is_json:
-        note(f"there are more: --cursor {answer['next']}")
+        session.show_page(client.dead_letters.list(group_name, **query), _COLUMNS)
 
 
 @dead_letters.command()
-@click.argument("group_name", metavar="GROUP", type=name)
+@_group_argument
 @click.argument("message_id", metavar="ID", type=name)
 @with_session
 def show(session: Session, group_name: str, message_id: str) -> None:
     """Show the dead letter ID of GROUP, with its body."""
     with session.connect() as client:
-        letter = client.dead_letter(group_name, message_id)
-    if not session.is_json:
-        # One value to a line, the message's too: nested they would share a line.
-        letter |= letter.pop("message")
-    session.show(letter)
+        session.show(client.dead_letters.get(group_name, message_id))
+
+
+@dead_letters.command(
+    epilog=examples(
+        "mqgate group dead-letters redrive billing 01K0ABCDEF",
+        "mqgate group dead-letters redrive billing --all --dry-run",
+        "mqgate group dead-letters redrive billing --all --rate 10",
+    )
+)
+@_group_argument
+@_ids_argument
+@_all_option
+@click.option(
+    "--rate",
+    type=click.FloatRange(0, 1_000_000, min_open=True),
+    metavar="RATE",
+    help="At most so many messages a second; this command ends with the last.",
+)
+@_dry_run_option
+@with_session
+def redrive(
+    session: Session, group_name: str, ids: tuple[str, ...], is_all: bool, rate: float | None, dry_run: bool
+) -> None:
+    """Deliver the dead letters ID... to GROUP again, to no other group; they are counted from attempt 1.
+
+    With --all those that are dead when the command begins. The exit code is 1 if an ID was not found.
+    """
+    _check_choice(ids, is_all)
+    fates = Fates(session)
+    with session.connect() as client:
+        call = partial(client.dead_letters.redrive, group_name)
+        if dry_run:
+            fates.gather(_try(call, ids))
+        else:
+            # Not the API's `all` until none is left: what fails again at once would be redriven for ever.
+            chosen = ids or _dead_now(client, group_name)
+            fates.gather(in_slices(partial(call, rate=rate), chosen, rate))
+    fates.show(dry_run=dry_run)
+
+
+@dead_letters.command(
+    epilog=examples(
+        "mqgate group dead-letters purge billing 01K0ABCDEF",
+        "mqgate group dead-letters purge billing --all --dry-run",
+        "mqgate group dead-letters purge billing --all --yes",
+    )
+)
+@_group_argument
+@_ids_argument
+@_all_option
+@_dry_run_option
+@click.option("--yes", is_flag=True, help="Do not ask before all are thrown away.")
+@with_session
+def purge(session: Session, group_name: str, ids: tuple[str, ...], is_all: bool, dry_run: bool, yes: bool) -> None:
+    """Throw the dead letters ID... of GROUP away, for good.
+
+    With --all it asks first, unless --yes is given. The exit code is 1 if an ID was not found.
+    """
+    _check_choice(ids, is_all)
+    fates = Fates(session)
+    with session.connect() as client:
+        call = partial(client.dead_letters.purge, group_name)
+        if dry_run:
+            fates.gather(_try(call, ids))
+        elif ids:
+            fates.gather(in_slices(call, ids))
+        elif yes or _is_sure(client, group_name):
+            fates.gather(_until_none_is_left(call))
+    fates.show(dry_run=dry_run)
+
+
+def _check_choice(ids: tuple[str, ...], is_all: bool) -> None:
+    if bool(ids) == is_all:
+        raise click.UsageError("give either the ids of messages or --all")
+
+
+def _try(call: Any, ids: tuple[str, ...]) -> Iterator[dict[str, Any]]:
+    return in_slices(partial(call, dry_run=True), ids) if ids else iter([call(is_all=True, dry_run=True)])
+
+
+def _dead_now(client: Client, group_name: str) -> Iterator[str]:
+    page = partial(client.dead_letters.list, group_name, limit=1_000)
+    return (letter["id"] for letter in every(page))
+
+
+def _is_sure(client: Client, group_name: str) -> bool:
+    """Whether there is anything to purge; a person who says no ends the command here."""
+    tried = client.dead_letters.purge(group_name, is_all=True, dry_run=True)
+    count = len(tried["results"])
+    if count:
+        number = f"more than {count}" if tried["more"] else str(count)
+        click.confirm(f"Throw away all {number} dead letters of {group_name}, for good?", abort=True, err=True)
+    return bool(count)
+
+
+def _until_none_is_left(call: Any) -> Iterator[dict[str, Any]]:
+    has_more = True
+    while has_more:
+        answer = call(is_all=True)
+        has_more = answer["more"]
+        yield answer

@@ -8,25 +8,29 @@ from mqgate.cli.dead_letters import dead_letters
 from mqgate.cli.operate import clients, lag, pause, resume, seek
 from mqgate.cli.output import examples
 from mqgate.cli.session import Session, with_session
-from mqgate.cli.values import backoff, duration, given, maybe, name, rate_limit
+from mqgate.cli.values import LIFTED, backoff, duration, given, instant, maybe, name, rate_limit
 from mqgate.client import every
 
 __all__ = ["group"]
 
 _COLUMNS = ("name", "topic", "mode", "visibility", "maxAttempts", "onPoison", "rateLimit", "paused")
 _SETTINGS = (
-    click.option("--start", metavar="earliest|latest|INSTANT", help="Where the group begins."),
     click.option("--visibility", type=duration, metavar="DURATION", help="How long a lease lasts: 30s, 15m."),
     click.option("--max-attempts", type=int, help="Deliveries before a message is dead."),
     click.option(
         "--backoff",
         type=backoff,
         metavar="BACKOFF",
-        help="Waits between attempts: 1s,5s,30s or initial=1s,factor=2,max=10m,jitter=0.2.",
+        help="Waits after each failed attempt: 1s,5s,1m (the last one repeats), or a curve, any part of "
+        "initial=1s,factor=2,max=10m,jitter=0.2.",
     ),
-    click.option("--on-poison", type=click.Choice(["dead", "block"]), help="What to do with a dead message."),
-    click.option("--filter-tag", "tags", multiple=True, help="Only these tags; repeatable (message mode)."),
-    click.option("--ordered/--unordered", default=None, help="Keep the order of each key (message mode)."),
+    click.option(
+        "--on-poison",
+        type=click.Choice(["dead", "block"]),
+        help="A message out of attempts becomes a dead letter, or blocks its queue (queue and broadcast mode).",
+    ),
+    click.option("--filter-tag", "tags", multiple=True, help="Only messages with this tag; repeatable (message mode)."),
+    click.option("--no-filter", is_flag=True, help="Messages with any tag or none again (message mode)."),
     click.option("--max-in-flight", type=int, help="Most messages leased at once (message mode)."),
     click.option(
         "--rate-limit",
@@ -49,15 +53,20 @@ def _settings(command: Any) -> Any:
     return command
 
 
-def _given(*, tags: tuple[str, ...], **options: Any) -> dict[str, Any]:
-    return given(filter={"tags": list(tags)} if tags else None, **options)
+def _given(*, tags: tuple[str, ...], no_filter: bool, **options: Any) -> dict[str, Any]:
+    if tags and no_filter:
+        raise click.UsageError("give either --filter-tag or --no-filter")
+    tag_filter = {"tags": list(tags)} if tags else LIFTED if no_filter else None
+    return given(filter=tag_filter, **options)
 
 
 @group.command(
     epilog=examples(
-        "mqgate group create billing --topic orders --mode queue",
+        "mqgate group create billing --topic orders",
+        "mqgate group create billing --topic orders --backoff 1s,10s,1m --max-attempts 5",
+        "mqgate group create parcels --topic orders --filter-tag paid --filter-tag packed --ordered",
+        "mqgate group create ledger --topic orders --mode queue --visibility 2m",
         "mqgate group create caches --topic orders --mode broadcast --client-ttl 2h",
-        "mqgate group create billing --topic orders --mode queue --backoff 1s,10s,1m --max-attempts 5",
     )
 )
 @click.argument("group_name", metavar="GROUP", type=name)
@@ -66,6 +75,15 @@ def _given(*, tags: tuple[str, ...], **options: Any) -> dict[str, Any]:
     "--mode",
     type=click.Choice(["message", "queue", "broadcast"]),
     help="How it is delivered to (message unless given); never changes.",
+)
+@click.option(
+    "--start",
+    type=instant,
+    metavar="earliest|latest|INSTANT",
+    help="Where it begins (earliest unless given, broadcast: latest); never changes.",
+)
+@click.option(
+    "--ordered", is_flag=True, default=None, help="Keep the order of each message key (message mode); never changes."
 )
 @_settings
 @with_session
@@ -78,6 +96,7 @@ def create(session: Session, /, group_name: str, **options: Any) -> None:
 @group.command(
     epilog=examples(
         "mqgate group change billing --visibility 2m --rate-limit none",
+        "mqgate group change billing --backoff initial=5s,max=1h",
     )
 )
 @click.argument("group_name", metavar="GROUP", type=name)

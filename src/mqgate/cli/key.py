@@ -6,7 +6,7 @@ import click
 
 from mqgate.cli.output import examples, note
 from mqgate.cli.session import Session, with_session
-from mqgate.cli.values import given, name
+from mqgate.cli.values import given, instant, name
 from mqgate.client import every
 
 __all__ = ["key"]
@@ -32,7 +32,7 @@ def key() -> None:
 @click.option("--producer", help="May publish to this producer's topic.")
 @click.option("--group", help="May receive, settle and read the lag of this group.")
 @click.option("--admin", is_flag=True, help="May do everything.")
-@click.option("--expires-at", metavar="INSTANT", help="When it ends, like 2030-01-31T12:00:00Z.")
+@click.option("--expires-at", type=instant, metavar="INSTANT", help="When it ends, like 2030-01-31T12:00:00Z.")
 @with_session
 def create(session: Session, /, admin: bool, **options: Any) -> None:
     """Create a key for a producer, a group or an admin. It is shown only once."""

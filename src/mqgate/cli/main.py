@@ -15,6 +15,7 @@ from mqgate.cli.key import key
 from mqgate.cli.output import examples, plain
 from mqgate.cli.producer import producer
 from mqgate.cli.pub import pub
+from mqgate.cli.scheduled import scheduled
 from mqgate.cli.serve import serve
 from mqgate.cli.session import DEFAULT_URL, Session
 from mqgate.cli.sub import sub
@@ -67,13 +68,13 @@ def _fail(ctx: click.Context, exit_code: int, problem: dict[str, Any]) -> NoRetu
 
 @click.group(
     cls=_Commands,
-    commands=[serve, topic, producer, group, key, pub, sub, doctor],
+    commands=[serve, topic, producer, group, key, pub, sub, scheduled, doctor],
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
     epilog=examples(
         "mqgate serve --demo",
         "mqgate topic create orders --queues 8",
         "mqgate producer create shop --topic orders",
-        "mqgate group create billing --topic orders --mode queue",
+        "mqgate group create billing --topic orders",
         "mqgate pub orders hello --producer shop",
         "mqgate sub billing --once",
     ),

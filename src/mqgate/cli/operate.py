@@ -6,7 +6,7 @@ import click
 
 from mqgate.cli.output import examples, note
 from mqgate.cli.session import Session, with_session
-from mqgate.cli.values import name, offset
+from mqgate.cli.values import instant, name, offset
 from mqgate.client import every
 
 __all__ = ["clients", "lag", "pause", "resume", "seek"]
@@ -63,7 +63,7 @@ def clients(session: Session, group_name: str) -> None:
     )
 )
 @_group_argument
-@click.option("--to", metavar="earliest|latest|INSTANT", help="Where all queues go.")
+@click.option("--to", type=instant, metavar="earliest|latest|INSTANT", help="Where all queues go.")
 @click.option(
     "--offset",
     "offsets",
@@ -81,7 +81,7 @@ def seek(
     /,
     *,
     group_name: str,
-    to: str | None,
+    to: int | str | None,
     offsets: tuple[tuple[str, int], ...],
     client_id: str | None,
     dry_run: bool,

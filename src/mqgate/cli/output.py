@@ -13,7 +13,9 @@ import click
 __all__ = ["as_json", "examples", "note", "plain", "render", "table"]
 
 Row = Mapping[str, Any]
-_DURATIONS = frozenset({"retention", "visibility", "clientTtl", "oldestAge"})
+_DURATIONS = frozenset(
+    {"retention", "visibility", "clientTtl", "oldestAge", "backoff", "backoff.initial", "backoff.max"}
+)
 _UNITS = (("d", 86_400), ("h", 3_600), ("m", 60))
 
 
@@ -87,10 +89,12 @@ def _cell(name: str, value: Any) -> str:
         return "-"
     if isinstance(value, bool):
         return "yes" if value else "no"
-    if isinstance(value, int | float) and name in _DURATIONS:
-        return _duration(value)
+    if isinstance(value, int | float):
+        return _duration(value) if name in _DURATIONS else str(value).removesuffix(".0")
     if isinstance(value, dict):
-        return " ".join(f"{member}={_cell(member, inner)}" for member, inner in value.items()) or "-"
+        # With commas a backoff can be given back as an option.
+        between = "," if name == "backoff" else " "
+        return between.join(f"{member}={_cell(f'{name}.{member}', inner)}" for member, inner in value.items()) or "-"
     if isinstance(value, list):
         return ",".join(_cell(name, item) for item in value) or "-"
     return plain(str(value))

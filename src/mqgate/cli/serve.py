@@ -61,6 +61,7 @@ async def _serve(settings: Settings, *, demo: bool) -> None:
             log_config=None,
             access_log=False,
             server_header=False,
+            proxy_headers=False,
             timeout_graceful_shutdown=int(settings.http.stop_timeout),
             backlog=_BACKLOG,
         )

@@ -6,7 +6,7 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 
 import click
 
-from mqgate.cli.output import as_json, render
+from mqgate.cli.output import as_json, note, render
 from mqgate.client import Client
 
 __all__ = ["DEFAULT_URL", "Session", "with_session"]
@@ -38,6 +38,12 @@ class Session:
     def show_list(self, items: Sequence[Mapping[str, Any]], columns: Sequence[str]) -> None:
         """Print a whole list, all of its pages."""
         self.show({"items": items}, columns)
+
+    def show_page(self, page: Mapping[str, Any], columns: Sequence[str]) -> None:
+        """Print one page of a list, and how to see the next."""
+        self.show(page, columns)
+        if page.get("next") and not self.is_json:
+            note(f"there are more: --cursor {page['next']}")
 
     def confirm(self, answer: Mapping[str, Any], sentence: str) -> None:
         """Print what was done where the answer itself says little."""

@@ -2,20 +2,37 @@
 
 import re
 from collections.abc import Callable
+from datetime import timedelta
 from typing import Any
 
 import click
 
-__all__ = ["backoff", "duration", "given", "maybe", "name", "offset", "pair", "rate_limit"]
+from mqgate.core.errors import InvalidValue
+from mqgate.core.times import parse_duration
+
+__all__ = [
+    "LIFTED",
+    "backoff",
+    "duration",
+    "given",
+    "instant",
+    "maybe",
+    "name",
+    "offset",
+    "pair",
+    "rate_limit",
+    "wait",
+]
 
 _NUMBER = re.compile(r"-?[0-9]+(\.[0-9]+)?")
-_UNSET = object()
+_LONGEST_WAIT = timedelta(seconds=60)
+LIFTED = object()
 
 
 def given(**options: Any) -> dict[str, Any]:
-    """The settings that the user wrote, as the API names them; `none` becomes null."""
+    """The settings that the user wrote, as the API names them; what is LIFTED becomes null."""
     return {
-        _camel(option): None if value is _UNSET else value for option, value in options.items() if value is not None
+        _camel(option): None if value is LIFTED else value for option, value in options.items() if value is not None
     }
 
 
@@ -26,7 +43,7 @@ def _camel(option: str) -> str:
 
 def maybe(kind: Callable[[str], Any]) -> Callable[[str], Any]:
     """The same kind of value, or the word `none` to lift the setting."""
-    return lambda text: _UNSET if text == "none" else kind(text)
+    return lambda text: LIFTED if text == "none" else kind(text)
 
 
 def name(text: str) -> str:
@@ -39,6 +56,22 @@ def name(text: str) -> str:
 def duration(text: str) -> float | str:
     """A bare number is seconds; the gateway judges everything else, so that there is one grammar."""
     return float(text) if _NUMBER.fullmatch(text) else text
+
+
+def wait(text: str) -> timedelta:
+    """The one duration that is judged here, because the patience for an answer depends on it."""
+    try:
+        parsed = parse_duration(duration(text), "it")
+    except InvalidValue as error:
+        raise click.BadParameter(str(error)) from error
+    if parsed > _LONGEST_WAIT:
+        raise click.BadParameter("a gateway waits 60s at most")
+    return parsed
+
+
+def instant(text: str) -> int | str:
+    """Bare digits are milliseconds since 1970; the gateway judges everything else."""
+    return int(text) if re.fullmatch("[0-9]+", text) else text
 
 
 def rate_limit(text: str) -> float | dict[str, float]:

@@ -1,18 +1,18 @@
 """A gateway, as an application sees it."""
 
 from collections.abc import Mapping, Sequence
-from datetime import datetime, timedelta
+from datetime import timedelta
 from types import TracebackType
 from typing import Any, Self
 
+from mqgate.client.dead_letters import DeadLetters
 from mqgate.client.message import envelope
 from mqgate.client.registry import Entries, Groups, Keys
-from mqgate.client.transport import Json, Transport, path
+from mqgate.client.scheduled import Scheduled
+from mqgate.client.transport import Duration, Instant, Json, Transport, given, path, wire
 
 __all__ = ["Client"]
 
-Duration = timedelta | str | float
-Instant = datetime | str | int
 _DEFAULT_TIMEOUT = timedelta(seconds=30)
 _NO_WAIT = timedelta(0)
 
@@ -30,6 +30,8 @@ class Client:
         self.producers = Entries(self.transport, "producers")
         self.groups = Groups(self.transport, "groups")
         self.keys = Keys(self.transport, "keys")
+        self.scheduled = Scheduled(self.transport)
+        self.dead_letters = DeadLetters(self.transport)
 
     def __enter__(self) -> Self:
         return self
@@ -43,7 +45,7 @@ class Client:
         self.transport.close()
 
     def publish(self, topic: str, body: Any, *, producer: str | None = None, **metadata: Any) -> Json:
-        """Store one message; `metadata` as `envelope` takes it."""
+        """Store or schedule one message; `metadata` as `envelope` takes it."""
         return self._publish(topic, envelope(body, **metadata), producer)
 
     def publish_batch(
@@ -63,13 +65,22 @@ class Client:
         key: str | None = None,
         tag: str | None = None,
         properties: Mapping[str, str] | None = None,
+        delay: Duration | None = None,
+        deliver_at: Instant | None = None,
+        idempotency_key: str | None = None,
     ) -> Json:
         """Store one message byte for byte, its metadata in headers: property names arrive in lower case."""
         if content_type.partition(";")[0].strip().lower() == "application/json":
             raise ValueError("application/json is read as an envelope: use publish")
-        named = {"Mqgate-Key": key, "Mqgate-Tag": tag}
+        named = {
+            "Mqgate-Key": key,
+            "Mqgate-Tag": tag,
+            "Mqgate-Delay": delay,
+            "Mqgate-Deliver-At": deliver_at,
+            "Idempotency-Key": idempotency_key,
+        }
         named |= {f"Mqgate-Property-{name}": value for name, value in (properties or {}).items()}
-        headers = {name: value for name, value in named.items() if value is not None}
+        headers = {name: str(wire(value)) for name, value in named.items() if value is not None}
         return self.transport.answer(
             "POST",
             path("topics", topic, "messages"),
@@ -92,8 +103,12 @@ class Client:
         attempt_id: str | None = None,
         ack: Sequence[str] = (),
     ) -> Json:
-        """Lease messages; `ack` settles earlier receipts first, and its outcomes stand in `acked`."""
-        body = _given(
+        """Lease messages, waiting up to 60 s for the first; `ack` settles earlier receipts before that.
+
+        Their outcomes stand in `acked`. The same `attempt_id` again, after an answer that never came, returns
+        the same leases.
+        """
+        body = given(
             max=most,
             wait=wait or None,
             visibility=visibility,
@@ -157,13 +172,6 @@ class Client:
     def resume(self, group: str, *, reason: str | None = None) -> Json:
         return self._act(group, "resume", reason=reason)
 
-    def dead_letters(self, group: str, **query: Any) -> Json:
-        """One page of dead letters; `query` as the API names it (`key`, `from`, `to`, `limit`, `cursor`)."""
-        return self.transport.call("GET", path("groups", group, "dead-letters"), query=query)
-
-    def dead_letter(self, group: str, message_id: str) -> Json:
-        return self.transport.call("GET", path("groups", group, "dead-letters", message_id))
-
     def info(self) -> Json:
         return self.transport.call("GET", path("info"))
 
@@ -172,12 +180,8 @@ class Client:
         return self.transport.call("GET", path("audit"), query={"limit": limit, "cursor": cursor})
 
     def _act(self, group: str, verb: str, **members: Any) -> Json:
-        return self.transport.call("POST", path("groups", group, verb), _given(**members))
+        return self.transport.call("POST", path("groups", group, verb), given(**members))
 
     def _results(self, group: str, verb: str, **members: Any) -> list[Json]:
         results: list[Json] = self._act(group, verb, **members)["results"]
         return results
-
-
-def _given(**members: Any) -> Json:
-    return {name: value for name, value in members.items() if value is not None}

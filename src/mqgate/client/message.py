@@ -4,7 +4,7 @@ import base64
 from collections.abc import Mapping
 from typing import Any
 
-from mqgate.client.transport import Json
+from mqgate.client.transport import Duration, Instant, Json, given
 
 __all__ = ["body_of", "envelope", "receipts_of"]
 
@@ -15,14 +15,22 @@ def envelope(
     key: str | None = None,
     tag: str | None = None,
     properties: Mapping[str, str] | None = None,
-    **more: Any,
+    delay: Duration | None = None,
+    deliver_at: Instant | None = None,
+    idempotency_key: str | None = None,
 ) -> Json:
     """A message to publish: bytes arrive as they are, text as its UTF-8, all else as its compact JSON.
 
-    `more` takes the envelope's other members as the API names them (`idempotencyKey`, `delay`).
+    `delay` or `deliver_at` schedules it; `idempotency_key` makes it safe to publish again after a doubt.
     """
-    given = {"key": key, "tag": tag, "properties": dict(properties or {}) or None, **more}
-    return _body(body) | {name: value for name, value in given.items() if value is not None}
+    return _body(body) | given(
+        key=key,
+        tag=tag,
+        properties=dict(properties or {}) or None,
+        delay=delay,
+        deliverAt=deliver_at,
+        idempotencyKey=idempotency_key,
+    )
 
 
 def _body(body: Any) -> Json:

@@ -10,9 +10,11 @@ import httpx
 
 from mqgate.client.errors import GatewayError, GatewayUnreachable, refusal
 
-__all__ = ["Json", "Transport", "path"]
+__all__ = ["Duration", "Instant", "Json", "Transport", "given", "path", "wire"]
 
 Json = dict[str, Any]
+Duration = timedelta | str | float
+Instant = datetime | str | int
 _NO_WAIT = timedelta(0)
 
 
@@ -22,6 +24,11 @@ def path(*segments: str) -> str:
         raise ValueError("a name must not be empty")
     # A bare ".." would be resolved before it is sent, and address the parent.
     return "/v1/" + "/".join(quote(segment, safe="").replace(".", "%2E") for segment in segments)
+
+
+def given(**members: Any) -> Json:
+    """The members that have a value; null on the wire would say more than absence."""
+    return {name: value for name, value in members.items() if value is not None}
 
 
 class Transport:
@@ -69,7 +76,7 @@ class Transport:
             return self._http.request(
                 method,
                 path,
-                params={name: _wire(value) for name, value in (query or {}).items() if value is not None},
+                params={name: wire(value) for name, value in (query or {}).items() if value is not None},
                 content=content,
                 headers=_headers({} if is_anonymous else self._authorization, headers or {}),
                 timeout=httpx.Timeout(self._timeout, read=self._timeout + wait.total_seconds()),
@@ -101,10 +108,11 @@ def _headers(*parts: Mapping[str, str | bytes]) -> list[tuple[bytes, bytes]]:
 
 
 def _encode(body: Mapping[str, Any]) -> bytes:
-    return json.dumps(body, default=_wire, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode()
+    return json.dumps(body, default=wire, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode()
 
 
-def _wire(value: Any) -> Any:
+def wire(value: Any) -> Any:
+    """A value as the API writes it, where JSON has no form of its own."""
     if isinstance(value, timedelta):
         return value.total_seconds()
     if isinstance(value, datetime):

@@ -1,8 +1,8 @@
 """Waiting without state in any store: parked requests, woken by events (pop with notify).
 
 Each scope (a group, or a broadcast client) has its parked requests in order of arrival. An event wakes the oldest
-ones, as many as it can serve; a woken request tries again and, if another was quicker, keeps its place and its remaining time.
-No wake-up is lost:
+ones, as many as it can serve; a woken request tries again and, if another was quicker, keeps its place and its
+remaining time. No wake-up is lost:
 - a request is enrolled before it tries, so an event in between is seen;
 - one that leaves with a wake-up it did not use, or sees that more is ready, wakes the next;
 - what becomes ready by time alone (`next_at`) has one timer per scope;
@@ -150,6 +150,11 @@ class LongPoll:
             self._parked -= 1
             self._metrics.parked.set(self._parked)
             watcher.cancel()
+
+    @property
+    def parked(self) -> int:
+        """How many requests wait now."""
+        return self._parked
 
     def settled(self, scope: Scope, verb: Verb) -> None:
         """Something was settled: a queue is free, a place below the cap, the next of a key, or soon a redelivery."""

@@ -1,7 +1,8 @@
 """Give dead letters another chance, or throw them away.
 
 Redriven messages go through a log private to the group, so that nobody else sees them again: same id, deliveries
-from 1. First they are stored there, then the dead letter is removed; a crash in between shows a message in both, never in none.
+from 1. First they are stored there, then the dead letter is removed; a crash in between shows a message in both,
+never in none.
 """
 
 import asyncio

@@ -3,7 +3,8 @@
     claim (recorded) -> append -> finish (recorded)
 
 A process that dies after the claim leaves it unfinished; at the next start those are looked up by id in the log
-first, so that none is dispatched twice. The loop sleeps until the next due row, or until somebody schedules an earlier one.
+first, so that none is dispatched twice. The loop sleeps until the next due row, or until somebody schedules an
+earlier one.
 """
 
 import asyncio

@@ -5,6 +5,7 @@ becomes a 500 with the request's id, and is logged with it.
 """
 
 import asyncio
+import itertools
 import os
 import re
 import time
@@ -34,6 +35,9 @@ Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 _SANE_ID = re.compile(rb"[A-Za-z0-9._:+/=-]{1,128}")
+# Unique over restarts and gateways by the prefix, within the process by the number.
+_ID_PREFIX = os.urandom(4).hex()
+_numbers = itertools.count()
 _log = structlog.get_logger()
 
 
@@ -141,8 +145,7 @@ class Door:
                 return chunks[0] if len(chunks) == 1 else b"".join(chunks)
 
     def _tell(self, operation: Operation, status: int, seconds: float, request: Request) -> None:
-        self._metrics.requests.labels(operation.name, status).inc()
-        self._metrics.latency.labels(operation.name).observe(seconds)
+        self._metrics.answered(operation.name, status, seconds)
         if self._log_all or status >= 500:  # noqa: PLR2004 - where HTTP's own failures begin
             _log.info(
                 "request answered",
@@ -176,7 +179,7 @@ def _request_id(headers: Mapping[bytes, bytes]) -> str:
     given = headers.get(b"x-request-id")
     if given is not None and _SANE_ID.fullmatch(given):
         return given.decode()
-    return os.urandom(8).hex()
+    return f"{_ID_PREFIX}{next(_numbers):08x}"
 
 
 async def _send(send: Send, answer: Answer, request_id: str) -> None:

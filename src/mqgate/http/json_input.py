@@ -45,7 +45,7 @@ def explain(error: msgspec.ValidationError) -> UnknownField | InvalidValue:
 def refuse_repeats(raw: bytes) -> None:
     """Refuse an object that has a member twice: one of the two would be lost silently."""
     try:
-        json.loads(raw, object_pairs_hook=_object)
+        _strict.decode(raw.decode())
     except UnicodeDecodeError as error:
         raise InvalidJson(f"mend the JSON: {error}") from None
     except RecursionError:
@@ -62,6 +62,9 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         twice = next(name for name in names if names.count(name) > 1)
         raise InvalidValue(f"{twice} is given twice: say it once", field=twice)
     return found
+
+
+_strict = json.JSONDecoder(object_pairs_hook=_object)
 
 
 def query_instant(text: str | None, field: str) -> datetime | None:

@@ -68,7 +68,8 @@ async def test_an_ack_without_request_id_is_illegal(mq: Mq) -> None:
 
 
 async def test_unlock_gives_the_batch_to_the_next_fetch_and_only_by_its_holder(mq: Mq) -> None:
-    """Release without commit; the original lets anybody unlock, here a spent receipt frees nothing."""
+    """Release without commit or delay; the original lets anybody unlock, here a spent receipt frees nothing."""
+    await mq.register("groups/C", backoff=["60s"])
     await mq.produce("m")
     first = (await mq.fetch())["requestId"]
 

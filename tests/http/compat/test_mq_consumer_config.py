@@ -125,7 +125,8 @@ async def test_resetting_a_broadcast_consumer_moves_the_named_client_or_all(mq: 
             await mq.fetch(consumer="B", clientId=client, requestId=result.get("requestId", ""))
         return [result["msgListSize"] for result in found]
 
-    assert await reset(clientId="three") == [0, 0]
+    assert await reset(clientId="three", pause=1) == [0, 0]
+    assert (await mq.get("config/B"))["result"]["pause"] is False
     assert await reset(clientId="two") == [0, 1]
     assert await reset() == [1, 1]
 

@@ -46,6 +46,15 @@ async def test_a_broadcast_consumer_has_a_list_for_every_client(mq: Mq, kind: st
     assert backlog == {"one": 1, "two": 0}
 
 
+async def test_a_client_that_stayed_away_too_long_is_listed_no_more(mq: Mq, clock: ManualClock) -> None:
+    """Its place is gone and it will begin anew: showing old offsets would hide that from operators."""
+    await mq.register("groups/B", clientTtl="60s")
+    await mq.fetch(consumer="B", clientId="one")
+    clock.advance(61)
+
+    assert await mq.get("broadcast/queue/offset", consumer="B") == {"status": 201}
+
+
 @pytest.mark.parametrize(
     ("parameters", "said"),
     [({"consumer": "nobody"}, "consumer:nobody haven't registered"), ({}, "consumer is required")],

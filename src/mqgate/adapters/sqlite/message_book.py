@@ -1,8 +1,9 @@
 """Message-mode leases of one scope during one step: read what is needed once, write what changed once.
 
 A grant is a range of a queue under one epoch, with a bit per message: given, open (still leased), acked, nacked.
-A message that is neither open nor acked nor nacked came back by itself: its lease ended, or it was given back; then its row in
-message_failed says when it is ready again, and until somebody else gets it a late settlement still counts.
+A message that is neither open nor acked nor nacked came back by itself: its lease ended, or it was given back; then
+its row in message_failed says when it is ready again, and until somebody else gets it a late settlement still
+counts.
 """
 
 import json
@@ -53,7 +54,7 @@ class FailedRow(NamedTuple):
 
 _GRANT_COLUMNS = (
     "epoch, queue, start, delivery, granted_at, base_until, ends, until, given, open, acked, nacked, ended_at, "
-    "attempt_shape, serves, client"
+    "attempt_shape, serves, client, again"
 )
 SQL = {
     name: sql.replace("{queue_columns}", ", ".join(QueueRow._fields))
@@ -83,6 +84,7 @@ class Granted:
     shape: str | None
     serves: int
     client: str
+    again: int
     is_changed: bool = field(default=False)
 
     def end_of(self, number: int) -> int:
@@ -111,6 +113,7 @@ class Book:
         self.group = group
         self.epoch, self.in_flight = self._counters = tx.one(SQL["counters"], (scope.number,))
         self._grants: dict[int, Granted | None] = {}
+        self._swept: dict[str, int | None] = {}
         self._touched: set[str] = set()
         self._consumed: set[str] = set()
 
@@ -182,7 +185,9 @@ class Book:
             grant.acked |= 1 << number
             grant.is_changed = True
             self._consumed.add(grant.queue)
-            self.finish(grant.queue, lease.start)
+            # A first delivery that never came back has no row to remove, and without order nobody waits behind it.
+            if grant.again or outcome is Outcome.LATE_APPLIED or self.group.is_ordered:
+                self.finish(grant.queue, lease.start)
             return Settled(outcome)
         if settlement.verb is Verb.NACK:
             return self._nack(grant, number, settlement, outcome)
@@ -193,8 +198,8 @@ class Book:
             return Outcome.DUPLICATE if verb is Verb.ACK else Outcome.LOST
         if grant.nacked & bit:
             return Outcome.DUPLICATE if verb is Verb.NACK else Outcome.LOST
-        queue = self.queue(lease.queue)
-        if queue is None or lease.epoch <= queue.swept_epoch:
+        swept = self._swept_epoch(lease.queue)
+        if swept is None or lease.epoch <= swept:
             return Outcome.GONE
         if grant.open & bit:
             late = grant.end_of(lease.start - grant.start) <= self.tx.now_ms
@@ -203,6 +208,12 @@ class Book:
         if failed and failed.epoch == lease.epoch and failed.ready_at is not None:
             return Outcome.LATE_APPLIED
         return Outcome.LOST
+
+    def _swept_epoch(self, queue: str) -> int | None:
+        if queue not in self._swept:
+            row = self.queue(queue)
+            self._swept[queue] = None if row is None else row.swept_epoch
+        return self._swept[queue]
 
     def _nack(self, grant: Granted, number: int, settlement: Settlement, outcome: Outcome) -> Settled:
         delay = settlement.delay
@@ -227,6 +238,7 @@ class Book:
         if not grant.open & bit:
             # It had come back already, and nobody had taken it: leased again.
             grant.open |= bit
+            grant.again = 1
             self.in_flight += 1
             offset = grant.start + number
             values = (grant.epoch, grant.delivery, grant.granted_at, self.scope.number, grant.queue, offset)
@@ -297,6 +309,7 @@ class Book:
                 json.dumps(grant.ends) if grant.ends else "{}",
                 grant.ended_at,
                 grant.serves,
+                grant.again,
                 self.scope.number,
                 grant.epoch,
             ),

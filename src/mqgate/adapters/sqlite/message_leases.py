@@ -183,7 +183,7 @@ def _redeliver(book: Book, request: Acquire, most: int) -> tuple[list[Grant], in
             runs.append([row])
     grants = []
     for run in runs:
-        grant = _add(book, request, run[0].queue, run[0].offset, len(run), run[0].delivery + 1)
+        grant = _add(book, request, run[0].queue, run[0].offset, len(run), delivery=run[0].delivery + 1, is_again=True)
         for row in run:
             tx.execute(SQL["regrant"], (grant.lease.epoch, grant.delivery, tx.now_ms, scope, row.queue, row.offset))
         grants.append(grant)
@@ -207,7 +207,7 @@ def _fresh(book: Book, request: Acquire, most: int) -> tuple[list[Grant], int]:
         count = min(most, row.head_max - cursor, committed + MAX_SPAN - cursor)
         if count <= 0:
             continue
-        grant = _add(book, request, row.queue, cursor, count, 1)
+        grant = _add(book, request, row.queue, cursor, count)
         placing = grant.lease.epoch if request.group.is_ordered else 0
         book.tx.execute(
             SQL["advance"],
@@ -230,7 +230,9 @@ def _fresh(book: Book, request: Acquire, most: int) -> tuple[list[Grant], int]:
     return grants, expired
 
 
-def _add(book: Book, request: Acquire, queue: str, start: int, count: int, delivery: int) -> Grant:
+def _add(
+    book: Book, request: Acquire, queue: str, start: int, count: int, *, delivery: int = 1, is_again: bool = False
+) -> Grant:
     tx, scope = book.tx, book.scope
     book.epoch += 1
     book.in_flight += count
@@ -250,6 +252,7 @@ def _add(book: Book, request: Acquire, queue: str, start: int, count: int, deliv
             request.attempt,
             shape,
             request.polled_by,
+            int(is_again),
         ),
     )
     lease = Lease(scope.group, "", queue, start, start + count, book.epoch, scope.incarnation)

@@ -1,5 +1,6 @@
 """Receive and settle: POST /v1/groups/{group}/receive, ack, nack, extend."""
 
+from collections import Counter
 from datetime import timedelta
 from typing import Annotated, Any
 
@@ -255,8 +256,8 @@ class ReceiveApi:
         return reply(200 if is_whole else 207, Outcomes([_outcome(each) for each in settled]))
 
     def _count(self, group: Group, verb: Verb, settled: list[Settled]) -> None:
-        for each in settled:
-            self._metrics.settled.labels(group.name, verb, each.outcome).inc()
+        for outcome, count in Counter(each.outcome for each in settled).items():
+            self._metrics.settled.labels(group.name, verb, outcome).inc(count)
 
 
 def _wait(given: ReceiveIn) -> timedelta:

@@ -52,15 +52,15 @@ UPDATE message_queue SET committed = ?1, cursor = ?1, swept_epoch = ?2, placing 
 
 -- name: add_grant
 INSERT INTO message_grant (scope, epoch, queue, start, delivery, granted_at, until, base_until, given, open, acked, nacked,
-    first_open, attempt, attempt_shape, client)
-VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?7, ?8, ?8, '0', '0', ?4, ?9, ?10, ?11)
+    first_open, attempt, attempt_shape, client, again)
+VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?7, ?8, ?8, '0', '0', ?4, ?9, ?10, ?11, ?12)
 
 -- name: grant
 SELECT {grant_columns} FROM message_grant WHERE scope = ? AND epoch = ?
 
 -- name: save_grant
 UPDATE message_grant SET given = ?, open = ?, acked = ?, nacked = ?, first_open = ?, until = ?, ends = ?, ended_at = ?,
-    serves = ?
+    serves = ?, again = ?
 WHERE scope = ? AND epoch = ?
 
 -- name: ended_grants

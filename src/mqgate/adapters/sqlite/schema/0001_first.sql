@@ -86,6 +86,7 @@ CREATE TABLE message_grant (
     given TEXT NOT NULL, open TEXT NOT NULL, acked TEXT NOT NULL, nacked TEXT NOT NULL,   -- hex, bit n: start + n
     first_open INTEGER NOT NULL, ended_at INTEGER NOT NULL DEFAULT 0,
     attempt TEXT, attempt_shape TEXT, serves INTEGER NOT NULL DEFAULT 1, client TEXT NOT NULL,
+    again INTEGER NOT NULL,                      -- 1: its messages have rows in message_failed
     PRIMARY KEY (scope, epoch)
 ) WITHOUT ROWID;
 CREATE INDEX open_by_end ON message_grant (scope, until) WHERE open <> '0';

@@ -1,0 +1,146 @@
+"""A load generator as a process of its own: keep-alive connections, answers read no further than needed.
+
+    python bench/load.py URL SCENARIO CONNECTIONS SECONDS ['{"group": ...}']
+
+Prints one JSON object: requests, messages, seconds, its own CPU seconds, errors, latency quantiles in ms.
+"""
+
+import asyncio
+import json
+import re
+import sys
+import time
+from collections.abc import Callable
+from urllib.parse import urlsplit
+
+import uvloop
+
+_LENGTH = re.compile(rb"content-length: (\d+)", re.IGNORECASE)
+_RECEIPT = re.compile(rb'"receipt":"([^"]+)"')
+BODY = "x" * 300
+
+
+class Connection(asyncio.Protocol):
+    """Sends a request, waits for the whole answer, sends the next."""
+
+    def __init__(self, run: "Run") -> None:
+        self.run = run
+        self.buffer = b""
+        self.last = b""
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self.transport = transport
+        self.send()
+
+    def send(self) -> None:
+        self.began = time.perf_counter()
+        self.transport.write(self.run.request(self.last))  # type: ignore[attr-defined]
+
+    def data_received(self, data: bytes) -> None:
+        self.buffer += data
+        end = self.buffer.find(b"\r\n\r\n")
+        if end < 0:
+            return
+        head = self.buffer[:end]
+        length = _LENGTH.search(head)
+        size = end + 4 + (int(length[1]) if length else 0)
+        if len(self.buffer) < size:
+            return
+        self.last = self.buffer[end + 4 : size]
+        self.buffer = self.buffer[size:]
+        self.run.answered(head[9:12], self.last, time.perf_counter() - self.began)
+        if self.run.is_over:
+            self.transport.close()
+        else:
+            self.send()
+
+
+class Run:
+    def __init__(self, host: str, make: Callable[[bytes], tuple[str, bytes]], count: Callable[[bytes], int]) -> None:
+        self.host = host
+        self.make = make
+        self.count = count
+        self.requests = self.messages = self.errors = 0
+        self.latencies: list[float] = []
+        self.is_over = False
+
+    def request(self, last: bytes) -> bytes:
+        path, body = self.make(last)
+        return (
+            f"POST {path} HTTP/1.1\r\nhost: {self.host}\r\ncontent-type: application/json\r\n"
+            f"content-length: {len(body)}\r\n\r\n"
+        ).encode() + body
+
+    def answered(self, status: bytes, body: bytes, seconds: float) -> None:
+        self.requests += 1
+        self.latencies.append(seconds)
+        if status[:1] != b"2":
+            self.errors += 1
+        else:
+            self.messages += self.count(body)
+
+
+def scenario(name: str, options: dict[str, str]) -> tuple[Callable[[bytes], tuple[str, bytes]], Callable[[bytes], int]]:
+    topic, group = options.get("topic", "bench"), options.get("group", "bench")
+    single = json.dumps({"body": BODY}).encode()
+    batch = json.dumps({"messages": [{"body": BODY}] * 100}).encode()
+    most = int(options.get("max", "32"))
+
+    def receive(last: bytes) -> tuple[str, bytes]:
+        receipts = [receipt.decode() for receipt in _RECEIPT.findall(last)]
+        return f"/v1/groups/{group}/receive", json.dumps({"max": most, "ack": receipts}).encode()
+
+    def delivered(body: bytes) -> int:
+        return body.count(b'"storedAt"')
+
+    def one(_: bytes) -> int:
+        return 1
+
+    def hundred(_: bytes) -> int:
+        return 100
+
+    return {
+        "noop": (lambda _: ("/", single), one),
+        "single": (lambda _: (f"/v1/topics/{topic}/messages", single), one),
+        "batch": (lambda _: (f"/v1/topics/{topic}/messages", batch), hundred),
+        "receive": (receive, delivered),
+    }[name]
+
+
+async def main(url: str, name: str, connections: int, seconds: float, options: dict[str, str]) -> None:
+    parts = urlsplit(url)
+    make, count = scenario(name, options)
+    run = Run(parts.netloc, make, count)
+    loop = asyncio.get_running_loop()
+    began, cpu = time.perf_counter(), time.process_time()
+    for _ in range(connections):
+        await loop.create_connection(lambda: Connection(run), parts.hostname, parts.port)
+    await asyncio.sleep(seconds)
+    passed, used = time.perf_counter() - began, time.process_time() - cpu
+    run.is_over = True
+    ordered = sorted(run.latencies) or [0.0]
+    print(
+        json.dumps(
+            {
+                "requests": run.requests,
+                "messages": run.messages,
+                "errors": run.errors,
+                "seconds": passed,
+                "cpu": used,
+                "p50": ordered[len(ordered) // 2] * 1000,
+                "p99": ordered[int(len(ordered) * 0.99)] * 1000,
+            }
+        )
+    )
+
+
+if __name__ == "__main__":
+    uvloop.run(
+        main(
+            sys.argv[1],
+            sys.argv[2],
+            int(sys.argv[3]),
+            float(sys.argv[4]),
+            json.loads(sys.argv[5]) if len(sys.argv) > 5 else {},
+        )
+    )

@@ -1,0 +1,74 @@
+"""`mqgate scheduled`: messages that wait for their time."""
+
+from typing import Any
+
+import click
+
+from mqgate.cli.output import examples
+from mqgate.cli.session import Session, with_session
+from mqgate.cli.values import duration, instant, name
+
+__all__ = ["scheduled"]
+
+_COLUMNS = ("id", "topic", "deliverAt", "key", "tag", "properties")
+_id_argument = click.argument("message_id", metavar="ID", type=name)
+
+
+@click.group()
+def scheduled() -> None:
+    """Look at, cancel and re-time messages published with --delay or --deliver-at."""
+
+
+@scheduled.command(
+    "list",
+    epilog=examples(
+        "mqgate scheduled list",
+        "mqgate scheduled list --topic orders --to 2030-01-31T12:00:00Z",
+    ),
+)
+@click.option("--topic", help="Only messages of this topic.")
+@click.option("--from", "since", metavar="INSTANT", help="Only those due at this instant or later.")
+@click.option("--to", "until", metavar="INSTANT", help="Only those due before this instant.")
+@click.option("--limit", type=int, help="How many to show; 100 unless given, at most 1000.")
+@click.option("--cursor", help="Go on where an earlier list ended.")
+@with_session
+def list_(session: Session, /, **query: Any) -> None:
+    """List the messages that are still to come, the next one first."""
+    with session.connect() as client:
+        session.show_page(client.scheduled.list(**query), _COLUMNS)
+
+
+@scheduled.command()
+@_id_argument
+@with_session
+def show(session: Session, message_id: str) -> None:
+    """Show the message ID: when it is due, its body, or what became of it."""
+    with session.connect() as client:
+        session.show(client.scheduled.get(message_id))
+
+
+@scheduled.command()
+@_id_argument
+@with_session
+def cancel(session: Session, message_id: str) -> None:
+    """Never deliver the message ID; refused if it was delivered before."""
+    with session.connect() as client:
+        session.confirm(client.scheduled.cancel(message_id), f"message {message_id} cancelled")
+
+
+@scheduled.command(
+    epilog=examples(
+        "mqgate scheduled retime 01K0ABCDEF --delay 2h",
+        "mqgate scheduled retime 01K0ABCDEF --deliver-at 2030-01-31T12:00:00Z",
+    )
+)
+@_id_argument
+@click.option("--delay", type=duration, metavar="DURATION", help="So long from now: 30s, 2h, 10d; 0 is at once.")
+@click.option("--deliver-at", type=instant, metavar="INSTANT", help="At this instant, like 2030-01-31T12:00:00Z.")
+@with_session
+def retime(session: Session, message_id: str, delay: float | str | None, deliver_at: int | str | None) -> None:
+    """Deliver the message ID at another time; refused if it was delivered or cancelled before."""
+    if (delay is None) == (deliver_at is None):
+        raise click.UsageError("give either --delay or --deliver-at")
+    with session.connect() as client:
+        session.show(client.scheduled.retime(message_id, delay=delay, deliver_at=deliver_at))

@@ -1,0 +1,251 @@
+"""Keys: who may do what, and what is said to who may not."""
+
+from dataclasses import replace
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from native_calls import publish, put, receive, refused
+
+from mqgate import bootstrap
+from mqgate.settings import HttpSettings, Settings, SettingsInvalid
+from mqgate.testing.clock import ManualClock
+
+ADMIN_ONLY = [
+    ("GET", "/v1/topics"),
+    ("PUT", "/v1/topics/new"),
+    ("GET", "/v1/topics/orders"),
+    ("DELETE", "/v1/topics/orders"),
+    ("GET", "/v1/topics/orders/messages"),
+    ("GET", "/v1/topics/orders/messages/x"),
+    ("GET", "/v1/topics/orders/queues"),
+    ("GET", "/v1/topics/orders/queues/local:0/messages"),
+    ("GET", "/v1/producers"),
+    ("PUT", "/v1/producers/new"),
+    ("DELETE", "/v1/producers/shop"),
+    ("GET", "/v1/groups"),
+    ("PUT", "/v1/groups/workers"),
+    ("PATCH", "/v1/groups/workers"),
+    ("DELETE", "/v1/groups/workers"),
+    ("GET", "/v1/groups/workers/clients"),
+    ("POST", "/v1/groups/workers/seek"),
+    ("POST", "/v1/groups/workers/pause"),
+    ("POST", "/v1/groups/workers/resume"),
+    ("GET", "/v1/groups/workers/dead-letters"),
+    ("GET", "/v1/groups/workers/dead-letters/x"),
+    ("GET", "/v1/audit"),
+    ("GET", "/v1/keys"),
+    ("POST", "/v1/keys"),
+    ("DELETE", "/v1/keys/x"),
+]
+GROUPS_OWN = [
+    ("POST", "/v1/groups/workers/receive", 200),
+    ("GET", "/v1/groups/workers/lag", 200),
+    ("POST", "/v1/groups/workers/ack", 400),
+    ("POST", "/v1/groups/workers/nack", 400),
+    ("POST", "/v1/groups/workers/extend", 400),
+]
+
+
+class Keys:
+    """A gateway with an admin's, a producer's and a group's key."""
+
+    def __init__(self, api: httpx.AsyncClient) -> None:
+        self.api = api
+        self.text: dict[str, str] = {}
+        self.id: dict[str, str] = {}
+
+    async def make(self, name: str, **body: Any) -> None:
+        answer = await self.call("POST", "/v1/keys", "admin" if self.text else None, json=body)
+        assert answer.status_code == 201, answer.text
+        self.text[name], self.id[name] = answer.json()["key"], answer.json()["id"]
+
+    async def call(self, method: str, path: str, key: str | None = None, **more: Any) -> httpx.Response:
+        headers = {"authorization": f"Bearer {self.text.get(key, key)}"} if key else {}
+        return await self.api.request(method, path, headers=headers, **more)
+
+
+@pytest.fixture
+async def keys(shop: httpx.AsyncClient) -> Keys:
+    await put(shop, "producers/shop", topic="orders")
+    await put(shop, "topics/other", queues=1)
+    await put(shop, "groups/others", topic="orders", mode="queue")
+    keys = Keys(shop)
+    await keys.make("admin", role="admin")
+    await keys.make("producer", producer="shop")
+    await keys.make("group", group="workers")
+    return keys
+
+
+async def test_without_a_key_in_the_registry_everybody_may_everything(shop: httpx.AsyncClient) -> None:
+    """Open, and says so."""
+    assert (await shop.get("/v1/info")).json()["open"] is True
+    assert (await shop.get("/v1/keys")).json()["items"] == []
+
+
+async def test_with_the_first_key_the_door_closes(keys: Keys) -> None:
+    """Every call needs one, only the health checks do not."""
+    for method, path in [*ADMIN_ONLY, *((m, p) for m, p, _ in GROUPS_OWN), ("GET", "/v1/info"), ("GET", "/metrics")]:
+        answer = await keys.call(method, path)
+
+        refused(answer, 401, "unauthorized")
+        assert answer.headers["www-authenticate"] == "Bearer"
+    refused(await keys.call("POST", "/v1/topics/orders/messages", content=b"x"), 401, "unauthorized")
+    for path in ("/livez", "/readyz"):
+        assert (await keys.call("GET", path)).status_code == 200
+
+
+@pytest.mark.parametrize(
+    "header",
+    ["", "Bearer", "Bearer ", "Basic YTpi", "Bearer nonsense", "Bearer mqk__", "Bearer mqk_x_y", "Bearer é", "bearer"],
+)
+async def test_a_wrong_key_is_refused(keys: Keys, header: str) -> None:
+    """In one way, whatever is wrong with it."""
+    answer = await keys.api.get("/v1/topics", headers=[(b"authorization", header.encode())])
+
+    refused(answer, 401, "unauthorized")
+
+
+async def test_a_key_with_another_secret_is_refused(keys: Keys) -> None:
+    """The id alone opens nothing."""
+    refused(await keys.call("GET", "/v1/topics", f"mqk_{keys.id['admin']}_guess"), 401, "unauthorized")
+    refused(await keys.call("GET", "/v1/topics", keys.text["admin"][:-1]), 401, "unauthorized")
+
+
+async def test_an_admins_key_opens_everything(keys: Keys) -> None:
+    """The scheme is case-insensitive, as HTTP has it."""
+    answer = await keys.api.get("/v1/topics", headers={"authorization": f"bearer {keys.text['admin']}"})
+
+    assert answer.status_code == 200
+    assert (await keys.call("POST", "/v1/topics/orders/messages", "admin", content=b"x")).status_code == 201
+    assert (await keys.call("POST", "/v1/groups/workers/receive", "admin")).status_code == 200
+
+
+@pytest.mark.parametrize("who", ["producer", "group"])
+@pytest.mark.parametrize(("method", "path"), ADMIN_ONLY)
+async def test_the_rest_is_admins(keys: Keys, who: str, method: str, path: str) -> None:
+    """403, also for what does not exist: a key does not tell what is there."""
+    refused(await keys.call(method, path, who), 403, "forbidden")
+
+
+@pytest.mark.parametrize(("method", "path", "status"), GROUPS_OWN)
+async def test_a_groups_key_receives_settles_and_reads_its_lag(keys: Keys, method: str, path: str, status: int) -> None:
+    """Its own group's only; a producer's key does none of it."""
+    body: dict[str, Any] = {"json": {"receipt": "forged"}} if status == 400 else {}
+
+    assert (await keys.call(method, path, "group", **body)).status_code == status
+    refused(await keys.call(method, path.replace("workers", "others"), "group", **body), 403, "forbidden")
+    refused(await keys.call(method, path.replace("workers", "nobody"), "group", **body), 403, "forbidden")
+    refused(await keys.call(method, path, "producer", **body), 403, "forbidden")
+
+
+async def test_a_producers_key_publishes_to_its_topic(keys: Keys) -> None:
+    """And to no other, nor under another's name; a group's key does not publish."""
+    own = await keys.call("POST", "/v1/topics/orders/messages", "producer", content=b"x")
+    named = await keys.call("POST", "/v1/topics/orders/messages?producer=shop", "producer", content=b"x")
+
+    assert (own.status_code, named.status_code) == (201, 201)
+    refused(await keys.call("POST", "/v1/topics/other/messages", "producer", content=b"x"), 403, "forbidden")
+    other = "/v1/topics/orders/messages?producer=other"
+    refused(await keys.call("POST", other, "producer", content=b"x"), 403, "forbidden")
+    refused(await keys.call("POST", "/v1/topics/orders/messages", "group", content=b"x"), 403, "forbidden")
+
+
+async def test_a_key_is_shown_once(keys: Keys) -> None:
+    """The list has what it opens, never the key."""
+    listed = await keys.call("GET", "/v1/keys", "admin")
+
+    assert {(each["id"], each["producer"], each["group"], each["role"]) for each in listed.json()["items"]} == {
+        (keys.id["admin"], None, None, "admin"),
+        (keys.id["producer"], "shop", None, None),
+        (keys.id["group"], None, "workers", None),
+    }
+    for text in keys.text.values():
+        assert text.rpartition("_")[2] not in listed.text
+
+
+async def test_keys_are_hashed_at_rest(keys: Keys, settings: Settings) -> None:
+    """Who reads the file finds no key in it."""
+    content = b"".join(file.read_bytes() for file in sorted(Path(settings.sqlite.directory).iterdir()))  # noqa: ASYNC240
+
+    assert keys.id["admin"].encode() in content
+    for text in keys.text.values():
+        assert text.removeprefix("mqk_").partition("_")[2].encode() not in content
+
+
+async def test_a_deleted_key_opens_nothing(keys: Keys) -> None:
+    """At once."""
+    deleted = await keys.call("DELETE", f"/v1/keys/{keys.id['group']}", "admin")
+
+    assert deleted.status_code == 204
+    refused(await keys.call("GET", "/v1/groups/workers/lag", "group"), 401, "unauthorized")
+    refused(await keys.call("DELETE", f"/v1/keys/{keys.id['group']}", "admin"), 404, "key_not_found")
+
+
+async def test_a_key_expires(keys: Keys, clock: ManualClock) -> None:
+    """At its instant, not a moment before."""
+    await keys.make("guest", group="workers", expiresAt="2026-01-01T13:00:00Z")
+
+    clock.advance(timedelta(hours=1) - timedelta(milliseconds=1))
+    before = await keys.call("GET", "/v1/groups/workers/lag", "guest")
+    clock.advance(0.001)
+    after = await keys.call("GET", "/v1/groups/workers/lag", "guest")
+
+    assert before.status_code == 200
+    refused(after, 401, "unauthorized")
+
+
+@pytest.mark.parametrize(
+    ("body", "status", "code"),
+    [
+        ({}, 400, "invalid_value"),
+        ({"role": "king"}, 400, "invalid_value"),
+        ({"role": "admin", "group": "workers"}, 400, "invalid_value"),
+        ({"producer": "nobody"}, 404, "producer_not_found"),
+        ({"group": "nobody"}, 404, "group_not_found"),
+        ({"role": "admin", "expiresAt": "2025-01-01T00:00:00Z"}, 400, "invalid_value"),
+        ({"role": "admin", "expiresAt": "soon"}, 400, "invalid_value"),
+    ],
+)
+async def test_a_bad_key_is_not_made(shop: httpx.AsyncClient, body: dict[str, Any], status: int, code: str) -> None:
+    """And the server stays open."""
+    refused(await shop.post("/v1/keys", json=body), status, code)
+
+    assert (await shop.get("/v1/info")).json()["open"] is True
+
+
+async def test_an_open_server_binds_to_loopback_only(settings: Settings) -> None:
+    """Any other address without keys refuses to start, and says what to do."""
+    for host in ("0.0.0.0", "192.0.2.1", "::", "example.org"):  # noqa: S104 - just what must be refused
+        with pytest.raises(SettingsInvalid, match="mqgate key create"):
+            async with bootstrap.gateway(replace(settings, http=HttpSettings(host=host))):
+                pass
+    for host in ("127.0.0.1", "::1", "localhost", "127.8.8.8"):
+        async with bootstrap.gateway(replace(settings, http=HttpSettings(host=host))):
+            pass
+
+
+async def test_with_a_key_it_may_bind_anywhere(keys: Keys, settings: Settings, gateway: object) -> None:
+    """As soon as one key exists."""
+    bootstrap.refuse_open_door(replace(settings, http=HttpSettings(host="0.0.0.0")), gateway.access)  # type: ignore[attr-defined]  # noqa: S104
+
+
+async def test_acts_name_the_key_that_did_them(keys: Keys) -> None:
+    """Who did what, in a server with keys."""
+    await keys.call("PUT", "/v1/topics/new", "admin")
+
+    acts = (await keys.call("GET", "/v1/audit", "admin")).json()["items"]
+
+    assert acts[0]["actor"] == f"key {keys.id['admin']}"
+
+
+async def test_messages_flow_while_keys_are_made(shop: httpx.AsyncClient) -> None:
+    """A key for a group does not change the group."""
+    await publish(shop, "a")
+    keys = Keys(shop)
+    await keys.make("admin", role="admin")
+    shop.headers["authorization"] = f"Bearer {keys.text['admin']}"
+
+    assert len((await receive(shop))["messages"]) == 1

@@ -1,0 +1,99 @@
+"""Health, metrics, info, request ids, and the page for people."""
+
+import re
+from typing import Any
+
+import httpx
+import pytest
+from native_calls import publish, receive, settle
+
+
+async def test_livez_and_readyz_say_ok(api: httpx.AsyncClient) -> None:
+    """Per part, so that an operator sees which one is not."""
+    assert (await api.get("/livez")).json() == {"status": "ok"}
+    ready = await api.get("/readyz")
+    assert ready.status_code == 200
+    assert ready.json()["status"] == "ok"
+    assert set(ready.json()["parts"].values()) == {"ok"}
+    assert {"store", "disk", "server"} <= set(ready.json()["parts"])
+
+
+async def test_a_stopping_server_is_alive_but_not_ready(api: httpx.AsyncClient, gateway: Any) -> None:
+    """A load balancer sends nothing new while what runs is finished."""
+    gateway.health.is_stopping = True
+
+    ready = await api.get("/readyz")
+
+    assert ready.status_code == 503
+    assert ready.json()["parts"]["server"] == "stopping"
+    assert ready.headers["retry-after"] == "1"
+    assert (await api.get("/livez")).status_code == 200
+
+
+async def test_info_tells_version_engine_and_limits(api: httpx.AsyncClient) -> None:
+    """What a client needs to know before it starts."""
+    info = (await api.get("/v1/info")).json()
+
+    assert (info["name"], info["engine"]) == ("mqgate", "sqlite")
+    assert info["limits"]["batch"] == 1_000
+    assert {"publish", "queue", "broadcast"} <= set(info["capabilities"])
+
+
+async def test_metrics_count_what_happened(shop: httpx.AsyncClient) -> None:
+    """In Prometheus' text format, with registered names as labels only."""
+    await publish(shop, "a", "b")
+    await settle(shop, "ack", (await receive(shop))["lease"]["receipt"])
+    await shop.get("/v1/topics/unregistered-name")
+
+    answer = await shop.get("/metrics")
+
+    assert answer.headers["content-type"].startswith("text/plain")
+    assert 'mqgate_published_total{topic="orders"} 2.0' in answer.text
+    assert 'mqgate_delivered_total{group="workers"} 2.0' in answer.text
+    assert 'mqgate_settled_total{group="workers",outcome="applied",verb="ack"} 1.0' in answer.text
+    assert "unregistered-name" not in answer.text
+
+
+@pytest.mark.parametrize("given", ["abc", "4bf92f35-77b3/4da6:1+2=.x_".replace("_", "-"), "x" * 128])
+async def test_a_sane_request_id_comes_back(api: httpx.AsyncClient, given: str) -> None:
+    """One id through all logs, on answers and refusals alike."""
+    for path in ("/livez", "/v1/nothing", "/v1/topics/nothing"):
+        assert (await api.get(path, headers={"x-request-id": given})).headers["x-request-id"] == given
+
+
+@pytest.mark.parametrize("given", ["", "a b", "x" * 129, "<script>", "a\tb", "ü"])
+async def test_another_request_id_is_replaced(api: httpx.AsyncClient, given: str) -> None:
+    """Nothing strange gets into the logs; every answer has an id all the same."""
+    headers = [(b"x-request-id", given.encode())]
+
+    ids = [(await api.get("/livez", headers=headers)).headers["x-request-id"] for _ in range(2)]
+
+    assert given not in ids
+    assert len(set(ids)) == 2
+    assert all(re.fullmatch(r"[0-9a-f]{16}", each) for each in ids)
+
+
+async def test_the_docs_page_asks_no_foreign_host_for_anything(api: httpx.AsyncClient) -> None:
+    """It works offline: no script, style, font or picture from elsewhere, and every operation is on it."""
+    page = (await api.get("/docs")).text
+    document = (await api.get("/openapi.json")).json()
+
+    assert not re.findall(r"""(?:src|href|action)\s*=\s*['"]?(?:https?:)?//""", page, re.IGNORECASE)
+    assert not re.findall(r"@import|url\(|<script|<link|<iframe|<img", page, re.IGNORECASE)
+    for path in document["paths"]:
+        assert path in page
+
+
+async def test_the_openapi_document_says_what_there_is(api: httpx.AsyncClient) -> None:
+    """3.1, an id for each operation, none twice, every refusal a problem document."""
+    document = (await api.get("/openapi.json")).json()
+
+    operations = [each for methods in document["paths"].values() for each in methods.values()]
+    ids = [each["operationId"] for each in operations]
+    assert document["openapi"].startswith("3.1")
+    assert len(ids) == len(set(ids))
+    assert {"publish", "receive", "ack", "nack", "extend", "lag", "seek"} <= set(ids)
+    for operation in operations:
+        for status, answer in operation["responses"].items():
+            if int(status) >= 400 and operation["operationId"] != "readyz":
+                assert set(answer["content"]) == {"application/problem+json"}, (operation["operationId"], status)

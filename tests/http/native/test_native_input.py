@@ -1,0 +1,292 @@
+"""What every call of /v1 refuses: broken JSON, wrong addresses, too much of anything."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, MutableMapping
+from dataclasses import replace
+from typing import Any
+
+import httpx
+import pytest
+from native_calls import publish, put, receive, refused
+
+from mqgate import bootstrap
+from mqgate.settings import HttpSettings
+
+OpenApi = Callable[..., Awaitable[httpx.AsyncClient]]
+JSON = {"content-type": "application/json"}
+CALLS = [
+    ("POST", "/v1/topics/orders/messages"),
+    ("POST", "/v1/groups/workers/receive"),
+    ("POST", "/v1/groups/workers/ack"),
+    ("POST", "/v1/groups/workers/nack"),
+    ("POST", "/v1/groups/workers/extend"),
+    ("POST", "/v1/groups/workers/seek"),
+    ("POST", "/v1/groups/workers/pause"),
+    ("PUT", "/v1/topics/new"),
+    ("PUT", "/v1/producers/new"),
+    ("PUT", "/v1/groups/new"),
+    ("PATCH", "/v1/groups/workers"),
+    ("POST", "/v1/keys"),
+]
+
+
+@pytest.mark.parametrize(("method", "path"), CALLS)
+@pytest.mark.parametrize(
+    "raw",
+    [
+        b"{",
+        b"{]",
+        b"nonsense",
+        b"{'a': 1}",
+        b'{"a": 1,}',
+        b'{"a": NaN}',
+        b'{"max": Infinity}',
+        b'{"a": "\xff\xfe"}',
+        b'{"\xc3": 1}',
+        b'{"a": "\xed\xa0\x80"}',
+        b"\xff\xfe{\x00}\x00",
+        b"\xef\xbb\xbf{}",
+        b"[1, 2] trailing",
+        b" ",
+        b"[" * 50_000,
+        b'{"a":' * 50_000,
+    ],
+    ids=lambda raw: repr(raw[:12]),
+)
+async def test_broken_json_is_refused(shop: httpx.AsyncClient, method: str, path: str, raw: bytes) -> None:
+    """400 everywhere, in one shape; never a guess, never a 500."""
+    answer = await shop.request(method, path, content=raw, headers=JSON)
+
+    problem = refused(answer, 400, answer.json()["code"])
+    assert problem["code"] in {"invalid_json", "unknown_field", "invalid_value"}
+
+
+@pytest.mark.parametrize(("method", "path"), CALLS)
+@pytest.mark.parametrize("raw", [b"[]", b"3", b"null", b'"text"', b"true", b"1e999"])
+async def test_json_of_another_shape_is_refused(shop: httpx.AsyncClient, method: str, path: str, raw: bytes) -> None:
+    """An object is wanted; the answer says so."""
+    answer = await shop.request(method, path, content=raw, headers=JSON)
+
+    assert refused(answer, 400, answer.json()["code"])["code"] in {"invalid_value", "invalid_json"}
+
+
+@pytest.mark.parametrize(("method", "path"), CALLS)
+async def test_an_unknown_member_is_refused_everywhere(shop: httpx.AsyncClient, method: str, path: str) -> None:
+    """A setting we do not honour is never accepted."""
+    refused(await shop.request(method, path, json={"colour": "blue"}), 400, "unknown_field", field="colour")
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "raw"),
+    [
+        ("POST", "/v1/topics/orders/messages", b'{"body": "a", "body": "b"}'),
+        ("POST", "/v1/topics/orders/messages", b'{"body": {"a": 1, "a": 2}}'),
+        ("POST", "/v1/topics/orders/messages", b'{"body": "x", "properties": {"a": "1", "a": "2"}}'),
+        ("POST", "/v1/topics/orders/messages", b'{"messages": [{"body": "x", "key": "a", "key": "b"}]}'),
+        ("POST", "/v1/groups/workers/receive", b'{"max": 1, "max": 2}'),
+        ("POST", "/v1/groups/workers/seek", b'{"to": {"local:0": 0, "local:0": 1}}'),
+        ("PUT", "/v1/topics/new", b'{"queues": 1, "queues": 2}'),
+    ],
+)
+async def test_a_member_given_twice_is_refused(shop: httpx.AsyncClient, method: str, path: str, raw: bytes) -> None:
+    """One of the two would be lost silently."""
+    answer = await shop.request(method, path, content=raw, headers=JSON)
+
+    assert answer.status_code == 400, answer.text
+    assert "twice" in answer.text
+    assert not (await receive(shop))["messages"]
+
+
+async def test_an_address_that_is_not_there_is_404(api: httpx.AsyncClient) -> None:
+    """In the same shape as every refusal."""
+    for path in ("/", "/v1", "/v1/nothing", "/v1/topics/", "/v1/topics/a/b", "/v2/topics"):
+        refused(await api.get(path), 404, "route_not_found")
+
+
+async def test_a_method_that_is_not_there_is_405_and_says_which_are(api: httpx.AsyncClient) -> None:
+    """With Allow, as HTTP wants it."""
+    answer = await api.request("PATCH", "/v1/topics/orders")
+
+    refused(answer, 405, "method_not_allowed")
+    assert answer.headers["allow"] == "DELETE, GET, PUT"
+
+
+async def test_a_body_beyond_the_limit_is_refused(open_api: OpenApi) -> None:
+    """413 before it is read, with the limit."""
+    api = await open_api(max_request_bytes=1_000)
+    await put(api, "topics/orders")
+
+    answer = await api.post("/v1/topics/orders/messages", content=b"x" * 1_001)
+
+    refused(answer, 413, "too_large", limit=1_000)
+    assert (await api.post("/v1/topics/orders/messages", content=b"x" * 1_000)).status_code == 201
+
+
+async def test_a_body_without_a_length_is_counted_as_it_comes(open_api: OpenApi) -> None:
+    """Chunked bodies have the same limit."""
+    api = await open_api(max_request_bytes=1_000)
+    await put(api, "topics/orders")
+
+    async def chunks(count: int) -> Any:
+        for _ in range(count):
+            yield b"x" * 100
+
+    whole = await api.post("/v1/topics/orders/messages", content=chunks(10))
+    beyond = await api.post("/v1/topics/orders/messages", content=chunks(11))
+
+    assert whole.status_code == 201
+    refused(beyond, 413, "too_large", limit=1_000)
+
+
+async def test_headers_beyond_the_limit_are_refused(open_api: OpenApi) -> None:
+    """431 with the limit."""
+    api = await open_api(max_header_bytes=1_000)
+
+    answer = await api.get("/v1/topics", headers={"x-long": "x" * 1_000})
+
+    refused(answer, 431, "headers_too_large", limit=1_000)
+
+
+async def test_headers_that_are_not_utf_8_are_refused(shop: httpx.AsyncClient) -> None:
+    """A key that nobody could read back."""
+    answer = await shop.post("/v1/topics/orders/messages", content=b"x", headers=[(b"mqgate-key", b"\xff")])
+
+    refused(answer, 400, "invalid_value", field="mqgate-key")
+
+
+async def test_a_query_that_is_not_utf_8_is_refused(shop: httpx.AsyncClient) -> None:
+    """And one with a parameter twice, or with too many."""
+    many = "&".join(f"a{number}=1" for number in range(200))
+    for query in ("limit=%FF", "limit=1&limit=2", many):
+        assert (await shop.get(f"/v1/topics?{query}")).status_code == 400
+
+
+class Slow:
+    """One request over bare ASGI whose body arrives when the test says so."""
+
+    def __init__(self, gateway: bootstrap.Gateway, size: int) -> None:
+        self._gateway = gateway
+        self._size = size
+        self._body: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
+        self.is_reading = asyncio.Event()
+        self.status = 0
+        self.task = asyncio.create_task(self._run())
+
+    async def _run(self) -> None:
+        scope = {
+            "type": "http",
+            "method": "POST",
+            "path": "/v1/topics/orders/messages",
+            "query_string": b"",
+            "headers": [(b"content-length", str(self._size).encode())],
+            "client": ("127.0.0.1", 1),
+        }
+        await self._gateway.app(scope, self._receive, self._send)
+
+    async def _receive(self) -> MutableMapping[str, Any]:
+        self.is_reading.set()
+        return {"type": "http.request", "body": await asyncio.shield(self._body), "more_body": False}
+
+    async def _send(self, event: MutableMapping[str, Any]) -> None:
+        self.status = event.get("status", self.status)
+
+    async def finish(self) -> int:
+        self._body.set_result(b"x" * self._size)
+        await self.task
+        return self.status
+
+
+async def test_more_bytes_in_flight_than_allowed_are_refused(settings: Any, clock: Any) -> None:
+    """503 with Retry-After while others are being read; afterwards there is room again."""
+    limited = replace(settings, http=HttpSettings(max_bytes_in_flight=1_000))
+    async with bootstrap.gateway(limited, wall_ms=clock) as gateway:
+        transport = httpx.ASGITransport(app=gateway.app)
+        async with httpx.AsyncClient(transport=transport, base_url="http://mqgate") as api:
+            await put(api, "topics/orders")
+            slow = Slow(gateway, 600)
+            await slow.is_reading.wait()
+
+            beyond = await api.post("/v1/topics/orders/messages", content=b"x" * 401)
+            beside = await api.post("/v1/topics/orders/messages", content=b"x" * 400)
+            finished = await slow.finish()
+            afterwards = await api.post("/v1/topics/orders/messages", content=b"x" * 1_000)
+
+    assert refused(beyond, 503, "overloaded")["retryable"]
+    assert (beside.status_code, finished, afterwards.status_code) == (201, 201, 201)
+
+
+async def test_more_requests_than_allowed_are_refused(settings: Any, clock: Any) -> None:
+    """503 with Retry-After; the one that is being worked on is finished."""
+    limited = replace(settings, http=HttpSettings(max_requests=1))
+    async with bootstrap.gateway(limited, wall_ms=clock) as gateway:
+        transport = httpx.ASGITransport(app=gateway.app)
+        async with httpx.AsyncClient(transport=transport, base_url="http://mqgate") as api:
+            await put(api, "topics/orders")
+            slow = Slow(gateway, 10)
+            await slow.is_reading.wait()
+
+            beyond = await api.get("/v1/topics")
+            finished = await slow.finish()
+            afterwards = await api.get("/v1/topics")
+
+    refused(beyond, 503, "overloaded")
+    assert (finished, afterwards.status_code) == (201, 200)
+
+
+async def test_a_client_that_hangs_up_in_its_body_stores_nothing(
+    gateway: bootstrap.Gateway, api: httpx.AsyncClient
+) -> None:
+    """Half a message is no message."""
+    await put(api, "topics/orders", queues=1)
+    await put(api, "groups/workers", topic="orders", mode="queue")
+    events = [{"type": "http.request", "body": b"half", "more_body": True}, {"type": "http.disconnect"}]
+    sent: list[object] = []
+    scope = {
+        "type": "http",
+        "method": "POST",
+        "path": "/v1/topics/orders/messages",
+        "query_string": b"",
+        "headers": [(b"content-length", b"8")],
+        "client": ("127.0.0.1", 1),
+    }
+
+    async def receive_event() -> Any:
+        return events.pop(0)
+
+    async def send_event(event: object) -> None:
+        sent.append(event)
+
+    await gateway.app(scope, receive_event, send_event)
+
+    assert sent == []
+    assert (await receive(api))["messages"] == []
+
+
+async def test_a_full_disk_refuses_publishes_and_serves_reads(open_api: OpenApi, settings: Any) -> None:
+    """507, nothing acknowledged is lost, looking goes on, and readiness says so."""
+    small = replace(settings.sqlite, max_bytes=1 << 20)
+    api = await open_api({"sqlite": small})
+    await put(api, "topics/orders", queues=1)
+    stored = []
+    for _ in range(2_000):
+        answer = await api.post("/v1/topics/orders/messages", content=b"x" * 4_000)
+        if answer.status_code != 201:
+            break
+        stored.append(answer.json())
+
+    problem = refused(answer, 507, "storage_full")
+    assert problem["retryable"]
+    assert 100 < len(stored) < 2_000
+    found = await api.get("/v1/topics/orders/queues/local:0/messages?max=1000")
+    assert [each["offset"] for each in found.json()["messages"]] == list(range(len(stored)))
+    assert (await api.get(f"/v1/topics/orders/messages/{stored[-1]['id']}")).status_code == 200
+
+
+async def test_publishing_still_works_after_all_that(shop: httpx.AsyncClient) -> None:
+    """A refusal leaves no trace in the next request."""
+    for raw in (b"{", b"[]", b'{"body": "a", "body": "b"}'):
+        await shop.post("/v1/topics/orders/messages", content=raw, headers=JSON)
+
+    (stored,) = await publish(shop, "fine")
+
+    assert stored["offset"] == 0

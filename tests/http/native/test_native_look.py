@@ -1,0 +1,114 @@
+"""Looking into the log: by id, by key and time, by offset."""
+
+import httpx
+import pytest
+from native_calls import lag, publish, put, refused
+
+from mqgate.testing.clock import ManualClock
+
+URL = "/v1/topics/orders"
+
+
+async def test_a_message_is_found_by_its_id(shop: httpx.AsyncClient) -> None:
+    """Everything about it, and no group hears of it."""
+    (stored,) = await publish(shop, "a", key="k", tag="t", properties={"p": "v"})
+
+    found = (await shop.get(f"{URL}/messages/{stored['id']}")).json()
+
+    assert found == {
+        "id": stored["id"],
+        "topic": "orders",
+        "queue": "local:0",
+        "offset": 0,
+        "key": "k",
+        "tag": "t",
+        "properties": {"p": "v"},
+        "storedAt": stored["storedAt"],
+        "body": "a",
+    }
+    assert (await lag(shop))["ready"] == 1
+    refused(await shop.get(f"{URL}/messages/nothing"), 404, "message_not_found")
+
+
+async def test_messages_are_found_by_key_and_time_page_by_page(shop: httpx.AsyncClient, clock: ManualClock) -> None:
+    """From the first instant up to before the last; no key means all."""
+    for body, key in zip("abcd", ("red", "blue", "red", "red"), strict=True):
+        await publish(shop, body, key=key)
+        clock.advance(60)
+
+    async def found(**query: str) -> str:
+        items = (await shop.get(f"{URL}/messages", params=query)).json()["items"]
+        return "".join(item["body"] for item in items)
+
+    first = (await shop.get(f"{URL}/messages", params={"key": "red", "limit": "2"})).json()
+    assert await found() == "abcd"
+    assert await found(key="red") == "acd"
+    assert await found(**{"from": "2026-01-01T12:01:00Z", "to": "1767268980000"}) == "bc"
+    assert await found(key="red", cursor=first["next"]) == "d"
+    assert await found(key="green") == ""
+
+
+async def test_a_range_of_a_queue_is_read(shop: httpx.AsyncClient) -> None:
+    """`next` goes on; the queue's ends are beside it; no group is touched."""
+    await publish(shop, *"abcde")
+    url = f"{URL}/queues/local:0/messages"
+
+    middle = (await shop.get(f"{url}?offset=1&max=2")).json()
+    end = (await shop.get(f"{url}?offset=5")).json()
+
+    assert [message["body"] for message in middle["messages"]] == ["b", "c"]
+    assert (middle["next"], middle["min"], middle["max"]) == (3, 0, 5)
+    assert (end["messages"], end["next"]) == ([], 5)
+    assert (await lag(shop))["ready"] == 5
+
+
+async def test_queues_show_their_ends_and_times(api: httpx.AsyncClient, clock: ManualClock) -> None:
+    """In the order of their numbers; an empty one has no times."""
+    await put(api, "topics/orders", queues=12)
+    (stored,) = await publish(api, "a", key="k")
+
+    items = (await api.get(f"{URL}/queues")).json()["items"]
+
+    assert [item["queue"] for item in items] == [f"local:{number}" for number in range(12)]
+    by_queue = {item["queue"]: item for item in items}
+    full = by_queue.pop(stored["queue"])
+    assert (full["min"], full["max"], full["firstStoredAt"]) == (0, 1, stored["storedAt"])
+    assert {(each["max"], each["lastStoredAt"]) for each in by_queue.values()} == {(0, None)}
+
+
+@pytest.mark.parametrize(
+    ("path", "status", "code"),
+    [
+        ("/v1/topics/nowhere/messages", 404, "topic_not_found"),
+        ("/v1/topics/nowhere/messages/x", 404, "topic_not_found"),
+        ("/v1/topics/nowhere/queues", 404, "topic_not_found"),
+        (f"{URL}/queues/local:9/messages", 404, "queue_not_found"),
+        (f"{URL}/queues/x/messages", 404, "queue_not_found"),
+        (f"{URL}/queues/local:0/messages?offset=-1", 400, "invalid_value"),
+        (f"{URL}/queues/local:0/messages?offset=x", 400, "invalid_value"),
+        (f"{URL}/queues/local:0/messages?offset=99999999999999999999", 400, "invalid_value"),
+        (f"{URL}/queues/local:0/messages?max=0", 400, "invalid_value"),
+        (f"{URL}/queues/local:0/messages?max=1001", 400, "invalid_value"),
+        (f"{URL}/queues/local:0/messages?max=1&max=2", 400, "invalid_value"),
+        (f"{URL}/messages?from=noon", 400, "invalid_value"),
+        (f"{URL}/messages?to=-1", 400, "invalid_value"),
+        (f"{URL}/messages?limit=0", 400, "invalid_value"),
+        (f"{URL}/messages?cursor=x", 400, "invalid_value"),
+        (f"{URL}/messages?cursor={'9' * 19}", 400, "invalid_value"),
+        (f"{URL}/messages?colour=x", 400, "unknown_field"),
+        (f"{URL}/messages?key=%FF", 400, "invalid_value"),
+    ],
+)
+async def test_a_bad_look_is_refused(shop: httpx.AsyncClient, path: str, status: int, code: str) -> None:
+    """400 with what to mend, 404 for what is not there."""
+    refused(await shop.get(path), status, code)
+
+
+async def test_the_last_offset_there_can_be_is_simply_empty(shop: httpx.AsyncClient) -> None:
+    """The end of the number range is no other queue's beginning."""
+    await put(shop, "topics/orders", queues=4)
+    await publish(shop, *"abcd")
+
+    answer = await shop.get(f"{URL}/queues/local:0/messages?offset={(1 << 40) - 1}&max=1000")
+
+    assert answer.json()["messages"] == []
