@@ -6,7 +6,7 @@ from typing import Any
 import uvicorn
 
 
-async def app(scope: dict[str, Any], receive: Any, send: Any) -> None:
+async def app(_scope: dict[str, Any], receive: Any, send: Any) -> None:
     while (await receive()).get("more_body"):
         pass
     await send({"type": "http.response.start", "status": 204, "headers": []})

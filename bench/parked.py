@@ -48,7 +48,7 @@ async def _wake(*, is_waking: bool, count: int) -> tuple[list[float], int]:
             for number in range(count):
                 body = {"wait": 2, "ack": receipts}
                 waiting = asyncio.create_task(client.post("/v1/groups/bench/receive", json=body))
-                while gateway.long_poll.parked < 1:
+                while gateway.long_poll.parked < 1:  # noqa: ASYNC110 - there is no event for a poll that parks
                     await asyncio.sleep(0.0005)
                 began = time.perf_counter()
                 key = f"key-{random.random()}"
@@ -86,7 +86,7 @@ async def _park(server: processes.Server) -> tuple[float, float, int, float]:
         def connection_made(self, transport: asyncio.BaseTransport) -> None:
             transport.write(request)  # type: ignore[attr-defined]
 
-        def data_received(self, data: bytes) -> None:
+        def data_received(self, _data: bytes) -> None:
             answered.append(time.perf_counter())
 
     loop = asyncio.get_running_loop()

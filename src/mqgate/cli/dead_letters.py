@@ -58,7 +58,7 @@ def show(session: Session, group_name: str, message_id: str) -> None:
 
 @dead_letters.command(
     epilog=examples(
-        "mqgate group dead-letters redrive billing 01K0ABCDEF",
+        "mqgate group dead-letters redrive billing 01a1e2466d55b0ac2679239be0e0b4a3",
         "mqgate group dead-letters redrive billing --all --dry-run",
         "mqgate group dead-letters redrive billing --all --rate 10",
     )
@@ -96,7 +96,7 @@ def redrive(
 
 @dead_letters.command(
     epilog=examples(
-        "mqgate group dead-letters purge billing 01K0ABCDEF",
+        "mqgate group dead-letters purge billing 01a1e2466d55b0ac2679239be0e0b4a3",
         "mqgate group dead-letters purge billing --all --dry-run",
         "mqgate group dead-letters purge billing --all --yes",
     )

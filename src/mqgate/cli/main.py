@@ -16,7 +16,6 @@ from mqgate.cli.output import examples, plain
 from mqgate.cli.producer import producer
 from mqgate.cli.pub import pub
 from mqgate.cli.scheduled import scheduled
-from mqgate.cli.serve import serve
 from mqgate.cli.session import DEFAULT_URL, Session
 from mqgate.cli.sub import sub
 from mqgate.cli.topic import topic
@@ -31,7 +30,20 @@ INTERRUPTED = 130
 
 
 class _Commands(click.Group):
-    """The one place where errors become a line on stderr and an exit code."""
+    """The one place where errors become a line on stderr and an exit code.
+
+    `serve` is looked up only when it is named: it brings the whole server, and doubles the start of every command.
+    """
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return sorted([*super().list_commands(ctx), "serve"])
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name == "serve":
+            from mqgate.cli.serve import serve  # noqa: PLC0415 - see above
+
+            return serve
+        return super().get_command(ctx, cmd_name)
 
     def invoke(self, ctx: click.Context) -> Any:
         try:
@@ -68,7 +80,7 @@ def _fail(ctx: click.Context, exit_code: int, problem: dict[str, Any]) -> NoRetu
 
 @click.group(
     cls=_Commands,
-    commands=[serve, topic, producer, group, key, pub, sub, scheduled, doctor],
+    commands=[topic, producer, group, key, pub, sub, scheduled, doctor],
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
     epilog=examples(
         "mqgate serve --demo",

@@ -20,8 +20,8 @@ __all__ = ["pub"]
         "mqgate pub orders --file order.json --message-key customer-7 --property source=web",
         "printf hello | mqgate pub orders -",
         "mqgate pub orders --lines < orders.ndjson",
-        "mqgate pub orders 'pay now' --delay 15m",
-        "mqgate pub orders 'happy new year' --deliver-at 2030-01-01T00:00:00Z",
+        'mqgate pub orders "pay now" --delay 15m',
+        'mqgate pub orders "happy new year" --deliver-at "$(date -u +%Y)-12-31T23:59:59Z"',
         "mqgate pub orders --file order-17.json --idempotency-key order-17",
     )
 )

@@ -58,8 +58,8 @@ def cancel(session: Session, message_id: str) -> None:
 
 @scheduled.command(
     epilog=examples(
-        "mqgate scheduled retime 01K0ABCDEF --delay 2h",
-        "mqgate scheduled retime 01K0ABCDEF --deliver-at 2030-01-31T12:00:00Z",
+        "mqgate scheduled retime 01a1e2466d55b0ac2679239be0e0b4a3 --delay 2h",
+        'mqgate scheduled retime 01a1e2466d55b0ac2679239be0e0b4a3 --deliver-at "$(date -u +%Y)-12-31T23:59:59Z"',
     )
 )
 @_id_argument

@@ -32,8 +32,9 @@ class Backoff:
         if not self.initial:
             return timedelta(0)
         # Beyond 64 doublings the cap has long decided; a larger power would overflow.
-        plain = min(self.initial.total_seconds() * self.factor ** min(failures - 1, 64), self.most.total_seconds())
-        return timedelta(seconds=plain * (1 + self.jitter * (2 * dice.random() - 1)))
+        most = self.most.total_seconds()
+        plain = min(self.initial.total_seconds() * self.factor ** min(failures - 1, 64), most)
+        return timedelta(seconds=min(plain * (1 + self.jitter * (2 * dice.random() - 1)), most))
 
 
 NO_BACKOFF = Backoff(initial=timedelta(0), most=timedelta(0), jitter=0)

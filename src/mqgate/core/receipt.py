@@ -19,7 +19,6 @@ _KEY_ID = 2
 _TAG = 16
 _BLOCK = 64
 _LONGEST = 1024
-_STANDARD = str.maketrans("-_", "+/")
 
 
 class _Hmac:
@@ -65,7 +64,7 @@ class ReceiptKeys:
         if len(receipt) > _LONGEST:
             return None
         try:
-            padded = receipt.translate(_STANDARD) + "=" * (-len(receipt) % 4)
+            padded = receipt.replace("-", "+").replace("_", "/") + "=" * (-len(receipt) % 4)
             raw = binascii.a2b_base64(padded, strict_mode=True)
         except ValueError:
             return None

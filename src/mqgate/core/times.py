@@ -9,7 +9,7 @@ from mqgate.core.errors import InvalidValue
 from mqgate.core.message import instant
 
 _UNITS = {"ms": 0.001, "s": 1, "m": 60, "h": 3600, "d": 86400}
-_DURATION = re.compile(r"(\d{1,12})(ms|s|m|h|d)")
+_DURATION = re.compile(r"([0-9]{1,12})(ms|s|m|h|d)")
 _RFC3339 = re.compile(r"\d{4}-\d\d-\d\d[Tt ]\d\d:\d\d:\d\d(\.\d{1,9})?([Zz]|[+-]\d\d:\d\d)")
 _LATEST_MS = 253_402_300_799_999
 LONGEST = timedelta(days=36_500)

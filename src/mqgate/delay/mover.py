@@ -54,12 +54,10 @@ class Mover:
     async def recover(self) -> int:
         """Finish what a process that is gone had begun; how many it had not sent."""
         left = await self._timers.unfinished()
-        missing = []
-        for timer in left:
-            if await self._is_there(timer):
-                await self._timers.finish((timer,))
-            else:
-                missing.append(timer)
+        there = [timer for timer in left if await self._is_there(timer)]
+        missing = [timer for timer in left if timer not in there]
+        if there:
+            await self._timers.finish(there)
         await self._dispatch(missing)
         return len(missing)
 
@@ -73,6 +71,8 @@ class Mover:
         """Move everything that is due now; how many."""
         moved = 0
         while True:
+            # While we ask, every new timer may be the next one.
+            self._next = None
             due, self._next = await self._timers.claim(_BATCH)
             if not due:
                 return moved
@@ -96,12 +96,18 @@ class Mover:
                 self._metrics.lateness.observe(max((now - each.due).total_seconds(), 0))
 
     async def _loop(self) -> None:
+        has_failed = False
         while True:
             self._earlier.clear()
             try:
+                if has_failed:
+                    # What was claimed may be neither sent nor released, if the store failed there too.
+                    await self.recover()
+                    has_failed = False
                 await self.run_once()
             except MqgateError as error:
                 _log.warning("dispatch failed", error=error.detail)
+                has_failed = True
                 await asyncio.sleep(_PAUSE_AFTER_FAILURE)
                 continue
             wait = _LONGEST_SLEEP

@@ -1,7 +1,7 @@
 """Messages that failed for the last time, kept for people to look at."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Protocol
 
@@ -19,7 +19,7 @@ class DeadLetter:
     first_at: datetime
     last_at: datetime
     reason: str | None
-    number: int = 0
+    number: int = field(default=0, compare=False)
 
 
 class DeadLetterStore(Protocol):

@@ -17,6 +17,12 @@ OpenApi = Callable[..., Awaitable[httpx.AsyncClient]]
 
 
 @pytest.fixture
+def settings(settings: Settings) -> Settings:
+    """Without an fsync for every answer: what survives a power cut is tested where it is promised."""
+    return replace(settings, sqlite=replace(settings.sqlite, synchronous="normal"))
+
+
+@pytest.fixture
 async def open_api(settings: Settings, clock: ManualClock) -> AsyncIterator[OpenApi]:
     """Opens a gateway whose [http] settings, or other groups of them, the test names."""
     async with AsyncExitStack() as stack:

@@ -28,46 +28,43 @@ CALLS = [
     ("PATCH", "/v1/groups/workers"),
     ("POST", "/v1/keys"),
 ]
+BROKEN = [
+    b"{",
+    b"{]",
+    b"nonsense",
+    b"{'a': 1}",
+    b'{"a": 1,}',
+    b'{"a": NaN}',
+    b'{"max": Infinity}',
+    b'{"a": "\xff\xfe"}',
+    b'{"\xc3": 1}',
+    b'{"a": "\xed\xa0\x80"}',
+    b"\xff\xfe{\x00}\x00",
+    b"\xef\xbb\xbf{}",
+    b"[1, 2] trailing",
+    b" ",
+    b"[" * 50_000,
+    b'{"a":' * 50_000,
+]
 
 
 @pytest.mark.parametrize(("method", "path"), CALLS)
-@pytest.mark.parametrize(
-    "raw",
-    [
-        b"{",
-        b"{]",
-        b"nonsense",
-        b"{'a': 1}",
-        b'{"a": 1,}',
-        b'{"a": NaN}',
-        b'{"max": Infinity}',
-        b'{"a": "\xff\xfe"}',
-        b'{"\xc3": 1}',
-        b'{"a": "\xed\xa0\x80"}',
-        b"\xff\xfe{\x00}\x00",
-        b"\xef\xbb\xbf{}",
-        b"[1, 2] trailing",
-        b" ",
-        b"[" * 50_000,
-        b'{"a":' * 50_000,
-    ],
-    ids=lambda raw: repr(raw[:12]),
-)
-async def test_broken_json_is_refused(shop: httpx.AsyncClient, method: str, path: str, raw: bytes) -> None:
+async def test_broken_json_is_refused(shop: httpx.AsyncClient, method: str, path: str) -> None:
     """400 everywhere, in one shape; never a guess, never a 500."""
-    answer = await shop.request(method, path, content=raw, headers=JSON)
+    for raw in BROKEN:
+        answer = await shop.request(method, path, content=raw, headers=JSON)
 
-    problem = refused(answer, 400, answer.json()["code"])
-    assert problem["code"] in {"invalid_json", "unknown_field", "invalid_value"}
+        problem = refused(answer, 400, answer.json()["code"])
+        assert problem["code"] in {"invalid_json", "unknown_field", "invalid_value"}, raw[:20]
 
 
 @pytest.mark.parametrize(("method", "path"), CALLS)
-@pytest.mark.parametrize("raw", [b"[]", b"3", b"null", b'"text"', b"true", b"1e999"])
-async def test_json_of_another_shape_is_refused(shop: httpx.AsyncClient, method: str, path: str, raw: bytes) -> None:
+async def test_json_of_another_shape_is_refused(shop: httpx.AsyncClient, method: str, path: str) -> None:
     """An object is wanted; the answer says so."""
-    answer = await shop.request(method, path, content=raw, headers=JSON)
+    for raw in (b"[]", b"3", b"null", b'"text"', b"true", b"1e999"):
+        answer = await shop.request(method, path, content=raw, headers=JSON)
 
-    assert refused(answer, 400, answer.json()["code"])["code"] in {"invalid_value", "invalid_json"}
+        assert refused(answer, 400, answer.json()["code"])["code"] in {"invalid_value", "invalid_json"}, raw
 
 
 @pytest.mark.parametrize(("method", "path"), CALLS)

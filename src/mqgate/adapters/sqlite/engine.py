@@ -1,12 +1,13 @@
 """One data directory: its lock, its database file, its schema, its two threads."""
 
+import asyncio
 import fcntl
 import os
 import time
 from collections.abc import Callable
 from importlib import resources
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import apsw
 
@@ -14,6 +15,11 @@ from mqgate.adapters.sqlite.threads import Reader, StoreClock, Transaction, View
 from mqgate.core.errors import StorageUnavailable
 
 _T = TypeVar("_T")
+
+
+_STATEMENTS = 500
+_EPOCHS_PER_BOOT = 1 << 32
+_BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
 
 def _wall_ms() -> int:
@@ -41,34 +47,40 @@ class Engine:
         directory.mkdir(parents=True, exist_ok=True)
         self.path = directory / "mqgate.db"
         self._lock = _locked(directory / "lock")
-        connection = self._connect(synchronous)
+        self._is_durable = synchronous == "full"
+        connection = self._connect()
         _migrate(connection)
+        _outlive_power_cut(connection)
         if most_bytes:
             page = View(connection).one("PRAGMA page_size")[0]
             connection.execute(f"PRAGMA max_page_count = {max(most_bytes // page, 1)}")
         high_water = View(connection).one("SELECT value FROM meta WHERE name = 'clock'")[0]
         self.clock = StoreClock(wall_ms, high_water)
         self._writer = Writer(connection, self.clock)
-        self._reader = Reader(self._connect(synchronous))
+        self._reader = Reader(self._connect())
         self._writer.start()
         self._reader.start()
 
-    def _connect(self, synchronous: str) -> apsw.Connection:
-        connection = apsw.Connection(str(self.path))
+    def _connect(self) -> apsw.Connection:
+        connection = apsw.Connection(str(self.path), statementcachesize=_STATEMENTS)
         connection.set_busy_timeout(5000)
         connection.execute("PRAGMA journal_mode = WAL").fetchall()
-        connection.execute(f"PRAGMA synchronous = {synchronous}")
+        connection.execute("PRAGMA synchronous = FULL")
         connection.execute("PRAGMA cache_size = -65536")
         connection.execute("PRAGMA mmap_size = 268435456").fetchall()
         return connection
 
     async def write(self, job: Callable[[Transaction], _T], after_commit: Callable[[_T], None] | None = None) -> _T:
         """Run a job in the writer's next transaction; answered after the commit is on disk."""
-        return await self._writer.post(job, after_commit)
+        return await self._writer.post(job, after_commit, is_durable=self._is_durable)
 
-    def post(self, job: Callable[[Transaction], Any], after_commit: Callable[[Any], None] | None = None) -> Any:
+    async def step(self, job: Callable[[Transaction], _T]) -> _T:
+        """As `write`, but without waiting for the disk: for leases, whose loss costs a redelivery."""
+        return await self._writer.post(job, is_durable=False)
+
+    def post(self, job: Callable[[Transaction], _T], after_commit: Callable[[_T], None]) -> asyncio.Future[_T]:
         """As `write`, for who does not wait; the future is returned."""
-        return self._writer.post(job, after_commit)
+        return self._writer.post(job, after_commit, is_durable=self._is_durable)
 
     async def read(self, job: Callable[[View], _T]) -> _T:
         """Run a job on the newest committed state."""
@@ -112,3 +124,19 @@ def _migrate(connection: apsw.Connection) -> None:
         with connection:
             connection.execute(script.read_text("utf-8"))
             connection.execute(f"PRAGMA user_version = {number}")
+
+
+def _outlive_power_cut(connection: apsw.Connection) -> None:
+    """After the machine went down, let epochs leap above those that leases may have reached without being on disk.
+
+    Else a receipt from before could name an epoch that is given to somebody else now.
+    """
+    boot = _BOOT_ID.read_text("ascii").strip() if _BOOT_ID.exists() else ""
+    with connection:
+        row = View(connection).one("SELECT text FROM note WHERE name = 'boot'")
+        if row is None or row[0] != boot or not boot:
+            connection.execute("UPDATE lease_scope SET epoch = epoch + ?", (_EPOCHS_PER_BOOT,))
+            connection.execute("UPDATE queue_lease SET leap = ?", (_EPOCHS_PER_BOOT,))
+            connection.execute(
+                "INSERT INTO note VALUES ('boot', ?) ON CONFLICT DO UPDATE SET text = excluded.text", (boot,)
+            )

@@ -75,7 +75,7 @@ class SqliteLeaseStore:
                 return message_leases.acquire(tx, scope, request)
             return queue_leases.acquire(tx, scope, request)
 
-        return await self._engine.write(job)
+        return await self._engine.step(job)
 
     async def place(self, group: Group, placements: Sequence[Placement]) -> Sequence[frozenset[int]]:
         def job(tx: Transaction) -> list[frozenset[int]]:
@@ -86,7 +86,7 @@ class SqliteLeaseStore:
                 return [frozenset() for _ in placements]
             return message_leases.place(tx, scope, group, placements)
 
-        return await self._engine.write(job)
+        return await self._engine.step(job)
 
     async def settle(self, group: Group, settlements: Sequence[Settlement]) -> Sequence[Settled]:
         def job(tx: Transaction) -> list[Settled]:
@@ -97,7 +97,7 @@ class SqliteLeaseStore:
                 return [Settled(Outcome.GONE) for _ in settlements]
             return message_leases.settle(tx, scope, group, settlements)
 
-        return await self._engine.write(job)
+        return await self._engine.step(job)
 
     async def bury(self, group: Group, doomed: Doomed) -> bool:
         def job(tx: Transaction) -> bool:

@@ -46,17 +46,17 @@ def acquire(tx: Transaction, scope: Scope, request: Acquire) -> Acquired:
     group = request.group
     book = Book(tx, scope, group)
     settled = [book.settle(each) for each in request.settlements]
+    # Before any answer: ends of queues are told once.
+    rewound = see_heads(book, request.heads)
+    _end_leases(book)
     if request.attempt is not None:
         same = _replay(book, request)
         if same:
             book.close()
-            return Acquired(is_known=True, settled=settled, grants=same, doomed=_dying(book))
-    rewound = see_heads(book, request.heads)
+            return Acquired(is_known=True, settled=settled, grants=same, rewound=rewound, doomed=_dying(book))
     if group.is_paused:
         book.close()
         return Acquired(is_known=True, settled=settled, state=State.PAUSED, rewound=rewound, doomed=_dying(book))
-    book.expire_ended()
-    _take_back_unplaced(book)
     grants, state, expired = _grant(book, request)
     book.close()
     return Acquired(
@@ -67,7 +67,7 @@ def acquire(tx: Transaction, scope: Scope, request: Acquire) -> Acquired:
         expired=expired,
         rewound=rewound,
         doomed=_dying(book),
-        next_at=None if grants else _next_at(book, state),
+        next_at=None if grants and not request.is_crowded else _next_at(book, state),
         has_more=bool(grants) and request.is_crowded and bool(_fresh_rows(book) or _due(book, 1)),
     )
 
@@ -101,11 +101,13 @@ def move(book: Book, queue: str, to: int) -> None:
 
 def _replay(book: Book, request: Acquire) -> list[Grant]:
     """The leases that the same attempt was given, while they are untouched."""
-    rows = [granted(row) for row in book.tx.all(SQL["by_attempt"], (book.scope.number, request.attempt))]
-    newest = max((grant.granted_at for grant in rows), default=0)
-    rows = [book.keep(grant) for grant in rows if grant.granted_at == newest and grant.given]
-    if not rows or any(grant.open != grant.given or grant.until <= book.tx.now_ms for grant in rows):
+    key = (book.scope.number, request.attempt)
+    rows = [book.keep(granted(row)) for row in book.tx.all(SQL["by_attempt"], key)]
+    if any(grant.open != grant.given for grant in rows):
+        # From here on the attempt means what it is given next.
+        book.tx.execute(SQL["forget_attempt"], key)
         return []
+    rows = [grant for grant in rows if grant.given]
     if any(grant.shape != queue_leases.shape(request) for grant in rows):
         raise AttemptMismatch("use a new attemptId when max or visibility change", attemptId=request.attempt)
     for grant in rows:
@@ -121,6 +123,12 @@ def _grant_of(book: Book, grant: Granted) -> Grant:
     return Grant(lease, grant.delivery, instant(grant.until), grant.serves)
 
 
+def _end_leases(book: Book) -> None:
+    # First those whose keys nobody knows: as failed messages they would come again out of turn.
+    _take_back_unplaced(book)
+    book.expire_ended()
+
+
 def _take_back_unplaced(book: Book) -> None:
     """An ordered range whose gateway died before it could say the keys: as if it had not been granted."""
     tx, scope = book.tx, book.scope.number
@@ -129,7 +137,7 @@ def _take_back_unplaced(book: Book) -> None:
     for row in tx.all(SQL["unplaced"], (scope,)):
         queue = QueueRow(*row)
         grant = book.grant(queue.placing)
-        if grant is not None and grant.granted_at + _PLACING // _MS <= tx.now_ms:
+        if grant is not None and min(grant.until, grant.granted_at + _PLACING // _MS) <= tx.now_ms:
             for number in list(grant.open_numbers()):
                 book.shut(grant, number)
                 tx.execute(SQL["unfail"], (scope, queue.queue, grant.start + number))
@@ -155,8 +163,13 @@ def _grant(book: Book, request: Acquire) -> tuple[list[Grant], State, int]:
         return grants, State.OK, expired + skipped
     if not book.tx.one(SQL["has_backlog"], (book.scope.number,))[0]:
         return [], State.OK, expired + skipped
-    is_limited = allowed == 0 and bool(_fresh_rows(book) or _due(book, 1))
-    return [], State.RATE_LIMITED if is_limited else State.BUSY, expired + skipped
+    state = State.BUSY
+    if not allowed:
+        state = State.RATE_LIMITED if _fresh_rows(book) or _due(book, 1) else State.BUSY
+    elif any(not row.placing for row in _fresh_rows(book)):
+        # New ones, and none granted: MAX_SPAN. Like the cap, it takes a settlement to go on.
+        state = State.IN_FLIGHT_CAP
+    return [], state, expired + skipped
 
 
 def _due(book: Book, most: int) -> list[FailedRow]:
@@ -265,9 +278,13 @@ def _dying(book: Book) -> list[Doomed]:
 
 def _next_at(book: Book, state: State) -> datetime | None:
     tx, scope = book.tx, book.scope.number
-    times = [tx.one(SQL["next_end"], (scope,))[0], tx.one(SQL["next_ready"], (scope,))[0]]
+    # Without tokens, or at the cap, what is ready is no news: who waits would try again at once, and again.
     if state is State.RATE_LIMITED:
-        times.append(queue_leases.next_token_at(tx, book.group))
+        times = [queue_leases.next_token_at(tx, book.group)]
+    elif state is State.IN_FLIGHT_CAP:
+        times = [tx.one(SQL["next_end"], (scope,))[0]]
+    else:
+        times = [tx.one(SQL["next_end"], (scope,))[0], tx.one(SQL["next_ready"], (scope,))[0]]
     known = [each for each in times if each is not None]
     return instant(max(min(known), tx.now_ms)) if known else None
 
@@ -311,34 +328,33 @@ def _place(book: Book, placement: Placement) -> frozenset[int]:
 def _give_back(book: Book, grant: Granted, after: int) -> None:
     """What lies behind `after` was not delivered: ready at once, uncounted."""
     tx, scope = book.tx, book.scope.number
-    queue = book.queue(grant.queue)
+    is_tail = _is_tail(book, grant)
     end = grant.start + grant.open.bit_length()
-    is_tail = queue is not None and grant.delivery == 1 and queue.cursor == end and grant.open == grant.given
     for number in list(grant.open_numbers()):
         offset = grant.start + number
         if offset < after:
             continue
         book.shut(grant, number)
-        failed = book.failed(grant.queue, offset)
-        if is_tail and failed is None:
+        if is_tail:
             continue
-        tx.execute(
-            SQL["fail"],
-            (
-                scope,
-                grant.queue,
-                offset,
-                grant.epoch,
-                grant.delivery - 1,
-                tx.now_ms,
-                0,
-                grant.granted_at,
-                tx.now_ms,
-                None,
-            ),
-        )
+        values = (scope, grant.queue, offset, grant.epoch, grant.delivery - 1, tx.now_ms, 0)
+        tx.execute(SQL["fail"], (*values, grant.granted_at, tx.now_ms, None))
     if is_tail and after < end:
-        tx.execute(SQL["roll_back"], (max(after, grant.start), scope, grant.queue))
+        cursor = max(after, grant.start)
+        tx.execute(SQL["roll_back"], (cursor, scope, grant.queue))
+        tx.execute(SQL["clear_order_from"], (scope, grant.queue, cursor))
+
+
+def _is_tail(book: Book, grant: Granted) -> bool:
+    """Whether a new range is untouched and the last one granted: then the cursor can simply go back."""
+    queue = book.queue(grant.queue)
+    count = grant.given.bit_length()
+    if queue is None or grant.delivery != 1 or queue.cursor != grant.start + count:
+        return False
+    if not grant.open == grant.given == (1 << count) - 1:
+        return False
+    # A message that has a row of its own is granted by that row, never by the cursor as well.
+    return not book.tx.one(SQL["any_failed"], (book.scope.number, grant.queue, grant.start, queue.cursor))[0]
 
 
 def _keep_order(book: Book, grant: Granted, number: int, key: str | None) -> None:
@@ -378,7 +394,7 @@ def positions(
 ) -> tuple[list[Position], list[Doomed]]:
     book = Book(tx, scope, group)
     see_heads(book, heads)
-    book.expire_ended()
+    _end_leases(book)
     book.close()
     leased: dict[str, int] = {}
     for row in tx.all(SQL["open_grants"], (scope.number,)):

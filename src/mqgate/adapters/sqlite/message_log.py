@@ -1,14 +1,17 @@
 """The log in SQLite.
 
 Concurrent appends meet in one deque; whichever job the writer runs next takes all of them and inserts many rows with
-one statement. Offsets are read and advanced inside the transaction, so they are dense whatever fails. The
-ends of the queues are also kept in memory, replaced after each commit, so that asking for them costs nothing.
+one statement: every statement more hands the interpreter's lock back and forth. The next offset of a queue is the
+one behind its last row; the writer remembers it from commit to commit, so offsets are dense whatever fails. The rows
+of `queue` are brought up to date once a second. The ends are also kept for the loop's thread, replaced after each
+commit, so that asking for them costs nothing.
 """
 
 import asyncio
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
+from functools import cache
 from itertools import chain
 from typing import Any, NamedTuple
 
@@ -25,7 +28,8 @@ SQL = queries("message_log")
 _OFFSET_BITS = 40
 _INSERT = "INSERT INTO message (position, id, key, tag, properties, stored_at, body) VALUES "
 _ROW = "(?, ?, ?, ?, ?, ?, ?)"
-_MOST_ROWS = 64
+_MOST_ROWS = 128
+_NOTE_MS = 1_000
 _decode_properties = msgspec.json.Decoder(dict[str, str]).decode
 
 
@@ -77,13 +81,24 @@ class SqliteMessageLog:
         self._topics: dict[str, _Topic] = {}
         self._version = 1
         self._watchers: dict[str, list[Callable[[str, int], None]]] = {}
+        # The writer's: next offset by queue number; and what it has not yet written into the queues' rows.
+        self._tails: dict[int, int | None] = {}
+        self._unnoted: dict[int, int] = {}
+        self._noted_ms = 0
         self._pending: deque[_Pending] = deque()
         self._is_flush_posted = False
 
     async def load(self) -> None:
         """Read the queues that the database holds; once, before anything else."""
-        rows = await self._engine.read(lambda view: view.all(SQL["all_queues"]))
-        for topic, queue_id, number, low, end in rows:
+
+        def job(view: View) -> list[Any]:
+            return [
+                (topic, queue_id, number, low, max(end, _after_last(view, number)))
+                for topic, queue_id, number, low, end in view.all(SQL["all_queues"])
+            ]
+
+        for topic, queue_id, number, low, end in await self._engine.read(job):
+            self._tails[number] = end
             self._topics.setdefault(topic, _Topic()).add(
                 _Queue(f"local:{queue_id}", number, Head(low, end), self._version)
             )
@@ -92,7 +107,12 @@ class SqliteMessageLog:
         def job(transaction: Transaction) -> list[Any]:
             for queue_id in range(queues):
                 transaction.execute(SQL["add_queue"], (topic, queue_id))
-            return transaction.all(SQL["queue_numbers"], (topic,))
+            self.note_ends(transaction)
+            rows = transaction.all(SQL["queue_numbers"], (topic,))
+            tails = transaction.drafts.setdefault(_Flush, {})
+            tails |= {number: end for _, number, _, end in rows if self._tails.get(number) is None}
+            transaction.on_commit.append(lambda: self.committed(tails, ()))
+            return rows
 
         def publish(rows: list[Any]) -> None:
             self._version += 1
@@ -104,8 +124,12 @@ class SqliteMessageLog:
 
     async def drop(self, topic: str) -> None:
         def job(transaction: Transaction) -> None:
+            self.note_ends(transaction)
+            tails = transaction.drafts.setdefault(_Flush, {})
             for _, number, low, end in transaction.all(SQL["queue_numbers"], (topic,)):
                 transaction.execute(SQL["drop_messages"], (position(number, low), position(number, end)))
+                tails[number] = None
+            transaction.on_commit.append(lambda: self.committed(tails, ()))
             transaction.execute(SQL["drop_queues"], (topic,))
 
         def forget(_: None) -> None:
@@ -209,6 +233,29 @@ class SqliteMessageLog:
             for arrived in self._watchers.get(topic, ()) if came else ():
                 arrived(name, came)
 
+    def committed(self, tails: Mapping[int, int | None], rows: Sequence[tuple[Any, ...]]) -> None:
+        """The writer's thread, after a commit: the tails are true now; None: the queue is gone."""
+        self._tails.update(tails)
+        for row in rows:
+            number = row[0] >> _OFFSET_BITS
+            self._unnoted[number] = self._unnoted.get(number, 0) + len(row[6]) + len(row[4] or "")
+
+    def note_ends(self, transaction: Transaction, at_least_ms: int = 0) -> None:
+        """The writer's thread: write tails and sizes into the queues' rows, not more often than asked."""
+        if not self._unnoted or transaction.now_ms < self._noted_ms + at_least_ms:
+            return
+        noted = dict(self._unnoted)
+        for number, size in noted.items():
+            transaction.execute(SQL["note_ends"], (self._tails[number], size, number))
+
+        def done() -> None:
+            self._noted_ms = transaction.now_ms
+            for number in noted:
+                self._unnoted.pop(number, None)
+
+        # Before what this transaction itself adds is counted.
+        transaction.on_commit.insert(0, done)
+
     def topics(self) -> list[str]:
         return list(self._topics)
 
@@ -241,45 +288,37 @@ class _Flush:
         self._advanced: dict[tuple[str, str], int] = {}
 
     def __call__(self, transaction: Transaction) -> None:
+        log = self._log
         if self._batch is None:
             # First cleared, then drained: who appends after the drain posts a flush of its own.
-            self._log._is_flush_posted = False  # noqa: SLF001 - the log's other half
-            waiting = self._log._pending  # noqa: SLF001 - the log's other half
+            log._is_flush_posted = False  # noqa: SLF001 - the log's other half
+            waiting = log._pending  # noqa: SLF001 - the log's other half
             self._batch = [waiting.popleft() for _ in range(len(waiting))]
         self._stored, self._advanced = [], {}
         rows: list[tuple[Any, ...]] = []
-        ends: dict[int, list[int]] = {}
-        stored_at = instant(transaction.now_ms)
-        for pending in self._batch:
-            topic = self._log._topics.get(pending.topic)  # noqa: SLF001 - the log's other half
-            self._stored.append([])
+        tails: dict[int, int | None] = transaction.drafts.setdefault(_Flush, {})
+        now_ms, stored_at = transaction.now_ms, instant(transaction.now_ms)
+        for topic_name, drafts, _ in self._batch:
+            topic = log._topics.get(topic_name)  # noqa: SLF001 - the log's other half
+            stored: list[Stored] = []
+            self._stored.append(stored)
             if topic is None:
                 continue
-            for draft in pending.drafts:
-                queue = self._choose(topic, draft.slot)
-                end = ends.get(queue.number)
-                if end is None:
-                    end = ends[queue.number] = [transaction.one(SQL["next_offset"], (queue.number,))[0], 0]
-                offset = end[0]
-                properties = msgspec.json.encode(draft.properties).decode() if draft.properties else None
-                end[0] += 1
-                end[1] += len(draft.body) + len(properties or "")
-                rows.append(
-                    (
-                        position(queue.number, offset),
-                        draft.id,
-                        draft.key,
-                        draft.tag,
-                        properties,
-                        transaction.now_ms,
-                        draft.body,
-                    )
-                )
-                self._stored[-1].append(Stored(queue.name, offset, stored_at))
-                self._advanced[pending.topic, queue.name] = offset + 1
+            for message_id, body, key, tag, properties, slot in drafts:
+                queue = self._choose(topic, slot)
+                number = queue.number
+                offset = tails[number] if number in tails else log._tails.get(number)  # noqa: SLF001 - the log's other half
+                if offset is None:
+                    # The topic was dropped since: this append fails, as if it had come later.
+                    break
+                tails[number] = offset + 1
+                encoded = msgspec.json.encode(properties).decode() if properties else None
+                rows.append((number << _OFFSET_BITS | offset, message_id, key, tag, encoded, now_ms, body))
+                stored.append(Stored(queue.name, offset, stored_at))
+                self._advanced[topic_name, queue.name] = offset + 1
         _insert(transaction, rows)
-        for number, (end_offset, size) in ends.items():
-            transaction.execute(SQL["advance"], (end_offset, size, number))
+        transaction.on_commit.append(lambda: log.committed(tails, rows))
+        log.note_ends(transaction, at_least_ms=_NOTE_MS)
 
     @staticmethod
     def _choose(topic: _Topic, slot: int | None) -> _Queue:
@@ -307,15 +346,15 @@ class _Flush:
 
 
 def _insert(transaction: Transaction, rows: list[tuple[Any, ...]]) -> None:
-    """Insert in statements of 64, 32, ... rows: few texts, so that SQLite keeps them prepared."""
-    done = 0
-    size = _MOST_ROWS
-    while done < len(rows):
-        while size > len(rows) - done:
-            size //= 2
-        chunk = rows[done : done + size]
-        transaction.execute(_INSERT + ", ".join((_ROW,) * size), tuple(chain.from_iterable(chunk)))
-        done += size
+    """Insert with as few statements as possible; each size has one text, so that SQLite keeps it prepared."""
+    for start in range(0, len(rows), _MOST_ROWS):
+        chunk = rows[start : start + _MOST_ROWS]
+        transaction.execute(_statement(len(chunk)), tuple(chain.from_iterable(chunk)))
+
+
+@cache
+def _statement(rows: int) -> str:
+    return _INSERT + ", ".join((_ROW,) * rows)
 
 
 def _message(topic: str, queue: str, row: Any) -> Message:
@@ -331,6 +370,11 @@ def _message(topic: str, queue: str, row: Any) -> Message:
         _decode_properties(properties) if properties else NO_PROPERTIES,
         instant(stored_at),
     )
+
+
+def _after_last(view: View, number: int) -> int:
+    last = view.one(SQL["last_position"], (position(number, 0), position(number + 1, 0) - 1))[0]
+    return 0 if last is None else offset_of(last) + 1
 
 
 def first_since(view: View, number: int, head: Head, sought: int) -> int:

@@ -51,6 +51,7 @@ class Row(NamedTuple):
     head_max: int
     committed: int
     epoch: int
+    leap: int
     swept_epoch: int
     batch_next: int
     granted_at: int
@@ -156,12 +157,10 @@ def see_heads(tx: Transaction, scope: Scope, heads: Mapping[str, Head]) -> int:
 
 def replay(tx: Transaction, scope: Scope, request: Acquire) -> Grant | None:
     """The lease that the same attempt was given, while it is untouched."""
-    found = tx.one(SQL["by_attempt"], (scope.number, request.attempt))
+    found = tx.one(SQL["by_attempt"], (scope.number, request.attempt, tx.now_ms))
     if found is None:
         return None
     row = Row(*found)
-    if row.leased_until <= tx.now_ms:
-        return None
     if row.attempt_shape != shape(request):
         raise AttemptMismatch("use a new attemptId when max or visibility change", attemptId=request.attempt)
     tx.execute(SQL["serve_again"], (scope.number, row.queue))
@@ -190,7 +189,7 @@ def _doom(tx: Transaction, scope: Scope, row: Row) -> Doomed:
     epoch = row.epoch
     if row.exhausted < 2:  # noqa: PLR2004 - 2 is `dying` in the schema
         tx.execute(SQL["doom"], (scope.number, row.queue))
-        epoch += 1
+        epoch += 1 + row.leap
     return Doomed(
         scope.lease(row, epoch),
         row.attempts,
@@ -244,7 +243,9 @@ def grant(tx: Transaction, scope: Scope, request: Acquire, row: Row) -> tuple[Gr
             row.queue,
         ),
     )
-    lease = Lease(scope.group, scope.client, row.queue, committed, committed + most, row.epoch + 1, scope.incarnation)
+    lease = Lease(
+        scope.group, scope.client, row.queue, committed, committed + most, row.epoch + 1 + row.leap, scope.incarnation
+    )
     return Grant(lease, attempts, instant(until)), expired
 
 

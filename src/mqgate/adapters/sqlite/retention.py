@@ -5,6 +5,7 @@ import contextlib
 from collections.abc import Awaitable, Callable, Sequence
 from datetime import timedelta
 from functools import partial
+from typing import Any
 
 import structlog
 
@@ -91,7 +92,7 @@ class Retention:
     async def _by_size(self, topic: str, most: int) -> int:
         forgotten = 0
         while True:
-            rows = await self._engine.read(lambda view: view.all(SQL["topic_bytes"], (topic,)))
+            rows = await self._engine.write(partial(self._sizes, topic=topic))
             excess = sum(size for _, size, _, _ in rows) - most
             if excess <= 0:
                 return forgotten
@@ -103,8 +104,14 @@ class Retention:
             await self._expire(topic, name, number, after)
             forgotten += after - low
 
+    def _sizes(self, transaction: Transaction, topic: str) -> list[Any]:
+        self._log.note_ends(transaction)
+        return transaction.all(SQL["topic_bytes"], (topic,))
+
     async def _expire(self, topic: str, name: str, number: int, after: int) -> None:
         def job(transaction: Transaction) -> None:
+            # Before the last row may go: the queue's row must know where the queue ends.
+            self._log.note_ends(transaction)
             first, last = position(number, 0), position(number, after) - 1
             size = sum(row[1] for row in transaction.execute(SQL["oldest_bytes"], (first, last, _CHUNK)))
             transaction.execute(SQL["drop_messages"], (first, last))

@@ -4,6 +4,9 @@ The writer takes everything that waits in its mailbox into one transaction: one 
 A job must therefore be repeatable: if any job of a batch fails, the batch is rolled back and each job is run
 again in a transaction of its own, so that a failure touches nobody else. `after_commit` tells the rest of the
 process: it runs in the loop's thread, in the order of the jobs, before anybody is answered.
+
+A durable job is answered when its commit is on disk. Lease steps are not durable: their commits survive the end of
+the process at once and a power cut with the next fsync; what a power cut takes of them is delivered again.
 """
 
 import asyncio
@@ -47,16 +50,22 @@ class View:
 
 
 class Transaction(View):
-    """What a writing job may use: the connection, and one instant for the whole step."""
+    """What a writing job may use: the connection, and one instant for the whole step.
+
+    `drafts` is shared by the jobs of one transaction; `on_commit` runs in the writer's thread once it is committed.
+    """
 
     def __init__(self, connection: apsw.Connection, now_ms: int) -> None:
         super().__init__(connection)
         self.now_ms = now_ms
+        self.drafts: dict[Any, Any] = {}
+        self.on_commit: list[Callable[[], None]] = []
 
 
 class _Letter(NamedTuple):
     job: Callable[[Any], Any]
     after_commit: Callable[[Any], None] | None
+    is_durable: bool
     answer: asyncio.Future[Any]
 
 
@@ -76,9 +85,15 @@ class _Mailbox:
             self._letters.put(None)
             await asyncio.get_running_loop().run_in_executor(None, self._thread.join)
 
-    def post(self, job: Callable[[Any], _T], after_commit: Callable[[_T], None] | None = None) -> asyncio.Future[_T]:
+    def post(
+        self,
+        job: Callable[[Any], _T],
+        after_commit: Callable[[_T], None] | None = None,
+        *,
+        is_durable: bool = True,
+    ) -> asyncio.Future[_T]:
         answer: asyncio.Future[_T] = asyncio.get_running_loop().create_future()
-        self._letters.put(_Letter(job, after_commit, answer))
+        self._letters.put(_Letter(job, after_commit, is_durable, answer))
         return answer
 
     def _run(self) -> None:
@@ -132,6 +147,7 @@ class Writer(_Mailbox):
         super().__init__("mqgate-writer")
         self._connection = connection
         self._clock = clock
+        self._is_durable = True
 
     def _work(self, batch: list[_Letter]) -> list[Any]:
         try:
@@ -143,6 +159,10 @@ class Writer(_Mailbox):
 
     def _commit(self, batch: list[_Letter]) -> list[Any]:
         connection = self._connection
+        is_durable = any(letter.is_durable for letter in batch)
+        if is_durable is not self._is_durable:
+            connection.execute(f"PRAGMA synchronous = {'FULL' if is_durable else 'NORMAL'}")
+            self._is_durable = is_durable
         connection.execute("BEGIN IMMEDIATE")
         try:
             transaction = Transaction(connection, self._clock.now_ms())
@@ -154,6 +174,8 @@ class Writer(_Mailbox):
             if connection.in_transaction:
                 connection.execute("ROLLBACK")
             raise
+        for done in transaction.on_commit:
+            done()
         return outcomes
 
     def _close(self) -> None:

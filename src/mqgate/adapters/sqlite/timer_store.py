@@ -97,7 +97,7 @@ class SqliteTimerStore:
                 if due is None:
                     tx.execute(_SQL["cancel"], (tx.now_ms, number))
                 else:
-                    tx.execute(_SQL["retime"], (milliseconds(due), number))
+                    tx.execute(_SQL["retime"], (_tick(due), number))
             return TimerState(state)
 
         return await self._engine.write(job)
@@ -116,11 +116,13 @@ class SqliteTimerStore:
 def _row(timer: Timer) -> tuple[Any, ...]:
     draft = timer.draft
     properties = msgspec.json.encode(draft.properties).decode() if draft.properties else None
-    due = milliseconds(timer.due)
-    # A fraction of a millisecond is rounded up: never early.
-    if instant(due) < timer.due:
-        due += 1
-    return draft.id, timer.topic, due, draft.key, draft.tag, properties, draft.slot, draft.body
+    return draft.id, timer.topic, _tick(timer.due), draft.key, draft.tag, properties, draft.slot, draft.body
+
+
+def _tick(due: datetime) -> int:
+    """Milliseconds; a fraction is rounded up: never early."""
+    found = milliseconds(due)
+    return found if instant(found) == due else found + 1
 
 
 def _timer(row: Any) -> Timer:

@@ -51,7 +51,7 @@ SELECT {columns} FROM queue_lease WHERE scope = ?
 SELECT {columns} FROM queue_lease WHERE scope = ? AND exhausted > 0 AND held = 0
 
 -- name: by_attempt
-SELECT {columns} FROM queue_lease WHERE scope = ? AND attempt = ?
+SELECT {columns} FROM queue_lease WHERE scope = ? AND attempt = ? AND leased_until > ?
 
 -- name: oldest_free
 SELECT {columns} FROM queue_lease
@@ -68,7 +68,7 @@ SELECT EXISTS (SELECT 1 FROM queue_lease WHERE scope = ? AND backlog > 0)
 SELECT min(free_at) FROM queue_lease WHERE scope = ? AND held = 1
 
 -- name: grant
-UPDATE queue_lease SET committed = ?, epoch = epoch + 1, batch_next = ?, granted_at = ?, leased_until = ?, held = 1,
+UPDATE queue_lease SET committed = ?, epoch = epoch + 1 + leap, leap = 0, batch_next = ?, granted_at = ?, leased_until = ?, held = 1,
     free_at = ?, attempt = ?, attempt_shape = ?, serves = 1, attempts = ?, exhausted = ?, first_at = ?, waiting_since = ?,
     last_client = ?, expired = expired + ?
 WHERE scope = ? AND queue = ?
@@ -98,10 +98,10 @@ WHERE scope = ? AND queue = ?
 UPDATE queue_lease SET exhausted = 0, attempts = ? WHERE scope = ? AND queue = ?
 
 -- name: doom
-UPDATE queue_lease SET exhausted = 2, epoch = epoch + 1, attempt = NULL WHERE scope = ? AND queue = ?
+UPDATE queue_lease SET exhausted = 2, epoch = epoch + 1 + leap, leap = 0, attempt = NULL WHERE scope = ? AND queue = ?
 
 -- name: move
-UPDATE queue_lease SET committed = ?, epoch = epoch + 1, swept_epoch = epoch + 1, leased_until = ?, held = 0,
+UPDATE queue_lease SET committed = ?, epoch = epoch + 1 + leap, swept_epoch = epoch + 1 + leap, leap = 0, leased_until = ?, held = 0,
     attempt = NULL, attempts = 0, exhausted = 0, first_at = 0, reason = NULL, waiting_since = ?
 WHERE scope = ? AND queue = ?
 

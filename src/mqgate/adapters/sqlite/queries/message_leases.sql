@@ -75,6 +75,9 @@ SELECT {grant_columns} FROM message_grant WHERE scope = ? AND queue = ? AND open
 -- name: by_attempt
 SELECT {grant_columns} FROM message_grant WHERE scope = ? AND attempt = ?
 
+-- name: forget_attempt
+UPDATE message_grant SET attempt = NULL WHERE scope = ? AND attempt = ?
+
 -- name: next_end
 SELECT min(until) FROM message_grant WHERE scope = ? AND open <> '0'
 
@@ -86,6 +89,9 @@ SELECT {failed_columns} FROM message_failed WHERE scope = ? AND ready_at <= ? OR
 
 -- name: failed
 SELECT {failed_columns} FROM message_failed WHERE scope = ? AND queue = ? AND offset = ?
+
+-- name: any_failed
+SELECT EXISTS (SELECT 1 FROM message_failed WHERE scope = ? AND queue = ? AND offset >= ? AND offset < ?)
 
 -- name: all_failed
 SELECT {failed_columns} FROM message_failed WHERE scope = ?
@@ -129,6 +135,9 @@ DELETE FROM message_failed WHERE scope = ? AND queue = ?
 
 -- name: clear_order
 DELETE FROM message_ordered WHERE scope = ? AND queue = ?
+
+-- name: clear_order_from
+DELETE FROM message_ordered WHERE scope = ? AND queue = ? AND offset >= ?
 
 -- name: drop_queues
 DELETE FROM message_queue WHERE scope = ?

@@ -13,10 +13,10 @@ DELETE FROM message WHERE position BETWEEN ? AND ?
 -- name: drop_queues
 DELETE FROM queue WHERE topic = ?
 
--- name: next_offset
-SELECT next_offset FROM queue WHERE number = ?
+-- name: last_position
+SELECT max(position) FROM message WHERE position BETWEEN ? AND ?
 
--- name: advance
+-- name: note_ends
 UPDATE queue SET next_offset = ?, bytes = bytes + ? WHERE number = ?
 
 -- name: read

@@ -1,6 +1,7 @@
 -- One row each: the store clock's high-water mark, the registry's version.
 CREATE TABLE meta (name TEXT PRIMARY KEY, value INTEGER NOT NULL) WITHOUT ROWID;
 INSERT INTO meta VALUES ('clock', 0), ('registry_version', 0);
+CREATE TABLE note (name TEXT PRIMARY KEY, text TEXT NOT NULL) WITHOUT ROWID;
 
 CREATE TABLE registry (
     kind TEXT NOT NULL, name TEXT NOT NULL, entry BLOB NOT NULL,
@@ -39,6 +40,7 @@ CREATE TABLE queue_lease (
     scope INTEGER NOT NULL, queue TEXT NOT NULL,
     head_min INTEGER NOT NULL, head_max INTEGER NOT NULL, committed INTEGER NOT NULL,
     epoch INTEGER NOT NULL DEFAULT 0,
+    leap INTEGER NOT NULL DEFAULT 0,             -- added to the next epoch: after a power cut
     swept_epoch INTEGER NOT NULL DEFAULT 0,      -- leases up to this epoch are gone: seek, or too old to tell
     batch_next INTEGER NOT NULL DEFAULT 0,       -- end of the newest batch
     granted_at INTEGER NOT NULL DEFAULT 0,

@@ -1,0 +1,70 @@
+#!/usr/bin/env python3
+# ruff: noqa: INP001, T201 - a program, not a package; it talks to people
+"""Publish a batch with nothing but Python's standard library, and be certain that it is stored once.
+
+Every message has an idempotency key. Whatever goes wrong on the way (no answer, 503, 429), the same request is sent
+again: what is stored already answers with the same id and `duplicate`.
+"""
+
+import argparse
+import json
+import os
+import sys
+import time
+import urllib.error
+import urllib.request
+from typing import Any
+
+
+def call(url: str, method: str, path: str, body: Any) -> tuple[int, Any]:
+    """One request; the status and the JSON answered. Raises URLError when there is no answer."""
+    request = urllib.request.Request(url + path, json.dumps(body).encode(), method=method)  # noqa: S310 - the user's own
+    request.add_header("Content-Type", "application/json")
+    if key := os.environ.get("MQGATE_KEY"):
+        request.add_header("Authorization", f"Bearer {key}")
+    try:
+        with urllib.request.urlopen(request, timeout=30) as answer:  # noqa: S310 - the user's own
+            return answer.status, json.load(answer)
+    except urllib.error.HTTPError as error:
+        return error.code, json.load(error)
+
+
+def publish(url: str, topic: str, messages: list[dict[str, Any]], *, tries: int = 8) -> list[dict[str, Any]]:
+    """Store every message once; one result each. Waits longer after each failure."""
+    pause = 0.2
+    for attempt in range(1, tries + 1):
+        try:
+            status, answer = call(url, "POST", f"/v1/topics/{topic}/messages", {"messages": messages})
+        except urllib.error.URLError as error:
+            status, answer = 0, {"detail": str(error.reason), "retryable": True}
+        results: list[dict[str, Any]] = answer.get("results", [])
+        again = [each for each in results if each.get("error", {}).get("retryable")]
+        if results and not again:
+            return results
+        if not results and not answer.get("retryable"):
+            sys.exit(f"refused: {answer.get('detail')} ({answer.get('code')})")
+        print(f"try {attempt}: {status or 'no answer'}, once more in {pause:.1f} s", file=sys.stderr)
+        time.sleep(pause)
+        pause = min(pause * 2, 10)
+    sys.exit("gave up: send the same keys again later, nothing will be stored twice")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--url", default="http://127.0.0.1:8080")
+    parser.add_argument("--topic", default="example-orders")
+    parser.add_argument("--count", type=int, default=10)
+    parser.add_argument("--run", default=str(int(time.time())), help="the same run again stores nothing new")
+    given = parser.parse_args()
+    call(given.url, "PUT", f"/v1/topics/{given.topic}", {})
+    messages = [
+        {"body": {"order": number}, "key": f"customer-{number % 3}", "idempotencyKey": f"{given.run}-{number}"}
+        for number in range(given.count)
+    ]
+    for result in publish(given.url, given.topic, messages):
+        where = f"{result['queue']}@{result['offset']}" if "queue" in result else result.get("error")
+        print(result["status"], result.get("id"), where, "duplicate" if result.get("duplicate") else "")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,42 @@
+"""The embedded engine's memory of idempotency keys."""
+
+from collections.abc import Awaitable, Callable
+
+import pytest
+
+from mqgate.adapters.sqlite.engine import Engine
+from mqgate.adapters.sqlite.idempotency import SqliteIdempotencyStore
+from mqgate.core.lease import MEMORY
+from mqgate.testing.clock import ManualClock
+from mqgate.testing.idempotency_contract import CLAIM, WINDOW, IdempotencyContract
+
+
+class TestSqliteIdempotency(IdempotencyContract):
+    @pytest.fixture
+    def store(self, engine: Engine) -> SqliteIdempotencyStore:
+        return SqliteIdempotencyStore(engine, WINDOW)
+
+    @pytest.fixture
+    def reopen(
+        self, reopen_engine: Callable[[], Awaitable[Engine]]
+    ) -> Callable[[], Awaitable[SqliteIdempotencyStore]]:
+        async def reopen() -> SqliteIdempotencyStore:
+            return SqliteIdempotencyStore(await reopen_engine(), WINDOW)
+
+        return reopen
+
+
+async def test_tidying_forgets_no_key_within_its_window(engine: Engine, clock: ManualClock) -> None:
+    """It frees disk, it does not shorten the promise."""
+    store = SqliteIdempotencyStore(engine, WINDOW)
+    await store.claim([CLAIM])
+    await store.complete([CLAIM], ["the answer"])
+    clock.advance((WINDOW - MEMORY / 100).total_seconds())
+
+    await store.tidy()
+    (within,) = await store.claim([CLAIM])
+    clock.advance(WINDOW)
+    await store.tidy()
+
+    assert within is not None
+    assert await engine.read(lambda view: view.one("SELECT count(*) FROM idempotency")) == (0,)

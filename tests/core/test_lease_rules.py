@@ -1,0 +1,69 @@
+"""The rules of settlement and batch size, as tables."""
+
+from datetime import timedelta
+
+import pytest
+
+from mqgate.core.lease import Lease, Outcome, Standing, Verb, batch_size, judge
+from mqgate.testing.clock import NOON
+
+LEASE = Lease("workers", "", "local:0", 10, 14, 5, "inc")
+HELD = Standing("inc", 5, 0, 10, NOON + timedelta(seconds=30))
+
+
+@pytest.mark.parametrize("verb", Verb)
+@pytest.mark.parametrize(
+    ("standing", "spent_by_same", "outcome"),
+    [
+        (None, False, Outcome.GONE),
+        (HELD._replace(incarnation="other"), False, Outcome.GONE),
+        (HELD._replace(incarnation="other"), True, Outcome.GONE),
+        (HELD._replace(epoch=9, swept_epoch=8), False, Outcome.GONE),
+        (HELD._replace(swept_epoch=5), False, Outcome.GONE),
+        (HELD._replace(epoch=6), False, Outcome.LOST),
+        (HELD._replace(epoch=6), True, Outcome.DUPLICATE),
+        (HELD, True, Outcome.DUPLICATE),
+        (HELD._replace(committed=12), False, Outcome.GONE),
+        (HELD, False, Outcome.APPLIED),
+        (HELD._replace(leased_until=NOON + timedelta(milliseconds=1)), False, Outcome.APPLIED),
+        (HELD._replace(leased_until=NOON), False, Outcome.LATE_APPLIED),
+    ],
+)
+def test_a_settlement_is_judged_by_the_table(
+    verb: Verb, standing: Standing | None, spent_by_same: bool, outcome: Outcome
+) -> None:
+    """The table of semantics.md, the same for every verb."""
+    assert judge(verb, LEASE, standing, verb if spent_by_same else None, NOON) is outcome
+
+
+@pytest.mark.parametrize("verb", Verb)
+@pytest.mark.parametrize("spent_by", Verb)
+def test_a_receipt_spent_by_another_verb_is_lost(verb: Verb, spent_by: Verb) -> None:
+    """Duplicate means done as asked."""
+    expected = Outcome.DUPLICATE if verb is spent_by else Outcome.LOST
+
+    assert judge(verb, LEASE, HELD, spent_by, NOON) is expected
+
+
+def test_only_what_was_done_is_done() -> None:
+    """200 for these three, a refusal for the others."""
+    assert [each for each in Outcome if each.is_done] == [
+        Outcome.APPLIED,
+        Outcome.DUPLICATE,
+        Outcome.LATE_APPLIED,
+    ]
+
+
+@pytest.mark.parametrize(
+    ("max_attempts", "sizes"),
+    [
+        (1, [1]),
+        (2, [32, 1]),
+        (3, [32, 1, 1]),
+        (4, [32, 32, 1, 1]),
+        (16, [32] * 8 + [1] * 8),
+    ],
+)
+def test_the_second_half_of_the_attempts_deliver_singly(max_attempts: int, sizes: list[int]) -> None:
+    """And the last one always, so that only the culprit dies."""
+    assert [batch_size(32, attempt, max_attempts) for attempt in range(1, max_attempts + 1)] == sizes

@@ -1,0 +1,67 @@
+"""Receipts: signed, opaque, and nobody else's."""
+
+import base64
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mqgate.core.lease import Lease
+from mqgate.core.receipt import ReceiptKeys
+
+OLD, NEW = b"o" * 32, b"n" * 32
+KEYS = ReceiptKeys({1: OLD, 2: NEW})
+LEASE = Lease("workers", "", "local:0", 10, 14, 5, "0011223344556677")
+NAMES = st.from_regex(r"[A-Za-z0-9_-]{1,100}", fullmatch=True)
+CLIENTS = st.text(max_size=128).filter(str.isprintable)
+NUMBERS = st.integers(0, 1 << 62)
+
+
+@given(group=NAMES, client=CLIENTS, start=NUMBERS, after=NUMBERS, epoch=NUMBERS)
+def test_a_receipt_proves_the_lease_it_was_made_of(group: str, client: str, start: int, after: int, epoch: int) -> None:
+    """Whatever names there are, with room to spare in what is accepted."""
+    lease = Lease(group, client, "local:1023", start, after, epoch, "0011223344556677")
+
+    receipt = KEYS.sign(lease)
+
+    assert KEYS.verify(receipt, group) == lease
+    assert receipt.isascii()
+    assert "=" not in receipt
+
+
+def test_a_receipt_of_the_longest_names_is_accepted() -> None:
+    """128 characters of four bytes each, the longest group and broker."""
+    lease = Lease("g" * 100, "\U0001f4a5" * 128, "local:1023", 1 << 40, 1 << 40, 1 << 62, "f" * 16)
+
+    assert KEYS.verify(KEYS.sign(lease), "g" * 100) == lease
+
+
+def test_a_receipt_of_the_previous_key_is_accepted_and_new_ones_use_the_current() -> None:
+    """Rotation changes no outcome."""
+    old, new = ReceiptKeys({1: OLD}), ReceiptKeys({2: NEW})
+
+    assert KEYS.verify(old.sign(LEASE), "workers") == LEASE
+    assert new.verify(KEYS.sign(LEASE), "workers") == LEASE
+    assert new.verify(old.sign(LEASE), "workers") is None
+
+
+def test_a_receipt_of_another_group_proves_nothing() -> None:
+    """Foreign is as good as forged."""
+    assert KEYS.verify(KEYS.sign(LEASE), "others") is None
+
+
+def test_no_bit_can_be_changed() -> None:
+    """Neither the fields nor the signature nor the key's number."""
+    receipt = KEYS.sign(LEASE)
+    raw = bytearray(base64.urlsafe_b64decode(receipt + "=" * (-len(receipt) % 4)))
+
+    for place in range(len(raw) * 8):
+        changed = bytearray(raw)
+        changed[place // 8] ^= 1 << place % 8
+
+        assert KEYS.verify(base64.urlsafe_b64encode(changed).decode().rstrip("="), "workers") is None
+
+
+@given(st.text(max_size=200) | st.binary(max_size=120).map(lambda raw: base64.urlsafe_b64encode(raw).decode()))
+def test_any_text_is_answered(text: str) -> None:
+    """A receipt is whatever a client sends: never an exception."""
+    assert KEYS.verify(text, "workers") is None

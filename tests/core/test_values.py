@@ -1,0 +1,121 @@
+"""Names, backoff, token buckets, ids and slots."""
+
+import random
+from datetime import timedelta
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mqgate.core.backoff import NO_BACKOFF, Backoff
+from mqgate.core.entries import RateLimit
+from mqgate.core.errors import InvalidValue
+from mqgate.core.message import java_hash, new_id, slot_of
+from mqgate.core.names import check_client, check_name, check_text
+from mqgate.core.tokens import Bucket
+
+DICE = random.Random(1)
+
+
+@pytest.mark.parametrize("name", ["a", "Z-9_", "x" * 100])
+def test_names_are_what_rocketmq_takes(name: str) -> None:
+    """Letters, digits, underscore, hyphen."""
+    assert check_name(name, "topic") == name
+
+
+@pytest.mark.parametrize("name", ["", "x" * 101, "a.b", "ä", "a b", "a\n", "mqgate_x", "%RETRY%x"])
+def test_other_names_are_refused(name: str) -> None:
+    """And those that are our own."""
+    with pytest.raises(InvalidValue):
+        check_name(name, "topic")
+
+
+@pytest.mark.parametrize("client", ["", "x" * 129, "a\tb", "a\x7f", "\u200b", "\ud800"])
+def test_clients_are_printable(client: str) -> None:
+    """They are shown to operators, and joined into receipts."""
+    with pytest.raises(InvalidValue):
+        check_client(client)
+
+
+def test_texts_keep_out_what_rocketmq_cannot_carry() -> None:
+    """U+0001 and U+0002 separate its properties; empty ones vanish."""
+    assert check_text("a\x00\x03ü", "key") == "a\x00\x03ü"
+    for text in ("", "\x01", "a\x02"):
+        with pytest.raises(InvalidValue):
+            check_text(text, "key")
+
+
+def test_a_growing_backoff_doubles_up_to_its_limit() -> None:
+    """1 s, x2, at most 10 min by default."""
+    plain = Backoff(jitter=0)
+
+    waits = [plain.delay(failures, DICE).total_seconds() for failures in (1, 2, 3, 10, 11, 1_000)]
+
+    assert waits == [1, 2, 4, 512, 600, 600]
+
+
+@given(st.integers(1, 1_000), st.randoms(use_true_random=False))
+def test_jitter_stays_within_its_share(failures: int, dice: random.Random) -> None:
+    """Twenty percent either way, never negative."""
+    plain = Backoff(jitter=0).delay(failures, dice)
+
+    assert plain * 0.8 <= Backoff().delay(failures, dice) <= plain * 1.2
+
+
+def test_a_listed_backoff_is_used_as_written_and_its_last_step_repeats() -> None:
+    """No jitter on what somebody wrote down."""
+    steps = (timedelta(seconds=1), timedelta(minutes=5))
+
+    assert [Backoff(steps=steps).delay(failures, DICE) for failures in (1, 2, 3, 99)] == [*steps, steps[1], steps[1]]
+    assert NO_BACKOFF.delay(7, DICE) == timedelta(0)
+
+
+@given(
+    rate=st.floats(0.1, 10_000),
+    burst=st.floats(1, 10_000),
+    steps=st.lists(st.tuples(st.integers(0, 5_000), st.integers(1, 50)), max_size=50),
+)
+def test_a_bucket_never_gives_more_than_burst_plus_rate(
+    rate: float, burst: float, steps: list[tuple[int, int]]
+) -> None:
+    """Invariant 22, over any sequence of waits and wishes."""
+    limit = RateLimit(rate=rate, burst=burst)
+    bucket, now, given = Bucket.full(limit, 0), 0, 0
+
+    for wait, wish in steps:
+        now += wait
+        bucket = bucket.at(limit, now)
+        taken = min(wish, int(bucket.tokens))
+        bucket = bucket.take(taken)
+        given += taken
+
+        assert given <= burst + rate * now / 1_000 + 1e-6
+
+
+def test_a_bucket_under_a_clock_that_goes_back_refills_nothing() -> None:
+    """Time is counted once."""
+    limit = RateLimit(rate=1_000, burst=10)
+    empty = Bucket.full(limit, 5_000).take(10)
+
+    assert empty.at(limit, 1_000).tokens == 0
+    assert empty.at(limit, 1_000).at(limit, 5_005).tokens == 5
+
+
+def test_ids_are_unique_and_grow_with_time() -> None:
+    """An index of them grows at its end."""
+    ids = [new_id(ms) for ms in range(1_000, 2_000)]
+
+    assert ids == sorted(set(ids))
+    assert {len(each) for each in ids} == {32}
+
+
+def test_slots_never_change() -> None:
+    """Same key, same queue, in every release: CRC-32 and Java's hash of the /mq dialect."""
+    assert [slot_of(key) for key in ("a", "order-1", "ключ")] == [3_904_355_907, 3_769_860_079, 212_833_818]
+    assert [java_hash(key) for key in ("", "a", "hello", "polygenelubricants", "💥")] == [
+        0,
+        97,
+        99_162_322,
+        -2_147_483_648,
+        1_772_552,
+    ]

@@ -1,0 +1,72 @@
+"""The tree of errors and the table of their HTTP statuses."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from mqgate.core import errors
+from mqgate.core.errors import MqgateError
+from mqgate.http.errors import STATUS, headers_of, problem
+
+ROOT = Path(__file__).parents[2]
+
+
+def leaves(error: type[MqgateError] = MqgateError) -> Iterator[type[MqgateError]]:
+    kinds = error.__subclasses__()
+    if not kinds:
+        yield error
+    for each in kinds:
+        yield from leaves(each)
+
+
+OURS = [each for each in leaves() if each.__module__.startswith("mqgate.")]
+
+
+def test_every_error_has_a_status() -> None:
+    """A leaf without one would become a 500."""
+    assert {each.__name__ for each in OURS} == {each.__name__ for each in STATUS}
+
+
+def test_no_code_is_used_twice() -> None:
+    """Clients switch on it."""
+    codes = [each.code for each in OURS]
+
+    assert sorted(codes) == sorted(set(codes))
+
+
+@pytest.mark.parametrize("error", OURS, ids=lambda error: error.code)
+def test_every_error_makes_a_problem_document(error: type[MqgateError]) -> None:
+    """The same members for all, a 4xx or 5xx, and a wait where waiting helps."""
+    document = problem(error("what to do", allow="GET", field="x"))
+
+    assert set(document) >= {"status", "code", "title", "detail", "retryable"}
+    assert 400 <= STATUS[error] < 600
+    assert document["code"] == error.code
+    assert error.code.isidentifier()
+    assert error.code == error.code.lower()
+    names = {name for name, _ in headers_of(error("what to do", allow="GET"))}
+    assert (b"retry-after" in names) == (STATUS[error] in {429, 503})
+
+
+def test_retryable_says_whether_the_same_call_may_succeed_later() -> None:
+    """What the caller must mend is never retryable; what the server lacks for a moment always is."""
+    for error in OURS:
+        if issubclass(error, errors.BadInput | errors.NotFound | errors.AccessDenied):
+            assert not error.retryable, error
+        if issubclass(error, errors.Busy):
+            assert error.retryable, error
+
+
+@pytest.mark.parametrize("error", OURS, ids=lambda error: error.code)
+def test_every_error_is_in_the_tree_that_is_drawn(error: type[MqgateError]) -> None:
+    """The drawing at the top of core/errors.py is what people read."""
+    assert errors.__doc__ is not None
+    assert error.__name__ in errors.__doc__.replace("|", " ").split()
+
+
+def test_every_code_is_documented() -> None:
+    """A stable code that nobody can look up is no promise."""
+    pages = "".join(page.read_text("utf-8") for page in (ROOT / "docs").rglob("*.md"))
+
+    assert [each.code for each in OURS if f"`{each.code}`" not in pages] == []
