@@ -105,7 +105,8 @@ _SECTIONS = {
 _API_HEAD = """# Routes of the HTTP API
 
 A running gateway shows the same with all structures at `/docs`, and for machines at `/openapi.json`. What the calls
-mean is in [semantics](../semantics.md), what refusals mean in [errors](errors.md).
+mean is in [semantics](../semantics.md), what members mean in [members](members.md), what refusals mean in
+[errors](errors.md).
 
 - JSON in UTF-8. Unknown members are refused. Members are camelCase.
 - A **duration** is a number of seconds, or text: `1500ms`, `30s`, `15m`, `2h`, `10d`. Answers use seconds.
@@ -182,7 +183,7 @@ _PLAIN = {
 
 def pages() -> dict[str, str]:
     """The generated pages by file name."""
-    document, paths = asyncio.run(_surface())
+    document, paths = asyncio.run(surface())
     return {"settings.md": _settings(), "errors.md": _errors(), "cli.md": _cli(), "api.md": _api(document, paths)}
 
 
@@ -267,7 +268,7 @@ def _commands(
                 yield from _commands(f"{path} {name}", child, context)
 
 
-async def _surface() -> tuple[dict[str, Any], list[str]]:
+async def surface() -> tuple[dict[str, Any], list[str]]:
     """The OpenAPI document of a gateway, and all addresses it has."""
     with tempfile.TemporaryDirectory() as directory:
         settings = Settings(sqlite=SqliteSettings(directory=directory))

@@ -5,7 +5,7 @@ gate=${1:-http://127.0.0.1:8080}
 run=$$
 
 call() { # METHOD PATH [BODY]
-    curl -sS --fail-with-body -w '\n' -X "$1" -H "Authorization: Bearer ${MQGATE_KEY:-}" \
+    curl -sSf -w '\n' -X "$1" -H "Authorization: Bearer ${MQGATE_KEY:-}" \
         -H 'Content-Type: application/json' ${3:+-d "$3"} "$gate$2"
 }
 receipt() { printf '%s' "$1" | sed 's/.*"receipt":"\([^"]*\)".*/\1/'; }
@@ -24,7 +24,7 @@ call POST "/v1/topics/example-$run/messages" '{"body": "prices changed"}'
 echo '3. both get it, and ack on their own'
 for client in web-1 web-2; do
     batch=$(call POST "/v1/groups/example-caches-$run/receive" "{\"clientId\": \"$client\", \"wait\": 5}")
-    echo "$batch"
+    printf '%s\n' "$batch"
     call POST "/v1/groups/example-caches-$run/ack" "{\"receipt\": \"$(receipt "$batch")\"}"
 done
 

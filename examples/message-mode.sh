@@ -5,7 +5,7 @@ gate=${1:-http://127.0.0.1:8080}
 run=$$
 
 call() { # METHOD PATH [BODY]
-    curl -sS --fail-with-body -w '\n' -X "$1" -H "Authorization: Bearer ${MQGATE_KEY:-}" \
+    curl -sSf -w '\n' -X "$1" -H "Authorization: Bearer ${MQGATE_KEY:-}" \
         -H 'Content-Type: application/json' ${3:+-d "$3"} "$gate$2"
 }
 receipt() { printf '%s' "$1" | sed 's/.*"receipt":"\([^"]*\)".*/\1/'; }
@@ -18,7 +18,7 @@ call POST "/v1/topics/example-$run/messages" '{"body": {"order": 17}, "tag": "ne
 
 echo '2. receive: leased for 30 s, delivery 1'
 first=$(call POST "/v1/groups/example-workers-$run/receive" '{"max": 1, "wait": 5}')
-echo "$first"
+printf '%s\n' "$first"
 
 echo '3. extend: the work takes longer, the receipt stays the same'
 call POST "/v1/groups/example-workers-$run/extend" "{\"receipt\": \"$(receipt "$first")\", \"visibility\": \"5m\"}"
@@ -28,7 +28,7 @@ call POST "/v1/groups/example-workers-$run/nack" "{\"receipt\": \"$(receipt "$fi
 
 echo '5. receive again: waits for the redelivery, delivery 2'
 second=$(call POST "/v1/groups/example-workers-$run/receive" '{"max": 1, "wait": 5}')
-echo "$second"
+printf '%s\n' "$second"
 
 echo '6. ack, and once more: a repeated ack is harmless'
 call POST "/v1/groups/example-workers-$run/ack" "{\"receipt\": \"$(receipt "$second")\"}"

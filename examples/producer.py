@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-# ruff: noqa: INP001, T201 - a program, not a package; it talks to people
+# ruff: noqa: T201 - it talks to people
 """Publish a batch with nothing but Python's standard library, and be certain that it is stored once.
 
 Every message has an idempotency key. Whatever goes wrong on the way (no answer, 503, 429), the same request is sent

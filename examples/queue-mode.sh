@@ -5,7 +5,7 @@ gate=${1:-http://127.0.0.1:8080}
 run=$$
 
 call() { # METHOD PATH [BODY]
-    curl -sS --fail-with-body -w '\n' -X "$1" -H "Authorization: Bearer ${MQGATE_KEY:-}" \
+    curl -sSf -w '\n' -X "$1" -H "Authorization: Bearer ${MQGATE_KEY:-}" \
         -H 'Content-Type: application/json' ${3:+-d "$3"} "$gate$2"
 }
 receipt() { printf '%s' "$1" | sed 's/.*"receipt":"\([^"]*\)".*/\1/'; }
@@ -19,7 +19,7 @@ call POST "/v1/topics/example-$run/messages" \
 
 echo '2. receive: the whole queue is locked'
 batch=$(call POST "/v1/groups/example-ledger-$run/receive" '{"max": 10}')
-echo "$batch"
+printf '%s\n' "$batch"
 
 echo '3. somebody else gets nothing meanwhile: busy'
 call POST "/v1/groups/example-ledger-$run/receive"
@@ -30,7 +30,7 @@ call POST "/v1/groups/example-ledger-$run/ack" "{\"receipt\": \"$(receipt "$batc
 
 echo '5. receive: goes on behind it'
 batch=$(call POST "/v1/groups/example-ledger-$run/receive" '{"max": 10}')
-echo "$batch"
+printf '%s\n' "$batch"
 
 echo '6. ack the rest with the next receive: one round trip'
 call POST "/v1/groups/example-ledger-$run/receive" "{\"ack\": [\"$(receipt "$batch")\"]}"

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-# ruff: noqa: INP001, T201 - a program, not a package; it talks to people
+# ruff: noqa: T201 - it talks to people
 """The loop of a worker: one request a turn.
 
-Each receive waits for work, acks what the turn before finished, and has a name (attemptId): if its answer is
-lost, asking again under the same name brings the same messages instead of more. SIGTERM and Ctrl-C end it after the current
+Each receive waits for work, acks what the turn before finished, and has a name (attemptId): if its answer is lost,
+asking again under the same name brings the same messages instead of more. SIGTERM and Ctrl-C end it after the current
 turn, with everything settled.
 """
 

@@ -118,7 +118,7 @@ async def _build(settings: Settings, engine: Engine) -> Gateway:
     group_log = GroupLog(log)
     undertaker = Undertaker(group_log, leases, dead_letters, metrics)
     receiver = Receiver(group_log, leases, undertaker, metrics)
-    long_poll = LongPoll(receiver, log, metrics, clock=clock, most_parked=settings.http.max_parked)
+    long_poll = LongPoll(receiver, log, directory, metrics, clock=clock, most_parked=settings.http.max_parked)
     acknowledger = Acknowledger(leases, undertaker, keys, long_poll.settled)
     positions = Positions(group_log, leases, undertaker)
     mover = Mover(timers, log, metrics, clock)

@@ -1,11 +1,14 @@
-"""A scripted peer: real HTTP, one prepared answer for each request."""
+"""A scripted peer: real HTTP, one prepared answer for each request. And a client of a running gateway."""
 
 import threading
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from uuid import uuid4
 
 import pytest
+
+from mqgate.client import Client
 
 
 @dataclass
@@ -54,3 +57,20 @@ def peer() -> Iterator[Peer]:
     server.shutdown()
     thread.join()
     server.server_close()
+
+
+@pytest.fixture
+def client(gateway_url: str) -> Iterator[Client]:
+    with Client(gateway_url) as client:
+        yield client
+
+
+@pytest.fixture
+def names(client: Client) -> tuple[str, str, str]:
+    """A topic with one queue, its producer and a group in queue mode, all fresh."""
+    suffix = uuid4().hex
+    topic, producer, group = f"topic-{suffix}", f"producer-{suffix}", f"group-{suffix}"
+    client.topics.put(topic, {"queues": 1})
+    client.producers.put(producer, {"topic": topic})
+    client.groups.put(group, {"topic": topic, "mode": "queue"})
+    return topic, producer, group

@@ -1,29 +1,11 @@
 """The client against a running gateway."""
 
-from collections.abc import Iterator
 from functools import partial
 from uuid import uuid4
 
 import pytest
 
-from mqgate.client import Client, GatewayError, body_of, every, receipts_of
-
-
-@pytest.fixture
-def client(gateway_url: str) -> Iterator[Client]:
-    with Client(gateway_url) as client:
-        yield client
-
-
-@pytest.fixture
-def names(client: Client) -> tuple[str, str, str]:
-    """A topic with one queue, its producer and a group in queue mode, all fresh."""
-    suffix = uuid4().hex
-    topic, producer, group = f"topic-{suffix}", f"producer-{suffix}", f"group-{suffix}"
-    client.topics.put(topic, {"queues": 1})
-    client.producers.put(producer, {"topic": topic})
-    client.groups.put(group, {"topic": topic, "mode": "queue"})
-    return topic, producer, group
+from mqgate.client import GatewayError, body_of, every, receipts_of
 
 
 def test_what_is_published_in_any_form_is_received_as_the_same_bytes(client, names):
@@ -126,11 +108,11 @@ def test_a_message_that_failed_for_the_last_time_is_found_among_the_dead_letters
     stored = client.publish(topic, "poison", producer=producer)
     client.nack(group, client.receive(group)["lease"]["receipt"], delay=0, reason="bad day")
 
-    items = list(every(partial(client.dead_letters, group)))
-    letter = client.dead_letter(group, stored["id"])
+    items = list(every(partial(client.dead_letters.list, group)))
+    letter = client.dead_letters.get(group, stored["id"])
 
     assert [(item["id"], item["reason"]) for item in items] == [(stored["id"], "bad day")]
-    assert body_of(letter["message"]) == b"poison"
+    assert body_of(letter) == b"poison"
 
 
 def test_lists_are_walked_to_their_end_page_by_page(client):

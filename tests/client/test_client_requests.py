@@ -1,10 +1,11 @@
 """What the client puts on the wire where a gateway could misread it."""
 
 import json
+from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from mqgate.client import Client, body_of, envelope, receipts_of
+from mqgate.client import Client, GatewayError, body_of, envelope, receipts_of
 
 
 @pytest.mark.parametrize(
@@ -47,6 +48,39 @@ def test_a_raw_publish_refuses_the_one_content_type_that_is_not_raw(peer):
     assert peer.requests == []
 
 
+def test_a_raw_publish_says_in_headers_what_an_envelope_says_in_members(peer):
+    """Bytes that are no JSON can be delayed and repeated safely as well."""
+    peer.will_answer(202, b"{}")
+    peer.will_answer(202, b"{}")
+
+    with Client(peer.url) as client:
+        client.publish_raw("orders", b"x", delay=timedelta(minutes=2), idempotency_key="order-17")
+        client.publish_raw("orders", b"x", deliver_at=datetime(2030, 1, 31, 12, tzinfo=UTC))
+
+    first, second = (headers for _, _, headers, _ in peer.requests)
+    assert (float(first["Mqgate-Delay"]), first["Idempotency-Key"]) == (120, "order-17")
+    assert second["Mqgate-Deliver-At"] == "2030-01-31T12:00:00+00:00"
+    assert "Mqgate-Delay" not in second
+
+
+def test_one_id_in_the_place_of_many_is_refused_before_it_is_sent(peer):
+    """A text is a sequence too: purging "abc" must not mean the dead letters a, b and c."""
+    with Client(peer.url) as client, pytest.raises(TypeError, match="list of ids"):
+        client.dead_letters.purge("billing", "01a1e2466d55b0ac2679239be0e0b4a3")
+
+    assert peer.requests == []
+
+
+def test_nothing_named_is_not_taken_for_all(peer):
+    """An empty selection must not throw everything away; the gateway refuses a body that chooses nothing."""
+    peer.will_answer(400, b'{"code": "invalid_value"}')
+
+    with Client(peer.url) as client, pytest.raises(GatewayError):
+        client.dead_letters.purge("billing", [])
+
+    assert json.loads(peer.requests[0][3]) == {}
+
+
 def test_settings_left_out_are_not_sent_as_null(peer):
     """Null means: lift this setting. Leaving an argument out must not say so."""
     peer.will_answer(200, b"{}")
@@ -66,7 +100,7 @@ def test_bytes_come_back_from_an_envelope_as_they_went_in(body):
 def test_an_envelope_names_only_what_was_given():
     """Empty keys and properties are refused by a gateway, so absence must stay absence."""
     assert envelope("hello", properties={}) == {"body": "hello"}
-    assert envelope({"a": 1}, key="k", idempotencyKey="i") == {
+    assert envelope({"a": 1}, key="k", idempotency_key="i") == {
         "body": {"a": 1},
         "key": "k",
         "idempotencyKey": "i",

@@ -25,6 +25,7 @@ CHECKS: list[Any] = [
     checks.content_type_conformance,
     checks.response_schema_conformance,
     checks.response_headers_conformance,
+    checks.negative_data_rejection,
 ]
 BOUNDED = settings(
     max_examples=40,

@@ -145,7 +145,7 @@ def _is_sure(client: Client, group_name: str) -> bool:
     count = len(tried["results"])
     if count:
         number = f"more than {count}" if tried["more"] else str(count)
-        click.confirm(f"Throw away all {number} dead letters of {group_name}, for good?", abort=True, err=True)
+        click.confirm(f"Throw away all dead letters of {group_name} ({number}), for good?", abort=True, err=True)
     return bool(count)
 
 

@@ -18,14 +18,16 @@ _STRETCH = 5
 Act = Callable[[Sequence[str]], dict[str, Any]]
 
 
-def in_slices(act: Act, ids: Iterable[str], rate: float | None = None) -> Iterator[dict[str, Any]]:
+def in_slices(
+    act: Act, ids: Iterable[str], rate: float | None = None, sleep: Callable[[float], None] = time.sleep
+) -> Iterator[dict[str, Any]]:
     """The answers for all ids, each id once, however many there are; together no faster than `rate` a second."""
     chosen = list(dict.fromkeys(ids))
     size = _MOST_IDS if rate is None else max(1, min(_MOST_IDS, int(rate * _STRETCH)))
     started = time.monotonic()
     for first in range(0, len(chosen), size):
         if rate is not None:
-            time.sleep(max(0.0, started + first / rate - time.monotonic()))
+            sleep(max(0.0, started + first / rate - time.monotonic()))
         yield act(chosen[first : first + size])
 
 
@@ -44,7 +46,7 @@ class Fates:
                 self._has_more = answer["more"]
         except BaseException:
             if self._results:
-                note(f"{self._count()} before this")
+                note(f"{self._count(_done)} before this")
             raise
 
     def show(self, *, dry_run: bool) -> None:
@@ -52,17 +54,23 @@ class Fates:
         if self._session.is_json:
             self._session.show({"dryRun": dry_run, "results": self._results, "more": self._has_more})
         else:
-            self._session.show_list([_in_words(result) for result in self._results], ("id", "outcome"))
-            note(self._count() + ("; a dry run: nothing was changed" if dry_run else ""))
+            words = _to_be_done if dry_run else _done
+            rows = [result | {"outcome": words(result["outcome"])} for result in self._results]
+            self._session.show_list(rows, ("id", "outcome"))
+            note(self._count(words) + ("; a dry run: nothing was changed" if dry_run else ""))
             if self._has_more:
                 note("there are more than these")
         if any(result["outcome"] == "not_found" for result in self._results):
             raise click.exceptions.Exit(1)
 
-    def _count(self) -> str:
-        counts = Counter(_in_words(result)["outcome"] for result in self._results)
+    def _count(self, words: Callable[[str], str]) -> str:
+        counts = Counter(words(result["outcome"]) for result in self._results)
         return ", ".join(f"{count} {outcome}" for outcome, count in counts.items()) or "no dead letters"
 
 
-def _in_words(result: dict[str, Any]) -> dict[str, str]:
-    return {"id": result["id"], "outcome": result["outcome"].replace("_", " ")}
+def _done(outcome: str) -> str:
+    return outcome.replace("_", " ")
+
+
+def _to_be_done(outcome: str) -> str:
+    return _done(outcome) if outcome == "not_found" else f"would be {_done(outcome)}"

@@ -8,6 +8,7 @@ a closed pipe, an error), what was printed is acknowledged and the rest handed b
                               which acknowledges what was printed before and returns the same leases; they go back
 """
 
+import sys
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -65,14 +66,18 @@ class Subscription:
         self._state = "ok"
 
     def once(self) -> None:
-        if not self._step() and self._state == "ok":
+        if not self._step(self._wishes.wait) and self._state == "ok":
             note("no message is there")
         self._settle()
 
     def forever(self) -> None:
+        # The first receive does not wait: a paused group, say, would be told of only when the wait is over.
+        wait = _NO_WAIT
         while True:
             try:
-                self._step()
+                if not self._step(wait) and not wait and sys.stderr.isatty():
+                    note("waiting for messages; Ctrl-C ends it")
+                wait = self._wishes.wait
             except GatewayError as error:
                 if not error.retryable:
                     raise
@@ -102,8 +107,8 @@ class Subscription:
         if self._wishes.is_acked:
             settle(self._client, self._group, self._held.settlement())
 
-    def _step(self) -> int:
-        answer = self._ask()
+    def _step(self, wait: timedelta) -> int:
+        answer = self._ask(wait)
         self._held = Batch(answer)
         # Not earlier: an interrupt before this line must find either the question or the answer.
         self._asked = None
@@ -113,11 +118,11 @@ class Subscription:
             self._held.printed += 1
         return self._held.printed
 
-    def _ask(self) -> dict[str, Any]:
+    def _ask(self, wait: timedelta) -> dict[str, Any]:
         ack = self._held.settlement().ack if self._wishes.is_acked else []
         self._asked = _Asked(attempt_id=uuid4().hex, ack=ack)
         try:
-            return self._receive(self._asked, self._wishes.wait)
+            return self._receive(self._asked, wait)
         except GatewayError:
             self._asked = None
             raise

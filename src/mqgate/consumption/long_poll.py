@@ -4,8 +4,8 @@ Each scope (a group, or a broadcast client) has its parked requests in order of 
 ones, as many as it can serve; a woken request tries again and, if another was quicker, keeps its place and its
 remaining time. No wake-up is lost:
 - a request is enrolled before it tries, so an event in between is seen;
-- one that leaves with a wake-up it did not use, or sees that more is ready, wakes the next;
-- what becomes ready by time alone (`next_at`) has one timer per scope;
+- one that leaves with a wake-up it did not use, sees that more is ready, or gives back what it got, wakes the next;
+- what becomes ready by time alone (`next_at`) has one timer per scope; who leaves with messages sets it for the others;
 - before it answers empty, a request tries once more.
 The log tells only "so many arrived on this topic"; other gateways may race for them.
 """
@@ -14,12 +14,14 @@ import asyncio
 import time
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from datetime import datetime, timedelta
 
 from mqgate.consumption.receive import Receive, Received, Receiver
-from mqgate.core.entries import Mode
-from mqgate.core.errors import Overloaded
+from mqgate.core.entries import Group, Mode
+from mqgate.core.errors import GroupNotFound, Overloaded
 from mqgate.core.lease import State, Verb
+from mqgate.ports.directory import Directory
 from mqgate.ports.message_log import MessageLog
 from mqgate.telemetry.metrics import Metrics
 
@@ -70,6 +72,7 @@ class LongPoll:
         self,
         receiver: Receiver,
         log: MessageLog,
+        directory: Directory,
         metrics: Metrics,
         *,
         clock: Callable[[], datetime],
@@ -78,6 +81,7 @@ class LongPoll:
     ) -> None:
         self._receiver = receiver
         self._log = log
+        self._directory = directory
         self._metrics = metrics
         self._clock = clock
         self._most_parked = most_parked
@@ -91,14 +95,17 @@ class LongPoll:
     async def receive(self, request: Receive, wait: timedelta, until_gone: Callable[[], Awaitable[object]]) -> Received:
         """Receive, waiting until something is there; raises ClientGone when nobody is left to answer."""
         if not wait:
-            return await self._receiver.receive(request)
+            received = await self._receiver.receive(request, is_crowded=self._is_crowded(request, 0))
+            self._pass_on(request.scope, received)
+            return received
         deadline = time.monotonic() + max(wait, _LEAST_WAIT).total_seconds()
         parked = _Parked()
         line = self._enrol(request, parked)
         try:
-            received = await self._receiver.receive(request, is_crowded=len(line.parked) > 1)
+            received = await self._receiver.receive(request, is_crowded=self._is_crowded(request, 1))
             if received.deliveries:
                 self._metrics.long_polls.labels("short_poll_hit").inc()
+                self._pass_on(request.scope, received)
                 return received
             return await self._wait(request, line, parked, received, deadline, until_gone)
         finally:
@@ -128,21 +135,22 @@ class LongPoll:
                     await _wait_for(parked.event, left)
                 if parked.has_gone():
                     raise ClientGone
+                is_over = time.monotonic() >= deadline
                 woken_at = parked.woken_at
                 parked.event.clear()
-                received = await self._receiver.receive(later, is_crowded=len(line.parked) > 1)
+                later = replace(later, group=self._current(later.group))
+                received = await self._receiver.receive(later, is_crowded=self._is_crowded(later, 1))
                 _carry(first, received)
                 if received.deliveries:
                     if parked.has_gone():
-                        await self._receiver.give_back(request.group, received)
+                        await self.give_back(request.group, received)
                         raise ClientGone
                     self._metrics.long_polls.labels("woken").inc()
                     if woken_at:
                         self._metrics.wake_up.observe(time.monotonic() - woken_at)
-                    if received.has_more:
-                        self._wake(line, 1)
+                    self._pass_on(request.scope, received)
                     return received
-                if left <= 0 or self._is_stopping:
+                if is_over or self._is_stopping:
                     self._metrics.long_polls.labels("timed_out").inc()
                     return received
                 self._metrics.empty_wake_ups.inc()
@@ -155,6 +163,14 @@ class LongPoll:
     def parked(self) -> int:
         """How many requests wait now."""
         return self._parked
+
+    async def give_back(self, group: Group, received: Received) -> None:
+        """Nobody is there to take it: the leases end at once, and the next one in line may have them."""
+        await self._receiver.give_back(group, received)
+        for grant in received.grants[:1]:
+            line = self._lines.get((grant.lease.group, grant.lease.client))
+            if line is not None:
+                self._wake(line, 1)
 
     def settled(self, scope: Scope, verb: Verb) -> None:
         """Something was settled: a queue is free, a place below the cap, the next of a key, or soon a redelivery."""
@@ -173,6 +189,28 @@ class LongPoll:
         self._is_stopping = True
         for line in list(self._lines.values()):
             self._wake(line, len(line.parked))
+
+    def _current(self, group: Group) -> Group:
+        """A parked request goes by the group as it is now: paused, resumed or changed meanwhile."""
+        found = self._directory.snapshot.groups.get(group.name)
+        if found is None:
+            raise GroupNotFound(f"group {group.name} was deleted", group=group.name)
+        return found
+
+    def _is_crowded(self, request: Receive, own: int) -> bool:
+        """Whether others wait too; in an ordered group somebody may begin to while keys are being looked at."""
+        line = self._lines.get(request.scope)
+        return request.group.is_ordered or (line is not None and len(line.parked) > own)
+
+    def _pass_on(self, scope: Scope, received: Received) -> None:
+        """Who leaves with messages tells those who wait what is left for them."""
+        line = self._lines.get(scope)
+        if line is None or not received.deliveries:
+            return
+        if received.has_more:
+            self._wake(line, 1)
+        else:
+            self._set_timer(line, received.next_at)
 
     def _enrol(self, request: Receive, parked: _Parked) -> _Line:
         if self._parked >= self._most_parked:
@@ -225,10 +263,13 @@ class LongPoll:
         """Take note of what the line waits for, and set its timer."""
         is_busy = received.state is State.BUSY and line.is_exclusive
         line.needs_acks = is_busy or received.state is State.IN_FLIGHT_CAP
-        if received.next_at is None or not self._is_waking:
+        self._set_timer(line, received.next_at)
+
+    def _set_timer(self, line: _Line, next_at: datetime | None) -> None:
+        if next_at is None or not self._is_waking:
             return
         loop = asyncio.get_running_loop()
-        at = loop.time() + max((received.next_at - self._clock()).total_seconds(), _SOONEST_TIMER)
+        at = loop.time() + max((next_at - self._clock()).total_seconds(), _SOONEST_TIMER)
         if line.timer is None or line.timer.cancelled() or at < line.timer_at or line.timer_at <= loop.time():
             if line.timer is not None:
                 line.timer.cancel()

@@ -18,9 +18,17 @@ class Delivery(NamedTuple):
     grant: Grant
 
 
+class Pulled(NamedTuple):
+    """What came of grants; `is_short`: some of it went back unread, and others may have it."""
+
+    deliveries: list[Delivery]
+    grants: Sequence[Grant]
+    is_short: bool
+
+
 async def pull_queue(
     log: GroupLog, leases: LeaseStore, group: Group, grant: Grant, most_bytes: int
-) -> tuple[list[Delivery], Sequence[Grant]]:
+) -> Pulled:
     """Queue mode: one batch; the grant as it stands after the pull, none if nothing came."""
     lease = grant.lease
     try:
@@ -32,13 +40,14 @@ async def pull_queue(
     if after < lease.next:
         await leases.place(group, (Placement(grant, after),))
         grant = grant._replace(lease=lease._replace(next=after))
-    return [Delivery(message, grant) for message in messages], (grant,) if messages else ()
+    # What went back is behind the lock: no news for anybody else.
+    return Pulled([Delivery(message, grant) for message in messages], (grant,) if messages else (), is_short=False)
 
 
 async def pull_messages(
     log: GroupLog, leases: LeaseStore, group: Group, grants: Sequence[Grant], most_bytes: int
-) -> tuple[list[Delivery], Sequence[Grant]]:
-    """Message mode: all ranges at once; placed only when short, filtered or ordered."""
+) -> Pulled:
+    """Message mode: all ranges at once; placed only when short, filtered, ordered or served again."""
     try:
         ranges = await asyncio.gather(
             *(log.read(group, lease.queue, lease.start, lease.next - lease.start, most_bytes) for lease, *_ in grants)
@@ -54,14 +63,17 @@ async def pull_messages(
         room -= sum(len(message.body) for message in fitting)
         found.append(fitting)
         placements.append(_placement(group, grant, fitting))
-    if any(each.kept is not None or each.after < each.grant.lease.next for each in placements):
+    is_short = any(each.after < each.grant.lease.next for each in placements)
+    # Served again: the range may have holes, of what a filter did not keep.
+    if is_short or any(each.kept is not None or each.grant.serve > 1 for each in placements):
         placed = await leases.place(group, placements)
         found = [[each for each in some if each.offset in stay] for some, stay in zip(found, placed, strict=True)]
-    return [
+    deliveries = [
         Delivery(message, _single(grant, message.offset))
         for grant, messages in zip(grants, found, strict=True)
         for message in messages
-    ], grants
+    ]
+    return Pulled(deliveries, grants, is_short)
 
 
 def _fitting(messages: Sequence[Message], room: int, *, is_first: bool) -> list[Message]:

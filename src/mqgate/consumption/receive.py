@@ -14,7 +14,7 @@ from datetime import datetime, timedelta
 import structlog
 
 from mqgate.consumption.group_log import GroupLog
-from mqgate.consumption.pull import Delivery, pull_messages, pull_queue
+from mqgate.consumption.pull import Delivery, Pulled, pull_messages, pull_queue
 from mqgate.consumption.rescue import Undertaker
 from mqgate.core.entries import Group, Mode
 from mqgate.core.lease import Acquire, Acquired, Grant, Placement, Settled, Settlement, State
@@ -97,8 +97,10 @@ class Receiver:
             for doomed in acquired.doomed:
                 await self._undertaker.bury(request.group, doomed)
             if acquired.grants:
-                received.deliveries, received.grants = await self._pull(request, acquired.grants)
-            if received.deliveries or not (acquired.grants or acquired.doomed):
+                received.deliveries, received.grants, is_short = await self._pull(request, acquired.grants)
+                received.has_more |= is_short
+            # What died or expired may have hidden something that is ready.
+            if received.deliveries or not (acquired.grants or acquired.doomed or acquired.expired):
                 return received
 
     async def open(self, group: Group, client: str) -> bool:
@@ -114,7 +116,7 @@ class Receiver:
         if placements:
             await self._leases.place(group, placements)
 
-    async def _pull(self, request: Receive, grants: Sequence[Grant]) -> tuple[list[Delivery], Sequence[Grant]]:
+    async def _pull(self, request: Receive, grants: Sequence[Grant]) -> Pulled:
         group = request.group
         if group.mode is Mode.MESSAGE:
             return await pull_messages(self._log, self._leases, group, grants, request.most_bytes)

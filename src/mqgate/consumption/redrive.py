@@ -30,6 +30,11 @@ class Redriver:
         self._log = log
         self._dead_letters = dead_letters
         self._changed = changed
+        self._turns: dict[str, asyncio.Lock] = {}
+
+    def turn(self, group: Group) -> asyncio.Lock:
+        """One at a time chooses and acts, group by group: else two redrives would store a message twice."""
+        return self._turns.setdefault(group.name, asyncio.Lock())
 
     async def choose(self, group: Group, ids: Sequence[str] | None) -> tuple[list[DeadLetter], bool]:
         """The dead letters named (None: the oldest ones), and whether there are more."""

@@ -54,8 +54,10 @@ class Mover:
     async def recover(self) -> int:
         """Finish what a process that is gone had begun; how many it had not sent."""
         left = await self._timers.unfinished()
-        there = [timer for timer in left if await self._is_there(timer)]
-        missing = [timer for timer in left if timer not in there]
+        there: list[Timer] = []
+        missing: list[Timer] = []
+        for timer in left:
+            (there if await self._is_there(timer) else missing).append(timer)
         if there:
             await self._timers.finish(there)
         await self._dispatch(missing)

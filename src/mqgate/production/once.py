@@ -93,13 +93,18 @@ class Once:
         try:
             published = await self._store.store(topic, [fresh[index] for index in order]) if order else []
         except MqgateError:
-            await self._keys.release([ours[index] for index in order if index in ours])
+            # Some of a batch may have been stored before the rest failed: those keys stay taken, and a repeat will look.
+            unsent = [each for each in order if each in ours and await self._is_unsent(topic, fresh[each])]
+            await self._keys.release([ours[index] for index in unsent])
             raise
         outcomes |= dict(zip(order, published, strict=True))
         if ours:
             answers = [msgspec.json.encode(outcomes[index]).decode() for index in ours]
             await self._keys.complete(list(ours.values()), answers)
         return outcomes
+
+    async def _is_unsent(self, topic: Topic, item: Item) -> bool:
+        return await self._store.find(topic, item.draft.id) is None
 
 
 def _claim(topic: Topic, item: Item) -> Claim:

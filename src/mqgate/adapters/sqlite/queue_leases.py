@@ -115,11 +115,12 @@ def acquire(tx: Transaction, scope: Scope, request: Acquire) -> Acquired:
     group = request.group
     settled = [settle(tx, group, each) for each in request.settlements]
     doomed = [each.doomed for each in settled if each.doomed]
+    # Before any answer: ends of queues are told once.
+    rewound = see_heads(tx, scope, request.heads)
     if request.attempt is not None:
         same = replay(tx, scope, request)
         if same is not None:
-            return Acquired(is_known=True, settled=settled, grants=(same,), doomed=doomed)
-    rewound = see_heads(tx, scope, request.heads)
+            return Acquired(is_known=True, settled=settled, grants=(same,), rewound=rewound, doomed=doomed)
     if group.is_paused:
         return Acquired(is_known=True, settled=settled, state=State.PAUSED, rewound=rewound, doomed=doomed)
     tx.execute(SQL["free_ended"], (scope.number, tx.now_ms))
@@ -137,7 +138,7 @@ def acquire(tx: Transaction, scope: Scope, request: Acquire) -> Acquired:
         expired=expired,
         rewound=rewound,
         doomed=doomed,
-        next_at=None if given else next_at(tx, scope, group, state),
+        next_at=None if given and not request.is_crowded else next_at(tx, scope, group, state),
         has_more=given is not None and request.is_crowded and choose(tx, scope) is not None,
     )
 

@@ -135,6 +135,7 @@ class Registry:
             await self._leases.forget(name)
             await self._dead_letters.forget(name)
             await self._log.drop(retry_topic(name))
+            self._changed(name)
 
     async def record(self, actor: str, action: str, subject: str, reason: str | None, details: object) -> None:
         await self._store.record(self._act(actor, action, subject, reason, details))

@@ -171,22 +171,24 @@ class DeadLetterApi:
         ids = _ids(given)
         if given.rate is not None and not 0 < given.rate <= 1_000_000:  # noqa: PLR2004 - more is no limit
             raise InvalidValue("rate must be more than 0 messages a second", field="rate")
-        letters, more = await self._redriver.choose(group, ids)
-        if given.rate is not None and len(letters) / given.rate > _LONGEST_REDRIVE:
-            raise InvalidValue("this would take longer than 60 s: name fewer ids, or a higher rate", field="rate")
-        if not given.dry_run:
-            await self._redriver.redrive(group, letters, given.rate)
-            await self._record(request, group, "redrive", letters)
+        async with self._redriver.turn(group):
+            letters, more = await self._redriver.choose(group, ids)
+            if given.rate is not None and len(letters) / given.rate > _LONGEST_REDRIVE:
+                raise InvalidValue("this would take longer than 60 s: name fewer ids, or a higher rate", field="rate")
+            if not given.dry_run:
+                await self._redriver.redrive(group, letters, given.rate)
+                await self._record(request, group, "redrive", letters)
         return reply(200, _fates(given, ids, letters, Fate.REDRIVEN, more=more))
 
     async def purge(self, request: Request) -> Answer:
         group = await self._group(request)
         given = decode(request.body, _purge_in)
         ids = _ids(given)
-        letters, more = await self._redriver.choose(group, ids)
-        if not given.dry_run:
-            await self._redriver.purge(letters)
-            await self._record(request, group, "purge", letters)
+        async with self._redriver.turn(group):
+            letters, more = await self._redriver.choose(group, ids)
+            if not given.dry_run:
+                await self._redriver.purge(letters)
+                await self._record(request, group, "purge", letters)
         return reply(200, _fates(given, ids, letters, Fate.PURGED, more=more))
 
     async def _group(self, request: Request) -> Group:

@@ -139,7 +139,7 @@ class ReceiveApi:
         received = await self._long_poll.receive(wish, _wait(given), request.until_gone)
         self._acknowledger.tell(leases, received.settled, Verb.ACK)
         if received.deliveries and request.is_gone():
-            await self._receiver.give_back(group, received)
+            await self._long_poll.give_back(group, received)
             raise ClientGone
         return reply(200, self._received(group, received, leases))
 

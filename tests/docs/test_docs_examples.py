@@ -1,0 +1,56 @@
+"""Every program in examples/ runs, twice, against a gateway that knows nothing of it."""
+
+import json
+import sys
+from pathlib import Path
+from uuid import uuid4
+
+import pytest
+from doc_pages import ROOT, run
+
+EXAMPLES = ROOT / "examples"
+
+
+@pytest.mark.parametrize(
+    ("script", "outcomes"),
+    [
+        ("message-mode.sh", ["applied", "applied", "applied", "duplicate"]),
+        ("queue-mode.sh", ["applied"]),
+        ("broadcast-mode.sh", ["applied", "applied"]),
+    ],
+)
+def test_a_shell_example_settles_what_it_receives(script: str, outcomes: list[str], gateway_url: str) -> None:
+    """People copy these; each step must do what the line above it says, also the second time."""
+    for _ in range(2):
+        printed = run("sh", str(EXAMPLES / script), gateway_url)
+
+        answers = [json.loads(line) for line in printed.splitlines() if line.startswith("{")]
+        assert [answer["outcome"] for answer in answers if "outcome" in answer] == outcomes
+
+
+def test_a_producer_that_runs_twice_stores_once_and_a_worker_finishes_all(gateway_url: str) -> None:
+    """The two programs together are a first application: nothing lost, nothing stored twice."""
+    suffix = uuid4().hex
+    topic, group = f"topic-{suffix}", f"group-{suffix}"
+    produce = [sys.executable, "-S", str(EXAMPLES / "producer.py"), "--url", gateway_url, "--topic", topic]
+    work = [sys.executable, str(EXAMPLES / "worker.py"), "--url", gateway_url, "--topic", topic, "--group", group]
+
+    first = run(*produce, "--run", suffix, "--count", "25").splitlines()
+    second = run(*produce, "--run", suffix, "--count", "25").splitlines()
+    worked = run(*work, "--until-empty").splitlines()
+
+    assert all(line.startswith("201") for line in first)
+    assert all(line.startswith("200") and line.endswith("duplicate") for line in second)
+    bodies = sorted(json.loads(line.partition(" ")[2])["order"] for line in worked)
+    assert bodies == list(range(25))
+    assert not run(*work, "--until-empty")
+
+
+def test_every_example_is_listed_and_tried() -> None:
+    """A program that nobody runs is wrong within a month."""
+    programs = {path.name for path in EXAMPLES.iterdir() if path.suffix in {".sh", ".py"}}
+    listed = (EXAMPLES / "README.md").read_text("utf-8")
+    tried = Path(__file__).read_text("utf-8")
+
+    assert programs == {name for name in programs if f"]({name})" in listed}
+    assert programs == {name for name in programs if name in tried}

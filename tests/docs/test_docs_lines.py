@@ -1,0 +1,60 @@
+"""The lines that a page tells people to paste do what the page says."""
+
+import json
+from pathlib import Path
+
+import pytest
+from doc_pages import ROOT, blocks, run
+
+from mqgate.testing.server_process import ServerProcess
+
+ADDRESS = "127.0.0.1:8080"
+
+
+def _pasted(page: str, server: ServerProcess) -> str:
+    """All shell blocks of a page, in order; only the address differs."""
+    return "\n".join(blocks(ROOT / page, "sh")).replace(ADDRESS, f"127.0.0.1:{server.port}")
+
+
+def test_the_lines_of_the_readme_publish_receive_and_ack_in_every_mode(demo: ServerProcess, tmp_path: Path) -> None:
+    """A newcomer pastes them first; if one fails, nothing else we say is believed."""
+    printed = run("sh", "-eu", script=_pasted("README.md", demo), directory=tmp_path)
+
+    answers = [json.loads(line) for line in printed.splitlines()]
+    received = [[each["body"] for each in answer["messages"]] for answer in answers if "messages" in answer]
+    outcomes = [answer["outcome"] for answer in answers if "outcome" in answer]
+    assert received == [
+        ["hello"],
+        ["wake up"],
+        ["later"],
+        ["created", "paid"],
+        [],
+        [],
+        ["to everybody"],
+        ["to everybody"],
+    ]
+    assert outcomes == ["applied"] * 4
+    assert [answer["acked"] for answer in answers if answer.get("acked")] == [[{"outcome": "applied"}]]
+
+
+def test_the_lines_about_delay_schedule_move_and_cancel(demo: ServerProcess, tmp_path: Path) -> None:
+    """A cancel that only works on paper is a message sent to a customer."""
+    printed = run("sh", "-eu", script=_pasted("docs/how-to/delay-and-cancel.md", demo), directory=tmp_path)
+
+    answers = [json.loads(line) for line in printed.splitlines() if line]
+    listed = next(answer["items"] for answer in answers if "items" in answer)
+    assert len(listed) == 2
+    assert [answer["outcome"] for answer in answers if "outcome" in answer] == ["cancelled", "cancelled"]
+    assert [answer["deliverAt"] for answer in answers if answer.get("state") == "scheduled"][:2] == [
+        "2028-01-01T00:00:00.000Z",
+        "2028-01-01T08:00:00.000Z",
+    ]
+
+
+@pytest.mark.parametrize("page", ["README.md", "docs/how-to/delay-and-cancel.md"])
+def test_pasted_lines_need_nothing_but_a_shell_and_curl(page: str) -> None:
+    """The machine at hand may have nothing else."""
+    lines = "\n".join(blocks(ROOT / page, "sh"))
+
+    assert "curl" in lines
+    assert not {word for word in ("jq", "python", "bash", "node") if word in lines}

@@ -1,0 +1,323 @@
+"""The reference model of queue and broadcast mode: small, slow, and written from semantics.md, not from the code.
+
+A Topic is what was published. A Place is one consumer's table of queues: a group's, or one broadcast client's. Its methods
+say what a call must answer and change the model accordingly. Times are milliseconds.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+AGEING = 30_000
+LONGEST_HOLD = 12 * 3_600_000
+FAR_PAST = -1
+
+
+@dataclass
+class Published:
+    id: str
+    body: str
+    key: str | None
+    stored_at: int
+
+
+@dataclass
+class Topic:
+    """Queues by name, each the list of all that was ever published to it, and the first offset still kept."""
+
+    queues: dict[str, list[Published]]
+    first: dict[str, int]
+
+    @classmethod
+    def of(cls, queues: int) -> "Topic":
+        names = [f"local:{number}" for number in range(queues)]
+        return cls({name: [] for name in names}, dict.fromkeys(names, 0))
+
+    def end(self, queue: str) -> int:
+        return len(self.queues[queue])
+
+    def forget_before(self, instant: int) -> int:
+        """Retention by age: the number of messages that go."""
+        gone = 0
+        for queue, messages in self.queues.items():
+            first = self.first[queue]
+            while first < len(messages) and messages[first].stored_at < instant:
+                first += 1
+            gone += first - self.first[queue]
+            self.first[queue] = first
+        return gone
+
+    def offset_at(self, queue: str, instant: int) -> int:
+        messages = self.queues[queue]
+        offset = self.first[queue]
+        while offset < len(messages) and messages[offset].stored_at < instant:
+            offset += 1
+        return offset
+
+
+@dataclass(eq=False)
+class Lease:
+    """A batch that was handed out, for ever; `receipt` is how the gateway names it."""
+
+    queue: str
+    start: int
+    next: int
+    until: int
+    granted_at: int
+    delivery: int
+    attempt: tuple[str, int, int] | None
+    receipt: str = ""
+    spent_by: str | None = None
+    is_swept: bool = False
+    is_dead: bool = False
+
+
+@dataclass
+class Queue:
+    committed: int
+    seen: tuple[int, int]
+    waiting_since: int
+    newest: Lease | None = None
+    free_at: int = FAR_PAST
+    attempts: int = 0
+    is_exhausted: bool = False
+    last_consumed: int = FAR_PAST
+    first_delivered: int = 0
+    # What became of every offset below committed.
+    fates: dict[int, str] = field(default_factory=dict)
+
+    def backlog(self) -> int:
+        first, end = self.seen
+        return end - max(self.committed, first)
+
+
+@dataclass
+class Bucket:
+    rate: float
+    burst: float
+    tokens: float
+    at: int
+
+    def refill(self, now: int) -> None:
+        self.tokens = min(self.tokens + (now - self.at) * self.rate / 1000, self.burst)
+        self.at = now
+
+
+@dataclass
+class Rules:
+    """A group's settings."""
+
+    group: str
+    mode: str
+    visibility: int
+    max_attempts: int
+    backoff: Sequence[int] = ()
+    is_blocking: bool = False
+    bucket: Bucket | None = None
+    client_ttl: int = 0
+    is_paused: bool = False
+    dead: dict[tuple[str, str, int], int] = field(default_factory=dict)
+
+    def delay(self, failures: int) -> int:
+        return self.backoff[min(failures, len(self.backoff)) - 1] if self.backoff else 0
+
+
+@dataclass
+class Granted:
+    """What a receive must answer. `queues`: any of these is right; the store's pick is told to `grant`."""
+
+    state: str
+    queues: Sequence[str] = ()
+    replayed: Lease | None = None
+    expired: int = 0
+
+
+class Place:
+    def __init__(self, rules: Rules, client: str, topic: Topic, starts: dict[str, int], now: int) -> None:
+        self.rules = rules
+        self.client = client
+        self.topic = topic
+        self.last_seen = now
+        self.queues = {
+            queue: Queue(start, (topic.first[queue], topic.end(queue)), now, first_delivered=start)
+            for queue, start in starts.items()
+        }
+        for queue, start in starts.items():
+            self.queues[queue].fates = dict.fromkeys(range(start), "before the start")
+
+    # What the store can see, and what follows from time alone.
+
+    def see_heads(self, now: int) -> None:
+        for name, queue in self.queues.items():
+            head = (self.topic.first[name], self.topic.end(name))
+            if head != queue.seen:
+                if queue.backlog() == 0:
+                    queue.waiting_since = now
+                queue.seen = head
+
+    def bury_exhausted(self, now: int) -> list[str]:
+        """Messages whose last lease ended are dead; the queues that were closed by one until now."""
+        closed = []
+        for name, queue in self.queues.items():
+            if queue.is_exhausted and now >= queue.free_at:
+                if queue.committed < queue.seen[0]:
+                    queue.is_exhausted, queue.attempts = False, 0
+                elif not self.rules.is_blocking:
+                    self._bury(name, queue, now)
+                    closed.append(name)
+        return closed
+
+    def _bury(self, name: str, queue: Queue, now: int) -> None:
+        assert queue.newest is not None
+        queue.newest.is_dead = True
+        if queue.committed >= self.topic.first[name]:
+            self.rules.dead.setdefault((self.client, name, queue.committed), queue.attempts)
+        self._commit(queue, queue.committed + 1, "dead", now)
+
+    def _commit(self, queue: Queue, after: int, fate: str, now: int) -> None:
+        assert after >= queue.committed, "committed never decreases"
+        queue.fates |= dict.fromkeys(range(queue.committed, after), fate)
+        queue.committed = after
+        queue.free_at = FAR_PAST
+        queue.attempts, queue.is_exhausted, queue.last_consumed = 0, False, now
+
+    # Receive.
+
+    def replay(self, attempt: tuple[str, int, int], now: int) -> Lease | str | None:
+        """The lease that this attempt holds, `mismatch` if it asked for something else, None if it holds none."""
+        for queue in self.queues.values():
+            lease = queue.newest
+            if lease and lease.attempt and lease.attempt[0] == attempt[0] and self._is_live(lease, now):
+                return lease if lease.attempt == attempt else "mismatch"
+        return None
+
+    @staticmethod
+    def _is_live(lease: Lease, now: int) -> bool:
+        return not (lease.spent_by or lease.is_swept or lease.is_dead) and now < lease.until
+
+    def choose(self, now: int, closed: Iterable[str] = ()) -> list[str]:
+        """The queues that may be granted now: all but one only where the rules leave it open."""
+        free = {
+            name: queue
+            for name, queue in self.queues.items()
+            if now >= queue.free_at and not queue.is_exhausted and queue.backlog() > 0 and name not in closed
+        }
+        if not free:
+            return []
+        oldest = min(queue.waiting_since for queue in free.values())
+        if oldest + AGEING <= now:
+            return [name for name, queue in free.items() if queue.waiting_since == oldest]
+        best = max((queue.backlog(), -queue.last_consumed) for queue in free.values())
+        return [name for name, queue in free.items() if (queue.backlog(), -queue.last_consumed) == best]
+
+    def size(self, name: str, most: int) -> int:
+        """How many messages a grant of this queue has, before tokens."""
+        queue = self.queues[name]
+        first, end = queue.seen
+        attempt = 1 if queue.committed < first else queue.attempts + 1
+        if attempt > self.rules.max_attempts // 2:
+            most = 1
+        return min(most, end - max(queue.committed, first))
+
+    def grant(self, name: str, size: int, visibility: int, attempt: tuple[str, int, int] | None, now: int) -> Lease:
+        """Lock a queue; what retention took before is expired."""
+        queue = self.queues[name]
+        newest = queue.newest
+        assert newest is None or not self._is_live(newest, now), "two holders of one queue"
+        first = queue.seen[0]
+        if queue.committed < first:
+            queue.fates |= dict.fromkeys(range(queue.committed, first), "expired")
+            queue.committed, queue.attempts = first, 0
+        queue.attempts += 1
+        until = now + visibility
+        lease = Lease(name, queue.committed, queue.committed + size, until, now, queue.attempts, attempt)
+        queue.newest = lease
+        queue.free_at = until + self.rules.delay(queue.attempts)
+        queue.is_exhausted = queue.attempts >= self.rules.max_attempts
+        queue.waiting_since = now
+        return lease
+
+    def take_back(self, lease: Lease, now: int) -> None:
+        """The pull found nothing: free at once, and the delivery does not count."""
+        queue = self.queues[lease.queue]
+        lease.until, lease.attempt = now, None
+        queue.free_at = FAR_PAST
+        queue.attempts -= 1
+        queue.is_exhausted = False
+
+    def is_busy(self) -> bool:
+        return any(queue.backlog() > 0 for queue in self.queues.values())
+
+    # Settle.
+
+    def settle(self, verb: str, lease: Lease, now: int, **more: Any) -> str:
+        """The outcome; what it changes is changed."""
+        queue = self.queues[lease.queue]
+        if lease.spent_by:
+            return "duplicate" if lease.spent_by == verb else "lost"
+        if lease.is_swept:
+            return "gone"
+        if lease is not queue.newest or lease.is_dead:
+            return "lost"
+        if verb == "extend":
+            until = now + more["visibility"]
+            if until > lease.granted_at + LONGEST_HOLD:
+                return "invalid"
+        outcome = "applied" if now < lease.until else "late_applied"
+        if verb == "extend":
+            lease.until = until
+            queue.free_at = until + self.rules.delay(queue.attempts)
+            return outcome
+        lease.spent_by = verb
+        if verb == "ack":
+            through = more.get("through")
+            self._commit(queue, lease.next if through is None else through + 1, "acked", now)
+        else:
+            self._nack(lease, queue, now, more.get("delay"))
+        return outcome
+
+    def _nack(self, lease: Lease, queue: Queue, now: int, delay: int | None) -> None:
+        if queue.is_exhausted and not self.rules.is_blocking:
+            self._bury(lease.queue, queue, now)
+            return
+        queue.free_at = now + (self.rules.delay(queue.attempts) if delay is None else delay)
+
+    # Operate.
+
+    def seek(self, targets: dict[str, int], now: int) -> None:
+        for name, target in targets.items():
+            queue = self.queues[name]
+            for offset in range(target, queue.committed):
+                queue.fates.pop(offset)
+            queue.fates |= dict.fromkeys(range(queue.committed, target), "skipped")
+            queue.first_delivered = target
+            queue.committed, queue.free_at = target, FAR_PAST
+            queue.attempts, queue.is_exhausted, queue.waiting_since = 0, False, now
+            if queue.newest:
+                self._sweep(queue)
+
+    def _sweep(self, queue: Queue) -> None:
+        """Every lease of before is gone; those that the newest one displaced were swept with it."""
+        assert queue.newest is not None
+        queue.newest.is_swept = True
+
+    def lag(self, name: str, now: int) -> dict[str, Any]:
+        """What GET …/lag must say about a queue."""
+        queue = self.queues[name]
+        first, end = self.topic.first[name], self.topic.end(name)
+        lease = queue.newest
+        batch = 0
+        if lease and now < queue.free_at:
+            batch = max(lease.next - max(queue.committed, first), 0)
+        is_leased = lease is not None and self._is_live(lease, now)
+        return {
+            "queue": name,
+            "min": first,
+            "max": end,
+            "committed": queue.committed,
+            "ready": max(end - max(queue.committed, first) - batch, 0),
+            "leased": batch if is_leased else 0,
+            "waiting": 0 if is_leased else batch,
+            "attempts": queue.attempts,
+            "blocked": queue.is_exhausted and now >= queue.free_at,
+        }
