@@ -51,3 +51,11 @@ def names(done: Callable[..., Any]) -> tuple[str, str, str]:
     done("producer", "create", producer, "--topic", topic)
     done("group", "create", group, "--topic", topic, "--mode", "queue")
     return topic, producer, group
+
+
+@pytest.fixture
+def workers(done: Callable[..., Any], names: tuple[str, str, str]) -> str:
+    """A fresh group in message mode on the same topic."""
+    group = f"workers-{uuid4().hex}"
+    done("group", "create", group, "--topic", names[0])
+    return group

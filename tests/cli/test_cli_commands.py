@@ -1,7 +1,11 @@
 """What holds for the command as a whole: help, exit codes, errors."""
 
 import json
+import re
+import shlex
 import socket
+import subprocess
+import sys
 from collections.abc import Iterator
 
 import click
@@ -37,6 +41,39 @@ def test_every_command_explains_itself_and_each_of_its_options(path, command, ru
     assert command.help
     for option in command.params:
         assert not isinstance(option, click.Option) or option.help, option.name
+
+
+def _examples() -> Iterator[str]:
+    """The lines of all help texts that a shell would hand to us as they are, give or take a date."""
+    for _, command in OURS:
+        for line in (command.epilog or "").splitlines():
+            if line.startswith("  mqgate ") and not re.search(r"[|<]| serve| doctor| --url", line):
+                yield line.strip().replace("$(date -u +%Y)", "2030")
+
+
+@pytest.mark.parametrize("line", sorted({*_examples()}))
+def test_every_example_is_written_correctly(run, closed_port, line, tmp_path, monkeypatch):
+    """With the port closed, exit code 3 says that it was understood, and 2 that it was not."""
+    monkeypatch.chdir(tmp_path)
+    for file in re.findall(r"--file (\S+)", line):
+        (tmp_path / file).write_text("{}")
+
+    result = run(*shlex.split(line)[1:], MQGATE_URL=closed_port)
+
+    assert result.exit_code == 3, result.stderr
+
+
+def test_a_command_that_only_calls_a_gateway_does_not_load_one():
+    """Every command would take twice as long to start."""
+    program = "import mqgate.cli.main, sys; sys.exit('uvicorn' in sys.modules)"
+
+    assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0  # noqa: S603 - our own words
+
+
+def test_serving_is_among_the_commands_all_the_same(run):
+    """What is loaded late must not be hidden."""
+    assert "  serve " in run("--help").stdout
+    assert run("serve", "--help").exit_code == 0
 
 
 @pytest.mark.parametrize("verb", ["topic", "producer", "group", "key"])
@@ -102,7 +139,19 @@ def test_the_address_comes_from_the_environment_unless_it_is_given(run, closed_p
         ("pub", "t", "body", "--file", __file__),
         ("pub", "t", "body", "--lines"),
         ("pub", "t", "body", "--property", "novalue"),
+        ("pub", "t", "body", "--delay", "1s", "--deliver-at", "2030-01-31T12:00:00Z"),
+        ("scheduled", "cancel"),
+        ("scheduled", "retime", "id"),
+        ("scheduled", "retime", "id", "--delay", "1s", "--deliver-at", "2030-01-31T12:00:00Z"),
+        ("group", "create", "g", "--topic", "t", "--filter-tag", "a", "--no-filter"),
+        ("group", "dead-letters", "redrive", "g"),
+        ("group", "dead-letters", "redrive", "g", "id", "--all"),
+        ("group", "dead-letters", "redrive", "g", "--all", "--rate", "0"),
+        ("group", "dead-letters", "purge", "g"),
+        ("group", "dead-letters", "purge", "g", "id", "--all", "--yes"),
         ("sub", "g", "--wait", "61"),
+        ("sub", "g", "--wait", "soon"),
+        ("sub", "g", "--wait", "0"),
         ("sub", "g", "--body", "--json"),
     ],
     ids=" ".join,

@@ -6,7 +6,6 @@ from uuid import uuid4
 import pytest
 
 from mqgate import __version__
-from mqgate.client import Client
 
 
 def test_a_topic_lives_from_create_to_delete(mqgate, done):
@@ -60,33 +59,6 @@ def test_a_producers_rate_limit_is_set_and_lifted(done, names):
     assert limited["rateLimit"] == {"rate": 100, "burst": 500}
     assert (lifted["topic"], lifted["rateLimit"]) == (names[0], None)
     assert producer in {item["name"] for item in listed}
-
-
-def test_a_group_takes_every_setting_of_its_mode(done, names):
-    """An option that is not honoured would be worse than none."""
-    topic, _, _ = names
-    group = f"group-{uuid4().hex}"
-
-    done(
-        *("group", "create", group, "--topic", topic, "--mode", "broadcast", "--start", "latest"),
-        *("--visibility", "45s", "--max-attempts", "4", "--backoff", "1s,5s", "--on-poison", "block"),
-        *("--rate-limit", "50", "--client-ttl", "2h"),
-    )
-
-    shown = done("group", "show", group)
-    assert (shown["mode"], shown["visibility"], shown["maxAttempts"]) == ("broadcast", 45, 4)
-    assert (shown["onPoison"], shown["clientTtl"]) == ("block", 7_200)
-    assert shown["rateLimit"] == {"rate": 50, "burst": 50}
-
-
-def test_changing_one_setting_of_a_group_leaves_the_others(done, names):
-    """A change is not a new group."""
-    group = names[2]
-    done("group", "change", group, "--visibility", "2m", "--max-attempts", "7")
-
-    changed = done("group", "change", group, "--visibility", "3m")
-
-    assert (changed["visibility"], changed["maxAttempts"], changed["mode"]) == (180, 7, "queue")
 
 
 def test_what_pub_sends_sub_prints_and_acknowledges(mqgate, done, names):
@@ -212,22 +184,6 @@ def test_a_seek_can_be_tried_before_it_is_done(mqgate, done, names):
     assert "nothing was changed" in tried.stderr
     assert untouched == 3
     assert mqgate("sub", group, "--once", "--body").stdout == "c\n"
-
-
-def test_dead_letters_are_listed_and_shown_with_their_body(mqgate, done, names, gateway_url):
-    """Whoever repairs a message needs to see it."""
-    topic, producer, group = names
-    done("group", "change", group, "--max-attempts", "1")
-    stored = done("pub", topic, "poison", "--producer", producer)
-    leased = json.loads(mqgate("--json", "sub", group, "--once", "--no-ack").stdout)
-    with Client(gateway_url) as client:
-        client.nack(group, leased["receipt"], delay=0)
-
-    listed = mqgate("group", "dead-letters", "list", group)
-    shown = mqgate("group", "dead-letters", "show", group, stored["id"])
-
-    assert stored["id"] in listed.stdout
-    assert "poison" in shown.stdout
 
 
 def test_as_soon_as_a_key_exists_every_command_needs_one(mqgate, done):

@@ -26,6 +26,13 @@ def test_durations_are_shown_in_a_form_that_can_be_given_back(seconds, shown):
     assert render({"visibility": seconds}) == f"visibility  {shown}"
 
 
+def test_numbers_are_shown_without_a_fraction_they_do_not_have():
+    """A limit of 100.0 messages looks like a measurement."""
+    assert render({"rateLimit": {"rate": 100.0, "burst": 2.5}, "body": "1.0"}) == (
+        "rate limit  rate=100 burst=2.5\nbody        1.0"
+    )
+
+
 def test_an_empty_list_says_so():
     """Nothing at all looks like a command that failed."""
     assert render({"items": []}) == "(none)"

@@ -1,6 +1,6 @@
 """How `pub --lines` cuts its input."""
 
-from mqgate.cli.pub import in_batches
+from mqgate.cli.lines import in_batches
 
 
 def test_batches_hold_at_most_a_hundred_messages_and_keep_their_order():

@@ -9,34 +9,64 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import timedelta
 
 import pytest
 
-from mqgate.client import Client
+from mqgate.cli.message_line import as_body
+from mqgate.cli.subscription import Subscription, Wishes
+from mqgate.client import Client, GatewayUnreachable
 
 BODIES = [letter * 200_000 for letter in "abc"]
+STOPS = pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=["Ctrl-C", "SIGTERM"])
+
+
+@pytest.fixture(params=["queue", "message"])
+def group(request: pytest.FixtureRequest, names: tuple[str, str, str], workers: str) -> str:
+    """A group in each of the two modes: one receipt for a batch, or one for each message."""
+    return names[2] if request.param == "queue" else workers
+
+
+@contextmanager
+def _sub(url: str, group: str, **environment: str) -> Iterator[subprocess.Popen[bytes]]:
+    program = "from mqgate.cli.main import main; main()"
+    with subprocess.Popen(  # noqa: S603 - our own interpreter with our own words
+        [sys.executable, "-c", program, "--url", url, "sub", group, "--body"],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env=os.environ | environment,
+    ) as process:
+        yield process
 
 
 @pytest.fixture(params=["", "1"], ids=["buffered", "unbuffered"])
 def stuck(
-    request: pytest.FixtureRequest, gateway_url: str, names: tuple[str, str, str]
+    request: pytest.FixtureRequest, gateway_url: str, names: tuple[str, str, str], group: str
 ) -> Iterator[subprocess.Popen[bytes]]:
     """A `sub` that printed the first of three messages and cannot finish the second."""
-    topic, producer, group = names
     with Client(gateway_url) as client:
-        client.publish_batch(topic, [{"body": body} for body in BODIES], producer=producer)
-    program = "from mqgate.cli.main import main; main()"
-    with subprocess.Popen(  # noqa: S603 - our own interpreter with our own words
-        [sys.executable, "-c", program, "--url", gateway_url, "sub", group, "--body"],
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        env=os.environ | {"PYTHONUNBUFFERED": request.param},
-    ) as process:
+        client.publish_batch(names[0], [{"body": body} for body in BODIES], producer=names[1])
+    with _sub(gateway_url, group, PYTHONUNBUFFERED=request.param) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == BODIES[0].encode() + b"\n"
         assert process.stdout.read(1) == b"b"
+        yield process
+
+
+@pytest.fixture
+def waiting(gateway_url: str, names: tuple[str, str, str], group: str) -> Iterator[subprocess.Popen[bytes]]:
+    """A `sub` that printed a message, acknowledged it with its next receive, and waits in that."""
+    with Client(gateway_url) as client, _sub(gateway_url, group) as process:
+        client.publish(names[0], "first")
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"first\n"
+        deadline = time.monotonic() + 30
+        while client.lag(group)["lag"]:
+            assert time.monotonic() < deadline, "what was printed was not acknowledged"
         yield process
 
 
@@ -45,20 +75,105 @@ def _rest(url: str, group: str) -> list[str]:
         return [message["body"] for message in client.receive(group)["messages"]]
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=["Ctrl-C", "SIGTERM"])
-def test_a_stop_acknowledges_what_was_printed_and_hands_back_the_rest(stuck, number, gateway_url, names):
+@STOPS
+def test_a_stop_acknowledges_what_was_printed_and_hands_back_the_rest(stuck, number, gateway_url, group):
     """What was seen does not come again; what was not seen comes at once, not when its lease ends."""
     stuck.send_signal(number)
     _, errors = stuck.communicate(timeout=30)
 
     assert (stuck.returncode, errors) == (130, b"")
-    assert _rest(gateway_url, names[2]) == BODIES[1:]
+    assert _rest(gateway_url, group) == BODIES[1:]
 
 
-def test_a_reader_that_goes_away_ends_it_the_same_way(stuck, gateway_url, names):
+def test_a_reader_that_goes_away_ends_it_the_same_way(stuck, gateway_url, group):
     """`mqgate sub | head` is how people look at a few messages."""
     stuck.stdout.close()
     _, errors = stuck.communicate(timeout=30)
 
     assert (stuck.returncode, errors) == (1, b"")
-    assert _rest(gateway_url, names[2]) == BODIES[1:]
+    assert _rest(gateway_url, group) == BODIES[1:]
+
+
+def test_what_arrives_while_it_waits_is_printed(waiting, gateway_url, names):
+    """A wait is there to be ended by a message."""
+    with Client(gateway_url) as client:
+        client.publish(names[0], "second")
+
+    assert waiting.stdout.readline() == b"second\n"
+    waiting.terminate()
+    waiting.communicate(timeout=30)
+
+
+@STOPS
+def test_a_stop_does_not_wait_for_the_wait_to_end_and_takes_nothing_along(waiting, number, gateway_url, names, group):
+    """The gateway must not hand the next message to somebody who has left."""
+    waiting.send_signal(number)
+    printed, errors = waiting.communicate(timeout=10)
+    with Client(gateway_url) as client:
+        client.publish(names[0], "second")
+        (message,) = client.receive(group)["messages"]
+
+    assert (waiting.returncode, printed, errors) == (130, b"", b"")
+    assert (message["body"], message["delivery"]) == ("second", 1)
+
+
+class LosesAnAnswer(Client):
+    """A client that is interrupted after the gateway granted something, before anybody could see it."""
+
+    def __init__(self, url: str, error: BaseException) -> None:
+        super().__init__(url)
+        self.errors = [None, error]
+
+    def receive(self, *arguments, **options):
+        answer = super().receive(*arguments, **options)
+        error = self.errors.pop(0) if self.errors else None
+        if error is not None:
+            raise error
+        return answer
+
+
+@pytest.mark.parametrize(
+    "error",
+    [KeyboardInterrupt(), GatewayUnreachable("cut", is_outcome_unknown=True)],
+    ids=["Ctrl-C", "connection lost"],
+)
+def test_an_answer_that_was_lost_is_asked_for_again_and_handed_back(gateway_url, names, group, error, capfdbinary):
+    """In a busy stream half of all Ctrl-C fall into a receive; its messages must not sit out a lease."""
+    wishes = Wishes(most=1, wait=timedelta(seconds=20), visibility=None, client_id=None, is_acked=True)
+    with LosesAnAnswer(gateway_url, error) as client:
+        client.publish_batch(names[0], [{"body": "printed"}, {"body": "lost"}])
+        subscription = Subscription(client, group, wishes, as_body)
+
+        with pytest.raises(type(error)):
+            subscription.forever()
+        subscription.finish()
+
+        assert capfdbinary.readouterr() == (b"printed\n", b"")
+        assert client.lag(group)["leased"] == 0
+        assert [message["body"] for message in client.receive(group)["messages"]] == ["lost"]
+
+
+def test_a_gateway_that_is_gone_is_told_once_with_what_may_come_again(gateway_url, names, group, capfdbinary):
+    """What was printed could not be acknowledged, and only the reader can know what to do about it."""
+    wishes = Wishes(most=1, wait=timedelta(seconds=20), visibility=None, client_id=None, is_acked=True)
+
+    class LosesItsGateway(Client):
+        is_gone = False
+
+        def receive(self, *arguments, **options):
+            if self.is_gone:
+                raise GatewayUnreachable("cut", is_outcome_unknown=True)
+            self.is_gone = True
+            return super().receive(*arguments, **options)
+
+    with LosesItsGateway(gateway_url) as client:
+        client.publish(names[0], "printed")
+        subscription = Subscription(client, group, wishes, as_body)
+
+        with pytest.raises(GatewayUnreachable):
+            subscription.forever()
+        subscription.finish()
+
+    printed, errors = capfdbinary.readouterr()
+    assert printed == b"printed\n"
+    assert errors == b"note: what was printed last may be delivered again: cut\n"

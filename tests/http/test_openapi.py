@@ -117,7 +117,9 @@ def test_methods_that_are_not_described_are_405_with_allow(server: ServerProcess
     with httpx.Client(base_url=server.url) as api:
         for path, methods in api.get("/openapi.json").json()["paths"].items():
             address = re.sub(r"\{(\w+)\}", lambda found: KNOWN.get(found[1], "x"), path)
-            for method in {"GET", "PUT", "POST", "PATCH", "DELETE", "OPTIONS", "TRACE"} - {each.upper() for each in methods}:
+            for method in {"GET", "PUT", "POST", "PATCH", "DELETE", "OPTIONS", "TRACE"} - {
+                each.upper() for each in methods
+            }:
                 answer = api.request(method, address)
 
                 assert answer.status_code == 405, (method, address)

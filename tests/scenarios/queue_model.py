@@ -66,6 +66,7 @@ class Lease:
     granted_at: int
     delivery: int
     attempt: tuple[str, int, int] | None
+    place: "Place"
     receipt: str = ""
     spent_by: str | None = None
     is_swept: bool = False
@@ -78,6 +79,7 @@ class Queue:
     seen: tuple[int, int]
     waiting_since: int
     newest: Lease | None = None
+    leases: list[Lease] = field(default_factory=list)
     free_at: int = FAR_PAST
     attempts: int = 0
     is_exhausted: bool = False
@@ -122,16 +124,6 @@ class Rules:
         return self.backoff[min(failures, len(self.backoff)) - 1] if self.backoff else 0
 
 
-@dataclass
-class Granted:
-    """What a receive must answer. `queues`: any of these is right; the store's pick is told to `grant`."""
-
-    state: str
-    queues: Sequence[str] = ()
-    replayed: Lease | None = None
-    expired: int = 0
-
-
 class Place:
     def __init__(self, rules: Rules, client: str, topic: Topic, starts: dict[str, int], now: int) -> None:
         self.rules = rules
@@ -151,7 +143,7 @@ class Place:
         for name, queue in self.queues.items():
             head = (self.topic.first[name], self.topic.end(name))
             if head != queue.seen:
-                if queue.backlog() == 0:
+                if queue.backlog() <= 0:
                     queue.waiting_since = now
                 queue.seen = head
 
@@ -170,9 +162,10 @@ class Place:
     def _bury(self, name: str, queue: Queue, now: int) -> None:
         assert queue.newest is not None
         queue.newest.is_dead = True
-        if queue.committed >= self.topic.first[name]:
+        is_kept = queue.committed >= self.topic.first[name]
+        if is_kept:
             self.rules.dead.setdefault((self.client, name, queue.committed), queue.attempts)
-        self._commit(queue, queue.committed + 1, "dead", now)
+        self._commit(queue, queue.committed + 1, "dead" if is_kept else "expired", now)
 
     def _commit(self, queue: Queue, after: int, fate: str, now: int) -> None:
         assert after >= queue.committed, "committed never decreases"
@@ -230,12 +223,20 @@ class Place:
             queue.committed, queue.attempts = first, 0
         queue.attempts += 1
         until = now + visibility
-        lease = Lease(name, queue.committed, queue.committed + size, until, now, queue.attempts, attempt)
+        lease = Lease(name, queue.committed, queue.committed + size, until, now, queue.attempts, attempt, self)
+        self._first_deliveries_increase(queue, lease)
         queue.newest = lease
+        queue.leases.append(lease)
         queue.free_at = until + self.rules.delay(queue.attempts)
         queue.is_exhausted = queue.attempts >= self.rules.max_attempts
         queue.waiting_since = now
         return lease
+
+    @staticmethod
+    def _first_deliveries_increase(queue: Queue, lease: Lease) -> None:
+        passed_over = range(queue.first_delivered, lease.start)
+        assert all(queue.fates[offset] in {"expired", "skipped"} for offset in passed_over)
+        queue.first_delivered = max(queue.first_delivered, lease.next)
 
     def take_back(self, lease: Lease, now: int) -> None:
         """The pull found nothing: free at once, and the delivery does not count."""
@@ -293,13 +294,8 @@ class Place:
             queue.first_delivered = target
             queue.committed, queue.free_at = target, FAR_PAST
             queue.attempts, queue.is_exhausted, queue.waiting_since = 0, False, now
-            if queue.newest:
-                self._sweep(queue)
-
-    def _sweep(self, queue: Queue) -> None:
-        """Every lease of before is gone; those that the newest one displaced were swept with it."""
-        assert queue.newest is not None
-        queue.newest.is_swept = True
+            for lease in queue.leases:
+                lease.is_swept = True
 
     def lag(self, name: str, now: int) -> dict[str, Any]:
         """What GET …/lag must say about a queue."""

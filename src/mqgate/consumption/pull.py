@@ -26,9 +26,7 @@ class Pulled(NamedTuple):
     is_short: bool
 
 
-async def pull_queue(
-    log: GroupLog, leases: LeaseStore, group: Group, grant: Grant, most_bytes: int
-) -> Pulled:
+async def pull_queue(log: GroupLog, leases: LeaseStore, group: Group, grant: Grant, most_bytes: int) -> Pulled:
     """Queue mode: one batch; the grant as it stands after the pull, none if nothing came."""
     lease = grant.lease
     try:

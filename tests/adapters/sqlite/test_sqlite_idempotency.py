@@ -17,9 +17,7 @@ class TestSqliteIdempotency(IdempotencyContract):
         return SqliteIdempotencyStore(engine, WINDOW)
 
     @pytest.fixture
-    def reopen(
-        self, reopen_engine: Callable[[], Awaitable[Engine]]
-    ) -> Callable[[], Awaitable[SqliteIdempotencyStore]]:
+    def reopen(self, reopen_engine: Callable[[], Awaitable[Engine]]) -> Callable[[], Awaitable[SqliteIdempotencyStore]]:
         async def reopen() -> SqliteIdempotencyStore:
             return SqliteIdempotencyStore(await reopen_engine(), WINDOW)
 

@@ -33,6 +33,8 @@ from mqgate.core.message import instant
 
 _MS = timedelta(milliseconds=1)
 _FORGOTTEN_AT_ONCE = 1_000
+_SEEN_EVERY_MS = 1_000
+_SEEN_REMEMBERED = 10_000
 _SEEN_CLIENTS_KEPT = timedelta(days=1)
 
 
@@ -40,6 +42,7 @@ class SqliteLeaseStore:
     def __init__(self, engine: Engine, *, most_clients: int = 1_000) -> None:
         self._engine = engine
         self._most_clients = most_clients
+        self._seen: dict[tuple[str, str, str], int] = {}
 
     async def open(self, group: Group, client: str, starts: Mapping[str, int], heads: Mapping[str, Head]) -> bool:
         def job(tx: Transaction) -> bool:
@@ -70,12 +73,21 @@ class SqliteLeaseStore:
             scope = queue_leases.scope_of(tx, request.group, request.client)
             if scope is None:
                 return UNKNOWN
-            tx.execute(SQL["see_client"], (request.group.name, request.polled_by, request.address, tx.now_ms))
+            self._see_client(tx, request)
             if request.group.mode is Mode.MESSAGE:
                 return message_leases.acquire(tx, scope, request)
             return queue_leases.acquire(tx, scope, request)
 
         return await self._engine.step(job)
+
+    def _see_client(self, tx: Transaction, request: Acquire) -> None:
+        """Who polled when: good to a second, so that a busy client costs one more write a second."""
+        seen = (request.group.name, request.polled_by, request.address)
+        if tx.now_ms - self._seen.get(seen, -_SEEN_EVERY_MS) >= _SEEN_EVERY_MS:
+            if len(self._seen) > _SEEN_REMEMBERED:
+                self._seen.clear()
+            self._seen[seen] = tx.now_ms
+            tx.execute(SQL["see_client"], (*seen, tx.now_ms))
 
     async def place(self, group: Group, placements: Sequence[Placement]) -> Sequence[frozenset[int]]:
         def job(tx: Transaction) -> list[frozenset[int]]:
@@ -152,6 +164,7 @@ class SqliteLeaseStore:
                 queue_leases.drop(tx, scope)
                 message_leases.drop(tx, scope)
             tx.execute(SQL["drop_clients"], (group,))
+            self._seen.clear()
             tx.execute(SQL["drop_tokens"], (group,))
 
         await self._engine.write(job)

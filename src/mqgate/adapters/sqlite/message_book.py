@@ -111,9 +111,11 @@ class Book:
         self.tx = tx
         self.scope = scope
         self.group = group
-        self.epoch, self.in_flight = self._counters = tx.one(SQL["counters"], (scope.number,))
+        self.epoch, self.in_flight = self._counters = scope.epoch, scope.in_flight
         self._grants: dict[int, Granted | None] = {}
         self._swept: dict[str, int | None] = {}
+        # Whether it is worth asking for messages that are ready again, or dying.
+        self.has_due = self.has_dying = True
         self._touched: set[str] = set()
         self._consumed: set[str] = set()
 
@@ -169,6 +171,7 @@ class Book:
             left = tx.one(SQL["leave_order"], (scope, queue, offset))
             if left is not None:
                 behind = tx.one(SQL["next_of_key"], (scope, queue, left[0]))[0]
+                self.has_due = True
                 tx.execute(SQL["let_go"], (tx.now_ms, scope, queue, behind))
 
     def settle(self, settlement: Settlement) -> Settled:
@@ -280,6 +283,7 @@ class Book:
     def expire_ended(self) -> None:
         """Leases that ended are failed deliveries; the backoff counts from their end."""
         tx = self.tx
+        self.has_due = self.has_dying = True
         while rows := tx.all(SQL["ended_grants"], (self.scope.number, tx.now_ms)):
             for row in rows:
                 grant = self.keep(granted(row))
@@ -317,10 +321,5 @@ class Book:
         grant.is_changed = False
 
     def _commit(self, queue: str) -> None:
-        row = self.queue(queue)
-        if row is None:
-            return
-        first = self.tx.one(SQL["first_unsettled"], (self.scope.number, queue, row.cursor))[0]
-        at = self.tx.now_ms if queue in self._consumed else row.last_consumed_at
-        if (first, at) != (row.committed, row.last_consumed_at):
-            self.tx.execute(SQL["commit"], (first, at, self.scope.number, queue))
+        consumed_at = self.tx.now_ms if queue in self._consumed else None
+        self.tx.execute(SQL["commit"], (self.scope.number, queue, consumed_at))

@@ -126,7 +126,9 @@ def _grant_of(book: Book, grant: Granted) -> Grant:
 def _end_leases(book: Book) -> None:
     # First those whose keys nobody knows: as failed messages they would come again out of turn.
     _take_back_unplaced(book)
-    book.expire_ended()
+    has_ended, book.has_due, book.has_dying = book.tx.one(SQL["look"], (book.scope.number, book.tx.now_ms))
+    if has_ended:
+        book.expire_ended()
 
 
 def _take_back_unplaced(book: Book) -> None:
@@ -173,6 +175,8 @@ def _grant(book: Book, request: Acquire) -> tuple[list[Grant], State, int]:
 
 
 def _due(book: Book, most: int) -> list[FailedRow]:
+    if not book.has_due:
+        return []
     rows = book.tx.all(SQL["due"], (book.scope.number, book.tx.now_ms, most))
     return sorted(FailedRow(*row) for row in rows)
 
@@ -273,6 +277,8 @@ def _add(
 
 
 def _dying(book: Book) -> list[Doomed]:
+    if not book.has_dying:
+        return []
     return [book.doomed(FailedRow(*row)) for row in book.tx.all(SQL["dying"], (book.scope.number,))]
 
 
@@ -443,6 +449,6 @@ def _position(row: QueueRow, leased: int, waiting: int, ready: int) -> Position:
 
 def forget(tx: Transaction, scope: int, least: int, before_ms: int, most: int) -> int:
     """Forget old grants; settling one of their receipts is `gone` from then on."""
-    epoch = tx.one(SQL["counters"], (scope,))[0]
+    epoch = tx.one(SQL["epoch"], (scope,))[0]
     tx.execute(SQL["forget_grants"], (scope, epoch - least, before_ms, most))
     return int(tx.one("SELECT changes()")[0])

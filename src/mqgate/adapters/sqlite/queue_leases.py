@@ -81,6 +81,8 @@ class Scope(NamedTuple):
     group: str
     client: str
     incarnation: str
+    epoch: int = 0
+    in_flight: int = 0
 
     def lease(self, row: Row, epoch: int) -> Lease:
         return Lease(self.group, self.client, row.queue, row.committed, row.batch_next, epoch, self.incarnation)
@@ -91,13 +93,13 @@ def scope_of(tx: Transaction, group: Group, client: str) -> Scope | None:
     found = tx.one(SQL["scope"], (group.name, client))
     if found is None:
         return None
-    number, incarnation, last_seen = found
+    number, incarnation, last_seen, epoch, in_flight = found
     if group.mode is Mode.BROADCAST:
         if last_seen + group.client_ttl // _MS <= tx.now_ms:
             drop(tx, number)
             return None
         tx.execute(SQL["touch_scope"], (tx.now_ms, number))
-    return Scope(number, group.name, client, incarnation)
+    return Scope(number, group.name, client, incarnation, epoch, in_flight)
 
 
 def drop(tx: Transaction, scope: int) -> None:
@@ -123,8 +125,7 @@ def acquire(tx: Transaction, scope: Scope, request: Acquire) -> Acquired:
             return Acquired(is_known=True, settled=settled, grants=(same,), rewound=rewound, doomed=doomed)
     if group.is_paused:
         return Acquired(is_known=True, settled=settled, state=State.PAUSED, rewound=rewound, doomed=doomed)
-    tx.execute(SQL["free_ended"], (scope.number, tx.now_ms))
-    doomed += doom_exhausted(tx, scope, group)
+    doomed += free_and_doom(tx, scope, group)
     row = choose(tx, scope)
     given, expired = grant(tx, scope, request, row) if row else (None, 0)
     state = State.OK
@@ -172,7 +173,15 @@ def shape(request: Acquire) -> str:
     return f"{request.most}:{request.visibility // _MS}"
 
 
-def doom_exhausted(tx: Transaction, scope: Scope, group: Group) -> list[Doomed]:
+def free_and_doom(tx: Transaction, scope: Scope, group: Group) -> list[Doomed]:
+    """What time has done: leases that ended free their queues, or doom their message if it was the last attempt."""
+    has_ended, has_exhausted = tx.one(SQL["look"], (scope.number, tx.now_ms))
+    if has_ended:
+        tx.execute(SQL["free_ended"], (scope.number, tx.now_ms))
+    return _doom_exhausted(tx, scope, group) if has_exhausted else []
+
+
+def _doom_exhausted(tx: Transaction, scope: Scope, group: Group) -> list[Doomed]:
     """The messages whose last lease ended; from here on nobody can settle them."""
     doomed = []
     for found in tx.all(SQL["exhausted"], (scope.number,)):
@@ -374,8 +383,7 @@ def positions(
     tx: Transaction, scope: Scope, group: Group, heads: Mapping[str, Head]
 ) -> tuple[list[Position], list[Doomed]]:
     see_heads(tx, scope, heads)
-    tx.execute(SQL["free_ended"], (scope.number, tx.now_ms))
-    doomed = doom_exhausted(tx, scope, group)
+    doomed = free_and_doom(tx, scope, group)
     return [_position(Row(*row), tx.now_ms) for row in tx.all(SQL["queues"], (scope.number,))], doomed
 
 

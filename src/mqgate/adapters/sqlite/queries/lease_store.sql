@@ -1,5 +1,5 @@
 -- name: scope
-SELECT scope, incarnation, last_seen FROM lease_scope WHERE group_name = ? AND client = ?
+SELECT scope, incarnation, last_seen, epoch, in_flight FROM lease_scope WHERE group_name = ? AND client = ?
 
 -- name: add_scope
 INSERT INTO lease_scope (group_name, client, incarnation, last_seen) VALUES (?, ?, ?, ?) RETURNING scope
@@ -37,6 +37,10 @@ INSERT INTO queue_lease (scope, queue, head_min, head_max, committed, waiting_si
 -- name: see_head
 UPDATE queue_lease SET head_min = ?, head_max = ?, waiting_since = CASE WHEN backlog > 0 THEN waiting_since ELSE ? END
 WHERE scope = ? AND queue = ? RETURNING committed
+
+-- name: look
+SELECT EXISTS (SELECT 1 FROM queue_lease WHERE scope = ?1 AND held = 1 AND free_at <= ?2),
+    EXISTS (SELECT 1 FROM queue_lease WHERE scope = ?1 AND exhausted > 0)
 
 -- name: free_ended
 UPDATE queue_lease SET held = 0 WHERE scope = ? AND held = 1 AND free_at <= ?

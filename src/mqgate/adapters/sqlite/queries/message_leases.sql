@@ -1,5 +1,10 @@
--- name: counters
-SELECT epoch, in_flight FROM lease_scope WHERE scope = ?
+-- name: epoch
+SELECT epoch FROM lease_scope WHERE scope = ?
+
+-- name: look
+SELECT EXISTS (SELECT 1 FROM message_grant WHERE scope = ?1 AND open <> '0' AND until <= ?2),
+    EXISTS (SELECT 1 FROM message_failed WHERE scope = ?1 AND ready_at <= ?2),
+    EXISTS (SELECT 1 FROM message_failed WHERE scope = ?1 AND dying = 1)
 
 -- name: set_counters
 UPDATE lease_scope SET epoch = ?, in_flight = ? WHERE scope = ?
@@ -36,13 +41,13 @@ SELECT {queue_columns} FROM message_queue WHERE scope = ? AND placing > 0
 -- name: roll_back
 UPDATE message_queue SET cursor = ?, placing = 0 WHERE scope = ? AND queue = ?
 
--- name: first_unsettled
-SELECT min(
-    coalesce((SELECT min(first_open) FROM message_grant WHERE scope = ?1 AND queue = ?2 AND open <> '0'), ?3),
-    coalesce((SELECT min(offset) FROM message_failed WHERE scope = ?1 AND queue = ?2), ?3))
-
 -- name: commit
-UPDATE message_queue SET committed = ?, last_consumed_at = ? WHERE scope = ? AND queue = ?
+UPDATE message_queue SET
+    committed = min(
+        coalesce((SELECT min(first_open) FROM message_grant WHERE scope = ?1 AND queue = ?2 AND open <> '0'), cursor),
+        coalesce((SELECT min(offset) FROM message_failed WHERE scope = ?1 AND queue = ?2), cursor)),
+    last_consumed_at = coalesce(?3, last_consumed_at)
+WHERE scope = ?1 AND queue = ?2
 
 -- name: expire
 UPDATE message_queue SET expired = expired + ? WHERE scope = ? AND queue = ?
