@@ -166,6 +166,7 @@ async def _build(settings: Settings, engine: Engine) -> Gateway:
             registry=registry,
             publisher=publisher,
             consumer=receiver,
+            long_poll=long_poll,
             acknowledger=acknowledger,
             positions=positions,
             leases=leases,
@@ -174,7 +175,8 @@ async def _build(settings: Settings, engine: Engine) -> Gateway:
             metrics=metrics,
             http=http,
             settings=settings.mq,
-            changed=long_poll.changed,
+            longest_delay=longest_delay,
+            clock=clock,
         ).operations(),
         *OperateApi(
             registry=registry,

@@ -77,9 +77,12 @@ def test_every_command_has_an_entry() -> None:
 
 def _commands(path: str, command: click.Command) -> list[str]:
     found = [path]
-    context = click.Context(command)
-    for name in command.list_commands(context) if isinstance(command, click.Group) else ():
-        found += _commands(f"{path} {name}", command.get_command(context, name))
+    if isinstance(command, click.Group):
+        context = click.Context(command)
+        for name in command.list_commands(context):
+            child = command.get_command(context, name)
+            assert child is not None
+            found += _commands(f"{path} {name}", child)
     return found
 
 

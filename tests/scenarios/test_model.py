@@ -12,7 +12,7 @@ from typing import Any
 from gateway_driver import GatewayDriver
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
+from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 from queue_model import Bucket, Lease, Place, Published, Rules, Topic
 
 from mqgate.core.message import instant, milliseconds
@@ -29,8 +29,18 @@ Answer = dict[str, Any]
 
 places = st.sampled_from(PLACES)
 sizes = st.integers(1, 6)
+waits = st.sampled_from([0.001, 0.5, 1, 2, 5, 30, 31, 61])
 # Mostly the newest receipts, sometimes old ones.
 receipts = st.one_of(st.integers(0, 3), st.integers(0, 40))
+wishes = st.fixed_dictionaries(
+    {
+        "place": places,
+        "most": sizes,
+        "visibility": st.sampled_from(VISIBILITIES),
+        "attempt": st.sampled_from([None, None, "a1", "a2"]),
+        "carried": st.lists(receipts, max_size=2),
+    }
+)
 
 
 def rules_of(group: str) -> tuple[Rules, Answer]:
@@ -63,11 +73,15 @@ class QueueMachine(RuleBasedStateMachine):
 
     # Set-up, and what is left at the end.
 
-    @initialize()
-    def register(self) -> None:
+    @initialize(counts=st.tuples(*[st.integers(0, 12)] * QUEUES))
+    def register(self, counts: tuple[int, ...]) -> None:
         self.gateway.done("PUT", "/v1/topics/t", {"queues": QUEUES, "retention": RETENTION / 1000})
         for group in GROUPS:
             self._register(group)
+        for place in PLACES:
+            self.received(place, 1, None, None, [])
+        for queue, count in zip(KEYS, counts, strict=True):
+            self.publish(queue, count)
 
     def _register(self, group: str) -> None:
         self.rules[group], body = rules_of(group)
@@ -86,7 +100,7 @@ class QueueMachine(RuleBasedStateMachine):
     def everything_is_delivered_in_the_end(self) -> None:
         """Invariants 1, 4 and 13: with a polling client every queue that is not blocked is emptied."""
         for group in GROUPS:
-            self.resume(group)
+            self.pause_or_resume(group, is_paused=False)
         self.gateway.clock.advance(125)
         for place in PLACES:
             self.lag(place)
@@ -101,6 +115,9 @@ class QueueMachine(RuleBasedStateMachine):
     # Publishers.
 
     @rule(queue=st.sampled_from([*KEYS, None]), count=sizes)
+    def publish_some(self, queue: str | None, count: int) -> None:
+        self.publish(queue, count)
+
     def publish(self, queue: str | None, count: int) -> None:
         key = KEYS[queue] if queue else None
         messages: list[Answer] = []
@@ -133,24 +150,39 @@ class QueueMachine(RuleBasedStateMachine):
             place.last_seen = self.now
         return place, is_new
 
-    @rule(
-        place=places,
-        most=sizes,
-        visibility=st.sampled_from(VISIBILITIES),
-        attempt=st.sampled_from([None, None, "a1", "a2"]),
-        carried=st.lists(receipts, max_size=2),
-    )
-    def receive(
-        self, place: str, most: int, visibility: int | None, attempt: str | None, carried: list[int]
-    ) -> None:
-        self.received(place, most, visibility, attempt, carried)
+    @rule(wish=wishes)
+    def receive(self, wish: Answer) -> None:
+        self.received(**wish)
+
+    # Rules are drawn evenly; consumers are busier than operators.
+    @rule(wish=wishes)
+    def receive_more(self, wish: Answer) -> None:
+        self.received(**wish)
+
+    @rule(wish=wishes, fate=st.sampled_from(["ack", "nack"]), seconds=waits)
+    def work(self, wish: Answer, fate: str, seconds: float) -> None:
+        """A consumer as it should be: receive, take its time, settle."""
+        lease = self.received(**wish)
+        self.gateway.clock.advance(seconds)
+        if lease is not None:
+            self.settle(fate, lease, {})
+
+    @rule(place=places, count=st.integers(1, 4), seconds=waits)
+    def fail_again_and_again(self, place: str, count: int, seconds: float) -> None:
+        """A consumer that cannot cope: deliveries pass without an answer, or with a nack."""
+        for _ in range(count):
+            lease = self.received(place, 4, 1_000, None, [])
+            if lease is not None and seconds < 2:
+                self.settle("nack", lease, {})
+            self.gateway.clock.advance(seconds)
 
     def received(
         self, place: str, most: int, visibility: int | None, attempt: str | None, carried: list[int]
     ) -> Lease | None:
         group, _, client = place.partition("/")
         rules = self.rules[group]
-        acks = [lease for lease in map(self.lease, carried) if lease and lease.place.rules.group == group]
+        given = [self.lease(back) for back in carried] if self.leases else []
+        acks = [lease for lease in given if lease.place.rules.group == group]
         wish: Answer = {"max": most, "ack": [lease.receipt for lease in acks]}
         if visibility:
             wish["visibility"] = f"{visibility}ms"
@@ -245,8 +277,9 @@ class QueueMachine(RuleBasedStateMachine):
         ]
         assert [each["offset"] for each in answer["messages"]] == list(range(lease.start, lease.next))
 
-    def lease(self, back: int) -> Lease | None:
-        return self.leases[-1 - back % len(self.leases)] if self.leases else None
+    def lease(self, back: int) -> Lease:
+        """One of the batches ever handed out, counted from the newest."""
+        return self.leases[-1 - back % len(self.leases)]
 
     def settled(self, verb: str, lease: Lease, **more: Any) -> str:
         """What the model says of a settlement: state that is gone takes its receipts with it."""
@@ -267,27 +300,29 @@ class QueueMachine(RuleBasedStateMachine):
         if verb == "extend" and status == 200:
             assert answer["leasedUntil"] == format_instant(instant(lease.until))
 
+    @precondition(lambda self: self.leases)
     @rule(back=receipts)
     def ack(self, back: int) -> None:
-        if lease := self.lease(back):
-            self.settle("ack", lease, {})
+        self.settle("ack", self.lease(back), {})
 
+    @precondition(lambda self: self.leases)
     @rule(back=receipts, share=st.integers(0, 5))
     def ack_a_prefix(self, back: int, share: int) -> None:
-        if lease := self.lease(back):
-            through = lease.start + share % (lease.next - lease.start)
-            self.settle("ack", lease, {"through": through}, through=through)
+        lease = self.lease(back)
+        through = lease.start + share % (lease.next - lease.start)
+        self.settle("ack", lease, {"through": through}, through=through)
 
+    @precondition(lambda self: self.leases)
     @rule(back=receipts, delay=st.sampled_from([None, None, 0, 1_000, 60_000]))
     def nack(self, back: int, delay: int | None) -> None:
-        if lease := self.lease(back):
-            body = {} if delay is None else {"delay": delay / 1000}
-            self.settle("nack", lease, body, delay=delay)
+        body = {} if delay is None else {"delay": delay / 1000}
+        self.settle("nack", self.lease(back), body, delay=delay)
 
+    @precondition(lambda self: self.leases)
     @rule(back=receipts, visibility=st.sampled_from([1_000, 45_000]))
     def extend(self, back: int, visibility: int) -> None:
         lease = self.lease(back)
-        if lease and not self.would_revive_an_attempt(lease):
+        if not self.would_revive_an_attempt(lease):
             self.settle("extend", lease, {"visibility": visibility / 1000}, visibility=visibility)
 
     def would_revive_an_attempt(self, lease: Lease) -> bool:
@@ -380,17 +415,11 @@ class QueueMachine(RuleBasedStateMachine):
         offset = topic.first[queue] + share % (topic.end(queue) - topic.first[queue] + 1)
         return {queue: offset}, {queue: offset}
 
-    @rule(group=st.sampled_from(GROUPS))
-    def pause(self, group: str) -> None:
-        self.gateway.done("POST", f"/v1/groups/{group}/pause", {"reason": "model"})
-        self.rules[group].is_paused = True
+    @rule(group=st.sampled_from(GROUPS), is_paused=st.sampled_from([True, False, False]))
+    def pause_or_resume(self, group: str, is_paused: bool) -> None:
+        self.gateway.done("POST", f"/v1/groups/{group}/{'pause' if is_paused else 'resume'}", {"reason": "model"})
+        self.rules[group].is_paused = is_paused
 
-    @rule(group=st.sampled_from(GROUPS))
-    def resume(self, group: str) -> None:
-        self.gateway.done("POST", f"/v1/groups/{group}/resume")
-        self.rules[group].is_paused = False
-
-    @rule(group=st.sampled_from(["work", "all"]))
     def register_anew(self, group: str) -> None:
         """Another incarnation: nothing of the old one counts any more."""
         self.gateway.done("DELETE", f"/v1/groups/{group}")
@@ -400,19 +429,26 @@ class QueueMachine(RuleBasedStateMachine):
 
     # Time, and the process.
 
-    @rule(seconds=st.sampled_from([0.001, 1, 2, 5, 29, 30, 31, 61, 300, 3_600]))
+    @rule(seconds=waits)
     def wait(self, seconds: float) -> None:
         self.gateway.clock.advance(seconds)
 
-    @rule()
+    @rule(what=st.sampled_from(["retention", "restart", "long wait", "register work", "register all", "restart"]))
+    def something_rare(self, what: str) -> None:
+        if what == "retention":
+            self.gateway.clock.advance(RETENTION / 2_000)
+            self.forget_old_messages()
+        elif what == "restart":
+            self.gateway.restart()
+        elif what == "long wait":
+            self.gateway.clock.advance(3_600)
+        else:
+            self.register_anew(what.partition(" ")[2])
+
     def forget_old_messages(self) -> None:
         gone = self.gateway.forget_old_messages()
 
         assert gone == self.topic.forget_before(self.now - RETENTION)
-
-    @rule()
-    def restart(self) -> None:
-        self.gateway.restart()
 
 
 TestQueueAndBroadcast = QueueMachine.TestCase

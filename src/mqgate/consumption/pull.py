@@ -47,9 +47,11 @@ async def pull_messages(
 ) -> Pulled:
     """Message mode: all ranges at once; placed only when short, filtered, ordered or served again."""
     try:
-        ranges = await asyncio.gather(
-            *(log.read(group, lease.queue, lease.start, lease.next - lease.start, most_bytes) for lease, *_ in grants)
-        )
+        reads = [
+            log.read(group, lease.queue, lease.start, lease.next - lease.start, most_bytes) for lease, *_ in grants
+        ]
+        # Mostly there is one range: a task for it would cost more than the read.
+        ranges = [await reads[0]] if len(reads) == 1 else await asyncio.gather(*reads)
     except BaseException:
         await leases.place(group, [Placement(grant, grant.lease.start) for grant in grants])
         raise

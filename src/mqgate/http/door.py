@@ -77,7 +77,7 @@ class Door:
             request.body = await self._body(receive, size)
             answer = await operation.handler(request)
         except MqgateError as error:
-            answer = refuse(error)
+            answer = operation.refuse(error)
         except ClientGone:
             return
         except asyncio.CancelledError:

@@ -4,7 +4,8 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from mqgate.http.exchange import Answer, Request
+from mqgate.core.errors import MqgateError
+from mqgate.http.exchange import Answer, Request, refuse
 
 Handler = Callable[[Request], Awaitable[Answer]]
 
@@ -27,4 +28,5 @@ class Operation:
     answers: Mapping[int, Any] = field(default_factory=dict)
     refusals: tuple[int, ...] = ()
     is_public: bool = False
+    refuse: Callable[[MqgateError], Answer] = refuse
     content_type: str = "application/json"

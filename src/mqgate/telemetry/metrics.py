@@ -49,16 +49,18 @@ class Metrics:
             buckets=_LATENCIES,
         )
 
-        self._answered = lru_cache(maxsize=1024)(self._children)
+        for metric in (self.requests, self.latency, self.published, self.delivered, self.settled, self.long_polls):
+            _remember_children(metric)
 
     def answered(self, operation: str, status: int, seconds: float) -> None:
-        """Count a request; finding the labels' children costs more than counting, so they are remembered."""
-        requests, latency = self._answered(operation, status)
-        requests.inc()
-        latency.observe(seconds)
-
-    def _children(self, operation: str, status: int) -> tuple[Counter, Histogram]:
-        return self.requests.labels(operation, status), self.latency.labels(operation)
+        """Count a request."""
+        self.requests.labels(operation, status).inc()
+        self.latency.labels(operation).observe(seconds)
 
     def render(self) -> bytes:
         return generate_latest(self._registry)
+
+
+def _remember_children(metric: Counter | Histogram) -> None:
+    """On hot paths finding a label's child costs more than counting: look each up once."""
+    metric.labels = lru_cache(maxsize=4096)(metric.labels)  # type: ignore[method-assign,assignment]  # the library keeps no cache

@@ -134,13 +134,24 @@ async def test_a_delay_level_outside_the_brokers_table_is_refused(mq: Mq, level:
     assert answer == {"status": 400, "message": "delayLevel must be a whole number from 1 to 18"}
 
 
-async def test_a_delay_is_refused_until_it_is_honoured(mq: Mq) -> None:
+async def test_a_delay_level_is_waited_for_except_on_the_ordered_paths(mq: Mq) -> None:
     """A message that was to wait must not arrive at once; on the ordered paths the dialect never delayed."""
-    answer = await mq.post("produce", producer="P", message="m", delayLevel="3")
+    waiting = await mq.produce("m", delayLevel="3")
+    at_once = [await mq.produce("m", delayLevel="3", orderId="o"), await mq.produce("m", delayLevel="3", ordered="1")]
 
-    assert answer == {"status": 400, "message": "delayLevel is not there yet: leave it out"}
-    assert (await mq.produce("m", delayLevel="3", orderId="o"))["sendStatus"] == "SEND_OK"
-    assert (await mq.produce("m", delayLevel="3", ordered="1"))["sendStatus"] == "SEND_OK"
+    assert (waiting["sendStatus"], waiting["messageQueue"]["brokerName"]) == ("SEND_OK", "timer")
+    assert [each["messageQueue"]["brokerName"] for each in at_once] == ["local", "local"]
+    assert (await mq.post("produce", producer="P", message="m", delayLevel="19"))["status"] == 400
+
+
+async def test_a_delivery_timestamp_of_the_past_means_now(mq: Mq) -> None:
+    """The timer form of the dialect takes an instant; one that has passed must not lose the message."""
+    past = await mq.produce("m", deliveryTimestamp="1000")
+    future = await mq.produce("m", deliveryTimestamp="1790000000000")
+
+    assert past["messageQueue"]["brokerName"] == "local"
+    assert (await mq.post("produce", producer="P", message="m", deliveryTimestamp="99999999999999"))["status"] == 400
+    assert future["messageQueue"]["brokerName"] == "timer"
 
 
 @pytest.mark.parametrize("tries", ["0", "11"])

@@ -70,7 +70,7 @@ class SqliteLeaseStore:
 
     async def acquire(self, request: Acquire) -> Acquired:
         def job(tx: Transaction) -> Acquired:
-            scope = queue_leases.scope_of(tx, request.group, request.client)
+            scope = queue_leases.scope_of(tx, request.group, request.client, is_contact=True)
             if scope is None:
                 return UNKNOWN
             self._see_client(tx, request)

@@ -88,8 +88,11 @@ class Scope(NamedTuple):
         return Lease(self.group, self.client, row.queue, row.committed, row.batch_next, epoch, self.incarnation)
 
 
-def scope_of(tx: Transaction, group: Group, client: str) -> Scope | None:
-    """The scope, kept alive; None if there is none, or if a broadcast client was idle for too long."""
+def scope_of(tx: Transaction, group: Group, client: str, *, is_contact: bool = False) -> Scope | None:
+    """The scope; None if there is none, or if a broadcast client was idle for too long.
+
+    A contact of the client itself keeps it alive; somebody who looks at it does not.
+    """
     found = tx.one(SQL["scope"], (group.name, client))
     if found is None:
         return None
@@ -98,7 +101,8 @@ def scope_of(tx: Transaction, group: Group, client: str) -> Scope | None:
         if last_seen + group.client_ttl // _MS <= tx.now_ms:
             drop(tx, number)
             return None
-        tx.execute(SQL["touch_scope"], (tx.now_ms, number))
+        if is_contact:
+            tx.execute(SQL["touch_scope"], (tx.now_ms, number))
     return Scope(number, group.name, client, incarnation, epoch, in_flight)
 
 
@@ -297,7 +301,7 @@ def next_at(tx: Transaction, scope: Scope, group: Group, state: State) -> dateti
 
 def settle(tx: Transaction, group: Group, settlement: Settlement) -> Settled:
     lease = settlement.lease
-    scope = scope_of(tx, group, lease.client)
+    scope = scope_of(tx, group, lease.client, is_contact=True)
     found = scope and tx.one(SQL["queue"], (scope.number, lease.queue))
     if scope is None or found is None:
         return Settled(Outcome.GONE)

@@ -1,6 +1,7 @@
 """Who consumes: the parameters that /mq/message, /mq/ack and /mq/unlock share."""
 
 from dataclasses import dataclass
+from datetime import timedelta
 
 from starlette.requests import cookie_parser
 
@@ -14,6 +15,7 @@ from mqgate.http.exchange import Request
 
 _COOKIE = "rid"
 _LONGEST_ADDRESS = 64
+_LONGEST_WAIT = 60
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,6 +25,7 @@ class Call:
     request_id: str | None
     address: str
     uses_cookie: bool
+    wait: timedelta
 
 
 async def read_call(request: Request, registry: Registry) -> Call:
@@ -43,6 +46,8 @@ async def read_call(request: Request, registry: Registry) -> Call:
         request_id=request_id,
         address=_address(request, given),
         uses_cookie=uses_cookie,
+        # Only when asked: the dialect's own clients give up after a second.
+        wait=timedelta(seconds=given.number("pullTimeout", 1, _LONGEST_WAIT) or 0),
     )
 
 

@@ -9,7 +9,7 @@ from datetime import timedelta
 from msgspec import UNSET, Struct, UnsetType
 
 from mqgate.consumption.acknowledge import Acknowledger
-from mqgate.consumption.long_poll import ClientGone
+from mqgate.consumption.long_poll import ClientGone, LongPoll
 from mqgate.consumption.receive import Receive, Received, Receiver
 from mqgate.control.registry.service import Registry
 from mqgate.core.lease import Grant, Lease, Outcome, Settlement, State, Verb
@@ -52,6 +52,7 @@ class ConsumeApi:
         *,
         registry: Registry,
         consumer: Receiver,
+        long_poll: LongPoll,
         acknowledger: Acknowledger,
         queue_infos: QueueInfos,
         resends: Resends,
@@ -60,6 +61,7 @@ class ConsumeApi:
     ) -> None:
         self._registry = registry
         self._consumer = consumer
+        self._long_poll = long_poll
         self._acknowledger = acknowledger
         self._queue_infos = queue_infos
         self._resends = resends
@@ -69,17 +71,16 @@ class ConsumeApi:
     async def fetch(self, request: Request) -> Answer:
         call = await read_call(request, self._registry)
         lease = self._lease(call)
-        received = await self._consumer.receive(
-            Receive(
-                group=call.group,
-                client=call.client,
-                most=MAX_PULL_SIZE,
-                visibility=call.group.visibility,
-                settlements=() if lease is None else (Settlement(verb=Verb.ACK, lease=lease),),
-                address=call.address,
-                most_bytes=self._settings.max_answer_bytes,
-            )
+        wish = Receive(
+            group=call.group,
+            client=call.client,
+            most=MAX_PULL_SIZE,
+            visibility=call.group.visibility,
+            settlements=() if lease is None else (Settlement(verb=Verb.ACK, lease=lease),),
+            address=call.address,
+            most_bytes=self._settings.max_answer_bytes,
         )
+        received = await self._long_poll.receive(wish, call.wait, request.until_gone)
         self._acknowledger.tell((lease,), received.settled, Verb.ACK)
         if received.deliveries and request.is_gone():
             await self._consumer.give_back(call.group, received)

@@ -5,11 +5,12 @@ body). An error becomes an envelope here, before the door could make a problem d
 """
 
 from collections.abc import Callable
+from datetime import datetime, timedelta
 
 import structlog
 
 from mqgate.consumption.acknowledge import Acknowledger
-from mqgate.consumption.long_poll import ClientGone
+from mqgate.consumption.long_poll import ClientGone, LongPoll
 from mqgate.consumption.positions import Positions
 from mqgate.consumption.receive import Receiver
 from mqgate.control.access.service import Access
@@ -45,6 +46,7 @@ class MqDialect:
         registry: Registry,
         publisher: Publisher,
         consumer: Receiver,
+        long_poll: LongPoll,
         acknowledger: Acknowledger,
         positions: Positions,
         leases: LeaseStore,
@@ -53,14 +55,16 @@ class MqDialect:
         metrics: Metrics,
         http: HttpSettings,
         settings: MqSettings,
-        changed: Callable[[str], None],
+        longest_delay: timedelta,
+        clock: Callable[[], datetime],
     ) -> None:
         resends = Resends()
         self._visitors = Visitors(access, settings.anonymous_from)
-        self._produce = ProduceApi(registry, publisher, http)
+        self._produce = ProduceApi(registry, publisher, http, longest_delay, clock)
         self._consume = ConsumeApi(
             registry=registry,
             consumer=consumer,
+            long_poll=long_poll,
             acknowledger=acknowledger,
             queue_infos=QueueInfos(log),
             resends=resends,
@@ -75,7 +79,7 @@ class MqDialect:
             log=log,
             resends=resends,
             badges=Badges(settings.cipher_key),
-            changed=changed,
+            changed=long_poll.changed,
         )
 
     def operations(self) -> list[Operation]:
@@ -123,6 +127,7 @@ class MqDialect:
             tag="mq",
             handler=serve,
             is_public=True,
+            refuse=failed,
         )
 
 

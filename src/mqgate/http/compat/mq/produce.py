@@ -1,13 +1,16 @@
 """/mq/produce: one text message in; which queue it takes is the caller's choice in three ways."""
 
 import time
+from collections.abc import Callable
+from datetime import datetime, timedelta
 
 from msgspec import Struct
 
 from mqgate.control.registry.service import Registry
-from mqgate.core.errors import MqgateError, NotSupportedYet, ProducerNotFound, TooLarge
-from mqgate.core.message import Draft, Stored, java_hash, new_id
+from mqgate.core.errors import MqgateError, ProducerNotFound, TooLarge
+from mqgate.core.message import Draft, Stored, instant, java_hash, new_id
 from mqgate.core.names import check_text
+from mqgate.delay.plan import plan
 from mqgate.http.compat.mq.envelope import FAILED, Refusal, done
 from mqgate.http.compat.mq.parameters import Parameters, read_parameters, trimmed
 from mqgate.http.compat.mq.queue_info import MessageQueue, message_queue
@@ -16,7 +19,12 @@ from mqgate.production.publish import Publisher
 from mqgate.production.store import Item
 from mqgate.settings import HttpSettings
 
-_MOST_DELAY_LEVEL = 18
+_SECONDS = (1, 5, 10, 30, 60, 120, 180, 240, 300, 360, 420, 480, 540, 600, 1200, 1800, 3600, 7200)
+# RocketMQ's delay levels, 1 to 18.
+_DELAY_LEVELS = tuple(timedelta(seconds=seconds) for seconds in _SECONDS)
+_LATEST_TIMESTAMP = 253_402_300_799_999
+# A scheduled message lies in no queue yet.
+_SCHEDULED = Stored("timer:0", 0, instant(0))
 _MOST_RETRIES = 10
 # RocketMQ's limit for all of a message's properties, of which KEYS is one.
 _MOST_KEYS_BYTES = 32 << 10
@@ -33,7 +41,16 @@ class SendResult(Struct, rename="camel", kw_only=True):
 
 
 class ProduceApi:
-    def __init__(self, registry: Registry, publisher: Publisher, settings: HttpSettings) -> None:
+    def __init__(
+        self,
+        registry: Registry,
+        publisher: Publisher,
+        settings: HttpSettings,
+        longest_delay: timedelta,
+        clock: Callable[[], datetime],
+    ) -> None:
+        self._longest_delay = longest_delay
+        self._clock = clock
         self._registry = registry
         self._publisher = publisher
         self._settings = settings
@@ -51,23 +68,28 @@ class ProduceApi:
         # Checked and without effect: an append that failed is known to have failed, and the caller is told
         # so. A retry behind its back would die with this process, and 300 (unknown) would hide what we know.
         given.number("asyncRetryTimesIfSendFailed", 1, _MOST_RETRIES)
-        level = given.number("delayLevel", 1, _MOST_DELAY_LEVEL)
+        level = given.number("delayLevel", 1, len(_DELAY_LEVELS))
+        timestamp = given.number("deliveryTimestamp", 0, _LATEST_TIMESTAMP)
         keys = _keys(given)
         try:
             producer = self._registry.producer(name)
         except ProducerNotFound:
             raise Refusal(FAILED, f"producer:{name} haven't registered") from None
         slot = self._slot(given, producer.topic)
-        if level is not None and slot is None:
-            # Here delays will be honoured. The two ordered sends ignore the level, as the dialect does.
-            raise NotSupportedYet("delayLevel is not there yet: leave it out", field="delayLevel")
+        # The two ordered sends ignore the delay, as the dialect does.
+        due = self._due(level, timestamp) if slot is None else None
         # The keys are kept for look-up; unlike a key of /v1 they do not choose the queue.
         draft = Draft(new_id(time.time_ns() // 1_000_000), body, key=keys, slot=slot)
         topic = self._registry.topic(producer.topic)
-        (published,) = await self._publisher.publish(topic, producer, (Item(draft),))
+        (published,) = await self._publisher.publish(topic, producer, (Item(draft, due),))
         if isinstance(published, MqgateError):
             raise published
         return done(_send_result(draft.id, topic.name, published.stored))
+
+    def _due(self, level: int | None, timestamp: int | None) -> datetime | None:
+        delay = None if level is None else _DELAY_LEVELS[level - 1]
+        at = None if timestamp is None else instant(timestamp)
+        return plan(delay, at, self._clock(), self._longest_delay)
 
     def _slot(self, given: Parameters, topic: str) -> int | None:
         """Which queue: orderId before ordered before any."""
@@ -90,7 +112,7 @@ def _keys(given: Parameters) -> str | None:
 
 
 def _send_result(message_id: str, topic: str, stored: Stored | None) -> SendResult:
-    assert stored is not None  # noqa: S101 - for the type checker: nothing is scheduled here yet
+    stored = stored or _SCHEDULED
     return SendResult(
         # Degraded covers four of the broker's statuses; this one promises least.
         send_status="FLUSH_DISK_TIMEOUT" if stored.is_degraded else "SEND_OK",

@@ -1,0 +1,178 @@
+"""Calls of /v1 as the message-mode scenarios write them, with clients that wait, and clients that hang up."""
+
+import asyncio
+import json
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import httpx
+
+from mqgate import bootstrap
+
+Json = dict[str, Any]
+
+
+async def shop(api: httpx.AsyncClient, queues: int = 1, **group: Any) -> None:
+    """Topic `orders`, read by group `workers` in message mode."""
+    await put(api, "topics/orders", queues=queues)
+    await put(api, "groups/workers", **{"topic": "orders", **group})
+
+
+async def put(api: httpx.AsyncClient, path: str, **body: Any) -> Json:
+    answer = await api.put(f"/v1/{path}", json=body)
+    assert answer.status_code in {200, 201}, answer.text
+    return dict(answer.json())
+
+
+async def publish(api: httpx.AsyncClient, *bodies: Any, topic: str = "orders", **envelope: Any) -> list[Json]:
+    """Publish in one batch, in order."""
+    answer = await api.post(
+        f"/v1/topics/{topic}/messages", json={"messages": [{"body": body, **envelope} for body in bodies]}
+    )
+    assert answer.status_code == 200, answer.text
+    return list(answer.json()["results"])
+
+
+async def send(api: httpx.AsyncClient, topic: str = "orders", **envelope: Any) -> httpx.Response:
+    """Publish one envelope, whatever comes of it."""
+    return await api.post(f"/v1/topics/{topic}/messages", json={"body": "hello", **envelope})
+
+
+async def receive(api: httpx.AsyncClient, group: str = "workers", **wish: Any) -> Json:
+    answer = await api.post(f"/v1/groups/{group}/receive", json=wish, timeout=70)
+    assert answer.status_code == 200, answer.text
+    return dict(answer.json())
+
+
+async def take(api: httpx.AsyncClient, group: str = "workers", **wish: Any) -> list[Json]:
+    """The messages of one receive."""
+    return list((await receive(api, group, **wish))["messages"])
+
+
+async def settle(
+    api: httpx.AsyncClient, verb: str, message: Json | str, group: str = "workers", **more: Any
+) -> httpx.Response:
+    receipt = message if isinstance(message, str) else message["receipt"]
+    return await api.post(f"/v1/groups/{group}/{verb}", json={"receipt": receipt, **more})
+
+
+async def outcome(
+    api: httpx.AsyncClient, verb: str, message: Json | str, group: str = "workers", **more: Any
+) -> tuple[int, str]:
+    """Status and outcome of a settlement."""
+    answer = await settle(api, verb, message, group, **more)
+    return answer.status_code, answer.json()["outcome"]
+
+
+async def ack(api: httpx.AsyncClient, *messages: Json, group: str = "workers") -> None:
+    answer = await api.post(f"/v1/groups/{group}/ack", json={"receipts": [each["receipt"] for each in messages]})
+    assert answer.status_code == 200, answer.text
+
+
+async def lag(api: httpx.AsyncClient, group: str = "workers") -> Json:
+    answer = await api.get(f"/v1/groups/{group}/lag")
+    assert answer.status_code == 200, answer.text
+    return dict(answer.json())
+
+
+async def counts(api: httpx.AsyncClient, group: str = "workers") -> tuple[int, int, int]:
+    """Ready, leased, waiting."""
+    found = await lag(api, group)
+    return found["ready"], found["leased"], found["waiting"]
+
+
+async def dead(api: httpx.AsyncClient, group: str = "workers", **query: Any) -> list[Json]:
+    answer = await api.get(f"/v1/groups/{group}/dead-letters", params={"limit": 1000, **query})
+    assert answer.status_code == 200, answer.text
+    return list(answer.json()["items"])
+
+
+async def dead_ids(api: httpx.AsyncClient, group: str = "workers") -> list[str]:
+    return [letter["id"] for letter in await dead(api, group)]
+
+
+async def operate(api: httpx.AsyncClient, verb: str, group: str = "workers", **body: Any) -> Json:
+    answer = await api.post(f"/v1/groups/{group}/{verb}", json=body)
+    assert answer.status_code == 200, answer.text
+    return dict(answer.json())
+
+
+async def metric(api: httpx.AsyncClient, name: str) -> float:
+    """A sample of /metrics by its name and labels, 0 if it was never counted."""
+    lines = (await api.get("/metrics")).text.splitlines()
+    return next((float(line.split()[-1]) for line in lines if line.startswith(f"{name} ")), 0.0)
+
+
+def bodies(messages: Sequence[Json]) -> list[str]:
+    return [message["body"] for message in messages]
+
+
+def refused(answer: httpx.Response, status: int, code: str) -> Json:
+    """An answer that refuses, with its stable code."""
+    assert answer.status_code == status, answer.text
+    problem = dict(answer.json())
+    assert problem["code"] == code, problem
+    return problem
+
+
+async def until(is_so: Callable[[], bool], seconds: float = 10) -> None:
+    """Wait for something to become true, looking often."""
+    deadline = time.monotonic() + seconds
+    while not is_so():
+        assert time.monotonic() < deadline, "it did not happen"
+        await asyncio.sleep(0.001)
+
+
+async def parked(gateway: bootstrap.Gateway, count: int) -> None:
+    """Wait until so many requests are parked."""
+    await until(lambda: gateway.long_poll.parked == count)
+
+
+class Call:
+    """A receive over bare ASGI whose client may hang up."""
+
+    def __init__(
+        self, gateway: bootstrap.Gateway, group: str = "workers", *, hung_up: bool = False, **wish: Any
+    ) -> None:
+        self._body = json.dumps(wish).encode()
+        self._is_body_read = False
+        self._gone = asyncio.Event()
+        self._sent: list[Json] = []
+        if hung_up:
+            self._gone.set()
+        scope = {
+            "type": "http",
+            "method": "POST",
+            "path": f"/v1/groups/{group}/receive",
+            "query_string": b"",
+            "headers": [(b"content-length", str(len(self._body)).encode())],
+            "client": ("127.0.0.1", 5000),
+        }
+        self.task = asyncio.ensure_future(gateway.app(scope, self._receive, self._send))
+
+    async def _receive(self) -> Json:
+        if not self._is_body_read:
+            self._is_body_read = True
+            return {"type": "http.request", "body": self._body, "more_body": False}
+        await self._gone.wait()
+        return {"type": "http.disconnect"}
+
+    async def _send(self, event: Any) -> None:
+        self._sent.append(event)
+
+    def hang_up(self) -> None:
+        self._gone.set()
+
+    async def answer(self) -> Json | None:
+        """What was answered; None if nobody was there any more."""
+        await self.task
+        if not self._sent:
+            return None
+        assert self._sent[0]["status"] == 200, self._sent[1]["body"]
+        return dict(json.loads(self._sent[1]["body"]))
+
+    async def messages(self) -> list[Json]:
+        answer = await self.answer()
+        assert answer is not None, "nobody was there"
+        return list(answer["messages"])

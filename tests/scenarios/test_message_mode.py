@@ -1,0 +1,653 @@
+"""Message mode over HTTP, line by line of semantics.md."""
+
+import asyncio
+import random
+from datetime import timedelta
+from typing import Any
+
+import httpx
+import pytest
+from message_calls import (
+    Call,
+    ack,
+    bodies,
+    counts,
+    dead_ids,
+    lag,
+    operate,
+    outcome,
+    publish,
+    put,
+    receive,
+    refused,
+    settle,
+    shop,
+    take,
+)
+
+from mqgate import bootstrap
+from mqgate.adapters.sqlite import message_leases
+from mqgate.testing.clock import ManualClock
+
+HOUR = 3600.0
+
+
+async def test_message_mode_is_the_default(api: httpx.AsyncClient) -> None:
+    """A group that says nothing gets single messages and unlimited parallelism."""
+    await shop(api)
+
+    assert (await api.get("/v1/groups/workers")).json()["mode"] == "message"
+
+
+async def test_each_grant_is_one_more_delivery_under_a_new_receipt(api: httpx.AsyncClient) -> None:
+    """Who gets a message sees how often it was tried, and proves its own try."""
+    await shop(api)
+    await publish(api, "a")
+    first = (await take(api))[0]
+    await settle(api, "nack", first, delay=0)
+
+    second = (await take(api))[0]
+
+    assert (first["delivery"], second["delivery"]) == (1, 2)
+    assert first["receipt"] != second["receipt"]
+    assert first["id"] == second["id"]
+
+
+async def test_messages_are_worked_on_in_parallel(api: httpx.AsyncClient) -> None:
+    """One queue, many workers: parallelism is not bound to the number of queues."""
+    await shop(api, queues=1)
+    await publish(api, *map(str, range(20)))
+
+    found = await asyncio.gather(*(take(api, max=1) for _ in range(20)))
+
+    assert sorted(bodies([message for messages in found for message in messages]), key=int) == [
+        str(number) for number in range(20)
+    ]
+
+
+async def test_a_connection_known_closed_before_the_answer_gives_its_leases_back_at_once_uncounted(
+    api: httpx.AsyncClient, gateway: bootstrap.Gateway
+) -> None:
+    """Invariant 20: nothing is stranded with a client that is no longer there."""
+    await shop(api, queues=2, maxAttempts=1)
+    await publish(api, "a", "b", "c")
+
+    for _ in range(5):
+        assert await Call(gateway, hung_up=True).answer() is None
+
+    messages = await take(api)
+    assert sorted(bodies(messages)) == ["a", "b", "c"]
+    assert {message["delivery"] for message in messages} == {1}
+
+
+async def test_the_same_attempt_id_gets_the_same_messages_and_receipts_uncounted(
+    api: httpx.AsyncClient, clock: ManualClock
+) -> None:
+    """A client whose answer was lost repeats the call and loses nothing."""
+    await shop(api, queues=3)
+    await publish(api, *"abcdef")
+    first = await take(api, max=4, attemptId="a1")
+    clock.advance(5)
+
+    again = await take(api, max=4, attemptId="a1")
+
+    assert again == first
+    assert len(await take(api)) == 2
+
+
+async def test_what_is_published_between_repeats_of_an_attempt_is_seen_by_the_next(api: httpx.AsyncClient) -> None:
+    """A repeat answers from memory; what it was told of the log on the way must not be lost."""
+    await shop(api)
+    await publish(api, "a")
+    await take(api, attemptId="a1")
+    await publish(api, "b")
+    await take(api, attemptId="a1")
+
+    assert bodies(await take(api)) == ["b"]
+
+
+async def test_a_hand_back_by_an_earlier_broken_answer_does_not_touch_what_a_later_answer_has_served(
+    api: httpx.AsyncClient, gateway: bootstrap.Gateway
+) -> None:
+    """Broken and repeated a hundred times, at any moment: what the repeat was given is the repeat's."""
+    await shop(api)
+    dice = random.Random(4)
+    for number in range(100):
+        await publish(api, str(number))
+        attempt = f"a{number}"
+        broken = Call(gateway, attemptId=attempt)
+        served = Call(gateway, attemptId=attempt)
+        for _ in range(dice.randrange(12)):
+            await asyncio.sleep(0)
+        broken.hang_up()
+
+        messages = await served.messages()
+        await broken.answer()
+
+        # Broken before the repeat came: its hand-back counts, and the repeat is a receive like another.
+        messages = messages or await take(api, attemptId=attempt)
+        assert bodies(messages) == [str(number)]
+        assert await take(api) == []
+        assert await outcome(api, "ack", messages[0]) == (200, "applied")
+
+
+async def test_a_repeat_after_the_filter_was_dropped_shows_no_message_that_was_filtered_out(
+    api: httpx.AsyncClient,
+) -> None:
+    """Same messages, same receipts: not those in between, which are done."""
+    await shop(api, filter={"tags": ["x"]})
+    await publish(api, "a", tag="x")
+    await publish(api, "b", tag="y")
+    await publish(api, "c", tag="x")
+    first = await take(api, attemptId="a1")
+    await api.patch("/v1/groups/workers", json={"filter": None})
+
+    again = await take(api, attemptId="a1")
+
+    assert bodies(first) == ["a", "c"]
+    assert again == first
+
+
+async def test_the_outcomes_have_their_status(api: httpx.AsyncClient, clock: ManualClock) -> None:
+    """The table of semantics.md, row by row."""
+    await shop(api, visibility=30, backoff=[0])
+    await publish(api, "a", "b", "c")
+    first, second, third = await take(api)
+    seen = [await outcome(api, "ack", first), await outcome(api, "ack", first), await outcome(api, "nack", first)]
+    clock.advance(30)
+
+    seen.append(await outcome(api, "ack", second))
+    await take(api)
+    seen.append(await outcome(api, "ack", third))
+    await operate(api, "seek", to="earliest")
+    seen.append(await outcome(api, "extend", third))
+    seen.append(await outcome(api, "ack", "forged"))
+
+    assert seen == [
+        (200, "applied"),
+        (200, "duplicate"),
+        (409, "lost"),
+        (200, "late_applied"),
+        (409, "lost"),
+        (410, "gone"),
+        (400, "invalid"),
+    ]
+
+
+async def test_a_batch_of_settlements_has_an_outcome_each(api: httpx.AsyncClient) -> None:
+    """Refused means untouched, and the others are done."""
+    await shop(api)
+    await publish(api, "a", "b")
+    first, second = await take(api)
+    receipts = [first["receipt"], "forged", second["receipt"], first["receipt"]]
+
+    answer = await api.post("/v1/groups/workers/ack", json={"receipts": receipts})
+
+    assert answer.status_code == 207
+    assert [each["outcome"] for each in answer.json()["results"]] == ["applied", "invalid", "applied", "duplicate"]
+    assert await counts(api) == (0, 0, 0)
+
+
+async def test_acks_carried_by_a_receive_are_applied_first_and_told(api: httpx.AsyncClient) -> None:
+    """One round trip per turn of a worker."""
+    await shop(api, maxInFlight=1)
+    await publish(api, "a", "b")
+    (first,) = await take(api)
+
+    answer = await receive(api, ack=[first["receipt"], "forged"])
+
+    assert bodies(answer["messages"]) == ["b"]
+    assert [each["outcome"] for each in answer["acked"]] == ["applied", "invalid"]
+
+
+async def test_a_receipt_stays_valid_after_extend_and_holds_its_message_only(
+    api: httpx.AsyncClient, clock: ManualClock
+) -> None:
+    """A slow message of a batch keeps itself, not its neighbours."""
+    await shop(api, visibility=30, backoff=[0])
+    await publish(api, "slow", "lost")
+    slow, _ = await take(api)
+    clock.advance(20)
+    extended = await settle(api, "extend", slow, visibility=60)
+    clock.advance(10)
+
+    again = await take(api)
+    clock.advance(49)
+
+    assert extended.json()["leasedUntil"] == "2026-01-01T12:01:20.000Z"
+    assert bodies(again) == ["lost"]
+    assert await outcome(api, "ack", slow) == (200, "applied")
+
+
+async def test_the_total_hold_is_twelve_hours_at_most(api: httpx.AsyncClient, clock: ManualClock) -> None:
+    """Beyond it extend is refused with a stable code, and the lease stays as it was."""
+    await shop(api, visibility="6h")
+    await publish(api, "a")
+    (message,) = await take(api)
+    clock.advance(5 * HOUR)
+
+    answer = await settle(api, "extend", message, visibility="8h")
+
+    assert refused(answer, 400, "invalid_value")["outcome"] == "invalid"
+    assert await counts(api) == (0, 1, 0)
+    assert await outcome(api, "extend", message, visibility="7h") == (200, "applied")
+
+
+async def test_the_default_backoff_is_one_second_doubling_with_jitter_ten_minutes_at_most(
+    api: httpx.AsyncClient, clock: ManualClock
+) -> None:
+    """Independent of the lease's length; measured by when the message comes again."""
+    await shop(api, maxAttempts=100)
+    await publish(api, "a")
+    waits = []
+    for _ in range(14):
+        (message,) = await take(api)
+        await settle(api, "nack", message)
+        waited = 0.0
+        while (await counts(api))[2]:
+            step = max(waited * 0.02, 0.05)
+            clock.advance(step)
+            waited += step
+        waits.append(waited)
+
+    assert all(0.8 * 2**n <= wait <= 1.2 * 2**n + 0.05 + 0.03 * 2**n for n, wait in enumerate(waits[:9]))
+    assert all(480 <= wait <= 613 for wait in waits[10:])
+
+
+async def test_a_list_of_backoffs_is_used_as_written(api: httpx.AsyncClient, clock: ManualClock) -> None:
+    """Its last entry repeats; and a lease that ended waits like a nack, from its end on."""
+    await shop(api, backoff=["2s", "5s"], visibility=30)
+    await publish(api, "a")
+    await settle(api, "nack", (await take(api))[0])
+    seen: list[Any] = []
+    for step in (1.999, 0.001, 30, 4.999, 0.001):
+        clock.advance(step)
+        seen.append(bodies(await take(api)))
+
+    assert seen == [[], ["a"], [], [], ["a"]]
+
+
+async def test_a_nacks_own_delay_goes_before_the_backoff(api: httpx.AsyncClient, clock: ManualClock) -> None:
+    """The worker knows better."""
+    await shop(api, backoff=["1h"])
+    await publish(api, "a")
+    await settle(api, "nack", (await take(api))[0], delay="3s", reason="later")
+    clock.advance(3)
+
+    assert bodies(await take(api)) == ["a"]
+
+
+async def test_a_late_ack_counts_until_somebody_else_has_the_message(
+    api: httpx.AsyncClient, clock: ManualClock
+) -> None:
+    """Also after a look at the lag made the end known."""
+    await shop(api, visibility=30)
+    await publish(api, "a")
+    (message,) = await take(api)
+    clock.advance(3600)
+    await lag(api)
+
+    assert await outcome(api, "ack", message) == (200, "late_applied")
+    assert await outcome(api, "ack", message) == (200, "duplicate")
+    assert await counts(api) == (0, 0, 0)
+
+
+async def test_an_ordered_group_gives_the_next_of_a_key_only_after_the_one_before(api: httpx.AsyncClient) -> None:
+    """Invariant 19, with messages in one batch and over several receives."""
+    await shop(api, queues=2, ordered=True)
+    await publish(api, "k1", "k2", "k3", key="k")
+    await publish(api, "l1", "l2", key="l")
+    await publish(api, "free1", "free2")
+
+    first = await take(api)
+    nothing = await take(api)
+    await ack(api, *(message for message in first if message["body"] == "k1"))
+
+    assert sorted(bodies(first)) == ["free1", "free2", "k1", "l1"]
+    assert nothing == []
+    assert bodies(await take(api)) == ["k2"]
+
+
+async def test_concurrent_receives_keep_the_order_of_keys(api: httpx.AsyncClient) -> None:
+    """Twenty workers on three keys: each key's messages are worked on one after the other, in order."""
+    await shop(api, queues=2, ordered=True)
+    for number in range(30):
+        await publish(api, f"x{number}", key="x")
+        await publish(api, f"y{number}", key="y")
+        await publish(api, f"z{number}", key="z")
+    done: dict[str, list[int]] = {"x": [], "y": [], "z": []}
+    held: set[str] = set()
+
+    async def worker(number: int) -> None:
+        dice = random.Random(number)
+        while sum(map(len, done.values())) < 90:
+            for message in await take(api, max=dice.randint(1, 5)):
+                key = message["key"]
+                assert key not in held, "two of a key at once"
+                held.add(key)
+                for _ in range(dice.randrange(3)):
+                    await asyncio.sleep(0)
+                held.remove(key)
+                if dice.random() < 0.2:
+                    assert await outcome(api, "nack", message, delay=0) == (200, "applied")
+                else:
+                    done[key].append(int(message["body"][1:]))
+                    assert await outcome(api, "ack", message) == (200, "applied")
+
+    await asyncio.gather(*map(worker, range(20)))
+
+    assert done == {key: list(range(30)) for key in "xyz"}
+
+
+async def test_a_nack_blocks_the_key_not_the_queue(api: httpx.AsyncClient, clock: ManualClock) -> None:
+    """One bad customer does not stop the others."""
+    await shop(api, ordered=True, backoff=["10s"])
+    await publish(api, "k1", "k2", key="k")
+    (first,) = await take(api)
+    await settle(api, "nack", first)
+    await publish(api, "l1", key="l")
+
+    meanwhile = await take(api)
+    clock.advance(10)
+    again = await take(api)
+
+    assert bodies(meanwhile) == ["l1"]
+    assert bodies(again) == ["k1"]
+
+
+async def test_a_client_that_hangs_up_leaves_the_order_as_it_was(
+    api: httpx.AsyncClient, gateway: bootstrap.Gateway
+) -> None:
+    """What waited behind what it was given still waits, and comes once."""
+    await shop(api, ordered=True)
+    await publish(api, "k1", "k2", key="k")
+    await publish(api, "l1", key="l")
+    assert await Call(gateway, hung_up=True).answer() is None
+
+    first = await take(api, max=1)
+    await ack(api, *first)
+    rest = await take(api)
+
+    assert bodies(first) == ["k1"]
+    assert sorted(bodies(rest)) == ["k2", "l1"]
+
+
+async def test_what_a_never_settled_message_can_hold_is_bounded_by_the_span(
+    api: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """cursor - committed stays below maxSpan; settling the oldest lets the queue go on."""
+    monkeypatch.setattr(message_leases, "MAX_SPAN", 10)
+    await shop(api)
+    await publish(api, *map(str, range(15)))
+    first = await take(api)
+    await ack(api, *first[1:])
+
+    stuck = await receive(api)
+    await ack(api, first[0])
+
+    assert len(first) == 10
+    assert stuck["messages"] == []
+    assert bodies(await take(api)) == [str(number) for number in range(10, 15)]
+
+
+async def test_a_tag_that_does_not_match_counts_as_done(api: httpx.AsyncClient) -> None:
+    """Not delivered, not in the lag at rest, and committed moves over it; another group sees it all."""
+    await shop(api, filter={"tags": ["red", "blue"]})
+    await put(api, "groups/everybody", topic="orders")
+    await publish(api, "a", tag="green")
+    await publish(api, "b", tag="blue")
+    await publish(api, "c")
+    await publish(api, "d", tag="red")
+
+    messages = await take(api)
+    await ack(api, *messages)
+
+    assert bodies(messages) == ["b", "d"]
+    assert await counts(api) == (0, 0, 0)
+    assert (await lag(api))["queues"][0]["committed"] == 4
+    assert len(await take(api, "everybody")) == 4
+
+
+async def test_one_receive_finds_the_match_behind_many_others(api: httpx.AsyncClient) -> None:
+    """No false empty: a non-match never ends a receive, however many there are."""
+    await shop(api, queues=2, filter={"tags": ["red"]})
+    await publish(api, *map(str, range(500)), tag="green")
+    await publish(api, "match", tag="red")
+
+    assert bodies(await take(api, max=10)) == ["match"]
+
+
+async def test_at_the_in_flight_cap_a_receive_says_so(api: httpx.AsyncClient) -> None:
+    """Over all consumers of the group; a settled message frees its place."""
+    await shop(api, maxInFlight=2)
+    await publish(api, "a", "b", "c")
+    first = await take(api)
+
+    full = await receive(api)
+    await ack(api, first[0])
+
+    assert (full["state"], full["messages"]) == ("in_flight_cap", [])
+    assert bodies(await take(api)) == ["c"]
+
+
+async def test_the_lag_is_exact_at_rest(api: httpx.AsyncClient, clock: ManualClock) -> None:
+    """Ready, leased and waiting, per queue and in sum; and how old the oldest unsettled one is."""
+    await shop(api, queues=1)
+    await publish(api, *"abcdef")
+    clock.advance(60)
+    first, second, third = await take(api, max=3)
+    await ack(api, first)
+    await settle(api, "nack", second, delay=30)
+
+    found = await lag(api)
+
+    assert (found["lag"], found["ready"], found["leased"], found["waiting"]) == (5, 3, 1, 1)
+    assert found["oldestAge"] == 60
+    assert (found["queues"][0]["committed"], found["queues"][0]["cursor"]) == (1, 3)
+    assert third["leasedUntil"] == "2026-01-01T12:01:30.000Z"
+
+
+async def test_pause_stops_grants_not_acks_and_resume_goes_on(api: httpx.AsyncClient) -> None:
+    """Invariant 22."""
+    await shop(api)
+    await publish(api, "a", "b")
+    (first,) = await take(api, max=1)
+    await operate(api, "pause")
+
+    paused = await receive(api)
+    acked = await outcome(api, "ack", first)
+    await operate(api, "resume")
+
+    assert (paused["state"], paused["messages"]) == ("paused", [])
+    assert acked == (200, "applied")
+    assert bodies(await take(api)) == ["b"]
+
+
+async def test_a_seek_repeats_or_skips_and_old_receipts_are_gone(api: httpx.AsyncClient, clock: ManualClock) -> None:
+    """To earliest, latest, an instant and offsets; deliveries count anew."""
+    await shop(api)
+    await publish(api, "a", "b")
+    clock.advance(60)
+    await publish(api, "c", "d")
+    first = await take(api)
+    await ack(api, first[0])
+    found: list[list[str]] = []
+
+    for to in ("earliest", "2026-01-01T12:00:30Z", {"local:0": 3}, "latest"):
+        await operate(api, "seek", to=to, reason="again")
+        messages = await take(api)
+        assert {message["delivery"] for message in messages} <= {1}
+        found.append(bodies(messages))
+
+    assert found == [["a", "b", "c", "d"], ["c", "d"], ["d"], []]
+    assert await outcome(api, "ack", first[1]) == (410, "gone")
+
+
+async def test_a_rate_limit_is_never_exceeded_and_says_so(api: httpx.AsyncClient, clock: ManualClock) -> None:
+    """A token bucket per group, whatever is asked for."""
+    await shop(api, rateLimit={"rate": 2, "burst": 3})
+    await publish(api, *map(str, range(20)))
+
+    first = await take(api)
+    limited = await receive(api)
+    clock.advance(2)
+
+    assert len(first) == 3
+    assert (limited["state"], limited["messages"]) == ("rate_limited", [])
+    assert len(await take(api)) == 3
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "code"),
+    [
+        ("receive", {"max": 0}, "invalid_value"),
+        ("receive", {"max": 1001}, "invalid_value"),
+        ("receive", {"wait": 61}, "invalid_value"),
+        ("receive", {"wait": -1}, "invalid_value"),
+        ("receive", {"visibility": 0.5}, "invalid_value"),
+        ("receive", {"visibility": "13h"}, "invalid_value"),
+        ("receive", {"attemptId": ""}, "invalid_value"),
+        ("receive", {"attemptId": "x" * 129}, "invalid_value"),
+        ("receive", {"ack": ["r"] * 1001}, "invalid_value"),
+        ("receive", {"limit": 3}, "unknown_field"),
+        ("ack", {"receipts": ["r"] * 1001}, "invalid_value"),
+        ("ack", {"receipts": []}, "invalid_value"),
+        ("ack", {}, "invalid_value"),
+        ("ack", {"receipt": "r", "receipts": ["r"]}, "invalid_value"),
+        ("ack", {"receipt": "r", "through": 3}, "unsupported_by_mode"),
+        ("ack", {"receipt": "r"}, "invalid_receipt"),
+        ("nack", {"receipt": "r"}, "invalid_receipt"),
+        ("nack", {"receipt": "r", "delay": -1}, "invalid_value"),
+        ("nack", {"receipt": "r", "delay": "13h"}, "invalid_value"),
+        ("nack", {"receipt": "r", "reason": "x" * 1001}, "invalid_value"),
+        ("nack", {"receipts": ["r"] * 1001}, "invalid_value"),
+        ("extend", {"receipts": ["r"] * 1001}, "invalid_value"),
+        ("extend", {"receipt": "r", "visibility": "13h"}, "invalid_value"),
+        ("extend", {"receipt": "r", "visibility": 0}, "invalid_value"),
+    ],
+)
+async def test_bad_input_is_refused_with_a_stable_code_and_nothing_changes(
+    api: httpx.AsyncClient, path: str, body: dict[str, Any], code: str
+) -> None:
+    """Never a 500, never half done."""
+    await shop(api)
+    await publish(api, "a", "b")
+    await take(api, max=1)
+    before = await lag(api)
+
+    answer = await api.post(f"/v1/groups/workers/{path}", json=body)
+
+    refused(answer, 400, code)
+    assert await lag(api) == before
+
+
+async def test_a_receipt_of_another_group_is_refused(api: httpx.AsyncClient) -> None:
+    """Foreign is invalid, for every verb, and both groups stay as they are."""
+    await shop(api)
+    await put(api, "groups/others", topic="orders")
+    await publish(api, "a")
+    (message,) = await take(api)
+    (theirs,) = await take(api, "others")
+
+    for verb in ("ack", "nack", "extend"):
+        refused(await settle(api, verb, theirs), 400, "invalid_receipt")
+
+    assert await counts(api) == await counts(api, "others") == (0, 1, 0)
+    assert await outcome(api, "ack", message) == (200, "applied")
+
+
+@pytest.mark.parametrize("change", [{"max": 3}, {"visibility": 60}])
+async def test_an_attempt_id_with_other_parameters_is_refused(api: httpx.AsyncClient, change: dict[str, Any]) -> None:
+    """A bug of the client; not even the acks that the call carries are applied."""
+    await shop(api)
+    await publish(api, "a", "b")
+    (carried,) = await take(api, max=1)
+    await take(api, max=1, attemptId="a1")
+
+    answer = await api.post(
+        "/v1/groups/workers/receive",
+        json={"max": 1, "attemptId": "a1", "ack": [carried["receipt"]], **change},
+    )
+
+    refused(answer, 409, "attempt_mismatch")
+    assert await counts(api) == (0, 2, 0)
+
+
+@pytest.mark.parametrize(
+    "settings_",
+    [
+        {"backoff": []},
+        {"backoff": [-1]},
+        {"backoff": ["1x"]},
+        {"backoff": {"factor": 0.5}},
+        {"backoff": {"jitter": 2}},
+        {"backoff": {"initial": -1}},
+        {"backoff": {"first": 1}},
+        {"filter": {"tags": []}},
+        {"filter": {"tags": [""]}},
+        {"filter": {"tags": ["\u0001"]}},
+        {"filter": {"keys": ["a"]}},
+        {"filter": "a"},
+        {"ordered": "yes"},
+        {"maxInFlight": 0},
+        {"maxAttempts": 0},
+        {"visibility": 0.5},
+        {"visibility": "13h"},
+        {"onPoison": "block"},
+        {"clientTtl": 60},
+    ],
+    ids=str,
+)
+async def test_an_invalid_setting_is_refused_and_no_group_is_made(
+    api: httpx.AsyncClient, settings_: dict[str, Any]
+) -> None:
+    """A setting we do not honour is never accepted."""
+    await put(api, "topics/orders", queues=1)
+
+    answer = await api.put("/v1/groups/workers", json={"topic": "orders", **settings_})
+
+    assert answer.status_code == 400, answer.text
+    assert answer.json()["code"] in {"invalid_value", "unknown_field", "unsupported_by_mode"}
+    assert (await api.get("/v1/groups/workers")).status_code == 404
+
+
+@pytest.mark.parametrize("mode", ["queue", "broadcast"])
+@pytest.mark.parametrize("setting", [{"filter": {"tags": ["a"]}}, {"ordered": True}, {"maxInFlight": 5}])
+async def test_filter_order_and_cap_belong_to_message_mode(
+    api: httpx.AsyncClient, mode: str, setting: dict[str, Any]
+) -> None:
+    """Elsewhere 400."""
+    await put(api, "topics/orders", queues=1)
+
+    answer = await api.put("/v1/groups/workers", json={"topic": "orders", "mode": mode, **setting})
+
+    refused(answer, 400, "unsupported_by_mode")
+
+
+async def test_everything_survives_a_restart_between_any_two_requests(settings: Any, clock: ManualClock) -> None:
+    """Leases, failures, order, attempts and the dead are the store's, not a process's."""
+
+    async def restarted(step: Any) -> Any:
+        async with bootstrap.gateway(settings, wall_ms=clock) as gateway:
+            transport = httpx.ASGITransport(app=gateway.app)
+            async with httpx.AsyncClient(transport=transport, base_url="http://mqgate") as api:
+                return await step(api)
+
+    await restarted(lambda api: shop(api, ordered=True, maxAttempts=2, backoff=["10s"], visibility=30))
+    await restarted(lambda api: publish(api, "k1", "k2", key="k"))
+    (first,) = await restarted(lambda api: take(api, attemptId="a1"))
+    (again,) = await restarted(lambda api: take(api, attemptId="a1"))
+    nacked = await restarted(lambda api: outcome(api, "nack", first))
+    clock.advance(timedelta(seconds=10))
+    (second,) = await restarted(take)
+    clock.advance(timedelta(seconds=30))
+    letters = await restarted(dead_ids)
+    (third,) = await restarted(take)
+
+    assert again == first
+    assert nacked == (200, "applied")
+    assert (second["body"], second["delivery"]) == ("k1", 2)
+    assert letters == [first["id"]]
+    assert (third["body"], third["delivery"]) == ("k2", 1)
+    assert await restarted(lambda api: outcome(api, "ack", third)) == (200, "applied")
+    assert await restarted(counts) == (0, 0, 0)
