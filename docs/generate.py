@@ -118,6 +118,7 @@ mean is in [semantics](../semantics.md), what members mean in [members](members.
   message property.
 - A publish whose content type is not `application/json` takes the request body as the message, byte for byte. Metadata
   goes into the headers named below, and `Mqgate-Property-<name>` for each property (the name arrives in lower case).
+  With a JSON body the `Mqgate-` headers are refused: the envelope has a member for each.
 - **Key** says whose API key a call needs, once there are keys. An admin's opens everything.
 
 Besides those listed, every call may answer 400, 413, 431, 500 and 503, and with keys 401 and 403.

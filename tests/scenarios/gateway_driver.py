@@ -7,7 +7,7 @@ loop lives as long as the driver; `restart` closes the gateway and opens its dir
 import asyncio
 import json
 import tempfile
-from contextlib import AbstractAsyncContextManager
+from contextlib import AsyncExitStack
 from dataclasses import replace
 from typing import Any
 
@@ -25,16 +25,17 @@ class GatewayDriver:
         sqlite = SqliteSettings(directory=self._directory.name, tidy_interval=3600.0, synchronous="normal")
         self._settings = replace(Settings(), sqlite=sqlite)
         self._loop = asyncio.new_event_loop()
-        self._context: AbstractAsyncContextManager[bootstrap.Gateway]
+        self._stack: AsyncExitStack
         self.gateway: bootstrap.Gateway
         self._open()
 
     def _open(self) -> None:
-        self._context = bootstrap.gateway(self._settings, wall_ms=self.clock)
-        self.gateway = self._loop.run_until_complete(self._context.__aenter__())
+        self._stack = AsyncExitStack()
+        opening = self._stack.enter_async_context(bootstrap.gateway(self._settings, wall_ms=self.clock))
+        self.gateway = self._loop.run_until_complete(opening)
 
     def _close(self) -> None:
-        self._loop.run_until_complete(self._context.__aexit__(None, None, None))
+        self._loop.run_until_complete(self._stack.aclose())
 
     def restart(self) -> None:
         self._close()

@@ -1,7 +1,7 @@
 """The reference model of queue and broadcast mode: small, slow, and written from semantics.md, not from the code.
 
-A Topic is what was published. A Place is one consumer's table of queues: a group's, or one broadcast client's. Its methods
-say what a call must answer and change the model accordingly. Times are milliseconds.
+A Topic is what was published. A Place is one consumer's table of queues: a group's, or one broadcast client's. Its
+methods say what a call must answer and change the model accordingly. Times are milliseconds.
 """
 
 from collections.abc import Iterable, Sequence

@@ -7,6 +7,7 @@ import asyncio
 import random
 import time
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from typing import Any
 
 import httpx
@@ -31,7 +32,7 @@ from message_calls import (
 
 from mqgate import bootstrap
 from mqgate.adapters.sqlite import message_leases
-from mqgate.settings import HttpSettings
+from mqgate.settings import HttpSettings, Settings
 
 # Far below any wait here, far above what a busy machine needs to wake somebody up.
 AT_ONCE = 1.0
@@ -43,7 +44,9 @@ async def timed(answer: Awaitable[Any]) -> tuple[Any, float]:
     return await answer, time.monotonic() - began
 
 
-async def woken_by(live: bootstrap.Gateway, event: Callable[[], Awaitable[Any]], count: int = 1, **wish: Any) -> list[str]:
+async def woken_by(
+    live: bootstrap.Gateway, event: Callable[[], Awaitable[Any]], count: int = 1, **wish: Any
+) -> list[str]:
     """Park, let something happen, and see what comes at once."""
     calls = [Call(live, **{"wait": LONG, **wish}) for _ in range(count)]
     await parked(live, count)
@@ -429,11 +432,8 @@ async def test_an_arrival_of_many_wakes_as_many_as_it_can_serve(
     assert await woken_by(live, lambda: publish(live_api, *"abcdefghij"), count=10, max=1) == list("abcdefghij")
 
 
-async def test_what_an_answer_could_not_hold_wakes_the_next(settings: Any) -> None:
+async def test_what_an_answer_could_not_hold_wakes_the_next(settings: Settings) -> None:
     """Two large messages, an answer has room for one: the other goes to who waits, at once."""
-    own = bootstrap.replace(settings, http=HttpSettings(max_answer_bytes=1_500)) if hasattr(bootstrap, "replace") else None
-    from dataclasses import replace  # noqa: PLC0415
-
     own = replace(settings, http=HttpSettings(max_answer_bytes=1_500))
     async with bootstrap.gateway(own) as gateway:
         transport = httpx.ASGITransport(app=gateway.app)
@@ -556,10 +556,8 @@ async def test_who_loses_a_race_keeps_waiting(live_api: httpx.AsyncClient, live:
     assert time.monotonic() - began < 2.5
 
 
-async def test_more_parked_than_allowed_is_refused(settings: Any) -> None:
+async def test_more_parked_than_allowed_is_refused(settings: Settings) -> None:
     """503 with Retry-After; those who wait already are served."""
-    from dataclasses import replace  # noqa: PLC0415
-
     async with bootstrap.gateway(replace(settings, http=HttpSettings(max_parked=2))) as gateway:
         transport = httpx.ASGITransport(app=gateway.app)
         async with httpx.AsyncClient(transport=transport, base_url="http://mqgate") as api:

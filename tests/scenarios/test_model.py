@@ -1,8 +1,8 @@
 """Queue and broadcast mode against the reference model: Hypothesis plays consumers, publishers, operators and time.
 
-Every answer is foretold by the model (queue_model.py) and compared. The gateway is the real one, over the real store, on
-a clock that the test moves, and restarted now and then. A mode of its own (message mode) gets a file and a model
-of its own; GatewayDriver and Topic are shared.
+Every answer is foretold by the model (queue_model.py) and compared. The gateway is the real one, over the real store,
+on a clock that the test moves, and restarted now and then. A mode of its own (message mode) gets a file and a model of
+its own; GatewayDriver and Topic are shared.
 """
 
 import os
@@ -73,7 +73,7 @@ class QueueMachine(RuleBasedStateMachine):
 
     # Set-up, and what is left at the end.
 
-    @initialize(counts=st.tuples(*[st.integers(0, 12)] * QUEUES))
+    @initialize(counts=st.tuples(*[st.integers(1, 12)] * QUEUES))
     def register(self, counts: tuple[int, ...]) -> None:
         self.gateway.done("PUT", "/v1/topics/t", {"queues": QUEUES, "retention": RETENTION / 1000})
         for group in GROUPS:

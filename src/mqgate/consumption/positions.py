@@ -8,7 +8,7 @@ from mqgate.consumption.group_log import GroupLog
 from mqgate.consumption.rescue import Undertaker
 from mqgate.core.entries import Group, Mode
 from mqgate.core.errors import ClientNotFound, InvalidValue, QueueNotFound
-from mqgate.core.lease import Moved, Position
+from mqgate.core.lease import Head, Moved, Position
 from mqgate.ports.lease_store import LeaseStore
 
 Target = Literal["earliest", "latest"] | datetime | Mapping[str, int]
@@ -56,14 +56,14 @@ class Positions:
 
     async def seek(self, group: Group, client: str, target: Target, *, is_dry_run: bool) -> Sequence[Moved]:
         """Put a group, or one broadcast client, elsewhere; per queue from where to where."""
-        targets = await self._resolve(group, target)
-        moved = await self._leases.seek(group, client, targets, is_dry_run=is_dry_run)
+        heads = (await self._log.heads(group)).queues
+        targets = await self._resolve(group, target, heads)
+        moved = await self._leases.seek(group, client, targets, heads=heads, is_dry_run=is_dry_run)
         if moved is None:
             raise _unknown(group, client)
         return sorted(moved, key=lambda each: _natural(each.queue))
 
-    async def _resolve(self, group: Group, target: Target) -> Mapping[str, int]:
-        heads = (await self._log.heads(group)).queues
+    async def _resolve(self, group: Group, target: Target, heads: Mapping[str, Head]) -> Mapping[str, int]:
         if target == "earliest":
             return {queue: head.min for queue, head in heads.items()}
         if target == "latest":

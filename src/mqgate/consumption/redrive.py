@@ -44,7 +44,7 @@ class Redriver:
             )
             return list(letters), more is not None
         found = [await self._dead_letters.get(group.name, each) for each in dict.fromkeys(ids)]
-        return [letter for letter in found if letter is not None], False
+        return [letter for letters in found for letter in letters], False
 
     async def redrive(self, group: Group, letters: Sequence[DeadLetter], rate: float | None) -> None:
         """Store them again for this group, at most so many a second."""

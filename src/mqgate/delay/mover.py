@@ -115,5 +115,7 @@ class Mover:
             wait = _LONGEST_SLEEP
             if self._next is not None:
                 wait = min(max((self._next - self._clock()).total_seconds(), 0), wait)
+            # Not wait_for: until Python 3.12 it forgets that we were stopped if a timer was set at the same moment.
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._earlier.wait(), wait)
+                async with asyncio.timeout(wait):
+                    await self._earlier.wait()

@@ -38,8 +38,8 @@ class DeadLetterStore(Protocol):
     ) -> tuple[Sequence[DeadLetter], str | None]:
         """Dead letters by time of death in [since, until), and where to go on (None: no more)."""
 
-    async def get(self, group: str, message_id: str) -> DeadLetter | None:
-        """One dead letter by its message's id."""
+    async def get(self, group: str, message_id: str) -> Sequence[DeadLetter]:
+        """The dead letters of one message, the newest first: it may have died for several broadcast clients."""
 
     async def remove(self, letters: Sequence[DeadLetter]) -> None:
         """Drop these dead letters; those that are gone already are no error."""

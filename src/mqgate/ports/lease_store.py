@@ -5,6 +5,7 @@ knows (the ends of its queues) comes in as arguments. Nothing here assumes a sin
 """
 
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Protocol
 
 from mqgate.core.entries import Group
@@ -53,9 +54,18 @@ class LeaseStore(Protocol):
         """Move committed past a dead message, if its queue still stands there; only then is the answer True."""
 
     async def seek(
-        self, group: Group, client: str, targets: Mapping[str, int], *, is_dry_run: bool
+        self,
+        group: Group,
+        client: str,
+        targets: Mapping[str, int],
+        *,
+        heads: Mapping[str, Head] = MappingProxyType({}),
+        is_dry_run: bool,
     ) -> Sequence[Moved] | None:
-        """Put committed offsets elsewhere and sweep away every lease given before; None: no such state."""
+        """Put committed offsets elsewhere and sweep away every lease given before; None: no such state.
+
+        `heads` may name queues that the store has not met yet.
+        """
 
     async def positions(
         self, group: Group, client: str, heads: Mapping[str, Head]

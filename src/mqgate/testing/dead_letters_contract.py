@@ -54,7 +54,7 @@ class DeadLettersContract:
 
         found = await (await reopen()).get("workers", f"{2:032x}")
 
-        assert found == _letter(2, client="ada", key="k")
+        assert found == [_letter(2, client="ada", key="k")]
 
     async def test_a_death_is_recorded_once(self, store: DeadLetterStore) -> None:
         """Invariant 17: exactly one dead letter, however many gateways bury it."""
@@ -69,6 +69,17 @@ class DeadLettersContract:
 
         assert await _found(store) == [1, 1]
         assert await _found(store, "others") == [1]
+        assert {letter.client for letter in await store.get("workers", f"{1:032x}")} == {"", "ada"}
+
+    async def test_removed_letters_are_gone_and_no_others(self, store: DeadLetterStore) -> None:
+        """Redriving or purging for one client must not take another's letter along."""
+        for letter in (_letter(1), _letter(1, client="ada"), _letter(2)):
+            await store.record(letter)
+
+        await store.remove([each for each in await store.get("workers", f"{1:032x}") if each.client == "ada"])
+
+        assert await _found(store) == [1, 2]
+        assert [letter.client for letter in await store.get("workers", f"{1:032x}")] == [""]
 
     async def test_dead_letters_are_listed_in_order_page_by_page(self, store: DeadLetterStore) -> None:
         """Nothing twice, nothing missed."""
@@ -94,5 +105,5 @@ class DeadLettersContract:
         await store.forget("workers")
 
         assert await _found(store) == []
-        assert await store.get("workers", f"{1:032x}") is None
+        assert await store.get("workers", f"{1:032x}") == []
         assert await _found(store, "others") == [1]

@@ -36,7 +36,7 @@ async def test_info_tells_version_engine_and_limits(api: httpx.AsyncClient) -> N
 
     assert (info["name"], info["engine"]) == ("mqgate", "sqlite")
     assert info["limits"]["batch"] == 1_000
-    assert {"publish", "queue", "broadcast"} <= set(info["capabilities"])
+    assert {"message", "queue", "broadcast"} <= set(info["capabilities"])
 
 
 async def test_metrics_count_what_happened(shop: httpx.AsyncClient) -> None:

@@ -64,9 +64,9 @@ class SqliteDeadLetters:
         rows = await self._engine.read(lambda view: view.all(_SQL["list"], values))
         return [_letter(row) for row in rows[:most]], str(rows[most - 1][0]) if len(rows) > most else None
 
-    async def get(self, group: str, message_id: str) -> DeadLetter | None:
-        row = await self._engine.read(lambda view: view.one(_SQL["get"], (group, message_id)))
-        return None if row is None else _letter(row)
+    async def get(self, group: str, message_id: str) -> Sequence[DeadLetter]:
+        rows = await self._engine.read(lambda view: view.all(_SQL["get"], (group, message_id)))
+        return [_letter(row) for row in rows]
 
     async def remove(self, letters: Sequence[DeadLetter]) -> None:
         def job(tx: Transaction) -> None:

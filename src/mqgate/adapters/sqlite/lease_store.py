@@ -6,6 +6,7 @@ Queue and broadcast mode live in queue_leases, message mode in message_leases; b
 import os
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
+from types import MappingProxyType
 
 from mqgate.adapters.sqlite import message_leases, queue_leases
 from mqgate.adapters.sqlite.engine import Engine
@@ -121,15 +122,21 @@ class SqliteLeaseStore:
         return await self._engine.write(job)
 
     async def seek(
-        self, group: Group, client: str, targets: Mapping[str, int], *, is_dry_run: bool
+        self,
+        group: Group,
+        client: str,
+        targets: Mapping[str, int],
+        *,
+        heads: Mapping[str, Head] = MappingProxyType({}),
+        is_dry_run: bool,
     ) -> Sequence[Moved] | None:
         def job(tx: Transaction) -> list[Moved] | None:
             scope = queue_leases.scope_of(tx, group, client)
             if scope is None:
                 return None
             if group.mode is Mode.MESSAGE:
-                return message_leases.seek(tx, scope, group, targets, is_dry_run=is_dry_run)
-            return queue_leases.seek(tx, scope, targets, is_dry_run=is_dry_run)
+                return message_leases.seek(tx, scope, group, targets, heads, is_dry_run=is_dry_run)
+            return queue_leases.seek(tx, scope, targets, heads, is_dry_run=is_dry_run)
 
         return await self._engine.write(job)
 

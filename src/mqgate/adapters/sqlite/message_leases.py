@@ -384,8 +384,17 @@ def bury(tx: Transaction, scope: Scope, group: Group, doomed: Doomed) -> bool:
     return True
 
 
-def seek(tx: Transaction, scope: Scope, group: Group, targets: Mapping[str, int], *, is_dry_run: bool) -> list[Moved]:
+def seek(
+    tx: Transaction,
+    scope: Scope,
+    group: Group,
+    targets: Mapping[str, int],
+    heads: Mapping[str, Head],
+    *,
+    is_dry_run: bool,
+) -> list[Moved]:
     book = Book(tx, scope, group)
+    see_heads(book, heads)
     rows = {row[0]: QueueRow(*row) for row in tx.all(SQL["queues"], (scope.number,))}
     moves = [Moved(queue, rows[queue].committed, to) for queue, to in targets.items() if queue in rows]
     if not is_dry_run:

@@ -374,7 +374,10 @@ def bury(tx: Transaction, doomed: Doomed) -> bool:
     return True
 
 
-def seek(tx: Transaction, scope: Scope, targets: Mapping[str, int], *, is_dry_run: bool) -> list[Moved]:
+def seek(
+    tx: Transaction, scope: Scope, targets: Mapping[str, int], heads: Mapping[str, Head], *, is_dry_run: bool
+) -> list[Moved]:
+    see_heads(tx, scope, heads)
     rows = {row[0]: Row(*row) for row in tx.all(SQL["queues"], (scope.number,))}
     moves = [Moved(queue, rows[queue].committed, to) for queue, to in targets.items() if queue in rows]
     if not is_dry_run:

@@ -108,16 +108,6 @@ class DeadLetterApi:
                 refusals=(404, 507),
             ),
             Operation(
-                name="getDeadLetter",
-                method="GET",
-                path=f"{path}/{{id}}",
-                summary="Show a dead letter with its body",
-                tag="operate",
-                handler=self.get,
-                answers={200: DeadWhole},
-                refusals=(404, 507),
-            ),
-            Operation(
                 name="redriveDeadLetters",
                 method="POST",
                 path=f"{path}/redrive",
@@ -139,6 +129,17 @@ class DeadLetterApi:
                 answers={200: Fates},
                 refusals=(404, 507),
             ),
+            # Behind those two: whatever comes first matches.
+            Operation(
+                name="getDeadLetter",
+                method="GET",
+                path=f"{path}/{{id}}",
+                summary="Show a dead letter with its body",
+                tag="operate",
+                handler=self.get,
+                answers={200: DeadWhole},
+                refusals=(404, 507),
+            ),
         ]
 
     async def list(self, request: Request) -> Answer:
@@ -156,10 +157,10 @@ class DeadLetterApi:
 
     async def get(self, request: Request) -> Answer:
         group = await self._group(request)
-        letter = await self._dead_letters.get(group.name, request.path("id"))
-        if letter is None:
+        letters = await self._dead_letters.get(group.name, request.path("id"))
+        if not letters:
             raise DeadLetterNotFound(f"group {group.name} has no dead letter {request.path('id')}")
-        return reply(200, _whole(letter))
+        return reply(200, _whole(letters[0]))
 
     async def redrive(self, request: Request) -> Answer:
         group = await self._group(request)

@@ -15,6 +15,16 @@ from mqgate.telemetry.metrics import Metrics
 
 Check = Callable[[], Awaitable[object]]
 _DEADLINE = 2.0
+_CAPABILITIES = [
+    "message",
+    "queue",
+    "broadcast",
+    "long-poll",
+    "delay",
+    "idempotency",
+    "dead-letters",
+    "mq",
+]
 
 
 class Health(Struct):
@@ -117,7 +127,7 @@ class HealthApi:
                 version=__version__,
                 engine=self._engine,
                 open=self._access.is_open,
-                capabilities=["publish", "queue", "broadcast", "dead-letters", "mq"],
+                capabilities=_CAPABILITIES,
                 limits={
                     "messageBytes": settings.max_message_bytes,
                     "requestBytes": settings.max_request_bytes,

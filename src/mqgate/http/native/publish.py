@@ -79,6 +79,7 @@ class PublishApi:
             item = self._reader.from_headers(topic.name, request, extra)
         else:
             given = decode(request.body, _publish_in)
+            _refuse_headers(request, given)
             if given.messages is not UNSET:
                 return await self._batch(topic, producer, given, extra)
             if given.idempotency_key is None:
@@ -129,6 +130,17 @@ class PublishApi:
         if producer.topic != topic:
             raise Forbidden(f"producer {name} publishes to topic {producer.topic} only")
         return producer
+
+
+def _refuse_headers(request: Request, given: PublishIn) -> None:
+    """What a JSON body has a member for is not taken from a header as well, and never ignored."""
+    for name in request.headers:
+        if name.startswith(b"mqgate-"):
+            raise InvalidValue(
+                "a JSON body carries this itself: put it into the envelope", field=name.decode("latin-1")
+            )
+    if b"idempotency-key" in request.headers and (given.messages is not UNSET or given.idempotency_key is not None):
+        raise InvalidValue("say idempotencyKey in the envelope or the items only", field="idempotency-key")
 
 
 def _result(topic: str, index: int, outcome: Published | MqgateError) -> dict[str, object]:

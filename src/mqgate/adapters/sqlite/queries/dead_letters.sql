@@ -9,7 +9,7 @@ WHERE group_name = ?1 AND number > ?2 AND (?3 IS NULL OR key = ?3) AND last_at >
 ORDER BY number LIMIT ?6
 
 -- name: get
-SELECT {columns} FROM dead_letter WHERE group_name = ? AND id = ? ORDER BY number DESC LIMIT 1
+SELECT {columns} FROM dead_letter WHERE group_name = ? AND id = ? ORDER BY number DESC
 
 -- name: remove
 DELETE FROM dead_letter WHERE number = ?

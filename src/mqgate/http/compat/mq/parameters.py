@@ -22,7 +22,7 @@ _KNOWN = {
 # What Java's String.trim cuts off: fewer characters than Python's, and orderId is hashed after it.
 _BLANKS = "".join(map(chr, range(0x21)))
 _MOST_FIELDS = 100
-_NUMBER = re.compile(r"-?\d{1,15}")
+_NUMBER = re.compile(r"[+-]?[0-9]{1,15}")
 _FLAGS = {"": False, "true": True, "on": True, "yes": True, "1": True}
 _FLAGS |= {"false": False, "off": False, "no": False, "0": False}
 

@@ -1,0 +1,494 @@
+"""Messages that are delivered later, line by line of semantics.md.
+
+Mostly by a hand-moved clock: the mover is run by hand, as its loop would at that instant.
+"""
+
+import asyncio
+import random
+import time
+from datetime import timedelta
+from typing import Any
+
+import httpx
+import pytest
+from message_calls import bodies, publish, put, refused, send, shop, take, until
+
+from mqgate import bootstrap
+from mqgate.core.errors import StorageFull
+from mqgate.core.times import parse_instant
+from mqgate.delay.mover import Mover
+from mqgate.settings import Settings
+from mqgate.testing.clock import ManualClock
+
+DAY = timedelta(days=1)
+
+
+@pytest.fixture
+async def mover(gateway: bootstrap.Gateway) -> Mover:
+    """Moves what is due when it is told to, and not by itself."""
+    await gateway.mover.stop()
+    return gateway.mover
+
+
+async def scheduled(api: httpx.AsyncClient, **query: Any) -> list[dict[str, Any]]:
+    """Everything scheduled, page by page."""
+    items: list[dict[str, Any]] = []
+    cursor: dict[str, str] = {}
+    while True:
+        answer = await api.get("/v1/scheduled", params={**query, **cursor})
+        assert answer.status_code == 200, answer.text
+        page = answer.json()
+        items += page["items"]
+        if page["next"] is None:
+            return items
+        cursor = {"cursor": page["next"]}
+
+
+async def later(api: httpx.AsyncClient, body: str = "later", **envelope: Any) -> dict[str, Any]:
+    """Schedule a message; what was answered."""
+    answer = await send(api, body=body, **envelope)
+    assert answer.status_code == 202, answer.text
+    return dict(answer.json())
+
+
+async def test_a_delayed_message_is_never_early_and_comes_when_it_is_due(
+    api: httpx.AsyncClient, mover: Mover, clock: ManualClock
+) -> None:
+    """Invariant 21, to the millisecond."""
+    await shop(api)
+    answer = await later(api, delay="10s")
+    clock.advance(9.999)
+    early = await mover.run_once(), await take(api)
+    clock.advance(0.001)
+
+    moved = await mover.run_once()
+    messages = await take(api)
+
+    assert answer == {"id": answer["id"], "topic": "orders", "deliverAt": "2026-01-01T12:00:10.000Z"}
+    assert early == (0, [])
+    assert moved == 1
+    assert [(each["id"], each["body"], each["storedAt"]) for each in messages] == [
+        (answer["id"], "later", "2026-01-01T12:00:10.000Z")
+    ]
+
+
+@pytest.mark.parametrize(
+    "when",
+    [
+        {"delay": 60},
+        {"delay": "1m"},
+        {"delay": "60000ms"},
+        {"deliverAt": "2026-01-01T12:01:00Z"},
+        {"deliverAt": "2026-01-01T13:01:00+01:00"},
+        {"deliverAt": 1767268860000},
+    ],
+    ids=str,
+)
+async def test_a_time_is_a_delay_or_an_instant(api: httpx.AsyncClient, when: dict[str, Any]) -> None:
+    """In every form that api.md names."""
+    await shop(api)
+
+    assert (await later(api, **when))["deliverAt"] == "2026-01-01T12:01:00.000Z"
+
+
+async def test_headers_delay_a_bare_body(api: httpx.AsyncClient) -> None:
+    """curl needs no JSON to say when."""
+    await shop(api)
+    path = "/v1/topics/orders/messages"
+
+    by_delay = await api.post(path, content=b"hello", headers={"Mqgate-Delay": "90"})
+    by_instant = await api.post(path, content=b"hello", headers={"Mqgate-Deliver-At": "2026-01-01T12:01:30Z"})
+
+    assert by_delay.status_code == by_instant.status_code == 202
+    assert by_delay.json()["deliverAt"] == by_instant.json()["deliverAt"] == "2026-01-01T12:01:30.000Z"
+
+
+@pytest.mark.parametrize(
+    "when", [{"delay": 0}, {"deliverAt": "2026-01-01T12:00:00Z"}, {"deliverAt": "1999-01-01T00:00:00Z"}, {"deliverAt": 0}]
+)
+async def test_the_past_means_now(api: httpx.AsyncClient, when: dict[str, Any]) -> None:
+    """Stored at once, answered as any other message."""
+    await shop(api)
+
+    answer = await send(api, body="now", **when)
+
+    assert answer.status_code == 201
+    assert bodies(await take(api)) == ["now"]
+    assert await scheduled(api) == []
+
+
+@pytest.mark.parametrize(
+    "when",
+    [
+        {"delay": "731d"},
+        {"delay": 63_072_000.001},
+        {"deliverAt": "2028-01-02T12:00:00Z"},
+        {"deliverAt": 253_402_300_799_999},
+        {"delay": -1},
+        {"delay": "soon"},
+        {"delay": "1w"},
+        {"deliverAt": "tomorrow"},
+        {"deliverAt": "2026-01-01T12:00:00"},
+        {"deliverAt": -1},
+        {"delay": 1, "deliverAt": "2026-01-02T12:00:00Z"},
+        {"delay": True},
+    ],
+    ids=str,
+)
+async def test_an_impossible_time_is_refused_never_clamped(api: httpx.AsyncClient, when: dict[str, Any]) -> None:
+    """400 with a stable code, and nothing is stored or scheduled."""
+    await shop(api)
+
+    answer = await send(api, **when)
+
+    refused(answer, 400, "invalid_value")
+    assert await scheduled(api) == []
+    assert await take(api) == []
+
+
+async def test_a_two_year_timer_is_listed_retimed_cancelled_and_never_delivered(
+    api: httpx.AsyncClient, mover: Mover, clock: ManualClock
+) -> None:
+    """The longest that is allowed, to the second."""
+    await shop(api)
+    answer = await later(api, deliverAt="2028-01-01T12:00:00Z", key="k", tag="t", properties={"a": "b"})
+    path = f"/v1/scheduled/{answer['id']}"
+    listed = await scheduled(api)
+    retimed = await api.patch(path, json={"deliverAt": "2027-12-31T12:00:00Z"})
+    beyond = await api.patch(path, json={"delay": "731d"})
+    shown = (await api.get(path)).json()
+
+    cancelled = await api.delete(path)
+    clock.advance(731 * DAY)
+
+    assert [each["id"] for each in listed] == [answer["id"]]
+    assert (retimed.status_code, retimed.json()["deliverAt"]) == (200, "2027-12-31T12:00:00.000Z")
+    refused(beyond, 400, "invalid_value")
+    assert (shown["body"], shown["key"], shown["tag"], shown["properties"], shown["state"]) == (
+        "later",
+        "k",
+        "t",
+        {"a": "b"},
+        "scheduled",
+    )
+    assert cancelled.json() == {"id": answer["id"], "outcome": "cancelled"}
+    assert await mover.run_once() == 0
+    assert await take(api) == []
+
+
+async def test_a_two_year_timer_is_delivered_after_two_years(
+    api: httpx.AsyncClient, mover: Mover, clock: ManualClock
+) -> None:
+    """As it was published."""
+    await shop(api)
+    answer = await later(api, delay="730d", key="k", tag="t", properties={"a": "\u00fc"})
+    clock.advance(730 * DAY)
+
+    await mover.run_once()
+    (message,) = await take(api)
+
+    assert {name: message[name] for name in ("id", "body", "key", "tag", "properties")} == {
+        "id": answer["id"],
+        "body": "later",
+        "key": "k",
+        "tag": "t",
+        "properties": {"a": "\u00fc"},
+    }
+
+
+async def test_scheduled_messages_are_listed_by_due_time_with_filters(
+    api: httpx.AsyncClient, clock: ManualClock
+) -> None:
+    """By topic and time, page by page; nothing twice, nothing missed."""
+    await shop(api)
+    await put(api, "topics/others", queues=1)
+    for minute in (4, 1, 3, 2, 5):
+        await later(api, str(minute), delay=60 * minute)
+    await later(api, "theirs", delay=90, topic="others")
+    due = {each["id"]: each["deliverAt"] for each in await scheduled(api, limit=2)}
+
+    everything = list(due.values())
+    ours = await scheduled(api, topic="orders", limit=2)
+    some = await scheduled(api, **{"from": "2026-01-01T12:02:00Z", "to": "2026-01-01T12:04:00Z"})
+
+    assert everything == sorted(everything)
+    assert len(everything) == 6
+    assert len(ours) == 5
+    assert [each["deliverAt"] for each in some] == ["2026-01-01T12:02:00.000Z", "2026-01-01T12:03:00.000Z"]
+
+
+async def test_a_cancel_says_the_same_again_when_repeated(api: httpx.AsyncClient, clock: ManualClock) -> None:
+    """For 10 minutes at least; re-timing what was cancelled is refused."""
+    await shop(api)
+    path = f"/v1/scheduled/{(await later(api, delay='1h'))['id']}"
+
+    first = await api.delete(path)
+    clock.advance(600)
+    again = await api.delete(path)
+
+    assert (first.status_code, again.status_code) == (200, 200)
+    assert first.json() == again.json()
+    refused(await api.patch(path, json={"delay": 5}), 409, "already_cancelled")
+    assert (await api.get(path)).json()["state"] == "cancelled"
+
+
+async def test_what_was_delivered_can_be_neither_cancelled_nor_retimed(
+    api: httpx.AsyncClient, mover: Mover, clock: ManualClock
+) -> None:
+    """409 `already_delivered`, and the message is there once."""
+    await shop(api)
+    path = f"/v1/scheduled/{(await later(api, delay='1s'))['id']}"
+    clock.advance(1)
+    await mover.run_once()
+
+    refused(await api.delete(path), 409, "already_delivered")
+    refused(await api.patch(path, json={"delay": 5}), 409, "already_delivered")
+    assert (await api.get(path)).json()["state"] == "delivered"
+    assert bodies(await take(api)) == ["later"]
+
+
+@pytest.mark.parametrize("method", ["GET", "DELETE", "PATCH"])
+async def test_an_unknown_id_is_not_found(api: httpx.AsyncClient, method: str) -> None:
+    """404 with a stable code; also for a message that was never scheduled."""
+    await shop(api)
+    (stored,) = await publish(api, "now")
+
+    for message_id in ("nobody", stored["id"]):
+        answer = await api.request(method, f"/v1/scheduled/{message_id}", json={"delay": 5} if method == "PATCH" else None)
+        refused(answer, 404, "scheduled_not_found")
+
+
+@pytest.mark.parametrize(
+    ("body", "code"),
+    [
+        ({}, "invalid_value"),
+        ({"delay": 1, "deliverAt": 5}, "invalid_value"),
+        ({"delay": -1}, "invalid_value"),
+        ({"delay": "800d"}, "invalid_value"),
+        ({"when": 1}, "unknown_field"),
+    ],
+)
+async def test_a_bad_re_timing_is_refused_and_changes_nothing(
+    api: httpx.AsyncClient, body: dict[str, Any], code: str
+) -> None:
+    """The message stays due when it was."""
+    await shop(api)
+    answer = await later(api, delay="1h")
+
+    refused(await api.patch(f"/v1/scheduled/{answer['id']}", json=body), 400, code)
+
+    assert [each["deliverAt"] for each in await scheduled(api)] == [answer["deliverAt"]]
+
+
+@pytest.mark.parametrize("query", [{"cursor": "x"}, {"limit": "0"}, {"limit": "1001"}, {"from": "x"}, {"sort": "a"}])
+async def test_a_bad_list_is_refused(api: httpx.AsyncClient, query: dict[str, str]) -> None:
+    """Never a 500."""
+    answer = await api.get("/v1/scheduled", params=query)
+
+    assert answer.status_code == 400
+
+
+async def test_re_timed_into_the_past_means_now(
+    api: httpx.AsyncClient, mover: Mover, clock: ManualClock
+) -> None:
+    """As at publish."""
+    await shop(api)
+    answer = await later(api, delay="1h")
+
+    await api.patch(f"/v1/scheduled/{answer['id']}", json={"deliverAt": "2020-01-01T00:00:00Z"})
+    await mover.run_once()
+
+    assert bodies(await take(api)) == ["later"]
+
+
+async def test_a_batch_mixes_delays_and_errors_index_by_index(
+    api: httpx.AsyncClient, mover: Mover, clock: ManualClock
+) -> None:
+    """One bad item does not fail the others; each is stored, scheduled or refused as if alone."""
+    await shop(api)
+    messages = [
+        {"body": "now"},
+        {"body": "soon", "delay": "5s"},
+        {"body": "never", "delay": "800d"},
+        {"body": "past", "deliverAt": 5},
+        {"body": "later", "deliverAt": "2026-01-01T12:00:10Z", "key": "k"},
+    ]
+
+    answer = await api.post("/v1/topics/orders/messages", json={"messages": messages})
+    at_once = bodies(await take(api))
+    clock.advance(5)
+    await mover.run_once()
+    after_five = bodies(await take(api))
+    clock.advance(5)
+    await mover.run_once()
+
+    assert answer.status_code == 207
+    assert [each["status"] for each in answer.json()["results"]] == [201, 202, 400, 201, 202]
+    assert answer.json()["results"][2]["error"]["index"] == 2
+    assert (at_once, after_five, bodies(await take(api))) == (["now", "past"], ["soon"], ["later"])
+
+
+async def test_a_key_picks_the_same_queue_now_and_later(
+    api: httpx.AsyncClient, mover: Mover, clock: ManualClock
+) -> None:
+    """Delay does not move a key elsewhere."""
+    await shop(api, queues=8)
+    for number in range(10):
+        await publish(api, "now", key=f"k{number}")
+        await later(api, key=f"k{number}", delay=1)
+    clock.advance(1)
+    await mover.run_once()
+
+    queues: dict[str, set[str]] = {}
+    for message in await take(api, max=100):
+        queues.setdefault(message["key"], set()).add(message["queue"])
+
+    assert len(queues) == 10
+    assert all(len(found) == 1 for found in queues.values())
+
+
+async def test_cancel_and_delivery_at_once_have_one_winner_and_the_answer_says_which(
+    api: httpx.AsyncClient, mover: Mover, clock: ManualClock
+) -> None:
+    """A hundred messages cancelled while they are being dispatched."""
+    await shop(api)
+    ids = [(await later(api, str(number), delay=1))["id"] for number in range(100)]
+    random.Random(1).shuffle(ids)
+    clock.advance(1)
+
+    answers, _ = await asyncio.gather(
+        asyncio.gather(*(api.delete(f"/v1/scheduled/{each}") for each in ids)), mover.run_once()
+    )
+    await mover.run_once()
+
+    cancelled = {each for each, answer in zip(ids, answers, strict=True) if answer.status_code == 200}
+    refused_ = {each for each, answer in zip(ids, answers, strict=True) if answer.status_code == 409}
+    delivered = {message["id"] for message in await take(api, max=1000)}
+    assert cancelled | refused_ == set(ids)
+    assert delivered == refused_
+
+
+async def test_overdue_messages_come_after_a_restart_each_once(settings: Settings, clock: ManualClock) -> None:
+    """Scheduled, then down while they came due: all there at the start, in order of their times."""
+    async with bootstrap.gateway(settings, wall_ms=clock) as gateway:
+        api = httpx.AsyncClient(transport=httpx.ASGITransport(app=gateway.app), base_url="http://mqgate")
+        await shop(api)
+        for number in (3, 1, 2):
+            await later(api, str(number), delay=60 * number)
+    clock.advance(3600)
+
+    async with bootstrap.gateway(settings, wall_ms=clock) as gateway:
+        api = httpx.AsyncClient(transport=httpx.ASGITransport(app=gateway.app), base_url="http://mqgate")
+        messages = await take(api, wait=2)
+
+        assert bodies(messages) == ["1", "2", "3"]
+        assert await gateway.mover.run_once() == 0
+
+
+async def test_while_the_log_cannot_store_nothing_is_lost_and_nothing_comes_twice(
+    live_api: httpx.AsyncClient, live: bootstrap.Gateway, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A full disk at the wrong moment, also for the note that it failed: the mover goes on when there is room."""
+    await shop(live_api)
+    mover: Any = live.mover
+    append, release, finish = mover._log.append, mover._timers.release, mover._timers.finish
+    failing = {"append": 2, "release": 1, "finish": 2}
+
+    def full(name: str, real: Any) -> Any:
+        async def call(*arguments: Any) -> Any:
+            if failing[name] and (name != "finish" or not failing["append"]):
+                failing[name] -= 1
+                raise StorageFull("full")
+            return await real(*arguments)
+
+        return call
+
+    monkeypatch.setattr(mover._log, "append", full("append", append))
+    monkeypatch.setattr(mover._timers, "release", full("release", release))
+    monkeypatch.setattr(mover._timers, "finish", full("finish", finish))
+    for number in range(5):
+        await later(live_api, str(number), delay=0.05)
+
+    await until(lambda: not any(failing.values()))
+    found = bodies(await take(live_api, wait=10, max=5))
+    while len(found) < 5:
+        found += bodies(await take(live_api, wait=10))
+
+    assert sorted(found) == ["0", "1", "2", "3", "4"]
+    assert await take(live_api, wait=1) == []
+    assert await scheduled(live_api) == []
+
+
+async def test_a_timer_set_earlier_than_the_next_one_is_not_late(live_api: httpx.AsyncClient) -> None:
+    """The loop sleeps until the next due row; scheduling and re-timing wake it for an earlier one."""
+    await shop(live_api)
+    far = await later(live_api, "far", delay="1h")
+    await later(live_api, "near", delay=0.2)
+    began = time.monotonic()
+    first = await take(live_api, wait=5)
+    near = time.monotonic() - began
+    await live_api.patch(f"/v1/scheduled/{far['id']}", json={"delay": 0.2})
+    began = time.monotonic()
+
+    second = await take(live_api, wait=5)
+
+    assert (bodies(first), bodies(second)) == (["near"], ["far"])
+    assert 0.15 < near < 1.2
+    assert 0.15 < time.monotonic() - began < 1.2
+
+
+async def test_many_timers_are_at_most_a_second_late_and_none_is_early(live_api: httpx.AsyncClient) -> None:
+    """Two thousand due within a second, by the real clock."""
+    await shop(live_api, queues=4)
+    dice = random.Random(2)
+    due: dict[str, str] = {}
+    for _ in range(4):
+        messages = [{"body": "x", "delay": f"{1000 + dice.randrange(1000)}ms"} for _ in range(500)]
+        answer = await live_api.post("/v1/topics/orders/messages", json={"messages": messages})
+        due |= {each["id"]: each["deliverAt"] for each in answer.json()["results"]}
+
+    stored: dict[str, str] = {}
+    while len(stored) < 2000:
+        messages = await take(live_api, max=1000, wait=5)
+        assert messages
+        assert not {each["id"] for each in messages} & stored.keys()
+        stored |= {each["id"]: each["storedAt"] for each in messages}
+
+    assert all(stored[each] >= due[each] for each in due)
+    lateness = sorted(_ms(stored[each]) - _ms(due[each]) for each in due)
+    assert lateness[-1] <= 1_000
+
+
+def _ms(text: str) -> float:
+    return parse_instant(text, "").timestamp() * 1000
+
+
+async def test_a_timer_of_a_deleted_topic_is_dropped_and_holds_nobody(
+    api: httpx.AsyncClient, mover: Mover, clock: ManualClock
+) -> None:
+    """Its topic is gone; the others' timers are delivered."""
+    await shop(api)
+    await put(api, "topics/others", queues=1)
+    await later(api, "theirs", delay=1, topic="others")
+    await later(api, "ours", delay=1)
+    await api.delete("/v1/topics/others")
+    clock.advance(1)
+
+    await mover.run_once()
+
+    assert bodies(await take(api)) == ["ours"]
+    assert await scheduled(api) == []
+
+
+async def test_a_gateway_stops_at_the_very_moment_something_is_scheduled(
+    settings: Settings, clock: ManualClock
+) -> None:
+    """The mover is just being woken: it must hear that it is to stop, not sleep on."""
+    for _ in range(20):
+        async with bootstrap.gateway(settings, wall_ms=clock) as gateway:
+            api = httpx.AsyncClient(transport=httpx.ASGITransport(app=gateway.app), base_url="http://mqgate")
+            await put(api, "topics/orders", queues=1)
+            await later(api, delay="1h")
+
+            async with asyncio.timeout(5):
+                await gateway.mover.stop()
