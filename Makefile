@@ -6,16 +6,16 @@ BIN := .venv/bin
 COMPILE := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \
 	--no-emit-index-url --custom-compile-command "make lock" $(UPGRADE)
 
-.PHONY: run test check lint bench lock clean
+.PHONY: run test check lint docs bench lock clean
 
 run: .venv/run.stamp
 	$(BIN)/mqgate serve --demo --port $(PORT) --data-dir $(DATA)
 
 test: lint ## everything: format, lint, types, import rules, locks, all tests
-	$(BIN)/pytest
+	$(BIN)/pytest -n auto
 
 check: lint ## the fast loop
-	$(BIN)/pytest -m "not slow"
+	$(BIN)/pytest -n auto -m "not slow"
 
 lint: .venv/dev.stamp
 	$(BIN)/ruff format --check .
@@ -23,6 +23,9 @@ lint: .venv/dev.stamp
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	@! grep -n '://' requirements/*.txt || (echo 'a lock names a host' && false)
+
+docs: .venv/dev.stamp ## write the generated reference pages anew
+	$(BIN)/python docs/generate.py
 
 bench: .venv/dev.stamp
 	$(BIN)/python bench/run.py

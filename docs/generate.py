@@ -56,6 +56,7 @@ WHAT_TO_DO = {
     "lease_lost": "drop the work's result if you can: somebody else has the message, or it is dead",
     "lease_gone": "receive again; a seek, retention or a deletion ended the lease",
     "already_delivered": "too late to cancel or move it",
+    "last_key": "make another key first, or serve on loopback",
     "already_cancelled": "publish it again if you want it after all",
     "idempotency_mismatch": "use a new idempotency key for another body",
     "unauthorized": "send `Authorization: Bearer <key>` with a key that is valid",

@@ -141,7 +141,7 @@ async def _build(settings: Settings, engine: Engine) -> Gateway:
         clock=clock,
         changed=long_poll.changed,
     )
-    access = Access(store, directory, clock)
+    access = Access(store, directory, clock, may_be_open=is_loopback(settings.http.host))
     http = settings.http
     health = HealthApi(
         access=access,
@@ -267,17 +267,19 @@ async def _declare(
         _log.warning("entry differed from the file and was changed", kind=kind, name=name, was=repr(before))
 
 
+def is_loopback(host: str) -> bool:
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
 def refuse_open_door(settings: Settings, access: Access) -> None:
     """Without a key everybody may do everything: only on loopback."""
     host = settings.http.host
-    try:
-        is_loopback = ip_address(host).is_loopback
-    except ValueError:
-        is_loopback = host == "localhost"
-    if access.is_open and not is_loopback:
-        raise SettingsInvalid(
-            [f"[http] host {host} is not loopback and there is no key: make one first with `mqgate key create --admin`"]
-        )
+    if access.is_open and not is_loopback(host):
+        remedy = "serve on 127.0.0.1 first and make one there with `mqgate key create --admin`"
+        raise SettingsInvalid([f"[http] host {host} is not loopback and there is no key: {remedy}"])
 
 
 async def demo(registry: Registry) -> None:

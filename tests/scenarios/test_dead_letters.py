@@ -89,7 +89,9 @@ async def test_deliveries_never_exceed_max_attempts_then_exactly_one_dead_letter
         seen.append(message["delivery"])
         clock.advance(30)
 
-    await asyncio.gather(*(take(api) for _ in range(10)), *(lag(api) for _ in range(10)), *(dead(api) for _ in range(10)))
+    await asyncio.gather(
+        *(take(api) for _ in range(10)), *(lag(api) for _ in range(10)), *(dead(api) for _ in range(10))
+    )
 
     assert seen == [1, 2, 3]
     assert len(await dead(api)) == 1
@@ -114,9 +116,7 @@ async def test_dead_letters_are_listed_by_key_and_time_page_by_page(api: httpx.A
         ids += await die(api, str(number), key="odd" if number % 2 else "even")
         clock.advance(60)
     first = (await api.get("/v1/groups/workers/dead-letters", params={"limit": 2})).json()
-    second = (
-        await api.get("/v1/groups/workers/dead-letters", params={"limit": 3, "cursor": first["next"]})
-    ).json()
+    second = (await api.get("/v1/groups/workers/dead-letters", params={"limit": 3, "cursor": first["next"]})).json()
 
     assert [letter["id"] for letter in first["items"] + second["items"]] == ids
     assert second["next"] is None
@@ -234,9 +234,7 @@ async def test_two_redrives_at_once_deliver_each_message_once(api: httpx.AsyncCl
 
     told = [each["id"] for answer in answers for each in answer["results"] if each["outcome"] != "not_found"]
     assert sorted(told) == sorted(ids)
-    redriven = [
-        each["id"] for answer in answers for each in answer["results"] if each["outcome"] == "redriven"
-    ]
+    redriven = [each["id"] for answer in answers for each in answer["results"] if each["outcome"] == "redriven"]
     assert sorted(message["id"] for message in await take(api)) == sorted(redriven)
     assert await dead(api) == []
 

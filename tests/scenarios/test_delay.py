@@ -104,7 +104,8 @@ async def test_headers_delay_a_bare_body(api: httpx.AsyncClient) -> None:
 
 
 @pytest.mark.parametrize(
-    "when", [{"delay": 0}, {"deliverAt": "2026-01-01T12:00:00Z"}, {"deliverAt": "1999-01-01T00:00:00Z"}, {"deliverAt": 0}]
+    "when",
+    [{"delay": 0}, {"deliverAt": "2026-01-01T12:00:00Z"}, {"deliverAt": "1999-01-01T00:00:00Z"}, {"deliverAt": 0}],
 )
 async def test_the_past_means_now(api: httpx.AsyncClient, when: dict[str, Any]) -> None:
     """Stored at once, answered as any other message."""
@@ -254,7 +255,9 @@ async def test_an_unknown_id_is_not_found(api: httpx.AsyncClient, method: str) -
     (stored,) = await publish(api, "now")
 
     for message_id in ("nobody", stored["id"]):
-        answer = await api.request(method, f"/v1/scheduled/{message_id}", json={"delay": 5} if method == "PATCH" else None)
+        answer = await api.request(
+            method, f"/v1/scheduled/{message_id}", json={"delay": 5} if method == "PATCH" else None
+        )
         refused(answer, 404, "scheduled_not_found")
 
 
@@ -288,9 +291,7 @@ async def test_a_bad_list_is_refused(api: httpx.AsyncClient, query: dict[str, st
     assert answer.status_code == 400
 
 
-async def test_re_timed_into_the_past_means_now(
-    api: httpx.AsyncClient, mover: Mover, clock: ManualClock
-) -> None:
+async def test_re_timed_into_the_past_means_now(api: httpx.AsyncClient, mover: Mover, clock: ManualClock) -> None:
     """As at publish."""
     await shop(api)
     answer = await later(api, delay="1h")

@@ -1,9 +1,12 @@
 """`mqgate serve`: the gateway in the foreground."""
 
 import asyncio
+import contextlib
 import gc
+import signal
 import socket
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -74,18 +77,29 @@ async def _serve(settings: Settings, *, demo: bool) -> None:
 
 
 class _Server(uvicorn.Server):
-    """Uvicorn, told to be honest on /readyz while it drains."""
+    """Uvicorn, stopped by signals without being killed by them: what was opened around it is closed after it."""
 
     def __init__(self, config: uvicorn.Config, gateway: bootstrap.Gateway) -> None:
         super().__init__(config)
         self._gateway = gateway
-        self._loop = asyncio.get_running_loop()
 
-    def handle_exit(self, sig: int, frame: Any) -> None:
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Uvicorn's own would raise the signal again at the end."""
+        loop = asyncio.get_running_loop()
+        for sign in (signal.SIGINT, signal.SIGTERM):
+            loop.add_signal_handler(sign, self._stop, sign)
+        try:
+            yield
+        finally:
+            for sign in (signal.SIGINT, signal.SIGTERM):
+                loop.remove_signal_handler(sign)
+
+    def _stop(self, sign: int) -> None:
+        """Not ready any more; answer those who wait; finish what runs. A second Ctrl-C does not wait."""
         self._gateway.health.is_stopping = True
-        # A signal's handler runs between any two steps of the loop: what touches the loop waits for its turn.
-        self._loop.call_soon_threadsafe(self._gateway.long_poll.stop)
-        super().handle_exit(sig, frame)
+        self._gateway.long_poll.stop()
+        self.handle_exit(sign, None)
 
 
 def _listen(host: str, port: int) -> socket.socket:

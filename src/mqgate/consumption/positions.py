@@ -42,9 +42,13 @@ class Positions:
 
     async def let_die(self, group: Group) -> None:
         """Bury what must die, so that the dead letters are complete."""
-        found = await self._leases.positions(group, "", {})
-        for doomed in found[1] if found else ():
-            await self._undertaker.bury(group, doomed)
+        clients = [""]
+        if group.mode is Mode.BROADCAST:
+            clients = [client.name for client in await self._leases.clients(group.name)]
+        for client in clients:
+            found = await self._leases.positions(group, client, {})
+            for doomed in found[1] if found else ():
+                await self._undertaker.bury(group, doomed)
 
     async def _oldest(self, group: Group, positions: Sequence[Position]) -> datetime | None:
         stored = []

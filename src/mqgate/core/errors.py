@@ -10,7 +10,7 @@
     |   |-- QueueNotFound  MessageNotFound  DeadLetterNotFound  ClientNotFound  ScheduledNotFound
     |-- Conflict
     |   |-- TopicInUse  FixedSetting  QueuesOnlyGrow  AttemptMismatch  RegistryChanged
-    |   |-- LeaseLost  LeaseGone  AlreadyDelivered  AlreadyCancelled  IdempotencyMismatch
+    |   |-- LeaseLost  LeaseGone  AlreadyDelivered  AlreadyCancelled  IdempotencyMismatch  LastKey
     |-- AccessDenied
     |   |-- Unauthorized  Forbidden
     |-- Busy                the same call may succeed later
@@ -187,6 +187,11 @@ class LeaseLost(Conflict):
 class LeaseGone(Conflict):
     code = "lease_gone"
     title = "This lease no longer means anything"
+
+
+class LastKey(Conflict):
+    code = "last_key"
+    title = "Without this key everybody would get in"
 
 
 class AlreadyDelivered(Conflict):

@@ -36,6 +36,7 @@ STATUS: Mapping[type[MqgateError], int] = {
     errors.LeaseLost: 409,
     errors.LeaseGone: 410,
     errors.ScheduledNotFound: 404,
+    errors.LastKey: 409,
     errors.AlreadyDelivered: 409,
     errors.AlreadyCancelled: 409,
     errors.IdempotencyMismatch: 422,

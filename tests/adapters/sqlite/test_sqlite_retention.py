@@ -1,6 +1,7 @@
 """The embedded engine forgets: messages by age and by size, spent receipts by age and number."""
 
 import asyncio
+from collections.abc import Callable
 from datetime import timedelta
 
 import pytest
@@ -17,6 +18,7 @@ from mqgate.testing.clock import NOON, ManualClock
 from mqgate.testing.leasing import ack, ask, opened
 from mqgate.testing.samples import a_draft, a_group, a_topic, queues
 
+OpenEngine = Callable[..., Engine]
 ACT = Act(at=NOON, actor="test", action="create", subject="topic", reason=None, details="{}")
 
 
@@ -178,3 +180,45 @@ async def test_old_spent_receipts_are_forgotten_but_never_the_newest_ten_thousan
     assert [await ack(store.leases, group, lease) for lease in spent[:wide]] == [Outcome.GONE] * wide
     assert await ack(store.leases, group, spent[wide]) is Outcome.DUPLICATE
     assert await ack(store.leases, group, spent[-1]) is Outcome.DUPLICATE
+
+
+async def restarted(engine: Engine, open_engine: OpenEngine) -> tuple[Store, Engine]:
+    """The store after a restart, as a gateway opens it."""
+    await engine.close()
+    again = open_engine()
+    store = Store(again)
+    await store.log.load()
+    await store.directory.refresh()
+    return store, again
+
+
+async def test_offsets_never_start_over_however_restarts_and_retention_fall(
+    engine: Engine, open_engine: OpenEngine, clock: ManualClock
+) -> None:
+    """Publish, restart, retention, restart: the queue is empty and still ends where it ended."""
+    store = Store(engine)
+    await store.keep("orders", 2, retention=timedelta(minutes=10))
+    await store.log.append("orders", [a_draft(queue=0), a_draft(queue=1), a_draft(queue=1)])
+    store, engine = await restarted(engine, open_engine)
+    clock.advance(timedelta(minutes=11))
+    await store.retention.run_once()
+
+    store, _ = await restarted(engine, open_engine)
+
+    assert await store.kept() == {"local:0": (1, 1), "local:1": (2, 2)}
+    stored = await store.log.append("orders", [a_draft(queue=0), a_draft(queue=1)])
+    assert [each.offset for each in stored] == [1, 2]
+
+
+async def test_retention_by_size_counts_what_was_stored_before_a_restart(
+    engine: Engine, open_engine: OpenEngine
+) -> None:
+    """A limit that forgets to count after a restart is no limit."""
+    store = Store(engine)
+    await store.keep("orders", 1, retention_bytes=1_000)
+    await store.log.append("orders", [a_draft(b"x" * 100)] * 30)
+
+    store, _ = await restarted(engine, open_engine)
+    await store.retention.run_once()
+
+    assert await store.kept() == {"local:0": (20, 30)}

@@ -221,7 +221,7 @@ async def test_a_message_that_failed_for_the_last_time_is_a_dead_letter(
         "key": "k1",
         "clientId": None,
     }
-    assert whole["message"]["body"] == "poison"
+    assert whole["body"] == "poison"
     assert bodies(await receive(shop)) == ["fine"]
 
 

@@ -47,6 +47,8 @@ class Engine:
         directory.mkdir(parents=True, exist_ok=True)
         self.path = directory / "mqgate.db"
         self._lock = _locked(directory / "lock")
+        # Nobody else's to read: it holds the keys that receipts are signed with. SQLite's other files follow its mode.
+        self.path.touch(mode=0o600)
         self._is_durable = synchronous == "full"
         connection = self._connect()
         _migrate(connection)

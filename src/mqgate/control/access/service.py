@@ -13,15 +13,18 @@ from datetime import datetime
 from mqgate.control.access.model import OPEN, Principal
 from mqgate.control.registry.directory import CachedDirectory
 from mqgate.core.entries import ApiKey
-from mqgate.core.errors import GroupNotFound, InvalidValue, KeyNotFound, ProducerNotFound, Unauthorized
+from mqgate.core.errors import GroupNotFound, InvalidValue, KeyNotFound, LastKey, ProducerNotFound, Unauthorized
 from mqgate.ports.registry_store import Act, RegistryStore
 
 
 class Access:
-    def __init__(self, store: RegistryStore, directory: CachedDirectory, clock: Callable[[], datetime]) -> None:
+    def __init__(
+        self, store: RegistryStore, directory: CachedDirectory, clock: Callable[[], datetime], *, may_be_open: bool
+    ) -> None:
         self._store = store
         self._directory = directory
         self._clock = clock
+        self._may_be_open = may_be_open
 
     @property
     def is_open(self) -> bool:
@@ -83,6 +86,8 @@ class Access:
         key = snapshot.keys.get(key_id)
         if key is None:
             raise KeyNotFound(f"there is no key {key_id}: GET /v1/keys lists them")
+        if len(snapshot.keys) == 1 and not self._may_be_open:
+            raise LastKey("this gateway listens beyond loopback: make another key before you delete its last one")
         await self._store.remove(key, self._act(actor, "delete", key), decided_on=snapshot.version)
         await self._directory.refresh()
 

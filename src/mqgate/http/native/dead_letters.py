@@ -196,8 +196,7 @@ class DeadLetterApi:
         """The group; a last lease that ended makes a dead letter at the latest when somebody looks."""
         request.principal.need_admin()
         group = self._registry.group(request.path("group"))
-        if group.mode is not Mode.BROADCAST:
-            await self._positions.let_die(group)
+        await self._positions.let_die(group)
         return group
 
     async def _record(self, request: Request, group: Group, action: str, letters: Sequence[DeadLetter]) -> None:

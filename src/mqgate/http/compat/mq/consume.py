@@ -1,6 +1,6 @@
 """/mq/message, /mq/ack, /mq/unlock: a locked queue at a time, its receipt as requestId.
 
-A fetch answers at once: the bundled clients give up after a second.
+A fetch answers at once unless `pullTimeout` asks it to wait: the bundled clients give up after a second.
 """
 
 from collections.abc import Sequence

@@ -17,6 +17,7 @@ from mqgate.http.exchange import Request
 
 _KNOWN = {
     *("producer", "message", "keys", "delayLevel", "asyncRetryTimesIfSendFailed", "orderId", "ordered"),
+    *("deliveryTimestamp", "pullTimeout"),
     *("topic", "consumer", "requestId", "clientId", "useCookie", "clientIp"),
 }
 # What Java's String.trim cuts off: fewer characters than Python's, and orderId is hashed after it.

@@ -1,0 +1,221 @@
+"""Two hundred workers that ack, nack, extend, abandon and hang up as they please: exclusive and complete all the same.
+
+The workers write down what they were answered and when they let go. Afterwards their notes must tell one consistent
+story: per message leases that follow each other, and one end.
+"""
+
+import asyncio
+import random
+import time
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import Any
+
+import httpx
+import msgspec
+import pytest
+from message_calls import lag, publish, put
+
+from mqgate import bootstrap
+from mqgate.core.message import milliseconds
+from mqgate.core.times import parse_instant
+
+MESSAGES = 50_000
+WORKERS = 100
+MAX_ATTEMPTS = 4
+KEYS = 2_000
+
+
+@dataclass
+class Lease:
+    """One delivery, as its holder knows it: from when, and until when at least it was the holder's."""
+
+    granted_at: int
+    until: int
+    is_acked: bool = False
+
+
+@dataclass
+class Notes:
+    """What one group's workers were answered: leases by message and delivery."""
+
+    leases: dict[str, dict[int, Lease]] = field(default_factory=dict)
+    is_over: bool = False
+
+    def write_down(self, message: dict[str, Any], visibility: int) -> Lease:
+        own = self.leases.setdefault(message["id"], {})
+        until = ms(message["leasedUntil"])
+        assert message["delivery"] not in own, "one delivery to two workers"
+        lease = own[message["delivery"]] = Lease(until - visibility, until)
+        return lease
+
+
+def ms(text: str) -> int:
+    return milliseconds(parse_instant(text, ""))
+
+
+def now() -> int:
+    return time.time_ns() // 1_000_000
+
+
+async def call(gateway: bootstrap.Gateway, path: str, body: Any, *, hangs_up: bool = False) -> Any:
+    """A POST over bare ASGI; None when nobody was there for the answer."""
+    raw = msgspec.json.encode(body)
+    events = [{"type": "http.request", "body": raw, "more_body": False}]
+    sent: list[Any] = []
+
+    async def receive() -> Any:
+        if events:
+            return events.pop()
+        if hangs_up:
+            return {"type": "http.disconnect"}
+        return await asyncio.get_running_loop().create_future()
+
+    async def send(event: Any) -> None:
+        sent.append(event)
+
+    scope = {
+        "type": "http",
+        "method": "POST",
+        "path": path,
+        "query_string": b"",
+        "headers": [(b"content-type", b"application/json"), (b"content-length", str(len(raw)).encode())],
+        "client": ("127.0.0.1", 5000),
+    }
+    await gateway.app(scope, receive, send)
+    if not sent:
+        return None
+    answer = msgspec.json.decode(sent[1]["body"])
+    assert sent[0]["status"] < 300, answer
+    return answer
+
+
+async def worker(gateway: bootstrap.Gateway, group: str, notes: Notes, number: int) -> None:
+    dice = random.Random(number)
+    path = f"/v1/groups/{group}"
+    carried: list[tuple[str, Lease]] = []
+    while carried or not notes.is_over:
+        visibility = dice.choice((1_000, 3_000))
+        wish = {"max": dice.randint(1, 80), "wait": 1, "visibility": visibility / 1000}
+        if dice.random() < 0.05:
+            await call(gateway, f"{path}/receive", {**wish, "wait": 0}, hangs_up=True)
+        let_go_at = now()
+        answer = await call(gateway, f"{path}/receive", {**wish, "ack": [receipt for receipt, _ in carried]})
+        for (_, lease), acked in zip(carried, answer["acked"], strict=True):
+            lease.is_acked = acked["outcome"] in {"applied", "late_applied"}
+            # Lost: its lease had ended, and somebody else got it, or it died of that.
+            assert lease.is_acked or acked["outcome"] == "lost", acked
+            lease.until = min(lease.until, let_go_at)
+        taken = [(each["receipt"], notes.write_down(each, visibility)) for each in answer["messages"]]
+        carried = await work(gateway, path, taken, dice)
+
+
+async def work(
+    gateway: bootstrap.Gateway, path: str, taken: list[tuple[str, Lease]], dice: random.Random
+) -> list[tuple[str, Lease]]:
+    """Nack some, extend some, forget some; the rest is to be acked with the next receive."""
+    nacked, extended, done = [], [], []
+    for each in taken:
+        fate = dice.random()
+        if fate < 0.05:
+            nacked.append(each)
+        elif fate < 0.99:
+            done.append(each)
+            if fate < 0.07:
+                extended.append(each)
+    if extended:
+        receipts = [receipt for receipt, _ in extended]
+        answer = await call(gateway, f"{path}/extend", {"receipts": receipts, "visibility": 4})
+        for (_, lease), result in zip(extended, answer["results"], strict=True):
+            if result["outcome"] in {"applied", "late_applied"}:
+                lease.until = ms(result["leasedUntil"])
+    if nacked:
+        let_go_at = now()
+        receipts = [receipt for receipt, _ in nacked]
+        await call(gateway, f"{path}/nack", {"receipts": receipts, "delay": dice.choice((0, 0.05)), "reason": "no"})
+        for _, lease in nacked:
+            lease.until = min(lease.until, let_go_at)
+    return done
+
+
+async def finished(api: httpx.AsyncClient, group: str, notes: Notes) -> None:
+    """Wait until nothing is left, then let the workers go home."""
+    while (await lag(api, group))["lag"]:
+        await asyncio.sleep(0.2)
+    notes.is_over = True
+
+
+async def dead_ids(api: httpx.AsyncClient, group: str) -> list[str]:
+    ids: list[str] = []
+    cursor: dict[str, str] = {}
+    while True:
+        page = (await api.get(f"/v1/groups/{group}/dead-letters", params={"limit": 1000, **cursor})).json()
+        ids += [letter["id"] for letter in page["items"]]
+        if page["next"] is None:
+            return ids
+        cursor = {"cursor": page["next"]}
+
+
+def check(notes: Notes, ids: list[str], dead: list[str]) -> None:
+    """Every message was acked once or is dead, never both; its leases follow each other."""
+    assert len(dead) == len(set(dead)), "a message has two dead letters"
+    acked = set()
+    for message_id, leases in notes.leases.items():
+        assert sorted(leases) == list(range(1, len(leases) + 1)), "a delivery was counted and not handed out"
+        assert len(leases) <= MAX_ATTEMPTS
+        for first, second in pairwise(leases[number] for number in sorted(leases)):
+            assert second.granted_at >= first.until, "two leases at once"
+            assert not first.is_acked, "delivered after it was acked"
+        if leases[len(leases)].is_acked:
+            acked.add(message_id)
+    assert not acked & set(dead)
+    assert acked | set(dead) == set(ids)
+
+
+def check_order(notes: Notes, ids: list[str], keys: list[str | None]) -> None:
+    """The next of a key was given away only after the one before was let go of for the last time."""
+    last: dict[str, int] = {}
+    prev = {}
+    n_bad = 0
+    for message_id, key in zip(ids, keys, strict=True):
+        leases = notes.leases[message_id]
+        if key is not None:
+            if leases[1].granted_at < last.get(key, 0):
+                print(key, prev[key], "THEN", message_id, leases)
+                n_bad += 1
+            prev[key] = (message_id, leases)
+            last[key] = leases[len(leases)].until
+    assert not n_bad
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(170)
+async def test_two_hundred_workers_settle_every_message_once_or_it_is_dead(
+    live_api: httpx.AsyncClient, live: bootstrap.Gateway
+) -> None:
+    """Leases never overlap, deliveries <= maxAttempts, keys keep their order in the ordered group; nothing is lost."""
+    await put(live_api, "topics/orders", queues=8)
+    groups = {"plain": Notes(), "ordered": Notes()}
+    for group in groups:
+        settings = {"maxAttempts": MAX_ATTEMPTS, "backoff": [0, 0.05], "ordered": group == "ordered"}
+        await put(live_api, f"groups/{group}", topic="orders", **settings)
+    ids: list[str] = []
+    keys = [f"k{number % KEYS}" if number // KEYS % 2 else None for number in range(MESSAGES)]
+    for start in range(0, MESSAGES, 1_000):
+        items = [{"body": str(n), "key": keys[n]} for n in range(start, start + 1_000)]
+        answer = await call(live, "/v1/topics/orders/messages", {"messages": items})
+        ids += [each["id"] for each in answer["results"]]
+
+    began = time.monotonic()
+    await asyncio.gather(
+        *(worker(live, group, notes, number) for group, notes in groups.items() for number in range(WORKERS)),
+        *(finished(live_api, group, notes) for group, notes in groups.items()),
+    )
+
+    print(time.monotonic() - began, {g: sum(map(len, n.leases.values())) for g, n in groups.items()})
+    for group, notes in groups.items():
+        dead = await dead_ids(live_api, group)
+        print(group, "dead", len(dead))
+        check(notes, ids, dead)
+    check_order(groups["ordered"], ids, keys)
+    assert await publish(live_api, "and it goes on")
