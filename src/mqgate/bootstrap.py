@@ -148,7 +148,7 @@ async def _build(settings: Settings, engine: Engine) -> Gateway:
         metrics=metrics,
         settings=http,
         engine="sqlite",
-        checks={"store": store.version, "disk": engine.probe},
+        checks={"store": store.version, "disk": engine.probe, "log": log.probe},
     )
     longest_delay = timedelta(seconds=settings.publish.longest_delay)
     reader = Reader(max_message_bytes=http.max_message_bytes, longest_delay=longest_delay, clock=clock)

@@ -19,7 +19,7 @@ import msgspec
 
 from mqgate.adapters.sqlite.engine import Engine, queries
 from mqgate.adapters.sqlite.threads import Transaction, View
-from mqgate.core.errors import QueueNotFound, TopicNotFound
+from mqgate.core.errors import MqgateError, QueueNotFound, TopicNotFound
 from mqgate.core.lease import Head
 from mqgate.core.message import NO_PROPERTIES, Draft, Message, Stored, instant, milliseconds
 from mqgate.ports.message_log import Heads
@@ -80,6 +80,8 @@ class SqliteMessageLog:
         self._engine = engine
         self._topics: dict[str, _Topic] = {}
         self._version = 1
+        # Why the last append failed, until one succeeds.
+        self.fault: MqgateError | None = None
         self._watchers: dict[str, list[Callable[[str, int], None]]] = {}
         # The writer's: next offset by queue number; and what it has not yet written into the queues' rows.
         self._tails: dict[int, int | None] = {}
@@ -219,6 +221,11 @@ class SqliteMessageLog:
         watchers.append(arrived)
         return lambda: watchers.remove(arrived)
 
+    async def probe(self) -> None:
+        """Raise what the last append did, if it failed."""
+        if self.fault is not None:
+            raise self.fault
+
     def moved(self, topic: str, name: str, *, low: int | None = None, end: int | None = None) -> None:
         """Take note of a queue's new end or new beginning, after the commit that moved it."""
         entry = self._topics.get(topic)
@@ -328,6 +335,7 @@ class _Flush:
         return topic.queues[slot % len(topic.queues)]
 
     def answer(self, _: None) -> None:
+        self._log.fault = None
         for (topic, queue), end in self._advanced.items():
             self._log.moved(topic, queue, end=end)
         for pending, stored in zip(self._batch or (), self._stored, strict=True):
@@ -340,6 +348,8 @@ class _Flush:
 
     def fail(self, flushed: asyncio.Future[None]) -> None:
         error = flushed.exception()
+        if isinstance(error, MqgateError):
+            self._log.fault = error
         for pending in self._batch or ():
             if error is not None and not pending.answer.done():
                 pending.answer.set_exception(error)
