@@ -408,6 +408,7 @@ class QueueMachine(RuleBasedStateMachine):
         if here is None:
             assert (status, answer["code"]) == (404, "client_not_found")
             return
+        here.see_heads(self.now)
         moved = {each["queue"]: (each["from"], each["to"]) for each in answer["queues"]}
         assert moved == {queue: (here.queues[queue].committed, offset) for queue, offset in targets.items()}
         if not is_dry_run:

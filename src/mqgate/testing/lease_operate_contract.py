@@ -127,6 +127,16 @@ class SeekContract:
         assert (await committed(store, group), await committed(store, group, OTHER)) == (1, 0)
         assert (await granted(store, group)).lease.start == 1
 
+    async def test_a_seek_covers_queues_that_it_brings_along(self, store: LeaseStore) -> None:
+        """A queue that the group has not met yet is moved like the others; it does not start at its first offset."""
+        group = a_group()
+        await opened(store, group, queues(9))
+
+        await store.seek(group, "", {QUEUE: 9, OTHER: 5}, heads=queues(9, 5), is_dry_run=False)
+
+        assert (await committed(store, group), await committed(store, group, OTHER)) == (9, 5)
+        assert not (await ask(store, group, heads=queues(9, 5))).grants
+
     async def test_a_seek_sweeps_away_every_lease_given_before(self, store: LeaseStore) -> None:
         """Old receipts are gone, whether their lease was running or had ended; the queue is free at once."""
         group = a_group()
