@@ -28,7 +28,7 @@ CHECKS: list[Any] = [
     checks.negative_data_rejection,
 ]
 BOUNDED = settings(
-    max_examples=40,
+    max_examples=20,
     deadline=None,
     derandomize=True,
     suppress_health_check=list(HealthCheck),

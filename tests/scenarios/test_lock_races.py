@@ -196,6 +196,7 @@ async def test_two_consumers_never_hold_one_queue_at_once(
     assert len(played) >= 90
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "scripts",
     [

@@ -6,6 +6,7 @@ granted                 -> pull; what was not there or not wanted goes back, and
 nothing granted         -> empty, with the reason
 """
 
+import asyncio
 from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -17,7 +18,7 @@ from mqgate.consumption.group_log import GroupLog
 from mqgate.consumption.pull import Delivery, Pulled, pull_messages, pull_queue
 from mqgate.consumption.rescue import Undertaker
 from mqgate.core.entries import Group, Mode
-from mqgate.core.lease import Acquire, Acquired, Grant, Placement, Settled, Settlement, State
+from mqgate.core.lease import Acquire, Acquired, Doomed, Grant, Lease, Placement, Settled, Settlement, State
 from mqgate.core.message import Message
 from mqgate.core.times import parse_instant
 from mqgate.ports.lease_store import LeaseStore
@@ -79,6 +80,7 @@ class Receiver:
         self._metrics = metrics
         # Up to which version each scope's heads were told to the store; forgetting one only repeats them.
         self._told: OrderedDict[tuple[str, str], int] = OrderedDict()
+        self._burials: dict[Lease, asyncio.Future[None]] = {}
 
     async def receive(self, request: Receive, *, is_crowded: bool = False) -> Received:
         """Try everywhere, once; `is_crowded`: others wait too, so tell whether more is ready."""
@@ -94,11 +96,10 @@ class Receiver:
             self._remember(request.scope, heads.version)
             settlements = ()
             self._note(request.group, received, acquired)
-            for doomed in acquired.doomed:
-                await self._undertaker.bury(request.group, doomed)
             if acquired.grants:
                 received.deliveries, received.grants, is_short = await self._pull(request, acquired.grants)
                 received.has_more |= is_short
+            await self._bury(request.group, received, acquired.doomed)
             # What died or expired may have hidden something that is ready.
             if received.deliveries or not (acquired.grants or acquired.doomed or acquired.expired):
                 return received
@@ -115,6 +116,22 @@ class Receiver:
         placements = [Placement(grant, grant.lease.start) for grant in received.grants]
         if placements:
             await self._leases.place(group, placements)
+
+    async def _bury(self, group: Group, received: Received, doomed: Sequence[Doomed]) -> None:
+        """Let die what must; each message by one of us, and all at once: leases given above run meanwhile."""
+        try:
+            await asyncio.gather(*(self._burial(group, each) for each in doomed))
+        except BaseException:
+            await self.give_back(group, received)
+            raise
+
+    async def _burial(self, group: Group, doomed: Doomed) -> None:
+        under_way = self._burials.get(doomed.lease)
+        if under_way is None:
+            under_way = asyncio.ensure_future(self._undertaker.bury(group, doomed))
+            self._burials[doomed.lease] = under_way
+            under_way.add_done_callback(lambda _: self._burials.pop(doomed.lease))
+        await asyncio.shield(under_way)
 
     async def _pull(self, request: Receive, grants: Sequence[Grant]) -> Pulled:
         group = request.group

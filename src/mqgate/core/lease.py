@@ -53,7 +53,13 @@ class Outcome(StrEnum):
 
     @property
     def is_done(self) -> bool:
-        return self in {Outcome.APPLIED, Outcome.DUPLICATE, Outcome.LATE_APPLIED}
+        return self.is_new or self is Outcome.DUPLICATE
+
+    @property
+    def is_new(self) -> bool:
+        """Whether this very settlement changed something."""
+        # By identity: an enum's hash is computed in Python, and a batch asks this dozens of times.
+        return self is Outcome.APPLIED or self is Outcome.LATE_APPLIED
 
 
 class State(StrEnum):
@@ -108,8 +114,7 @@ class Doomed(NamedTuple):
     reason: str | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Settlement:
+class Settlement(NamedTuple):
     """One ack, nack or extend of a lease."""
 
     verb: Verb

@@ -181,7 +181,7 @@ class Book:
             return Settled(Outcome.GONE)
         number = lease.start - grant.start
         outcome = self._judge(settlement.verb, lease, grant, 1 << number)
-        if outcome not in {Outcome.APPLIED, Outcome.LATE_APPLIED}:
+        if not outcome.is_new:
             return Settled(outcome)
         if settlement.verb is Verb.ACK:
             self.shut(grant, number)

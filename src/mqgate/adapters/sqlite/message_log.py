@@ -95,15 +95,17 @@ class SqliteMessageLog:
 
         def job(view: View) -> list[Any]:
             return [
-                (topic, queue_id, number, low, max(end, _after_last(view, number)))
-                for topic, queue_id, number, low, end in view.all(SQL["all_queues"])
+                (*row, *view.one(SQL["unnoted"], _positions(row[2], row[4]))) for row in view.all(SQL["all_queues"])
             ]
 
-        for topic, queue_id, number, low, end in await self._engine.read(job):
+        for topic, queue_id, number, low, noted, last, size in await self._engine.read(job):
+            end = noted if last is None else offset_of(last) + 1
             self._tails[number] = end
-            self._topics.setdefault(topic, _Topic()).add(
-                _Queue(f"local:{queue_id}", number, Head(low, end), self._version)
-            )
+            if end != noted:
+                # The process ended before it brought the queue's row up to date.
+                self._unnoted[number] = size
+            queue = _Queue(f"local:{queue_id}", number, Head(low, end), self._version)
+            self._topics.setdefault(topic, _Topic()).add(queue)
 
     async def create(self, topic: str, queues: int) -> None:
         def job(transaction: Transaction) -> list[Any]:
@@ -382,9 +384,9 @@ def _message(topic: str, queue: str, row: Any) -> Message:
     )
 
 
-def _after_last(view: View, number: int) -> int:
-    last = view.one(SQL["last_position"], (position(number, 0), position(number + 1, 0) - 1))[0]
-    return 0 if last is None else offset_of(last) + 1
+def _positions(number: int, first: int) -> tuple[int, int]:
+    """The positions of a queue from an offset on."""
+    return position(number, first), position(number + 1, 0) - 1
 
 
 def first_since(view: View, number: int, head: Head, sought: int) -> int:

@@ -309,7 +309,7 @@ def settle(tx: Transaction, group: Group, settlement: Settlement) -> Settled:
     spent = tx.one(SQL["spent_by"], (scope.number, lease.queue, lease.epoch))
     standing = Standing(scope.incarnation, row.epoch, row.swept_epoch, row.committed, instant(row.leased_until))
     outcome = judge(settlement.verb, lease, standing, Verb(spent[0]) if spent else None, instant(tx.now_ms))
-    if outcome not in {Outcome.APPLIED, Outcome.LATE_APPLIED}:
+    if not outcome.is_new:
         return Settled(outcome)
     if settlement.verb is Verb.EXTEND:
         return _extend(tx, scope, group, row, settlement, outcome)

@@ -15,7 +15,7 @@ from mqgate.control.registry.model import Duration, check_visibility
 from mqgate.control.registry.service import Registry
 from mqgate.core.entries import Group, Mode
 from mqgate.core.errors import InvalidValue, UnsupportedByMode
-from mqgate.core.lease import Lease, Settled, Settlement, Verb
+from mqgate.core.lease import Lease, Outcome, Settled, Settlement, Verb
 from mqgate.core.names import check_client
 from mqgate.core.times import format_instant, parse_duration
 from mqgate.http.errors import problem, refusal
@@ -61,6 +61,8 @@ class ExtendIn(Struct, rename="camel", forbid_unknown_fields=True):
     visibility: Duration | UnsetType = UNSET
 
 
+# Never changed, so one of each serves all.
+_PLAIN = {outcome: OutcomeOut(outcome) for outcome in Outcome}
 _receive_in = msgspec.json.Decoder(ReceiveIn)
 _ack_in = msgspec.json.Decoder(AckIn)
 _nack_in = msgspec.json.Decoder(NackIn)
@@ -274,6 +276,8 @@ def _message(delivery: Delivery, receipt: str | UnsetType) -> MessageOut:
 
 
 def _outcome(settled: Settled) -> OutcomeOut:
+    if settled.leased_until is None and settled.error is None:
+        return _PLAIN[settled.outcome]
     answer = OutcomeOut(settled.outcome)
     if settled.leased_until is not None:
         answer.leased_until = format_instant(settled.leased_until)

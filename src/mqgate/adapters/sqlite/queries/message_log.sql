@@ -13,8 +13,8 @@ DELETE FROM message WHERE position BETWEEN ? AND ?
 -- name: drop_queues
 DELETE FROM queue WHERE topic = ?
 
--- name: last_position
-SELECT max(position) FROM message WHERE position BETWEEN ? AND ?
+-- name: unnoted
+SELECT max(position), sum(length(body) + coalesce(length(properties), 0)) FROM message WHERE position BETWEEN ? AND ?
 
 -- name: note_ends
 UPDATE queue SET next_offset = ?, bytes = bytes + ? WHERE number = ?
