@@ -65,3 +65,25 @@ def test_no_bit_can_be_changed() -> None:
 def test_any_text_is_answered(text: str) -> None:
     """A receipt is whatever a client sends: never an exception."""
     assert KEYS.verify(text, "workers") is None
+
+
+def test_a_message_of_a_range_is_proved_by_its_offset() -> None:
+    """One signature serves a whole range, and each receipt stands for its message alone."""
+    begin = KEYS.sign_range(LEASE)
+
+    proved = KEYS.verify(f"{begin}{LEASE.next - 1}", LEASE.group)
+
+    assert proved == LEASE._replace(start=LEASE.next - 1)
+
+
+def test_a_range_proves_nothing_outside_itself_and_nothing_of_the_other_kind() -> None:
+    """Whoever holds a receipt must not be able to make one for what was never granted."""
+    begin, batch = KEYS.sign_range(LEASE), KEYS.sign(LEASE)
+    fresh = ReceiptKeys({1: OLD, 2: NEW})
+
+    forged = [f"{begin}{LEASE.next}", f"{begin}{LEASE.start - 1}", begin, begin[:-1], f"{begin}0{LEASE.start}"]
+    forged += [f"{begin}{LEASE.start}.{LEASE.start}", f"{batch}.{LEASE.start}", f"{begin}x", f"{begin}-1"]
+
+    assert [KEYS.verify(each, LEASE.group) for each in forged] == [None] * len(forged)
+    assert [fresh.verify(each, LEASE.group) for each in forged] == [None] * len(forged)
+    assert fresh.verify(f"{begin}{LEASE.start}", LEASE.group) == LEASE._replace(next=LEASE.start + 1)

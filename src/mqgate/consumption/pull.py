@@ -6,13 +6,13 @@ from typing import NamedTuple
 
 from mqgate.consumption.group_log import GroupLog
 from mqgate.core.entries import Group
-from mqgate.core.lease import Grant, Lease, Placement
+from mqgate.core.lease import Grant, Placement
 from mqgate.core.message import Message
 from mqgate.ports.lease_store import LeaseStore
 
 
 class Delivery(NamedTuple):
-    """A message, and the lease that its consumer got on it (or, in queue mode, on its whole batch)."""
+    """A message, and the grant it came by: of its batch, or in message mode of the range it is in."""
 
     message: Message
     grant: Grant
@@ -68,10 +68,9 @@ async def pull_messages(
     if is_short or any(each.kept is not None or each.grant.serve > 1 for each in placements):
         placed = await leases.place(group, placements)
         found = [[each for each in some if each.offset in stay] for some, stay in zip(found, placed, strict=True)]
+        grants = [_shortened(grant, stay) for grant, stay in zip(grants, placed, strict=True)]
     deliveries = [
-        Delivery(message, _single(grant, message.offset))
-        for grant, messages in zip(grants, found, strict=True)
-        for message in messages
+        Delivery(message, grant) for grant, messages in zip(grants, found, strict=True) for message in messages
     ]
     return Pulled(deliveries, grants, is_short)
 
@@ -95,7 +94,6 @@ def _placement(group: Group, grant: Grant, messages: Sequence[Message]) -> Place
     return Placement(grant, after, kept)
 
 
-def _single(grant: Grant, offset: int) -> Grant:
-    lease = grant.lease
-    own = Lease(lease.group, lease.client, lease.queue, offset, offset + 1, lease.epoch, lease.incarnation)
-    return Grant(own, grant.delivery, grant.leased_until, grant.serve)
+def _shortened(grant: Grant, stay: frozenset[int]) -> Grant:
+    """The grant up to its last message: what it is when it is served again, so that its receipts are the same."""
+    return grant._replace(lease=grant.lease._replace(next=max(stay, default=grant.lease.start - 1) + 1))

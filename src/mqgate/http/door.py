@@ -38,6 +38,7 @@ _SANE_ID = re.compile(rb"[A-Za-z0-9._:+/=-]{1,128}")
 # Unique over restarts and gateways by the prefix, within the process by the number.
 _ID_PREFIX = os.urandom(4).hex()
 _numbers = itertools.count()
+_LONGEST_NUMBER = 18
 _log = structlog.get_logger()
 
 
@@ -116,7 +117,7 @@ class Door:
         length = headers.get(b"content-length")
         if length is None:
             size = settings.max_request_bytes if b"transfer-encoding" in headers else 0
-        elif not length.isdigit():
+        elif not length.isdigit() or len(length) > _LONGEST_NUMBER:
             raise InvalidValue("content-length must be a number", field="content-length")
         else:
             size = int(length)

@@ -135,6 +135,14 @@ async def test_a_body_without_a_length_is_counted_as_it_comes(open_api: OpenApi)
     refused(beyond, 413, "too_large", limit=1_000)
 
 
+@pytest.mark.parametrize("length", ["x", "-1", "1.5", "9" * 30, "9" * 5_000], ids=lambda length: length[:5])
+async def test_a_length_that_cannot_be_is_refused(shop: httpx.AsyncClient, length: str) -> None:
+    """Whatever server stands before us and lets it through: never a 500."""
+    answer = await shop.post("/v1/topics/orders/messages", content=b"x", headers={"content-length": length})
+
+    assert answer.status_code in {400, 413}, answer.text
+
+
 async def test_headers_beyond_the_limit_are_refused(open_api: OpenApi) -> None:
     """431 with the limit."""
     api = await open_api(max_header_bytes=1_000)

@@ -1,6 +1,7 @@
 """Receive and settle: POST /v1/groups/{group}/receive, ack, nack, extend."""
 
 from collections import Counter
+from collections.abc import Mapping
 from datetime import timedelta
 from typing import Annotated, Any
 
@@ -175,17 +176,18 @@ class ReceiveApi:
         acked = merge(leases, received.settled)
         self._count(group, Verb.ACK, acked)
         self._metrics.delivered.labels(group.name).inc(len(received.deliveries))
-        sign = self._acknowledger.keys.sign
+        keys = self._acknowledger.keys
         is_single = group.mode is Mode.MESSAGE
+        signed = {each.lease.epoch: keys.sign_range(each.lease) for each in received.grants} if is_single else {}
         answer = ReceiveOut(
-            messages=[_message(each, sign(each.grant.lease) if is_single else UNSET) for each in received.deliveries],
+            messages=[_message(each, signed) for each in received.deliveries],
             acked=[_outcome(each) for each in acked],
             state=received.state,
         )
         grant = received.grant
         if grant is not None and not is_single:
             answer.lease = LeaseOut(
-                receipt=sign(grant.lease),
+                receipt=keys.sign(grant.lease),
                 queue=grant.lease.queue,
                 start=grant.lease.start,
                 next=grant.lease.next,
@@ -269,9 +271,10 @@ def _wait(given: ReceiveIn) -> timedelta:
     return wait
 
 
-def _message(delivery: Delivery, receipt: str | UnsetType) -> MessageOut:
+def _message(delivery: Delivery, signed: Mapping[int, str]) -> MessageOut:
     answer = message_out(delivery.message, delivery.grant)
-    answer.receipt = receipt
+    if signed:
+        answer.receipt = f"{signed[delivery.grant.lease.epoch]}{delivery.message.offset}"
     return answer
 
 
