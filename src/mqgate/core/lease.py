@@ -2,9 +2,9 @@
 
 A queue has an epoch that grows with every grant and a committed offset. A settlement carries the lease it was given:
 
-    incarnation differs, or the epoch was swept away by a seek   -> gone
+    the incarnation differs                                       -> gone
     the same receipt was settled before, by the same verb         -> duplicate, by another -> lost
-    the epoch is older than what the store remembers              -> gone (too old to tell)
+    a seek swept the epoch away, or it is too old to tell         -> gone
     a newer epoch was granted                                     -> lost
     the epoch is current, but committed moved (retention)         -> gone
     otherwise it is done: applied, or late_applied when the lease had ended and nobody had taken the queue
