@@ -8,7 +8,7 @@ _STYLE = """
 body{font:16px/1.5 system-ui,sans-serif;max-width:60rem;margin:2rem auto;padding:0 1rem;color:#1c2330;background:#fff}
 code,pre{font:14px/1.4 ui-monospace,monospace}pre{background:#f4f6f9;padding:.8rem;overflow:auto;border-radius:6px}
 summary{cursor:pointer;padding:.35rem 0}h2{margin-top:2rem;border-bottom:1px solid #d7dce4}
-.m{display:inline-block;width:4.5rem;font-weight:700}.POST{color:#1a7f4b}.GET{color:#1f5fbf}.PUT{color:#9a6400}
+.m{display:inline-block;width:5.2rem;font-weight:700}.POST{color:#1a7f4b}.GET{color:#1f5fbf}.PUT{color:#9a6400}
 .DELETE{color:#b3261e}.PATCH{color:#6b3fa0}
 table{border-collapse:collapse}td,th{text-align:left;padding:.15rem .8rem .15rem 0;vertical-align:top}
 @media(prefers-color-scheme:dark){body{background:#12161d;color:#dfe5ee}pre{background:#1c232d}h2{border-color:#313a47}
