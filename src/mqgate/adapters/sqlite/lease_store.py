@@ -10,7 +10,7 @@ from types import MappingProxyType
 
 from mqgate.adapters.sqlite import message_leases, queue_leases
 from mqgate.adapters.sqlite.engine import Engine
-from mqgate.adapters.sqlite.queue_leases import SQL
+from mqgate.adapters.sqlite.lease_scope import SQL, drop, scope_of
 from mqgate.adapters.sqlite.threads import Transaction
 from mqgate.core.entries import Group, Mode
 from mqgate.core.errors import TooManyClients
@@ -47,7 +47,7 @@ class SqliteLeaseStore:
 
     async def open(self, group: Group, client: str, starts: Mapping[str, int], heads: Mapping[str, Head]) -> bool:
         def job(tx: Transaction) -> bool:
-            if queue_leases.scope_of(tx, group, client) is not None:
+            if scope_of(tx, group, client) is not None:
                 return False
             if group.mode is Mode.BROADCAST:
                 self._make_room(tx, group)
@@ -61,7 +61,7 @@ class SqliteLeaseStore:
     def _make_room(self, tx: Transaction, group: Group) -> None:
         idle_since = tx.now_ms - group.client_ttl // _MS
         for (idle,) in tx.all(SQL["idle_scopes"], (group.name, idle_since)):
-            queue_leases.drop(tx, idle)
+            drop(tx, idle)
         if tx.one(SQL["count_scopes"], (group.name,))[0] >= self._most_clients:
             raise TooManyClients(
                 f"group {group.name} has {self._most_clients} clients: reuse a clientId, or wait until idle ones "
@@ -71,7 +71,7 @@ class SqliteLeaseStore:
 
     async def acquire(self, request: Acquire) -> Acquired:
         def job(tx: Transaction) -> Acquired:
-            scope = queue_leases.scope_of(tx, request.group, request.client, is_contact=True)
+            scope = scope_of(tx, request.group, request.client, is_contact=True)
             if scope is None:
                 return UNKNOWN
             self._see_client(tx, request)
@@ -94,7 +94,7 @@ class SqliteLeaseStore:
         def job(tx: Transaction) -> list[frozenset[int]]:
             if group.mode is not Mode.MESSAGE:
                 return [queue_leases.place(tx, each) for each in placements]
-            scope = queue_leases.scope_of(tx, group, "")
+            scope = scope_of(tx, group, "")
             if scope is None:
                 return [frozenset() for _ in placements]
             return message_leases.place(tx, scope, group, placements)
@@ -105,7 +105,7 @@ class SqliteLeaseStore:
         def job(tx: Transaction) -> list[Settled]:
             if group.mode is not Mode.MESSAGE:
                 return [queue_leases.settle(tx, group, each) for each in settlements]
-            scope = queue_leases.scope_of(tx, group, "")
+            scope = scope_of(tx, group, "")
             if scope is None:
                 return [Settled(Outcome.GONE) for _ in settlements]
             return message_leases.settle(tx, scope, group, settlements)
@@ -116,7 +116,7 @@ class SqliteLeaseStore:
         def job(tx: Transaction) -> bool:
             if group.mode is not Mode.MESSAGE:
                 return queue_leases.bury(tx, doomed)
-            scope = queue_leases.scope_of(tx, group, "")
+            scope = scope_of(tx, group, "")
             return scope is not None and message_leases.bury(tx, scope, group, doomed)
 
         return await self._engine.write(job)
@@ -131,7 +131,7 @@ class SqliteLeaseStore:
         is_dry_run: bool,
     ) -> Sequence[Moved] | None:
         def job(tx: Transaction) -> list[Moved] | None:
-            scope = queue_leases.scope_of(tx, group, client)
+            scope = scope_of(tx, group, client)
             if scope is None:
                 return None
             if group.mode is Mode.MESSAGE:
@@ -144,7 +144,7 @@ class SqliteLeaseStore:
         self, group: Group, client: str, heads: Mapping[str, Head]
     ) -> tuple[Sequence[Position], Sequence[Doomed]] | None:
         def job(tx: Transaction) -> tuple[list[Position], list[Doomed]] | None:
-            scope = queue_leases.scope_of(tx, group, client)
+            scope = scope_of(tx, group, client)
             if scope is None:
                 return None
             if group.mode is Mode.MESSAGE:
@@ -168,8 +168,7 @@ class SqliteLeaseStore:
     async def forget(self, group: str) -> None:
         def job(tx: Transaction) -> None:
             for (scope,) in tx.all(SQL["scopes_of_group"], (group,)):
-                queue_leases.drop(tx, scope)
-                message_leases.drop(tx, scope)
+                drop(tx, scope)
             tx.execute(SQL["drop_clients"], (group,))
             self._seen.clear()
             tx.execute(SQL["drop_tokens"], (group,))

@@ -14,7 +14,7 @@ from datetime import timedelta
 from typing import NamedTuple
 
 from mqgate.adapters.sqlite.engine import queries
-from mqgate.adapters.sqlite.queue_leases import Scope
+from mqgate.adapters.sqlite.lease_scope import Scope
 from mqgate.adapters.sqlite.threads import Transaction
 from mqgate.core.entries import Group
 from mqgate.core.errors import InvalidValue

@@ -3,9 +3,9 @@
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 
-from mqgate.adapters.sqlite import queue_leases
+from mqgate.adapters.sqlite import lease_scope
+from mqgate.adapters.sqlite.lease_scope import Scope
 from mqgate.adapters.sqlite.message_book import SQL, Book, FailedRow, Granted, QueueRow, granted
-from mqgate.adapters.sqlite.queue_leases import Scope
 from mqgate.adapters.sqlite.threads import Transaction
 from mqgate.core.entries import Group
 from mqgate.core.errors import AttemptMismatch
@@ -35,11 +35,6 @@ def open_scope(tx: Transaction, scope: int, starts: Mapping[str, int], heads: Ma
     for queue, start in starts.items():
         head = heads[queue]
         tx.execute(SQL["add_queue"], (scope, queue, head.min, head.max, start, tx.now_ms))
-
-
-def drop(tx: Transaction, scope: int) -> None:
-    for statement in ("drop_queues", "drop_grants", "drop_failed", "drop_order"):
-        tx.execute(SQL[statement], (scope,))
 
 
 def acquire(tx: Transaction, scope: Scope, request: Acquire) -> Acquired:
@@ -108,7 +103,7 @@ def _replay(book: Book, request: Acquire) -> list[Grant]:
         book.tx.execute(SQL["forget_attempt"], key)
         return []
     rows = [grant for grant in rows if grant.given]
-    if any(grant.shape != queue_leases.shape(request) for grant in rows):
+    if any(grant.shape != lease_scope.shape(request) for grant in rows):
         raise AttemptMismatch("use a new attemptId when max or visibility change", attemptId=request.attempt)
     for grant in rows:
         grant.serves += 1
@@ -153,14 +148,14 @@ def _grant(book: Book, request: Acquire) -> tuple[list[Grant], State, int]:
         return [], State.IN_FLIGHT_CAP, 0
     allowed = room
     if group.rate_limit is not None:
-        allowed = queue_leases.take_tokens(book.tx, group, room)
+        allowed = lease_scope.take_tokens(book.tx, group, room)
     grants, expired = _redeliver(book, request, allowed)
     left = allowed - sum(grant.lease.next - grant.lease.start for grant in grants)
     fresh, skipped = _fresh(book, request, left)
     grants += fresh
     left -= sum(grant.lease.next - grant.lease.start for grant in fresh)
     if group.rate_limit is not None:
-        queue_leases.refund(book.tx, group.name, left)
+        lease_scope.refund(book.tx, group.name, left)
     if grants:
         return grants, State.OK, expired + skipped
     if not book.tx.one(SQL["has_backlog"], (book.scope.number,))[0]:
@@ -254,7 +249,7 @@ def _add(
     book.epoch += 1
     book.in_flight += count
     until = tx.now_ms + request.visibility // _MS
-    shape = queue_leases.shape(request) if request.attempt is not None else None
+    shape = lease_scope.shape(request) if request.attempt is not None else None
     tx.execute(
         SQL["add_grant"],
         (
@@ -286,7 +281,7 @@ def _next_at(book: Book, state: State) -> datetime | None:
     tx, scope = book.tx, book.scope.number
     # Without tokens, or at the cap, what is ready is no news: who waits would try again at once, and again.
     if state is State.RATE_LIMITED:
-        times = [queue_leases.next_token_at(tx, book.group)]
+        times = [lease_scope.next_token_at(tx, book.group)]
     elif state is State.IN_FLIGHT_CAP:
         times = [tx.one(SQL["next_end"], (scope,))[0]]
     else:
@@ -325,7 +320,7 @@ def _place(book: Book, placement: Placement) -> frozenset[int]:
         elif kept is not None and book.group.is_ordered:
             _keep_order(book, grant, number, kept[offset])
     tx.execute(SQL["placed"], (scope, grant.queue, grant.epoch))
-    queue_leases.refund(tx, book.scope.group, before - grant.open.bit_count())
+    lease_scope.refund(tx, book.scope.group, before - grant.open.bit_count())
     grant.given = grant.open
     grant.is_changed = True
     return frozenset(grant.start + number for number in grant.open_numbers())

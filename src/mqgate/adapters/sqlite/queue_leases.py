@@ -5,15 +5,15 @@ sees that free_at has passed. Its epoch stays current until the next grant, so a
 somebody else has the queue. `exhausted` marks a queue whose first message was granted for the last time.
 """
 
-import math
 import random
 from collections.abc import Mapping
 from datetime import datetime, timedelta
 from typing import NamedTuple
 
 from mqgate.adapters.sqlite.engine import queries
+from mqgate.adapters.sqlite.lease_scope import Scope, find, next_token_at, refund, scope_of, shape, take_tokens
 from mqgate.adapters.sqlite.threads import Transaction
-from mqgate.core.entries import Group, Mode, OnPoison
+from mqgate.core.entries import Group, OnPoison
 from mqgate.core.errors import AttemptMismatch, InvalidValue
 from mqgate.core.lease import (
     AGEING,
@@ -37,7 +37,6 @@ from mqgate.core.lease import (
     judge,
 )
 from mqgate.core.message import instant
-from mqgate.core.tokens import Bucket
 
 _DICE = random.Random()  # noqa: S311 - jitter, not secrets
 _MS = timedelta(milliseconds=1)
@@ -71,44 +70,11 @@ class Row(NamedTuple):
     expired: int
 
 
-SQL = {name: sql.replace("{columns}", ", ".join(Row._fields)) for name, sql in queries("lease_store").items()}
+SQL = {name: sql.replace("{columns}", ", ".join(Row._fields)) for name, sql in queries("queue_leases").items()}
 
 
-class Scope(NamedTuple):
-    """The queue table of a group, or of one broadcast client."""
-
-    number: int
-    group: str
-    client: str
-    incarnation: str
-    epoch: int = 0
-    in_flight: int = 0
-
-    def lease(self, row: Row, epoch: int) -> Lease:
-        return Lease(self.group, self.client, row.queue, row.committed, row.batch_next, epoch, self.incarnation)
-
-
-def scope_of(tx: Transaction, group: Group, client: str, *, is_contact: bool = False) -> Scope | None:
-    """The scope; None if there is none, or if a broadcast client was idle for too long.
-
-    A contact of the client itself keeps it alive; somebody who looks at it does not.
-    """
-    found = tx.one(SQL["scope"], (group.name, client))
-    if found is None:
-        return None
-    number, incarnation, last_seen, epoch, in_flight = found
-    if group.mode is Mode.BROADCAST:
-        if last_seen + group.client_ttl // _MS <= tx.now_ms:
-            drop(tx, number)
-            return None
-        if is_contact:
-            tx.execute(SQL["touch_scope"], (tx.now_ms, number))
-    return Scope(number, group.name, client, incarnation, epoch, in_flight)
-
-
-def drop(tx: Transaction, scope: int) -> None:
-    for statement in ("drop_scope", "drop_queues", "drop_settled"):
-        tx.execute(SQL[statement], (scope,))
+def _lease(scope: Scope, row: Row, epoch: int) -> Lease:
+    return Lease(scope.group, scope.client, row.queue, row.committed, row.batch_next, epoch, scope.incarnation)
 
 
 def open_scope(tx: Transaction, scope: int, starts: Mapping[str, int], heads: Mapping[str, Head]) -> None:
@@ -170,11 +136,7 @@ def replay(tx: Transaction, scope: Scope, request: Acquire) -> Grant | None:
     if row.attempt_shape != shape(request):
         raise AttemptMismatch("use a new attemptId when max or visibility change", attemptId=request.attempt)
     tx.execute(SQL["serve_again"], (scope.number, row.queue))
-    return Grant(scope.lease(row, row.epoch), row.attempts, instant(row.leased_until), row.serves + 1)
-
-
-def shape(request: Acquire) -> str:
-    return f"{request.most}:{request.visibility // _MS}"
+    return Grant(_lease(scope, row, row.epoch), row.attempts, instant(row.leased_until), row.serves + 1)
 
 
 def free_and_doom(tx: Transaction, scope: Scope, group: Group) -> list[Doomed]:
@@ -205,7 +167,7 @@ def _doom(tx: Transaction, scope: Scope, row: Row) -> Doomed:
         tx.execute(SQL["doom"], (scope.number, row.queue))
         epoch += 1 + row.leap
     return Doomed(
-        scope.lease(row, epoch),
+        _lease(scope, row, epoch),
         row.attempts,
         instant(row.first_at),
         instant(min(row.leased_until, tx.now_ms)),
@@ -261,32 +223,6 @@ def grant(tx: Transaction, scope: Scope, request: Acquire, row: Row) -> tuple[Gr
         scope.group, scope.client, row.queue, committed, committed + most, row.epoch + 1 + row.leap, scope.incarnation
     )
     return Grant(lease, attempts, instant(until)), expired
-
-
-def take_tokens(tx: Transaction, group: Group, most: int) -> int:
-    assert group.rate_limit is not None  # noqa: S101 - for the type checker; the caller looked
-    found = tx.one(SQL["tokens"], (group.name,))
-    bucket = Bucket(*found) if found else Bucket.full(group.rate_limit, tx.now_ms)
-    bucket = bucket.at(group.rate_limit, tx.now_ms)
-    taken = min(most, int(bucket.tokens))
-    bucket = bucket.take(taken)
-    tx.execute(SQL["set_tokens"], (group.name, bucket.tokens, bucket.at_ms))
-    return taken
-
-
-def next_token_at(tx: Transaction, group: Group) -> int | None:
-    found = tx.one(SQL["tokens"], (group.name,))
-    if found is None or group.rate_limit is None:
-        return None
-    return tx.now_ms + math.ceil(Bucket(*found).at(group.rate_limit, tx.now_ms).wait_ms(group.rate_limit, 1))
-
-
-def refund(tx: Transaction, group: str, count: int) -> None:
-    if not count:
-        return
-    found = tx.one(SQL["tokens"], (group,))
-    if found:
-        tx.execute(SQL["set_tokens"], (group, found[0] + count, found[1]))
 
 
 def why_empty(tx: Transaction, scope: Scope) -> State:
@@ -428,10 +364,9 @@ def forget(tx: Transaction, scope: int, least: int, before_ms: int, most: int) -
 
 def current(tx: Transaction, lease: Lease) -> tuple[Scope, Row] | None:
     """The scope and queue of a lease, if nothing has happened to it since it was granted."""
-    found = tx.one(SQL["scope"], (lease.group, lease.client))
-    if found is None or found[1] != lease.incarnation:
+    scope = find(tx, lease.group, lease.client)
+    if scope is None or scope.incarnation != lease.incarnation:
         return None
-    scope = Scope(found[0], lease.group, lease.client, lease.incarnation)
     row = tx.one(SQL["queue"], (scope.number, lease.queue))
     if row is None or Row(*row).epoch != lease.epoch or Row(*row).committed != lease.start:
         return None

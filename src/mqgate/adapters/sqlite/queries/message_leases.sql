@@ -144,18 +144,6 @@ DELETE FROM message_ordered WHERE scope = ? AND queue = ?
 -- name: clear_order_from
 DELETE FROM message_ordered WHERE scope = ? AND queue = ? AND offset >= ?
 
--- name: drop_queues
-DELETE FROM message_queue WHERE scope = ?
-
--- name: drop_grants
-DELETE FROM message_grant WHERE scope = ?
-
--- name: drop_failed
-DELETE FROM message_failed WHERE scope = ?
-
--- name: drop_order
-DELETE FROM message_ordered WHERE scope = ?
-
 -- name: forget_grants
 DELETE FROM message_grant WHERE scope = ?1 AND epoch IN (
     SELECT epoch FROM message_grant WHERE scope = ?1 AND epoch <= ?2 AND open = '0' AND ended_at < ?3 LIMIT ?4)
