@@ -136,6 +136,8 @@ async def _build(settings: Settings, engine: Engine) -> Gateway:
         log=log,
         leases=leases,
         dead_letters=dead_letters,
+        timers=timers,
+        idempotency=idempotency,
         open_group=open_group,
         defaults=_defaults(settings),
         clock=clock,

@@ -207,10 +207,11 @@ async def test_two_hundred_workers_settle_every_message_once_or_it_is_dead(
         ids += [each["id"] for each in answer["results"]]
 
     began = time.monotonic()
-    await asyncio.gather(
-        *(worker(live, group, notes, number) for group, notes in groups.items() for number in range(WORKERS)),
-        *(finished(live_api, group, notes) for group, notes in groups.items()),
-    )
+    async with asyncio.TaskGroup() as tasks:
+        for group, notes in groups.items():
+            tasks.create_task(finished(live_api, group, notes))
+            for number in range(WORKERS):
+                tasks.create_task(worker(live, group, notes, number))
 
     print(time.monotonic() - began, {g: sum(map(len, n.leases.values())) for g, n in groups.items()})
     for group, notes in groups.items():

@@ -1,16 +1,36 @@
 """The queues that a group reads: those of its topic, and of the log private to it that redriven messages go through."""
 
+import json
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 
 from mqgate.core.entries import Group
 from mqgate.core.errors import TopicNotFound
 from mqgate.core.lease import Head
-from mqgate.core.message import Message
-from mqgate.core.names import retry_topic
+from mqgate.core.message import Draft, Message, instant, milliseconds
+from mqgate.core.names import OWN_PREFIX, retry_topic
 from mqgate.ports.message_log import Heads, MessageLog
 
 _RETRY = "retry-"
+_ORIGIN = f"{OWN_PREFIX}origin"
+
+
+def redriven(message: Message) -> Draft:
+    """A dead message for the private log; where it came from goes along, out of its consumers' sight."""
+    origin = json.dumps([message.topic, message.queue, message.offset, milliseconds(message.stored_at)])
+    properties = {**message.properties, _ORIGIN: origin}
+    return Draft(message.id, message.body, message.key, message.tag, properties, 0)
+
+
+def _original(message: Message) -> Message:
+    """A message as it was before it was redriven."""
+    if _ORIGIN not in message.properties:
+        return message
+    properties = dict(message.properties)
+    topic, queue, offset, stored_at = json.loads(properties.pop(_ORIGIN))
+    return message._replace(
+        topic=topic, queue=queue, offset=offset, stored_at=instant(stored_at), properties=properties
+    )
 
 
 class GroupLog:
@@ -32,18 +52,26 @@ class GroupLog:
         if not queue.startswith(_RETRY):
             return await self._log.read(group.topic, queue, offset, most, most_bytes)
         found = await self._log.read(retry_topic(group.name), queue.removeprefix(_RETRY), offset, most, most_bytes)
-        return [message._replace(topic=group.topic, queue=queue) for message in found]
+        return [_original(message)._replace(topic=group.topic, queue=queue, offset=message.offset) for message in found]
 
-    async def starts(self, group: Group, heads: Mapping[str, Head], instant: datetime | None) -> Mapping[str, int]:
+    async def original(self, group: Group, queue: str, offset: int) -> Message | None:
+        """A message where it was first stored, should it have been redriven since."""
+        if not queue.startswith(_RETRY):
+            found = await self._log.read(group.topic, queue, offset, 1, 1)
+        else:
+            found = await self._log.read(retry_topic(group.name), queue.removeprefix(_RETRY), offset, 1, 1)
+        return _original(found[0]) if found else None
+
+    async def starts(self, group: Group, heads: Mapping[str, Head], since: datetime | None) -> Mapping[str, int]:
         """Where a group begins; its private log is always read from its first message."""
         if group.start == "latest":
             starts = {queue: head.max for queue, head in heads.items()}
         else:
             starts = {queue: head.min for queue, head in heads.items()}
-        if instant is not None:
-            found = await self._log.offsets_at(group.topic, instant)
+        if since is not None:
+            found = await self._log.offsets_at(group.topic, since)
             starts |= {queue: max(heads[queue].min, min(at, heads[queue].max)) for queue, at in found.items()}
         return starts | {queue: head.min for queue, head in heads.items() if queue.startswith(_RETRY)}
 
-    async def offsets_at(self, group: Group, instant: datetime) -> Mapping[str, int]:
-        return await self._log.offsets_at(group.topic, instant)
+    async def offsets_at(self, group: Group, since: datetime) -> Mapping[str, int]:
+        return await self._log.offsets_at(group.topic, since)

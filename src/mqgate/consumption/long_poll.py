@@ -262,7 +262,7 @@ class LongPoll:
     def _expect(self, line: _Line, received: Received) -> None:
         """Take note of what the line waits for, and set its timer."""
         is_busy = received.state is State.BUSY and line.is_exclusive
-        line.needs_acks = is_busy or received.state is State.IN_FLIGHT_CAP
+        line.needs_acks = is_busy or received.needs_settling or received.state is State.IN_FLIGHT_CAP
         self._set_timer(line, received.next_at)
 
     def _set_timer(self, line: _Line, next_at: datetime | None) -> None:

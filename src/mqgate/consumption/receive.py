@@ -60,6 +60,7 @@ class Received:
     expired: int = 0
     rewound: int = 0
     has_more: bool = False
+    needs_settling: bool = False
     next_at: datetime | None = None
 
     @property
@@ -151,6 +152,7 @@ class Receiver:
         received.expired += acquired.expired
         received.rewound += acquired.rewound
         received.has_more = acquired.has_more
+        received.needs_settling = acquired.needs_settling
         received.next_at = acquired.next_at
         if acquired.expired:
             self._metrics.expired.labels(group.name).inc(acquired.expired)

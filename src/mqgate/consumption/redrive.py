@@ -9,8 +9,8 @@ import asyncio
 from collections.abc import Callable, Sequence
 from enum import StrEnum
 
+from mqgate.consumption.group_log import redriven
 from mqgate.core.entries import Group
-from mqgate.core.message import Draft
 from mqgate.core.names import retry_topic
 from mqgate.ports.dead_letters import DeadLetter, DeadLetterStore
 from mqgate.ports.message_log import MessageLog
@@ -55,14 +55,9 @@ class Redriver:
             if start and rate is not None:
                 await asyncio.sleep(size / rate)
             some = letters[start : start + size]
-            await self._log.append(topic, [_draft(letter) for letter in some])
+            await self._log.append(topic, [redriven(letter.message) for letter in some])
             await self._dead_letters.remove(some)
             self._changed(group.name)
 
     async def purge(self, letters: Sequence[DeadLetter]) -> None:
         await self._dead_letters.remove(letters)
-
-
-def _draft(letter: DeadLetter) -> Draft:
-    message = letter.message
-    return Draft(message.id, message.body, message.key, message.tag, message.properties, 0)

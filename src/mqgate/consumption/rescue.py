@@ -26,9 +26,9 @@ class Undertaker:
 
     async def bury(self, group: Group, doomed: Doomed) -> None:
         lease = doomed.lease
-        messages = await self._log.read(group, lease.queue, lease.start, 1, 1)
+        message = await self._log.original(group, lease.queue, lease.start)
         # None there: retention took it in the meantime, there is nothing left to keep.
-        for message in messages:
+        if message is not None:
             await self._dead_letters.record(
                 DeadLetter(
                     group=group.name,
@@ -41,7 +41,7 @@ class Undertaker:
                 )
             )
         if await self._leases.bury(group, doomed):
-            self._metrics.dead.labels(group.name).inc(len(messages))
+            self._metrics.dead.labels(group.name).inc(message is not None)
             _log.warning(
                 "message died",
                 group=group.name,

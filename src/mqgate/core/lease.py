@@ -158,6 +158,7 @@ class Acquired:
     """What a receive was given. `is_known` false: no state for this group or client, open it first.
 
     `has_more` (asked for by `is_crowded`): somebody else could be given something too.
+    `needs_settling`: there are new messages, but too many before them are unsettled (MAX_SPAN).
     `next_at`: when something may become ready by time alone (a lease ends, a delay is over, tokens come).
     """
 
@@ -170,6 +171,7 @@ class Acquired:
     doomed: Sequence[Doomed] = ()
     next_at: datetime | None = None
     has_more: bool = False
+    needs_settling: bool = False
 
 
 UNKNOWN = Acquired(is_known=False)

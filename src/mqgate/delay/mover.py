@@ -67,7 +67,7 @@ class Mover:
         try:
             return await self._log.find(timer.topic, timer.draft.id) is not None
         except TopicNotFound:
-            return True
+            return False
 
     async def run_once(self) -> int:
         """Move everything that is due now; how many."""
@@ -87,7 +87,9 @@ class Mover:
             try:
                 await self._log.append(topic, [each.draft for each in some])
             except TopicNotFound:
-                _log.warning("scheduled messages dropped with their topic", topic=topic, count=len(some))
+                await self._timers.cancel_all(topic)
+                _log.warning("scheduled messages cancelled with their topic", topic=topic, count=len(some))
+                continue
             except MqgateError:
                 await self._timers.release(some)
                 raise

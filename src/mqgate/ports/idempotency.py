@@ -32,3 +32,6 @@ class IdempotencyStore(Protocol):
 
     async def release(self, claims: Sequence[Claim]) -> None:
         """Nothing was sent: the keys are free again."""
+
+    async def forget(self, topic: str) -> None:
+        """Drop all keys of a topic."""

@@ -41,6 +41,9 @@ class TimerStore(Protocol):
     async def release(self, timers: Sequence[Timer]) -> None:
         """Claimed timers could not be dispatched: they are due again."""
 
+    async def cancel_all(self, topic: str) -> None:
+        """Cancel whatever is scheduled or claimed for a topic: it is going."""
+
     async def get(self, message_id: str) -> Timer | None:
         """The newest timer of a message; delivered and cancelled ones are known for 10 minutes at least."""
 

@@ -40,6 +40,12 @@ class SqliteIdempotencyStore:
 
         await self._engine.write(job)
 
+    async def forget(self, topic: str) -> None:
+        def job(tx: Transaction) -> None:
+            tx.execute(_SQL["forget_topic"], (topic,))
+
+        await self._engine.write(job)
+
     async def tidy(self) -> None:
         """Forget keys whose window is over."""
 

@@ -63,6 +63,7 @@ def acquire(tx: Transaction, scope: Scope, request: Acquire) -> Acquired:
         rewound=rewound,
         doomed=_dying(book),
         next_at=None if grants and not request.is_crowded else _next_at(book, state),
+        needs_settling=state is State.BUSY and any(not row.placing for row in _fresh_rows(book)),
         has_more=bool(grants) and request.is_crowded and bool(_fresh_rows(book) or _due(book, 1)),
     )
 
@@ -163,9 +164,6 @@ def _grant(book: Book, request: Acquire) -> tuple[list[Grant], State, int]:
     state = State.BUSY
     if not allowed:
         state = State.RATE_LIMITED if _fresh_rows(book) or _due(book, 1) else State.BUSY
-    elif any(not row.placing for row in _fresh_rows(book)):
-        # New ones, and none granted: MAX_SPAN. Like the cap, it takes a settlement to go on.
-        state = State.IN_FLIGHT_CAP
     return [], state, expired + skipped
 
 

@@ -66,6 +66,12 @@ class SqliteTimerStore:
 
         await self._engine.write(job)
 
+    async def cancel_all(self, topic: str) -> None:
+        def job(tx: Transaction) -> None:
+            tx.execute(_SQL["cancel_all"], (tx.now_ms, topic))
+
+        await self._engine.write(job)
+
     async def get(self, message_id: str) -> Timer | None:
         row = await self._engine.read(lambda view: view.one(_SQL["get"], (message_id,)))
         return None if row is None else _timer(row)

@@ -28,12 +28,13 @@ class Access:
 
     @property
     def is_open(self) -> bool:
+        """Whether there is no key: then everybody may do everything, if the server listens on loopback."""
         return not self._directory.snapshot.keys
 
     def authenticate(self, authorization: str | None) -> Principal:
         """The caller, by the Authorization header; Unauthorized if keys are in use and this is none of them."""
         keys = self._directory.snapshot.keys
-        if not keys:
+        if not keys and self._may_be_open:
             return OPEN
         scheme, _, token = (authorization or "").partition(" ")
         if scheme.lower() != "bearer" or not token:
@@ -86,8 +87,11 @@ class Access:
         key = snapshot.keys.get(key_id)
         if key is None:
             raise KeyNotFound(f"there is no key {key_id}: GET /v1/keys lists them")
-        if len(snapshot.keys) == 1 and not self._may_be_open:
+        others = [each for each in snapshot.keys.values() if each.id != key_id]
+        if not others and not self._may_be_open:
             raise LastKey("this gateway listens beyond loopback: make another key before you delete its last one")
+        if key.role == "admin" and others and not any(each.role == "admin" for each in others):
+            raise LastKey("only an admin can make keys: make another admin's key first, or delete the others first")
         await self._store.remove(key, self._act(actor, "delete", key), decided_on=snapshot.version)
         await self._directory.refresh()
 

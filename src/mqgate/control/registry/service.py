@@ -5,7 +5,7 @@ crash in between leaves only something that the next try overwrites.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from datetime import datetime
 from typing import TypeVar
@@ -16,13 +16,15 @@ from msgspec import UNSET
 from mqgate.control.registry import model
 from mqgate.control.registry.directory import CachedDirectory
 from mqgate.control.registry.model import Defaults, GroupSpec, ProducerSpec, TopicSpec
-from mqgate.core.entries import Group, Producer, Topic
+from mqgate.core.entries import ApiKey, Group, Producer, Topic
 from mqgate.core.errors import GroupNotFound, ProducerNotFound, TopicInUse, TopicNotFound
 from mqgate.core.names import check_name, retry_topic
 from mqgate.ports.dead_letters import DeadLetterStore
+from mqgate.ports.idempotency import IdempotencyStore
 from mqgate.ports.lease_store import LeaseStore
 from mqgate.ports.message_log import MessageLog
 from mqgate.ports.registry_store import Act, Entry, RegistryStore
+from mqgate.ports.timer_store import TimerStore
 
 
 class Registry:
@@ -34,6 +36,8 @@ class Registry:
         log: MessageLog,
         leases: LeaseStore,
         dead_letters: DeadLetterStore,
+        timers: TimerStore,
+        idempotency: IdempotencyStore,
         open_group: Callable[[Group], Awaitable[None]],
         defaults: Defaults,
         clock: Callable[[], datetime],
@@ -44,6 +48,8 @@ class Registry:
         self._log = log
         self._leases = leases
         self._dead_letters = dead_letters
+        self._timers = timers
+        self._idempotency = idempotency
         self._open_group = open_group
         self._defaults = defaults
         self._clock = clock
@@ -69,6 +75,8 @@ class Registry:
         async with self._turn:
             old = (await self._directory.refresh()).topics.get(name)
             entry = model.decide_topic(name, spec, old, self._defaults, self._clock())
+            if old is None:
+                await self._clear(name)
             await self._log.create(name, entry.queues)
             await self._save(entry, old, actor)
         return entry, old is None
@@ -120,22 +128,35 @@ class Registry:
             if users:
                 raise TopicInUse(f"delete its producers and groups first: {', '.join(sorted(users)[:10])}", topic=name)
             await self._remove(entry, actor)
-            await self._log.drop(name)
+            await self._clear(name)
+
+    async def _clear(self, topic: str) -> None:
+        """Nothing of a topic may come up again in a later one of its name."""
+        await self._timers.cancel_all(topic)
+        await self._idempotency.forget(topic)
+        await self._log.drop(topic)
 
     async def delete_producer(self, name: str, actor: str) -> None:
         async with self._turn:
-            await self._directory.refresh()
+            snapshot = await self._directory.refresh()
             await self._remove(self.producer(name), actor)
+            await self._remove_keys([key for key in snapshot.keys.values() if key.producer == name], actor)
 
     async def delete_group(self, name: str, actor: str) -> None:
         """Remove a group with its offsets and dead letters."""
         async with self._turn:
-            await self._directory.refresh()
+            snapshot = await self._directory.refresh()
             await self._remove(self.group(name), actor)
+            await self._remove_keys([key for key in snapshot.keys.values() if key.group == name], actor)
             await self._leases.forget(name)
             await self._dead_letters.forget(name)
             await self._log.drop(retry_topic(name))
             self._changed(name)
+
+    async def _remove_keys(self, keys: Sequence[ApiKey], actor: str) -> None:
+        """The keys of what is gone must not open a later one of its name."""
+        for key in keys:
+            await self._remove(key, actor)
 
     async def record(self, actor: str, action: str, subject: str, reason: str | None, details: object) -> None:
         await self._store.record(self._act(actor, action, subject, reason, details))
@@ -151,14 +172,14 @@ class Registry:
         if entry == old:
             return
         action = action or ("create" if old is None else "change")
-        act = self._act(actor, action, _subject(entry), reason, {"new": msgspec.to_builtins(entry)})
+        act = self._act(actor, action, _subject(entry), reason, {"new": _told(entry)})
         await self._store.save(entry, act, decided_on=self._directory.snapshot.version)
         await self._directory.refresh()
         if isinstance(entry, Group):
             self._changed(entry.name)
 
     async def _remove(self, entry: Entry, actor: str) -> None:
-        act = self._act(actor, "delete", _subject(entry), None, {"old": msgspec.to_builtins(entry)})
+        act = self._act(actor, "delete", _subject(entry), None, {"old": _told(entry)})
         await self._store.remove(entry, act, decided_on=self._directory.snapshot.version)
         await self._directory.refresh()
 
@@ -173,9 +194,17 @@ class Registry:
         )
 
 
+def _told(entry: Entry) -> dict[str, object]:
+    """An entry for the audit; of a key never its digest."""
+    told: dict[str, object] = msgspec.to_builtins(entry)
+    told.pop("digest", None)
+    return told
+
+
 def _subject(entry: Entry) -> str:
-    name = entry.name if isinstance(entry, Topic | Producer | Group) else entry.id
-    return f"{type(entry).__name__.lower()} {name}"
+    if isinstance(entry, ApiKey):
+        return f"key {entry.id}"
+    return f"{type(entry).__name__.lower()} {entry.name}"
 
 
 _T = TypeVar("_T", Topic, Producer, Group)

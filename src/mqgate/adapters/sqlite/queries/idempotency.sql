@@ -11,5 +11,8 @@ UPDATE idempotency SET answer = ? WHERE topic = ? AND key = ?
 -- name: release
 DELETE FROM idempotency WHERE topic = ? AND key = ? AND answer IS NULL
 
+-- name: forget_topic
+DELETE FROM idempotency WHERE topic = ?
+
 -- name: forget
 DELETE FROM idempotency WHERE (topic, key) IN (SELECT topic, key FROM idempotency WHERE at <= ? LIMIT ?)

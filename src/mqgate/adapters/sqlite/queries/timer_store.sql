@@ -36,6 +36,10 @@ UPDATE timer SET due = ? WHERE number = ?
 -- name: cancel
 UPDATE timer SET state = 'cancelled', decided_at = ?, body = NULL, properties = NULL WHERE number = ?
 
+-- name: cancel_all
+UPDATE timer SET state = 'cancelled', decided_at = ?, body = NULL, properties = NULL
+WHERE topic = ? AND state IN ('scheduled', 'claimed')
+
 -- name: forget
 DELETE FROM timer WHERE number IN (
     SELECT number FROM timer WHERE state IN ('delivered', 'cancelled') AND decided_at < ? LIMIT ?)

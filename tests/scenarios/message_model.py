@@ -1,0 +1,230 @@
+"""The reference model of message mode: small, slow, and written from semantics.md, not from the code.
+
+An Entry is one place of one queue as one group sees it, always in exactly one state. A Lease is what a consumer was
+handed, kept for ever: old receipts must stay inert. Times are milliseconds.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+LONGEST_HOLD = 12 * 3_600_000
+UNSETTLED = {"ready", "leased", "waiting"}
+EXPIRED = "the lease ended without an answer"
+Place = tuple[str, int]
+
+
+@dataclass(frozen=True)
+class Message:
+    id: str
+    body: str
+    key: str | None
+    tag: str | None
+
+
+@dataclass(eq=False)
+class Entry:
+    message: Message
+    queue: str
+    offset: int
+    state: str = "ready"
+    delivery: int = 0
+    ready_at: int = 0
+    lease: "Lease | None" = None
+
+    @property
+    def place(self) -> Place:
+        return self.queue, self.offset
+
+    def is_due(self, now: int) -> bool:
+        return self.state == "ready" or (self.state == "waiting" and self.ready_at <= now)
+
+
+@dataclass(eq=False)
+class Lease:
+    entry: Entry
+    receipt: str
+    granted_at: int
+    until: int
+    spent_by: str | None = None
+    is_swept: bool = False
+
+
+@dataclass
+class Attempt:
+    shape: tuple[int, int]
+    leases: list[Lease]
+
+    def is_live(self, now: int) -> bool:
+        return all(each.entry.lease is each and each.entry.state == "leased" and now < each.until for each in self.leases)
+
+
+@dataclass
+class GroupModel:
+    """What semantics.md says of one group."""
+
+    name: str
+    visibility: int
+    max_attempts: int
+    backoff: Sequence[int]
+    cap: int
+    tags: frozenset[str] = frozenset()
+    is_ordered: bool = False
+    is_paused: bool = False
+    queues: dict[str, list[Entry]] = field(default_factory=dict)
+    leases: list[Lease] = field(default_factory=list)
+    attempts: dict[str, Attempt] = field(default_factory=dict)
+    letters: dict[Place, tuple[str, int, str]] = field(default_factory=dict)
+    committed: dict[str, int] = field(default_factory=dict)
+
+    def append(self, queue: str, message: Message) -> None:
+        entries = self.queues.setdefault(queue, [])
+        entries.append(Entry(message, queue, len(entries)))
+
+    def entries(self) -> Iterable[Entry]:
+        return (entry for entries in self.queues.values() for entry in entries)
+
+    def is_wanted(self, entry: Entry) -> bool:
+        return not self.tags or entry.message.tag in self.tags
+
+    def unsettled(self) -> list[Entry]:
+        """What is still to be done, of what the group wants."""
+        return [entry for entry in self.entries() if entry.state in UNSETTLED and self.is_wanted(entry)]
+
+    def in_flight(self) -> int:
+        return sum(entry.state == "leased" for entry in self.entries())
+
+    def grantable(self, now: int) -> dict[Place, Entry]:
+        """What may be handed out: due, and in an ordered group the first unsettled of its key."""
+        found = {}
+        for entries in self.queues.values():
+            blocked = set()
+            for entry in entries:
+                if entry.state not in UNSETTLED or not self.is_wanted(entry):
+                    continue
+                key = entry.message.key
+                if entry.is_due(now) and not (self.is_ordered and key in blocked):
+                    found[entry.place] = entry
+                if key is not None:
+                    blocked.add(key)
+        return found
+
+    def notice(self, now: int) -> None:
+        """Somebody looks: leases that ended are failed deliveries, from their end on."""
+        for entry in self.entries():
+            lease = entry.lease
+            if entry.state == "leased" and lease is not None and lease.until <= now:
+                self._fail(entry, lease.until + self._backoff(entry.delivery), EXPIRED)
+
+    def _backoff(self, failures: int) -> int:
+        return self.backoff[min(failures, len(self.backoff)) - 1]
+
+    def _fail(self, entry: Entry, ready_at: int, reason: str) -> None:
+        if entry.delivery >= self.max_attempts:
+            entry.state = "dead"
+            self.letters.setdefault(entry.place, (entry.message.id, entry.delivery, reason))
+        else:
+            entry.state = "waiting"
+            entry.ready_at = ready_at
+
+    def repeated(self, attempt: str | None, shape: tuple[int, int], now: int) -> Attempt | str | None:
+        """The attempt that this one repeats, "mismatch" if it asks for something else, None if it is a new one."""
+        if attempt is None or attempt not in self.attempts:
+            return None
+        known = self.attempts[attempt]
+        if not known.is_live(now):
+            del self.attempts[attempt]
+            return None
+        return known if known.shape == shape else "mismatch"
+
+    def room(self, most: int) -> int:
+        return min(most, max(self.cap - self.in_flight(), 0))
+
+    def why_empty(self, now: int) -> str:
+        if self.is_paused:
+            return "paused"
+        if self.in_flight() >= self.cap:
+            return "in_flight_cap"
+        return "busy" if self.unsettled() else "ok"
+
+    def hand_out(self, messages: Sequence[Any], visibility: int, now: int) -> list[Lease]:
+        """Check what was handed out against what may be, and take note of it."""
+        grantable = self.grantable(now)
+        leases = []
+        for each in messages:
+            entry = grantable.pop((each["queue"], each["offset"]), None)
+            assert entry is not None, f"not to be granted now: {each}"
+            message = Message(each["id"], each["body"], each["key"], each["tag"])
+            assert message == entry.message
+            assert each["delivery"] == entry.delivery + 1 <= self.max_attempts
+            lease = Lease(entry, each["receipt"], now, now + visibility)
+            entry.state, entry.delivery, entry.lease = "leased", entry.delivery + 1, lease
+            leases.append(lease)
+        self.leases += leases
+        return leases
+
+    def outcome(self, lease: Lease, verb: str, now: int, visibility: int) -> str:
+        """The outcome table of semantics.md."""
+        if lease.spent_by is not None:
+            return "duplicate" if lease.spent_by == verb else "lost"
+        if lease.is_swept:
+            return "gone"
+        entry = lease.entry
+        if entry.lease is not lease or entry.state not in {"leased", "waiting"}:
+            return "lost"
+        if verb == "extend" and now + visibility > lease.granted_at + LONGEST_HOLD:
+            return "invalid"
+        return "applied" if entry.state == "leased" and now < lease.until else "late_applied"
+
+    def settle(self, lease: Lease, verb: str, now: int, *, visibility: int, delay: int | None) -> str:
+        outcome = self.outcome(lease, verb, now, visibility)
+        if outcome not in {"applied", "late_applied"}:
+            return outcome
+        entry = lease.entry
+        if verb == "extend":
+            entry.state, lease.until = "leased", now + visibility
+            return outcome
+        lease.spent_by = verb
+        if verb == "ack":
+            entry.state = "acked"
+        else:
+            self._fail(entry, now + (self._backoff(entry.delivery) if delay is None else delay), "no")
+        return outcome
+
+    def seek(self, queue: str, to: int) -> None:
+        for lease in self.leases:
+            lease.is_swept |= lease.entry.queue == queue
+        for entry in self.queues.get(queue, ()):
+            if entry.offset >= to:
+                entry.state, entry.delivery, entry.lease = "ready", 0, None
+            elif entry.state in UNSETTLED:
+                entry.state = "skipped"
+        self.committed[queue] = to
+
+    def redriven(self, places: Sequence[Place]) -> None:
+        """Dead letters go, in this order, through the log private to the group."""
+        for queue, offset in places:
+            self.append("retry-local:0", self.queues[queue][offset].message)
+            del self.letters[queue, offset]
+
+    def check_lag(self, lag: Any, now: int) -> None:
+        """Conservation: what the gateway counts as left is what is left; and nothing below committed is."""
+        unsettled = self.unsettled()
+        waiting = sum(not entry.is_due(now) for entry in unsettled if entry.state != "leased")
+        assert lag["leased"] == self.in_flight()
+        if self.tags:
+            # An upper bound until scanned.
+            assert lag["lag"] >= len(unsettled)
+            assert lag["lag"] <= sum(entry.state in UNSETTLED for entry in self.entries())
+        else:
+            assert lag["lag"] == len(unsettled)
+            assert self.is_ordered or lag["waiting"] == waiting
+        for row in lag["queues"]:
+            queue, committed = row["queue"], row["committed"]
+            assert committed >= self.committed.get(queue, 0), "committed went back"
+            self.committed[queue] = committed
+            own = self.queues.get(queue, [])
+            left = [entry.offset for entry in own if entry.state in UNSETTLED and self.is_wanted(entry)]
+            assert committed <= row["cursor"] <= row["max"] == len(own)
+            assert committed <= min(left, default=len(own))
+            assert self.tags or committed == min(left, default=len(own))

@@ -1,0 +1,387 @@
+"""Message mode against the reference model: Hypothesis plays consumers, publishers, operators and time.
+
+Three groups read one topic: a plain one, an ordered one, a filtered one. Every answer is compared with the model
+(message_model.py), which knows what may be handed out and what every settlement must say. The gateway is the real one on
+a clock that the test moves; the mover is run by hand.
+"""
+
+import asyncio
+import json
+import os
+from typing import Any
+
+import pytest
+from gateway_driver import GatewayDriver
+from hypothesis import HealthCheck, Phase, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
+from message_model import Attempt, GroupModel, Message
+
+from mqgate.core.message import milliseconds
+from mqgate.core.times import parse_instant
+
+QUEUES = 2
+WINDOW = 600_000
+GROUPS = ["plain", "ordered", "filtered"]
+Answer = dict[str, Any]
+
+groups = st.sampled_from(GROUPS)
+keys = st.sampled_from([None, "a", "b", "c"])
+tags = st.sampled_from([None, "red", "blue"])
+sizes = st.sampled_from([1, 1, 2, 3, 8])
+visibilities = st.sampled_from([None, 1_000, 15_000])
+attempts = st.sampled_from([None, None, None, "a1", "a2"])
+# Mostly the newest receipts, sometimes old ones.
+receipts = st.one_of(st.integers(0, 3), st.integers(0, 60))
+verbs = st.sampled_from(["ack", "ack", "nack", "extend"])
+
+
+class MessageDriver(GatewayDriver):
+    """Beside what every model needs: the mover by hand, and a client that hangs up."""
+
+    def _open(self) -> None:
+        super()._open()
+        self._loop.run_until_complete(self.gateway.mover.stop())
+
+    def move(self) -> int:
+        """Dispatch what is due, as the mover's loop does."""
+
+        async def move() -> int:
+            return await self.gateway.mover.recover() + await self.gateway.mover.run_once()
+
+        return self._loop.run_until_complete(move())
+
+    def hung_up_receive(self, group: str, body: object) -> None:
+        self._loop.run_until_complete(self._hung_up_receive(group, json.dumps(body).encode()))
+
+    async def _hung_up_receive(self, group: str, raw: bytes) -> None:
+        events: list[Any] = [{"type": "http.disconnect"}, {"type": "http.request", "body": raw, "more_body": False}]
+        sent: list[Any] = []
+
+        async def receive() -> Any:
+            return events.pop() if len(events) > 1 else events[0]
+
+        async def send(event: Any) -> None:
+            sent.append(event)
+
+        scope = {
+            "type": "http",
+            "method": "POST",
+            "path": f"/v1/groups/{group}/receive",
+            "query_string": b"",
+            "headers": [(b"content-length", str(len(raw)).encode())],
+            "client": ("127.0.0.1", 5000),
+        }
+        await self.gateway.app(scope, receive, send)
+        # Nothing to give, or nobody to give it to: both are no answer with messages.
+        assert not sent or json.loads(sent[1]["body"])["messages"] == []
+
+
+class MessageMachine(RuleBasedStateMachine):
+    def __init__(self) -> None:
+        super().__init__()
+        self.gateway = MessageDriver()
+        self.ends = {f"local:{number}": 0 for number in range(QUEUES)}
+        self.queue_of: dict[str, str] = {}
+        self.groups: dict[str, GroupModel] = {}
+        self.scheduled: dict[str, tuple[int, Message]] = {}
+        self.decided: dict[str, str] = {}
+        self.idempotent: dict[str, tuple[int, str, Answer]] = {}
+        self.published = 0
+
+    @property
+    def now(self) -> int:
+        return self.gateway.clock()
+
+    @initialize()
+    def register(self) -> None:
+        self.gateway.done("PUT", "/v1/topics/t", {"queues": QUEUES})
+        shared = {"topic": "t", "visibility": "10s", "maxAttempts": 3, "backoff": ["1s", "5s"], "maxInFlight": 5}
+        own: dict[str, Answer] = {"plain": {}, "ordered": {"ordered": True}, "filtered": {"filter": {"tags": ["red"]}}}
+        for name in GROUPS:
+            self.gateway.done("PUT", f"/v1/groups/{name}", {**shared, **own[name]})
+            self.groups[name] = GroupModel(
+                name,
+                10_000,
+                3,
+                (1_000, 5_000),
+                5,
+                tags=frozenset(["red"] if name == "filtered" else []),
+                is_ordered=name == "ordered",
+            )
+
+    def teardown(self) -> None:
+        if self.groups:
+            for name in GROUPS:
+                self.look(name)
+        self.gateway.close()
+
+    # Publishing, now and later.
+
+    def stored(self, queue: str, offset: int, message: Message) -> None:
+        """Invariant 3: offsets are dense, in order of acceptance; a key has one queue."""
+        assert offset == self.ends[queue]
+        self.ends[queue] += 1
+        if message.key is not None:
+            assert self.queue_of.setdefault(message.key, queue) == queue
+        for group in self.groups.values():
+            group.append(queue, message)
+
+    @rule(key=keys, tag=tags, count=st.sampled_from([1, 1, 3]))
+    def publish(self, key: str | None, tag: str | None, count: int) -> None:
+        bodies = [str(self.published + number) for number in range(count)]
+        self.published += count
+        items = [{"body": body, "key": key, "tag": tag} for body in bodies]
+        answer = self.gateway.done("POST", "/v1/topics/t/messages", {"messages": items})
+        for body, each in zip(bodies, answer["results"], strict=True):
+            assert each["status"] == 201
+            self.stored(each["queue"], each["offset"], Message(each["id"], body, key, tag))
+
+    @rule(name=st.sampled_from(["i1", "i2"]), body=st.sampled_from(["A", "A", "B"]), tag=tags)
+    def publish_once(self, name: str, body: str, tag: str | None) -> None:
+        """Same key and body: the same message; another body: 422; after the window the same id again."""
+        envelope = {"body": body, "tag": tag, "idempotencyKey": name}
+        status, answer = self.gateway.call("POST", "/v1/topics/t/messages", envelope)
+        at, known, first = self.idempotent.get(name, (-WINDOW, "", {}))
+        if self.now - at < WINDOW:
+            if known == body:
+                assert (status, answer) == (200, {**first, "duplicate": True})
+            else:
+                assert (status, answer["code"]) == (422, "idempotency_mismatch")
+            return
+        assert status == 201, answer
+        assert known != body or answer["id"] == first["id"]
+        self.idempotent[name] = (self.now, body, answer)
+        self.stored(answer["queue"], answer["offset"], Message(answer["id"], body, None, tag))
+
+    @rule(key=keys, tag=tags, delay=st.sampled_from([0.5, 3, 20, 400]))
+    def publish_later(self, key: str | None, tag: str | None, delay: float) -> None:
+        body = str(self.published)
+        self.published += 1
+        envelope = {"body": body, "key": key, "tag": tag, "delay": delay}
+        status, answer = self.gateway.call("POST", "/v1/topics/t/messages", envelope)
+        due = self.now + round(delay * 1000)
+        assert (status, milliseconds(parse_instant(answer["deliverAt"], ""))) == (202, due)
+        self.scheduled[answer["id"]] = (due, Message(answer["id"], body, key, tag))
+
+    @rule()
+    def move(self) -> None:
+        """Invariant 21: what is due and nothing else, once, the earliest first."""
+        due = sorted(
+            (at, message.id) for message_id, (at, message) in self.scheduled.items() if at <= self.now
+        )
+        assert self.gateway.move() == len(due)
+        left = {message_id for _, message_id in due}
+        for queue in self.ends:
+            query = f"offset={self.ends[queue]}&max=1000"
+            found = self.gateway.done("GET", f"/v1/topics/t/queues/{queue}/messages", query=query)
+            for each in found.get("items", found.get("messages", [])):
+                _, message = self.scheduled.pop(each["id"])
+                assert (each["body"], each["key"], each["tag"]) == (message.body, message.key, message.tag)
+                left.remove(each["id"])
+                self.decided[each["id"]] = "delivered"
+                self.stored(queue, each["offset"], message)
+        assert not left
+
+    @precondition(lambda self: self.scheduled or self.decided)
+    @rule(data=st.data(), delay=st.sampled_from([None, None, 0, 2, 60]))
+    def change_timer(self, data: st.DataObject, delay: float | None) -> None:
+        """Cancel, or re-time: while scheduled it is done; after that the answer says what it was."""
+        message_id = data.draw(st.sampled_from([*self.scheduled, *self.decided]))
+        path = f"/v1/scheduled/{message_id}"
+        if delay is None:
+            status, answer = self.gateway.call("DELETE", path)
+        else:
+            status, answer = self.gateway.call("PATCH", path, {"delay": delay})
+        if message_id in self.scheduled:
+            assert status == 200, answer
+            if delay is None:
+                del self.scheduled[message_id]
+                self.decided[message_id] = "cancelled"
+            else:
+                _, message = self.scheduled[message_id]
+                self.scheduled[message_id] = (self.now + round(delay * 1000), message)
+        elif self.decided[message_id] == "delivered":
+            assert (status, answer["code"]) == (409, "already_delivered")
+        elif delay is None:
+            assert (status, answer["outcome"]) == (200, "cancelled")
+        else:
+            assert (status, answer["code"]) == (409, "already_cancelled")
+
+    # Consuming.
+
+    @rule(name=groups, most=sizes, visibility=visibilities, attempt=attempts, carried=st.lists(receipts, max_size=2))
+    def receive(
+        self, name: str, most: int, visibility: int | None, attempt: str | None, carried: list[int]
+    ) -> None:
+        group = self.groups[name]
+        acks = [group.leases[-1 - number] for number in carried if number < len(group.leases)]
+        wish: Answer = {"max": most, "ack": [lease.receipt for lease in acks]}
+        if visibility is not None:
+            wish["visibility"] = visibility / 1000
+        if attempt is not None:
+            wish["attemptId"] = attempt
+        status, answer = self.gateway.call("POST", f"/v1/groups/{name}/receive", wish)
+        held = visibility or group.visibility
+        if status == 409:
+            self.mismatched(group, answer, attempt, (most, held))
+            return
+        assert status == 200, answer
+        # Carried acks go first, then leases that ended are seen.
+        outcomes = [group.settle(lease, "ack", self.now, visibility=0, delay=None) for lease in acks]
+        assert [each["outcome"] for each in answer["acked"]] == outcomes
+        group.notice(self.now)
+        again = group.repeated(attempt, (most, held), self.now)
+        assert again != "mismatch"
+        if isinstance(again, Attempt):
+            assert sorted(each["receipt"] for each in answer["messages"]) == sorted(
+                lease.receipt for lease in again.leases
+            )
+            return
+        self.granted(group, answer, most, held, attempt)
+
+    def mismatched(self, group: GroupModel, answer: Answer, attempt: str | None, shape: tuple[int, int]) -> None:
+        """Refused means untouched: nothing carried was applied, nothing was noticed."""
+        assert answer["code"] == "attempt_mismatch"
+        assert attempt is not None
+        assert group.attempts[attempt].shape != shape
+
+    def granted(self, group: GroupModel, answer: Answer, most: int, held: int, attempt: str | None) -> None:
+        messages = answer["messages"]
+        possible = 0 if group.is_paused else len(group.grantable(self.now))
+        room = group.room(most)
+        if group.is_ordered or group.tags:
+            # How many at once is no promise here; but some, if there are some.
+            assert bool(messages) == bool(min(possible, room)), answer
+            assert len(messages) <= min(possible, room)
+        else:
+            assert len(messages) == min(possible, room)
+        if not messages:
+            assert answer["state"] == group.why_empty(self.now)
+        leases = group.hand_out(messages, held, self.now)
+        for message in messages:
+            assert milliseconds(parse_instant(message["leasedUntil"], "")) == self.now + held
+        if attempt is not None and leases:
+            group.attempts[attempt] = Attempt((most, held), leases)
+
+    @rule(name=groups, most=sizes)
+    def receive_and_hang_up(self, name: str, most: int) -> None:
+        """Invariant 20: what nobody took is as it was before; only what had ended is seen to have ended."""
+        self.gateway.hung_up_receive(name, {"max": most})
+        self.groups[name].notice(self.now)
+
+    @rule(
+        name=groups,
+        verb=verbs,
+        numbers=st.lists(receipts, min_size=1, max_size=3),
+        delay=st.sampled_from([None, 0, 2_000]),
+        visibility=st.sampled_from([None, 1_000, 30_000, 12 * 3_600_000]),
+    )
+    def settle(self, name: str, verb: str, numbers: list[int], delay: int | None, visibility: int | None) -> None:
+        group = self.groups[name]
+        leases = [group.leases[-1 - number] for number in numbers if number < len(group.leases)]
+        if not leases:
+            return
+        body: Answer = {"receipts": [lease.receipt for lease in leases]}
+        if verb == "nack":
+            body |= {"reason": "no"} if delay is None else {"reason": "no", "delay": delay / 1000}
+        elif verb == "extend" and visibility is not None:
+            body["visibility"] = visibility / 1000
+        status, answer = self.gateway.call("POST", f"/v1/groups/{name}/{verb}", body)
+
+        held = visibility or group.visibility
+        expected = [group.settle(lease, verb, self.now, visibility=held, delay=delay) for lease in leases]
+        assert [each["outcome"] for each in answer["results"]] == expected
+        assert status == (200 if {*expected} <= {"applied", "duplicate", "late_applied"} else 207)
+
+    @rule(name=groups)
+    def forge(self, name: str) -> None:
+        """Forged or foreign: invalid."""
+        foreign = [lease.receipt for other in GROUPS if other != name for lease in self.groups[other].leases[-1:]]
+        body = {"receipts": ["forged", *foreign]}
+        _, answer = self.gateway.call("POST", f"/v1/groups/{name}/ack", body)
+        assert {each["outcome"] for each in answer["results"]} == {"invalid"}
+
+    # Operating.
+
+    @rule(name=groups)
+    def look(self, name: str) -> None:
+        """Conservation, invariant by invariant: lag and dead letters are what the model has left and dead."""
+        group = self.groups[name]
+        lag = self.gateway.done("GET", f"/v1/groups/{name}/lag")
+        group.notice(self.now)
+        group.check_lag(lag, self.now)
+        assert {place: letter[0] for place, letter in self.letters(name).items()} == {
+            place: letter[0] for place, letter in group.letters.items()
+        }
+
+    def letters(self, name: str) -> dict[tuple[str, int], tuple[str, int, str]]:
+        """The gateway's dead letters, the oldest first; each must be the model's."""
+        answer = self.gateway.done("GET", f"/v1/groups/{name}/dead-letters", query="limit=1000")
+        group = self.groups[name]
+        group.notice(self.now)
+        found = {}
+        for item in answer["items"]:
+            place = item["origin"]["queue"], item["origin"]["offset"]
+            assert place not in found
+            found[place] = (item["id"], item["deliveries"], item["reason"])
+        assert found == group.letters
+        return found
+
+    @rule(name=groups, is_dry_run=st.booleans(), fate=st.sampled_from(["redrive", "redrive", "purge"]))
+    def bury_or_redrive(self, name: str, is_dry_run: bool, fate: str) -> None:
+        letters = self.letters(name)
+        body = {"all": True, "dryRun": is_dry_run}
+        answer = self.gateway.done("POST", f"/v1/groups/{name}/dead-letters/{fate}", body)
+        assert [each["id"] for each in answer["results"]] == [letter[0] for letter in letters.values()]
+        if is_dry_run:
+            return
+        if fate == "redrive":
+            self.groups[name].redriven(list(letters))
+        else:
+            self.groups[name].letters.clear()
+
+    @rule(name=groups, is_paused=st.booleans())
+    def pause(self, name: str, is_paused: bool) -> None:
+        self.gateway.done("POST", f"/v1/groups/{name}/{'pause' if is_paused else 'resume'}")
+        self.groups[name].is_paused = is_paused
+
+    @rule(name=groups, data=st.data(), to=st.sampled_from(["earliest", "latest", "offsets"]))
+    def seek(self, name: str, data: st.DataObject, to: str) -> None:
+        group = self.groups[name]
+        ends = {queue: len(group.queues.get(queue, ())) for queue in {**self.ends, **group.queues}}
+        if to == "offsets":
+            queue = data.draw(st.sampled_from(sorted(ends)))
+            targets = {queue: data.draw(st.integers(0, ends[queue]))}
+        else:
+            targets = {queue: 0 if to == "earliest" else end for queue, end in ends.items()}
+        body = {"to": targets if to == "offsets" else to}
+        answer = self.gateway.done("POST", f"/v1/groups/{name}/seek", body)
+
+        assert {each["queue"]: each["to"] for each in answer["queues"]} == targets
+        for queue, target in targets.items():
+            group.seek(queue, target)
+
+    # Time, and the process.
+
+    @rule(seconds=st.sampled_from([0.001, 0.5, 1, 2, 5, 10, 30, 601]))
+    def wait(self, seconds: float) -> None:
+        self.gateway.clock.advance(seconds)
+
+    @rule()
+    def restart(self) -> None:
+        self.gateway.restart()
+
+
+TestMessageMode = pytest.mark.slow(pytest.mark.timeout(900)(MessageMachine.TestCase))
+TestMessageMode.settings = settings(
+    max_examples=int(os.environ.get("MODEL_EXAMPLES", "60")),
+    stateful_step_count=60,
+    deadline=None,
+    # In CI the same examples every time, and no minutes of shrinking; elsewhere new ones, the failing one made small.
+    derandomize=bool(os.environ.get("CI")),
+    phases=[Phase.explicit, Phase.generate, *([] if os.environ.get("CI") else [Phase.shrink])],
+    print_blob=True,
+    database=None,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
+)
