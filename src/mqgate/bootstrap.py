@@ -255,7 +255,9 @@ async def _declare(
     registry: Registry, kind: str, name: str, entry: Mapping[str, Any], spec_type: Any, put: Any
 ) -> None:
     try:
-        spec = msgspec.convert({key: value for key, value in entry.items() if key != "name"}, spec_type)
+        given = {key: value for key, value in entry.items() if key != "name"}
+        # TOML has instants of its own; ours are text.
+        spec = msgspec.convert(msgspec.to_builtins(given), spec_type)
     except msgspec.ValidationError as error:
         raise explain(error) from None
     try:
@@ -266,7 +268,9 @@ async def _declare(
     if is_new:
         _log.info("entry registered", kind=kind, name=name)
     elif after != before:
-        _log.warning("entry differed from the file and was changed", kind=kind, name=name, was=repr(before))
+        old, new = msgspec.to_builtins(before), msgspec.to_builtins(after)
+        changed = {member: [old[member], new[member]] for member in new if old[member] != new[member]}
+        _log.warning("entry differed from the file and was changed", kind=kind, name=name, changed=changed)
 
 
 def is_loopback(host: str) -> bool:

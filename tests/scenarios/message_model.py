@@ -56,7 +56,9 @@ class Attempt:
     leases: list[Lease]
 
     def is_live(self, now: int) -> bool:
-        return all(each.entry.lease is each and each.entry.state == "leased" and now < each.until for each in self.leases)
+        return all(
+            each.entry.lease is each and each.entry.state == "leased" and now < each.until for each in self.leases
+        )
 
 
 @dataclass

@@ -6,8 +6,23 @@ from typing import Any
 
 import httpx
 import pytest
-from message_calls import ack, bodies, counts, dead, dead_ids, lag, operate, outcome, publish, put, receive, refused
-from message_calls import settle, shop, take
+from message_calls import (
+    ack,
+    bodies,
+    counts,
+    dead,
+    dead_ids,
+    lag,
+    operate,
+    outcome,
+    publish,
+    put,
+    receive,
+    refused,
+    settle,
+    shop,
+    take,
+)
 
 from mqgate import bootstrap
 from mqgate.testing.clock import ManualClock

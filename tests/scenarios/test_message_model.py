@@ -5,7 +5,6 @@ Three groups read one topic: a plain one, an ordered one, a filtered one. Every 
 a clock that the test moves; the mover is run by hand.
 """
 
-import asyncio
 import json
 import os
 from typing import Any
@@ -111,10 +110,11 @@ class MessageMachine(RuleBasedStateMachine):
             )
 
     def teardown(self) -> None:
-        if self.groups:
-            for name in GROUPS:
+        try:
+            for name in self.groups:
                 self.look(name)
-        self.gateway.close()
+        finally:
+            self.gateway.close()
 
     # Publishing, now and later.
 
@@ -167,9 +167,7 @@ class MessageMachine(RuleBasedStateMachine):
     @rule()
     def move(self) -> None:
         """Invariant 21: what is due and nothing else, once, the earliest first."""
-        due = sorted(
-            (at, message.id) for message_id, (at, message) in self.scheduled.items() if at <= self.now
-        )
+        due = sorted((at, message.id) for message_id, (at, message) in self.scheduled.items() if at <= self.now)
         assert self.gateway.move() == len(due)
         left = {message_id for _, message_id in due}
         for queue in self.ends:
@@ -211,9 +209,7 @@ class MessageMachine(RuleBasedStateMachine):
     # Consuming.
 
     @rule(name=groups, most=sizes, visibility=visibilities, attempt=attempts, carried=st.lists(receipts, max_size=2))
-    def receive(
-        self, name: str, most: int, visibility: int | None, attempt: str | None, carried: list[int]
-    ) -> None:
+    def receive(self, name: str, most: int, visibility: int | None, attempt: str | None, carried: list[int]) -> None:
         group = self.groups[name]
         acks = [group.leases[-1 - number] for number in carried if number < len(group.leases)]
         wish: Answer = {"max": most, "ack": [lease.receipt for lease in acks]}

@@ -25,6 +25,7 @@ from mqgate.core.errors import (
     Overloaded,
     RouteNotFound,
     TooLarge,
+    UnknownField,
 )
 from mqgate.http.exchange import Answer, Request, refuse, reply
 from mqgate.http.operation import Operation
@@ -70,7 +71,7 @@ class Door:
         self._requests += 1
         self._metrics.in_flight.set(self._requests)
         try:
-            self._check(scope)
+            self._check(scope, operation)
             request.principal = (
                 OPEN if operation.is_public else self._access.authenticate(request.header(b"authorization"))
             )
@@ -101,8 +102,10 @@ class Door:
         await _send(send, answer, request.request_id)
         self._tell(operation, answer.status, time.perf_counter() - began, request)
 
-    def _check(self, scope: Scope) -> None:
+    def _check(self, scope: Scope, operation: Operation) -> None:
         settings = self._settings
+        if operation.query is None and scope["query_string"] and not operation.ignores_query:
+            raise UnknownField("this call takes no query: put it into the body", field="query")
         if self._requests > settings.max_requests:
             raise Overloaded(f"{settings.max_requests} requests are being worked on: try again", retry_after=1)
         size = sum(len(name) + len(value) for name, value in scope["headers"])
@@ -169,7 +172,9 @@ class Resource:
         )
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        operation = self._operations.get(scope["method"])
+        # HEAD is GET whose body the server leaves out.
+        method = "GET" if scope["method"] == "HEAD" else scope["method"]
+        operation = self._operations.get(scope["method"]) or self._operations.get(method)
         if operation is None:
             await _send(send, refuse(self._refuse), _request_id(dict(scope["headers"])))
         else:

@@ -13,21 +13,27 @@ from mqgate.http.exchange import Request
 
 _T = TypeVar("_T")
 _UNKNOWN = re.compile(r"Object contains unknown field `(.*?)`")
+_MISSING = re.compile(r"Object missing required field `(.*?)`")
 _PLACE = re.compile(r" - at `\$?\.?(.*)`$")
 
 
 def decode(raw: bytes, decoder: msgspec.json.Decoder[_T]) -> _T:
     """A body as its structure; refuses bad UTF-8, repeated members, unknown members and wrong types."""
+    found = decode_outside(raw, decoder)
+    refuse_repeats(raw)
+    return found
+
+
+def decode_outside(raw: bytes, decoder: msgspec.json.Decoder[_T]) -> _T:
+    """As `decode`, but whoever asks looks for repeated members itself."""
     try:
-        found = decoder.decode(raw)
+        return decoder.decode(raw)
     except msgspec.ValidationError as error:
         raise explain(error) from None
     except msgspec.DecodeError as error:
         raise InvalidJson(f"mend the JSON: {error}") from None
     except (UnicodeDecodeError, RecursionError) as error:
         raise InvalidJson(f"mend the JSON: {error}") from None
-    refuse_repeats(raw)
-    return found
 
 
 def explain(error: msgspec.ValidationError) -> UnknownField | InvalidValue:
@@ -39,6 +45,10 @@ def explain(error: msgspec.ValidationError) -> UnknownField | InvalidValue:
     if unknown:
         name = f"{field}.{unknown[1]}" if field else unknown[1]
         return UnknownField(f"{name} is not known here: leave it out", field=name)
+    missing = _MISSING.match(text)
+    if missing:
+        name = f"{field}.{missing[1]}" if field else missing[1]
+        return InvalidValue(f"{name} is needed", field=name)
     return InvalidValue(_PLACE.sub("", text), field=field)
 
 

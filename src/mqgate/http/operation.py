@@ -28,5 +28,6 @@ class Operation:
     answers: Mapping[int, Any] = field(default_factory=dict)
     refusals: tuple[int, ...] = ()
     is_public: bool = False
+    ignores_query: bool = False
     refuse: Callable[[MqgateError], Answer] = refuse
     content_type: str = "application/json"

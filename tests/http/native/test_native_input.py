@@ -79,7 +79,7 @@ async def test_an_unknown_member_is_refused_everywhere(shop: httpx.AsyncClient, 
         ("POST", "/v1/topics/orders/messages", b'{"body": "a", "body": "b"}'),
         ("POST", "/v1/topics/orders/messages", b'{"body": {"a": 1, "a": 2}}'),
         ("POST", "/v1/topics/orders/messages", b'{"body": "x", "properties": {"a": "1", "a": "2"}}'),
-        ("POST", "/v1/topics/orders/messages", b'{"messages": [{"body": "x", "key": "a", "key": "b"}]}'),
+        ("POST", "/v1/topics/orders/messages", b'{"messages": [{"body": "x"}], "messages": [{"body": "y"}]}'),
         ("POST", "/v1/groups/workers/receive", b'{"max": 1, "max": 2}'),
         ("POST", "/v1/groups/workers/seek", b'{"to": {"local:0": 0, "local:0": 1}}'),
         ("PUT", "/v1/topics/new", b'{"queues": 1, "queues": 2}'),
@@ -92,6 +92,39 @@ async def test_a_member_given_twice_is_refused(shop: httpx.AsyncClient, method: 
     assert answer.status_code == 400, answer.text
     assert "twice" in answer.text
     assert not (await receive(shop))["messages"]
+
+
+async def test_a_member_given_twice_in_an_item_fails_that_item_alone(shop: httpx.AsyncClient) -> None:
+    """One bad item does not fail the others of its batch."""
+    raw = b'{"messages": [{"body": "x", "key": "a", "key": "b"}, {"body": "fine"}]}'
+
+    answer = await shop.post("/v1/topics/orders/messages", content=raw, headers=JSON)
+
+    assert answer.status_code == 207
+    assert [each["status"] for each in answer.json()["results"]] == [400, 201]
+    assert [each["body"] for each in (await receive(shop))["messages"]] == ["fine"]
+
+
+@pytest.mark.parametrize("headers", [[("Mqgate-Deley", "1h")], [("Mqgate-Key", "a"), ("Mqgate-Key", "b")]])
+async def test_a_header_of_ours_that_is_misspelt_or_given_twice_is_refused(
+    shop: httpx.AsyncClient, headers: list[tuple[str, str]]
+) -> None:
+    """Else a message that was to wait is sent at once, and nobody is told."""
+    answer = await shop.post("/v1/topics/orders/messages", content=b"x", headers=headers)
+
+    assert answer.status_code == 400, answer.text
+    assert not (await receive(shop))["messages"]
+
+
+async def test_a_query_where_none_is_taken_is_refused(shop: httpx.AsyncClient) -> None:
+    """`receive?max=1` must not quietly receive 32."""
+    for method, path in (("POST", "/v1/groups/workers/receive?max=1"), ("GET", "/v1/topics/orders?x=1")):
+        refused(await shop.request(method, path), 400, "unknown_field", field="query")
+
+
+async def test_head_answers_as_get_does(api: httpx.AsyncClient) -> None:
+    """Load balancers ask so."""
+    assert (await api.head("/livez")).status_code == 200
 
 
 async def test_an_address_that_is_not_there_is_404(api: httpx.AsyncClient) -> None:

@@ -10,19 +10,20 @@ import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
 
 from mqgate.control.registry.model import Duration, Instant
-from mqgate.core.errors import EmptyBody, InvalidJson, InvalidValue, TooLarge
+from mqgate.core.errors import EmptyBody, InvalidJson, InvalidValue, TooLarge, UnknownField
 from mqgate.core.message import NO_PROPERTIES, Draft, new_id, slot_of
-from mqgate.core.names import check_text
+from mqgate.core.names import OWN_PREFIX, check_text
 from mqgate.core.times import parse_duration, parse_instant
 from mqgate.delay.plan import plan
 from mqgate.http.exchange import Request
-from mqgate.http.json_input import explain
+from mqgate.http.json_input import decode
 from mqgate.production.once import derived_id
 from mqgate.production.store import Item
 
 _MOST_PROPERTY_BYTES = 32 << 10
 _LONGEST_KEY = 256
 _PROPERTY = b"mqgate-property-"
+_HEADERS = {b"mqgate-key", b"mqgate-tag", b"mqgate-delay", b"mqgate-deliver-at", b"idempotency-key"}
 
 
 class Envelope(Struct, rename="camel", forbid_unknown_fields=True):
@@ -52,15 +53,13 @@ class Reader:
         return self._item(topic, _body(given), given, extra)
 
     def from_raw(self, topic: str, raw: Raw, extra: Mapping[str, str]) -> Item:
-        """An item of a batch; the whole batch was looked through for repeated members already."""
-        try:
-            given = _envelope.decode(raw)
-        except msgspec.ValidationError as error:
-            raise explain(error) from None
+        """An item of a batch: its faults are its own."""
+        given = decode(bytes(raw), _envelope)
         return self.from_envelope(topic, given, extra)
 
     def from_headers(self, topic: str, request: Request, extra: Mapping[str, str]) -> Item:
         properties = {}
+        _refuse_strangers(request)
         for name in request.headers:
             if name.startswith(_PROPERTY):
                 properties[name.removeprefix(_PROPERTY).decode("latin-1")] = request.header(name) or ""
@@ -98,6 +97,19 @@ class Reader:
         return Item(Draft(message_id, body, given.key, given.tag, properties, slot), due, once)
 
 
+def _refuse_strangers(request: Request) -> None:
+    """A header of ours that is misspelt or given twice would change the message silently."""
+    ours = [name for name, _ in request.scope["headers"] if name.startswith(b"mqgate-") or name == b"idempotency-key"]
+    for name in ours:
+        if not name.startswith(_PROPERTY) and name not in _HEADERS:
+            raise UnknownField(
+                f"{name.decode('latin-1')} is not known here: leave it out", field=name.decode("latin-1")
+            )
+    if len(set(ours)) < len(ours):
+        twice = next(name for name in ours if ours.count(name) > 1).decode("latin-1")
+        raise InvalidValue(f"{twice} is given twice: say it once", field=twice)
+
+
 def _check(key: str | None, tag: str | None, properties: Mapping[str, str]) -> None:
     size = 0
     if key is not None:
@@ -105,6 +117,10 @@ def _check(key: str | None, tag: str | None, properties: Mapping[str, str]) -> N
     if tag is not None:
         size += len(check_text(tag, "tag").encode())
     for name, value in properties.items():
+        if name.startswith(OWN_PREFIX):
+            raise InvalidValue(
+                f"properties must not begin with {OWN_PREFIX}: those are mqgate's own", field="properties"
+            )
         size += len(check_text(name, "properties").encode())
         size += len(check_text(value, f"properties.{name}").encode())
     if size > _MOST_PROPERTY_BYTES:

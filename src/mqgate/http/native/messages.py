@@ -9,7 +9,7 @@ from mqgate.control.registry.service import Registry
 from mqgate.core.errors import InvalidValue, MessageNotFound
 from mqgate.http.exchange import Answer, Request, reply
 from mqgate.http.json_input import query, query_instant
-from mqgate.http.native.registry import check_cursor, check_limit
+from mqgate.http.native.registry import ListQuery, check_cursor, check_limit
 from mqgate.http.native.shapes import MessageOut, maybe_instant, message_out
 from mqgate.http.operation import Operation
 from mqgate.ports.message_log import MessageLog
@@ -94,6 +94,7 @@ class MessagesApi:
                 summary="The ends of a topic's queues, and their times",
                 tag="look",
                 handler=self.queues,
+                query=ListQuery,
                 answers={200: Queues},
                 refusals=(404,),
             ),
@@ -136,20 +137,18 @@ class MessagesApi:
         request.principal.need_admin()
         topic = self._registry.topic(request.path("topic")).name
         heads = (await self._log.heads(topic)).queues
+        asked = query(request, ListQuery)
+        limit = check_limit(asked.limit)
+        names = sorted(heads, key=_number)
+        rest = [name for name in names if asked.cursor is None or _number(name) > _number(asked.cursor)]
         items = []
-        for queue, head in sorted(heads.items(), key=lambda item: int(item[0].rpartition(":")[2])):
-            first = await self._log.read(topic, queue, head.min, 1, 1) if head.min < head.max else ()
-            last = await self._log.read(topic, queue, head.max - 1, 1, 1) if head.min < head.max else ()
-            items.append(
-                QueueOut(
-                    queue,
-                    head.min,
-                    head.max,
-                    maybe_instant(first[0].stored_at if first else None),
-                    maybe_instant(last[0].stored_at if last else None),
-                )
-            )
-        return reply(200, Queues(items, None))
+        for queue in rest[:limit]:
+            low, end = heads[queue]
+            first = await self._log.read(topic, queue, low, 1, 1) if low < end else ()
+            last = await self._log.read(topic, queue, end - 1, 1, 1) if low < end else ()
+            times = [maybe_instant(each[0].stored_at if each else None) for each in (first, last)]
+            items.append(QueueOut(queue, low, end, *times))
+        return reply(200, Queues(items, rest[limit - 1] if len(rest) > limit else None))
 
     async def read(self, request: Request) -> Answer:
         request.principal.need_admin()
@@ -167,3 +166,9 @@ class MessagesApi:
             200,
             RangeOut([message_out(each) for each in found], asked.offset + len(found), head.min, head.max),
         )
+
+
+def _number(queue: str) -> int:
+    """A queue's place in its broker, for the order of lists; what is no queue's name comes last."""
+    number = queue.rpartition(":")[2]
+    return int(number) if number.isascii() and number.isdigit() and len(number) < 10 else 1 << 31  # noqa: PLR2004 - digits

@@ -12,12 +12,12 @@ from mqgate.control.registry.model import Instant
 from mqgate.control.registry.service import Registry
 from mqgate.core.entries import Group, Mode
 from mqgate.core.errors import InvalidValue, UnsupportedByMode
-from mqgate.core.lease import Position
+from mqgate.core.lease import Client, Position
 from mqgate.core.names import check_client
 from mqgate.core.times import format_instant, parse_instant
 from mqgate.http.exchange import Answer, Request, reply
 from mqgate.http.json_input import decode, query
-from mqgate.http.native.registry import GroupOut, ListQuery, check_cursor, check_limit, group_out
+from mqgate.http.native.registry import GroupOut, ListQuery, check_cursor, check_limit, group_out, page
 from mqgate.http.native.shapes import maybe_instant
 from mqgate.http.operation import Operation
 from mqgate.ports.lease_store import LeaseStore
@@ -158,6 +158,7 @@ class OperateApi:
                 summary="Who polled when, from where, and what it holds",
                 tag="operate",
                 handler=self.clients,
+                query=ListQuery,
                 answers={200: Clients},
                 refusals=(404, 507),
             ),
@@ -208,18 +209,8 @@ class OperateApi:
     async def clients(self, request: Request) -> Answer:
         request.principal.need_admin()
         group = self._registry.group(request.path("group"))
-        found = await self._leases.clients(group.name)
-        items = [
-            ClientOut(
-                each.name,
-                each.address,
-                format_instant(each.first_seen),
-                format_instant(each.last_seen),
-                list(each.holds),
-            )
-            for each in found
-        ]
-        return reply(200, Clients(items, None))
+        found = {client.name: client for client in await self._leases.clients(group.name)}
+        return page(request, found, _client_out)
 
     async def seek(self, request: Request) -> Answer:
         request.principal.need_admin()
@@ -270,6 +261,11 @@ class OperateApi:
             for each in found
         ]
         return reply(200, Acts(items, more))
+
+
+def _client_out(client: Client) -> ClientOut:
+    seen = format_instant(client.first_seen), format_instant(client.last_seen)
+    return ClientOut(client.name, client.address, *seen, list(client.holds))
 
 
 def _client(group: Group, client: str | None) -> str:

@@ -10,9 +10,9 @@ from mqgate.core.entries import Producer, Topic
 from mqgate.core.errors import Forbidden, InvalidValue, MqgateError
 from mqgate.core.message import NO_PROPERTIES
 from mqgate.core.times import format_instant
-from mqgate.http.errors import problem
+from mqgate.http.errors import headers_of, problem
 from mqgate.http.exchange import Answer, Request, refuse, reply
-from mqgate.http.json_input import decode, query
+from mqgate.http.json_input import decode_outside, query, refuse_repeats
 from mqgate.http.native.envelope import Envelope, Reader
 from mqgate.http.native.shapes import PublishResults, ScheduledOut, StoredOut
 from mqgate.http.operation import Operation
@@ -71,17 +71,21 @@ class PublishApi:
         ]
 
     async def publish(self, request: Request) -> Answer:
+        producer = self._producer(request, request.path("topic"))
         topic = self._registry.topic(request.path("topic"))
-        producer = self._producer(request, topic.name)
         trace = request.headers.get(b"traceparent")
         extra = {"traceparent": trace.decode("latin-1")} if trace else NO_PROPERTIES
         if request.headers.get(b"content-type", b"").partition(b";")[0].strip().lower() != b"application/json":
             item = self._reader.from_headers(topic.name, request, extra)
         else:
-            given = decode(request.body, _publish_in)
+            given = decode_outside(request.body, _publish_in)
             _refuse_headers(request, given)
             if given.messages is not UNSET:
+                # Each item is looked at on its own; of the rest, only `messages` itself could be repeated.
+                if request.body.count(b'"messages"') > 1:
+                    refuse_repeats(request.body)
                 return await self._batch(topic, producer, given, extra)
+            refuse_repeats(request.body)
             if given.idempotency_key is None:
                 given.idempotency_key = request.header(b"idempotency-key")
             item = self._reader.from_envelope(topic.name, given, extra)
@@ -108,12 +112,11 @@ class PublishApi:
             except MqgateError as error:
                 outcomes.append(error)
         published = iter(await self._publisher.publish(topic, producer, items) if items else ())
-        results = [
-            _result(topic.name, index, next(published) if outcome is None else outcome)
-            for index, outcome in enumerate(outcomes)
-        ]
+        done = [next(published) if outcome is None else outcome for outcome in outcomes]
+        results = [_result(topic.name, index, outcome) for index, outcome in enumerate(done)]
         is_whole = not any("error" in result for result in results)
-        return reply(200 if is_whole else 207, {"results": results})
+        waits = [header for each in done if isinstance(each, MqgateError) for header in headers_of(each)]
+        return reply(200 if is_whole else 207, {"results": results}, waits[:1])
 
     def _producer(self, request: Request, topic: str) -> Producer | None:
         principal = request.principal

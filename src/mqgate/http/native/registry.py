@@ -1,6 +1,6 @@
 """Topics, producers, groups and keys: PUT, GET, PATCH, DELETE, lists."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import timedelta
 from typing import Any, Literal, TypeVar
 
@@ -332,9 +332,13 @@ def check_cursor(cursor: str | None) -> str | None:
     return cursor
 
 
-def _list(request: Request, entries: Mapping[str, _T], shape: Any) -> Answer:
-    """A page of entries by name; the cursor is the last name of the page before."""
+def _list(request: Request, entries: Mapping[str, _T], shape: Callable[[_T], Any]) -> Answer:
     request.principal.need_admin()
+    return page(request, entries, shape)
+
+
+def page(request: Request, entries: Mapping[str, _T], shape: Callable[[_T], Any]) -> Answer:
+    """A page of entries by name; the cursor is the last name of the page before."""
     asked = query(request, ListQuery)
     limit = check_limit(asked.limit)
     names = sorted(name for name in entries if asked.cursor is None or name > asked.cursor)

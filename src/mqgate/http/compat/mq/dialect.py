@@ -128,6 +128,7 @@ class MqDialect:
             handler=serve,
             is_public=True,
             refuse=failed,
+            ignores_query=True,
         )
 
 
