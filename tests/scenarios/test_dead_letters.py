@@ -398,3 +398,19 @@ async def test_an_unknown_dead_letter_and_an_unknown_group_are_not_found(api: ht
     refused(await api.get("/v1/groups/workers/dead-letters/nobody"), 404, "dead_letter_not_found")
     refused(await api.get("/v1/groups/nobody/dead-letters"), 404, "group_not_found")
     refused(await api.post("/v1/groups/nobody/dead-letters/redrive", json={"all": True}), 404, "group_not_found")
+
+
+async def test_a_message_that_dies_again_still_tells_where_it_came_from(api: httpx.AsyncClient) -> None:
+    """An origin in the group's private log would lead nowhere; and consumers see none of our bookkeeping."""
+    await shop(api, maxAttempts=1)
+    (message_id,) = await die(api, "a", properties={"colour": "blue"})
+    (first,) = await dead(api)
+    await redrive(api, ids=[message_id])
+
+    (again,) = await take(api)
+    await outcome(api, "nack", again)
+
+    (second,) = await dead(api)
+    assert again["properties"] == {"colour": "blue"}
+    assert again["queue"].startswith("retry-")
+    assert second["origin"] == first["origin"]
