@@ -100,7 +100,7 @@ def scenario(name: str, options: dict[str, str]) -> tuple[Callable[[bytes], tupl
         return 100
 
     return {
-        "noop": (lambda _: ("/", single), one),
+        "noop": (lambda _: ("/v1/topics/noop/messages", single), one),
         "single": (lambda _: (f"/v1/topics/{topic}/messages", single), one),
         "batch": (lambda _: (f"/v1/topics/{topic}/messages", batch), hundred),
         "receive": (receive, delivered),

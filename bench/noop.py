@@ -1,21 +1,26 @@
-"""The HTTP stack alone: reads the body, answers 204. What nothing on top of it can beat."""
+"""The HTTP stack alone (uvicorn, Starlette's routing, a bare endpoint): reads the body, answers 204."""
 
 import sys
 from typing import Any
 
 import uvicorn
+from starlette.routing import Route, Router
 
 
-async def app(_scope: dict[str, Any], receive: Any, send: Any) -> None:
-    while (await receive()).get("more_body"):
-        pass
-    await send({"type": "http.response.start", "status": 204, "headers": []})
-    await send({"type": "http.response.body", "body": b""})
+class Endpoint:
+    async def __call__(self, _scope: dict[str, Any], receive: Any, send: Any) -> None:
+        while (await receive()).get("more_body"):
+            pass
+        await send({"type": "http.response.start", "status": 204, "headers": []})
+        await send({"type": "http.response.body", "body": b""})
+
+
+app = Router([Route("/v1/topics/{topic}/messages", Endpoint())], redirect_slashes=False)
 
 
 if __name__ == "__main__":
     uvicorn.run(
-        app,  # type: ignore[arg-type]
+        app,
         host="127.0.0.1",
         port=int(sys.argv[1]),
         http="httptools",
@@ -24,4 +29,5 @@ if __name__ == "__main__":
         access_log=False,
         log_config=None,
         server_header=False,
+        proxy_headers=False,
     )

@@ -48,6 +48,8 @@ class Lease:
     until: int
     spent_by: str | None = None
     is_swept: bool = False
+    # A client that hung up may have been granted the message since: then nothing of this lease applies any more.
+    is_doubtful: bool = False
 
 
 @dataclass
@@ -178,8 +180,14 @@ class GroupModel:
             return "invalid"
         return "applied" if entry.state == "leased" and now < lease.until else "late_applied"
 
-    def settle(self, lease: Lease, verb: str, now: int, *, visibility: int, delay: int | None) -> str:
+    def settle(
+        self, lease: Lease, verb: str, now: int, answered: str, *, visibility: int = 0, delay: int | None = None
+    ) -> str:
+        """What a settlement must say, done to the model; `answered` decides where both are right."""
         outcome = self.outcome(lease, verb, now, visibility)
+        if lease.is_doubtful and answered == "lost" and outcome in {"late_applied", "invalid"}:
+            lease.entry.lease = None
+            return "lost"
         if outcome not in {"applied", "late_applied"}:
             return outcome
         entry = lease.entry
@@ -192,6 +200,13 @@ class GroupModel:
         else:
             self._fail(entry, now + (self._backoff(entry.delivery) if delay is None else delay), "no")
         return outcome
+
+    def hung_up(self, now: int) -> None:
+        """Somebody was granted what was there, and was not there to take it: all of it is as before."""
+        self.notice(now)
+        for entry in self.grantable(now).values():
+            if entry.lease is not None and not self.is_paused:
+                entry.lease.is_doubtful = True
 
     def seek(self, queue: str, to: int) -> None:
         for lease in self.leases:

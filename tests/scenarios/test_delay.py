@@ -92,7 +92,7 @@ async def test_a_time_is_a_delay_or_an_instant(api: httpx.AsyncClient, when: dic
 
 
 async def test_headers_delay_a_bare_body(api: httpx.AsyncClient) -> None:
-    """curl needs no JSON to say when."""
+    """A shell needs no JSON to say when."""
     await shop(api)
     path = "/v1/topics/orders/messages"
 

@@ -12,8 +12,8 @@ from mqgate.core.message import milliseconds
 from mqgate.core.times import parse_instant
 from mqgate.testing.server_process import ServerProcess
 
-TIMERS = 4_000
-SPREAD_MS = 8_000
+TIMERS = 10_000
+SPREAD_MS = 20_000
 
 
 def ms(text: str) -> int:

@@ -57,7 +57,7 @@ async def woken_by(
 
 
 async def test_no_wait_never_parks(live_api: httpx.AsyncClient) -> None:
-    """wait = 0, or none, is answered at once, and is no long poll."""
+    """A wait of 0, or none, is answered at once, and is no long poll."""
     await shop(live_api)
 
     answer, seconds = await timed(receive(live_api, wait=0))

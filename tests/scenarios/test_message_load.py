@@ -20,7 +20,7 @@ from mqgate import bootstrap
 from mqgate.core.message import milliseconds
 from mqgate.core.times import parse_instant
 
-MESSAGES = 20_000
+MESSAGES = 50_000
 WORKERS = 100
 MAX_ATTEMPTS = 4
 KEYS = 2_000
@@ -142,7 +142,7 @@ async def work(
 
 async def finished(api: httpx.AsyncClient, group: str, notes: Notes) -> None:
     """Wait until nothing is left, then let the workers go home."""
-    while (await lag(api, group))["lag"]:
+    while (await lag(api, group))["lag"]:  # noqa: ASYNC110 - nobody tells when a lag is gone
         await asyncio.sleep(0.2)
     notes.is_over = True
 
@@ -189,7 +189,7 @@ def check_order(notes: Notes, ids: list[str], keys: list[str | None]) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(170)
+@pytest.mark.timeout(600)
 async def test_two_hundred_workers_settle_every_message_once_or_it_is_dead(
     live_api: httpx.AsyncClient, live: bootstrap.Gateway
 ) -> None:
@@ -206,17 +206,14 @@ async def test_two_hundred_workers_settle_every_message_once_or_it_is_dead(
         answer = await call(live, "/v1/topics/orders/messages", {"messages": items})
         ids += [each["id"] for each in answer["results"]]
 
-    began = time.monotonic()
     async with asyncio.TaskGroup() as tasks:
         for group, notes in groups.items():
             tasks.create_task(finished(live_api, group, notes))
             for number in range(WORKERS):
                 tasks.create_task(worker(live, group, notes, number))
 
-    print(time.monotonic() - began, {g: sum(map(len, n.leases.values())) for g, n in groups.items()})
     for group, notes in groups.items():
         dead = await dead_ids(live_api, group)
-        print(group, "dead", len(dead))
         check(notes, ids, dead)
     check_order(groups["ordered"], ids, keys)
     assert await publish(live_api, "and it goes on")

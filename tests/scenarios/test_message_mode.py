@@ -375,7 +375,7 @@ async def test_a_client_that_hangs_up_leaves_the_order_as_it_was(
 async def test_what_a_never_settled_message_can_hold_is_bounded_by_the_span(
     api: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """cursor - committed stays below maxSpan; settling the oldest lets the queue go on."""
+    """The distance from committed to the cursor stays below maxSpan; settling the oldest lets the queue go on."""
     monkeypatch.setattr(message_leases, "MAX_SPAN", 10)
     await shop(api)
     await publish(api, *map(str, range(15)))
@@ -388,6 +388,19 @@ async def test_what_a_never_settled_message_can_hold_is_bounded_by_the_span(
     assert len(first) == 10
     assert stuck["messages"] == []
     assert bodies(await take(api)) == [str(number) for number in range(10, 15)]
+
+
+async def test_an_ack_carried_by_a_receive_frees_the_span_for_that_very_receive(
+    api: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else the one who acked would wait for what it freed itself."""
+    monkeypatch.setattr(message_leases, "MAX_SPAN", 2)
+    await shop(api)
+    await publish(api, *"abc")
+    first, second = await take(api)
+    await ack(api, second)
+
+    assert bodies(await take(api, ack=[first["receipt"]])) == ["c"]
 
 
 async def test_a_tag_that_does_not_match_counts_as_done(api: httpx.AsyncClient) -> None:

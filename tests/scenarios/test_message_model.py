@@ -1,8 +1,8 @@
 """Message mode against the reference model: Hypothesis plays consumers, publishers, operators and time.
 
 Three groups read one topic: a plain one, an ordered one, a filtered one. Every answer is compared with the model
-(message_model.py), which knows what may be handed out and what every settlement must say. The gateway is the real one on
-a clock that the test moves; the mover is run by hand.
+(message_model.py), which knows what may be handed out and what every settlement must say. The gateway is the real one,
+on a clock that the test moves; the mover is run by hand.
 """
 
 import json
@@ -224,8 +224,10 @@ class MessageMachine(RuleBasedStateMachine):
             return
         assert status == 200, answer
         # Carried acks go first, then leases that ended are seen.
-        outcomes = [group.settle(lease, "ack", self.now, visibility=0, delay=None) for lease in acks]
-        assert [each["outcome"] for each in answer["acked"]] == outcomes
+        answered = [each["outcome"] for each in answer["acked"]]
+        assert answered == [
+            group.settle(lease, "ack", self.now, each) for lease, each in zip(acks, answered, strict=True)
+        ]
         group.notice(self.now)
         again = group.repeated(attempt, (most, held), self.now)
         assert again != "mismatch"
@@ -264,7 +266,7 @@ class MessageMachine(RuleBasedStateMachine):
     def receive_and_hang_up(self, name: str, most: int) -> None:
         """Invariant 20: what nobody took is as it was before; only what had ended is seen to have ended."""
         self.gateway.hung_up_receive(name, {"max": most})
-        self.groups[name].notice(self.now)
+        self.groups[name].hung_up(self.now)
 
     @rule(
         name=groups,
@@ -286,8 +288,12 @@ class MessageMachine(RuleBasedStateMachine):
         status, answer = self.gateway.call("POST", f"/v1/groups/{name}/{verb}", body)
 
         held = visibility or group.visibility
-        expected = [group.settle(lease, verb, self.now, visibility=held, delay=delay) for lease in leases]
-        assert [each["outcome"] for each in answer["results"]] == expected
+        answered = [each["outcome"] for each in answer["results"]]
+        expected = [
+            group.settle(lease, verb, self.now, each, visibility=held, delay=delay)
+            for lease, each in zip(leases, answered, strict=True)
+        ]
+        assert answered == expected
         assert status == (200 if {*expected} <= {"applied", "duplicate", "late_applied"} else 207)
 
     @rule(name=groups)

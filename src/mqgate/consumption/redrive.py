@@ -48,6 +48,8 @@ class Redriver:
 
     async def redrive(self, group: Group, letters: Sequence[DeadLetter], rate: float | None) -> None:
         """Store them again for this group, at most so many a second."""
+        if not letters:
+            return
         topic = retry_topic(group.name)
         await self._log.create(topic, 1)
         size = len(letters) if rate is None else max(int(rate * _SLICE), 1)

@@ -51,6 +51,7 @@ class Door:
         self._log_all = log_requests == "all"
         self._requests = 0
         self._bytes = 0
+        metrics.in_flight.set_function(lambda: self._requests)
 
     def resource(self, operations: Mapping[str, Operation]) -> "Resource":
         return Resource(self, operations)
@@ -69,7 +70,6 @@ class Door:
         request = Request(scope, headers, _request_id(headers), receive)
         size = 0
         self._requests += 1
-        self._metrics.in_flight.set(self._requests)
         try:
             self._check(scope, operation)
             request.principal = (

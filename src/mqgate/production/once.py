@@ -93,7 +93,7 @@ class Once:
         try:
             published = await self._store.store(topic, [fresh[index] for index in order]) if order else []
         except MqgateError:
-            # Some of a batch may have been stored before the rest failed: those keys stay taken, and a repeat will look.
+            # Some of a batch may be stored although the rest failed: those keys stay taken, and a repeat will look.
             unsent = [each for each in order if each in ours and await self._is_unsent(topic, fresh[each])]
             await self._keys.release([ours[index] for index in unsent])
             raise

@@ -47,8 +47,8 @@ class Storekeeper:
         if later:
             await self._timers.add(later)
             self._planned(min(timer.due for timer in later))
+            self._metrics.scheduled.inc(len(later))
         self._metrics.published.labels(topic.name).inc(len(now))
-        self._metrics.scheduled.inc(len(later))
         return [Published(item.draft.id, None if item.due else next(stored), item.due) for item in items]
 
     async def find(self, topic: Topic, message_id: str) -> Published | None:

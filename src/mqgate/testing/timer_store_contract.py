@@ -65,7 +65,7 @@ class TimerStoreContract:
         clock.advance(timedelta(milliseconds=1))
         due, following = await store.claim(100)
 
-        assert early == ((), NOON + MINUTE) or (not early[0] and early[1] == NOON + MINUTE)
+        assert (list(early[0]), early[1]) == ([], NOON + MINUTE)
         assert [timer.draft for timer in due] == [_timer(1).draft]
         assert following == NOON + 2 * MINUTE
 
@@ -97,9 +97,9 @@ class TimerStoreContract:
 
         assert (first, second, third) == (["m1", "m2"], ["m3"], [])
 
-    async def test_a_timer_is_claimed_once(self, store: TimerStore, clock: ManualClock) -> None:
+    async def test_a_timer_is_claimed_once(self, store: TimerStore) -> None:
         """However many look at the same moment."""
-        await store.add([_timer(1, NOON) for _ in range(1)] + [_timer(number, NOON) for number in range(2, 40)])
+        await store.add([_timer(number, NOON) for number in range(1, 40)])
 
         found = await asyncio.gather(*(_claimed(store, 3) for _ in range(40)))
 

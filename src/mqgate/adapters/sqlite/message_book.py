@@ -120,14 +120,19 @@ class Book:
         self._consumed: set[str] = set()
 
     def close(self) -> None:
-        """Write back what changed; committed moves to the first message that is not settled."""
+        """Write back what changed."""
+        self.flush()
+        if (self.epoch, self.in_flight) != self._counters:
+            self.tx.execute(SQL["set_counters"], (self.epoch, self.in_flight, self.scope.number))
+
+    def flush(self) -> None:
+        """Write back what was settled; committed moves to the first message that is not, before it is asked for."""
         for grant in self._grants.values():
             if grant is not None and grant.is_changed:
                 self._save(grant)
         for queue in self._touched:
             self._commit(queue)
-        if (self.epoch, self.in_flight) != self._counters:
-            self.tx.execute(SQL["set_counters"], (self.epoch, self.in_flight, self.scope.number))
+        self._touched.clear()
 
     def grant(self, epoch: int) -> Granted | None:
         if epoch not in self._grants:

@@ -44,6 +44,7 @@ def acquire(tx: Transaction, scope: Scope, request: Acquire) -> Acquired:
     # Before any answer: ends of queues are told once.
     rewound = see_heads(book, request.heads)
     _end_leases(book)
+    book.flush()
     if request.attempt is not None:
         same = _replay(book, request)
         if same:
