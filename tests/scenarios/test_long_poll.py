@@ -480,23 +480,46 @@ async def test_a_client_that_hangs_up_passes_its_messages_on(
 async def test_what_a_passer_by_gives_back_wakes_who_waits(
     live_api: httpx.AsyncClient, live: bootstrap.Gateway, mode: str
 ) -> None:
-    """It hung up before its answer; who was woken in vain meanwhile is woken again."""
+    """Others poll without waiting and hang up: who was woken in vain meanwhile is woken again."""
     await shop(live_api, mode=mode)
-    for number in range(30):
+    is_over = False
+
+    async def pass_by() -> None:
+        while not is_over:
+            await Call(live, hung_up=True).answer()
+
+    passers_by = [asyncio.ensure_future(pass_by()) for _ in range(3)]
+    for number in range(60):
         stays = Call(live, wait=LONG)
         await parked(live, 1)
-        await operate(live_api, "pause")
         await publish(live_api, str(number))
-        passers_by = [Call(live, hung_up=True) for _ in range(3)]
-        await operate(live_api, "resume")
-        passers_by += [Call(live, hung_up=True) for _ in range(3)]
         async with asyncio.timeout(AT_ONCE):
             answer = await stays.answer()
         assert answer is not None
-        assert bodies(answer["messages"]) == [str(number)]
+        assert [(each["body"], each["delivery"]) for each in answer["messages"]] == [(str(number), 1)]
         receipt = answer["lease"]["receipt"] if mode == "queue" else answer["messages"][0]["receipt"]
         assert await outcome(live_api, "ack", receipt) == (200, "applied")
-        await asyncio.gather(*(call.task for call in passers_by))
+    is_over = True
+
+    await asyncio.gather(*passers_by)
+
+
+async def test_in_an_ordered_group_who_begins_to_wait_while_another_looks_at_keys_is_not_forgotten(
+    live_api: httpx.AsyncClient, live: bootstrap.Gateway
+) -> None:
+    """The one who looks is alone when it begins; what it leaves behind must still reach the one who came meanwhile."""
+    await shop(live_api, ordered=True)
+    dice = random.Random(7)
+    for _ in range(150):
+        await publish(live_api, "a", "b")
+        looks = Call(live, max=1)
+        for _ in range(dice.randrange(80)):
+            await asyncio.sleep(0)
+        waits = Call(live, wait=LONG, max=1)
+        async with asyncio.timeout(AT_ONCE):
+            found = [*await looks.messages(), *await waits.messages()]
+        assert sorted(bodies(found)) == ["a", "b"]
+        await ack(live_api, *found)
 
 
 async def test_long_polls_are_hits_and_woken_and_timed_out(

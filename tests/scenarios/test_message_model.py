@@ -24,7 +24,8 @@ WINDOW = 600_000
 GROUPS = ["plain", "ordered", "filtered"]
 Answer = dict[str, Any]
 
-groups = st.sampled_from(GROUPS)
+# Two of the groups in every run, and mostly the first: what happens to a group must happen often.
+groups = st.sampled_from([0, 0, 0, 1])
 keys = st.sampled_from([None, "a", "b", "c"])
 tags = st.sampled_from([None, "red", "blue"])
 sizes = st.sampled_from([1, 1, 2, 3, 8])
@@ -87,17 +88,19 @@ class MessageMachine(RuleBasedStateMachine):
         self.decided: dict[str, str] = {}
         self.idempotent: dict[str, tuple[int, str, Answer]] = {}
         self.published = 0
+        self.names: list[str] = []
 
     @property
     def now(self) -> int:
         return self.gateway.clock()
 
-    @initialize()
-    def register(self) -> None:
+    @initialize(names=st.permutations(GROUPS))
+    def register(self, names: list[str]) -> None:
+        self.names = names[:2]
         self.gateway.done("PUT", "/v1/topics/t", {"queues": QUEUES})
         shared = {"topic": "t", "visibility": "10s", "maxAttempts": 3, "backoff": ["1s", "5s"], "maxInFlight": 5}
         own: dict[str, Answer] = {"plain": {}, "ordered": {"ordered": True}, "filtered": {"filter": {"tags": ["red"]}}}
-        for name in GROUPS:
+        for name in self.names:
             self.gateway.done("PUT", f"/v1/groups/{name}", {**shared, **own[name]})
             self.groups[name] = GroupModel(
                 name,
@@ -111,10 +114,13 @@ class MessageMachine(RuleBasedStateMachine):
 
     def teardown(self) -> None:
         try:
-            for name in self.groups:
-                self.look(name)
+            for turn in range(len(self.groups)):
+                self.look(turn)
         finally:
             self.gateway.close()
+
+    def chosen(self, turn: int) -> tuple[str, GroupModel]:
+        return self.names[turn], self.groups[self.names[turn]]
 
     # Publishing, now and later.
 
@@ -208,9 +214,9 @@ class MessageMachine(RuleBasedStateMachine):
 
     # Consuming.
 
-    @rule(name=groups, most=sizes, visibility=visibilities, attempt=attempts, carried=st.lists(receipts, max_size=2))
-    def receive(self, name: str, most: int, visibility: int | None, attempt: str | None, carried: list[int]) -> None:
-        group = self.groups[name]
+    @rule(turn=groups, most=sizes, visibility=visibilities, attempt=attempts, carried=st.lists(receipts, max_size=2))
+    def receive(self, turn: int, most: int, visibility: int | None, attempt: str | None, carried: list[int]) -> None:
+        name, group = self.chosen(turn)
         acks = [group.leases[-1 - number] for number in carried if number < len(group.leases)]
         wish: Answer = {"max": most, "ack": [lease.receipt for lease in acks]}
         if visibility is not None:
@@ -238,6 +244,16 @@ class MessageMachine(RuleBasedStateMachine):
             return
         self.granted(group, answer, most, held, attempt)
 
+    @rule(turn=groups, most=sizes)
+    def receive_plainly(self, turn: int, most: int) -> None:
+        """The same once more, so that it happens often."""
+        self.receive(turn, most, None, None, [])
+
+    @rule(turn=groups, verb=verbs, number=receipts)
+    def settle_one(self, turn: int, verb: str, number: int) -> None:
+        """Same."""
+        self.settle(turn, verb, [number], None, None)
+
     def mismatched(self, group: GroupModel, answer: Answer, attempt: str | None, shape: tuple[int, int]) -> None:
         """Refused means untouched: nothing carried was applied, nothing was noticed."""
         assert answer["code"] == "attempt_mismatch"
@@ -262,21 +278,22 @@ class MessageMachine(RuleBasedStateMachine):
         if attempt is not None and leases:
             group.attempts[attempt] = Attempt((most, held), leases)
 
-    @rule(name=groups, most=sizes)
-    def receive_and_hang_up(self, name: str, most: int) -> None:
+    @rule(turn=groups, most=sizes)
+    def receive_and_hang_up(self, turn: int, most: int) -> None:
         """Invariant 20: what nobody took is as it was before; only what had ended is seen to have ended."""
+        name, group = self.chosen(turn)
         self.gateway.hung_up_receive(name, {"max": most})
-        self.groups[name].hung_up(self.now)
+        group.hung_up(self.now)
 
     @rule(
-        name=groups,
+        turn=groups,
         verb=verbs,
         numbers=st.lists(receipts, min_size=1, max_size=3),
         delay=st.sampled_from([None, 0, 2_000]),
         visibility=st.sampled_from([None, 1_000, 30_000, 12 * 3_600_000]),
     )
-    def settle(self, name: str, verb: str, numbers: list[int], delay: int | None, visibility: int | None) -> None:
-        group = self.groups[name]
+    def settle(self, turn: int, verb: str, numbers: list[int], delay: int | None, visibility: int | None) -> None:
+        name, group = self.chosen(turn)
         leases = [group.leases[-1 - number] for number in numbers if number < len(group.leases)]
         if not leases:
             return
@@ -296,20 +313,21 @@ class MessageMachine(RuleBasedStateMachine):
         assert answered == expected
         assert status == (200 if {*expected} <= {"applied", "duplicate", "late_applied"} else 207)
 
-    @rule(name=groups)
-    def forge(self, name: str) -> None:
+    @rule(turn=groups)
+    def forge(self, turn: int) -> None:
         """Forged or foreign: invalid."""
-        foreign = [lease.receipt for other in GROUPS if other != name for lease in self.groups[other].leases[-1:]]
+        name, other = self.names[turn], self.names[1 - turn]
+        foreign = [lease.receipt for lease in self.groups[other].leases[-1:]]
         body = {"receipts": ["forged", *foreign]}
         _, answer = self.gateway.call("POST", f"/v1/groups/{name}/ack", body)
         assert {each["outcome"] for each in answer["results"]} == {"invalid"}
 
     # Operating.
 
-    @rule(name=groups)
-    def look(self, name: str) -> None:
+    @rule(turn=groups)
+    def look(self, turn: int) -> None:
         """Conservation, invariant by invariant: lag and dead letters are what the model has left and dead."""
-        group = self.groups[name]
+        name, group = self.chosen(turn)
         lag = self.gateway.done("GET", f"/v1/groups/{name}/lag")
         group.notice(self.now)
         group.check_lag(lag, self.now)
@@ -330,8 +348,9 @@ class MessageMachine(RuleBasedStateMachine):
         assert found == group.letters
         return found
 
-    @rule(name=groups, is_dry_run=st.booleans(), fate=st.sampled_from(["redrive", "redrive", "purge"]))
-    def bury_or_redrive(self, name: str, is_dry_run: bool, fate: str) -> None:
+    @rule(turn=groups, is_dry_run=st.booleans(), fate=st.sampled_from(["redrive", "redrive", "purge"]))
+    def bury_or_redrive(self, turn: int, is_dry_run: bool, fate: str) -> None:
+        name, group = self.chosen(turn)
         letters = self.letters(name)
         body = {"all": True, "dryRun": is_dry_run}
         answer = self.gateway.done("POST", f"/v1/groups/{name}/dead-letters/{fate}", body)
@@ -339,18 +358,19 @@ class MessageMachine(RuleBasedStateMachine):
         if is_dry_run:
             return
         if fate == "redrive":
-            self.groups[name].redriven(list(letters))
+            group.redriven(list(letters))
         else:
-            self.groups[name].letters.clear()
+            group.letters.clear()
 
-    @rule(name=groups, is_paused=st.booleans())
-    def pause(self, name: str, is_paused: bool) -> None:
+    @rule(turn=groups, is_paused=st.sampled_from([True, False, False]))
+    def pause(self, turn: int, is_paused: bool) -> None:
+        name, group = self.chosen(turn)
         self.gateway.done("POST", f"/v1/groups/{name}/{'pause' if is_paused else 'resume'}")
-        self.groups[name].is_paused = is_paused
+        group.is_paused = is_paused
 
-    @rule(name=groups, data=st.data(), to=st.sampled_from(["earliest", "latest", "offsets"]))
-    def seek(self, name: str, data: st.DataObject, to: str) -> None:
-        group = self.groups[name]
+    @rule(turn=groups, data=st.data(), to=st.sampled_from(["earliest", "latest", "offsets"]))
+    def seek(self, turn: int, data: st.DataObject, to: str) -> None:
+        name, group = self.chosen(turn)
         ends = {queue: len(group.queues.get(queue, ())) for queue in {**self.ends, **group.queues}}
         if to == "offsets":
             queue = data.draw(st.sampled_from(sorted(ends)))

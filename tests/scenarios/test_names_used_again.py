@@ -1,8 +1,8 @@
 """What is deleted is gone: a later thing of the same name begins with nothing of it."""
 
 import httpx
+from message_calls import put
 
-from conftest import put
 from mqgate.testing.clock import ManualClock
 
 MESSAGES = "/v1/topics/orders/messages"

@@ -1,0 +1,85 @@
+"""What a consumer of single messages does with a lease store, a verb each, as contracts write it."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import timedelta
+from typing import Any
+
+from mqgate.core.backoff import NO_BACKOFF
+from mqgate.core.entries import Group, Mode
+from mqgate.core.lease import Acquired, Grant, Lease, Placement
+from mqgate.ports.lease_store import LeaseStore
+from mqgate.testing.leasing import QUEUE, ask, position
+from mqgate.testing.samples import a_group
+
+SECOND = timedelta(seconds=1)
+HOUR = timedelta(hours=1)
+
+
+def workers(**changes: Any) -> Group:
+    """A message-mode group; a failed message is ready again at once unless told."""
+    return a_group(mode=Mode.MESSAGE, **{"backoff": NO_BACKOFF, **changes})
+
+
+def singles(acquired: Acquired) -> list[Lease]:
+    """The lease of every single message granted, as receipts carry them."""
+    return [
+        grant.lease._replace(start=offset, next=offset + 1)
+        for grant in acquired.grants
+        for offset in range(grant.lease.start, grant.lease.next)
+    ]
+
+
+def places(leases: Iterable[Lease]) -> list[tuple[str, int]]:
+    return [(lease.queue, lease.start) for lease in leases]
+
+
+async def taken(store: LeaseStore, group: Group, **wish: Any) -> list[Lease]:
+    return singles(await ask(store, group, **wish))
+
+
+async def one(store: LeaseStore, group: Group, **wish: Any) -> Lease:
+    """A receive of one message that must come."""
+    (lease,) = await taken(store, group, most=1, **wish)
+    return lease
+
+
+async def deliveries(store: LeaseStore, group: Group, **wish: Any) -> list[int]:
+    return [grant.delivery for grant in (await ask(store, group, **wish)).grants]
+
+
+async def placed(
+    store: LeaseStore,
+    group: Group,
+    acquired: Acquired,
+    keys: Mapping[int, str | None],
+    after: int | None = None,
+) -> list[Lease]:
+    """The pull found messages with these keys, and no others that are wanted; what stays granted."""
+    stay = await store.place(
+        group,
+        [
+            Placement(
+                grant,
+                grant.lease.next if after is None else after,
+                {offset: key for offset, key in keys.items() if grant.lease.start <= offset < grant.lease.next},
+            )
+            for grant in acquired.grants
+        ],
+    )
+    return [lease for lease in singles(acquired) if any(lease.start in some for some in stay) and lease.start in keys]
+
+
+async def in_turn(store: LeaseStore, group: Group, keys: Mapping[int, str | None], **wish: Any) -> list[int]:
+    """Receive and place in an ordered (or filtered) group: the offsets that are delivered."""
+    return [lease.start for lease in await placed(store, group, await ask(store, group, **wish), keys)]
+
+
+async def returned(store: LeaseStore, group: Group, grants: Sequence[Grant]) -> None:
+    """Nobody was left to take them."""
+    await store.place(group, [Placement(grant, grant.lease.start) for grant in grants])
+
+
+async def lag(store: LeaseStore, group: Group, queue: str = QUEUE) -> tuple[int, int, int]:
+    """Ready, leased, waiting."""
+    found = await position(store, group, queue)
+    return found.ready, found.leased, found.waiting

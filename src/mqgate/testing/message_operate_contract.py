@@ -1,0 +1,133 @@
+"""Lease store contract, message mode: seek, pause, retention, and what operators see."""
+
+from collections.abc import Mapping
+
+from mqgate.core.entries import Group
+from mqgate.core.lease import Acquire, Head, Outcome, Settlement, State, Verb
+from mqgate.ports.lease_store import LeaseStore
+from mqgate.testing.clock import ManualClock
+from mqgate.testing.leasing import QUEUE, ack, ask, committed, doomed, nack, opened, position
+from mqgate.testing.message_leasing import HOUR, SECOND, lag, one, places, singles, taken, workers
+from mqgate.testing.samples import queues
+
+
+class MessageOperateContract:
+    async def test_a_seek_sweeps_away_leases_failures_and_the_dying(self, store: LeaseStore) -> None:
+        """From there on everything is as new, and every receipt of before is gone."""
+        group = workers(max_attempts=2)
+        await opened(store, group, queues(4))
+        held, waiting, dying, acked = await taken(store, group)
+        await ack(store, group, acked)
+        await nack(store, group, waiting, delay=HOUR)
+        await nack(store, group, dying)
+        await nack(store, group, await one(store, group))
+
+        moved = await store.seek(group, "", {QUEUE: 0}, is_dry_run=False)
+
+        assert moved is not None
+        assert [(each.old, each.new) for each in moved] == [(0, 0)]
+        assert await lag(store, group) == (4, 0, 0)
+        assert not await doomed(store, group)
+        assert [await ack(store, group, lease) for lease in (held, waiting, dying)] == [
+            Outcome.GONE,
+            Outcome.LOST,
+            Outcome.LOST,
+        ]
+        assert [grant.delivery for grant in (await ask(store, group)).grants] == [1]
+        assert await lag(store, group) == (0, 4, 0)
+
+    async def test_a_dry_run_moves_nothing(self, store: LeaseStore) -> None:
+        """And says what it would do."""
+        group = workers()
+        await opened(store, group, queues(4))
+        lease = await one(store, group)
+        before = await position(store, group)
+
+        moved = await store.seek(group, "", {QUEUE: 4}, is_dry_run=True)
+
+        assert moved is not None
+        assert [(each.queue, each.old, each.new) for each in moved] == [(QUEUE, 0, 4)]
+        assert await position(store, group) == before
+        assert await ack(store, group, lease) is Outcome.APPLIED
+
+    async def test_after_a_seek_the_cap_counts_from_nothing(self, store: LeaseStore) -> None:
+        """Swept leases hold no places."""
+        group = workers(max_in_flight=2)
+        await opened(store, group, queues(4))
+        await taken(store, group)
+        await store.seek(group, "", {QUEUE: 1}, is_dry_run=False)
+
+        assert places(await taken(store, group)) == [(QUEUE, 1), (QUEUE, 2)]
+
+    async def test_pause_stops_grants_not_settlements(self, store: LeaseStore) -> None:
+        """Who works finishes; nobody starts."""
+        group = workers()
+        await opened(store, group, queues(4))
+        first, second = await taken(store, group, most=2)
+
+        paused = await ask(store, workers(is_paused=True), carrying=[Settlement(verb=Verb.ACK, lease=first)])
+
+        assert not paused.grants
+        assert paused.state is State.PAUSED
+        assert [each.outcome for each in paused.settled] == [Outcome.APPLIED]
+        assert await nack(store, group, second) is Outcome.APPLIED
+
+    async def test_what_retention_took_is_skipped_and_told(self, store: LeaseStore) -> None:
+        """New ones and failed ones alike; never silently."""
+        group = workers()
+        await opened(store, group, queues(6))
+        for lease in await taken(store, group, most=2):
+            await nack(store, group, lease)
+        told = 0
+        found: list[tuple[str, int]] = []
+
+        for _ in range(4):
+            acquired = await ask(store, group, heads=queues((4, 6)))
+            told += acquired.expired
+            found += places(singles(acquired))
+
+        assert found == [(QUEUE, 4), (QUEUE, 5)]
+        assert told == 4
+        assert await committed(store, group) == 4
+
+    async def test_a_queue_that_came_back_shorter_is_read_from_its_first_message(self, store: LeaseStore) -> None:
+        """Recreated: reported, never silently at its end; old receipts are gone."""
+        group = workers()
+        await opened(store, group, queues(5))
+        leases = await taken(store, group)
+
+        acquired = await ask(store, group, heads=queues(2))
+
+        assert acquired.rewound == 5
+        assert places(singles(acquired)) == [(QUEUE, 0), (QUEUE, 1)]
+        assert await ack(store, group, leases[4]) is Outcome.GONE
+
+    async def test_a_crowded_receive_tells_whether_more_is_ready_and_when_something_will_be(
+        self, store: LeaseStore, clock: ManualClock
+    ) -> None:
+        """Others are parked: whoever leaves with messages must tell what the next one waits for."""
+        group = workers(visibility=HOUR)
+        await opened(store, group, queues(3))
+        await nack(store, group, await one(store, group), delay=10 * SECOND)
+
+        more = await store.acquire(_crowded(group, 1))
+        last = await store.acquire(_crowded(group, 1))
+
+        assert (more.has_more, last.has_more) == (True, False)
+        assert last.next_at == clock.now + 10 * SECOND
+
+    async def test_operators_see_who_holds_messages_of_which_queue(self, store: LeaseStore) -> None:
+        """And only while they hold them."""
+        group = workers()
+        await opened(store, group, queues(1, 1))
+        leases = await taken(store, group, polled_by="ada")
+        await taken(store, group, polled_by="bob")
+        await ack(store, group, leases[0])
+
+        holds = {client.name: list(client.holds) for client in await store.clients(group.name)}
+
+        assert holds == {"ada": [leases[1].queue], "bob": []}
+
+
+def _crowded(group: Group, most: int, heads: Mapping[str, Head] | None = None) -> Acquire:
+    return Acquire(group=group, client="", most=most, visibility=group.visibility, heads=heads or {}, is_crowded=True)

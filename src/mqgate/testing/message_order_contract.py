@@ -1,0 +1,185 @@
+"""Lease store contract, message mode: filters, and the order of keys."""
+
+from datetime import timedelta
+
+import pytest
+
+from mqgate.core.backoff import Backoff
+from mqgate.core.lease import State
+from mqgate.ports.lease_store import LeaseStore
+from mqgate.testing.clock import ManualClock
+from mqgate.testing.leasing import QUEUE, ack, ask, committed, doomed, nack, opened
+from mqgate.testing.message_leasing import (
+    HOUR,
+    SECOND,
+    in_turn,
+    lag,
+    placed,
+    places,
+    returned,
+    singles,
+    workers,
+)
+from mqgate.testing.samples import queues
+
+
+class FilterContract:
+    async def test_what_is_not_wanted_is_settled_and_leaves_no_lag(self, store: LeaseStore) -> None:
+        """A non-match counts as done for that group."""
+        group = workers(tags=frozenset("a"))
+        await opened(store, group, queues(4))
+
+        wanted = await placed(store, group, await ask(store, group), {1: None, 3: None})
+
+        assert places(wanted) == [(QUEUE, 1), (QUEUE, 3)]
+        assert await lag(store, group) == (0, 2, 0)
+        assert await committed(store, group) == 1
+        for lease in wanted:
+            await ack(store, group, lease)
+        assert await committed(store, group) == 4
+
+    async def test_a_hand_back_does_not_take_committed_back(self, store: LeaseStore) -> None:
+        """Invariant 8: what was filtered stays done when its neighbours were not taken."""
+        group = workers(tags=frozenset("a"))
+        await opened(store, group, queues(3))
+        acquired = await ask(store, group)
+        await placed(store, group, acquired, {1: None, 2: None})
+        assert await committed(store, group) == 1
+
+        await returned(store, group, acquired.grants)
+
+        assert await committed(store, group) == 1
+        assert await lag(store, group) == (2, 0, 0)
+        again = await ask(store, group)
+        assert places(singles(again)) == [(QUEUE, 1), (QUEUE, 2)]
+        assert [grant.delivery for grant in again.grants] == [1]
+
+
+class OrderContract:
+    async def test_the_next_of_a_key_waits_for_the_one_before(self, store: LeaseStore) -> None:
+        """Invariant 19: acked first, then the next; other keys and messages without a key go on."""
+        group = workers(is_ordered=True)
+        keys = {0: "k", 1: "k", 2: None, 3: "l", 4: "k"}
+        await opened(store, group, queues(5))
+        acquired = await ask(store, group)
+        first = await placed(store, group, acquired, keys)
+
+        nothing = await in_turn(store, group, keys)
+        await ack(store, group, first[0])
+        second = await in_turn(store, group, keys)
+
+        assert [lease.start for lease in first] == [0, 2, 3]
+        assert nothing == []
+        assert second == [1]
+
+    async def test_a_nack_blocks_the_key_not_the_queue(self, store: LeaseStore, clock: ManualClock) -> None:
+        """One bad customer does not stop the others, and comes again in order."""
+        group = workers(is_ordered=True)
+        keys = {0: "k", 1: "k", 2: "l"}
+        await opened(store, group, queues(2))
+        (first,) = await placed(store, group, await ask(store, group), keys)
+        await nack(store, group, first, delay=10 * SECOND)
+
+        meanwhile = await placed(store, group, await ask(store, group, heads=queues(3)), keys)
+        clock.advance(10)
+        again = await placed(store, group, await ask(store, group), keys)
+        await ack(store, group, again[0])
+
+        assert places(meanwhile) == [(QUEUE, 2)]
+        assert places(again) == [(QUEUE, 0)]
+        assert await in_turn(store, group, keys) == [1]
+
+    async def test_an_ended_lease_blocks_the_key_as_well(self, store: LeaseStore, clock: ManualClock) -> None:
+        """Silence is a failure like another."""
+        group = workers(is_ordered=True, backoff=Backoff(steps=(10 * SECOND,)))
+        keys = {0: "k", 1: "k"}
+        await opened(store, group, queues(2))
+        await in_turn(store, group, keys)
+        clock.advance(group.visibility)
+
+        blocked = await in_turn(store, group, keys)
+        clock.advance(10)
+
+        assert blocked == []
+        assert await in_turn(store, group, keys) == [0]
+
+    async def test_a_dead_message_lets_the_next_of_its_key_go(self, store: LeaseStore) -> None:
+        """Acked or dead: both are the end of it."""
+        group = workers(is_ordered=True, max_attempts=1)
+        keys = {0: "k", 1: "k"}
+        await opened(store, group, queues(2))
+        (first,) = await placed(store, group, await ask(store, group), keys)
+        await nack(store, group, first)
+        blocked = await in_turn(store, group, keys)
+        for each in await doomed(store, group):
+            await store.bury(group, each)
+
+        assert blocked == []
+        assert await in_turn(store, group, keys) == [1]
+
+    async def test_while_keys_are_not_known_yet_the_queue_gives_nothing_new(self, store: LeaseStore) -> None:
+        """Two concurrent receives: the second must not get a later message of a key that the first is about to get."""
+        group = workers(is_ordered=True)
+        keys = dict.fromkeys(range(6), "k")
+        await opened(store, group, queues(6))
+        acquired = await ask(store, group, most=3)
+
+        meanwhile = await ask(store, group, most=3)
+        await placed(store, group, acquired, keys)
+
+        assert not meanwhile.grants
+        assert meanwhile.state is State.BUSY
+        assert await in_turn(store, group, keys, most=3) == []
+        await ack(store, group, singles(acquired)[0])
+        assert await in_turn(store, group, keys, most=3) == [1]
+
+    @pytest.mark.parametrize("visibility", [SECOND, HOUR], ids=["short lease", "long lease"])
+    @pytest.mark.parametrize("looks_before", [False, True], ids=["unseen", "seen"])
+    async def test_a_range_whose_gateway_died_before_its_keys_were_known_comes_again_in_order(
+        self, store: LeaseStore, clock: ManualClock, visibility: timedelta, looks_before: bool
+    ) -> None:
+        """As if it had not been granted: nothing twice, nothing out of turn, nothing counted."""
+        group = workers(is_ordered=True, visibility=visibility)
+        keys = {0: "k", 1: "k", 2: "l"}
+        await opened(store, group, queues(3))
+        await ask(store, group)
+        if looks_before:
+            clock.advance(2)
+            await lag(store, group)
+            await ask(store, workers(is_ordered=True, is_paused=True))
+        clock.advance(20)
+
+        again = await ask(store, group)
+        wanted = await placed(store, group, again, keys)
+
+        assert {grant.delivery for grant in again.grants} == {1}
+        assert sorted(places(wanted)) == [(QUEUE, 0), (QUEUE, 2)]
+        assert await lag(store, group) == (0, 2, 1)
+
+    async def test_a_hand_back_grants_a_waiting_message_once(self, store: LeaseStore) -> None:
+        """What waits behind its key waits in one place only, also when the range before it was not taken."""
+        group = workers(is_ordered=True)
+        keys = {0: "k", 1: "k", 2: "l"}
+        await opened(store, group, queues(3))
+        acquired = await ask(store, group)
+        await placed(store, group, acquired, keys)
+        await returned(store, group, acquired.grants)
+
+        first = await placed(store, group, await ask(store, group, most=1), keys)
+        await ack(store, group, first[0])
+        rest = await ask(store, group)
+
+        assert places(first) == [(QUEUE, 0)]
+        assert sorted(places(singles(rest))) == [(QUEUE, 1), (QUEUE, 2)]
+        assert sorted(places(await placed(store, group, rest, keys))) == [(QUEUE, 1), (QUEUE, 2)]
+
+    async def test_a_key_whose_messages_expired_is_not_blocked(self, store: LeaseStore) -> None:
+        """Given back, then lost to retention: the key's next message still comes."""
+        group = workers(is_ordered=True)
+        keys = {0: "k", 1: "k"}
+        await opened(store, group, queues(1))
+        acquired = await ask(store, group)
+        await placed(store, group, acquired, keys)
+        await returned(store, group, acquired.grants)
+
+        assert await in_turn(store, group, keys, heads=queues((1, 2))) == [1]
