@@ -12,10 +12,10 @@ run: .venv/run.stamp
 	$(BIN)/mqgate serve --demo --port $(PORT) --data-dir $(DATA)
 
 test: lint ## everything: format, lint, types, import rules, locks, all tests
-	$(BIN)/pytest -n auto
+	$(BIN)/pytest -n auto --dist worksteal
 
 check: lint ## the fast loop
-	$(BIN)/pytest -n auto -m "not slow"
+	$(BIN)/pytest -n auto --dist worksteal -m "not slow"
 
 lint: .venv/dev.stamp
 	$(BIN)/ruff format --check .

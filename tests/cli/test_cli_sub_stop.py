@@ -40,7 +40,11 @@ def _sub(url: str, group: str, **environment: str) -> Iterator[subprocess.Popen[
         stderr=subprocess.PIPE,
         env=os.environ | environment,
     ) as process:
-        yield process
+        try:
+            yield process
+        finally:
+            # Should a test fail before it stopped it: nobody else would, and leaving waits for its end.
+            process.kill()
 
 
 @pytest.fixture(params=["", "1"], ids=["buffered", "unbuffered"])

@@ -488,20 +488,20 @@ async def test_what_a_passer_by_gives_back_wakes_who_waits(
         while not is_over:
             await Call(live, hung_up=True).answer()
 
-    passers_by = [asyncio.ensure_future(pass_by()) for _ in range(3)]
-    for number in range(60):
-        stays = Call(live, wait=LONG)
-        await parked(live, 1)
-        await publish(live_api, str(number))
-        async with asyncio.timeout(AT_ONCE):
-            answer = await stays.answer()
-        assert answer is not None
-        assert [(each["body"], each["delivery"]) for each in answer["messages"]] == [(str(number), 1)]
-        receipt = answer["lease"]["receipt"] if mode == "queue" else answer["messages"][0]["receipt"]
-        assert await outcome(live_api, "ack", receipt) == (200, "applied")
-    is_over = True
-
-    await asyncio.gather(*passers_by)
+    async with asyncio.TaskGroup() as passers_by:
+        for _ in range(3):
+            passers_by.create_task(pass_by())
+        for number in range(60):
+            stays = Call(live, wait=LONG)
+            await parked(live, 1)
+            await publish(live_api, str(number))
+            async with asyncio.timeout(AT_ONCE):
+                answer = await stays.answer()
+            assert answer is not None
+            assert [(each["body"], each["delivery"]) for each in answer["messages"]] == [(str(number), 1)]
+            receipt = answer["lease"]["receipt"] if mode == "queue" else answer["messages"][0]["receipt"]
+            assert await outcome(live_api, "ack", receipt) == (200, "applied")
+        is_over = True
 
 
 async def test_in_an_ordered_group_who_begins_to_wait_while_another_looks_at_keys_is_not_forgotten(

@@ -75,12 +75,14 @@ class _Mailbox:
     def __init__(self, name: str) -> None:
         self._letters: SimpleQueue[_Letter | None] = SimpleQueue()
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+        self._is_closed = False
 
     def start(self) -> None:
         self._thread.start()
 
     async def stop(self) -> None:
         """Work off what waits, then end."""
+        self._is_closed = True
         if self._thread.is_alive():
             self._letters.put(None)
             await asyncio.get_running_loop().run_in_executor(None, self._thread.join)
@@ -92,6 +94,9 @@ class _Mailbox:
         *,
         is_durable: bool = True,
     ) -> asyncio.Future[_T]:
+        if self._is_closed:
+            # Else who asks would wait for ever, and whoever waits for that one too.
+            raise StorageUnavailable("the gateway is stopping")
         answer: asyncio.Future[_T] = asyncio.get_running_loop().create_future()
         self._letters.put(_Letter(job, after_commit, is_durable, answer))
         return answer
