@@ -30,6 +30,10 @@ def group(request: pytest.FixtureRequest, names: tuple[str, str, str], workers: 
     return names[2] if request.param == "queue" else workers
 
 
+def _heed_ctrl_c() -> None:
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 @contextmanager
 def _sub(url: str, group: str, **environment: str) -> Iterator[subprocess.Popen[bytes]]:
     program = "from mqgate.cli.main import main; main()"
@@ -39,6 +43,8 @@ def _sub(url: str, group: str, **environment: str) -> Iterator[subprocess.Popen[
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         env=os.environ | environment,
+        # Where the tests run in the background, Ctrl-C is ignored, and so it would be in every child.
+        preexec_fn=_heed_ctrl_c,  # noqa: PLW1509 - one call, no locks
     ) as process:
         try:
             yield process
