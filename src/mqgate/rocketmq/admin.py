@@ -1,0 +1,110 @@
+"""Topics, consumer groups, and what brokers tell of themselves."""
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+import msgspec
+
+from mqgate.rocketmq.brokers import Brokers
+from mqgate.rocketmq.errors import making_sense
+from mqgate.rocketmq.remoting import loose_json
+from mqgate.rocketmq.remoting.codes import Request, Response
+from mqgate.rocketmq.routes import Routes
+
+__all__ = ["Admin", "TopicConfig"]
+
+_READ, _WRITE = 4, 2
+_READ_AND_WRITE = _READ | _WRITE
+
+
+class TopicConfig(NamedTuple):
+    read_queues: int
+    write_queues: int
+    perm: int
+
+
+class Admin:
+    def __init__(self, brokers: Brokers, routes: Routes) -> None:
+        self._brokers = brokers
+        self._routes = routes
+
+    async def topic(self, broker: str, topic: str) -> TopicConfig | None:
+        """A topic's settings on one broker; None if it does not have it."""
+        allowed = (Response.TOPIC_NOT_EXIST, Response.NOT_SUPPORTED)
+        answer = await self._brokers.ask(broker, Request.GET_TOPIC_CONFIG, {"topic": topic}, allowed=allowed)
+        if answer.code == Response.TOPIC_NOT_EXIST:
+            return None
+        if answer.code == Response.NOT_SUPPORTED:
+            return await self._routed(broker, topic)
+        with making_sense():
+            found = loose_json.parse(answer.body)
+            return TopicConfig(int(found["readQueueNums"]), int(found["writeQueueNums"]), int(found["perm"]))
+
+    async def _routed(self, broker: str, topic: str) -> TopicConfig | None:
+        """What the name servers know of a topic's settings: RocketMQ 4 has no other way to ask."""
+        route = await self._routes.find(topic, is_fresh=True)
+        found = next((each for each in route.queues if each.broker == broker), None) if route else None
+        if found is None:
+            return None
+        perm = (_READ if found.read else 0) | (_WRITE if found.write else 0)
+        return TopicConfig(found.read, found.write, perm)
+
+    async def put_topic(self, broker: str, topic: str, queues: int, perm: int = _READ_AND_WRITE) -> None:
+        """Create or change a topic on one broker; its name servers know it when this returns."""
+        fields = {
+            "topic": topic,
+            "defaultTopic": "TBW102",
+            "readQueueNums": str(queues),
+            "writeQueueNums": str(queues),
+            "perm": str(perm),
+            "topicFilterType": "SINGLE_TAG",
+            "topicSysFlag": "0",
+            "order": "false",
+        }
+        await self._brokers.ask(broker, Request.CREATE_TOPIC, fields)
+        self._routes.doubt(topic)
+
+    async def delete_topic(self, topic: str, brokers: list[str]) -> None:
+        """Remove a topic with its messages and offsets from brokers, then from all name servers."""
+        for broker in brokers:
+            await self._brokers.ask(broker, Request.DELETE_TOPIC_IN_BROKER, {"topic": topic})
+        await self._routes.tell_all(Request.DELETE_TOPIC_IN_NAME_SERVER, {"topic": topic})
+        self._routes.doubt(topic)
+
+    async def has_group(self, broker: str, group: str) -> bool:
+        """Whether a broker has a consumer group; where brokers make groups by themselves, this is such an occasion."""
+        allowed = (Response.GROUP_NOT_EXIST,)
+        answer = await self._brokers.ask(broker, Request.GET_GROUP_CONFIG, {"group": group}, allowed=allowed)
+        return answer.code == Response.SUCCESS
+
+    async def put_group(self, broker: str, group: str) -> None:
+        """Make a consumer group on one broker, or set one back: what is not said here takes RocketMQ's defaults."""
+        body = msgspec.json.encode({"groupName": group})
+        await self._brokers.ask(broker, Request.CREATE_GROUP, {}, body)
+
+    async def delete_group(self, broker: str, group: str) -> None:
+        """Remove a consumer group with what it committed."""
+        await self._brokers.ask(broker, Request.DELETE_GROUP, {"groupName": group, "cleanOffset": "true"})
+
+    async def runtime(self, broker: str) -> Mapping[str, str]:
+        """How a broker is doing: version, boot time, disk, queues."""
+        answer = await self._brokers.ask(broker, Request.GET_BROKER_RUNTIME_INFO, {})
+        with making_sense():
+            return {name: str(value) for name, value in loose_json.parse(answer.body)["table"].items()}
+
+    async def config(self, broker: str) -> Mapping[str, str]:
+        """A broker's settings, as it runs with them."""
+        answer = await self._brokers.ask(broker, Request.GET_BROKER_CONFIG, {})
+        lines = (line.partition("=") for line in answer.body.decode(errors="replace").splitlines())
+        return {name.strip(): value.strip() for name, mark, value in lines if mark}
+
+    async def kv(self, namespace: str, key: str) -> str | None:
+        """A value that the name servers keep."""
+        answer = await self._routes.ask(Request.GET_KV_CONFIG, {"namespace": namespace, "key": key})
+        return answer.fields.get("value") if answer.code == Response.SUCCESS else None
+
+    async def put_kv(self, namespace: str, key: str, value: str) -> None:
+        await self._routes.tell_all(Request.PUT_KV_CONFIG, {"namespace": namespace, "key": key, "value": value})
+
+    async def delete_kv(self, namespace: str, key: str) -> None:
+        await self._routes.tell_all(Request.DELETE_KV_CONFIG, {"namespace": namespace, "key": key})

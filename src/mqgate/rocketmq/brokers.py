@@ -1,0 +1,55 @@
+"""Brokers by name: the address may change, the name does not."""
+
+from collections.abc import Mapping
+
+from mqgate.rocketmq.errors import NotSent
+from mqgate.rocketmq.peers import Peer, Peers, expect
+from mqgate.rocketmq.remoting.codes import Request
+from mqgate.rocketmq.remoting.command import Command
+from mqgate.rocketmq.routes import Routes
+from mqgate.rocketmq.transport import Probe
+
+__all__ = ["Brokers"]
+
+# An unknown topic's end is 0: the cheapest question there is.
+_PROBE = Probe(Request.GET_MAX_OFFSET, {"topic": "TBW102", "queueId": "0"})
+
+
+class Brokers:
+    """Calls to the master that a broker's name stands for."""
+
+    def __init__(self, peers: Peers, routes: Routes) -> None:
+        self._peers = peers
+        self._routes = routes
+
+    def peer(self, broker: str) -> Peer:
+        """The master of a broker; NotSent if no route has named it yet."""
+        address = self._routes.masters.get(broker)
+        if address is None:
+            raise NotSent(f"no name server knows a master of broker {broker}")
+        return self._peers.at(address, _PROBE)
+
+    def is_down(self, broker: str) -> bool:
+        """Whether it cannot be reached, as far as we know."""
+        address = self._routes.masters.get(broker)
+        return address is None or self._peers.at(address, _PROBE).is_down
+
+    async def ask(
+        self,
+        broker: str,
+        code: int,
+        fields: Mapping[str, str],
+        body: bytes = b"",
+        *,
+        allowed: tuple[int, ...] = (),
+        deadline: float | None = None,
+    ) -> Command:
+        """One request; Refused unless it succeeded or answered one of the codes allowed."""
+        peer = self.peer(broker)
+        answer = await self._peers.call(peer, code, fields, body, deadline)
+        # Success is by far the commonest.
+        return answer if answer.code == 0 else expect(answer, peer.address, *allowed)
+
+    async def ask_at(self, address: str, code: int, fields: Mapping[str, str]) -> Command:
+        """The same to an address."""
+        return expect(await self._peers.call(self._peers.at(address, _PROBE), code, fields), address)

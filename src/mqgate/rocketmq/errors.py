@@ -1,0 +1,46 @@
+"""How a call can fail, told apart by what it means for the caller.
+
+RocketMQError
+|-- NotSent     the server has not done it: no connection, no route, it is leaving; elsewhere or later is safe
+|-- NoAnswer    it was sent, and no answer came: it may have been done
+|-- Refused     the server answered with an error code
+|-- RemoteProtocolError   it sent what is no RocketMQ at all
+"""
+
+import contextlib
+from collections.abc import Iterator
+
+__all__ = ["NoAnswer", "NotSent", "Refused", "RemoteProtocolError", "RocketMQError", "making_sense"]
+
+
+class RocketMQError(Exception):
+    """Anything that goes wrong between us and a server."""
+
+
+class NotSent(RocketMQError):
+    pass
+
+
+class NoAnswer(RocketMQError):
+    pass
+
+
+class Refused(RocketMQError):
+    def __init__(self, code: int, remark: str, address: str) -> None:
+        super().__init__(f"{address} answered {code}: {remark}")
+        self.code = code
+        self.remark = remark
+        self.address = address
+
+
+class RemoteProtocolError(RocketMQError):
+    pass
+
+
+@contextlib.contextmanager
+def making_sense() -> Iterator[None]:
+    """Read an answer's members: what lacks them, or has others in their place, is no RocketMQ."""
+    try:
+        yield
+    except (KeyError, IndexError, TypeError, ValueError, AttributeError) as error:
+        raise RemoteProtocolError(f"an answer makes no sense: {error!r}") from error

@@ -1,0 +1,81 @@
+"""Ends of queues, offsets by time, and what consumer groups have committed."""
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from mqgate.rocketmq.brokers import Brokers
+from mqgate.rocketmq.errors import making_sense
+from mqgate.rocketmq.remoting import loose_json
+from mqgate.rocketmq.remoting.codes import Request, Response
+
+__all__ = ["Offsets", "Progress"]
+
+
+class Progress(NamedTuple):
+    """How far a group is on a queue, as RocketMQ's own tools see it."""
+
+    broker_offset: int
+    consumer_offset: int
+
+
+class Offsets:
+    def __init__(self, brokers: Brokers) -> None:
+        self._brokers = brokers
+
+    async def ends(self, broker: str, topic: str) -> dict[int, tuple[int, int]]:
+        """First and next offset of all queues of a topic on a broker."""
+        answer = await self._brokers.ask(broker, Request.GET_TOPIC_STATS, {"topic": topic})
+        with making_sense():
+            table = loose_json.parse(answer.body).get("offsetTable") or {}
+            return {dict(queue)["queueId"]: (at["minOffset"], at["maxOffset"]) for queue, at in table.items()}
+
+    async def max(self, broker: str, topic: str, queue_id: int) -> int:
+        """The next offset; 0 also for what does not exist."""
+        return await self._offset(broker, Request.GET_MAX_OFFSET, {"topic": topic, "queueId": str(queue_id)})
+
+    async def min(self, broker: str, topic: str, queue_id: int) -> int:
+        return await self._offset(broker, Request.GET_MIN_OFFSET, {"topic": topic, "queueId": str(queue_id)})
+
+    async def at(self, broker: str, topic: str, queue_id: int, instant_ms: int) -> int:
+        """The first offset stored at or after an instant; the next offset if there is none."""
+        fields = {"topic": topic, "queueId": str(queue_id), "timestamp": str(instant_ms), "boundaryType": "LOWER"}
+        return await self._offset(broker, Request.SEARCH_OFFSET, fields)
+
+    async def _offset(self, broker: str, code: int, fields: Mapping[str, str]) -> int:
+        answer = await self._brokers.ask(broker, code, fields)
+        with making_sense():
+            return int(answer.fields["offset"])
+
+    async def committed(self, broker: str, group: str, topic: str, queue_id: int) -> int | None:
+        """What a group has committed; None if nothing."""
+        fields = {
+            "consumerGroup": group,
+            "topic": topic,
+            "queueId": str(queue_id),
+            "setZeroIfNotFound": "false",
+        }
+        allowed = (Response.QUERY_NOT_FOUND, Response.GROUP_NOT_EXIST)
+        answer = await self._brokers.ask(broker, Request.QUERY_CONSUMER_OFFSET, fields, allowed=allowed)
+        with making_sense():
+            return int(answer.fields["offset"]) if answer.code == Response.SUCCESS else None
+
+    async def commit(self, broker: str, group: str, topic: str, queue_id: int, offset: int) -> None:
+        """Commit, forwards or backwards; the group must exist."""
+        fields = {
+            "consumerGroup": group,
+            "topic": topic,
+            "queueId": str(queue_id),
+            "commitOffset": str(offset),
+        }
+        await self._brokers.ask(broker, Request.UPDATE_CONSUMER_OFFSET, fields)
+
+    async def progress(self, broker: str, group: str, topic: str) -> dict[int, Progress]:
+        """A group's place on all queues of a topic on a broker."""
+        fields = {"consumerGroup": group, "topic": topic}
+        answer = await self._brokers.ask(broker, Request.GET_CONSUME_STATS, fields)
+        with making_sense():
+            table = loose_json.parse(answer.body).get("offsetTable") or {}
+            return {
+                dict(queue)["queueId"]: Progress(at["brokerOffset"], at["consumerOffset"])
+                for queue, at in table.items()
+            }

@@ -1,0 +1,55 @@
+"""Several messages as the body of one, for all that share topic, queue and sysFlag.
+
+i32 total | i32 0 | i32 0 | i32 flag | i32 body length | body | i16 properties length | properties        repeated
+"""
+
+import struct
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from mqgate.rocketmq.errors import RemoteProtocolError
+from mqgate.rocketmq.remoting import properties as property_text
+
+__all__ = ["Entry", "decode_batch", "encode_batch"]
+
+_HEAD = struct.Struct(">iiiii")
+_SHORT = struct.Struct(">h")
+
+
+class Entry(NamedTuple):
+    flag: int
+    body: bytes
+    properties: dict[str, str]
+
+
+def encode_batch(messages: Iterable[tuple[bytes, str]]) -> bytes:
+    """The body of a batch: bodies with their properties' texts; ValueError if a text is too long for its length."""
+    parts: list[bytes] = []
+    for body, text in messages:
+        encoded = text.encode()
+        if len(encoded) > property_text.MOST_BYTES:
+            raise ValueError(f"properties of {len(encoded)} bytes; {property_text.MOST_BYTES} are possible")
+        total = _HEAD.size + len(body) + _SHORT.size + len(encoded)
+        parts += (_HEAD.pack(total, 0, 0, 0, len(body)), body, _SHORT.pack(len(encoded)), encoded)
+    return b"".join(parts)
+
+
+def decode_batch(data: bytes) -> list[Entry]:
+    """The messages of a batch; RemoteProtocolError if it is none."""
+    found: list[Entry] = []
+    at, end = 0, len(data)
+    while at < end:
+        if end - at < _HEAD.size:
+            raise RemoteProtocolError("a batch ends within a message")
+        total, _, _, flag, body_length = _HEAD.unpack_from(data, at)
+        start, after = at + _HEAD.size, at + total
+        text_start = start + body_length + _SHORT.size
+        if body_length < 0 or not text_start <= after <= end:
+            raise RemoteProtocolError("a batch's lengths do not fit")
+        (text_length,) = _SHORT.unpack_from(data, start + body_length)
+        if text_length < 0 or text_start + text_length > after:
+            raise RemoteProtocolError("a batch's properties go beyond their message")
+        properties = property_text.decode_bytes(data[text_start : text_start + text_length])
+        found.append(Entry(flag, data[start : start + body_length], properties))
+        at = after
+    return found
