@@ -12,10 +12,12 @@ run: .venv/run.stamp
 	$(BIN)/mqgate serve --demo --port $(PORT) --data-dir $(DATA)
 
 test: lint ## everything: format, lint, types, import rules, locks, all tests
+	@# Once, and not within a test's time limit; where it cannot be had, the tests say why.
+	@$(BIN)/python -c 'from mqgate.stack import jars; jars(progress=print)' 2>/dev/null || true
 	$(BIN)/pytest -n auto --dist worksteal
 
-check: lint ## the fast loop
-	$(BIN)/pytest -n auto --dist worksteal -m "not slow"
+check: lint ## the fast loop, on the embedded engine alone
+	$(BIN)/pytest -n auto --dist worksteal -m "not slow and not rocketmq"
 
 lint: .venv/dev.stamp
 	$(BIN)/ruff format --check .
@@ -27,12 +29,13 @@ lint: .venv/dev.stamp
 docs: .venv/dev.stamp ## write the generated reference pages anew
 	$(BIN)/python docs/generate.py
 
-bench: .venv/dev.stamp
-	$(BIN)/python bench/run.py
+bench: .venv/bench.stamp ## compare; BENCH="rocketmq flat" runs only those
+	$(BIN)/python bench/run.py $(BENCH)
 
 lock: .venv/uv.stamp ## write the locks anew; UPGRADE=--upgrade takes newer versions
 	$(COMPILE) pyproject.toml --group build -o requirements/run.txt
 	$(COMPILE) -c requirements/run.txt pyproject.toml --all-extras --group build --group dev -o requirements/dev.txt
+	$(COMPILE) -c requirements/dev.txt --group bench -o requirements/bench.txt
 
 .venv/uv.stamp:
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "mqgate needs Python 3.11 or newer: make PYTHON=python3.12 ...")'
@@ -49,6 +52,10 @@ lock: .venv/uv.stamp ## write the locks anew; UPGRADE=--upgrade takes newer vers
 	$(BIN)/uv pip install --quiet --require-hashes -r requirements/dev.txt
 	$(BIN)/uv pip install --quiet --no-deps --no-build-isolation -e .
 	@touch $@ .venv/run.stamp
+
+.venv/bench.stamp: .venv/dev.stamp requirements/bench.txt
+	$(BIN)/uv pip install --quiet --require-hashes -r requirements/bench.txt
+	@touch $@
 
 clean:
 	rm -rf .venv build dist

@@ -1,0 +1,38 @@
+"""Ports that nobody has, for servers that keep them over a restart."""
+
+import errno
+import random
+import socket
+from collections.abc import Sequence
+from contextlib import ExitStack
+
+from mqgate.stack.errors import StackError
+
+__all__ = ["free_port"]
+
+# Below the ports that systems hand to outgoing connections (Linux from 32768, macOS from 49152): while a server is
+# dead, a client's own socket must not take its port.
+_FIRST, _LAST = 15_000, 32_000
+_TRIES = 1_000
+
+
+def free_port(others: Sequence[int] = ()) -> int:
+    """A port that is free on all interfaces, and so are those at the given distances from it."""
+    for _ in range(_TRIES):
+        port = random.randrange(_FIRST, _LAST)  # noqa: S311 - only to avoid others who choose
+        if _are_free([port, *(port + other for other in others)]):
+            return port
+    raise StackError(f"no free port between {_FIRST} and {_LAST}")
+
+
+def _are_free(ports: Sequence[int]) -> bool:
+    with ExitStack() as held:
+        for port in ports:
+            probe = held.enter_context(socket.socket())
+            try:
+                probe.bind(("", port))
+            except OSError as error:
+                if error.errno in {errno.EADDRINUSE, errno.EACCES}:
+                    return False
+                raise
+    return True

@@ -1,0 +1,50 @@
+"""Ends a stack when its owner is gone, however it went: `python -m mqgate.stack.guard DIRECTORY PID`.
+
+A test run that is killed cannot call `down`. This process of its own notices, ends the stack, and itself.
+"""
+
+import os
+import sys
+import time
+from pathlib import Path
+
+from mqgate.stack.process import launch
+from mqgate.stack.stack import Stack
+
+__all__ = ["guard"]
+
+_STEP = 0.5
+# Workers of a killed run go on for a while, and may start a server again.
+_QUIET = 20.0
+
+
+def guard(stack: Stack, owner: int) -> None:
+    """Let the stack live no longer than the process `owner`."""
+    stack.directory.mkdir(parents=True, exist_ok=True)
+    command = [sys.executable, "-m", "mqgate.stack.guard", str(stack.directory), str(owner)]
+    launch(command, log=stack.directory / "guard.log")
+
+
+def main() -> None:
+    directory, owner = Path(sys.argv[1]), int(sys.argv[2])
+    while directory.exists() and _exists(owner):
+        time.sleep(_STEP)
+    last = time.monotonic()
+    while directory.exists() and time.monotonic() - last < _QUIET:
+        if Stack(directory).down():
+            last = time.monotonic()
+        time.sleep(_STEP)
+
+
+def _exists(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True
+
+
+if __name__ == "__main__":
+    main()

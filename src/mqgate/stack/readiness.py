@@ -1,0 +1,37 @@
+"""Is a server ready, and if it never will be, why."""
+
+from pathlib import Path
+
+from mqgate.stack.errors import PartFailed, PortTaken
+from mqgate.stack.part import Part
+from mqgate.stack.probe import is_listed
+
+__all__ = ["failure", "is_ready"]
+
+_TELLING = ("Exception", "Error", "FATAL", "could not", "ERROR")
+
+
+def is_ready(part: Part, log: Path, name_server: Part | None) -> bool:
+    """Whether it said so; of a broker also whether it is listed, because it says so a little before."""
+    if part.ready_line not in _said(log):
+        return False
+    if part.kind != "broker":
+        return True
+    return name_server is not None and is_listed(("127.0.0.1", name_server.port), part.name, part.address)
+
+
+def failure(part: Part, log: Path, what: str) -> PartFailed:
+    """What to raise for a server that did not come up."""
+    said = _said(log)
+    if "already in use" in said or "BindException" in said:
+        return PortTaken(f"{part.name} {what}: somebody else has port {part.port} or one beside it (see {log})")
+    lines = said.splitlines()
+    telling = [line for line in lines if any(word in line for word in _TELLING)] or lines[-1:]
+    return PartFailed(f"{part.name} {what}: {' '.join(telling[:1])} (see {log})")
+
+
+def _said(log: Path) -> str:
+    try:
+        return log.read_text("utf-8", errors="replace")
+    except FileNotFoundError:
+        return ""

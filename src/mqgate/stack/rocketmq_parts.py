@@ -1,0 +1,129 @@
+"""RocketMQ's servers: their files and their command lines.
+
+Each has a home of its own (logs, configuration, store). TLS is off, because every server would make a certificate at
+its start, for seconds. A broker takes three ports: its own, two below (the "fast" listener) and one above (HA).
+"""
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+from mqgate.stack.broker_spec import BrokerSpec
+from mqgate.stack.part import Part
+
+__all__ = ["BROKER_PORTS", "RocketMq"]
+
+BROKER_PORTS = (-2, +1)
+_SMALL_JVM = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
+_BROKER = {
+    "brokerId": "0",
+    "brokerRole": "ASYNC_MASTER",
+    "bindAddress": "127.0.0.1",
+    "brokerIP1": "127.0.0.1",
+    # A name server that was started again knows nothing until then; 10 s is the least.
+    "registerNameServerPeriod": "10000",
+    "mappedFileSizeCommitLog": "67108864",
+    "mappedFileSizeConsumeQueue": "600000",
+    "mappedFileSizeTimerLog": "1048576",
+    "maxHashSlotNum": "5000",
+    "maxIndexNum": "10000",
+    # What is created by itself exists on one broker only.
+    "autoCreateTopicEnable": "false",
+    "autoCreateSubscriptionGroup": "false",
+    "timerWheelEnable": "true",
+    "timerMaxDelaySec": "63158400",
+    "timerEnableRetryUntilSuccess": "true",
+    # Every second, the default, costs an idle broker a tenth of a core more.
+    "timerFlushIntervalMs": "10000",
+    "enableRetryTopicV2": "true",
+    "retrieveMessageFromPopRetryTopicV1": "false",
+    "recallMessageEnable": "true",
+    "fileReservedTime": "96",
+    # By default a broker refuses what waited 200 ms: on a small machine that does other things too, that is often.
+    "waitTimeMillsInSendQueue": "2000",
+    # A nearly full disk must not take messages that a test still counts.
+    "diskMaxUsedSpaceRatio": "95",
+    "cleanFileForciblyEnable": "false",
+}
+
+
+class RocketMq:
+    """Makes parts from one Java and one folder of jars."""
+
+    def __init__(self, java: Path, lib: Path) -> None:
+        self._java = java
+        self._lib = lib
+
+    def name_server(self, home: Path, port: int) -> Part:
+        conf = _write(home / "namesrv.conf", f"listenPort={port}\nbindAddress=127.0.0.1\n")
+        options = ("-Xmx64m", "-XX:MaxDirectMemorySize=64m", *_SMALL_JVM)
+        return Part(
+            name="namesrv",
+            kind="name-server",
+            port=port,
+            command=self._command(home, options, "namesrv.NamesrvStartup", "-c", conf),
+            ready_line="The Name Server boot success",
+        )
+
+    def broker(self, home: Path, port: int, spec: BrokerSpec, name_server: str) -> Part:
+        settings = {
+            "brokerClusterName": spec.cluster,
+            "brokerName": spec.name,
+            "flushDiskType": "SYNC_FLUSH" if spec.is_sync_flush else "ASYNC_FLUSH",
+            "namesrvAddr": name_server,
+            "listenPort": str(port),
+            "haListenPort": str(port + 1),
+            "storePathRootDir": str(home / "store"),
+            **_BROKER,
+            **spec.settings,
+        }
+        conf = _write(home / "broker.conf", "".join(f"{key}={value}\n" for key, value in settings.items()))
+        return Part(
+            name=spec.name,
+            kind="broker",
+            port=port,
+            command=self._command(home, spec.java_options, "broker.BrokerStartup", "-c", conf),
+            ready_line="boot success",
+            asked=spec.record(),
+        )
+
+    def proxy(self, home: Path, port: int, cluster: str, name_server: str) -> Part:
+        """It has gRPC on the port, remoting on the one above; both listen on all interfaces, it cannot be helped."""
+        settings = {
+            "rocketMQClusterName": cluster,
+            "proxyMode": "CLUSTER",
+            "namesrvAddr": name_server,
+            "grpcServerPort": port,
+            "remotingListenPort": port + 1,
+        }
+        conf = _write(home / "rmq-proxy.json", json.dumps(settings, indent=2))
+        options = ("-Xms64m", "-Xmx256m", "-XX:MaxDirectMemorySize=128m", *_SMALL_JVM)
+        return Part(
+            name="proxy",
+            kind="proxy",
+            port=port,
+            command=self._command(home, options, "proxy.ProxyStartup", "-pc", conf),
+            ready_line="rocketmq-proxy startup successfully",
+        )
+
+    def _command(self, home: Path, options: Sequence[str], main: str, *arguments: str) -> tuple[str, ...]:
+        return (
+            str(self._java),
+            *options,
+            "-Dtls.server.mode=disabled",
+            "--add-exports=java.base/sun.nio.ch=ALL-UNNAMED",
+            "--add-opens=java.base/java.nio=ALL-UNNAMED",
+            # Logs go to the home of the user, unless that is here.
+            f"-Duser.home={home}",
+            f"-Drocketmq.home.dir={home}",
+            "-cp",
+            f"{self._lib}/*",
+            f"org.apache.rocketmq.{main}",
+            *arguments,
+        )
+
+
+def _write(path: Path, text: str) -> str:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text, "utf-8")
+    return str(path)

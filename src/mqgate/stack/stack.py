@@ -1,0 +1,232 @@
+"""A stack: servers that belong together, in one directory, known to every process that opens it.
+
+Nothing is kept in memory. `stack.json` says which servers there are, on which ports, and which processes they are;
+it is changed under a lock. A server keeps its ports and its store when it is killed and started again. Only when
+nothing of the stack runs, and somebody else has taken a port meanwhile, `up` moves to other ports.
+"""
+
+import os
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from signal import SIGCONT, SIGINT, SIGKILL, SIGQUIT, SIGSTOP, SIGTERM, Signals
+
+from mqgate.stack import readiness
+from mqgate.stack.broker_spec import BrokerSpec
+from mqgate.stack.errors import PartFailed, PortTaken, StackError
+from mqgate.stack.free_ports import free_port
+from mqgate.stack.jars import ROCKETMQ_VERSION
+from mqgate.stack.lock import locked
+from mqgate.stack.part import Part, load_parts, save_parts
+from mqgate.stack.plan import NAME_SERVER, Extra, Plan
+from mqgate.stack.postgres_part import user_name
+from mqgate.stack.process import end, is_running, launch
+
+__all__ = ["Stack"]
+
+TWO_BROKERS = (BrokerSpec(name="broker-a"), BrokerSpec(name="broker-b"))
+# A polite end: brokers take up to 20 s for it. PostgreSQL waits for its clients at SIGTERM.
+_POLITE = {"postgres": SIGINT}
+# A quick end: RocketMQ's stores survive SIGKILL; PostgreSQL's children would survive it too, for a while.
+_QUICK = {"postgres": SIGQUIT, "redis": SIGTERM}
+_QUICK_PATIENCE = 10.0
+_START_PATIENCE = 120.0
+_TRIES = 3
+# Brokers refuse to write from 90 % on, whatever they are told.
+_FULLEST = 0.88
+
+
+class Stack:
+    """`up` and `down` for all, `start`, `stop`, `kill` and `pause` for one; all of them block until it is so."""
+
+    def __init__(
+        self,
+        directory: Path,
+        *,
+        progress: Callable[[str], None] = lambda _: None,
+        choose_port: Callable[[Sequence[int]], int] = free_port,
+    ) -> None:
+        self.directory = directory.resolve()
+        self._progress = progress
+        self._choose_port = choose_port
+        self._state = self.directory / "stack.json"
+        self._lock = self.directory / "stack.lock"
+
+    @classmethod
+    def open(cls, directory: Path, *, progress: Callable[[str], None] = lambda _: None) -> "Stack":
+        """The stack that was brought up there; StackError if there is none."""
+        stack = cls(directory, progress=progress)
+        if not stack._state.exists():
+            raise StackError(f"there is no stack in {directory}: bring one up first")
+        return stack
+
+    def up(
+        self,
+        brokers: Sequence[BrokerSpec] = TWO_BROKERS,
+        parts: Sequence[Extra] = (),
+        *,
+        version: str = ROCKETMQ_VERSION,
+    ) -> bool:
+        """Start what is asked for and what was here before, unless it runs; False if all of it ran already.
+
+        Without brokers there is no name server either, and no need for Java.
+        """
+        self.directory.mkdir(parents=True, exist_ok=True)
+        _check_disk(self.directory)
+        with locked(self._lock):
+            before = self.parts()
+            alive = {name: part for name, part in before.items() if _runs(part)}
+            plan = Plan(brokers, parts, before)
+            for attempt in range(_TRIES):
+                choose = partial(self._port, {} if attempt else before)
+                wanted = plan.parts(self.directory, alive, choose, version, self._progress)
+                save_parts(self._state, wanted)
+                try:
+                    self._start_all([part for name, part in wanted.items() if name not in alive])
+                    break
+                except BaseException as error:
+                    self._end_all([part for name, part in self.parts().items() if name not in alive], patience=0.0)
+                    if alive or not isinstance(error, PortTaken) or attempt == _TRIES - 1:
+                        raise
+        return wanted.keys() != alive.keys()
+
+    def down(self, *, patience: float = 0.0) -> int:
+        """End all of it and say how many lived; with patience they may tidy up first. What is stored stays."""
+        if not self._state.exists():
+            return 0
+        with locked(self._lock):
+            return self._end_all(list(self.parts().values()), patience=patience)
+
+    def start(self, name: str) -> None:
+        """Start one again, on its ports and its store, and wait until it is ready; nothing if it lives."""
+        with locked(self._lock):
+            if not _runs(self.part(name)):
+                self._launch(self.part(name))
+        self._wait(name)
+
+    def stop(self, name: str, *, patience: float = 60.0) -> None:
+        """Ask one to end."""
+        with locked(self._lock):
+            self._end_all([self.part(name)], patience=patience)
+
+    def kill(self, name: str) -> None:
+        """As a power cut for the process: SIGKILL, no goodbye."""
+        with locked(self._lock):
+            part = self.part(name)
+            end(part.pid, part.command, SIGKILL, patience=_QUICK_PATIENCE)
+            self._save(replace(part, pid=None))
+
+    def pause(self, name: str) -> None:
+        """Let it hang: it keeps its connections and answers nothing until `resume`."""
+        self._signal(name, SIGSTOP)
+
+    def resume(self, name: str) -> None:
+        self._signal(name, SIGCONT)
+
+    def is_alive(self, name: str) -> bool:
+        return _runs(self.part(name))
+
+    def is_ready(self, name: str) -> bool:
+        """Whether it lives and serves; of a broker, whether the name server leads clients to it."""
+        return self.is_alive(name) and readiness.is_ready(
+            self.part(name), self.log(name), self.parts().get(NAME_SERVER)
+        )
+
+    def parts(self) -> dict[str, Part]:
+        return load_parts(self._state)
+
+    def part(self, name: str) -> Part:
+        try:
+            return self.parts()[name]
+        except KeyError:
+            raise PartFailed(f"there is no {name} in the stack of {self.directory}") from None
+
+    def log(self, name: str) -> Path:
+        """What it said since its last start."""
+        return self.directory / name / "out.log"
+
+    def address(self, name: str) -> str:
+        return self.part(name).address
+
+    @property
+    def name_server(self) -> str:
+        return self.address(NAME_SERVER)
+
+    @property
+    def brokers(self) -> dict[str, str]:
+        """Their addresses by name."""
+        return {name: part.address for name, part in self.parts().items() if part.kind == "broker"}
+
+    @property
+    def redis_url(self) -> str:
+        return f"redis://{self.address('redis')}/0"
+
+    @property
+    def postgres_url(self) -> str:
+        return f"postgresql://{user_name}@{self.address('postgres')}/postgres"
+
+    def _port(self, before: dict[str, Part], name: str, others: Sequence[int]) -> int:
+        return before[name].port if name in before else self._choose_port(others)
+
+    def _start_all(self, parts: Sequence[Part]) -> None:
+        # Brokers that meet no name server at their start are listed only at their next try.
+        for kinds in ({"name-server"}, {"broker", "proxy", "redis", "postgres"}):
+            chosen = [part for part in parts if part.kind in kinds]
+            if chosen:
+                self._progress(f"starting {', '.join(part.name for part in chosen)}")
+            for part in chosen:
+                self._launch(part)
+            for part in chosen:
+                self._wait(part.name)
+
+    def _launch(self, part: Part) -> None:
+        pid = launch(part.command, log=self.log(part.name), user=part.user)
+        self._save(replace(part, pid=pid))
+
+    def _signal(self, name: str, sign: Signals) -> None:
+        part = self.part(name)
+        if part.pid is not None and _runs(part):
+            os.kill(part.pid, sign)
+
+    def _save(self, part: Part) -> None:
+        save_parts(self._state, self.parts() | {part.name: part})
+
+    def _wait(self, name: str) -> None:
+        deadline = time.monotonic() + _START_PATIENCE
+        while not self.is_ready(name):
+            if not self.is_alive(name):
+                raise readiness.failure(self.part(name), self.log(name), "ended")
+            if time.monotonic() > deadline:
+                raise readiness.failure(self.part(name), self.log(name), f"is not ready after {_START_PATIENCE:.0f} s")
+            time.sleep(0.1)
+
+    def _end_all(self, parts: Sequence[Part], *, patience: float) -> int:
+        def end_one(part: Part) -> None:
+            if patience:
+                end(part.pid, part.command, _POLITE.get(part.kind, SIGTERM), patience=patience)
+            else:
+                end(part.pid, part.command, _QUICK.get(part.kind, SIGKILL), patience=_QUICK_PATIENCE)
+
+        living = [part for part in parts if _runs(part)]
+        # A broker says goodbye to its name server, so that goes last.
+        for is_name_server in (False, True):
+            chosen = [part for part in living if (part.kind == "name-server") is is_name_server]
+            with ThreadPoolExecutor(max_workers=max(1, len(chosen))) as pool:
+                list(pool.map(end_one, chosen))
+        for part in parts:
+            self._save(replace(part, pid=None))
+        return len(living)
+
+
+def _runs(part: Part) -> bool:
+    return is_running(part.pid, part.command)
+
+
+def _check_disk(directory: Path) -> None:
+    disk = os.statvfs(directory)
+    used = disk.f_blocks - disk.f_bfree
+    if used / (used + disk.f_bavail) > _FULLEST:
+        raise StackError(f"the disk of {directory} is nearly full, and brokers refuse to write: free some space")

@@ -1,0 +1,129 @@
+"""RocketMQ for the whole test run: one name server and three brokers, started once, when the first test needs them.
+
+`rocketmq` gives the stack: the broker `local` of the cluster `one`, which everybody uses at the same time, and the
+brokers `broker-a` and `broker-b` of the cluster `pair`. Who wants to kill or pause one of those asks for `pair`: nobody
+else has the two meanwhile, and both live again afterwards.
+
+All pytest-xdist workers share one directory, which the controller names and, at the end, empties. Where RocketMQ
+cannot run the tests are skipped, loudly; with CI=true they fail. ROCKETMQ_STACK names the directory of a stack with
+these brokers that runs already: quicker, for whoever runs single tests again and again.
+"""
+
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+from uuid import uuid4
+
+import pytest
+
+from mqgate.stack import BrokerSpec, Stack, StackError, StackUnavailable
+from mqgate.stack.guard import guard
+from mqgate.stack.lock import locked
+
+PAIR = ("broker-a", "broker-b")
+BROKERS = (
+    BrokerSpec(name="local", cluster="one"),
+    *(BrokerSpec(name=name, cluster="pair", is_sync_flush=True) for name in PAIR),
+)
+_NOT_RUN = "RocketMQ cannot run here: "
+
+
+class _Run(NamedTuple):
+    """What all processes of a test run share."""
+
+    directory: Path
+    controller: int
+
+    def bring_up(self) -> Stack:
+        """The first who comes brings it up, the others wait and hear the same; StackError if it cannot be."""
+        stack = Stack(self.directory / "stack")
+        outcome = self.directory / "outcome"
+        with locked(self.directory / "up.lock"):
+            # Not `up` for everybody: it would start a broker that a test has just killed.
+            if not outcome.exists():
+                outcome.write_text(self._attempt(stack), "utf-8")
+            kind, _, reason = outcome.read_text("utf-8").partition(" ")
+        if kind != "up":
+            raise {"unavailable": StackUnavailable, "failed": StackError}[kind](reason)
+        return stack
+
+    def _attempt(self, stack: Stack) -> str:
+        guard(stack, self.controller)
+        try:
+            stack.up(BROKERS)
+        except StackUnavailable as error:
+            return f"unavailable {error}"
+        except StackError as error:
+            return f"failed {error}"
+        return "up"
+
+
+_RUN = pytest.StashKey[_Run]()
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    given = getattr(config, "workerinput", {}).get("cluster")
+    fresh = (Path(tempfile.gettempdir()) / f"mqgate-cluster-{uuid4().hex}", os.getpid())
+    config.stash[_RUN] = _Run(Path(given[0]), given[1]) if given else _Run(*fresh)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_configure_node(node: Any) -> None:
+    """Of xdist: hand the directory to a worker."""
+    run = node.config.stash[_RUN]
+    node.workerinput["cluster"] = (str(run.directory), run.controller)
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_unconfigure(config: pytest.Config) -> None:
+    run = config.stash.get(_RUN, None)
+    if run is not None and run.controller == os.getpid() and run.directory.exists():
+        Stack(run.directory / "stack").down()
+        shutil.rmtree(run.directory)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if "rocketmq" in getattr(item, "fixturenames", ()):
+            item.add_marker("rocketmq")
+
+
+def pytest_terminal_summary(terminalreporter: Any) -> None:
+    skipped = [str(report.longrepr[2]) for report in terminalreporter.stats.get("skipped", [])]
+    reasons = [reason.partition(_NOT_RUN)[2] for reason in skipped if _NOT_RUN in reason]
+    if reasons:
+        text = f"{len(reasons)} TESTS NOT RUN without RocketMQ: {reasons[0]}"
+        terminalreporter.write_line(text, red=True, bold=True)
+
+
+@pytest.fixture(scope="session")
+def rocketmq(request: pytest.FixtureRequest) -> Stack:
+    """The running stack; `rocketmq.name_server` is its address."""
+    if running := os.environ.get("ROCKETMQ_STACK"):
+        return Stack.open(Path(running))
+    try:
+        return request.config.stash[_RUN].bring_up()
+    except StackUnavailable as error:
+        if os.environ.get("CI") == "true":
+            pytest.fail(f"{_NOT_RUN}{error}", pytrace=False)
+        pytest.skip(f"{_NOT_RUN}{error}")
+
+
+@pytest.fixture
+def pair(rocketmq: Stack, request: pytest.FixtureRequest) -> Iterator[Stack]:
+    """The same stack, with broker-a and broker-b for this test alone."""
+    with locked(request.config.stash[_RUN].directory / "pair.lock"):
+        # A worker that died with the lock may have left one dead.
+        _revive(rocketmq)
+        yield rocketmq
+        _revive(rocketmq)
+
+
+def _revive(stack: Stack) -> None:
+    for name in PAIR:
+        stack.resume(name)
+        stack.start(name)

@@ -1,0 +1,70 @@
+"""The brokers that all tests share."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from mqgate.stack import Stack, find_java, jars
+from mqgate.stack.probe import is_listed
+
+THIS_TEST = f"{__file__}::test_three_brokers_are_ready"
+
+
+def _has(stack: Stack, topic: str, broker: str) -> bool:
+    return is_listed(("127.0.0.1", stack.part("namesrv").port), topic, stack.address(broker))
+
+
+@pytest.mark.slow
+def test_three_brokers_are_ready(rocketmq: Stack) -> None:
+    """What every test with RocketMQ stands on."""
+    assert [name for name in rocketmq.brokers if rocketmq.is_ready(name)] == ["local", "broker-a", "broker-b"]
+
+
+@pytest.mark.slow
+def test_a_killed_broker_comes_back_on_its_port_with_its_store(pair: Stack) -> None:
+    """Tests kill brokers while clients send; what was stored must still be counted afterwards."""
+    before = pair.part("broker-a")
+    admin = [str(find_java()), "-cp", f"{jars()}/*", "org.apache.rocketmq.tools.command.MQAdminStartup"]
+    topic = ["updateTopic", "-n", pair.name_server, "-b", before.address, "-t", "kept", "-r", "1", "-w", "1"]
+    subprocess.run([*admin, *topic], capture_output=True, check=True)  # noqa: S603 - our own words
+    assert _has(pair, "kept", "broker-a")
+
+    pair.kill("broker-a")
+    assert not pair.is_alive("broker-a")
+    assert not pair.is_ready("broker-a")
+    pair.start("broker-a")
+
+    assert pair.part("broker-a").pid != before.pid
+    assert pair.address("broker-a") == before.address
+    assert _has(pair, "kept", "broker-a")
+
+
+@pytest.mark.slow
+def test_whoever_takes_the_pair_finds_both_alive(pair: Stack) -> None:
+    """The test before may have left one dead, and this one leaves the other dead."""
+    assert pair.is_ready("broker-a")
+    assert pair.is_ready("broker-b")
+
+    pair.kill("broker-b")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("ci", "outcome"), [("", "1 skipped"), ("true", "1 error")])
+def test_without_java_tests_are_skipped_loudly_and_fail_in_ci(ci: str, outcome: str, tmp_path: Path) -> None:
+    """A green run that left out RocketMQ would be believed."""
+    environment = {name: value for name, value in os.environ.items() if not name.startswith(("PYTEST", "JAVA_HOME"))}
+
+    told = subprocess.run(  # noqa: S603 - our own words
+        [sys.executable, "-m", "pytest", THIS_TEST, "--basetemp", str(tmp_path / "inner")],
+        env={**environment, "PATH": "", "CI": ci},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+    assert outcome in told.stdout
+    assert ("1 TESTS NOT RUN without RocketMQ" in told.stdout) is (not ci)
+    assert "install a JDK" in told.stdout

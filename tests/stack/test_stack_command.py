@@ -1,0 +1,74 @@
+"""`mqgate stack` as a newcomer uses it."""
+
+import json
+import tomllib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mqgate.settings import Settings
+from mqgate.stack import Stack
+
+NO_JAVA = {"PATH": "", "JAVA_HOME": None}
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+@pytest.mark.usefixtures("rocketmq")  # skips, or fails in CI, where there is no Java
+def test_a_stack_comes_up_tells_its_state_and_goes_down(run: Callable[..., Any], directory: Path) -> None:
+    """Three commands are the whole way from nothing to two brokers and back; each may be repeated."""
+    first = run("up")
+    assert first.returncode == 0, first.stderr
+    told = json.loads(run("status", "--json").stdout)
+    again = run("up", "--json")
+    stack = Stack.open(directory)
+
+    assert tomllib.loads(first.stdout) == {
+        "log": {"engine": "rocketmq"},
+        "rocketmq": {"name_servers": [stack.name_server]},
+    }
+    assert Settings.load(directory / "mqgate.toml", {}).rocketmq.name_servers == (stack.name_server,)
+    assert [(part["name"], part["state"]) for part in told["parts"]] == [
+        ("namesrv", "ready"),
+        ("broker-a", "ready"),
+        ("broker-b", "ready"),
+    ]
+    assert "up already" in again.stderr
+    assert json.loads(again.stdout) == told
+
+    assert run("down").stdout == "3 servers ended\n"
+    assert run("status").returncode == 1
+    assert run("down").stdout == "nothing ran\n"
+
+
+@pytest.mark.parametrize("java_home", [None, "old"])
+def test_without_java_one_line_names_the_remedy(run: Callable[..., Any], tmp_path: Path, java_home: str | None) -> None:
+    """A stack trace would send a newcomer away."""
+    old = tmp_path / "bin" / "java"
+    old.parent.mkdir()
+    old.write_text("#!/bin/sh\necho 'openjdk version \"1.8.0_292\"' >&2\n")
+    old.chmod(0o755)
+
+    told = run("up", PATH="", JAVA_HOME=java_home and str(tmp_path))
+
+    assert told.returncode == 1
+    assert len(told.stderr.splitlines()) == 1
+    assert "Java 11 or newer: install a JDK" in told.stderr
+    assert told.stdout == ""
+
+
+def test_a_program_reads_the_reason_as_json(run: Callable[..., Any]) -> None:
+    """As with every other command."""
+    told = run("up", "--json", **NO_JAVA)
+
+    assert json.loads(told.stderr)["code"] == "stack_unavailable"
+
+
+def test_a_directory_without_a_stack_says_so(run: Callable[..., Any]) -> None:
+    """An empty table would look like a stack that died."""
+    told = run("status")
+
+    assert told.returncode == 1
+    assert "there is no stack" in told.stderr

@@ -1,0 +1,74 @@
+"""RocketMQ's jars are fetched once, whatever happens meanwhile."""
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from mqgate.stack import StackUnavailable, find_java, jars
+
+# Fails as a registry in trouble does, unless it is asked again with -U.
+MAVEN = """#!/bin/sh
+echo "$@" >> "$MAVEN_CALLS"
+case "$*" in *" -U") ;; *) echo '[ERROR] could not find artifact'; exit 1 ;; esac
+for each in "$@"; do
+    case "$each" in -DoutputDirectory=*) mkdir -p "${each#*=}"; sleep 1; touch "${each#*=}/a.jar" ;; esac
+done
+"""
+
+
+@pytest.fixture
+def environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty cache, and a Maven that writes down how it was called."""
+    if shutil.which("java") is None:
+        monkeypatch.setenv("PATH", f"{_java(tmp_path)}:{os.environ['PATH']}")
+    (tmp_path / "bin").mkdir(exist_ok=True)
+    maven = tmp_path / "bin" / "mvn"
+    maven.write_text(MAVEN)
+    maven.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{maven.parent}:{os.environ['PATH']}")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setenv("MAVEN_CALLS", str(tmp_path / "calls"))
+    return tmp_path
+
+
+def _java(directory: Path) -> Path:
+    java = directory / "bin" / "java"
+    java.parent.mkdir()
+    java.write_text("#!/bin/sh\necho 'openjdk version \"17.0.1\"' >&2\n")
+    java.chmod(0o755)
+    return java.parent
+
+
+def test_two_processes_that_need_the_jars_fetch_them_once(environment: Path) -> None:
+    """A test run starts many workers at once, and a half-filled folder would break them all."""
+    program = "from mqgate.stack import jars; print(*jars('1.2.3').iterdir())"
+    workers = [subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True) for _ in range(2)]  # noqa: S603 - our own words
+
+    said = [worker.communicate(timeout=60)[0].strip() for worker in workers]
+
+    assert said == [str(environment / "cache" / "mqgate" / "rocketmq-1.2.3" / "lib" / "a.jar")] * 2
+    calls = (environment / "calls").read_text().splitlines()
+    assert ["-U" in call for call in calls] == [False, True]
+
+
+def test_a_fetch_that_fails_leaves_nothing_that_looks_whole(environment: Path) -> None:
+    """The next try must fetch, not believe."""
+    maven = environment / "bin" / "mvn"
+    maven.write_text(MAVEN.replace("-U", "never"))
+
+    with pytest.raises(StackUnavailable, match="could not find artifact"):
+        jars("1.2.3")
+    maven.write_text(MAVEN)
+
+    assert [each.name for each in jars("1.2.3").iterdir()] == ["a.jar"]
+
+
+def test_java_home_wins_over_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who sets it means it."""
+    monkeypatch.setenv("JAVA_HOME", str(_java(tmp_path).parent))
+
+    assert find_java() == tmp_path / "bin" / "java"

@@ -1,0 +1,140 @@
+"""Redis and PostgreSQL of a stack, and what holds for every server of one."""
+
+import json
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+import pytest
+
+from mqgate.stack import PortTaken, Stack
+from mqgate.stack.free_ports import free_port
+from mqgate.stack.guard import guard
+
+
+@pytest.fixture
+def taken() -> Iterator[int]:
+    """A port on which somebody else listens."""
+    with socket.socket() as other:
+        port = free_port()
+        other.bind(("127.0.0.1", port))
+        other.listen()
+        yield port
+
+
+def _ping(stack: Stack, patience: float = 5.0) -> bytes:
+    host, _, port = stack.address("redis").partition(":")
+    with socket.create_connection((host, int(port)), patience) as connection:
+        connection.sendall(b"PING\r\n")
+        return connection.recv(100)
+
+
+def _choosing(*ports: int) -> Callable[[Sequence[int]], int]:
+    queue = list(ports)
+    return lambda others: queue.pop(0) if queue else free_port(others)
+
+
+def test_redis_and_postgres_come_up_and_answer_without_java(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever tests leases or the registry needs no RocketMQ."""
+    monkeypatch.setenv("PATH", "")
+    stack = Stack(directory)
+    stack.up(brokers=(), parts=("redis", "postgres"))
+
+    psql = Path(stack.part("postgres").command[0]).parent / "psql"
+    said = subprocess.run(  # noqa: S603 - our own words
+        [psql, stack.postgres_url, "-Atc", "select 6 * 7"], capture_output=True, text=True, check=True
+    )
+
+    assert _ping(stack) == b"+PONG\r\n"
+    assert said.stdout == "42\n"
+
+
+def test_a_stack_that_went_down_politely_comes_back_on_its_ports(directory: Path) -> None:
+    """What was pasted into a configuration stays true."""
+    stack = Stack(directory)
+    stack.up(brokers=(), parts=("redis", "postgres"))
+    before = (stack.redis_url, stack.postgres_url)
+
+    assert stack.down(patience=30) == 2
+    assert not stack.is_alive("postgres")
+    assert stack.up(brokers=()) is True
+
+    assert (stack.redis_url, stack.postgres_url) == before
+    assert stack.up(brokers=()) is False
+
+
+def test_a_port_that_was_taken_meanwhile_is_given_up_for_another(directory: Path, taken: int) -> None:
+    """Between the look for a free port and its use anybody may come."""
+    stack = Stack(directory, choose_port=_choosing(taken))
+
+    stack.up(brokers=(), parts=("redis",))
+
+    assert stack.part("redis").port != taken
+    assert _ping(stack) == b"+PONG\r\n"
+
+
+def test_a_server_that_finds_its_port_taken_says_which(directory: Path) -> None:
+    """Others rely on the port, so it is not changed behind their backs."""
+    stack = Stack(directory)
+    stack.up(brokers=(), parts=("redis",))
+    stack.kill("redis")
+
+    with socket.socket() as other:
+        other.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        other.bind(("127.0.0.1", stack.part("redis").port))
+        other.listen()
+        with pytest.raises(PortTaken, match=str(stack.part("redis").port)):
+            stack.start("redis")
+
+    stack.start("redis")
+    assert _ping(stack) == b"+PONG\r\n"
+
+
+def test_a_paused_server_hangs_and_a_resumed_one_answers(directory: Path) -> None:
+    """A server that hangs is worse than a dead one: its connections stay, and say nothing."""
+    stack = Stack(directory)
+    stack.up(brokers=(), parts=("redis",))
+
+    stack.pause("redis")
+    with pytest.raises(TimeoutError):
+        _ping(stack, patience=0.2)
+    stack.resume("redis")
+
+    assert _ping(stack) == b"+PONG\r\n"
+
+
+def test_a_process_that_only_has_the_number_of_ours_is_spared(directory: Path) -> None:
+    """After a reboot the numbers in the file belong to strangers."""
+    stack = Stack(directory)
+    stack.up(brokers=(), parts=("redis",))
+    stack.kill("redis")
+    file = directory / "stack.json"
+    state = json.loads(file.read_text())
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as stranger:
+        state["parts"][0]["pid"] = stranger.pid
+        file.write_text(json.dumps(state))
+
+        assert not stack.is_alive("redis")
+        assert stack.down() == 0
+        stack.kill("redis")
+
+        assert stranger.poll() is None
+        stranger.kill()
+
+
+def test_a_guarded_stack_does_not_outlive_its_owner(directory: Path) -> None:
+    """A test run that is killed must not leave servers behind."""
+    stack = Stack(directory)
+    stack.up(brokers=(), parts=("redis",))
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as owner:
+        guard(stack, owner.pid)
+        assert stack.is_alive("redis")
+        owner.kill()
+
+    deadline = time.monotonic() + 30
+    while stack.is_alive("redis") and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert not stack.is_alive("redis")
