@@ -10,6 +10,7 @@ from mqgate.core.lease import Head
 from mqgate.core.message import Draft, Message, instant, milliseconds
 from mqgate.core.names import OWN_PREFIX, retry_topic
 from mqgate.ports.message_log import Heads, MessageLog
+from mqgate.ports.offset_mirror import OffsetMirror
 
 _RETRY = "retry-"
 _ORIGIN = f"{OWN_PREFIX}origin"
@@ -46,20 +47,22 @@ class GroupLog:
         except TopicNotFound:
             return heads
         merged = {**heads.queues, **{f"{_RETRY}{queue}": head for queue, head in private.queues.items()}}
-        return Heads(min(heads.version, private.version), merged)
+        closed = heads.closed | {f"{_RETRY}{queue}" for queue in private.closed}
+        return Heads(min(heads.version, private.version), merged, closed)
 
     async def read(self, group: Group, queue: str, offset: int, most: int, most_bytes: int) -> Sequence[Message]:
         if not queue.startswith(_RETRY):
-            return await self._log.read(group.topic, queue, offset, most, most_bytes)
-        found = await self._log.read(retry_topic(group.name), queue.removeprefix(_RETRY), offset, most, most_bytes)
+            return await self._log.read(group.topic, queue, offset, most, most_bytes, group.name)
+        topic, own = retry_topic(group.name), queue.removeprefix(_RETRY)
+        found = await self._log.read(topic, own, offset, most, most_bytes, group.name)
         return [_original(message)._replace(topic=group.topic, queue=queue, offset=message.offset) for message in found]
 
     async def original(self, group: Group, queue: str, offset: int) -> Message | None:
         """A message where it was first stored, should it have been redriven since."""
-        if not queue.startswith(_RETRY):
-            found = await self._log.read(group.topic, queue, offset, 1, 1)
-        else:
-            found = await self._log.read(retry_topic(group.name), queue.removeprefix(_RETRY), offset, 1, 1)
+        topic = group.topic
+        if queue.startswith(_RETRY):
+            topic, queue = retry_topic(group.name), queue.removeprefix(_RETRY)
+        found = await self._log.read(topic, queue, offset, 1, 1, group.name)
         return _original(found[0]) if found else None
 
     async def starts(self, group: Group, heads: Mapping[str, Head], since: datetime | None) -> Mapping[str, int]:
@@ -72,6 +75,21 @@ class GroupLog:
             found = await self._log.offsets_at(group.topic, since)
             starts |= {queue: max(heads[queue].min, min(at, heads[queue].max)) for queue, at in found.items()}
         return starts | {queue: head.min for queue, head in heads.items() if queue.startswith(_RETRY)}
+
+    async def mirrored(self, group: Group, mirror: OffsetMirror) -> dict[str, int]:
+        """What a mirror holds of a group."""
+        found = dict(await mirror.read(group.name, group.topic))
+        private = await mirror.read(group.name, retry_topic(group.name))
+        return found | {f"{_RETRY}{queue}": at for queue, at in private.items()}
+
+    @staticmethod
+    def by_topic(group: Group, offsets: Mapping[str, int]) -> dict[str, dict[str, int]]:
+        """Offsets of the group's queues by the topic that they lie in."""
+        found: dict[str, dict[str, int]] = {}
+        for queue, at in offsets.items():
+            topic = retry_topic(group.name) if queue.startswith(_RETRY) else group.topic
+            found.setdefault(topic, {})[queue.removeprefix(_RETRY)] = at
+        return found
 
     async def offsets_at(self, group: Group, since: datetime) -> Mapping[str, int]:
         return await self._log.offsets_at(group.topic, since)

@@ -6,6 +6,8 @@ remaining time. No wake-up is lost:
 - a request is enrolled before it tries, so an event in between is seen;
 - one that leaves with a wake-up it did not use, sees that more is ready, or gives back what it got, wakes the next;
 - what becomes ready by time alone (`next_at`) has one timer per scope; who leaves with messages sets it for the others;
+- a queue that could not be read, unannounced, is tried again after a while; one that the log calls closed is an arrival
+  when it opens;
 - before it answers empty, a request tries once more.
 The log tells only "so many arrived on this topic"; other gateways may race for them.
 """
@@ -28,6 +30,7 @@ from mqgate.telemetry.metrics import Metrics
 Scope = tuple[str, str]
 _LEAST_WAIT = timedelta(seconds=1)
 _SOONEST_TIMER = 0.005
+_UNREAD_PAUSE = timedelta(seconds=1)
 
 
 class ClientGone(Exception):
@@ -210,7 +213,14 @@ class LongPoll:
         if received.has_more:
             self._wake(line, 1)
         else:
-            self._set_timer(line, received.next_at)
+            self._set_timer(line, self._next_try(received))
+
+    def _next_try(self, received: Received) -> datetime | None:
+        """When it is worth trying again, without any other news."""
+        if not received.has_unread:
+            return received.next_at
+        soon = self._clock() + _UNREAD_PAUSE
+        return soon if received.next_at is None else min(soon, received.next_at)
 
     def _enrol(self, request: Receive, parked: _Parked) -> _Line:
         if self._parked >= self._most_parked:
@@ -263,7 +273,7 @@ class LongPoll:
         """Take note of what the line waits for, and set its timer."""
         is_busy = received.state is State.BUSY and line.is_exclusive
         line.needs_acks = is_busy or received.needs_settling or received.state is State.IN_FLIGHT_CAP
-        self._set_timer(line, received.next_at)
+        self._set_timer(line, self._next_try(received))
 
     def _set_timer(self, line: _Line, next_at: datetime | None) -> None:
         if next_at is None or not self._is_waking:

@@ -1,13 +1,15 @@
 """Where a group stands: lag, and seeking elsewhere."""
 
+import contextlib
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Literal, NamedTuple
 
 from mqgate.consumption.group_log import GroupLog
+from mqgate.consumption.mirror import Mirror
 from mqgate.consumption.rescue import Undertaker
 from mqgate.core.entries import Group, Mode
-from mqgate.core.errors import ClientNotFound, InvalidValue, QueueNotFound
+from mqgate.core.errors import ClientNotFound, InvalidValue, QueueNotFound, QueueUnavailable
 from mqgate.core.lease import Head, Moved, Position
 from mqgate.ports.lease_store import LeaseStore
 
@@ -20,8 +22,9 @@ class Lag(NamedTuple):
 
 
 class Positions:
-    def __init__(self, log: GroupLog, leases: LeaseStore, undertaker: Undertaker) -> None:
+    def __init__(self, log: GroupLog, leases: LeaseStore, undertaker: Undertaker, mirror: Mirror) -> None:
         self._log = log
+        self._mirror = mirror
         self._leases = leases
         self._undertaker = undertaker
 
@@ -33,10 +36,9 @@ class Positions:
             if found is None:
                 raise _unknown(group, client)
             positions, doomed = found
-            if not doomed:
+            # Those whose queue cannot be read now go on waiting, and count as such.
+            if not any([await self._undertaker.bury(group, each) for each in doomed]):
                 break
-            for each in doomed:
-                await self._undertaker.bury(group, each)
         ordered = sorted(positions, key=lambda each: _natural(each.queue))
         return Lag(ordered, await self._oldest(group, positions))
 
@@ -51,11 +53,13 @@ class Positions:
                 await self._undertaker.bury(group, doomed)
 
     async def _oldest(self, group: Group, positions: Sequence[Position]) -> datetime | None:
+        """When the oldest unsettled message was stored, of those that can be read now."""
         stored = []
         for position in positions:
             if position.lag > 0:
                 first = max(position.committed, position.min)
-                stored += [each.stored_at for each in await self._log.read(group, position.queue, first, 1, 1)]
+                with contextlib.suppress(QueueUnavailable):
+                    stored += [each.stored_at for each in await self._log.read(group, position.queue, first, 1, 1)]
         return min(stored, default=None)
 
     async def seek(self, group: Group, client: str, target: Target, *, is_dry_run: bool) -> Sequence[Moved]:
@@ -65,6 +69,8 @@ class Positions:
         moved = await self._leases.seek(group, client, targets, heads=heads, is_dry_run=is_dry_run)
         if moved is None:
             raise _unknown(group, client)
+        if not is_dry_run:
+            await self._mirror.write(group)
         return sorted(moved, key=lambda each: _natural(each.queue))
 
     async def _resolve(self, group: Group, target: Target, heads: Mapping[str, Head]) -> Mapping[str, int]:

@@ -1,4 +1,8 @@
-"""From grants to messages: pull what was leased, and give back what was not there, not wanted or not in turn."""
+"""From grants to messages: pull what was leased, and give back what was not there, not wanted or not in turn.
+
+A queue that cannot be read now gives its lease back, uncounted, and is named; any other failure of the log gives back
+everything and is raised.
+"""
 
 import asyncio
 from collections.abc import Sequence
@@ -6,7 +10,8 @@ from typing import NamedTuple
 
 from mqgate.consumption.group_log import GroupLog
 from mqgate.core.entries import Group
-from mqgate.core.lease import Grant, Placement
+from mqgate.core.errors import QueueUnavailable
+from mqgate.core.lease import Grant, Lease, Placement
 from mqgate.core.message import Message
 from mqgate.ports.lease_store import LeaseStore
 
@@ -19,11 +24,15 @@ class Delivery(NamedTuple):
 
 
 class Pulled(NamedTuple):
-    """What came of grants; `is_short`: some of it went back unread, and others may have it."""
+    """What came of grants; `is_short`: some of it went back unread, and others may have it.
+
+    `unread`: queues that turned out not to be readable; what was granted there went back.
+    """
 
     deliveries: list[Delivery]
     grants: Sequence[Grant]
     is_short: bool
+    unread: frozenset[str] = frozenset()
 
 
 async def pull_queue(log: GroupLog, leases: LeaseStore, group: Group, grant: Grant, most_bytes: int) -> Pulled:
@@ -31,8 +40,10 @@ async def pull_queue(log: GroupLog, leases: LeaseStore, group: Group, grant: Gra
     lease = grant.lease
     try:
         messages = await log.read(group, lease.queue, lease.start, lease.next - lease.start, most_bytes)
-    except BaseException:
+    except BaseException as error:
         await leases.place(group, (Placement(grant, lease.start),))
+        if isinstance(error, QueueUnavailable):
+            return Pulled([], (), is_short=False, unread=frozenset({lease.queue}))
         raise
     after = lease.start + len(messages)
     if after < lease.next:
@@ -47,32 +58,40 @@ async def pull_messages(
 ) -> Pulled:
     """Message mode: all ranges at once; placed only when short, filtered, ordered or served again."""
     try:
-        reads = [
-            log.read(group, lease.queue, lease.start, lease.next - lease.start, most_bytes) for lease, *_ in grants
-        ]
+        reads = [_read(log, group, grant.lease, most_bytes) for grant in grants]
         # Mostly there is one range: a task for it would cost more than the read.
         ranges = [await reads[0]] if len(reads) == 1 else await asyncio.gather(*reads)
     except BaseException:
         await leases.place(group, [Placement(grant, grant.lease.start) for grant in grants])
         raise
+    unread = frozenset(grant.lease.queue for grant, some in zip(grants, ranges, strict=True) if some is None)
     placements = []
     room = most_bytes
     found: list[list[Message]] = []
     for grant, messages in zip(grants, ranges, strict=True):
-        fitting = _fitting(messages, room, is_first=not any(found))
+        fitting = _fitting(messages or (), room, is_first=not any(found))
         room -= sum(len(message.body) for message in fitting)
         found.append(fitting)
         placements.append(_placement(group, grant, fitting))
-    is_short = any(each.after < each.grant.lease.next for each in placements)
+    # What went back unread is news for nobody: whoever is woken for it could not read it either.
+    is_short = any(each.after < each.grant.lease.next for each in placements if each.grant.lease.queue not in unread)
     # Served again: the range may have holes, of what a filter did not keep.
-    if is_short or any(each.kept is not None or each.grant.serve > 1 for each in placements):
+    if is_short or unread or any(each.kept is not None or each.grant.serve > 1 for each in placements):
         placed = await leases.place(group, placements)
         found = [[each for each in some if each.offset in stay] for some, stay in zip(found, placed, strict=True)]
         grants = [_shortened(grant, stay) for grant, stay in zip(grants, placed, strict=True)]
     deliveries = [
         Delivery(message, grant) for grant, messages in zip(grants, found, strict=True) for message in messages
     ]
-    return Pulled(deliveries, grants, is_short)
+    return Pulled(deliveries, grants, is_short, unread)
+
+
+async def _read(log: GroupLog, group: Group, lease: Lease, most_bytes: int) -> Sequence[Message] | None:
+    """The messages of a range; None if its queue cannot be read now."""
+    try:
+        return await log.read(group, lease.queue, lease.start, lease.next - lease.start, most_bytes)
+    except QueueUnavailable:
+        return None
 
 
 def _fitting(messages: Sequence[Message], room: int, *, is_first: bool) -> list[Message]:

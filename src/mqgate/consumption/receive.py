@@ -3,6 +3,7 @@
 known group or client?  no -> open its state at its start, say `registered` (broadcast), try again
 a message is doomed     -> bury it first
 granted                 -> pull; what was not there or not wanted goes back, and if nothing is left: again
+a queue was not readable -> its lease goes back uncounted, and for the rest of this call it counts as closed
 nothing granted         -> empty, with the reason
 """
 
@@ -15,6 +16,7 @@ from datetime import datetime, timedelta
 import structlog
 
 from mqgate.consumption.group_log import GroupLog
+from mqgate.consumption.mirror import Mirror
 from mqgate.consumption.pull import Delivery, Pulled, pull_messages, pull_queue
 from mqgate.consumption.rescue import Undertaker
 from mqgate.core.entries import Group, Mode
@@ -50,7 +52,7 @@ class Receive:
 
 @dataclass(slots=True, kw_only=True)
 class Received:
-    """What it gets."""
+    """What it gets. `has_unread`: a queue could not be read although the log had not said so: worth another try."""
 
     deliveries: list[Delivery] = field(default_factory=list)
     grants: Sequence[Grant] = ()
@@ -61,6 +63,7 @@ class Received:
     rewound: int = 0
     has_more: bool = False
     needs_settling: bool = False
+    has_unread: bool = False
     next_at: datetime | None = None
 
     @property
@@ -74,42 +77,65 @@ class Received:
 
 
 class Receiver:
-    def __init__(self, log: GroupLog, leases: LeaseStore, undertaker: Undertaker, metrics: Metrics) -> None:
+    def __init__(
+        self,
+        log: GroupLog,
+        leases: LeaseStore,
+        undertaker: Undertaker,
+        metrics: Metrics,
+        mirror: Mirror,
+    ) -> None:
         self._log = log
+        self._mirror = mirror
         self._leases = leases
         self._undertaker = undertaker
         self._metrics = metrics
         # Up to which version each scope's heads were told to the store; forgetting one only repeats them.
         self._told: OrderedDict[tuple[str, str], int] = OrderedDict()
-        self._burials: dict[Lease, asyncio.Future[None]] = {}
+        self._latest: OrderedDict[tuple[str, str], int] = OrderedDict()
+        self._burials: dict[Lease, asyncio.Future[bool]] = {}
 
     async def receive(self, request: Receive, *, is_crowded: bool = False) -> Received:
         """Try everywhere, once; `is_crowded`: others wait too, so tell whether more is ready."""
         received = Received()
+        self._mirror.touched(request.group.name)
         settlements = request.settlements
+        unread: frozenset[str] = frozenset()
         while True:
-            heads = await self._log.heads(request.group, self._told.get(request.scope, 0))
-            acquired = await self._leases.acquire(_step(request, heads, settlements, is_crowded=is_crowded))
+            heads = await self._heads(request)
+            step = _step(request, heads, unread, settlements, is_crowded=is_crowded)
+            acquired = await self._leases.acquire(step)
             if not acquired.is_known:
                 received.is_registered |= await self.open(request.group, request.scope[1])
                 self._told.pop(request.scope, None)
                 continue
-            self._remember(request.scope, heads.version)
+            _remember(self._told, request.scope, heads.version)
             settlements = ()
             self._note(request.group, received, acquired)
             if acquired.grants:
-                received.deliveries, received.grants, is_short = await self._pull(request, acquired.grants)
+                received.deliveries, received.grants, is_short, failed = await self._pull(request, acquired.grants)
                 received.has_more |= is_short
-            await self._bury(request.group, received, acquired.doomed)
+                unread |= failed
+            unread |= await self._bury(request.group, received, acquired.doomed)
+            received.has_unread = bool(unread)
             # What died or expired may have hidden something that is ready.
             if received.deliveries or not (acquired.grants or acquired.doomed or acquired.expired):
                 return received
+
+    async def _heads(self, request: Receive) -> Heads:
+        """What the store is told next, never older than what another request is telling: an end that fell is a loss."""
+        while True:
+            heads = await self._log.heads(request.group, self._told.get(request.scope, 0))
+            if heads.version >= self._latest.get(request.scope, 0):
+                _remember(self._latest, request.scope, heads.version)
+                return heads
 
     async def open(self, group: Group, client: str) -> bool:
         """Make the state of a group or a broadcast client at the group's start; True if it tells a client so."""
         heads = (await self._log.heads(group)).queues
         instant = None if group.start in {"earliest", "latest"} else parse_instant(group.start, "start")
         starts = await self._log.starts(group, heads, instant)
+        starts = await self._mirror.starts(group, starts, heads)
         return await self._leases.open(group, client, starts, heads) and group.mode is Mode.BROADCAST
 
     async def give_back(self, group: Group, received: Received) -> None:
@@ -118,33 +144,31 @@ class Receiver:
         if placements:
             await self._leases.place(group, placements)
 
-    async def _bury(self, group: Group, received: Received, doomed: Sequence[Doomed]) -> None:
-        """Let die what must; each message by one of us, and all at once: leases given above run meanwhile."""
+    async def _bury(self, group: Group, received: Received, doomed: Sequence[Doomed]) -> frozenset[str]:
+        """Let die what must; each message by one of us, and all at once: leases given above run meanwhile.
+
+        Returns the queues that could not be read for it.
+        """
         try:
-            await asyncio.gather(*(self._burial(group, each) for each in doomed))
+            are_buried = await asyncio.gather(*(self._burial(group, each) for each in doomed))
         except BaseException:
             await self.give_back(group, received)
             raise
+        return frozenset(each.lease.queue for each, is_buried in zip(doomed, are_buried, strict=True) if not is_buried)
 
-    async def _burial(self, group: Group, doomed: Doomed) -> None:
+    async def _burial(self, group: Group, doomed: Doomed) -> bool:
         under_way = self._burials.get(doomed.lease)
         if under_way is None:
             under_way = asyncio.ensure_future(self._undertaker.bury(group, doomed))
             self._burials[doomed.lease] = under_way
             under_way.add_done_callback(lambda _: self._burials.pop(doomed.lease))
-        await asyncio.shield(under_way)
+        return await asyncio.shield(under_way)
 
     async def _pull(self, request: Receive, grants: Sequence[Grant]) -> Pulled:
         group = request.group
         if group.mode is Mode.MESSAGE:
             return await pull_messages(self._log, self._leases, group, grants, request.most_bytes)
         return await pull_queue(self._log, self._leases, group, grants[0], request.most_bytes)
-
-    def _remember(self, scope: tuple[str, str], version: int) -> None:
-        self._told[scope] = max(version, self._told.get(scope, 0))
-        self._told.move_to_end(scope)
-        if len(self._told) > _SCOPES_REMEMBERED:
-            self._told.popitem(last=False)
 
     def _note(self, group: Group, received: Received, acquired: Acquired) -> None:
         received.settled += acquired.settled
@@ -161,7 +185,16 @@ class Receiver:
             _log.warning("a queue came back shorter", group=group.name, count=acquired.rewound)
 
 
-def _step(request: Receive, heads: Heads, settlements: Sequence[Settlement], *, is_crowded: bool) -> Acquire:
+def _remember(versions: OrderedDict[tuple[str, str], int], scope: tuple[str, str], version: int) -> None:
+    versions[scope] = max(version, versions.get(scope, 0))
+    versions.move_to_end(scope)
+    if len(versions) > _SCOPES_REMEMBERED:
+        versions.popitem(last=False)
+
+
+def _step(
+    request: Receive, heads: Heads, unread: frozenset[str], settlements: Sequence[Settlement], *, is_crowded: bool
+) -> Acquire:
     return Acquire(
         group=request.group,
         client=request.scope[1],
@@ -173,4 +206,5 @@ def _step(request: Receive, heads: Heads, settlements: Sequence[Settlement], *, 
         attempt=request.attempt,
         settlements=settlements,
         is_crowded=is_crowded,
+        closed=heads.closed | unread,
     )

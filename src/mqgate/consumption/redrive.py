@@ -2,7 +2,7 @@
 
 Redriven messages go through a log private to the group, so that nobody else sees them again: same id, deliveries
 from 1. First they are stored there, then the dead letter is removed; a crash in between shows a message in both,
-never in none.
+never in none. The same holds for one that nobody answered for (`unknown`).
 """
 
 import asyncio
@@ -11,6 +11,8 @@ from enum import StrEnum
 
 from mqgate.consumption.group_log import redriven
 from mqgate.core.entries import Group
+from mqgate.core.errors import MqgateError, OutcomeUnknown
+from mqgate.core.message import Stored
 from mqgate.core.names import retry_topic
 from mqgate.ports.dead_letters import DeadLetter, DeadLetterStore
 from mqgate.ports.message_log import MessageLog
@@ -23,6 +25,13 @@ class Fate(StrEnum):
     REDRIVEN = "redriven"
     PURGED = "purged"
     NOT_FOUND = "not_found"
+    FAILED = "failed"
+    UNKNOWN = "unknown"
+
+    @property
+    def is_left(self) -> bool:
+        """Whether the dead letter is still there although it was to go: try again later."""
+        return self is Fate.FAILED or self is Fate.UNKNOWN
 
 
 class Redriver:
@@ -46,10 +55,11 @@ class Redriver:
         found = [await self._dead_letters.get(group.name, each) for each in dict.fromkeys(ids)]
         return [letter for letters in found for letter in letters], False
 
-    async def redrive(self, group: Group, letters: Sequence[DeadLetter], rate: float | None) -> None:
-        """Store them again for this group, at most so many a second."""
+    async def redrive(self, group: Group, letters: Sequence[DeadLetter], rate: float | None) -> list[Fate]:
+        """Store them again for this group, at most so many a second; what became of each."""
+        fates: list[Fate] = []
         if not letters:
-            return
+            return fates
         topic = retry_topic(group.name)
         await self._log.create(topic, 1)
         size = len(letters) if rate is None else max(int(rate * _SLICE), 1)
@@ -57,9 +67,18 @@ class Redriver:
             if start and rate is not None:
                 await asyncio.sleep(size / rate)
             some = letters[start : start + size]
-            await self._log.append(topic, [redriven(letter.message) for letter in some])
-            await self._dead_letters.remove(some)
+            outcomes = await self._log.append(topic, [redriven(letter.message) for letter in some])
+            told = [_fate(each) for each in outcomes]
+            await self._dead_letters.remove([each for each, fate in zip(some, told, strict=True) if not fate.is_left])
             self._changed(group.name)
+            fates += told
+        return fates
 
     async def purge(self, letters: Sequence[DeadLetter]) -> None:
         await self._dead_letters.remove(letters)
+
+
+def _fate(outcome: Stored | MqgateError) -> Fate:
+    if isinstance(outcome, OutcomeUnknown):
+        return Fate.UNKNOWN
+    return Fate.FAILED if isinstance(outcome, MqgateError) else Fate.REDRIVEN

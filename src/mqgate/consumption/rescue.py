@@ -2,13 +2,14 @@
 
 The lease store names it (and from then on refuses its receipts), we read it from the log, record it, and then let the
 queue go on. Each step may be repeated: a gateway that dies in between leaves the work to the next call that looks,
-and the record is kept once.
+and the record is kept once. So does a queue that cannot be read now.
 """
 
 import structlog
 
 from mqgate.consumption.group_log import GroupLog
 from mqgate.core.entries import Group
+from mqgate.core.errors import QueueUnavailable
 from mqgate.core.lease import Doomed
 from mqgate.ports.dead_letters import DeadLetter, DeadLetterStore
 from mqgate.ports.lease_store import LeaseStore
@@ -24,9 +25,13 @@ class Undertaker:
         self._dead_letters = dead_letters
         self._metrics = metrics
 
-    async def bury(self, group: Group, doomed: Doomed) -> None:
+    async def bury(self, group: Group, doomed: Doomed) -> bool:
+        """Record a dead message and let its queue go on; False: it cannot be read now, a later look will do it."""
         lease = doomed.lease
-        message = await self._log.original(group, lease.queue, lease.start)
+        try:
+            message = await self._log.original(group, lease.queue, lease.start)
+        except QueueUnavailable:
+            return False
         # None there: retention took it in the meantime, there is nothing left to keep.
         if message is not None:
             await self._dead_letters.record(
@@ -50,3 +55,4 @@ class Undertaker:
                 deliveries=doomed.deliveries,
                 reason=doomed.reason,
             )
+        return True

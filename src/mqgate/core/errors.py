@@ -15,7 +15,8 @@
     |   |-- Unauthorized  Forbidden
     |-- Busy                the same call may succeed later
         |-- RateLimited  TooManyClients  Overloaded  Stopping
-        |-- StorageFull  StorageUnavailable  QueueUnavailable
+        |-- StorageFull  StorageUnavailable  QueueUnavailable  OutcomeUnknown
+    |-- StorageRefused      an operator has to mend it
 
 A leaf has a stable `code`; its text may improve any day. Which HTTP status it becomes is the surface's business.
 """
@@ -260,3 +261,15 @@ class StorageUnavailable(Busy):
 class QueueUnavailable(Busy):
     code = "queue_unavailable"
     title = "The key's queue is not available"
+
+
+class OutcomeUnknown(Busy):
+    """It was sent and nobody answered: it may or may not be done, and a repeat must look first."""
+
+    code = "unknown"
+    title = "It is not known whether this was done"
+
+
+class StorageRefused(MqgateError):
+    code = "storage_refused"
+    title = "The store does not let the gateway do this"

@@ -139,6 +139,8 @@ class Acquire:
     """One receive, as the lease store sees it.
 
     `heads` holds the queues whose ends changed since the last call; the store remembers the others.
+    `closed`: queues that cannot be read now. Nothing of them is granted or doomed, and they are no reason to try
+    again soon; what they hold stays as it is, and their leases are settled as always.
     """
 
     group: Group
@@ -151,6 +153,7 @@ class Acquire:
     attempt: str | None = None
     settlements: Sequence[Settlement] = ()
     is_crowded: bool = False
+    closed: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

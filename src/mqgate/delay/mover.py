@@ -5,6 +5,10 @@
 A process that dies after the claim leaves it unfinished; at the next start those are looked up by id in the log
 first, so that none is dispatched twice. The loop sleeps until the next due row, or until somebody schedules an
 earlier one.
+
+Some messages of a batch may fail where others are stored: their queue is down. They stay claimed while the run goes on
+for a while, else the next batch would be the same ones again and nothing behind them would ever move; then they are
+released, and tried again after a pause. If nobody knows whether one was stored, it is sent again, with the same id.
 """
 
 import asyncio
@@ -12,6 +16,7 @@ import contextlib
 from collections.abc import Callable, Sequence
 from datetime import datetime
 from itertools import groupby
+from typing import NamedTuple
 
 import structlog
 
@@ -22,8 +27,15 @@ from mqgate.telemetry.metrics import Metrics
 
 _log = structlog.get_logger()
 _BATCH = 500
+_LOOK_UPS = 64
 _LONGEST_SLEEP = 60.0
 _PAUSE_AFTER_FAILURE = 0.5
+_BATCHES_PAST_FAILURE = 20
+
+
+class _Failed(NamedTuple):
+    timer: Timer
+    error: MqgateError
 
 
 class Mover:
@@ -35,6 +47,8 @@ class Mover:
         self._next: datetime | None = None
         self._earlier = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
+        # Something may be claimed and neither sent nor released.
+        self._must_recover = False
 
     def start(self) -> None:
         self._task = self._task or asyncio.create_task(self._loop())
@@ -51,16 +65,22 @@ class Mover:
         if self._next is None or due < self._next:
             self._earlier.set()
 
+    def recover_later(self) -> None:
+        """Let the loop recover, again and again until it can."""
+        self._must_recover = True
+
     async def recover(self) -> int:
         """Finish what a process that is gone had begun; how many it had not sent."""
         left = await self._timers.unfinished()
         there: list[Timer] = []
         missing: list[Timer] = []
-        for timer in left:
-            (there if await self._is_there(timer) else missing).append(timer)
+        for some in (left[start : start + _LOOK_UPS] for start in range(0, len(left), _LOOK_UPS)):
+            # Side by side: with a broker behind the log every look-up is a journey, and overdue messages wait.
+            for timer, is_there in zip(some, await asyncio.gather(*map(self._is_there, some)), strict=True):
+                (there if is_there else missing).append(timer)
         if there:
             await self._timers.finish(there)
-        await self._dispatch(missing)
+        await self._settle(await self._dispatch(missing))
         return len(missing)
 
     async def _is_there(self, timer: Timer) -> bool:
@@ -70,48 +90,66 @@ class Mover:
             return False
 
     async def run_once(self) -> int:
-        """Move everything that is due now; how many."""
-        moved = 0
-        while True:
+        """Move everything that is due now; how many. Raises why some could not be moved, after the others were."""
+        moved = batches = 0
+        failed: list[_Failed] = []
+        while batches < _BATCHES_PAST_FAILURE:
             # While we ask, every new timer may be the next one.
             self._next = None
             due, self._next = await self._timers.claim(_BATCH)
             if not due:
-                return moved
-            await self._dispatch(due)
+                break
+            failed += await self._dispatch(due)
             moved += len(due)
+            batches += bool(failed)
+        await self._settle(failed)
+        return moved
 
-    async def _dispatch(self, due: Sequence[Timer]) -> None:
+    async def _settle(self, failed: Sequence[_Failed]) -> None:
+        """Let go of what could not be moved, and say why."""
+        if failed:
+            await self._timers.release([each.timer for each in failed])
+            raise failed[0].error
+
+    async def _dispatch(self, due: Sequence[Timer]) -> list[_Failed]:
+        failed: list[_Failed] = []
         for topic, timers in groupby(sorted(due, key=lambda each: each.topic), key=lambda each: each.topic):
             some = list(timers)
             try:
-                await self._log.append(topic, [each.draft for each in some])
+                outcomes = await self._log.append(topic, [each.draft for each in some])
             except TopicNotFound:
                 await self._timers.cancel_all(topic)
                 _log.warning("scheduled messages cancelled with their topic", topic=topic, count=len(some))
                 continue
-            except MqgateError:
-                await self._timers.release(some)
-                raise
-            await self._timers.finish(some)
-            now = self._clock()
-            self._metrics.dispatched.inc(len(some))
-            for each in some:
-                self._metrics.lateness.observe(max((now - each.due).total_seconds(), 0))
+            except MqgateError as error:
+                failed += [_Failed(timer, error) for timer in some]
+                continue
+            told = list(zip(some, outcomes, strict=True))
+            failed += [_Failed(timer, each) for timer, each in told if isinstance(each, MqgateError)]
+            await self._finish([timer for timer, each in told if not isinstance(each, MqgateError)])
+        return failed
+
+    async def _finish(self, moved: Sequence[Timer]) -> None:
+        if not moved:
+            return
+        await self._timers.finish(moved)
+        now = self._clock()
+        self._metrics.dispatched.inc(len(moved))
+        for each in moved:
+            self._metrics.lateness.observe(max((now - each.due).total_seconds(), 0))
 
     async def _loop(self) -> None:
-        has_failed = False
         while True:
             self._earlier.clear()
             try:
-                if has_failed:
+                if self._must_recover:
                     # What was claimed may be neither sent nor released, if the store failed there too.
                     await self.recover()
-                    has_failed = False
+                    self._must_recover = False
                 await self.run_once()
             except MqgateError as error:
                 _log.warning("dispatch failed", error=error.detail)
-                has_failed = True
+                self._must_recover = True
                 await asyncio.sleep(_PAUSE_AFTER_FAILURE)
                 continue
             wait = _LONGEST_SLEEP

@@ -49,6 +49,8 @@ STATUS: Mapping[type[MqgateError], int] = {
     errors.StorageFull: 507,
     errors.StorageUnavailable: 503,
     errors.QueueUnavailable: 503,
+    errors.OutcomeUnknown: 503,
+    errors.StorageRefused: 502,
 }
 _ASKS_TO_WAIT = {429, 503}
 

@@ -14,7 +14,10 @@ class Claim(NamedTuple):
 
 
 class Known(NamedTuple):
-    """The key was used before. No answer: the process that used it is gone, and may or may not have published."""
+    """The key was used before. No answer: it may or may not have been published.
+
+    The process that used it is gone, or nobody answered it.
+    """
 
     digest: str
     answer: str | None

@@ -36,6 +36,10 @@ class LeaseStore(Protocol):
         Free queues with backlog; unserved for AGEING first, oldest first; then the largest backlog; ties go to the
         least recently consumed. An attempt repeated while its lease is untouched gets the same lease, uncounted; with
         other parameters AttemptMismatch is raised.
+
+        Nothing of a closed queue is granted or doomed. An attempt whose leases all lie in closed queues is a new
+        receive: as soon as it is given something else it means that, and the leases it had end by themselves. If
+        only some lie there (message mode), the others are given again.
         """
 
     async def place(self, group: Group, placements: Sequence[Placement]) -> Sequence[frozenset[int]]:

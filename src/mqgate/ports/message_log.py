@@ -4,33 +4,45 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from typing import NamedTuple, Protocol
 
+from mqgate.core.errors import MqgateError
 from mqgate.core.lease import Head
 from mqgate.core.message import Draft, Message, Stored
 
 
 class Heads(NamedTuple):
-    """Ends of queues as of a version; a later question `since` that version brings only what changed."""
+    """Ends of queues as of a version; a later question `since` that version brings only what changed.
+
+    `closed`: all queues that cannot be read now, with every answer, whatever `since` was.
+    """
 
     version: int
     queues: Mapping[str, Head]
+    closed: frozenset[str] = frozenset()
 
 
 class MessageLog(Protocol):
-    """A log. Unknown topics raise TopicNotFound, unknown queues QueueNotFound."""
+    """A log. Unknown topics raise TopicNotFound, unknown queues QueueNotFound, closed ones QueueUnavailable."""
 
     async def create(self, topic: str, queues: int) -> None:
-        """Make a topic, or give it more queues; never fewer. Repeating it changes nothing."""
+        """Make a topic, or adopt one that is there, or give it more queues; never fewer. Repeats change nothing."""
 
     async def drop(self, topic: str) -> None:
         """Remove a topic and all its messages. A topic that is not there is no error."""
 
-    async def append(self, topic: str, drafts: Sequence[Draft]) -> Sequence[Stored]:
-        """Store messages in the given order, durably, all or none of one call per queue's own guarantees."""
+    async def append(self, topic: str, drafts: Sequence[Draft], producer: str = "") -> Sequence[Stored | MqgateError]:
+        """Store messages durably, those of a queue in the given order; what became of each, in that order.
 
-    async def read(self, topic: str, queue: str, offset: int, most: int, most_bytes: int) -> Sequence[Message]:
+        An error as a value says that this message was not stored, OutcomeUnknown that it may have been. What
+        is raised concerns the whole call: nothing of it was stored. `producer` is told to the broker.
+        """
+
+    async def read(
+        self, topic: str, queue: str, offset: int, most: int, most_bytes: int, group: str = ""
+    ) -> Sequence[Message]:
         """Consecutive messages from an offset: at most so many, at least one if there is one there.
 
-        Reading below the first kept offset gives nothing, like reading at the end.
+        Reading below the first kept offset gives nothing, like reading at the end. A queue that cannot be read
+        now raises QueueUnavailable. `group` is told to the broker.
         """
 
     async def heads(self, topic: str, since: int = 0) -> Heads:
@@ -42,7 +54,8 @@ class MessageLog(Protocol):
     def watch(self, topic: str, arrived: Callable[[str, int], None]) -> Callable[[], None]:
         """Call `arrived` with a queue and how much came (at least) whenever something did; returns how to stop.
 
-        Asked once per topic and gateway while anybody waits there. It may call too often, never too seldom.
+        Asked once per topic and gateway while anybody waits there. It may call too often, never too seldom: a
+        closed queue that opens again counts as an arrival of what it holds.
         """
 
     async def find(self, topic: str, message_id: str) -> Message | None:

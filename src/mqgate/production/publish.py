@@ -25,11 +25,12 @@ class Publisher:
     ) -> list[Published | MqgateError]:
         """Store messages; those over the producer's rate are refused one by one, the last ones first."""
         allowed, refusal = self._allow(producer, len(items))
+        name = "" if producer is None else producer.name
         outcomes: list[Published | MqgateError] = []
         if any(item.idempotency_key is not None for item in items[:allowed]):
-            outcomes += await self._once.store(topic, items[:allowed])
+            outcomes += await self._once.store(topic, items[:allowed], name)
         elif allowed:
-            outcomes += await self._store.store(topic, items[:allowed])
+            outcomes += await self._store.store(topic, items[:allowed], name)
         if refusal is not None:
             outcomes += [refusal] * (len(items) - allowed)
         return outcomes

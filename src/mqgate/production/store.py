@@ -5,6 +5,7 @@ from datetime import datetime
 from typing import NamedTuple
 
 from mqgate.core.entries import Topic
+from mqgate.core.errors import MqgateError
 from mqgate.core.message import Draft, Stored
 from mqgate.ports.message_log import MessageLog
 from mqgate.ports.timer_store import Timer, TimerStore
@@ -39,17 +40,21 @@ class Storekeeper:
         self._planned = planned
         self._metrics = metrics
 
-    async def store(self, topic: Topic, items: Sequence[Item]) -> list[Published]:
-        """Store and schedule messages, durably; in the order given."""
+    async def store(self, topic: Topic, items: Sequence[Item], producer: str = "") -> list[Published | MqgateError]:
+        """Store and schedule messages, durably; what became of each, in the order given.
+
+        What is raised concerns all of them, but some of those without a due time may be stored by then.
+        """
         now = [item.draft for item in items if item.due is None]
         later = [Timer(topic.name, item.draft, item.due) for item in items if item.due is not None]
-        stored = iter(await self._log.append(topic.name, now) if now else ())
+        stored = await self._log.append(topic.name, now, producer) if now else ()
         if later:
             await self._timers.add(later)
             self._planned(min(timer.due for timer in later))
             self._metrics.scheduled.inc(len(later))
-        self._metrics.published.labels(topic.name).inc(len(now))
-        return [Published(item.draft.id, None if item.due else next(stored), item.due) for item in items]
+        self._metrics.published.labels(topic.name).inc(sum(isinstance(each, Stored) for each in stored))
+        outcomes = iter(stored)
+        return [_published(item, None if item.due else next(outcomes)) for item in items]
 
     async def find(self, topic: Topic, message_id: str) -> Published | None:
         """A message that may have been stored before: in the log, or among the timers."""
@@ -58,3 +63,7 @@ class Storekeeper:
             return Published(message.id, Stored(message.queue, message.offset, message.stored_at), None)
         timer = await self._timers.get(message_id)
         return None if timer is None else Published(timer.draft.id, None, timer.due)
+
+
+def _published(item: Item, outcome: Stored | MqgateError | None) -> Published | MqgateError:
+    return outcome if isinstance(outcome, MqgateError) else Published(item.draft.id, outcome, item.due)

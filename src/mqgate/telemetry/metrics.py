@@ -40,6 +40,10 @@ class Metrics:
         )
         self.empty_wake_ups = Counter("mqgate_empty_wake_ups", "Wake-ups without a message", registry=registry)
 
+        self.watch_requests = Counter(
+            "mqgate_watch_requests", "Requests to brokers that wait for arrivals", registry=registry
+        )
+
         self.scheduled = Counter("mqgate_scheduled", "Messages scheduled for later", registry=registry)
         self.dispatched = Counter("mqgate_dispatched", "Scheduled messages moved into the log", registry=registry)
         self.lateness = Histogram(

@@ -3,6 +3,7 @@
 from mqgate.testing.lease_attempt_contract import AttemptContract, PlaceContract
 from mqgate.testing.lease_broadcast_contract import BroadcastContract
 from mqgate.testing.lease_choose_contract import ChooseContract
+from mqgate.testing.lease_closed_contract import ClosedContract
 from mqgate.testing.lease_operate_contract import (
     ChangingLogContract,
     PauseContract,
@@ -21,6 +22,7 @@ class LeaseStoreContract(
     AttemptContract,
     PlaceContract,
     PoisonContract,
+    ClosedContract,
     ChangingLogContract,
     SeekContract,
     PauseContract,

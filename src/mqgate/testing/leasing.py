@@ -48,6 +48,8 @@ async def ask(
     polled_by: str = "consumer",
     attempt: str | None = None,
     carrying: Sequence[Settlement] = (),
+    is_crowded: bool = False,
+    closed: Sequence[str] = (),
 ) -> Acquired:
     """One receive."""
     return await store.acquire(
@@ -61,6 +63,8 @@ async def ask(
             address="192.0.2.1",
             attempt=attempt,
             settlements=carrying,
+            is_crowded=is_crowded,
+            closed=frozenset(closed),
         )
     )
 

@@ -1,6 +1,7 @@
 """What every lease store promises in message mode. The chapters lie in message_*_contract.py."""
 
 from mqgate.testing.message_attempt_contract import MessageAttemptContract, PlaceMessageContract
+from mqgate.testing.message_closed_contract import ClosedMessageContract
 from mqgate.testing.message_grant_contract import ExtendContract, GrantContract, SettleMessageContract
 from mqgate.testing.message_operate_contract import MessageOperateContract
 from mqgate.testing.message_order_contract import FilterContract, OrderContract
@@ -16,6 +17,7 @@ class MessageLeaseContract(
     RetryContract,
     DeadMessageContract,
     CapContract,
+    ClosedMessageContract,
     MessageAttemptContract,
     PlaceMessageContract,
     FilterContract,

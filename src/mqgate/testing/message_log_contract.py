@@ -1,14 +1,14 @@
 """What every message log promises."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from datetime import timedelta
 
 import pytest
 
 from mqgate.core.errors import QueueNotFound, TopicNotFound
 from mqgate.core.lease import Head
-from mqgate.core.message import Message, Stored
+from mqgate.core.message import Draft, Message, Stored
 from mqgate.ports.message_log import MessageLog
 from mqgate.testing.clock import NOON
 from mqgate.testing.samples import a_draft, queues
@@ -36,32 +36,67 @@ async def _all(log: MessageLog, topic: str = _TOPIC) -> list[Message]:
     return found
 
 
+async def _stored(log: MessageLog, drafts: Sequence[Draft]) -> list[Stored]:
+    """Where messages came to lie; every one of them was stored."""
+    outcomes = await log.append(_TOPIC, drafts)
+    stored = [each for each in outcomes if isinstance(each, Stored)]
+    assert len(stored) == len(drafts), outcomes
+    return stored
+
+
+async def _seen(log: MessageLog, stored: Sequence[Stored]) -> list[Message]:
+    """Messages as a reader sees them."""
+    return [message for each in stored for message in await log.read(_TOPIC, each.queue, each.offset, 1, _LARGE)]
+
+
 class MessageLogContract:
     """An adapter passes by providing fixtures.
 
     `log`: a log without topics whose one broker is called `local`. `reopen`: closes that log and opens it
-    again, as after a restart. `tick`: lets at least a millisecond pass on the log's clock.
+    again, as after a restart. `tick`: lets at least a millisecond pass on the log's clock. `clock_difference`: how far
+    the instant told by append may be from the one that readers see; a broker does not tell which one it wrote.
     """
+
+    clock_difference = timedelta(0)
 
     async def test_what_is_stored_comes_back_as_it_was(self, log: MessageLog) -> None:
         """Invariant 2: id, bytes, key, tag and properties are the publisher's, whatever they are."""
         await log.create(_TOPIC, 1)
         draft = a_draft(bytes(range(256)), key="ключ", tag="é", properties={"a": "1", "ü": "\x00 \t\n"})
 
-        (stored,) = await log.append(_TOPIC, [draft])
+        (stored,) = await _stored(log, [draft])
         (found,) = await log.read(_TOPIC, stored.queue, stored.offset, 1, _LARGE)
 
         assert (found.id, found.body, found.key, found.tag) == (draft.id, draft.body, draft.key, draft.tag)
         assert dict(found.properties) == dict(draft.properties)
         assert (found.topic, found.queue, found.offset) == (_TOPIC, stored.queue, stored.offset)
-        assert found.stored_at == stored.stored_at
+        assert abs(found.stored_at - stored.stored_at) <= self.clock_difference
+
+    async def test_producer_and_group_travel_and_change_nothing(self, log: MessageLog) -> None:
+        """They are names for the broker's books; what is stored and read is the same with any of them."""
+        await log.create(_TOPIC, 1)
+
+        named = await log.append(_TOPIC, [a_draft("named")], "shop")
+        plain = await log.append(_TOPIC, [a_draft("plain")])
+        found = [await log.read(_TOPIC, _QUEUE, 0, 10, _LARGE, group) for group in ("", "workers", "others")]
+
+        assert [each.offset for each in (*named, *plain) if isinstance(each, Stored)] == [0, 1]
+        assert [[message.body for message in each] for each in found] == [[b"named", b"plain"]] * 3
+
+    async def test_a_log_whose_queues_can_all_be_read_calls_none_closed(self, log: MessageLog) -> None:
+        """With every answer, whatever changed: a queue that is wrongly closed is never consumed."""
+        await log.create(_TOPIC, 2)
+        heads = await log.heads(_TOPIC)
+
+        assert heads.closed == frozenset()
+        assert (await log.heads(_TOPIC, heads.version)).closed == frozenset()
 
     async def test_offsets_are_dense_and_in_the_order_of_the_call(self, log: MessageLog) -> None:
         """Invariant 3: no hole, no repeat, first come first stored."""
         await log.create(_TOPIC, 2)
 
-        first = await log.append(_TOPIC, [a_draft(f"{n}", queue=n % 2) for n in range(10)])
-        second = await log.append(_TOPIC, [a_draft(f"{n}", queue=n % 2) for n in range(10, 14)])
+        first = await _stored(log, [a_draft(f"{n}", queue=n % 2) for n in range(10)])
+        second = await _stored(log, [a_draft(f"{n}", queue=n % 2) for n in range(10, 14)])
 
         offsets = [each.offset for each in (*first, *second)]
         assert offsets == [0, 0, 1, 1, 2, 2, 3, 3, 4, 4, 5, 5, 6, 6]
@@ -72,7 +107,7 @@ class MessageLogContract:
         """Same key, same queue, as long as their number is unchanged."""
         await log.create(_TOPIC, 3)
 
-        stored = await log.append(_TOPIC, [a_draft(queue=slot) for slot in (0, 1, 2, 3, 4_294_967_295)])
+        stored = await _stored(log, [a_draft(queue=slot) for slot in (0, 1, 2, 3, 4_294_967_295)])
 
         assert [each.queue for each in stored] == ["local:0", "local:1", "local:2", "local:0", "local:0"]
 
@@ -80,7 +115,7 @@ class MessageLogContract:
         """Without keys the load spreads; no queue stays empty beside full ones."""
         await log.create(_TOPIC, 4)
 
-        stored = [(await log.append(_TOPIC, [a_draft()]))[0] for _ in range(64)]
+        stored = [(await _stored(log, [a_draft()]))[0] for _ in range(64)]
 
         assert {each.queue for each in stored} == {"local:0", "local:1", "local:2", "local:3"}
 
@@ -89,7 +124,7 @@ class MessageLogContract:
         await log.create(_TOPIC, 2)
         drafts = [[a_draft(f"{call}-{n}", queue=call) for n in range(call % 5 + 1)] for call in range(60)]
 
-        stored = await asyncio.gather(*(log.append(_TOPIC, each) for each in drafts))
+        stored = await asyncio.gather(*(_stored(log, each) for each in drafts))
 
         places: dict[tuple[str, int], bytes] = {}
         for sent, kept in zip(drafts, stored, strict=True):
@@ -104,11 +139,11 @@ class MessageLogContract:
     async def test_what_was_answered_survives_a_restart(self, log: MessageLog, reopen: Reopen) -> None:
         """2xx means stored; and the next message goes right behind."""
         await log.create(_TOPIC, 1)
-        kept = await log.append(_TOPIC, [a_draft(f"{n}") for n in range(5)])
+        kept = await _stored(log, [a_draft(f"{n}") for n in range(5)])
         before = await _all(log)
 
         again = await reopen()
-        (following,) = await again.append(_TOPIC, [a_draft("after")])
+        (following,) = await _stored(again, [a_draft("after")])
 
         assert [each.offset for each in kept] == [0, 1, 2, 3, 4]
         assert (await _all(again))[:5] == before
@@ -182,9 +217,9 @@ class MessageLogContract:
     async def test_an_instant_becomes_offsets(self, log: MessageLog, tick: Tick) -> None:
         """Starting and seeking by time: the first stored at or after it, per queue; the end if none."""
         await log.create(_TOPIC, 2)
-        kept: list[Stored] = []
+        kept: list[Message] = []
         for queue in (0, 0, 1, 0):
-            kept += await log.append(_TOPIC, [a_draft(queue=queue)])
+            kept += await _seen(log, await _stored(log, [a_draft(queue=queue)]))
             tick()
 
         at_each = [await log.offsets_at(_TOPIC, each.stored_at) for each in kept]
@@ -268,9 +303,9 @@ class MessageLogContract:
     ) -> None:
         """Half-open, so that neighbouring searches share nothing and miss nothing."""
         await log.create(_TOPIC, 2)
-        kept: list[Stored] = []
+        kept: list[Message] = []
         for number in range(4):
-            kept += await log.append(_TOPIC, [a_draft(f"{number}", queue=number, key="red")])
+            kept += await _seen(log, await _stored(log, [a_draft(f"{number}", queue=number, key="red")]))
             tick()
 
         found, more = await log.find_by_key(
@@ -312,7 +347,7 @@ class MessageLogContract:
 
         assert (await again.heads(_TOPIC)).queues == queues(0)
         assert await again.find(_TOPIC, draft.id) is None
-        assert [each.offset for each in await again.append(_TOPIC, [a_draft()])] == [0]
+        assert [each.offset for each in await _stored(again, [a_draft()])] == [0]
 
     async def test_unknown_topics_and_queues_are_named_as_such(self, log: MessageLog) -> None:
         """A typo is the caller's to mend: never an empty answer, never a bug report."""

@@ -107,10 +107,11 @@ def granted(row: tuple[object, ...]) -> Granted:
 
 
 class Book:
-    def __init__(self, tx: Transaction, scope: Scope, group: Group) -> None:
+    def __init__(self, tx: Transaction, scope: Scope, group: Group, closed: frozenset[str] = frozenset()) -> None:
         self.tx = tx
         self.scope = scope
         self.group = group
+        self.closed = closed
         self.epoch, self.in_flight = self._counters = scope.epoch, scope.in_flight
         self._grants: dict[int, Granted | None] = {}
         self._swept: dict[str, int | None] = {}

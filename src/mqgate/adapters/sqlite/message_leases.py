@@ -1,11 +1,12 @@
 """Message mode in SQLite: the steps of receive, place and seek on a scope's book."""
 
 from collections.abc import Mapping, Sequence
-from datetime import datetime, timedelta
+from datetime import timedelta
 
 from mqgate.adapters.sqlite import lease_scope
 from mqgate.adapters.sqlite.lease_scope import Scope
 from mqgate.adapters.sqlite.message_book import SQL, Book, FailedRow, Granted, QueueRow, granted
+from mqgate.adapters.sqlite.message_ready import due, dying, fresh_rows, leave_attempt, next_at
 from mqgate.adapters.sqlite.threads import Transaction
 from mqgate.core.entries import Group
 from mqgate.core.errors import AttemptMismatch
@@ -28,7 +29,6 @@ from mqgate.core.message import instant
 
 _MS = timedelta(milliseconds=1)
 _PLACING = timedelta(seconds=10)
-_MOST_RANGES = 64
 
 
 def open_scope(tx: Transaction, scope: int, starts: Mapping[str, int], heads: Mapping[str, Head]) -> None:
@@ -39,7 +39,7 @@ def open_scope(tx: Transaction, scope: int, starts: Mapping[str, int], heads: Ma
 
 def acquire(tx: Transaction, scope: Scope, request: Acquire) -> Acquired:
     group = request.group
-    book = Book(tx, scope, group)
+    book = Book(tx, scope, group, request.closed)
     settled = [book.settle(each) for each in request.settlements]
     # Before any answer: ends of queues are told once.
     rewound = see_heads(book, request.heads)
@@ -49,11 +49,13 @@ def acquire(tx: Transaction, scope: Scope, request: Acquire) -> Acquired:
         same = _replay(book, request)
         if same:
             book.close()
-            return Acquired(is_known=True, settled=settled, grants=same, rewound=rewound, doomed=_dying(book))
+            return Acquired(is_known=True, settled=settled, grants=same, rewound=rewound, doomed=dying(book))
     if group.is_paused:
         book.close()
-        return Acquired(is_known=True, settled=settled, state=State.PAUSED, rewound=rewound, doomed=_dying(book))
+        return Acquired(is_known=True, settled=settled, state=State.PAUSED, rewound=rewound, doomed=dying(book))
     grants, state, expired = _grant(book, request)
+    if grants and book.closed and request.attempt is not None:
+        leave_attempt(book, request.attempt)
     book.close()
     return Acquired(
         is_known=True,
@@ -62,10 +64,10 @@ def acquire(tx: Transaction, scope: Scope, request: Acquire) -> Acquired:
         state=state,
         expired=expired,
         rewound=rewound,
-        doomed=_dying(book),
-        next_at=None if grants and not request.is_crowded else _next_at(book, state),
-        needs_settling=state is State.BUSY and any(not row.placing for row in _fresh_rows(book)),
-        has_more=bool(grants) and request.is_crowded and bool(_fresh_rows(book) or _due(book, 1)),
+        doomed=dying(book),
+        next_at=None if grants and not request.is_crowded else next_at(book, state),
+        needs_settling=state is State.BUSY and any(not row.placing for row in fresh_rows(book)),
+        has_more=bool(grants) and request.is_crowded and bool(fresh_rows(book) or due(book, 1)),
     )
 
 
@@ -97,7 +99,7 @@ def move(book: Book, queue: str, to: int) -> None:
 
 
 def _replay(book: Book, request: Acquire) -> list[Grant]:
-    """The leases that the same attempt was given, while they are untouched."""
+    """The leases that the same attempt was given, while they are untouched; of those, what can be read."""
     key = (book.scope.number, request.attempt)
     rows = [book.keep(granted(row)) for row in book.tx.all(SQL["by_attempt"], key)]
     if any(grant.open != grant.given for grant in rows):
@@ -107,6 +109,8 @@ def _replay(book: Book, request: Acquire) -> list[Grant]:
     rows = [grant for grant in rows if grant.given]
     if any(grant.shape != lease_scope.shape(request) for grant in rows):
         raise AttemptMismatch("use a new attemptId when max or visibility change", attemptId=request.attempt)
+    if book.closed:
+        rows = [grant for grant in rows if grant.queue not in book.closed]
     for grant in rows:
         grant.serves += 1
         grant.is_changed = True
@@ -164,15 +168,8 @@ def _grant(book: Book, request: Acquire) -> tuple[list[Grant], State, int]:
         return [], State.OK, expired + skipped
     state = State.BUSY
     if not allowed:
-        state = State.RATE_LIMITED if _fresh_rows(book) or _due(book, 1) else State.BUSY
+        state = State.RATE_LIMITED if fresh_rows(book) or due(book, 1) else State.BUSY
     return [], state, expired + skipped
-
-
-def _due(book: Book, most: int) -> list[FailedRow]:
-    if not book.has_due:
-        return []
-    rows = book.tx.all(SQL["due"], (book.scope.number, book.tx.now_ms, most))
-    return sorted(FailedRow(*row) for row in rows)
 
 
 def _redeliver(book: Book, request: Acquire, most: int) -> tuple[list[Grant], int]:
@@ -180,7 +177,7 @@ def _redeliver(book: Book, request: Acquire, most: int) -> tuple[list[Grant], in
     runs: list[list[FailedRow]] = []
     expired = 0
     tx, scope = book.tx, book.scope.number
-    for row in _due(book, most) if most else ():
+    for row in due(book, most) if most else ():
         queue = book.queue(row.queue)
         if queue is None or row.offset < queue.head_min:
             book.finish(row.queue, row.offset)
@@ -201,15 +198,11 @@ def _redeliver(book: Book, request: Acquire, most: int) -> tuple[list[Grant], in
     return grants, expired
 
 
-def _fresh_rows(book: Book) -> list[QueueRow]:
-    return [QueueRow(*row) for row in book.tx.all(SQL["fresh"], (book.scope.number, _MOST_RANGES))]
-
-
 def _fresh(book: Book, request: Acquire, most: int) -> tuple[list[Grant], int]:
     """Grant what nobody had yet: queues in turn, the least recently served first."""
     grants: list[Grant] = []
     expired = 0
-    for row in _fresh_rows(book) if most else ():
+    for row in fresh_rows(book) if most else ():
         if row.placing:
             continue
         skipped = max(row.head_min - row.cursor, 0)
@@ -268,25 +261,6 @@ def _add(
     )
     lease = Lease(scope.group, "", queue, start, start + count, book.epoch, scope.incarnation)
     return Grant(lease, delivery, instant(until))
-
-
-def _dying(book: Book) -> list[Doomed]:
-    if not book.has_dying:
-        return []
-    return [book.doomed(FailedRow(*row)) for row in book.tx.all(SQL["dying"], (book.scope.number,))]
-
-
-def _next_at(book: Book, state: State) -> datetime | None:
-    tx, scope = book.tx, book.scope.number
-    # Without tokens, or at the cap, what is ready is no news: who waits would try again at once, and again.
-    if state is State.RATE_LIMITED:
-        times = [lease_scope.next_token_at(tx, book.group)]
-    elif state is State.IN_FLIGHT_CAP:
-        times = [tx.one(SQL["next_end"], (scope,))[0]]
-    else:
-        times = [tx.one(SQL["next_end"], (scope,))[0], tx.one(SQL["next_ready"], (scope,))[0]]
-    known = [each for each in times if each is not None]
-    return instant(max(min(known), tx.now_ms)) if known else None
 
 
 def settle(tx: Transaction, scope: Scope, group: Group, settlements: Sequence[Settlement]) -> list[Settled]:
@@ -423,7 +397,7 @@ def positions(
     found = [
         _position(row, leased.get(row.queue, 0), waiting.get(row.queue, 0), ready.get(row.queue, 0)) for row in rows
     ]
-    return found, _dying(book)
+    return found, dying(book)
 
 
 def _is_open(grant: Granted, offset: int) -> bool:

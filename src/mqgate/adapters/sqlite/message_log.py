@@ -141,7 +141,13 @@ class SqliteMessageLog:
 
         await self._engine.write(job, forget)
 
-    async def append(self, topic: str, drafts: Sequence[Draft]) -> Sequence[Stored]:
+    async def append(
+        self,
+        topic: str,
+        drafts: Sequence[Draft],
+        producer: str = "",  # noqa: ARG002 - for a broker; there is none here
+    ) -> Sequence[Stored]:
+        """Store messages in one transaction: a failure is of the whole call, and raised."""
         self._topic(topic)
         answer: asyncio.Future[list[Stored]] = asyncio.get_running_loop().create_future()
         self._pending.append(_Pending(topic, drafts, answer))
@@ -151,7 +157,15 @@ class SqliteMessageLog:
             self._engine.post(flush, flush.answer).add_done_callback(flush.fail)
         return await answer
 
-    async def read(self, topic: str, queue: str, offset: int, most: int, most_bytes: int) -> Sequence[Message]:
+    async def read(
+        self,
+        topic: str,
+        queue: str,
+        offset: int,
+        most: int,
+        most_bytes: int,
+        group: str = "",  # noqa: ARG002 - for a broker; there is none here
+    ) -> Sequence[Message]:
         entry = self._queue(topic, queue)
         first, last = position(entry.number, offset), position(entry.number, offset + most - 1)
 

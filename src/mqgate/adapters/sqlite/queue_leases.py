@@ -3,12 +3,16 @@
 A queue is free (held = 0) or held until free_at. A lease that ends is not cleared by anybody: the next step that looks
 sees that free_at has passed. Its epoch stays current until the next grant, so a late ack still counts until
 somebody else has the queue. `exhausted` marks a queue whose first message was granted for the last time.
+
+Queues that the log cannot read now (`closed`) are left out by statements of their own (`..._open`): without any, which
+is nearly always, the plain ones find their answer at the first entry of an index.
 """
 
+import json
 import random
 from collections.abc import Mapping
 from datetime import datetime, timedelta
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from mqgate.adapters.sqlite.engine import queries
 from mqgate.adapters.sqlite.lease_scope import Scope, find, next_token_at, refund, scope_of, shape, take_tokens
@@ -85,8 +89,9 @@ def open_scope(tx: Transaction, scope: int, starts: Mapping[str, int], heads: Ma
 
 def acquire(tx: Transaction, scope: Scope, request: Acquire) -> Acquired:
     group = request.group
+    closed = request.closed
     settled = [settle(tx, group, each) for each in request.settlements]
-    doomed = [each.doomed for each in settled if each.doomed]
+    doomed = [each.doomed for each in settled if each.doomed and each.doomed.lease.queue not in closed]
     # Before any answer: ends of queues are told once.
     rewound = see_heads(tx, scope, request.heads)
     if request.attempt is not None:
@@ -95,12 +100,14 @@ def acquire(tx: Transaction, scope: Scope, request: Acquire) -> Acquired:
             return Acquired(is_known=True, settled=settled, grants=(same,), rewound=rewound, doomed=doomed)
     if group.is_paused:
         return Acquired(is_known=True, settled=settled, state=State.PAUSED, rewound=rewound, doomed=doomed)
-    doomed += free_and_doom(tx, scope, group)
-    row = choose(tx, scope)
+    doomed += free_and_doom(tx, scope, group, closed)
+    row = choose(tx, scope, closed)
     given, expired = grant(tx, scope, request, row) if row else (None, 0)
     state = State.OK
     if given is None:
         state = why_empty(tx, scope) if row is None else State.RATE_LIMITED
+    elif closed and request.attempt is not None:
+        tx.execute(SQL["leave_attempt"], (scope.number, request.attempt, _listed(closed)))
     return Acquired(
         is_known=True,
         settled=settled,
@@ -109,8 +116,8 @@ def acquire(tx: Transaction, scope: Scope, request: Acquire) -> Acquired:
         expired=expired,
         rewound=rewound,
         doomed=doomed,
-        next_at=None if given and not request.is_crowded else next_at(tx, scope, group, state),
-        has_more=given is not None and request.is_crowded and choose(tx, scope) is not None,
+        next_at=None if given and not request.is_crowded else next_at(tx, scope, group, state, closed),
+        has_more=given is not None and request.is_crowded and choose(tx, scope, closed) is not None,
     )
 
 
@@ -128,30 +135,34 @@ def see_heads(tx: Transaction, scope: Scope, heads: Mapping[str, Head]) -> int:
 
 
 def replay(tx: Transaction, scope: Scope, request: Acquire) -> Grant | None:
-    """The lease that the same attempt was given, while it is untouched."""
+    """The lease that the same attempt was given, while it is untouched and its queue can be read."""
     found = tx.one(SQL["by_attempt"], (scope.number, request.attempt, tx.now_ms))
     if found is None:
         return None
     row = Row(*found)
     if row.attempt_shape != shape(request):
         raise AttemptMismatch("use a new attemptId when max or visibility change", attemptId=request.attempt)
+    if row.queue in request.closed:
+        return None
     tx.execute(SQL["serve_again"], (scope.number, row.queue))
     return Grant(_lease(scope, row, row.epoch), row.attempts, instant(row.leased_until), row.serves + 1)
 
 
-def free_and_doom(tx: Transaction, scope: Scope, group: Group) -> list[Doomed]:
+def free_and_doom(tx: Transaction, scope: Scope, group: Group, closed: frozenset[str] = frozenset()) -> list[Doomed]:
     """What time has done: leases that ended free their queues, or doom their message if it was the last attempt."""
     has_ended, has_exhausted = tx.one(SQL["look"], (scope.number, tx.now_ms))
     if has_ended:
         tx.execute(SQL["free_ended"], (scope.number, tx.now_ms))
-    return _doom_exhausted(tx, scope, group) if has_exhausted else []
+    return _doom_exhausted(tx, scope, group, closed) if has_exhausted else []
 
 
-def _doom_exhausted(tx: Transaction, scope: Scope, group: Group) -> list[Doomed]:
+def _doom_exhausted(tx: Transaction, scope: Scope, group: Group, closed: frozenset[str]) -> list[Doomed]:
     """The messages whose last lease ended; from here on nobody can settle them."""
     doomed = []
     for found in tx.all(SQL["exhausted"], (scope.number,)):
         row = Row(*found)
+        if row.queue in closed:
+            continue
         if row.attempts < group.max_attempts or row.committed < row.head_min:
             # The limit was raised, or retention was quicker.
             kept = row.attempts if row.committed >= row.head_min else 0
@@ -175,14 +186,24 @@ def _doom(tx: Transaction, scope: Scope, row: Row) -> Doomed:
     )
 
 
-def choose(tx: Transaction, scope: Scope) -> Row | None:
-    oldest = tx.one(SQL["oldest_free"], (scope.number,))
+def choose(tx: Transaction, scope: Scope, closed: frozenset[str]) -> Row | None:
+    oldest = _first(tx, scope, "oldest_free", closed)
     if oldest is None:
         return None
     row = Row(*oldest)
     if row.waiting_since + AGEING // _MS <= tx.now_ms:
         return row
-    return Row(*tx.one(SQL["fullest_free"], (scope.number,)))
+    return Row(*_first(tx, scope, "fullest_free", closed))
+
+
+def _first(tx: Transaction, scope: Scope, question: str, closed: frozenset[str]) -> Any:
+    if not closed:
+        return tx.one(SQL[question], (scope.number,))
+    return tx.one(SQL[f"{question}_open"], (scope.number, _listed(closed)))
+
+
+def _listed(closed: frozenset[str]) -> str:
+    return json.dumps(sorted(closed))
 
 
 def grant(tx: Transaction, scope: Scope, request: Acquire, row: Row) -> tuple[Grant | None, int]:
@@ -229,9 +250,9 @@ def why_empty(tx: Transaction, scope: Scope) -> State:
     return State.BUSY if tx.one(SQL["has_backlog"], (scope.number,))[0] else State.OK
 
 
-def next_at(tx: Transaction, scope: Scope, group: Group, state: State) -> datetime | None:
+def next_at(tx: Transaction, scope: Scope, group: Group, state: State, closed: frozenset[str]) -> datetime | None:
     """When a queue becomes free, or tokens come, by time alone."""
-    at = next_token_at(tx, group) if state is State.RATE_LIMITED else tx.one(SQL["next_free"], (scope.number,))[0]
+    at = next_token_at(tx, group) if state is State.RATE_LIMITED else _first(tx, scope, "next_free", closed)[0]
     return None if at is None else instant(max(at, tx.now_ms))
 
 

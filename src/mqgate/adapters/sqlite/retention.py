@@ -1,68 +1,29 @@
-"""Forgets old messages, by age and by size per topic, and what the stores need not remember; a little at a time."""
+"""Forgets old messages, by age and by size per topic; a little at a time."""
 
-import asyncio
-import contextlib
-from collections.abc import Awaitable, Callable, Sequence
 from datetime import timedelta
 from functools import partial
 from typing import Any
-
-import structlog
 
 from mqgate.adapters.sqlite.engine import Engine
 from mqgate.adapters.sqlite.message_log import SQL, SqliteMessageLog, first_since, offset_of, position
 from mqgate.adapters.sqlite.threads import Transaction, View
 from mqgate.core.entries import Topic
-from mqgate.core.errors import MqgateError
 from mqgate.core.lease import Head
 from mqgate.core.names import retry_topic
 from mqgate.ports.directory import Directory
 
 _CHUNK = 2_000
-_log = structlog.get_logger()
 
 
 class Retention:
-    """Run once per interval; `run_once` alone does the work."""
-
-    def __init__(
-        self,
-        engine: Engine,
-        log: SqliteMessageLog,
-        directory: Directory,
-        interval: timedelta,
-        tidy: Sequence[Callable[[], Awaitable[None]]],
-    ) -> None:
+    def __init__(self, engine: Engine, log: SqliteMessageLog, directory: Directory) -> None:
         self._engine = engine
         self._log = log
-        self._tidy = tidy
         self._directory = directory
-        self._interval = interval
-        self._task: asyncio.Task[None] | None = None
-
-    def start(self) -> None:
-        self._task = self._task or asyncio.create_task(self._loop())
-
-    async def stop(self) -> None:
-        if self._task is not None:
-            self._task.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await self._task
-            self._task = None
-
-    async def _loop(self) -> None:
-        while True:
-            await asyncio.sleep(self._interval.total_seconds())
-            try:
-                await self.run_once()
-            except MqgateError as error:
-                _log.warning("retention failed", error=error.detail)
 
     async def run_once(self) -> int:
         """Expire what the topics no longer keep; the number of messages forgotten."""
         forgotten = 0
-        for tidy in self._tidy:
-            await tidy()
         for name, topic in self._kept().items():
             if topic.retention is not None:
                 forgotten += await self._by_age(name, topic.retention)

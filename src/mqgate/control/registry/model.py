@@ -13,7 +13,7 @@ from msgspec import UNSET, Meta, Struct, UnsetType
 
 from mqgate.core.backoff import NO_BACKOFF, Backoff
 from mqgate.core.entries import Group, Mode, OnPoison, Producer, RateLimit, Topic
-from mqgate.core.errors import FixedSetting, InvalidValue, QueuesOnlyGrow, UnsupportedByMode
+from mqgate.core.errors import FixedSetting, InvalidValue, QueuesOnlyGrow, UnsupportedByEngine, UnsupportedByMode
 from mqgate.core.lease import LONGEST_HOLD
 from mqgate.core.names import check_text
 from mqgate.core.times import format_instant, parse_duration, parse_instant
@@ -82,7 +82,9 @@ class Defaults:
 
     queues: int = 8
     most_queues: int = 1_024
-    retention: timedelta = timedelta(days=3)
+    retention: timedelta | None = timedelta(days=3)
+    # On a broker what is kept how long is the broker's business.
+    has_retention: bool = True
     visibility: timedelta = timedelta(seconds=30)
     max_attempts: int = 16
     client_ttl: timedelta = timedelta(days=1)
@@ -101,6 +103,8 @@ def decide_topic(name: str, spec: TopicSpec, old: Topic | None, defaults: Defaul
         if old is not None and spec.queues < old.queues:
             raise QueuesOnlyGrow(f"topic {name} has {old.queues} queues: give it as many or more", field="queues")
         changes["queues"] = spec.queues
+    if not defaults.has_retention:
+        _refuse_retention(spec)
     if spec.retention is not UNSET:
         changes["retention"] = None if spec.retention is None else _retention(spec.retention)
     if spec.retention_bytes is not UNSET:
@@ -108,6 +112,14 @@ def decide_topic(name: str, spec: TopicSpec, old: Topic | None, defaults: Defaul
             raise InvalidValue("retentionBytes must be at least 1, or null for no limit", field="retentionBytes")
         changes["retention_bytes"] = spec.retention_bytes
     return replace(base, **changes)
+
+
+def _refuse_retention(spec: TopicSpec) -> None:
+    for field, given in (("retention", spec.retention), ("retentionBytes", spec.retention_bytes)):
+        if given is not UNSET and given is not None:
+            raise UnsupportedByEngine(
+                "RocketMQ keeps messages as its brokers are told (fileReservedTime): leave this out", field=field
+            )
 
 
 def _retention(value: float | str) -> timedelta:

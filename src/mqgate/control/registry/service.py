@@ -1,7 +1,11 @@
 """Register, change and remove topics, producers and groups; pause and resume groups.
 
 Data first, registry last: a topic's queues and a group's start offsets exist before anybody can see the entry, so a
-crash in between leaves only something that the next try overwrites.
+crash in between leaves only something that the next try takes up.
+
+A topic's messages are dropped only by deleting it, never by registering it: on a broker a topic may have been there
+before us, and is adopted. So a deletion drops them before it removes the entry. A crash in between leaves an entry
+whose publishes answer topic_not_found; deleting it again finishes, putting it again makes an empty topic.
 """
 
 import asyncio
@@ -17,7 +21,7 @@ from mqgate.control.registry import model
 from mqgate.control.registry.directory import CachedDirectory
 from mqgate.control.registry.model import Defaults, GroupSpec, ProducerSpec, TopicSpec
 from mqgate.core.entries import ApiKey, Group, Producer, Topic
-from mqgate.core.errors import GroupNotFound, ProducerNotFound, TopicInUse, TopicNotFound
+from mqgate.core.errors import GroupNotFound, ProducerNotFound, RegistryChanged, TopicInUse, TopicNotFound
 from mqgate.core.names import check_name, retry_topic
 from mqgate.ports.dead_letters import DeadLetterStore
 from mqgate.ports.idempotency import IdempotencyStore
@@ -39,6 +43,7 @@ class Registry:
         timers: TimerStore,
         idempotency: IdempotencyStore,
         open_group: Callable[[Group], Awaitable[None]],
+        close_group: Callable[[str], Awaitable[None]],
         defaults: Defaults,
         clock: Callable[[], datetime],
         changed: Callable[[str], None],
@@ -51,6 +56,7 @@ class Registry:
         self._timers = timers
         self._idempotency = idempotency
         self._open_group = open_group
+        self._close_group = close_group
         self._defaults = defaults
         self._clock = clock
         self._changed = changed
@@ -76,7 +82,7 @@ class Registry:
             old = (await self._directory.refresh()).topics.get(name)
             entry = model.decide_topic(name, spec, old, self._defaults, self._clock())
             if old is None:
-                await self._clear(name)
+                await self._forget(name)
             await self._log.create(name, entry.queues)
             await self._save(entry, old, actor)
         return entry, old is None
@@ -120,21 +126,33 @@ class Registry:
         return entry
 
     async def delete_topic(self, name: str, actor: str) -> None:
+        """Remove a topic with its messages, unless somebody uses it."""
         async with self._turn:
-            snapshot = await self._directory.refresh()
-            entry = self.topic(name)
-            users = [each.name for each in snapshot.producers.values() if each.topic == name]
-            users += [each.name for each in snapshot.groups.values() if each.topic == name]
-            if users:
-                raise TopicInUse(f"delete its producers and groups first: {', '.join(sorted(users)[:10])}", topic=name)
-            await self._remove(entry, actor)
-            await self._clear(name)
+            entry = await self._unused(name)
+            await self._forget(name)
+            await self._log.drop(name)
+            # Once more: whoever published meanwhile may have left a key whose message is dropped by now.
+            await self._forget(name)
+            while True:
+                try:
+                    return await self._remove(entry, actor)
+                except RegistryChanged:
+                    # Another gateway changed something; refused now, the deletion would be half done.
+                    entry = await self._unused(name)
 
-    async def _clear(self, topic: str) -> None:
-        """Nothing of a topic may come up again in a later one of its name."""
+    async def _unused(self, name: str) -> Topic:
+        snapshot = await self._directory.refresh()
+        entry = self.topic(name)
+        users = [each.name for each in snapshot.producers.values() if each.topic == name]
+        users += [each.name for each in snapshot.groups.values() if each.topic == name]
+        if users:
+            raise TopicInUse(f"delete its producers and groups first: {', '.join(sorted(users)[:10])}", topic=name)
+        return entry
+
+    async def _forget(self, topic: str) -> None:
+        """No timer and no idempotency key of a topic may come up again in a later one of its name."""
         await self._timers.cancel_all(topic)
         await self._idempotency.forget(topic)
-        await self._log.drop(topic)
 
     async def delete_producer(self, name: str, actor: str) -> None:
         async with self._turn:
@@ -150,6 +168,7 @@ class Registry:
             await self._remove_keys([key for key in snapshot.keys.values() if key.group == name], actor)
             await self._leases.forget(name)
             await self._dead_letters.forget(name)
+            await self._close_group(name)
             await self._log.drop(retry_topic(name))
             self._changed(name)
 

@@ -115,7 +115,7 @@ class DeadLetterApi:
                 tag="operate",
                 handler=self.redrive,
                 takes=RedriveIn,
-                answers={200: Fates},
+                answers={200: Fates, 207: Fates},
                 refusals=(404, 507),
             ),
             Operation(
@@ -176,10 +176,13 @@ class DeadLetterApi:
             letters, more = await self._redriver.choose(group, ids)
             if given.rate is not None and len(letters) / given.rate > _LONGEST_REDRIVE:
                 raise InvalidValue("this would take longer than 60 s: name fewer ids, or a higher rate", field="rate")
+            fates = [Fate.REDRIVEN] * len(letters)
             if not given.dry_run:
-                await self._redriver.redrive(group, letters, given.rate)
-                await self._record(request, group, "redrive", letters)
-        return reply(200, _fates(given, ids, letters, Fate.REDRIVEN, more=more))
+                fates = await self._redriver.redrive(group, letters, given.rate)
+                done = [each for each, fate in zip(letters, fates, strict=True) if not fate.is_left]
+                await self._record(request, group, "redrive", done)
+        is_whole = not any(fate.is_left for fate in fates)
+        return reply(200 if is_whole else 207, _fates(given, ids, letters, fates, more=more))
 
     async def purge(self, request: Request) -> Answer:
         group = await self._group(request)
@@ -190,7 +193,7 @@ class DeadLetterApi:
             if not given.dry_run:
                 await self._redriver.purge(letters)
                 await self._record(request, group, "purge", letters)
-        return reply(200, _fates(given, ids, letters, Fate.PURGED, more=more))
+        return reply(200, _fates(given, ids, letters, [Fate.PURGED] * len(letters), more=more))
 
     async def _group(self, request: Request) -> Group:
         """The group; a last lease that ended makes a dead letter at the latest when somebody looks."""
@@ -215,12 +218,14 @@ def _ids(given: PurgeIn) -> Sequence[str] | None:
 
 
 def _fates(
-    given: PurgeIn, ids: Sequence[str] | None, letters: Sequence[DeadLetter], fate: Fate, *, more: bool
+    given: PurgeIn, ids: Sequence[str] | None, letters: Sequence[DeadLetter], fates: Sequence[Fate], *, more: bool
 ) -> Fates:
-    found = [each.message.id for each in letters]
-    wanted = found if ids is None else list(dict.fromkeys(ids))
-    results = [FateOut(each, fate if each in set(found) else Fate.NOT_FOUND) for each in wanted]
-    return Fates(given.dry_run, results, more)
+    told = [(letter.message.id, fate) for letter, fate in zip(letters, fates, strict=True)]
+    if ids is not None:
+        # An id may have died more than once: what is left of it is what its caller must know.
+        found = dict(sorted(told, key=lambda each: each[1].is_left))
+        told = [(each, found.get(each, Fate.NOT_FOUND)) for each in dict.fromkeys(ids)]
+    return Fates(given.dry_run, [FateOut(*each) for each in told], more)
 
 
 def _short(letter: DeadLetter) -> DeadOut:

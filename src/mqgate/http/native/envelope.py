@@ -12,7 +12,7 @@ from msgspec import UNSET, Raw, Struct, UnsetType
 from mqgate.control.registry.model import Duration, Instant
 from mqgate.core.errors import EmptyBody, InvalidJson, InvalidValue, TooLarge, UnknownField
 from mqgate.core.message import NO_PROPERTIES, Draft, new_id, slot_of
-from mqgate.core.names import OWN_PREFIX, check_text
+from mqgate.core.names import MOST_PROPERTY_BYTES, OWN_PREFIX, check_text
 from mqgate.core.times import parse_duration, parse_instant
 from mqgate.delay.plan import plan
 from mqgate.http.exchange import Request
@@ -20,7 +20,8 @@ from mqgate.http.json_input import decode
 from mqgate.production.once import derived_id
 from mqgate.production.store import Item
 
-_MOST_PROPERTY_BYTES = 32 << 10
+# Around every property, where RocketMQ keeps them.
+_MARKS = 2
 _LONGEST_KEY = 256
 _PROPERTY = b"mqgate-property-"
 _HEADERS = {b"mqgate-key", b"mqgate-tag", b"mqgate-delay", b"mqgate-deliver-at", b"idempotency-key"}
@@ -122,10 +123,10 @@ def _check(key: str | None, tag: str | None, properties: Mapping[str, str]) -> N
                 f"properties must not begin with {OWN_PREFIX}: those are mqgate's own", field="properties"
             )
         size += len(check_text(name, "properties").encode())
-        size += len(check_text(value, f"properties.{name}").encode())
-    if size > _MOST_PROPERTY_BYTES:
+        size += len(check_text(value, f"properties.{name}").encode()) + _MARKS
+    if size > MOST_PROPERTY_BYTES:
         raise TooLarge(
-            "key, tag and properties may have 32 KiB together", field="properties", limit=_MOST_PROPERTY_BYTES
+            "key, tag and properties may have 30 KiB together", field="properties", limit=MOST_PROPERTY_BYTES
         )
 
 

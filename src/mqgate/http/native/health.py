@@ -109,10 +109,17 @@ class HealthApi:
         return reply(200, Alive("ok"))
 
     async def readyz(self, _: Request) -> Answer:
-        parts = {name: await _ask(check) for name, check in self._checks.items()}
+        parts: dict[str, str] = {}
+        is_ready = not self.is_stopping
+        for name, check in self._checks.items():
+            told = await _ask(check)
+            parts[name] = told if isinstance(told, str) else "ok"
+            is_ready &= parts[name] == "ok"
+            # Of these one may be down, and the others still do the work.
+            parts |= {} if isinstance(told, str) else told
         parts["server"] = "stopping" if self.is_stopping else "ok"
-        is_ready = all(state == "ok" for state in parts.values())
-        answer = reply(200 if is_ready else 503, Health("ok" if is_ready else "unavailable", parts))
+        status = "unavailable" if not is_ready else "ok" if set(parts.values()) == {"ok"} else "degraded"
+        answer = reply(200 if is_ready else 503, Health(status, parts))
         return answer if is_ready else answer._replace(headers=[(b"retry-after", b"1")])
 
     async def metrics(self, _: Request) -> Answer:
@@ -139,11 +146,12 @@ class HealthApi:
         )
 
 
-async def _ask(check: Check) -> str:
+async def _ask(check: Check) -> str | dict[str, str]:
+    """How a part is: ok or what is wrong, or how each of several servers is."""
     try:
-        await asyncio.wait_for(check(), _DEADLINE)
+        told = await asyncio.wait_for(check(), _DEADLINE)
     except MqgateError as error:
         return error.code
     except TimeoutError:
         return "timeout"
-    return "ok"
+    return dict(told) if isinstance(told, Mapping) else "ok"

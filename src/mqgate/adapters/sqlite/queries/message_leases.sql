@@ -25,6 +25,10 @@ SELECT {queue_columns} FROM message_queue WHERE scope = ?
 -- name: fresh
 SELECT {queue_columns} FROM message_queue WHERE scope = ? AND fresh > 0 ORDER BY served_at LIMIT ?
 
+-- name: fresh_open
+SELECT {queue_columns} FROM message_queue WHERE scope = ?1 AND fresh > 0 AND queue NOT IN (SELECT value FROM json_each(?2))
+ORDER BY served_at LIMIT ?3
+
 -- name: has_backlog
 SELECT EXISTS (SELECT 1 FROM message_queue WHERE scope = ?1 AND (fresh > 0 OR committed < cursor))
 
@@ -83,14 +87,29 @@ SELECT {grant_columns} FROM message_grant WHERE scope = ? AND attempt = ?
 -- name: forget_attempt
 UPDATE message_grant SET attempt = NULL WHERE scope = ? AND attempt = ?
 
+-- name: leave_attempt
+UPDATE message_grant INDEXED BY grant_by_attempt SET attempt = NULL
+WHERE scope = ? AND attempt = ? AND queue IN (SELECT value FROM json_each(?))
+
 -- name: next_end
 SELECT min(until) FROM message_grant WHERE scope = ? AND open <> '0'
+
+-- name: next_end_open
+SELECT min(until) FROM message_grant WHERE scope = ?1 AND open <> '0' AND queue NOT IN (SELECT value FROM json_each(?2))
 
 -- name: next_ready
 SELECT min(ready_at) FROM message_failed WHERE scope = ? AND ready_at IS NOT NULL
 
+-- name: next_ready_open
+SELECT min(ready_at) FROM message_failed
+WHERE scope = ?1 AND ready_at IS NOT NULL AND queue NOT IN (SELECT value FROM json_each(?2))
+
 -- name: due
 SELECT {failed_columns} FROM message_failed WHERE scope = ? AND ready_at <= ? ORDER BY ready_at LIMIT ?
+
+-- name: due_open
+SELECT {failed_columns} FROM message_failed
+WHERE scope = ?1 AND ready_at <= ?3 AND queue NOT IN (SELECT value FROM json_each(?2)) ORDER BY ready_at LIMIT ?4
 
 -- name: failed
 SELECT {failed_columns} FROM message_failed WHERE scope = ? AND queue = ? AND offset = ?

@@ -28,15 +28,31 @@ SELECT {columns} FROM queue_lease WHERE scope = ? AND attempt = ? AND leased_unt
 SELECT {columns} FROM queue_lease
 WHERE scope = ? AND held = 0 AND exhausted = 0 AND backlog > 0 ORDER BY waiting_since LIMIT 1
 
+-- name: oldest_free_open
+SELECT {columns} FROM queue_lease
+WHERE scope = ? AND held = 0 AND exhausted = 0 AND backlog > 0 AND queue NOT IN (SELECT value FROM json_each(?))
+ORDER BY waiting_since LIMIT 1
+
 -- name: fullest_free
 SELECT {columns} FROM queue_lease
 WHERE scope = ? AND held = 0 AND exhausted = 0 AND backlog > 0 ORDER BY backlog DESC, last_consumed_at LIMIT 1
+
+-- name: fullest_free_open
+SELECT {columns} FROM queue_lease
+WHERE scope = ? AND held = 0 AND exhausted = 0 AND backlog > 0 AND queue NOT IN (SELECT value FROM json_each(?))
+ORDER BY backlog DESC, last_consumed_at LIMIT 1
 
 -- name: has_backlog
 SELECT EXISTS (SELECT 1 FROM queue_lease WHERE scope = ? AND backlog > 0)
 
 -- name: next_free
 SELECT min(free_at) FROM queue_lease WHERE scope = ? AND held = 1
+
+-- name: next_free_open
+SELECT min(free_at) FROM queue_lease WHERE scope = ? AND held = 1 AND queue NOT IN (SELECT value FROM json_each(?))
+
+-- name: leave_attempt
+UPDATE queue_lease SET attempt = NULL WHERE scope = ? AND attempt = ? AND queue IN (SELECT value FROM json_each(?))
 
 -- name: grant
 UPDATE queue_lease SET committed = ?, epoch = epoch + 1 + leap, leap = 0, batch_next = ?, granted_at = ?, leased_until = ?, held = 1,

@@ -9,7 +9,7 @@ from msgspec import Struct
 from mqgate.control.registry.service import Registry
 from mqgate.core.errors import MqgateError, ProducerNotFound, TooLarge
 from mqgate.core.message import Draft, Stored, instant, java_hash, new_id
-from mqgate.core.names import check_text
+from mqgate.core.names import MOST_PROPERTY_BYTES, check_text
 from mqgate.delay.plan import plan
 from mqgate.http.compat.mq.envelope import FAILED, Refusal, done
 from mqgate.http.compat.mq.parameters import Parameters, read_parameters, trimmed
@@ -26,8 +26,6 @@ _LATEST_TIMESTAMP = 253_402_300_799_999
 # A scheduled message lies in no queue yet.
 _SCHEDULED = Stored("timer:0", 0, instant(0))
 _MOST_RETRIES = 10
-# RocketMQ's limit for all of a message's properties, of which KEYS is one.
-_MOST_KEYS_BYTES = 32 << 10
 
 
 class SendResult(Struct, rename="camel", kw_only=True):
@@ -65,8 +63,8 @@ class ProduceApi:
         most = self._settings.max_message_bytes
         if len(body) > most:
             raise TooLarge(f"a message may have {most} bytes", field="message", limit=most)
-        # Checked and without effect: an append that failed is known to have failed, and the caller is told
-        # so. A retry behind its back would die with this process, and 300 (unknown) would hide what we know.
+        # Checked and without effect: a send that failed, or that no broker answered, is told as 500 with the
+        # reason. A retry behind the caller's back would die with this process, and 300 says that there is one.
         given.number("asyncRetryTimesIfSendFailed", 1, _MOST_RETRIES)
         level = given.number("delayLevel", 1, len(_DELAY_LEVELS))
         timestamp = given.number("deliveryTimestamp", 0, _LATEST_TIMESTAMP)
@@ -106,8 +104,8 @@ class ProduceApi:
 
 def _keys(given: Parameters) -> str | None:
     keys = given.text("keys")
-    if keys is not None and len(check_text(keys, "keys").encode()) > _MOST_KEYS_BYTES:
-        raise TooLarge("keys may have 32 KiB", field="keys", limit=_MOST_KEYS_BYTES)
+    if keys is not None and len(check_text(keys, "keys").encode()) > MOST_PROPERTY_BYTES:
+        raise TooLarge("keys may have 30 KiB", field="keys", limit=MOST_PROPERTY_BYTES)
     return keys
 
 

@@ -1,0 +1,43 @@
+"""Tidies up every now and then: what topics no longer keep, and what the stores need not remember."""
+
+import asyncio
+import contextlib
+from collections.abc import Awaitable, Callable, Sequence
+from datetime import timedelta
+
+import structlog
+
+from mqgate.core.errors import MqgateError
+
+_log = structlog.get_logger()
+
+
+class Janitor:
+    """Runs its jobs once per interval, one after the other."""
+
+    def __init__(self, interval: timedelta, jobs: Sequence[Callable[[], Awaitable[object]]]) -> None:
+        self._interval = interval
+        self._jobs = jobs
+        self._task: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        self._task = self._task or asyncio.create_task(self._loop())
+
+    async def stop(self) -> None:
+        if self._task is not None:
+            self._task.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await self._task
+            self._task = None
+
+    async def run_once(self) -> None:
+        for job in self._jobs:
+            await job()
+
+    async def _loop(self) -> None:
+        while True:
+            await asyncio.sleep(self._interval.total_seconds())
+            try:
+                await self.run_once()
+            except MqgateError as error:
+                _log.warning("tidying up failed", error=error.detail)

@@ -1,0 +1,66 @@
+"""Message mode in SQLite: what could be granted now, what must die, and when there will be more.
+
+Queues that the log cannot read now (`book.closed`) are left out by statements of their own (`..._open`): without any,
+which is nearly always, the plain ones find their answer at the first entries of an index.
+"""
+
+import json
+from datetime import datetime
+from typing import Any
+
+from mqgate.adapters.sqlite import lease_scope
+from mqgate.adapters.sqlite.message_book import SQL, Book, FailedRow, QueueRow
+from mqgate.core.lease import Doomed, State
+from mqgate.core.message import instant
+
+_MOST_RANGES = 64
+
+
+def due(book: Book, most: int) -> list[FailedRow]:
+    """Messages that are ready again, in the order of their queues."""
+    if not book.has_due:
+        return []
+    return sorted(FailedRow(*row) for row in _ask(book, "due", book.tx.now_ms, most))
+
+
+def fresh_rows(book: Book) -> list[QueueRow]:
+    """Queues with messages that nobody had yet, the least recently served first."""
+    return [QueueRow(*row) for row in _ask(book, "fresh", _MOST_RANGES)]
+
+
+def dying(book: Book) -> list[Doomed]:
+    """Messages that must die, as far as they can be read for it."""
+    if not book.has_dying:
+        return []
+    rows = [FailedRow(*row) for row in book.tx.all(SQL["dying"], (book.scope.number,))]
+    return [book.doomed(row) for row in rows if row.queue not in book.closed]
+
+
+def next_at(book: Book, state: State) -> datetime | None:
+    """When something becomes ready by time alone."""
+    tx, scope = book.tx, book.scope.number
+    # Without tokens, or at the cap, what is ready is no news: who waits would try again at once, and again.
+    if state is State.RATE_LIMITED:
+        times = [lease_scope.next_token_at(tx, book.group)]
+    elif state is State.IN_FLIGHT_CAP:
+        # Of a closed queue as well: a place below the cap is a place.
+        times = [tx.one(SQL["next_end"], (scope,))[0]]
+    else:
+        times = [_ask(book, "next_end")[0][0], _ask(book, "next_ready")[0][0]]
+    known = [each for each in times if each is not None]
+    return instant(max(min(known), tx.now_ms)) if known else None
+
+
+def leave_attempt(book: Book, attempt: str) -> None:
+    """What the attempt was given in closed queues is no longer its own: it was given something else."""
+    book.tx.execute(SQL["leave_attempt"], (book.scope.number, attempt, _listed(book.closed)))
+
+
+def _ask(book: Book, question: str, *values: int) -> list[Any]:
+    if not book.closed:
+        return book.tx.all(SQL[question], (book.scope.number, *values))
+    return book.tx.all(SQL[f"{question}_open"], (book.scope.number, _listed(book.closed), *values))
+
+
+def _listed(closed: frozenset[str]) -> str:
+    return json.dumps(sorted(closed))

@@ -1,0 +1,126 @@
+"""Keeps a second copy of committed offsets beside the messages, and begins from it where lease state was lost.
+
+Groups at work are written every few seconds, only the queues that moved; a seek backwards before it is answered, so
+that what it asked for again is not skipped should the lease state be lost a moment later. Broadcast clients are not
+written: middleware knows no such thing.
+"""
+
+import asyncio
+import contextlib
+from collections.abc import Mapping
+from datetime import timedelta
+
+import structlog
+
+from mqgate.consumption.group_log import GroupLog
+from mqgate.core.entries import Group, Mode
+from mqgate.core.errors import MqgateError
+from mqgate.core.lease import Head
+from mqgate.ports.directory import Directory
+from mqgate.ports.lease_store import LeaseStore
+from mqgate.ports.offset_mirror import OffsetMirror
+
+_log = structlog.get_logger()
+
+
+class Mirror:
+    """Without a mirror (the embedded engine: leases and messages are in one file) it does nothing."""
+
+    def __init__(
+        self, mirror: OffsetMirror | None, log: GroupLog, leases: LeaseStore, directory: Directory, interval: timedelta
+    ) -> None:
+        self._mirror = mirror
+        self._log = log
+        self._leases = leases
+        self._directory = directory
+        self._interval = interval
+        self._touched: set[str] = set()
+        self._written: dict[str, dict[str, int]] = {}
+        # One write of a group at a time: an older one that ends later would undo a seek.
+        self._turns: dict[str, asyncio.Lock] = {}
+        self._round = asyncio.Lock()
+        self._task: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        if self._mirror is not None:
+            self._task = self._task or asyncio.create_task(self._loop())
+
+    async def stop(self) -> None:
+        """Write what is left, and end."""
+        if self._task is not None:
+            self._task.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await self._task
+            self._task = None
+            await self.run_once()
+
+    def touched(self, group: str) -> None:
+        """A group was at work: its offsets may have moved."""
+        if self._mirror is not None:
+            self._touched.add(group)
+
+    async def open(self, group: Group) -> None:
+        """Make a new group known, and write where it begins."""
+        if self._mirror is not None and group.mode is not Mode.BROADCAST:
+            await self._mirror.open(group.name)
+            await self.write(group)
+
+    async def starts(self, group: Group, starts: Mapping[str, int], heads: Mapping[str, Head]) -> Mapping[str, int]:
+        """Where a group without lease state goes on: where it stood, as far as that is known."""
+        if self._mirror is None or group.mode is Mode.BROADCAST:
+            return starts
+        known = await self._log.mirrored(group, self._mirror)
+        known = {queue: at for queue, at in known.items() if queue in heads}
+        if any(at != starts.get(queue) for queue, at in known.items()):
+            _log.info("group resumed from the offsets kept beside its messages", group=group.name, offsets=known)
+        # Beyond the end: the queue was made anew, and begins at its beginning.
+        return {**starts} | {
+            queue: heads[queue].min if at > heads[queue].max else max(at, heads[queue].min)
+            for queue, at in known.items()
+        }
+
+    async def write(self, group: Group) -> None:
+        """Write a group's offsets now, as far as they moved."""
+        if self._mirror is None or group.mode is Mode.BROADCAST:
+            return
+        async with self._turns.setdefault(group.name, asyncio.Lock()):
+            found = await self._leases.positions(group, "", {})
+            if found is None:
+                return
+            committed = {position.queue: position.committed for position in found[0]}
+            written = self._written.setdefault(group.name, {})
+            moved = {queue: at for queue, at in committed.items() if written.get(queue) != at}
+            for topic, offsets in self._log.by_topic(group, moved).items():
+                await self._mirror.write(group.name, topic, offsets)
+            written |= moved
+
+    async def forget(self, group: str) -> None:
+        if self._mirror is None:
+            return
+        async with self._turns.setdefault(group, asyncio.Lock()):
+            self._touched.discard(group)
+            self._written.pop(group, None)
+            await self._mirror.forget(group)
+        self._turns.pop(group, None)
+
+    async def run_once(self) -> None:
+        """Write all groups that were at work; one that fails is tried again next time."""
+        async with self._round:
+            await self._write_touched()
+
+    async def _write_touched(self) -> None:
+        names, self._touched = self._touched, set()
+        groups = self._directory.snapshot.groups
+        for name in names:
+            group = groups.get(name)
+            try:
+                if group is not None:
+                    await self.write(group)
+            except MqgateError as error:
+                self._touched.add(name)
+                _log.warning("offsets were not written to the brokers", group=name, error=error.detail)
+
+    async def _loop(self) -> None:
+        while True:
+            await asyncio.sleep(self._interval.total_seconds())
+            await self.run_once()
