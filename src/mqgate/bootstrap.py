@@ -2,20 +2,24 @@
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from ipaddress import ip_address
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 import structlog
 from starlette.routing import Router
 
+from mqgate.adapters.rocketmq.connecting import client_of, wire_names
+from mqgate.adapters.rocketmq.message_log import RocketMQMessageLog
+from mqgate.adapters.rocketmq.offset_mirror import RocketMQOffsetMirror
 from mqgate.adapters.sqlite.dead_letters import SqliteDeadLetters
 from mqgate.adapters.sqlite.engine import Engine
 from mqgate.adapters.sqlite.idempotency import SqliteIdempotencyStore
+from mqgate.adapters.sqlite.janitor import Janitor
 from mqgate.adapters.sqlite.lease_store import SqliteLeaseStore
 from mqgate.adapters.sqlite.message_log import SqliteMessageLog
 from mqgate.adapters.sqlite.registry_store import SqliteRegistryStore
@@ -24,6 +28,7 @@ from mqgate.adapters.sqlite.timer_store import SqliteTimerStore
 from mqgate.consumption.acknowledge import Acknowledger
 from mqgate.consumption.group_log import GroupLog
 from mqgate.consumption.long_poll import LongPoll
+from mqgate.consumption.mirror import Mirror
 from mqgate.consumption.positions import Positions
 from mqgate.consumption.receive import Receiver
 from mqgate.consumption.redrive import Redriver
@@ -33,7 +38,8 @@ from mqgate.control.registry.directory import CachedDirectory
 from mqgate.control.registry.model import Defaults, GroupSpec, ProducerSpec, TopicSpec
 from mqgate.control.registry.service import Registry
 from mqgate.core.entries import Group, Mode
-from mqgate.core.errors import MqgateError
+from mqgate.core.errors import Busy, MqgateError, NotFound
+from mqgate.core.lease import Verb
 from mqgate.core.message import instant
 from mqgate.core.receipt import ReceiptKeys
 from mqgate.delay.mover import Mover
@@ -53,12 +59,14 @@ from mqgate.http.native.scheduled import ScheduledApi
 from mqgate.production.once import Once
 from mqgate.production.publish import Publisher
 from mqgate.production.store import Storekeeper
-from mqgate.settings import Settings, SettingsInvalid
+from mqgate.rocketmq.client import Client
+from mqgate.settings import RocketMQSettings, Settings, SettingsInvalid
 from mqgate.telemetry.metrics import Metrics
 
 _RECEIPT_KEY_LIFETIME = timedelta(days=30)
 _RECEIPT_KEY_OVERLAP = timedelta(hours=24)
 _MS = timedelta(milliseconds=1)
+_DECLARED_AGAIN = 1.0
 _log = structlog.get_logger()
 
 
@@ -71,40 +79,91 @@ class Gateway:
     access: Access
     health: HealthApi
     long_poll: LongPoll
-    retention: Retention
+    janitor: Janitor
+    retention: Retention | None
+    mirror: Mirror
     mover: Mover
     leases: SqliteLeaseStore
 
 
 @contextlib.asynccontextmanager
 async def gateway(settings: Settings, wall_ms: Callable[[], int] | None = None) -> AsyncIterator[Gateway]:
-    """Open the embedded engine and everything on it; close it at the end."""
+    """Open the engines and everything on them; close them at the end."""
     sqlite = settings.sqlite
     extra: dict[str, Any] = {} if wall_ms is None else {"wall_ms": wall_ms}
     engine = Engine(Path(sqlite.directory), synchronous=sqlite.synchronous, most_bytes=sqlite.max_bytes, **extra)
+    metrics = Metrics()
+    log: _Log | None = None
     try:
-        built = await _build(settings, engine)
-        await declare(built.registry, settings)
+        log = await _open_log(settings, engine, metrics)
+        built = await _build(settings, engine, log, metrics)
+        is_declared = await declare(built.registry, settings)
         refuse_open_door(settings, built.access)
-        await built.mover.recover()
-        built.retention.start()
-        built.mover.start()
+        await _recover(built.mover)
+        services = (built.janitor, built.mirror, built.mover)
+        for service in services:
+            service.start()
+        declaring = None if is_declared else asyncio.create_task(_declare_later(built.registry, settings))
         try:
             yield built
         finally:
-            await built.mover.stop()
-            await built.retention.stop()
+            if declaring is not None:
+                declaring.cancel()
+                await asyncio.wait((declaring,))
+            for service in reversed(services):
+                await service.stop()
     finally:
+        if log is not None:
+            await log.close()
         await engine.close()
 
 
-async def _build(settings: Settings, engine: Engine) -> Gateway:
+class _Log(NamedTuple):
+    """Where messages lie, and what comes with it."""
+
+    log: SqliteMessageLog | RocketMQMessageLog
+    mirror: RocketMQOffsetMirror | None
+
+    async def close(self) -> None:
+        if isinstance(self.log, RocketMQMessageLog):
+            await self.log.close()
+
+
+async def _open_log(settings: Settings, engine: Engine, metrics: Metrics) -> _Log:
+    if settings.log.engine == "rocketmq":
+        client, wire = client_of(settings.rocketmq), wire_names(settings.rocketmq)
+        broker_log = RocketMQMessageLog(
+            client,
+            wire=wire,
+            cluster=settings.rocketmq.cluster,
+            most_watched=settings.rocketmq.max_watched_queues,
+            watched=metrics.watch_requests.inc,
+        )
+        return _Log(broker_log, RocketMQOffsetMirror(client, broker_log, wire))
+    log = SqliteMessageLog(engine)
+    await log.load()
+    return _Log(log, None)
+
+
+def rocketmq_client(settings: RocketMQSettings) -> Client:
+    """A client of the cluster alone, for commands that look at it without a gateway."""
+    return client_of(settings)
+
+
+async def _recover(mover: Mover) -> None:
+    """Finish what a process that is gone had begun; while the brokers are away, the mover does it later."""
+    try:
+        await mover.recover()
+    except Busy as error:
+        mover.recover_later()
+        _log.warning("scheduled messages are recovered later", error=error.detail)
+
+
+async def _build(settings: Settings, engine: Engine, opened: _Log, metrics: Metrics) -> Gateway:
     def clock() -> datetime:
         return instant(engine.clock.now_ms())
 
-    metrics = Metrics()
-    log = SqliteMessageLog(engine)
-    await log.load()
+    log = opened.log
     leases = SqliteLeaseStore(engine, most_clients=settings.group_defaults.max_clients)
     dead_letters = SqliteDeadLetters(engine)
     timers = SqliteTimerStore(engine)
@@ -117,10 +176,17 @@ async def _build(settings: Settings, engine: Engine) -> Gateway:
     )
     group_log = GroupLog(log)
     undertaker = Undertaker(group_log, leases, dead_letters, metrics)
-    receiver = Receiver(group_log, leases, undertaker, metrics)
+    interval = timedelta(seconds=settings.rocketmq.mirror_interval)
+    mirror = Mirror(opened.mirror, group_log, leases, directory, interval)
+    receiver = Receiver(group_log, leases, undertaker, metrics, mirror)
     long_poll = LongPoll(receiver, log, directory, metrics, clock=clock, most_parked=settings.http.max_parked)
-    acknowledger = Acknowledger(leases, undertaker, keys, long_poll.settled)
-    positions = Positions(group_log, leases, undertaker)
+
+    def settled(scope: tuple[str, str], verb: Verb) -> None:
+        long_poll.settled(scope, verb)
+        mirror.touched(scope[0])
+
+    acknowledger = Acknowledger(leases, undertaker, keys, settled)
+    positions = Positions(group_log, leases, undertaker, mirror)
     mover = Mover(timers, log, metrics, clock)
     storekeeper = Storekeeper(log, timers, mover.planned, metrics)
     publisher = Publisher(storekeeper, Once(storekeeper, idempotency), clock)
@@ -129,6 +195,7 @@ async def _build(settings: Settings, engine: Engine) -> Gateway:
         # A broadcast client's place is made when it first comes.
         if group.mode is not Mode.BROADCAST:
             await receiver.open(group, "")
+            await mirror.open(group)
 
     registry = Registry(
         store=store,
@@ -139,6 +206,7 @@ async def _build(settings: Settings, engine: Engine) -> Gateway:
         timers=timers,
         idempotency=idempotency,
         open_group=open_group,
+        close_group=mirror.forget,
         defaults=_defaults(settings),
         clock=clock,
         changed=long_poll.changed,
@@ -149,7 +217,7 @@ async def _build(settings: Settings, engine: Engine) -> Gateway:
         access=access,
         metrics=metrics,
         settings=http,
-        engine="sqlite",
+        engine=settings.log.engine,
         checks={"store": store.version, "disk": engine.probe, "log": log.probe},
     )
     longest_delay = timedelta(seconds=settings.publish.longest_delay)
@@ -199,6 +267,10 @@ async def _build(settings: Settings, engine: Engine) -> Gateway:
         *MessagesApi(registry, log, http).operations(),
         *health.operations(),
     ]
+    jobs: list[Callable[[], Awaitable[object]]] = [leases.tidy, timers.tidy, idempotency.tidy]
+    retention = Retention(engine, log, directory) if isinstance(log, SqliteMessageLog) else None
+    if retention is not None:
+        jobs.append(retention.run_once)
     door = Door(access, metrics, http, settings.log.requests)
     return Gateway(
         app=app.build(door, operations),
@@ -206,13 +278,9 @@ async def _build(settings: Settings, engine: Engine) -> Gateway:
         access=access,
         health=health,
         long_poll=long_poll,
-        retention=Retention(
-            engine,
-            log,
-            directory,
-            timedelta(seconds=settings.sqlite.tidy_interval),
-            (leases.tidy, timers.tidy, idempotency.tidy),
-        ),
+        janitor=Janitor(timedelta(seconds=settings.sqlite.tidy_interval), jobs),
+        retention=retention,
+        mirror=mirror,
         mover=mover,
         leases=leases,
     )
@@ -220,19 +288,25 @@ async def _build(settings: Settings, engine: Engine) -> Gateway:
 
 def _defaults(settings: Settings) -> Defaults:
     topic, group = settings.topic_defaults, settings.group_defaults
+    is_embedded = settings.log.engine == "sqlite"
     return Defaults(
         queues=topic.queues,
         most_queues=topic.max_queues,
-        retention=timedelta(seconds=topic.retention),
+        retention=timedelta(seconds=topic.retention) if is_embedded else None,
+        has_retention=is_embedded,
         visibility=timedelta(seconds=group.visibility),
         max_attempts=group.max_attempts,
         client_ttl=timedelta(seconds=group.client_ttl),
     )
 
 
-async def declare(registry: Registry, settings: Settings) -> None:
-    """Apply the entries of mqgate.toml; what differs from what is stored is changed and told."""
+async def declare(registry: Registry, settings: Settings) -> bool:
+    """Apply the entries of mqgate.toml; what differs from what is stored is changed and told.
+
+    False if the brokers were away: then the rest is to be applied later.
+    """
     faults: list[str] = []
+    is_done = True
     for kind, entries, spec_type, put in (
         ("topic", settings.topic, TopicSpec, registry.put_topic),
         ("producer", settings.producer, ProducerSpec, registry.put_producer),
@@ -245,10 +319,29 @@ async def declare(registry: Registry, settings: Settings) -> None:
                 continue
             try:
                 await _declare(registry, kind, name, entry, spec_type, put)
+            except Busy as error:
+                _log.warning("entry is registered later", kind=kind, name=name, error=error.detail)
+                is_done = False
+            except NotFound as error:
+                # Of a topic that waits itself.
+                faults += [f"[[{kind}]] {name}: {error.detail}"] if is_done else []
             except MqgateError as error:
                 faults.append(f"[[{kind}]] {name}: {error.detail}")
     if faults:
         raise SettingsInvalid(faults)
+    return is_done
+
+
+async def _declare_later(registry: Registry, settings: Settings) -> None:
+    """A gateway serves while its brokers are away; what it could not register follows when they are back."""
+    is_done = False
+    while not is_done:
+        await asyncio.sleep(_DECLARED_AGAIN)
+        try:
+            is_done = await declare(registry, settings)
+        except SettingsInvalid as error:
+            _log.error("entries of the file are no good", error=str(error))
+            return
 
 
 async def _declare(

@@ -5,6 +5,7 @@ reported at once, before anything opens.
 """
 
 import os
+import re
 import tomllib
 import types
 from collections.abc import Mapping, Sequence
@@ -52,6 +53,29 @@ class SqliteSettings:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class RocketMQSettings:
+    name_servers: tuple[str, ...] = option((), "addresses of the name servers, host:port; several for safety")
+    cluster: str = option("", "RocketMQ cluster to make topics in; empty: the only one there is")
+    namespace: str = option("", "put before all names as namespace%name, so that gateways can share a cluster")
+    access_key: str = option("", "user name where brokers ask for one")
+    secret_key: str = option("", "password of that user", secret=True)
+    security_token: str = option("", "token of that user, where one is in use", secret=True)
+    tls: bool = option(default=False, doc="talk TLS to name servers and brokers")
+    tls_ca: str = option("", "file of the authorities to trust (PEM); empty: the system's")
+    tls_cert: str = option("", "file of our own certificate (PEM), where brokers ask for one")
+    tls_key: str = option("", "file of its key (PEM)")
+    tls_check_host: bool = option(default=True, doc="refuse certificates that do not name the server's address")
+    timeout: float = option(3.0, "seconds that a server may take to answer")
+    max_watched_queues: int = option(2_000, "parked pulls held at brokers; beyond it ends are asked for twice a second")
+    mirror_interval: float = option(2.0, "seconds between two writes of committed offsets to the brokers")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LeaseSettings:
+    engine: str = option("sqlite", "where leases lie: sqlite")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TopicSettings:
     queues: int = option(8, "queues of a topic that does not say")
     max_queues: int = option(1_024, "most queues of a topic")
@@ -84,6 +108,7 @@ class MqSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogSettings:
+    engine: str = option("sqlite", "where messages lie: sqlite (embedded) or rocketmq")
     level: str = option("info", "debug, info, warning or error")
     format: str = option("auto", "json, console, or auto: console on a terminal")
     requests: str = option("failed", "which requests get a line: failed (answered 5xx) or all")
@@ -93,6 +118,8 @@ class LogSettings:
 class Settings:
     http: HttpSettings = field(default_factory=HttpSettings)
     sqlite: SqliteSettings = field(default_factory=SqliteSettings)
+    rocketmq: RocketMQSettings = field(default_factory=RocketMQSettings)
+    leases: LeaseSettings = field(default_factory=LeaseSettings)
     topic_defaults: TopicSettings = field(default_factory=TopicSettings)
     group_defaults: GroupSettings = field(default_factory=GroupSettings)
     publish: PublishSettings = field(default_factory=PublishSettings)
@@ -173,7 +200,7 @@ def _set(settings: Settings, group: str, name: str, value: Any, where: str, faul
         return settings
     try:
         parsed = _parse(hints[name], value)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, KeyError):
         faults.append(f"{where}: {value!r} is not {_spoken(hints[name])}")
         return settings
     return _with(settings, group, replace(options, **{name: parsed}))
@@ -188,6 +215,8 @@ def _parse(wanted: Any, value: Any) -> Any:
     if get_origin(wanted) is tuple:
         parts = value.split(",") if isinstance(value, str) else value
         return tuple(_parse(get_args(wanted)[0], part) for part in parts)
+    if wanted is bool and isinstance(value, str):
+        return {"true": True, "false": False}[value.lower()]
     if isinstance(value, str) and wanted is not str:
         return wanted(value)
     if wanted is float and type(value) is int:
@@ -201,7 +230,7 @@ def _spoken(wanted: Any) -> str:
     return (
         "a list"
         if isinstance(wanted, types.GenericAlias)
-        else {int: "a whole number", float: "a number"}.get(wanted, "text")
+        else {int: "a whole number", float: "a number", bool: "true or false"}.get(wanted, "text")
     )
 
 
@@ -222,6 +251,7 @@ def _check(settings: Settings) -> list[str]:
         faults.append("[log] requests must be failed or all")
     if settings.log.format not in {"auto", "json", "console"}:
         faults.append("[log] format must be auto, json or console")
+    faults += _check_engines(settings)
     key = settings.mq.cipher_key
     if key and (len(key.encode()) != _CIPHER_KEY_BYTES or key == _PUBLIC_CIPHER_KEY):
         faults.append("[mq] cipher_key must be 16 characters, and not the one that everybody knows")
@@ -230,4 +260,24 @@ def _check(settings: Settings) -> list[str]:
             ip_network(network)
         except ValueError:
             faults.append(f"[mq] anonymous_from: {network!r} is not a network such as 10.0.0.0/8")
+    return faults
+
+
+def _check_engines(settings: Settings) -> list[str]:
+    faults = []
+    if settings.log.engine not in {"sqlite", "rocketmq"}:
+        faults.append("[log] engine must be sqlite or rocketmq")
+    if settings.leases.engine != "sqlite":
+        faults.append("[leases] engine must be sqlite")
+    rocketmq = settings.rocketmq
+    if settings.log.engine == "rocketmq" and not rocketmq.name_servers:
+        faults.append("[rocketmq] name_servers must name at least one: host:port")
+    for address in rocketmq.name_servers:
+        host, _, port = address.rpartition(":")
+        if not host or not port.isdigit():
+            faults.append(f"[rocketmq] name_servers: {address!r} is not host:port")
+    if not re.fullmatch(r"[A-Za-z0-9_-]{0,20}", rocketmq.namespace):
+        faults.append("[rocketmq] namespace must be at most 20 characters of A-Z a-z 0-9 _ -")
+    if bool(rocketmq.access_key) != bool(rocketmq.secret_key):
+        faults.append("[rocketmq] access_key and secret_key belong together")
     return faults

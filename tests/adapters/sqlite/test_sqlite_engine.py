@@ -155,7 +155,7 @@ class Full:
         self.registry = SqliteRegistryStore(engine)
         self.directory = CachedDirectory(self.registry)
         self.leases = SqliteLeaseStore(engine)
-        self.retention = Retention(engine, self.log, self.directory, timedelta(hours=1), (self.leases.tidy,))
+        self.retention = Retention(engine, self.log, self.directory)
         self.stored = 0
 
     async def keep(self, **limits: object) -> None:

@@ -30,7 +30,7 @@ class Store:
         self.leases = SqliteLeaseStore(engine)
         self.registry = SqliteRegistryStore(engine)
         self.directory = CachedDirectory(self.registry)
-        self.retention = Retention(engine, self.log, self.directory, timedelta(hours=1), (self.leases.tidy,))
+        self.retention = Retention(engine, self.log, self.directory)
 
     async def keep(self, topic: str, queues: int, **limits: object) -> None:
         await self.log.create(topic, queues)

@@ -1,0 +1,44 @@
+"""From settings to a client."""
+
+import ssl
+from collections.abc import Callable
+
+from mqgate.rocketmq.client import Client
+from mqgate.rocketmq.remoting.signature import Credentials
+from mqgate.settings import RocketMQSettings, SettingsInvalid
+
+__all__ = ["client_of", "wire_names"]
+
+
+def client_of(settings: RocketMQSettings) -> Client:
+    """A client of the cluster that the settings name; SettingsInvalid if a TLS file is no good."""
+    credentials = None
+    if settings.access_key:
+        credentials = Credentials(
+            access_key=settings.access_key,
+            secret_key=settings.secret_key,
+            security_token=settings.security_token,
+        )
+    return Client(
+        settings.name_servers,
+        credentials=credentials,
+        tls=_tls(settings) if settings.tls else None,
+        deadline=settings.timeout,
+    )
+
+
+def _tls(settings: RocketMQSettings) -> ssl.SSLContext:
+    try:
+        context = ssl.create_default_context(cafile=settings.tls_ca or None)
+        if settings.tls_cert:
+            context.load_cert_chain(settings.tls_cert, settings.tls_key or None)
+    except OSError as error:
+        raise SettingsInvalid([f"[rocketmq] tls_ca, tls_cert, tls_key: {error}"]) from error
+    context.check_hostname = settings.tls_check_host
+    return context
+
+
+def wire_names(settings: RocketMQSettings) -> Callable[[str], str]:
+    """How our names are written in RocketMQ: as Java's clients do it for a namespace."""
+    prefix = f"{settings.namespace}%" if settings.namespace else ""
+    return lambda name: f"{prefix}{name}"

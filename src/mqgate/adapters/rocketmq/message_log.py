@@ -1,0 +1,212 @@
+"""The log on RocketMQ: topics on every broker of a cluster, dense offsets per queue, retention the brokers' own."""
+
+import asyncio
+import time
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime
+
+from mqgate.adapters.rocketmq.appending import Appender
+from mqgate.adapters.rocketmq.faults import translating
+from mqgate.adapters.rocketmq.health import Health
+from mqgate.adapters.rocketmq.reading import Reader
+from mqgate.adapters.rocketmq.search import Search
+from mqgate.adapters.rocketmq.topics import LAYOUTS, Queue, Topic, Topics, parse_layout
+from mqgate.adapters.rocketmq.watch import Watches
+from mqgate.core.errors import MqgateError, QueueNotFound, StorageUnavailable, TopicNotFound
+from mqgate.core.message import Draft, Message, Stored, milliseconds
+from mqgate.core.names import OWN_PREFIX
+from mqgate.ports.message_log import Heads
+from mqgate.rocketmq.client import Client
+
+__all__ = ["RocketMQMessageLog"]
+
+_CREATION_PATIENCE = 10.0
+# A broker's index knows a message a moment after the broker has confirmed it.
+_INDEX_SOON = (0.02, 0.05, 0.1)
+_INDEX_RECENT = 1.0
+
+
+class RocketMQMessageLog:
+    """MessageLog on a cluster. `wire` makes RocketMQ's names of ours; `cluster` "" stands for the only one."""
+
+    def __init__(
+        self,
+        client: Client,
+        *,
+        wire: Callable[[str], str],
+        cluster: str = "",
+        most_watched: int = 2_000,
+        watched: Callable[[], None] = lambda: None,
+    ) -> None:
+        self._client = client
+        self._wire = wire
+        self._cluster = cluster
+        self._own_group = wire(f"{OWN_PREFIX}reader")
+        self._topics = Topics(client, wire)
+        self._appender = Appender(client, self._topics, wire(f"{OWN_PREFIX}producer"))
+        self._reader = Reader(client, self._topics)
+        self._search = Search(client, self._own_group)
+        self._health = Health(client, self.masters)
+        self._watches = Watches(client, self._topics, group=self._own_group, most_queues=most_watched, asked=watched)
+
+    async def create(self, topic: str, queues: int) -> None:
+        wire = self._wire(topic)
+        with translating(topic):
+            layout = parse_layout(await self._client.admin.kv(LAYOUTS, wire) or "")
+            masters = await self.masters()
+            counts = await asyncio.gather(*(self._make(broker, wire, queues) for broker in masters))
+            layout |= {broker: max(count, layout.get(broker, 0)) for broker, count in zip(masters, counts, strict=True)}
+            text = ";".join(f"{broker}:{count}" for broker, count in sorted(layout.items()))
+            await self._client.admin.put_kv(LAYOUTS, wire, text)
+            await self._routed(topic, layout, masters)
+
+    async def _make(self, broker: str, wire: str, queues: int) -> int:
+        """Make a topic on one broker, or leave it as it is if it has enough queues; how many it has."""
+        admin = self._client.admin
+        known = await admin.topic(broker, wire)
+        if known is None:
+            await admin.put_topic(broker, wire, queues)
+            return queues
+        has = max(known.read_queues, known.write_queues)
+        if min(known.read_queues, known.write_queues) < queues:
+            await admin.put_topic(broker, wire, max(has, queues), known.perm)
+        return max(has, queues)
+
+    async def _routed(self, topic: str, layout: Mapping[str, int], masters: Sequence[str]) -> None:
+        """Wait until the name servers tell of all queues."""
+        deadline = time.monotonic() + _CREATION_PATIENCE
+        while True:
+            route = await self._client.routes.find(self._wire(topic), is_fresh=True)
+            counts = {each.broker: max(each.read, each.write) for each in route.queues} if route else {}
+            if all(counts.get(broker, 0) >= layout[broker] for broker in masters) or time.monotonic() > deadline:
+                break
+            await asyncio.sleep(0.02)
+        self._topics.learn(topic, layout, route)
+
+    async def masters(self) -> list[str]:
+        """The brokers of our cluster that live; StorageUnavailable if there is none."""
+        brokers = [each for each in await self._client.routes.brokers() if each.master is not None]
+        clusters = {each.cluster for each in brokers}
+        if not self._cluster and len(clusters) > 1:
+            raise StorageUnavailable(f"say which cluster: [rocketmq] cluster is one of {', '.join(sorted(clusters))}")
+        found = [each.name for each in brokers if self._cluster in {"", each.cluster}]
+        if not found:
+            raise StorageUnavailable(f"no broker of cluster {self._cluster or '(any)'} is registered", retry_after=1)
+        return found
+
+    async def drop(self, topic: str) -> None:
+        try:
+            known = await self._topics.get(topic)
+        except TopicNotFound:
+            return
+        # Until the last broker has dropped it the others' answers say nothing to those who publish meanwhile.
+        known.is_being_dropped = True
+        try:
+            with translating(topic):
+                await self._client.admin.delete_topic(known.wire, list(known.shares))
+                await self._client.admin.delete_kv(LAYOUTS, known.wire)
+        finally:
+            known.is_being_dropped = False
+        self._topics.forget(topic)
+
+    async def append(self, topic: str, drafts: Sequence[Draft], producer: str = "") -> Sequence[Stored | MqgateError]:
+        known = await self._topics.get(topic)
+        if known.is_being_dropped:
+            raise TopicNotFound(f"topic {topic} is being deleted", topic=topic)
+        outcomes = await self._appender.append(known, drafts, self._wire(producer) if producer else "")
+        gone = [outcome for outcome in outcomes if isinstance(outcome, TopicNotFound)]
+        if gone and len(gone) == len(outcomes):
+            raise gone[0]
+        return outcomes
+
+    async def read(
+        self, topic: str, queue: str, offset: int, most: int, most_bytes: int, group: str = ""
+    ) -> Sequence[Message]:
+        known, place = await self._place(topic, queue)
+        by = self._wire(group) if group else self._own_group
+        return await self._reader.read(known, place, offset, most, most_bytes, by)
+
+    async def _place(self, topic: str, queue: str) -> tuple[Topic, Queue]:
+        known = await self._topics.get(topic)
+        place = known.queues.get(queue)
+        if place is None:
+            await self._topics.freshen(known)
+            place = known.queues.get(queue)
+        if place is None:
+            raise QueueNotFound(f"topic {topic} has no queue {queue}", queue=queue)
+        return known, place
+
+    async def heads(self, topic: str, since: int = 0) -> Heads:
+        known = await self._topics.get(topic)
+        await self._topics.freshen(known)
+        return Heads(self._topics.version, self._topics.changed_since(known, since), known.closed)
+
+    async def offsets_at(self, topic: str, instant: datetime) -> Mapping[str, int]:
+        known = await self._topics.get(topic)
+        await self._topics.freshen(known)
+        queues = [queue for queue in known.queues.values() if not queue.is_closed]
+        at = max(milliseconds(instant), 0)
+        search = self._client.offsets.at
+        with translating(topic):
+            offsets = await asyncio.gather(*(search(queue.broker, known.wire, queue.id, at) for queue in queues))
+        return {queue.name: offset for queue, offset in zip(queues, offsets, strict=True)}
+
+    def watch(self, topic: str, arrived: Callable[[str, int], None]) -> Callable[[], None]:
+        return self._watches.watch(topic, arrived)
+
+    async def find(self, topic: str, message_id: str) -> Message | None:
+        known = await self._topics.get(topic)
+        await self._topics.freshen(known)
+        with translating(topic):
+            found = await self._search.by_id(known, message_id)
+            for pause in _INDEX_SOON:
+                if found is not None or time.monotonic() > known.appended_at + _INDEX_RECENT:
+                    break
+                await asyncio.sleep(pause)
+                found = await self._search.by_id(known, message_id)
+        return found
+
+    async def find_by_key(
+        self, topic: str, key: str | None, *, since: datetime, until: datetime, most: int, after: str | None
+    ) -> tuple[Sequence[Message], str | None]:
+        known = await self._topics.get(topic)
+        await self._topics.freshen(known)
+        low, high = max(milliseconds(since), 0), milliseconds(until)
+        found: list[Message] = []
+        with translating(topic):
+            if key is not None:
+                found = _behind(await self._search.by_key(known, key, low, high), after)
+            else:
+                place = _place_of(after) if after else None
+                async for message in self._search.between(known, low, high, place and place[1:]):
+                    found.append(message)
+                    if len(found) > most:
+                        break
+        return found[:most], _cursor(found[most - 1]) if len(found) > most else None
+
+    async def probe(self) -> Mapping[str, str]:
+        """Each server, and whether it answers; StorageUnavailable if nothing could be stored."""
+        return await self._health.states(self._topics.brokers())
+
+    async def close(self) -> None:
+        await self._watches.close()
+        await self._reader.close()
+        await self._topics.close()
+        await self._client.close()
+
+
+def _cursor(message: Message) -> str:
+    return f"{milliseconds(message.stored_at)} {message.queue} {message.offset}"
+
+
+def _place_of(cursor: str) -> tuple[int, str, int]:
+    stored_ms, queue, offset = cursor.split(" ")
+    return int(stored_ms), queue, int(offset)
+
+
+def _behind(messages: list[Message], after: str | None) -> list[Message]:
+    """What follows the message that a cursor names; it may have been expired meanwhile."""
+    if after is None:
+        return messages
+    place = _place_of(after)
+    return [each for each in messages if (milliseconds(each.stored_at), each.queue, each.offset) > place]

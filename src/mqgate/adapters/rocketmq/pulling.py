@@ -1,0 +1,32 @@
+"""Pulls as every part of the adapter needs them: the group is made if a broker lacks it."""
+
+from mqgate.adapters.rocketmq.topics import Queue, Topic
+from mqgate.rocketmq.client import Client
+from mqgate.rocketmq.errors import Refused
+from mqgate.rocketmq.messages import Pulled, Status
+from mqgate.rocketmq.remoting.codes import Response
+
+__all__ = ["pull"]
+
+_MOST_TRIES = 3
+
+
+async def pull(
+    client: Client, topic: Topic, queue: Queue, offset: int, most: int, *, group: str, park: float = 0.0
+) -> Pulled:
+    """One pull; an operator's reset, which RocketMQ tells once and instead of messages, is heard and left alone."""
+    for _ in range(_MOST_TRIES):
+        try:
+            pulled = await client.messages.pull(
+                queue.broker, topic.wire, queue.id, offset, most, group=group, park=park
+            )
+        except Refused as error:
+            if error.code != Response.GROUP_NOT_EXIST:
+                raise
+            await client.admin.put_group(queue.broker, group)
+            continue
+        # Where a group stands is decided by our leases; mqgate's own seek is the way to move it.
+        if pulled.status is Status.MOVED and pulled.remark == "OFFSET_RESET":
+            continue
+        return pulled
+    return Pulled(Status.EMPTY, (), offset, 0, 0, "")

@@ -1,0 +1,145 @@
+"""How messages get out of RocketMQ: pulls, and few of them.
+
+What is delivered again lies scattered in its queue, and one receive asks for dozens of single messages; one pull each
+would keep the broker busier than it needs to be. So reads of one queue that begin in the same turn of the loop, and lie
+close together, share a pull. Whoever does not find its messages in the shared one pulls for itself.
+"""
+
+import asyncio
+import time
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from mqgate.adapters.rocketmq.faults import translating
+from mqgate.adapters.rocketmq.pulling import pull
+from mqgate.adapters.rocketmq.topics import Queue, Topic, Topics
+from mqgate.adapters.rocketmq.translate import message_of
+from mqgate.core.errors import MqgateError, QueueUnavailable, StorageUnavailable, TopicNotFound
+from mqgate.core.message import Message
+from mqgate.rocketmq.client import Client
+from mqgate.rocketmq.messages import Status
+
+__all__ = ["Reader"]
+
+# What a broker answers at once, unless it is told otherwise.
+_MOST_AT_ONCE = 32
+# A broker shows a message to readers a moment after it has confirmed it.
+_SOON = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.4)
+_RECENT = 3.0
+
+
+class _Wish(NamedTuple):
+    offset: int
+    most: int
+    page: asyncio.Future[list[Message]]
+
+    @property
+    def end(self) -> int:
+        return self.offset + self.most
+
+
+class Reader:
+    def __init__(self, client: Client, topics: Topics) -> None:
+        self._client = client
+        self._topics = topics
+        self._wishes: dict[tuple[Queue, str], list[_Wish]] = {}
+        self._pulls: set[asyncio.Task[None]] = set()
+
+    async def read(
+        self, topic: Topic, queue: Queue, offset: int, most: int, most_bytes: int, group: str
+    ) -> list[Message]:
+        """Consecutive messages from an offset on, as many as are asked for and fit."""
+        found: list[Message] = []
+        room = most_bytes
+        pauses = iter(_SOON)
+        while len(found) < most:
+            at = offset + len(found)
+            page = await self._page(topic, queue, at, most - len(found), group)
+            for message in page:
+                room -= len(message.body)
+                if found and room < 0:
+                    return found
+                found.append(message)
+            if not page:
+                pause = next(pauses, None) if not found and _is_late(queue, at) else None
+                if pause is None:
+                    break
+                await asyncio.sleep(pause)
+            elif queue.head is not None and offset + len(found) >= queue.head.max:
+                break
+        return found
+
+    async def _page(self, topic: Topic, queue: Queue, offset: int, most: int, group: str) -> list[Message]:
+        """One pull's worth, maybe of a pull shared with others."""
+        wishes = self._wishes.setdefault((queue, group), [])
+        wish = _Wish(offset, most, asyncio.get_running_loop().create_future())
+        wishes.append(wish)
+        if len(wishes) == 1:
+            asyncio.get_running_loop().call_soon(self._begin, topic, queue, group)
+        return await wish.page
+
+    def _begin(self, topic: Topic, queue: Queue, group: str) -> None:
+        wishes = sorted(self._wishes.pop((queue, group)), key=lambda wish: wish.offset)
+        while wishes:
+            end = wishes[0].offset + _MOST_AT_ONCE
+            near = [wish for wish in wishes if wish.offset < end]
+            wishes = wishes[len(near) :]
+            task = asyncio.create_task(self._serve(topic, queue, near, group))
+            self._pulls.add(task)
+            task.add_done_callback(self._pulls.discard)
+
+    async def _serve(self, topic: Topic, queue: Queue, wishes: Sequence[_Wish], group: str) -> None:
+        first = wishes[0]
+        most = max(wish.end for wish in wishes) - first.offset
+        try:
+            page = await self._pull(topic, queue, first.offset, most, group)
+            for wish in wishes:
+                skipped = wish.offset - first.offset
+                own = page[skipped : skipped + wish.most]
+                if not own and wish is not first and page:
+                    own = (await self._pull(topic, queue, wish.offset, wish.most, group))[: wish.most]
+                if not wish.page.done():
+                    wish.page.set_result(own)
+        except MqgateError as error:
+            for wish in wishes:
+                if not wish.page.done():
+                    wish.page.set_exception(error)
+        finally:
+            # After a bug, or when the log is closed: nobody is left waiting.
+            for wish in wishes:
+                wish.page.cancel()
+
+    async def _pull(self, topic: Topic, queue: Queue, offset: int, most: int, group: str) -> list[Message]:
+        """One pull's messages, consecutive from the offset."""
+        asked_at = time.monotonic()
+        try:
+            with translating(topic.name):
+                pulled = await pull(self._client, topic, queue, offset, most, group=group)
+        except StorageUnavailable as error:
+            self._topics.shut(topic, queue.broker)
+            raise QueueUnavailable(
+                f"queue {queue.name} cannot be read now: {error.detail}", queue=queue.name, retry_after=1
+            ) from error
+        except TopicNotFound as error:
+            if await self._topics.is_gone(topic):
+                raise
+            self._topics.shut(topic, queue.broker)
+            raise QueueUnavailable(f"broker {queue.broker} lacks the topic", queue=queue.name, retry_after=1) from error
+        if pulled.status is Status.FOUND or pulled.status is Status.MOVED:
+            self._topics.told(topic, queue, pulled.min_offset, pulled.max_offset, asked_at)
+        page: list[Message] = []
+        for record in pulled.records:
+            if record.queue_offset != offset + len(page):
+                break
+            page.append(message_of(topic.name, queue.name, record))
+        return page
+
+    async def close(self) -> None:
+        for task in self._pulls:
+            task.cancel()
+        await asyncio.gather(*self._pulls, return_exceptions=True)
+
+
+def _is_late(queue: Queue, offset: int) -> bool:
+    """Whether a message was confirmed there, so that it must show up."""
+    return offset < queue.confirmed_end and time.monotonic() < queue.confirmed_at + _RECENT

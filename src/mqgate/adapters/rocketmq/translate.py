@@ -1,0 +1,71 @@
+"""A message in mqgate's words and in RocketMQ's.
+
+The id travels as UNIQ_KEY, the key as KEYS, the tag as TAGS: Java clients see what they expect, and theirs is seen so.
+RocketMQ's own properties share one name space with the users'; a user's property of such a name goes under a prefix.
+"""
+
+from collections.abc import Mapping
+
+from mqgate.core.message import NO_PROPERTIES, Draft, Message, instant
+from mqgate.core.names import OWN_PREFIX
+from mqgate.rocketmq.remoting.record import Record
+
+__all__ = ["message_of", "properties_of"]
+
+_ESCAPE = f"{OWN_PREFIX}p."
+_TRANSIENT = "__RMQ.TRANSIENT."
+_ADDED = ("MSG_REGION", "TRACE_ON", "CLUSTER")
+_RESERVED = frozenset(
+    """
+    KEYS TAGS WAIT DELAY RETRY_TOPIC REAL_TOPIC REAL_QID TRAN_MSG PGROUP MIN_OFFSET MAX_OFFSET BUYER_ID
+    ORIGIN_MESSAGE_ID TRANSFER_FLAG CORRECTION_FLAG MQ2_FLAG RECONSUME_TIME MSG_REGION TRACE_ON UNIQ_KEY
+    EXTEND_UNIQ_INFO MAX_RECONSUME_TIMES CONSUME_START_TIME TRAN_PREPARED_QUEUE_OFFSET TRANSACTION_CHECK_TIMES
+    CHECK_IMMUNITY_TIME_IN_SECONDS INSTANCE_ID CORRELATION_ID REPLY_TO_CLIENT TTL ARRIVE_TIME PUSH_REPLY_TIME CLUSTER
+    MSG_TYPE POP_CK POP_CK_OFFSET 1ST_POP_TIME __SHARDINGKEY INNER_NUM INNER_BASE INNER_MULTI_DISPATCH
+    INNER_MULTI_QUEUE_OFFSET DUP_INFO TIMER_DELAY_SEC TIMER_DELAY_MS TIMER_DELIVER_MS TIMER_OUT_MS TIMER_ENQUEUE_MS
+    TIMER_DEQUEUE_MS TIMER_ROLL_TIMES TIMER_DEL_UNIQKEY __transactionId__ DLQ_ORIGIN_TOPIC DLQ_ORIGIN_MESSAGE_ID
+    __CRC32# __BORNHOST BORN_TIMESTAMP ORIGIN_GROUP TRANS_OFFSET TRACE_CONTEXT TIMER_ROLL_LABEL TIMER_DELAY_LEVEL
+    REDIRECT PROPERTY_FORWARD_QUEUE_ID _SYS_MSG_PRIORITY_ __LITE_TOPIC
+    """.split()  # noqa: SIM905 - sixty lines of a name each would be read by nobody
+)
+
+
+def properties_of(draft: Draft) -> dict[str, str]:
+    """What RocketMQ keeps beside the body."""
+    found = {"UNIQ_KEY": draft.id}
+    if draft.key is not None:
+        found["KEYS"] = draft.key
+    if draft.tag is not None:
+        found["TAGS"] = draft.tag
+    for name, value in draft.properties.items():
+        is_theirs = name in _RESERVED or name.startswith(_TRANSIENT)
+        found[f"{_ESCAPE}{name}" if is_theirs else name] = value
+    return found
+
+
+def message_of(topic: str, queue: str, record: Record) -> Message:
+    """A stored record as mqgate's consumers see it; the record's properties are used up."""
+    properties = record.properties
+    message_id = properties.pop("UNIQ_KEY", None) or record.offset_id
+    key, tag = properties.pop("KEYS", None), properties.pop("TAGS", None)
+    for name in _ADDED:
+        properties.pop(name, None)
+    return Message(
+        message_id,
+        topic,
+        queue,
+        record.queue_offset,
+        record.body,
+        key,
+        tag,
+        _users(properties) if properties else NO_PROPERTIES,
+        instant(record.stored_ms),
+    )
+
+
+def _users(properties: Mapping[str, str]) -> Mapping[str, str]:
+    return {
+        name.removeprefix(_ESCAPE) if name.startswith(_ESCAPE) else name: value
+        for name, value in properties.items()
+        if name not in _RESERVED
+    }

@@ -1,0 +1,53 @@
+"""The log on a real RocketMQ, on the cluster whose one broker is called `local`."""
+
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from datetime import timedelta
+from uuid import uuid4
+
+import pytest
+
+from mqgate.adapters.rocketmq.message_log import RocketMQMessageLog
+from mqgate.rocketmq import Client
+from mqgate.stack.stack import Stack
+from mqgate.testing.message_log_contract import MessageLogContract
+
+OpenLog = Callable[[], RocketMQMessageLog]
+
+
+@pytest.fixture
+async def open_log(rocketmq: Stack) -> AsyncIterator[OpenLog]:
+    """Opens the log anew, in a name space of this test's own."""
+    space = uuid4().hex[:8]
+    opened: list[RocketMQMessageLog] = []
+
+    def open_log() -> RocketMQMessageLog:
+        client = Client([rocketmq.name_server])
+        opened.append(RocketMQMessageLog(client, wire=lambda name: f"{space}%{name}", cluster="one"))
+        return opened[-1]
+
+    yield open_log
+    for log in opened:
+        await log.close()
+
+
+@pytest.mark.rocketmq
+class TestRocketMQMessageLog(MessageLogContract):
+    clock_difference = timedelta(seconds=2)
+
+    @pytest.fixture
+    def log(self, open_log: OpenLog) -> RocketMQMessageLog:
+        return open_log()
+
+    @pytest.fixture
+    def reopen(self, log: RocketMQMessageLog, open_log: OpenLog) -> Callable[[], Awaitable[RocketMQMessageLog]]:
+        async def reopen() -> RocketMQMessageLog:
+            await log.close()
+            return open_log()
+
+        return reopen
+
+    @pytest.fixture
+    def tick(self) -> Callable[[], None]:
+        """The broker's clock is the machine's: it cannot be moved, only waited for."""
+        return lambda: time.sleep(0.002)
