@@ -12,6 +12,9 @@ from mqgate.settings import Settings, SqliteSettings
 from mqgate.testing.clock import ManualClock
 from mqgate.testing.server_process import ServerProcess
 
+# The fixtures `rocketmq` and `pair`.
+pytest_plugins = ["cluster"]
+
 
 @pytest.fixture
 def clock() -> ManualClock:

@@ -47,7 +47,7 @@ def _examples() -> Iterator[str]:
     """The lines of all help texts that a shell would hand to us as they are, give or take a date."""
     for _, command in OURS:
         for line in (command.epilog or "").splitlines():
-            if line.startswith("  mqgate ") and not re.search(r"[|<]| serve| doctor| --url", line):
+            if line.startswith("  mqgate ") and not re.search(r"[|<]| serve| doctor| stack| --url", line):
                 yield line.strip().replace("$(date -u +%Y)", "2030")
 
 

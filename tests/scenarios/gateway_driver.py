@@ -10,20 +10,26 @@ import tempfile
 from contextlib import AsyncExitStack
 from dataclasses import replace
 from typing import Any
+from uuid import uuid4
 
 from mqgate import bootstrap
-from mqgate.settings import Settings, SqliteSettings
+from mqgate.settings import LogSettings, RocketMQSettings, Settings, SqliteSettings
 from mqgate.testing.clock import ManualClock
 
 Json = dict[str, Any]
 
 
 class GatewayDriver:
-    def __init__(self) -> None:
+    """On the embedded engine, or on the RocketMQ whose name server is given, in a name space of its own."""
+
+    def __init__(self, name_server: str | None = None) -> None:
         self.clock = ManualClock()
         self._directory = tempfile.TemporaryDirectory()
         sqlite = SqliteSettings(directory=self._directory.name, tidy_interval=3600.0, synchronous="normal")
         self._settings = replace(Settings(), sqlite=sqlite)
+        if name_server is not None:
+            rocketmq = RocketMQSettings(name_servers=(name_server,), cluster="one", namespace=uuid4().hex[:8])
+            self._settings = replace(self._settings, log=LogSettings(engine="rocketmq"), rocketmq=rocketmq)
         self._loop = asyncio.new_event_loop()
         self._stack: AsyncExitStack
         self.gateway: bootstrap.Gateway
@@ -49,6 +55,7 @@ class GatewayDriver:
 
     def forget_old_messages(self) -> int:
         """One run of retention."""
+        assert self.gateway.retention is not None
         return self._loop.run_until_complete(self.gateway.retention.run_once())
 
     def call(self, method: str, path: str, body: object = None, query: str = "") -> tuple[int, Json]:

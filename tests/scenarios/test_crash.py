@@ -129,12 +129,12 @@ async def read_all(load: Load) -> dict[Spot, str]:
 
 @pytest.mark.slow
 @pytest.mark.timeout(170)
-async def test_what_was_answered_survives_twenty_kills(tmp_path: Path) -> None:
+async def test_what_was_answered_survives_twenty_kills(tmp_path: Path, environment: dict[str, str]) -> None:
     """Every 2xx message is at its offset, no acked batch comes back, and the rest is delivered in the end."""
     seed = int(os.environ.get("CRASH_SEED", random.SystemRandom().randrange(1 << 32)))
     print(f"CRASH_SEED={seed}")  # noqa: T201 - shown when it fails, to play it again
     dice = random.Random(seed)
-    server = ServerProcess(tmp_path, MQGATE_LOG_LEVEL="error")
+    server = ServerProcess(tmp_path, MQGATE_LOG_LEVEL="error", **environment)
     await asyncio.to_thread(server.start)
     load = Load(server.url)
     load.is_up.set()

@@ -52,7 +52,7 @@ async def later(api: httpx.AsyncClient, body: str = "later", **envelope: Any) ->
 
 
 async def test_a_delayed_message_is_never_early_and_comes_when_it_is_due(
-    api: httpx.AsyncClient, mover: Mover, clock: ManualClock
+    api: httpx.AsyncClient, mover: Mover, clock: ManualClock, engine: str
 ) -> None:
     """Invariant 21, to the millisecond."""
     await shop(api)
@@ -67,9 +67,9 @@ async def test_a_delayed_message_is_never_early_and_comes_when_it_is_due(
     assert answer == {"id": answer["id"], "topic": "orders", "deliverAt": "2026-01-01T12:00:10.000Z"}
     assert early == (0, [])
     assert moved == 1
-    assert [(each["id"], each["body"], each["storedAt"]) for each in messages] == [
-        (answer["id"], "later", "2026-01-01T12:00:10.000Z")
-    ]
+    assert [(each["id"], each["body"]) for each in messages] == [(answer["id"], "later")]
+    # A broker writes its own clock.
+    assert engine != "sqlite" or messages[0]["storedAt"] == answer["deliverAt"]
 
 
 @pytest.mark.parametrize(
@@ -410,7 +410,8 @@ async def test_while_the_log_cannot_store_nothing_is_lost_and_nothing_comes_twic
     for number in range(5):
         await later(live_api, str(number), delay=0.05)
 
-    await until(lambda: not any(failing.values()))
+    # Whether something had to be released depends on how many were due at once.
+    await until(lambda: not failing["append"] and not failing["finish"])
     found = bodies(await take(live_api, wait=10, max=5))
     while len(found) < 5:
         found += bodies(await take(live_api, wait=10))

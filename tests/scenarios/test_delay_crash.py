@@ -45,13 +45,17 @@ def drain(client: httpx.Client, found: list[dict[str, Any]], wait: float = 0) ->
 
 def possible_from(due: int, outages: list[tuple[int, int]]) -> int:
     """When a timer could be stored: when it is due, or when the server is back if it was down in that second."""
-    return next((back for cut, back in outages if cut - 1_000 <= due <= back), due)
+    for cut, back in outages:
+        # On a slow machine the next outage may follow at once.
+        if cut - 1_000 <= due <= back:
+            due = back
+    return due
 
 
 @pytest.mark.slow
-def test_timers_survive_kill_9_in_the_middle(tmp_path: Path) -> None:
+def test_timers_survive_kill_9_in_the_middle(tmp_path: Path, environment: dict[str, str]) -> None:
     """None early, none lost, none twice; overdue ones within a second after the restart."""
-    server = ServerProcess(tmp_path / "data").start()
+    server = ServerProcess(tmp_path / "data", **environment).start()
     client = httpx.Client(base_url=server.url, timeout=30)
     client.put("/v1/topics/orders", json={"queues": 4})
     client.put("/v1/groups/workers", json={"topic": "orders"})

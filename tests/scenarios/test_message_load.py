@@ -20,8 +20,10 @@ from mqgate import bootstrap
 from mqgate.core.message import milliseconds
 from mqgate.core.times import parse_instant
 
-MESSAGES = 50_000
+# A broker hands out what was redelivered message by message: the same story, a shorter one.
+MESSAGES = {"sqlite": 20_000, "rocketmq": 5_000}
 WORKERS = 100
+VISIBILITIES = (2_000, 4_000)
 MAX_ATTEMPTS = 4
 KEYS = 2_000
 
@@ -96,7 +98,7 @@ async def worker(gateway: bootstrap.Gateway, group: str, notes: Notes, number: i
     path = f"/v1/groups/{group}"
     carried: list[tuple[str, Lease]] = []
     while carried or not notes.is_over:
-        visibility = dice.choice((1_000, 3_000))
+        visibility = dice.choice(VISIBILITIES)
         wish = {"max": dice.randint(1, 80), "wait": 1, "visibility": visibility / 1000}
         if dice.random() < 0.05:
             # A long lease: if it were stranded, this test would see it, not wait for its end.
@@ -163,8 +165,8 @@ def check_numbers(leases: dict[int, Lease], began: int) -> None:
     last, free_at = 0, began
     for number in sorted(leases):
         lease = leases[number]
-        length = lease.until - lease.granted_at
-        assert lease.granted_at - free_at >= (number - last - 1) * length, ("counted and not handed out", leases)
+        missing = number - last - 1
+        assert lease.granted_at - free_at >= missing * min(VISIBILITIES), ("counted and not handed out", leases)
         last, free_at = number, lease.until
 
 
@@ -179,7 +181,7 @@ def check(notes: Notes, ids: list[str], dead: list[str]) -> None:
         for first, second in pairwise(leases[number] for number in sorted(leases)):
             assert second.granted_at >= first.until, ("two leases at once", message_id, leases)
             assert not first.is_acked, "delivered after it was acked"
-        if leases[len(leases)].is_acked:
+        if leases[max(leases)].is_acked:
             acked.add(message_id)
     assert not acked & set(dead)
     assert acked | set(dead) == set(ids)
@@ -191,14 +193,14 @@ def check_order(notes: Notes, ids: list[str], keys: list[str | None]) -> None:
     for message_id, key in zip(ids, keys, strict=True):
         leases = notes.leases[message_id]
         if key is not None:
-            assert leases[1].received_at >= last.get(key, 0), "two of a key at once, or out of order"
-            last[key] = leases[len(leases)].until
+            assert leases[min(leases)].received_at >= last.get(key, 0), "two of a key at once, or out of order"
+            last[key] = leases[max(leases)].until
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 async def test_two_hundred_workers_settle_every_message_once_or_it_is_dead(
-    live_api: httpx.AsyncClient, live: bootstrap.Gateway
+    live_api: httpx.AsyncClient, live: bootstrap.Gateway, engine: str
 ) -> None:
     """Leases never overlap, deliveries <= maxAttempts, keys keep their order in the ordered group; nothing is lost."""
     await put(live_api, "topics/orders", queues=8)
@@ -207,8 +209,8 @@ async def test_two_hundred_workers_settle_every_message_once_or_it_is_dead(
         settings = {"maxAttempts": MAX_ATTEMPTS, "backoff": [0, 0.05], "ordered": group == "ordered"}
         await put(live_api, f"groups/{group}", topic="orders", **settings)
     ids: list[str] = []
-    keys = [f"k{number % KEYS}" if number // KEYS % 2 else None for number in range(MESSAGES)]
-    for start in range(0, MESSAGES, 1_000):
+    keys = [f"k{number % KEYS}" if number // KEYS % 2 else None for number in range(MESSAGES[engine])]
+    for start in range(0, MESSAGES[engine], 1_000):
         items = [{"body": str(n), "key": keys[n]} for n in range(start, start + 1_000)]
         answer = await call(live, "/v1/topics/orders/messages", {"messages": items})
         ids += [each["id"] for each in answer["results"]]

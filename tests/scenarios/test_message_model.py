@@ -7,7 +7,7 @@ on a clock that the test moves; the mover is run by hand.
 
 import json
 import os
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 from gateway_driver import GatewayDriver
@@ -18,6 +18,7 @@ from message_model import Attempt, GroupModel, Message
 
 from mqgate.core.message import milliseconds
 from mqgate.core.times import parse_instant
+from mqgate.stack import Stack
 
 QUEUES = 2
 WINDOW = 600_000
@@ -78,9 +79,11 @@ class MessageDriver(GatewayDriver):
 
 
 class MessageMachine(RuleBasedStateMachine):
+    name_server: ClassVar[str | None] = None
+
     def __init__(self) -> None:
         super().__init__()
-        self.gateway = MessageDriver()
+        self.gateway = MessageDriver(self.name_server)
         self.ends = {f"local:{number}": 0 for number in range(QUEUES)}
         self.queue_of: dict[str, str] = {}
         self.groups: dict[str, GroupModel] = {}
@@ -395,8 +398,11 @@ class MessageMachine(RuleBasedStateMachine):
         self.gateway.restart()
 
 
-TestMessageMode = pytest.mark.slow(pytest.mark.timeout(900)(MessageMachine.TestCase))
-TestMessageMode.settings = settings(
+class MessageMachineOnRocketMQ(MessageMachine):
+    pass
+
+
+RULES = settings(
     max_examples=int(os.environ.get("MODEL_EXAMPLES", "60")),
     stateful_step_count=60,
     deadline=None,
@@ -407,3 +413,21 @@ TestMessageMode.settings = settings(
     database=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
 )
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+class TestMessageMode(MessageMachine.TestCase):
+    settings = RULES
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+@pytest.mark.rocketmq
+class TestMessageModeOnRocketMQ(MessageMachineOnRocketMQ.TestCase):
+    # A broker takes its time for topics that come and go with every example.
+    settings = settings(RULES, max_examples=RULES.max_examples // 8 + 1)
+
+    @pytest.fixture(autouse=True)
+    def cluster(self, rocketmq: Stack) -> None:
+        MessageMachineOnRocketMQ.name_server = rocketmq.name_server

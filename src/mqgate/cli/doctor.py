@@ -1,47 +1,54 @@
 """`mqgate doctor`: is the gateway there, is it well, and do we fit together."""
 
+import asyncio
 import ipaddress
+import os
 import platform
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from datetime import UTC, datetime, timedelta
 from email.utils import parsedate_to_datetime
-from typing import Any, Literal
+from pathlib import Path
+from typing import Any
 
 import apsw
 import click
 import httpx
 
 from mqgate import __version__
+from mqgate.cli.check import Check
 from mqgate.cli.output import as_json, examples, table
 from mqgate.cli.session import Session, with_session
 from mqgate.client import Client, GatewayUnreachable
+from mqgate.settings import Settings, SettingsInvalid
 
-__all__ = ["Check", "doctor", "judge_clock", "judge_keys", "judge_parts", "judge_version"]
+__all__ = ["doctor", "judge_clock", "judge_keys", "judge_parts", "judge_version"]
 
 # The Date header counts whole seconds, and a server may write it once a second.
 _TOLERATED_SKEW = timedelta(seconds=5)
 _OK, _UNAUTHORIZED, _FORBIDDEN = 200, 401, 403
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Check:
-    """One thing looked at."""
-
-    check: str
-    status: Literal["ok", "warn", "fail"]
-    detail: str
-
-
-@click.command(epilog=examples("mqgate doctor", "mqgate --url http://mq.example:8080 --json doctor"))
+@click.command(
+    epilog=examples(
+        "mqgate doctor", "mqgate doctor --config mqgate.toml", "mqgate --url http://mq.example:8080 --json doctor"
+    )
+)
+@click.option(
+    "--config",
+    type=click.Path(path_type=Path),
+    envvar="MQGATE_CONFIG",
+    help="The gateway's mqgate.toml: the RocketMQ cluster that it names is checked as well.",
+)
 @with_session
-def doctor(session: Session) -> None:
-    """Check the gateway and this machine.
+def doctor(session: Session, config: Path | None) -> None:
+    """Check the gateway and this machine, and the RocketMQ cluster that the settings name.
 
-    The exit code is 1 if a check failed; a warning alone leaves it 0.
+    Settings are found as by `mqgate serve`: --config, ./mqgate.toml, MQGATE_ variables. The exit code is 1 if a
+    check failed; a warning alone leaves it 0.
     """
     with session.connect() as client:
-        checks = [*_of_this_machine(), *_of_the_gateway(session, client)]
+        checks = [*_of_this_machine(), *_of_the_gateway(session, client), *_of_rocketmq(config)]
     if session.is_json:
         click.echo(as_json({"checks": [asdict(check) for check in checks]}))
     else:
@@ -74,6 +81,23 @@ def _of_the_gateway(session: Session, client: Client) -> Iterator[Check]:
         yield judge_version(_members(info).get("version"))
     except GatewayUnreachable as error:
         yield Check(check="reachable", status="fail", detail=error.detail)
+
+
+def _of_rocketmq(config: Path | None) -> Iterator[Check]:
+    """Nothing to say unless there are settings, and they name RocketMQ."""
+    if config is None and Path("mqgate.toml").exists():
+        config = Path("mqgate.toml")
+    if config is None and "MQGATE_LOG_ENGINE" not in os.environ:
+        return
+    try:
+        settings = Settings.load(config)
+        if settings.log.engine == "rocketmq":
+            # Brings the adapters: not for everybody who only asks how the gateway is.
+            from mqgate.cli.doctor_rocketmq import examine  # noqa: PLC0415 - see above
+
+            yield from asyncio.run(examine(settings))
+    except SettingsInvalid as error:
+        yield from (Check(check="settings", status="fail", detail=fault) for fault in error.faults)
 
 
 def _judge_live(live: httpx.Response) -> Check:

@@ -15,6 +15,7 @@ __all__ = ["Fates", "in_slices"]
 _MOST_IDS = 1_000
 # Seconds that one request may take at a given rate: a gateway refuses a minute, and a person wants to see an end.
 _STRETCH = 5
+_NOT_DONE = {"not_found", "failed", "unknown"}
 Act = Callable[[Sequence[str]], dict[str, Any]]
 
 
@@ -50,7 +51,7 @@ class Fates:
             raise
 
     def show(self, *, dry_run: bool) -> None:
-        """Print them; the exit code is 1 if a message was not among the dead letters."""
+        """Print them; the exit code is 1 if a message was not among the dead letters, or is still there."""
         if self._session.is_json:
             self._session.show({"dryRun": dry_run, "results": self._results, "more": self._has_more})
         else:
@@ -60,7 +61,7 @@ class Fates:
             note(self._count(words) + ("; a dry run: nothing was changed" if dry_run else ""))
             if self._has_more:
                 note("there are more than these")
-        if any(result["outcome"] == "not_found" for result in self._results):
+        if any(result["outcome"] in _NOT_DONE for result in self._results):
             raise click.exceptions.Exit(1)
 
     def _count(self, words: Callable[[str], str]) -> str:

@@ -17,9 +17,11 @@ from mqgate.cli.producer import producer
 from mqgate.cli.pub import pub
 from mqgate.cli.scheduled import scheduled
 from mqgate.cli.session import DEFAULT_URL, Session
+from mqgate.cli.stack import stack
 from mqgate.cli.sub import sub
 from mqgate.cli.topic import topic
 from mqgate.client import GatewayError, GatewayUnreachable
+from mqgate.stack.errors import StackError
 
 __all__ = ["cli", "main"]
 
@@ -62,6 +64,8 @@ class _Commands(click.Group):
             if error.is_outcome_unknown:
                 detail += "; what was asked may have been done"
             _fail(ctx, UNREACHABLE, {"code": "gateway_unreachable", "detail": detail, "retryable": True})
+        except StackError as error:
+            _fail(ctx, REFUSED, {"code": error.code, "detail": str(error), "retryable": False})
         except click.UsageError as error:
             if not ctx.ensure_object(Session).is_json:
                 raise
@@ -80,7 +84,7 @@ def _fail(ctx: click.Context, exit_code: int, problem: dict[str, Any]) -> NoRetu
 
 @click.group(
     cls=_Commands,
-    commands=[topic, producer, group, key, pub, sub, scheduled, doctor],
+    commands=[topic, producer, group, key, pub, sub, scheduled, doctor, stack],
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
     epilog=examples(
         "mqgate serve --demo",

@@ -9,7 +9,7 @@ import click
 from mqgate.cli.output import as_json, note, render
 from mqgate.client import Client
 
-__all__ = ["DEFAULT_URL", "Session", "with_session"]
+__all__ = ["DEFAULT_URL", "Session", "with_json", "with_session"]
 
 DEFAULT_URL = "http://127.0.0.1:8080"
 _P = ParamSpec("_P")
@@ -67,3 +67,8 @@ def with_session(command: Callable[Concatenate[Session, _P], _R]) -> Callable[_P
     for option in reversed(_OPTIONS):
         command = option(command)
     return click.pass_obj(command)
+
+
+def with_json(command: Callable[Concatenate[Session, _P], _R]) -> Callable[_P, _R]:
+    """The same for a command that calls no gateway: only --json may stand after it."""
+    return click.pass_obj(_OPTIONS[-1](command))

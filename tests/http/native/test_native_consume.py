@@ -260,7 +260,7 @@ async def test_what_retention_took_is_reported(api: httpx.AsyncClient, gateway: 
     await publish(api, "a", "b")
     clock.advance(timedelta(hours=2))
     await publish(api, "c")
-    await gateway.retention.run_once()
+    await gateway.janitor.run_once()
 
     first = await receive(api, max=1)
     await settle(api, "ack", first["lease"]["receipt"])

@@ -1,0 +1,96 @@
+"""`mqgate doctor` in front of a real cluster."""
+
+import json
+import socket
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from click.testing import Result
+
+from mqgate.stack import Stack
+
+Run = Callable[..., Result]
+
+
+def _free() -> str:
+    """An address at which nobody listens."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        return f"127.0.0.1:{free.getsockname()[1]}"
+
+
+def _statuses(result: Result) -> dict[str, str]:
+    return {check["check"]: check["status"] for check in json.loads(result.stdout)["checks"]}
+
+
+def _config(directory: Path, *name_servers: str, cluster: str = "") -> str:
+    path = directory / "gateway.toml"
+    servers = json.dumps(list(name_servers))
+    path.write_text(f'[log]\nengine = "rocketmq"\n[rocketmq]\nname_servers = {servers}\ncluster = "{cluster}"\n')
+    return str(path)
+
+
+@pytest.mark.timeout(300)
+def test_a_cluster_is_examined_broker_by_broker(rocketmq: Stack, run: Run, tmp_path: Path) -> None:
+    """Before the first start: everything that would make the gateway promise more than the brokers keep."""
+    result = run("--json", "doctor", "--config", _config(tmp_path, rocketmq.name_server, cluster="one"))
+
+    found = _statuses(result)
+    assert {name: status for name, status in found.items() if name.startswith(("name", "cluster", "local"))} == {
+        f"name server {rocketmq.name_server}": "ok",
+        "cluster": "ok",
+        "local: reachable": "ok",
+        "local: version": "ok",
+        "local: clock": "ok",
+        "local: durability": "warn",
+        "local: disk": found["local: disk"],
+        "local: settings": "ok",
+        "local: retention": "ok",
+        "local: pulls": "ok",
+    }
+    assert not [name for name in found if name.startswith("broker-")], "of another cluster"
+
+
+@pytest.mark.timeout(300)
+def test_variables_are_settings_too(rocketmq: Stack, run: Run) -> None:
+    """A gateway in a container has no file; here it also forgot to say which of two clusters."""
+    result = run("--json", "doctor", MQGATE_LOG_ENGINE="rocketmq", MQGATE_ROCKETMQ_NAME_SERVERS=rocketmq.name_server)
+
+    assert result.exit_code == 1
+    assert _statuses(result)["cluster"] == "fail"
+    assert "one, pair" in result.stdout
+
+
+def test_a_name_server_that_does_not_answer_fails_the_examination(run: Run, tmp_path: Path) -> None:
+    """And ends it: nobody else knows where the brokers are."""
+    address = _free()
+
+    result = run("--json", "doctor", "--config", _config(tmp_path, address))
+
+    found = _statuses(result)
+    assert result.exit_code == 1
+    assert found[f"name server {address}"] == "fail"
+    assert "cluster" not in found
+
+
+def test_settings_that_the_gateway_would_refuse_are_told(run: Run, tmp_path: Path) -> None:
+    """All faults, as `serve` would tell them, and no traceback."""
+    result = run("--json", "doctor", "--config", _config(tmp_path, "nowhere"))
+
+    checks = json.loads(result.stdout)["checks"]
+    assert [each["detail"] for each in checks if each["check"] == "settings"] == [
+        "[rocketmq] name_servers: 'nowhere' is not host:port"
+    ]
+
+
+def test_without_settings_rocketmq_is_not_asked_for(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Most who call the doctor have the embedded engine, or a gateway far away."""
+    monkeypatch.chdir(tmp_path)
+    doctor = ("--url", f"http://{_free()}", "--json", "doctor")
+
+    plain = run(*doctor)
+    (tmp_path / "mqgate.toml").write_text("[http]\nport = 8080\n")
+    embedded = run(*doctor)
+
+    assert set(_statuses(plain)) == set(_statuses(embedded)) == {"mqgate", "python", "sqlite", "reachable"}

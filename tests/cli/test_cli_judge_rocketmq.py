@@ -1,0 +1,199 @@
+"""What the doctor makes of name servers and brokers, without any."""
+
+from collections.abc import Mapping
+
+import pytest
+
+from mqgate.cli.check import Check
+from mqgate.cli.judge_broker import (
+    Told,
+    judge_access,
+    judge_broker_clock,
+    judge_broker_settings,
+    judge_disk,
+    judge_durability,
+)
+from mqgate.cli.judge_cluster import judge_cluster, judge_name_servers, judge_version, judge_versions
+from mqgate.rocketmq.errors import NotSent, Refused, RocketMQError
+from mqgate.rocketmq.routes import Broker
+
+MIB = 1 << 20
+NOON = 1_900_000_000.0
+UP = {"bootTimestamp": f"{int(NOON - 90_061) * 1000}", "runtime": "[ 1 days, 1 hours, 1 minutes, 1 seconds ]"}
+ALPHA, BETA = Broker("broker-a", "alpha", "10.0.0.1:10911"), Broker("broker-b", "beta", "10.0.0.2:10911")
+SOUND = {
+    "maxMessageSize": str(4 * MIB),
+    "autoCreateTopicEnable": "false",
+    "messageIndexEnable": "true",
+    "brokerPermission": "6",
+    "fileReservedTime": "72",
+    "maxTransferCountOnMessageInMemory": "32",
+}
+
+
+def _told(asked_at: float = NOON, answered_at: float = NOON, **runtime: str) -> Told:
+    return Told(UP | runtime, asked_at, answered_at, {})
+
+
+def _statuses(checks: list[Check]) -> dict[str, str]:
+    return {check.check: check.status for check in checks}
+
+
+def test_a_name_server_that_is_away_fails_though_others_answer() -> None:
+    """The gateway reads from any of them, but what it registers all must be told."""
+    told = {"ns-1:9876": [ALPHA], "ns-2:9876": NotSent("ns-2:9876 cannot be reached")}
+
+    assert _statuses(list(judge_name_servers(told))) == {
+        "name server ns-1:9876": "ok",
+        "name server ns-2:9876": "fail",
+    }
+
+
+@pytest.mark.parametrize("other", [[], [ALPHA._replace(master="10.0.0.9:10911")]])
+def test_name_servers_that_know_different_brokers_are_named(other: list[Broker]) -> None:
+    """A broker that registers with only one of them comes and goes with the name server that is asked."""
+    checks = list(judge_name_servers({"ns-1:9876": [ALPHA], "ns-2:9876": other}))
+
+    assert checks[1].status == "warn"
+    assert "broker-a" in checks[1].detail
+
+
+@pytest.mark.parametrize(
+    ("brokers", "cluster", "status"),
+    [
+        ([ALPHA], "", "ok"),
+        ([ALPHA, BETA], "beta", "ok"),
+        ([ALPHA, BETA], "", "fail"),
+        ([ALPHA], "beta", "fail"),
+        ([], "", "fail"),
+        ([ALPHA._replace(master=None)], "alpha", "fail"),
+    ],
+)
+def test_there_must_be_one_cluster_with_a_master(brokers: list[Broker], cluster: str, status: str) -> None:
+    """Each of these failures is a gateway that starts and cannot register a single topic."""
+    assert _statuses(list(judge_cluster(brokers, cluster)))["cluster"] == status
+
+
+def test_a_broker_without_master_is_told_beside_those_that_have_one() -> None:
+    """The cluster works, and yet some keys are refused: that is hard to guess."""
+    half = [ALPHA, Broker("broker-c", "alpha", None)]
+
+    assert _statuses(list(judge_cluster(half, ""))) == {"cluster": "ok", "broker-c: reachable": "warn"}
+
+
+@pytest.mark.parametrize(
+    ("text", "status"),
+    [("V5_5_0", "ok"), ("V5_0_0", "ok"), ("V4_9_8", "warn"), ("V4_8_0", "fail"), ("V10_0_0", "ok"), ("", "warn")],
+)
+def test_old_brokers_are_found(text: str, status: str) -> None:
+    """They lack requests that the gateway makes, and would say so one by one, in the middle of something."""
+    assert judge_version("broker-a", text).status == status
+
+
+def test_brokers_of_different_versions_are_a_warning() -> None:
+    """An upgrade that was not finished."""
+    assert not list(judge_versions({"a": "V5_5_0", "b": "V5_5_0"}))
+    assert [check.status for check in judge_versions({"a": "V5_5_0", "b": "V5_3_3"})] == ["warn"]
+
+
+@pytest.mark.parametrize(
+    ("ahead", "took", "status"),
+    [
+        (0.0, 0.0, "ok"),
+        (0.99, 0.0, "ok"),
+        (2.0, 0.0, "ok"),
+        (-2.9, 0.0, "ok"),
+        (2.5, 0.0, "warn"),
+        (-3.5, 0.0, "warn"),
+        (-3.5, 5.0, "warn"),
+        (4.0, 5.0, "ok"),
+        (3600.0, 1.0, "warn"),
+    ],
+)
+def test_a_clock_is_doubted_only_if_no_slow_answer_explains_it(ahead: float, took: float, status: str) -> None:
+    """A broker tells whole seconds, and a busy one tells them late; neither is a wrong clock."""
+    # It answers at once, and the answer travels for as long as it `took`.
+    told = _told(asked_at=NOON - ahead, answered_at=NOON - ahead + took)
+
+    assert judge_broker_clock("broker-a", told).status == status
+
+
+@pytest.mark.parametrize("runtime", [{"runtime": "long"}, {"bootTimestamp": "then"}, {"runtime": ""}])
+def test_a_broker_that_tells_no_time_is_a_warning(runtime: dict[str, str]) -> None:
+    """Another version may write it in another way."""
+    assert judge_broker_clock("broker-a", _told(**runtime)).status == "warn"
+
+
+@pytest.mark.parametrize(
+    ("flush", "role", "status"),
+    [
+        ("SYNC_FLUSH", "ASYNC_MASTER", "ok"),
+        ("SYNC_FLUSH", "SYNC_MASTER", "ok"),
+        ("ASYNC_FLUSH", "SYNC_MASTER", "warn"),
+        ("ASYNC_FLUSH", "ASYNC_MASTER", "warn"),
+        ("SYNC_FLUSH", "SLAVE", "fail"),
+    ],
+)
+def test_a_broker_that_flushes_later_is_a_warning(flush: str, role: str, status: str) -> None:
+    """It is RocketMQ's default, and makes of a 2xx less than people think."""
+    assert judge_durability("broker-a", {"flushDiskType": flush, "brokerRole": role}).status == status
+
+
+@pytest.mark.parametrize(
+    ("used", "config", "status"),
+    [
+        ("0.85", {}, "ok"),
+        ("0.86", {}, "warn"),
+        ("0.91", {}, "fail"),
+        ("0.5", {"diskSpaceWarningLevelRatio": "40"}, "fail"),
+        ("0.5", {"diskSpaceCleanForciblyRatio": "40"}, "warn"),
+        ("0.91", {"diskSpaceWarningLevelRatio": "99"}, "fail"),
+        ("unknown", {}, "warn"),
+    ],
+)
+def test_a_disk_near_the_brokers_own_marks_is_found_in_time(used: str, config: dict[str, str], status: str) -> None:
+    """Above the first mark messages go before their time, above the second none are taken."""
+    told = _told(commitLogDiskRatio=used, consumeQueueDiskRatio="0.1")._replace(config=config)
+
+    assert judge_disk("broker-a", told).status == status
+
+
+def _settings(**changes: str) -> Mapping[str, str]:
+    return _statuses(list(judge_broker_settings("b", SOUND | changes, 4 * MIB)))
+
+
+def test_sound_settings_are_one_line() -> None:
+    """What needs no attention gets none; how long messages live is told all the same."""
+    assert _settings() == {"b: settings": "ok", "b: retention": "ok", "b: pulls": "ok"}
+
+
+@pytest.mark.parametrize(
+    ("setting", "value"),
+    [
+        ("maxMessageSize", "1048576"),
+        ("autoCreateTopicEnable", "true"),
+        ("messageIndexEnable", "false"),
+        ("brokerPermission", "4"),
+    ],
+)
+def test_each_setting_that_breaks_a_promise_has_its_own_line(setting: str, value: str) -> None:
+    """By the name under which it stands in broker.conf."""
+    assert _settings(**{setting: value})[f"b: {setting}"] == "warn"
+
+
+@pytest.mark.parametrize(
+    ("error", "has_user", "words"),
+    [
+        (Refused(16, "username cannot be null.", "a:1"), False, "set [rocketmq] access_key"),
+        (Refused(16, "check signature failed.", "a:1"), True, "refuses the user"),
+        (Refused(1, "org.apache.rocketmq.acl.common.AclException: No accessKey", "a:1"), True, "refuses the user"),
+        (Refused(3, "request type 351 not supported", "a:1"), True, "351"),
+        (NotSent("10.0.0.1:10911 cannot be reached"), True, "brokerIP1"),
+    ],
+)
+def test_why_a_broker_does_not_let_us_look_is_said(error: RocketMQError, has_user: bool, words: str) -> None:
+    """No user, a wrong one, or an address that only the broker can reach: each has another remedy."""
+    check = judge_access("broker-a", error, has_user=has_user)
+
+    assert check.status == "fail"
+    assert words in check.detail

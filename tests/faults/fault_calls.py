@@ -1,0 +1,120 @@
+"""Calls of /v1 as clients make them while servers fail, on a gateway in this process."""
+
+import asyncio
+import contextlib
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass
+from typing import Any
+
+import httpx
+
+from mqgate import bootstrap
+from mqgate.core.message import slot_of
+from mqgate.settings import Settings
+
+Json = dict[str, Any]
+QUEUES = 8
+BROKERS = ("broker-a", "broker-b")
+
+
+def key_for(broker: str, queue_id: int = 0, queues: int = QUEUES) -> str:
+    """A message key whose queue lies on this broker: slots go round the brokers, queue by queue."""
+    slot = queue_id * len(BROKERS) + BROKERS.index(broker)
+    return next(key for key in map(str, range(10_000)) if slot_of(key) % (queues * len(BROKERS)) == slot)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gateway:
+    """A gateway, and HTTP to it without a socket."""
+
+    built: bootstrap.Gateway
+    api: httpx.AsyncClient
+
+    async def put(self, path: str, **body: Any) -> Json:
+        answer = await self.api.put(f"/v1/{path}", json=body)
+        assert answer.status_code in {200, 201}, answer.text
+        return dict(answer.json())
+
+    async def shop(self, topic: str = "orders", group: str = "workers", queues: int = QUEUES, **more: Any) -> None:
+        """A topic, and a group that reads it."""
+        await self.put(f"topics/{topic}", queues=queues)
+        await self.put(f"groups/{group}", **{"topic": topic, **more})
+
+    async def publish(self, topic: str = "orders", **envelope: Any) -> httpx.Response:
+        return await self.api.post(f"/v1/topics/{topic}/messages", json={"body": "hello", **envelope})
+
+    async def stored(self, topic: str = "orders", **envelope: Any) -> Json:
+        """A publish that succeeds."""
+        answer = await self.publish(topic, **envelope)
+        assert answer.status_code in {200, 201}, answer.text
+        return dict(answer.json())
+
+    async def receive(self, group: str = "workers", **wish: Any) -> Json:
+        answer = await self.api.post(f"/v1/groups/{group}/receive", json=wish)
+        assert answer.status_code == 200, answer.text
+        return dict(answer.json())
+
+    async def ack(self, received: Json, group: str = "workers") -> list[str]:
+        """Ack all of a receive's answer; the outcomes."""
+        lease = received.get("lease")
+        receipts = [lease["receipt"]] if lease else [each["receipt"] for each in received["messages"]]
+        answer = await self.api.post(f"/v1/groups/{group}/ack", json={"receipts": receipts})
+        return [each["outcome"] for each in answer.json()["results"]]
+
+    async def drain(self, group: str = "workers", wait: float = 2) -> list[Json]:
+        """Receive and ack until nothing comes."""
+        found: list[Json] = []
+        while (received := await self.receive(group, max=32, wait=wait))["messages"]:
+            found += received["messages"]
+            await self.ack(received, group)
+        return found
+
+    async def ready(self) -> tuple[int, str, Json]:
+        """What /readyz says: status code, status, parts."""
+        answer = await self.api.get("/readyz")
+        return answer.status_code, answer.json()["status"], answer.json()["parts"]
+
+    async def metric(self, name: str) -> float:
+        """A sample of /metrics, 0 if it was never counted."""
+        lines = (await self.api.get("/metrics")).text.splitlines()
+        return next((float(line.split()[-1]) for line in lines if line.startswith(f"{name} ")), 0.0)
+
+    async def parked(self, count: int = 1) -> None:
+        """Wait until so many requests are parked."""
+
+        async def is_so() -> bool:
+            return self.built.long_poll.parked == count
+
+        await eventually(is_so, 10)
+
+
+Open = Callable[[], AbstractAsyncContextManager[Gateway]]
+
+
+@contextlib.asynccontextmanager
+async def opened(settings: Settings) -> AsyncIterator[Gateway]:
+    async with bootstrap.gateway(settings) as built:
+        transport = httpx.ASGITransport(app=built.app, client=("127.0.0.1", 5000))
+        async with httpx.AsyncClient(transport=transport, base_url="http://mqgate") as api:
+            yield Gateway(built=built, api=api)
+
+
+async def timed(work: Awaitable[Any]) -> tuple[Any, float]:
+    began = time.monotonic()
+    return await work, time.monotonic() - began
+
+
+async def eventually(is_so: Callable[[], Awaitable[Any]], seconds: float) -> float:
+    """Try until something is true; how many seconds it took."""
+    began = time.monotonic()
+    while not await is_so():
+        assert time.monotonic() < began + seconds, f"it did not happen in {seconds} s"
+        await asyncio.sleep(0.01)
+    return time.monotonic() - began
+
+
+def problem(answer: httpx.Response) -> tuple[int, str]:
+    """Status and stable code of a refusal."""
+    return answer.status_code, answer.json().get("code", "")

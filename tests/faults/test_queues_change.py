@@ -1,0 +1,101 @@
+"""Queues that come, go and come back: a key stays where it is, and who waits hears of the new ones."""
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from fault_calls import BROKERS, QUEUES, Gateway, Open, eventually, key_for, opened, problem, timed
+
+from mqgate.rocketmq import Client
+from mqgate.settings import Settings
+from mqgate.stack import Stack
+
+KEYS = [f"k{number}" for number in range(32)]
+
+
+async def test_a_parked_client_hears_of_queues_that_were_added(
+    gateway: Gateway, direct: Client, wire: Callable[[str], str]
+) -> None:
+    """Also of what others store there, although it parked before there was such a queue."""
+    await gateway.shop(queues=2)
+    parked = asyncio.create_task(gateway.receive(wait=20))
+    await gateway.parked()
+    await asyncio.sleep(1)
+
+    await gateway.put("topics/orders", queues=4)
+    await asyncio.sleep(1)
+    await direct.messages.send("broker-b", wire("orders"), 3, b"new", {})
+    received, seconds = await timed(parked)
+
+    assert [(each["queue"], each["body"]) for each in received["messages"]] == [("broker-b:3", "new")]
+    assert seconds < 10, "woken, not at the end of its wait"
+    assert (await gateway.stored(key=key_for("broker-a", 3, queues=4)))["queue"] == "broker-a:3"
+
+
+async def publish_all(gateway: Gateway) -> dict[str, str]:
+    """A message for every key: its queue, or why it has none."""
+    answers = {key: await gateway.publish(body=f"body of {key}", key=key) for key in KEYS}
+    return {
+        key: answer.json()["queue"] if answer.status_code == 201 else str(problem(answer))
+        for key, answer in answers.items()
+    }
+
+
+@pytest.mark.slow
+async def test_a_gateway_started_while_a_broker_is_down_keeps_its_keys_for_it(
+    open_gateway: Open, settings: Settings, pair: Stack, tmp_path: Path
+) -> None:
+    """It has never seen the dead broker, and still no key of it goes to another queue; nothing acked comes back.
+
+    With both brokers gone it is not ready, and says so.
+    """
+    async with open_gateway() as gateway:
+        await gateway.shop()
+        homes = await publish_all(gateway)
+        assert {home.partition(":")[0] for home in homes.values()} == set(BROKERS)
+        assert len(await gateway.drain(wait=0)) == len(KEYS)
+        unread = await gateway.stored(body="unread", key=key_for("broker-a"))
+        assert unread["queue"] == "broker-a:0"
+    await asyncio.to_thread(pair.kill, "broker-a")
+
+    elsewhere = replace(settings, sqlite=replace(settings.sqlite, directory=str(tmp_path / "publisher")))
+    async with open_gateway() as gateway, opened(elsewhere) as publisher:
+        await publisher.put("topics/orders", queues=QUEUES)
+        during = await publish_all(gateway)
+        loose = await gateway.stored(body="loose")
+        found = await gateway.drain(wait=0)
+        status, told, parts = await gateway.ready()
+        await publisher.stored(body="loose")
+        await asyncio.to_thread(pair.start, "broker-a")
+        # It has no groups, so nothing but its publishing finds out that the broker is back.
+        await eventually(lambda: _is_everywhere(publisher), 10)
+        after = await publish_all(gateway)
+        rest = await gateway.drain()
+        await asyncio.gather(*(asyncio.to_thread(pair.kill, broker) for broker in BROKERS))
+        await eventually(lambda: _is_unavailable(gateway), 10)
+        nothing = await gateway.publish()
+
+    assert {key: home for key, home in homes.items() if home.startswith("broker-b")} == {
+        key: home for key, home in during.items() if home.startswith("broker-")
+    }
+    assert {home for home in during.values() if not home.startswith("broker-")} == {"(503, 'queue_unavailable')"}
+    assert loose["queue"].startswith("broker-b:")
+    assert len(found) == 1 + sum(home.startswith("broker-b") for home in homes.values())
+    assert (status, told, parts["broker broker-a"]) == (200, "degraded", "unreachable")
+    assert nothing.status_code == 503, nothing.text
+    assert after == homes
+    bodies = [each["body"] for each in rest if each["key"] is not None]
+    assert sorted(bodies) == sorted(["unread", *(f"body of {key}" for key in KEYS)])
+
+
+async def _is_unavailable(gateway: Gateway) -> bool:
+    status, told, parts = await gateway.ready()
+    return (status, told, parts.get("log")) == (503, "unavailable", "storage_unavailable")
+
+
+async def _is_everywhere(gateway: Gateway) -> bool:
+    """Whether messages without key go to both brokers."""
+    stored = [await gateway.stored(body="loose") for _ in range(16)]
+    return len({each["queue"].partition(":")[0] for each in stored}) == len(BROKERS)

@@ -1,0 +1,53 @@
+"""A gateway on RocketMQ's cluster `one`, and Apache's Java client in the same namespace."""
+
+import os
+from collections.abc import AsyncIterator, Iterator
+from dataclasses import replace
+from uuid import uuid4
+
+import pytest
+from java_client import Java, JavaClient, compiled
+
+from mqgate import bootstrap
+from mqgate.settings import LogSettings, RocketMQSettings, Settings
+from mqgate.stack import Stack
+
+
+@pytest.fixture(scope="session")
+def java_client(rocketmq: Stack, tmp_path_factory: pytest.TempPathFactory) -> Iterator[JavaClient]:
+    home = tmp_path_factory.mktemp("java")
+    classes = compiled(home)
+    if classes is None:
+        missing = pytest.fail if os.environ.get("CI") == "true" else pytest.skip
+        missing("there is Java, but no javac: install a JDK")
+    client = JavaClient(classes, home, rocketmq.name_server)
+    yield client
+    client.close()
+
+
+@pytest.fixture
+def namespace() -> str:
+    """The test's own: topics of the same name do not meet."""
+    return uuid4().hex[:8]
+
+
+@pytest.fixture
+def java(java_client: JavaClient, namespace: str) -> Java:
+    return Java(java_client, namespace)
+
+
+@pytest.fixture
+def settings(settings: Settings, rocketmq: Stack, namespace: str) -> Settings:
+    return replace(
+        settings,
+        sqlite=replace(settings.sqlite, synchronous="normal"),
+        log=LogSettings(engine="rocketmq"),
+        rocketmq=RocketMQSettings(name_servers=(rocketmq.name_server,), cluster="one", namespace=namespace),
+    )
+
+
+@pytest.fixture
+async def gateway(settings: Settings) -> AsyncIterator[bootstrap.Gateway]:
+    """One that goes by the real clock, as the brokers do."""
+    async with bootstrap.gateway(settings) as built:
+        yield built

@@ -1,0 +1,81 @@
+"""Somebody changes a topic with RocketMQ's own tool while the gateway runs."""
+
+import asyncio
+
+import httpx
+import pytest
+from interop_calls import Json, lag, publish, put, receive, shop, take
+from java_client import Java
+
+from mqgate import bootstrap
+
+
+async def test_messages_of_a_queue_that_was_added_are_delivered(api: httpx.AsyncClient, java: Java) -> None:
+    """Nobody tells us of it but the broker, beside the ends of the others; whoever waits meanwhile is woken."""
+    await shop(api, queues=2)
+    await publish(api, {"body": "old"})
+    await take(api, 1)
+
+    await java.make_topic("orders", 4, cluster="one")
+    (sent,) = await java.send("orders", {"body": "new"}, queue=3)
+    (message,) = await take(api, 1)
+
+    assert (message["id"], message["queue"]) == (sent["id"], "local:3")
+    assert {each["queue"] for each in (await lag(api))["queues"]} == {f"local:{n}" for n in range(4)}
+
+
+async def test_keys_keep_their_queues_when_others_are_added(api: httpx.AsyncClient, java: Java) -> None:
+    """Only whoever registers the topic with more queues accepts that keys move."""
+    await shop(api, queues=2)
+    envelopes = [{"body": "x", "key": f"k{n}"} for n in range(8)]
+    before = await publish(api, *envelopes)
+
+    await java.make_topic("orders", 4, cluster="one")
+    await take(api, 8)
+    after = await publish(api, *envelopes)
+
+    assert [each["queue"] for each in before] == [each["queue"] for each in after]
+
+
+@pytest.mark.parametrize("mode", ["message", "queue"])
+async def test_a_topic_that_was_deleted_and_made_anew_is_delivered_from_its_beginning(
+    api: httpx.AsyncClient, java: Java, gateway: bootstrap.Gateway, mode: str
+) -> None:
+    """Its queues begin at 0 again, far before what the group has committed: never wait there for offset 10."""
+    await shop(api, mode=mode)
+    await java.send("orders", *({"body": f"old {n}"} for n in range(10)))
+    await take(api, 10)
+    waiting = asyncio.ensure_future(receive(api, wait=60))
+
+    await java.drop_topic("orders", "one")
+    await java.make_topic("orders", 1, cluster="one")
+    sent = await java.send("orders", *({"body": f"new {n}"} for n in range(3)), queue=0)
+    answer = await asyncio.wait_for(waiting, 30)
+    messages = [*answer["messages"], *await take(api, 3 - len(answer["messages"]))]
+    standing = await lag(api)
+
+    assert answer["rewound"] == 10
+    assert [message["id"] for message in messages] == [each["id"] for each in sent]
+    assert (standing["ready"], standing["queues"][0]["max"]) == (0, 3)
+
+
+async def test_a_topic_that_was_deleted_takes_messages_again_once_it_is_registered_again(
+    api: httpx.AsyncClient, java: Java
+) -> None:
+    """Until then the answer says what to do, and nothing is kept anywhere that nobody would find."""
+    await shop(api, queues=2)
+    await publish(api, {"body": "lost"})
+
+    await java.drop_topic("orders", "one")
+    refused = [await _send(api, **envelope) for envelope in ({}, {"key": "k"})]
+    await put(api, "topics/orders", queues=2)
+    (published,) = await publish(api, {"body": "kept"})
+    (message,) = await take(api, 1)
+
+    assert [(status, problem["code"]) for status, problem in refused] == [(404, "topic_not_found")] * 2
+    assert (message["id"], message["body"]) == (published["id"], "kept")
+
+
+async def _send(api: httpx.AsyncClient, **envelope: str) -> tuple[int, Json]:
+    answer = await api.post("/v1/topics/orders/messages", json={"body": "x", **envelope})
+    return answer.status_code, answer.json()

@@ -1,0 +1,75 @@
+"""Groups and topics that were Java's become ours, and the other way round, without a message lost or repeated."""
+
+import httpx
+import pytest
+from interop_calls import lag, publish, shop, take
+from java_client import Java
+
+from mqgate import bootstrap
+
+
+@pytest.mark.parametrize("start", ["earliest", "latest"])
+@pytest.mark.parametrize("mode", ["message", "queue"])
+async def test_a_group_that_java_used_goes_on_where_it_stood(
+    api: httpx.AsyncClient, java: Java, mode: str, start: str
+) -> None:
+    """A service is moved to mqgate: it neither starts over nor skips, whatever a new group's start would be."""
+    await java.make_topic("orders", 2, cluster="one")
+    await java.make_group("workers", cluster="one")
+    sent = await java.send("orders", *({"body": f"b{n}"} for n in range(20)))
+    before = await java.consume("orders", "workers", 7)
+
+    await shop(api, queues=2, mode=mode, start=start)
+    standing = await lag(api)
+    after = await take(api, 13)
+
+    assert len(before) == 7
+    assert standing["lag"] == 13
+    assert sorted(each["id"] for each in [*before, *after]) == sorted(each["id"] for each in sent)
+    assert await take(api, 1, wait=0) == []
+
+
+@pytest.mark.parametrize("mode", ["message", "queue"])
+async def test_a_group_that_mqgate_served_goes_on_in_java(
+    api: httpx.AsyncClient, java: Java, gateway: bootstrap.Gateway, mode: str
+) -> None:
+    """The way back is open: what our consumers acked, Java does not get again, and nothing is missing."""
+    await shop(api, queues=2, mode=mode)
+    published = await publish(api, *({"body": f"b{n}"} for n in range(20)))
+    before = await take(api, 7, wait=1)
+    await gateway.mirror.run_once()
+
+    after = await java.consume("orders", "workers", 20 - len(before))
+
+    assert len(before) == 7
+    assert sorted(each["id"] for each in [*before, *after]) == sorted(each["id"] for each in published)
+
+
+async def test_registering_a_group_leaves_its_settings_on_the_broker_alone(api: httpx.AsyncClient, java: Java) -> None:
+    """An operator chose them, for the Java consumers that may still be there."""
+    await java.make_topic("orders", 1, cluster="one")
+    await java.make_group("workers", "-r", "3", "-q", "2", cluster="one")
+
+    await shop(api)
+    config = (await java.mqadmin("getConsumerConfig", "-g", java.wire("workers"))).replace(" ", "")
+
+    assert "retryMaxTimes=3" in config
+    assert "retryQueueNums=2" in config
+
+
+@pytest.mark.parametrize("queues", [2, 6, 8])
+async def test_a_topic_made_by_mqadmin_is_adopted_with_its_messages(
+    api: httpx.AsyncClient, java: Java, queues: int
+) -> None:
+    """Whether we are asked for fewer queues than it has, as many, or more: what is in it stays and is delivered."""
+    await java.make_topic("orders", 6, cluster="one")
+    sent = await java.send("orders", *({"body": f"b{n}", "keys": [f"k{n}"]} for n in range(30)))
+
+    await shop(api, queues=queues)
+    old = await take(api, 30)
+    published = await publish(api, *({"body": str(n), "key": f"k{n}"} for n in range(30)))
+    new = await take(api, 30)
+
+    assert sorted(each["id"] for each in old) == sorted(each["id"] for each in sent)
+    assert sorted(each["id"] for each in new) == sorted(each["id"] for each in published)
+    assert len((await lag(api))["queues"]) == max(queues, 6)

@@ -1,0 +1,157 @@
+"""What is published through mqgate, Apache's Java client receives: same id, keys, tag, properties, body and order."""
+
+import base64
+import random
+from collections import defaultdict
+from typing import Any
+
+import httpx
+from interop_calls import publish, put, shop, take
+from java_client import Java
+
+# What a broker, or Java's client on receiving, puts beside a message.
+ADDED = {"UNIQ_KEY", "KEYS", "TAGS", "MSG_REGION", "TRACE_ON", "CLUSTER", "MIN_OFFSET", "MAX_OFFSET", "WAIT"}
+ADDED |= {"CONSUME_START_TIME"}
+
+
+def users(message: dict[str, Any]) -> dict[str, str]:
+    """The properties that a user gave."""
+    return {name: value for name, value in message["properties"].items() if name not in ADDED}
+
+
+async def test_a_message_has_the_same_id_keys_tag_properties_and_body(api: httpx.AsyncClient, java: Java) -> None:
+    """Applications that stay with Java's client are not to notice who published."""
+    await shop(api)
+    properties = {"color": "grün", "雪": "❄ U+2744", "with space": "a=b;c"}
+
+    answer = await api.post(
+        "/v1/topics/orders/messages", json={"body": "höllo", "key": "k1", "tag": "new", "properties": properties}
+    )
+    (message,) = await java.consume("orders", "workers", 1)
+
+    published = answer.json()
+    assert (message["id"], message["queue"], message["offset"]) == tuple(
+        published[member] for member in ("id", "queue", "offset")
+    )
+    assert (message["topic"], message["body"].decode(), message["keys"], message["tag"]) == (
+        "orders",
+        "höllo",
+        "k1",
+        "new",
+    )
+    assert users(message) == properties
+
+
+async def test_a_batch_arrives_whole_and_in_the_order_of_its_queues(api: httpx.AsyncClient, java: Java) -> None:
+    """Keys choose queues; within one, Java must see the order in which we were asked."""
+    await shop(api, queues=4)
+    envelopes = [{"body": f"b{n}", "key": f"k{n % 7}", "tag": "t", "properties": {"n": str(n)}} for n in range(60)]
+
+    published = await publish(api, *envelopes, *({"body": f"loose {n}"} for n in range(20)))
+    messages = await java.consume("orders", "workers", 80)
+
+    expected, seen = defaultdict(list), defaultdict(list)
+    for each in sorted(published, key=lambda each: each["offset"]):
+        expected[each["queue"]].append((each["offset"], each["id"]))
+    for each in messages:
+        seen[each["queue"]].append((each["offset"], each["id"]))
+    assert seen == expected
+    by_id = {each["id"]: each for each in messages}
+    told = [by_id[each["id"]] for each in published[:60]]
+    assert [(each["body"].decode(), each["keys"], each["tag"], users(each)) for each in told] == [
+        (envelope["body"], envelope["key"], "t", envelope["properties"]) for envelope in envelopes
+    ]
+
+
+async def test_bytes_of_any_kind_and_size_arrive(api: httpx.AsyncClient, java: Java) -> None:
+    """What is no text, and what Java would have compressed, is sent as it is."""
+    await shop(api)
+    bodies = [b"\x00", random.Random(1).randbytes(50_000), b"\xff" * 3_000_000]
+
+    await publish(api, *({"bodyBase64": base64.b64encode(body).decode()} for body in bodies))
+    messages = await java.consume("orders", "workers", 3)
+
+    assert sorted(len(message["body"]) for message in messages) == [1, 50_000, 3_000_000]
+    assert {message["body"] for message in messages} == set(bodies)
+
+
+async def test_properties_named_as_rocketmqs_own_come_back_and_mean_nothing_to_it(
+    api: httpx.AsyncClient, java: Java
+) -> None:
+    """All names that this release of RocketMQ knows: a user's DELAY must delay nothing, a user's KEYS index nothing."""
+    await shop(api)
+    await put(api, "groups/javas", topic="orders")
+    names = await java.property_names()
+    properties = dict.fromkeys(names, "3")
+
+    single = await api.post("/v1/topics/orders/messages", json={"body": "s", "properties": properties})
+    batch = await publish(api, {"body": "b0", "key": "k", "properties": properties}, {"body": "b1", "key": "k"})
+    ours = await take(api, 3)
+    theirs = await java.consume("orders", "javas", 3)
+
+    assert {"KEYS", "TAGS", "DELAY", "UNIQ_KEY", "TIMER_DELAY_MS", "WAIT"} <= set(names)
+    assert [message["properties"] for message in ours[:2]] == [properties, properties]
+    ids = [single.json()["id"], *(each["id"] for each in batch)]
+    assert [(each["id"], each.get("keys"), each.get("tag")) for each in theirs] == [
+        (ids[0], None, None),
+        (ids[1], "k", None),
+        (ids[2], "k", None),
+    ]
+    assert not users(theirs[0]).keys() & set(names)
+
+
+async def test_a_message_that_waited_for_our_timer_arrives_with_the_id_it_was_given(
+    api: httpx.AsyncClient, java: Java
+) -> None:
+    """The delay is ours and leaves nothing beside the message; Java sees it when it is due, and not before."""
+    await shop(api)
+
+    answer = await api.post(
+        "/v1/topics/orders/messages",
+        json={"body": "later", "key": "k", "properties": {"a": "b"}, "delay": "1s"},
+    )
+    assert answer.status_code == 202, answer.text
+    (message,) = await java.consume("orders", "workers", 1)
+
+    assert (message["id"], message["body"], message["keys"]) == (answer.json()["id"], b"later", "k")
+    assert users(message) == {"a": "b"}
+
+
+async def test_redelivery_by_our_timers_adds_nothing_to_the_topic(api: httpx.AsyncClient, java: Java) -> None:
+    """A message that our consumers failed at stays where it is: other groups, Java's too, see it once."""
+    await shop(api, backoff=["100ms"])
+    await put(api, "groups/javas", topic="orders")
+    (published,) = await publish(api, {"body": "x", "key": "k"})
+    first = (await api.post("/v1/groups/workers/receive", json={})).json()["messages"][0]
+    await api.post("/v1/groups/workers/nack", json={"receipt": first["receipt"], "reason": "not yet"})
+
+    (again,) = await take(api, 1)
+    seen = await java.consume("orders", "javas", 2, wait=2)
+
+    assert (first["delivery"], again["delivery"]) == (1, 2)
+    assert published["id"] == first["id"] == again["id"]
+    assert [message["id"] for message in seen] == [published["id"]]
+
+
+async def test_a_java_subscription_filters_by_our_tags(api: httpx.AsyncClient, java: Java) -> None:
+    """The broker filters by the tag's hash, which only a TAGS property that it understood gives."""
+    await shop(api)
+    tags = ("new", "old", "änderung")
+
+    await publish(api, *({"body": tag, "tag": tag} for tag in tags), {"body": "none"})
+    messages = await java.consume("orders", "workers", 4, tags="new || änderung", wait=2)
+
+    assert [message["body"].decode() for message in messages] == ["new", "änderung"]
+
+
+async def test_javas_tool_finds_our_messages_by_id_and_by_key(api: httpx.AsyncClient, java: Java) -> None:
+    """Operators look messages up by what an application's log says: the id that we answered, or its own key."""
+    await shop(api)
+    (published,) = await publish(api, {"body": "find me", "key": "order-7"})
+    await take(api, 1)
+
+    by_id = await java.mqadmin("queryMsgByUniqueKey", "-t", java.wire("orders"), "-i", published["id"])
+    by_key = await java.mqadmin("queryMsgByKey", "-t", java.wire("orders"), "-k", "order-7")
+
+    assert f"UNIQ_KEY={published['id']}" in by_id
+    assert published["id"] in by_key

@@ -1,0 +1,316 @@
+"""A broker is down: its queues are left alone, everything else goes on, and nothing of theirs is lost or counted."""
+
+import asyncio
+from typing import Any
+
+import httpx
+import pytest
+from message_calls import (
+    Call,
+    ack,
+    bodies,
+    counts,
+    dead,
+    dead_ids,
+    lag,
+    operate,
+    outcome,
+    parked,
+    publish,
+    put,
+    receive,
+    shop,
+    take,
+    until,
+)
+from outage import Outage, key_for
+
+from mqgate import bootstrap
+from mqgate.core.errors import StorageUnavailable
+from mqgate.testing.clock import ManualClock
+
+# Queues that fail on demand are made of the embedded log; tests/faults tells it of real brokers.
+pytestmark = pytest.mark.parametrize("engine", ["sqlite"], indirect=True)
+FIRST, SECOND = "orders/local:0", "orders/local:1"
+MODES = pytest.mark.parametrize("mode", ["message", "queue", "broadcast"])
+
+
+@pytest.fixture
+def outage(gateway: bootstrap.Gateway) -> Outage:
+    return Outage(gateway)
+
+
+@pytest.fixture
+def live_outage(live: bootstrap.Gateway) -> Outage:
+    return Outage(live)
+
+
+async def filled(api: httpx.AsyncClient, **group: Any) -> dict[str, Any]:
+    """Two queues, the first one fuller, before anybody consumed; what a receive must say beside its wishes."""
+    is_broadcast = group.get("mode") == "broadcast"
+    await shop(api, queues=2, **group, **({"start": "earliest"} if is_broadcast else {}))
+    await publish(api, "a", "b", "c", key=key_for(0))
+    await publish(api, "x", key=key_for(1))
+    return {"clientId": "c"} if is_broadcast else {}
+
+
+@MODES
+@pytest.mark.parametrize("kind", ["closed", "unreadable"])
+async def test_a_queue_that_is_down_holds_nobody_up_and_goes_on_where_it_stood(
+    api: httpx.AsyncClient, outage: Outage, mode: str, kind: str
+) -> None:
+    """Announced or not: the others are delivered, the rest is `busy`; back again it is delivered as if new."""
+    who = await filled(api, mode=mode)
+    getattr(outage, kind).add(FIRST)
+
+    first = await receive(api, **who)
+    rest = await receive(api, **who)
+    outage.end()
+    back = await receive(api, **who)
+
+    assert bodies(first["messages"]) == ["x"]
+    assert (rest["messages"], rest["state"]) == ([], "busy")
+    assert bodies(back["messages"]) == ["a", "b", "c"]
+    assert {message["delivery"] for message in back["messages"]} == {1}
+
+
+@MODES
+async def test_what_the_log_calls_closed_is_not_even_tried(api: httpx.AsyncClient, outage: Outage, mode: str) -> None:
+    """A read that is known to fail costs a time-out at a real broker, for every receive."""
+    who = await filled(api, mode=mode)
+    outage.closed.add(FIRST)
+
+    for _ in range(3):
+        await receive(api, **who)
+
+    assert outage.failed_reads == 0
+
+
+@MODES
+async def test_when_every_queue_is_down_a_receive_is_empty_not_an_error(
+    api: httpx.AsyncClient, outage: Outage, mode: str
+) -> None:
+    """And the ack that it carried is applied and told."""
+    who = await filled(api, mode=mode)
+    outage.closed.add(FIRST)
+    given = await receive(api, **who)
+    outage.closed.clear()
+    outage.unreadable |= {FIRST, SECOND}
+    receipt = given["lease"]["receipt"] if "lease" in given else given["messages"][0]["receipt"]
+
+    empty = await receive(api, ack=[receipt], **who)
+
+    assert (empty["messages"], empty["state"]) == ([], "busy")
+    assert empty["acked"] == [{"outcome": "applied"}]
+
+
+@pytest.mark.parametrize(
+    "settings_", [{"ordered": True}, {"filter": {"tags": ["t"]}}, {"rateLimit": {"rate": 0.001, "burst": 3}}]
+)
+async def test_a_range_that_could_not_be_read_goes_back_whole_in_every_kind_of_group(
+    api: httpx.AsyncClient, outage: Outage, settings_: dict[str, Any]
+) -> None:
+    """Not settled by the filter, not lost to an order, its tokens refunded."""
+    await shop(api, queues=2, **settings_)
+    await publish(api, "a", "b", key=key_for(0), tag="t")
+    await publish(api, "x", key=key_for(1), tag="t")
+    outage.unreadable.add(FIRST)
+    partly = await take(api)
+    while_down = await counts(api)
+    outage.end()
+
+    found = bodies(partly)
+    for _ in range(2):
+        for message in await take(api):
+            await ack(api, message)
+            found.append(message["body"])
+
+    assert bodies(partly) == ["x"]
+    assert while_down == (2, 1, 0)
+    assert found == ["x", "a", "b"]
+
+
+@MODES
+async def test_another_failure_of_the_log_is_an_error_and_gives_the_leases_back(
+    api: httpx.AsyncClient, outage: Outage, monkeypatch: pytest.MonkeyPatch, mode: str
+) -> None:
+    """Only a queue that is down is passed over in silence."""
+    who = await filled(api, mode=mode)
+
+    async def fails(*_: Any) -> Any:
+        raise StorageUnavailable("no broker at all")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(outage._log, "read", fails)
+        answer = await api.post("/v1/groups/workers/receive", json=who)
+    back = await receive(api, **who)
+
+    assert (answer.status_code, answer.json()["code"]) == (503, "storage_unavailable")
+    assert {message["delivery"] for message in back["messages"]} == {1}
+
+
+@pytest.mark.parametrize("mode", ["message", "queue"])
+@pytest.mark.parametrize("kind", ["closed", "unreadable"])
+async def test_a_message_that_dies_while_its_queue_is_down_is_a_dead_letter_when_it_is_back(
+    api: httpx.AsyncClient, outage: Outage, mode: str, kind: str
+) -> None:
+    """The last nack is applied at once; lag, dead letters and receives answer meanwhile; then exactly one letter."""
+    await filled(api, mode=mode, maxAttempts=1)
+    given = await receive(api, max=1)
+    message = given["messages"][0] | given.get("lease", {})
+    place = f"orders/{message['queue']}"
+    getattr(outage, kind).add(place)
+
+    nacked = await outcome(api, "nack", message)
+    while_down = (await dead(api), (await lag(api))["lag"], (await receive(api, max=1))["messages"])
+    outage.end()
+
+    assert nacked == (200, "applied")
+    assert while_down[0] == []
+    assert while_down[1] == 4
+    assert [other["queue"] for other in while_down[2]] == [{"orders/local:0": "local:1"}.get(place, "local:0")]
+    assert await dead_ids(api) == [given["messages"][0]["id"]]
+
+
+@pytest.mark.parametrize("mode", ["message", "queue"])
+async def test_a_last_lease_that_ends_while_its_queue_is_down_waits_for_it(
+    api: httpx.AsyncClient, outage: Outage, clock: ManualClock, mode: str
+) -> None:
+    """Nobody is given the message an attempt too often, nobody loops for it."""
+    await shop(api, mode=mode, maxAttempts=1)
+    await publish(api, "a")
+    await receive(api)
+    clock.advance(31)
+    outage.closed.add(FIRST)
+
+    while_down = await receive(api)
+    outage.closed.clear()
+    outage.unreadable.add(FIRST)
+    unannounced = await receive(api)
+    outage.end()
+
+    assert [each["messages"] for each in (while_down, unannounced)] == [[], []]
+    assert len(await dead(api)) == 1
+
+
+async def test_the_log_private_to_a_group_may_be_down_as_well(api: httpx.AsyncClient, outage: Outage) -> None:
+    """Redriven messages wait for it; the topic's own go on."""
+    await shop(api, maxAttempts=1, backoff=[0])
+    await publish(api, "a")
+    (message,) = await take(api)
+    await outcome(api, "nack", message)
+    await operate(api, "dead-letters/redrive", all=True)
+    await publish(api, "b")
+    outage.closed.add("mqgate_retry_workers/local:0")
+
+    while_down = [bodies((await receive(api))["messages"]) for _ in range(2)]
+    outage.end()
+
+    assert while_down == [["b"], []]
+    assert outage.failed_reads == 0
+    assert bodies(await take(api)) == ["a"]
+
+
+@pytest.mark.parametrize("mode", ["message", "queue"])
+async def test_a_repeated_attempt_whose_queue_went_down_is_given_other_work(
+    api: httpx.AsyncClient, outage: Outage, mode: str
+) -> None:
+    """Its client did not hear the answer, and cannot be told it again now."""
+    await shop(api, queues=2, mode=mode)
+    await publish(api, "a", key=key_for(0))
+    first = await receive(api, attemptId="a1")
+    await publish(api, "x", key=key_for(1))
+    outage.closed.add(FIRST)
+
+    again = await receive(api, attemptId="a1")
+    outage.end()
+
+    assert bodies(first["messages"]) == ["a"]
+    assert bodies(again["messages"]) == ["x"]
+    assert await receive(api, attemptId="a1") == again
+
+
+async def test_reads_and_sends_carry_the_names_of_group_and_producer(api: httpx.AsyncClient, outage: Outage) -> None:
+    """A broker shows them to its operators as consumerGroup and producerGroup."""
+    await filled(api)
+    await put(api, "producers/till", topic="orders")
+    answers = [
+        await api.post("/v1/topics/orders/messages?producer=till", json={"body": "y", **key})
+        for key in ({}, {"idempotencyKey": "k"})
+    ]
+
+    await receive(api)
+
+    assert [answer.status_code for answer in answers] == [201, 201]
+    assert outage.producers == ["", "", "till", "till"]
+    assert set(outage.groups) == {"workers"}
+
+
+@pytest.mark.parametrize("mode", ["message", "queue"])
+async def test_a_queue_that_fails_unannounced_makes_no_hot_loop_and_is_tried_again(
+    live_api: httpx.AsyncClient, live: bootstrap.Gateway, live_outage: Outage, mode: str
+) -> None:
+    """About once a second for all who wait together; delivered soon after it is back."""
+    await filled(live_api, mode=mode)
+    live_outage.unreadable |= {FIRST, SECOND}
+    calls = [Call(live, wait=20) for _ in range(3)]
+    await parked(live, 3)
+    await asyncio.sleep(2.2)
+    tried = live_outage.failed_reads
+    live_outage.end()
+
+    served = 2 if mode == "queue" else 1
+    await until(lambda: sum(call.task.done() for call in calls) == served, seconds=3)
+    for call in calls:
+        call.hang_up()
+    found = [message for call in calls for message in ((await call.answer()) or {"messages": []})["messages"]]
+
+    # Two queues each: the first tries of three, and those of two seconds.
+    assert 6 <= tried <= 12
+    assert sorted(bodies(found)) == ["a", "b", "c", "x"]
+
+
+async def test_who_leaves_with_the_rest_wakes_nobody_for_a_range_that_could_not_be_read(
+    live_api: httpx.AsyncClient, live: bootstrap.Gateway, live_outage: Outage
+) -> None:
+    """It is ready again, and would be tried in vain once for every answer."""
+    await filled(live_api)
+    live_outage.unreadable |= {FIRST, SECOND}
+    waiting = Call(live, wait=20)
+    await parked(live, 1)
+    live_outage.unreadable.remove(SECOND)
+    before = live_outage.failed_reads
+
+    passer_by = await take(live_api)
+    await asyncio.sleep(0.2)
+    tried = live_outage.failed_reads - before
+    waiting.hang_up()
+    await waiting.answer()
+
+    assert bodies(passer_by) == ["x"]
+    assert tried == 1
+
+
+@pytest.mark.parametrize("mode", ["message", "queue"])
+async def test_who_waits_for_a_closed_queue_sleeps_until_it_opens(
+    live_api: httpx.AsyncClient, live: bootstrap.Gateway, live_outage: Outage, mode: str
+) -> None:
+    """No try in between, although redeliveries are overdue there; woken at once when the log says that it is back."""
+    await shop(live_api, mode=mode, backoff=[0])
+    await publish(live_api, "a")
+    given = await receive(live_api)
+    await outcome(live_api, "nack", given["messages"][0] | given.get("lease", {}), delay=0)
+    live_outage.closed.add(FIRST)
+    empties = live.long_poll._metrics.empty_wake_ups._value.get()
+    call = Call(live, wait=20)
+    await parked(live, 1)
+    await asyncio.sleep(0.5)
+    woken = live.long_poll._metrics.empty_wake_ups._value.get() - empties
+
+    live_outage.end()
+    async with asyncio.timeout(5):
+        messages = await call.messages()
+
+    assert woken == 0
+    assert live_outage.failed_reads == 0
+    assert [(message["body"], message["delivery"]) for message in messages] == [("a", 2)]

@@ -1,0 +1,121 @@
+"""The data directory is lost, and with it all leases: groups go on where their mirrored offsets say."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from message_calls import ack, bodies, operate, publish, shop, take
+
+from mqgate import bootstrap
+from mqgate.rocketmq import Client
+from mqgate.settings import Settings, SqliteSettings
+
+# The embedded engine has leases and messages in one file: there is nothing to go on from.
+pytestmark = [pytest.mark.rocketmq, pytest.mark.parametrize("engine", ["rocketmq"], indirect=True)]
+
+
+@asynccontextmanager
+async def opened(settings: Settings, directory: Path) -> AsyncIterator[httpx.AsyncClient]:
+    async with built(settings, directory) as (api, _):
+        yield api
+
+
+@asynccontextmanager
+async def built(settings: Settings, directory: Path) -> AsyncIterator[tuple[httpx.AsyncClient, bootstrap.Gateway]]:
+    own = replace(settings, sqlite=SqliteSettings(directory=str(directory), synchronous="normal"))
+    async with bootstrap.gateway(own) as gateway:
+        transport = httpx.ASGITransport(app=gateway.app, client=("127.0.0.1", 5000))
+        async with httpx.AsyncClient(transport=transport, base_url="http://mqgate") as api:
+            yield api, gateway
+
+
+async def committed(settings: Settings) -> int | None:
+    """What the broker knows of the group."""
+    client = Client(settings.rocketmq.name_servers)
+    await client.routes.brokers()
+    space = settings.rocketmq.namespace
+    found = await client.offsets.committed("local", f"{space}%workers", f"{space}%orders", 0)
+    await client.close()
+    return found
+
+
+@pytest.mark.parametrize("mode", ["message", "queue"])
+async def test_a_group_goes_on_where_it_stood(settings: Settings, tmp_path: Path, mode: str) -> None:
+    """Duplicates at most, never loss; registering it anew does not begin at its start."""
+    async with opened(settings, tmp_path / "first") as api:
+        await shop(api, queues=1, mode=mode)
+        await publish(api, *"abcdef")
+        await take(api, max=4)
+
+    async with opened(settings, tmp_path / "second") as api:
+        await shop(api, queues=1, mode=mode)
+        nothing_settled = bodies(await take(api, max=10))
+        await operate(api, "seek", to={"local:0": 4})
+
+    async with opened(settings, tmp_path / "third") as api:
+        await shop(api, queues=1, mode=mode)
+        after = bodies(await take(api, max=10))
+
+    assert nothing_settled == list("abcdef")
+    assert after == ["e", "f"]
+
+
+async def test_acks_reach_the_mirror_when_the_gateway_stops(settings: Settings, tmp_path: Path) -> None:
+    """And every few seconds before that; RocketMQ's own tools show it."""
+    async with opened(settings, tmp_path / "first") as api:
+        await shop(api, queues=1)
+        began = await committed(settings)
+        await publish(api, *"abc")
+        for message in (await take(api, max=3))[:2]:
+            await ack(api, message)
+
+    assert began == 0
+    assert await committed(settings) == 2
+
+
+async def test_a_seek_backwards_is_mirrored_before_it_is_answered(settings: Settings, tmp_path: Path) -> None:
+    """Else what was asked for again would be skipped, should the leases be lost a moment later."""
+    settings = replace(settings, rocketmq=replace(settings.rocketmq, mirror_interval=3_600.0))
+    async with opened(settings, tmp_path / "first") as api:
+        await shop(api, queues=1)
+        await publish(api, *"abc")
+        await operate(api, "seek", to="latest")
+        ahead = await committed(settings)
+        await operate(api, "seek", to={"local:0": 1})
+
+        assert (ahead, await committed(settings)) == (3, 1)
+
+
+async def test_a_write_under_way_does_not_undo_a_seek(
+    settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The background writes older offsets, slowly; the seek's come last, whenever they began."""
+    settings = replace(settings, rocketmq=replace(settings.rocketmq, mirror_interval=3_600.0))
+    async with built(settings, tmp_path / "first") as (api, gateway):
+        await shop(api, queues=1)
+        await publish(api, *"abc")
+        for message in await take(api, max=3):
+            await ack(api, message)
+        mirror: Any = gateway.mirror._mirror
+        write, began, go_on = mirror.write, asyncio.Event(), asyncio.Event()
+
+        async def slowly(*arguments: Any) -> None:
+            began.set()
+            await go_on.wait()
+            await write(*arguments)
+
+        monkeypatch.setattr(mirror, "write", slowly)
+        background = asyncio.create_task(gateway.mirror.run_once())
+        await began.wait()
+        monkeypatch.setattr(mirror, "write", write)
+        seek = asyncio.create_task(operate(api, "seek", to={"local:0": 1}))
+        await asyncio.wait((seek,), timeout=0.2)
+        go_on.set()
+        await asyncio.gather(background, seek)
+
+        assert await committed(settings) == 1
