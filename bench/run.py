@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import bare_sqlite
+import on_rocketmq
 import parked
 import processes
 import timers
@@ -162,7 +163,7 @@ def flat() -> None:
 
 
 def main() -> None:
-    chosen = sys.argv[1:] or ["publish", "receive", "flat", "wake", "parked", "timers"]
+    chosen = sys.argv[1:] or ["publish", "receive", "flat", "wake", "parked", "timers", "rocketmq", "rocketmq-wake"]
     for name in chosen:
         print(f"{name} ...", file=sys.stderr, flush=True)
         if name == "wake":
@@ -171,6 +172,10 @@ def main() -> None:
             parked.idle(Table)
         elif name == "timers":
             timers.many(Table)
+        elif name == "rocketmq":
+            on_rocketmq.compare(Table)
+        elif name == "rocketmq-wake":
+            on_rocketmq.wake(Table)
         else:
             {"publish": publish, "receive": receive, "flat": flat}[name]()
 

@@ -68,6 +68,8 @@ WHAT_TO_DO = {
     "storage_full": "free disk space or lower a retention; nothing that was acknowledged is lost",
     "storage_unavailable": "try again; look at the log and the disk if it stays",
     "queue_unavailable": "try again: the queue of this key is not available now",
+    "storage_refused": "ask an operator: `detail` says what the store does not let the gateway do",
+    "unknown": "repeat it with the same idempotency key; without one it may be stored twice",
 }
 
 PUBLIC, ANY, PRODUCER, GROUP, ADMIN = "nobody", "any key", "producer", "group", "admin"
@@ -233,7 +235,7 @@ def _settings() -> str:
 def _kind(hint: Any) -> str:
     if get_origin(hint) is tuple:
         return f"list of {_kind(get_args(hint)[0])}"
-    return {int: "whole number", float: "number", str: "text"}[hint]
+    return {bool: "true or false", int: "whole number", float: "number", str: "text"}[hint]
 
 
 def _toml(value: Any) -> str:

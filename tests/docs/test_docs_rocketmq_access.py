@@ -1,0 +1,152 @@
+"""What the page about RocketMQ says of users and permissions, against a broker that insists on them."""
+
+import json
+import os
+import re
+import shutil
+import tempfile
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import httpx
+import pytest
+from doc_pages import ROOT
+
+from mqgate import bootstrap
+from mqgate.cli.doctor_rocketmq import examine
+from mqgate.rocketmq import Client, Credentials
+from mqgate.settings import LogSettings, RocketMQSettings, Settings, SqliteSettings
+from mqgate.stack import BrokerSpec, Stack
+from mqgate.stack.guard import guard
+
+PAGE = ROOT / "docs" / "how-to" / "run-on-rocketmq.md"
+CREATE_USER, CREATE_ACL = 3001, 3006
+ROOT_USER = Credentials(access_key="root", secret_key="root-secret", security_token="")
+_AUTH = "org.apache.rocketmq.auth"
+_GUARDED = {
+    "authenticationEnabled": "true",
+    "authenticationProvider": f"{_AUTH}.authentication.provider.DefaultAuthenticationProvider",
+    "authenticationMetadataProvider": f"{_AUTH}.authentication.provider.LocalAuthenticationMetadataProvider",
+    "initAuthenticationUser": json.dumps({"username": "root", "password": "root-secret"}),
+    "innerClientAuthenticationCredentials": json.dumps({"accessKey": "root", "secretKey": "root-secret"}),
+    "authorizationEnabled": "true",
+    "authorizationProvider": f"{_AUTH}.authorization.provider.DefaultAuthorizationProvider",
+    "authorizationMetadataProvider": f"{_AUTH}.authorization.provider.LocalAuthorizationMetadataProvider",
+}
+
+
+@pytest.fixture(scope="module")
+def guarded(rocketmq: Stack) -> Iterator[Stack]:
+    """A broker that asks for a user and looks up what the user may do; skipped where the other stack is."""
+    assert rocketmq.name_server
+    stack = Stack(Path(tempfile.mkdtemp(prefix="mqgate-guarded-")))
+    guard(stack, os.getpid())
+    stack.up([BrokerSpec(name="guarded", settings=_GUARDED)])
+    yield stack
+    stack.down()
+    shutil.rmtree(stack.directory)
+
+
+def _settings(stack: Stack, directory: Path, user: str, secret: str) -> Settings:
+    return Settings(
+        log=LogSettings(engine="rocketmq"),
+        sqlite=SqliteSettings(directory=str(directory / "data"), synchronous="normal"),
+        rocketmq=RocketMQSettings(
+            name_servers=(stack.name_server,), namespace="shop", access_key=user, secret_key=secret
+        ),
+    )
+
+
+async def _make_user(stack: Stack, user: str, policies: dict[str, list[str]]) -> None:
+    client = Client([stack.name_server], credentials=ROOT_USER)
+    await client.routes.brokers()
+    account = {"username": user, "password": f"{user}-secret", "userType": "Normal"}
+    await client.brokers.ask("guarded", CREATE_USER, {"username": user}, json.dumps(account).encode())
+    entries = [
+        {"resource": resource, "actions": actions, "sourceIps": [], "decision": "Allow"}
+        for resource, actions in policies.items()
+    ]
+    acl = {"subject": f"User:{user}", "policies": [{"policyType": "Custom", "entries": entries}]}
+    await client.brokers.ask("guarded", CREATE_ACL, {"subject": f"User:{user}"}, json.dumps(acl).encode())
+    await client.close()
+
+
+def _policies() -> dict[str, list[str]]:
+    """The permissions that the page lists."""
+    found = re.findall(r"^\| `((?:Topic|Group):[^`]+)` \| (.+) \|$", PAGE.read_text("utf-8"), re.MULTILINE)
+    return {resource: re.findall(r"`(\w+)`", actions) for resource, actions in found}
+
+
+async def _live(api: httpx.AsyncClient) -> list[tuple[str, int]]:
+    """A topic's life from its registration to its deletion; every step and its status."""
+    steps: list[tuple[str, int]] = []
+
+    async def step(method: str, path: str, **body: object) -> httpx.Response:
+        answer = await api.request(method, path, json=body or None)
+        steps.append((f"{method} {path}", answer.status_code))
+        return answer
+
+    # A broker that has just started may answer its first questions late.
+    for _ in range(20):
+        if (await step("GET", "/readyz")).is_success:
+            break
+        steps.pop()
+    await step("PUT", "/v1/topics/orders", queues=2)
+    await step("PUT", "/v1/groups/billing", topic="orders", maxAttempts=1)
+    published = (await step("POST", "/v1/topics/orders/messages", body="x", key="k")).json()
+    received = (await step("POST", "/v1/groups/billing/receive", wait=20)).json()
+    await step("POST", "/v1/groups/billing/nack", receipt=received["messages"][0]["receipt"])
+    await step("POST", "/v1/groups/billing/dead-letters/redrive", ids=[published["id"]])
+    received = (await step("POST", "/v1/groups/billing/receive", wait=20)).json()
+    await step("POST", "/v1/groups/billing/ack", receipt=received["messages"][0]["receipt"])
+    await step("GET", f"/v1/topics/orders/messages/{published['id']}")
+    await step("POST", "/v1/groups/billing/seek", to="earliest", reason="test")
+    await step("DELETE", "/v1/groups/billing")
+    await step("DELETE", "/v1/topics/orders")
+    return steps
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+async def test_the_permissions_on_the_page_are_enough_and_the_doctor_agrees(guarded: Stack, tmp_path: Path) -> None:
+    """Who grants less finds out in production; who grants all because the page is wrong, never."""
+    policies = _policies()
+    assert len(policies) == 3
+    await _make_user(guarded, "gate", policies)
+    settings = _settings(guarded, tmp_path, "gate", "gate-secret")
+
+    async with bootstrap.gateway(settings) as gateway:
+        transport = httpx.ASGITransport(app=gateway.app, client=("127.0.0.1", 5000))
+        async with httpx.AsyncClient(transport=transport, base_url="http://mqgate") as api:
+            steps = await _live(api)
+
+    assert len(steps) == 13
+    assert not [step for step in steps if not 200 <= step[1] < 300]
+    checks = {check.check: check.status for check in await examine(settings)}
+    assert checks["guarded: reachable"] == "ok"
+    assert "fail" not in checks.values()
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+async def test_what_a_user_may_not_do_is_said_by_the_doctor_and_by_the_gateway(guarded: Stack, tmp_path: Path) -> None:
+    """No user, a wrong password, too few permissions: one line that names it, and never a 500."""
+    await _make_user(guarded, "guest", {"Topic:other%*": ["Get"]})
+    guest = _settings(guarded, tmp_path, "guest", "guest-secret")
+    details = []
+    for user, secret in (("", ""), ("guest", "wrong"), ("guest", "guest-secret")):
+        settings = replace(guest, rocketmq=replace(guest.rocketmq, access_key=user, secret_key=secret))
+        details += [check.detail for check in await examine(settings) if check.check == "guarded: access"]
+
+    async with bootstrap.gateway(guest) as gateway:
+        transport = httpx.ASGITransport(app=gateway.app, client=("127.0.0.1", 5000))
+        async with httpx.AsyncClient(transport=transport, base_url="http://mqgate") as api:
+            refused = await api.put("/v1/topics/orders", json={})
+            ready = await api.get("/readyz")
+
+    expected = ("set [rocketmq] access_key", "signature", "Topic:TBW102")
+    assert all(words in detail for words, detail in zip(expected, details, strict=True)), details
+    assert (refused.status_code, refused.json()["code"]) == (502, "storage_refused")
+    assert "Topic:shop%orders" in refused.json()["detail"]
+    assert (ready.status_code, ready.json()["parts"]["log"]) == (503, "storage_unavailable")
