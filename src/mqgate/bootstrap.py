@@ -53,6 +53,7 @@ from mqgate.http.native.health import HealthApi
 from mqgate.http.native.messages import MessagesApi
 from mqgate.http.native.operate import OperateApi
 from mqgate.http.native.publish import PublishApi
+from mqgate.http.native.queues import QueuesApi
 from mqgate.http.native.receive import ReceiveApi
 from mqgate.http.native.registry import RegistryApi
 from mqgate.http.native.scheduled import ScheduledApi
@@ -167,7 +168,11 @@ async def _build(settings: Settings, engine: Engine, opened: _Log, metrics: Metr
     leases = SqliteLeaseStore(engine, most_clients=settings.group_defaults.max_clients)
     dead_letters = SqliteDeadLetters(engine)
     timers = SqliteTimerStore(engine)
-    idempotency = SqliteIdempotencyStore(engine, timedelta(seconds=settings.publish.idempotency_window))
+    idempotency = SqliteIdempotencyStore(
+        engine,
+        timedelta(seconds=settings.publish.idempotency_window),
+        is_log_elsewhere=not isinstance(log, SqliteMessageLog),
+    )
     store = SqliteRegistryStore(engine)
     directory = CachedDirectory(store)
     await directory.refresh()
@@ -265,6 +270,7 @@ async def _build(settings: Settings, engine: Engine, opened: _Log, metrics: Metr
         *ScheduledApi(timers, mover, longest_delay, clock).operations(),
         *RegistryApi(registry, access, directory).operations(),
         *MessagesApi(registry, log, http).operations(),
+        *QueuesApi(registry, log).operations(),
         *health.operations(),
     ]
     jobs: list[Callable[[], Awaitable[object]]] = [leases.tidy, timers.tidy, idempotency.tidy]

@@ -41,6 +41,9 @@ class HttpSettings:
     max_requests: int = option(20_000, "requests worked on at once; more are answered 503")
     max_bytes_in_flight: int = option(256 * MIB, "request bytes held at once; more are answered 503")
     max_parked: int = option(20_000, "receives that wait at once; more are answered 503")
+    max_bulk_messages: int = option(1_000_000, "most messages of one bulk read (Arrow)")
+    max_bulk_reads: int = option(4, "bulk reads served at once; more wait a few seconds, then are answered 503")
+    stall_timeout: float = option(60.0, "seconds without taking anything after which a client's bulk read is cut off")
     stop_timeout: float = option(30.0, "seconds that running requests get to finish when the server stops")
 
 

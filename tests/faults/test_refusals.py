@@ -6,9 +6,9 @@ from dataclasses import replace
 import pytest
 from fault_calls import BROKERS, QUEUES, Gateway, eventually, key_for, opened, problem
 
-from mqgate.adapters.rocketmq.topics import LAYOUTS
 from mqgate.core.names import MOST_PROPERTY_BYTES
 from mqgate.rocketmq import Client
+from mqgate.rocketmq.admin import LAYOUTS
 from mqgate.settings import Settings
 
 MIB = 1 << 20

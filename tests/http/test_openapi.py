@@ -17,6 +17,7 @@ from mqgate.testing.server_process import ServerProcess
 
 pytestmark = pytest.mark.slow
 
+ARROW = "application/vnd.apache.arrow.stream"
 NAME = re.compile(r"[A-Za-z0-9_-]{1,100}")
 KNOWN = {"topic": "orders", "producer": "shop", "group": "workers", "queue": "local:0"}
 CHECKS: list[Any] = [
@@ -110,6 +111,21 @@ def test_making_keys_is_answered_as_documented(tmp_path: Path) -> None:
     probe_all(document.include(operation_id="createKey"))
 
     server.stop()
+
+
+def test_a_streamed_answer_is_described_beside_the_other(server: ServerProcess) -> None:
+    """Who generates a client from the document learns of Arrow, of the columns, and of 406."""
+    with httpx.Client(base_url=server.url) as api:
+        document = api.get("/openapi.json").json()
+        described = document["paths"]["/v1/topics/{topic}/queues/{queue}/messages"]["get"]
+        arrow = api.get("/v1/topics/orders/queues/local:0/messages", headers={"Accept": ARROW})
+
+    assert set(described["responses"]["200"]["content"]) == {"application/json", ARROW}
+    assert described["responses"]["200"]["content"][ARROW]["schema"] == {"type": "string", "format": "binary"}
+    assert "application/problem+json" in described["responses"]["406"]["content"]
+    assert {each["name"] for each in described["parameters"] if each["in"] == "query"} == {"offset", "max", "columns"}
+    assert (arrow.status_code, arrow.headers["content-type"]) == (200, ARROW)
+    assert arrow.headers["transfer-encoding"] == "chunked"
 
 
 def test_methods_that_are_not_described_are_405_with_allow(server: ServerProcess) -> None:

@@ -1,15 +1,18 @@
 """A gateway, as an application sees it."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import timedelta
 from types import TracebackType
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from mqgate.client.dead_letters import DeadLetters
 from mqgate.client.message import envelope
-from mqgate.client.registry import Entries, Groups, Keys
+from mqgate.client.registry import Entries, Groups, Keys, every
 from mqgate.client.scheduled import Scheduled
 from mqgate.client.transport import Duration, Instant, Json, Transport, given, path, wire
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 __all__ = ["Client"]
 
@@ -165,6 +168,26 @@ class Client:
     ) -> Json:
         """Move a group to "earliest", "latest", an instant or offsets by queue; older receipts are void."""
         return self._act(group, "seek", to=to, clientId=client_id, dryRun=dry_run or None, reason=reason)
+
+    def queues(self, topic: str, *, at: Instant | None = None, times: bool = True) -> list[Json]:
+        """The ends of all queues of a topic; with `at` also `offsetAt`, the first offset stored at or after it.
+
+        Without `times` it is quicker. A queue that is not `open` cannot be read now, and tells what was known last.
+        """
+        query = {"at": at, "times": None if times else "false", "limit": 1_000}
+        address = path("topics", topic, "queues")
+        return list(every(lambda cursor: self.transport.call("GET", address, query=query | {"cursor": cursor})))
+
+    def read_queue(
+        self, topic: str, queue: str, offset: int, most: int, columns: Sequence[str] | None = None
+    ) -> "Iterator[pa.RecordBatch]":
+        """Messages from an offset on as Arrow, while they arrive: `most` of them, or fewer where the queue ends.
+
+        A stream that broke off raises GatewayUnreachable, after what had come. Each has a connection of its own, closed
+        at the end or when the iterator is.
+        """
+        query = {"offset": offset, "max": most, "columns": None if columns is None else ",".join(columns)}
+        return self.transport.batches(path("topics", topic, "queues", queue, "messages"), query)
 
     def pause(self, group: str, *, reason: str | None = None) -> Json:
         return self._act(group, "pause", reason=reason)

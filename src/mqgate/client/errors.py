@@ -11,7 +11,7 @@ from typing import Any
 
 import httpx
 
-__all__ = ["ClientError", "GatewayError", "GatewayUnreachable", "refusal"]
+__all__ = ["ClientError", "GatewayError", "GatewayUnreachable", "refusal", "unexpected"]
 
 _STANDARD = frozenset({"type", "status", "code", "title", "detail", "retryable"})
 _BUSY = frozenset({429, 502, 503, 504})
@@ -69,6 +69,17 @@ def refusal(response: httpx.Response) -> GatewayError:
         retryable=bool(problem.get("retryable", status in _BUSY)),
         members={name: value for name, value in problem.items() if name not in _STANDARD},
         retry_after=_retry_after(response),
+    )
+
+
+def unexpected(response: httpx.Response, wanted: str) -> GatewayError:
+    """The error that a success stands for which no gateway would have answered."""
+    return GatewayError(
+        status=response.status_code,
+        code="unexpected_answer",
+        title="The answer is not a gateway's",
+        detail=f"{response.url} answered something other than {wanted}: is a gateway there?",
+        retryable=False,
     )
 
 

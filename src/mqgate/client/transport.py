@@ -1,14 +1,18 @@
 """One request, one answer: where HTTP ends and dicts begin."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from datetime import datetime, timedelta
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 import httpx
 
-from mqgate.client.errors import GatewayError, GatewayUnreachable, refusal
+from mqgate.client.bulk_read import ARROW, batches
+from mqgate.client.errors import GatewayUnreachable, refusal, unexpected
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 __all__ = ["Duration", "Instant", "Json", "Transport", "given", "path", "wire"]
 
@@ -76,7 +80,7 @@ class Transport:
             return self._http.request(
                 method,
                 path,
-                params={name: wire(value) for name, value in (query or {}).items() if value is not None},
+                params=_parameters(query),
                 content=content,
                 headers=_headers({} if is_anonymous else self._authorization, headers or {}),
                 timeout=httpx.Timeout(self._timeout, read=self._timeout + wait.total_seconds()),
@@ -87,6 +91,18 @@ class Transport:
             raise GatewayUnreachable(
                 f"no answer from {self.url}: {reason}", is_outcome_unknown=not is_unsent
             ) from error
+
+    def batches(self, path: str, query: Mapping[str, Any]) -> "Iterator[pa.RecordBatch]":
+        """Ask for a stream of Arrow and return its batches while they arrive."""
+        headers = _headers(self._authorization, {"Accept": ARROW})
+        return batches(
+            self._http,
+            self._http.build_request("GET", path, params=_parameters(query), headers=headers, timeout=self._timeout),
+        )
+
+
+def _parameters(query: Mapping[str, Any] | None) -> dict[str, Any]:
+    return {name: wire(value) for name, value in (query or {}).items() if value is not None}
 
 
 def _check_url(url: str) -> None:
@@ -131,10 +147,4 @@ def _decode(response: httpx.Response) -> Json:
         answer = None
     if isinstance(answer, dict):
         return answer
-    raise GatewayError(
-        status=response.status_code,
-        code="unexpected_answer",
-        title="The answer is not a gateway's",
-        detail=f"{response.url} answered something other than a JSON object: is a gateway there?",
-        retryable=False,
-    )
+    raise unexpected(response, "a JSON object")

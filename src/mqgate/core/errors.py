@@ -4,7 +4,7 @@
     |-- BadInput            the caller can mend it
     |   |-- InvalidJson  UnknownField  InvalidValue  EmptyBody  ReceiptInvalid
     |   |-- UnsupportedByMode  UnsupportedByEngine  NotSupportedYet
-    |   |-- TooLarge  HeadersTooLarge  MethodNotAllowed
+    |   |-- TooLarge  HeadersTooLarge  MethodNotAllowed  NotAcceptable
     |-- NotFound
     |   |-- RouteNotFound  TopicNotFound  ProducerNotFound  GroupNotFound  KeyNotFound
     |   |-- QueueNotFound  MessageNotFound  DeadLetterNotFound  ClientNotFound  ScheduledNotFound
@@ -94,6 +94,11 @@ class HeadersTooLarge(BadInput):
 class MethodNotAllowed(BadInput):
     code = "method_not_allowed"
     title = "This resource does not take that method"
+
+
+class NotAcceptable(BadInput):
+    code = "not_acceptable"
+    title = "The answer has no such form"
 
 
 class NotFound(MqgateError):

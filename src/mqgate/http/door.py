@@ -2,6 +2,9 @@
 
 limits -> caller -> body -> handler -> answer. An error becomes a problem document here and nowhere else; a bug
 becomes a 500 with the request's id, and is logged with it.
+
+A streamed answer has said 200 before it is whole. Whatever goes wrong then leaves it unfinished, upon which the server
+closes the connection, so that nobody takes the part for the whole. It counts with the status of what went wrong.
 """
 
 import asyncio
@@ -27,7 +30,7 @@ from mqgate.core.errors import (
     TooLarge,
     UnknownField,
 )
-from mqgate.http.exchange import Answer, Request, refuse, reply
+from mqgate.http.exchange import Answer, Request, Stream, refuse, reply
 from mqgate.http.operation import Operation
 from mqgate.settings import HttpSettings
 from mqgate.telemetry.metrics import Metrics
@@ -41,6 +44,10 @@ _ID_PREFIX = os.urandom(4).hex()
 _numbers = itertools.count()
 _LONGEST_NUMBER = 18
 _log = structlog.get_logger()
+
+
+class _Stalled(Exception):
+    """The client takes nothing."""
 
 
 class Door:
@@ -99,8 +106,55 @@ class Door:
         finally:
             self._requests -= 1
             self._bytes -= size
-        await _send(send, answer, request.request_id)
-        self._tell(operation, answer.status, time.perf_counter() - began, request)
+        status = answer.status
+        if answer.stream is None:
+            await _send(send, answer, request.request_id)
+        else:
+            status = await self._stream(operation, request, answer, answer.stream, send)
+        self._tell(operation, status, time.perf_counter() - began, request)
+
+    async def _stream(self, operation: Operation, request: Request, answer: Answer, stream: Stream, send: Send) -> int:
+        """Send an answer piece by piece; the status that tells how it went."""
+        self._requests += 1
+        try:
+            await _start(send, answer, request.request_id)
+            if request.scope["method"] != "HEAD":
+                await self._pieces(request, stream, send)
+            await self._hand_over(send, b"", is_last=True)
+        except ClientGone:
+            # Who has seen enough hangs up.
+            return answer.status
+        except _Stalled:
+            return self._cut(operation, request, 408, "nothing was taken")
+        except MqgateError as error:
+            return self._cut(operation, request, operation.refuse(error).status, error.code)
+        except Exception:  # noqa: BLE001 - as for an answer that is whole
+            _log.exception("request failed", request_id=request.request_id, operation=operation.name)
+            return self._cut(operation, request, 500, "internal_error")
+        finally:
+            self._requests -= 1
+            await stream.aclose()
+        return answer.status
+
+    async def _pieces(self, request: Request, stream: Stream, send: Send) -> None:
+        async for piece in stream:
+            await self._hand_over(send, piece)
+            # A server takes pieces also when there is nobody left to send them to.
+            if request.is_gone():
+                raise ClientGone
+            # Sending into free buffers never waits: let others have their turn.
+            await asyncio.sleep(0)
+
+    async def _hand_over(self, send: Send, piece: bytes | memoryview, *, is_last: bool = False) -> None:
+        try:
+            async with asyncio.timeout(self._settings.stall_timeout):
+                await send({"type": "http.response.body", "body": piece, "more_body": not is_last})
+        except TimeoutError:
+            raise _Stalled from None
+
+    def _cut(self, operation: Operation, request: Request, status: int, why: str) -> int:
+        _log.warning("answer cut off", request_id=request.request_id, operation=operation.name, why=why)
+        return status
 
     def _check(self, scope: Scope, operation: Operation) -> None:
         settings = self._settings
@@ -189,16 +243,20 @@ def _request_id(headers: Mapping[bytes, bytes]) -> str:
 
 
 async def _send(send: Send, answer: Answer, request_id: str) -> None:
+    await _start(send, answer, request_id, (b"content-length", str(len(answer.body)).encode()))
+    await send({"type": "http.response.body", "body": answer.body})
+
+
+async def _start(send: Send, answer: Answer, request_id: str, *more: tuple[bytes, bytes]) -> None:
     await send(
         {
             "type": "http.response.start",
             "status": answer.status,
             "headers": [
                 (b"content-type", answer.content_type),
-                (b"content-length", str(len(answer.body)).encode()),
+                *more,
                 (b"x-request-id", request_id.encode()),
                 *answer.headers,
             ],
         }
     )
-    await send({"type": "http.response.body", "body": answer.body})

@@ -19,6 +19,7 @@ STATUS: Mapping[type[MqgateError], int] = {
     errors.TooLarge: 413,
     errors.HeadersTooLarge: 431,
     errors.MethodNotAllowed: 405,
+    errors.NotAcceptable: 406,
     errors.RouteNotFound: 404,
     errors.TopicNotFound: 404,
     errors.ProducerNotFound: 404,

@@ -1,7 +1,7 @@
 """One request and its answer, as thin as ASGI allows."""
 
 from collections.abc import Awaitable, Callable, Mapping, MutableMapping
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol, Self
 from urllib.parse import parse_qsl
 
 import msgspec
@@ -17,11 +17,26 @@ _PROBLEM = b"application/problem+json"
 _encode = msgspec.json.Encoder().encode
 
 
+class Stream(Protocol):
+    """A body that is made while it is sent. Closed in any case, also when nobody ever asked for a piece."""
+
+    def __aiter__(self) -> Self: ...
+
+    async def __anext__(self) -> bytes | memoryview:
+        """The next piece; whatever is raised but the end cuts the connection."""
+
+    async def aclose(self) -> None:
+        """Give back what the stream holds. Safe to call twice."""
+
+
 class Answer(NamedTuple):
+    """`stream`, where there is one, is sent in place of `body`."""
+
     status: int
     body: bytes = b""
     content_type: bytes = _JSON
     headers: Headers = []  # noqa: RUF012 - never changed, copied when sent
+    stream: Stream | None = None
 
 
 class Request:

@@ -22,6 +22,7 @@ _REASONS = {
     403: "The key does not allow this",
     404: "No such thing",
     405: "Not with this method",
+    406: "Not in this form",
     409: "In conflict with what is there",
     410: "No longer there",
     413: "Too large",
@@ -140,6 +141,8 @@ def _responses(operation: Operation, by_type: Mapping[str, Any]) -> dict[str, An
             kinds = [by_type[repr(each)] for each in (shape if isinstance(shape, tuple) else (shape,))]
             schema = kinds[0] if len(kinds) == 1 else {"anyOf": kinds}
             found[str(status)]["content"] = {operation.content_type: {"schema": schema}}
+    if operation.streams:
+        found["200"]["content"][operation.streams] = {"schema": {"type": "string", "format": "binary"}}
     problem = {"application/problem+json": {"schema": by_type[repr(Problem)]}}
     refusals = {*_ALWAYS, *operation.refusals, *(() if operation.is_public else _WITH_KEYS)}
     for status in sorted(refusals):

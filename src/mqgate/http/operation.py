@@ -26,6 +26,8 @@ class Operation:
     query: Any = None
     headers: Mapping[str, str] = field(default_factory=dict)
     answers: Mapping[int, Any] = field(default_factory=dict)
+    # The type in which a 200 is streamed to those who ask for it.
+    streams: str | None = None
     refusals: tuple[int, ...] = ()
     is_public: bool = False
     ignores_query: bool = False

@@ -2,11 +2,14 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
-from typing import NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from mqgate.core.errors import MqgateError
 from mqgate.core.lease import Head
 from mqgate.core.message import Draft, Message, Stored
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 
 class Heads(NamedTuple):
@@ -43,6 +46,15 @@ class MessageLog(Protocol):
 
         Reading below the first kept offset gives nothing, like reading at the end. A queue that cannot be read
         now raises QueueUnavailable. `group` is told to the broker.
+        """
+
+    async def read_columns(
+        self, topic: str, queue: str, offset: int, most: int, most_bytes: int, names: Sequence[str]
+    ) -> "pa.RecordBatch":
+        """As `read`, for those who read much: the named columns of `message_columns`, in the order asked for.
+
+        Everything variable counts towards the bytes, and a log may stop before they are full. No rows: nothing is
+        there, or no longer.
         """
 
     async def heads(self, topic: str, since: int = 0) -> Heads:

@@ -11,10 +11,12 @@ from mqgate.rocketmq.remoting import loose_json
 from mqgate.rocketmq.remoting.codes import Request, Response
 from mqgate.rocketmq.routes import Routes
 
-__all__ = ["Admin", "TopicConfig"]
+__all__ = ["LAYOUTS", "Admin", "TopicConfig"]
 
 _READ, _WRITE = 4, 2
 _READ_AND_WRITE = _READ | _WRITE
+# Where RocketMQ keeps the queues of ordered topics, whether their brokers live or not.
+LAYOUTS = "ORDER_TOPIC_CONFIG"
 
 
 class TopicConfig(NamedTuple):
@@ -22,11 +24,21 @@ class TopicConfig(NamedTuple):
     write_queues: int
     perm: int
 
+    @property
+    def can_read(self) -> bool:
+        return bool(self.perm & _READ)
+
 
 class Admin:
     def __init__(self, brokers: Brokers, routes: Routes) -> None:
         self._brokers = brokers
         self._routes = routes
+
+    async def topics(self) -> list[str]:
+        """The names of all topics that the name servers know, RocketMQ's own among them."""
+        answer = await self._routes.ask(Request.GET_ALL_TOPICS, {})
+        with making_sense():
+            return sorted(str(name) for name in loose_json.parse(answer.body).get("topicList") or ())
 
     async def topic(self, broker: str, topic: str) -> TopicConfig | None:
         """A topic's settings on one broker; None if it does not have it."""
@@ -102,6 +114,11 @@ class Admin:
         """A value that the name servers keep."""
         answer = await self._routes.ask(Request.GET_KV_CONFIG, {"namespace": namespace, "key": key})
         return answer.fields.get("value") if answer.code == Response.SUCCESS else None
+
+    async def layout(self, topic: str) -> dict[str, int]:
+        """How many queues each broker should have of a topic, for topics that were registered so; else nothing."""
+        entries = (entry.rpartition(":") for entry in (await self.kv(LAYOUTS, topic) or "").split(";"))
+        return {broker: int(count) for broker, _, count in entries if broker and count.isdigit()}
 
     async def put_kv(self, namespace: str, key: str, value: str) -> None:
         await self._routes.tell_all(Request.PUT_KV_CONFIG, {"namespace": namespace, "key": key, "value": value})

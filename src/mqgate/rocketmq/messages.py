@@ -118,6 +118,27 @@ class Messages:
         tags: str = "*",
     ) -> Pulled:
         """Messages from an offset on; `park`: wait at the broker for so many seconds, and up to 5 s longer."""
+        pulled, data = await self.pull_undecoded(
+            broker, topic, queue_id, offset, most, group=group, park=park, tags=tags
+        )
+        if not data:
+            return pulled
+        with making_sense():
+            return pulled._replace(records=decode_records(data))
+
+    async def pull_undecoded(
+        self,
+        broker: str,
+        topic: str,
+        queue_id: int,
+        offset: int,
+        most: int,
+        *,
+        group: str,
+        park: float = 0.0,
+        tags: str = "*",
+    ) -> tuple[Pulled, bytes]:
+        """The same; the records are left as the bytes that they came as."""
         fields = {
             "consumerGroup": group,
             "topic": topic,
@@ -135,14 +156,15 @@ class Messages:
         answer = await self._brokers.ask(broker, Request.PULL_MESSAGE, fields, allowed=_EMPTY, deadline=deadline)
         found = answer.fields
         with making_sense():
-            return Pulled(
+            pulled = Pulled(
                 _STATUS[answer.code],
-                decode_records(answer.body) if answer.code == Response.SUCCESS else (),
+                (),
                 int(found.get("nextBeginOffset", offset)),
                 int(found.get("minOffset", 0)),
                 int(found.get("maxOffset", 0)),
                 answer.remark or "",
             )
+        return pulled, answer.body if answer.code == Response.SUCCESS else b""
 
     async def query(
         self,

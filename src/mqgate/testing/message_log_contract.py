@@ -11,6 +11,7 @@ from mqgate.core.lease import Head
 from mqgate.core.message import Draft, Message, Stored
 from mqgate.ports.message_log import MessageLog
 from mqgate.testing.clock import NOON
+from mqgate.testing.message_columns_contract import ColumnsContract
 from mqgate.testing.samples import a_draft, queues
 
 __all__ = ["MessageLogContract"]
@@ -49,7 +50,7 @@ async def _seen(log: MessageLog, stored: Sequence[Stored]) -> list[Message]:
     return [message for each in stored for message in await log.read(_TOPIC, each.queue, each.offset, 1, _LARGE)]
 
 
-class MessageLogContract:
+class MessageLogContract(ColumnsContract):
     """An adapter passes by providing fixtures.
 
     `log`: a log without topics whose one broker is called `local`. `reopen`: closes that log and opens it

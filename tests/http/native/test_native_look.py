@@ -1,9 +1,15 @@
 """Looking into the log: by id, by key and time, by offset."""
 
+from datetime import datetime
+from typing import Any
+
 import httpx
 import pytest
 from native_calls import lag, publish, put, refused
 
+from mqgate import bootstrap
+from mqgate.core.errors import QueueUnavailable
+from mqgate.ports.message_log import Heads
 from mqgate.testing.clock import ManualClock
 
 URL = "/v1/topics/orders"
@@ -76,6 +82,104 @@ async def test_queues_show_their_ends_and_times(api: httpx.AsyncClient, clock: M
     assert {(each["max"], each["lastStoredAt"]) for each in by_queue.values()} == {(0, None)}
 
 
+async def test_queues_tell_where_an_instant_is(api: httpx.AsyncClient, clock: ManualClock) -> None:
+    """A reader that starts by time asks once for all queues; where nothing is so new, it starts at the end."""
+    await put(api, "topics/orders", queues=2)
+    at = []
+    for _ in range(3):
+        (stored,) = await publish(api, "a", key="k")
+        at.append(stored["storedAt"])
+        clock.advance(1)
+
+    async def offsets(instant: str) -> dict[str, int]:
+        items = (await api.get(f"{URL}/queues", params={"at": instant})).json()["items"]
+        return {item["queue"]: item["offsetAt"] for item in items}
+
+    empty = "local:1" if stored["queue"] == "local:0" else "local:0"
+    assert [await offsets(each) for each in (*at, "2100-01-01T00:00:00Z", "0")] == [
+        {stored["queue"]: offset, empty: 0} for offset in (0, 1, 2, 3, 0)
+    ]
+    without = (await api.get(f"{URL}/queues")).json()["items"]
+    assert not [item for item in without if "offsetAt" in item]
+
+
+async def test_queues_without_times_are_not_read(shop: httpx.AsyncClient, gateway: bootstrap.Gateway) -> None:
+    """A thousand queues are asked every few seconds: their ends are known, their messages cost."""
+    await publish(shop, "a")
+    log: Any = gateway.mover._log
+    log.read = None
+
+    (item,) = (await shop.get(f"{URL}/queues?times=false")).json()["items"]
+
+    assert item == {
+        "queue": "local:0",
+        "open": True,
+        "min": 0,
+        "max": 1,
+        "firstStoredAt": None,
+        "lastStoredAt": None,
+    }
+
+
+@pytest.mark.parametrize("is_known", [True, False])
+async def test_queues_that_cannot_be_read_now_are_shown_closed(
+    shop: httpx.AsyncClient, gateway: bootstrap.Gateway, is_known: bool
+) -> None:
+    """One broker that is down is no reason to tell nothing of the others; known or only found out now."""
+    await put(shop, "topics/orders", queues=3)
+    await publish(shop, *"abc")
+    log: Any = gateway.mover._log
+    heads, offsets_at, read = log.heads, log.offsets_at, log.read
+
+    async def heads_while_down(topic: str, since: int = 0) -> Heads:
+        found = await heads(topic, since)
+        # The last one was never seen while it was up.
+        known = {queue: head for queue, head in found.queues.items() if queue != "local:2"}
+        return Heads(found.version, known, frozenset({"local:1", "local:2"} if is_known else {"local:2"}))
+
+    async def offsets_while_down(topic: str, at: datetime) -> dict[str, int]:
+        found = await offsets_at(topic, at)
+        return {queue: offset for queue, offset in found.items() if queue == "local:0"}
+
+    async def read_while_down(topic: str, queue: str, *wish: Any) -> Any:
+        if queue != "local:0":
+            raise QueueUnavailable("its broker is down")
+        return await read(topic, queue, *wish)
+
+    log.heads, log.offsets_at, log.read = heads_while_down, offsets_while_down, read_while_down
+    answer = await shop.get(f"{URL}/queues?at=0")
+
+    items = answer.json()["items"]
+    assert [(item["queue"], item["open"], item["min"], item["max"], item["offsetAt"]) for item in items] == [
+        ("local:0", True, 0, 1, 0),
+        ("local:1", False, 0, 1, None),
+        ("local:2", False, None, None, None),
+    ]
+    assert [item["firstStoredAt"] is None for item in items] == [False, True, True]
+
+
+async def test_pages_of_queues_of_several_brokers_lose_none(
+    shop: httpx.AsyncClient, gateway: bootstrap.Gateway
+) -> None:
+    """Brokers number their queues alike: a page that ends between two of one number goes on with the second."""
+    log: Any = gateway.mover._log
+    names = [f"{broker}:{number}" for number in (0, 1, 10) for broker in ("a", "b")]
+    closed = Heads(1, {}, frozenset(names))
+
+    async def heads(topic: str, since: int = 0) -> Heads:
+        return closed
+
+    log.heads = heads
+    found, cursor = [], None
+    while cursor != "":
+        query = {"limit": "1"} | ({"cursor": cursor} if cursor else {})
+        answer = (await shop.get(f"{URL}/queues", params=query)).json()
+        found += [item["queue"] for item in answer["items"]]
+        cursor = answer["next"] or ""
+
+    assert found == names
+
+
 @pytest.mark.parametrize(
     ("path", "status", "code"),
     [
@@ -90,6 +194,9 @@ async def test_queues_show_their_ends_and_times(api: httpx.AsyncClient, clock: M
         (f"{URL}/queues/local:0/messages?max=0", 400, "invalid_value"),
         (f"{URL}/queues/local:0/messages?max=1001", 400, "invalid_value"),
         (f"{URL}/queues/local:0/messages?max=1&max=2", 400, "invalid_value"),
+        (f"{URL}/queues?at=noon", 400, "invalid_value"),
+        (f"{URL}/queues?times=perhaps", 400, "invalid_value"),
+        (f"{URL}/queues?limit=0", 400, "invalid_value"),
         (f"{URL}/messages?from=noon", 400, "invalid_value"),
         (f"{URL}/messages?to=-1", 400, "invalid_value"),
         (f"{URL}/messages?limit=0", 400, "invalid_value"),

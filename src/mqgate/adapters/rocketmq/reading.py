@@ -3,11 +3,15 @@
 What is delivered again lies scattered in its queue, and one receive asks for dozens of single messages; one pull each
 would keep the broker busier than it needs to be. So reads of one queue that begin in the same turn of the loop, and lie
 close together, share a pull. Whoever does not find its messages in the shared one pulls for itself.
+
+A large read begins like any other. If there is more than a page, it goes on with several pulls under way at once.
 """
 
 import asyncio
 import time
 from collections.abc import Sequence
+from contextlib import aclosing
+from functools import partial
 from typing import NamedTuple
 
 from mqgate.adapters.rocketmq.faults import translating
@@ -18,11 +22,13 @@ from mqgate.core.errors import MqgateError, QueueUnavailable, StorageUnavailable
 from mqgate.core.message import Message
 from mqgate.rocketmq.client import Client
 from mqgate.rocketmq.messages import Status
+from mqgate.rocketmq.paging import AT_ONCE, Paging
+from mqgate.rocketmq.reading_ahead import pages
 
 __all__ = ["Reader"]
 
-# What a broker answers at once, unless it is told otherwise.
-_MOST_AT_ONCE = 32
+# Pulls under way for one large read.
+_AHEAD = 4
 # A broker shows a message to readers a moment after it has confirmed it.
 _SOON = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.4)
 _RECENT = 3.0
@@ -38,6 +44,26 @@ class _Wish(NamedTuple):
         return self.offset + self.most
 
 
+class _Found:
+    """Messages of one read, as many as are asked for and fit; the first always does."""
+
+    def __init__(self, offset: int, most: int, most_bytes: int) -> None:
+        self.messages: list[Message] = []
+        self.end = offset
+        self._most = most
+        self._room = most_bytes
+
+    def add(self, page: Sequence[Message]) -> bool:
+        """Take from a page; False: that was enough."""
+        for message in page:
+            self._room -= len(message.body)
+            if self.messages and self._room < 0:
+                return False
+            self.messages.append(message)
+        self.end += len(page)
+        return len(self.messages) < self._most
+
+
 class Reader:
     def __init__(self, client: Client, topics: Topics) -> None:
         self._client = client
@@ -49,25 +75,23 @@ class Reader:
         self, topic: Topic, queue: Queue, offset: int, most: int, most_bytes: int, group: str
     ) -> list[Message]:
         """Consecutive messages from an offset on, as many as are asked for and fit."""
-        found: list[Message] = []
-        room = most_bytes
+        found = _Found(offset, most, most_bytes)
         pauses = iter(_SOON)
-        while len(found) < most:
-            at = offset + len(found)
-            page = await self._page(topic, queue, at, most - len(found), group)
-            for message in page:
-                room -= len(message.body)
-                if found and room < 0:
-                    return found
-                found.append(message)
-            if not page:
-                pause = next(pauses, None) if not found and _is_late(queue, at) else None
-                if pause is None:
+        while not (page := await self._page(topic, queue, offset, most, group)):
+            pause = next(pauses, None) if _is_late(queue, offset) else None
+            if pause is None:
+                return []
+            await asyncio.sleep(pause)
+        is_more_wanted = found.add(page)
+        end = offset + most if queue.head is None else min(offset + most, queue.head.max)
+        if not is_more_wanted or found.end >= end:
+            return found.messages
+        paging = Paging[list[Message]](found.end, end, ahead=_AHEAD)
+        async with aclosing(pages(paging, partial(self._pull, topic, queue, group=group))) as rest:
+            async for further in rest:
+                if not found.add(further):
                     break
-                await asyncio.sleep(pause)
-            elif queue.head is not None and offset + len(found) >= queue.head.max:
-                break
-        return found
+        return found.messages
 
     async def _page(self, topic: Topic, queue: Queue, offset: int, most: int, group: str) -> list[Message]:
         """One pull's worth, maybe of a pull shared with others."""
@@ -81,7 +105,7 @@ class Reader:
     def _begin(self, topic: Topic, queue: Queue, group: str) -> None:
         wishes = sorted(self._wishes.pop((queue, group)), key=lambda wish: wish.offset)
         while wishes:
-            end = wishes[0].offset + _MOST_AT_ONCE
+            end = wishes[0].offset + AT_ONCE
             near = [wish for wish in wishes if wish.offset < end]
             wishes = wishes[len(near) :]
             task = asyncio.create_task(self._serve(topic, queue, near, group))

@@ -24,10 +24,9 @@ from mqgate.rocketmq.errors import Refused, RocketMQError
 from mqgate.rocketmq.remoting.codes import Response
 from mqgate.rocketmq.routes import Route
 
-__all__ = ["LAYOUTS", "Queue", "Topic", "Topics", "parse_layout"]
+__all__ = ["Queue", "Topic", "Topics"]
 
 _log = structlog.get_logger()
-LAYOUTS = "ORDER_TOPIC_CONFIG"
 _FRESH = 0.5
 _AGEING = 0.25
 _PATIENCE = 0.5
@@ -139,7 +138,7 @@ class Topics:
     async def _load(self, name: str) -> Topic:
         wire = self._wire(name)
         with translating(name):
-            layout = parse_layout(await self._client.admin.kv(LAYOUTS, wire) or "")
+            layout = await self._client.admin.layout(wire)
             route = await self._client.routes.find(wire, is_fresh=True)
         routed = [each.broker for each in route.queues] if route is not None else []
         if await self._is_nowhere(wire, {*layout, *routed}):
@@ -362,12 +361,6 @@ class Topics:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-
-
-def parse_layout(text: str) -> dict[str, int]:
-    """A text such as broker-a:8;broker-b:8 as a mapping; what makes no sense is left out."""
-    pairs = (entry.rpartition(":") for entry in text.split(";"))
-    return {broker: int(count) for broker, _, count in pairs if broker and count.isdigit()}
 
 
 def _not_found(name: str) -> TopicNotFound:

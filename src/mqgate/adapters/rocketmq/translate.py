@@ -10,7 +10,7 @@ from mqgate.core.message import NO_PROPERTIES, Draft, Message, instant
 from mqgate.core.names import OWN_PREFIX
 from mqgate.rocketmq.remoting.record import Record
 
-__all__ = ["message_of", "properties_of"]
+__all__ = ["message_of", "properties_of", "users_name"]
 
 _ESCAPE = f"{OWN_PREFIX}p."
 _TRANSIENT = "__RMQ.TRANSIENT."
@@ -61,6 +61,13 @@ def message_of(topic: str, queue: str, record: Record) -> Message:
         _users(properties) if properties else NO_PROPERTIES,
         instant(record.stored_ms),
     )
+
+
+def users_name(name: str) -> str | None:
+    """What a user calls a stored property; None if it is RocketMQ's own."""
+    if name in _RESERVED:
+        return None
+    return name.removeprefix(_ESCAPE)
 
 
 def _users(properties: Mapping[str, str]) -> Mapping[str, str]:

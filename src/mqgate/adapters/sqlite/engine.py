@@ -1,4 +1,4 @@
-"""One data directory: its lock, its database file, its schema, its two threads."""
+"""One data directory: its lock, its database file, its schema, its threads."""
 
 import asyncio
 import fcntl
@@ -18,6 +18,8 @@ _T = TypeVar("_T")
 
 
 _STATEMENTS = 500
+_CACHE_KIB = 64 << 10
+_SCAN_CACHE_KIB = 4 << 10
 _EPOCHS_PER_BOOT = 1 << 32
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
@@ -60,15 +62,17 @@ class Engine:
         self.clock = StoreClock(wall_ms, high_water)
         self._writer = Writer(connection, self.clock)
         self._reader = Reader(self._connect())
-        self._writer.start()
-        self._reader.start()
+        # What it reads it reads once: a cache would only take memory.
+        self._scanner = Reader(self._connect(cache_kib=_SCAN_CACHE_KIB), "mqgate-scanner")
+        for thread in (self._writer, self._reader, self._scanner):
+            thread.start()
 
-    def _connect(self) -> apsw.Connection:
+    def _connect(self, cache_kib: int = _CACHE_KIB) -> apsw.Connection:
         connection = apsw.Connection(str(self.path), statementcachesize=_STATEMENTS)
         connection.set_busy_timeout(5000)
         connection.execute("PRAGMA journal_mode = WAL").fetchall()
         connection.execute("PRAGMA synchronous = FULL")
-        connection.execute("PRAGMA cache_size = -65536")
+        connection.execute(f"PRAGMA cache_size = -{cache_kib}")
         connection.execute("PRAGMA mmap_size = 268435456").fetchall()
         return connection
 
@@ -88,12 +92,17 @@ class Engine:
         """Run a job on the newest committed state."""
         return await self._reader.post(job)
 
+    async def scan(self, job: Callable[[View], _T]) -> _T:
+        """As `read`, for jobs that take long: nobody but their like waits behind them."""
+        return await self._scanner.post(job)
+
     async def probe(self) -> None:
         """Commit nothing, durably: raises what a publish would."""
         await self.write(lambda _: None)
 
     async def close(self) -> None:
         """Finish what waits, then close the files. Safe to call twice."""
+        await self._scanner.stop()
         await self._reader.stop()
         await self._writer.stop()
         if self._lock >= 0:

@@ -13,16 +13,21 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from functools import cache
 from itertools import chain
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
+from mqgate.adapters.sqlite import message_columns
 from mqgate.adapters.sqlite.engine import Engine, queries
 from mqgate.adapters.sqlite.threads import Transaction, View
 from mqgate.core.errors import MqgateError, QueueNotFound, TopicNotFound
 from mqgate.core.lease import Head
 from mqgate.core.message import NO_PROPERTIES, Draft, Message, Stored, instant, milliseconds
+from mqgate.ports.message_columns import as_columns
 from mqgate.ports.message_log import Heads
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 SQL = queries("message_log")
 _OFFSET_BITS = 40
@@ -166,20 +171,29 @@ class SqliteMessageLog:
         most_bytes: int,
         group: str = "",  # noqa: ARG002 - for a broker; there is none here
     ) -> Sequence[Message]:
+        number = self._queue(topic, queue).number
+        return await self._engine.read(lambda view: _read(view, topic, queue, number, offset, most, most_bytes))
+
+    async def read_columns(
+        self, topic: str, queue: str, offset: int, most: int, most_bytes: int, names: Sequence[str]
+    ) -> "pa.RecordBatch":
         entry = self._queue(topic, queue)
-        first, last = position(entry.number, offset), position(entry.number, offset + most - 1)
+        first = position(entry.number, offset)
 
-        def job(view: View) -> list[Message]:
-            found: list[Message] = []
-            size = 0
-            for row in view.execute(SQL["read"], (first, last, most)):
-                size += len(row[6])
-                if found and size > most_bytes:
-                    break
-                found.append(_message(topic, queue, row))
-            return found if found and found[0].offset == offset else []
+        def job(view: View) -> "pa.RecordBatch":
+            same = {"topic": topic, "queue": queue, "offset": offset}
+            page = message_columns.page(view, first, most, most_bytes, names, same)
+            if page is not None:
+                return page
+            return as_columns(_read(view, topic, queue, entry.number, offset, most, most_bytes), names)
 
-        return await self._engine.read(job)
+        page = await self._engine.scan(job)
+        if not page.num_rows and offset < entry.head.max:
+            # Retention was here, or the topic was dropped a moment ago and we are told after what the writer does now.
+            await self._engine.step(lambda _: None)
+            if self._queue(topic, queue) is not entry:
+                raise TopicNotFound(f"topic {topic} was deleted", topic=topic)
+        return page
 
     async def heads(self, topic: str, since: int = 0) -> Heads:
         changed: dict[str, Head] = {}
@@ -381,6 +395,20 @@ def _insert(transaction: Transaction, rows: list[tuple[Any, ...]]) -> None:
 @cache
 def _statement(rows: int) -> str:
     return _INSERT + ", ".join((_ROW,) * rows)
+
+
+def _read(
+    view: View, topic: str, queue: str, number: int, offset: int, most: int, most_bytes: int
+) -> Sequence[Message]:
+    first, last = position(number, offset), position(number, offset + most - 1)
+    found: list[Message] = []
+    size = 0
+    for row in view.execute(SQL["read"], (first, last, most)):
+        size += len(row[6])
+        if found and size > most_bytes:
+            break
+        found.append(_message(topic, queue, row))
+    return found if found and found[0].offset == offset else ()
 
 
 def _message(topic: str, queue: str, row: Any) -> Message:

@@ -1,4 +1,4 @@
-"""SQLite's threads: one that writes, one that reads, each with its own connection and mailbox.
+"""SQLite's threads: one that writes, two that read, each with its own connection and mailbox.
 
 The writer takes everything that waits in its mailbox into one transaction: one fsync serves all of them (group commit).
 A job must therefore be repeatable: if any job of a batch fails, the batch is rolled back and each job is run
@@ -11,7 +11,8 @@ the process at once and a power cut with the next fsync; what a power cut takes 
 
 import asyncio
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from queue import Empty, SimpleQueue
 from typing import Any, NamedTuple, TypeVar
 
@@ -40,6 +41,16 @@ class View:
 
     def __init__(self, connection: apsw.Connection) -> None:
         self.execute = connection.execute
+        self._limit = connection.limit
+
+    @contextmanager
+    def no_value_beyond(self, most_bytes: int) -> Iterator[None]:
+        """Within it a statement that meets or makes a larger value fails with TooBigError."""
+        usual = self._limit(apsw.SQLITE_LIMIT_LENGTH, most_bytes)
+        try:
+            yield
+        finally:
+            self._limit(apsw.SQLITE_LIMIT_LENGTH, usual)
 
     def one(self, sql: str, values: tuple[Any, ...] = ()) -> Any:
         """The first row, or None."""
@@ -190,8 +201,8 @@ class Writer(_Mailbox):
 class Reader(_Mailbox):
     """A thread that reads the newest committed state."""
 
-    def __init__(self, connection: apsw.Connection) -> None:
-        super().__init__("mqgate-reader")
+    def __init__(self, connection: apsw.Connection, name: str = "mqgate-reader") -> None:
+        super().__init__(name)
         self._connection = connection
         self._view = View(connection)
 

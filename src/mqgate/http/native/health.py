@@ -23,6 +23,7 @@ _CAPABILITIES = [
     "delay",
     "idempotency",
     "dead-letters",
+    "bulk-read",
     "mq",
 ]
 
@@ -139,6 +140,7 @@ class HealthApi:
                     "messageBytes": settings.max_message_bytes,
                     "requestBytes": settings.max_request_bytes,
                     "batch": settings.max_batch,
+                    "bulkMessages": settings.max_bulk_messages,
                     "waitSeconds": 60,
                     "holdSeconds": 43_200,
                 },

@@ -1,5 +1,6 @@
 """Looking into the log: by id, by key and time, by offset. Touches no group."""
 
+from collections.abc import Sequence
 from datetime import UTC, datetime
 
 import msgspec
@@ -7,16 +8,22 @@ from msgspec import Struct
 
 from mqgate.control.registry.service import Registry
 from mqgate.core.errors import InvalidValue, MessageNotFound
+from mqgate.http.accept import choose
 from mqgate.http.exchange import Answer, Request, reply
 from mqgate.http.json_input import query, query_instant
-from mqgate.http.native.registry import ListQuery, check_cursor, check_limit
-from mqgate.http.native.shapes import MessageOut, maybe_instant, message_out
+from mqgate.http.native.bulk_read import ARROW, BulkReads, Wish
+from mqgate.http.native.registry import check_cursor, check_limit
+from mqgate.http.native.shapes import MessageOut, message_out
 from mqgate.http.operation import Operation
+from mqgate.ports.message_columns import COLUMNS, DEFAULT_COLUMNS
 from mqgate.ports.message_log import MessageLog
 from mqgate.settings import HttpSettings
 
 _FIRST = datetime(1970, 1, 1, tzinfo=UTC)
 _LAST = datetime(9999, 1, 1, tzinfo=UTC)
+_JSON = "application/json"
+_FEW, _MANY = 32, 10_000
+_END_OF_OFFSETS = 1 << 40
 
 
 class FindQuery(Struct, rename="camel", forbid_unknown_fields=True):
@@ -29,7 +36,8 @@ class FindQuery(Struct, rename="camel", forbid_unknown_fields=True):
 
 class RangeQuery(Struct, rename="camel", forbid_unknown_fields=True):
     offset: int = 0
-    max: int = 32
+    max: int | None = None
+    columns: str | None = None
 
 
 class Messages(Struct):
@@ -44,24 +52,12 @@ class RangeOut(Struct):
     max: int
 
 
-class QueueOut(Struct, rename="camel"):
-    queue: str
-    min: int
-    max: int
-    first_stored_at: str | None
-    last_stored_at: str | None
-
-
-class Queues(Struct):
-    items: list[QueueOut]
-    next: str | None
-
-
 class MessagesApi:
     def __init__(self, registry: Registry, log: MessageLog, settings: HttpSettings) -> None:
         self._registry = registry
         self._log = log
         self._settings = settings
+        self._bulk_reads = BulkReads(log, settings.max_bulk_reads)
 
     def operations(self) -> list[Operation]:
         topic = "/v1/topics/{topic}"
@@ -88,17 +84,6 @@ class MessagesApi:
                 refusals=(404,),
             ),
             Operation(
-                name="listQueues",
-                method="GET",
-                path=f"{topic}/queues",
-                summary="The ends of a topic's queues, and their times",
-                tag="look",
-                handler=self.queues,
-                query=ListQuery,
-                answers={200: Queues},
-                refusals=(404,),
-            ),
-            Operation(
                 name="readQueue",
                 method="GET",
                 path=f"{topic}/queues/{{queue}}/messages",
@@ -107,7 +92,8 @@ class MessagesApi:
                 handler=self.read,
                 query=RangeQuery,
                 answers={200: RangeOut},
-                refusals=(404,),
+                streams=ARROW,
+                refusals=(404, 406),
             ),
         ]
 
@@ -133,42 +119,41 @@ class MessagesApi:
         )
         return reply(200, Messages([message_out(each) for each in found], more))
 
-    async def queues(self, request: Request) -> Answer:
-        request.principal.need_admin()
-        topic = self._registry.topic(request.path("topic")).name
-        heads = (await self._log.heads(topic)).queues
-        asked = query(request, ListQuery)
-        limit = check_limit(asked.limit)
-        names = sorted(heads, key=_number)
-        rest = [name for name in names if asked.cursor is None or _number(name) > _number(asked.cursor)]
-        items = []
-        for queue in rest[:limit]:
-            low, end = heads[queue]
-            first = await self._log.read(topic, queue, low, 1, 1) if low < end else ()
-            last = await self._log.read(topic, queue, end - 1, 1, 1) if low < end else ()
-            times = [maybe_instant(each[0].stored_at if each else None) for each in (first, last)]
-            items.append(QueueOut(queue, low, end, *times))
-        return reply(200, Queues(items, rest[limit - 1] if len(rest) > limit else None))
-
     async def read(self, request: Request) -> Answer:
         request.principal.need_admin()
         topic = self._registry.topic(request.path("topic")).name
         asked = query(request, RangeQuery)
-        if not 0 <= asked.offset < 1 << 40:
+        if not 0 <= asked.offset < _END_OF_OFFSETS:
             raise InvalidValue("offset must be 0 or more", field="offset")
-        if not 1 <= asked.max <= self._settings.max_batch:
-            raise InvalidValue(f"max must be 1 to {self._settings.max_batch}", field="max")
-        found = await self._log.read(
-            topic, request.path("queue"), asked.offset, asked.max, self._settings.max_answer_bytes
-        )
+        if choose(request.header(b"accept"), (_JSON, ARROW)) == ARROW:
+            return await self._stream(topic, request.path("queue"), asked)
+        if asked.columns is not None:
+            raise InvalidValue(f"columns are chosen only with Accept: {ARROW}", field="columns")
+        most = _check_max(asked.max, _FEW, self._settings.max_batch)
+        found = await self._log.read(topic, request.path("queue"), asked.offset, most, self._settings.max_answer_bytes)
         head = (await self._log.heads(topic)).queues[request.path("queue")]
         return reply(
             200,
             RangeOut([message_out(each) for each in found], asked.offset + len(found), head.min, head.max),
         )
 
+    async def _stream(self, topic: str, queue: str, asked: RangeQuery) -> Answer:
+        most = _check_max(asked.max, _MANY, self._settings.max_bulk_messages)
+        wish = Wish(topic, queue, asked.offset, asked.offset + most, _check_columns(asked.columns))
+        return Answer(200, content_type=ARROW.encode(), stream=await self._bulk_reads.open(wish))
 
-def _number(queue: str) -> int:
-    """A queue's place in its broker, for the order of lists; what is no queue's name comes last."""
-    number = queue.rpartition(":")[2]
-    return int(number) if number.isascii() and number.isdigit() and len(number) < 10 else 1 << 31  # noqa: PLR2004 - digits
+
+def _check_max(given: int | None, default: int, limit: int) -> int:
+    most = min(default, limit) if given is None else given
+    if not 1 <= most <= limit:
+        raise InvalidValue(f"max must be 1 to {limit}", field="max", limit=limit)
+    return most
+
+
+def _check_columns(given: str | None) -> Sequence[str]:
+    names = DEFAULT_COLUMNS if given is None else tuple(given.split(","))
+    unknown = [name for name in names if name not in COLUMNS]
+    if unknown or len(set(names)) < len(names):
+        wrong = f"{unknown[0]!r} is none" if unknown else "one is named twice"
+        raise InvalidValue(f"columns are some of {','.join(COLUMNS)}: {wrong}", field="columns")
+    return names

@@ -10,7 +10,7 @@ from typing import NamedTuple
 from mqgate.rocketmq.errors import RemoteProtocolError
 from mqgate.rocketmq.remoting import properties as property_text
 
-__all__ = ["Entry", "decode_batch", "encode_batch"]
+__all__ = ["Entry", "cut_batch", "decode_batch", "encode_batch"]
 
 _HEAD = struct.Struct(">iiiii")
 _SHORT = struct.Struct(">h")
@@ -36,7 +36,12 @@ def encode_batch(messages: Iterable[tuple[bytes, str]]) -> bytes:
 
 def decode_batch(data: bytes) -> list[Entry]:
     """The messages of a batch; RemoteProtocolError if it is none."""
-    found: list[Entry] = []
+    return [Entry(flag, body, property_text.decode_bytes(text)) for flag, body, text in cut_batch(data)]
+
+
+def cut_batch(data: bytes) -> list[tuple[int, bytes, bytes]]:
+    """The same with the properties' texts: flag, body, text."""
+    found: list[tuple[int, bytes, bytes]] = []
     at, end = 0, len(data)
     while at < end:
         if end - at < _HEAD.size:
@@ -49,7 +54,7 @@ def decode_batch(data: bytes) -> list[Entry]:
         (text_length,) = _SHORT.unpack_from(data, start + body_length)
         if text_length < 0 or text_start + text_length > after:
             raise RemoteProtocolError("a batch's properties go beyond their message")
-        properties = property_text.decode_bytes(data[text_start : text_start + text_length])
-        found.append(Entry(flag, data[start : start + body_length], properties))
+        text = data[text_start : text_start + text_length]
+        found.append((flag, data[start : start + body_length], text))
         at = after
     return found

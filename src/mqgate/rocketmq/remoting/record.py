@@ -7,19 +7,34 @@ in there is handed on as it is: one bad message must not stop its queue. Only th
 
 import struct
 import zlib
-from typing import NamedTuple
+from collections.abc import Callable
+from typing import Generic, NamedTuple, TypeVar
 
 from mqgate.rocketmq.errors import RemoteProtocolError
 from mqgate.rocketmq.remoting import properties as property_text
-from mqgate.rocketmq.remoting.batch import decode_batch, encode_batch
+from mqgate.rocketmq.remoting.batch import cut_batch, encode_batch
 from mqgate.rocketmq.remoting.compression import COMPRESSED, LZ4, ZLIB, ZSTD, unpack
 
-__all__ = ["COMPRESSED", "LZ4", "ZLIB", "ZSTD", "Record", "decode_records", "encode_batch", "encode_record"]
+__all__ = [
+    "COMMON",
+    "COMPRESSED",
+    "LZ4",
+    "ZLIB",
+    "ZSTD",
+    "RawRecord",
+    "Record",
+    "StoredRecord",
+    "decode_raw",
+    "decode_records",
+    "encode_batch",
+    "encode_record",
+]
 
 _BORN_IPV6, _STORED_IPV6 = 0x10, 0x20
 _IPV6 = _BORN_IPV6 | _STORED_IPV6
 _INNER_BATCH = 0x80
 _FOLDED = COMPRESSED | _INNER_BATCH
+_ODD = _FOLDED | _IPV6
 _V1, _V2 = 0xDAA320A7, 0xDAA320AB
 # total magic crc queue flag offset physical sysflag born-ms host+port stored-ms host port reconsumed prepared body
 _FIXED = {
@@ -27,6 +42,18 @@ _FIXED = {
     for ipv6 in (0, _BORN_IPV6, _STORED_IPV6, _IPV6)
 }
 _FIXED_V4 = _FIXED[0]
+
+
+class _Kind(NamedTuple):
+    """How stored messages of a kind are told from others, and the fixed part of them."""
+
+    fixed: struct.Struct
+    magic: int
+    odd_flags: int
+
+
+# By far the most messages: IPv4 on both sides, a topic of usual length, one message, as it was sent.
+COMMON = _Kind(_FIXED_V4, _V1, _ODD)
 # Where these are among what is unpacked, and how many fields of a Record are not.
 _QUEUE_ID, _SYS_FLAG, _BODY_LENGTH = 2, 6, 13
 _OWN = 3
@@ -38,14 +65,15 @@ _MOST_BODY_BYTES = 64 << 20
 _MOST_UNPACKED_BYTES = 256 << 20
 # The batches of one answer together: brokers do not compress them, so a frame's size is enough.
 _MOST_BATCH_BYTES = 16 << 20
+_Properties = TypeVar("_Properties")
 
 
-class Record(NamedTuple):
+class StoredRecord(NamedTuple, Generic[_Properties]):
     """A message as a broker keeps it; its body is unpacked already."""
 
     topic: str
     body: bytes
-    properties: dict[str, str]
+    properties: _Properties
     # From here on in the order in which they are stored.
     queue_id: int
     flag: int
@@ -65,16 +93,30 @@ class Record(NamedTuple):
         return f"{self.store_host.hex()}{self.store_port:08x}{self.physical_offset:016x}".upper()
 
 
+Record = StoredRecord[dict[str, str]]
+# With the properties' text as it lies there: to take it apart is most of the work, and not everybody needs it.
+RawRecord = StoredRecord[bytes]
+
+
 def decode_records(data: bytes) -> list[Record]:
     """All records of an answer; RemoteProtocolError if they are broken."""
-    found: list[Record] = []
+    return _decode(data, property_text.decode_bytes)
+
+
+def decode_raw(data: bytes) -> list[RawRecord]:
+    """The same with the properties' texts."""
+    return _decode(data, bytes)
+
+
+def _decode(data: bytes, read: Callable[[bytes], _Properties]) -> list[StoredRecord[_Properties]]:
+    found: list[StoredRecord[_Properties]] = []
     room = _Room()
     at, end = 0, len(data)
     try:
         while at < end:
-            record, at = _record(data, at)
+            record, at = _record(data, at, read)
             if record.sys_flag & _FOLDED:
-                found += _unfolded(record, room)
+                found += _unfolded(record, room, read)
             else:
                 found.append(record)
     except (struct.error, UnicodeDecodeError) as error:
@@ -82,7 +124,7 @@ def decode_records(data: bytes) -> list[Record]:
     return found
 
 
-def _record(data: bytes, at: int) -> tuple[Record, int]:
+def _record(data: bytes, at: int, read: Callable[[bytes], _Properties]) -> tuple[StoredRecord[_Properties], int]:
     fixed = _FIXED_V4
     parts = fixed.unpack_from(data, at)
     ipv6 = parts[_SYS_FLAG] & _IPV6
@@ -105,10 +147,10 @@ def _record(data: bytes, at: int) -> tuple[Record, int]:
     own = (
         data[topic_start:topic_end].decode(),
         data[start:body_end],
-        property_text.decode_bytes(data[text_start:text_end]),
+        read(data[text_start:text_end]),
     )
     # Not by its fields' names: that would be a tenth of the whole.
-    return tuple.__new__(Record, own + parts[_QUEUE_ID:_BODY_LENGTH]), after
+    return tuple.__new__(StoredRecord, own + parts[_QUEUE_ID:_BODY_LENGTH]), after
 
 
 def _long_topic(data: bytes, magic: int, at: int) -> tuple[int, int]:
@@ -128,7 +170,9 @@ class _Room:
         self.batches = _MOST_BATCH_BYTES
 
 
-def _unfolded(record: Record, room: _Room) -> list[Record]:
+def _unfolded(
+    record: StoredRecord[_Properties], room: _Room, read: Callable[[bytes], _Properties]
+) -> list[StoredRecord[_Properties]]:
     """What is in a record: itself with its body unpacked, or a batch's messages; as it lies there if that fails."""
     if record.sys_flag & COMPRESSED:
         body = unpack(record.body, record.sys_flag, min(_MOST_BODY_BYTES, room.unpacked))
@@ -140,13 +184,13 @@ def _unfolded(record: Record, room: _Room) -> list[Record]:
         return [record]
     room.batches -= len(record.body)
     try:
-        entries = decode_batch(record.body)
+        entries = cut_batch(record.body)
     except RemoteProtocolError:
         entries = []
     # Their offsets follow the record's own.
     return [
-        record._replace(queue_offset=offset, flag=flag, body=body, properties=properties)
-        for offset, (flag, body, properties) in enumerate(entries, record.queue_offset)
+        record._replace(queue_offset=offset, flag=flag, body=body, properties=read(text))
+        for offset, (flag, body, text) in enumerate(entries, record.queue_offset)
     ] or [record]
 
 

@@ -1,0 +1,120 @@
+"""The queues of a topic: where they begin and end, by offset and by time. Touches no group."""
+
+import asyncio
+from collections.abc import Mapping
+
+from msgspec import UNSET, Struct, UnsetType
+
+from mqgate.control.registry.service import Registry
+from mqgate.core.errors import QueueUnavailable
+from mqgate.core.lease import Head
+from mqgate.http.exchange import Answer, Request, reply
+from mqgate.http.json_input import query, query_instant
+from mqgate.http.native.registry import check_limit
+from mqgate.http.native.shapes import maybe_instant
+from mqgate.http.operation import Operation
+from mqgate.ports.message_log import Heads, MessageLog
+
+__all__ = ["QueuesApi"]
+
+_MOST_AT_ONCE = 32
+
+
+class QueuesQuery(Struct, rename="camel", forbid_unknown_fields=True):
+    limit: int = 100
+    cursor: str | None = None
+    at: str | None = None
+    times: bool = True
+
+
+class QueueOut(Struct, rename="camel"):
+    queue: str
+    open: bool
+    min: int | None
+    max: int | None
+    first_stored_at: str | None
+    last_stored_at: str | None
+    offset_at: int | None | UnsetType = UNSET
+
+
+class Queues(Struct):
+    items: list[QueueOut]
+    next: str | None
+
+
+class QueuesApi:
+    def __init__(self, registry: Registry, log: MessageLog) -> None:
+        self._registry = registry
+        self._log = log
+        self._turns = asyncio.Semaphore(_MOST_AT_ONCE)
+
+    def operations(self) -> list[Operation]:
+        return [
+            Operation(
+                name="listQueues",
+                method="GET",
+                path="/v1/topics/{topic}/queues",
+                summary="The ends of a topic's queues, and their times",
+                tag="look",
+                handler=self.list,
+                query=QueuesQuery,
+                answers={200: Queues},
+                refusals=(404,),
+            ),
+        ]
+
+    async def list(self, request: Request) -> Answer:
+        request.principal.need_admin()
+        topic = self._registry.topic(request.path("topic")).name
+        asked = query(request, QueuesQuery)
+        at = query_instant(asked.at, "at")
+        limit = check_limit(asked.limit)
+        heads = await self._log.heads(topic)
+        names = sorted(heads.queues.keys() | heads.closed, key=_order)
+        rest = [name for name in names if asked.cursor is None or _order(name) > _order(asked.cursor)]
+        offsets = None if at is None else await self._log.offsets_at(topic, at)
+        items = await asyncio.gather(
+            *(self._shown(topic, name, heads, offsets, is_timed=asked.times) for name in rest[:limit])
+        )
+        return reply(200, Queues(items, rest[limit - 1] if len(rest) > limit else None))
+
+    async def _shown(
+        self, topic: str, name: str, heads: Heads, offsets: Mapping[str, int] | None, *, is_timed: bool
+    ) -> QueueOut:
+        head = heads.queues.get(name)
+        if head is None or name in heads.closed:
+            return _closed(name, head, offsets)
+        times: tuple[str | None, str | None] = (None, None)
+        if is_timed and head.min < head.max:
+            try:
+                first = self._stored_at(topic, name, head.min)
+                times = await asyncio.gather(first, self._stored_at(topic, name, head.max - 1))
+            except QueueUnavailable:
+                return _closed(name, head, offsets)
+        return QueueOut(name, True, *head, *times, _offset_at(name, head, offsets))
+
+    async def _stored_at(self, topic: str, queue: str, offset: int) -> str | None:
+        async with self._turns:
+            found = await self._log.read(topic, queue, offset, 1, 1)
+        return maybe_instant(found[0].stored_at if found else None)
+
+
+def _closed(name: str, head: Head | None, offsets: Mapping[str, int] | None) -> QueueOut:
+    """What was known last; nothing, if it was never seen open."""
+    low, end = head or (None, None)
+    return QueueOut(name, False, low, end, None, None, UNSET if offsets is None else None)
+
+
+def _offset_at(name: str, head: Head, offsets: Mapping[str, int] | None) -> int | None | UnsetType:
+    if offsets is None:
+        return UNSET
+    found = offsets.get(name)
+    # More may have come between the two questions: the end is the one that is told beside it.
+    return None if found is None else min(found, head.max)
+
+
+def _order(queue: str) -> tuple[int, str]:
+    """By a queue's place in its broker, then by broker; what is no queue's name comes last."""
+    broker, _, number = queue.rpartition(":")
+    is_number = number.isascii() and number.isdigit() and len(number) < 10  # noqa: PLR2004 - digits
+    return int(number) if is_number else 1 << 31, broker

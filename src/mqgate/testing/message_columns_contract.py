@@ -1,0 +1,119 @@
+"""What every message log promises to those who read it as columns."""
+
+import json
+
+import pyarrow as pa
+import pytest
+
+from mqgate.core.errors import QueueNotFound, TopicNotFound
+from mqgate.core.message import Draft
+from mqgate.ports.message_columns import COLUMNS, DEFAULT_COLUMNS
+from mqgate.ports.message_log import MessageLog
+from mqgate.testing.samples import a_draft
+
+__all__ = ["ColumnsContract"]
+
+_TOPIC = "orders"
+_QUEUE = "local:0"
+_LARGE = 1 << 20
+_TYPES = {
+    "id": pa.string(),
+    "topic": pa.string(),
+    "queue": pa.string(),
+    "offset": pa.int64(),
+    "key": pa.string(),
+    "tag": pa.string(),
+    "properties": pa.map_(pa.string(), pa.string()),
+    "body": pa.binary(),
+    "storedAt": pa.timestamp("ms", tz="UTC"),
+    "propertiesJson": pa.string(),
+}
+
+
+def _all_kinds() -> list[Draft]:
+    """With and without each part, and with what a text or a body may hold."""
+    return [
+        a_draft(bytes(range(256)), queue=0, key="ключ", tag="é", properties={"a": "1", "ü": '\x00 \t\n\\"'}),
+        a_draft("bare", queue=0),
+        a_draft("one", queue=0, properties={"only": ","}),
+        a_draft(b"\x00", queue=0, key="a,b", tag="null"),
+        a_draft(b"\x02\x01", queue=0, key="k"),
+        a_draft("\x01", queue=0, tag="t", properties={"null": "null"}),
+    ]
+
+
+class ColumnsContract:
+    """An adapter passes by providing `log`: without topics, its one broker called `local`."""
+
+    async def test_columns_hold_what_messages_hold(self, log: MessageLog) -> None:
+        """Two ways to the same log: what is null, empty or odd in one is so in the other."""
+        await log.create(_TOPIC, 1)
+        await log.append(_TOPIC, _all_kinds())
+
+        page = await log.read_columns(_TOPIC, _QUEUE, 0, 100, _LARGE, DEFAULT_COLUMNS)
+
+        page.validate(full=True)
+        assert [
+            (row["id"], row["topic"], row["queue"], row["offset"], row["body"], row["key"], row["tag"],
+             dict(row["properties"] or {}), row["storedAt"])
+            for row in page.to_pylist()
+        ] == [
+            (*each[:7], dict(each.properties), each.stored_at)
+            for each in await log.read(_TOPIC, _QUEUE, 0, 100, _LARGE)
+        ]  # fmt: skip
+        assert [each is None for each in page["properties"].to_pylist()] == [False, True, False, True, True, False]
+
+    async def test_properties_come_as_json_too(self, log: MessageLog) -> None:
+        """The cheaper form: an object of texts, null where there is none."""
+        await log.create(_TOPIC, 1)
+        await log.append(_TOPIC, _all_kinds())
+
+        page = await log.read_columns(_TOPIC, _QUEUE, 0, 100, _LARGE, ["propertiesJson", "properties"])
+
+        texts, maps = (page[name].to_pylist() for name in ("propertiesJson", "properties"))
+        assert [text and json.loads(text) for text in texts] == [each and dict(each) for each in maps]
+        assert texts[1] is None
+
+    @pytest.mark.parametrize("names", [["body"], ["offset"], ["topic", "id"], COLUMNS, COLUMNS[::-1]], ids=",".join)
+    async def test_the_columns_are_those_asked_for_in_their_order(self, log: MessageLog, names: list[str]) -> None:
+        """What nobody asked for is not read; and an empty page has the same columns as a full one."""
+        await log.create(_TOPIC, 1)
+        await log.append(_TOPIC, _all_kinds())
+
+        page = await log.read_columns(_TOPIC, _QUEUE, 1, 2, _LARGE, names)
+        empty = await log.read_columns(_TOPIC, _QUEUE, 6, 2, _LARGE, names)
+
+        expected = pa.schema([pa.field(name, _TYPES[name], nullable=name != "offset") for name in names])
+        assert page.schema.equals(expected)
+        assert empty.schema.equals(expected)
+        assert (page.num_rows, empty.num_rows) == (2, 0)
+
+    @pytest.mark.parametrize("most_bytes", [1, 40, 200, _LARGE])
+    async def test_pages_of_any_size_make_the_whole_queue(self, log: MessageLog, most_bytes: int) -> None:
+        """A reader goes on behind the last row it got: nothing missing, nothing twice, always a step further."""
+        await log.create(_TOPIC, 2)
+        sizes = [500, 10, 10, 500, *(10,) * 60, 500]
+        drafts = [a_draft(b"%d" % number * size, queue=0) for number, size in enumerate(sizes)]
+        await log.append(_TOPIC, [*drafts, a_draft("other", queue=1)])
+
+        pages: list[list[bytes]] = []
+        while True:
+            offset = sum(map(len, pages))
+            page = await log.read_columns(_TOPIC, _QUEUE, offset, 50, most_bytes, ["offset", "body"])
+            if not page.num_rows:
+                break
+            assert page["offset"].to_pylist() == list(range(offset, offset + page.num_rows))
+            pages.append(page["body"].to_pylist())
+
+        assert [body for page in pages for body in page] == [draft.body for draft in drafts]
+        assert all(len(page) <= 50 for page in pages)
+        assert all(len(page) == 1 or sum(map(len, page)) <= most_bytes for page in pages)
+
+    async def test_columns_of_what_is_not_there_are_refused_by_name(self, log: MessageLog) -> None:
+        """As reading is: never an empty page for a typo."""
+        await log.create(_TOPIC, 1)
+
+        with pytest.raises(TopicNotFound):
+            await log.read_columns("nowhere", _QUEUE, 0, 1, 1, ["id"])
+        with pytest.raises(QueueNotFound):
+            await log.read_columns(_TOPIC, "local:1", 0, 1, 1, ["id"])

@@ -1,0 +1,71 @@
+"""Stored messages by column: the same as one by one, for every kind there is."""
+
+import zlib
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from wire_bytes import BATCH, RECORD_IPV6, RECORD_V1, RECORD_V2
+
+from mqgate.rocketmq.errors import RemoteProtocolError
+from mqgate.rocketmq.remoting.pulled_page import decode_page
+from mqgate.rocketmq.remoting.record import COMPRESSED, ZLIB, decode_raw, decode_records, encode_record
+
+_RECORD = decode_records(RECORD_V1)[0]
+_PACKED = encode_record(_RECORD._replace(sys_flag=COMPRESSED | ZLIB), packed_body=zlib.compress(b"long" * 100))
+_FOLDED = encode_record(_RECORD._replace(sys_flag=0x80, body=BATCH))
+# A page has no place for a topic's name, so nobody looks at it.
+_TOPIC = range(RECORD_V1.index(b"orders"), RECORD_V1.index(b"orders") + len(b"orders"))
+_KINDS = [RECORD_V1, RECORD_V2, RECORD_IPV6, _PACKED, _FOLDED]
+
+
+@given(st.lists(st.sampled_from([RECORD_V1, *_KINDS]), max_size=8))
+def test_a_page_holds_what_the_records_hold(stored: list[bytes]) -> None:
+    """Whoever reads by column must not see other messages than everybody else."""
+    data = b"".join(stored)
+
+    page, records = decode_page(data), decode_raw(data)
+
+    assert len(page) == len(records)
+    assert page.offsets == [record.queue_offset for record in records]
+    assert page.stored_ms == [record.stored_ms for record in records]
+    assert list(page.bodies) == [record.body for record in records]
+    assert list(page.texts) == [record.properties for record in records]
+    assert [page.offset_id(index) for index in range(len(page))] == [record.offset_id for record in records]
+
+
+def test_a_part_of_a_page_is_a_page() -> None:
+    """A broker may answer more than was asked for."""
+    page = decode_page(RECORD_V1 + RECORD_V1 + RECORD_V1)
+
+    assert page[1:2].offsets == page.offsets[1:2]
+    assert page[1:2].bodies == [b"body"]
+    assert len(page[1:]) == 2
+
+
+@given(st.sampled_from(_KINDS), st.data())
+def test_bytes_cut_short_are_the_peers_fault(stored: bytes, data: st.DataObject) -> None:
+    """Half a message is none, wherever it is cut."""
+    cut = data.draw(st.integers(1, len(stored) - 1))
+
+    with pytest.raises(RemoteProtocolError):
+        decode_page(RECORD_V1 + stored[:cut])
+
+
+@given(st.integers(0, len(RECORD_V1) - 1).filter(lambda at: at not in _TOPIC), st.integers(0, 255))
+def test_a_changed_byte_is_read_alike_or_refused_alike(at: int, byte: int) -> None:
+    """The quick way must not take for a message what the careful one refuses."""
+    changed = RECORD_V1[:at] + bytes([byte]) + RECORD_V1[at + 1 :]
+    try:
+        records = decode_raw(changed)
+    except RemoteProtocolError:
+        with pytest.raises(RemoteProtocolError):
+            decode_page(changed)
+        return
+
+    page = decode_page(changed)
+
+    assert (page.offsets, list(page.bodies)) == (
+        [each.queue_offset for each in records],
+        [each.body for each in records],
+    )
