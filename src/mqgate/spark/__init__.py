@@ -1,0 +1,1 @@
+"""Topics as DataFrames: the data source `mqgate` for Spark, and a session that suits it."""

@@ -1,0 +1,143 @@
+"""A message as a row: which columns there are, which of them are asked for, and how they are built.
+
+Whatever the transport, the columns are the same. Only what is asked for is read: a user's schema is the only way to
+prune columns that Spark gives a Python source.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+import msgspec
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import (
+    BinaryType,
+    DataType,
+    LongType,
+    MapType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampType,
+)
+
+from mqgate.spark.log import LogError
+from mqgate.spark.options import OptionInvalid, Properties
+
+__all__ = ["Shape", "UndecodableBody", "shape_of", "whole_schema"]
+
+_TEXT = StringType()
+_PROPERTIES: Mapping[str, DataType] = {"map": MapType(_TEXT, _TEXT), "json": _TEXT, "raw": _TEXT}
+_decode = msgspec.json.Decoder(dict[str, str]).decode
+
+
+class UndecodableBody(LogError):
+    """A body that is no UTF-8 where text was asked for."""
+
+
+def whole_schema(properties: Properties) -> StructType:
+    """All columns, as they are without a schema of the user's."""
+    types = {
+        "id": _TEXT,
+        "topic": _TEXT,
+        "queue": _TEXT,
+        "offset": LongType(),
+        "key": _TEXT,
+        "tag": _TEXT,
+        "properties": _PROPERTIES[properties],
+        "body": BinaryType(),
+        "storedAt": TimestampType(),
+    }
+    return StructType([StructField(name, kind) for name, kind in types.items()])
+
+
+class Shape(NamedTuple):
+    """What the rows of a query look like."""
+
+    schema: pa.Schema
+    fields: tuple[str, ...]
+    properties: Properties
+    is_undecodable_null: bool
+
+    def rows(self, topic: str, queue: str, start: int, found: pa.RecordBatch) -> pa.RecordBatch:
+        """Rows of what was read from an offset on."""
+        count = found.num_rows
+        columns = []
+        for field in self.schema:
+            if field.name == "topic":
+                columns.append(pa.repeat(topic, count))
+            elif field.name == "queue":
+                columns.append(pa.repeat(queue, count))
+            elif field.name == "properties":
+                columns.append(_BUILD[self.properties](found.column("properties"), field.type))
+            elif field.name == "body" and pa.types.is_string(field.type):
+                columns.append(self._text(found.column("body"), f"{topic} {queue}", start))
+            else:
+                columns.append(found.column(field.name))
+        return pa.RecordBatch.from_arrays(columns, schema=self.schema)
+
+    def _text(self, bodies: pa.Array, where: str, start: int) -> pa.Array:
+        try:
+            return bodies.cast(pa.string())
+        except pa.ArrowInvalid:
+            texts = [_utf8(body) for body in bodies.to_pylist()]
+        if not self.is_undecodable_null:
+            raise UndecodableBody(
+                f"the body of {where} offset {start + texts.index(None)} is no UTF-8: ask for body BINARY, "
+                "or set option undecodable to null"
+            )
+        return pa.array(texts, pa.string())
+
+
+def shape_of(schema: StructType, properties: Properties, *, is_undecodable_null: bool) -> Shape:
+    """What a schema asks for; OptionInvalid if it names what there is not."""
+    whole = {field.name: field.dataType for field in whole_schema(properties)}
+    for field in schema:
+        kinds = [whole[field.name]] if field.name in whole else []
+        if field.name == "body":
+            kinds.append(_TEXT)
+        if not kinds:
+            raise OptionInvalid(f"schema: there is no column {field.name}, there are {', '.join(whole)}")
+        if not any(_same(field.dataType, kind) for kind in kinds):
+            told = " or ".join(kind.simpleString().upper() for kind in kinds)
+            hint = ": see option properties" if field.name == "properties" else ""
+            raise OptionInvalid(f"schema: column {field.name} is {told}, not {field.dataType.simpleString()}{hint}")
+    arrow = to_arrow_schema(schema, timezone="UTC")
+    read = tuple(name for name in schema.fieldNames() if name not in {"topic", "queue"})
+    return Shape(arrow, read, properties, is_undecodable_null)
+
+
+def _same(asked: DataType, kind: DataType) -> bool:
+    return asked.simpleString() == kind.simpleString()
+
+
+def _utf8(body: bytes) -> str | None:
+    try:
+        return body.decode()
+    except UnicodeDecodeError:
+        return None
+
+
+def _each_once(texts: pa.Array, kind: pa.DataType, build: Callable[[str], Any]) -> pa.Array:
+    """Build from JSON texts, each different one once: most messages of a topic have the same few properties."""
+    if texts.null_count == len(texts):
+        return pa.nulls(len(texts), kind)
+    encoded = pc.dictionary_encode(texts)
+    built = pa.array([build(text) for text in encoded.dictionary.to_pylist()], kind)
+    return built.take(encoded.indices)
+
+
+def _map(texts: pa.Array, kind: pa.DataType) -> pa.Array:
+    return _each_once(texts, kind, lambda text: list(_decode(text).items()))
+
+
+def _raw(texts: pa.Array, kind: pa.DataType) -> pa.Array:
+    return _each_once(texts, kind, lambda text: "\x02".join(f"{n}\x01{v}" for n, v in _decode(text).items()))
+
+
+_BUILD: Mapping[str, Callable[[pa.Array, pa.DataType], pa.Array]] = {
+    "map": _map,
+    "json": lambda texts, _: texts,
+    "raw": _raw,
+}

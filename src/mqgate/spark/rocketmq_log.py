@@ -1,0 +1,158 @@
+"""The log straight from RocketMQ's brokers, without a gateway in the path.
+
+Made of plain values, so that executors can make their own. The connections are opened by the first call, and belong to
+the process: a child that was forked opens its own.
+"""
+
+import asyncio
+import os
+import re
+import ssl
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import aclosing
+from typing import TypeVar
+
+import pyarrow as pa
+
+from mqgate.adapters.rocketmq.translate import users_name
+from mqgate.rocketmq import Client, Credentials
+from mqgate.rocketmq.paging import Paging
+from mqgate.rocketmq.reading_ahead import pages
+from mqgate.rocketmq.remoting.pulled_page import PulledPage
+from mqgate.spark.log import Ends, LogError
+from mqgate.spark.rocketmq_cluster import Cluster, Place
+from mqgate.spark.rocketmq_columns import Rows
+from mqgate.spark.rocketmq_loop import LoopThread
+
+__all__ = ["RocketMQLog"]
+
+# Pulls under way for one range: enough to keep a broker busy while answers are decoded.
+_AHEAD = 4
+_Value = TypeVar("_Value")
+
+
+class RocketMQLog:
+    """A Log (see log.py) on a cluster. `name_servers`: host:port, several with semicolons or commas between them."""
+
+    def __init__(
+        self,
+        name_servers: str,
+        *,
+        access_key: str = "",
+        secret_key: str = "",
+        security_token: str = "",
+        namespace: str = "",
+        tls: bool = False,
+        tls_ca: str = "",
+        timeout: float = 10.0,
+        retries: int = 3,
+    ) -> None:
+        self._servers = [address for address in re.split(r"[;,\s]+", name_servers) if address]
+        self._credentials = (
+            Credentials(access_key=access_key, secret_key=secret_key, security_token=security_token)
+            if access_key
+            else None
+        )
+        self._namespace = namespace
+        self._tls = tls
+        self._tls_ca = tls_ca
+        self._timeout = timeout
+        self._retries = retries
+        self._process = 0
+        self._thread: LoopThread | None = None
+        self._cluster: Cluster | None = None
+
+    def topics(self) -> list[str]:
+        thread, cluster = self._opened()
+        return thread.run(cluster.topics())
+
+    def ends(self, topic: str) -> dict[str, Ends]:
+        thread, cluster = self._opened()
+        return _named(thread.run(cluster.ends(topic)))
+
+    def offsets_at(self, topic: str, at_ms: int) -> dict[str, int]:
+        thread, cluster = self._opened()
+        return _named(thread.run(cluster.offsets_at(topic, at_ms)))
+
+    def committed(self, topic: str, group: str) -> dict[str, int]:
+        thread, cluster = self._opened()
+        return _named(thread.run(cluster.committed(topic, group)))
+
+    def commit(self, topic: str, group: str, offsets: Mapping[str, int]) -> None:
+        thread, cluster = self._opened()
+        thread.run(cluster.commit({Place.of(topic, queue): offset for queue, offset in offsets.items()}, group))
+
+    def read(self, topic: str, queue: str, start: int, end: int, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+        thread, cluster = self._opened()
+        reading = thread.run(_begin(cluster, Place.of(topic, queue), start, end, columns))
+        try:
+            while (batch := thread.run(reading.next())) is not None:
+                yield batch
+        finally:
+            # Nothing is waited for: this may run while the interpreter ends, when no other thread runs any more.
+            thread.tell(reading.end)
+
+    def close(self) -> None:
+        thread, cluster = self._thread, self._cluster
+        if thread is not None and cluster is not None and self._process == os.getpid():
+            thread.run(cluster.close())
+            thread.close()
+        self._thread = self._cluster = None
+
+    def _opened(self) -> tuple[LoopThread, Cluster]:
+        if self._thread is None or self._cluster is None or self._process != os.getpid():
+            self._thread, self._cluster, self._process = LoopThread("mqgate-rocketmq"), self._connect(), os.getpid()
+        return self._thread, self._cluster
+
+    def _connect(self) -> Cluster:
+        client = Client(self._servers, credentials=self._credentials, tls=self._context(), deadline=self._timeout)
+        return Cluster(client, namespace=self._namespace, retries=self._retries)
+
+    def _context(self) -> ssl.SSLContext | None:
+        if not self._tls:
+            return None
+        try:
+            return ssl.create_default_context(cafile=self._tls_ca or None)
+        except OSError as error:
+            raise LogError(f"`tlsCa` {self._tls_ca} is no file of certificates: {error}") from error
+
+
+class _Reading:
+    """A range on its way: the next batch is made while the last one is used."""
+
+    def __init__(self, cluster: Cluster, place: Place, paging: Paging[PulledPage], rows: Rows) -> None:
+        self._ready: asyncio.Queue[pa.RecordBatch | Exception | None] = asyncio.Queue(1)
+        self._work = asyncio.create_task(self._fill(cluster, place, paging, rows))
+
+    async def _fill(self, cluster: Cluster, place: Place, paging: Paging[PulledPage], rows: Rows) -> None:
+        last: Exception | None = None
+        try:
+            await cluster.meet(place)
+            async with aclosing(pages(paging, lambda offset, most: cluster.pull(place, offset, most))) as found:
+                async for page in found:
+                    rows.add(page)
+                    if rows.is_full:
+                        await self._ready.put(rows.batch())
+            if rows:
+                await self._ready.put(rows.batch())
+        except Exception as error:  # noqa: BLE001 - whoever reads gets it, whatever it is
+            last = error
+        await self._ready.put(last)
+
+    async def next(self) -> pa.RecordBatch | None:
+        """The next batch; None: there is no more."""
+        found = await self._ready.get()
+        if isinstance(found, Exception):
+            raise found
+        return found
+
+    def end(self) -> None:
+        self._work.cancel()
+
+
+async def _begin(cluster: Cluster, place: Place, start: int, end: int, columns: Sequence[str]) -> _Reading:
+    return _Reading(cluster, place, Paging(start, end, ahead=_AHEAD), Rows(columns, users_name))
+
+
+def _named(found: Mapping[Place, _Value]) -> dict[str, _Value]:
+    return {place.name: value for place, value in found.items()}

@@ -1,0 +1,193 @@
+"""Topics as DataFrames, in batch: what a query reads is what was published between its bounds."""
+
+import json
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+from spark_calls import fill, frame, retained
+
+from mqgate.client import Client
+
+
+def numbers(rows: Any) -> list[int]:
+    return sorted(int(bytes(row.body)) for row in rows.select("body").collect())
+
+
+def test_rows_are_the_messages(spark: SparkSession, client: Client, topic: str) -> None:
+    """Every column says what the gateway says of the message, bytes and time included."""
+    published = client.publish(topic, b"\xff\x00", key="k", tag="t", properties={"a": "1", "b": "ü"})
+    plain = client.publish(topic, "plain")
+
+    rows = {row.id: row for row in frame(spark, client, subscribe=topic).collect()}
+
+    assert set(rows) == {published["id"], plain["id"]}
+    row = rows[published["id"]].asDict()
+    stored_at = row.pop("storedAt")
+    assert row == {
+        "id": published["id"],
+        "topic": topic,
+        "queue": published["queue"],
+        "offset": published["offset"],
+        "key": "k",
+        "tag": "t",
+        "properties": {"a": "1", "b": "ü"},
+        "body": bytearray(b"\xff\x00"),
+    }
+    assert stored_at.isoformat(timespec="milliseconds") + "Z" == published["storedAt"]
+    assert rows[plain["id"]].properties is None
+
+
+def test_a_schema_prunes_and_sql_works(spark: SparkSession, client: Client, topic: str) -> None:
+    """An analyst writes SQL, and asks for text."""
+    fill(client, topic, 10)
+
+    spark.sql(
+        f"CREATE OR REPLACE TEMPORARY VIEW orders (body STRING, queue STRING) USING mqgate "
+        f"OPTIONS (url '{client.transport.url}', subscribe '{topic}')"
+    )
+    (row,) = spark.sql("SELECT sum(int(body)) AS total, count(DISTINCT queue) AS queues FROM orders").collect()
+
+    assert (row.total, row.queues) == (45, 4)
+
+
+def test_offsets_bound_a_read(spark: SparkSession, client: Client, topic: str) -> None:
+    """Start included, end excluded; -2 and -1 stand for the ends of a queue."""
+    fill(client, topic, 40)
+    ends = {queue["queue"]: queue["max"] for queue in client.queues(topic)}
+    first, second, third, fourth = sorted(ends)
+    starting = {first: -2, second: 1, third: ends[third], fourth: -1}
+    ending = {first: 2, second: -1, third: -1, fourth: -1}
+
+    rows = frame(
+        spark,
+        client,
+        subscribe=topic,
+        startingOffsets=json.dumps({topic: starting}),
+        endingOffsets=json.dumps({topic: ending}),
+    )
+
+    found = sorted((row.queue, row.offset) for row in rows.select("queue", "offset").collect())
+    assert found == [(first, 0), (first, 1), *((second, offset) for offset in range(1, ends[second]))]
+
+
+def test_times_bound_a_read(spark: SparkSession, client: Client, topic: str) -> None:
+    """From an instant on, to before another; by queue where asked."""
+    fill(client, topic, 20)
+    middle = client.publish(topic, "100")["storedAt"]
+    times = {queue["queue"]: middle for queue in client.queues(topic)}
+
+    later = frame(spark, client, subscribe=topic, startingTimestamp=middle, startingOffsetsByTimestampStrategy="latest")
+    earlier = frame(spark, client, subscribe=topic, endingOffsetsByTimestamp=json.dumps({topic: times}))
+
+    assert 100 in numbers(later)
+    assert 100 not in numbers(earlier)
+    assert sorted(numbers(later) + numbers(earlier)) == [*range(20), 100]
+
+
+def test_a_group_marks_the_start(spark: SparkSession, client: Client, topic: str) -> None:
+    """What the group has not settled yet, and nothing else."""
+    group = f"g-{topic}"
+    client.groups.put(group, {"topic": topic, "mode": "queue"})
+    fill(client, topic, 12)
+    client.seek(group, "latest")
+    fill(client, topic, 8, start=12)
+
+    rows = frame(spark, client, subscribe=topic, startingOffsets="committed", group=group)
+
+    assert numbers(rows) == list(range(12, 20))
+
+
+def test_queues_and_topics_are_chosen(spark: SparkSession, client: Client, topic: str) -> None:
+    """By list, by pattern, queue by queue."""
+    other = f"{topic}-other"
+    client.topics.put(other, {"queues": 1})
+    fill(client, topic, 8)
+    fill(client, other, 3, start=100)
+    (first, *_) = [queue for queue in client.queues(topic) if queue["max"]]
+
+    both = frame(spark, client, subscribe=f"{topic},{other}")
+    matching = frame(spark, client, subscribePattern=f"{topic}.*")
+    assigned = frame(spark, client, assign=json.dumps({topic: [first["queue"]]}))
+
+    assert numbers(both) == numbers(matching) == [*range(8), 100, 101, 102]
+    assert assigned.count() == first["max"]
+
+
+def test_tasks_are_as_many_as_asked(spark: SparkSession, client: Client, topic: str) -> None:
+    """A queue a task; more for long queues, fewer for many short ones; the rows stay the same."""
+    fill(client, topic, 40)
+
+    default = frame(spark, client, subscribe=topic)
+    few = frame(spark, client, subscribe=topic, maxPartitions=2)
+    many = frame(spark, client, subscribe=topic, minPartitions=9)
+    short = frame(spark, client, subscribe=topic, maxRecordsPerPartition=2)
+
+    assert default.rdd.getNumPartitions() == 4
+    assert few.rdd.getNumPartitions() == 2
+    assert many.rdd.getNumPartitions() >= 9
+    assert short.rdd.getNumPartitions() >= 20
+    assert numbers(few) == numbers(many) == numbers(short) == list(range(40))
+
+
+def test_an_empty_topic_is_an_empty_frame(spark: SparkSession, client: Client, topic: str) -> None:
+    """No rows, the schema all the same."""
+    rows = frame(spark, client, subscribe=topic)
+
+    assert rows.count() == 0
+    assert rows.columns == ["id", "topic", "queue", "offset", "key", "tag", "properties", "body", "storedAt"]
+
+
+def test_what_is_gone_fails_a_read_or_is_left_out(spark: SparkSession, client: Client, topic: str) -> None:
+    """Asked for from offset 0, and retention took it: the default is to fail."""
+    fill(client, topic, 12)
+    zeros = json.dumps({topic: {queue["queue"]: 0 for queue in client.queues(topic)}})
+    retained(client, topic)
+    fill(client, topic, 4, start=50)
+
+    strict = frame(spark, client, subscribe=topic, startingOffsets=zeros)
+    lenient = frame(spark, client, subscribe=topic, startingOffsets=zeros, failOnDataLoss="false")
+
+    with pytest.raises(Exception, match="gone by retention"):
+        strict.collect()
+    assert numbers(lenient) == [50, 51, 52, 53]
+
+
+def test_undecodable_bodies(spark: SparkSession, client: Client, topic: str) -> None:
+    """Asked for as text they fail the query with their place, or are null; as bytes they are what they are."""
+    client.publish(topic, b"\xff\xfe")
+
+    as_text = frame(spark, client, "body STRING", subscribe=topic)
+    or_null = frame(spark, client, "body STRING", subscribe=topic, undecodable="null")
+
+    with pytest.raises(Exception, match="is no UTF-8"):
+        as_text.collect()
+    assert [row.body for row in or_null.collect()] == [None]
+
+
+@pytest.mark.parametrize(
+    ("options", "schema", "told"),
+    [
+        ({"subscribe": "no-such-topic"}, None, "no-such-topic is not registered"),
+        ({"startingOfsets": "latest"}, None, "did you mean startingOffsets"),
+        ({"startingOffsets": "{"}, None, "option startingOffsets is no JSON"),
+        ({"startingOffsets": '{"other": {"local:0": 1}}'}, None, "the given offsets lack"),
+        ({}, "id STRING, price INT", "there is no column price"),
+        ({"url": "http://127.0.0.1:1", "retries": "0"}, None, "option url: no answer from http://127.0.0.1:1"),
+        ({"group": "no-such-group", "startingOffsets": "committed"}, None, "no-such-group"),
+        ({"assign": '{"no-such-topic": ["local:9"]}', "subscribe": None}, None, "no-such-topic is not registered"),
+    ],
+)
+def test_bad_input_is_an_error_before_any_task(
+    spark: SparkSession, client: Client, topic: str, options: dict[str, Any], schema: str | None, told: str
+) -> None:
+    """The driver says what is wrong, in words of the options."""
+    jobs = spark.sparkContext.statusTracker().getJobIdsForGroup(None)
+    both = {name: value for name, value in ({"subscribe": topic} | options).items() if value is not None}
+    reader = spark.read.format("mqgate").options(**{"url": client.transport.url, **both})
+
+    with pytest.raises(Exception) as refused:  # noqa: PT011 - Spark wraps what a source raises in errors of its own
+        (reader.schema(schema) if schema else reader).load().collect()
+
+    assert told in str(refused.value)
+    assert spark.sparkContext.statusTracker().getJobIdsForGroup(None) == jobs

@@ -1,0 +1,131 @@
+"""The same code on a standalone cluster: a master and two workers, whose Python does not have mqgate.
+
+The package is built and shipped with the job. The workers' Python is a bare one that is pointed to the libraries of
+this environment: editable installs do not come along that way, so mqgate can only come from the package.
+"""
+
+import json
+import os
+import re
+import shutil
+import socket
+import subprocess
+import sys
+import sysconfig
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from spark_calls import fill
+
+from mqgate.client import Client
+from mqgate.java import find_java
+
+ROOT = Path(__file__).parents[2]
+LIBRARIES = sysconfig.get_path("purelib")
+SPARK_HOME = Path(LIBRARIES) / "pyspark"
+PATIENCE = 90.0
+
+
+@pytest.fixture(scope="module")
+def environment(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """A Python without mqgate."""
+    bare = tmp_path_factory.mktemp("python")
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(bare)], check=True)  # noqa: S603 - ours
+    python = str(bare / "bin" / "python")
+    return os.environ | {
+        "JAVA_HOME": str(find_java(17, "Spark").resolve().parents[1]),
+        "SPARK_HOME": str(SPARK_HOME),
+        "SPARK_LOCAL_IP": "127.0.0.1",
+        "SPARK_MASTER_OPTS": "-Dspark.master.rest.enabled=false",
+        "PYSPARK_PYTHON": python,
+        "PYSPARK_DRIVER_PYTHON": python,
+        "PYTHONPATH": LIBRARIES,
+    }
+
+
+@pytest.fixture(scope="module")
+def package(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The wheel; Spark takes packages by the name .zip."""
+    directory = tmp_path_factory.mktemp("wheel")
+    build = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(directory)]
+    subprocess.run(build, cwd=ROOT, check=True, capture_output=True)  # noqa: S603 - ours
+    (wheel,) = directory.glob("*.whl")
+    return Path(shutil.copy(wheel, directory / "mqgate.zip"))
+
+
+@pytest.fixture
+def master(environment: dict[str, str], tmp_path: Path) -> Iterator[str]:
+    """A master and two workers of one core each, on loopback."""
+    port, *pages = _free_ports(4)
+    url = f"spark://127.0.0.1:{port}"
+    spark_class = [str(SPARK_HOME / "bin" / "spark-class")]
+    host = ["--host", "127.0.0.1"]
+    parts = [["org.apache.spark.deploy.master.Master", *host, "--port", str(port), "--webui-port", str(pages[0])]]
+    parts += [
+        ["org.apache.spark.deploy.worker.Worker", *host, "--cores", "1", "--memory", "1g", "--webui-port", str(page)]
+        for page in pages[1:]
+    ]
+    for number, part in enumerate(parts[1:]):
+        part += ["--work-dir", str(tmp_path / f"work-{number}"), url]
+    processes = []
+    try:
+        for number, part in enumerate(parts):
+            log = tmp_path / f"part-{number}.log"
+            with log.open("wb") as out:
+                processes.append(
+                    subprocess.Popen([*spark_class, *part], env=environment, stdout=out, stderr=subprocess.STDOUT)  # noqa: S603 - Spark's
+                )
+            if number == 0:
+                _wait_for(log, "New state: ALIVE", 1)
+        _wait_for(tmp_path / "part-0.log", "Registering worker", 2)
+        yield url
+    finally:
+        for process in reversed(processes):
+            process.terminate()
+        for process in processes:
+            process.wait(PATIENCE)
+
+
+@pytest.mark.slow
+@pytest.mark.spark
+@pytest.mark.timeout(400)
+def test_a_job_runs_on_a_cluster_that_gets_the_package_with_it(
+    master: str, environment: dict[str, str], package: Path, client: Client, topic: str
+) -> None:
+    """Nothing but the archive brings the code to the workers."""
+    target = f"{topic}-counts"
+    client.topics.put(target, {"queues": 1})
+    for tag, count in {"a": 30, "b": 20}.items():
+        fill(client, topic, count, tag=tag)
+    bare = [environment["PYSPARK_PYTHON"], "-c", "import mqgate"]
+    assert subprocess.run(bare, env=environment, check=False, capture_output=True).returncode, "a test of nothing"  # noqa: S603 - ours
+
+    submit = [str(SPARK_HOME / "bin" / "spark-submit"), "--master", master, "--py-files", str(package)]
+    submit += ["--conf", "spark.driver.host=127.0.0.1", "--conf", "spark.ui.enabled=false"]
+    submit += [str(Path(__file__).with_name("cluster_job.py")), client.transport.url, topic, target]
+    done = subprocess.run(submit, env=environment, capture_output=True, text=True, timeout=PATIENCE * 3, check=False)  # noqa: S603 - Spark's
+
+    assert done.returncode == 0, done.stderr
+    (queue,) = client.queues(target)
+    (batch,) = client.read_queue(target, queue["queue"], 0, 10, ["body"])
+    counted = [json.loads(body) for body in batch.column("body").to_pylist()]
+    assert {each["tag"]: each["count"] for each in counted} == {"a": 30, "b": 20}
+    (told,) = re.findall(r'^\{"workers".*$', done.stdout, re.MULTILINE)
+    assert all("mqgate.zip" in where for where in json.loads(told)["workers"])
+
+
+def _wait_for(log: Path, words: str, times: int) -> None:
+    deadline = time.monotonic() + PATIENCE
+    while log.read_text().count(words) < times:
+        assert time.monotonic() < deadline, f"not in time: {log.read_text()}"
+        time.sleep(0.1)
+
+
+def _free_ports(count: int) -> list[int]:
+    with socket.socket() as first, socket.socket() as second, socket.socket() as third, socket.socket() as fourth:
+        sockets = [first, second, third, fourth][:count]
+        for each in sockets:
+            each.bind(("127.0.0.1", 0))
+        return [each.getsockname()[1] for each in sockets]

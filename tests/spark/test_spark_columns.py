@@ -1,0 +1,150 @@
+"""Rows of messages: columns chosen by a schema, properties in three forms, bodies as bytes or text."""
+
+from datetime import UTC, datetime
+
+import pyarrow as pa
+import pytest
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import BinaryType, DataType, IntegerType, MapType, StringType, StructField, StructType
+
+from mqgate.spark.columns import Shape, UndecodableBody, shape_of, whole_schema
+from mqgate.spark.log import FIELDS
+from mqgate.spark.options import OptionInvalid, Properties
+
+TWO = [("a", "1"), ("b", "ü")]
+AT = datetime(2026, 1, 2, 3, 4, 5, 6000, tzinfo=UTC)
+
+
+def found(**columns: list[object]) -> pa.RecordBatch:
+    """What a log gives; every column has as many entries."""
+    return pa.RecordBatch.from_arrays(
+        [pa.array(values, FIELDS[name]) for name, values in columns.items()], list(columns)
+    )
+
+
+# Spark parses such a text in its JVM, and there is none here.
+TYPES: dict[str, DataType] = {
+    "STRING": StringType(),
+    "BINARY": BinaryType(),
+    "INT": IntegerType(),
+    "MAP<STRING,STRING>": MapType(StringType(), StringType()),
+}
+
+
+def shape(schema: str, properties: Properties = "map", *, is_undecodable_null: bool = False) -> Shape:
+    pairs = [column.split(" ") for column in schema.split(", ")]
+    fields = StructType([StructField(name, TYPES[kind]) for name, kind in pairs])
+    return shape_of(fields, properties, is_undecodable_null=is_undecodable_null)
+
+
+def test_all_columns_are_as_spark_expects_them() -> None:
+    """Spark compares the first batch's Arrow schema with its own, to the letter."""
+    whole = shape_of(whole_schema("map"), "map", is_undecodable_null=False)
+    batch = found(id=["i"], offset=[7], key=["k"], tag=[None], properties=['{"a":"1"}'], body=[b"\xff"], storedAt=[AT])
+
+    rows = whole.rows("orders", "local:0", 7, batch)
+
+    assert rows.schema == to_arrow_schema(whole_schema("map"), timezone="UTC")
+    assert rows.to_pylist() == [
+        {
+            "id": "i",
+            "topic": "orders",
+            "queue": "local:0",
+            "offset": 7,
+            "key": "k",
+            "tag": None,
+            "properties": [("a", "1")],
+            "body": b"\xff",
+            "storedAt": AT,
+        }
+    ]
+
+
+def test_a_schema_chooses_and_orders() -> None:
+    """Only what is asked for is read."""
+    asked = shape("body BINARY, queue STRING, id STRING")
+
+    rows = asked.rows("orders", "local:0", 0, found(body=[b"x"], id=["i"]))
+
+    assert asked.fields == ("body", "id")
+    assert rows.to_pylist() == [{"body": b"x", "queue": "local:0", "id": "i"}]
+
+
+def test_columns_that_need_no_reading() -> None:
+    """Where a message came from is known; how many there are is not."""
+    asked = shape("topic STRING")
+
+    assert asked.fields == ()
+    assert asked.rows("orders", "local:0", 0, found(offset=[1, 2])).to_pylist() == [{"topic": "orders"}] * 2
+
+
+@pytest.mark.parametrize(
+    ("kind", "column", "expected"),
+    [
+        ("map", "properties MAP<STRING,STRING>", [TWO, None, TWO, [("c", "3")]]),
+        ("json", "properties STRING", ['{"a":"1","b":"ü"}', None, '{"a":"1","b":"ü"}', '{"c":"3"}']),
+        ("raw", "properties STRING", ["a\x011\x02b\x01ü", None, "a\x011\x02b\x01ü", "c\x013"]),
+    ],
+)
+def test_properties_in_three_forms(kind: Properties, column: str, expected: list[object]) -> None:
+    """A map for convenience, text where the map costs too much; none is null."""
+    texts: list[object] = ['{"a":"1","b":"ü"}', None, '{"a":"1","b":"ü"}', '{"c":"3"}']
+
+    rows = shape(column, kind).rows("orders", "local:0", 0, found(properties=texts))
+
+    assert rows.column("properties").to_pylist() == expected
+
+
+@pytest.mark.parametrize("kind", ["map", "json", "raw"])
+def test_messages_without_properties(kind: Properties) -> None:
+    """A whole batch of nulls has the type it must have."""
+    schema = whole_schema(kind)["properties"]
+
+    rows = shape_of(StructType([schema]), kind, is_undecodable_null=False).rows(
+        "orders", "local:0", 0, found(properties=[None, None])
+    )
+
+    assert rows.column("properties").to_pylist() == [None, None]
+
+
+def test_bodies_as_text() -> None:
+    """Most bodies are."""
+    rows = shape("body STRING").rows("orders", "local:0", 0, found(body=["grüß".encode(), b""]))
+
+    assert rows.column("body").to_pylist() == ["grüß", ""]
+
+
+def test_a_body_that_is_no_text_is_named() -> None:
+    """The offset leads to it; the remedy is said."""
+    with pytest.raises(UndecodableBody, match=r"orders local:0 offset 41 .* undecodable"):
+        shape("body STRING").rows("orders", "local:0", 40, found(body=[b"fine", b"\xff\xfe", b"\xff"]))
+
+
+def test_a_body_that_is_no_text_may_be_null() -> None:
+    """Where asked for, and the others stay what they are."""
+    rows = shape("body STRING", is_undecodable_null=True).rows("orders", "local:0", 0, found(body=[b"fine", b"\xff"]))
+
+    assert rows.column("body").to_pylist() == ["fine", None]
+
+
+@pytest.mark.parametrize(
+    ("schema", "told"),
+    [
+        ("id STRING, value BINARY", "no column value, there are id, topic"),
+        ("offset INT", "column offset is BIGINT, not int"),
+        ("body INT", "column body is BINARY or STRING, not int"),
+        ("properties STRING", "column properties is MAP<STRING,STRING>, not string: see option properties"),
+    ],
+)
+def test_a_schema_that_cannot_be_is_refused(schema: str, told: str) -> None:
+    """On the driver, before any task runs."""
+    with pytest.raises(OptionInvalid) as refused:
+        shape(schema)
+
+    assert told in str(refused.value)
+
+
+def test_the_type_of_properties_follows_the_option() -> None:
+    """The schema that Spark shows is what comes."""
+    assert whole_schema("map")["properties"].dataType == MapType(StringType(), StringType())
+    assert whole_schema("raw")["properties"].dataType == StringType()

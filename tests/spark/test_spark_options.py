@@ -1,0 +1,190 @@
+"""The source's options: what they mean, and that a bad one is named with its remedy."""
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from mqgate.spark.options import OPTIONS, Bound, OptionInvalid, Selection, SourceOptions, parse, properties_kind
+
+BASE = {"url": "http://127.0.0.1:1", "subscribe": "orders"}
+
+
+def options(*, is_stream: bool = False, without: str = "", **given: str) -> SourceOptions:
+    both = {name: value for name, value in (BASE | given).items() if name != without}
+    return parse(both, is_stream=is_stream)
+
+
+def test_defaults() -> None:
+    """Two options suffice: a batch reads all there is, a stream what comes; losses are not passed over."""
+    batch, stream = options(), options(is_stream=True)
+
+    assert (batch.starting.kind, batch.ending.kind) == ("earliest", "latest")
+    assert stream.starting.kind == "latest"
+    assert batch.is_loss_fatal
+    assert batch.properties == "map"
+    assert stream.max_offsets is None
+    assert stream.max_delay == timedelta(minutes=15)
+    assert batch.connection.urls == ("http://127.0.0.1:1",)
+
+
+def test_spark_does_not_tell_capitals_apart() -> None:
+    """It hands options on in lower case."""
+    assert options(startingoffsets="latest", MAXPARTITIONS="3").max_partitions == 3
+
+
+def test_several_gateways() -> None:
+    """One that is down must not stop a query."""
+    assert options(url="http://a:1, http://b:2").connection.urls == ("http://a:1", "http://b:2")
+
+
+def test_topics_queues_and_patterns() -> None:
+    """The three ways of Spark's own Kafka source."""
+    assert options(subscribe="a, b,a").selection == Selection(("a", "b"))
+    assert options(without="subscribe", subscribePattern="or.*").selection == Selection(pattern="or.*")
+    assigned = options(without="subscribe", assign='{"a": ["local:0", "local:2"]}').selection
+    assert assigned.queues == {"a": ("local:0", "local:2")}
+
+
+@pytest.mark.parametrize(
+    ("given", "bound"),
+    [
+        ({"startingOffsets": "earliest"}, Bound("earliest")),
+        ({"startingOffsets": "latest"}, Bound("latest")),
+        ({"startingOffsets": "committed", "group": "g"}, Bound("committed")),
+        ({"startingOffsets": '{"orders": {"local:0": -2, "local:1": 7}}'}, Bound("offsets", {"orders": {"local:0": -2, "local:1": 7}})),  # noqa: E501
+        ({"startingTimestamp": "1700000000000"}, Bound("instant", instant_ms=1700000000000)),
+        ({"startingTimestamp": "1970-01-01T00:00:01Z"}, Bound("instant", instant_ms=1000)),
+        ({"startingOffsetsByTimestamp": '{"orders": {"local:0": 5}}'}, Bound("instants", {"orders": {"local:0": 5}})),
+        ({"startingTimestamp": "5", "startingOffsetsByTimestampStrategy": "latest"}, Bound("instant", None, 5, True)),
+    ],
+)  # fmt: skip
+def test_where_to_begin(given: dict[str, str], bound: Bound) -> None:
+    """By word, by offset, by time; per queue or for all."""
+    assert options(**given).starting == bound
+
+
+@pytest.mark.parametrize(
+    ("given", "kind"),
+    [
+        ({"endingOffsets": "latest"}, "latest"),
+        ({"endingOffsets": '{"orders": {"local:0": -1}}'}, "offsets"),
+        ({"endingTimestamp": "5"}, "instant"),
+        ({"endingOffsetsByTimestamp": '{"orders": {"local:0": "1970-01-01T00:00:01Z"}}'}, "instants"),
+    ],
+)
+def test_where_to_end(given: dict[str, str], kind: str) -> None:
+    """A batch may end before the newest message; an instant nobody has reached is the end."""
+    assert options(**given).ending.kind == kind
+    assert options(**given).ending.is_latest_if_none
+
+
+def test_the_rest() -> None:
+    """Each is read as it says."""
+    found = options(
+        is_stream=True,
+        maxOffsetsPerTrigger="1000",
+        minOffsetsPerTrigger="10",
+        maxTriggerDelay="30s",
+        minPartitions="2",
+        maxPartitions="4",
+        maxRecordsPerPartition="100",
+        failOnDataLoss="false",
+        properties="json",
+        undecodable="null",
+        group="g",
+        commitOffsets="true",
+        timeout="1500ms",
+        retries="0",
+        key="secret",
+    )
+
+    assert (found.max_offsets, found.min_offsets, found.max_delay) == (1000, 10, timedelta(seconds=30))
+    assert (found.min_partitions, found.max_partitions, found.max_rows) == (2, 4, 100)
+    assert (found.is_loss_fatal, found.properties, found.is_undecodable_null) == (False, "json", True)
+    assert (found.group, found.is_committing) == ("g", True)
+    assert (found.connection.timeout, found.connection.retries, found.connection.key) == (1.5, 0, "secret")
+
+
+def test_rocketmq_directly() -> None:
+    """Executors get what they need to reach the brokers themselves."""
+    found = options(
+        without="url", transport="rocketmq", nameServers="a:9876;b:9876", accessKey="me", secretKey="x", tls="true"
+    )
+
+    assert dict(found.connection.rocketmq) == {
+        "name_servers": "a:9876;b:9876",
+        "access_key": "me",
+        "secret_key": "x",
+        "tls": True,
+    }
+
+
+def test_secrets_are_not_shown() -> None:
+    """Logs and plans print what they hold."""
+    http = options(key="hush")
+    direct = options(without="url", transport="rocketmq", nameServers="a:1", accessKey="me", secretKey="hush")
+
+    assert "hush" not in repr(http)
+    assert "hush" not in repr(direct)
+
+
+BAD: list[tuple[dict[str, str], dict[str, Any], str]] = [
+    ({"startingOfsets": "latest"}, {}, "startingOfsets is unknown: did you mean startingOffsets"),
+    ({"whatever": "x"}, {}, "option whatever is unknown: there are"),
+    ({}, {"without": "url"}, "option url is missing"),
+    ({}, {"without": "subscribe"}, "subscribe, subscribePattern and assign"),
+    ({"assign": '{"a": ["local:0"]}'}, {}, "subscribe and assign exclude each other"),
+    ({"subscribe": " , "}, {}, "option subscribe must name a topic"),
+    ({"subscribePattern": "("}, {"without": "subscribe"}, "option subscribePattern is no regular expression"),
+    ({"assign": "[]"}, {"without": "subscribe"}, "option assign must look like"),
+    ({"assign": "{"}, {"without": "subscribe"}, "option assign is no JSON"),
+    ({"startingOffsets": "first"}, {}, "option startingOffsets must be earliest, latest, committed, or offsets"),
+    ({"startingOffsets": "{"}, {}, "option startingOffsets is no JSON"),
+    ({"startingOffsets": '{"orders": {}}'}, {}, "option startingOffsets must look like"),
+    ({"startingOffsets": '{"orders": {"local:0": -3}}'}, {}, "option startingOffsets must hold offsets"),
+    ({"startingOffsets": '{"orders": {"local:0": "7"}}'}, {}, "option startingOffsets must hold offsets"),
+    ({"startingOffsets": '{"orders": {"local:0": true}}'}, {}, "option startingOffsets must hold offsets"),
+    ({"startingOffsets": "committed"}, {}, "option group is missing"),
+    ({"startingTimestamp": "yesterday"}, {}, "option startingTimestamp"),
+    ({"startingTimestamp": "5", "startingOffsets": "latest"}, {}, "exclude each other"),
+    ({"startingOffsetsByTimestamp": '{"orders": {"local:0": 1.5}}'}, {}, "ByTimestamp must hold instants"),
+    ({"startingOffsetsByTimestampStrategy": "none"}, {}, "StartingOffsetsByTimestampStrategy must be error or latest"),
+    ({"endingOffsets": "earliest"}, {}, "option endingOffsets must be latest"),
+    ({"endingOffsets": '{"orders": {"local:0": -2}}'}, {}, "option endingOffsets must hold offsets"),
+    ({"endingOffsets": "latest"}, {"is_stream": True}, "option endingOffsets is for batch reads"),
+    ({"maxOffsetsPerTrigger": "5"}, {}, "option maxOffsetsPerTrigger is for streams"),
+    ({"maxOffsetsPerTrigger": "0"}, {"is_stream": True}, "option maxOffsetsPerTrigger must be a whole number from 1"),
+    ({"minOffsetsPerTrigger": "9", "maxOffsetsPerTrigger": "5"}, {"is_stream": True}, "minOffsetsPerTrigger must not"),
+    ({"maxTriggerDelay": "soon"}, {"is_stream": True}, "option maxTriggerDelay"),
+    ({"commitOffsets": "true"}, {"is_stream": True}, "option group is missing"),
+    ({"minPartitions": "x"}, {}, "option minPartitions must be a whole number"),
+    ({"minPartitions": "9", "maxPartitions": "2"}, {}, "option minPartitions must not be above"),
+    ({"failOnDataLoss": "maybe"}, {}, "option failOnDataLoss must be true or false"),
+    ({"properties": "xml"}, {}, "option properties must be map or json or raw"),
+    ({"undecodable": "drop"}, {}, "option undecodable must be fail or null"),
+    ({"transport": "kafka"}, {}, "option transport must be http or rocketmq"),
+    ({"nameServers": "a:1"}, {}, "option nameServers belongs to transport rocketmq"),
+    ({"transport": "rocketmq", "nameServers": "a:1"}, {}, "url and key belong to transport http"),
+    ({"transport": "rocketmq"}, {"without": "url"}, "option nameServers is missing"),
+    ({"timeout": "0"}, {}, "option timeout must be longer than nothing"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("given", "how", "told"), BAD, ids=[told for _, _, told in BAD])
+def test_a_bad_option_is_named_with_its_remedy(given: dict[str, str], how: dict[str, Any], told: str) -> None:
+    """An error on the driver is read by a person who looks for what to change."""
+    with pytest.raises(OptionInvalid) as refused:
+        options(**how, **given)
+
+    assert told.lower() in str(refused.value).lower()
+
+
+def test_only_properties_decides_on_the_schema() -> None:
+    """Spark asks for the schema first; whatever else is wrong is told when the query starts."""
+    assert properties_kind({"PROPERTIES": "raw", "nonsense": "x"}) == "raw"
+
+
+def test_every_option_is_told_in_one_line() -> None:
+    """The reference page is made of this table."""
+    assert all(line and "\n" not in line for line in OPTIONS.values())

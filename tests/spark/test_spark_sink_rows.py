@@ -1,0 +1,163 @@
+"""Rows become envelopes, each with a key by which a repeat is known."""
+
+import json
+import random
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from mqgate.spark.sink_rows import Row, RowRefused, chunks, rows
+
+TEXTS = pa.map_(pa.string(), pa.string())
+
+
+def batch(**columns: pa.Array | list[Any]) -> pa.RecordBatch:
+    return pa.record_batch(columns)
+
+
+def envelopes(*batches: pa.RecordBatch, identity: str = "query 1 batch 7 partition 0") -> list[dict[str, Any]]:
+    return [json.loads(row.envelope) for row in rows(batches, identity)]
+
+
+def keys(*batches: pa.RecordBatch, **identity: str) -> list[str]:
+    return [envelope["idempotencyKey"] for envelope in envelopes(*batches, **identity)]
+
+
+def test_a_row_is_an_envelope() -> None:
+    """Every column arrives, and nothing is said of a null."""
+    given = batch(
+        body=pa.array([b"caf\xc3\xa9", b"\xff\x00"]),
+        key=["k", None],
+        tag=["t", None],
+        properties=pa.array([[("b", "2"), ("a", "1")], None], TEXTS),
+        deliverAt=pa.array([1_700_000_000_000_000, None], pa.timestamp("us", tz="UTC")),
+    )
+
+    full, bare = envelopes(given)
+
+    assert full.pop("idempotencyKey") != bare.pop("idempotencyKey")
+    assert full == {
+        "body": "café",
+        "key": "k",
+        "tag": "t",
+        "properties": {"a": "1", "b": "2"},
+        "deliverAt": 1_700_000_000_000,
+    }
+    assert bare == {"bodyBase64": "/wA="}
+
+
+@pytest.mark.parametrize("kind", [pa.string(), pa.large_string(), pa.binary(), pa.large_binary()])
+def test_text_and_bytes_are_bodies_alike(kind: pa.DataType) -> None:
+    """Whichever way Spark hands them over."""
+    (envelope,) = envelopes(batch(body=pa.array(["text"], pa.string()).cast(kind)))
+
+    assert envelope["body"] == "text"
+
+
+def test_text_that_is_none_is_sent_as_it_is() -> None:
+    """A cast from BINARY to STRING checks nothing, and we change no byte."""
+    body = pa.array([b"\xff"], pa.binary()).view(pa.string())
+
+    (envelope,) = envelopes(batch(body=body))
+
+    assert envelope["bodyBase64"] == "/w=="
+
+
+def test_a_message_is_never_early() -> None:
+    """The gateway counts milliseconds, Spark microseconds; before 1970 is past like any other."""
+    at = pa.array([1_700_000_000_000_001, -5], pa.timestamp("us", tz="UTC"))
+
+    found = envelopes(batch(body=["a", "b"], deliverAt=at))
+
+    assert [each["deliverAt"] for each in found] == [1_700_000_000_001, 0]
+
+
+def test_properties_may_be_json() -> None:
+    """As the source gives them with properties=json; none are none."""
+    found = envelopes(batch(body=["a", "b", "c"], properties=['{"b": "2", "a": "ü"}', "{}", None]))
+
+    assert [each.get("properties") for each in found] == [{"a": "ü", "b": "2"}, None, None]
+
+
+def test_a_repeat_has_the_same_keys_in_whatever_order() -> None:
+    """A task that runs again may get its rows in another order and cut otherwise; equal rows stay two."""
+    bodies = [f"row {number % 400}" for number in range(1_000)]
+    first = keys(batch(body=bodies))
+    random.Random(7).shuffle(bodies)
+
+    again = keys(batch(body=bodies[:123]), batch(body=bodies[123:]))
+
+    assert len(set(first)) == 1_000
+    assert sorted(again) == sorted(first)
+
+
+def test_a_key_stands_for_one_message() -> None:
+    """Whatever differs of a row makes it another; so does whose row it is."""
+    plain = batch(body=["same"])
+    others = [
+        batch(body=["other"]),
+        batch(body=["same"], key=["k"]),
+        batch(body=["same"], tag=["k"]),
+        batch(body=["same"], properties=pa.array([[("a", "1")]], TEXTS)),
+        batch(body=["same"], deliverAt=pa.array([1], pa.timestamp("us", tz="UTC"))),
+    ]
+
+    found = [keys(each)[0] for each in [plain, *others]]
+    found += [keys(plain, identity=f"query 1 batch {number} partition {number}")[0] for number in range(50)]
+
+    assert len(set(found)) == len(found)
+
+
+def test_the_order_of_properties_makes_no_other_message() -> None:
+    """A map's order is nobody's promise."""
+    one, other = ([("a", "1"), ("b", "2")], [("b", "2"), ("a", "1")])
+
+    assert keys(batch(body=["x"], properties=pa.array([one], TEXTS))) == keys(
+        batch(body=["x"], properties=pa.array([other], TEXTS))
+    )
+
+
+def test_a_key_that_is_given_wins() -> None:
+    """Who knows better what a repeat is says so, row by row."""
+    mine, ours = keys(batch(body=["a", "a"], idempotencyKey=['order "17"', None]))
+
+    assert mine == 'order "17"'
+    assert ours == keys(batch(body=["a"]))[0]
+
+
+@pytest.mark.parametrize(
+    ("columns", "told"),
+    [
+        ({"body": ["a", None]}, "row 1 of its partition, column body: must not be null"),
+        (
+            {"body": ["a"], "properties": ["[1]"]},
+            "row 0 of .*, column properties: must be the text of a JSON",
+        ),
+        ({"body": ["a"], "properties": ["{"]}, "row 0 of .*, column properties: must be the text of a JSON"),
+        ({"body": ["a"], "properties": ['{"n": 1}']}, "column properties: the value of n must be text, not 1"),
+        ({"body": ["a"], "properties": pa.array([[("n", None)]], TEXTS)}, "the value of n must be text, not null"),
+        ({"body": ["a"], "key": pa.array([b"\xff"]).view(pa.string())}, "column key: .* no UTF-8"),
+    ],
+)
+def test_a_row_that_is_no_message_is_named(columns: dict[str, Any], told: str) -> None:
+    """Among a million rows, people need to find it."""
+    with pytest.raises(RowRefused, match=told):
+        envelopes(batch(**columns))
+
+
+def test_rows_are_counted_over_batches() -> None:
+    """The number in an error is the row's place in its partition."""
+    with pytest.raises(RowRefused, match="row 3 of"):
+        envelopes(batch(body=["a", "b"]), batch(body=["c", None]))
+
+
+def test_requests_are_bounded_by_number_and_size() -> None:
+    """Memory is bounded here and in the gateway; a row that is too large alone still goes."""
+    small = [Row(number, b"x") for number in range(5)]
+    large = [Row(number, b"x" * (3 << 20)) for number in range(2)]
+    huge = [Row(7, b"x" * (5 << 20))]
+
+    sizes = [len(chunk) for chunk in chunks([*small, *large, *huge], 2)]
+
+    assert sizes == [2, 2, 2, 1, 1]

@@ -1,0 +1,120 @@
+"""Topics as streams, through Spark: batches, checkpoints, and what Spark tells of them."""
+
+import json
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+from spark_calls import bodies, drained, fill, retained, stream
+
+from mqgate.client import Client
+
+
+def test_a_stream_reads_everything_once_in_limited_batches(
+    spark: SparkSession, client: Client, topic: str, tmp_path: Path
+) -> None:
+    """AvailableNow honours the limit, and ends at the end."""
+    fill(client, topic, 100)
+
+    batches = drained(stream(spark, client, subscribe=topic, maxOffsetsPerTrigger=40), tmp_path)
+
+    assert [len(batch) for batch in batches] == [40, 40, 20]
+    assert bodies(batches) == list(range(100))
+
+
+def test_a_restart_goes_on_from_the_checkpoint(spark: SparkSession, client: Client, topic: str, tmp_path: Path) -> None:
+    """New messages, also in queues that were added while nobody ran; nothing again."""
+    fill(client, topic, 10)
+    rows = stream(spark, client, subscribe=topic)
+    first = drained(rows, tmp_path)
+    client.topics.put(topic, {"queues": 8})
+    fill(client, topic, 30, start=10)
+
+    second = drained(rows, tmp_path)
+
+    assert bodies(first) == list(range(10))
+    assert bodies(second) == list(range(10, 40))
+
+
+def test_new_queues_while_running(spark: SparkSession, client: Client, topic: str, tmp_path: Path) -> None:
+    """A running query hears of them at its next batch."""
+    fill(client, topic, 5)
+    query = (
+        stream(spark, client, "body STRING", subscribe=topic)
+        .writeStream.format("memory")
+        .queryName(f"seen_{topic.replace('-', '_')}")
+        .option("checkpointLocation", str(tmp_path))
+        .trigger(processingTime="100 milliseconds")
+        .start()
+    )
+    try:
+        query.processAllAvailable()
+        client.topics.put(topic, {"queues": 8})
+        fill(client, topic, 40, start=5)
+        query.processAllAvailable()
+        seen = spark.table(query.name).collect()
+    finally:
+        query.stop()
+
+    assert sorted(int(row.body) for row in seen) == list(range(45))
+
+
+@pytest.mark.parametrize("policy", ["true", "false"])
+def test_retention_past_the_checkpoint(
+    spark: SparkSession, client: Client, topic: str, tmp_path: Path, policy: str
+) -> None:
+    """The query was down longer than messages are kept: it fails, or goes on with what is left."""
+    fill(client, topic, 10)
+    rows = stream(spark, client, subscribe=topic, failOnDataLoss=policy)
+    drained(rows, tmp_path)
+    fill(client, topic, 10, start=10)
+    retained(client, topic)
+    fill(client, topic, 10, start=20)
+
+    if policy == "true":
+        with pytest.raises(Exception, match="gone by retention"):
+            drained(rows, tmp_path)
+    else:
+        assert bodies(drained(rows, tmp_path)) == list(range(20, 30))
+
+
+def test_lag_is_told_by_queue(spark: SparkSession, client: Client, topic: str, tmp_path: Path) -> None:
+    """Each progress has where the queues end beside where the batch ended."""
+    fill(client, topic, 50)
+    query = (
+        stream(spark, client, subscribe=topic, maxOffsetsPerTrigger=10)
+        .writeStream.format("noop")
+        .option("checkpointLocation", str(tmp_path))
+        .trigger(availableNow=True)
+        .start()
+    )
+    query.awaitTermination()
+    first = query.recentProgress[0]["sources"][0]
+
+    assert sum(json.loads(first["latestOffset"])[topic].values()) == 50
+    assert sum(json.loads(first["endOffset"])[topic].values()) == 10
+
+
+def test_the_key_is_written_nowhere(
+    spark: SparkSession, client: Client, topic: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Not into the plan, not into the checkpoint, not into what is printed."""
+    fill(client, topic, 5)
+    rows = stream(spark, client, subscribe=topic, key="hush-hush-key")
+
+    drained(rows, tmp_path)
+    rows.explain(extended=True)
+    printed = capfd.readouterr()
+
+    written = b"".join(path.read_bytes() for path in tmp_path.rglob("*") if path.is_file())
+    assert written
+    assert b"hush-hush" not in written
+    assert "hush-hush" not in printed.out + printed.err
+
+
+def test_a_topic_that_is_missing_ends_the_query_with_the_reason(
+    spark: SparkSession, client: Client, tmp_path: Path
+) -> None:
+    """On the driver; no task runs for it."""
+    with pytest.raises(Exception, match="no-such-topic is not registered"):
+        drained(stream(spark, client, subscribe="no-such-topic"), tmp_path)

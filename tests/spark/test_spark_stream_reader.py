@@ -1,0 +1,262 @@
+"""The streaming reader's answers, asked directly: what Spark would ask of it, without Spark."""
+
+import json
+import logging
+import pickle
+from typing import Any
+
+import pytest
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
+from spark_calls import fill, retained
+
+from mqgate.client import Client
+from mqgate.spark.columns import whole_schema
+from mqgate.spark.options import parse
+from mqgate.spark.positions import Positions
+from mqgate.spark.reading import DataLost, Task
+from mqgate.spark.stream_reader import StreamReader
+
+ALL = ReadAllAvailable()
+
+
+def reader(client: Client, **options: str) -> StreamReader:
+    both = {"url": client.transport.url, "startingOffsets": "earliest", **options}
+    return StreamReader(parse(both, is_stream=True), whole_schema("map"))
+
+
+def read(stream: StreamReader, start: Positions, end: Positions) -> list[int]:
+    """A batch's bodies, as its tasks would read them."""
+    rows: list[Any] = []
+    for task in stream.partitions(start, end):
+        for batch in stream.read(task):
+            rows += batch.column("body").to_pylist()
+    return sorted(int(body) for body in rows)
+
+
+def test_batches_follow_each_other(client: Client, topic: str) -> None:
+    """Each begins where the last one ended; nothing new is no batch."""
+    stream = reader(client, subscribe=topic)
+    start = stream.initialOffset()
+    fill(client, topic, 10)
+    first = stream.latestOffset(start, ALL)
+    fill(client, topic, 5, start=10)
+    second = stream.latestOffset(first, ALL)
+
+    assert read(stream, start, first) == list(range(10))
+    assert read(stream, first, second) == list(range(10, 15))
+    assert stream.latestOffset(second, ALL) == second
+
+
+def test_a_stream_begins_at_the_end_unless_told_otherwise(client: Client, topic: str) -> None:
+    """What was there before is not the stream's business."""
+    fill(client, topic, 10)
+    stream = reader(client, subscribe=topic, startingOffsets="latest")
+    start = stream.initialOffset()
+    fill(client, topic, 3, start=10)
+
+    assert read(stream, start, stream.latestOffset(start, ALL)) == [10, 11, 12]
+
+
+def test_a_limit_is_kept(client: Client, topic: str) -> None:
+    """The default limit is the option's, and a batch is no longer than it."""
+    fill(client, topic, 50)
+    stream = reader(client, subscribe=topic, maxOffsetsPerTrigger="20")
+    start, found = stream.initialOffset(), []
+    for _ in range(3):
+        end = stream.latestOffset(start, stream.getDefaultReadLimit())
+        found.append(read(stream, start, end))
+        start = end
+
+    assert stream.getDefaultReadLimit() == ReadMaxRows(20)
+    assert [len(each) for each in found] == [20, 20, 10]
+    assert sorted(number for batch in found for number in batch) == list(range(50))
+
+
+def test_too_little_waits_for_more_or_for_time(client: Client, topic: str) -> None:
+    """Small batches cost; but what is there must not wait for ever."""
+    patient = reader(client, subscribe=topic, minOffsetsPerTrigger="10", maxTriggerDelay="1h")
+    hasty = reader(client, subscribe=topic, minOffsetsPerTrigger="10", maxTriggerDelay="1ms")
+    start = patient.initialOffset()
+    fill(client, topic, 9)
+
+    assert patient.latestOffset(start, ALL) == start
+    assert read(hasty, start, hasty.latestOffset(start, ALL)) == list(range(9))
+
+    fill(client, topic, 1, start=9)
+
+    assert read(patient, start, patient.latestOffset(start, ALL)) == list(range(10))
+
+
+def test_available_now_stops_where_it_began(client: Client, topic: str) -> None:
+    """Messages and queues that come later belong to the next run, so that the query ends."""
+    fill(client, topic, 6)
+    stream = reader(client, subscribe=topic, minOffsetsPerTrigger="1000")
+    start = stream.initialOffset()
+    stream.prepareForTriggerAvailableNow()
+    fill(client, topic, 6, start=6)
+    client.topics.put(topic, {"queues": 8})
+
+    end = stream.latestOffset(start, ALL)
+
+    assert read(stream, start, end) == list(range(6))
+    assert stream.latestOffset(end, ALL) == end
+
+
+def test_queues_that_are_added_are_read_from_their_beginning(client: Client, topic: str) -> None:
+    """Without a restart, and without a word in the options."""
+    stream = reader(client, subscribe=topic)
+    start = stream.latestOffset(stream.initialOffset(), ALL)
+    client.topics.put(topic, {"queues": 8})
+    fill(client, topic, 64)
+
+    end = stream.latestOffset(start, ALL)
+
+    assert len(end[topic]) == 8
+    assert read(stream, start, end) == list(range(64))
+
+
+def test_topics_that_match_join_while_running(client: Client, topic: str) -> None:
+    """That is what a pattern is for."""
+    stream = reader(client, subscribePattern=f"{topic}.*")
+    start = stream.initialOffset()
+    client.topics.put(f"{topic}-new", {"queues": 2})
+    fill(client, f"{topic}-new", 7)
+
+    end = stream.latestOffset(start, ALL)
+
+    assert set(end) == {topic, f"{topic}-new"}
+    assert read(stream, start, end) == list(range(7))
+
+
+def test_retention_past_the_position_fails(client: Client, topic: str) -> None:
+    """The default: nobody goes on without the lost ones unasked."""
+    stream = reader(client, subscribe=topic)
+    start = stream.initialOffset()
+    fill(client, topic, 10)
+    retained(client, topic)
+    fill(client, topic, 2, start=10)
+
+    with pytest.raises(DataLost, match=r"gone by retention.*failOnDataLoss"):
+        stream.partitions(start, stream.latestOffset(start, ALL))
+
+
+def test_retention_past_the_position_may_be_passed_over(
+    client: Client, topic: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """With a warning that has their number; the rest is read."""
+    stream = reader(client, subscribe=topic, failOnDataLoss="false", minPartitions="1")
+    start = stream.initialOffset()
+    fill(client, topic, 10)
+    retained(client, topic)
+    fill(client, topic, 2, start=10)
+
+    with caplog.at_level(logging.WARNING):
+        found = read(stream, start, stream.latestOffset(start, ALL))
+
+    assert found == [10, 11]
+    lost = [record.args for record in caplog.records]
+    assert sum(int(str(args).split("'")[1].split()[0]) for args in lost) == 10
+
+
+def test_retention_between_planning_and_reading(client: Client, topic: str) -> None:
+    """A task was planned on what is gone when it reads."""
+    fill(client, topic, 10)
+    strict = reader(client, subscribe=topic)
+    lenient = reader(client, subscribe=topic, failOnDataLoss="false")
+    start = strict.initialOffset()
+    end = strict.latestOffset(start, ALL)
+    tasks = strict.partitions(start, end)
+    retained(client, topic)
+
+    with pytest.raises(DataLost):
+        [list(strict.read(task)) for task in tasks]
+    assert [list(lenient.read(task)) for task in tasks] == [[] for _ in tasks]
+
+
+@pytest.mark.parametrize("policy", ["true", "false"])
+def test_a_topic_made_anew(client: Client, topic: str, policy: str) -> None:
+    """Its offsets begin again below the position: that fails, or is read from the beginning, and never passed over."""
+    fill(client, topic, 20)
+    stream = reader(client, subscribe=topic, failOnDataLoss=policy)
+    start = stream.latestOffset(stream.initialOffset(), ALL)
+    client.topics.delete(topic)
+    client.topics.put(topic, {"queues": 4})
+    fill(client, topic, 8, start=100)
+
+    end = stream.latestOffset(start, ALL)
+
+    if policy == "true":
+        with pytest.raises(DataLost, match="made anew"):
+            stream.partitions(start, end)
+    else:
+        assert read(stream, start, end) == list(range(100, 108))
+        assert stream.latestOffset(end, ALL) == end
+
+
+@pytest.mark.parametrize("policy", ["true", "false"])
+def test_a_topic_with_fewer_queues_than_before(client: Client, topic: str, policy: str) -> None:
+    """A queue that the position knows and the log does not."""
+    fill(client, topic, 20)
+    stream = reader(client, subscribe=topic, failOnDataLoss=policy)
+    start = stream.latestOffset(stream.initialOffset(), ALL)
+    client.topics.delete(topic)
+    client.topics.put(topic, {"queues": 1})
+
+    if policy == "true":
+        with pytest.raises(DataLost, match="the queue is gone"):
+            stream.latestOffset(start, ALL)
+    else:
+        end = stream.latestOffset(start, ALL)
+        assert set(end[topic]) == set(start[topic]), "a position is never forgotten"
+        assert read(stream, start, end) == []
+
+
+def test_a_repeated_batch_is_the_same(client: Client, topic: str) -> None:
+    """After a crash Spark plans the batch again from the positions it logged, in another process."""
+    fill(client, topic, 30)
+    stream = reader(client, subscribe=topic, maxOffsetsPerTrigger="10")
+    start = stream.initialOffset()
+    end = stream.latestOffset(start, stream.getDefaultReadLimit())
+    logged = json.loads(json.dumps([start, end]))
+    fill(client, topic, 30, start=30)
+
+    again = reader(client, subscribe=topic, maxOffsetsPerTrigger="10")
+
+    assert read(again, *logged) == read(stream, start, end)
+
+
+def test_the_group_follows_for_lag_tools(client: Client, topic: str) -> None:
+    """It stands where the finished batches end, also after the last one; recovery never asks it."""
+    group = f"g-{topic}"
+    client.groups.put(group, {"topic": topic, "mode": "queue"})
+    fill(client, topic, 10)
+    stream = reader(client, subscribe=topic, group=group, commitOffsets="true")
+    start = stream.initialOffset()
+
+    end = stream.latestOffset(start, ALL)
+    while_running = client.lag(group)["lag"]
+    stream.latestOffset(end, ALL)
+
+    assert while_running == 10
+    assert client.lag(group)["lag"] == 0
+
+
+def test_the_ends_of_the_queues_are_told_for_lag(client: Client, topic: str) -> None:
+    """Whatever the limit: how far a query is behind is the difference to its position."""
+    fill(client, topic, 30)
+    stream = reader(client, subscribe=topic, maxOffsetsPerTrigger="5")
+
+    assert sum(stream.reportLatestOffset()[topic].values()) == 30
+
+
+def test_tasks_travel(client: Client, topic: str) -> None:
+    """Readers and tasks are pickled to the workers: nothing in them may be of this process."""
+    fill(client, topic, 3)
+    stream = reader(client, subscribe=topic)
+    start = stream.initialOffset()
+    (task, *_) = stream.partitions(start, stream.latestOffset(start, ALL))
+
+    far, sent = pickle.loads(pickle.dumps((stream, task)))  # noqa: S301 - what we pickled
+
+    assert isinstance(sent, Task)
+    assert [batch.num_rows for batch in far.read(sent)] == [batch.num_rows for batch in stream.read(task)]
