@@ -46,6 +46,22 @@ def test_a_producer_that_runs_twice_stores_once_and_a_worker_finishes_all(gatewa
     assert not run(*work, "--until-empty")
 
 
+@pytest.mark.spark
+@pytest.mark.slow
+def test_the_spark_example_reads_aggregates_and_writes_back(gateway_url: str, tmp_path: Path) -> None:
+    """Run again it goes on from its checkpoint: the totals are of all orders, and only changes are written."""
+    suffix = uuid4().hex
+    program = [sys.executable, str(EXAMPLES / "spark_orders.py"), "--url", gateway_url]
+    program += ["--orders", f"orders-{suffix}", "--totals", f"totals-{suffix}", "--checkpoint", str(tmp_path)]
+
+    for turn in (1, 2):
+        printed = run(*program)
+
+        totals = [json.loads(line) for line in printed.splitlines() if line.startswith("{")]
+        assert {"customer": "ada", "orders": 10 * turn, "total": 55 * turn} in totals
+        assert len(totals) == 3 * turn
+
+
 def test_every_example_is_listed_and_tried() -> None:
     """A program that nobody runs is wrong within a month."""
     programs = {path.name for path in EXAMPLES.iterdir() if path.suffix in {".sh", ".py"}}

@@ -1,0 +1,70 @@
+#!/usr/bin/env python3
+# ruff: noqa: T201 - it talks to people
+"""A topic as a DataFrame, cell by cell: read it, aggregate, write the result to another topic.
+
+python examples/spark_orders.py --url http://127.0.0.1:8080
+"""
+
+# %% What we work with
+import argparse
+import json
+import tempfile
+
+from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
+
+from mqgate.client import Client
+from mqgate.spark.session import session
+
+arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+arguments.add_argument("--url", default="http://127.0.0.1:8080")
+arguments.add_argument("--orders", default="orders", help="topic to read")
+arguments.add_argument("--totals", default="order-totals", help="topic to write")
+arguments.add_argument("--checkpoint", default=None, help="directory that remembers how far the stream has come")
+asked = arguments.parse_args()
+
+# %% Two topics, and a few orders
+client = Client(asked.url)
+for topic in (asked.orders, asked.totals):
+    client.topics.put(topic, {"queues": 4})
+orders = [{"customer": name, "amount": amount} for amount in range(1, 11) for name in ("ada", "bob", "eve")]
+client.publish_batch(asked.orders, [{"body": order, "key": order["customer"]} for order in orders])
+
+# %% A session: Java is looked for, everything stays on this machine
+spark = session("orders", "local[2]", **{"spark.sql.shuffle.partitions": 2})
+
+# %% Read the whole topic; a schema asks for no more columns than are used
+rows = (
+    spark.read.format("mqgate")
+    .options(url=asked.url, subscribe=asked.orders)
+    .schema("body STRING, storedAt TIMESTAMP")
+    .load()
+)
+parsed = rows.select(F.from_json("body", "customer STRING, amount INT").alias("order"), "storedAt").select("order.*")
+parsed.groupBy("customer").agg(F.count("*").alias("orders"), F.sum("amount").alias("total")).orderBy("customer").show()
+
+# %% The same as a stream: every batch of orders becomes one message per customer, exactly once
+checkpoint = asked.checkpoint or tempfile.mkdtemp(prefix="orders-")
+stream = (
+    spark.readStream.format("mqgate")
+    .options(url=asked.url, subscribe=asked.orders, startingOffsets="earliest", maxOffsetsPerTrigger=1000)
+    .schema("body STRING, storedAt TIMESTAMP")
+    .load()
+    .select(F.from_json("body", "customer STRING, amount INT").alias("order"))
+    .groupBy("order.customer")
+    .agg(F.count("*").alias("orders"), F.sum("order.amount").alias("total"))
+    .select(F.col("customer").alias("key"), F.to_json(F.struct("customer", "orders", "total")).alias("body"))
+)
+query = (
+    stream.writeStream.format("mqgate")
+    .outputMode("update")
+    .options(url=asked.url, topic=asked.totals, checkpointLocation=checkpoint)
+    .trigger(availableNow=True)
+    .start()
+)
+query.awaitTermination()
+
+# %% What was written
+totals = spark.read.format("mqgate").options(url=asked.url, subscribe=asked.totals).schema("body STRING").load()
+for row in sorted(totals.collect()):
+    print(json.dumps(json.loads(row.body)))
+spark.stop()
