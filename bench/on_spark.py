@@ -8,6 +8,7 @@ import os
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -142,16 +143,24 @@ def _tree_cpu(root: int, without: int) -> float:
     """Of the driver, its JVM and its workers, those that ended included; not of the gateway, which is a child too."""
     total = 0.0
     for pid in _descendants(root, without):
-        fields = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
+        try:
+            fields = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
+        except OSError:
+            continue
         total += sum(int(field) for field in fields[11:15]) / os.sysconf("SC_CLK_TCK")
     return total
 
 
 def _descendants(root: int, without: int) -> Iterator[int]:
     yield root
+    children: list[str] = []
     for task in Path(f"/proc/{root}/task").iterdir():
-        for child in (task / "children").read_text().split():
-            if int(child) != without:
+        # Threads and children come and go.
+        with suppress(OSError):
+            children += (task / "children").read_text().split()
+    for child in children:
+        if int(child) != without:
+            with suppress(OSError):
                 yield from _descendants(int(child), without)
 
 

@@ -10,8 +10,10 @@ from pathlib import Path
 
 import bare_sqlite
 import on_rocketmq
+import on_spark
 import parked
 import processes
+import spark_rocketmq
 import timers
 
 ROUNDS = 3
@@ -163,21 +165,21 @@ def flat() -> None:
 
 
 def main() -> None:
-    chosen = sys.argv[1:] or ["publish", "receive", "flat", "wake", "parked", "timers", "rocketmq", "rocketmq-wake"]
-    for name in chosen:
+    benches: dict[str, Callable[[], None]] = {
+        "publish": publish,
+        "receive": receive,
+        "flat": flat,
+        "wake": lambda: parked.wake(Table),
+        "parked": lambda: parked.idle(Table),
+        "timers": lambda: timers.many(Table),
+        "rocketmq": lambda: on_rocketmq.compare(Table),
+        "rocketmq-wake": lambda: on_rocketmq.wake(Table),
+        "spark": lambda: on_spark.compare(Table),
+        "spark-rocketmq": lambda: spark_rocketmq.compare(Table),
+    }
+    for name in sys.argv[1:] or benches:
         print(f"{name} ...", file=sys.stderr, flush=True)
-        if name == "wake":
-            parked.wake(Table)
-        elif name == "parked":
-            parked.idle(Table)
-        elif name == "timers":
-            timers.many(Table)
-        elif name == "rocketmq":
-            on_rocketmq.compare(Table)
-        elif name == "rocketmq-wake":
-            on_rocketmq.wake(Table)
-        else:
-            {"publish": publish, "receive": receive, "flat": flat}[name]()
+        benches[name]()
 
 
 if __name__ == "__main__":
