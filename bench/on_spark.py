@@ -126,20 +126,20 @@ def _measured(work: Callable[[], None], rows: int, gateway: int) -> dict[str, fl
 
     watcher = threading.Thread(target=look)
     watcher.start()
-    spark_cpu, gateway_cpu, began = _tree_cpu(os.getpid(), gateway), processes.cpu_seconds(gateway), time.perf_counter()
+    spark_cpu, gateway_cpu, began = tree_cpu(os.getpid(), gateway), processes.cpu_seconds(gateway), time.perf_counter()
     work()
     seconds = time.perf_counter() - began
     done.set()
     watcher.join()
     return {
         "rate": rows / seconds,
-        "spark": (_tree_cpu(os.getpid(), gateway) - spark_cpu) / rows * 1e6,
+        "spark": (tree_cpu(os.getpid(), gateway) - spark_cpu) / rows * 1e6,
         "gateway": (processes.cpu_seconds(gateway) - gateway_cpu) / rows * 1e6,
         "memory": max(memory) / 2**20,
     }
 
 
-def _tree_cpu(root: int, without: int) -> float:
+def tree_cpu(root: int, without: int = 0) -> float:
     """Of the driver, its JVM and its workers, those that ended included; not of the gateway, which is a child too."""
     total = 0.0
     for pid in _descendants(root, without):

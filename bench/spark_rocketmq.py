@@ -2,13 +2,15 @@
 
     python bench/spark_rocketmq.py                                      the table
     python bench/spark_rocketmq.py NAME_SERVER TOPIC QUEUES COLUMNS     a reader: everything once for every line sent
+    python bench/spark_rocketmq.py OPTIONS                              the same by Spark, all columns
 
-Both are warm, and take turns at the same broker. Ours are two processes, as two cores of an executor are, with two
+All are warm, and take turns at the same broker. Ours are two processes, as two cores of an executor are, with two
 queues each; Java's is one with a thread for each of the four.
 """
 
 import asyncio
 import json
+import os
 import statistics
 import subprocess
 import sys
@@ -20,6 +22,9 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
+import on_rocketmq
+import on_spark
+import processes
 import pyarrow.compute as pc
 import uvloop
 from processes import cpu_seconds
@@ -27,6 +32,7 @@ from processes import cpu_seconds
 from mqgate.rocketmq import Client
 from mqgate.spark.log import FIELDS
 from mqgate.spark.rocketmq_log import RocketMQLog
+from mqgate.spark.session import session
 from mqgate.stack import BrokerSpec, Stack, find_java, jars
 
 MESSAGES = 300_000
@@ -88,6 +94,15 @@ def compare(table_type: Any) -> None:
         ways = {"Apache's Java client, 4 threads": [_java(stack.name_server, directory)]}
         for title, columns in _WAYS.items():
             ways[title] = [_ours(stack.name_server, index, columns, directory) for index in range(2)]
+        gateway = on_rocketmq.gateway(stack.name_server)
+        children.callback(gateway.stop)
+        processes.register(gateway, f"topics/{TOPIC}", queues=QUEUES)
+        direct = {"transport": "rocketmq", "nameServers": stack.name_server}
+        for title, options in {
+            "Spark, transport rocketmq": direct,
+            "Spark, transport http": {"url": gateway.url},
+        }.items():
+            ways[title] = [_spark(options, directory)]
         for readers in ways.values():
             for each in readers:
                 children.callback(each.stop)
@@ -132,6 +147,10 @@ def _ours(server: str, index: int, columns: list[str], directory: Path) -> Child
     queues = ",".join(f"{BROKER}:{queue_id}" for queue_id in range(QUEUES) if queue_id % 2 == index)
     command = [sys.executable, __file__, server, TOPIC, queues, ",".join(columns)]
     return Child(command, directory / "ours.log")
+
+
+def _spark(options: dict[str, str], directory: Path) -> Child:
+    return Child([sys.executable, __file__, json.dumps(options | {"subscribe": TOPIC})], directory / "spark.log")
 
 
 def _pass(readers: list[Child], stack: Stack) -> Found:
@@ -181,6 +200,16 @@ def _properties(number: int) -> dict[str, str]:
     }
 
 
+def read_by_spark(options: dict[str, str]) -> None:
+    """Everything once, for every line of standard input."""
+    spark = session("bench", "local[2]")
+    rows = spark.read.format("mqgate").options(**options).load()
+    for _ in sys.stdin:
+        cpu = on_spark.tree_cpu(os.getpid())
+        (found,) = rows.selectExpr("count(*) AS messages", "sum(length(body)) AS bytes").collect()
+        print(json.dumps(found.asDict() | {"cpu": on_spark.tree_cpu(os.getpid()) - cpu}), flush=True)
+
+
 def read(server: str, topic: str, queues: list[str], columns: list[str]) -> None:
     log = RocketMQLog(server)
     for _ in sys.stdin:
@@ -197,7 +226,9 @@ def read(server: str, topic: str, queues: list[str], columns: list[str]) -> None
 
 
 if __name__ == "__main__":
-    if len(sys.argv) > 1:
+    if len(sys.argv) == 2:
+        read_by_spark(json.loads(sys.argv[1]))
+    elif len(sys.argv) > 1:
         read(sys.argv[1], sys.argv[2], sys.argv[3].split(","), sys.argv[4].split(","))
     else:
         from run import Table
