@@ -17,7 +17,7 @@ test: lint ## everything: format, lint, types, import rules, locks, all tests
 	$(BIN)/pytest -n auto --dist worksteal
 
 check: lint ## the fast loop, on the embedded engine alone
-	$(BIN)/pytest -n auto --dist worksteal -m "not slow and not rocketmq and not spark"
+	$(BIN)/pytest -n auto --dist worksteal -m "not slow and not rocketmq and not postgres and not spark"
 
 lint: .venv/dev.stamp
 	$(BIN)/ruff format --check .

@@ -61,25 +61,25 @@ class _Run(NamedTuple):
         return "up"
 
 
-_RUN = pytest.StashKey[_Run]()
+RUN = pytest.StashKey[_Run]()
 
 
 def pytest_configure(config: pytest.Config) -> None:
     given = getattr(config, "workerinput", {}).get("cluster")
     fresh = (Path(tempfile.gettempdir()) / f"mqgate-cluster-{uuid4().hex}", os.getpid())
-    config.stash[_RUN] = _Run(Path(given[0]), given[1]) if given else _Run(*fresh)
+    config.stash[RUN] = _Run(Path(given[0]), given[1]) if given else _Run(*fresh)
 
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_configure_node(node: Any) -> None:
     """Of xdist: hand the directory to a worker."""
-    run = node.config.stash[_RUN]
+    run = node.config.stash[RUN]
     node.workerinput["cluster"] = (str(run.directory), run.controller)
 
 
 @pytest.hookimpl(trylast=True)
 def pytest_unconfigure(config: pytest.Config) -> None:
-    run = config.stash.get(_RUN, None)
+    run = config.stash.get(RUN, None)
     if run is not None and run.controller == os.getpid() and run.directory.exists():
         Stack(run.directory / "stack").down()
         shutil.rmtree(run.directory)
@@ -106,7 +106,7 @@ def rocketmq(request: pytest.FixtureRequest) -> Stack:
     if running := os.environ.get("ROCKETMQ_STACK"):
         return Stack.open(Path(running))
     try:
-        return request.config.stash[_RUN].bring_up()
+        return request.config.stash[RUN].bring_up()
     except StackUnavailable as error:
         if os.environ.get("CI") == "true":
             pytest.fail(f"{_NOT_RUN}{error}", pytrace=False)
@@ -116,7 +116,7 @@ def rocketmq(request: pytest.FixtureRequest) -> Stack:
 @pytest.fixture
 def pair(rocketmq: Stack, request: pytest.FixtureRequest) -> Iterator[Stack]:
     """The same stack, with broker-a and broker-b for this test alone."""
-    with locked(request.config.stash[_RUN].directory / "pair.lock"):
+    with locked(request.config.stash[RUN].directory / "pair.lock"):
         # A worker that died with the lock may have left one dead.
         _revive(rocketmq)
         yield rocketmq

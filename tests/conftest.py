@@ -12,8 +12,8 @@ from mqgate.settings import Settings, SqliteSettings
 from mqgate.testing.clock import ManualClock
 from mqgate.testing.server_process import ServerProcess
 
-# The fixtures `rocketmq` and `pair`.
-pytest_plugins = ["cluster"]
+# The fixtures `rocketmq` and `pair`; `postgres` and `mortal`.
+pytest_plugins = ["cluster", "postgres_server"]
 
 
 @pytest.fixture

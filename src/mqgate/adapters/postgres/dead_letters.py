@@ -1,0 +1,102 @@
+"""Dead letters in PostgreSQL."""
+
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+import msgspec
+
+from mqgate.adapters.postgres.database import Database, queries
+from mqgate.adapters.postgres.text import kept, told
+from mqgate.core.message import NO_PROPERTIES, Message
+from mqgate.ports.dead_letters import DeadLetter
+
+__all__ = ["PostgresDeadLetters"]
+
+_SQL = queries(
+    "dead_letters",
+    "number, group_name, client, id, topic, queue, queue_offset, key, tag, properties, body, stored_at, "
+    "deliveries, first_at, last_at, reason",
+)
+_AT_ONCE = 2_000
+_BEGIN_OF_TIME = datetime.min.replace(tzinfo=UTC)
+_END_OF_TIME = datetime.max.replace(tzinfo=UTC)
+
+
+class PostgresDeadLetters:
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    async def record(self, letter: DeadLetter) -> None:
+        await self._database.write(_SQL["record"], _columns(letter), is_repeatable=True)
+
+    async def list(
+        self,
+        group: str,
+        *,
+        key: str | None,
+        since: datetime | None,
+        until: datetime | None,
+        most: int,
+        after: str | None,
+    ) -> tuple[Sequence[DeadLetter], str | None]:
+        values = {
+            "group": group,
+            "key": kept(key),
+            "since": since or _BEGIN_OF_TIME,
+            "until": until or _END_OF_TIME,
+            "most": most + 1,
+            "after": int(after or 0),
+        }
+        rows = await self._database.read(_SQL["list" if key is None else "list_key"], values)
+        return [_letter(row) for row in rows[:most]], str(rows[most - 1][0]) if len(rows) > most else None
+
+    async def get(self, group: str, message_id: str) -> Sequence[DeadLetter]:
+        rows = await self._database.read(_SQL["get"], {"group": group, "id": kept(message_id)})
+        return [_letter(row) for row in rows]
+
+    async def remove(self, letters: Sequence[DeadLetter]) -> None:
+        numbers = [letter.number for letter in letters]
+        await self._database.write(_SQL["remove"], {"numbers": numbers}, is_repeatable=True)
+
+    async def forget(self, group: str) -> None:
+        values = {"group": group, "most": _AT_ONCE}
+        while len(await self._database.write(_SQL["forget"], values, is_repeatable=True)) == _AT_ONCE:
+            pass
+
+
+def _columns(letter: DeadLetter) -> dict[str, Any]:
+    message = letter.message
+    return {
+        "group": letter.group,
+        "client": letter.client,
+        "id": message.id,
+        "topic": message.topic,
+        "queue": message.queue,
+        "offset": message.offset,
+        "key": kept(message.key),
+        "tag": kept(message.tag),
+        "properties": msgspec.json.encode(message.properties).decode() if message.properties else None,
+        "body": message.body,
+        "stored_at": message.stored_at,
+        "deliveries": letter.deliveries,
+        "first_at": letter.first_at,
+        "last_at": letter.last_at,
+        "reason": kept(letter.reason),
+    }
+
+
+def _letter(row: tuple[Any, ...]) -> DeadLetter:
+    (number, group, client, message_id, topic, queue, offset, key, tag, properties, body, stored_at) = row[:12]
+    deliveries, first_at, last_at, reason = row[12:]
+    decoded = msgspec.json.decode(properties, type=dict[str, str]) if properties else NO_PROPERTIES
+    return DeadLetter(
+        group=group,
+        client=client,
+        message=Message(message_id, topic, queue, offset, body, told(key), told(tag), decoded, stored_at),
+        deliveries=deliveries,
+        first_at=first_at,
+        last_at=last_at,
+        reason=told(reason),
+        number=number,
+    )

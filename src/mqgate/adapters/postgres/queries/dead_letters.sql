@@ -1,0 +1,32 @@
+-- name: record
+-- Letters of a group are recorded one after the other: whoever pages through them by number meets every one.
+WITH turn AS MATERIALIZED (
+    SELECT pg_advisory_xact_lock('dead_letter'::regclass::oid::integer, hashtext(%(group)s))
+)
+INSERT INTO dead_letter (group_name, client, id, topic, queue, queue_offset, key, tag, properties, body, stored_at,
+    deliveries, first_at, last_at, reason)
+SELECT %(group)s, %(client)s, %(id)s, %(topic)s, %(queue)s, %(offset)s, %(key)s, %(tag)s, %(properties)s, %(body)s,
+    %(stored_at)s, %(deliveries)s, %(first_at)s, %(last_at)s, %(reason)s
+FROM turn ON CONFLICT DO NOTHING
+
+-- name: list
+SELECT {columns} FROM dead_letter
+WHERE group_name = %(group)s AND number > %(after)s AND last_at >= %(since)s AND last_at < %(until)s
+ORDER BY number LIMIT %(most)s
+
+-- name: list_key
+SELECT {columns} FROM dead_letter
+WHERE group_name = %(group)s AND left(key, 100) = left(%(key)s, 100) AND key = %(key)s
+    AND number > %(after)s AND last_at >= %(since)s AND last_at < %(until)s
+ORDER BY number LIMIT %(most)s
+
+-- name: get
+SELECT {columns} FROM dead_letter WHERE group_name = %(group)s AND id = %(id)s ORDER BY number DESC
+
+-- name: remove
+DELETE FROM dead_letter WHERE number = ANY (%(numbers)s::bigint[])
+
+-- name: forget
+DELETE FROM dead_letter WHERE number = ANY (ARRAY(
+    SELECT number FROM dead_letter WHERE group_name = %(group)s LIMIT %(most)s))
+RETURNING number

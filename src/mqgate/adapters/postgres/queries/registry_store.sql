@@ -1,0 +1,49 @@
+-- name: version
+SELECT version FROM registry_version
+
+-- name: load
+SELECT version, kind, name, entry::text FROM registry_version LEFT JOIN registry ON true
+
+-- name: save
+WITH raised AS (
+    UPDATE registry_version SET version = version + 1 WHERE version = %(decided_on)s RETURNING version
+), saved AS (
+    INSERT INTO registry (kind, name, entry) SELECT %(kind)s, %(name)s, %(entry)s::json FROM raised
+    ON CONFLICT (kind, name) DO UPDATE SET entry = excluded.entry
+), recorded AS (
+    INSERT INTO act (at, actor, action, subject, reason, details)
+    SELECT %(at)s, %(actor)s, %(action)s, %(subject)s, %(reason)s, %(details)s FROM raised
+)
+SELECT version FROM raised
+
+-- name: remove
+WITH raised AS (
+    UPDATE registry_version SET version = version + 1 WHERE version = %(decided_on)s RETURNING version
+), removed AS (
+    DELETE FROM registry USING raised WHERE kind = %(kind)s AND name = %(name)s
+), recorded AS (
+    INSERT INTO act (at, actor, action, subject, reason, details)
+    SELECT %(at)s, %(actor)s, %(action)s, %(subject)s, %(reason)s, %(details)s FROM raised
+)
+SELECT version FROM raised
+
+-- name: record
+WITH turn AS MATERIALIZED (SELECT version FROM registry_version FOR UPDATE)
+INSERT INTO act (at, actor, action, subject, reason, details)
+SELECT %(at)s, %(actor)s, %(action)s, %(subject)s, %(reason)s, %(details)s FROM turn
+
+-- name: acts
+SELECT number, at, actor, action, subject, reason, details FROM act
+WHERE number < %(before)s ORDER BY number DESC LIMIT %(most)s
+
+-- name: lock_receipt_keys
+LOCK TABLE receipt_key IN SHARE ROW EXCLUSIVE MODE
+
+-- name: receipt_keys
+SELECT number, secret, created_at, {now} FROM receipt_key ORDER BY number
+
+-- name: add_receipt_key
+INSERT INTO receipt_key (secret, created_at) VALUES (%(secret)s, {now}) RETURNING number, secret, created_at, created_at
+
+-- name: drop_receipt_key
+DELETE FROM receipt_key WHERE number = %(number)s

@@ -1,0 +1,61 @@
+"""Looks once a second what other gateways left to do: timers they scheduled, and claims of those that are gone.
+
+Whoever schedules something earlier wakes the mover of its own gateway only. Should that one die, another's must know.
+"""
+
+import asyncio
+import contextlib
+from collections.abc import Callable
+from datetime import datetime, timedelta
+
+import structlog
+
+from mqgate.adapters.postgres.timer_store import PostgresTimerStore
+from mqgate.core.errors import MqgateError
+
+__all__ = ["TimerWatch"]
+
+_log = structlog.get_logger()
+
+
+class TimerWatch:
+    """`planned` hears the next due time, `abandoned` that something is unfinished and nobody's."""
+
+    def __init__(
+        self,
+        timers: PostgresTimerStore,
+        *,
+        planned: Callable[[datetime], None],
+        abandoned: Callable[[], None],
+        interval: timedelta = timedelta(seconds=1),
+    ) -> None:
+        self._timers = timers
+        self._planned = planned
+        self._abandoned = abandoned
+        self._interval = interval
+        self._task: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        self._task = self._task or asyncio.create_task(self._loop())
+
+    async def stop(self) -> None:
+        if self._task is not None:
+            self._task.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await self._task
+            self._task = None
+
+    async def run_once(self) -> None:
+        outlook = await self._timers.outlook()
+        if outlook.is_abandoned:
+            self._abandoned()
+        if outlook.due is not None:
+            self._planned(outlook.due)
+
+    async def _loop(self) -> None:
+        while True:
+            await asyncio.sleep(self._interval.total_seconds())
+            try:
+                await self.run_once()
+            except MqgateError as error:
+                _log.debug("timers could not be looked at", error=error.detail)

@@ -1,0 +1,393 @@
+"""What happens when PostgreSQL is away, silent, full, in the way or not ours: one error and one retry rule each."""
+
+import asyncio
+import socket
+from collections.abc import AsyncIterator, Awaitable, Callable
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+from eventually import until
+from wire import Wire
+
+from mqgate.adapters.postgres.connecting import Timeouts
+from mqgate.adapters.postgres.database import Database, Transaction
+from mqgate.core.errors import (
+    InvalidValue,
+    MqgateError,
+    OutcomeUnknown,
+    Overloaded,
+    StorageFull,
+    StorageRefused,
+    StorageUnavailable,
+)
+from mqgate.stack import Stack
+
+SECOND = timedelta(seconds=1)
+QUICK = Timeouts(connect=2 * SECOND, checkout=SECOND / 2, statement=SECOND)
+OpenQuick = Callable[..., Awaitable[Database]]
+
+
+@pytest.fixture
+async def admin(mortal: Stack) -> AsyncIterator[psycopg.AsyncConnection[Any]]:
+    """A way to the server past the store."""
+    connection = await psycopg.AsyncConnection.connect(mortal.postgres_url, autocommit=True)
+    yield connection
+    await connection.close()
+
+
+@pytest.fixture
+async def open_quick(mortal: Stack, schema: str) -> AsyncIterator[OpenQuick]:
+    """Opens databases with short deadlines and a table of numbers to play with."""
+    opened: list[Database] = []
+
+    async def open_quick(url: str | None = None, **options: Any) -> Database:
+        database = Database(url or mortal.postgres_url, **{"schema": schema, "timeouts": QUICK, **options})
+        opened.append(database)
+        await database.open()
+        await database.write(b"CREATE TABLE IF NOT EXISTS number (value integer PRIMARY KEY)")
+        return database
+
+    yield open_quick
+    for database in opened:
+        await database.close()
+
+
+async def numbers(database: Database) -> list[int]:
+    return [value for (value,) in await database.read(b"SELECT value FROM number ORDER BY value")]
+
+
+async def test_the_store_works_again_when_its_server_is_back(mortal: Stack, open_quick: OpenQuick) -> None:
+    """Without a restart of the gateway, and what was stored is there."""
+    database = await open_quick()
+    await database.write(b"INSERT INTO number VALUES (1)")
+    await asyncio.to_thread(mortal.stop, "postgres", patience=0.0)
+
+    away = await asyncio.gather(
+        database.write(b"INSERT INTO number VALUES (2)"), numbers(database), database.probe(), return_exceptions=True
+    )
+    await asyncio.to_thread(mortal.start, "postgres")
+    found = await _patiently(lambda: numbers(database))
+    await database.write(b"INSERT INTO number VALUES (3)")
+
+    assert [type(each) for each in away] == [StorageUnavailable] * 3
+    assert found == [1]
+    assert await numbers(database) == [1, 3]
+
+
+async def _patiently(ask: Callable[[], Awaitable[Any]]) -> Any:
+    """The first answer that is no error; each waits for a connection itself."""
+    for _ in range(20):
+        try:
+            return await ask()
+        except StorageUnavailable:
+            continue
+    return await ask()
+
+
+async def test_a_gateway_whose_server_is_not_there_does_not_start(unused_port: int) -> None:
+    """And says so."""
+    database = Database(f"postgresql://mqgate@127.0.0.1:{unused_port}/postgres", timeouts=QUICK)
+
+    with pytest.raises(StorageUnavailable, match=r"no connection to PostgreSQL.*refused"):
+        await database.open()
+
+
+@pytest.fixture
+def unused_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+async def test_connections_that_ended_while_idle_cost_nobody_an_error(
+    open_quick: OpenQuick, admin: psycopg.AsyncConnection[Any]
+) -> None:
+    """Firewalls, failovers and operators end them every day; also of writes that must not be repeated."""
+    database = await open_quick(least=3)
+    await asyncio.gather(*(database.read(b"SELECT pg_sleep(0.05)") for _ in range(3)))
+    await admin.execute(
+        b"SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity WHERE application_name = 'mqgate'"
+    )
+
+    await asyncio.gather(*(database.write(b"INSERT INTO number VALUES (%(n)s)", {"n": n}) for n in range(6)))
+
+    assert await numbers(database) == list(range(6))
+
+
+async def test_a_write_whose_answer_is_lost_is_unknown(mortal: Stack, open_quick: OpenQuick) -> None:
+    """It is done all the same: to call it failed would be a lie."""
+    async with Wire(mortal.postgres_url).open() as wire:
+        database = await open_quick(wire.url)
+        wire.mute()
+
+        with pytest.raises(OutcomeUnknown, match="did not say"):
+            await database.write(b"INSERT INTO number VALUES (1)")
+
+        wire.unmute()
+        assert await numbers(database) == [1]
+
+
+async def test_a_repeatable_write_whose_connection_breaks_is_done_again(mortal: Stack, open_quick: OpenQuick) -> None:
+    """Nobody need hear of it."""
+    async with Wire(mortal.postgres_url).open() as wire:
+        database = await open_quick(wire.url)
+        wire.mute()
+        writing = asyncio.create_task(
+            database.write(b"INSERT INTO number VALUES (1) ON CONFLICT DO NOTHING", is_repeatable=True)
+        )
+        await until(lambda: _is_there(mortal, database))
+
+        wire.cut()
+        wire.unmute()
+        await writing
+
+        assert await numbers(database) == [1]
+
+
+async def _is_there(mortal: Stack, database: Database) -> bool:
+    async with await psycopg.AsyncConnection.connect(mortal.postgres_url) as connection:
+        found = await connection.execute(f'TABLE "{database._schema}".number'.encode())
+        return await found.fetchone() == (1,)
+
+
+async def test_a_silent_server_is_waited_for_no_longer_than_the_deadline(mortal: Stack, open_quick: OpenQuick) -> None:
+    """It holds the connection and answers nothing, not even the question to stop."""
+    async with Wire(mortal.postgres_url).open() as wire:
+        database = await open_quick(wire.url)
+        wire.mute()
+
+        async with asyncio.timeout(10):
+            with pytest.raises(StorageUnavailable):
+                await numbers(database)
+
+        wire.unmute()
+        assert await numbers(database) == []
+
+
+async def test_a_transaction_that_breaks_before_its_commit_is_run_again(mortal: Stack, open_quick: OpenQuick) -> None:
+    """It was certainly not done: no reason to call it unknown."""
+    async with Wire(mortal.postgres_url).open() as wire:
+        database = await open_quick(wire.url)
+        tries = 0
+
+        async def job(transaction: Transaction) -> None:
+            nonlocal tries
+            tries += 1
+            await transaction.rows(b"INSERT INTO number VALUES (1)")
+            if tries == 1:
+                wire.cut()
+            await transaction.rows(b"INSERT INTO number VALUES (2)")
+
+        await database.transact(job)
+
+        assert tries == 2
+        assert await numbers(database) == [1, 2]
+
+
+async def test_who_stops_waiting_stops_nothing(open_quick: OpenQuick) -> None:
+    """A client that hangs up in mid-write: the write is carried through and its connection is used again."""
+    database = await open_quick(most=1)
+    writing = asyncio.create_task(database.write(b"INSERT INTO number SELECT 1 FROM pg_sleep(0.2)"))
+    await asyncio.sleep(0)
+
+    writing.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await writing
+
+    assert await numbers(database) == [1]
+    assert database._pool.get_stats()["connections_num"] == 1
+
+
+async def test_a_database_that_closes_finishes_what_was_begun(open_quick: OpenQuick) -> None:
+    """And takes nothing more; closing twice is harmless."""
+    database, other = await open_quick(), await open_quick()
+    writing = asyncio.create_task(database.write(b"INSERT INTO number SELECT 1 FROM pg_sleep(0.2)"))
+    await asyncio.sleep(0)
+
+    await database.close()
+    await database.close()
+
+    await writing
+    assert await numbers(other) == [1]
+    with pytest.raises(StorageUnavailable, match="stopping"):
+        await numbers(database)
+
+
+async def test_a_full_pool_is_told_at_its_deadline(open_quick: OpenQuick) -> None:
+    """The gateway has as many connections as it may; it does not hang, and the next one is served."""
+    database = await open_quick(most=1)
+    held, free = asyncio.Event(), asyncio.Event()
+
+    async def hold(transaction: Transaction) -> None:
+        await transaction.rows(b"SELECT 1")
+        held.set()
+        await free.wait()
+
+    holding = asyncio.create_task(database.transact(hold))
+    await held.wait()
+
+    with pytest.raises(Overloaded, match="max_connections"):
+        await numbers(database)
+
+    free.set()
+    await holding
+    assert await numbers(database) == []
+
+
+async def test_a_statement_that_takes_too_long_is_ended_and_rolled_back(open_quick: OpenQuick) -> None:
+    """Nobody waits for ever, and nothing half done stays."""
+    database = await open_quick()
+
+    with pytest.raises(StorageUnavailable, match="timeout"):
+        await database.write(b"INSERT INTO number SELECT 1 FROM pg_sleep(30)")
+
+    assert await numbers(database) == []
+
+
+async def test_a_deadlock_is_resolved_without_anybody_noticing(open_quick: OpenQuick) -> None:
+    """Both want what the other holds: one is sent back by the server, and tries again."""
+    # PostgreSQL looks for deadlocks after a second.
+    database = await open_quick(timeouts=Timeouts(statement=5 * SECOND))
+    await database.write(b"INSERT INTO number VALUES (1), (2)")
+    meeting = [asyncio.Event(), asyncio.Event()]
+    tries = 0
+
+    async def job(first: int, second: int, transaction: Transaction) -> None:
+        nonlocal tries
+        tries += 1
+        await transaction.rows(b"SELECT FROM number WHERE value = %(value)s FOR UPDATE", {"value": first})
+        meeting[first - 1].set()
+        await meeting[second - 1].wait()
+        await transaction.rows(b"SELECT FROM number WHERE value = %(value)s FOR UPDATE", {"value": second})
+
+    await asyncio.gather(
+        database.transact(lambda transaction: job(1, 2, transaction)),
+        database.transact(lambda transaction: job(2, 1, transaction)),
+    )
+
+    assert tries == 3
+
+
+async def test_a_serialization_failure_is_tried_again(open_quick: OpenQuick) -> None:
+    """Whatever level an operator or a job asks for."""
+    database = await open_quick()
+    await database.write(b"INSERT INTO number VALUES (1)")
+    tries = 0
+
+    async def job(transaction: Transaction) -> None:
+        nonlocal tries
+        tries += 1
+        await transaction.rows(b"SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
+        await transaction.rows(b"SELECT FROM number")
+        if tries == 1:
+            await database.write(b"UPDATE number SET value = value + 10")
+        await transaction.rows(b"UPDATE number SET value = value + 100")
+
+    await database.transact(job)
+
+    assert tries == 2
+    assert await numbers(database) == [111]
+
+
+async def test_what_never_goes_well_is_told_after_a_few_tries(open_quick: OpenQuick) -> None:
+    """Not after ever more of them."""
+    database = await open_quick()
+
+    with pytest.raises(StorageUnavailable):
+        await database.write(b"DO $$ BEGIN RAISE serialization_failure; END $$")
+
+
+@pytest.mark.parametrize(
+    ("raised", "expected"),
+    [
+        ("disk_full", StorageFull),
+        ("out_of_memory", StorageUnavailable),
+        ("io_error", StorageUnavailable),
+        ("insufficient_privilege", StorageRefused),
+        ("undefined_table", StorageRefused),
+        ("string_data_right_truncation", InvalidValue),
+    ],
+)
+async def test_what_the_server_says_has_one_meaning(
+    open_quick: OpenQuick, raised: str, expected: type[MqgateError]
+) -> None:
+    """Raised by the server itself, over the real wire; the statement left nothing behind."""
+    database = await open_quick()
+
+    with pytest.raises(expected):
+        await database.write(b"DO $$ BEGIN INSERT INTO number VALUES (1); RAISE " + raised.encode() + b"; END $$")
+
+    assert await numbers(database) == []
+
+
+async def test_a_wrong_password_is_for_an_operator_to_mend(
+    mortal: Stack, admin: psycopg.AsyncConnection[Any], schema: str
+) -> None:
+    """Repeating does not help; nothing of the password is shown."""
+    hba = Path(str(mortal.part("postgres").command[2])) / "pg_hba.conf"
+    hba.write_text(f"host all {schema} 127.0.0.1/32 scram-sha-256\n{hba.read_text('utf-8')}", "utf-8")
+    await admin.execute(f"CREATE ROLE {schema} LOGIN PASSWORD 'right'".encode())
+    await admin.execute(b"SELECT pg_reload_conf()")
+    address = mortal.postgres_url.partition("@")[2]
+
+    with pytest.raises(StorageRefused, match="password authentication failed") as refused:
+        await Database(f"postgresql://{schema}:wrong@{address}", timeouts=QUICK).open()
+
+    assert "wrong" not in refused.value.detail
+
+
+async def test_a_database_that_is_not_there_is_for_an_operator_to_mend(mortal: Stack) -> None:
+    """Repeating does not help."""
+    with pytest.raises(StorageRefused, match="does not exist"):
+        await Database(f"{mortal.postgres_url}_nowhere", timeouts=QUICK).open()
+
+
+async def test_a_server_without_a_place_for_us_is_busy(
+    mortal: Stack, admin: psycopg.AsyncConnection[Any], schema: str
+) -> None:
+    """Others have all of its connections; the text says which two settings matter."""
+    await admin.execute(f"CREATE ROLE {schema} LOGIN SUPERUSER CONNECTION LIMIT 0".encode())
+    await admin.execute(f"ALTER ROLE {schema} NOSUPERUSER".encode())
+    address = mortal.postgres_url.partition("@")[2]
+
+    with pytest.raises(StorageUnavailable, match="no place for another connection"):
+        await Database(f"postgresql://{schema}@{address}", timeouts=QUICK).open()
+
+
+async def test_a_server_that_takes_no_writes_is_not_used(
+    mortal: Stack, admin: psycopg.AsyncConnection[Any], schema: str
+) -> None:
+    """A standby, or a primary that was demoted: the gateway waits for one that takes writes."""
+    await admin.execute(f"CREATE DATABASE {schema}".encode())
+    await admin.execute(f"ALTER DATABASE {schema} SET default_transaction_read_only = on".encode())
+    url = f"{mortal.postgres_url.rpartition('/')[0]}/{schema}"
+
+    with pytest.raises(StorageUnavailable, match="takes no writes"):
+        await Database(url, timeouts=QUICK).open()
+
+
+async def test_a_connection_that_became_read_only_is_given_up(
+    mortal: Stack, open_quick: OpenQuick, admin: psycopg.AsyncConnection[Any], schema: str
+) -> None:
+    """After a failover the address leads elsewhere: the next connection finds the primary."""
+    database = await open_quick(most=1)
+    await database.write(b"SET default_transaction_read_only = on")
+
+    with pytest.raises(StorageUnavailable, match="takes no writes"):
+        await database.write(b"INSERT INTO number VALUES (1)")
+    await database.write(b"INSERT INTO number VALUES (2)")
+
+    assert await numbers(database) == [2]
+
+
+async def test_the_probe_tells_what_a_write_would(open_quick: OpenQuick) -> None:
+    """Reading alone is not being well."""
+    database = await open_quick(most=1)
+    await database.probe()
+    await database.write(b"SET default_transaction_read_only = on")
+
+    with pytest.raises(StorageUnavailable, match="takes no writes"):
+        await database.probe()

@@ -1,0 +1,131 @@
+"""The tables: made by one of many who start at once, added to beside older gateways, never touched by them."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import cast
+
+import psycopg
+import pytest
+
+from mqgate.adapters.postgres import layout
+from mqgate.adapters.postgres.database import Database
+from mqgate.adapters.postgres.presence import Presence
+from mqgate.adapters.postgres.registry_store import PostgresRegistryStore
+from mqgate.adapters.postgres.timer_store import PostgresTimerStore
+from mqgate.core.errors import MqgateError, StorageRefused
+from mqgate.core.message import Draft
+from mqgate.ports.timer_store import Timer
+from mqgate.stack import Stack
+from mqgate.testing.clock import NOON
+
+OpenDatabase = Callable[..., Awaitable[Database]]
+NEXT = layout.Script("9999_next.sql", b"ALTER TABLE timer ADD COLUMN colour text NOT NULL DEFAULT 'blue'")
+
+
+async def _open_all(*databases: Database, scripts: list[layout.Script] | None = None) -> list[BaseException | None]:
+    outcomes = await asyncio.gather(*(each.open(scripts) for each in databases), return_exceptions=True)
+    for database in databases:
+        await database.close()
+    return cast("list[BaseException | None]", outcomes)
+
+
+async def test_gateways_that_start_at_once_make_the_tables_once(
+    postgres: Stack, schema: str, open_database: OpenDatabase
+) -> None:
+    """The others wait, and find them made."""
+    several = [Database(postgres.postgres_url, schema=schema, most=1) for _ in range(8)]
+
+    outcomes = await _open_all(*several)
+
+    assert outcomes == [None] * 8
+    assert await PostgresRegistryStore(await open_database()).version() == 0
+
+
+async def test_tables_of_a_newer_release_are_refused(postgres: Stack, schema: str, open_database: OpenDatabase) -> None:
+    """An old program must not write into what it does not understand; and it is told what to do."""
+    newer = Database(postgres.postgres_url, schema=schema)
+    await _open_all(newer, scripts=[*layout.scripts(), NEXT])
+
+    with pytest.raises(StorageRefused, match=r"newer mqgate \(layout 2, ours is 1\): upgrade"):
+        await open_database()
+
+
+async def test_an_older_gateway_goes_on_while_a_newer_one_adds_to_the_tables(
+    postgres: Stack, schema: str, open_database: OpenDatabase
+) -> None:
+    """A rolling upgrade: both serve at the same time."""
+    old = await open_database()
+    presence = Presence(old)
+    await presence.run_once()
+    timers = PostgresTimerStore(old, presence)
+    await timers.add([Timer("orders", Draft("before", b"x"), NOON)])
+    # What is prepared must survive the change, too.
+    for _ in range(10):
+        await timers.get("before")
+
+    await _open_all(Database(postgres.postgres_url, schema=schema), scripts=[*layout.scripts(), NEXT])
+    await timers.add([Timer("orders", Draft("after", b"x"), NOON)])
+    due, _ = await timers.claim(10)
+
+    assert [timer.draft.id for timer in due] == ["before", "after"]
+    assert await old.read(b"SELECT DISTINCT colour FROM timer") == [("blue",)]
+
+
+async def test_a_change_that_fails_leaves_nothing_behind(
+    postgres: Stack, schema: str, open_database: OpenDatabase
+) -> None:
+    """All or none: the next start finds what the last one knew."""
+    await open_database()
+    broken = layout.Script("9999_broken.sql", b"SELECT 1 / 0")
+
+    (outcome,) = await _open_all(
+        Database(postgres.postgres_url, schema=schema), scripts=[*layout.scripts(), NEXT, broken]
+    )
+
+    assert isinstance(outcome, MqgateError)
+    again = await open_database()
+    assert await again.read(b"SELECT number FROM layout") == [(1,)]
+    assert await again.read(
+        b"SELECT count(*) FROM pg_attribute WHERE attname = 'colour' AND attrelid = 'timer'::regclass"
+    ) == [(0,)]
+
+
+async def test_a_user_who_may_not_make_tables_can_use_them(postgres: Stack, schema: str, database: Database) -> None:
+    """Whoever runs the gateway need not own the database."""
+    user = f"user_{schema}"
+    for statement in (
+        f"CREATE ROLE {user} LOGIN",
+        f"GRANT USAGE ON SCHEMA {schema} TO {user}",
+        f"GRANT ALL ON ALL TABLES IN SCHEMA {schema} TO {user}",
+    ):
+        await database.write(statement.encode())
+    url = postgres.postgres_url.replace("mqgate@", f"{user}@")
+    humble = Database(url, schema=schema)
+    await humble.open()
+
+    await PostgresRegistryStore(humble).receipt_keys(overlap_ms=1, lifetime_ms=1_000)
+    (outcome,) = await _open_all(Database(url, schema=f"{schema}_2"))
+
+    await humble.close()
+    await database.write(f"DROP OWNED BY {user}".encode())
+    await database.write(f"DROP ROLE {user}".encode())
+    assert isinstance(outcome, StorageRefused)
+
+
+async def test_a_database_that_cannot_keep_every_text_is_refused(postgres: Stack, schema: str) -> None:
+    """Better at the start than at the first message with an accent."""
+    async with await psycopg.AsyncConnection.connect(postgres.postgres_url, autocommit=True) as connection:
+        await connection.execute(f"CREATE DATABASE {schema} ENCODING 'SQL_ASCII' TEMPLATE template0".encode())
+        (outcome,) = await _open_all(Database(f"{postgres.postgres_url.rpartition('/')[0]}/{schema}"))
+        await connection.execute(f"DROP DATABASE {schema}".encode())
+
+    assert isinstance(outcome, StorageRefused)
+    assert "UTF8" in outcome.detail
+
+
+async def test_a_url_that_is_none_is_refused_without_being_shown() -> None:
+    """It may contain a password."""
+    with pytest.raises(StorageRefused) as refused:
+        Database("postgresql://me:secret@host/database?colour=blue")
+
+    assert "secret" not in refused.value.detail

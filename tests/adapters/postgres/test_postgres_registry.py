@@ -1,0 +1,194 @@
+"""Control data and dead letters that several gateways share."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+from datetime import timedelta
+
+import pytest
+
+from mqgate.adapters.postgres import dead_letters, registry_store
+from mqgate.adapters.postgres.database import Database, Transaction
+from mqgate.adapters.postgres.dead_letters import PostgresDeadLetters
+from mqgate.adapters.postgres.registry_store import PostgresRegistryStore
+from mqgate.core.errors import RegistryChanged
+from mqgate.core.message import Message
+from mqgate.ports.dead_letters import DeadLetter
+from mqgate.ports.registry_store import Act
+from mqgate.testing.clock import NOON
+from mqgate.testing.samples import a_topic
+
+OpenDatabase = Callable[..., Awaitable[Database]]
+DAY_MS = 86_400_000
+ACT = Act(at=NOON, actor="ada", action="create", subject="topic", reason=None, details="{}")
+
+
+@pytest.fixture
+async def databases(open_database: OpenDatabase) -> tuple[Database, Database]:
+    return await open_database(), await open_database()
+
+
+def letter(offset: int, **changes: object) -> DeadLetter:
+    message = Message(f"{offset:032x}", "orders", "local:0", offset, b"body", None, None, {}, NOON)
+    return DeadLetter(
+        group="workers",
+        client="",
+        message=message._replace(**changes),
+        deliveries=3,
+        first_at=NOON,
+        last_at=NOON,
+        reason=None,
+    )
+
+
+async def test_changes_by_two_gateways_at_once_are_neither_lost_nor_half_applied(
+    databases: tuple[Database, Database],
+) -> None:
+    """Each adds its queues to what it read; whoever was second reads again. Entry, act and version go together."""
+    stores = [PostgresRegistryStore(database) for database in databases]
+    await stores[0].save(a_topic(queues=0), ACT, decided_on=0)
+    seen: list[tuple[int, int]] = []
+
+    async def add_queue(number: int) -> None:
+        store = stores[number % 2]
+        while True:
+            before = await store.load()
+            topic = before.topics["orders"]
+            seen.append((before.version, topic.queues))
+            try:
+                await store.save(
+                    replace(topic, queues=topic.queues + 1),
+                    replace(ACT, subject=str(topic.queues + 1)),
+                    decided_on=before.version,
+                )
+            except RegistryChanged:
+                continue
+            return
+
+    await asyncio.gather(*(add_queue(number) for number in range(20)))
+
+    after = await stores[1].load()
+    assert (after.topics["orders"].queues, after.version) == (20, 21)
+    assert all(version == queues + 1 for version, queues in seen)
+    acts, _ = await stores[0].acts(100, None)
+    assert [act.subject for act in acts] == [*(str(number) for number in range(20, 0, -1)), "topic"]
+
+
+async def test_a_change_on_one_gateway_is_seen_by_the_version_on_another(databases: tuple[Database, Database]) -> None:
+    """That is how a gateway learns that its directory is out of date."""
+    one, other = (PostgresRegistryStore(database) for database in databases)
+    before = await other.version()
+
+    await one.save(a_topic(), ACT, decided_on=before)
+
+    assert await other.version() == before + 1
+    assert (await other.load()).topics == {"orders": a_topic()}
+
+
+async def test_gateways_that_start_at_once_sign_with_the_same_key(open_database: OpenDatabase) -> None:
+    """Else one would refuse the receipts of another."""
+    stores = [PostgresRegistryStore(await open_database(most=2)) for _ in range(5)]
+
+    found = await asyncio.gather(
+        *(store.receipt_keys(overlap_ms=DAY_MS, lifetime_ms=30 * DAY_MS) for store in stores * 3)
+    )
+
+    assert len(found[0]) == 1
+    assert all(each == found[0] for each in found)
+
+
+async def in_order(database: Database, sql: bytes, values: dict[str, object], later: Awaitable[None]) -> None:
+    """A statement whose commit takes long, and something that must not overtake it."""
+
+    async def job(transaction: Transaction) -> asyncio.Future[None]:
+        await transaction.rows(sql, values)
+        overtaking = asyncio.ensure_future(later)
+        done, _ = await asyncio.wait({overtaking}, timeout=0.3)
+        assert not done
+        return overtaking
+
+    await (await database.transact(job))
+
+
+@pytest.mark.parametrize("is_change", [False, True], ids=["record", "change"])
+async def test_who_follows_the_acts_misses_none(databases: tuple[Database, Database], is_change: bool) -> None:
+    """A later number is never seen before an earlier one: acts are recorded in the order of their commits."""
+    one, other = (PostgresRegistryStore(database) for database in databases)
+    second = replace(ACT, subject="second", reason="a\0b")
+    later = other.save(a_topic(), second, decided_on=0) if is_change else other.record(second)
+
+    await in_order(databases[0], registry_store._SQL["record"], registry_store._columns(ACT), later)
+
+    assert (await one.acts(10, None))[0] == [second, ACT]
+
+
+async def test_a_death_that_several_gateways_bury_is_recorded_once(databases: tuple[Database, Database]) -> None:
+    """Invariant 17."""
+    one, other = (PostgresDeadLetters(database) for database in databases)
+
+    await asyncio.gather(*((one, other)[turn % 2].record(letter(turn // 10)) for turn in range(100)))
+
+    found, more = await one.list("workers", key=None, since=None, until=None, most=100, after=None)
+    assert sorted(each.message.offset for each in found) == list(range(10))
+    assert more is None
+
+
+async def test_who_pages_through_dead_letters_while_more_die_misses_none(databases: tuple[Database, Database]) -> None:
+    """A number that is given is a number that can be read: none appears behind the reader."""
+    one, other = (PostgresDeadLetters(database) for database in databases)
+    values = dead_letters._columns(letter(1))
+
+    await in_order(databases[0], dead_letters._SQL["record"], values, other.record(letter(2)))
+
+    found, _ = await one.list("workers", key=None, since=None, until=None, most=9, after=None)
+    assert [each.message.offset for each in found] == [1, 2]
+
+
+async def test_the_dead_of_one_group_do_not_wait_for_anothers(databases: tuple[Database, Database]) -> None:
+    """Their order is their own."""
+    one, other = (PostgresDeadLetters(database) for database in databases)
+
+    async def job(transaction: Transaction) -> None:
+        await transaction.rows(dead_letters._SQL["record"], dead_letters._columns(letter(1)))
+        await other.record(replace(letter(2), group="others"))
+
+    await databases[0].transact(job)
+
+    assert len(await one.get("others", f"{2:032x}")) == 1
+
+
+async def test_a_dead_letter_is_found_by_a_key_of_any_length(databases: tuple[Database, Database]) -> None:
+    """Keys may have 30 KiB, more than an index takes; those that begin alike are told apart."""
+    one, other = (PostgresDeadLetters(database) for database in databases)
+    keys = ["k" * 30_000, "k" * 29_999, "a\0b", "a\\0b"]
+    for offset, key in enumerate(keys):
+        await one.record(letter(offset, key=key, tag=key[:10]))
+
+    found = [await other.list("workers", key=key, since=None, until=None, most=9, after=None) for key in keys]
+
+    assert [[each.message.key for each in page] for page, _ in found] == [[key] for key in keys]
+    assert await other.get("workers", "a\0b") == []
+
+
+async def test_a_reason_may_contain_anything(databases: tuple[Database, Database]) -> None:
+    """People paste stack traces."""
+    one, other = (PostgresDeadLetters(database) for database in databases)
+    told = replace(letter(1), reason="C:\\new\0\n\\0", last_at=NOON + timedelta(microseconds=1))
+
+    await one.record(told)
+
+    assert await other.get("workers", f"{1:032x}") == [told]
+
+
+async def test_a_forgotten_group_leaves_no_dead_letters_however_many(databases: tuple[Database, Database]) -> None:
+    """More than one statement's worth."""
+    one, other = databases
+    await one.write(
+        b"INSERT INTO dead_letter (group_name, client, id, topic, queue, queue_offset, body, stored_at, deliveries, "
+        b"first_at, last_at) SELECT 'workers', '', n, 't', 'q', n, '', now(), 1, now(), now() "
+        b"FROM generate_series(1, 4500) AS n"
+    )
+
+    await PostgresDeadLetters(other).forget("workers")
+
+    assert await one.read(b"SELECT count(*) FROM dead_letter") == [(0,)]

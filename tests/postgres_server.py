@@ -1,0 +1,67 @@
+"""A real PostgreSQL for the whole test run, started once, when the first test needs it.
+
+All pytest-xdist workers share the server: whoever comes first starts it, whoever leaves last ends it, and should all of
+them be killed, a guard does. Where it cannot run the tests are skipped; with CI=true they fail.
+"""
+
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+
+from cluster import RUN
+from mqgate.stack import Stack, StackUnavailable
+from mqgate.stack.guard import _exists, guard
+from mqgate.stack.lock import locked
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if {"postgres", "mortal"} & set(getattr(item, "fixturenames", ())):
+            item.add_marker("postgres")
+
+
+@contextmanager
+def running(stack: Stack, controller: int) -> Iterator[Stack]:
+    """The server of that directory, for as long as somebody uses it."""
+    home = stack.directory
+    lock, users = home.with_suffix(".lock"), home.with_suffix(".users")
+    me = users / str(os.getpid())
+    with locked(lock):
+        if not home.exists():
+            guard(stack, controller)
+            try:
+                stack.up(brokers=(), parts=("postgres",))
+            except StackUnavailable as error:
+                shutil.rmtree(home)
+                if os.environ.get("CI") == "true":
+                    pytest.fail(f"PostgreSQL cannot run here: {error}", pytrace=False)
+                pytest.skip(f"PostgreSQL cannot run here: {error}")
+        users.mkdir(exist_ok=True)
+        me.touch()
+    try:
+        yield stack
+    finally:
+        with locked(lock):
+            me.unlink()
+            if not any(_exists(int(each.name)) for each in users.iterdir()):
+                stack.down()
+                shutil.rmtree(home)
+
+
+@pytest.fixture(scope="session")
+def postgres(request: pytest.FixtureRequest) -> Iterator[Stack]:
+    """The server that everybody uses at the same time: do not stop it."""
+    run = request.config.stash[RUN]
+    with running(Stack(run.directory / "postgres"), run.controller) as stack:
+        yield stack
+
+
+@pytest.fixture(scope="module")
+def mortal(request: pytest.FixtureRequest) -> Iterator[Stack]:
+    """A server for one module's tests alone, who may do to it what they like."""
+    run = request.config.stash[RUN]
+    with running(Stack(run.directory / f"postgres-{os.getpid()}"), run.controller) as stack:
+        yield stack
