@@ -2,12 +2,12 @@
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from ipaddress import ip_address
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import msgspec
 import structlog
@@ -57,11 +57,15 @@ from mqgate.http.native.queues import QueuesApi
 from mqgate.http.native.receive import ReceiveApi
 from mqgate.http.native.registry import RegistryApi
 from mqgate.http.native.scheduled import ScheduledApi
+from mqgate.ports.dead_letters import DeadLetterStore
+from mqgate.ports.idempotency import IdempotencyStore
+from mqgate.ports.registry_store import RegistryStore
+from mqgate.ports.timer_store import TimerStore
 from mqgate.production.once import Once
 from mqgate.production.publish import Publisher
 from mqgate.production.store import Storekeeper
 from mqgate.rocketmq.client import Client
-from mqgate.settings import RocketMQSettings, Settings, SettingsInvalid
+from mqgate.settings import PostgresSettings, RocketMQSettings, Settings, SettingsInvalid
 from mqgate.telemetry.metrics import Metrics
 
 _RECEIPT_KEY_LIFETIME = timedelta(days=30)
@@ -95,13 +99,15 @@ async def gateway(settings: Settings, wall_ms: Callable[[], int] | None = None) 
     engine = Engine(Path(sqlite.directory), synchronous=sqlite.synchronous, most_bytes=sqlite.max_bytes, **extra)
     metrics = Metrics()
     log: _Log | None = None
+    control = contextlib.AsyncExitStack()
     try:
         log = await _open_log(settings, engine, metrics)
-        built = await _build(settings, engine, log, metrics)
+        opened = await control.enter_async_context(_open_control(settings, engine, log))
+        built = await _build(settings, engine, log, opened, metrics)
         is_declared = await declare(built.registry, settings)
         refuse_open_door(settings, built.access)
         await _recover(built.mover)
-        services = (built.janitor, built.mirror, built.mover)
+        services: list[_Service] = [built.janitor, built.mirror, built.mover, *opened.services(built.mover)]
         for service in services:
             service.start()
         declaring = None if is_declared else asyncio.create_task(_declare_later(built.registry, settings))
@@ -114,6 +120,7 @@ async def gateway(settings: Settings, wall_ms: Callable[[], int] | None = None) 
             for service in reversed(services):
                 await service.stop()
     finally:
+        await control.aclose()
         if log is not None:
             await log.close()
         await engine.close()
@@ -146,6 +153,94 @@ async def _open_log(settings: Settings, engine: Engine, metrics: Metrics) -> _Lo
     return _Log(log, None)
 
 
+class _Service(Protocol):
+    def start(self) -> None: ...
+
+    async def stop(self) -> None: ...
+
+
+class _Control(NamedTuple):
+    """Control data and timers, wherever they lie; and the clock that due times are judged by."""
+
+    registry: RegistryStore
+    timers: TimerStore
+    dead_letters: DeadLetterStore
+    idempotency: IdempotencyStore
+    clock: Callable[[], datetime]
+    jobs: Sequence[Callable[[], Awaitable[object]]]
+    checks: Mapping[str, Callable[[], Awaitable[object]]]
+    services: Callable[[Mover], Sequence[_Service]]
+
+
+@contextlib.asynccontextmanager
+async def _open_control(settings: Settings, engine: Engine, log: _Log) -> AsyncIterator[_Control]:
+    window = timedelta(seconds=settings.publish.idempotency_window)
+    if settings.control.engine == "postgres":
+        async with _open_postgres(settings.postgres, window) as control:
+            yield control
+        return
+    registry, timers = SqliteRegistryStore(engine), SqliteTimerStore(engine)
+    is_log_elsewhere = not isinstance(log.log, SqliteMessageLog)
+    idempotency = SqliteIdempotencyStore(engine, window, is_log_elsewhere=is_log_elsewhere)
+    yield _Control(
+        registry,
+        timers,
+        SqliteDeadLetters(engine),
+        idempotency,
+        clock=lambda: instant(engine.clock.now_ms()),
+        jobs=(timers.tidy, idempotency.tidy),
+        checks={"store": registry.version},
+        services=lambda _: (),
+    )
+
+
+@contextlib.asynccontextmanager
+async def _open_postgres(settings: PostgresSettings, window: timedelta) -> AsyncIterator[_Control]:
+    try:
+        # With them comes psycopg, which is an extra.
+        from mqgate.adapters.postgres.connecting import Timeouts  # noqa: PLC0415
+        from mqgate.adapters.postgres.dead_letters import PostgresDeadLetters  # noqa: PLC0415
+        from mqgate.adapters.postgres.idempotency import PostgresIdempotencyStore  # noqa: PLC0415
+        from mqgate.adapters.postgres.opening import open_postgres  # noqa: PLC0415
+        from mqgate.adapters.postgres.registry_store import PostgresRegistryStore  # noqa: PLC0415
+        from mqgate.adapters.postgres.timer_store import PostgresTimerStore  # noqa: PLC0415
+        from mqgate.adapters.postgres.timer_watch import TimerWatch  # noqa: PLC0415
+    except ModuleNotFoundError as error:
+        raise SettingsInvalid(['[control] engine: pip install "mqgate[postgres]"']) from error
+
+    timeouts = Timeouts(
+        connect=timedelta(seconds=settings.connect_timeout),
+        checkout=timedelta(seconds=settings.checkout_timeout),
+        statement=timedelta(seconds=settings.statement_timeout),
+    )
+    async with open_postgres(
+        settings.url,
+        schema=settings.schema,
+        least=settings.min_connections,
+        most=settings.max_connections,
+        timeouts=timeouts,
+        lease=timedelta(seconds=settings.gateway_lease),
+    ) as opened:
+        database, presence = opened.database, opened.presence
+        timers = PostgresTimerStore(database, presence)
+        sending = timedelta(seconds=settings.longest_publish)
+        idempotency = PostgresIdempotencyStore(database, presence, window, sending=sending)
+
+        def watch(mover: Mover) -> list[TimerWatch]:
+            return [TimerWatch(timers, planned=mover.planned, abandoned=mover.recover_soon)]
+
+        yield _Control(
+            PostgresRegistryStore(database),
+            timers,
+            PostgresDeadLetters(database),
+            idempotency,
+            clock=opened.clock.now,
+            jobs=(timers.tidy, idempotency.tidy, presence.tidy),
+            checks={"postgres": database.probe},
+            services=watch,
+        )
+
+
 def rocketmq_client(settings: RocketMQSettings) -> Client:
     """A client of the cluster alone, for commands that look at it without a gateway."""
     return client_of(settings)
@@ -160,20 +255,13 @@ async def _recover(mover: Mover) -> None:
         _log.warning("scheduled messages are recovered later", error=error.detail)
 
 
-async def _build(settings: Settings, engine: Engine, opened: _Log, metrics: Metrics) -> Gateway:
-    def clock() -> datetime:
+async def _build(settings: Settings, engine: Engine, opened: _Log, control: _Control, metrics: Metrics) -> Gateway:
+    def lease_clock() -> datetime:
         return instant(engine.clock.now_ms())
 
     log = opened.log
     leases = SqliteLeaseStore(engine, most_clients=settings.group_defaults.max_clients)
-    dead_letters = SqliteDeadLetters(engine)
-    timers = SqliteTimerStore(engine)
-    idempotency = SqliteIdempotencyStore(
-        engine,
-        timedelta(seconds=settings.publish.idempotency_window),
-        is_log_elsewhere=not isinstance(log, SqliteMessageLog),
-    )
-    store = SqliteRegistryStore(engine)
+    store, timers, dead_letters, idempotency, clock = control[:5]
     directory = CachedDirectory(store)
     await directory.refresh()
     keys = ReceiptKeys(
@@ -184,7 +272,7 @@ async def _build(settings: Settings, engine: Engine, opened: _Log, metrics: Metr
     interval = timedelta(seconds=settings.rocketmq.mirror_interval)
     mirror = Mirror(opened.mirror, group_log, leases, directory, interval)
     receiver = Receiver(group_log, leases, undertaker, metrics, mirror)
-    long_poll = LongPoll(receiver, log, directory, metrics, clock=clock, most_parked=settings.http.max_parked)
+    long_poll = LongPoll(receiver, log, directory, metrics, clock=lease_clock, most_parked=settings.http.max_parked)
 
     def settled(scope: tuple[str, str], verb: Verb) -> None:
         long_poll.settled(scope, verb)
@@ -223,7 +311,7 @@ async def _build(settings: Settings, engine: Engine, opened: _Log, metrics: Metr
         metrics=metrics,
         settings=http,
         engine=settings.log.engine,
-        checks={"store": store.version, "disk": engine.probe, "log": log.probe},
+        checks={**control.checks, "disk": engine.probe, "log": log.probe},
     )
     longest_delay = timedelta(seconds=settings.publish.longest_delay)
     reader = Reader(max_message_bytes=http.max_message_bytes, longest_delay=longest_delay, clock=clock)
@@ -273,7 +361,7 @@ async def _build(settings: Settings, engine: Engine, opened: _Log, metrics: Metr
         *QueuesApi(registry, log).operations(),
         *health.operations(),
     ]
-    jobs: list[Callable[[], Awaitable[object]]] = [leases.tidy, timers.tidy, idempotency.tidy]
+    jobs: list[Callable[[], Awaitable[object]]] = [leases.tidy, *control.jobs]
     retention = Retention(engine, log, directory) if isinstance(log, SqliteMessageLog) else None
     if retention is not None:
         jobs.append(retention.run_once)

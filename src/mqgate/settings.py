@@ -79,6 +79,26 @@ class LeaseSettings:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ControlSettings:
+    engine: str = option(
+        "sqlite", "where the registry, timers, dead letters and idempotency keys lie: sqlite or postgres"
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PostgresSettings:
+    url: str = option("", "postgresql://user:password@host:5432/database; several hosts with commas", secret=True)
+    schema: str = option("mqgate", "schema of our tables; made if it is not there")
+    min_connections: int = option(1, "connections held open by a gateway")
+    max_connections: int = option(8, "most connections of a gateway; who finds none free waits checkout_timeout")
+    connect_timeout: float = option(3.0, "seconds to connect")
+    checkout_timeout: float = option(2.0, "seconds to wait for a free connection")
+    statement_timeout: float = option(5.0, "seconds that a statement may take")
+    gateway_lease: float = option(5.0, "seconds unseen after which a gateway counts as gone, and its claims are free")
+    longest_publish: float = option(10.0, "seconds after which a publish under an idempotency key is looked up anew")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TopicSettings:
     queues: int = option(8, "queues of a topic that does not say")
     max_queues: int = option(1_024, "most queues of a topic")
@@ -123,6 +143,8 @@ class Settings:
     sqlite: SqliteSettings = field(default_factory=SqliteSettings)
     rocketmq: RocketMQSettings = field(default_factory=RocketMQSettings)
     leases: LeaseSettings = field(default_factory=LeaseSettings)
+    control: ControlSettings = field(default_factory=ControlSettings)
+    postgres: PostgresSettings = field(default_factory=PostgresSettings)
     topic_defaults: TopicSettings = field(default_factory=TopicSettings)
     group_defaults: GroupSettings = field(default_factory=GroupSettings)
     publish: PublishSettings = field(default_factory=PublishSettings)
@@ -272,6 +294,7 @@ def _check_engines(settings: Settings) -> list[str]:
         faults.append("[log] engine must be sqlite or rocketmq")
     if settings.leases.engine != "sqlite":
         faults.append("[leases] engine must be sqlite")
+    faults += _check_control(settings.control, settings.postgres)
     rocketmq = settings.rocketmq
     if settings.log.engine == "rocketmq" and not rocketmq.name_servers:
         faults.append("[rocketmq] name_servers must name at least one: host:port")
@@ -283,4 +306,17 @@ def _check_engines(settings: Settings) -> list[str]:
         faults.append("[rocketmq] namespace must be at most 20 characters of A-Z a-z 0-9 _ -")
     if bool(rocketmq.access_key) != bool(rocketmq.secret_key):
         faults.append("[rocketmq] access_key and secret_key belong together")
+    return faults
+
+
+def _check_control(control: ControlSettings, postgres: PostgresSettings) -> list[str]:
+    faults = []
+    if control.engine not in {"sqlite", "postgres"}:
+        faults.append("[control] engine must be sqlite or postgres")
+    if control.engine == "postgres" and not postgres.url:
+        faults.append("[postgres] url must name the server: postgresql://user:password@host:5432/database")
+    if not re.fullmatch(r"[a-z_][a-z0-9_]{0,62}", postgres.schema):
+        faults.append("[postgres] schema must be lower-case letters, digits and _")
+    if not 1 <= postgres.min_connections <= postgres.max_connections:
+        faults.append("[postgres] min_connections must be 1 or more, and at most max_connections")
     return faults

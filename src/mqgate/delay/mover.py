@@ -69,6 +69,11 @@ class Mover:
         """Let the loop recover, again and again until it can."""
         self._must_recover = True
 
+    def recover_soon(self) -> None:
+        """Another gateway is gone and left something unfinished: recover without waiting for a timer."""
+        self._must_recover = True
+        self._earlier.set()
+
     async def recover(self) -> int:
         """Finish what a process that is gone had begun; how many it had not sent."""
         left = await self._timers.unfinished()

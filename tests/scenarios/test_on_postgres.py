@@ -1,0 +1,160 @@
+"""Control data, timers, dead letters and idempotency keys in PostgreSQL, as clients and operators see it."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from typing import Any
+from uuid import uuid4
+
+import httpx
+import psycopg
+import pytest
+from message_calls import bodies, outcome, publish, shop, take
+
+from mqgate import bootstrap
+from mqgate.core.errors import StorageRefused, StorageUnavailable
+from mqgate.settings import ControlSettings, PostgresSettings, Settings, SettingsInvalid
+from mqgate.stack import Stack
+
+LONG = 20
+
+
+async def until_ready(api: httpx.AsyncClient) -> None:
+    for _ in range(300):
+        if (await api.get("/readyz")).status_code == 200:
+            return
+        await asyncio.sleep(0.1)
+    pytest.fail("PostgreSQL is back, and the gateway does not see it")
+
+
+def on(settings: Settings, stack: Stack, schema: str) -> Settings:
+    postgres = PostgresSettings(url=stack.postgres_url, schema=schema, checkout_timeout=0.5, statement_timeout=1.0)
+    return replace(settings, control=ControlSettings(engine="postgres"), postgres=postgres)
+
+
+@asynccontextmanager
+async def opened(settings: Settings) -> AsyncIterator[httpx.AsyncClient]:
+    async with bootstrap.gateway(settings) as gateway:
+        transport = httpx.ASGITransport(app=gateway.app, client=("127.0.0.1", 5000))
+        async with httpx.AsyncClient(transport=transport, base_url="http://mqgate", timeout=60) as client:
+            yield client
+
+
+@pytest.fixture
+async def own(settings: Settings, postgres: Stack) -> AsyncIterator[Settings]:
+    """Settings with a schema of the test's own."""
+    schema = f"test_{uuid4().hex}"
+    yield on(settings, postgres, schema)
+    async with await psycopg.AsyncConnection.connect(postgres.postgres_url, autocommit=True) as connection:
+        await connection.execute(f'DROP SCHEMA IF EXISTS "{schema}" CASCADE'.encode())
+
+
+async def test_what_was_registered_and_scheduled_is_there_after_a_restart(own: Settings) -> None:
+    """Entries, keys' window and timers live in PostgreSQL; the gateway's own directory keeps messages and leases."""
+    later = {"body": "later", "delay": "1s", "idempotencyKey": "once"}
+    async with opened(own) as api:
+        await shop(api)
+        first = (await api.post("/v1/topics/orders/messages", json=later)).json()
+
+    async with opened(own) as api:
+        again = (await api.post("/v1/topics/orders/messages", json=later)).json()
+        messages = await take(api, wait=LONG)
+
+        assert again["duplicate"] is True
+        assert again["id"] == first["id"]
+        assert [(each["id"], each["body"]) for each in messages] == [(first["id"], "later")]
+
+
+async def test_a_scheduled_message_is_listed_moved_and_cancelled(own: Settings) -> None:
+    """Exactly one of cancelled and delivered wins."""
+    async with opened(own) as api:
+        await shop(api)
+        scheduled = (await api.post("/v1/topics/orders/messages", json={"body": "far", "delay": "1h"})).json()
+        path = f"/v1/scheduled/{scheduled['id']}"
+
+        listed = (await api.get("/v1/scheduled", params={"topic": "orders"})).json()["items"]
+        moved = await api.patch(path, json={"delay": "2h"})
+        cancelled = await api.delete(path)
+
+        assert [each["id"] for each in listed] == [scheduled["id"]]
+        assert moved.status_code == 200
+        assert cancelled.json()["outcome"] == "cancelled"
+        assert (await api.delete(path)).json()["outcome"] == "cancelled"
+
+
+async def test_a_dead_letter_is_kept_and_redriven(own: Settings) -> None:
+    """With its reason and origin; redriven it has the same id."""
+    async with opened(own) as api:
+        await shop(api, maxAttempts=1)
+        await publish(api, "poison")
+        (message,) = await take(api)
+        assert await outcome(api, "nack", message, reason="broken") == (200, "applied")
+
+        (letter,) = (await api.get("/v1/groups/workers/dead-letters")).json()["items"]
+        redriven = await api.post("/v1/groups/workers/dead-letters/redrive", json={"all": True})
+        (again,) = await take(api, wait=LONG)
+
+        assert (letter["id"], letter["reason"]) == (message["id"], "broken")
+        assert redriven.status_code == 200
+        assert (again["id"], again["body"]) == (message["id"], "poison")
+
+
+@pytest.mark.slow
+async def test_messages_flow_while_postgres_is_away(settings: Settings, mortal: Stack) -> None:
+    """Publishing, receiving and acks need none of it; what does is refused with a reason, and works again after it."""
+    async with opened(on(settings, mortal, f"test_{uuid4().hex}")) as api:
+        await shop(api)
+        await asyncio.to_thread(mortal.stop, "postgres", patience=0.0)
+        try:
+            await publish(api, "meanwhile")
+            (message,) = await take(api)
+            assert await outcome(api, "ack", message) == (200, "applied")
+            delayed = await api.post("/v1/topics/orders/messages", json={"body": "later", "delay": "1s"})
+            health = await api.get("/readyz")
+        finally:
+            await asyncio.to_thread(mortal.start, "postgres")
+        await until_ready(api)
+        back = await api.post("/v1/topics/orders/messages", json={"body": "later", "delay": "100ms"})
+
+        assert bodies([message]) == ["meanwhile"]
+        assert (delayed.status_code, delayed.json()["retryable"]) == (503, True)
+        assert health.status_code == 503
+        assert "postgres" in str(health.json())
+        assert back.status_code == 202
+        assert bodies(await take(api, wait=LONG)) == ["later"]
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        ({"url": "postgresql://127.0.0.1:1/none"}, StorageUnavailable),
+        ({"url": "not a url"}, StorageRefused),
+    ],
+)
+async def test_a_server_that_cannot_be_had_stops_the_start(
+    settings: Settings, change: dict[str, Any], told: type[Exception]
+) -> None:
+    """At once and with the reason, not with the first request."""
+    postgres = PostgresSettings(connect_timeout=1.0, **change)
+
+    with pytest.raises(told):
+        async with opened(replace(settings, control=ControlSettings(engine="postgres"), postgres=postgres)):
+            pass
+
+
+@pytest.mark.parametrize(
+    ("variables", "told"),
+    [
+        ({"MQGATE_CONTROL_ENGINE": "mysql"}, "[control] engine must be sqlite or postgres"),
+        ({"MQGATE_CONTROL_ENGINE": "postgres"}, "[postgres] url must name the server"),
+        ({"MQGATE_POSTGRES_SCHEMA": "My Schema"}, "[postgres] schema must be lower-case"),
+        ({"MQGATE_POSTGRES_MAX_CONNECTIONS": "0"}, "[postgres] min_connections must be 1 or more"),
+    ],
+)
+def test_settings_that_cannot_be_are_named(variables: dict[str, str], told: str) -> None:
+    """Before anything opens."""
+    with pytest.raises(SettingsInvalid) as refused:
+        Settings.load(None, variables)
+
+    assert told in str(refused.value.faults)
