@@ -8,9 +8,13 @@ import sys
 
 from pyspark.sql import SparkSession
 
+from mqgate.spark.source import MqgateSource
+
 
 def main(url: str, topic: str, target: str) -> None:
     spark = SparkSession.builder.getOrCreate()
+    # By its name Spark finds it only where it is installed, not in what came along with the job.
+    spark.dataSource.register(MqgateSource)
     rows = spark.read.format("mqgate").options(url=url, subscribe=topic).schema("tag STRING, queue STRING").load()
     counts = rows.groupBy("tag").count().selectExpr("tag AS key", "to_json(struct(tag, count)) AS body")
     counts.write.format("mqgate").options(url=url, topic=target).mode("append").save()

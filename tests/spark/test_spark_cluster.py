@@ -107,7 +107,7 @@ def test_a_job_runs_on_a_cluster_that_gets_the_package_with_it(
     submit += [str(Path(__file__).with_name("cluster_job.py")), client.transport.url, topic, target]
     done = subprocess.run(submit, env=environment, capture_output=True, text=True, timeout=PATIENCE * 3, check=False)  # noqa: S603 - Spark's
 
-    assert done.returncode == 0, done.stderr
+    assert done.returncode == 0, done.stdout + done.stderr
     (queue,) = client.queues(target)
     (batch,) = client.read_queue(target, queue["queue"], 0, 10, ["body"])
     counted = [json.loads(body) for body in batch.column("body").to_pylist()]

@@ -1,0 +1,120 @@
+"""The same queries on RocketMQ: through a gateway, and with executors that read the brokers themselves."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import pytest
+from pyspark.sql import SparkSession
+from spark_calls import bodies, drained, fill
+
+from mqgate.client import Client
+from mqgate.stack import Stack
+from mqgate.testing.server_process import ServerProcess
+
+
+@pytest.fixture(scope="module")
+def namespace() -> str:
+    return f"ns{uuid4().hex[:12]}"
+
+
+@pytest.fixture(scope="module")
+def client(rocketmq: Stack, namespace: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Client]:
+    """A gateway whose messages lie on the broker `local`."""
+    directory = tmp_path_factory.mktemp("gateway")
+    config = directory / "mqgate.toml"
+    config.write_text(
+        f'[log]\nengine = "rocketmq"\n[rocketmq]\nname_servers = ["{rocketmq.name_server}"]\n'
+        f'cluster = "one"\nnamespace = "{namespace}"\n'
+    )
+    server = ServerProcess(directory / "data", "--config", str(config)).start()
+    with Client(server.url) as client:
+        yield client
+    server.stop()
+
+
+@pytest.fixture(params=["http", "rocketmq"])
+def transport(request: pytest.FixtureRequest, rocketmq: Stack, client: Client, namespace: str) -> dict[str, Any]:
+    """The options that say how to get at the messages."""
+    if request.param == "http":
+        return {"url": client.transport.url}
+    return {"transport": "rocketmq", "nameServers": rocketmq.name_server, "namespace": namespace}
+
+
+def test_a_batch_read_gives_what_was_published(
+    spark: SparkSession, client: Client, topic: str, transport: dict[str, Any]
+) -> None:
+    """Every column, whichever way the rows came."""
+    published = client.publish(topic, b"\xff\x00", key="k", tag="t", properties={"a": "1", "b": "ü"})
+    fill(client, topic, 100)
+
+    rows = spark.read.format("mqgate").options(subscribe=topic, **transport).load()
+    (row,) = rows.where("tag = 't'").collect()
+
+    assert rows.count() == 101
+    assert row.asDict() | {"storedAt": None} == {
+        "id": published["id"],
+        "topic": topic,
+        "queue": published["queue"],
+        "offset": published["offset"],
+        "key": "k",
+        "tag": "t",
+        "properties": {"a": "1", "b": "ü"},
+        "body": bytearray(b"\xff\x00"),
+        "storedAt": None,
+    }
+
+
+def test_a_stream_goes_on_from_its_checkpoint(
+    spark: SparkSession, client: Client, topic: str, transport: dict[str, Any], tmp_path: Path
+) -> None:
+    """Also in queues that were added meanwhile, and in batches no larger than asked."""
+    rows = (
+        spark.readStream.format("mqgate")
+        .options(subscribe=topic, startingOffsets="earliest", maxOffsetsPerTrigger=30, **transport)
+        .load()
+    )
+    fill(client, topic, 40)
+    first = drained(rows, tmp_path)
+    client.topics.put(topic, {"queues": 8})
+    fill(client, topic, 40, start=40)
+
+    second = drained(rows, tmp_path)
+
+    assert all(len(batch) <= 30 for batch in first + second)
+    assert bodies(first) == list(range(40))
+    assert bodies(second) == list(range(40, 80))
+
+
+def test_a_checkpoint_of_one_transport_serves_the_other(
+    spark: SparkSession, client: Client, topic: str, rocketmq: Stack, namespace: str, tmp_path: Path
+) -> None:
+    """Positions are the same, so a job can leave the gateway out one day."""
+    options = {"subscribe": topic, "startingOffsets": "earliest"}
+    through = spark.readStream.format("mqgate").options(url=client.transport.url, **options).load()
+    direct = (
+        spark.readStream.format("mqgate")
+        .options(transport="rocketmq", nameServers=rocketmq.name_server, namespace=namespace, **options)
+        .load()
+    )
+    fill(client, topic, 20)
+    first = drained(through, tmp_path)
+    fill(client, topic, 20, start=20)
+
+    second = drained(direct, tmp_path)
+
+    assert bodies(first) == list(range(20))
+    assert bodies(second) == list(range(20, 40))
+
+
+def test_the_sink_writes_to_rocketmq(spark: SparkSession, client: Client, topic: str) -> None:
+    """Written twice under one name it is there once."""
+    rows = spark.range(50).selectExpr("CAST(id AS STRING) AS body", "concat('k', id) AS key")
+    for _ in range(2):
+        options = {"url": client.transport.url, "topic": topic, "writeId": f"write-{topic}"}
+        rows.write.format("mqgate").options(**options).mode("append").save()
+
+    found = spark.read.format("mqgate").options(url=client.transport.url, subscribe=topic).load()
+
+    assert sorted(int(bytes(row.body)) for row in found.collect()) == list(range(50))
