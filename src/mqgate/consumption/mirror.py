@@ -6,12 +6,12 @@ written: middleware knows no such thing.
 """
 
 import asyncio
-import contextlib
 from collections.abc import Mapping
 from datetime import timedelta
 
 import structlog
 
+from mqgate.background import Background
 from mqgate.consumption.group_log import GroupLog
 from mqgate.core.entries import Group, Mode
 from mqgate.core.errors import MqgateError
@@ -39,19 +39,15 @@ class Mirror:
         # One write of a group at a time: an older one that ends later would undo a seek.
         self._turns: dict[str, asyncio.Lock] = {}
         self._round = asyncio.Lock()
-        self._task: asyncio.Task[None] | None = None
+        self._background = Background(self._loop)
 
     def start(self) -> None:
         if self._mirror is not None:
-            self._task = self._task or asyncio.create_task(self._loop())
+            self._background.start()
 
     async def stop(self) -> None:
         """Write what is left, and end."""
-        if self._task is not None:
-            self._task.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await self._task
-            self._task = None
+        if await self._background.stop():
             await self.run_once()
 
     def touched(self, group: str) -> None:

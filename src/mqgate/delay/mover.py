@@ -20,6 +20,7 @@ from typing import NamedTuple
 
 import structlog
 
+from mqgate.background import Background
 from mqgate.core.errors import MqgateError, TopicNotFound
 from mqgate.ports.message_log import MessageLog
 from mqgate.ports.timer_store import Timer, TimerStore
@@ -46,19 +47,15 @@ class Mover:
         self._clock = clock
         self._next: datetime | None = None
         self._earlier = asyncio.Event()
-        self._task: asyncio.Task[None] | None = None
+        self._background = Background(self._loop)
         # Something may be claimed and neither sent nor released.
         self._must_recover = False
 
     def start(self) -> None:
-        self._task = self._task or asyncio.create_task(self._loop())
+        self._background.start()
 
     async def stop(self) -> None:
-        if self._task is not None:
-            self._task.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await self._task
-            self._task = None
+        await self._background.stop()
 
     def planned(self, due: datetime) -> None:
         """Somebody scheduled something: sleep no longer than until then."""

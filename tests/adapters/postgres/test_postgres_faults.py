@@ -268,7 +268,7 @@ async def test_a_deadlock_is_resolved_without_anybody_noticing(open_quick: OpenQ
         database.transact(lambda transaction: job(2, 1, transaction)),
     )
 
-    assert tries == 3
+    assert tries >= 3, "there was a deadlock; they may meet more than once"
 
 
 async def test_a_serialization_failure_is_tried_again(open_quick: OpenQuick) -> None:

@@ -17,6 +17,7 @@ import structlog
 
 from mqgate.adapters.postgres.clock import ServerClock
 from mqgate.adapters.postgres.database import Database, queries
+from mqgate.background import Background
 from mqgate.core.errors import MqgateError
 
 __all__ = ["Presence"]
@@ -44,18 +45,14 @@ class Presence:
         self._name = name or f"{socket.gethostname()}:{os.getpid()}"
         self._lease = lease
         self._interval = interval
-        self._task: asyncio.Task[None] | None = None
+        self._background = Background(self._loop)
 
     def start(self) -> None:
-        self._task = self._task or asyncio.create_task(self._loop())
+        self._background.start()
 
     async def stop(self) -> None:
         """Say goodbye: what is left unfinished is anybody's at once. Safe to call twice."""
-        if self._task is not None:
-            self._task.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await self._task
-            self._task = None
+        await self._background.stop()
         with contextlib.suppress(MqgateError):
             await self._database.write(_SQL["leave"], {"owner": self.owner}, is_repeatable=True)
 

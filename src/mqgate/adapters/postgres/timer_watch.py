@@ -4,13 +4,13 @@ Whoever schedules something earlier wakes the mover of its own gateway only. Sho
 """
 
 import asyncio
-import contextlib
 from collections.abc import Callable
 from datetime import datetime, timedelta
 
 import structlog
 
 from mqgate.adapters.postgres.timer_store import PostgresTimerStore
+from mqgate.background import Background
 from mqgate.core.errors import MqgateError
 
 __all__ = ["TimerWatch"]
@@ -33,17 +33,13 @@ class TimerWatch:
         self._planned = planned
         self._abandoned = abandoned
         self._interval = interval
-        self._task: asyncio.Task[None] | None = None
+        self._background = Background(self._loop)
 
     def start(self) -> None:
-        self._task = self._task or asyncio.create_task(self._loop())
+        self._background.start()
 
     async def stop(self) -> None:
-        if self._task is not None:
-            self._task.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await self._task
-            self._task = None
+        await self._background.stop()
 
     async def run_once(self) -> None:
         outlook = await self._timers.outlook()

@@ -1,12 +1,12 @@
 """Tidies up every now and then: what topics no longer keep, and what the stores need not remember."""
 
 import asyncio
-import contextlib
 from collections.abc import Awaitable, Callable, Sequence
 from datetime import timedelta
 
 import structlog
 
+from mqgate.background import Background
 from mqgate.core.errors import MqgateError
 
 _log = structlog.get_logger()
@@ -18,17 +18,13 @@ class Janitor:
     def __init__(self, interval: timedelta, jobs: Sequence[Callable[[], Awaitable[object]]]) -> None:
         self._interval = interval
         self._jobs = jobs
-        self._task: asyncio.Task[None] | None = None
+        self._background = Background(self._loop)
 
     def start(self) -> None:
-        self._task = self._task or asyncio.create_task(self._loop())
+        self._background.start()
 
     async def stop(self) -> None:
-        if self._task is not None:
-            self._task.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await self._task
-            self._task = None
+        await self._background.stop()
 
     async def run_once(self) -> None:
         for job in self._jobs:
