@@ -1,8 +1,10 @@
 """Keys of a gateway that asks for them: who may read, and what a key that may not is told."""
 
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 
 import pytest
 from spark_calls import until
@@ -74,6 +76,32 @@ def test_the_next_gateway_is_asked_where_one_is_down(gateway: ServerProcess, cli
         rows = [batch.num_rows for batch in both.read(topic, queue, 0, 1, ["body"])]
 
     assert rows == [1]
+
+
+@pytest.mark.slow
+def test_a_gateway_that_serves_others_is_waited_for(tmp_path: Path) -> None:
+    """More tasks than bulk reads at once are no failure, whatever `retries` says."""
+    server = ServerProcess(tmp_path, MQGATE_HTTP_MAX_BULK_READS="1").start()
+    try:
+        with Client(server.url) as client, ThreadPoolExecutor() as pool:
+            client.topics.put("orders", {"queues": 1})
+            for _ in range(8):
+                client.publish_batch("orders", [{"body": "x" * 2_000}] * 1_000)
+            first = client.read_queue("orders", "local:0", 0, 8_000)
+            next(first)
+
+            with closing(HttpLog([server.url], key=None, timeout=30, retries=0)) as log:
+                second = pool.submit(
+                    lambda: sum(batch.num_rows for batch in log.read("orders", "local:0", 0, 8_000, ["id"]))
+                )
+                with pytest.raises(TimeoutError):
+                    second.result(4)
+                rest = sum(batch.num_rows for batch in first)
+
+                assert 0 < rest < 8_000
+                assert second.result(60) == 8_000
+    finally:
+        server.stop()
 
 
 def test_gateways_that_are_all_down_are_told_after_the_retries() -> None:

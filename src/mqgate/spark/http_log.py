@@ -64,7 +64,7 @@ class HttpLog:
     def read(self, topic: str, queue: str, start: int, end: int, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
         schema = pa.schema([(name, FIELDS[name]) for name in columns])
         asked = [_COLUMNS.get(name, name) for name in columns] or ["offset"]
-        at, failures = start, 0
+        at, failures = start, 0.0
         while at < end:
             began_at = at
             try:
@@ -72,7 +72,7 @@ class HttpLog:
                     at += batch.num_rows
                     yield _as(schema, batch)
             except (ClientError, LogError) as error:
-                failures = 1 if at > began_at else failures + 1
+                failures = _weight(error) + (0 if at > began_at else failures)
                 self._bear(error, failures)
             else:
                 if at == began_at:
@@ -83,18 +83,18 @@ class HttpLog:
             client.close()
 
     def _ask(self, ask: Callable[[Client], T]) -> T:
-        failures = 0
+        failures = 0.0
         while True:
             try:
                 return ask(self._clients[0])
             except (ClientError, LogError) as error:
-                failures += 1
+                failures += _weight(error)
                 self._bear(error, failures)
 
-    def _bear(self, error: Exception, failures: int) -> None:
+    def _bear(self, error: Exception, failures: float) -> None:
         """Wait before the next try, at the next gateway; raise what no repeating mends, or was repeated enough."""
         is_transient = isinstance(error, GatewayUnreachable | LogUnavailable) or getattr(error, "retryable", False)
-        if not is_transient or failures > self._retries:
+        if not is_transient or int(failures) > self._retries:
             raise _translated(error) from error
         pause = min(_FIRST_PAUSE * 2 ** (failures - 1), _LONGEST_PAUSE)
         asked = error.retry_after if isinstance(error, GatewayError) else None
@@ -106,6 +106,11 @@ class HttpLog:
         consumes = self._ask(lambda client: client.groups.get(group))["topic"]
         if consumes != topic:
             raise LogError(f"option group: {group} consumes {consumes}, not {topic}: name a group of {topic}")
+
+
+def _weight(error: Exception) -> float:
+    """A gateway that serves others just now is not down: it is waited for many times as long."""
+    return 0.02 if isinstance(error, GatewayError) and error.code == "overloaded" else 1.0
 
 
 def _as(schema: pa.Schema, batch: pa.RecordBatch) -> pa.RecordBatch:
