@@ -1,11 +1,13 @@
 """What the page about RocketMQ says of users and permissions, against a broker that insists on them."""
 
+import asyncio
 import json
 import os
 import re
 import shutil
 import tempfile
 from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
@@ -17,6 +19,8 @@ from mqgate import bootstrap
 from mqgate.cli.doctor_rocketmq import examine
 from mqgate.rocketmq import Client, Credentials
 from mqgate.settings import LogSettings, RocketMQSettings, Settings, SqliteSettings
+from mqgate.spark.log import AccessDenied
+from mqgate.spark.rocketmq_log import RocketMQLog
 from mqgate.stack import BrokerSpec, Stack
 from mqgate.stack.guard import guard
 
@@ -150,3 +154,26 @@ async def test_what_a_user_may_not_do_is_said_by_the_doctor_and_by_the_gateway(g
     assert (refused.status_code, refused.json()["code"]) == (502, "storage_refused")
     assert "Topic:shop%orders" in refused.json()["detail"]
     assert (ready.status_code, ready.json()["parts"]["log"]) == (503, "storage_unavailable")
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+async def test_sparks_executors_read_with_a_user_and_are_told_without(guarded: Stack) -> None:
+    """`accessKey` and `secretKey` of the source, where executors ask the brokers themselves."""
+    client = Client([guarded.name_server], credentials=ROOT_USER)
+    await client.routes.brokers()
+    await client.admin.put_topic("guarded", "read-me", 1)
+    await client.messages.send("guarded", "read-me", 0, b"hello", {})
+    await client.close()
+
+    def read(**user: str) -> list[bytes]:
+        with closing(RocketMQLog(guarded.name_server, **user)) as log:
+            low, high = log.ends("read-me")["guarded:0"]
+            batches = log.read("read-me", "guarded:0", low, high, ["body"])
+            return [body for batch in batches for body in batch.column("body").to_pylist()]
+
+    assert await asyncio.to_thread(read, access_key="root", secret_key="root-secret") == [b"hello"]
+    with pytest.raises(AccessDenied):
+        await asyncio.to_thread(read, access_key="root", secret_key="wrong")
+    with pytest.raises(AccessDenied):
+        await asyncio.to_thread(read)
