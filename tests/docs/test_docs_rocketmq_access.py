@@ -1,13 +1,8 @@
-"""What the page about RocketMQ says of users and permissions, against a broker that insists on them."""
+"""What the page about RocketMQ says of users, permissions and certificates, against servers that have them."""
 
-import asyncio
 import json
-import os
 import re
-import shutil
-import tempfile
 from collections.abc import Iterator
-from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
@@ -17,62 +12,49 @@ from doc_pages import ROOT
 
 from mqgate import bootstrap
 from mqgate.cli.doctor_rocketmq import examine
-from mqgate.rocketmq import Client, Credentials
+from mqgate.rocketmq import Client, NotSent
 from mqgate.settings import LogSettings, RocketMQSettings, Settings, SqliteSettings
-from mqgate.spark.log import AccessDenied
-from mqgate.spark.rocketmq_log import RocketMQLog
-from mqgate.stack import BrokerSpec, Stack
-from mqgate.stack.guard import guard
+from mqgate.stack import Stack
+from secured_stack import BROKER, ROOT_USER, Secured, make_authority, secured_stack
 
 PAGE = ROOT / "docs" / "how-to" / "run-on-rocketmq.md"
 CREATE_USER, CREATE_ACL = 3001, 3006
-ROOT_USER = Credentials(access_key="root", secret_key="root-secret", security_token="")
-_AUTH = "org.apache.rocketmq.auth"
-_GUARDED = {
-    "authenticationEnabled": "true",
-    "authenticationProvider": f"{_AUTH}.authentication.provider.DefaultAuthenticationProvider",
-    "authenticationMetadataProvider": f"{_AUTH}.authentication.provider.LocalAuthenticationMetadataProvider",
-    "initAuthenticationUser": json.dumps({"username": "root", "password": "root-secret"}),
-    "innerClientAuthenticationCredentials": json.dumps({"accessKey": "root", "secretKey": "root-secret"}),
-    "authorizationEnabled": "true",
-    "authorizationProvider": f"{_AUTH}.authorization.provider.DefaultAuthorizationProvider",
-    "authorizationMetadataProvider": f"{_AUTH}.authorization.provider.LocalAuthorizationMetadataProvider",
-}
 
 
 @pytest.fixture(scope="module")
-def guarded(rocketmq: Stack) -> Iterator[Stack]:
-    """A broker that asks for a user and looks up what the user may do; skipped where the other stack is."""
+def secured(rocketmq: Stack) -> Iterator[Secured]:
+    """Skipped where the other stack is."""
     assert rocketmq.name_server
-    stack = Stack(Path(tempfile.mkdtemp(prefix="mqgate-guarded-")))
-    guard(stack, os.getpid())
-    stack.up([BrokerSpec(name="guarded", settings=_GUARDED)])
-    yield stack
-    stack.down()
-    shutil.rmtree(stack.directory)
+    with secured_stack() as built:
+        yield built
 
 
-def _settings(stack: Stack, directory: Path, user: str, secret: str) -> Settings:
+def _settings(secured: Secured, directory: Path, user: str, secret: str) -> Settings:
     return Settings(
         log=LogSettings(engine="rocketmq"),
         sqlite=SqliteSettings(directory=str(directory / "data"), synchronous="normal"),
         rocketmq=RocketMQSettings(
-            name_servers=(stack.name_server,), namespace="shop", access_key=user, secret_key=secret
+            name_servers=(secured.name_server,),
+            namespace="shop",
+            access_key=user,
+            secret_key=secret,
+            tls=True,
+            tls_ca=str(secured.ca),
         ),
     )
 
 
-async def _make_user(stack: Stack, user: str, policies: dict[str, list[str]]) -> None:
-    client = Client([stack.name_server], credentials=ROOT_USER)
+async def _make_user(secured: Secured, user: str, policies: dict[str, list[str]]) -> None:
+    client = Client([secured.name_server], credentials=ROOT_USER)
     await client.routes.brokers()
     account = {"username": user, "password": f"{user}-secret", "userType": "Normal"}
-    await client.brokers.ask("guarded", CREATE_USER, {"username": user}, json.dumps(account).encode())
+    await client.brokers.ask(BROKER, CREATE_USER, {"username": user}, json.dumps(account).encode())
     entries = [
         {"resource": resource, "actions": actions, "sourceIps": [], "decision": "Allow"}
         for resource, actions in policies.items()
     ]
     acl = {"subject": f"User:{user}", "policies": [{"policyType": "Custom", "entries": entries}]}
-    await client.brokers.ask("guarded", CREATE_ACL, {"subject": f"User:{user}"}, json.dumps(acl).encode())
+    await client.brokers.ask(BROKER, CREATE_ACL, {"subject": f"User:{user}"}, json.dumps(acl).encode())
     await client.close()
 
 
@@ -113,12 +95,12 @@ async def _live(api: httpx.AsyncClient) -> list[tuple[str, int]]:
 
 @pytest.mark.slow
 @pytest.mark.timeout(600)
-async def test_the_permissions_on_the_page_are_enough_and_the_doctor_agrees(guarded: Stack, tmp_path: Path) -> None:
+async def test_the_permissions_on_the_page_are_enough_and_the_doctor_agrees(secured: Secured, tmp_path: Path) -> None:
     """Who grants less finds out in production; who grants all because the page is wrong, never."""
     policies = _policies()
     assert len(policies) == 3
-    await _make_user(guarded, "gate", policies)
-    settings = _settings(guarded, tmp_path, "gate", "gate-secret")
+    await _make_user(secured, "gate", policies)
+    settings = _settings(secured, tmp_path, "gate", "gate-secret")
 
     async with bootstrap.gateway(settings) as gateway:
         transport = httpx.ASGITransport(app=gateway.app, client=("127.0.0.1", 5000))
@@ -128,20 +110,22 @@ async def test_the_permissions_on_the_page_are_enough_and_the_doctor_agrees(guar
     assert len(steps) == 13
     assert not [step for step in steps if not 200 <= step[1] < 300]
     checks = {check.check: check.status for check in await examine(settings)}
-    assert checks["guarded: reachable"] == "ok"
+    assert checks[f"{BROKER}: reachable"] == "ok"
     assert "fail" not in checks.values()
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(600)
-async def test_what_a_user_may_not_do_is_said_by_the_doctor_and_by_the_gateway(guarded: Stack, tmp_path: Path) -> None:
+async def test_what_a_user_may_not_do_is_said_by_the_doctor_and_by_the_gateway(
+    secured: Secured, tmp_path: Path
+) -> None:
     """No user, a wrong password, too few permissions: one line that names it, and never a 500."""
-    await _make_user(guarded, "guest", {"Topic:other%*": ["Get"]})
-    guest = _settings(guarded, tmp_path, "guest", "guest-secret")
+    await _make_user(secured, "guest", {"Topic:other%*": ["Get"]})
+    guest = _settings(secured, tmp_path, "guest", "guest-secret")
     details = []
     for user, secret in (("", ""), ("guest", "wrong"), ("guest", "guest-secret")):
         settings = replace(guest, rocketmq=replace(guest.rocketmq, access_key=user, secret_key=secret))
-        details += [check.detail for check in await examine(settings) if check.check == "guarded: access"]
+        details += [check.detail for check in await examine(settings) if check.check == f"{BROKER}: access"]
 
     async with bootstrap.gateway(guest) as gateway:
         transport = httpx.ASGITransport(app=gateway.app, client=("127.0.0.1", 5000))
@@ -158,22 +142,33 @@ async def test_what_a_user_may_not_do_is_said_by_the_doctor_and_by_the_gateway(g
 
 @pytest.mark.slow
 @pytest.mark.timeout(600)
-async def test_sparks_executors_read_with_a_user_and_are_told_without(guarded: Stack) -> None:
-    """`accessKey` and `secretKey` of the source, where executors ask the brokers themselves."""
-    client = Client([guarded.name_server], credentials=ROOT_USER)
-    await client.routes.brokers()
-    await client.admin.put_topic("guarded", "read-me", 1)
-    await client.messages.send("guarded", "read-me", 0, b"hello", {})
+@pytest.mark.parametrize(
+    ("host", "trusts", "checks_host", "goes_through"),
+    [
+        ("127.0.0.1", True, True, True),
+        ("localhost", True, True, False),
+        ("localhost", True, False, True),
+        ("localhost", False, False, False),
+    ],
+)
+async def test_without_host_names_the_chain_is_still_checked(
+    secured: Secured, tmp_path: Path, *, host: str, trusts: bool, checks_host: bool, goes_through: bool
+) -> None:
+    """Routes carry addresses that certificates seldom name; giving up the name must not mean to trust everybody."""
+    make_authority(tmp_path / "other.pem")
+    _, _, port = secured.name_server.partition(":")
+    settings = RocketMQSettings(
+        name_servers=(f"{host}:{port}",),
+        tls=True,
+        tls_ca=str(secured.ca if trusts else tmp_path / "other.pem"),
+        tls_check_host=checks_host,
+    )
+    client = bootstrap.rocketmq_client(settings)
+
+    if goes_through:
+        assert [broker.name for broker in await client.routes.brokers()] == [BROKER]
+    else:
+        with pytest.raises(NotSent, match="CERTIFICATE_VERIFY_FAILED"):
+            await client.routes.brokers()
+
     await client.close()
-
-    def read(**user: str) -> list[bytes]:
-        with closing(RocketMQLog(guarded.name_server, **user)) as log:
-            low, high = log.ends("read-me")["guarded:0"]
-            batches = log.read("read-me", "guarded:0", low, high, ["body"])
-            return [body for batch in batches for body in batch.column("body").to_pylist()]
-
-    assert await asyncio.to_thread(read, access_key="root", secret_key="root-secret") == [b"hello"]
-    with pytest.raises(AccessDenied):
-        await asyncio.to_thread(read, access_key="root", secret_key="wrong")
-    with pytest.raises(AccessDenied):
-        await asyncio.to_thread(read)

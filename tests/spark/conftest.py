@@ -4,9 +4,11 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from unittest import mock
 from uuid import uuid4
 
 import pytest
+from spark_calls import LEAN
 
 from mqgate.client import Client
 from mqgate.java import JavaNotFound, find_java
@@ -50,7 +52,8 @@ def spark(java: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]
         "spark.sql.shuffle.partitions": 1,
         "spark.sql.warehouse.dir": tmp_path_factory.mktemp("spark") / "warehouse",
     }
-    built = session("mqgate-tests", "local[2]", **conf)
+    with mock.patch.dict(os.environ, LEAN):
+        built = session("mqgate-tests", "local[2]", **conf)
     yield built
     built.stop()
 

@@ -1,6 +1,6 @@
-"""A driver of its own, to be killed: copies a topic to Parquet and to another topic, then ends.
+"""A driver of its own, to be killed: copies a topic to Parquet and, beside it, to another topic, then ends.
 
-`python copy_job.py URL TOPIC COPY DIRECTORY`
+`python copy_job.py URL TOPIC COPY DIRECTORY MOST_A_BATCH`
 """
 
 import sys
@@ -11,10 +11,8 @@ from pyspark.sql import DataFrame, SparkSession
 from mqgate.spark.session import session
 from mqgate.spark.source import MqgateSource
 
-MOST_A_BATCH = 1_000
 
-
-def main(url: str, topic: str, copy: str, directory: Path) -> None:
+def main(url: str, topic: str, copy: str, directory: Path, most_a_batch: int) -> None:
     spark = session(
         "copy",
         "local[2]",
@@ -24,8 +22,8 @@ def main(url: str, topic: str, copy: str, directory: Path) -> None:
         },
     )
     queries = [
-        _rows(spark, url, topic).writeStream.format("parquet").option("path", str(directory / "parquet")),
-        _rows(spark, url, topic)
+        _rows(spark, url, topic, most_a_batch).writeStream.format("parquet").option("path", str(directory / "parquet")),
+        _rows(spark, url, topic, most_a_batch)
         .select("body", "key", "tag", "properties")
         .writeStream.format("mqgate")
         .options(url=url, topic=copy),
@@ -39,17 +37,17 @@ def main(url: str, topic: str, copy: str, directory: Path) -> None:
     spark.stop()
 
 
-def _rows(spark: SparkSession, url: str, topic: str) -> DataFrame:
+def _rows(spark: SparkSession, url: str, topic: str, most_a_batch: int) -> DataFrame:
     # Queries that run beside each other must not share a source: Spark 4.3 changes its Python function while it is
     # being sent to a task ("Illegal size of collection").
     own = spark.newSession()
     own.dataSource.register(MqgateSource)
     return (
         own.readStream.format("mqgate")
-        .options(url=url, subscribe=topic, startingOffsets="earliest", maxOffsetsPerTrigger=MOST_A_BATCH)
+        .options(url=url, subscribe=topic, startingOffsets="earliest", maxOffsetsPerTrigger=most_a_batch)
         .load()
     )
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:4], Path(sys.argv[4]))
+    main(*sys.argv[1:4], Path(sys.argv[4]), int(sys.argv[5]))

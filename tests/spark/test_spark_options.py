@@ -129,9 +129,13 @@ def test_secrets_are_not_shown() -> None:
     assert "hush" not in repr(direct)
 
 
+DIRECT = {"transport": "rocketmq", "nameServers": "a:1"}
 BAD: list[tuple[dict[str, str], dict[str, Any], str]] = [
     ({"startingOfsets": "latest"}, {}, "startingOfsets is unknown: did you mean startingOffsets"),
     ({"whatever": "x"}, {}, "option whatever is unknown: there are"),
+    (DIRECT | {"tlsCa": "ca.pem"}, {"without": "url"}, "tlsCa has no effect without tls"),
+    (DIRECT | {"secretKey": "x"}, {"without": "url"}, "option accessKey is missing"),
+    (DIRECT | {"securityToken": "x"}, {"without": "url"}, "option accessKey is missing"),
     ({}, {"without": "url"}, "option url is missing"),
     ({}, {"without": "subscribe"}, "subscribe, subscribePattern and assign"),
     ({"assign": '{"a": ["local:0"]}'}, {}, "subscribe and assign exclude each other"),
@@ -165,7 +169,7 @@ BAD: list[tuple[dict[str, str], dict[str, Any], str]] = [
     ({"undecodable": "drop"}, {}, "option undecodable must be fail or null"),
     ({"transport": "kafka"}, {}, "option transport must be http or rocketmq"),
     ({"nameServers": "a:1"}, {}, "option nameServers belongs to transport rocketmq"),
-    ({"transport": "rocketmq", "nameServers": "a:1"}, {}, "url and key belong to transport http"),
+    (DIRECT, {}, "url and key belong to transport http"),
     ({"transport": "rocketmq"}, {"without": "url"}, "option nameServers is missing"),
     ({"timeout": "0"}, {}, "option timeout must be longer than nothing"),
 ]  # fmt: skip

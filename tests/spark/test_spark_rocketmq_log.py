@@ -209,7 +209,7 @@ async def test_a_groups_offsets_are_those_of_everybody_else(
     log.commit(filled, "spark", {"local:0": 5})
 
     assert log.committed(filled, "spark") == {"local:0": 5, "local:3": 500}
-    assert await mirror.read("spark", filled) == {"local:0": 5, "local:3": 500}
+    assert await mirror.read("spark", filled, ["local:0", "local:3"]) == {"local:0": 5, "local:3": 500}
 
 
 async def test_only_topics_of_users_are_listed(

@@ -154,6 +154,7 @@ def connection(options: Mapping[str, str]) -> Connection:
             raise OptionInvalid('option nameServers is missing: where RocketMQ\'s name servers are, "host:9876"')
         rocketmq = {_snake(name): options[name] for name in _ROCKETMQ_ONLY if name in options}
         rocketmq["tls"] = _boolean(options, "tls", default=False)
+        _check_security(options, is_tls=rocketmq["tls"])
     else:
         for name in _ROCKETMQ_ONLY:
             if name in options:
@@ -168,6 +169,14 @@ def connection(options: Mapping[str, str]) -> Connection:
         number(options, "retries", 0) if "retries" in options else 5,
         tuple(sorted(rocketmq.items())),
     )
+
+
+def _check_security(options: Mapping[str, str], *, is_tls: bool) -> None:
+    """Nobody is to believe that something protects what nothing does."""
+    if "tlsCa" in options and not is_tls:
+        raise OptionInvalid("option tlsCa has no effect without tls: set tls to true, or leave tlsCa out")
+    if "accessKey" not in options and {"secretKey", "securityToken"} & options.keys():
+        raise OptionInvalid("option accessKey is missing: secretKey and securityToken are the proof of who we are")
 
 
 def properties_kind(given: Mapping[str, str]) -> Properties:

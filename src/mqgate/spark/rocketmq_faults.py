@@ -10,21 +10,28 @@ _BUSY = {Response.SYSTEM_BUSY, Response.FLOW_CONTROL, Response.SERVICE_NOT_AVAIL
 # Words of brokers that have no number for it.
 _NO_QUEUE = "queueId"
 _NO_ACCESS = "AclException"
+# OpenSSL's word, in the text of whatever it is wrapped in.
+_NO_TRUST = "CERTIFICATE_VERIFY_FAILED"
 
 
 def is_passing(error: RocketMQError) -> bool:
     """Whether the same may succeed a little later."""
     if isinstance(error, Refused):
         return error.code in _BUSY and _NO_QUEUE not in error.remark and _NO_ACCESS not in error.remark
-    return True
+    return _NO_TRUST not in str(error)
 
 
 def told(error: RocketMQError, topic: str) -> LogError:
     """The error to raise, when nothing more is tried."""
+    if _NO_TRUST in str(error):
+        return LogError(
+            f"RocketMQ's certificate is not believed: {error}. Check `tlsCa`: it has to be a file with the authority "
+            "that signed it; and the certificate has to name the server's address (subjectAltName)"
+        )
     if isinstance(error, NotSent | NoAnswer):
         return LogUnavailable(
-            f"RocketMQ does not answer: {error}. Start the broker or the name server, or check `nameServers` and that "
-            "the driver and all executors can reach the addresses that the brokers register (brokerIP1)"
+            f"RocketMQ does not answer: {error}. Start the broker or the name server, or check `nameServers`, `tls` "
+            "and that the driver and all executors can reach the addresses that the brokers register (brokerIP1)"
         )
     if not isinstance(error, Refused):
         return LogUnavailable(f"what answers is no RocketMQ: {error}. Check `nameServers` and `tls`")
