@@ -2,11 +2,13 @@
 PYTHON ?= python3
 PORT ?= 8080
 DATA ?= ./data
+MINUTES ?= 10
+SEED ?= 1
 BIN := .venv/bin
 COMPILE := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \
 	--no-emit-index-url --custom-compile-command "make lock" $(UPGRADE)
 
-.PHONY: run test check lint docs bench lock clean
+.PHONY: run test check lint docs bench chaos lock clean
 
 run: .venv/run.stamp
 	$(BIN)/mqgate serve --demo --port $(PORT) --data-dir $(DATA)
@@ -17,7 +19,7 @@ test: lint ## everything: format, lint, types, import rules, locks, all tests
 	$(BIN)/pytest -n auto --dist worksteal
 
 check: lint ## the fast loop, on the embedded engine alone
-	$(BIN)/pytest -n auto --dist worksteal -m "not slow and not rocketmq and not postgres and not spark"
+	$(BIN)/pytest -n auto --dist worksteal -m "not slow and not rocketmq and not postgres and not redis and not spark"
 
 lint: .venv/dev.stamp
 	$(BIN)/ruff format --check .
@@ -32,10 +34,15 @@ docs: .venv/dev.stamp ## write the generated reference pages anew
 bench: .venv/bench.stamp ## compare; BENCH="rocketmq flat" runs only those
 	$(BIN)/python bench/run.py $(BENCH)
 
+chaos: .venv/dev.stamp ## kill gateways, brokers, Redis and PostgreSQL under load, and judge; MINUTES=2 SEED=7
+	$(BIN)/python tests/chaos/chaos_run.py $(MINUTES) $(SEED) bench/results/chaos.md
+
 lock: .venv/uv.stamp ## write the locks anew; UPGRADE=--upgrade takes newer versions
 	$(COMPILE) pyproject.toml --group build -o requirements/run.txt
 	$(COMPILE) -c requirements/run.txt pyproject.toml --all-extras --group build --group dev -o requirements/dev.txt
 	$(COMPILE) -c requirements/dev.txt --group bench -o requirements/bench.txt
+	$(COMPILE) -c requirements/run.txt pyproject.toml --extra postgres --extra redis --extra mq-admin --group build \
+		-o deploy/requirements.txt
 
 .venv/uv.stamp:
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "mqgate needs Python 3.11 or newer: make PYTHON=python3.12 ...")'

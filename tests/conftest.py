@@ -12,8 +12,22 @@ from mqgate.settings import Settings, SqliteSettings
 from mqgate.testing.clock import ManualClock
 from mqgate.testing.server_process import ServerProcess
 
-# The fixtures `rocketmq` and `pair`; `postgres` and `mortal`.
-pytest_plugins = ["cluster", "postgres_server"]
+# The fixtures `rocketmq` and `pair`; `postgres`, `mortal`, `redis` and `mortal_redis`.
+pytest_plugins = ["cluster", "servers"]
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """The longest first, so that at the end no worker waits for another; by modules, which share servers.
+
+    What takes long says so by its time limit; then comes Spark, so that one worker's session serves nearly all of it.
+    """
+    longest: dict[Path, float] = {}
+    for item in items:
+        limit = item.get_closest_marker("timeout")
+        length = limit.args[0] if limit else 1.0 if item.get_closest_marker("spark") else 0.0
+        longest[item.path] = max(longest.get(item.path, 0.0), length)
+    items.sort(key=lambda item: -longest[item.path])
 
 
 @pytest.fixture

@@ -1,52 +1,44 @@
-"""Puts the parts together: the only file that names concrete adapters."""
+"""Puts the parts together; with engines.py the only file that names concrete adapters."""
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import timedelta
 from ipaddress import ip_address
-from pathlib import Path
-from typing import Any, NamedTuple, Protocol
 
-import msgspec
 import structlog
 from starlette.routing import Router
 
-from mqgate.adapters.rocketmq.connecting import client_of, wire_names
-from mqgate.adapters.rocketmq.message_log import RocketMQMessageLog
-from mqgate.adapters.rocketmq.offset_mirror import RocketMQOffsetMirror
-from mqgate.adapters.sqlite.dead_letters import SqliteDeadLetters
+from mqgate.adapters.rocketmq.connecting import client_of
 from mqgate.adapters.sqlite.engine import Engine
-from mqgate.adapters.sqlite.idempotency import SqliteIdempotencyStore
 from mqgate.adapters.sqlite.janitor import Janitor
-from mqgate.adapters.sqlite.lease_store import SqliteLeaseStore
 from mqgate.adapters.sqlite.message_log import SqliteMessageLog
-from mqgate.adapters.sqlite.registry_store import SqliteRegistryStore
 from mqgate.adapters.sqlite.retention import Retention
-from mqgate.adapters.sqlite.timer_store import SqliteTimerStore
 from mqgate.consumption.acknowledge import Acknowledger
 from mqgate.consumption.group_log import GroupLog
 from mqgate.consumption.long_poll import LongPoll
 from mqgate.consumption.mirror import Mirror
+from mqgate.consumption.opening import Opener
 from mqgate.consumption.positions import Positions
 from mqgate.consumption.receive import Receiver
 from mqgate.consumption.redrive import Redriver
 from mqgate.consumption.rescue import Undertaker
 from mqgate.control.access.service import Access
-from mqgate.control.registry.directory import CachedDirectory
+from mqgate.control.registry.directory import CachedDirectory, differing
+from mqgate.control.registry.follower import Follower
 from mqgate.control.registry.model import Defaults, GroupSpec, ProducerSpec, TopicSpec
 from mqgate.control.registry.service import Registry
-from mqgate.core.entries import Group, Mode
-from mqgate.core.errors import Busy, MqgateError, NotFound
+from mqgate.core.entries import Group, Mode, Snapshot
+from mqgate.core.errors import Busy
 from mqgate.core.lease import Verb
-from mqgate.core.message import instant
-from mqgate.core.receipt import ReceiptKeys
+from mqgate.core.receipt import KeyTerms, ReceiptKeys
+from mqgate.declaring import declare, declare_later
 from mqgate.delay.mover import Mover
+from mqgate.engines import Control, Leases, Log, Service, open_control, open_engine, open_leases, open_log
 from mqgate.http import app
 from mqgate.http.compat.mq.dialect import MqDialect
 from mqgate.http.door import Door
-from mqgate.http.json_input import explain
 from mqgate.http.native.dead_letters import DeadLetterApi
 from mqgate.http.native.envelope import Reader
 from mqgate.http.native.health import HealthApi
@@ -57,21 +49,15 @@ from mqgate.http.native.queues import QueuesApi
 from mqgate.http.native.receive import ReceiveApi
 from mqgate.http.native.registry import RegistryApi
 from mqgate.http.native.scheduled import ScheduledApi
-from mqgate.ports.dead_letters import DeadLetterStore
-from mqgate.ports.idempotency import IdempotencyStore
-from mqgate.ports.registry_store import RegistryStore
-from mqgate.ports.timer_store import TimerStore
+from mqgate.ports.lease_store import LeaseStore
 from mqgate.production.once import Once
 from mqgate.production.publish import Publisher
+from mqgate.production.slices import Slices
 from mqgate.production.store import Storekeeper
 from mqgate.rocketmq.client import Client
-from mqgate.settings import PostgresSettings, RocketMQSettings, Settings, SettingsInvalid
+from mqgate.settings import RocketMQSettings, Settings, SettingsInvalid
 from mqgate.telemetry.metrics import Metrics
 
-_RECEIPT_KEY_LIFETIME = timedelta(days=30)
-_RECEIPT_KEY_OVERLAP = timedelta(hours=24)
-_MS = timedelta(milliseconds=1)
-_DECLARED_AGAIN = 1.0
 _log = structlog.get_logger()
 
 
@@ -88,29 +74,35 @@ class Gateway:
     retention: Retention | None
     mirror: Mirror
     mover: Mover
-    leases: SqliteLeaseStore
+    leases: LeaseStore
+    follower: Follower
 
 
 @contextlib.asynccontextmanager
 async def gateway(settings: Settings, wall_ms: Callable[[], int] | None = None) -> AsyncIterator[Gateway]:
     """Open the engines and everything on them; close them at the end."""
-    sqlite = settings.sqlite
-    extra: dict[str, Any] = {} if wall_ms is None else {"wall_ms": wall_ms}
-    engine = Engine(Path(sqlite.directory), synchronous=sqlite.synchronous, most_bytes=sqlite.max_bytes, **extra)
+    engine = open_engine(settings, wall_ms)
     metrics = Metrics()
-    log: _Log | None = None
+    log: Log | None = None
     control = contextlib.AsyncExitStack()
     try:
-        log = await _open_log(settings, engine, metrics)
-        opened = await control.enter_async_context(_open_control(settings, engine, log))
-        built = await _build(settings, engine, log, opened, metrics)
+        log = await open_log(settings, engine, metrics)
+        opened = await control.enter_async_context(open_control(settings, engine, log, wall_ms))
+        leases = await control.enter_async_context(open_leases(settings, engine, wall_ms))
+        built = await _build(settings, engine, log, opened, leases, metrics)
         is_declared = await declare(built.registry, settings)
         refuse_open_door(settings, built.access)
         await _recover(built.mover)
-        services: list[_Service] = [built.janitor, built.mirror, built.mover, *opened.services(built.mover)]
+        services: list[Service] = [
+            built.janitor,
+            built.mirror,
+            built.mover,
+            *opened.services(built.mover, built.follower.look),
+            *leases.services(built.long_poll),
+        ]
         for service in services:
             service.start()
-        declaring = None if is_declared else asyncio.create_task(_declare_later(built.registry, settings))
+        declaring = None if is_declared else asyncio.create_task(declare_later(built.registry, settings))
         try:
             yield built
         finally:
@@ -123,122 +115,8 @@ async def gateway(settings: Settings, wall_ms: Callable[[], int] | None = None) 
         await control.aclose()
         if log is not None:
             await log.close()
-        await engine.close()
-
-
-class _Log(NamedTuple):
-    """Where messages lie, and what comes with it."""
-
-    log: SqliteMessageLog | RocketMQMessageLog
-    mirror: RocketMQOffsetMirror | None
-
-    async def close(self) -> None:
-        if isinstance(self.log, RocketMQMessageLog):
-            await self.log.close()
-
-
-async def _open_log(settings: Settings, engine: Engine, metrics: Metrics) -> _Log:
-    if settings.log.engine == "rocketmq":
-        client, wire = client_of(settings.rocketmq), wire_names(settings.rocketmq)
-        broker_log = RocketMQMessageLog(
-            client,
-            wire=wire,
-            cluster=settings.rocketmq.cluster,
-            most_watched=settings.rocketmq.max_watched_queues,
-            watched=metrics.watch_requests.inc,
-        )
-        return _Log(broker_log, RocketMQOffsetMirror(client, broker_log, wire))
-    log = SqliteMessageLog(engine)
-    await log.load()
-    return _Log(log, None)
-
-
-class _Service(Protocol):
-    def start(self) -> None: ...
-
-    async def stop(self) -> None: ...
-
-
-class _Control(NamedTuple):
-    """Control data and timers, wherever they lie; and the clock that due times are judged by."""
-
-    registry: RegistryStore
-    timers: TimerStore
-    dead_letters: DeadLetterStore
-    idempotency: IdempotencyStore
-    clock: Callable[[], datetime]
-    jobs: Sequence[Callable[[], Awaitable[object]]]
-    checks: Mapping[str, Callable[[], Awaitable[object]]]
-    services: Callable[[Mover], Sequence[_Service]]
-
-
-@contextlib.asynccontextmanager
-async def _open_control(settings: Settings, engine: Engine, log: _Log) -> AsyncIterator[_Control]:
-    window = timedelta(seconds=settings.publish.idempotency_window)
-    if settings.control.engine == "postgres":
-        async with _open_postgres(settings.postgres, window) as control:
-            yield control
-        return
-    registry, timers = SqliteRegistryStore(engine), SqliteTimerStore(engine)
-    is_log_elsewhere = not isinstance(log.log, SqliteMessageLog)
-    idempotency = SqliteIdempotencyStore(engine, window, is_log_elsewhere=is_log_elsewhere)
-    yield _Control(
-        registry,
-        timers,
-        SqliteDeadLetters(engine),
-        idempotency,
-        clock=lambda: instant(engine.clock.now_ms()),
-        jobs=(timers.tidy, idempotency.tidy),
-        checks={"store": registry.version},
-        services=lambda _: (),
-    )
-
-
-@contextlib.asynccontextmanager
-async def _open_postgres(settings: PostgresSettings, window: timedelta) -> AsyncIterator[_Control]:
-    try:
-        # With them comes psycopg, which is an extra.
-        from mqgate.adapters.postgres.connecting import Timeouts  # noqa: PLC0415
-        from mqgate.adapters.postgres.dead_letters import PostgresDeadLetters  # noqa: PLC0415
-        from mqgate.adapters.postgres.idempotency import PostgresIdempotencyStore  # noqa: PLC0415
-        from mqgate.adapters.postgres.opening import open_postgres  # noqa: PLC0415
-        from mqgate.adapters.postgres.registry_store import PostgresRegistryStore  # noqa: PLC0415
-        from mqgate.adapters.postgres.timer_store import PostgresTimerStore  # noqa: PLC0415
-        from mqgate.adapters.postgres.timer_watch import TimerWatch  # noqa: PLC0415
-    except ModuleNotFoundError as error:
-        raise SettingsInvalid(['[control] engine: pip install "mqgate[postgres]"']) from error
-
-    timeouts = Timeouts(
-        connect=timedelta(seconds=settings.connect_timeout),
-        checkout=timedelta(seconds=settings.checkout_timeout),
-        statement=timedelta(seconds=settings.statement_timeout),
-    )
-    async with open_postgres(
-        settings.url,
-        schema=settings.schema,
-        least=settings.min_connections,
-        most=settings.max_connections,
-        timeouts=timeouts,
-        lease=timedelta(seconds=settings.gateway_lease),
-    ) as opened:
-        database, presence = opened.database, opened.presence
-        timers = PostgresTimerStore(database, presence)
-        sending = timedelta(seconds=settings.longest_publish)
-        idempotency = PostgresIdempotencyStore(database, presence, window, sending=sending)
-
-        def watch(mover: Mover) -> list[TimerWatch]:
-            return [TimerWatch(timers, planned=mover.planned, abandoned=mover.recover_soon)]
-
-        yield _Control(
-            PostgresRegistryStore(database),
-            timers,
-            PostgresDeadLetters(database),
-            idempotency,
-            clock=opened.clock.now,
-            jobs=(timers.tidy, idempotency.tidy, presence.tidy),
-            checks={"postgres": database.probe},
-            services=watch,
-        )
+        if engine is not None:
+            await engine.close()
 
 
 def rocketmq_client(settings: RocketMQSettings) -> Client:
@@ -255,39 +133,54 @@ async def _recover(mover: Mover) -> None:
         _log.warning("scheduled messages are recovered later", error=error.detail)
 
 
-async def _build(settings: Settings, engine: Engine, opened: _Log, control: _Control, metrics: Metrics) -> Gateway:
-    def lease_clock() -> datetime:
-        return instant(engine.clock.now_ms())
-
+async def _build(
+    settings: Settings, engine: Engine | None, opened: Log, control: Control, leasing: Leases, metrics: Metrics
+) -> Gateway:
     log = opened.log
-    leases = SqliteLeaseStore(engine, most_clients=settings.group_defaults.max_clients)
+    leases = leasing.store
     store, timers, dead_letters, idempotency, clock = control[:5]
     directory = CachedDirectory(store)
     await directory.refresh()
-    keys = ReceiptKeys(
-        await store.receipt_keys(overlap_ms=_RECEIPT_KEY_OVERLAP // _MS, lifetime_ms=_RECEIPT_KEY_LIFETIME // _MS)
-    )
+    keys = ReceiptKeys(await store.receipt_keys(KeyTerms()))
+
+    async def reload_keys() -> None:
+        keys.learn(await store.receipt_keys(KeyTerms()))
+
+    follower = Follower(directory.refresh, reload_keys)
+    catch_up = follower.catch_up if control.is_shared else _be_alone
     group_log = GroupLog(log)
     undertaker = Undertaker(group_log, leases, dead_letters, metrics)
     interval = timedelta(seconds=settings.rocketmq.mirror_interval)
     mirror = Mirror(opened.mirror, group_log, leases, directory, interval)
-    receiver = Receiver(group_log, leases, undertaker, metrics, mirror)
-    long_poll = LongPoll(receiver, log, directory, metrics, clock=lease_clock, most_parked=settings.http.max_parked)
+    opener = Opener(group_log, leases, mirror)
+    receiver = Receiver(group_log, leases, undertaker, metrics, mirror, opener)
+    long_poll = LongPoll(receiver, log, directory, metrics, clock=leasing.clock, most_parked=settings.http.max_parked)
 
     def settled(scope: tuple[str, str], verb: Verb) -> None:
         long_poll.settled(scope, verb)
         mirror.touched(scope[0])
 
-    acknowledger = Acknowledger(leases, undertaker, keys, settled)
-    positions = Positions(group_log, leases, undertaker, mirror)
+    def replaced(before: Snapshot, after: Snapshot) -> None:
+        for name in differing(before.groups, after.groups):
+            long_poll.changed(name)
+        for name in differing(before.topics, after.topics):
+            opened.doubt(name)
+
+    directory.follow(replaced)
+    acknowledger = Acknowledger(leases, undertaker, keys, settled, catch_up)
+    positions = Positions(group_log, leases, undertaker, mirror, opener)
     mover = Mover(timers, log, metrics, clock)
     storekeeper = Storekeeper(log, timers, mover.planned, metrics)
-    publisher = Publisher(storekeeper, Once(storekeeper, idempotency), clock)
+    publisher = Publisher(storekeeper, Once(storekeeper, idempotency), Slices(leasing.rates, clock))
+
+    async def redriven(group: str) -> None:
+        long_poll.changed(group)
+        await leasing.wake(group)
 
     async def open_group(group: Group) -> None:
         # A broadcast client's place is made when it first comes.
         if group.mode is not Mode.BROADCAST:
-            await receiver.open(group, "")
+            await opener.open(group, "")
             await mirror.open(group)
 
     registry = Registry(
@@ -302,16 +195,17 @@ async def _build(settings: Settings, engine: Engine, opened: _Log, control: _Con
         close_group=mirror.forget,
         defaults=_defaults(settings),
         clock=clock,
-        changed=long_poll.changed,
+        catch_up=catch_up,
     )
-    access = Access(store, directory, clock, may_be_open=is_loopback(settings.http.host))
+    access = Access(store, directory, clock, may_be_open=is_loopback(settings.http.host), catch_up=catch_up)
     http = settings.http
+    disk = {} if engine is None else {"disk": engine.probe}
     health = HealthApi(
         access=access,
         metrics=metrics,
         settings=http,
         engine=settings.log.engine,
-        checks={**control.checks, "disk": engine.probe, "log": log.probe},
+        checks={**control.checks, **leasing.checks, **disk, "log": log.probe},
     )
     longest_delay = timedelta(seconds=settings.publish.longest_delay)
     reader = Reader(max_message_bytes=http.max_message_bytes, longest_delay=longest_delay, clock=clock)
@@ -353,7 +247,7 @@ async def _build(settings: Settings, engine: Engine, opened: _Log, control: _Con
             registry=registry,
             dead_letters=dead_letters,
             positions=positions,
-            redriver=Redriver(log, dead_letters, long_poll.changed),
+            redriver=Redriver(log, dead_letters, redriven),
         ).operations(),
         *ScheduledApi(timers, mover, longest_delay, clock).operations(),
         *RegistryApi(registry, access, directory).operations(),
@@ -361,9 +255,10 @@ async def _build(settings: Settings, engine: Engine, opened: _Log, control: _Con
         *QueuesApi(registry, log).operations(),
         *health.operations(),
     ]
-    jobs: list[Callable[[], Awaitable[object]]] = [leases.tidy, *control.jobs]
-    retention = Retention(engine, log, directory) if isinstance(log, SqliteMessageLog) else None
-    if retention is not None:
+    jobs: list[Callable[[], Awaitable[object]]] = [reload_keys, *leasing.jobs, *control.jobs]
+    retention = None
+    if engine is not None and isinstance(log, SqliteMessageLog):
+        retention = Retention(engine, log, directory)
         jobs.append(retention.run_once)
     door = Door(access, metrics, http, settings.log.requests)
     return Gateway(
@@ -377,7 +272,12 @@ async def _build(settings: Settings, engine: Engine, opened: _Log, control: _Con
         mirror=mirror,
         mover=mover,
         leases=leases,
+        follower=follower,
     )
+
+
+async def _be_alone() -> None:
+    """Nobody else changes what we know: there is nothing to catch up with."""
 
 
 def _defaults(settings: Settings) -> Defaults:
@@ -392,72 +292,6 @@ def _defaults(settings: Settings) -> Defaults:
         max_attempts=group.max_attempts,
         client_ttl=timedelta(seconds=group.client_ttl),
     )
-
-
-async def declare(registry: Registry, settings: Settings) -> bool:
-    """Apply the entries of mqgate.toml; what differs from what is stored is changed and told.
-
-    False if the brokers were away: then the rest is to be applied later.
-    """
-    faults: list[str] = []
-    is_done = True
-    for kind, entries, spec_type, put in (
-        ("topic", settings.topic, TopicSpec, registry.put_topic),
-        ("producer", settings.producer, ProducerSpec, registry.put_producer),
-        ("group", settings.group, GroupSpec, registry.put_group),
-    ):
-        for entry in entries:
-            name = entry.get("name")
-            if not isinstance(name, str):
-                faults.append(f"[[{kind}]] needs a name")
-                continue
-            try:
-                await _declare(registry, kind, name, entry, spec_type, put)
-            except Busy as error:
-                _log.warning("entry is registered later", kind=kind, name=name, error=error.detail)
-                is_done = False
-            except NotFound as error:
-                # Of a topic that waits itself.
-                faults += [f"[[{kind}]] {name}: {error.detail}"] if is_done else []
-            except MqgateError as error:
-                faults.append(f"[[{kind}]] {name}: {error.detail}")
-    if faults:
-        raise SettingsInvalid(faults)
-    return is_done
-
-
-async def _declare_later(registry: Registry, settings: Settings) -> None:
-    """A gateway serves while its brokers are away; what it could not register follows when they are back."""
-    is_done = False
-    while not is_done:
-        await asyncio.sleep(_DECLARED_AGAIN)
-        try:
-            is_done = await declare(registry, settings)
-        except SettingsInvalid as error:
-            _log.error("entries of the file are no good", error=str(error))
-            return
-
-
-async def _declare(
-    registry: Registry, kind: str, name: str, entry: Mapping[str, Any], spec_type: Any, put: Any
-) -> None:
-    try:
-        given = {key: value for key, value in entry.items() if key != "name"}
-        # TOML has instants of its own; ours are text.
-        spec = msgspec.convert(msgspec.to_builtins(given), spec_type)
-    except msgspec.ValidationError as error:
-        raise explain(error) from None
-    try:
-        before = getattr(registry, kind)(name)
-    except MqgateError:
-        before = None
-    after, is_new = await put(name, spec, "mqgate.toml")
-    if is_new:
-        _log.info("entry registered", kind=kind, name=name)
-    elif after != before:
-        old, new = msgspec.to_builtins(before), msgspec.to_builtins(after)
-        changed = {member: [old[member], new[member]] for member in new if old[member] != new[member]}
-        _log.warning("entry differed from the file and was changed", kind=kind, name=name, changed=changed)
 
 
 def is_loopback(host: str) -> bool:

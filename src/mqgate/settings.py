@@ -33,6 +33,7 @@ def option(default: Any, doc: str, *, secret: bool = False) -> Any:
 class HttpSettings:
     host: str = option("127.0.0.1", "address to listen on; any but loopback needs a key in the registry")
     port: int = option(8080, "port to listen on; 0 takes a free one")
+    workers: int = option(1, "processes that serve, one for each core; more than 1 needs every engine outside of us")
     max_message_bytes: int = option(4 * MIB, "largest body of one message")
     max_request_bytes: int = option(32 * MIB, "largest request body")
     max_header_bytes: int = option(64 << 10, "largest sum of a request's headers")
@@ -75,7 +76,14 @@ class RocketMQSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeaseSettings:
-    engine: str = option("sqlite", "where leases lie: sqlite")
+    engine: str = option("sqlite", "where leases lie: sqlite or redis; redis needs messages on RocketMQ")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RedisSettings:
+    url: str = option("", "redis://user:password@host:6379/0, or rediss:// for TLS", secret=True)
+    prefix: str = option("mqgate", "put before all keys, so that others can share the server")
+    timeout: float = option(3.0, "seconds that Redis may take to answer, reconnecting included")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -143,6 +151,7 @@ class Settings:
     sqlite: SqliteSettings = field(default_factory=SqliteSettings)
     rocketmq: RocketMQSettings = field(default_factory=RocketMQSettings)
     leases: LeaseSettings = field(default_factory=LeaseSettings)
+    redis: RedisSettings = field(default_factory=RedisSettings)
     control: ControlSettings = field(default_factory=ControlSettings)
     postgres: PostgresSettings = field(default_factory=PostgresSettings)
     topic_defaults: TopicSettings = field(default_factory=TopicSettings)
@@ -277,6 +286,7 @@ def _check(settings: Settings) -> list[str]:
     if settings.log.format not in {"auto", "json", "console"}:
         faults.append("[log] format must be auto, json or console")
     faults += _check_engines(settings)
+    faults += _check_workers(settings)
     key = settings.mq.cipher_key
     if key and (len(key.encode()) != _CIPHER_KEY_BYTES or key == _PUBLIC_CIPHER_KEY):
         faults.append("[mq] cipher_key must be 16 characters, and not the one that everybody knows")
@@ -292,8 +302,7 @@ def _check_engines(settings: Settings) -> list[str]:
     faults = []
     if settings.log.engine not in {"sqlite", "rocketmq"}:
         faults.append("[log] engine must be sqlite or rocketmq")
-    if settings.leases.engine != "sqlite":
-        faults.append("[leases] engine must be sqlite")
+    faults += _check_leases(settings)
     faults += _check_control(settings.control, settings.postgres)
     rocketmq = settings.rocketmq
     if settings.log.engine == "rocketmq" and not rocketmq.name_servers:
@@ -306,6 +315,34 @@ def _check_engines(settings: Settings) -> list[str]:
         faults.append("[rocketmq] namespace must be at most 20 characters of A-Z a-z 0-9 _ -")
     if bool(rocketmq.access_key) != bool(rocketmq.secret_key):
         faults.append("[rocketmq] access_key and secret_key belong together")
+    return faults
+
+
+def _check_workers(settings: Settings) -> list[str]:
+    if settings.http.workers < 1:
+        return ["[http] workers must be 1 or more"]
+    engines = {"log": settings.log.engine, "leases": settings.leases.engine, "control": settings.control.engine}
+    embedded = [f"[{group}]" for group, engine in engines.items() if engine == "sqlite"]
+    if settings.http.workers == 1 or not embedded:
+        return []
+    return [f"[http] workers: the embedded engine is one process; choose another engine for {', '.join(embedded)}"]
+
+
+def _check_leases(settings: Settings) -> list[str]:
+    if settings.leases.engine not in {"sqlite", "redis"}:
+        return ["[leases] engine must be sqlite or redis"]
+    if settings.leases.engine == "sqlite":
+        return []
+    faults = []
+    if settings.log.engine != "rocketmq":
+        # Redis may be lost at any time; then groups go on where the brokers' offsets say.
+        faults.append("[leases] engine redis needs [log] engine rocketmq, which remembers where groups stand")
+    if not settings.redis.url:
+        faults.append("[redis] url must name the server: redis://user:password@host:6379/0")
+    if not re.fullmatch(r"[A-Za-z0-9_.:-]{1,64}", settings.redis.prefix):
+        faults.append("[redis] prefix must be 1 to 64 characters of A-Z a-z 0-9 _ . : -")
+    if not settings.redis.timeout:
+        faults.append("[redis] timeout must be more than 0")
     return faults
 
 

@@ -1,12 +1,14 @@
 """Running `mqgate` in this process."""
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
 import pytest
 from click.testing import CliRunner, Result
+from supervised import Supervised
 
 from mqgate.cli.main import cli
 
@@ -59,3 +61,17 @@ def workers(done: Callable[..., Any], names: tuple[str, str, str]) -> str:
     group = f"workers-{uuid4().hex}"
     done("group", "create", group, "--topic", names[0])
     return group
+
+
+@pytest.fixture
+def supervised(tmp_path: Path) -> Iterator[Callable[..., Supervised]]:
+    """`supervised(workers=2)`: started, and gone at the end."""
+    started: list[Supervised] = []
+
+    def start(*command: str, **options: Any) -> Supervised:
+        started.append(Supervised(tmp_path, *command, **options))
+        return started[-1].start()
+
+    yield start
+    for each in started:
+        each.close()

@@ -6,10 +6,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mqgate.core.lease import Lease
-from mqgate.core.receipt import ReceiptKeys
+from mqgate.core.receipt import ReceiptKeys, SigningKeys
 
 OLD, NEW = b"o" * 32, b"n" * 32
-KEYS = ReceiptKeys({1: OLD, 2: NEW})
+BOTH = SigningKeys({1: OLD, 2: NEW}, 2)
+KEYS = ReceiptKeys(BOTH)
 LEASE = Lease("workers", "", "local:0", 10, 14, 5, "0011223344556677")
 NAMES = st.from_regex(r"[A-Za-z0-9_-]{1,100}", fullmatch=True)
 CLIENTS = st.text(max_size=128).filter(str.isprintable)
@@ -37,7 +38,7 @@ def test_a_receipt_of_the_longest_names_is_accepted() -> None:
 
 def test_a_receipt_of_the_previous_key_is_accepted_and_new_ones_use_the_current() -> None:
     """Rotation changes no outcome."""
-    old, new = ReceiptKeys({1: OLD}), ReceiptKeys({2: NEW})
+    old, new = ReceiptKeys(SigningKeys({1: OLD}, 1)), ReceiptKeys(SigningKeys({2: NEW}, 2))
 
     assert KEYS.verify(old.sign(LEASE), "workers") == LEASE
     assert new.verify(KEYS.sign(LEASE), "workers") == LEASE
@@ -79,7 +80,7 @@ def test_a_message_of_a_range_is_proved_by_its_offset() -> None:
 def test_a_range_proves_nothing_outside_itself_and_nothing_of_the_other_kind() -> None:
     """Whoever holds a receipt must not be able to make one for what was never granted."""
     begin, batch = KEYS.sign_range(LEASE), KEYS.sign(LEASE)
-    fresh = ReceiptKeys({1: OLD, 2: NEW})
+    fresh = ReceiptKeys(BOTH)
 
     forged = [f"{begin}{LEASE.next}", f"{begin}{LEASE.start - 1}", begin, begin[:-1], f"{begin}0{LEASE.start}"]
     forged += [f"{begin}{LEASE.start}.{LEASE.start}", f"{batch}.{LEASE.start}", f"{begin}x", f"{begin}-1"]
@@ -87,3 +88,42 @@ def test_a_range_proves_nothing_outside_itself_and_nothing_of_the_other_kind() -
     assert [KEYS.verify(each, LEASE.group) for each in forged] == [None] * len(forged)
     assert [fresh.verify(each, LEASE.group) for each in forged] == [None] * len(forged)
     assert fresh.verify(f"{begin}{LEASE.start}", LEASE.group) == LEASE._replace(next=LEASE.start + 1)
+
+
+def test_keys_learned_later_count_from_then_on() -> None:
+    """Rotation while a gateway runs: signing moves on, and what an outlived key signed goes with it."""
+    keys = ReceiptKeys(SigningKeys({1: OLD}, 1))
+    by_old = keys.sign(LEASE)
+
+    keys.learn(BOTH)
+    by_new = keys.sign(LEASE)
+    accepted = keys.verify(by_old, LEASE.group)
+    keys.learn(SigningKeys({2: NEW}, 2))
+
+    assert accepted == LEASE
+    assert ReceiptKeys(SigningKeys({2: NEW}, 2)).verify(by_new, LEASE.group) == LEASE
+    assert keys.verify(by_new, LEASE.group) == LEASE
+    assert keys.verify(by_old, LEASE.group) is None
+
+
+def test_a_key_that_is_accepted_but_not_current_does_not_sign() -> None:
+    """Others may not have heard of it yet."""
+    keys = ReceiptKeys(SigningKeys({1: OLD, 2: NEW}, 1))
+
+    assert ReceiptKeys(SigningKeys({1: OLD}, 1)).verify(keys.sign(LEASE), LEASE.group) == LEASE
+
+
+def test_a_receipt_of_a_key_that_is_not_known_is_strange() -> None:
+    """Only for those it is worth looking for a new key; forged ones of known keys are not."""
+    known, receipt = ReceiptKeys(SigningKeys({1: OLD}, 1)), ReceiptKeys(BOTH).sign(LEASE)
+
+    assert known.is_strange(receipt)
+    assert known.is_strange(ReceiptKeys(BOTH).sign_range(LEASE) + "10")
+    assert not known.is_strange(known.sign(LEASE))
+    assert not known.is_strange(known.sign(LEASE)[:-4] + "AAAA")
+
+
+@given(st.text(max_size=20))
+def test_any_text_is_strange_or_not(text: str) -> None:
+    """Never an exception."""
+    assert KEYS.is_strange(text) in {True, False}

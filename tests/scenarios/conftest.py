@@ -1,48 +1,40 @@
 """Every scenario is told on every engine; and a gateway that goes by the real clock, for scenarios that wait."""
 
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import replace
-from uuid import uuid4
 
 import httpx
 import pytest
 
 from mqgate import bootstrap
-from mqgate.settings import LogSettings, RocketMQSettings, Settings
+from mqgate.settings import Settings
 from mqgate.testing.clock import ManualClock
+from production_set import as_environment, on_production
 
 
-@pytest.fixture(params=["sqlite", pytest.param("rocketmq", marks=pytest.mark.rocketmq)])
+@pytest.fixture(params=["sqlite", pytest.param("rocketmq", marks=[pytest.mark.rocketmq, pytest.mark.redis])])
 def engine(request: pytest.FixtureRequest) -> str:
-    """Where messages lie. On RocketMQ its cluster `one`, whose broker is called as the embedded one is."""
+    """The embedded engine; or RocketMQ with Redis and PostgreSQL, on whose cluster `one` the broker is called alike."""
     return str(request.param)
 
 
 @pytest.fixture
-def settings(settings: Settings, engine: str, request: pytest.FixtureRequest) -> Settings:
+def settings(settings: Settings, engine: str, request: pytest.FixtureRequest) -> Iterator[Settings]:
     """Without an fsync for every answer: what survives a power cut is tested where it is promised."""
     settings = replace(settings, sqlite=replace(settings.sqlite, synchronous="normal"))
     if engine == "sqlite":
-        return settings
-    servers = (request.getfixturevalue("rocketmq").name_server,)
-    # A name space of the test's own: topics of the same name do not meet.
-    rocketmq = RocketMQSettings(name_servers=servers, cluster="one", namespace=uuid4().hex[:8])
-    return replace(settings, log=LogSettings(engine="rocketmq"), rocketmq=rocketmq)
+        yield settings
+        return
+    servers = [request.getfixturevalue(name) for name in ("rocketmq", "redis", "postgres")]
+    with on_production(settings, *servers) as settings:
+        yield settings
 
 
 @pytest.fixture
 def environment(settings: Settings) -> dict[str, str]:
     """What a gateway in a process of its own is told, to be on the test's engine."""
-    if settings.log.engine == "sqlite":
-        return {}
-    rocketmq = settings.rocketmq
-    return {
-        "MQGATE_LOG_ENGINE": "rocketmq",
-        "MQGATE_ROCKETMQ_NAME_SERVERS": ",".join(rocketmq.name_servers),
-        "MQGATE_ROCKETMQ_CLUSTER": rocketmq.cluster,
-        "MQGATE_ROCKETMQ_NAMESPACE": rocketmq.namespace,
-    }
+    return {} if settings.log.engine == "sqlite" else as_environment(settings)
 
 
 @pytest.fixture

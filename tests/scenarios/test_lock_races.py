@@ -10,9 +10,12 @@ from collections.abc import AsyncIterator, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from pathlib import Path
+from uuid import uuid4
 
 import pytest
 
+from mqgate.adapters.redis.lease_store import RedisLeaseStore
+from mqgate.adapters.redis.server import Server
 from mqgate.adapters.sqlite.engine import Engine
 from mqgate.adapters.sqlite.lease_store import SqliteLeaseStore
 from mqgate.core.entries import Group
@@ -161,8 +164,13 @@ class Table:
         self.newest = self.held[actor] = Held(grant, grant.leased_until)
 
 
-@pytest.fixture
-async def store(tmp_path: Path, clock: ManualClock) -> AsyncIterator[LeaseStore]:
+@pytest.fixture(params=["sqlite", pytest.param("redis", marks=pytest.mark.redis)])
+async def store(tmp_path: Path, clock: ManualClock, request: pytest.FixtureRequest) -> AsyncIterator[LeaseStore]:
+    if request.param == "redis":
+        server = Server(request.getfixturevalue("redis").redis_url, timeout=60.0)
+        yield RedisLeaseStore(server, prefix=uuid4().hex[:8], clock=clock)
+        await server.close()
+        return
     # Durability is not the question here, and thousands of schedules are played.
     engine = Engine(tmp_path, synchronous="off", wall_ms=clock)
     yield SqliteLeaseStore(engine)

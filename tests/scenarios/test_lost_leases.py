@@ -1,10 +1,9 @@
-"""The data directory is lost, and with it all leases: groups go on where their mirrored offsets say."""
+"""All leases are lost: groups go on where their mirrored offsets say."""
 
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import httpx
@@ -13,21 +12,22 @@ from message_calls import ack, bodies, operate, publish, shop, take
 
 from mqgate import bootstrap
 from mqgate.rocketmq import Client
-from mqgate.settings import Settings, SqliteSettings
+from mqgate.settings import Settings
 
 # The embedded engine has leases and messages in one file: there is nothing to go on from.
 pytestmark = [pytest.mark.rocketmq, pytest.mark.parametrize("engine", ["rocketmq"], indirect=True)]
 
 
 @asynccontextmanager
-async def opened(settings: Settings, directory: Path) -> AsyncIterator[httpx.AsyncClient]:
-    async with built(settings, directory) as (api, _):
+async def opened(settings: Settings, prefix: str) -> AsyncIterator[httpx.AsyncClient]:
+    async with built(settings, prefix) as (api, _):
         yield api
 
 
 @asynccontextmanager
-async def built(settings: Settings, directory: Path) -> AsyncIterator[tuple[httpx.AsyncClient, bootstrap.Gateway]]:
-    own = replace(settings, sqlite=SqliteSettings(directory=str(directory), synchronous="normal"))
+async def built(settings: Settings, prefix: str) -> AsyncIterator[tuple[httpx.AsyncClient, bootstrap.Gateway]]:
+    """A gateway that finds the leases of that prefix, and no others."""
+    own = replace(settings, redis=replace(settings.redis, prefix=f"{settings.redis.prefix}-{prefix}"))
     async with bootstrap.gateway(own) as gateway:
         transport = httpx.ASGITransport(app=gateway.app, client=("127.0.0.1", 5000))
         async with httpx.AsyncClient(transport=transport, base_url="http://mqgate") as api:
@@ -45,19 +45,19 @@ async def committed(settings: Settings) -> int | None:
 
 
 @pytest.mark.parametrize("mode", ["message", "queue"])
-async def test_a_group_goes_on_where_it_stood(settings: Settings, tmp_path: Path, mode: str) -> None:
+async def test_a_group_goes_on_where_it_stood(settings: Settings, mode: str) -> None:
     """Duplicates at most, never loss; registering it anew does not begin at its start."""
-    async with opened(settings, tmp_path / "first") as api:
+    async with opened(settings, "first") as api:
         await shop(api, queues=1, mode=mode)
         await publish(api, *"abcdef")
         await take(api, max=4)
 
-    async with opened(settings, tmp_path / "second") as api:
+    async with opened(settings, "second") as api:
         await shop(api, queues=1, mode=mode)
         nothing_settled = bodies(await take(api, max=10))
         await operate(api, "seek", to={"local:0": 4})
 
-    async with opened(settings, tmp_path / "third") as api:
+    async with opened(settings, "third") as api:
         await shop(api, queues=1, mode=mode)
         after = bodies(await take(api, max=10))
 
@@ -65,9 +65,9 @@ async def test_a_group_goes_on_where_it_stood(settings: Settings, tmp_path: Path
     assert after == ["e", "f"]
 
 
-async def test_acks_reach_the_mirror_when_the_gateway_stops(settings: Settings, tmp_path: Path) -> None:
+async def test_acks_reach_the_mirror_when_the_gateway_stops(settings: Settings) -> None:
     """And every few seconds before that; RocketMQ's own tools show it."""
-    async with opened(settings, tmp_path / "first") as api:
+    async with opened(settings, "first") as api:
         await shop(api, queues=1)
         began = await committed(settings)
         await publish(api, *"abc")
@@ -78,10 +78,10 @@ async def test_acks_reach_the_mirror_when_the_gateway_stops(settings: Settings, 
     assert await committed(settings) == 2
 
 
-async def test_a_seek_backwards_is_mirrored_before_it_is_answered(settings: Settings, tmp_path: Path) -> None:
+async def test_a_seek_backwards_is_mirrored_before_it_is_answered(settings: Settings) -> None:
     """Else what was asked for again would be skipped, should the leases be lost a moment later."""
     settings = replace(settings, rocketmq=replace(settings.rocketmq, mirror_interval=3_600.0))
-    async with opened(settings, tmp_path / "first") as api:
+    async with opened(settings, "first") as api:
         await shop(api, queues=1)
         await publish(api, *"abc")
         await operate(api, "seek", to="latest")
@@ -91,12 +91,10 @@ async def test_a_seek_backwards_is_mirrored_before_it_is_answered(settings: Sett
         assert (ahead, await committed(settings)) == (3, 1)
 
 
-async def test_a_write_under_way_does_not_undo_a_seek(
-    settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_write_under_way_does_not_undo_a_seek(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
     """The background writes older offsets, slowly; the seek's come last, whenever they began."""
     settings = replace(settings, rocketmq=replace(settings.rocketmq, mirror_interval=3_600.0))
-    async with built(settings, tmp_path / "first") as (api, gateway):
+    async with built(settings, "first") as (api, gateway):
         await shop(api, queues=1)
         await publish(api, *"abc")
         for message in await take(api, max=3):

@@ -1,11 +1,12 @@
 """Ack, nack and extend: receipts in, outcomes out."""
 
-from collections.abc import Callable, Sequence
+import contextlib
+from collections.abc import Awaitable, Callable, Sequence
 from datetime import timedelta
 
 from mqgate.consumption.rescue import Undertaker
 from mqgate.core.entries import Group
-from mqgate.core.errors import InvalidValue
+from mqgate.core.errors import InvalidValue, MqgateError
 from mqgate.core.lease import Lease, Outcome, Settled, Settlement, Verb
 from mqgate.core.receipt import ReceiptKeys
 from mqgate.ports.lease_store import LeaseStore
@@ -14,7 +15,10 @@ _INVALID = Settled(Outcome.INVALID)
 
 
 class Acknowledger:
-    """`settled` hears of every settlement that was done, so that those who wait for it can be woken."""
+    """`settled` hears of every settlement that was done, so that those who wait for it can be woken.
+
+    `catch_up` is awaited when a receipt names a key that is not known here: another gateway may have made it.
+    """
 
     def __init__(
         self,
@@ -22,14 +26,22 @@ class Acknowledger:
         undertaker: Undertaker,
         keys: ReceiptKeys,
         settled: Callable[[tuple[str, str], Verb], None],
+        catch_up: Callable[[], Awaitable[None]],
     ) -> None:
         self._leases = leases
         self._undertaker = undertaker
         self.keys = keys
         self._settled = settled
+        self._catch_up = catch_up
 
-    def read(self, group: Group, receipts: Sequence[str]) -> list[Lease | None]:
+    async def read(self, group: Group, receipts: Sequence[str]) -> list[Lease | None]:
         """The leases that receipts prove; None for those that prove nothing here."""
+        leases = [self.keys.verify(receipt, group.name) for receipt in receipts]
+        if None not in leases or not any(map(self.keys.is_strange, receipts)):
+            return leases
+        # While the store is away we go by the keys that we have: the other receipts are not to suffer.
+        with contextlib.suppress(MqgateError):
+            await self._catch_up()
         return [self.keys.verify(receipt, group.name) for receipt in receipts]
 
     async def settle(
@@ -44,7 +56,7 @@ class Acknowledger:
         visibility: timedelta | None = None,
     ) -> list[Settled]:
         """Apply one verb to receipts, an outcome each; what is refused changes nothing."""
-        leases = self.read(group, receipts)
+        leases = await self.read(group, receipts)
         settlements = [
             Settlement(verb=verb, lease=lease, through=through, delay=delay, reason=reason, visibility=visibility)
             for lease in leases

@@ -48,7 +48,8 @@ class GroupLog:
             return heads
         merged = {**heads.queues, **{f"{_RETRY}{queue}": head for queue, head in private.queues.items()}}
         closed = heads.closed | {f"{_RETRY}{queue}" for queue in private.closed}
-        return Heads(min(heads.version, private.version), merged, closed)
+        boots = {**heads.boots, **{f"{_RETRY}{queue}": boot for queue, boot in private.boots.items()}}
+        return Heads(min(heads.version, private.version), merged, closed, boots)
 
     async def read(self, group: Group, queue: str, offset: int, most: int, most_bytes: int) -> Sequence[Message]:
         if not queue.startswith(_RETRY):
@@ -76,11 +77,13 @@ class GroupLog:
             starts |= {queue: max(heads[queue].min, min(at, heads[queue].max)) for queue, at in found.items()}
         return starts | {queue: head.min for queue, head in heads.items() if queue.startswith(_RETRY)}
 
-    async def mirrored(self, group: Group, mirror: OffsetMirror) -> dict[str, int]:
-        """What a mirror holds of a group."""
-        found = dict(await mirror.read(group.name, group.topic))
-        private = await mirror.read(group.name, retry_topic(group.name))
-        return found | {f"{_RETRY}{queue}": at for queue, at in private.items()}
+    async def mirrored(self, group: Group, mirror: OffsetMirror, queues: Sequence[str]) -> Mapping[str, int | None]:
+        """What a mirror holds of a group's queues; those of which it cannot tell now are missing."""
+        own = [queue for queue in queues if not queue.startswith(_RETRY)]
+        found = dict(await mirror.read(group.name, group.topic, own))
+        private = [queue.removeprefix(_RETRY) for queue in queues if queue.startswith(_RETRY)]
+        again = await mirror.read(group.name, retry_topic(group.name), private)
+        return found | {f"{_RETRY}{queue}": at for queue, at in again.items()}
 
     @staticmethod
     def by_topic(group: Group, offsets: Mapping[str, int]) -> dict[str, dict[str, int]]:

@@ -101,11 +101,12 @@ class LongPoll:
             received = await self._receiver.receive(request, is_crowded=self._is_crowded(request, 0))
             self._pass_on(request.scope, received)
             return received
-        deadline = time.monotonic() + max(wait, _LEAST_WAIT).total_seconds()
+        wait = max(wait, _LEAST_WAIT)
+        deadline = time.monotonic() + wait.total_seconds()
         parked = _Parked()
         line = self._enrol(request, parked)
         try:
-            received = await self._receiver.receive(request, is_crowded=self._is_crowded(request, 1))
+            received = await self._receiver.receive(request, is_crowded=self._is_crowded(request, 1), wait=wait)
             if received.deliveries:
                 self._metrics.long_polls.labels("short_poll_hit").inc()
                 self._pass_on(request.scope, received)
@@ -142,7 +143,9 @@ class LongPoll:
                 woken_at = parked.woken_at
                 parked.event.clear()
                 later = replace(later, group=self._current(later.group))
-                received = await self._receiver.receive(later, is_crowded=self._is_crowded(later, 1))
+                # Never without: what is freed elsewhere between this look and the last one must be heard.
+                wait = timedelta(seconds=max(deadline - time.monotonic(), _SOONEST_TIMER))
+                received = await self._receiver.receive(later, is_crowded=self._is_crowded(later, 1), wait=wait)
                 _carry(first, received)
                 if received.deliveries:
                     if parked.has_gone():
@@ -186,6 +189,21 @@ class LongPoll:
         for (name, _), line in list(self._lines.items()):
             if name == group:
                 self._wake(line, len(line.parked))
+
+    def woken(self, group: str, client: str, at: datetime | None) -> None:
+        """Another gateway freed, moved or gave back something; from `at` on it is ready."""
+        line = self._lines.get((group, client))
+        if line is None:
+            return
+        if at is None or at <= self._clock():
+            self._wake(line, 1)
+        else:
+            self._set_timer(line, at)
+
+    def missed(self) -> None:
+        """Wake-ups of other gateways may have been lost: everybody who waits tries again."""
+        for line in list(self._lines.values()):
+            self._wake(line, 1)
 
     def stop(self) -> None:
         """Answer everybody who waits, now."""

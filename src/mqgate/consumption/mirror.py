@@ -18,6 +18,7 @@ from mqgate.core.errors import MqgateError
 from mqgate.core.lease import Head
 from mqgate.ports.directory import Directory
 from mqgate.ports.lease_store import LeaseStore
+from mqgate.ports.message_log import Heads
 from mqgate.ports.offset_mirror import OffsetMirror
 
 _log = structlog.get_logger()
@@ -61,34 +62,48 @@ class Mirror:
             await self._mirror.open(group.name)
             await self.write(group)
 
-    async def starts(self, group: Group, starts: Mapping[str, int], heads: Mapping[str, Head]) -> Mapping[str, int]:
-        """Where a group without lease state goes on: where it stood, as far as that is known."""
+    async def starts(self, group: Group, starts: Mapping[str, int], heads: Heads) -> Mapping[str, int]:
+        """Where a group without lease state goes on: where it stood; without the queues of which nobody can tell."""
         if self._mirror is None or group.mode is Mode.BROADCAST:
             return starts
-        known = await self._log.mirrored(group, self._mirror)
-        known = {queue: at for queue, at in known.items() if queue in heads}
-        if any(at != starts.get(queue) for queue, at in known.items()):
-            _log.info("group resumed from the offsets kept beside its messages", group=group.name, offsets=known)
-        # Beyond the end: the queue was made anew, and begins at its beginning.
-        return {**starts} | {
-            queue: heads[queue].min if at > heads[queue].max else max(at, heads[queue].min)
-            for queue, at in known.items()
+        open_now = [queue for queue in starts if queue not in heads.closed]
+        known = await self._log.mirrored(group, self._mirror, open_now)
+        found = {
+            queue: starts[queue] if at is None else _within(heads.queues[queue], at) for queue, at in known.items()
         }
+        if any(at != starts[queue] for queue, at in found.items()):
+            _log.info("group resumed from the offsets kept beside its messages", group=group.name, offsets=known)
+        return found
 
     async def write(self, group: Group) -> None:
         """Write a group's offsets now, as far as they moved."""
         if self._mirror is None or group.mode is Mode.BROADCAST:
             return
         async with self._turns.setdefault(group.name, asyncio.Lock()):
-            found = await self._leases.positions(group, "", {})
-            if found is None:
-                return
-            committed = {position.queue: position.committed for position in found[0]}
             written = self._written.setdefault(group.name, {})
-            moved = {queue: at for queue, at in committed.items() if written.get(queue) != at}
-            for topic, offsets in self._log.by_topic(group, moved).items():
-                await self._mirror.write(group.name, topic, offsets)
-            written |= moved
+            moved = await self._moved(group, written)
+            while moved:
+                for topic, offsets in self._log.by_topic(group, moved).items():
+                    await self._mirror.write(group.name, topic, offsets)
+                written |= moved
+                # Another gateway may have moved the group back while we wrote what was true before.
+                now = await self._moved(group, written)
+                moved = now if any(at < written[queue] for queue, at in now.items() if queue in written) else {}
+
+    async def _moved(self, group: Group, written: Mapping[str, int]) -> dict[str, int]:
+        committed = await self._leases.committed(group.name) or {}
+        return {queue: at for queue, at in committed.items() if written.get(queue) != at}
+
+    async def sought(self, group: Group) -> None:
+        """A group was moved: write it before that is answered; and once more later, should another overtake us."""
+        self.doubt(group.name)
+        await self.write(group)
+        self.doubt(group.name)
+
+    def doubt(self, group: str) -> None:
+        """A group went back: of what we wrote, another gateway may have written more since. All is written again."""
+        self._written.pop(group, None)
+        self.touched(group)
 
     async def forget(self, group: str) -> None:
         if self._mirror is None:
@@ -120,3 +135,8 @@ class Mirror:
         while True:
             await asyncio.sleep(self._interval.total_seconds())
             await self.run_once()
+
+
+def _within(ends: Head, at: int) -> int:
+    """Where to go on; beyond the end: the queue was made anew, and begins at its beginning."""
+    return ends.min if at > ends.max else max(at, ends.min)

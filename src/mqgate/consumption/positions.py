@@ -7,6 +7,7 @@ from typing import Literal, NamedTuple
 
 from mqgate.consumption.group_log import GroupLog
 from mqgate.consumption.mirror import Mirror
+from mqgate.consumption.opening import Opener
 from mqgate.consumption.rescue import Undertaker
 from mqgate.core.entries import Group, Mode
 from mqgate.core.errors import ClientNotFound, InvalidValue, QueueNotFound, QueueUnavailable
@@ -22,20 +23,28 @@ class Lag(NamedTuple):
 
 
 class Positions:
-    def __init__(self, log: GroupLog, leases: LeaseStore, undertaker: Undertaker, mirror: Mirror) -> None:
+    def __init__(
+        self, log: GroupLog, leases: LeaseStore, undertaker: Undertaker, mirror: Mirror, opener: Opener
+    ) -> None:
         self._log = log
         self._mirror = mirror
+        self._opener = opener
         self._leases = leases
         self._undertaker = undertaker
 
     async def lag(self, group: Group, client: str) -> Lag:
         """Where each queue stands; what must die does so first, so that the numbers are true."""
+        unopened = frozenset[str]()
         while True:
             heads = (await self._log.heads(group)).queues
             found = await self._leases.positions(group, client, heads)
             if found is None:
                 raise _unknown(group, client)
             positions, doomed = found
+            strangers = heads.keys() - {position.queue for position in positions} - unopened
+            if strangers:
+                unopened |= await self._opener.welcome(group, client, sorted(strangers))
+                continue
             # Those whose queue cannot be read now go on waiting, and count as such.
             if not any([await self._undertaker.bury(group, each) for each in doomed]):
                 break
@@ -70,7 +79,7 @@ class Positions:
         if moved is None:
             raise _unknown(group, client)
         if not is_dry_run:
-            await self._mirror.write(group)
+            await self._mirror.sought(group)
         return sorted(moved, key=lambda each: _natural(each.queue))
 
     async def _resolve(self, group: Group, target: Target, heads: Mapping[str, Head]) -> Mapping[str, int]:

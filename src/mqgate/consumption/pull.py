@@ -27,12 +27,14 @@ class Pulled(NamedTuple):
     """What came of grants; `is_short`: some of it went back unread, and others may have it.
 
     `unread`: queues that turned out not to be readable; what was granted there went back.
+    `empty`: queues where nothing was at all.
     """
 
     deliveries: list[Delivery]
     grants: Sequence[Grant]
     is_short: bool
     unread: frozenset[str] = frozenset()
+    empty: frozenset[str] = frozenset()
 
 
 async def pull_queue(log: GroupLog, leases: LeaseStore, group: Group, grant: Grant, most_bytes: int) -> Pulled:
@@ -49,8 +51,10 @@ async def pull_queue(log: GroupLog, leases: LeaseStore, group: Group, grant: Gra
     if after < lease.next:
         await leases.place(group, (Placement(grant, after),))
         grant = grant._replace(lease=lease._replace(next=after))
+    if not messages:
+        return Pulled([], (), is_short=False, empty=frozenset({lease.queue}))
     # What went back is behind the lock: no news for anybody else.
-    return Pulled([Delivery(message, grant) for message in messages], (grant,) if messages else (), is_short=False)
+    return Pulled([Delivery(message, grant) for message in messages], (grant,), is_short=False)
 
 
 async def pull_messages(
@@ -65,6 +69,7 @@ async def pull_messages(
         await leases.place(group, [Placement(grant, grant.lease.start) for grant in grants])
         raise
     unread = frozenset(grant.lease.queue for grant, some in zip(grants, ranges, strict=True) if some is None)
+    empty = frozenset(grant.lease.queue for grant, some in zip(grants, ranges, strict=True) if not some) - unread
     placements = []
     room = most_bytes
     found: list[list[Message]] = []
@@ -83,7 +88,7 @@ async def pull_messages(
     deliveries = [
         Delivery(message, grant) for grant, messages in zip(grants, found, strict=True) for message in messages
     ]
-    return Pulled(deliveries, grants, is_short, unread)
+    return Pulled(deliveries, grants, is_short, unread, empty)
 
 
 async def _read(log: GroupLog, group: Group, lease: Lease, most_bytes: int) -> Sequence[Message] | None:

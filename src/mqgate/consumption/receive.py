@@ -1,6 +1,7 @@
 """Receive once, without waiting: one store step (acks, choice, leases), then the pulls.
 
 known group or client?  no -> open its state at its start, say `registered` (broadcast), try again
+a queue is not known    -> open it, and try again
 a message is doomed     -> bury it first
 granted                 -> pull; what was not there or not wanted goes back, and if nothing is left: again
 a queue was not readable -> its lease goes back uncounted, and for the rest of this call it counts as closed
@@ -17,12 +18,12 @@ import structlog
 
 from mqgate.consumption.group_log import GroupLog
 from mqgate.consumption.mirror import Mirror
+from mqgate.consumption.opening import Opener
 from mqgate.consumption.pull import Delivery, Pulled, pull_messages, pull_queue
 from mqgate.consumption.rescue import Undertaker
 from mqgate.core.entries import Group, Mode
 from mqgate.core.lease import Acquire, Acquired, Doomed, Grant, Lease, Placement, Settled, Settlement, State
 from mqgate.core.message import Message
-from mqgate.core.times import parse_instant
 from mqgate.ports.lease_store import LeaseStore
 from mqgate.ports.message_log import Heads
 from mqgate.telemetry.metrics import Metrics
@@ -43,6 +44,11 @@ class Receive:
     attempt: str | None = None
     settlements: Sequence[Settlement] = ()
     address: str = ""
+
+    @property
+    def place(self) -> tuple[Group, str]:
+        """Group and client that the lease store knows it by."""
+        return self.group, self.scope[1]
 
     @property
     def scope(self) -> tuple[str, str]:
@@ -84,40 +90,55 @@ class Receiver:
         undertaker: Undertaker,
         metrics: Metrics,
         mirror: Mirror,
+        opener: Opener,
     ) -> None:
         self._log = log
         self._mirror = mirror
+        self._opener = opener
         self._leases = leases
         self._undertaker = undertaker
         self._metrics = metrics
         # Up to which version each scope's heads were told to the store; forgetting one only repeats them.
         self._told: OrderedDict[tuple[str, str], int] = OrderedDict()
         self._latest: OrderedDict[tuple[str, str], int] = OrderedDict()
+        # Which of them were closed then: one that the store had not met is told again when it opens.
+        self._withheld: dict[tuple[str, str], frozenset[str]] = {}
         self._burials: dict[Lease, asyncio.Future[bool]] = {}
 
-    async def receive(self, request: Receive, *, is_crowded: bool = False) -> Received:
-        """Try everywhere, once; `is_crowded`: others wait too, so tell whether more is ready."""
+    async def receive(self, request: Receive, *, is_crowded: bool = False, wait: timedelta = timedelta(0)) -> Received:
+        """Try everywhere, once.
+
+        `is_crowded`: others wait too, so tell whether more is ready. `wait`: for how long the caller will wait if there
+        is nothing.
+        """
         received = Received()
         self._mirror.touched(request.group.name)
         settlements = request.settlements
-        unread: frozenset[str] = frozenset()
+        unread = empty = frozenset[str]()
         while True:
             heads = await self._heads(request)
-            step = _step(request, heads, unread, settlements, is_crowded=is_crowded)
+            step = _step(request, heads, unread, settlements, is_crowded=is_crowded, wait=wait)
             acquired = await self._leases.acquire(step)
             if not acquired.is_known:
-                received.is_registered |= await self.open(request.group, request.scope[1])
+                received.is_registered |= await self._opener.open(*request.place)
                 self._told.pop(request.scope, None)
                 continue
-            _remember(self._told, request.scope, heads.version)
+            if not acquired.strangers:
+                self._remember_told(request.scope, heads)
             settlements = ()
             self._note(request.group, received, acquired)
             if acquired.grants:
-                received.deliveries, received.grants, is_short, failed = await self._pull(request, acquired.grants)
-                received.has_more |= is_short
-                unread |= failed
+                found = await self._pull(request, acquired.grants)
+                received.deliveries, received.grants = found.deliveries, found.grants
+                received.has_more |= found.is_short
+                # Nothing there although its end said so: worth one more look, and no more.
+                unread |= found.unread | (empty & found.empty)
+                empty |= found.empty
             unread |= await self._bury(request.group, received, acquired.doomed)
             received.has_unread = bool(unread)
+            if acquired.strangers:
+                unread |= await self._opener.welcome(*request.place, acquired.strangers)
+                continue
             # What died or expired may have hidden something that is ready.
             if received.deliveries or not (acquired.grants or acquired.doomed or acquired.expired):
                 return received
@@ -126,17 +147,17 @@ class Receiver:
         """What the store is told next, never older than what another request is telling: an end that fell is a loss."""
         while True:
             heads = await self._log.heads(request.group, self._told.get(request.scope, 0))
+            if self._withheld.get(request.scope, frozenset()) - heads.closed:
+                heads = await self._log.heads(request.group)
             if heads.version >= self._latest.get(request.scope, 0):
                 _remember(self._latest, request.scope, heads.version)
                 return heads
 
-    async def open(self, group: Group, client: str) -> bool:
-        """Make the state of a group or a broadcast client at the group's start; True if it tells a client so."""
-        heads = (await self._log.heads(group)).queues
-        instant = None if group.start in {"earliest", "latest"} else parse_instant(group.start, "start")
-        starts = await self._log.starts(group, heads, instant)
-        starts = await self._mirror.starts(group, starts, heads)
-        return await self._leases.open(group, client, starts, heads) and group.mode is Mode.BROADCAST
+    def _remember_told(self, scope: tuple[str, str], heads: Heads) -> None:
+        _remember(self._told, scope, heads.version)
+        withheld = (self._withheld.pop(scope, frozenset()) | heads.queues.keys()) & heads.closed
+        if withheld:
+            self._withheld[scope] = withheld
 
     async def give_back(self, group: Group, received: Received) -> None:
         """Nobody is there to take it: the leases end at once, and the deliveries do not count."""
@@ -182,6 +203,7 @@ class Receiver:
             self._metrics.expired.labels(group.name).inc(acquired.expired)
             _log.warning("messages expired before they were consumed", group=group.name, count=acquired.expired)
         if acquired.rewound:
+            self._mirror.doubt(group.name)
             _log.warning("a queue came back shorter", group=group.name, count=acquired.rewound)
 
 
@@ -193,7 +215,13 @@ def _remember(versions: OrderedDict[tuple[str, str], int], scope: tuple[str, str
 
 
 def _step(
-    request: Receive, heads: Heads, unread: frozenset[str], settlements: Sequence[Settlement], *, is_crowded: bool
+    request: Receive,
+    heads: Heads,
+    unread: frozenset[str],
+    settlements: Sequence[Settlement],
+    *,
+    is_crowded: bool,
+    wait: timedelta,
 ) -> Acquire:
     return Acquire(
         group=request.group,
@@ -207,4 +235,6 @@ def _step(
         settlements=settlements,
         is_crowded=is_crowded,
         closed=heads.closed | unread,
+        boots=heads.boots,
+        wait=wait,
     )

@@ -6,7 +6,7 @@ never in none. The same holds for one that nobody answered for (`unknown`).
 """
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from enum import StrEnum
 
 from mqgate.consumption.group_log import redriven
@@ -35,7 +35,9 @@ class Fate(StrEnum):
 
 
 class Redriver:
-    def __init__(self, log: MessageLog, dead_letters: DeadLetterStore, changed: Callable[[str], None]) -> None:
+    def __init__(
+        self, log: MessageLog, dead_letters: DeadLetterStore, changed: Callable[[str], Awaitable[None]]
+    ) -> None:
         self._log = log
         self._dead_letters = dead_letters
         self._changed = changed
@@ -70,7 +72,7 @@ class Redriver:
             outcomes = await self._log.append(topic, [redriven(letter.message) for letter in some])
             told = [_fate(each) for each in outcomes]
             await self._dead_letters.remove([each for each, fate in zip(some, told, strict=True) if not fate.is_left])
-            self._changed(group.name)
+            await self._changed(group.name)
             fates += told
         return fates
 

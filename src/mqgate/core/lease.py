@@ -13,7 +13,7 @@ Epochs are compared for equality and order, never clocks, so a slow consumer can
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import NamedTuple
@@ -33,6 +33,13 @@ class Head(NamedTuple):
 
     min: int
     max: int
+
+
+class Boot(NamedTuple):
+    """When a queue's broker was started, by its own clock, and the first offset that was stored after that."""
+
+    at_ms: int
+    floor: int
 
 
 class Verb(StrEnum):
@@ -141,6 +148,9 @@ class Acquire:
     `heads` holds the queues whose ends changed since the last call; the store remembers the others.
     `closed`: queues that cannot be read now. Nothing of them is granted or doomed, and they are no reason to try
     again soon; what they hold stays as it is, and their leases are settled as always.
+    `boots`: of a broker that was started anew the last messages may be lost, and others stored at their offsets. Where
+    it matters (leases that outlive a broker) its queues go back to the first message stored after the start.
+    `wait`: if nothing is granted somebody waits for so long, and wants to hear of what is done on other gateways.
     """
 
     group: Group
@@ -154,6 +164,8 @@ class Acquire:
     settlements: Sequence[Settlement] = ()
     is_crowded: bool = False
     closed: frozenset[str] = frozenset()
+    boots: Mapping[str, Boot] = field(default_factory=dict)
+    wait: timedelta = timedelta(0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -162,6 +174,7 @@ class Acquired:
 
     `has_more` (asked for by `is_crowded`): somebody else could be given something too.
     `needs_settling`: there are new messages, but too many before them are unsettled (MAX_SPAN).
+    `strangers`: queues among the heads that the state does not know. Then nothing is granted: open them, and ask again.
     `next_at`: when something may become ready by time alone (a lease ends, a delay is over, tokens come).
     """
 
@@ -175,6 +188,7 @@ class Acquired:
     next_at: datetime | None = None
     has_more: bool = False
     needs_settling: bool = False
+    strangers: Sequence[str] = ()
 
 
 UNKNOWN = Acquired(is_known=False)

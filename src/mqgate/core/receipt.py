@@ -7,14 +7,23 @@
 Names cannot contain U+001F and client names are printable, so the join is unambiguous. The first field says which kind
 it is: nobody can make one of the other. Whoever has a token was granted its whole range, so an offset within it proves
 no more than it should. What was not signed by a known key, or was signed for another group, is nobody's: None.
+
+Every gateway accepts what any other signs. So a key lies in the store for a while before anybody signs with it, in
+which all have loaded it; and it is accepted for longer than any lease lasts after its successor has taken over.
 """
 
 import base64
 import binascii
 import hmac
-from collections.abc import Mapping
+import itertools
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import NamedTuple
 
 from mqgate.core.lease import Lease
+
+__all__ = ["KeyTerms", "ReceiptKeys", "SigningKeys", "StoredKey"]
 
 _SEPARATOR = "\x1f"
 _KEY_ID = 2
@@ -23,14 +32,68 @@ _REMEMBERED = 20_000
 _LONGEST = 1024
 
 
+class SigningKeys(NamedTuple):
+    """The secrets that are accepted, by number, and the number of the one to sign with."""
+
+    accepted: Mapping[int, bytes]
+    current: int
+
+
+class StoredKey(NamedTuple):
+    number: int
+    secret: bytes
+    made_at: datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeyTerms:
+    """When a key is made, signs and goes; all by the store's clock. Keys come in the order they were made."""
+
+    lifetime: timedelta = timedelta(days=30)
+    # Many times what a gateway takes to hear of a new key.
+    ahead: timedelta = timedelta(minutes=5)
+    overlap: timedelta = timedelta(hours=24)
+
+    def is_one_due(self, keys: Sequence[StoredKey], now: datetime) -> bool:
+        """Whether a new key is to be made."""
+        return not keys or keys[-1].made_at + self.lifetime <= now
+
+    def outlived(self, keys: Sequence[StoredKey], now: datetime) -> Sequence[StoredKey]:
+        """Those whose successor has been signing for the overlap."""
+        ended = now - self.ahead - self.overlap
+        return [key for key, successor in itertools.pairwise(keys) if successor.made_at <= ended]
+
+    def signing(self, keys: Sequence[StoredKey], now: datetime) -> SigningKeys:
+        """The newest key that everybody has by now signs; the oldest, should none be that old."""
+        settled = [key.number for key in keys if key.made_at + self.ahead <= now]
+        return SigningKeys({key.number: key.secret for key in keys}, settled[-1] if settled else keys[0].number)
+
+
 class ReceiptKeys:
     """The current signing key and those still accepted."""
 
-    def __init__(self, keys: Mapping[int, bytes]) -> None:
-        self._keys = {number.to_bytes(_KEY_ID): secret for number, secret in keys.items()}
-        self._current = max(self._keys)
+    def __init__(self, keys: SigningKeys) -> None:
         # Mostly a receipt comes back to the gateway that signed it, soon: then nothing need be computed.
         self._known: dict[str, tuple[Lease, bool]] = {}
+        self._keys: dict[bytes, bytes] = {}
+        self.learn(keys)
+
+    def learn(self, keys: SigningKeys) -> None:
+        """Go by these keys from now on."""
+        named = {number.to_bytes(_KEY_ID): secret for number, secret in keys.accepted.items()}
+        if not named.items() >= self._keys.items():
+            # What a key signed goes with it.
+            self._known.clear()
+        self._keys = named
+        self._current = keys.current.to_bytes(_KEY_ID)
+
+    def is_strange(self, receipt: str) -> bool:
+        """Whether it names a key that is not here: another gateway may have made it since."""
+        try:
+            # Four characters are three bytes.
+            return binascii.a2b_base64(_plain(receipt[:4]), strict_mode=True)[:_KEY_ID] not in self._keys
+        except ValueError:
+            return False
 
     def sign(self, lease: Lease) -> str:
         """The receipt of a whole batch."""
@@ -69,8 +132,7 @@ class ReceiptKeys:
         if len(token) > _LONGEST:
             return None
         try:
-            padded = token.replace("-", "+").replace("_", "/") + "=" * (-len(token) % 4)
-            raw = binascii.a2b_base64(padded, strict_mode=True)
+            raw = binascii.a2b_base64(_plain(token) + "=" * (-len(token) % 4), strict_mode=True)
         except ValueError:
             return None
         key, tag, text = raw[:_KEY_ID], raw[_KEY_ID : _KEY_ID + _TAG], raw[_KEY_ID + _TAG :]
@@ -88,3 +150,7 @@ class ReceiptKeys:
         if len(self._known) >= _REMEMBERED:
             self._known.clear()
         self._known[token] = lease
+
+
+def _plain(token: str) -> str:
+    return token.replace("-", "+").replace("_", "/")

@@ -80,7 +80,7 @@ class Door:
         try:
             self._check(scope, operation)
             request.principal = (
-                OPEN if operation.is_public else self._access.authenticate(request.header(b"authorization"))
+                OPEN if operation.is_public else await self._access.authenticate(request.header(b"authorization"))
             )
             size = self._reserve(headers)
             request.body = await self._body(receive, size)

@@ -27,7 +27,8 @@ class LeaseStore(Protocol):
     async def open(self, group: Group, client: str, starts: Mapping[str, int], heads: Mapping[str, Head]) -> bool:
         """Make the state of a group (client "") or of a broadcast client; False if it was there already.
 
-        More broadcast clients than the store's limit raise TooManyClients.
+        Queues that it does not have yet are added where `starts` says, the others stay as they are. More broadcast
+        clients than the store's limit raise TooManyClients.
         """
 
     async def acquire(self, request: Acquire) -> Acquired:
@@ -36,6 +37,9 @@ class LeaseStore(Protocol):
         Free queues with backlog; unserved for AGEING first, oldest first; then the largest backlog; ties go to the
         least recently consumed. An attempt repeated while its lease is untouched gets the same lease, uncounted; with
         other parameters AttemptMismatch is raised.
+
+        Heads of a queue that the state does not know make it a stranger, unless it is closed. An end lower
+        than before may be old news of a slower gateway, and be believed some seconds later only.
 
         Nothing of a closed queue is granted or doomed. An attempt whose leases all lie in closed queues is a new
         receive: as soon as it is given something else it means that, and the leases it had end by themselves. If
@@ -75,6 +79,9 @@ class LeaseStore(Protocol):
         self, group: Group, client: str, heads: Mapping[str, Head]
     ) -> tuple[Sequence[Position], Sequence[Doomed]] | None:
         """Where each queue stands, and which messages must die first; None: no such state."""
+
+    async def committed(self, group: str) -> Mapping[str, int] | None:
+        """The committed offset of each queue of a group that is not broadcast; None: no such state. Changes nothing."""
 
     async def clients(self, group: str) -> Sequence[Client]:
         """Who polled lately and what they hold."""

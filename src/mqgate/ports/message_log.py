@@ -2,10 +2,11 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
+from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from mqgate.core.errors import MqgateError
-from mqgate.core.lease import Head
+from mqgate.core.lease import Boot, Head
 from mqgate.core.message import Draft, Message, Stored
 
 if TYPE_CHECKING:
@@ -16,11 +17,13 @@ class Heads(NamedTuple):
     """Ends of queues as of a version; a later question `since` that version brings only what changed.
 
     `closed`: all queues that cannot be read now, with every answer, whatever `since` was.
+    `boots`: of those among the queues whose broker can be started anew.
     """
 
     version: int
     queues: Mapping[str, Head]
     closed: frozenset[str] = frozenset()
+    boots: Mapping[str, Boot] = MappingProxyType({})
 
 
 class MessageLog(Protocol):

@@ -4,7 +4,7 @@ The lease store decides; this is what the middleware's own tools show of a group
 lease state is lost. It may lag some seconds behind, which costs duplicates, never messages.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 
@@ -12,8 +12,8 @@ class OffsetMirror(Protocol):
     async def open(self, group: str) -> None:
         """Make the group known; repeating it changes nothing."""
 
-    async def read(self, group: str, topic: str) -> Mapping[str, int]:
-        """What was written per queue; a queue of which nothing was written, or that is closed, is missing."""
+    async def read(self, group: str, topic: str, queues: Sequence[str]) -> Mapping[str, int | None]:
+        """What was written of these queues, None where nothing was; those that cannot be read now are missing."""
 
     async def write(self, group: str, topic: str, offsets: Mapping[str, int]) -> None:
         """Keep offsets, forwards or backwards; of a queue that is gone they are dropped."""

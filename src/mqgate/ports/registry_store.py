@@ -1,11 +1,13 @@
 """Where registered things are kept, with a version that grows with every change."""
 
 from collections.abc import Sequence
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Protocol
 
 from mqgate.core.entries import ApiKey, Group, Producer, Snapshot, Topic
+from mqgate.core.receipt import KeyTerms, SigningKeys
 
 Entry = Topic | Producer | Group | ApiKey
 
@@ -25,6 +27,12 @@ class Act:
 class RegistryStore(Protocol):
     """Changes name the version they were decided on; RegistryChanged if it is no longer current."""
 
+    def turn(self) -> AbstractAsyncContextManager[None]:
+        """Who makes or drops what belongs to an entry does so in its turn: one at a time over all gateways.
+
+        A gateway that is cut off loses its turn unnoticed; what it decided on is looked at all the same.
+        """
+
     async def version(self) -> int:
         """The version of the newest change."""
 
@@ -43,5 +51,8 @@ class RegistryStore(Protocol):
     async def acts(self, most: int, before: str | None) -> tuple[Sequence[Act], str | None]:
         """The newest acts first, and where to go on (None: no more)."""
 
-    async def receipt_keys(self, *, overlap_ms: int, lifetime_ms: int) -> dict[int, bytes]:
-        """The signing keys still accepted; a fresh one is made when the newest is older than its lifetime."""
+    async def receipt_keys(self, terms: KeyTerms) -> SigningKeys:
+        """The keys still accepted and the one to sign with; a fresh one is made, and old ones go, when it is time.
+
+        To be asked now and then: every gateway must know a key before any signs with it.
+        """

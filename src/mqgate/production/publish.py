@@ -1,30 +1,27 @@
 """Publish: the producer's rate first, then the keys' memory, then the store; an outcome for every message."""
 
-from collections.abc import Callable, Sequence
-from datetime import datetime
+from collections.abc import Sequence
 
 from mqgate.core.entries import Producer, Topic
 from mqgate.core.errors import MqgateError, RateLimited
-from mqgate.core.message import milliseconds
-from mqgate.core.tokens import Bucket
 from mqgate.production.once import Once
+from mqgate.production.slices import Slices
 from mqgate.production.store import Item, Published, Storekeeper
 
 
 class Publisher:
-    """One gateway's way in. A producer's rate is kept per gateway; one gateway is all the embedded engine has."""
+    """One gateway's way in."""
 
-    def __init__(self, store: Storekeeper, once: Once, clock: Callable[[], datetime]) -> None:
+    def __init__(self, store: Storekeeper, once: Once, slices: Slices) -> None:
         self._store = store
         self._once = once
-        self._clock = clock
-        self._buckets: dict[str, Bucket] = {}
+        self._slices = slices
 
     async def publish(
         self, topic: Topic, producer: Producer | None, items: Sequence[Item]
     ) -> list[Published | MqgateError]:
         """Store messages; those over the producer's rate are refused one by one, the last ones first."""
-        allowed, refusal = self._allow(producer, len(items))
+        allowed, refusal = await self._allow(producer, len(items))
         name = "" if producer is None else producer.name
         outcomes: list[Published | MqgateError] = []
         if any(item.idempotency_key is not None for item in items[:allowed]):
@@ -35,17 +32,13 @@ class Publisher:
             outcomes += [refusal] * (len(items) - allowed)
         return outcomes
 
-    def _allow(self, producer: Producer | None, count: int) -> tuple[int, RateLimited | None]:
+    async def _allow(self, producer: Producer | None, count: int) -> tuple[int, RateLimited | None]:
         if producer is None or producer.rate_limit is None:
             return count, None
         limit = producer.rate_limit
-        now_ms = milliseconds(self._clock())
-        bucket = self._buckets.get(producer.name, Bucket.full(limit, now_ms)).at(limit, now_ms)
-        allowed = min(count, int(bucket.tokens))
-        bucket = self._buckets[producer.name] = bucket.take(allowed)
+        allowed, wait = await self._slices.take(producer.name, limit, count)
         if allowed == count:
             return count, None
-        wait = bucket.wait_ms(limit, 1) / 1000
         return allowed, RateLimited(
             f"producer {producer.name} may publish {limit.rate:g} messages a second", retry_after=wait
         )

@@ -34,6 +34,11 @@ class Brokers:
         address = self._routes.masters.get(broker)
         return address is None or self._peers.at(address, _PROBE).is_down
 
+    def session(self, broker: str) -> tuple[str, int]:
+        """Which connection answers for it: a broker that was started anew answers on another one."""
+        peer = self.peer(broker)
+        return peer.address, peer.sessions
+
     async def ask(
         self,
         broker: str,

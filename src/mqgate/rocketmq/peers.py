@@ -42,6 +42,8 @@ class Peer:
         self._connecting: asyncio.Task[Connection | None] | None = None
         self._is_closed = False
         self._is_silent = False
+        # How often it was connected to.
+        self.sessions = 0
         self._pause = 0.0
         self._retry_at = 0.0
         self._why = ""
@@ -99,6 +101,7 @@ class Peer:
         finally:
             self._connecting = None
         self._pause = 0.0
+        self.sessions += 1
         self._connection = connection
         self._open.add(connection)
         connection.closed.add_done_callback(lambda _: self._open.discard(connection))

@@ -1,8 +1,10 @@
 """Prometheus metrics. Labels are registered names and fixed words only, so their number is bounded."""
 
+from collections.abc import Iterator
 from functools import lru_cache
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Metric, generate_latest
+from prometheus_client.registry import Collector
 
 _LATENCIES = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
 
@@ -61,8 +63,28 @@ class Metrics:
         self.requests.labels(operation, status).inc()
         self.latency.labels(operation).observe(seconds)
 
-    def render(self) -> bytes:
-        return generate_latest(self._registry)
+    def render(self, worker: int | None = None) -> bytes:
+        """The numbers of this process, marked with its worker's number if it is one of several."""
+        if worker is None:
+            return generate_latest(self._registry)
+        marked = CollectorRegistry()
+        marked.register(_Marked(self._registry, str(worker)))
+        return generate_latest(marked)
+
+
+class _Marked(Collector):
+    """Each worker answers for itself, and a scrape reaches any of them: without the label their counters would mix."""
+
+    def __init__(self, registry: CollectorRegistry, worker: str) -> None:
+        self._registry = registry
+        self._worker = worker
+
+    def collect(self) -> Iterator[Metric]:
+        for metric in self._registry.collect():
+            metric.samples = [
+                sample._replace(labels={**sample.labels, "worker": self._worker}) for sample in metric.samples
+            ]
+            yield metric
 
 
 def _remember_children(metric: Counter | Histogram) -> None:

@@ -3,11 +3,14 @@
 from dataclasses import replace
 from datetime import timedelta
 
-from mqgate.core.entries import RateLimit
+import pytest
+
+from mqgate.core.entries import Mode, RateLimit
 from mqgate.core.lease import Head, Moved, Outcome, Settlement, State, Verb
 from mqgate.ports.lease_store import LeaseStore
 from mqgate.testing.clock import ManualClock
 from mqgate.testing.leasing import (
+    LONGEST_DOUBT,
     OTHER,
     QUEUE,
     ack,
@@ -61,12 +64,15 @@ class ChangingLogContract:
         assert not acquired.grants
         assert (await position(store, group)).lag == 0
 
-    async def test_a_queue_that_came_back_shorter_restarts_at_its_first_offset(self, store: LeaseStore) -> None:
+    async def test_a_queue_that_came_back_shorter_restarts_at_its_first_offset(
+        self, store: LeaseStore, clock: ManualClock
+    ) -> None:
         """Never silently at the end: what the broker stored since would be lost."""
         group = a_group()
         await opened(store, group, queues(9))
         first = await granted(store, group)
         await ack(store, group, first.lease)
+        clock.advance(LONGEST_DOUBT)
 
         acquired = await ask(store, group, heads=queues((1, 4)))
 
@@ -97,8 +103,12 @@ class ChangingLogContract:
         group = a_group(start="latest")
         await opened(store, group, queues(9), starts={QUEUE: 9})
 
-        grant = await granted(store, group, heads={OTHER: Head(2, 5)})
+        before = await ask(store, group, heads={OTHER: Head(2, 5)})
+        is_new = await opened(store, group, {OTHER: Head(2, 5), QUEUE: Head(0, 9)}, starts={OTHER: 2, QUEUE: 0})
+        grant = await granted(store, group)
 
+        assert (before.strangers, list(before.grants)) == ([OTHER], [])
+        assert not is_new
         assert (grant.lease.queue, grant.lease.start, grant.lease.next) == (OTHER, 2, 5)
 
     async def test_a_vanished_queues_committed_offset_is_kept(self, store: LeaseStore) -> None:
@@ -190,6 +200,20 @@ class SeekContract:
 
         assert await store.seek(group, "", {QUEUE: 7}, is_dry_run=False) is None
         assert await store.positions(group, "", {}) is None
+
+
+class CommittedContract:
+    @pytest.mark.parametrize("mode", [Mode.QUEUE, Mode.MESSAGE])
+    async def test_committed_offsets_are_told_without_a_step(self, store: LeaseStore, mode: Mode) -> None:
+        """What is copied beside the messages every few seconds must cost little."""
+        group = a_group(mode=mode)
+        before = await store.committed(group.name)
+        await opened(store, group, queues(9, 5), starts={QUEUE: 0, OTHER: 2})
+        grant = await granted(store, group, most=4, closed=[OTHER])
+        await ack(store, group, grant.lease, through=0)
+
+        assert before is None
+        assert await store.committed(group.name) == {QUEUE: 1, OTHER: 2}
 
 
 class PauseContract:

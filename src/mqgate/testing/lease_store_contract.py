@@ -6,6 +6,7 @@ from mqgate.testing.lease_choose_contract import ChooseContract
 from mqgate.testing.lease_closed_contract import ClosedContract
 from mqgate.testing.lease_operate_contract import (
     ChangingLogContract,
+    CommittedContract,
     PauseContract,
     RateContract,
     SeekContract,
@@ -24,6 +25,7 @@ class LeaseStoreContract(
     PoisonContract,
     ClosedContract,
     ChangingLogContract,
+    CommittedContract,
     SeekContract,
     PauseContract,
     RateContract,

@@ -21,6 +21,8 @@ from mqgate.core.lease import (
 )
 from mqgate.ports.lease_store import LeaseStore
 
+# After so long a queue's lower end is believed by every store.
+LONGEST_DOUBT = timedelta(seconds=6)
 QUEUE = "local:0"
 OTHER = "local:1"
 

@@ -85,7 +85,11 @@ class GrantContract:
         group = workers()
         await opened(store, group, queues(0))
 
-        assert places(await taken(store, group, heads=queues(0, (2, 4)))) == [(OTHER, 2), (OTHER, 3)]
+        before = await ask(store, group, heads=queues(0, (2, 4)))
+        await opened(store, group, queues(0, (2, 4)))
+
+        assert (before.strangers, list(before.grants)) == ([OTHER], [])
+        assert places(await taken(store, group)) == [(OTHER, 2), (OTHER, 3)]
 
     async def test_an_empty_group_says_ok_and_a_held_one_busy(self, store: LeaseStore) -> None:
         """Why an answer is empty: nothing there, or none of it grantable now."""

@@ -6,7 +6,7 @@ from mqgate.core.entries import Group
 from mqgate.core.lease import Acquire, Head, Outcome, Settlement, State, Verb
 from mqgate.ports.lease_store import LeaseStore
 from mqgate.testing.clock import ManualClock
-from mqgate.testing.leasing import QUEUE, ack, ask, committed, doomed, nack, opened, position
+from mqgate.testing.leasing import LONGEST_DOUBT, QUEUE, ack, ask, committed, doomed, nack, opened, position
 from mqgate.testing.message_leasing import HOUR, SECOND, lag, one, places, singles, taken, workers
 from mqgate.testing.samples import queues
 
@@ -90,11 +90,14 @@ class MessageOperateContract:
         assert told == 4
         assert await committed(store, group) == 4
 
-    async def test_a_queue_that_came_back_shorter_is_read_from_its_first_message(self, store: LeaseStore) -> None:
+    async def test_a_queue_that_came_back_shorter_is_read_from_its_first_message(
+        self, store: LeaseStore, clock: ManualClock
+    ) -> None:
         """Recreated: reported, never silently at its end; old receipts are gone."""
         group = workers()
         await opened(store, group, queues(5))
         leases = await taken(store, group)
+        clock.advance(LONGEST_DOUBT)
 
         acquired = await ask(store, group, heads=queues(2))
 

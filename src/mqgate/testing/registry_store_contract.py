@@ -9,13 +9,15 @@ import pytest
 from mqgate.core.backoff import Backoff
 from mqgate.core.entries import Mode, RateLimit
 from mqgate.core.errors import RegistryChanged
+from mqgate.core.receipt import KeyTerms
 from mqgate.ports.registry_store import Act, Entry, RegistryStore
 from mqgate.testing.clock import NOON, ManualClock
 from mqgate.testing.samples import a_group, a_key, a_producer, a_topic
 
 __all__ = ["RegistryStoreContract"]
 
-_DAY_MS = 86_400_000
+_TERMS = KeyTerms()
+_MOMENT = timedelta(milliseconds=1)
 Reopen = Callable[[], Awaitable[RegistryStore]]
 
 
@@ -103,6 +105,36 @@ class RegistryStoreContract:
         assert [each for each in answers if each is None] == [None]
         assert len((await store.acts(100, None))[0]) == 1
 
+    async def test_one_at_a_time_has_its_turn(self, store: RegistryStore) -> None:
+        """What belongs to an entry is made and dropped outside of the store: two at it would undo each other."""
+        order: list[str] = []
+
+        async def work(name: str) -> None:
+            async with store.turn():
+                order.append(name)
+                # Whoever could come in between has the time to.
+                await _saved(store, a_topic(name=name))
+                order.append(name)
+
+        await asyncio.gather(*(work(name) for name in ("a", "b", "c")))
+
+        assert order == [name for name in order[::2] for _ in range(2)]
+        assert len(set(order)) == 3
+
+    async def test_a_turn_ends_however_it_ends(self, store: RegistryStore) -> None:
+        """A change that failed, or whose client hung up, keeps nobody else from theirs."""
+        with pytest.raises(RegistryChanged):
+            async with store.turn():
+                raise RegistryChanged("no")
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0), store.turn():
+                await asyncio.Event().wait()
+
+        async with asyncio.timeout(30), store.turn():
+            await _saved(store, a_topic())
+
+        assert await store.version() == 1
+
     async def test_names_of_different_kinds_do_not_clash(self, store: RegistryStore) -> None:
         """A topic and a group may share their name."""
         await _saved(store, a_topic(name="same"), a_producer(name="same"), a_group(name="same"))
@@ -130,24 +162,54 @@ class RegistryStoreContract:
 
     async def test_receipt_keys_survive_a_restart(self, store: RegistryStore, reopen: Reopen) -> None:
         """A receipt handed out before a restart is accepted after it."""
-        before = await store.receipt_keys(overlap_ms=_DAY_MS, lifetime_ms=30 * _DAY_MS)
+        before = await store.receipt_keys(_TERMS)
 
-        after = await (await reopen()).receipt_keys(overlap_ms=_DAY_MS, lifetime_ms=30 * _DAY_MS)
+        after = await (await reopen()).receipt_keys(_TERMS)
 
-        assert len(before) == 1
+        assert list(before.accepted) == [before.current]
         assert after == before
 
-    async def test_an_old_receipt_key_is_replaced_and_accepted_for_the_overlap(
+    async def test_a_new_receipt_key_is_accepted_before_anybody_signs_with_it(
+        self, store: RegistryStore, clock: ManualClock
+    ) -> None:
+        """Gateways that have not heard of it yet would refuse what others sign."""
+        first = await store.receipt_keys(_TERMS)
+
+        clock.advance(_TERMS.lifetime)
+        made = await store.receipt_keys(_TERMS)
+        clock.advance(_TERMS.ahead - _MOMENT)
+        just_before = await store.receipt_keys(_TERMS)
+        clock.advance(_MOMENT)
+        settled = await store.receipt_keys(_TERMS)
+
+        assert (made.current, just_before) == (first.current, made)
+        assert settled.accepted == made.accepted
+        assert settled.accepted.keys() == {first.current, settled.current}
+        assert settled.accepted[settled.current] != first.accepted[first.current]
+
+    async def test_an_old_receipt_key_is_accepted_for_the_overlap_after_it_last_signed(
         self, store: RegistryStore, clock: ManualClock
     ) -> None:
         """Rotation without a gap: the longest lease is covered by the overlap."""
-        first = await store.receipt_keys(overlap_ms=_DAY_MS, lifetime_ms=30 * _DAY_MS)
+        await store.receipt_keys(_TERMS)
+        clock.advance(_TERMS.lifetime)
+        both = await store.receipt_keys(_TERMS)
 
-        clock.advance(timedelta(days=30))
-        both = await store.receipt_keys(overlap_ms=_DAY_MS, lifetime_ms=30 * _DAY_MS)
-        clock.advance(timedelta(days=1))
-        second = await store.receipt_keys(overlap_ms=_DAY_MS, lifetime_ms=30 * _DAY_MS)
+        clock.advance(_TERMS.ahead + _TERMS.overlap - _MOMENT)
+        just_before = await store.receipt_keys(_TERMS)
+        clock.advance(_MOMENT)
+        last = await store.receipt_keys(_TERMS)
 
-        assert len(both) == 2
-        assert both[max(both)] not in first.values()
-        assert second == {max(both): both[max(both)]}
+        assert just_before.accepted == both.accepted
+        assert last.accepted == {last.current: both.accepted[last.current]}
+        assert last.current == just_before.current
+
+    async def test_receipt_keys_are_made_one_at_a_time(self, store: RegistryStore, clock: ManualClock) -> None:
+        """All gateways find the same moment come."""
+        await asyncio.gather(*(store.receipt_keys(_TERMS) for _ in range(8)))
+        clock.advance(_TERMS.lifetime)
+
+        found = await asyncio.gather(*(store.receipt_keys(_TERMS) for _ in range(8)))
+
+        assert len((await store.receipt_keys(_TERMS)).accepted) == 2
+        assert all(each == found[0] for each in found)

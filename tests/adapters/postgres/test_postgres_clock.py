@@ -5,8 +5,8 @@ from collections.abc import Awaitable, Callable
 from datetime import datetime, timedelta
 
 import structlog
-from eventually import until
 
+from eventually import until
 from mqgate.adapters.postgres.clock import ServerClock
 from mqgate.adapters.postgres.database import Database
 from mqgate.adapters.postgres.presence import Presence

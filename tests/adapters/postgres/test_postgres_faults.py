@@ -9,9 +9,8 @@ from typing import Any
 
 import psycopg
 import pytest
-from eventually import until
-from wire import Wire
 
+from eventually import until
 from mqgate.adapters.postgres.connecting import Timeouts
 from mqgate.adapters.postgres.database import Database, Transaction
 from mqgate.core.errors import (
@@ -24,6 +23,7 @@ from mqgate.core.errors import (
     StorageUnavailable,
 )
 from mqgate.stack import Stack
+from wire import Wire
 
 SECOND = timedelta(seconds=1)
 QUICK = Timeouts(connect=2 * SECOND, checkout=SECOND / 2, statement=SECOND)
@@ -149,7 +149,7 @@ async def test_a_repeatable_write_whose_connection_breaks_is_done_again(mortal: 
 
 async def _is_there(mortal: Stack, database: Database) -> bool:
     async with await psycopg.AsyncConnection.connect(mortal.postgres_url) as connection:
-        found = await connection.execute(f'TABLE "{database._schema}".number'.encode())
+        found = await connection.execute(f'TABLE "{database.schema}".number'.encode())
         return await found.fetchone() == (1,)
 
 

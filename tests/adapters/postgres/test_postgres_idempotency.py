@@ -6,8 +6,8 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from eventually import until
 
+from eventually import until
 from mqgate.adapters.postgres.database import Database
 from mqgate.adapters.postgres.idempotency import PostgresIdempotencyStore
 from mqgate.adapters.postgres.presence import Presence

@@ -14,6 +14,7 @@ from mqgate.adapters.postgres.registry_store import PostgresRegistryStore
 from mqgate.adapters.postgres.timer_store import PostgresTimerStore
 from mqgate.core.errors import MqgateError, StorageRefused
 from mqgate.core.message import Draft
+from mqgate.core.receipt import KeyTerms
 from mqgate.ports.timer_store import Timer
 from mqgate.stack import Stack
 from mqgate.testing.clock import NOON
@@ -103,7 +104,7 @@ async def test_a_user_who_may_not_make_tables_can_use_them(postgres: Stack, sche
     humble = Database(url, schema=schema)
     await humble.open()
 
-    await PostgresRegistryStore(humble).receipt_keys(overlap_ms=1, lifetime_ms=1_000)
+    await PostgresRegistryStore(humble).receipt_keys(KeyTerms())
     (outcome,) = await _open_all(Database(url, schema=f"{schema}_2"))
 
     await humble.close()

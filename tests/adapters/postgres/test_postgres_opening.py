@@ -7,8 +7,8 @@ import sys
 from datetime import timedelta
 
 import pytest
-from eventually import until
 
+from eventually import until
 from mqgate.adapters.postgres.opening import Postgres, open_postgres
 from mqgate.adapters.postgres.timer_store import PostgresTimerStore
 from mqgate.adapters.postgres.timer_watch import TimerWatch

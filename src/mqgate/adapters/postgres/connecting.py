@@ -22,7 +22,7 @@ from psycopg_pool import AsyncConnectionPool
 
 from mqgate.core.errors import StorageRefused
 
-__all__ = ["Connection", "Timeouts", "is_alive", "open_pool", "sever"]
+__all__ = ["Connection", "Timeouts", "connect_alone", "is_alive", "open_pool", "sever"]
 
 Connection = AsyncConnection[TupleRow]
 # Else a failed attempt would be followed by pauses that double up to minutes; so it is tried again on demand.
@@ -88,6 +88,11 @@ def open_pool(
         name="mqgate",
         reconnect_timeout=_RECONNECT,
     )
+
+
+async def connect_alone(url: str, timeouts: Timeouts) -> Connection:
+    """A connection beside the pool; its statements may take as long as they do."""
+    return await AsyncConnection.connect(_with_defaults(url, timeouts), autocommit=True)
 
 
 def _with_defaults(url: str, timeouts: Timeouts) -> str:

@@ -7,8 +7,9 @@ for what is tried again here, and what the rest is told.
 """
 
 import asyncio
+import contextlib
 import random
-from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping, Sequence
 from datetime import datetime
 from importlib import resources
 from typing import Any, TypeVar
@@ -16,7 +17,7 @@ from typing import Any, TypeVar
 import psycopg
 
 from mqgate.adapters.postgres import faults, layout
-from mqgate.adapters.postgres.connecting import Connection, Timeouts, is_alive, open_pool, sever
+from mqgate.adapters.postgres.connecting import Connection, Timeouts, connect_alone, is_alive, open_pool, sever
 from mqgate.core.errors import MqgateError, StorageUnavailable
 
 __all__ = ["Database", "Transaction", "queries"]
@@ -70,7 +71,8 @@ class Database:
         now: Callable[[], datetime | None] = lambda: None,
     ) -> None:
         """`now` is for tests; None leaves the clock to the server."""
-        self._schema = schema
+        self._url = url
+        self.schema = schema
         self._timeouts = timeouts or Timeouts()
         self._now = now
         self._at_the_door: psycopg.Error | None = None
@@ -86,7 +88,7 @@ class Database:
         try:
             connection = await self._checkout(self._timeouts.connect.total_seconds() + 1)
             try:
-                await layout.migrate(connection, self._schema, wanted)
+                await layout.migrate(connection, self.schema, wanted)
             finally:
                 await self._pool.putconn(connection)
         except psycopg.Error as error:
@@ -128,6 +130,16 @@ class Database:
             return done
 
         return await self._carry_through(self._repeat(work, is_repeatable=False))
+
+    @contextlib.asynccontextmanager
+    async def alone(self) -> AsyncIterator[Connection]:
+        """A connection beside the pool, for one who keeps it for long; what goes wrong with it is told in our words."""
+        try:
+            async with await connect_alone(self._url, self._timeouts) as connection:
+                await connection.execute(b"SELECT set_config('search_path', %s, false)", (f'"{self.schema}"',))
+                yield connection
+        except psycopg.Error as error:
+            raise faults.translated(error, at_the_door=None, is_unknown=False) from error
 
     async def probe(self) -> None:
         """Raises what a write would."""

@@ -2,11 +2,17 @@
 
 A change is one statement: it raises the version if that is still the one it was decided on, and then changes the entry
 and records the act. Gateways that change something at once wait for the version's row; the second finds it raised.
+Every change, and every new receipt key, is told to whoever listens (see `registry_watch`).
+
+Whose turn it is shows an advisory lock, which ends with its connection: one beside the pool, so that those who wait for
+their turn keep nobody else waiting. The server ends it should its gateway be cut off.
 """
 
+import asyncio
 import os
-from collections.abc import Sequence
-from datetime import timedelta
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from datetime import datetime
 from typing import Any
 
 import msgspec
@@ -15,6 +21,7 @@ from mqgate.adapters.postgres.database import Database, Transaction, queries
 from mqgate.adapters.postgres.text import kept, told
 from mqgate.core.entries import ApiKey, Group, Producer, Snapshot, Topic
 from mqgate.core.errors import RegistryChanged
+from mqgate.core.receipt import KeyTerms, SigningKeys, StoredKey
 from mqgate.ports.registry_store import Act, Entry
 
 __all__ = ["PostgresRegistryStore"]
@@ -27,6 +34,15 @@ _NEWEST = 1 << 62
 class PostgresRegistryStore:
     def __init__(self, database: Database) -> None:
         self._database = database
+        # Whoever is next at this gateway needs no connection yet.
+        self._turn = asyncio.Lock()
+
+    @asynccontextmanager
+    async def turn(self) -> AsyncIterator[None]:
+        async with self._turn, self._database.alone() as alone:
+            await alone.execute(_SQL["limit_turn"])
+            await alone.execute(_SQL["take_turn"])
+            yield
 
     async def version(self) -> int:
         return int((await self._database.read(_SQL["version"]))[0][0])
@@ -72,26 +88,33 @@ class PostgresRegistryStore:
         rows = await self._database.read(_SQL["acts"], values)
         return [_act(row) for row in rows[:most]], str(rows[most - 1][0]) if len(rows) > most else None
 
-    async def receipt_keys(self, *, overlap_ms: int, lifetime_ms: int) -> dict[int, bytes]:
-        overlap, lifetime = timedelta(milliseconds=overlap_ms), timedelta(milliseconds=lifetime_ms)
+    async def receipt_keys(self, terms: KeyTerms) -> SigningKeys:
+        now, keys = _keys(await self._database.read(_SQL["receipt_keys"]))
+        if not terms.is_one_due(keys, now) and not terms.outlived(keys, now):
+            return terms.signing(keys, now)
 
-        async def job(transaction: Transaction) -> dict[int, bytes]:
-            # Gateways that start at once wait here for the first one's key.
+        async def job(transaction: Transaction) -> SigningKeys:
+            # Gateways that come at once wait here for the first one's key.
             await transaction.rows(_SQL["lock_receipt_keys"])
-            rows = await transaction.rows(_SQL["receipt_keys"])
-            if not rows or rows[-1][2] + lifetime <= rows[-1][3]:
-                rows += await transaction.rows(_SQL["add_receipt_key"], {"secret": os.urandom(32)})
-            now = rows[-1][3]
-            # A key's service ends when its successor is made; it is accepted for the overlap after that.
-            while len(rows) > 1 and rows[1][2] + overlap <= now:
-                await transaction.rows(_SQL["drop_receipt_key"], {"number": rows.pop(0)[0]})
-            return {number: secret for number, secret, _, _ in rows}
+            now, keys = _keys(await transaction.rows(_SQL["receipt_keys"]))
+            if terms.is_one_due(keys, now):
+                added = await transaction.rows(_SQL["add_receipt_key"], {"secret": os.urandom(32)})
+                keys.append(StoredKey(*added[0][:3]))
+            for key in terms.outlived(keys, now):
+                await transaction.rows(_SQL["drop_receipt_key"], {"number": key.number})
+                keys.remove(key)
+            return terms.signing(keys, now)
 
         return await self._database.transact(job)
 
 
 def _name(entry: Entry) -> str:
     return entry.id if isinstance(entry, ApiKey) else entry.name
+
+
+def _keys(rows: Sequence[tuple[Any, ...]]) -> tuple[datetime, list[StoredKey]]:
+    """The clock, which is told in any case, and the keys."""
+    return rows[0][0], [StoredKey(*key) for _, *key in rows if key[0] is not None]
 
 
 def _columns(act: Act) -> dict[str, Any]:

@@ -153,7 +153,10 @@ class RocketMQMessageLog:
     async def heads(self, topic: str, since: int = 0) -> Heads:
         known = await self._topics.get(topic)
         await self._topics.freshen(known)
-        return Heads(self._topics.version, self._topics.changed_since(known, since), known.closed)
+        changed = self._topics.changed_since(known, since)
+        heads = {queue.name: queue.head for queue in changed if queue.head is not None}
+        boots = {queue.name: queue.boot for queue in changed if queue.boot is not None}
+        return Heads(self._topics.version, heads, known.closed, boots)
 
     async def offsets_at(self, topic: str, instant: datetime) -> Mapping[str, int]:
         known = await self._topics.get(topic)
@@ -164,6 +167,10 @@ class RocketMQMessageLog:
         with translating(topic):
             offsets = await asyncio.gather(*(search(queue.broker, known.wire, queue.id, at) for queue in queues))
         return {queue.name: offset for queue, offset in zip(queues, offsets, strict=True)}
+
+    def doubt(self, topic: str) -> None:
+        """Another gateway may have changed a topic: what is known of it is asked for again."""
+        self._topics.doubt(topic)
 
     def watch(self, topic: str, arrived: Callable[[str, int], None]) -> Callable[[], None]:
         return self._watches.watch(topic, arrived)

@@ -1,16 +1,19 @@
 """Committed offsets as RocketMQ's own consumer offsets, so that its dashboard and tools show our groups' lag."""
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+
+import structlog
 
 from mqgate.adapters.rocketmq.faults import translating
 from mqgate.adapters.rocketmq.message_log import RocketMQMessageLog
-from mqgate.core.errors import TopicNotFound
 from mqgate.rocketmq.client import Client
-from mqgate.rocketmq.errors import Refused
+from mqgate.rocketmq.errors import Refused, RocketMQError
 from mqgate.rocketmq.remoting.codes import Response
 
 __all__ = ["RocketMQOffsetMirror"]
+
+_log = structlog.get_logger()
 
 
 class RocketMQOffsetMirror:
@@ -36,18 +39,22 @@ class RocketMQOffsetMirror:
         if await admin.topic(broker, retries) is None:
             await admin.put_topic(broker, retries, 1)
 
-    async def read(self, group: str, topic: str) -> Mapping[str, int]:
+    async def read(self, group: str, topic: str, queues: Sequence[str]) -> Mapping[str, int | None]:
         wire, wire_topic = self._wire(group), self._wire(topic)
-        try:
-            heads = await self._log.heads(topic)
-        except TopicNotFound:
-            return {}
-        names = [name for name in heads.queues if name not in heads.closed]
-        with translating(topic):
-            found = await asyncio.gather(
-                *(self._client.offsets.committed(broker, wire, wire_topic, at) for broker, at in map(_place, names))
-            )
-        return {name: offset for name, offset in zip(names, found, strict=True) if offset is not None}
+        places = [_place(queue) for queue in queues]
+        found = await asyncio.gather(
+            *(self._client.offsets.committed(broker, wire, wire_topic, queue_id) for broker, queue_id in places),
+            return_exceptions=True,
+        )
+        known: dict[str, int | None] = {}
+        for queue, offset in zip(queues, found, strict=True):
+            if isinstance(offset, RocketMQError):
+                _log.info("broker did not tell where a group stood", group=group, queue=queue, error=str(offset))
+            elif isinstance(offset, BaseException):
+                raise offset
+            else:
+                known[queue] = offset
+        return known
 
     async def write(self, group: str, topic: str, offsets: Mapping[str, int]) -> None:
         wire, wire_topic = self._wire(group), self._wire(topic)

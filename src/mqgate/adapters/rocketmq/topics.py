@@ -18,7 +18,7 @@ import structlog
 
 from mqgate.adapters.rocketmq.faults import translating
 from mqgate.core.errors import StorageUnavailable, TopicNotFound
-from mqgate.core.lease import Head
+from mqgate.core.lease import Boot, Head
 from mqgate.rocketmq.client import Client
 from mqgate.rocketmq.errors import Refused, RocketMQError
 from mqgate.rocketmq.remoting.codes import Response
@@ -43,6 +43,7 @@ class Queue:
     """One queue. `head` is None until its broker was heard."""
 
     __slots__ = (
+        "boot",
         "broker",
         "can_write",
         "confirmed_at",
@@ -60,6 +61,7 @@ class Queue:
         self.id = queue_id
         self.name = f"{broker}:{queue_id}"
         self.head: Head | None = None
+        self.boot: Boot | None = None
         self.version = 0
         self.rose_at = 0.0
         self.confirmed_at = 0.0
@@ -104,6 +106,8 @@ class Topics:
         self._topics: dict[str, Topic] = {}
         self._loading: dict[str, asyncio.Task[Topic]] = {}
         self._unknown: dict[str, float] = {}
+        # When each broker was started, as it said on which connection.
+        self._boots: dict[str, tuple[tuple[str, int], int]] = {}
         self.version = 1
 
     async def get(self, name: str) -> Topic:
@@ -182,6 +186,17 @@ class Topics:
         self._unknown[name] = time.monotonic() + _UNKNOWN_FOR
         return self._topics.pop(name, None)
 
+    def doubt(self, name: str) -> None:
+        """Another gateway made a topic, enlarged or dropped it, or made it anew: whoever needs it next asks for it."""
+        self._unknown.pop(name, None)
+        loading = self._loading.get(name)
+        if loading is not None:
+            # Its answers may be from before.
+            loading.add_done_callback(lambda _: self._topics.pop(name, None))
+        topic = self._topics.pop(name, None)
+        for arrived in list(topic.watchers) if topic is not None else ():
+            arrived("", 1)
+
     def _queue(self, topic: Topic, broker: str, queue_id: int) -> Queue:
         queue = topic.queues.get(f"{broker}:{queue_id}")
         if queue is None:
@@ -241,6 +256,7 @@ class Topics:
                     client.routes.doubt(topic.wire)
                     await self._route(topic, broker)
                 share.count = len(ends)
+                await self._learn_boot(topic, broker)
                 for queue_id, (low, end) in ends.items():
                     queue = topic.queues.get(f"{broker}:{queue_id}")
                     if queue is not None:
@@ -255,6 +271,27 @@ class Topics:
             share.asked_at = asked_at
             share.asking = None
             self._open(topic, broker, is_open=is_readable)
+
+    async def _learn_boot(self, topic: Topic, broker: str) -> None:
+        """Ask a broker when it was started, once for each connection; and where its queues stood then."""
+        client = self._client
+        session = client.brokers.session(broker)
+        if self._boots.get(broker, (None, 0))[0] != session:
+            try:
+                told = await client.admin.runtime(broker)
+            except Refused as error:
+                # A right that not every user has; without it a tail that a crash took is seen only if it is shorter.
+                _log.info("broker does not tell when it was started", broker=broker, error=str(error))
+                told = {}
+            self._boots[broker] = session, int(told.get("bootTimestamp") or 0)
+        at_ms = self._boots[broker][1]
+        queues = [each for each in topic.queues.values() if each.broker == broker and at_ms]
+        news = [each for each in queues if each.boot is None or each.boot.at_ms != at_ms]
+        floors = await asyncio.gather(*(client.offsets.at(broker, topic.wire, each.id, at_ms) for each in news))
+        for queue, floor in zip(news, floors, strict=True):
+            queue.boot = Boot(at_ms, floor)
+            if queue.head is not None:
+                self._tell(topic, queue)
 
     async def _route(self, topic: Topic, broker: str) -> None:
         """Follow the route; a fresh one while it lacks a broker that should be there, as it was without name server."""
@@ -329,25 +366,28 @@ class Topics:
         before = queue.head
         if before == head:
             return
-        self.version += 1
         if before is None or head.max > before.max:
             queue.rose_at = time.monotonic()
         queue.head = head
-        queue.version = self.version
-        topic.changed.pop(queue.name, None)
-        topic.changed[queue.name] = queue
+        self._tell(topic, queue)
         # What became shorter was made anew: all that is in it came.
         came = head.max - (head.min if before is None or before.max > head.max else before.max)
         for arrived in list(topic.watchers) if came > 0 else ():
             arrived(queue.name, came)
 
-    def changed_since(self, topic: Topic, since: int) -> dict[str, Head]:
-        found: dict[str, Head] = {}
+    def _tell(self, topic: Topic, queue: Queue) -> None:
+        """There is something new to say of a queue."""
+        self.version += 1
+        queue.version = self.version
+        topic.changed.pop(queue.name, None)
+        topic.changed[queue.name] = queue
+
+    def changed_since(self, topic: Topic, since: int) -> list[Queue]:
+        found: list[Queue] = []
         for queue in reversed(topic.changed.values()):
             if queue.version <= since:
                 break
-            if queue.head is not None:
-                found[queue.name] = queue.head
+            found.append(queue)
         return found
 
     def brokers(self) -> set[str]:

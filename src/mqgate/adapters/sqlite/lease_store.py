@@ -10,7 +10,7 @@ from types import MappingProxyType
 
 from mqgate.adapters.sqlite import message_leases, queue_leases
 from mqgate.adapters.sqlite.engine import Engine
-from mqgate.adapters.sqlite.lease_scope import SQL, drop, scope_of
+from mqgate.adapters.sqlite.lease_scope import SQL, drop, find, scope_of
 from mqgate.adapters.sqlite.threads import Transaction
 from mqgate.core.entries import Group, Mode
 from mqgate.core.errors import TooManyClients
@@ -47,13 +47,15 @@ class SqliteLeaseStore:
 
     async def open(self, group: Group, client: str, starts: Mapping[str, int], heads: Mapping[str, Head]) -> bool:
         def job(tx: Transaction) -> bool:
-            if scope_of(tx, group, client) is not None:
+            steps = message_leases if group.mode is Mode.MESSAGE else queue_leases
+            known = scope_of(tx, group, client)
+            if known is not None:
+                steps.open_queues(tx, known.number, starts, heads)
                 return False
             if group.mode is Mode.BROADCAST:
                 self._make_room(tx, group)
             scope = tx.one(SQL["add_scope"], (group.name, client, os.urandom(8).hex(), tx.now_ms))[0]
-            steps = message_leases if group.mode is Mode.MESSAGE else queue_leases
-            steps.open_scope(tx, scope, starts, heads)
+            steps.open_queues(tx, scope, starts, heads)
             return True
 
         return await self._engine.write(job)
@@ -150,6 +152,13 @@ class SqliteLeaseStore:
             if group.mode is Mode.MESSAGE:
                 return message_leases.positions(tx, scope, group, heads)
             return queue_leases.positions(tx, scope, group, heads)
+
+        return await self._engine.write(job)
+
+    async def committed(self, group: str) -> Mapping[str, int] | None:
+        def job(tx: Transaction) -> dict[str, int] | None:
+            scope = find(tx, group, "")
+            return None if scope is None else dict(tx.all(SQL["committed"], (scope.number,)))
 
         return await self._engine.write(job)
 

@@ -31,7 +31,8 @@ _MS = timedelta(milliseconds=1)
 _PLACING = timedelta(seconds=10)
 
 
-def open_scope(tx: Transaction, scope: int, starts: Mapping[str, int], heads: Mapping[str, Head]) -> None:
+def open_queues(tx: Transaction, scope: int, starts: Mapping[str, int], heads: Mapping[str, Head]) -> None:
+    """Add queues; those that are there stay where they are."""
     for queue, start in starts.items():
         head = heads[queue]
         tx.execute(SQL["add_queue"], (scope, queue, head.min, head.max, start, tx.now_ms))
@@ -42,7 +43,11 @@ def acquire(tx: Transaction, scope: Scope, request: Acquire) -> Acquired:
     book = Book(tx, scope, group, request.closed)
     settled = [book.settle(each) for each in request.settlements]
     # Before any answer: ends of queues are told once.
-    rewound = see_heads(book, request.heads)
+    rewound, strangers = see_heads(book, request.heads)
+    strangers = [queue for queue in strangers if queue not in request.closed]
+    if strangers:
+        book.close()
+        return Acquired(is_known=True, settled=settled, rewound=rewound, doomed=dying(book), strangers=strangers)
     _end_leases(book)
     book.flush()
     if request.attempt is not None:
@@ -71,18 +76,19 @@ def acquire(tx: Transaction, scope: Scope, request: Acquire) -> Acquired:
     )
 
 
-def see_heads(book: Book, heads: Mapping[str, Head]) -> int:
-    """Take note of queues' ends; how far a queue went back that came again shorter than the cursor."""
+def see_heads(book: Book, heads: Mapping[str, Head]) -> tuple[int, list[str]]:
+    """Take note of queues' ends: how far queues went back that came again shorter, and those that are not known."""
     rewound = 0
+    strangers = []
     tx, scope = book.tx, book.scope.number
     for queue, head in heads.items():
         seen = tx.one(SQL["see_head"], (head.min, head.max, scope, queue))
         if seen is None:
-            tx.execute(SQL["add_queue"], (scope, queue, head.min, head.max, head.min, tx.now_ms))
+            strangers.append(queue)
         elif seen[0] > head.max:
             rewound += seen[0] - head.min
             move(book, queue, head.min)
-    return rewound
+    return rewound, strangers
 
 
 def move(book: Book, queue: str, to: int) -> None:
@@ -362,7 +368,8 @@ def seek(
     is_dry_run: bool,
 ) -> list[Moved]:
     book = Book(tx, scope, group)
-    see_heads(book, heads)
+    _, strangers = see_heads(book, heads)
+    open_queues(tx, scope.number, {queue: heads[queue].min for queue in strangers}, heads)
     rows = {row[0]: QueueRow(*row) for row in tx.all(SQL["queues"], (scope.number,))}
     moves = [Moved(queue, rows[queue].committed, to) for queue, to in targets.items() if queue in rows]
     if not is_dry_run:

@@ -81,7 +81,8 @@ def _lease(scope: Scope, row: Row, epoch: int) -> Lease:
     return Lease(scope.group, scope.client, row.queue, row.committed, row.batch_next, epoch, scope.incarnation)
 
 
-def open_scope(tx: Transaction, scope: int, starts: Mapping[str, int], heads: Mapping[str, Head]) -> None:
+def open_queues(tx: Transaction, scope: int, starts: Mapping[str, int], heads: Mapping[str, Head]) -> None:
+    """Add queues; those that are there stay where they are."""
     for queue, start in starts.items():
         head = heads[queue]
         tx.execute(SQL["add_queue"], (scope, queue, head.min, head.max, start, tx.now_ms))
@@ -93,7 +94,10 @@ def acquire(tx: Transaction, scope: Scope, request: Acquire) -> Acquired:
     settled = [settle(tx, group, each) for each in request.settlements]
     doomed = [each.doomed for each in settled if each.doomed and each.doomed.lease.queue not in closed]
     # Before any answer: ends of queues are told once.
-    rewound = see_heads(tx, scope, request.heads)
+    rewound, strangers = see_heads(tx, scope, request.heads)
+    strangers = [queue for queue in strangers if queue not in closed]
+    if strangers:
+        return Acquired(is_known=True, settled=settled, rewound=rewound, doomed=doomed, strangers=strangers)
     if request.attempt is not None:
         same = replay(tx, scope, request)
         if same is not None:
@@ -121,17 +125,18 @@ def acquire(tx: Transaction, scope: Scope, request: Acquire) -> Acquired:
     )
 
 
-def see_heads(tx: Transaction, scope: Scope, heads: Mapping[str, Head]) -> int:
-    """Take note of queues' ends; how many offsets a queue went back that came again shorter than committed."""
+def see_heads(tx: Transaction, scope: Scope, heads: Mapping[str, Head]) -> tuple[int, list[str]]:
+    """Take note of queues' ends: how far queues went back that came again shorter, and those that are not known."""
     rewound = 0
+    strangers = []
     for queue, head in heads.items():
         seen = tx.one(SQL["see_head"], (head.min, head.max, tx.now_ms, scope.number, queue))
         if seen is None:
-            tx.execute(SQL["add_queue"], (scope.number, queue, head.min, head.max, head.min, tx.now_ms))
+            strangers.append(queue)
         elif seen[0] > head.max:
             rewound += seen[0] - head.min
             tx.execute(SQL["move"], (head.min, tx.now_ms, tx.now_ms, scope.number, queue))
-    return rewound
+    return rewound, strangers
 
 
 def replay(tx: Transaction, scope: Scope, request: Acquire) -> Grant | None:
@@ -334,7 +339,8 @@ def bury(tx: Transaction, doomed: Doomed) -> bool:
 def seek(
     tx: Transaction, scope: Scope, targets: Mapping[str, int], heads: Mapping[str, Head], *, is_dry_run: bool
 ) -> list[Moved]:
-    see_heads(tx, scope, heads)
+    _, strangers = see_heads(tx, scope, heads)
+    open_queues(tx, scope.number, {queue: heads[queue].min for queue in strangers}, heads)
     rows = {row[0]: Row(*row) for row in tx.all(SQL["queues"], (scope.number,))}
     moves = [Moved(queue, rows[queue].committed, to) for queue, to in targets.items() if queue in rows]
     if not is_dry_run:

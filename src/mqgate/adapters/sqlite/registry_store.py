@@ -1,7 +1,9 @@
 """RegistryStore on the embedded engine: entries as JSON, one version for all of them."""
 
+import asyncio
 import os
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
 from typing import Any
 
 import msgspec
@@ -11,6 +13,7 @@ from mqgate.adapters.sqlite.threads import Transaction, View
 from mqgate.core.entries import ApiKey, Group, Producer, Snapshot, Topic
 from mqgate.core.errors import RegistryChanged
 from mqgate.core.message import instant, milliseconds
+from mqgate.core.receipt import KeyTerms, SigningKeys, StoredKey
 from mqgate.ports.registry_store import Act, Entry
 
 _SQL = queries("registry_store")
@@ -21,6 +24,12 @@ _NEWEST = 1 << 62
 class SqliteRegistryStore:
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
+        self._turn = asyncio.Lock()
+
+    @asynccontextmanager
+    async def turn(self) -> AsyncIterator[None]:
+        async with self._turn:
+            yield
 
     async def version(self) -> int:
         return int(await self._engine.read(lambda view: view.one(_SQL["version"])[0]))
@@ -75,16 +84,17 @@ class SqliteRegistryStore:
         ]
         return found, str(rows[most - 1][0]) if len(rows) > most else None
 
-    async def receipt_keys(self, *, overlap_ms: int, lifetime_ms: int) -> dict[int, bytes]:
-        def job(tx: Transaction) -> dict[int, bytes]:
-            rows = tx.all(_SQL["receipt_keys"])
-            if not rows or rows[-1][2] + lifetime_ms <= tx.now_ms:
+    async def receipt_keys(self, terms: KeyTerms) -> SigningKeys:
+        def job(tx: Transaction) -> SigningKeys:
+            now = instant(tx.now_ms)
+            keys = [StoredKey(number, secret, instant(made)) for number, secret, made in tx.all(_SQL["receipt_keys"])]
+            if terms.is_one_due(keys, now):
                 secret = os.urandom(32)
-                rows.append((tx.one(_SQL["add_receipt_key"], (secret, tx.now_ms))[0], secret, tx.now_ms))
-            # A key's service ends when its successor is made; it is accepted for the overlap after that.
-            while len(rows) > 1 and rows[1][2] + overlap_ms <= tx.now_ms:
-                tx.execute(_SQL["drop_receipt_key"], (rows.pop(0)[0],))
-            return {number: secret for number, secret, _ in rows}
+                keys.append(StoredKey(tx.one(_SQL["add_receipt_key"], (secret, tx.now_ms))[0], secret, now))
+            for key in terms.outlived(keys, now):
+                tx.execute(_SQL["drop_receipt_key"], (key.number,))
+                keys.remove(key)
+            return terms.signing(keys, now)
 
         return await self._engine.write(job)
 

@@ -7,7 +7,7 @@ that is kept.
 import hashlib
 import hmac
 import secrets
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from datetime import datetime
 
 from mqgate.control.access.model import OPEN, Principal
@@ -19,19 +19,26 @@ from mqgate.ports.registry_store import Act, RegistryStore
 
 class Access:
     def __init__(
-        self, store: RegistryStore, directory: CachedDirectory, clock: Callable[[], datetime], *, may_be_open: bool
+        self,
+        store: RegistryStore,
+        directory: CachedDirectory,
+        clock: Callable[[], datetime],
+        *,
+        may_be_open: bool,
+        catch_up: Callable[[], Awaitable[None]],
     ) -> None:
         self._store = store
         self._directory = directory
         self._clock = clock
         self._may_be_open = may_be_open
+        self._catch_up = catch_up
 
     @property
     def is_open(self) -> bool:
         """Whether there is no key: then everybody may do everything, if the server listens on loopback."""
         return not self._directory.snapshot.keys
 
-    def authenticate(self, authorization: str | None) -> Principal:
+    async def authenticate(self, authorization: str | None) -> Principal:
         """The caller, by the Authorization header; Unauthorized if keys are in use and this is none of them."""
         keys = self._directory.snapshot.keys
         if not keys and self._may_be_open:
@@ -40,7 +47,10 @@ class Access:
         if scheme.lower() != "bearer" or not token:
             raise Unauthorized("send Authorization: Bearer <key>")
         key_id, _, secret = token.strip().removeprefix("mqk_").partition("_")
-        key = keys.get(key_id)
+        if key_id not in keys:
+            # Another gateway may have made it.
+            await self._catch_up()
+        key = self._directory.snapshot.keys.get(key_id)
         # Compared also when there is no such key, so that the time taken does not tell.
         is_right = hmac.compare_digest(_digest(secret), key.digest if key else _digest(""))
         if key is None or not is_right or (key.expires_at and key.expires_at <= self._clock()):

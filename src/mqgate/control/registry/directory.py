@@ -1,20 +1,40 @@
 """The registry as the data plane sees it: the last version loaded."""
 
+import asyncio
+from collections.abc import Callable, Mapping
+
 from mqgate.core.entries import EMPTY, Snapshot
 from mqgate.ports.registry_store import RegistryStore
+
+__all__ = ["CachedDirectory", "differing"]
 
 
 class CachedDirectory:
     def __init__(self, store: RegistryStore) -> None:
         self._store = store
         self._snapshot = EMPTY
+        self._replaced: list[Callable[[Snapshot, Snapshot], None]] = []
+        # Of two that catch up at once, the one with the older answer may not come last.
+        self._turn = asyncio.Lock()
 
     @property
     def snapshot(self) -> Snapshot:
         return self._snapshot
 
+    def follow(self, replaced: Callable[[Snapshot, Snapshot], None]) -> None:
+        """Call `replaced` with what was known and what is, whenever that is not the same; whoever changed it."""
+        self._replaced.append(replaced)
+
     async def refresh(self) -> Snapshot:
         """Catch up with the store; cheap when nothing changed."""
-        if await self._store.version() != self._snapshot.version:
-            self._snapshot = await self._store.load()
-        return self._snapshot
+        async with self._turn:
+            if await self._store.version() != self._snapshot.version:
+                before, self._snapshot = self._snapshot, await self._store.load()
+                for replaced in self._replaced:
+                    replaced(before, self._snapshot)
+            return self._snapshot
+
+
+def differing(before: Mapping[str, object], after: Mapping[str, object]) -> set[str]:
+    """The names of entries that are new, gone or changed."""
+    return {name for name in before.keys() | after.keys() if before.get(name) != after.get(name)}

@@ -8,8 +8,7 @@ before us, and is adopted. So a deletion drops them before it removes the entry.
 whose publishes answer topic_not_found; deleting it again finishes, putting it again makes an empty topic.
 """
 
-import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from datetime import datetime
 from typing import TypeVar
@@ -20,7 +19,7 @@ from msgspec import UNSET
 from mqgate.control.registry import model
 from mqgate.control.registry.directory import CachedDirectory
 from mqgate.control.registry.model import Defaults, GroupSpec, ProducerSpec, TopicSpec
-from mqgate.core.entries import ApiKey, Group, Producer, Topic
+from mqgate.core.entries import ApiKey, Group, Producer, Snapshot, Topic
 from mqgate.core.errors import GroupNotFound, ProducerNotFound, RegistryChanged, TopicInUse, TopicNotFound
 from mqgate.core.names import check_name, retry_topic
 from mqgate.ports.dead_letters import DeadLetterStore
@@ -46,8 +45,9 @@ class Registry:
         close_group: Callable[[str], Awaitable[None]],
         defaults: Defaults,
         clock: Callable[[], datetime],
-        changed: Callable[[str], None],
+        catch_up: Callable[[], Awaitable[None]],
     ) -> None:
+        """`catch_up` is awaited before something is said not to be there: another gateway may have made it."""
         self._store = store
         self._directory = directory
         self._log = log
@@ -59,95 +59,108 @@ class Registry:
         self._close_group = close_group
         self._defaults = defaults
         self._clock = clock
-        self._changed = changed
-        self._turn = asyncio.Lock()
+        self._catch_up = catch_up
+
+    @property
+    def snapshot(self) -> Snapshot:
+        """The registry as this gateway saw it last."""
+        return self._directory.snapshot
 
     @property
     def is_used(self) -> bool:
-        return self._directory.snapshot.version > 0
+        return self.snapshot.version > 0
 
-    def topic(self, name: str) -> Topic:
-        return _found(self._directory.snapshot.topics.get(name), TopicNotFound, "topic", name)
+    async def topic(self, name: str) -> Topic:
+        if name not in self._directory.snapshot.topics:
+            await self._catch_up()
+        return _topic(self._directory.snapshot, name)
 
-    def producer(self, name: str) -> Producer:
-        return _found(self._directory.snapshot.producers.get(name), ProducerNotFound, "producer", name)
+    async def producer(self, name: str) -> Producer:
+        if name not in self._directory.snapshot.producers:
+            await self._catch_up()
+        return _producer(self._directory.snapshot, name)
 
-    def group(self, name: str) -> Group:
-        return _found(self._directory.snapshot.groups.get(name), GroupNotFound, "group", name)
+    async def group(self, name: str) -> Group:
+        if name not in self._directory.snapshot.groups:
+            await self._catch_up()
+        return _group(self._directory.snapshot, name)
 
     async def put_topic(self, name: str, spec: TopicSpec, actor: str) -> tuple[Topic, bool]:
         """Create or change a topic; True if it is new."""
         check_name(name, "topic")
-        async with self._turn:
-            old = (await self._directory.refresh()).topics.get(name)
+        async with self._store.turn():
+            seen = await self._directory.refresh()
+            old = seen.topics.get(name)
             entry = model.decide_topic(name, spec, old, self._defaults, self._clock())
             if old is None:
                 await self._forget(name)
             await self._log.create(name, entry.queues)
-            await self._save(entry, old, actor)
+            await self._save(entry, old, actor, seen)
         return entry, old is None
 
     async def put_producer(self, name: str, spec: ProducerSpec, actor: str) -> tuple[Producer, bool]:
         check_name(name, "producer")
-        async with self._turn:
-            old = (await self._directory.refresh()).producers.get(name)
+        async with self._store.turn():
+            seen = await self._directory.refresh()
+            old = seen.producers.get(name)
             entry = model.decide_producer(name, spec, old, self._clock())
-            self.topic(entry.topic)
-            await self._save(entry, old, actor)
+            _topic(seen, entry.topic)
+            await self._save(entry, old, actor, seen)
         return entry, old is None
 
     async def put_group(self, name: str, spec: GroupSpec, actor: str) -> tuple[Group, bool]:
         """Create or change a group; a new one gets its start offsets here."""
         check_name(name, "group")
-        async with self._turn:
-            old = (await self._directory.refresh()).groups.get(name)
+        async with self._store.turn():
+            seen = await self._directory.refresh()
+            old = seen.groups.get(name)
             if old is None and spec.topic is not UNSET:
-                self.topic(spec.topic)
+                _topic(seen, spec.topic)
             entry = model.decide_group(name, spec, old, self._defaults, self._clock())
             if old is None:
                 await self._leases.forget(name)
                 await self._log.drop(retry_topic(name))
                 await self._open_group(entry)
-            await self._save(entry, old, actor)
+            await self._save(entry, old, actor, seen)
         return entry, old is None
 
     async def patch_group(self, name: str, spec: GroupSpec, actor: str) -> Group:
         """Change a group that is there."""
-        self.group(name)
+        await self.group(name)
         return (await self.put_group(name, spec, actor))[0]
 
     async def pause(self, name: str, *, is_paused: bool, reason: str | None, actor: str) -> Group:
         """Stop or start a group's grants; acks go on either way."""
-        async with self._turn:
-            await self._directory.refresh()
-            old = self.group(name)
+        async with self._store.turn():
+            seen = await self._directory.refresh()
+            old = _group(seen, name)
             entry = replace(old, is_paused=is_paused, pause_reason=reason if is_paused else None)
-            await self._save(entry, old, actor, action="pause" if is_paused else "resume", reason=reason)
+            await self._save(entry, old, actor, seen, action="pause" if is_paused else "resume", reason=reason)
         return entry
 
     async def delete_topic(self, name: str, actor: str) -> None:
         """Remove a topic with its messages, unless somebody uses it."""
-        async with self._turn:
-            entry = await self._unused(name)
+        async with self._store.turn():
+            seen = await self._unused(name)
             await self._forget(name)
             await self._log.drop(name)
             # Once more: whoever published meanwhile may have left a key whose message is dropped by now.
             await self._forget(name)
             while True:
                 try:
-                    return await self._remove(entry, actor)
+                    return await self._remove(seen.topics[name], actor, seen)
                 except RegistryChanged:
                     # Another gateway changed something; refused now, the deletion would be half done.
-                    entry = await self._unused(name)
+                    seen = await self._unused(name)
 
-    async def _unused(self, name: str) -> Topic:
+    async def _unused(self, name: str) -> Snapshot:
         snapshot = await self._directory.refresh()
-        entry = self.topic(name)
+        _topic(snapshot, name)
         users = [each.name for each in snapshot.producers.values() if each.topic == name]
         users += [each.name for each in snapshot.groups.values() if each.topic == name]
         if users:
             raise TopicInUse(f"delete its producers and groups first: {', '.join(sorted(users)[:10])}", topic=name)
-        return entry
+        return snapshot
 
     async def _forget(self, topic: str) -> None:
         """No timer and no idempotency key of a topic may come up again in a later one of its name."""
@@ -155,27 +168,33 @@ class Registry:
         await self._idempotency.forget(topic)
 
     async def delete_producer(self, name: str, actor: str) -> None:
-        async with self._turn:
-            snapshot = await self._directory.refresh()
-            await self._remove(self.producer(name), actor)
-            await self._remove_keys([key for key in snapshot.keys.values() if key.producer == name], actor)
+        async with self._store.turn():
+            seen = await self._directory.refresh()
+            _producer(seen, name)
+            seen = await self._remove_keys(lambda key: key.producer == name, actor, seen)
+            await self._remove(_producer(seen, name), actor, seen)
 
     async def delete_group(self, name: str, actor: str) -> None:
         """Remove a group with its offsets and dead letters."""
-        async with self._turn:
-            snapshot = await self._directory.refresh()
-            await self._remove(self.group(name), actor)
-            await self._remove_keys([key for key in snapshot.keys.values() if key.group == name], actor)
+        async with self._store.turn():
+            seen = await self._directory.refresh()
+            _group(seen, name)
+            seen = await self._remove_keys(lambda key: key.group == name, actor, seen)
+            await self._remove(_group(seen, name), actor, seen)
             await self._leases.forget(name)
             await self._dead_letters.forget(name)
             await self._close_group(name)
             await self._log.drop(retry_topic(name))
-            self._changed(name)
 
-    async def _remove_keys(self, keys: Sequence[ApiKey], actor: str) -> None:
-        """The keys of what is gone must not open a later one of its name."""
-        for key in keys:
-            await self._remove(key, actor)
+    async def _remove_keys(self, is_its: Callable[[ApiKey], bool], actor: str, seen: Snapshot) -> Snapshot:
+        """The keys of what is gone must not open a later one of its name.
+
+        They go first, and their owner is removed on what was seen without them: none can be made in between.
+        """
+        while its := [key for key in seen.keys.values() if is_its(key)]:
+            await self._remove(its[0], actor, seen)
+            seen = self._directory.snapshot
+        return seen
 
     async def record(self, actor: str, action: str, subject: str, reason: str | None, details: object) -> None:
         await self._store.record(self._act(actor, action, subject, reason, details))
@@ -185,21 +204,21 @@ class Registry:
         entry: Entry,
         old: Entry | None,
         actor: str,
+        seen: Snapshot,
         action: str | None = None,
         reason: str | None = None,
     ) -> None:
+        """Keep what was decided on what was seen: not on what another gateway has changed since."""
         if entry == old:
             return
         action = action or ("create" if old is None else "change")
         act = self._act(actor, action, _subject(entry), reason, {"new": _told(entry)})
-        await self._store.save(entry, act, decided_on=self._directory.snapshot.version)
+        await self._store.save(entry, act, decided_on=seen.version)
         await self._directory.refresh()
-        if isinstance(entry, Group):
-            self._changed(entry.name)
 
-    async def _remove(self, entry: Entry, actor: str) -> None:
+    async def _remove(self, entry: Entry, actor: str, seen: Snapshot) -> None:
         act = self._act(actor, "delete", _subject(entry), None, {"old": _told(entry)})
-        await self._store.remove(entry, act, decided_on=self._directory.snapshot.version)
+        await self._store.remove(entry, act, decided_on=seen.version)
         await self._directory.refresh()
 
     def _act(self, actor: str, action: str, subject: str, reason: str | None, details: object) -> Act:
@@ -224,6 +243,18 @@ def _subject(entry: Entry) -> str:
     if isinstance(entry, ApiKey):
         return f"key {entry.id}"
     return f"{type(entry).__name__.lower()} {entry.name}"
+
+
+def _topic(seen: Snapshot, name: str) -> Topic:
+    return _found(seen.topics.get(name), TopicNotFound, "topic", name)
+
+
+def _producer(seen: Snapshot, name: str) -> Producer:
+    return _found(seen.producers.get(name), ProducerNotFound, "producer", name)
+
+
+def _group(seen: Snapshot, name: str) -> Group:
+    return _found(seen.groups.get(name), GroupNotFound, "group", name)
 
 
 _T = TypeVar("_T", Topic, Producer, Group)

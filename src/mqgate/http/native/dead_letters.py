@@ -198,7 +198,7 @@ class DeadLetterApi:
     async def _group(self, request: Request) -> Group:
         """The group; a last lease that ended makes a dead letter at the latest when somebody looks."""
         request.principal.need_admin()
-        group = self._registry.group(request.path("group"))
+        group = await self._registry.group(request.path("group"))
         await self._positions.let_die(group)
         return group
 

@@ -62,6 +62,8 @@ class HealthApi:
         self._engine = engine
         self._checks = checks
         self.is_stopping = False
+        # Its number where several processes serve one address.
+        self.worker: int | None = None
 
     def operations(self) -> list[Operation]:
         return [
@@ -124,7 +126,7 @@ class HealthApi:
         return answer if is_ready else answer._replace(headers=[(b"retry-after", b"1")])
 
     async def metrics(self, _: Request) -> Answer:
-        return Answer(200, self._metrics.render(), b"text/plain; version=0.0.4; charset=utf-8")
+        return Answer(200, self._metrics.render(self.worker), b"text/plain; version=0.0.4; charset=utf-8")
 
     async def info(self, _: Request) -> Answer:
         settings = self._settings

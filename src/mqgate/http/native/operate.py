@@ -189,7 +189,7 @@ class OperateApi:
 
     async def lag(self, request: Request) -> Answer:
         request.principal.need_group(request.path("group"))
-        group = self._registry.group(request.path("group"))
+        group = await self._registry.group(request.path("group"))
         client = _client(group, query(request, LagQuery).client_id)
         found = await self._positions.lag(group, client)
         rows = found.positions
@@ -208,13 +208,13 @@ class OperateApi:
 
     async def clients(self, request: Request) -> Answer:
         request.principal.need_admin()
-        group = self._registry.group(request.path("group"))
+        group = await self._registry.group(request.path("group"))
         found = {client.name: client for client in await self._leases.clients(group.name)}
         return page(request, found, _client_out)
 
     async def seek(self, request: Request) -> Answer:
         request.principal.need_admin()
-        group = self._registry.group(request.path("group"))
+        group = await self._registry.group(request.path("group"))
         given = decode(request.body, _seek_in)
         _check_reason(given.reason)
         client = _client(group, given.client_id)
@@ -237,7 +237,7 @@ class OperateApi:
 
     async def _pause(self, request: Request, *, is_paused: bool) -> Answer:
         request.principal.need_admin()
-        self._registry.group(request.path("group"))
+        await self._registry.group(request.path("group"))
         given = decode(request.body, _reason_in) if request.body else ReasonIn()
         _check_reason(given.reason)
         group = await self._registry.pause(

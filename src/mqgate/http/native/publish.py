@@ -71,8 +71,8 @@ class PublishApi:
         ]
 
     async def publish(self, request: Request) -> Answer:
-        producer = self._producer(request, request.path("topic"))
-        topic = self._registry.topic(request.path("topic"))
+        producer = await self._producer(request, request.path("topic"))
+        topic = await self._registry.topic(request.path("topic"))
         trace = request.headers.get(b"traceparent")
         extra = {"traceparent": trace.decode("latin-1")} if trace else NO_PROPERTIES
         if request.headers.get(b"content-type", b"").partition(b";")[0].strip().lower() != b"application/json":
@@ -118,7 +118,7 @@ class PublishApi:
         waits = [header for each in done if isinstance(each, MqgateError) for header in headers_of(each)]
         return reply(200 if is_whole else 207, {"results": results}, waits[:1])
 
-    def _producer(self, request: Request, topic: str) -> Producer | None:
+    async def _producer(self, request: Request, topic: str) -> Producer | None:
         principal = request.principal
         principal.need_publish()
         name = principal.producer
@@ -129,7 +129,7 @@ class PublishApi:
             name = asked
         if name is None:
             return None
-        producer = self._registry.producer(name)
+        producer = await self._registry.producer(name)
         if producer.topic != topic:
             raise Forbidden(f"producer {name} publishes to topic {producer.topic} only")
         return producer

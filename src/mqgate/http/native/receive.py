@@ -135,9 +135,9 @@ class ReceiveApi:
         ]
 
     async def receive(self, request: Request) -> Answer:
-        group = self._group(request)
+        group = await self._group(request)
         given = decode(request.body, _receive_in) if request.body else ReceiveIn()
-        leases = self._acknowledger.read(group, given.ack)
+        leases = await self._acknowledger.read(group, given.ack)
         wish = self._wish(request, group, given, leases)
         received = await self._long_poll.receive(wish, _wait(given), request.until_gone)
         self._acknowledger.tell(leases, received.settled, Verb.ACK)
@@ -203,7 +203,7 @@ class ReceiveApi:
         return answer
 
     async def ack(self, request: Request) -> Answer:
-        group = self._group(request)
+        group = await self._group(request)
         given = decode(request.body, _ack_in)
         receipts = self._receipts(given)
         if given.through is not None and given.receipts is not UNSET:
@@ -214,7 +214,7 @@ class ReceiveApi:
         return self._settled(group, Verb.ACK, given, settled)
 
     async def nack(self, request: Request) -> Answer:
-        group = self._group(request)
+        group = await self._group(request)
         given = decode(request.body, _nack_in)
         receipts = self._receipts(given)
         delay = None if given.delay is UNSET else parse_duration(given.delay, "delay")
@@ -226,7 +226,7 @@ class ReceiveApi:
         return self._settled(group, Verb.NACK, given, settled)
 
     async def extend(self, request: Request) -> Answer:
-        group = self._group(request)
+        group = await self._group(request)
         given = decode(request.body, _extend_in)
         receipts = self._receipts(given)
         visibility = group.visibility
@@ -235,10 +235,10 @@ class ReceiveApi:
         settled = await self._acknowledger.settle(group, Verb.EXTEND, receipts, visibility=visibility)
         return self._settled(group, Verb.EXTEND, given, settled)
 
-    def _group(self, request: Request) -> Group:
+    async def _group(self, request: Request) -> Group:
         name = request.path("group")
         request.principal.need_group(name)
-        return self._registry.group(name)
+        return await self._registry.group(name)
 
     def _receipts(self, given: AckIn | NackIn | ExtendIn) -> list[str]:
         if (given.receipt is UNSET) == (given.receipts is UNSET):

@@ -246,7 +246,7 @@ class RegistryApi:
 
     async def get_topic(self, request: Request) -> Answer:
         request.principal.need_admin()
-        return reply(200, topic_out(self._registry.topic(request.path("topic"))))
+        return reply(200, topic_out(await self._registry.topic(request.path("topic"))))
 
     async def delete_topic(self, request: Request) -> Answer:
         request.principal.need_admin()
@@ -264,7 +264,7 @@ class RegistryApi:
 
     async def get_producer(self, request: Request) -> Answer:
         request.principal.need_admin()
-        return reply(200, producer_out(self._registry.producer(request.path("producer"))))
+        return reply(200, producer_out(await self._registry.producer(request.path("producer"))))
 
     async def delete_producer(self, request: Request) -> Answer:
         request.principal.need_admin()
@@ -288,7 +288,7 @@ class RegistryApi:
 
     async def get_group(self, request: Request) -> Answer:
         request.principal.need_admin()
-        return reply(200, group_out(self._registry.group(request.path("group"))))
+        return reply(200, group_out(await self._registry.group(request.path("group"))))
 
     async def delete_group(self, request: Request) -> Answer:
         request.principal.need_admin()

@@ -1,3 +1,9 @@
+-- name: limit_turn
+SELECT set_config('lock_timeout', '20s', false), set_config('idle_session_timeout', '60s', false)
+
+-- name: take_turn
+SELECT pg_advisory_lock(hashtextextended('mqgate registry ' || current_schema(), 0))::text
+
 -- name: version
 SELECT version FROM registry_version
 
@@ -14,7 +20,7 @@ WITH raised AS (
     INSERT INTO act (at, actor, action, subject, reason, details)
     SELECT %(at)s, %(actor)s, %(action)s, %(subject)s, %(reason)s, %(details)s FROM raised
 )
-SELECT version FROM raised
+SELECT version, pg_notify(current_schema(), '')::text FROM raised
 
 -- name: remove
 WITH raised AS (
@@ -25,7 +31,7 @@ WITH raised AS (
     INSERT INTO act (at, actor, action, subject, reason, details)
     SELECT %(at)s, %(actor)s, %(action)s, %(subject)s, %(reason)s, %(details)s FROM raised
 )
-SELECT version FROM raised
+SELECT version, pg_notify(current_schema(), '')::text FROM raised
 
 -- name: record
 WITH turn AS MATERIALIZED (SELECT version FROM registry_version FOR UPDATE)
@@ -40,10 +46,11 @@ WHERE number < %(before)s ORDER BY number DESC LIMIT %(most)s
 LOCK TABLE receipt_key IN SHARE ROW EXCLUSIVE MODE
 
 -- name: receipt_keys
-SELECT number, secret, created_at, {now} FROM receipt_key ORDER BY number
+SELECT now, number, secret, created_at FROM {now} AS clock (now) LEFT JOIN receipt_key ON true ORDER BY number
 
 -- name: add_receipt_key
-INSERT INTO receipt_key (secret, created_at) VALUES (%(secret)s, {now}) RETURNING number, secret, created_at, created_at
+INSERT INTO receipt_key (secret, created_at) VALUES (%(secret)s, {now})
+RETURNING number, secret, created_at, pg_notify(current_schema(), '')::text
 
 -- name: drop_receipt_key
 DELETE FROM receipt_key WHERE number = %(number)s

@@ -47,6 +47,10 @@ UNION SELECT scopes.client, grants.queue, grants.client FROM message_grant grant
 JOIN lease_scope scopes ON scopes.scope = grants.scope
 WHERE scopes.group_name = ?1 AND grants.open <> '0' AND grants.until > ?2
 
+-- name: committed
+SELECT queue, committed FROM queue_lease WHERE scope = ?1
+UNION ALL SELECT queue, committed FROM message_queue WHERE scope = ?1
+
 -- name: forget_clients
 DELETE FROM lease_client WHERE last_seen < ?
 

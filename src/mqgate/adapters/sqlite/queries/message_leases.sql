@@ -12,6 +12,7 @@ UPDATE lease_scope SET epoch = ?, in_flight = ? WHERE scope = ?
 -- name: add_queue
 INSERT INTO message_queue (scope, queue, head_min, head_max, committed, cursor, served_at)
 VALUES (?1, ?2, ?3, ?4, ?5, ?5, ?6)
+ON CONFLICT DO NOTHING
 
 -- name: see_head
 UPDATE message_queue SET head_min = ?, head_max = ? WHERE scope = ? AND queue = ? RETURNING cursor

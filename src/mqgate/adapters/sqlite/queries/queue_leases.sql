@@ -1,5 +1,6 @@
 -- name: add_queue
 INSERT INTO queue_lease (scope, queue, head_min, head_max, committed, waiting_since) VALUES (?, ?, ?, ?, ?, ?)
+ON CONFLICT DO NOTHING
 
 -- name: see_head
 UPDATE queue_lease SET head_min = ?, head_max = ?, waiting_since = CASE WHEN backlog > 0 THEN waiting_since ELSE ? END

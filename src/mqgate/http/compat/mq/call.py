@@ -35,7 +35,7 @@ async def read_call(request: Request, registry: Registry) -> Call:
     uses_cookie = given.flag("useCookie")
     if request_id is None and uses_cookie:
         request_id = _from_cookie(request)
-    group = find_group(registry, name)
+    group = await find_group(registry, name)
     if group is None:
         raise Refusal(FAILED, f"consumer:{name} haven't registered")
     if group.topic != topic:
@@ -51,10 +51,10 @@ async def read_call(request: Request, registry: Registry) -> Call:
     )
 
 
-def find_group(registry: Registry, name: str) -> Group | None:
+async def find_group(registry: Registry, name: str) -> Group | None:
     """A group that the dialect can serve: it knows locked queues only, not single messages."""
     try:
-        group = registry.group(name)
+        group = await registry.group(name)
     except GroupNotFound:
         return None
     return None if group.mode is Mode.MESSAGE else group

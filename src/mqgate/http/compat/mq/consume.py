@@ -70,7 +70,7 @@ class ConsumeApi:
 
     async def fetch(self, request: Request) -> Answer:
         call = await read_call(request, self._registry)
-        lease = self._lease(call)
+        lease = await self._lease(call)
         wish = Receive(
             group=call.group,
             client=call.client,
@@ -96,7 +96,7 @@ class ConsumeApi:
 
     async def ack(self, request: Request) -> Answer:
         call = await read_call(request, self._registry)
-        lease = self._lease(call)
+        lease = await self._lease(call)
         if lease is None:
             return said(*_illegal(call))
         outcome = await self._settle(call, Verb.ACK)
@@ -104,17 +104,17 @@ class ConsumeApi:
 
     async def unlock(self, request: Request) -> Answer:
         call = await read_call(request, self._registry)
-        lease = self._lease(call)
+        lease = await self._lease(call)
         if lease is None:
             return said(*_illegal(call))
         outcome = await self._settle(call, Verb.NACK, "unlocked through /mq")
         return said(*ack_info.of_unlock(lease, outcome))
 
-    def _lease(self, call: Call) -> Lease | None:
+    async def _lease(self, call: Call) -> Lease | None:
         """What the requestId proves; None without one, and for one that is not this consumer's."""
         if call.request_id is None:
             return None
-        (lease,) = self._acknowledger.read(call.group, (call.request_id,))
+        (lease,) = await self._acknowledger.read(call.group, (call.request_id,))
         # Another broadcast client's receipt is genuine, but clients must not touch each other's place.
         return None if lease is None or lease.client != call.client else lease
 

@@ -70,7 +70,7 @@ class ProduceApi:
         timestamp = given.number("deliveryTimestamp", 0, _LATEST_TIMESTAMP)
         keys = _keys(given)
         try:
-            producer = self._registry.producer(name)
+            producer = await self._registry.producer(name)
         except ProducerNotFound:
             raise Refusal(FAILED, f"producer:{name} haven't registered") from None
         slot = self._slot(given, producer.topic)
@@ -78,7 +78,7 @@ class ProduceApi:
         due = self._due(level, timestamp) if slot is None else None
         # The keys are kept for look-up; unlike a key of /v1 they do not choose the queue.
         draft = Draft(new_id(time.time_ns() // 1_000_000), body, key=keys, slot=slot)
-        topic = self._registry.topic(producer.topic)
+        topic = await self._registry.topic(producer.topic)
         (published,) = await self._publisher.publish(topic, producer, (Item(draft, due),))
         if isinstance(published, MqgateError):
             raise published

@@ -1,8 +1,9 @@
-"""A wire between a gateway and PostgreSQL that can go silent or break, in one direction at a time."""
+"""A wire between a gateway and a server of its own that can go silent or break, in one direction at a time."""
 
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator
+from ssl import SSLContext
 from urllib.parse import urlsplit
 
 
@@ -31,10 +32,12 @@ class Wire:
             writer.transport.abort()
 
     @contextlib.asynccontextmanager
-    async def open(self) -> AsyncIterator["Wire"]:
-        server = await asyncio.start_server(self._accept, "127.0.0.1", 0)
+    async def open(self, ssl: SSLContext | None = None) -> AsyncIterator["Wire"]:
+        """With a context it speaks TLS to those who come, not to the server."""
+        server = await asyncio.start_server(self._accept, "127.0.0.1", 0, ssl=ssl)
         port = server.sockets[0].getsockname()[1]
-        self.url = self._target._replace(netloc=f"{self._target.username}@127.0.0.1:{port}").geturl()
+        user, at, _ = self._target.netloc.rpartition("@")
+        self.url = self._target._replace(netloc=f"{user}{at}127.0.0.1:{port}").geturl()
         try:
             yield self
         finally:

@@ -1,6 +1,6 @@
-"""A real PostgreSQL for the whole test run, started once, when the first test needs it.
+"""A real PostgreSQL and a real Redis (Valkey) for the whole test run, each started once, when the first test needs it.
 
-All pytest-xdist workers share the server: whoever comes first starts it, whoever leaves last ends it, and should all of
+All pytest-xdist workers share a server: whoever comes first starts it, whoever leaves last ends it, and should all of
 them be killed, a guard does. Where it cannot run the tests are skipped; with CI=true they fail.
 """
 
@@ -8,6 +8,7 @@ import os
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Literal
 
 import pytest
 
@@ -19,12 +20,15 @@ from mqgate.stack.lock import locked
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
-        if {"postgres", "mortal"} & set(getattr(item, "fixturenames", ())):
+        names = set(getattr(item, "fixturenames", ()))
+        if names & {"postgres", "mortal"}:
             item.add_marker("postgres")
+        if names & {"redis", "mortal_redis"}:
+            item.add_marker("redis")
 
 
 @contextmanager
-def running(stack: Stack, controller: int) -> Iterator[Stack]:
+def running(stack: Stack, controller: int, part: Literal["postgres", "redis"] = "postgres") -> Iterator[Stack]:
     """The server of that directory, for as long as somebody uses it."""
     home = stack.directory
     lock, users = home.with_suffix(".lock"), home.with_suffix(".users")
@@ -33,12 +37,12 @@ def running(stack: Stack, controller: int) -> Iterator[Stack]:
         if not home.exists():
             guard(stack, controller)
             try:
-                stack.up(brokers=(), parts=("postgres",))
+                stack.up(brokers=(), parts=(part,))
             except StackUnavailable as error:
                 shutil.rmtree(home)
                 if os.environ.get("CI") == "true":
-                    pytest.fail(f"PostgreSQL cannot run here: {error}", pytrace=False)
-                pytest.skip(f"PostgreSQL cannot run here: {error}")
+                    pytest.fail(f"{part} cannot run here: {error}", pytrace=False)
+                pytest.skip(f"{part} cannot run here: {error}")
         users.mkdir(exist_ok=True)
         me.touch()
     try:
@@ -64,4 +68,20 @@ def mortal(request: pytest.FixtureRequest) -> Iterator[Stack]:
     """A server for one module's tests alone, who may do to it what they like."""
     run = request.config.stash[RUN]
     with running(Stack(run.directory / f"postgres-{os.getpid()}"), run.controller) as stack:
+        yield stack
+
+
+@pytest.fixture(scope="session")
+def redis(request: pytest.FixtureRequest) -> Iterator[Stack]:
+    """The server that everybody uses at the same time, by names of their own: do not stop or flush it."""
+    run = request.config.stash[RUN]
+    with running(Stack(run.directory / "redis"), run.controller, "redis") as stack:
+        yield stack
+
+
+@pytest.fixture(scope="module")
+def mortal_redis(request: pytest.FixtureRequest) -> Iterator[Stack]:
+    """A server for one module's tests alone, who may do to it what they like."""
+    run = request.config.stash[RUN]
+    with running(Stack(run.directory / f"redis-{os.getpid()}"), run.controller, "redis") as stack:
         yield stack

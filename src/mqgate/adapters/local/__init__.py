@@ -1,0 +1,1 @@
+"""Within one process: what the embedded engine needs no store for."""

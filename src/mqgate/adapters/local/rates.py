@@ -1,0 +1,23 @@
+"""Rates of producers in this process: one gateway is all that there is."""
+
+from collections.abc import Callable
+from datetime import datetime
+
+from mqgate.core.entries import RateLimit
+from mqgate.core.message import milliseconds
+from mqgate.core.tokens import Bucket
+
+__all__ = ["LocalRates"]
+
+
+class LocalRates:
+    def __init__(self, clock: Callable[[], datetime]) -> None:
+        self._clock = clock
+        self._buckets: dict[str, Bucket] = {}
+
+    async def take(self, name: str, limit: RateLimit, most: int) -> tuple[int, float]:
+        now_ms = milliseconds(self._clock())
+        bucket = self._buckets.get(name, Bucket.full(limit, now_ms)).at(limit, now_ms)
+        given = min(most, int(bucket.tokens))
+        bucket = self._buckets[name] = bucket.take(given)
+        return given, bucket.wait_ms(limit, 1) / 1000

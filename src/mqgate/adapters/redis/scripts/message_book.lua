@@ -1,0 +1,434 @@
+-- Message mode: queues, grants and failed messages of one scope during one step, read once and written once.
+--
+--   <scope>:state          epoch: grants so far; in_flight: messages in open grants
+--   <scope>:queue:<queue>  min, max, committed, cursor (the next to be granted), swept (grants up to it are gone: seek),
+--                          placing (ordered groups: the grant whose keys are not known yet), served_at, ...
+--   <scope>:fresh          sorted set, served_at: queues with messages that nobody had yet
+--   <scope>:grants         hash: epoch -> grant, a range of a queue with a letter for each message; kept a while after
+--                          its end, so that a repeated ack is a duplicate (ended: a list, to forget the oldest)
+--   <scope>:leases         sorted set, earliest end: open grants
+--   <scope>:open:<queue>   sorted set, first open offset: open grants of a queue
+--   <scope>:failed         hash: `<queue> <offset>` -> a message that failed, was given back, or waits for its key
+--   <scope>:failed:<queue> sorted set of their offsets;   due: by the time they are ready;   dying: those that must die
+--   <scope>:attempts       hash: attemptId -> epochs
+--   <scope>:order:<queue>  ordered groups, sorted set: `<key> <offset>` of what is unsettled;  keys:<queue>: offset -> key
+--   <scope>:placing        set of queues that have such a grant
+FIELDS = {'min', 'max', 'committed', 'cursor', 'swept', 'placing', 'served_at', 'last_consumed_at', 'expired', 'told_at',
+  'boot', 'last_client'}
+NUMBERS = 11
+local MEMORY, LEAST_REMEMBERED, MAX_SPAN, PLACING = 600000, 10000, R.max_span, 10000
+local MOST_RANGES, MOST_ENDED = 64, 2000
+-- A message of a grant: open, acked, nacked, ended by itself, or not given (went back, or not wanted).
+local OPEN, ACKED, NACKED, ENDED, NOT_GIVEN = string.byte('oane.', 1, 5)
+
+front_of = function(row) return row.cursor end
+rising = function(row, start)
+  if start then change(row, 'cursor', start, 'served_at', NOW) end
+end
+
+local function fresh_of(row)
+  return row.max - math.max(row.cursor, row.min)
+end
+
+save_queue = function(scope, row)
+  if fresh_of(row) > 0 then
+    call('ZADD', scope.base .. ':fresh', row.served_at, row.queue)
+  else
+    call('ZREM', scope.base .. ':fresh', row.queue)
+  end
+  if row.changes.placing then
+    call(row.placing > 0 and 'SADD' or 'SREM', scope.base .. ':placing', row.queue)
+  end
+end
+
+local function open_book(client, closed)
+  local scope = scope_of(client)
+  if scope then
+    scope.closed, scope.grants, scope.touched, scope.consumed, scope.ended = closed or {}, {}, {}, {}, 0
+    scope.was_epoch, scope.was_in_flight = scope.epoch, scope.in_flight
+  end
+  return scope
+end
+
+local function read_grant(epoch, packed)
+  local found = cmsgpack.unpack(packed)
+  local grant = {epoch = epoch, queue = found[1], start = found[2], letters = {string.byte(found[3], 1, -1)},
+    delivery = found[4], granted_at = found[5], base_until = found[6], client = found[7], serves = found[8],
+    again = found[9], attempt = found[10], shape = found[11], nonce = found[12], ends = found[13], open = 0}
+  for _, letter in ipairs(grant.letters) do
+    if letter == OPEN then grant.open = grant.open + 1 end
+  end
+  grant.was_open = grant.open
+  return grant
+end
+
+local function grant_at(scope, epoch)
+  if scope.grants[epoch] == nil then
+    local packed = call('HGET', scope.base .. ':grants', epoch)
+    scope.grants[epoch] = packed and read_grant(epoch, packed) or false
+  end
+  return scope.grants[epoch] or nil
+end
+
+local function end_of(grant, number)
+  return grant.ends and grant.ends[number] or grant.base_until
+end
+
+-- The earliest end of its open messages.
+local function until_of(grant)
+  if not grant.ends then return grant.base_until end
+  local earliest
+  for number, letter in ipairs(grant.letters) do
+    if letter == OPEN then earliest = math.min(earliest or math.huge, end_of(grant, number)) end
+  end
+  return earliest or grant.base_until
+end
+
+-- Twice as many as ended just now: what was kept for long enough shrinks.
+local function forget_grants(scope)
+  for _ = 1, 2 * scope.ended do
+    if call('LLEN', scope.base .. ':ended') <= LEAST_REMEMBERED then return end
+    local epoch, at = unpack(cmsgpack.unpack(call('LINDEX', scope.base .. ':ended', 0)))
+    if at > NOW - MEMORY then return end
+    call('LPOP', scope.base .. ':ended')
+    local grant = grant_at(scope, epoch)
+    -- An extend may have opened it again.
+    if grant and grant.open == 0 then
+      call('HDEL', scope.base .. ':grants', epoch)
+      if grant.attempt ~= '' then call('HDEL', scope.base .. ':attempts', grant.attempt) end
+      scope.grants[epoch] = false
+    end
+  end
+end
+
+local function save_grant(scope, grant)
+  local base, epoch = scope.base, grant.epoch
+  if grant.open > 0 then
+    local first = 1
+    while grant.letters[first] ~= OPEN do first = first + 1 end
+    call('ZADD', base .. ':leases', until_of(grant), epoch)
+    call('ZADD', base .. ':open:' .. grant.queue, grant.start + first - 1, epoch)
+  elseif grant.was_open > 0 then
+    call('ZREM', base .. ':leases', epoch)
+    call('ZREM', base .. ':open:' .. grant.queue, epoch)
+    call('RPUSH', base .. ':ended', cmsgpack.pack({epoch, NOW}))
+    scope.ended = scope.ended + 1
+  end
+  grant.was_open = grant.open
+  call('HSET', base .. ':grants', epoch, cmsgpack.pack({grant.queue, grant.start, string.char(unpack(grant.letters)),
+    grant.delivery, grant.granted_at, grant.base_until, grant.client, grant.serves, grant.again, grant.attempt,
+    grant.shape, grant.nonce, grant.ends or false}))
+  grant.is_changed = false
+end
+
+-- Write back what was settled; committed moves to the first message that is not, before it is asked for.
+local function flush(scope)
+  for _, grant in pairs(scope.grants) do
+    if grant and grant.is_changed then save_grant(scope, grant) end
+  end
+  forget_grants(scope)
+  scope.ended = 0
+  for queue in pairs(scope.touched) do
+    local row = queue_of(scope, queue)
+    if row then
+      local open = call('ZRANGE', scope.base .. ':open:' .. queue, 0, 0, 'WITHSCORES')
+      local failed = call('ZRANGE', scope.base .. ':failed:' .. queue, 0, 0)
+      local committed = math.min(tonumber(open[2]) or row.cursor, tonumber(failed[1]) or row.cursor)
+      if committed ~= row.committed then
+        if row.cursor - row.committed >= MAX_SPAN then wake('') end
+        change(row, 'committed', committed)
+      end
+      if scope.consumed[queue] then change(row, 'last_consumed_at', NOW) end
+    end
+  end
+  scope.touched = {}
+  save(scope)
+end
+
+local function close_book(scope)
+  flush(scope)
+  if scope.epoch ~= scope.was_epoch or scope.in_flight ~= scope.was_in_flight then
+    call('HSET', scope.base .. ':state', 'epoch', scope.epoch, 'in_flight', scope.in_flight)
+  end
+end
+
+-- A message of a grant is no longer leased.
+local function shut(scope, grant, number, letter)
+  if grant.letters[number] == OPEN then
+    grant.open = grant.open - 1
+    scope.in_flight = scope.in_flight - 1
+    scope.touched[grant.queue] = true
+  end
+  grant.letters[number] = letter
+  grant.is_changed = true
+end
+
+local function named(queue, offset)
+  return queue .. ' ' .. string.format('%d', offset)
+end
+
+local function failed_at(scope, queue, offset)
+  local packed = call('HGET', scope.base .. ':failed', named(queue, offset))
+  if not packed then return nil end
+  local found = cmsgpack.unpack(packed)
+  return {queue = queue, offset = offset, epoch = found[1], delivery = found[2], ready_at = found[3], dying = found[4],
+    first_at = found[5], last_at = found[6], reason = found[7]}
+end
+
+local function put_failed(scope, row)
+  local name = named(row.queue, row.offset)
+  call('HSET', scope.base .. ':failed', name, cmsgpack.pack({row.epoch, row.delivery, row.ready_at or false,
+    row.dying or false, row.first_at, row.last_at, row.reason or false}))
+  call('ZADD', scope.base .. ':failed:' .. row.queue, row.offset, string.format('%d', row.offset))
+  if row.ready_at then
+    call('ZADD', scope.base .. ':due', row.ready_at, name)
+  else
+    call('ZREM', scope.base .. ':due', name)
+  end
+  if row.dying then call('SADD', scope.base .. ':dying', name) end
+end
+
+-- A message is not leased and not settled: ready again, dying, or waiting for its key.
+local function fail(scope, row)
+  local known = failed_at(scope, row.queue, row.offset)
+  if known then
+    row.first_at = known.first_at
+    row.reason = row.reason or known.reason
+  end
+  put_failed(scope, row)
+end
+
+local function unfail(scope, queue, offset)
+  local name = named(queue, offset)
+  if call('HDEL', scope.base .. ':failed', name) == 1 then
+    call('ZREM', scope.base .. ':failed:' .. queue, string.format('%d', offset))
+    call('ZREM', scope.base .. ':due', name)
+    call('SREM', scope.base .. ':dying', name)
+  end
+end
+
+local function ordered(key, offset)
+  return key .. '\1' .. string.format('%016d', offset)
+end
+
+-- The first unsettled message of a key.
+local function first_of_key(scope, queue, key)
+  local found = call('ZRANGEBYLEX', scope.base .. ':order:' .. queue, '[' .. key .. '\1', '[' .. key .. '\2', 'LIMIT', 0, 1)
+  return found[1] and tonumber(found[1]:sub(-16))
+end
+
+-- A message is settled for good: the next of its key may go.
+local function finish(scope, queue, offset)
+  unfail(scope, queue, offset)
+  scope.touched[queue] = true
+  if not GROUP.is_ordered then return end
+  local name = string.format('%d', offset)
+  local key = call('HGET', scope.base .. ':keys:' .. queue, name)
+  if not key then return end
+  call('HDEL', scope.base .. ':keys:' .. queue, name)
+  call('ZREM', scope.base .. ':order:' .. queue, ordered(key, offset))
+  local behind = first_of_key(scope, queue, key)
+  local row = behind and failed_at(scope, queue, behind)
+  if row and not row.ready_at and row.delivery == 0 then
+    row.ready_at = NOW
+    put_failed(scope, row)
+    wake('', NOW)
+  end
+end
+
+local function doomed_of(scope, row)
+  return {lease = {client = '', queue = row.queue, start = row.offset, next = row.offset + 1, epoch = row.epoch,
+    incarnation = scope.incarnation}, deliveries = row.delivery, first_at = row.first_at, last_at = row.last_at,
+    reason = row.reason or nil}
+end
+
+-- A delivery failed: ready again later, or never.
+local function fail_delivery(scope, grant, number, ready_at, at, reason)
+  local is_dead = grant.delivery >= GROUP.max_attempts
+  local row = {queue = grant.queue, offset = grant.start + number - 1, epoch = grant.epoch, delivery = grant.delivery,
+    ready_at = not is_dead and ready_at, dying = is_dead, first_at = grant.granted_at, last_at = at, reason = reason}
+  fail(scope, row)
+  scope.touched[grant.queue] = true
+  return is_dead and doomed_of(scope, row) or nil
+end
+
+local function judge(scope, settlement, offset, grant, number)
+  local letter, verb, lease = grant.letters[number], settlement.verb, settlement.lease
+  if letter == ACKED then return verb == 'ack' and 'duplicate' or 'lost' end
+  if letter == NACKED then return verb == 'nack' and 'duplicate' or 'lost' end
+  local row = queue_of(scope, lease.queue)
+  if not row or lease.epoch <= row.swept then return 'gone' end
+  if letter == OPEN then return end_of(grant, number) <= NOW and 'late_applied' or 'applied' end
+  local failed = failed_at(scope, lease.queue, offset)
+  if failed and failed.epoch == lease.epoch and failed.ready_at then return 'late_applied' end
+  return 'lost'
+end
+
+local function extend(scope, grant, number, settlement, outcome)
+  local till = NOW + settlement.visibility
+  if till > grant.granted_at + R.longest_hold then return {outcome = 'too_long'} end
+  if grant.letters[number] ~= OPEN then
+    -- It had come back already, and nobody had taken it: leased again.
+    grant.letters[number] = OPEN
+    grant.open = grant.open + 1
+    grant.again = true
+    scope.in_flight = scope.in_flight + 1
+    local row = failed_at(scope, grant.queue, grant.start + number - 1)
+    row.ready_at, row.epoch, row.delivery = false, grant.epoch, grant.delivery
+    if row.delivery == 1 then row.first_at = grant.granted_at end
+    put_failed(scope, row)
+  end
+  grant.ends = grant.ends or {}
+  grant.ends[number] = till
+  grant.is_changed = true
+  return {outcome = outcome, until_ms = till}
+end
+
+-- One ack, nack or extend of a message; what is refused changes nothing.
+local function settle(scope, settlement, offset)
+  local lease = settlement.lease
+  local grant = lease.incarnation == scope.incarnation and grant_at(scope, lease.epoch)
+  if not grant then return {outcome = 'gone'} end
+  local number = offset - grant.start + 1
+  local outcome = judge(scope, settlement, offset, grant, number)
+  if outcome ~= 'applied' and outcome ~= 'late_applied' then return {outcome = outcome} end
+  if settlement.verb == 'extend' then return extend(scope, grant, number, settlement, outcome) end
+  if settlement.verb == 'ack' then
+    shut(scope, grant, number, ACKED)
+    scope.consumed[grant.queue] = true
+    -- A first delivery that never came back has no row to remove, and without order nobody waits behind it.
+    if grant.again or outcome == 'late_applied' or GROUP.is_ordered then finish(scope, grant.queue, offset) end
+    return {outcome = outcome}
+  end
+  local ready_at = NOW + (settlement.delay or backoff(grant.delivery))
+  shut(scope, grant, number, NACKED)
+  local doomed = fail_delivery(scope, grant, number, ready_at, NOW, settlement.reason or 'nacked')
+  wake('', ready_at)
+  return {outcome = outcome, doomed = doomed}
+end
+
+-- Settle in the given order, each settlement for all of its offsets; whoever waits for a place below the cap hears of it.
+local function settle_all(scope, settlements)
+  local settled = {}
+  local before = scope.in_flight
+  for _, settlement in ipairs(settlements or {}) do
+    for _, offset in ipairs(settlement.offsets) do settled[#settled + 1] = told(settle(scope, settlement, offset)) end
+  end
+  if scope.in_flight < before and before >= GROUP.max_in_flight then wake('') end
+  return settled
+end
+
+-- Leases that ended are failed deliveries; the backoff counts from their end.
+local function expire_ended(scope)
+  local count = 0
+  while count < MOST_ENDED do
+    local epochs = call('ZRANGEBYSCORE', scope.base .. ':leases', '-inf', NOW, 'LIMIT', 0, 100)
+    if #epochs == 0 then return end
+    for _, epoch in ipairs(epochs) do
+      local grant = grant_at(scope, tonumber(epoch))
+      for number, letter in ipairs(grant.letters) do
+        local till = letter == OPEN and end_of(grant, number)
+        if till and till <= NOW then
+          shut(scope, grant, number, ENDED)
+          fail_delivery(scope, grant, number, till + backoff(grant.delivery), till, 'the lease ended without an answer')
+          count = count + 1
+        end
+      end
+      save_grant(scope, grant)
+    end
+  end
+end
+
+-- An ordered range whose gateway died before it could say the keys: as if it had not been granted.
+local function take_back_unplaced(scope)
+  if not GROUP.is_ordered then return end
+  for _, queue in ipairs(call('SMEMBERS', scope.base .. ':placing')) do
+    local row = queue_of(scope, queue)
+    local grant = grant_at(scope, row.placing)
+    if grant and math.min(until_of(grant), grant.granted_at + PLACING) <= NOW then
+      for number, letter in ipairs(grant.letters) do
+        if letter == OPEN then
+          shut(scope, grant, number, ENDED)
+          unfail(scope, queue, grant.start + number - 1)
+        end
+      end
+      change(row, 'cursor', grant.start, 'placing', 0)
+    end
+  end
+end
+
+-- What time has done. First those whose keys nobody knows: as failed messages they would come again out of turn.
+local function end_leases(scope)
+  take_back_unplaced(scope)
+  flush(scope)
+  expire_ended(scope)
+  flush(scope)
+end
+
+-- Put a queue elsewhere; whatever was leased or waiting there is swept away.
+move_queue = function(scope, row, to)
+  local base, queue = scope.base, row.queue
+  for _, epoch in ipairs(call('ZRANGE', base .. ':open:' .. queue, 0, -1)) do
+    local grant = grant_at(scope, tonumber(epoch))
+    for number, letter in ipairs(grant.letters) do
+      if letter == OPEN then shut(scope, grant, number, ENDED) end
+    end
+    save_grant(scope, grant)
+  end
+  for _, offset in ipairs(call('ZRANGE', base .. ':failed:' .. queue, 0, -1)) do unfail(scope, queue, tonumber(offset)) end
+  call('DEL', base .. ':order:' .. queue, base .. ':keys:' .. queue)
+  scope.touched[queue] = nil
+  change(row, 'committed', to, 'cursor', to, 'swept', scope.epoch, 'placing', 0, 'served_at', NOW)
+end
+
+-- Messages that are ready again, in the order of their queues.
+local function due(scope, most)
+  local found, from = {}, 0
+  while #found < most do
+    local names = call('ZRANGEBYSCORE', scope.base .. ':due', '-inf', NOW, 'LIMIT', from, most)
+    if #names == 0 then break end
+    for _, name in ipairs(names) do
+      local queue, offset = name:match('^(.*) (%d+)$')
+      if #found < most and not scope.closed[queue] then found[#found + 1] = failed_at(scope, queue, tonumber(offset)) end
+    end
+    from = from + #names
+  end
+  table.sort(found, function(one, other)
+    if one.queue ~= other.queue then return one.queue < other.queue end
+    return one.offset < other.offset
+  end)
+  return found
+end
+
+-- Queues with messages that nobody had yet, the least recently served first.
+local function fresh_rows(scope)
+  local found, from = {}, 0
+  repeat
+    local queues = call('ZRANGE', scope.base .. ':fresh', from, from + MOST_RANGES - 1)
+    for _, queue in ipairs(queues) do
+      if #found < MOST_RANGES and not scope.closed[queue] then found[#found + 1] = queue_of(scope, queue) end
+    end
+    from = from + MOST_RANGES
+  until #queues < MOST_RANGES or #found == MOST_RANGES
+  return found
+end
+
+-- Messages that must die, as far as they can be read for it.
+local function dying(scope)
+  local found = {}
+  for _, name in ipairs(call('SMEMBERS', scope.base .. ':dying')) do
+    local queue, offset = name:match('^(.*) (%d+)$')
+    if not scope.closed[queue] then found[#found + 1] = doomed_of(scope, failed_at(scope, queue, tonumber(offset))) end
+  end
+  return found
+end
+
+local function grant_of(scope, grant)
+  local last = 0
+  for number, letter in ipairs(grant.letters) do
+    if letter ~= NOT_GIVEN then last = number end
+  end
+  return {lease = {client = '', queue = grant.queue, start = grant.start, next = grant.start + last,
+    epoch = grant.epoch, incarnation = scope.incarnation}, delivery = grant.delivery, until_ms = until_of(grant),
+    serve = grant.serves}
+end

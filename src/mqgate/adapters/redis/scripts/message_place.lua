@@ -1,0 +1,107 @@
+-- Say what pulls found, or that nobody is left to take it: which offsets of each grant stay granted.
+--
+-- What lies behind `after` goes back at once, uncounted; what a filter did not keep is settled; in an ordered group a
+-- message behind an unsettled one of its key waits for it. A grant no longer current, or served again, changes nothing.
+local scope = open_book('')
+if not scope then return false end
+
+-- Whether a new range is untouched and the last one granted: then the cursor can simply go back.
+local function is_tail(grant)
+  local row = queue_of(scope, grant.queue)
+  if not row or grant.delivery ~= 1 then return false end
+  for _, letter in ipairs(grant.letters) do
+    if letter ~= OPEN then return false end
+  end
+  if row.cursor ~= grant.start + #grant.letters then return false end
+  -- A message that has a row of its own is granted by that row, never by the cursor as well.
+  return call('ZCOUNT', scope.base .. ':failed:' .. grant.queue, grant.start, row.cursor - 1) == 0
+end
+
+local function clear_order_from(queue, offset)
+  if not GROUP.is_ordered then return end
+  local keys = call('HGETALL', scope.base .. ':keys:' .. queue)
+  for i = 1, #keys, 2 do
+    if tonumber(keys[i]) >= offset then
+      call('HDEL', scope.base .. ':keys:' .. queue, keys[i])
+      call('ZREM', scope.base .. ':order:' .. queue, ordered(keys[i + 1], tonumber(keys[i])))
+    end
+  end
+end
+
+local function give_back(grant, after)
+  local is_all = is_tail(grant)
+  local has_any = false
+  for number, letter in ipairs(grant.letters) do
+    local offset = grant.start + number - 1
+    if letter == OPEN and offset >= after then
+      has_any = true
+      shut(scope, grant, number, NOT_GIVEN)
+      if not is_all then
+        fail(scope, {queue = grant.queue, offset = offset, epoch = grant.epoch, delivery = grant.delivery - 1,
+          ready_at = NOW, first_at = grant.granted_at, last_at = NOW})
+      end
+    end
+  end
+  if not has_any then return end
+  if is_all then
+    local cursor = math.max(after, grant.start)
+    change(queue_of(scope, grant.queue), 'cursor', cursor, 'placing', 0)
+    clear_order_from(grant.queue, cursor)
+  end
+  wake('', NOW)
+end
+
+-- A message waits for an earlier one of its key.
+local function keep_order(grant, number, key)
+  local offset = grant.start + number - 1
+  call('ZADD', scope.base .. ':order:' .. grant.queue, 0, ordered(key, offset))
+  call('HSETNX', scope.base .. ':keys:' .. grant.queue, string.format('%d', offset), key)
+  if first_of_key(scope, grant.queue, key) < offset then
+    shut(scope, grant, number, NOT_GIVEN)
+    fail(scope, {queue = grant.queue, offset = offset, epoch = grant.epoch, delivery = 0, first_at = grant.granted_at,
+      last_at = NOW})
+  end
+end
+
+local placed = {}
+for i, placement in ipairs(R.placements) do
+  local stay, lease = {}, placement.lease
+  local grant = lease.incarnation == scope.incarnation and grant_at(scope, lease.epoch)
+  if grant and grant.serves == placement.serve then
+    local before = grant.open
+    give_back(grant, placement.after)
+    local kept = nil
+    if placement.kept then
+      kept = {}
+      for _, each in ipairs(placement.kept) do kept[each[1]] = each end
+    end
+    for number, letter in ipairs(grant.letters) do
+      local offset = grant.start + number - 1
+      if letter == OPEN and kept and not kept[offset] then
+        shut(scope, grant, number, NOT_GIVEN)
+        finish(scope, grant.queue, offset)
+      elseif letter == OPEN and kept and GROUP.is_ordered and kept[offset][2] then
+        keep_order(grant, number, kept[offset][2])
+      end
+    end
+    local row = queue_of(scope, grant.queue)
+    if row and row.placing == grant.epoch then
+      change(row, 'placing', 0)
+      -- Until its keys were known nothing else of this queue was granted.
+      wake('', NOW)
+    end
+    refund(before - grant.open)
+    grant.is_changed = true
+    for number, letter in ipairs(grant.letters) do
+      if letter == OPEN then
+        stay[#stay + 1] = grant.start + number - 1
+      else
+        -- What an answer was served is what is open now.
+        if letter == ENDED then grant.letters[number] = NOT_GIVEN end
+      end
+    end
+  end
+  placed[i] = stay
+end
+close_book(scope)
+return cmsgpack.pack(placed)

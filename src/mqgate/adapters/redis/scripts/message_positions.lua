@@ -1,0 +1,31 @@
+-- Where each queue stands, and which messages must die first.
+local scope = open_book('')
+if not scope then return false end
+see_heads(scope, R.heads)
+repeat
+  end_leases(scope)
+until call('ZCOUNT', scope.base .. ':leases', '-inf', NOW) == 0
+close_book(scope)
+local leased, waiting, ready = {}, {}, {}
+local function count(counts, queue, more) counts[queue] = (counts[queue] or 0) + more end
+for _, epoch in ipairs(call('ZRANGE', scope.base .. ':leases', 0, -1)) do
+  local grant = grant_at(scope, tonumber(epoch))
+  count(leased, grant.queue, grant.open)
+end
+for _, name in ipairs(call('HKEYS', scope.base .. ':failed')) do
+  local queue, offset = name:match('^(.*) (%d+)$')
+  local row = failed_at(scope, queue, tonumber(offset))
+  local grant = grant_at(scope, row.epoch)
+  if not (grant and grant.queue == queue and grant.letters[row.offset - grant.start + 1] == OPEN) then
+    count(row.ready_at and row.ready_at <= NOW and ready or waiting, queue, 1)
+  end
+end
+local found = {}
+for _, queue in ipairs(call('SMEMBERS', scope.base .. ':queues')) do
+  local row = queue_of(scope, queue)
+  found[#found + 1] = {queue = queue, min = row.min, max = row.max, committed = row.committed, cursor = row.cursor,
+    ready = (ready[queue] or 0) + math.max(row.max - math.max(row.cursor, row.min), 0), leased = leased[queue] or 0,
+    waiting = waiting[queue] or 0, last_client = row.last_client ~= '' and row.last_client or nil,
+    last_consumed_at = row.last_consumed_at, attempts = 0, is_blocked = false, expired = row.expired, epoch = row.placing}
+end
+return cmsgpack.pack({positions = found, doomed = dying(scope)})

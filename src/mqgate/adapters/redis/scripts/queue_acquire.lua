@@ -1,0 +1,111 @@
+-- Apply the carried settlements, then choose and lock one queue. One grant, or why there is none.
+--
+-- Free queues with backlog; unserved for 30 s first, oldest first; then the largest backlog; ties go to the least
+-- recently consumed. An attempt repeated while its lease is untouched gets the same lease. `is_repeat`: the answer to
+-- this very request may have been lost; what it was given is given again.
+local scopes, known = scopes_of()
+local scope = scopes(R.client)
+if not scope or is_other(scope) then return cmsgpack.pack({known = false}) end
+local closed = set_of(R.closed)
+local answer = {known = true, incarnation = scope.incarnation, settled = {}, grants = {}, doomed = {}, state = 'ok', expired = 0}
+
+local function replay()
+  if R.is_repeat then
+    for _, queue in ipairs(call('ZRANGE', scope.base .. ':held', 0, -1)) do
+      local row = queue_of(scope, queue)
+      if tonumber(row.nonce) == R.nonce and NOW < row.locked_until then return row end
+    end
+  end
+  local queue = R.attempt and call('HGET', scope.base .. ':attempts', R.attempt)
+  local row = queue and queue_of(scope, queue)
+  if not row or row.attempt ~= R.attempt or row.locked_until <= NOW or closed[queue] then return nil end
+  change(row, 'serves', row.serves + 1)
+  return row
+end
+
+-- Lock a queue; false: no tokens.
+local function grant(row)
+  local expired = math.max(row.min - row.committed, 0)
+  local attempts = expired > 0 and 1 or row.attempts + 1
+  local committed = row.committed + expired
+  local most = attempts > math.floor(GROUP.max_attempts / 2) and 1 or R.most
+  most = math.min(most, row.max - committed)
+  if GROUP.rate then
+    most = take_tokens(most)
+    if most == 0 then return false end
+  end
+  local till = NOW + R.visibility
+  leave_attempt(scope, row)
+  change(row, 'committed', committed, 'epoch', row.epoch + 1, 'batch_end', committed + most, 'granted_at', NOW,
+    'locked_until', till, 'held', 1, 'free_at', till + backoff(attempts), 'serves', 1, 'attempts', attempts,
+    'exhausted', attempts >= GROUP.max_attempts and 1 or 0, 'waiting_since', NOW, 'locked_by', R.polled_by,
+    'expired', row.expired + expired, 'nonce', R.nonce, 'shape', R.shape)
+  if attempts == 1 then change(row, 'first_at', NOW) end
+  if R.attempt then
+    change(row, 'attempt', R.attempt)
+    call('HSET', scope.base .. ':attempts', R.attempt, row.queue)
+  end
+  answer.expired = expired
+  return true
+end
+
+-- An attempt repeated with other parameters is refused, and nothing changes; unless this very request settles its lease.
+local function is_mismatch()
+  local queue = R.attempt and call('HGET', scope.base .. ':attempts', R.attempt)
+  local row = queue and queue_of(scope, queue)
+  if not row or row.attempt ~= R.attempt or row.locked_until <= NOW or row.shape == R.shape then return false end
+  for _, settlement in ipairs(R.settlements or {}) do
+    local lease = settlement.lease
+    if settlement.verb ~= 'extend' and lease.queue == queue and lease.epoch == row.epoch then return false end
+  end
+  return true
+end
+
+if is_mismatch() then return cmsgpack.pack({known = true, mismatch = true}) end
+for i, settlement in ipairs(R.settlements or {}) do
+  local settled = settle(scopes, settlement)
+  answer.settled[i] = told(settled)
+  if settled.doomed and not closed[settlement.lease.queue] then answer.doomed[#answer.doomed + 1] = settled.doomed end
+end
+-- Before any answer: ends of queues are told once.
+answer.rewound, answer.strangers = see_heads(scope, R.heads, closed)
+if #answer.strangers > 0 then
+  save_all(known)
+  return cmsgpack.pack(answer)
+end
+if R.seen then see_client(R.seen) end
+local row = replay()
+if not row and GROUP.is_paused then
+  answer.state = 'paused'
+elseif not row and R.most > 0 then
+  free_and_doom(scope, closed, answer.doomed)
+  save_all(known)
+  row = choose(scope, closed)
+  if row and not grant(row) then
+    answer.state = 'rate_limited'
+    row = nil
+  elseif not row then
+    if is_busy(scope) then answer.state = 'busy' end
+  elseif R.attempt and next(closed) then
+    for queue in pairs(closed) do
+      local other = queue ~= row.queue and queue_of(scope, queue)
+      if other and other.attempt == R.attempt then change(other, 'attempt', '') end
+    end
+  end
+  save_all(known)
+  if row and R.is_crowded then answer.has_more = choose(scope, closed) ~= nil end
+  if not row or R.is_crowded then
+    local at
+    if answer.state == 'rate_limited' then
+      at = next_token_at()
+    else
+      local _, free_at = first_open(scope.base .. ':held', closed)
+      at = free_at
+    end
+    answer.next_at = at and math.max(at, NOW)
+  end
+end
+if row then answer.grants[1] = grant_of(scope, row) end
+save_all(known)
+if R.wait and not row then park(R.wait) end
+return cmsgpack.pack(answer)

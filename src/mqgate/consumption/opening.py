@@ -1,0 +1,50 @@
+"""Makes lease state where there is none: of a group, of a broadcast client, of a queue that came later.
+
+A group begins at its start; if its lease state was lost it goes on where the mirror says, and a queue whose mirror
+cannot be read now is not opened: when it can, it is a stranger.
+"""
+
+from collections.abc import Sequence
+
+import structlog
+
+from mqgate.consumption.group_log import GroupLog
+from mqgate.consumption.mirror import Mirror
+from mqgate.core.entries import Group, Mode
+from mqgate.core.errors import Busy
+from mqgate.core.times import parse_instant
+from mqgate.ports.lease_store import LeaseStore
+
+__all__ = ["Opener"]
+
+_log = structlog.get_logger()
+
+
+class Opener:
+    def __init__(self, log: GroupLog, leases: LeaseStore, mirror: Mirror) -> None:
+        self._log = log
+        self._leases = leases
+        self._mirror = mirror
+
+    async def open(self, group: Group, client: str) -> bool:
+        """Make the state of a group or a broadcast client at the group's start; True if it tells a client so."""
+        heads = await self._log.heads(group)
+        instant = None if group.start in {"earliest", "latest"} else parse_instant(group.start, "start")
+        starts = await self._log.starts(group, heads.queues, instant)
+        known = await self._mirror.starts(group, starts, heads)
+        return await self._leases.open(group, client, known, heads.queues) and group.mode is Mode.BROADCAST
+
+    async def welcome(self, group: Group, client: str, strangers: Sequence[str]) -> frozenset[str]:
+        """Open queues that came later, from their first message; those that cannot be opened yet."""
+        found: dict[str, int] = {}
+        try:
+            heads = await self._log.heads(group)
+            starts = {queue: heads.queues[queue].min for queue in strangers if queue in heads.queues}
+            known = await self._mirror.starts(group, starts, heads)
+            found = {queue: known[queue] for queue in starts if queue in known}
+            if found:
+                await self._leases.open(group, client, found, heads.queues)
+        except Busy as error:
+            _log.info("queues are opened later", group=group.name, queues=strangers, error=error.detail)
+            found = {}
+        return frozenset(strangers) - found.keys()

@@ -1,0 +1,51 @@
+"""Keeps what a gateway knows of control data up to date with what other gateways change.
+
+It looks when it is told to: by whoever hears of changes, and by requests for something that is not known here. An admin
+who has registered a topic at one gateway may use it at the next at once: nobody is told that something is not there
+before this gateway has looked. Requests for what is nowhere must not become questions to the store one by one: those
+that come together share a look, and looks are spaced out.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from datetime import timedelta
+
+from mqgate.core.errors import MqgateError
+
+__all__ = ["Follower"]
+
+
+class Follower:
+    """`looks` are what there is to do: each catches up with one thing."""
+
+    def __init__(
+        self, *looks: Callable[[], Awaitable[object]], spacing: timedelta = timedelta(milliseconds=100)
+    ) -> None:
+        self._looks = looks
+        self._spacing = spacing.total_seconds()
+        self._turn = asyncio.Lock()
+        self._began = float("-inf")
+        self._error: MqgateError | None = None
+
+    async def look(self) -> None:
+        """Catch up now."""
+        for look in self._looks:
+            await look()
+
+    async def catch_up(self) -> None:
+        """Wait for a look that began after this call did; raises what it failed with, for then nothing is known."""
+        now = asyncio.get_running_loop().time
+        asked = now()
+        async with self._turn:
+            if self._began < asked:
+                await asyncio.sleep(self._began + self._spacing - now())
+                began = now()
+                self._error = None
+                try:
+                    await self.look()
+                except MqgateError as error:
+                    self._error = error
+                # Not if this was cancelled: the next in line looks itself then.
+                self._began = began
+            if self._error is not None:
+                raise self._error.with_traceback(None)

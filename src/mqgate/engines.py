@@ -1,0 +1,279 @@
+"""Opens what a gateway stands on: where messages lie, and where control data and timers do."""
+
+import contextlib
+import os
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any, NamedTuple, Protocol
+
+import structlog
+
+from mqgate.adapters.local.rates import LocalRates
+from mqgate.adapters.rocketmq.connecting import client_of, wire_names
+from mqgate.adapters.rocketmq.message_log import RocketMQMessageLog
+from mqgate.adapters.rocketmq.offset_mirror import RocketMQOffsetMirror
+from mqgate.adapters.sqlite.dead_letters import SqliteDeadLetters
+from mqgate.adapters.sqlite.engine import Engine
+from mqgate.adapters.sqlite.idempotency import SqliteIdempotencyStore
+from mqgate.adapters.sqlite.lease_store import SqliteLeaseStore
+from mqgate.adapters.sqlite.message_log import SqliteMessageLog
+from mqgate.adapters.sqlite.registry_store import SqliteRegistryStore
+from mqgate.adapters.sqlite.timer_store import SqliteTimerStore
+from mqgate.consumption.long_poll import LongPoll
+from mqgate.core.errors import Busy
+from mqgate.core.message import instant
+from mqgate.delay.mover import Mover
+from mqgate.ports.dead_letters import DeadLetterStore
+from mqgate.ports.idempotency import IdempotencyStore
+from mqgate.ports.lease_store import LeaseStore
+from mqgate.ports.rates import Rates
+from mqgate.ports.registry_store import RegistryStore
+from mqgate.ports.timer_store import TimerStore
+from mqgate.settings import PostgresSettings, RedisSettings, Settings, SettingsInvalid
+from mqgate.telemetry.metrics import Metrics
+
+__all__ = ["Control", "Leases", "Log", "Service", "open_control", "open_engine", "open_leases", "open_log"]
+
+
+_log = structlog.get_logger()
+
+
+def open_engine(settings: Settings, wall_ms: Callable[[], int] | None) -> Engine | None:
+    """The data directory, if anything lies in it."""
+    if "sqlite" not in {settings.log.engine, settings.leases.engine, settings.control.engine}:
+        return None
+    sqlite = settings.sqlite
+    extra: dict[str, Any] = {} if wall_ms is None else {"wall_ms": wall_ms}
+    return Engine(Path(sqlite.directory), synchronous=sqlite.synchronous, most_bytes=sqlite.max_bytes, **extra)
+
+
+def _needed(engine: Engine | None) -> Engine:
+    assert engine is not None, "a part on SQLite has its engine"  # noqa: S101 - for the type checker
+    return engine
+
+
+class Log(NamedTuple):
+    """Where messages lie, and what comes with it."""
+
+    log: SqliteMessageLog | RocketMQMessageLog
+    mirror: RocketMQOffsetMirror | None
+
+    def doubt(self, topic: str) -> None:
+        """Another gateway may have changed a topic; SQLite's are this one's only."""
+        if isinstance(self.log, RocketMQMessageLog):
+            self.log.doubt(topic)
+
+    async def close(self) -> None:
+        """Let go of the brokers; SQLite goes with its engine."""
+        if isinstance(self.log, RocketMQMessageLog):
+            await self.log.close()
+
+
+async def open_log(settings: Settings, engine: Engine | None, metrics: Metrics) -> Log:
+    """Open the log that the settings name."""
+    if settings.log.engine == "rocketmq":
+        client, wire = client_of(settings.rocketmq), wire_names(settings.rocketmq)
+        broker_log = RocketMQMessageLog(
+            client,
+            wire=wire,
+            cluster=settings.rocketmq.cluster,
+            most_watched=settings.rocketmq.max_watched_queues,
+            watched=metrics.watch_requests.inc,
+        )
+        return Log(broker_log, RocketMQOffsetMirror(client, broker_log, wire))
+    log = SqliteMessageLog(_needed(engine))
+    await log.load()
+    return Log(log, None)
+
+
+class Leases(NamedTuple):
+    """Where leases lie, the clock they are judged by, and the rates that producers share.
+
+    `wake` tells other gateways that something is ready for a group which no lease step knows of.
+    """
+
+    store: LeaseStore
+    rates: Rates
+    clock: Callable[[], datetime]
+    wake: Callable[[str], Awaitable[None]]
+    jobs: Sequence[Callable[[], Awaitable[object]]]
+    checks: Mapping[str, Callable[[], Awaitable[object]]]
+    services: Callable[[LongPoll], Sequence["Service"]]
+
+
+@contextlib.asynccontextmanager
+async def open_leases(
+    settings: Settings, engine: Engine | None, wall_ms: Callable[[], int] | None
+) -> AsyncIterator[Leases]:
+    """Open leases where the settings say; close them at the end. `wall_ms` stands in for their clock in tests."""
+    most_clients = settings.group_defaults.max_clients
+    if settings.leases.engine == "redis":
+        async with _open_redis(settings.redis, most_clients, wall_ms) as leases:
+            yield leases
+        return
+    embedded = _needed(engine)
+    store = SqliteLeaseStore(embedded, most_clients=most_clients)
+
+    def clock() -> datetime:
+        return instant(embedded.clock.now_ms())
+
+    async def wake(_: str) -> None:
+        """There is no other gateway."""
+
+    yield Leases(store, LocalRates(clock), clock, wake, jobs=(store.tidy,), checks={}, services=lambda _: ())
+
+
+@contextlib.asynccontextmanager
+async def _open_redis(
+    settings: RedisSettings, most_clients: int, wall_ms: Callable[[], int] | None
+) -> AsyncIterator[Leases]:
+    try:
+        # With them come redis-py and hiredis, which are an extra.
+        from mqgate.adapters.redis.lease_store import RedisLeaseStore  # noqa: PLC0415
+        from mqgate.adapters.redis.rates import RedisRates  # noqa: PLC0415
+        from mqgate.adapters.redis.server import Server  # noqa: PLC0415
+        from mqgate.adapters.redis.wakes import Wakes  # noqa: PLC0415
+    except ModuleNotFoundError as error:
+        raise SettingsInvalid(['[leases] engine: pip install "mqgate[redis]"']) from error
+
+    server = Server(settings.url, timeout=settings.timeout)
+    gateway = os.urandom(8).hex()
+    store = RedisLeaseStore(server, prefix=settings.prefix, gateway=gateway, most_clients=most_clients, clock=wall_ms)
+
+    async def wake(group: str) -> None:
+        # Twice: another gateway may have just learned that there is nothing, and believe it for a moment.
+        await store.wake(group)
+        await store.wake(group, timedelta(seconds=1))
+
+    def listen(long_poll: LongPoll) -> list[Service]:
+        def woken(group: str, client: str, at: int) -> None:
+            long_poll.woken(group, client, instant(at) if at else None)
+
+        return [Wakes(server, store.channel, gateway, woken, long_poll.missed)]
+
+    try:
+        try:
+            await server.connect()
+        except Busy as error:
+            # It is waited for; what is wrong with it for good has been raised.
+            _log.warning("leases wait for Redis", error=error.detail)
+        yield Leases(
+            store,
+            RedisRates(server, prefix=settings.prefix, clock=wall_ms),
+            store.now,
+            wake,
+            jobs=(),
+            checks={"redis": server.probe},
+            services=listen,
+        )
+    finally:
+        await store.close()
+        await server.close()
+
+
+class Service(Protocol):
+    """What works beside the requests, for as long as the gateway is open."""
+
+    def start(self) -> None: ...
+
+    async def stop(self) -> None: ...
+
+
+class Control(NamedTuple):
+    """Control data and timers, wherever they lie; and the clock that due times are judged by.
+
+    `is_shared`: other gateways may change it. Then its services tell the second they are given when to look.
+    """
+
+    registry: RegistryStore
+    timers: TimerStore
+    dead_letters: DeadLetterStore
+    idempotency: IdempotencyStore
+    clock: Callable[[], datetime]
+    jobs: Sequence[Callable[[], Awaitable[object]]]
+    checks: Mapping[str, Callable[[], Awaitable[object]]]
+    is_shared: bool
+    services: Callable[[Mover, Callable[[], Awaitable[None]]], Sequence[Service]]
+
+
+@contextlib.asynccontextmanager
+async def open_control(
+    settings: Settings, engine: Engine | None, log: Log, wall_ms: Callable[[], int] | None
+) -> AsyncIterator[Control]:
+    """Open control data and timers where the settings say; close them at the end. `wall_ms` as for leases."""
+    window = timedelta(seconds=settings.publish.idempotency_window)
+    if settings.control.engine == "postgres":
+        async with _open_postgres(settings.postgres, window, wall_ms) as control:
+            yield control
+        return
+    embedded = _needed(engine)
+    registry, timers = SqliteRegistryStore(embedded), SqliteTimerStore(embedded)
+    is_log_elsewhere = not isinstance(log.log, SqliteMessageLog)
+    idempotency = SqliteIdempotencyStore(embedded, window, is_log_elsewhere=is_log_elsewhere)
+    yield Control(
+        registry,
+        timers,
+        SqliteDeadLetters(embedded),
+        idempotency,
+        clock=lambda: instant(embedded.clock.now_ms()),
+        jobs=(timers.tidy, idempotency.tidy),
+        checks={"store": registry.version},
+        is_shared=False,
+        services=lambda _mover, _look: (),
+    )
+
+
+@contextlib.asynccontextmanager
+async def _open_postgres(
+    settings: PostgresSettings, window: timedelta, wall_ms: Callable[[], int] | None
+) -> AsyncIterator[Control]:
+    try:
+        # With them comes psycopg, which is an extra.
+        from mqgate.adapters.postgres.connecting import Timeouts  # noqa: PLC0415
+        from mqgate.adapters.postgres.dead_letters import PostgresDeadLetters  # noqa: PLC0415
+        from mqgate.adapters.postgres.idempotency import PostgresIdempotencyStore  # noqa: PLC0415
+        from mqgate.adapters.postgres.opening import open_postgres  # noqa: PLC0415
+        from mqgate.adapters.postgres.registry_store import PostgresRegistryStore  # noqa: PLC0415
+        from mqgate.adapters.postgres.registry_watch import RegistryWatch  # noqa: PLC0415
+        from mqgate.adapters.postgres.timer_store import PostgresTimerStore  # noqa: PLC0415
+        from mqgate.adapters.postgres.timer_watch import TimerWatch  # noqa: PLC0415
+    except ModuleNotFoundError as error:
+        raise SettingsInvalid(['[control] engine: pip install "mqgate[postgres]"']) from error
+
+    timeouts = Timeouts(
+        connect=timedelta(seconds=settings.connect_timeout),
+        checkout=timedelta(seconds=settings.checkout_timeout),
+        statement=timedelta(seconds=settings.statement_timeout),
+    )
+    async with open_postgres(
+        settings.url,
+        schema=settings.schema,
+        least=settings.min_connections,
+        most=settings.max_connections,
+        timeouts=timeouts,
+        lease=timedelta(seconds=settings.gateway_lease),
+        now=lambda: None if wall_ms is None else instant(wall_ms()),
+    ) as opened:
+        database, presence = opened.database, opened.presence
+        timers = PostgresTimerStore(database, presence)
+        sending = timedelta(seconds=settings.longest_publish)
+        idempotency = PostgresIdempotencyStore(database, presence, window, sending=sending)
+
+        def watch(mover: Mover, look: Callable[[], Awaitable[None]]) -> list[Service]:
+            return [
+                TimerWatch(timers, planned=mover.planned, abandoned=mover.recover_soon),
+                RegistryWatch(database, look),
+            ]
+
+        yield Control(
+            PostgresRegistryStore(database),
+            timers,
+            PostgresDeadLetters(database),
+            idempotency,
+            clock=opened.clock.now if wall_ms is None else lambda: instant(wall_ms()),
+            jobs=(timers.tidy, idempotency.tidy, presence.tidy),
+            checks={"postgres": database.probe},
+            is_shared=True,
+            services=watch,
+        )

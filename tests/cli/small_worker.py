@@ -1,0 +1,50 @@
+"""A worker with nothing behind it: `small_worker.py DIRECTORY --worker PLACE`.
+
+It answers its pid; `/slow` when the test has made the file `go` in the directory; `/wait` when the worker is told to
+stop. With the file `broken` it ends with exit code 2 as one with bad settings does, with `frail` as soon as it serves.
+"""
+
+import asyncio
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+import uvloop
+
+from mqgate.cli.server import Server
+from mqgate.cli.worker import Place
+
+
+async def main() -> None:
+    directory, place = Path(sys.argv[1]), Place.parse(sys.argv[3])
+    if (directory / "broken").exists():
+        sys.stderr.write("error: the settings are broken\n")
+        sys.exit(2)
+    stopped, go = asyncio.Event(), directory / "go"
+
+    async def app(scope: dict[str, Any], receive: Any, send: Any) -> None:
+        if scope["path"] == "/slow":
+            (directory / "begun").touch()
+            while not go.exists():  # noqa: ASYNC110 - the test is another process
+                await asyncio.sleep(0.01)
+        elif scope["path"] == "/wait":
+            (directory / "begun").touch()
+            await stopped.wait()
+        body = str(os.getpid()).encode()
+        length = str(len(body)).encode()
+        await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", length)]})
+        await send({"type": "http.response.body", "body": body})
+
+    def started() -> None:
+        place.tell_serving()
+        if (directory / "frail").exists():
+            os._exit(9)
+
+    server = Server(app, stop_timeout=20.0, started=started, stopping=stopped.set)
+    place.follow(server)
+    await server.serve(sockets=[place.listener])
+
+
+with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+    runner.run(main())

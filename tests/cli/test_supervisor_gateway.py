@@ -1,0 +1,102 @@
+"""The gateway itself as a worker, on the embedded engine, so alone."""
+
+import os
+import signal
+import sys
+import threading
+
+import httpx
+import pytest
+from supervised import PATIENCE, until
+
+from mqgate.settings import Settings, SettingsInvalid
+
+GATEWAY = (sys.executable, "-P", "-m", "mqgate.cli.main", "serve", "--demo", "--data-dir")
+
+
+def test_a_gateway_that_is_killed_comes_back_with_what_it_had(supervised, tmp_path):
+    """The socket outlives it: clients wait a moment instead of being refused."""
+    it = supervised(*GATEWAY, str(tmp_path / "data"))
+    published = httpx.post(f"{it.url}/v1/topics/demo/messages", content=b"hello").raise_for_status().json()
+
+    os.kill(it.events("worker serves")[0]["pid"], signal.SIGKILL)
+    until(lambda: it.events("worker ended"))
+    found = httpx.get(f"{it.url}/v1/topics/demo/messages/{published['id']}", timeout=PATIENCE)
+
+    assert found.json()["body"] == "hello"
+    it.tell(signal.SIGTERM)
+    assert it.ended() == 0
+
+
+def test_numbers_and_log_lines_of_a_worker_bear_its_number(supervised, tmp_path):
+    """A scrape reaches any of the workers: without the label their counters would mix."""
+    (tmp_path / "mqgate.toml").write_text('[log]\nrequests = "all"\n[[topic]]\nname = "orders"\nqueues = 1\n')
+    it = supervised(*GATEWAY, str(tmp_path / "data"), "--config", str(tmp_path / "mqgate.toml"))
+    httpx.get(f"{it.url}/livez").raise_for_status()
+
+    lines = httpx.get(f"{it.url}/metrics").raise_for_status().text.splitlines()
+
+    assert 'mqgate_requests_total{operation="livez",status="200",worker="1"} 1.0' in lines
+    assert all('worker="1"' in line for line in lines if not line.startswith("#"))
+    assert [event["worker"] for event in it.events("entry registered")] == [1]
+
+
+def test_a_parked_receive_is_answered_when_its_gateway_stops(supervised, tmp_path):
+    """And the process does not wait for the receive's own time."""
+    it = supervised(*GATEWAY, str(tmp_path / "data"))
+    url, answers = f"{it.url}/v1/groups/demo-workers/receive", []
+    waiting = threading.Thread(target=lambda: answers.append(httpx.post(url, json={"wait": 60}, timeout=2 * PATIENCE)))
+    waiting.start()
+    until(lambda: 'mqgate_parked_requests{worker="1"} 1.0' in httpx.get(f"{it.url}/metrics").text)
+
+    it.tell(signal.SIGTERM)
+    waiting.join()
+
+    (answer,) = answers
+    assert (answer.status_code, answer.json()["messages"]) == (200, [])
+    assert answer.headers["connection"] == "close"
+    assert it.ended() == 0
+
+
+def test_a_gateway_that_refuses_to_start_says_why_and_is_not_tried_again(supervised, tmp_path):
+    """Open to everybody on every address: no restart makes that right."""
+    it = supervised(*GATEWAY, str(tmp_path / "data"), "--host", "0.0.0.0")  # noqa: S104 - that it may not is the point
+
+    assert it.ended() == 2
+    assert (tmp_path / "err").read_text().startswith("error: [http] host 0.0.0.0 is not loopback and there is no key")
+    assert it.events("worker ended") == []
+
+
+@pytest.mark.parametrize(
+    ("given", "named"),
+    [
+        ({}, "[log], [leases], [control]"),
+        ({"MQGATE_LOG_ENGINE": "rocketmq", "MQGATE_ROCKETMQ_NAME_SERVERS": "10.0.0.1:9876"}, "[leases], [control]"),
+        ({"MQGATE_CONTROL_ENGINE": "postgres", "MQGATE_POSTGRES_URL": "postgresql://10.0.0.1/a"}, "[log], [leases]"),
+    ],
+    ids=["all", "leases and control", "log and leases"],
+)
+def test_several_workers_are_refused_while_an_engine_is_embedded(given, named):
+    """Two processes on one data directory would each believe that they hold all the leases."""
+    with pytest.raises(SettingsInvalid) as refused:
+        Settings.load(None, environment={"MQGATE_HTTP_WORKERS": "2", **given})
+
+    assert refused.value.faults == [
+        f"[http] workers: the embedded engine is one process; choose another engine for {named}"
+    ]
+
+
+def test_the_command_refuses_them_in_the_same_words(run, tmp_path):
+    """Before anything is opened."""
+    refused = run("serve", "--workers", "2", "--data-dir", str(tmp_path / "data"))
+
+    assert refused.exit_code == 2
+    assert refused.stderr.startswith("error: [http] workers: the embedded engine is one process")
+    assert not (tmp_path / "data").exists()
+
+
+@pytest.mark.parametrize("count", [0, -1])
+def test_at_least_one_worker_is_needed(count):
+    """Nobody would serve."""
+    with pytest.raises(SettingsInvalid, match="workers"):
+        Settings.load(None, environment={}, flags={"http.workers": count})

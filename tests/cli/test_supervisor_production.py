@@ -1,0 +1,154 @@
+"""`mqgate serve --workers 2` as it is deployed: messages on RocketMQ, leases on Redis, control data on PostgreSQL."""
+
+import asyncio
+import re
+import signal
+import sys
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import httpx
+import psycopg
+import pytest
+from supervised import PATIENCE, Supervised, until
+
+from mqgate.stack import Stack
+
+pytestmark = pytest.mark.slow
+CLIENTS = 4
+
+
+@pytest.fixture
+def names() -> dict[str, str]:
+    suffix = uuid4().hex[:12]
+    return {"topic": f"orders-{suffix}", "group": f"billing-{suffix}", "schema": f"schema_{suffix}"}
+
+
+@pytest.fixture
+def config(tmp_path: Path, names: dict[str, str], rocketmq: Stack, redis: Stack, postgres: Stack) -> Iterator[Path]:
+    file = tmp_path / "mqgate.toml"
+    file.write_text(
+        f"""
+        [log]
+        engine = "rocketmq"
+        format = "json"
+        [rocketmq]
+        name_servers = ["{rocketmq.name_server}"]
+        cluster = "pair"
+        [leases]
+        engine = "redis"
+        [redis]
+        url = "{redis.redis_url}"
+        prefix = "{names["schema"]}"
+        [control]
+        engine = "postgres"
+        [postgres]
+        url = "{postgres.postgres_url}"
+        schema = "{names["schema"]}"
+        [[topic]]
+        name = "{names["topic"]}"
+        queues = 4
+        [[group]]
+        name = "{names["group"]}"
+        topic = "{names["topic"]}"
+        start = "earliest"
+        """,
+        "utf-8",
+    )
+    yield file
+    with psycopg.connect(postgres.postgres_url, autocommit=True) as connection:
+        connection.execute(f"DROP SCHEMA IF EXISTS {names['schema']} CASCADE")
+
+
+@pytest.fixture
+def served(tmp_path: Path, config: Path) -> Iterator[Supervised]:
+    it = Supervised(tmp_path, workers=2)
+    mqgate = (sys.executable, "-P", "-m", "mqgate.cli.main", "serve")
+    it.program = (*mqgate, "--workers", "2", "--port", str(it.port), "--config", str(config))
+    it.greeting = "mqgate listens on "
+    it.start()
+    yield it
+    it.close()
+
+
+def _worker(served: Supervised) -> str:
+    """The worker that answers on a new connection, by the label of its metrics."""
+    (number,) = set(re.findall(r'worker="(\d+)"', httpx.get(f"{served.url}/metrics", timeout=PATIENCE).text))
+    return str(number)
+
+
+def test_both_workers_serve_what_the_file_declares_and_greet_once(served, names):
+    """Every worker applies the entries of the file: who comes second finds them there."""
+    seen: set[str] = set()
+
+    until(lambda: seen.add(_worker(served)) or len(seen) == 2)
+    found = {httpx.get(f"{served.url}/v1/groups/{names['group']}").json()["topic"] for _ in range(10)}
+
+    assert seen == {"1", "2"}
+    assert found == {names["topic"]}
+    assert len([line for line in served.printed() if line.startswith(served.greeting)]) == 1
+    assert [event["worker"] for event in served.events("entry registered")] == [1, 1]
+    served.tell(signal.SIGTERM)
+    assert served.ended() == 0
+
+
+async def test_a_rolling_restart_fails_no_publish_and_no_receive_and_loses_nothing(served, names):
+    """What an operator does on a Monday morning, with everybody at work."""
+    load = _Load(served.url, names)
+    async with load.running():
+        await asyncio.to_thread(until, lambda: len(load.received) > 50)
+        served.tell(signal.SIGHUP)
+        await asyncio.to_thread(until, lambda: served.events("rolling restart ended"))
+
+    assert load.failures == []
+    assert load.received == load.published
+
+
+class _Load:
+    """Publishers and consumers that keep their connections, and remember everything."""
+
+    def __init__(self, url: str, names: dict[str, str]) -> None:
+        self._url = url
+        self._names = names
+        self._is_over = asyncio.Event()
+        self.published: set[str] = set()
+        self.received: set[str] = set()
+        self.failures: list[str] = []
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        """While it lasts they work; then what is published is consumed to its end."""
+        async with asyncio.TaskGroup() as group:
+            for _ in range(CLIENTS):
+                group.create_task(self._publish())
+                group.create_task(self._consume())
+            yield
+            self._is_over.set()
+
+    async def _publish(self) -> None:
+        async with httpx.AsyncClient(base_url=self._url, timeout=PATIENCE) as client:
+            while not self._is_over.is_set():
+                body = uuid4().hex
+                if await self._call(client, f"/v1/topics/{self._names['topic']}/messages", content=body) is not None:
+                    self.published.add(body)
+
+    async def _consume(self) -> None:
+        path = f"/v1/groups/{self._names['group']}"
+        async with httpx.AsyncClient(base_url=self._url, timeout=PATIENCE) as client:
+            while not self._is_over.is_set() or self.published - self.received:
+                answer = await self._call(client, f"{path}/receive", json={"max": 32, "wait": 1})
+                receipts = [message["receipt"] for message in answer["messages"]] if answer else []
+                self.received |= {message["body"] for message in answer["messages"]} if answer else set()
+                if receipts:
+                    await self._call(client, f"{path}/ack", json={"receipts": receipts})
+
+    async def _call(self, client: httpx.AsyncClient, path: str, **request: Any) -> Any:
+        try:
+            answer = await client.post(path, **request)
+            return answer.raise_for_status().json()
+        except httpx.HTTPError as error:
+            self.failures.append(f"{path}: {error!r}")
+            return None

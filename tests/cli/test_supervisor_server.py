@@ -1,0 +1,47 @@
+"""The server around an application, at its end."""
+
+import asyncio
+import socket
+from typing import Any
+
+from supervised import Connection
+
+from mqgate.cli.listening import listen
+from mqgate.cli.server import Server
+
+CLIENTS = 20
+
+
+async def test_who_is_queued_when_the_server_stops_accepting_is_answered(monkeypatch):
+    """A socket that is closed resets its queue, and a balancer that had just connected has to give up its request."""
+    begun = asyncio.Event()
+    (listener,) = listen("127.0.0.1", 0, 1)
+    port = listener.getsockname()[1]
+    server = Server(_greets, stop_timeout=20.0, started=begun.set, stopping=lambda: None)
+    # The test ends it, at the moment of its choice.
+    monkeypatch.setattr(server, "shutdown", _nothing)
+    serving = asyncio.create_task(server.serve(sockets=[listener]))
+    await begun.wait()
+
+    # Nothing is awaited from here on, so nobody accepts.
+    queued = [Connection(port) for _ in range(CLIENTS)]
+    for connection in queued:
+        connection.send()
+    server.leave(patience=20.0)
+    ending = asyncio.create_task(Server.shutdown(server, [listener]))
+    answers = await asyncio.gather(*(asyncio.to_thread(connection.answer) for connection in queued))
+    await asyncio.gather(serving, ending)
+
+    assert {body for _, body in answers} == {"hello"}
+    assert all("connection: close" in head for head, _ in answers)
+    for connection in queued:
+        connection.close()
+
+
+async def _nothing(sockets: list[socket.socket] | None = None) -> None:
+    pass
+
+
+async def _greets(scope: dict[str, Any], receive: Any, send: Any) -> None:
+    await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"5")]})
+    await send({"type": "http.response.body", "body": b"hello"})

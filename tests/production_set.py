@@ -1,0 +1,54 @@
+"""The production set for one test: RocketMQ, Redis and PostgreSQL, shared by all, in a name space of the test's own."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from uuid import uuid4
+
+import psycopg
+
+from mqgate.settings import (
+    ControlSettings,
+    LeaseSettings,
+    LogSettings,
+    PostgresSettings,
+    RedisSettings,
+    RocketMQSettings,
+    Settings,
+)
+from mqgate.stack import Stack
+
+
+@contextmanager
+def on_production(
+    settings: Settings, rocketmq: Stack, redis: Stack, postgres: Stack, cluster: str = "one"
+) -> Iterator[Settings]:
+    """Settings of a gateway on all three; what it made in PostgreSQL goes at the end, the rest with the servers."""
+    space = uuid4().hex[:8]
+    yield replace(
+        settings,
+        log=LogSettings(engine="rocketmq"),
+        rocketmq=RocketMQSettings(name_servers=(rocketmq.name_server,), cluster=cluster, namespace=space),
+        leases=LeaseSettings(engine="redis"),
+        redis=RedisSettings(url=redis.redis_url, prefix=space, timeout=10.0),
+        control=ControlSettings(engine="postgres"),
+        postgres=PostgresSettings(url=postgres.postgres_url, schema=f"test_{space}"),
+    )
+    with psycopg.connect(postgres.postgres_url, autocommit=True) as connection:
+        connection.execute(f'DROP SCHEMA IF EXISTS "test_{space}" CASCADE'.encode())
+
+
+def as_environment(settings: Settings) -> dict[str, str]:
+    """The same for a gateway in a process of its own."""
+    return {
+        "MQGATE_LOG_ENGINE": "rocketmq",
+        "MQGATE_ROCKETMQ_NAME_SERVERS": ",".join(settings.rocketmq.name_servers),
+        "MQGATE_ROCKETMQ_CLUSTER": settings.rocketmq.cluster,
+        "MQGATE_ROCKETMQ_NAMESPACE": settings.rocketmq.namespace,
+        "MQGATE_LEASES_ENGINE": "redis",
+        "MQGATE_REDIS_URL": settings.redis.url,
+        "MQGATE_REDIS_PREFIX": settings.redis.prefix,
+        "MQGATE_CONTROL_ENGINE": "postgres",
+        "MQGATE_POSTGRES_URL": settings.postgres.url,
+        "MQGATE_POSTGRES_SCHEMA": settings.postgres.schema,
+    }

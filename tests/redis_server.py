@@ -1,0 +1,43 @@
+"""A Redis (Valkey) with options of its own, for one test: TLS, users, little memory, a cluster's node, a replica."""
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from signal import SIGKILL
+
+import redis
+
+from mqgate.stack.free_ports import free_port
+from mqgate.stack.process import end, launch
+from mqgate.stack.redis_part import _find_server
+
+
+@contextmanager
+def serving(home: Path, *options: str, is_ready: bool = True) -> Iterator[int]:
+    """A server with these options, on the port that is yielded; `is_ready` false: do not wait until it answers."""
+    home.mkdir(parents=True, exist_ok=True)
+    # A cluster's node takes the port that lies 10,000 above as well.
+    port = free_port((10_000,))
+    command = [_find_server(), "--port", str(port), "--bind", "127.0.0.1", "--dir", str(home), "--save", ""]
+    command += ["--set-proc-title", "no", *options]
+    pid = launch(command, log=home / "out.log")
+    try:
+        deadline = time.monotonic() + 30
+        while is_ready and "Ready to accept" not in (home / "out.log").read_text("utf-8"):
+            assert time.monotonic() < deadline, (home / "out.log").read_text("utf-8")
+            time.sleep(0.01)
+        yield port
+    finally:
+        end(pid, command, SIGKILL, patience=10.0)
+
+
+@contextmanager
+def operator(url: str) -> Iterator["redis.Redis"]:
+    """What a person with redis-cli could do."""
+    client = redis.Redis.from_url(url)
+    try:
+        yield client
+    finally:
+        with suppress(redis.RedisError):
+            client.close()

@@ -1,0 +1,324 @@
+"""Two gateways on one registry: what is changed at one is so at the other."""
+
+import asyncio
+import base64
+import time
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import NamedTuple
+from uuid import uuid4
+
+import httpx
+import psycopg
+import pytest
+from message_calls import bodies, outcome, parked, publish, put, receive, send, settle, shop, take
+
+from mqgate import bootstrap
+from mqgate.settings import ControlSettings, HttpSettings, PostgresSettings, Settings
+from mqgate.stack import Stack
+
+LONG = 20
+on_rocketmq = pytest.mark.parametrize(
+    "engine", [pytest.param("rocketmq", marks=[pytest.mark.rocketmq, pytest.mark.redis])], indirect=True
+)
+on_sqlite = pytest.mark.parametrize("engine", ["sqlite"], indirect=True)
+
+
+class Side(NamedTuple):
+    gateway: bootstrap.Gateway
+    api: httpx.AsyncClient
+
+
+@asynccontextmanager
+async def opened(settings: Settings, directory: Path) -> AsyncIterator[Side]:
+    """A gateway with a directory of its own."""
+    own = replace(settings, sqlite=replace(settings.sqlite, directory=str(directory)))
+    async with bootstrap.gateway(own) as gateway:
+        transport = httpx.ASGITransport(app=gateway.app, client=("127.0.0.1", 5000))
+        async with httpx.AsyncClient(transport=transport, base_url="http://mqgate", timeout=60) as api:
+            yield Side(gateway, api)
+
+
+@pytest.fixture
+async def shared(settings: Settings, postgres: Stack) -> AsyncIterator[Settings]:
+    """Settings of gateways that share their control data; all else only in the production set."""
+    if settings.control.engine == "postgres":
+        yield settings
+        return
+    schema = f"test_{uuid4().hex}"
+    own = PostgresSettings(url=postgres.postgres_url, schema=schema)
+    yield replace(settings, control=ControlSettings(engine="postgres"), postgres=own)
+    async with await psycopg.AsyncConnection.connect(postgres.postgres_url, autocommit=True) as connection:
+        await connection.execute(f'DROP SCHEMA IF EXISTS "{schema}" CASCADE'.encode())
+
+
+@pytest.fixture
+async def both(shared: Settings, tmp_path: Path) -> AsyncIterator[tuple[Side, Side]]:
+    async with opened(shared, tmp_path / "a") as a, opened(shared, tmp_path / "b") as b:
+        yield a, b
+
+
+async def execute(shared: Settings, sql: str) -> None:
+    """Change control data behind everybody's back: nobody is told."""
+    async with await psycopg.AsyncConnection.connect(shared.postgres.url, autocommit=True) as connection:
+        await connection.execute(f'SET search_path TO "{shared.postgres.schema}"'.encode())
+        await connection.execute(sql.encode())
+
+
+async def eventually(api: httpx.AsyncClient, path: str, member: str, value: object) -> float:
+    """Seconds until an entry shows a value."""
+    began = time.monotonic()
+    while (await api.get(path)).json().get(member) != value:
+        assert time.monotonic() < began + 30
+        await asyncio.sleep(0.005)
+    return time.monotonic() - began
+
+
+@on_rocketmq
+async def test_what_was_registered_at_one_is_there_at_the_other_at_once(both: tuple[Side, Side]) -> None:
+    """An admin's PUT is answered, the next request goes elsewhere: it does not meet a 404."""
+    a, b = both[0].api, both[1].api
+
+    for turn in range(5):
+        await put(a, f"topics/t{turn}", queues=2)
+        await put(a, f"producers/p{turn}", topic=f"t{turn}")
+        published = await b.post(f"/v1/topics/t{turn}/messages?producer=p{turn}", json={"body": "x"})
+        await put(b, f"groups/g{turn}", topic=f"t{turn}")
+        messages = await take(a, f"g{turn}", wait=LONG)
+
+        assert published.status_code == 201, published.text
+        assert bodies(messages) == ["x"]
+
+
+@on_sqlite
+async def test_what_is_nowhere_is_not_found(both: tuple[Side, Side]) -> None:
+    """After a look, and a flood of such requests is a few questions to the store."""
+    _, b = both
+    asked = 0
+    refresh = b.gateway.follower._looks[0]
+
+    async def counted() -> object:
+        nonlocal asked
+        asked += 1
+        return await refresh()
+
+    b.gateway.follower._looks = (counted,)
+    answers = await asyncio.gather(*(send(b.api, f"none{turn}") for turn in range(200)))
+
+    assert {answer.json()["code"] for answer in answers} == {"topic_not_found"}
+    assert asked <= 3
+
+
+@on_sqlite
+async def test_a_setting_changed_at_one_counts_at_the_other_within_a_second(both: tuple[Side, Side]) -> None:
+    """Also one that is known there: nobody misses anything, so it has to be told."""
+    a, b = both[0].api, both[1].api
+    await put(a, "topics/orders", queues=1)
+    await put(a, "groups/workers", topic="orders", maxAttempts=3)
+    await eventually(b, "/v1/groups/workers", "maxAttempts", 3)
+
+    await put(a, "groups/workers", maxAttempts=7)
+
+    # The slow poll alone would take five seconds, once in a while more than four.
+    assert max([await _told(a, b, attempts) for attempts in range(10, 20)]) < 1
+
+
+async def _told(a: httpx.AsyncClient, b: httpx.AsyncClient, attempts: int) -> float:
+    await put(a, "groups/workers", maxAttempts=attempts)
+    return await eventually(b, "/v1/groups/workers", "maxAttempts", attempts)
+
+
+@on_sqlite
+async def test_a_key_opens_and_closes_both_doors(shared: Settings, tmp_path: Path) -> None:
+    """Made at one it opens the other at once; deleted there it is refused here."""
+    async with opened(shared, tmp_path / "a") as a, opened(shared, tmp_path / "b") as b:
+        admin = (await a.api.post("/v1/keys", json={"role": "admin"})).json()
+        badge = {"authorization": f"Bearer {admin['key']}"}
+        first = await b.api.get("/v1/keys", headers=badge)
+        made = (await a.api.post("/v1/keys", json={"role": "admin"}, headers=badge)).json()
+        second = {"authorization": f"Bearer {made['key']}"}
+        opened_at_once = await b.api.get("/v1/keys", headers=second)
+
+        await a.api.delete(f"/v1/keys/{made['id']}", headers=badge)
+
+        began = time.monotonic()
+        while (await b.api.get("/v1/keys", headers=second)).status_code == 200:
+            assert time.monotonic() < began + 30
+            await asyncio.sleep(0.005)
+        assert (first.status_code, opened_at_once.status_code) == (200, 200)
+        assert (await b.api.get("/v1/keys", headers=second)).status_code == 401
+        assert time.monotonic() - began < 1
+
+
+@on_rocketmq
+async def test_a_resume_at_one_wakes_who_waits_at_the_other(both: tuple[Side, Side]) -> None:
+    """Long before its time is over, without asking."""
+    a, b = both
+    await shop(a.api)
+    await publish(a.api, "ready")
+    await a.api.post("/v1/groups/workers/pause", json={})
+    await eventually(b.api, "/v1/groups/workers", "paused", value=True)
+    waiting = asyncio.create_task(receive(b.api, wait=LONG))
+    await parked(b.gateway, 1)
+
+    began = time.monotonic()
+    await a.api.post("/v1/groups/workers/resume", json={})
+    received = await waiting
+
+    assert bodies(received["messages"]) == ["ready"]
+    assert time.monotonic() - began < LONG / 4
+
+
+@on_rocketmq
+async def test_who_waits_for_a_group_that_is_deleted_elsewhere_is_told(both: tuple[Side, Side]) -> None:
+    """Instead of waiting for nothing."""
+    a, b = both
+    await shop(a.api)
+    waiting = asyncio.create_task(b.api.post("/v1/groups/workers/receive", json={"wait": LONG}))
+    await parked(b.gateway, 1)
+
+    began = time.monotonic()
+    await a.api.delete("/v1/groups/workers")
+    answer = await waiting
+
+    assert (answer.status_code, answer.json()["code"]) == (404, "group_not_found")
+    assert time.monotonic() - began < LONG / 4
+
+
+async def _queues_of_keys(api: httpx.AsyncClient) -> list[str]:
+    answers = [await send(api, key=f"key {number}") for number in range(24)]
+    return [answer.json()["queue"] for answer in answers]
+
+
+@on_rocketmq
+async def test_keys_find_the_same_queue_at_both_after_a_topic_has_grown(both: tuple[Side, Side]) -> None:
+    """Else a key's messages would lie in two queues, and be out of order."""
+    a, b = both[0].api, both[1].api
+    await put(a, "topics/orders", queues=2)
+    before = [await _queues_of_keys(a), await _queues_of_keys(b)]
+
+    await put(a, "topics/orders", queues=8)
+    await eventually(b, "/v1/topics/orders", "queues", 8)
+    after = [await _queues_of_keys(a), await _queues_of_keys(b)]
+
+    assert before[0] == before[1]
+    assert after[0] == after[1]
+    assert len(set(after[0])) > 2
+
+
+@on_rocketmq
+async def test_a_topic_made_anew_at_one_is_the_new_one_at_the_other(both: tuple[Side, Side]) -> None:
+    """With its own queues, fewer than before, and nothing of what was in the old one."""
+    a, b = both[0].api, both[1].api
+    await put(a, "topics/orders", queues=8)
+    await publish(b, *range(20))
+
+    await a.delete("/v1/topics/orders")
+    gone = await send(b)
+    await put(a, "topics/orders", queues=2)
+    stored = await _queues_of_keys(b)
+    await put(b, "groups/workers", topic="orders")
+    messages = await take(b, max=100, wait=LONG)
+
+    assert (gone.status_code, gone.json()["code"]) == (404, "topic_not_found")
+    assert len(set(stored)) <= 2
+    assert stored == await _queues_of_keys(a)
+    assert set(bodies(messages)) == {"hello"}
+
+
+@on_rocketmq
+async def test_receipts_of_one_are_accepted_by_the_other_whatever_becomes_of_the_keys(
+    both: tuple[Side, Side], shared: Settings
+) -> None:
+    """Before a rotation, right after it, and when signing has moved on; also if nobody was told of the new key."""
+    a, b = both
+    await shop(a.api)
+    await publish(a.api, *range(8))
+    messages = await take(a.api, max=2)
+
+    await execute(shared, "UPDATE receipt_key SET created_at = created_at - interval '31 days'")
+    await a.gateway.follower.look()
+    messages += await take(a.api, max=2)
+    await execute(shared, "UPDATE receipt_key SET created_at = created_at - interval '6 minutes'")
+    await a.gateway.follower.look()
+    messages += await take(a.api, max=2)
+    await execute(
+        shared,
+        "INSERT INTO receipt_key (secret, created_at) "
+        "VALUES (decode(repeat('ab', 32), 'hex'), clock_timestamp() - interval '6 minutes')",
+    )
+    await a.gateway.follower.look()
+    messages += await take(a.api, max=2)
+
+    numbers = [base64.urlsafe_b64decode(message["receipt"][:4])[:2] for message in messages]
+    assert len(set(numbers)) == 3
+    assert [await outcome(b.api, "ack", each) for each in reversed(messages)] == [(200, "applied")] * 8
+    forged = await settle(b.api, "ack", "AAAA" + messages[0]["receipt"][4:])
+    assert (forged.status_code, forged.json()["code"]) == (400, "invalid_receipt")
+
+
+@on_rocketmq
+async def test_what_one_scheduled_the_other_delivers(shared: Settings, tmp_path: Path) -> None:
+    """A gateway may go before its timers are due."""
+    async with opened(shared, tmp_path / "b") as b:
+        async with opened(shared, tmp_path / "a") as a:
+            await shop(a.api)
+            scheduled = (await send(a.api, body="later", delay="1s")).json()
+
+        messages = await take(b.api, wait=LONG)
+
+    assert [(each["id"], each["body"]) for each in messages] == [(scheduled["id"], "later")]
+
+
+@on_rocketmq
+async def test_an_idempotency_key_counts_at_both(both: tuple[Side, Side]) -> None:
+    """Also at the same moment: one message, one id."""
+    a, b = both[0].api, both[1].api
+    await shop(a)
+
+    answers = await asyncio.gather(*(send(api, idempotencyKey="once") for api in (a, b) * 5))
+    again = (await send(b, idempotencyKey="once")).json()
+
+    found = [answer.json() for answer in answers]
+    assert {each["id"] for each in found} == {again["id"]}
+    assert sorted(bool(each.get("duplicate")) for each in found) == [False] + [True] * 9
+    assert len(await take(a, max=10, wait=LONG)) == 1
+    assert await take(a, max=10) == []
+
+
+@on_rocketmq
+async def test_the_same_change_at_both_at_once_is_made_once(both: tuple[Side, Side]) -> None:
+    """Deployments configure every gateway alike."""
+    a, b = both[0].api, both[1].api
+
+    topics = await asyncio.gather(*(api.put("/v1/topics/orders", json={"queues": 2}) for api in (a, b) * 3))
+    groups = await asyncio.gather(*(api.put("/v1/groups/workers", json={"topic": "orders"}) for api in (a, b) * 3))
+
+    assert sorted(answer.status_code for answer in topics) == [200] * 5 + [201]
+    assert sorted(answer.status_code for answer in groups) == [200] * 5 + [201]
+    await publish(a, "x")
+    assert bodies(await take(b, wait=LONG)) == ["x"]
+
+
+@on_rocketmq
+async def test_gateways_that_start_together_declare_the_same_entries(shared: Settings, tmp_path: Path) -> None:
+    """None of them refuses to start because another was quicker."""
+    declared = replace(
+        shared,
+        topic=tuple({"name": f"t{number}", "queues": 1} for number in range(3)),
+        producer=tuple({"name": f"p{number}", "topic": f"t{number}"} for number in range(3)),
+        group=tuple({"name": f"g{number}", "topic": f"t{number}"} for number in range(3)),
+        http=HttpSettings(),
+    )
+    async with AsyncExitStack() as stack:
+        sides = await asyncio.gather(
+            *(stack.enter_async_context(opened(declared, tmp_path / name)) for name in ("a", "b", "c"))
+        )
+
+        await publish(sides[0].api, "x", topic="t2")
+
+        assert bodies(await take(sides[2].api, "g2", wait=LONG)) == ["x"]
+        acts = (await sides[1].api.get("/v1/audit", params={"limit": 100})).json()["items"]
+        assert len(acts) == 9
