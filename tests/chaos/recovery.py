@@ -1,0 +1,56 @@
+"""How long it took after a fault until everybody was served again. Pure: events in, seconds out."""
+
+from bisect import bisect_right
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import count, takewhile
+
+from history import Event, Fault, Publish, Receive
+
+__all__ = ["NO_FAULT", "times_to_recover"]
+
+# What the same measurement says where nothing happened: how slow the machine is.
+NO_FAULT = "no fault"
+_QUIET_BEFORE, _QUIET_AFTER = 3.0, 1.0
+
+
+def times_to_recover(events: Iterable[Event]) -> Mapping[str, list[float]]:
+    """By kind of fault, for each: seconds until the last of producers and groups had a success again.
+
+    Only a request counts that began after the fault; for the last faults of a run there may be none.
+    """
+    successes: defaultdict[str, list[tuple[float, float]]] = defaultdict(list)
+    faults: list[Fault] = []
+    for event in events:
+        if isinstance(event, Fault):
+            faults.append(event)
+        elif isinstance(event, Publish) and any(each.outcome == "stored" for each in event.sent):
+            successes["producers"].append((event.began, event.ended))
+        elif isinstance(event, Receive) and event.messages:
+            successes[event.group].append((event.began, event.ended))
+    served = [_earliest_ends(seen) for seen in successes.values()]
+    found: defaultdict[str, list[float]] = defaultdict(list)
+    for kind, at in [*((fault.kind, fault.began) for fault in faults), *_quiet(faults)]:
+        ends = [ends[bisect_right(begins, at)] for begins, ends in served]
+        if None not in ends:
+            found[kind].append(max(end for end in ends if end is not None) - at)
+    return found
+
+
+def _earliest_ends(seen: list[tuple[float, float]]) -> tuple[list[float], list[float | None]]:
+    """Begins in their order, and for each the earliest end of those that began then or later."""
+    seen.sort()
+    ends: list[float | None] = [None]
+    for _, end in reversed(seen):
+        ends.append(end if ends[-1] is None else min(end, ends[-1]))
+    return [begin for begin, _ in seen], ends[::-1]
+
+
+def _quiet(faults: Sequence[Fault]) -> Iterator[tuple[str, float]]:
+    """Instants around which there is no fault."""
+    if not faults:
+        return
+    first, last = min(fault.began for fault in faults), max(fault.began for fault in faults)
+    for at in takewhile(lambda at: at < last, count(first, 0.5)):
+        if not any(fault.began - _QUIET_AFTER < at < fault.ended + _QUIET_BEFORE for fault in faults):
+            yield NO_FAULT, at

@@ -1,0 +1,50 @@
+"""Three gateways, two brokers, Redis and PostgreSQL, killed again and again under load: no promise is broken."""
+
+import os
+import statistics
+
+import pytest
+from chaos_load import Plan
+from chaos_run import chaos
+from nemesis import KINDS, schedule
+from recovery import NO_FAULT
+
+from mqgate.stack import StackUnavailable
+
+SECONDS = 120.0
+
+
+def test_a_seed_decides_what_happens() -> None:
+    """A run that failed can be had again; and two minutes see a fault of every kind."""
+    kills, others = schedule(1, SECONDS, 3, ("broker-a", "broker-b"))
+
+    assert [kills, others] == schedule(1, SECONDS, 3, ("broker-a", "broker-b"))
+    assert [kills, others] != schedule(2, SECONDS, 3, ("broker-a", "broker-b"))
+    assert {planned.kind for planned in others} == set(KINDS)
+    assert len(kills) > len(others)
+
+
+@pytest.mark.slow
+@pytest.mark.rocketmq
+@pytest.mark.redis
+@pytest.mark.postgres
+@pytest.mark.timeout(900)
+def test_nothing_is_lost_when_any_of_them_dies() -> None:
+    """The shorter run of `make chaos`, with load that leaves the machine room for other tests."""
+    try:
+        outcome = chaos(seconds=SECONDS, seed=1, plan=Plan(rate=500.0))
+    except StackUnavailable as error:
+        if os.environ.get("CI") == "true":
+            pytest.fail(f"the servers cannot run here: {error}", pytrace=False)
+        pytest.skip(f"the servers cannot run here: {error}")
+
+    print(outcome.report)  # noqa: T201 - what was found is worth reading
+    findings = outcome.findings
+    assert not findings.failures, dict(findings.examples)
+    assert outcome.ends == [], "no gateway ends by itself, whatever it stands on"
+    assert set(outcome.recovery) - {NO_FAULT} <= {"gateway killed", *KINDS}
+    assert findings.published > 1_000
+    assert findings.causes["chaos-queue"]["lease state lost"]
+    # The others serve meanwhile: a gateway's death costs less than the wait for one to come back.
+    killed = statistics.median(outcome.recovery["gateway killed"])
+    assert killed < 1 + 5 * statistics.median(outcome.recovery.get(NO_FAULT, [1.0]))
