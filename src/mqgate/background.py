@@ -6,6 +6,9 @@ from typing import Any
 
 __all__ = ["Background"]
 
+# More than cleaning up takes.
+_PATIENCE = 1.0
+
 
 class Background:
     """Work that goes on until it is stopped."""
@@ -23,9 +26,11 @@ class Background:
         task, self._task = self._task, None
         if task is None:
             return False
-        task.cancel()
-        # Not `await task`: that would take our own cancellation for the task's.
-        await asyncio.wait((task,))
+        while not task.done():
+            # Again and again: until Python 3.12 a `wait_for`, also of a library, may forget that it was cancelled.
+            task.cancel()
+            # Not `await task`: that would take our own cancellation for the task's.
+            await asyncio.wait((task,), timeout=_PATIENCE)
         if not task.cancelled():
             task.result()
         return True
