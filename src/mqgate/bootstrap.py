@@ -29,7 +29,7 @@ from mqgate.control.registry.directory import CachedDirectory, differing
 from mqgate.control.registry.follower import Follower
 from mqgate.control.registry.model import Defaults, GroupSpec, ProducerSpec, TopicSpec
 from mqgate.control.registry.service import Registry
-from mqgate.core.entries import Group, Mode, Snapshot
+from mqgate.core.entries import Mode, Snapshot
 from mqgate.core.errors import Busy
 from mqgate.core.lease import Verb
 from mqgate.core.receipt import KeyTerms, ReceiptKeys
@@ -177,12 +177,6 @@ async def _build(
         long_poll.changed(group)
         await leasing.wake(group)
 
-    async def open_group(group: Group) -> None:
-        # A broadcast client's place is made when it first comes.
-        if group.mode is not Mode.BROADCAST:
-            await opener.open(group, "")
-            await mirror.open(group)
-
     registry = Registry(
         store=store,
         directory=directory,
@@ -191,7 +185,7 @@ async def _build(
         dead_letters=dead_letters,
         timers=timers,
         idempotency=idempotency,
-        open_group=open_group,
+        open_group=opener.register,
         close_group=mirror.forget,
         defaults=_defaults(settings),
         clock=clock,

@@ -14,7 +14,7 @@ import structlog
 from mqgate.background import Background
 from mqgate.consumption.group_log import GroupLog
 from mqgate.core.entries import Group, Mode
-from mqgate.core.errors import MqgateError
+from mqgate.core.errors import MqgateError, StorageUnavailable
 from mqgate.core.lease import Head
 from mqgate.ports.directory import Directory
 from mqgate.ports.lease_store import LeaseStore
@@ -57,10 +57,16 @@ class Mirror:
             self._touched.add(group)
 
     async def open(self, group: Group) -> None:
-        """Make a new group known, and write where it begins."""
-        if self._mirror is not None and group.mode is not Mode.BROADCAST:
-            await self._mirror.open(group.name)
-            await self.write(group)
+        """Make a new group known. Raises StorageUnavailable while a queue cannot be read: nobody can tell its start."""
+        if self._mirror is None or group.mode is Mode.BROADCAST:
+            return
+        closed = sorted((await self._log.heads(group)).closed)
+        if closed:
+            raise StorageUnavailable(
+                f"{', '.join(closed)} cannot be read now, so where group {group.name} begins there cannot be kept",
+                retry_after=1,
+            )
+        await self._mirror.open(group.name)
 
     async def starts(self, group: Group, starts: Mapping[str, int], heads: Heads) -> Mapping[str, int]:
         """Where a group without lease state goes on: where it stood; without the queues of which nobody can tell."""

@@ -26,6 +26,13 @@ class Opener:
         self._leases = leases
         self._mirror = mirror
 
+    async def register(self, group: Group) -> None:
+        """Make a new group's state, and write down where it begins; a broadcast client's is made when it comes."""
+        if group.mode is not Mode.BROADCAST:
+            await self._mirror.open(group)
+            await self.open(group, "")
+            await self._mirror.write(group)
+
     async def open(self, group: Group, client: str) -> bool:
         """Make the state of a group or a broadcast client at the group's start; True if it tells a client so."""
         heads = await self._log.heads(group)

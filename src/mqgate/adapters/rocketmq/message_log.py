@@ -28,7 +28,7 @@ __all__ = ["RocketMQMessageLog"]
 
 _CREATION_PATIENCE = 10.0
 # A broker's index knows a message a moment after the broker has confirmed it.
-_INDEX_SOON = (0.02, 0.05, 0.1)
+_INDEX_SOON = (0.02, 0.05, 0.1, 0.2, 0.4)
 _INDEX_RECENT = 1.0
 _MOST_ROWS = 2_048
 
