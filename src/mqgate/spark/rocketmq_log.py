@@ -14,20 +14,23 @@ from typing import TypeVar
 
 import pyarrow as pa
 
+from mqgate.adapters.rocketmq.columns import Rows
 from mqgate.adapters.rocketmq.translate import users_name
 from mqgate.rocketmq import Client, Credentials
 from mqgate.rocketmq.paging import Paging
 from mqgate.rocketmq.reading_ahead import pages
 from mqgate.rocketmq.remoting.pulled_page import PulledPage
-from mqgate.spark.log import Ends, LogError
+from mqgate.spark.log import FIELDS, Ends, LogError
 from mqgate.spark.rocketmq_cluster import Cluster, Place
-from mqgate.spark.rocketmq_columns import Rows
 from mqgate.spark.rocketmq_loop import LoopThread
 
 __all__ = ["RocketMQLog"]
 
 # Pulls under way for one range: enough to keep a broker busy while answers are decoded.
 _AHEAD = 4
+# Per batch Spark pays a fixed price, and per batch memory is held.
+_MOST_ROWS = 4_096
+_MOST_BYTES = 4 << 20
 _Value = TypeVar("_Value")
 
 
@@ -131,10 +134,10 @@ class _Reading:
             async with aclosing(pages(paging, lambda offset, most: cluster.pull(place, offset, most))) as found:
                 async for page in found:
                     rows.add(page)
-                    if rows.is_full:
-                        await self._ready.put(rows.batch())
-            if rows:
-                await self._ready.put(rows.batch())
+                    if rows.count >= _MOST_ROWS or rows.bytes >= _MOST_BYTES:
+                        await self._ready.put(_batch(rows))
+            if rows.count:
+                await self._ready.put(_batch(rows))
         except Exception as error:  # noqa: BLE001 - whoever reads gets it, whatever it is
             last = error
         await self._ready.put(last)
@@ -152,6 +155,14 @@ class _Reading:
 
 async def _begin(cluster: Cluster, place: Place, start: int, end: int, columns: Sequence[str]) -> _Reading:
     return _Reading(cluster, place, Paging(start, end, ahead=_AHEAD), Rows(columns, users_name))
+
+
+def _batch(rows: Rows) -> pa.RecordBatch:
+    count, found = rows.count, rows.take()
+    if not found:
+        # Without a column a batch would have no length either.
+        return pa.RecordBatch.from_struct_array(pa.array([{}] * count, pa.struct([])))
+    return pa.RecordBatch.from_pydict({name: column.cast(FIELDS[name]) for name, column in found.items()})
 
 
 def _named(found: Mapping[Place, _Value]) -> dict[str, _Value]:

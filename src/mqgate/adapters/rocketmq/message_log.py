@@ -7,16 +7,18 @@ from datetime import datetime
 from typing import TYPE_CHECKING
 
 from mqgate.adapters.rocketmq.appending import Appender
+from mqgate.adapters.rocketmq.column_batch import batch_of, columns_for
+from mqgate.adapters.rocketmq.columns import Rows
 from mqgate.adapters.rocketmq.faults import translating
 from mqgate.adapters.rocketmq.health import Health
 from mqgate.adapters.rocketmq.reading import Reader
 from mqgate.adapters.rocketmq.search import Search
 from mqgate.adapters.rocketmq.topics import Queue, Topic, Topics
+from mqgate.adapters.rocketmq.translate import users_name
 from mqgate.adapters.rocketmq.watch import Watches
 from mqgate.core.errors import MqgateError, QueueNotFound, StorageUnavailable, TopicNotFound
 from mqgate.core.message import Draft, Message, Stored, milliseconds
 from mqgate.core.names import OWN_PREFIX
-from mqgate.ports.message_columns import as_columns
 from mqgate.ports.message_log import Heads
 from mqgate.rocketmq.admin import LAYOUTS
 from mqgate.rocketmq.client import Client
@@ -30,7 +32,6 @@ _CREATION_PATIENCE = 10.0
 # A broker's index knows a message a moment after the broker has confirmed it.
 _INDEX_SOON = (0.02, 0.05, 0.1, 0.2, 0.4)
 _INDEX_RECENT = 1.0
-_MOST_ROWS = 2_048
 
 
 class RocketMQMessageLog:
@@ -136,9 +137,10 @@ class RocketMQMessageLog:
     async def read_columns(
         self, topic: str, queue: str, offset: int, most: int, most_bytes: int, names: Sequence[str]
     ) -> "pa.RecordBatch":
-        # `read` counts bodies only, and a message may have 32 KiB of properties.
-        found = await self.read(topic, queue, offset, min(most, _MOST_ROWS), most_bytes)
-        return await asyncio.to_thread(as_columns, found, names)
+        known, place = await self._place(topic, queue)
+        rows = Rows(columns_for(names), users_name)
+        await self._reader.gather(known, place, offset, most, most_bytes, self._own_group, rows)
+        return await asyncio.to_thread(batch_of, rows, names, topic, queue)
 
     async def _place(self, topic: str, queue: str) -> tuple[Topic, Queue]:
         known = await self._topics.get(topic)

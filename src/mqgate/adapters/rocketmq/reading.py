@@ -4,26 +4,31 @@ What is delivered again lies scattered in its queue, and one receive asks for do
 would keep the broker busier than it needs to be. So reads of one queue that begin in the same turn of the loop, and lie
 close together, share a pull. Whoever does not find its messages in the shared one pulls for itself.
 
-A large read begins like any other. If there is more than a page, it goes on with several pulls under way at once.
+A large read begins like any other. If there is more than a page, it goes on with several pulls under way at once. Who
+reads much and wants columns gets them from the records as they lie: no message is made in between.
 """
 
 import asyncio
 import time
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import aclosing
 from functools import partial
-from typing import NamedTuple
+from typing import NamedTuple, Protocol, TypeVar
 
+from mqgate.adapters.rocketmq.columns import Rows
 from mqgate.adapters.rocketmq.faults import translating
-from mqgate.adapters.rocketmq.pulling import pull
+from mqgate.adapters.rocketmq.pulling import pull_undecoded
 from mqgate.adapters.rocketmq.topics import Queue, Topic, Topics
 from mqgate.adapters.rocketmq.translate import message_of
 from mqgate.core.errors import MqgateError, QueueUnavailable, StorageUnavailable, TopicNotFound
 from mqgate.core.message import Message
 from mqgate.rocketmq.client import Client
+from mqgate.rocketmq.errors import making_sense
 from mqgate.rocketmq.messages import Status
-from mqgate.rocketmq.paging import AT_ONCE, Paging
+from mqgate.rocketmq.paging import AT_ONCE, Page, Paging
 from mqgate.rocketmq.reading_ahead import pages
+from mqgate.rocketmq.remoting.pulled_page import PulledPage, decode_page
+from mqgate.rocketmq.remoting.record import decode_records
 
 __all__ = ["Reader"]
 
@@ -32,6 +37,9 @@ _AHEAD = 4
 # A broker shows a message to readers a moment after it has confirmed it.
 _SOON = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.4)
 _RECENT = 3.0
+_Decoded = TypeVar("_Decoded")
+_Page = TypeVar("_Page", bound=Page)
+_Taken_contra = TypeVar("_Taken_contra", contravariant=True)
 
 
 class _Wish(NamedTuple):
@@ -44,9 +52,16 @@ class _Wish(NamedTuple):
         return self.offset + self.most
 
 
-class _Found:
-    """Messages of one read, as many as are asked for and fit; the first always does."""
+class _Found(Protocol[_Taken_contra]):
+    """What one read gathers, as much as is asked for and fits; the first message always does."""
 
+    end: int
+
+    def add(self, page: _Taken_contra, /) -> bool:
+        """Take from a page; False: that was enough."""
+
+
+class _Messages:
     def __init__(self, offset: int, most: int, most_bytes: int) -> None:
         self.messages: list[Message] = []
         self.end = offset
@@ -54,7 +69,6 @@ class _Found:
         self._room = most_bytes
 
     def add(self, page: Sequence[Message]) -> bool:
-        """Take from a page; False: that was enough."""
         for message in page:
             self._room -= len(message.body)
             if self.messages and self._room < 0:
@@ -62,6 +76,22 @@ class _Found:
             self.messages.append(message)
         self.end += len(page)
         return len(self.messages) < self._most
+
+
+class _Rows:
+    def __init__(self, rows: Rows, offset: int, most: int, most_bytes: int) -> None:
+        self.rows = rows
+        self.end = offset
+        self._most = most
+        self._most_bytes = most_bytes
+
+    def add(self, page: PulledPage) -> bool:
+        fitting = page[: self._most - self.rows.count].fitting(self._most_bytes - self.rows.bytes)
+        if not fitting and not self.rows.count:
+            fitting = page[:1]
+        self.rows.add(fitting)
+        self.end += len(fitting)
+        return len(fitting) == len(page) and self.rows.count < self._most
 
 
 class Reader:
@@ -75,23 +105,17 @@ class Reader:
         self, topic: Topic, queue: Queue, offset: int, most: int, most_bytes: int, group: str
     ) -> list[Message]:
         """Consecutive messages from an offset on, as many as are asked for and fit."""
-        found = _Found(offset, most, most_bytes)
-        pauses = iter(_SOON)
-        while not (page := await self._page(topic, queue, offset, most, group)):
-            pause = next(pauses, None) if _is_late(queue, offset) else None
-            if pause is None:
-                return []
-            await asyncio.sleep(pause)
-        is_more_wanted = found.add(page)
-        end = offset + most if queue.head is None else min(offset + most, queue.head.max)
-        if not is_more_wanted or found.end >= end:
-            return found.messages
-        paging = Paging[list[Message]](found.end, end, ahead=_AHEAD)
-        async with aclosing(pages(paging, partial(self._pull, topic, queue, group=group))) as rest:
-            async for further in rest:
-                if not found.add(further):
-                    break
+        found = _Messages(offset, most, most_bytes)
+        first = partial(self._page, topic, queue, group=group)
+        await _gather(queue, found, most, first, partial(self._pull, topic, queue, group=group))
         return found.messages
+
+    async def gather(
+        self, topic: Topic, queue: Queue, offset: int, most: int, most_bytes: int, group: str, rows: Rows
+    ) -> None:
+        """The same for columns; here properties count towards the bytes too."""
+        pull = partial(self._pull_page, topic, queue, group=group)
+        await _gather(queue, _Rows(rows, offset, most, most_bytes), most, pull, pull)
 
     async def _page(self, topic: Topic, queue: Queue, offset: int, most: int, group: str) -> list[Message]:
         """One pull's worth, maybe of a pull shared with others."""
@@ -135,10 +159,25 @@ class Reader:
 
     async def _pull(self, topic: Topic, queue: Queue, offset: int, most: int, group: str) -> list[Message]:
         """One pull's messages, consecutive from the offset."""
+        page: list[Message] = []
+        for record in await self._pull_as(decode_records, topic, queue, offset, most, group):
+            if record.queue_offset != offset + len(page):
+                break
+            page.append(message_of(topic.name, queue.name, record))
+        return page
+
+    async def _pull_page(self, topic: Topic, queue: Queue, offset: int, most: int, group: str) -> PulledPage:
+        return (await self._pull_as(decode_page, topic, queue, offset, most, group)).from_offset(offset)
+
+    async def _pull_as(
+        self, decode: Callable[[bytes], _Decoded], topic: Topic, queue: Queue, offset: int, most: int, group: str
+    ) -> _Decoded:
         asked_at = time.monotonic()
         try:
             with translating(topic.name):
-                pulled = await pull(self._client, topic, queue, offset, most, group=group)
+                pulled, data = await pull_undecoded(self._client, topic, queue, offset, most, group=group)
+                with making_sense():
+                    found = decode(data)
         except StorageUnavailable as error:
             self._topics.shut(topic, queue.broker)
             raise QueueUnavailable(
@@ -151,12 +190,7 @@ class Reader:
             raise QueueUnavailable(f"broker {queue.broker} lacks the topic", queue=queue.name, retry_after=1) from error
         if pulled.status is Status.FOUND or pulled.status is Status.MOVED:
             self._topics.told(topic, queue, pulled.min_offset, pulled.max_offset, asked_at)
-        page: list[Message] = []
-        for record in pulled.records:
-            if record.queue_offset != offset + len(page):
-                break
-            page.append(message_of(topic.name, queue.name, record))
-        return page
+        return found
 
     async def close(self) -> None:
         for task in self._pulls:
@@ -167,3 +201,28 @@ class Reader:
 def _is_late(queue: Queue, offset: int) -> bool:
     """Whether a message was confirmed there, so that it must show up."""
     return offset < queue.confirmed_end and time.monotonic() < queue.confirmed_at + _RECENT
+
+
+async def _gather(
+    queue: Queue,
+    found: _Found[_Page],
+    most: int,
+    first: Callable[[int, int], Awaitable[_Page]],
+    further: Callable[[int, int], Awaitable[_Page]],
+) -> None:
+    """One page, and if there is more, the rest of it with several pulls under way at once."""
+    offset = found.end
+    pauses = iter(_SOON)
+    while not len(page := await first(offset, most)):
+        pause = next(pauses, None) if _is_late(queue, offset) else None
+        if pause is None:
+            return
+        await asyncio.sleep(pause)
+    is_more_wanted = found.add(page)
+    end = offset + most if queue.head is None else min(offset + most, queue.head.max)
+    if not is_more_wanted or found.end >= end:
+        return
+    async with aclosing(pages(Paging[_Page](found.end, end, ahead=_AHEAD), further)) as rest:
+        async for each in rest:
+            if not found.add(each):
+                return

@@ -6,6 +6,7 @@ compressed, batches kept as one) is left to those who know it: record.py.
 
 import struct
 from collections.abc import Sequence
+from itertools import accumulate
 from typing import Any
 
 from mqgate.rocketmq.errors import RemoteProtocolError
@@ -35,6 +36,29 @@ class PulledPage:
 
     def __getitem__(self, part: slice) -> "PulledPage":
         return PulledPage(self._fixed[part], self.bodies[part], self.texts[part])
+
+    @property
+    def bytes(self) -> int:
+        """All that is of any length."""
+        return sum(map(len, self.bodies)) + sum(map(len, self.texts))
+
+    def fitting(self, most_bytes: int) -> "PulledPage":
+        """Its first messages, as many as fit."""
+        if self.bytes <= most_bytes:
+            return self
+        ends = accumulate(len(body) + len(text) for body, text in zip(self.bodies, self.texts, strict=True))
+        return self[: sum(end <= most_bytes for end in ends)]
+
+    def from_offset(self, offset: int) -> "PulledPage":
+        """The messages from an offset on, up to the first that is missing."""
+        offsets = self.offsets
+        if offsets == list(range(offset, offset + len(offsets))):
+            return self
+        # A batch that is kept as one record may begin before what was asked for.
+        first = next((index for index, each in enumerate(offsets) if each >= offset), len(offsets))
+        rest = offsets[first:]
+        count = next((index for index, each in enumerate(rest) if each != offset + index), len(rest))
+        return self[first : first + count]
 
     @property
     def offsets(self) -> list[int]:

@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from mqgate.adapters.rocketmq.property_texts import PropertyReader
 from mqgate.adapters.rocketmq.translate import message_of, users_name
 from mqgate.rocketmq.remoting import properties as property_text
 from mqgate.rocketmq.remoting.record import Record
-from mqgate.spark.rocketmq_properties import PropertyReader
 
 _names = st.sampled_from(["UNIQ_KEY", "KEYS", "TAGS", "CLUSTER", "WAIT", "mqgate_p.KEYS", "a", "b%s", 'q"', "ü", ""])
 _values = st.text(st.characters(exclude_categories=["Cs"]), max_size=6)
