@@ -177,7 +177,8 @@ class Server:
         self._runs.pop(wire, None)
         if self._wire is wire:
             self._wire = None
-            _log.warning("connection to Redis broke")
+            if not self._is_closed:
+                _log.warning("connection to Redis broke")
 
     async def close(self) -> None:
         self._is_closed = True
