@@ -8,7 +8,7 @@ BIN := .venv/bin
 COMPILE := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \
 	--no-emit-index-url --custom-compile-command "make lock" $(UPGRADE)
 
-.PHONY: run test check lint docs bench chaos lock clean
+.PHONY: run test check lint dev docs bench chaos lock clean
 
 run: .venv/run.stamp
 	$(BIN)/mqgate serve --demo --port $(PORT) --data-dir $(DATA)
@@ -27,6 +27,8 @@ lint: .venv/dev.stamp
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	@! grep -n '://' requirements/*.txt || (echo 'a lock names a host' && false)
+
+dev: .venv/dev.stamp ## only set up: tools, drivers, small servers of Redis and PostgreSQL
 
 docs: .venv/dev.stamp ## write the generated reference pages anew
 	$(BIN)/python docs/generate.py

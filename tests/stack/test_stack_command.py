@@ -2,14 +2,16 @@
 
 import json
 import tomllib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from mqgate.cli.stack import configuration
 from mqgate.settings import Settings
 from mqgate.stack import Stack
+from mqgate.stack.part import Kind, Part, save_parts
 
 NO_JAVA = {"PATH": "", "JAVA_HOME": None}
 
@@ -41,6 +43,38 @@ def test_a_stack_comes_up_tells_its_state_and_goes_down(run: Callable[..., Any],
     assert run("down").stdout == "3 servers ended\n"
     assert run("status").returncode == 1
     assert run("down").stdout == "nothing ran\n"
+
+
+@pytest.mark.parametrize(
+    ("extras", "engines"),
+    [
+        ((), ("sqlite", "sqlite")),
+        (("redis",), ("redis", "sqlite")),
+        (("postgres",), ("sqlite", "postgres")),
+        (("redis", "postgres", "proxy"), ("redis", "postgres")),
+    ],
+)
+def test_what_was_started_is_what_the_gateway_is_told_to_use(
+    tmp_path: Path, extras: Sequence[Kind], engines: tuple[str, str]
+) -> None:
+    """Somebody who asked for Redis wants it used, not named in a comment."""
+    kinds: dict[str, Kind] = {"namesrv": "name-server", **{extra: extra for extra in extras}}
+    ports = range(9_001, 9_999)
+    parts = [
+        Part(name=name, kind=kind, port=port, command=(), ready_line="")
+        for port, (name, kind) in zip(ports, kinds.items(), strict=False)
+    ]
+    save_parts(tmp_path / "stack.json", {part.name: part for part in parts})
+    stack = Stack.open(tmp_path)
+    file = tmp_path / "mqgate.toml"
+
+    file.write_text(configuration(stack), "utf-8")
+
+    settings = Settings.load(file, {})
+    assert (settings.log.engine, settings.rocketmq.name_servers) == ("rocketmq", (stack.name_server,))
+    assert (settings.leases.engine, settings.control.engine) == engines
+    assert settings.redis.url == (stack.redis_url if "redis" in extras else "")
+    assert settings.postgres.url == (stack.postgres_url if "postgres" in extras else "")
 
 
 @pytest.mark.parametrize("java_home", [None, "old"])

@@ -94,10 +94,11 @@ def configuration(opened: Stack) -> str:
     """What a gateway's mqgate.toml says to use this stack."""
     parts = opened.parts()
     lines = ["[log]", 'engine = "rocketmq"', "", "[rocketmq]", f'name_servers = ["{opened.name_server}"]']
+    if "redis" in parts:
+        lines += ["", "[leases]", 'engine = "redis"', "", "[redis]", f'url = "{opened.redis_url}"']
     if "postgres" in parts:
         lines += ["", "[control]", 'engine = "postgres"', "", "[postgres]", f'url = "{opened.postgres_url}"']
-    # As comments: the gateway refuses settings that it does not know.
-    lines += ["", f"# Redis: {opened.redis_url}"] if "redis" in parts else []
+    # As a comment: the gateway refuses settings that it does not know.
     lines += ["", f"# Proxy, gRPC: {opened.address('proxy')}"] if "proxy" in parts else []
     return "\n".join([*lines, ""])
 

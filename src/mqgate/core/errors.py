@@ -255,7 +255,7 @@ class Stopping(Busy):
 
 class StorageFull(Busy):
     code = "storage_full"
-    title = "The disk is full"
+    title = "The store is full"
 
 
 class StorageUnavailable(Busy):

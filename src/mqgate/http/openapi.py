@@ -31,7 +31,7 @@ _REASONS = {
     431: "Headers too large",
     500: "A bug",
     503: "Not now",
-    507: "The disk is full",
+    507: "The store is full",
 }
 _ALWAYS = (400, 413, 431, 500, 503)
 _WITH_KEYS = (401, 403)

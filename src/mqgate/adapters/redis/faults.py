@@ -6,7 +6,7 @@
 | LOADING, MASTERDOWN, CLUSTERDOWN, TRYAGAIN, BUSY,      | storage_unavailable | yes, by the client                    |
 | MISCONF (cannot save), NOREPLICAS                      |                     |                                       |
 | READONLY: a replica                                    | storage_unavailable | on a new connection; then yes         |
-| MOVED, ASK: a cluster's slot is elsewhere              | storage_unavailable | yes; name the node, or a proxy        |
+| MOVED, ASK: a cluster's slot is elsewhere              | storage_unavailable | yes; one node must have all slots     |
 | NOSCRIPT: somebody flushed the scripts                 | (none)              | loaded and sent again here            |
 | OOM: maxmemory is reached                              | storage_full        | yes, when there is room               |
 | WRONGPASS, NOAUTH, NOPERM, DENIED; a certificate that  | storage_refused     | no: an operator has to mend it        |
@@ -35,6 +35,8 @@ _AWAY = (
     "NOSCRIPT",
 )
 _REFUSED = ("WRONGPASS", "NOAUTH", "NOPERM", "DENIED")
+# From inside a script, since 7.2 and before.
+_MISSING_RIGHTS = ("ACL failure", "The user executing the script can't")
 
 
 def translated(text: str) -> MqgateError:
@@ -44,7 +46,7 @@ def translated(text: str) -> MqgateError:
         return StorageUnavailable(f"Redis does not serve now: {text}", retry_after=1)
     if word == "OOM":
         return StorageFull(f"Redis is full, raise its maxmemory: {text}", retry_after=5)
-    if word in _REFUSED or "ACL failure" in text:
+    if word in _REFUSED or any(words in text for words in _MISSING_RIGHTS):
         return StorageRefused(f"Redis does not let us in, see [redis] url: {text}")
     return StorageRefused(f"Redis refused a script: {text}")
 

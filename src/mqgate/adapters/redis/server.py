@@ -177,7 +177,8 @@ class Server:
         self._runs.pop(wire, None)
         if self._wire is wire:
             self._wire = None
-            _log.warning("connection to Redis broke")
+            if not self._is_closed:
+                _log.warning("connection to Redis broke")
 
     async def close(self) -> None:
         self._is_closed = True
@@ -209,6 +210,7 @@ def _parsed(url: str) -> dict[str, Any]:
 
 def _from_the_door(error: Exception) -> MqgateError:
     text = str(error)
-    if re.search(r"WRONGPASS|NOAUTH|NOPERM|invalid (user|pass)|certificate|AUTH", text, re.IGNORECASE):
+    # redis-py takes the first word of an answer away.
+    if re.search(r"WRONGPASS|NOAUTH|NOPERM|no permission|invalid (user|pass)|certificate|AUTH", text, re.IGNORECASE):
         return StorageRefused(f"Redis does not let us in, see [redis] url: {text}")
     return StorageUnavailable(f"Redis cannot be reached: {text}", retry_after=1)

@@ -1,0 +1,174 @@
+"""What the page about Redis says lies there does, on a real server; and its answers mean what the page says."""
+
+import re
+from collections.abc import AsyncIterator
+from datetime import timedelta
+from uuid import uuid4
+
+import pytest
+from doc_pages import ROOT, without_blocks
+
+from mqgate.adapters.redis.faults import translated
+from mqgate.adapters.redis.lease_store import RedisLeaseStore
+from mqgate.adapters.redis.rates import RedisRates
+from mqgate.adapters.redis.server import Server
+from mqgate.core.entries import Group, Mode, RateLimit
+from mqgate.core.lease import Acquire, Boot, Head, Placement, Settlement, Verb
+from mqgate.http.errors import STATUS
+from mqgate.stack import Stack
+from mqgate.testing.leasing import QUEUE, ack, ask, granted, nack, opened
+from mqgate.testing.message_leasing import one, workers
+from mqgate.testing.samples import a_group, queues
+from redis_server import operator
+
+PAGE = ROOT / "docs" / "how-to" / "use-redis.md"
+RATE = RateLimit(rate=1, burst=9)
+
+
+def _table(head: str) -> list[list[str]]:
+    """The rows below a heading that begins so."""
+    _, _, rest = without_blocks(PAGE).partition(f"\n| {head}")
+    lines = rest.partition("\n\n")[0].splitlines()[2:]
+    return [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
+
+
+def _words(text: str) -> list[str]:
+    return re.findall(r"`([^`]+)`", text)
+
+
+class Look:
+    """A store under a prefix of its own, and what a person sees there; a key that was seen once counts as seen."""
+
+    def __init__(self, server: Server, url: str) -> None:
+        self.server = server
+        self.url = url
+        self.prefix = f"test-{uuid4().hex[:12]}"
+        self.store = RedisLeaseStore(server, prefix=self.prefix)
+        self.keys: set[str] = set()
+        self.fields: dict[str, set[str]] = {}
+
+    def look(self) -> None:
+        with operator(self.url) as redis:
+            for key in redis.scan_iter(f"{self.prefix}:*"):
+                name = _as_on_the_page(key.decode().removeprefix(self.prefix))
+                self.keys.add(name)
+                if redis.type(key) == b"hash":
+                    self.fields.setdefault(name, set()).update(field.decode() for field in redis.hkeys(key))
+
+
+def _as_on_the_page(key: str) -> str:
+    key = re.sub(r"^:\{[^}]*\}", "", key)
+    key = re.sub(r"^:client:screen:.*", ":client:<clientId>:...", key)
+    key = re.sub(r"^:rate:\{.*\}", "<prefix>:rate:{<producer>}", key)
+    return key.replace(QUEUE, "<queue>")
+
+
+@pytest.fixture
+async def seen(redis: Stack) -> AsyncIterator[Look]:
+    server = Server(redis.redis_url, timeout=10.0)
+    yield Look(server, redis.redis_url)
+    await server.close()
+
+
+def _booted(group: Group) -> Acquire:
+    """A receive that finds nothing, tells when a broker was started, and waits."""
+    wait = timedelta(seconds=30)
+    boots = {QUEUE: Boot(1, 0)}
+    heads = {QUEUE: Head(0, 9)}
+    return Acquire(
+        group=group, client="", most=0, visibility=group.visibility, heads=heads, boots=boots, wait=wait, attempt="x"
+    )
+
+
+async def _live_in_queues(seen: Look) -> None:
+    """Everything that can happen to a queue-mode group."""
+    store, group = seen.store, a_group(name="queues", max_attempts=2, rate_limit=RATE)
+    await opened(store, group, queues(9))
+    first = await granted(store, group, attempt="a", most=1)
+    seen.look()
+    await ack(store, group, first.lease)
+    seen.look()
+    await nack(store, group, (await granted(store, group, most=1)).lease, reason="no")
+    last = await granted(store, group, most=1)
+    seen.look()
+    await nack(store, group, last.lease, reason="no")
+    await store.seek(group, "", {QUEUE: 0}, is_dry_run=False)
+    await store.acquire(_booted(group))
+    seen.look()
+
+
+async def _live_as_a_client(seen: Look) -> None:
+    await opened(seen.store, a_group(name="screens", mode=Mode.BROADCAST), queues(9), client="screen")
+    seen.look()
+
+
+async def _live_in_messages(seen: Look) -> None:
+    """Everything that can happen to an ordered message-mode group."""
+    store, group = seen.store, workers(name="messages", max_attempts=2, is_ordered=True)
+    await opened(store, group, queues(9))
+    grant = await granted(store, group, attempt="a", most=2)
+    seen.look()
+    await store.place(group, [Placement(grant, 2, {0: "k", 1: "k"})])
+    seen.look()
+    lease = grant.lease._replace(next=1)
+    for _ in range(group.max_attempts):
+        await nack(store, group, lease)
+        seen.look()
+        lease = await one(store, group)
+
+
+async def test_every_key_on_the_page_is_there_and_no_other(seen: Look) -> None:
+    """Who looks at a group at 3 am finds what the page says, and an explanation for whatever else."""
+    named = {key for row in _table("key, behind") for key in _words(row[0])}
+    (others,) = re.findall(r"^Message mode has .*?\n\n", without_blocks(PAGE), re.MULTILINE | re.DOTALL)
+    named |= {word for word in _words(others) if ":" in word}
+
+    await _live_in_queues(seen)
+    await _live_as_a_client(seen)
+    await _live_in_messages(seen)
+    await RedisRates(seen.server, prefix=seen.prefix).take("shop", RATE, 1)
+    seen.look()
+
+    assert seen.keys == named
+
+
+async def test_every_field_of_a_queue_on_the_page_is_there_and_no_other(seen: Look) -> None:
+    """Its ends, committed, the lock, when it was last consumed: readable with redis-cli, as promised."""
+    named = {field for row in _table("field of") for field in _words(row[0])}
+    (state,) = [_words(row[2]) for row in _table("key, behind") if row[0] == "`:state`"]
+
+    await _live_in_queues(seen)
+    of_queues = set(seen.fields[":queue:<queue>"])
+    await _live_in_messages(seen)
+
+    assert of_queues == named
+    assert {"min", "max", "committed", "locked_until", "locked_by", "last_consumed_at"} <= named
+    assert seen.fields[":state"] == set(state)
+
+
+def test_every_answer_has_the_code_and_the_retry_rule_of_the_page() -> None:
+    """What Redis says is what people search for."""
+    answers = [(word, row) for row in _table("Redis says") for word in _words(row[0])]
+
+    assert len(answers) == 17
+    for word, row in answers:
+        error = translated(f"{word} why")
+        assert (f"`{error.code}`", str(STATUS[type(error)])) == (row[1], row[2]), word
+        assert error.retryable == row[3].startswith("yes"), word
+
+
+async def test_a_step_is_one_round_trip(seen: Look) -> None:
+    """However much it carries."""
+    store, group = seen.store, workers(name="trips")
+    await opened(store, group, queues(1_000))
+    before = seen.server.round_trips
+
+    lease = (await granted(store, group, most=500)).lease
+    acks = [Settlement(Verb.ACK, lease._replace(start=at, next=at + 1)) for at in range(500)]
+    await ask(store, group, carrying=acks[:250])
+    await store.settle(group, acks[250:])
+    await store.positions(group, "", {})
+    await store.seek(group, "", {QUEUE: 0}, is_dry_run=False)
+    await store.clients(group.name)
+
+    assert seen.server.round_trips - before == 6
