@@ -26,7 +26,8 @@ class Backoff:
             raise InvalidValue("backoff.jitter must be between 0 and 1", field="backoff.jitter")
 
     def delay(self, failures: int, dice: random.Random) -> timedelta:
-        """The wait after the given number of failed deliveries, 1 for the first."""
+        """The wait after so many failed deliveries; one that was given back, and failed all the same, as the first."""
+        failures = max(failures, 1)
         if self.steps:
             return self.steps[min(failures, len(self.steps)) - 1]
         if not self.initial:

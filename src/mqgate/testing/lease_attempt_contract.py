@@ -4,6 +4,7 @@ from datetime import timedelta
 
 import pytest
 
+from mqgate.core.backoff import Backoff
 from mqgate.core.entries import RateLimit
 from mqgate.core.errors import AttemptMismatch
 from mqgate.core.lease import Outcome, Settlement, State, Verb
@@ -50,7 +51,9 @@ class AttemptContract:
 
         assert {first.lease.queue, other.lease.queue} == {QUEUE, OTHER}
 
-    @pytest.mark.parametrize("change", [{"most": 5}, {"visibility": timedelta(minutes=1)}])
+    @pytest.mark.parametrize(
+        "change", [{"most": 5}, {"visibility": timedelta(minutes=1)}, {"most": 5, "heads": queues(9, 5, 1)}]
+    )
     async def test_an_attempt_with_other_parameters_is_refused_and_changes_nothing(
         self, store: LeaseStore, change: dict[str, object]
     ) -> None:
@@ -174,6 +177,33 @@ class PlaceContract:
 
         assert (await position(store, group)).attempts == 0
         assert (await granted(store, group)).delivery == 1
+
+    async def test_a_hand_back_counts_once(self, store: LeaseStore) -> None:
+        """Told twice that nobody had it, the store takes back one delivery, not that of somebody before."""
+        group = a_group()
+        await opened(store, group, queues(9))
+        await nack(store, group, (await granted(store, group)).lease)
+        grant = await granted(store, group)
+
+        await gave_back(store, group, grant, after=0)
+        await gave_back(store, group, grant, after=0)
+
+        assert (await granted(store, group)).delivery == 2
+
+    async def test_a_lease_that_was_given_back_can_still_be_nacked(self, store: LeaseStore, clock: ManualClock) -> None:
+        """The repeat of an attempt broke, but its first answer had arrived: it is late, and it fails as the first."""
+        group = a_group(backoff=Backoff(steps=(timedelta(seconds=2), timedelta(hours=1))))
+        await opened(store, group, queues(9))
+        first = await granted(store, group, most=4, attempt="a1")
+        await gave_back(store, group, await granted(store, group, most=4, attempt="a1"), after=0)
+
+        outcome = await nack(store, group, first.lease)
+        early = await ask(store, group)
+        clock.advance(2)
+
+        assert outcome is Outcome.LATE_APPLIED
+        assert not early.grants
+        assert (await ask(store, group)).grants
 
     async def test_a_hand_back_that_comes_too_late_changes_nothing(self, store: LeaseStore, clock: ManualClock) -> None:
         """Refused means untouched: not another's lease, not what was acked, not what was nacked."""

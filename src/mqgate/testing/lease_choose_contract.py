@@ -81,6 +81,20 @@ class ChooseContract:
 
         assert served == ["local:2", "local:1", "local:0"]
 
+    async def test_a_queue_that_retention_had_emptied_waits_from_its_next_message_on(
+        self, store: LeaseStore, clock: ManualClock
+    ) -> None:
+        """What nobody consumed in time is gone; it gives what comes later no advantage."""
+        group = a_group()
+        await opened(store, group, queues(1, 9))
+        await ask(store, group, heads={QUEUE: Head(1, 1)}, closed=[QUEUE, OTHER])
+
+        clock.advance(AGEING)
+        await ack(store, group, (await granted(store, group, most=1)).lease)
+        served = await granted(store, group, most=1, heads={QUEUE: Head(1, 2)})
+
+        assert served.lease.queue == OTHER
+
     async def test_a_held_queue_is_given_to_nobody_else(self, store: LeaseStore) -> None:
         """The lock: two consumers never work on one queue at once."""
         group = a_group()
@@ -165,6 +179,18 @@ class ChooseContract:
 
         given = [grant.lease.queue for answer in answers for grant in answer.grants]
         assert len(given) == len(set(given)) == 20
+
+    async def test_a_first_receive_leaves_its_trace_though_state_had_to_be_made_for_it(self, store: LeaseStore) -> None:
+        """As every broadcast client's first one: it is asked twice within a moment, and was seen once."""
+        group = a_group()
+        await ask(store, group, polled_by="ada")
+        await opened(store, group, queues(5))
+        await ask(store, group, polled_by="ada", heads=queues(5, 1))
+        await opened(store, group, queues(5, 1))
+
+        await ask(store, group, polled_by="ada")
+
+        assert [each.name for each in await store.clients(group.name)] == ["ada"]
 
     async def test_a_receive_leaves_its_trace_for_operators(self, store: LeaseStore, clock: ManualClock) -> None:
         """Who polled when, and what it holds, is the first question in an incident."""

@@ -131,6 +131,21 @@ class SettleContract:
         assert waiting == 4
         assert in_time.grants
 
+    async def test_a_late_nack_carried_by_a_receive_delays_the_queue_for_that_very_receive(
+        self, store: LeaseStore, clock: ManualClock
+    ) -> None:
+        """Invariant 18 also where the lease had ended, and the queue would have been free without the nack."""
+        group = a_group()
+        await opened(store, group, queues(9))
+        grant = await granted(store, group)
+        clock.advance(group.visibility)
+
+        acquired = await ask(store, group, carrying=[Settlement(verb=Verb.NACK, lease=grant.lease, delay=_MINUTE)])
+
+        assert [each.outcome for each in acquired.settled] == [Outcome.LATE_APPLIED]
+        assert not acquired.grants
+        assert acquired.next_at == clock.now + _MINUTE
+
     async def test_without_a_delay_a_nack_waits_for_the_groups_backoff(
         self, store: LeaseStore, clock: ManualClock
     ) -> None:

@@ -29,7 +29,9 @@ class MessageAttemptContract:
         assert [grant._replace(serve=1) for grant in again.grants] == list(first.grants)
         assert not (await ask(store, group)).grants
 
-    @pytest.mark.parametrize("change", [{"most": 5}, {"visibility": timedelta(minutes=1)}])
+    @pytest.mark.parametrize(
+        "change", [{"most": 5}, {"visibility": timedelta(minutes=1)}, {"most": 5, "heads": queues(9, 1)}]
+    )
     async def test_an_attempt_with_other_parameters_is_refused_and_changes_nothing(
         self, store: LeaseStore, change: dict[str, object]
     ) -> None:

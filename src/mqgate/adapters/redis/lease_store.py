@@ -105,6 +105,8 @@ class RedisLeaseStore:
             return UNKNOWN
         if answer.mismatch:
             raise AttemptMismatch("use a new attemptId when max or visibility change", attemptId=request.attempt)
+        if "seen" in fields:
+            self._remember_seen(group.name, request.polled_by)
         if len(self._incarnations) > _REMEMBERED:
             self._incarnations.clear()
         self._incarnations[scope] = answer.incarnation
@@ -173,13 +175,12 @@ class RedisLeaseStore:
 
     def _is_news(self, group: str, client: str) -> bool:
         """Who polled when is good to a second, so that a busy client costs one more write a second."""
-        now = time.monotonic()
-        if now - self._seen.get((group, client), -_SEEN_EVERY) < _SEEN_EVERY:
-            return False
+        return time.monotonic() - self._seen.get((group, client), -_SEEN_EVERY) >= _SEEN_EVERY
+
+    def _remember_seen(self, group: str, client: str) -> None:
         if len(self._seen) > _REMEMBERED:
             self._seen.clear()
-        self._seen[group, client] = now
-        return True
+        self._seen[group, client] = time.monotonic()
 
     async def place(self, group: Group, placements: Sequence[Placement]) -> Sequence[frozenset[int]]:
         reply = await self._run("place", group, placements=[_placement(each) for each in placements])

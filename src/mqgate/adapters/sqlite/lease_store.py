@@ -72,25 +72,27 @@ class SqliteLeaseStore:
             )
 
     async def acquire(self, request: Acquire) -> Acquired:
-        def job(tx: Transaction) -> Acquired:
+        seen = (request.group.name, request.polled_by, request.address)
+
+        def job(tx: Transaction) -> tuple[Acquired, int]:
             scope = scope_of(tx, request.group, request.client, is_contact=True)
             if scope is None:
-                return UNKNOWN
-            self._see_client(tx, request)
-            if request.group.mode is Mode.MESSAGE:
-                return message_leases.acquire(tx, scope, request)
-            return queue_leases.acquire(tx, scope, request)
+                return UNKNOWN, 0
+            # Who polled when is good to a second, so that a busy client costs one more write a second.
+            seen_at = self._seen.get(seen, -_SEEN_EVERY_MS)
+            if tx.now_ms - seen_at >= _SEEN_EVERY_MS:
+                seen_at = tx.now_ms
+                tx.execute(SQL["see_client"], (*seen, seen_at))
+            steps = message_leases if request.group.mode is Mode.MESSAGE else queue_leases
+            return steps.acquire(tx, scope, request), seen_at
 
-        return await self._engine.step(job)
-
-    def _see_client(self, tx: Transaction, request: Acquire) -> None:
-        """Who polled when: good to a second, so that a busy client costs one more write a second."""
-        seen = (request.group.name, request.polled_by, request.address)
-        if tx.now_ms - self._seen.get(seen, -_SEEN_EVERY_MS) >= _SEEN_EVERY_MS:
+        acquired, seen_at = await self._engine.step(job)
+        # Not before it is written: a receive that is refused undoes all of its step.
+        if acquired.is_known:
             if len(self._seen) > _SEEN_REMEMBERED:
                 self._seen.clear()
-            self._seen[seen] = tx.now_ms
-            tx.execute(SQL["see_client"], (*seen, tx.now_ms))
+            self._seen[seen] = seen_at
+        return acquired
 
     async def place(self, group: Group, placements: Sequence[Placement]) -> Sequence[frozenset[int]]:
         def job(tx: Transaction) -> list[frozenset[int]]:

@@ -307,6 +307,7 @@ class Book:
         until = grant.base_until
         if first is not None and grant.ends:
             until = min(grant.end_of(number) for number in grant.open_numbers())
+        grant.until = until
         self.tx.execute(
             SQL["save_grant"],
             (
@@ -315,7 +316,7 @@ class Book:
                 f"{grant.acked:x}",
                 f"{grant.nacked:x}",
                 grant.start + (first or 0),
-                until,
+                grant.until,
                 json.dumps(grant.ends) if grant.ends else "{}",
                 grant.ended_at,
                 grant.serves,

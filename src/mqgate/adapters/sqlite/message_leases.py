@@ -46,6 +46,7 @@ def acquire(tx: Transaction, scope: Scope, request: Acquire) -> Acquired:
     rewound, strangers = see_heads(book, request.heads)
     strangers = [queue for queue in strangers if queue not in request.closed]
     if strangers:
+        _of_attempt(book, request)
         book.close()
         return Acquired(is_known=True, settled=settled, rewound=rewound, doomed=dying(book), strangers=strangers)
     _end_leases(book)
@@ -104,17 +105,24 @@ def move(book: Book, queue: str, to: int) -> None:
     tx.execute(SQL["move"], (to, book.epoch, tx.now_ms, scope, queue))
 
 
-def _replay(book: Book, request: Acquire) -> list[Grant]:
-    """The leases that the same attempt was given, while they are untouched; of those, what can be read."""
-    key = (book.scope.number, request.attempt)
-    rows = [book.keep(granted(row)) for row in book.tx.all(SQL["by_attempt"], key)]
-    if any(grant.open != grant.given for grant in rows):
-        # From here on the attempt means what it is given next.
-        book.tx.execute(SQL["forget_attempt"], key)
-        return []
+def _of_attempt(book: Book, request: Acquire) -> list[Granted] | None:
+    """The grants that the same attempt was given; None if something of them was touched, or has ended."""
+    rows = [book.keep(granted(row)) for row in book.tx.all(SQL["by_attempt"], (book.scope.number, request.attempt))]
+    if any(grant.open != grant.given or (grant.open and grant.until <= book.tx.now_ms) for grant in rows):
+        return None
     rows = [grant for grant in rows if grant.given]
     if any(grant.shape != lease_scope.shape(request) for grant in rows):
         raise AttemptMismatch("use a new attemptId when max or visibility change", attemptId=request.attempt)
+    return rows
+
+
+def _replay(book: Book, request: Acquire) -> list[Grant]:
+    """The leases that the same attempt was given, while they are untouched; of those, what can be read."""
+    rows = _of_attempt(book, request)
+    if rows is None:
+        # From here on the attempt means what it is given next.
+        book.tx.execute(SQL["forget_attempt"], (book.scope.number, request.attempt))
+        return []
     if book.closed:
         rows = [grant for grant in rows if grant.queue not in book.closed]
     for grant in rows:

@@ -96,12 +96,12 @@ def acquire(tx: Transaction, scope: Scope, request: Acquire) -> Acquired:
     # Before any answer: ends of queues are told once.
     rewound, strangers = see_heads(tx, scope, request.heads)
     strangers = [queue for queue in strangers if queue not in closed]
+    held = None if request.attempt is None else held_by_attempt(tx, scope, request)
     if strangers:
         return Acquired(is_known=True, settled=settled, rewound=rewound, doomed=doomed, strangers=strangers)
-    if request.attempt is not None:
-        same = replay(tx, scope, request)
-        if same is not None:
-            return Acquired(is_known=True, settled=settled, grants=(same,), rewound=rewound, doomed=doomed)
+    if held is not None:
+        same = replay(tx, scope, held)
+        return Acquired(is_known=True, settled=settled, grants=(same,), rewound=rewound, doomed=doomed)
     if group.is_paused:
         return Acquired(is_known=True, settled=settled, state=State.PAUSED, rewound=rewound, doomed=doomed)
     doomed += free_and_doom(tx, scope, group, closed)
@@ -139,16 +139,18 @@ def see_heads(tx: Transaction, scope: Scope, heads: Mapping[str, Head]) -> tuple
     return rewound, strangers
 
 
-def replay(tx: Transaction, scope: Scope, request: Acquire) -> Grant | None:
-    """The lease that the same attempt was given, while it is untouched and its queue can be read."""
+def held_by_attempt(tx: Transaction, scope: Scope, request: Acquire) -> Row | None:
+    """The queue that the same attempt was given, while its lease is untouched and it can be read."""
     found = tx.one(SQL["by_attempt"], (scope.number, request.attempt, tx.now_ms))
     if found is None:
         return None
     row = Row(*found)
     if row.attempt_shape != shape(request):
         raise AttemptMismatch("use a new attemptId when max or visibility change", attemptId=request.attempt)
-    if row.queue in request.closed:
-        return None
+    return None if row.queue in request.closed else row
+
+
+def replay(tx: Transaction, scope: Scope, row: Row) -> Grant:
     tx.execute(SQL["serve_again"], (scope.number, row.queue))
     return Grant(_lease(scope, row, row.epoch), row.attempts, instant(row.leased_until), row.serves + 1)
 

@@ -33,14 +33,17 @@ end
 
 -- An attempt repeated with other parameters is refused, and nothing changes; unless this very request settles it.
 local function is_mismatch()
-  local settles, differs = false, false
+  local differs = false
   for _, grant in ipairs(of_attempt() or {}) do
-    differs = differs or (grant.shape ~= R.shape and until_of(grant) > NOW)
+    if until_of(grant) <= NOW then return false end
+    differs = differs or grant.shape ~= R.shape
     for _, settlement in ipairs(R.settlements or {}) do
-      settles = settles or (settlement.verb ~= 'extend' and settlement.lease.epoch == grant.epoch)
+      local lease = settlement.lease
+      local is_of_it = lease.epoch == grant.epoch and lease.incarnation == scope.incarnation
+      if is_of_it and settlement.verb ~= 'extend' then return false end
     end
   end
-  return differs and not settles
+  return differs
 end
 
 -- Give the attempt the same again, as far as it can be read.
@@ -179,12 +182,12 @@ if is_mismatch() then return cmsgpack.pack({known = true, mismatch = true}) end
 answer.settled = settle_all(scope, R.settlements)
 -- Before any answer: ends of queues are told once.
 answer.rewound, answer.strangers = see_heads(scope, R.heads, scope.closed)
+if R.seen then see_client(R.seen) end
 if #answer.strangers > 0 then
   close_book(scope)
   answer.doomed = dying(scope)
   return cmsgpack.pack(answer)
 end
-if R.seen then see_client(R.seen) end
 end_leases(scope)
 local same = R.is_repeat and repeated() or {}
 if #same == 0 and R.attempt then same = replay() end

@@ -56,7 +56,8 @@ local function is_mismatch()
   if not row or row.attempt ~= R.attempt or row.locked_until <= NOW or row.shape == R.shape then return false end
   for _, settlement in ipairs(R.settlements or {}) do
     local lease = settlement.lease
-    if settlement.verb ~= 'extend' and lease.queue == queue and lease.epoch == row.epoch then return false end
+    local is_of_it = lease.queue == queue and lease.epoch == row.epoch and lease.incarnation == scope.incarnation
+    if is_of_it and settlement.verb ~= 'extend' then return false end
   end
   return true
 end
@@ -69,11 +70,11 @@ for i, settlement in ipairs(R.settlements or {}) do
 end
 -- Before any answer: ends of queues are told once.
 answer.rewound, answer.strangers = see_heads(scope, R.heads, closed)
+if R.seen then see_client(R.seen) end
 if #answer.strangers > 0 then
   save_all(known)
   return cmsgpack.pack(answer)
 end
-if R.seen then see_client(R.seen) end
 local row = replay()
 if not row and GROUP.is_paused then
   answer.state = 'paused'

@@ -90,7 +90,9 @@ end
 -- What time has done: leases that ended free their queues, or doom their message if it was the last attempt.
 local function free_and_doom(scope, closed, doomed)
   for _, queue in ipairs(call('ZRANGEBYSCORE', scope.base .. ':held', '-inf', NOW)) do
-    change(queue_of(scope, queue), 'held', 0)
+    -- A settlement of this very step may hold it for longer than the index knows.
+    local row = queue_of(scope, queue)
+    if row.free_at <= NOW then change(row, 'held', 0) end
   end
   save(scope)
   if call('SCARD', scope.base .. ':exhausted') == 0 then return end

@@ -63,9 +63,10 @@ local function scope_of(client, is_contact)
     epoch = tonumber(found[3]) or 0, in_flight = tonumber(found[4]) or 0}
 end
 
--- How long a failed delivery waits before the next.
+-- How long a failed delivery waits before the next; one that was given back, and failed all the same, as the first.
 local function backoff(failures)
   local rule = GROUP.backoff
+  failures = math.max(failures, 1)
   if rule.steps then return rule.steps[math.min(failures, #rule.steps)] end
   if rule.initial == 0 then return 0 end
   local plain = math.min(rule.initial * rule.factor ^ math.min(failures - 1, 64), rule.most)
@@ -210,7 +211,7 @@ local function see_heads(scope, heads, closed)
         change(row, 'boot', head.boot)
       end
       if head.max >= row.max or is_booted or row.told_at + BELIEVED <= NOW then
-        if front_of(row) >= row.max then rising(row) end
+        if math.max(front_of(row), row.min) >= row.max then rising(row) end
         change(row, 'min', head.min, 'max', head.max, 'told_at', NOW)
       elseif head.min > row.min then
         change(row, 'min', math.min(head.min, row.max))

@@ -24,11 +24,11 @@ SELECT {queue_columns} FROM message_queue WHERE scope = ? AND queue = ?
 SELECT {queue_columns} FROM message_queue WHERE scope = ?
 
 -- name: fresh
-SELECT {queue_columns} FROM message_queue WHERE scope = ? AND fresh > 0 ORDER BY served_at LIMIT ?
+SELECT {queue_columns} FROM message_queue WHERE scope = ? AND fresh > 0 ORDER BY served_at, queue LIMIT ?
 
 -- name: fresh_open
 SELECT {queue_columns} FROM message_queue WHERE scope = ?1 AND fresh > 0 AND queue NOT IN (SELECT value FROM json_each(?2))
-ORDER BY served_at LIMIT ?3
+ORDER BY served_at, queue LIMIT ?3
 
 -- name: has_backlog
 SELECT EXISTS (SELECT 1 FROM message_queue WHERE scope = ?1 AND (fresh > 0 OR committed < cursor))
@@ -80,13 +80,13 @@ SELECT {grant_columns} FROM message_grant WHERE scope = ? AND open <> '0' AND un
 SELECT {grant_columns} FROM message_grant WHERE scope = ? AND open <> '0'
 
 -- name: open_grants_of_queue
-SELECT {grant_columns} FROM message_grant WHERE scope = ? AND queue = ? AND open <> '0'
+SELECT {grant_columns} FROM message_grant INDEXED BY open_by_first WHERE scope = ? AND queue = ? AND open <> '0'
 
 -- name: by_attempt
-SELECT {grant_columns} FROM message_grant WHERE scope = ? AND attempt = ?
+SELECT {grant_columns} FROM message_grant INDEXED BY grant_by_attempt WHERE scope = ? AND attempt = ?
 
 -- name: forget_attempt
-UPDATE message_grant SET attempt = NULL WHERE scope = ? AND attempt = ?
+UPDATE message_grant INDEXED BY grant_by_attempt SET attempt = NULL WHERE scope = ? AND attempt = ?
 
 -- name: leave_attempt
 UPDATE message_grant INDEXED BY grant_by_attempt SET attempt = NULL
@@ -122,7 +122,7 @@ SELECT EXISTS (SELECT 1 FROM message_failed WHERE scope = ? AND queue = ? AND of
 SELECT {failed_columns} FROM message_failed WHERE scope = ?
 
 -- name: dying
-SELECT {failed_columns} FROM message_failed WHERE scope = ? AND dying = 1
+SELECT {failed_columns} FROM message_failed INDEXED BY failed_for_good WHERE scope = ? AND dying = 1
 
 -- name: fail
 INSERT INTO message_failed (scope, queue, offset, epoch, delivery, ready_at, dying, first_at, last_at, reason)

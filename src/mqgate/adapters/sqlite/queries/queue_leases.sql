@@ -8,7 +8,7 @@ WHERE scope = ? AND queue = ? RETURNING committed
 
 -- name: look
 SELECT EXISTS (SELECT 1 FROM queue_lease WHERE scope = ?1 AND held = 1 AND free_at <= ?2),
-    EXISTS (SELECT 1 FROM queue_lease WHERE scope = ?1 AND exhausted > 0)
+    EXISTS (SELECT 1 FROM queue_lease INDEXED BY exhausted_queues WHERE scope = ?1 AND exhausted > 0)
 
 -- name: free_ended
 UPDATE queue_lease SET held = 0 WHERE scope = ? AND held = 1 AND free_at <= ?
@@ -20,28 +20,28 @@ SELECT {columns} FROM queue_lease WHERE scope = ? AND queue = ?
 SELECT {columns} FROM queue_lease WHERE scope = ?
 
 -- name: exhausted
-SELECT {columns} FROM queue_lease WHERE scope = ? AND exhausted > 0 AND held = 0
+SELECT {columns} FROM queue_lease INDEXED BY exhausted_queues WHERE scope = ? AND exhausted > 0 AND held = 0
 
 -- name: by_attempt
-SELECT {columns} FROM queue_lease WHERE scope = ? AND attempt = ? AND leased_until > ?
+SELECT {columns} FROM queue_lease INDEXED BY lease_by_attempt WHERE scope = ? AND attempt = ? AND leased_until > ?
 
 -- name: oldest_free
-SELECT {columns} FROM queue_lease
-WHERE scope = ? AND held = 0 AND exhausted = 0 AND backlog > 0 ORDER BY waiting_since LIMIT 1
+SELECT {columns} FROM queue_lease INDEXED BY free_by_age
+WHERE scope = ? AND held = 0 AND exhausted = 0 AND backlog > 0 ORDER BY waiting_since, queue LIMIT 1
 
 -- name: oldest_free_open
-SELECT {columns} FROM queue_lease
+SELECT {columns} FROM queue_lease INDEXED BY free_by_age
 WHERE scope = ? AND held = 0 AND exhausted = 0 AND backlog > 0 AND queue NOT IN (SELECT value FROM json_each(?))
-ORDER BY waiting_since LIMIT 1
+ORDER BY waiting_since, queue LIMIT 1
 
 -- name: fullest_free
 SELECT {columns} FROM queue_lease
-WHERE scope = ? AND held = 0 AND exhausted = 0 AND backlog > 0 ORDER BY backlog DESC, last_consumed_at LIMIT 1
+WHERE scope = ? AND held = 0 AND exhausted = 0 AND backlog > 0 ORDER BY backlog DESC, last_consumed_at, queue LIMIT 1
 
 -- name: fullest_free_open
 SELECT {columns} FROM queue_lease
 WHERE scope = ? AND held = 0 AND exhausted = 0 AND backlog > 0 AND queue NOT IN (SELECT value FROM json_each(?))
-ORDER BY backlog DESC, last_consumed_at LIMIT 1
+ORDER BY backlog DESC, last_consumed_at, queue LIMIT 1
 
 -- name: has_backlog
 SELECT EXISTS (SELECT 1 FROM queue_lease WHERE scope = ? AND backlog > 0)
@@ -79,7 +79,7 @@ UPDATE queue_lease SET leased_until = ?, held = 1, free_at = ? WHERE scope = ? A
 UPDATE queue_lease SET batch_next = ? WHERE scope = ? AND queue = ?
 
 -- name: take_back
-UPDATE queue_lease SET leased_until = ?, held = 0, attempt = NULL, attempts = attempts - 1, exhausted = 0
+UPDATE queue_lease SET leased_until = ?, held = 0, attempt = NULL, attempts = attempts - 1, exhausted = 0, serves = 0
 WHERE scope = ? AND queue = ?
 
 -- name: relieve
