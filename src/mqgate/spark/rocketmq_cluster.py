@@ -212,7 +212,7 @@ class Cluster:
                 has_made_group = True
                 continue
             if pulled.status is Status.FOUND:
-                return _consecutive(decode_page(data), offset)
+                return decode_page(data).from_offset(offset)
             is_reset = pulled.remark == "OFFSET_RESET"
             pause = next(pauses, None)
             if pause is None or (pulled.status is Status.MOVED and offset < pulled.min_offset and not is_reset):
@@ -241,15 +241,3 @@ class Cluster:
             with contextlib.suppress(RocketMQError):
                 # Where the brokers are now, as far as somebody knows.
                 await self._client.routes.brokers()
-
-
-def _consecutive(page: PulledPage, offset: int) -> PulledPage:
-    """The messages from an offset on, up to the first that is missing."""
-    offsets = page.offsets
-    if offsets == list(range(offset, offset + len(offsets))):
-        return page
-    # A batch that is kept as one record may begin before what was asked for.
-    first = next((index for index, each in enumerate(offsets) if each >= offset), len(offsets))
-    rest = offsets[first:]
-    count = next((index for index, each in enumerate(rest) if each != offset + index), len(rest))
-    return page[first : first + count]

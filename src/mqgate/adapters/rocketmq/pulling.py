@@ -2,11 +2,12 @@
 
 from mqgate.adapters.rocketmq.topics import Queue, Topic
 from mqgate.rocketmq.client import Client
-from mqgate.rocketmq.errors import Refused
+from mqgate.rocketmq.errors import Refused, making_sense
 from mqgate.rocketmq.messages import Pulled, Status
 from mqgate.rocketmq.remoting.codes import Response
+from mqgate.rocketmq.remoting.record import decode_records
 
-__all__ = ["pull"]
+__all__ = ["pull", "pull_undecoded"]
 
 _MOST_TRIES = 3
 
@@ -15,9 +16,18 @@ async def pull(
     client: Client, topic: Topic, queue: Queue, offset: int, most: int, *, group: str, park: float = 0.0
 ) -> Pulled:
     """One pull; an operator's reset, which RocketMQ tells once and instead of messages, is heard and left alone."""
+    pulled, data = await pull_undecoded(client, topic, queue, offset, most, group=group, park=park)
+    with making_sense():
+        return pulled._replace(records=decode_records(data)) if data else pulled
+
+
+async def pull_undecoded(
+    client: Client, topic: Topic, queue: Queue, offset: int, most: int, *, group: str, park: float = 0.0
+) -> tuple[Pulled, bytes]:
+    """The same; the records are left as the bytes that they came as."""
     for _ in range(_MOST_TRIES):
         try:
-            pulled = await client.messages.pull(
+            pulled, data = await client.messages.pull_undecoded(
                 queue.broker, topic.wire, queue.id, offset, most, group=group, park=park
             )
         except Refused as error:
@@ -28,5 +38,5 @@ async def pull(
         # Where a group stands is decided by our leases; mqgate's own seek is the way to move it.
         if pulled.status is Status.MOVED and pulled.remark == "OFFSET_RESET":
             continue
-        return pulled
-    return Pulled(Status.EMPTY, (), offset, 0, 0, "")
+        return pulled, data
+    return Pulled(Status.EMPTY, (), offset, 0, 0, ""), b""

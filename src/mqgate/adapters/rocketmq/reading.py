@@ -15,15 +15,17 @@ from functools import partial
 from typing import NamedTuple
 
 from mqgate.adapters.rocketmq.faults import translating
-from mqgate.adapters.rocketmq.pulling import pull
+from mqgate.adapters.rocketmq.pulling import pull_undecoded
 from mqgate.adapters.rocketmq.topics import Queue, Topic, Topics
-from mqgate.adapters.rocketmq.translate import message_of
+from mqgate.adapters.rocketmq.translate import messages_of
 from mqgate.core.errors import MqgateError, QueueUnavailable, StorageUnavailable, TopicNotFound
 from mqgate.core.message import Message
 from mqgate.rocketmq.client import Client
+from mqgate.rocketmq.errors import making_sense
 from mqgate.rocketmq.messages import Status
 from mqgate.rocketmq.paging import AT_ONCE, Paging
 from mqgate.rocketmq.reading_ahead import pages
+from mqgate.rocketmq.remoting.pulled_page import decode_page
 
 __all__ = ["Reader"]
 
@@ -138,7 +140,9 @@ class Reader:
         asked_at = time.monotonic()
         try:
             with translating(topic.name):
-                pulled = await pull(self._client, topic, queue, offset, most, group=group)
+                pulled, data = await pull_undecoded(self._client, topic, queue, offset, most, group=group)
+                with making_sense():
+                    page = decode_page(data)
         except StorageUnavailable as error:
             self._topics.shut(topic, queue.broker)
             raise QueueUnavailable(
@@ -151,12 +155,7 @@ class Reader:
             raise QueueUnavailable(f"broker {queue.broker} lacks the topic", queue=queue.name, retry_after=1) from error
         if pulled.status is Status.FOUND or pulled.status is Status.MOVED:
             self._topics.told(topic, queue, pulled.min_offset, pulled.max_offset, asked_at)
-        page: list[Message] = []
-        for record in pulled.records:
-            if record.queue_offset != offset + len(page):
-                break
-            page.append(message_of(topic.name, queue.name, record))
-        return page
+        return messages_of(topic.name, queue.name, page.from_offset(offset))
 
     async def close(self) -> None:
         for task in self._pulls:

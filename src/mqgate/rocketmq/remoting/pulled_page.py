@@ -36,6 +36,17 @@ class PulledPage:
     def __getitem__(self, part: slice) -> "PulledPage":
         return PulledPage(self._fixed[part], self.bodies[part], self.texts[part])
 
+    def from_offset(self, offset: int) -> "PulledPage":
+        """The messages from an offset on, up to the first that is missing."""
+        offsets = self.offsets
+        if offsets == list(range(offset, offset + len(offsets))):
+            return self
+        # A batch that is kept as one record may begin before what was asked for.
+        first = next((index for index, each in enumerate(offsets) if each >= offset), len(offsets))
+        rest = offsets[first:]
+        count = next((index for index, each in enumerate(rest) if each != offset + index), len(rest))
+        return self[first : first + count]
+
     @property
     def offsets(self) -> list[int]:
         return [each[_OFFSET] for each in self._fixed]
