@@ -1,8 +1,8 @@
 """How messages get out of RocketMQ: pulls, and few of them.
 
 What is delivered again lies scattered in its queue, and one receive asks for dozens of single messages; one pull each
-would keep the broker busier than it needs to be. So reads of one queue that begin in the same turn of the loop, and lie
-close together, share a pull. Whoever does not find its messages in the shared one pulls for itself.
+would keep the broker busier than it needs to be. So small reads of one queue that begin in the same turn of the loop,
+and lie close together, share a pull. Whoever does not find its messages in the shared one pulls for itself.
 
 A large read begins like any other. If there is more than a page, it goes on with several pulls under way at once.
 """
@@ -57,13 +57,21 @@ class _Found:
 
     def add(self, page: Sequence[Message]) -> bool:
         """Take from a page; False: that was enough."""
-        for message in page:
-            self._room -= len(message.body)
-            if self.messages and self._room < 0:
-                return False
-            self.messages.append(message)
+        self._room -= sum([len(message.body) for message in page])
+        if self._room < 0:
+            self.messages += self._fitting(page)
+            return False
+        self.messages += page
         self.end += len(page)
         return len(self.messages) < self._most
+
+    def _fitting(self, page: Sequence[Message]) -> Sequence[Message]:
+        """As much of a page as there was room for."""
+        kept = len(page)
+        while self._room < 0 and kept > (0 if self.messages else 1):
+            kept -= 1
+            self._room += len(page[kept].body)
+        return page[:kept]
 
 
 class Reader:
@@ -97,6 +105,8 @@ class Reader:
 
     async def _page(self, topic: Topic, queue: Queue, offset: int, most: int, group: str) -> list[Message]:
         """One pull's worth, maybe of a pull shared with others."""
+        if most >= AT_ONCE:
+            return (await self._pull(topic, queue, offset, most, group))[:most]
         wishes = self._wishes.setdefault((queue, group), [])
         wish = _Wish(offset, most, asyncio.get_running_loop().create_future())
         wishes.append(wish)
