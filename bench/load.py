@@ -2,7 +2,8 @@
 
     python bench/load.py URL SCENARIO CONNECTIONS SECONDS ['{"group": ...}']
 
-Prints one JSON object: requests, messages, seconds, its own CPU seconds, errors, latency quantiles in ms.
+Prints one JSON object: requests, messages, answers without any, errors, seconds, its own CPU seconds, the latencies in
+ms of answers that brought something, and which ranges of queues were delivered, so that duplicates can be counted.
 """
 
 import asyncio
@@ -17,6 +18,7 @@ import uvloop
 
 _LENGTH = re.compile(rb"content-length: (\d+)", re.IGNORECASE)
 _RECEIPT = re.compile(rb'"receipt":"([^"]+)"')
+_PLACE = re.compile(rb'"queue":"([^"]+)","offset":(\d+)')
 BODY = "x" * 300
 
 
@@ -60,8 +62,9 @@ class Run:
         self.host = host
         self.make = make
         self.count = count
-        self.requests = self.messages = self.errors = 0
+        self.requests = self.messages = self.empty = self.errors = 0
         self.latencies: list[float] = []
+        self.delivered: list[tuple[str, int, int]] = []
         self.is_over = False
 
     def request(self, last: bytes) -> bytes:
@@ -73,22 +76,39 @@ class Run:
 
     def answered(self, status: bytes, body: bytes, seconds: float) -> None:
         self.requests += 1
-        self.latencies.append(seconds)
         if status[:1] != b"2":
             self.errors += 1
+        elif count := self.count(body):
+            self.messages += count
+            self.latencies.append(seconds)
+            self.note(body)
         else:
-            self.messages += self.count(body)
+            self.empty += 1
+
+    def note(self, body: bytes) -> None:
+        """Remember which messages came, neighbours of one answer as one range."""
+        queue, start, end = b"", 0, 0
+        for name, text in _PLACE.findall(body):
+            offset = int(text)
+            if name == queue and offset == end:
+                end += 1
+                continue
+            if end > start:
+                self.delivered.append((queue.decode(), start, end))
+            queue, start, end = name, offset, offset + 1
+        if end > start:
+            self.delivered.append((queue.decode(), start, end))
 
 
 def scenario(name: str, options: dict[str, str]) -> tuple[Callable[[bytes], tuple[str, bytes]], Callable[[bytes], int]]:
     topic, group = options.get("topic", "bench"), options.get("group", "bench")
     single = json.dumps({"body": BODY}).encode()
     batch = json.dumps({"messages": [{"body": BODY}] * 100}).encode()
-    most = int(options.get("max", "32"))
+    asked = {"max": int(options.get("max", "32")), "wait": int(options.get("wait", "0"))}
 
     def receive(last: bytes) -> tuple[str, bytes]:
         receipts = [receipt.decode() for receipt in _RECEIPT.findall(last)]
-        return f"/v1/groups/{group}/receive", json.dumps({"max": most, "ack": receipts}).encode()
+        return f"/v1/groups/{group}/receive", json.dumps({**asked, "ack": receipts}).encode()
 
     def delivered(body: bytes) -> int:
         return body.count(b'"storedAt"')
@@ -118,20 +138,9 @@ async def main(url: str, name: str, connections: int, seconds: float, options: d
     await asyncio.sleep(seconds)
     passed, used = time.perf_counter() - began, time.process_time() - cpu
     run.is_over = True
-    ordered = sorted(run.latencies) or [0.0]
-    print(
-        json.dumps(
-            {
-                "requests": run.requests,
-                "messages": run.messages,
-                "errors": run.errors,
-                "seconds": passed,
-                "cpu": used,
-                "p50": ordered[len(ordered) // 2] * 1000,
-                "p99": ordered[int(len(ordered) * 0.99)] * 1000,
-            }
-        )
-    )
+    found = {"requests": run.requests, "messages": run.messages, "empty": run.empty, "errors": run.errors}
+    found |= {"seconds": passed, "cpu": used, "delivered": run.delivered}
+    print(json.dumps(found | {"latencies": [round(each * 1000, 3) for each in run.latencies]}))
 
 
 if __name__ == "__main__":

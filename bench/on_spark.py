@@ -7,8 +7,7 @@ again, so that only Spark's own part remains; the usual way is a source that yie
 import os
 import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import suppress
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -126,42 +125,18 @@ def _measured(work: Callable[[], None], rows: int, gateway: int) -> dict[str, fl
 
     watcher = threading.Thread(target=look)
     watcher.start()
-    spark_cpu, gateway_cpu, began = tree_cpu(os.getpid(), gateway), processes.cpu_seconds(gateway), time.perf_counter()
+    spark_cpu, gateway_cpu = processes.tree_cpu(os.getpid(), gateway), processes.cpu_seconds(gateway)
+    began = time.perf_counter()
     work()
     seconds = time.perf_counter() - began
     done.set()
     watcher.join()
     return {
         "rate": rows / seconds,
-        "spark": (tree_cpu(os.getpid(), gateway) - spark_cpu) / rows * 1e6,
+        "spark": (processes.tree_cpu(os.getpid(), gateway) - spark_cpu) / rows * 1e6,
         "gateway": (processes.cpu_seconds(gateway) - gateway_cpu) / rows * 1e6,
         "memory": max(memory) / 2**20,
     }
-
-
-def tree_cpu(root: int, without: int = 0) -> float:
-    """Of the driver, its JVM and its workers, those that ended included; not of the gateway, which is a child too."""
-    total = 0.0
-    for pid in _descendants(root, without):
-        try:
-            fields = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
-        except OSError:
-            continue
-        total += sum(int(field) for field in fields[11:15]) / os.sysconf("SC_CLK_TCK")
-    return total
-
-
-def _descendants(root: int, without: int) -> Iterator[int]:
-    yield root
-    children: list[str] = []
-    for task in Path(f"/proc/{root}/task").iterdir():
-        # Threads and children come and go.
-        with suppress(OSError):
-            children += (task / "children").read_text().split()
-    for child in children:
-        if int(child) != without:
-            with suppress(OSError):
-                yield from _descendants(int(child), without)
 
 
 def _median(rounds: list[dict[str, float]], name: str) -> float:

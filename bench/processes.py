@@ -7,10 +7,14 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import httpx
+
+from mqgate.stack import find_java, jars
 
 HERE = Path(__file__).parent
 
@@ -25,6 +29,37 @@ def cpu_seconds(pid: int) -> float:
     """User and system time of a process, from the kernel."""
     fields = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def machine_cpu() -> float:
+    """What all processes of this machine used so far."""
+    user, nice, system, _, _, irq, soft_irq, *_ = map(int, Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:])
+    return (user + nice + system + irq + soft_irq) / os.sysconf("SC_CLK_TCK")
+
+
+def tree_cpu(root: int, without: int = 0) -> float:
+    """Of a process and all below it, those that ended included; but for one child and what is below that."""
+    total = 0.0
+    for pid in _descendants(root, without):
+        try:
+            fields = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
+        except OSError:
+            continue
+        total += sum(int(field) for field in fields[11:15]) / os.sysconf("SC_CLK_TCK")
+    return total
+
+
+def _descendants(root: int, without: int) -> Iterator[int]:
+    yield root
+    children: list[str] = []
+    for task in Path(f"/proc/{root}/task").iterdir():
+        # Threads and children come and go.
+        with suppress(OSError):
+            children += (task / "children").read_text().split()
+    for child in children:
+        if int(child) != without:
+            with suppress(OSError):
+                yield from _descendants(int(child), without)
 
 
 def memory_bytes(pid: int) -> int:
@@ -51,17 +86,42 @@ class Server:
     def pid(self) -> int:
         return self.process.pid
 
-    def load(self, scenario: str, connections: int, seconds: float, **options: str) -> dict[str, Any]:
-        """Run one load against it; the generator's numbers and the server's CPU seconds."""
-        before = cpu_seconds(self.pid)
-        command = [sys.executable, str(HERE / "load.py"), self.url, scenario, str(connections), str(seconds)]
-        found: dict[str, Any] = json.loads(subprocess.check_output([*command, json.dumps(options)]))
-        found["server_cpu"] = cpu_seconds(self.pid) - before
+    def load(
+        self, scenario: str, connections: int, seconds: float, *, generators: int = 1, **options: str
+    ) -> dict[str, Any]:
+        """Run one load against it; the generators' numbers together, and the CPU seconds of all its processes."""
+        before = tree_cpu(self.pid)
+        command = [sys.executable, str(HERE / "load.py"), self.url, scenario]
+        command += [str(connections // generators), str(seconds), json.dumps(options)]
+        children = [subprocess.Popen(command, stdout=subprocess.PIPE) for _ in range(generators)]
+        found = _together([json.loads(each.communicate()[0]) for each in children])
+        found["server_cpu"] = tree_cpu(self.pid) - before
         return found
 
     def stop(self) -> None:
         self.process.terminate()
         self.process.wait()
+
+
+def _together(some: list[dict[str, Any]]) -> dict[str, Any]:
+    """The numbers of generators that ran at the same time, as of one."""
+    found = {name: sum(each[name] for each in some) for name in ("requests", "messages", "empty", "errors", "cpu")}
+    latencies = sorted(latency for each in some for latency in each["latencies"]) or [0.0]
+    found |= {"p50": latencies[len(latencies) // 2], "p99": latencies[int(len(latencies) * 0.99)]}
+    found["seconds"] = max(each["seconds"] for each in some)
+    found["duplicates"] = _duplicates(tuple(place) for each in some for place in each["delivered"])
+    return found
+
+
+def _duplicates(ranges: Iterable[tuple[str, int, int]]) -> int:
+    """How many messages came more than once, each further time counted."""
+    again, last, reached = 0, "", 0
+    for queue, start, end in sorted(ranges):
+        if queue != last:
+            last, reached = queue, start
+        again += max(min(end, reached) - start, 0)
+        reached = max(reached, end)
+    return again
 
 
 def noop() -> Server:
@@ -76,3 +136,36 @@ def gateway(directory: str | None = None) -> Server:
 def register(server: Server, path: str, **body: Any) -> None:
     answer = httpx.put(f"{server.url}/v1/{path}", json=body)
     answer.raise_for_status()
+
+
+class Child:
+    """A program that answers every line with a JSON object."""
+
+    def __init__(self, command: list[str], log: Path) -> None:
+        with log.open("ab") as errors:
+            self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors)
+        self._log = log
+
+    def begin(self) -> None:
+        assert self._process.stdin is not None
+        self._process.stdin.write(b"again\n")
+        self._process.stdin.flush()
+
+    def result(self) -> dict[str, Any]:
+        assert self._process.stdout is not None
+        line = self._process.stdout.readline()
+        if not line:
+            raise RuntimeError(f"a child ended: {self._log.read_text('utf-8', 'replace')[-2000:]}")
+        found: dict[str, Any] = json.loads(line)
+        return found
+
+    def stop(self) -> None:
+        self._process.kill()
+        self._process.communicate()
+
+
+def java(program: str, directory: Path, *arguments: object) -> Child:
+    """One of the Java programs beside us, on Apache's client; what it says goes into a file of that directory."""
+    command = [str(find_java()), "-Xmx512m", f"-Duser.home={directory}", "-cp", f"{jars()}/*"]
+    source = HERE / "java" / f"{program}.java"
+    return Child([*command, str(source), *map(str, arguments)], directory / f"{program}.log")

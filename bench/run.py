@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import bare_sqlite
+import on_production
 import on_rocketmq
 import on_spark
 import parked
@@ -31,17 +32,21 @@ class Table:
         self.rows.append([f"{cell:,.2f}" if isinstance(cell, float) else str(cell) for cell in cells])
         print("  ", " | ".join(self.rows[-1]), file=sys.stderr, flush=True)
 
-    def write(self) -> None:
+    def write(self, *others: "Table") -> None:
+        """Into the file of its name, the others below it."""
+        text = "\n".join(table.text() for table in (self, *others))
+        RESULTS.mkdir(exist_ok=True)
+        (RESULTS / f"{self.name}.md").write_text(text)
+        print("\n" + text, flush=True)
+
+    def text(self) -> str:
         widths = [max(len(row[column]) for row in self.rows) for column in range(len(self.rows[0]))]
         lines = [
             "| " + " | ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) + " |"
             for row in self.rows
         ]
         lines.insert(1, "|" + "|".join("-" * (width + 2) for width in widths) + "|")
-        text = f"## {self.title}\n\n" + "\n".join(lines) + "\n"
-        RESULTS.mkdir(exist_ok=True)
-        (RESULTS / f"{self.name}.md").write_text(text)
-        print("\n" + text, flush=True)
+        return f"## {self.title}\n\n" + "\n".join(lines) + "\n"
 
 
 def median(values: Iterable[float]) -> float:
@@ -174,6 +179,7 @@ def main() -> None:
         "timers": lambda: timers.many(Table),
         "rocketmq": lambda: on_rocketmq.compare(Table),
         "rocketmq-wake": lambda: on_rocketmq.wake(Table),
+        "production": lambda: on_production.compare(Table),
         "spark": lambda: on_spark.compare(Table),
         "spark-rocketmq": lambda: spark_rocketmq.compare(Table),
     }

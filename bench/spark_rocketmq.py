@@ -12,7 +12,6 @@ import asyncio
 import json
 import os
 import statistics
-import subprocess
 import sys
 import tempfile
 import time
@@ -23,17 +22,16 @@ from pathlib import Path
 from typing import Any
 
 import on_rocketmq
-import on_spark
 import processes
 import pyarrow.compute as pc
 import uvloop
-from processes import cpu_seconds
+from processes import Child, cpu_seconds, tree_cpu
 
 from mqgate.rocketmq import Client
 from mqgate.spark.log import FIELDS
 from mqgate.spark.rocketmq_log import RocketMQLog
 from mqgate.spark.session import session
-from mqgate.stack import BrokerSpec, Stack, find_java, jars
+from mqgate.stack import BrokerSpec, Stack
 
 MESSAGES = 300_000
 BODY_BYTES = 256
@@ -46,39 +44,12 @@ BROKER = "broker-a"
 WARM_UP = 2
 # The broker may compile its code to the end, and the client too.
 _JAVA = ("-Xms512m", "-Xmx1g", "-XX:MaxDirectMemorySize=1g")
-_SOURCE = Path(__file__).parent / "java" / "DirectPull.java"
 _WAYS = {
     "ours, all columns": list(FIELDS),
     "ours, without properties": [name for name in FIELDS if name != "properties"],
     "ours, offset and body": ["offset", "body"],
 }
 Found = dict[str, Any]
-
-
-class Child:
-    """A program that answers every line with a JSON object."""
-
-    def __init__(self, command: list[str], log: Path) -> None:
-        with log.open("ab") as errors:
-            self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors)
-        self._log = log
-
-    def begin(self) -> None:
-        assert self._process.stdin is not None
-        self._process.stdin.write(b"again\n")
-        self._process.stdin.flush()
-
-    def result(self) -> Found:
-        assert self._process.stdout is not None
-        line = self._process.stdout.readline()
-        if not line:
-            raise RuntimeError(f"a reader ended: {self._log.read_text('utf-8', 'replace')[-2000:]}")
-        found: Found = json.loads(line)
-        return found
-
-    def stop(self) -> None:
-        self._process.kill()
-        self._process.communicate()
 
 
 def compare(table_type: Any) -> None:
@@ -91,7 +62,11 @@ def compare(table_type: Any) -> None:
     with _stack() as stack, ExitStack() as children:
         uvloop.run(_fill(stack.name_server))
         directory = Path(tempfile.mkdtemp(prefix="mqgate-bench-"))
-        ways = {"Apache's Java client, 4 threads": [_java(stack.name_server, directory)]}
+        ways = {
+            "Apache's Java client, 4 threads": [
+                processes.java("DirectPull", directory, stack.name_server, TOPIC, GROUP)
+            ]
+        }
         for title, columns in _WAYS.items():
             ways[title] = [_ours(stack.name_server, index, columns, directory) for index in range(2)]
         gateway = on_rocketmq.gateway(stack.name_server)
@@ -136,11 +111,6 @@ def _stack() -> Iterator[Stack]:
         yield built
     finally:
         built.down()
-
-
-def _java(server: str, directory: Path) -> Child:
-    command = [str(find_java()), "-Xmx512m", f"-Duser.home={directory}", "-cp", f"{jars()}/*", str(_SOURCE)]
-    return Child([*command, server, TOPIC, GROUP], directory / "java.log")
 
 
 def _ours(server: str, index: int, columns: list[str], directory: Path) -> Child:
@@ -205,9 +175,9 @@ def read_by_spark(options: dict[str, str]) -> None:
     spark = session("bench", "local[2]")
     rows = spark.read.format("mqgate").options(**options).load()
     for _ in sys.stdin:
-        cpu = on_spark.tree_cpu(os.getpid())
+        cpu = tree_cpu(os.getpid())
         (found,) = rows.selectExpr("count(*) AS messages", "sum(length(body)) AS bytes").collect()
-        print(json.dumps(found.asDict() | {"cpu": on_spark.tree_cpu(os.getpid()) - cpu}), flush=True)
+        print(json.dumps(found.asDict() | {"cpu": tree_cpu(os.getpid()) - cpu}), flush=True)
 
 
 def read(server: str, topic: str, queues: list[str], columns: list[str]) -> None:

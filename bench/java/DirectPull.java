@@ -14,8 +14,15 @@ import org.apache.rocketmq.common.message.MessageQueue;
  */
 public final class DirectPull {
     public static void main(String[] arguments) throws Exception {
+        Thread.setDefaultUncaughtExceptionHandler((thread, error) -> {
+            error.printStackTrace();
+            // The client's threads would live on.
+            Runtime.getRuntime().halt(1);
+        });
         DefaultMQPullConsumer consumer = new DefaultMQPullConsumer(arguments[2]);
         consumer.setNamesrvAddr(arguments[0]);
+        // Long: on a busy machine the first answer waits for the class loader.
+        consumer.setMqClientApiTimeout(60_000);
         consumer.start();
         List<MessageQueue> queues = new ArrayList<>(consumer.fetchSubscribeMessageQueues(arguments[1]));
         ExecutorService threads = Executors.newFixedThreadPool(queues.size());
@@ -38,7 +45,6 @@ public final class DirectPull {
                 messages, bytes.get(), seconds, cpu().minus(cpu).toNanos() / 1e9);
             System.out.flush();
         }
-        // The client's threads would live on.
         Runtime.getRuntime().halt(0);
     }
 

@@ -170,6 +170,8 @@ class Receiver:
 
         Returns the queues that could not be read for it.
         """
+        if not doomed:
+            return frozenset()
         try:
             are_buried = await asyncio.gather(*(self._burial(group, each) for each in doomed))
         except BaseException:

@@ -1,8 +1,8 @@
 """How messages get out of RocketMQ: pulls, and few of them.
 
 What is delivered again lies scattered in its queue, and one receive asks for dozens of single messages; one pull each
-would keep the broker busier than it needs to be. So reads of one queue that begin in the same turn of the loop, and lie
-close together, share a pull. Whoever does not find its messages in the shared one pulls for itself.
+would keep the broker busier than it needs to be. So small reads of one queue that begin in the same turn of the loop,
+and lie close together, share a pull. Whoever does not find its messages in the shared one pulls for itself.
 
 A large read begins like any other. If there is more than a page, it goes on with several pulls under way at once. Who
 reads much and wants columns gets them from the records as they lie: no message is made in between.
@@ -19,7 +19,7 @@ from mqgate.adapters.rocketmq.columns import Rows
 from mqgate.adapters.rocketmq.faults import translating
 from mqgate.adapters.rocketmq.pulling import pull_undecoded
 from mqgate.adapters.rocketmq.topics import Queue, Topic, Topics
-from mqgate.adapters.rocketmq.translate import message_of
+from mqgate.adapters.rocketmq.translate import messages_of
 from mqgate.core.errors import MqgateError, QueueUnavailable, StorageUnavailable, TopicNotFound
 from mqgate.core.message import Message
 from mqgate.rocketmq.client import Client
@@ -28,7 +28,6 @@ from mqgate.rocketmq.messages import Status
 from mqgate.rocketmq.paging import AT_ONCE, Page, Paging
 from mqgate.rocketmq.reading_ahead import pages
 from mqgate.rocketmq.remoting.pulled_page import PulledPage, decode_page
-from mqgate.rocketmq.remoting.record import decode_records
 
 __all__ = ["Reader"]
 
@@ -37,7 +36,6 @@ _AHEAD = 4
 # A broker shows a message to readers a moment after it has confirmed it.
 _SOON = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.4)
 _RECENT = 3.0
-_Decoded = TypeVar("_Decoded")
 _Page = TypeVar("_Page", bound=Page)
 _Taken_contra = TypeVar("_Taken_contra", contravariant=True)
 
@@ -69,13 +67,21 @@ class _Messages:
         self._room = most_bytes
 
     def add(self, page: Sequence[Message]) -> bool:
-        for message in page:
-            self._room -= len(message.body)
-            if self.messages and self._room < 0:
-                return False
-            self.messages.append(message)
+        self._room -= sum([len(message.body) for message in page])
+        if self._room < 0:
+            self.messages += self._fitting(page)
+            return False
+        self.messages += page
         self.end += len(page)
         return len(self.messages) < self._most
+
+    def _fitting(self, page: Sequence[Message]) -> Sequence[Message]:
+        """As much of a page as there was room for."""
+        kept = len(page)
+        while self._room < 0 and kept > (0 if self.messages else 1):
+            kept -= 1
+            self._room += len(page[kept].body)
+        return page[:kept]
 
 
 class _Rows:
@@ -119,6 +125,8 @@ class Reader:
 
     async def _page(self, topic: Topic, queue: Queue, offset: int, most: int, group: str) -> list[Message]:
         """One pull's worth, maybe of a pull shared with others."""
+        if most >= AT_ONCE:
+            return (await self._pull(topic, queue, offset, most, group))[:most]
         wishes = self._wishes.setdefault((queue, group), [])
         wish = _Wish(offset, most, asyncio.get_running_loop().create_future())
         wishes.append(wish)
@@ -159,25 +167,15 @@ class Reader:
 
     async def _pull(self, topic: Topic, queue: Queue, offset: int, most: int, group: str) -> list[Message]:
         """One pull's messages, consecutive from the offset."""
-        page: list[Message] = []
-        for record in await self._pull_as(decode_records, topic, queue, offset, most, group):
-            if record.queue_offset != offset + len(page):
-                break
-            page.append(message_of(topic.name, queue.name, record))
-        return page
+        return messages_of(topic.name, queue.name, await self._pull_page(topic, queue, offset, most, group))
 
     async def _pull_page(self, topic: Topic, queue: Queue, offset: int, most: int, group: str) -> PulledPage:
-        return (await self._pull_as(decode_page, topic, queue, offset, most, group)).from_offset(offset)
-
-    async def _pull_as(
-        self, decode: Callable[[bytes], _Decoded], topic: Topic, queue: Queue, offset: int, most: int, group: str
-    ) -> _Decoded:
         asked_at = time.monotonic()
         try:
             with translating(topic.name):
                 pulled, data = await pull_undecoded(self._client, topic, queue, offset, most, group=group)
                 with making_sense():
-                    found = decode(data)
+                    page = decode_page(data)
         except StorageUnavailable as error:
             self._topics.shut(topic, queue.broker)
             raise QueueUnavailable(
@@ -190,7 +188,7 @@ class Reader:
             raise QueueUnavailable(f"broker {queue.broker} lacks the topic", queue=queue.name, retry_after=1) from error
         if pulled.status is Status.FOUND or pulled.status is Status.MOVED:
             self._topics.told(topic, queue, pulled.min_offset, pulled.max_offset, asked_at)
-        return found
+        return page.from_offset(offset)
 
     async def close(self) -> None:
         for task in self._pulls:

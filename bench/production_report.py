@@ -1,0 +1,114 @@
+"""What was measured on the production set, beside what is wanted of it."""
+
+import statistics
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+Found = dict[str, Any]
+TITLES = {
+    "publish": "publish",
+    "queue": "fetch and ack of 32, queue mode",
+    "message": "receive and ack of 32, message mode",
+}
+JAVA_TITLES = {"publish": "send, 64 threads", "pull": "pulled message, 32 at a time, no acks"}
+# `others' cores`: how much of the machine was busy with something else meanwhile.
+COLUMNS = (
+    *("what", "workers", "clients", "requests/s", "messages/s", "p50 ms", "p99 ms"),
+    *("gateway CPU", "Redis CPU", "broker CPU", "generator CPU"),
+    *("empty", "errors", "duplicates", "others' cores"),
+)
+
+
+class Case(NamedTuple):
+    what: str
+    workers: int
+    clients: int
+
+
+class Aim(NamedTuple):
+    """What is wanted of the worst case; `established` is what a Java proxy of the same kind needs on this machine."""
+
+    title: str
+    wanted: float
+    established: str
+    is_least: bool
+    found: float
+
+
+def _served(found: Found) -> int:
+    """Requests that brought something; what the others cost is theirs too."""
+    return int(found["requests"] - found["empty"] - found["errors"])
+
+
+def _rate(some: list[Found]) -> float:
+    return statistics.median(each["messages"] / each["seconds"] for each in some)
+
+
+def _cost(some: list[Found], name: str) -> float:
+    """CPU milliseconds per request."""
+    return statistics.median(each[name] / max(_served(each), 1) * 1000 for each in some)
+
+
+def report(table_type: Any, title: str, rounds: dict[Case, list[Found]], java: dict[str, list[Found]]) -> None:
+    """Write the tables; CPU is in ms per request that brought something."""
+    table = table_type("production", f"{title}; CPU in ms per request", COLUMNS)
+    for case, some in rounds.items():
+        table.add(
+            TITLES[case.what],
+            case.workers,
+            case.clients,
+            f"{statistics.median(_served(each) / each['seconds'] for each in some):,.0f}",
+            f"{_rate(some):,.0f}",
+            *(statistics.median(each[name] for each in some) for name in ("p50", "p99")),
+            *(f"{_cost(some, name):.3f}" for name in ("server_cpu", "redis_cpu", "broker_cpu", "cpu")),
+            *(sum(each[name] for each in some) for name in ("empty", "errors", "duplicates")),
+            statistics.median(each["others"] for each in some),
+        )
+    for name, some in java.items():
+        cpu, broker = (
+            f"{statistics.median(each[part] / each['messages'] * 1000 for each in some):.3f}"
+            for part in ("cpu", "broker_cpu")
+        )
+        others = statistics.median(each["others"] for each in some)
+        title = f"Apache's Java client, per {JAVA_TITLES[name]}"
+        table.add(title, "", "", "", f"{_rate(some):,.0f}", "", "", cpu, "", broker, "", "", "", "", others)
+    aims = table_type(
+        "production_aims",
+        "What is wanted, and the worst of what was found",
+        ("aim", "wanted", "established Java proxy", "found", "reached"),
+    )
+    for aim in _aims(rounds, java):
+        is_reached = aim.found >= aim.wanted if aim.is_least else aim.found <= aim.wanted
+        sign = ">=" if aim.is_least else "<="
+        aims.add(
+            aim.title, f"{sign} {aim.wanted:.2f}", aim.established, f"{aim.found:.3f}", "yes" if is_reached else "no"
+        )
+    table.write(aims)
+
+
+def _aims(rounds: dict[Case, list[Found]], java: dict[str, list[Found]]) -> Iterator[Aim]:
+    def worst(what: str, name: str) -> float:
+        return max(_cost(some, name) for case, some in rounds.items() if case.what == what)
+
+    def ratio(one: Case, other: Case) -> float:
+        pairs = zip(rounds[one], rounds[other], strict=True)
+        return statistics.median(a["messages"] / a["seconds"] / (b["messages"] / b["seconds"]) for a, b in pairs)
+
+    yield Aim("gateway CPU ms per fetch and ack of 32", 0.30, "0.77", False, worst("queue", "server_cpu"))
+    yield Aim("Redis CPU ms per fetch and ack of 32", 0.06, "0.28", False, worst("queue", "redis_cpu"))
+    yield Aim("gateway CPU ms per publish", 0.20, "0.28", False, worst("publish", "server_cpu"))
+    for workers in (1, 2):
+        title = f"messages/s with 64 clients, of those with 8, queue mode, {workers} worker(s)"
+        yield Aim(title, 1.0, "", True, ratio(Case("queue", workers, 64), Case("queue", workers, 8)))
+
+    def per_message(case: Case) -> float:
+        return statistics.median((each["server_cpu"] + each["redis_cpu"]) / each["messages"] for each in rounds[case])
+
+    for _, workers, clients in (case for case in rounds if case.what == "queue"):
+        title = f"a message in message mode, of queue mode's cost, {workers} worker(s), {clients} clients"
+        one, other = (per_message(Case(what, workers, clients)) for what in ("message", "queue"))
+        yield Aim(title, 1.5, "", False, one / other)
+    for what, direct in (("publish", "publish"), ("queue", "pull")):
+        best = max(_rate(rounds[Case(what, 2, clients)]) for clients in (8, 64))
+        title = f"messages/s, {TITLES[what]}, 2 workers, of Apache's Java client"
+        yield Aim(title, 0.6, "", True, best / _rate(java[direct]))

@@ -1,0 +1,40 @@
+"""Stored messages in mqgate's words: many at once as one by one, whatever their producers wrote beside them."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mqgate.adapters.rocketmq.translate import message_of, messages_of
+from mqgate.rocketmq.remoting import properties as property_text
+from mqgate.rocketmq.remoting.pulled_page import decode_page
+from mqgate.rocketmq.remoting.record import Record, decode_raw, encode_record
+
+_PLAIN = Record("orders", b"body", {"TAGS": "paid"}, 3, 0, 42, 4096, 0, 0, 1_700_000_000, b"\x7f\0\0\1", 10911, 0, 0)
+# Names that matter, names that end like them, marks in and out of turn, and what is no UTF-8.
+_PIECES = [b"UNIQ_KEY", b"MY_UNIQ_KEY", b"KEYS", b"TAGS", b"MSG_REGION", b"mqgate_p.KEYS", b"colour", b"\x01", b"\x02"]
+_TEXTS = st.lists(st.sampled_from([*_PIECES, b"\x01", b"\x02", b"7", b"\xff"]), max_size=14).map(b"".join)
+
+
+@given(st.lists(_TEXTS, min_size=1, max_size=5))
+def test_many_messages_say_what_each_of_them_says(texts: list[bytes]) -> None:
+    """The quick way through a page must not give a message another id, key, tag or property."""
+    stored = b"".join(_stored(index, text) for index, text in enumerate(texts))
+
+    found = messages_of("orders", "broker-a:3", decode_page(stored))
+
+    one_by_one = [raw._replace(properties=property_text.decode_bytes(raw.properties)) for raw in decode_raw(stored)]
+    assert found == [message_of("orders", "broker-a:3", record) for record in one_by_one]
+
+
+def test_a_message_without_an_id_has_the_brokers() -> None:
+    """Old producers send none, and every message must have one that does not change."""
+    (message,) = messages_of("orders", "broker-a:3", decode_page(encode_record(_PLAIN)))
+
+    assert message.id == "7F00000100002A9F0000000000001000"
+    assert message.tag == "paid"
+
+
+def _stored(index: int, text: bytes) -> bytes:
+    """A stored message with these very bytes as its properties."""
+    whole = encode_record(_PLAIN._replace(queue_offset=index, stored_ms=index // 2, properties={}))
+    total = len(whole) + len(text)
+    return total.to_bytes(4) + whole[4:-2] + len(text).to_bytes(2) + text
