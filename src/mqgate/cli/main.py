@@ -18,6 +18,7 @@ from mqgate.cli.pub import pub
 from mqgate.cli.scheduled import scheduled
 from mqgate.cli.session import DEFAULT_URL, Session
 from mqgate.cli.stack import stack
+from mqgate.cli.stats import stats
 from mqgate.cli.sub import sub
 from mqgate.cli.topic import topic
 from mqgate.client import GatewayError, GatewayUnreachable
@@ -84,7 +85,7 @@ def _fail(ctx: click.Context, exit_code: int, problem: dict[str, Any]) -> NoRetu
 
 @click.group(
     cls=_Commands,
-    commands=[topic, producer, group, key, pub, sub, scheduled, doctor, stack],
+    commands=[topic, producer, group, key, pub, sub, scheduled, stats, doctor, stack],
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
     epilog=examples(
         "mqgate serve --demo",
