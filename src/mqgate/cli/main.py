@@ -35,17 +35,22 @@ INTERRUPTED = 130
 class _Commands(click.Group):
     """The one place where errors become a line on stderr and an exit code.
 
-    `serve` is looked up only when it is named: it brings the whole server, and doubles the start of every command.
+    `serve` is looked up only when it is named: it brings the whole server, and doubles the start of every command. And
+    `pipeline`, which brings Spark.
     """
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        return sorted([*super().list_commands(ctx), "serve"])
+        return sorted([*super().list_commands(ctx), "pipeline", "serve"])
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name == "serve":
             from mqgate.cli.serve import serve  # noqa: PLC0415 - see above
 
             return serve
+        if cmd_name == "pipeline":
+            from mqgate.cli.pipeline import pipeline  # noqa: PLC0415 - see above
+
+            return pipeline
         return super().get_command(ctx, cmd_name)
 
     def invoke(self, ctx: click.Context) -> Any:

@@ -4,45 +4,52 @@ What happened there is unknown. A reconciliation says so, and calls nothing lost
 """
 
 from collections.abc import Iterable
-from datetime import datetime, timedelta
-from typing import Any, NamedTuple
+from datetime import timedelta
+from itertools import pairwise
+from typing import NamedTuple
 
-from mqgate.core.message import milliseconds
-from mqgate.stats.store import StatsStore
-
-__all__ = ["Gap", "gaps", "gaps_of"]
+__all__ = ["Gap", "Told", "gaps"]
 
 # So long after its last batch a gateway counts as gone; one that lives tells something (lag, polls) every few seconds.
-_SILENCE = timedelta(minutes=2)
-# Rows are told a little after they happened; a batch before the hole may have waited to be sent.
+_SILENCE_MS = timedelta(minutes=2) // timedelta(milliseconds=1)
+# Rows are told a little after they happened: what the next batch would have held may be older than the one before.
 _MARGIN_MS = 60_000
 
 
-class Gap(NamedTuple):
-    """From and to in ms; `reason`: lost (batches missing), dropped (rows given up) or killed (no last batch)."""
+class Told(NamedTuple):
+    """A batch of a gateway; `at` in ms is when it was stored."""
 
     gateway: str
     incarnation: str
+    sequence: int
+    at: int
+    dropped: int
+    is_last: bool | int
+
+
+class Gap(NamedTuple):
+    """From and to in ms; `reason`: lost (batches are missing), dropped (rows were given up) or killed (no last one)."""
+
+    gateway: str
     since: int
     until: int
     reason: str
 
 
-def gaps(store: StatsStore, since: datetime, now: datetime) -> list[Gap]:
-    """The holes since an instant. Look back far enough: an incarnation's first batch has no predecessor."""
-    return gaps_of(store.read("event_batches_since", milliseconds(since)), milliseconds(now))
-
-
-def gaps_of(rows: Iterable[tuple[Any, ...]], now: int) -> list[Gap]:
+def gaps(batches: Iterable[Told], now: int) -> list[Gap]:
+    """The holes between batches and behind the last one of each incarnation; what came before the first is not seen."""
     found = []
-    for gateway, incarnation, sequence, at, dropped, is_last, before, at_before, dropped_before, after in rows:
-        whose = (gateway, incarnation)
-        # Without a predecessor in sight: either it is the first one, or the ones before are forgotten.
-        if before is not None and sequence != before + 1:
-            found.append(Gap(*whose, at_before - _MARGIN_MS, at, "lost"))
-        if before is not None and dropped > dropped_before:
-            found.append(Gap(*whose, at_before - _MARGIN_MS, at, "dropped"))
-        if after is None and not is_last and now - at > _SILENCE / timedelta(milliseconds=1):
-            # It may have gone on for a while after what it told last.
-            found.append(Gap(*whose, at - _MARGIN_MS, at + _MARGIN_MS, "killed"))
-    return found
+    by_incarnation: dict[tuple[str, str], dict[int, Told]] = {}
+    for batch in batches:
+        by_incarnation.setdefault(batch[:2], {})[batch.sequence] = batch
+    for (gateway, _), told in by_incarnation.items():
+        in_order = [told[sequence] for sequence in sorted(told)]
+        for before, after in pairwise(in_order):
+            if after.sequence != before.sequence + 1:
+                found.append(Gap(gateway, before.at - _MARGIN_MS, after.at, "lost"))
+            elif after.dropped > before.dropped:
+                found.append(Gap(gateway, before.at - _MARGIN_MS, after.at, "dropped"))
+        last = in_order[-1]
+        if not last.is_last and now - last.at > _SILENCE_MS:
+            found.append(Gap(gateway, last.at - _MARGIN_MS, last.at + _MARGIN_MS, "killed"))
+    return sorted(found)

@@ -17,7 +17,7 @@ from mqgate.spark.pipelines import minute
 from mqgate.spark.pipelines.decode import BATCH, QUARANTINE, decoded
 from mqgate.stats.store import Applied, Rows, StatsStore
 
-__all__ = ["PIPELINE", "Batches", "batches_of", "count", "figures", "run_of"]
+__all__ = ["PIPELINE", "Batches", "batches_of", "count", "figures", "run_of", "told", "without"]
 
 PIPELINE = "minutes"
 _KEY = ("gateway", "incarnation", "sequence")
@@ -40,8 +40,8 @@ def count(store: StatsStore, kept: timedelta) -> Callable[[DataFrame, int], None
             return
         rows = decoded(messages).persist()
         try:
-            found = batches_of(_told(rows), lambda keys: _known(store, keys))
-            fresh = _without(rows, found.repeated)
+            found = batches_of(told(rows), lambda keys: _known(store, keys))
+            fresh = without(rows, found.repeated)
             tables = figures(fresh, kept)
         finally:
             rows.unpersist()
@@ -92,7 +92,8 @@ def run_of(frame: DataFrame) -> str:
     return frame.sparkSession.sparkContext.getLocalProperty("sql.streaming.queryId") or ""
 
 
-def _told(rows: DataFrame) -> list[dict[str, Any]]:
+def told(rows: DataFrame) -> list[dict[str, Any]]:
+    """What decoded rows tell of their batches, not of what is in them."""
     columns = ("batch_topic", "batch_queue", "batch_offset", "batch_at", *_KEY)
     about = rows.where(F.col("table").isin(BATCH, QUARANTINE))
     found = about.select("table", *columns, "schema", "dropped", "is_last", "count", "reason", "bytes").collect()
@@ -111,7 +112,8 @@ def _known(store: StatsStore, keys: Sequence[tuple[str, str, int]]) -> set[tuple
     }
 
 
-def _without(rows: DataFrame, repeated: Sequence[tuple[str, int]]) -> DataFrame:
+def without(rows: DataFrame, repeated: Sequence[tuple[str, int]]) -> DataFrame:
+    """Rows but those of batches at these places (queue and offset)."""
     by_queue: dict[str, list[int]] = {}
     for queue, offset in repeated:
         by_queue.setdefault(queue, []).append(offset)

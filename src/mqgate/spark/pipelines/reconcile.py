@@ -70,7 +70,8 @@ def reconcile(offsets: DataFrame, groups: DataFrame, events: DataFrame, present:
         .join(F.broadcast(copied), "topic", "left")
         .withColumn("duplicates", F.col("acked_again") + F.coalesce("copies", F.lit(0)))
     )
-    return Judged(summary.select(*_SCOPE, "published", *FATES, "duplicates", "late_acks"), findings.select(*_FINDING))
+    columns = (*_SCOPE, "published", *FATES, "duplicates", "late_acks")
+    return Judged(summary.select(*columns), findings.select(*_FINDING), (judged, messages))
 
 
 def _messages(offsets: DataFrame, told: DataFrame, present: DataFrame) -> DataFrame:
