@@ -111,6 +111,19 @@ def test_a_message_that_nobody_settled(
     assert findings == ([finding] if finding else [])
 
 
+@pytest.mark.parametrize(("low", "fate", "finding"), [(5, "expired", []), (0, "missing", [("lost", 4)])])
+def test_what_a_gateway_takes_for_expired_must_lie_below_what_is_kept(
+    spark: SparkSession, low: int, fate: str, finding: list[Any]
+) -> None:
+    """It finds nothing there either way; but retention does not take a message out of the middle."""
+    others = [settled("acked", offset) for offset in range(10) if offset != 4]
+
+    summary, findings = judge(spark, [*others, settled("retention_expired", 4)], gone=(4,), low=low)
+
+    assert (summary.acked, summary.asDict()[fate]) == (9, 1)
+    assert findings == finding
+
+
 def test_a_late_ack_a_second_ack_and_a_copy_are_listed_and_explained(spark: SparkSession) -> None:
     """None of them is a loss, so the hour stays clean; but whoever asks finds them."""
     events = [

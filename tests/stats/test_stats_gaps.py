@@ -40,6 +40,13 @@ def test_a_hole_says_why_and_when(batches: list[Told], reason: str) -> None:
     assert gap.since < NOON_MS + 2000 <= gap.until
 
 
+def test_a_gateway_that_came_back_without_a_goodbye_was_killed() -> None:
+    """Known at once, so that a proof right after the crash does not call lost what it had no time to tell."""
+    back = Told("gw-1", "i-2", 1, NOON_MS + 5000, 0, is_last=False)
+
+    assert [gap.reason for gap in gaps([told(1), back], NOON_MS + 6000)] == ["killed"]
+
+
 def test_each_incarnation_counts_for_itself() -> None:
     """A gateway that was started again counts from 1."""
     batches = [told(1), told(2, is_last=True), told(1, incarnation="i-2"), told(2, incarnation="i-2", is_last=True)]

@@ -4,14 +4,14 @@ What happened there is unknown. A reconciliation says so, and calls nothing lost
 """
 
 from collections.abc import Iterable
-from datetime import timedelta
 from itertools import pairwise
 from typing import NamedTuple
 
 __all__ = ["Gap", "Told", "gaps"]
 
-# So long after its last batch a gateway counts as gone; one that lives tells something (lag, polls) every few seconds.
-_SILENCE_MS = timedelta(minutes=2) // timedelta(milliseconds=1)
+# A gateway at work tells something every second or so. One that has been silent for longer is idle, or was killed:
+# which of the two, nobody can tell.
+_SILENCE_MS = 30_000
 # Rows are told a little after they happened: what the next batch would have held may be older than the one before.
 _MARGIN_MS = 60_000
 
@@ -42,6 +42,10 @@ def gaps(batches: Iterable[Told], now: int) -> list[Gap]:
     by_incarnation: dict[tuple[str, str], dict[int, Told]] = {}
     for batch in batches:
         by_incarnation.setdefault(batch[:2], {})[batch.sequence] = batch
+    # When each incarnation of a gateway began; several processes may serve under one name.
+    births: dict[str, list[int]] = {}
+    for (gateway, _), told in by_incarnation.items():
+        births.setdefault(gateway, []).append(min(batch.at for batch in told.values()))
     for (gateway, _), told in by_incarnation.items():
         in_order = [told[sequence] for sequence in sorted(told)]
         for before, after in pairwise(in_order):
@@ -50,6 +54,7 @@ def gaps(batches: Iterable[Told], now: int) -> list[Gap]:
             elif after.dropped > before.dropped:
                 found.append(Gap(gateway, before.at - _MARGIN_MS, after.at, "dropped"))
         last = in_order[-1]
-        if not last.is_last and now - last.at > _SILENCE_MS:
+        is_superseded = max(births[gateway]) > last.at
+        if not last.is_last and (is_superseded or now - last.at > _SILENCE_MS):
             found.append(Gap(gateway, last.at - _MARGIN_MS, last.at + _MARGIN_MS, "killed"))
     return sorted(found)

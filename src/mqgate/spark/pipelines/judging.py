@@ -185,7 +185,7 @@ def _store(
 
 
 def _confirmed(plan: Plan, findings: Sequence[Row], summary: Sequence[dict[str, Any]]) -> list[Row]:
-    """Ask for each lost message once more by itself: one that is there after all is pending, as long as it is asked.
+    """Ask for each lost message once more by itself: one that is there after all is pending, or expired as was told.
 
     A bulk read ends where a message is gone, and so may miss those behind it.
     """
@@ -198,7 +198,7 @@ def _confirmed(plan: Plan, findings: Sequence[Row], summary: Sequence[dict[str, 
                 there.add(row)
                 told = by_scope[row.topic, row.group, row.client]
                 told["missing"] -= 1
-                told["pending"] += 1
+                told["expired" if "retention" in row.detail else "pending"] += 1
     return [row for row in findings if row not in there]
 
 

@@ -89,7 +89,7 @@ def _started(frame: DataFrame, plan: Plan, pipeline: str, take: object, seconds:
         frame.writeStream.queryName(pipeline)
         .foreachBatch(take)  # type: ignore[arg-type]  # a function of a frame and a number
         .option("checkpointLocation", str(plan.checkpoint(pipeline)))
-        .trigger(processingTime=f"{max(seconds, 0.1)} seconds")
+        .trigger(processingTime=f"{max(round(seconds * 1000), 1)} milliseconds")
         .start()
     )
 

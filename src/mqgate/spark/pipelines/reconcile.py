@@ -129,6 +129,7 @@ def _judged(messages: DataFrame, groups: DataFrame, settled: DataFrame, *, is_da
             "id",
             "is_present",
             "committed",
+            F.coalesce("is_expired", F.lit(False)).alias("is_expired"),
             _fate(is_dark=is_dark).alias("fate"),
             F.coalesce("acks", F.lit(0)).alias("acks"),
             F.coalesce("late", F.lit(0)).alias("late"),
@@ -139,10 +140,14 @@ def _judged(messages: DataFrame, groups: DataFrame, settled: DataFrame, *, is_da
 def _fate(*, is_dark: bool) -> Column:
     offset, committed = F.col("offset"), F.col("committed")
     fate = F.when(F.col("is_acked"), "acked")
-    for name in ("dead", "filtered", "skipped", "expired"):
+    for name in ("dead", "filtered", "skipped"):
         fate = fate.when(F.col(f"is_{name}"), name)
+    # A gateway that finds nothing at an offset takes it for expired; but retention takes what is below the first kept.
+    is_taken = F.col("is_expired") & (offset >= F.col("min")) & ~F.col("is_present")
     return (
-        fate.when((offset >= committed) & (offset < F.col("min")), "expired")
+        fate.when(is_taken, "missing")
+        .when(F.col("is_expired"), "expired")
+        .when((offset >= committed) & (offset < F.col("min")), "expired")
         .when((offset >= committed) & ~F.col("is_present"), "missing")
         .when(offset >= committed, "pending")
         .when(F.col("watched").isNull() | (offset < F.col("watched")), "unwatched")
@@ -152,10 +157,13 @@ def _fate(*, is_dark: bool) -> Column:
 
 def _misfits(judged: DataFrame) -> DataFrame:
     """Messages that are missing, were acked again, or late."""
-    is_lost = (F.col("fate") == "missing") & (F.col("offset") >= F.col("committed"))
+    is_lost = (F.col("fate") == "missing") & (F.col("is_expired") | (F.col("offset") >= F.col("committed")))
+    lost = F.when(F.col("is_expired"), "no longer in the log, although retention has not come to it").otherwise(
+        "not settled, and no longer in the log"
+    )
     found = F.array_compact(
         F.array(
-            F.when(is_lost, _finding("lost", F.lit("not settled, and no longer in the log"))),
+            F.when(is_lost, _finding("lost", lost)),
             F.when(
                 (F.col("fate") == "missing") & ~is_lost,
                 _finding(
