@@ -19,16 +19,16 @@ from mqgate.core.message import milliseconds
 from mqgate.stats.sqlite import SqliteDatabase
 from mqgate.stats.store import StatsStore
 
-BATCHES, EVENTS_A_BATCH = 300, 20
+BATCHES, EVENTS_A_BATCH = 800, 20
 KILLS = 5
-SMALL, LARGE = 5, 150
+SMALL, LARGE = 5, 400
 MOST_STARTS = 3 * KILLS
 MINUTE = 60_000
 JOB = Path(__file__).with_name("pipeline_job.py")
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(1200)
+@pytest.mark.timeout(1800)
 def test_pipelines_that_are_killed_in_mid_batch_count_and_archive_once(
     java: Path, client: Client, topic: str, tmp_path: Path
 ) -> None:
