@@ -2,8 +2,8 @@
 
 from pathlib import Path
 
-from mqgate.core.errors import StorageUnavailable
-from mqgate.settings import Settings, SettingsInvalid
+from mqgate.core.errors import StorageRefused, StorageUnavailable
+from mqgate.settings import Settings
 from mqgate.stats.sqlite import SqliteDatabase
 from mqgate.stats.store import Database, StatsStore
 
@@ -18,7 +18,7 @@ def open_stats(settings: Settings, *, is_writing: bool) -> StatsStore:
         try:
             from mqgate.stats.postgres import PostgresDatabase  # noqa: PLC0415 - with it comes psycopg, an extra
         except ModuleNotFoundError as error:
-            raise SettingsInvalid(['[stats] engine: pip install "mqgate[postgres]"']) from error
+            raise StorageRefused('[stats] engine postgres needs a driver: pip install "mqgate[postgres]"') from error
         postgres = settings.postgres
         database: Database = PostgresDatabase(postgres.url, postgres.schema, connect_timeout=postgres.connect_timeout)
     else:
