@@ -11,7 +11,6 @@ from typing import Any
 
 import pytest
 from event_batches import Teller, event, tell
-from spark_calls import LEAN
 
 from mqgate.client import Client
 from mqgate.core.errors import MqgateError
@@ -48,7 +47,7 @@ def test_the_command_counts_tells_how_it_is_and_ends_when_asked(
 
     with (
         log.open("w") as output,
-        subprocess.Popen(command, env=os.environ | LEAN | environment, stderr=output, cwd=tmp_path) as job,  # noqa: S603 - our own command
+        subprocess.Popen(command, env=os.environ | environment, stderr=output, cwd=tmp_path) as job,  # noqa: S603 - our own command
     ):
         deadline = time.monotonic() + PATIENCE
         while not _has_counted(states(settings), settings):
