@@ -49,6 +49,7 @@ from mqgate.http.native.publish import PublishApi
 from mqgate.http.native.queues import QueuesApi
 from mqgate.http.native.receive import ReceiveApi
 from mqgate.http.native.registry import RegistryApi
+from mqgate.http.native.replay import ReplayApi
 from mqgate.http.native.scheduled import ScheduledApi
 from mqgate.http.native.stats import StatsApi
 from mqgate.ports.lease_store import LeaseStore
@@ -252,6 +253,9 @@ async def _build(
             dead_letters=dead_letters,
             positions=positions,
             redriver=Redriver(log, dead_letters, redriven),
+        ).operations(),
+        *ReplayApi(
+            registry=registry, log=log, publisher=publisher, reader=reader, most=http.max_batch, changed=redriven
         ).operations(),
         *ScheduledApi(timers, mover, longest_delay, clock).operations(),
         *RegistryApi(registry, access, directory).operations(),

@@ -16,6 +16,11 @@ _RETRY = "retry-"
 _ORIGIN = f"{OWN_PREFIX}origin"
 
 
+def private_queue(queue: str) -> str:
+    """What consumers call a queue of their group's private log."""
+    return f"{_RETRY}{queue}"
+
+
 def redriven(message: Message) -> Draft:
     """A dead message for the private log; where it came from goes along, out of its consumers' sight."""
     origin = json.dumps([message.topic, message.queue, message.offset, milliseconds(message.stored_at)])

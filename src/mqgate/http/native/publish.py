@@ -1,6 +1,6 @@
 """POST /v1/topics/{topic}/messages: envelopes, batches, and bodies as they are."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
@@ -112,11 +112,7 @@ class PublishApi:
             except MqgateError as error:
                 outcomes.append(error)
         published = iter(await self._publisher.publish(topic, producer, items) if items else ())
-        done = [next(published) if outcome is None else outcome for outcome in outcomes]
-        results = [_result(topic.name, index, outcome) for index, outcome in enumerate(done)]
-        is_whole = not any("error" in result for result in results)
-        waits = [header for each in done if isinstance(each, MqgateError) for header in headers_of(each)]
-        return reply(200 if is_whole else 207, {"results": results}, waits[:1])
+        return answer_batch(topic.name, [next(published) if outcome is None else outcome for outcome in outcomes])
 
     async def _producer(self, request: Request, topic: str) -> Producer | None:
         principal = request.principal
@@ -144,6 +140,14 @@ def _refuse_headers(request: Request, given: PublishIn) -> None:
             )
     if b"idempotency-key" in request.headers and (given.messages is not UNSET or given.idempotency_key is not None):
         raise InvalidValue("say idempotencyKey in the envelope or the items only", field="idempotency-key")
+
+
+def answer_batch(topic: str, done: Sequence[Published | MqgateError]) -> Answer:
+    """An outcome for every message of a batch, in their order."""
+    results = [_result(topic, index, outcome) for index, outcome in enumerate(done)]
+    is_whole = not any("error" in result for result in results)
+    waits = [header for each in done if isinstance(each, MqgateError) for header in headers_of(each)]
+    return reply(200 if is_whole else 207, {"results": results}, waits[:1])
 
 
 def _result(topic: str, index: int, outcome: Published | MqgateError) -> dict[str, object]:

@@ -1,0 +1,170 @@
+"""POST .../replay: messages of before once more, under their own ids.
+
+Into a topic for everybody who reads it, or for one group alone, through the log that is private to it. An item looks as
+a read of a queue answers it. With an idempotency key of its own it is stored once, however often it is sent.
+"""
+
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+
+import msgspec
+from msgspec import UNSET, Raw, Struct, UnsetType
+
+from mqgate.consumption.group_log import private_queue, redriven
+from mqgate.control.registry.model import Instant
+from mqgate.control.registry.service import Registry
+from mqgate.core.entries import Mode, Topic
+from mqgate.core.errors import InvalidValue, MqgateError, UnsupportedByMode
+from mqgate.core.message import NO_PROPERTIES, Message
+from mqgate.core.names import retry_topic
+from mqgate.core.times import parse_instant
+from mqgate.http.exchange import Answer, Request
+from mqgate.http.json_input import decode
+from mqgate.http.native.envelope import Envelope, Reader
+from mqgate.http.native.publish import answer_batch
+from mqgate.http.native.shapes import PublishResults
+from mqgate.http.operation import Operation
+from mqgate.ports.message_log import MessageLog
+from mqgate.production.publish import Publisher
+from mqgate.production.store import Item, Published
+
+_LONGEST_ID = 128
+
+
+class ReplayMessage(Struct, rename="camel", forbid_unknown_fields=True):
+    """What it was, and where it lay; the latter is needed for a group only."""
+
+    id: str
+    topic: str | None = None
+    queue: str | None = None
+    offset: int | None = None
+    key: str | None = None
+    tag: str | None = None
+    properties: dict[str, str] | None = None
+    body: Raw | UnsetType = UNSET
+    body_base64: str | UnsetType = UNSET
+    stored_at: Instant | None = None
+    idempotency_key: str | None = None
+
+
+class ReplayIn(Struct, rename="camel", forbid_unknown_fields=True):
+    messages: list[Raw]
+
+
+_replay_in = msgspec.json.Decoder(ReplayIn)
+_message = msgspec.json.Decoder(ReplayMessage)
+
+
+class ReplayApi:
+    """`changed` is awaited with a group for which something new lies in its private log."""
+
+    def __init__(
+        self,
+        *,
+        registry: Registry,
+        log: MessageLog,
+        publisher: Publisher,
+        reader: Reader,
+        most: int,
+        changed: Callable[[str], Awaitable[None]],
+    ) -> None:
+        self._registry = registry
+        self._log = log
+        self._publisher = publisher
+        self._reader = reader
+        self._most = most
+        self._changed = changed
+
+    def operations(self) -> list[Operation]:
+        return [
+            Operation(
+                name=f"replayTo{kind.capitalize()}",
+                method="POST",
+                path=f"/v1/{kind}s/{{{kind}}}/replay",
+                summary=f"Store messages of before once more, {for_whom}",
+                tag="operate",
+                handler=handler,
+                takes=ReplayIn,
+                answers={200: PublishResults, 207: PublishResults},
+                refusals=(404, 422, 507),
+            )
+            for kind, for_whom, handler in (
+                ("topic", "for everybody", self.to_topic),
+                ("group", "for one group", self.to_group),
+            )
+        ]
+
+    async def to_topic(self, request: Request) -> Answer:
+        request.principal.need_admin()
+        topic = await self._registry.topic(request.path("topic"))
+        done = await self._replay(request, topic, f"topic {topic.name}", lambda _, item: item)
+        return answer_batch(topic.name, done)
+
+    async def to_group(self, request: Request) -> Answer:
+        request.principal.need_admin()
+        group = await self._registry.group(request.path("group"))
+        if group.mode is Mode.BROADCAST:
+            raise UnsupportedByMode("a replayed message would reach every client of a broadcast group")
+        topic = await self._registry.topic(group.topic)
+        private = replace(topic, name=retry_topic(group.name), queues=1)
+        await self._log.create(private.name, private.queues)
+        done = await self._replay(request, private, f"group {group.name}", _as_redriven)
+        await self._changed(group.name)
+        return answer_batch(topic.name, [_as_seen(each) for each in done])
+
+    async def _replay(
+        self, request: Request, topic: Topic, target: str, placed: Callable[[ReplayMessage, Item], Item]
+    ) -> list[Published | MqgateError]:
+        raws = decode(request.body, _replay_in).messages
+        if not 1 <= len(raws) <= self._most:
+            raise InvalidValue(f"a batch has 1 to {self._most} messages", field="messages", limit=self._most)
+        items: list[Item] = []
+        outcomes: list[Published | MqgateError | None] = []
+        for raw in raws:
+            try:
+                given = decode(bytes(raw), _message)
+                items.append(placed(given, self._item(topic.name, given)))
+                outcomes.append(None)
+            except MqgateError as error:
+                outcomes.append(error)
+        published = iter(await self._publisher.publish(topic, None, items) if items else ())
+        done = [next(published) if outcome is None else outcome for outcome in outcomes]
+        count = sum(isinstance(each, Published) and not each.is_duplicate for each in done)
+        if count:
+            await self._registry.record(request.principal.name, "replay", target, None, {"messages": count})
+        return done
+
+    def _item(self, topic: str, given: ReplayMessage) -> Item:
+        """The same message to be stored again: checked as any that is published."""
+        if not 1 <= len(given.id) <= _LONGEST_ID or not given.id.isascii() or not given.id.isprintable():
+            raise InvalidValue(f"an id has 1 to {_LONGEST_ID} printable characters", field="id", limit=_LONGEST_ID)
+        envelope = Envelope(
+            body=given.body,
+            body_base64=given.body_base64,
+            key=given.key,
+            tag=given.tag,
+            properties=given.properties,
+            idempotency_key=given.idempotency_key,
+        )
+        item = self._reader.from_envelope(topic, envelope, NO_PROPERTIES)
+        return item._replace(draft=item.draft._replace(id=given.id))
+
+
+def _as_redriven(given: ReplayMessage, item: Item) -> Item:
+    """Consumers see it where it lay: its origin goes along."""
+    for field in ("topic", "queue", "offset", "stored_at"):
+        if getattr(given, field) is None:
+            name = "storedAt" if field == "stored_at" else field
+            raise InvalidValue(f"say where the message lay: {name}, as a read of its queue tells it", field=name)
+    draft = item.draft
+    lay = str(given.topic), str(given.queue), int(given.offset or 0)
+    stored_at = parse_instant(given.stored_at or 0, "storedAt")
+    message = Message(draft.id, *lay, draft.body, draft.key, draft.tag, draft.properties, stored_at)
+    return item._replace(draft=redriven(message))
+
+
+def _as_seen(outcome: Published | MqgateError) -> Published | MqgateError:
+    """Where consumers will find it."""
+    if isinstance(outcome, MqgateError) or outcome.stored is None:
+        return outcome
+    return outcome._replace(stored=outcome.stored._replace(queue=private_queue(outcome.stored.queue)))
