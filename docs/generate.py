@@ -91,6 +91,24 @@ WHO = {
 }
 
 NOTES = {
+    "trafficStats": """\
+Of the last hour by the minute, the last day by the hour (`step=hour`), the last 30 days by the day, unless `from` and
+`to` say. `by` names what is counted by: some of `topic`, `kind`, `producer`, `group`, `clientId`, `outcome`. All of
+`/v1/stats` is written by [the pipelines](../how-to/run-the-pipelines.md); before they ran it answers 503.
+""",
+    "latencyStats": """\
+In seconds, from buckets each wider than the one before by the square root of 2. `delivery`: from publish to the first
+delivery; `ack`: from publish to the ack; `work`: from delivery to the ack.
+""",
+    "lagStats": """\
+`growth` is in messages a second since the sample before; `drainTime` the seconds until nothing is left at that pace,
+null while the lag does not shrink.
+""",
+    "reconciliationStats": """\
+`at` is the hour in which the messages were stored. `clean`: each is acked, dead, filtered, expired, skipped, pending,
+or was stored before the group was first seen (`unwatched`). `unknown`: of some nothing was told, and a gateway's
+telling has a hole. `broken`: some are `missing`; the findings list them.
+""",
     "listQueues": """\
 With `at` (an instant) every queue also tells `offsetAt`, the first offset stored at or after it, or its end.
 `times=false` leaves the two times out, and is quicker. A queue that cannot be read now has `open` false: its ends are
@@ -128,6 +146,7 @@ _SECTIONS = {
     "delay": "Scheduled messages",
     "operate": "Operate",
     "look": "Look up",
+    "stats": "What happened, over time",
     "registry": "Registry",
     "health": "Health and telling",
 }

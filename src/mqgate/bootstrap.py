@@ -5,6 +5,7 @@ import contextlib
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass
 from datetime import timedelta
+from functools import partial
 from ipaddress import ip_address
 
 import structlog
@@ -50,6 +51,7 @@ from mqgate.http.native.receive import ReceiveApi
 from mqgate.http.native.registry import RegistryApi
 from mqgate.http.native.replay import ReplayApi
 from mqgate.http.native.scheduled import ScheduledApi
+from mqgate.http.native.stats import StatsApi
 from mqgate.ports.lease_store import LeaseStore
 from mqgate.production.once import Once
 from mqgate.production.publish import Publisher
@@ -57,6 +59,8 @@ from mqgate.production.slices import Slices
 from mqgate.production.store import Storekeeper
 from mqgate.rocketmq.client import Client
 from mqgate.settings import RocketMQSettings, Settings, SettingsInvalid
+from mqgate.stats.opening import open_stats
+from mqgate.stats.watch import PipelineWatch
 from mqgate.telemetry.metrics import Metrics
 
 _log = structlog.get_logger()
@@ -251,9 +255,15 @@ async def _build(
         *RegistryApi(registry, access, directory).operations(),
         *MessagesApi(registry, log, http).operations(),
         *QueuesApi(registry, log).operations(),
+        *StatsApi(partial(open_stats, settings, is_writing=False), clock).operations(),
         *health.operations(),
     ]
-    jobs: list[Callable[[], Awaitable[object]]] = [reload_keys, *leasing.jobs, *control.jobs]
+    jobs: list[Callable[[], Awaitable[object]]] = [
+        reload_keys,
+        *leasing.jobs,
+        *control.jobs,
+        PipelineWatch(partial(open_stats, settings, is_writing=False), metrics).run_once,
+    ]
     retention = None
     if engine is not None and isinstance(log, SqliteMessageLog):
         retention = Retention(engine, log, directory)

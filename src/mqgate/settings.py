@@ -146,6 +146,34 @@ class LogSettings:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class StatsSettings:
+    engine: str = option(
+        "sqlite", "where the pipelines' figures lie: sqlite (stats.sqlite3 in the data directory) or postgres"
+    )
+    minutes: float = option(604_800.0, "seconds that figures by the minute are kept; whole days go at once")
+    hours: float = option(7_776_000.0, "seconds that figures by the hour are kept")
+    days: float = option(63_072_000.0, "seconds that figures by the day are kept")
+    lag: float = option(604_800.0, "seconds that lag by the minute is kept")
+    findings: float = option(7_776_000.0, "seconds that reconciliations, their findings and bad input are kept")
+    batches: float = option(259_200.0, "seconds that batches are remembered, so that a repeated one is known")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PipelineSettings:
+    directory: str = option("./pipelines", "where checkpoints and the archive lie; any path that Spark's driver writes")
+    master: str = option("local[2]", "where Spark runs: local[2], spark://host:7077, yarn, k8s://...")
+    trigger: float = option(10.0, "seconds between two batches of a live pipeline")
+    max_offsets: int = option(2_000, "most batches of events that are counted at once")
+    max_messages: int = option(200_000, "most messages that are archived at once")
+    archive: tuple[str, ...] = option((), "topics to archive; their events are archived in any case")
+    archive_retention: float = option(0.0, "seconds that the archive is kept, by whole hours; 0: for ever")
+    reconcile_hours: int = option(3, "how many of the last whole hours are reconciled, every hour")
+    stuck_deliveries: int = option(5, "a message delivered so often, and still not settled, is stuck")
+    stuck_age: float = option(3_600.0, "seconds after which a message that was delivered and not settled is stuck")
+    events_topic: str = option("mqgate_events", "topic in which gateways tell what happened")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
     http: HttpSettings = field(default_factory=HttpSettings)
     sqlite: SqliteSettings = field(default_factory=SqliteSettings)
@@ -159,6 +187,8 @@ class Settings:
     publish: PublishSettings = field(default_factory=PublishSettings)
     mq: MqSettings = field(default_factory=MqSettings)
     log: LogSettings = field(default_factory=LogSettings)
+    stats: StatsSettings = field(default_factory=StatsSettings)
+    pipelines: PipelineSettings = field(default_factory=PipelineSettings)
     topic: tuple[Mapping[str, Any], ...] = ()
     producer: tuple[Mapping[str, Any], ...] = ()
     group: tuple[Mapping[str, Any], ...] = ()
@@ -304,6 +334,10 @@ def _check_engines(settings: Settings) -> list[str]:
         faults.append("[log] engine must be sqlite or rocketmq")
     faults += _check_leases(settings)
     faults += _check_control(settings.control, settings.postgres)
+    if settings.stats.engine not in {"sqlite", "postgres"}:
+        faults.append("[stats] engine must be sqlite or postgres")
+    if settings.stats.engine == "postgres" and settings.control.engine != "postgres" and not settings.postgres.url:
+        faults.append("[postgres] url must name the server: postgresql://user:password@host:5432/database")
     rocketmq = settings.rocketmq
     if settings.log.engine == "rocketmq" and not rocketmq.name_servers:
         faults.append("[rocketmq] name_servers must name at least one: host:port")

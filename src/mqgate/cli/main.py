@@ -18,6 +18,7 @@ from mqgate.cli.pub import pub
 from mqgate.cli.scheduled import scheduled
 from mqgate.cli.session import DEFAULT_URL, Session
 from mqgate.cli.stack import stack
+from mqgate.cli.stats import stats
 from mqgate.cli.sub import sub
 from mqgate.cli.topic import topic
 from mqgate.client import GatewayError, GatewayUnreachable
@@ -34,17 +35,22 @@ INTERRUPTED = 130
 class _Commands(click.Group):
     """The one place where errors become a line on stderr and an exit code.
 
-    `serve` is looked up only when it is named: it brings the whole server, and doubles the start of every command.
+    `serve` is looked up only when it is named: it brings the whole server, and doubles the start of every command. And
+    `pipeline`, which brings Spark.
     """
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        return sorted([*super().list_commands(ctx), "serve"])
+        return sorted([*super().list_commands(ctx), "pipeline", "serve"])
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name == "serve":
             from mqgate.cli.serve import serve  # noqa: PLC0415 - see above
 
             return serve
+        if cmd_name == "pipeline":
+            from mqgate.cli.pipeline import pipeline  # noqa: PLC0415 - see above
+
+            return pipeline
         return super().get_command(ctx, cmd_name)
 
     def invoke(self, ctx: click.Context) -> Any:
@@ -84,7 +90,7 @@ def _fail(ctx: click.Context, exit_code: int, problem: dict[str, Any]) -> NoRetu
 
 @click.group(
     cls=_Commands,
-    commands=[topic, producer, group, key, pub, sub, scheduled, doctor, stack],
+    commands=[topic, producer, group, key, pub, sub, scheduled, stats, doctor, stack],
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
     epilog=examples(
         "mqgate serve --demo",

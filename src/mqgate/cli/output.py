@@ -14,7 +14,7 @@ __all__ = ["as_json", "examples", "note", "plain", "render", "table"]
 
 Row = Mapping[str, Any]
 _DURATIONS = frozenset(
-    {"retention", "visibility", "clientTtl", "oldestAge", "backoff", "backoff.initial", "backoff.max"}
+    {"retention", "visibility", "clientTtl", "oldestAge", "drainTime", "backoff", "backoff.initial", "backoff.max"}
 )
 _UNITS = (("d", 86_400), ("h", 3_600), ("m", 60))
 

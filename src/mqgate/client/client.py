@@ -198,6 +198,15 @@ class Client:
     def info(self) -> Json:
         return self.transport.call("GET", path("info"))
 
+    def stats(self, report: str, **asked: Any) -> Json:
+        """One page of a report of the pipelines: traffic, latency, lag, redelivery, reconciliation ...
+
+        `asked` as the API has it, `since` and `until` for its `from` and `to`.
+        """
+        names = {"since": "from", "until": "to"}
+        query = {names.get(name, name): value for name, value in asked.items()}
+        return self.transport.call("GET", path("stats", report), query=query)
+
     def audit(self, *, limit: int | None = None, cursor: str | None = None) -> Json:
         """One page of who did what, the newest first."""
         return self.transport.call("GET", path("audit"), query={"limit": limit, "cursor": cursor})

@@ -12,7 +12,7 @@ from pyspark.sql.streaming.listener import (
     StreamingQueryListener,
 )
 
-__all__ = ["ProgressLine", "progress_text"]
+__all__ = ["ProgressLine", "behind", "progress_text"]
 
 _OVER = "\r\x1b[K"
 
@@ -45,10 +45,15 @@ def progress_text(progress: Mapping[str, Any]) -> str:
     pace = pace if math.isfinite(pace) else 0
     name = f"{progress['name']}: " if progress.get("name") else ""
     text = f"{name}batch {progress['batchId']}: {rows:,} rows, {pace:,.0f} rows/s"
-    behind = sum(_behind(source) for source in progress["sources"])
-    if not behind:
+    left = behind(progress)
+    if not left:
         return text
-    return f"{text}, {behind / pace:,.1f} s behind" if pace else f"{text}, {behind:,} rows behind"
+    return f"{text}, {left / pace:,.1f} s behind" if pace else f"{text}, {left:,} rows behind"
+
+
+def behind(progress: Mapping[str, Any]) -> int:
+    """Rows that are there and were not read when a batch began."""
+    return sum(_behind(source) for source in progress["sources"])
 
 
 def _behind(source: Mapping[str, Any]) -> int:

@@ -55,6 +55,19 @@ class Metrics:
             buckets=_LATENCIES,
         )
 
+        self.pipeline_running = Gauge(
+            "mqgate_pipeline_running",
+            "Whether a pipeline works (1) or failed, or ended (0)",
+            ["pipeline"],
+            registry=registry,
+        )
+        self.pipeline_behind = Gauge(
+            "mqgate_pipeline_behind", "Messages that a pipeline has not read yet", ["pipeline"], registry=registry
+        )
+        self.pipeline_seen = Gauge(
+            "mqgate_pipeline_seen_timestamp_seconds", "When a pipeline told how it is", ["pipeline"], registry=registry
+        )
+
         for metric in (self.requests, self.latency, self.published, self.delivered, self.settled, self.long_polls):
             _remember_children(metric)
 

@@ -1,0 +1,323 @@
+"""What the pipelines found out, over time: /v1/stats. What is true now stands at the groups themselves."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from datetime import datetime, timedelta
+from typing import Any, Literal
+
+import msgspec
+from msgspec import Struct
+
+from mqgate.core.errors import InvalidValue
+from mqgate.core.message import instant
+from mqgate.core.times import format_instant
+from mqgate.http.exchange import Answer, Request, reply
+from mqgate.http.json_input import query, query_instant
+from mqgate.http.native.registry import check_cursor, check_limit
+from mqgate.http.operation import Operation
+from mqgate.stats import reading
+from mqgate.stats.reading import Asked, Step
+from mqgate.stats.store import StatsStore
+
+__all__ = ["StatsApi"]
+
+_NAMES = ("topic", "kind", "producer", "group", "clientId", "outcome")
+# Unless the caller says: as much as fits on a screen.
+_SPANS = {"minute": timedelta(hours=1), "hour": timedelta(days=1), "day": timedelta(days=30)}
+
+
+class StatsQuery(Struct, rename="camel", forbid_unknown_fields=True):
+    topic: str | None = None
+    group: str | None = None
+    from_: str | None = msgspec.field(default=None, name="from")
+    to: str | None = None
+    limit: int = 100
+    cursor: str | None = None
+
+
+class StepQuery(StatsQuery, rename="camel", forbid_unknown_fields=True):
+    step: Literal["minute", "hour", "day"] = "minute"
+
+
+class TrafficQuery(StepQuery, rename="camel", forbid_unknown_fields=True):
+    producer: str | None = None
+    client_id: str | None = None
+    kind: str | None = None
+    by: str = "topic,kind"
+
+
+class LatencyQuery(StepQuery, rename="camel", forbid_unknown_fields=True):
+    measure: Literal["delivery", "ack", "work"] | None = None
+
+
+class LagHistoryQuery(StatsQuery, rename="camel", forbid_unknown_fields=True):
+    client_id: str | None = None
+
+
+class ReconciliationQuery(StatsQuery, rename="camel", forbid_unknown_fields=True):
+    state: Literal["clean", "unknown", "broken"] | None = None
+
+
+class FindingsQuery(StatsQuery, rename="camel", forbid_unknown_fields=True):
+    finding: str | None = None
+
+
+class TrafficOut(Struct, rename="camel", omit_defaults=True):
+    at: str
+    count: int
+    bytes: int
+    redelivered: int
+    topic: str | None = None
+    kind: str | None = None
+    producer: str | None = None
+    group: str | None = None
+    client_id: str | None = None
+    outcome: str | None = None
+
+
+class LatencyOut(Struct):
+    at: str
+    topic: str
+    group: str
+    measure: str
+    count: int
+    p50: float | None
+    p90: float | None
+    p95: float | None
+    p99: float | None
+
+
+class RedeliveryOut(Struct, rename="camel"):
+    at: str
+    topic: str
+    group: str
+    delivered: int
+    redelivered: int
+    dead: int
+    polls: int
+    empty_polls: int
+    ratio: float | None
+    empty_ratio: float | None
+
+
+class LagPoint(Struct, rename="camel"):
+    at: str
+    topic: str
+    group: str
+    client_id: str | None
+    lag: int
+    ready: int
+    leased: int
+    waiting: int
+    oldest_age: float | None
+    growth: float | None
+    drain_time: float | None
+
+
+class ReconciliationOut(Struct, rename="camel"):
+    at: str
+    topic: str
+    group: str
+    client_id: str | None
+    published: int
+    acked: int
+    dead: int
+    filtered: int
+    expired: int
+    skipped: int
+    pending: int
+    unwatched: int
+    unknown: int
+    missing: int
+    duplicates: int
+    late_acks: int
+    state: str
+    why: str | None
+    judged_at: str
+
+
+class FindingOut(Struct, rename="camel"):
+    at: str
+    topic: str
+    group: str
+    client_id: str | None
+    queue: str
+    offset: int
+    finding: str
+    id: str | None
+    detail: str | None
+
+
+class StuckOut(Struct, rename="camel"):
+    topic: str
+    group: str
+    queue: str
+    offset: int
+    at: str
+    id: str | None
+    client_id: str | None
+    delivery: int
+    stored_at: str | None
+    reason: str
+
+
+class PipelineOut(Struct, rename="camel"):
+    pipeline: str
+    at: str
+    state: str
+    batch: int | None
+    rows: int | None
+    rows_per_second: float | None
+    behind: int | None
+    restarts: int
+    error: str | None
+
+
+class TrafficPage(Struct):
+    items: list[TrafficOut]
+    next: str | None
+
+
+class LatencyPage(Struct):
+    items: list[LatencyOut]
+    next: str | None
+
+
+class RedeliveryPage(Struct):
+    items: list[RedeliveryOut]
+    next: str | None
+
+
+class LagPage(Struct):
+    items: list[LagPoint]
+    next: str | None
+
+
+class ReconciliationPage(Struct):
+    items: list[ReconciliationOut]
+    next: str | None
+
+
+class FindingsPage(Struct):
+    items: list[FindingOut]
+    next: str | None
+
+
+class StuckPage(Struct):
+    items: list[StuckOut]
+    next: str | None
+
+
+class PipelinesOut(Struct):
+    items: list[PipelineOut]
+
+
+class StatsApi:
+    """Reads happen in a thread of their own: a long report holds up nobody's message."""
+
+    def __init__(self, open_store: Callable[[], StatsStore], clock: Callable[[], datetime]) -> None:
+        self._open = open_store
+        self._clock = clock
+
+    def operations(self) -> list[Operation]:
+        tables: list[tuple[str, str, Any, Any, Callable[[Request], Awaitable[Answer]]]] = [
+            ("traffic", "Counts, bytes, errors, redeliveries", TrafficQuery, TrafficPage, self.traffic),
+            ("latency", "How long messages took, as percentiles", LatencyQuery, LatencyPage, self.latency),
+            ("redelivery", "What came again, died, or was asked for in vain", StepQuery, RedeliveryPage,
+             self.redelivery),
+            ("lag", "How far behind groups were, and where it leads", LagHistoryQuery, LagPage, self.lag),
+            ("reconciliation", "Where published messages went, by the hour", ReconciliationQuery, ReconciliationPage,
+             self.reconciliation),
+            ("findings", "Messages that do not fit", FindingsQuery, FindingsPage, self.findings),
+            ("stuck", "Messages delivered often, or long unsettled", StatsQuery, StuckPage, self.stuck),
+            ("pipelines", "How the pipelines themselves are", None, PipelinesOut, self.pipelines),
+        ]  # fmt: skip
+        return [
+            Operation(
+                name=f"{name}Stats",
+                method="GET",
+                path=f"/v1/stats/{name}",
+                summary=summary,
+                tag="stats",
+                handler=handler,
+                query=asked,
+                answers={200: page},
+                refusals=(507,),
+            )
+            for name, summary, asked, page, handler in tables
+        ]
+
+    async def traffic(self, request: Request) -> Answer:
+        request.principal.need_admin()
+        given = query(request, TrafficQuery)
+        by = tuple(given.by.split(","))
+        if not set(by) <= set(_NAMES) or len(set(by)) < len(by):
+            raise InvalidValue(f"by must be some of {', '.join(_NAMES)}, with commas", field="by")
+        columns = tuple("client" if name == "clientId" else name for name in by)
+        filters = {"producer": given.producer, "client": given.client_id, "kind": given.kind}
+        return await self._page(given, given.step, filters, lambda s, a: reading.traffic(s, a, columns), TrafficOut)
+
+    async def latency(self, request: Request) -> Answer:
+        request.principal.need_admin()
+        given = query(request, LatencyQuery)
+        return await self._page(given, given.step, {"measure": given.measure}, reading.latency, LatencyOut)
+
+    async def redelivery(self, request: Request) -> Answer:
+        request.principal.need_admin()
+        given = query(request, StepQuery)
+        return await self._page(given, given.step, {}, reading.redelivery, RedeliveryOut)
+
+    async def lag(self, request: Request) -> Answer:
+        request.principal.need_admin()
+        given = query(request, LagHistoryQuery)
+        return await self._page(given, "minute", {"client": given.client_id}, reading.lag, LagPoint)
+
+    async def reconciliation(self, request: Request) -> Answer:
+        request.principal.need_admin()
+        given = query(request, ReconciliationQuery)
+        return await self._page(given, "hour", {"state": given.state}, reading.reconciliation, ReconciliationOut)
+
+    async def findings(self, request: Request) -> Answer:
+        request.principal.need_admin()
+        given = query(request, FindingsQuery)
+        return await self._page(given, "hour", {"finding": given.finding}, reading.findings, FindingOut)
+
+    async def stuck(self, request: Request) -> Answer:
+        request.principal.need_admin()
+        return await self._page(query(request, StatsQuery), "hour", {}, reading.stuck, StuckOut)
+
+    async def pipelines(self, request: Request) -> Answer:
+        request.principal.need_admin()
+        rows = await asyncio.to_thread(lambda: reading.pipelines(self._open()))
+        return reply(200, {"items": [_shape(PipelineOut, row) for row in rows]})
+
+    async def _page(
+        self,
+        given: StatsQuery,
+        step: Step,
+        filters: dict[str, str | None],
+        read: Callable[[StatsStore, Asked], list[dict[str, Any]]],
+        shape: type[Struct],
+    ) -> Answer:
+        limit, skipped = check_limit(given.limit), int(check_cursor(given.cursor) or 0)
+        until = query_instant(given.to, "to") or self._clock() + timedelta(minutes=1)
+        since = query_instant(given.from_, "from") or until - _SPANS[step]
+        names = {"topic": given.topic, "group": given.group, **filters}
+        known = {name: value for name, value in names.items() if value}
+        asked = Asked(since, until, limit + 1, skipped, step, known)
+        rows = await asyncio.to_thread(lambda: read(self._open(), asked))
+        more = str(skipped + limit) if len(rows) > limit else None
+        return reply(200, {"items": [_shape(shape, row) for row in rows[:limit]], "next": more})
+
+
+def _shape(shape: type[Struct], row: dict[str, Any]) -> Struct:
+    """A row as its structure: instants as text, what is empty as null."""
+    told = {}
+    for name, value in row.items():
+        if name in {"at", "stored_at", "judged_at"}:
+            told[name] = None if value is None else format_instant(instant(value))
+        elif name == "client":
+            told["client_id"] = value or None
+        else:
+            told[name] = None if value == "" and name not in {"topic", "group", "queue"} else value
+    return shape(**told)

@@ -1,0 +1,171 @@
+"""Messages of the events topic as rows: bytes in, one table out, whatever came in.
+
+All three tables of `core.events` lie in one frame, beside each other by `table`; columns that a table does not have are
+null. Each message adds a row `batch` about itself, so that its number is known even if it holds nothing, or a row
+`quarantine` with the reason if it cannot be read: nothing that a gateway of another version sends may stop the stream.
+"""
+
+from itertools import accumulate
+from typing import Any, NamedTuple
+
+import msgspec
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F  # noqa: N812 - everybody's name for them
+from pyspark.sql.pandas.functions import arrow_udf
+from pyspark.sql.pandas.types import from_arrow_schema
+from pyspark.sql.types import ArrayType
+
+from mqgate.core.events import TABLES, Table
+
+__all__ = ["BATCH", "MESSAGE", "QUARANTINE", "SCHEMA", "Raw", "decode", "decoded"]
+
+BATCH, QUARANTINE = "batch", "quarantine"
+# What of a message is needed, as a schema for the source; its properties as the text of a JSON object.
+MESSAGE = "topic STRING, queue STRING, offset BIGINT, properties STRING, body BINARY, storedAt TIMESTAMP"
+
+_INSTANT = pa.timestamp("us", tz="UTC")
+_TYPES = {"text": pa.string(), "word": pa.string(), "int": pa.int64(), "instant": _INSTANT}
+_OF_BATCH = {
+    "table": pa.string(),
+    "batch_topic": pa.string(),
+    "batch_queue": pa.string(),
+    "batch_offset": pa.int64(),
+    "batch_at": _INSTANT,
+    "gateway": pa.string(),
+    "incarnation": pa.string(),
+    "sequence": pa.int64(),
+    "schema": pa.string(),
+    "dropped": pa.int64(),
+    "is_last": pa.bool_(),
+}
+_OF_ROWS = {name: _TYPES[kind] for table in TABLES.values() for name, kind in table.columns}
+SCHEMA = pa.schema([*_OF_BATCH.items(), *_OF_ROWS.items()])
+# Clocks that are kept differ by less, and so does the way to the log: then each is right about its own.
+_TOLERANCE_US = 1_000_000
+_properties = msgspec.json.Decoder(dict[str, str]).decode
+
+
+class Raw(NamedTuple):
+    """A message of the topic; `stored_at` in microseconds."""
+
+    topic: str
+    queue: str
+    offset: int
+    properties: str | None
+    body: bytes
+    stored_at: int
+
+
+class _Unreadable(Exception):
+    """Why a message is put aside."""
+
+
+def decoded(messages: DataFrame) -> DataFrame:
+    """The rows of messages (columns of MESSAGE), as SCHEMA has them."""
+    # Not mapInArrow, which would do just this, but asks for pandas before it does.
+    rows = arrow_udf(_decode_all, ArrayType(from_arrow_schema(SCHEMA)))  # type: ignore[call-overload]  # any number
+    return messages.select(F.inline(rows("topic", "queue", "offset", "properties", "body", "storedAt")))
+
+
+def decode(raw: Raw) -> pa.RecordBatch:
+    """The rows of one message; of one that cannot be read, a single one that says why."""
+    try:
+        properties = _properties(raw.properties or "{}")
+    except msgspec.MsgspecError:
+        properties = {}
+    head = {
+        "batch_topic": raw.topic,
+        "batch_queue": raw.queue,
+        "batch_offset": raw.offset,
+        "batch_at": raw.stored_at,
+        "gateway": properties.get("gateway", ""),
+        "incarnation": properties.get("incarnation", ""),
+        "schema": properties.get("schema", ""),
+    }
+    try:
+        found, table = _rows(properties, raw.body)
+        head |= {
+            "sequence": _number(properties, "sequence"),
+            "dropped": _number(properties, "dropped", 0),
+            "is_last": properties.get("last") == "true",
+        }
+        behind = raw.stored_at - _number(properties, "sent_at") * 1000
+    except _Unreadable as reason:
+        return _single(head | {"table": QUARANTINE, "reason": str(reason), "bytes": len(raw.body)})
+    columns = {name: found.column(place) for place, name in enumerate(name for name, _ in table.columns)}
+    if abs(behind) > _TOLERANCE_US:
+        columns["at"] = pc.add(columns["at"].cast(pa.int64()), behind).cast(_INSTANT)
+    rows = _conformed(columns, head | {"table": table.name}, found.num_rows)
+    about = _single(head | {"table": BATCH, "count": found.num_rows})
+    return pa.Table.from_batches([about, rows]).combine_chunks().to_batches()[0]
+
+
+def _decode_all(
+    topic: pa.Array, queue: pa.Array, offset: pa.Array, properties: pa.Array, body: pa.Array, stored_at: pa.Array
+) -> pa.Array:
+    """The rows of each message, as a list of structures each."""
+    at = stored_at.cast(_INSTANT).cast(pa.int64())
+    columns = [column.to_pylist() for column in (topic, queue, offset, properties, body, at)]
+    found = [decode(Raw(*message)).to_struct_array() for message in zip(*columns, strict=True)]
+    ends = accumulate((len(rows) for rows in found), initial=0)
+    values = pa.concat_arrays(found) if found else pa.nulls(0, pa.struct(list(SCHEMA)))
+    return pa.ListArray.from_arrays(pa.array(ends, pa.int32()), values)
+
+
+def _rows(properties: dict[str, str], body: bytes) -> tuple[pa.RecordBatch, Table]:
+    schema = properties.get("schema", "")
+    table = TABLES.get(schema)
+    if table is None:
+        raise _Unreadable(f"schema {schema!r} is not known, there are {', '.join(TABLES)}")
+    try:
+        found = pa.ipc.open_stream(body).read_all()
+    except (pa.ArrowException, OSError) as error:
+        raise _Unreadable(f"the body is no Arrow stream: {error}") from error
+    # A later version may have added columns; those of this one must be there.
+    columns = [_column(found, name, kind) for name, kind in table.columns]
+    types = pa.schema([(name, _TYPES[kind]) for name, kind in table.columns])
+    return pa.RecordBatch.from_arrays(columns, schema=types), table
+
+
+def _column(found: pa.Table, name: str, kind: str) -> pa.Array:
+    if found.schema.get_field_index(name) < 0:
+        raise _Unreadable(f"column {name} is missing, or there twice")
+    column = found.column(name).combine_chunks()
+    if isinstance(column, pa.ChunkedArray):
+        column = column.chunk(0) if column.num_chunks else pa.nulls(0, column.type)
+    try:
+        if pa.types.is_dictionary(column.type):
+            column = column.dictionary_decode()
+        if kind == "instant" and pa.types.is_integer(column.type):
+            column = column.cast(pa.timestamp("ms", tz="UTC"))
+        return column.cast(_TYPES[kind])
+    except pa.ArrowException as error:
+        raise _Unreadable(f"column {name} is {column.type}, not {kind}: {error}") from error
+
+
+def _number(properties: dict[str, str], name: str, default: int | None = None) -> int:
+    text = properties.get(name)
+    if text is None and default is not None:
+        return default
+    if text is None or not (text.isascii() and text.isdigit() and len(text) < 19):  # noqa: PLR2004 - 64 bits
+        raise _Unreadable(f"property {name} is {text!r}, not a number")
+    return int(text)
+
+
+def _single(values: dict[str, Any]) -> pa.RecordBatch:
+    return _conformed({}, values, 1)
+
+
+def _conformed(columns: dict[str, pa.Array], same: dict[str, Any], count: int) -> pa.RecordBatch:
+    """All columns of SCHEMA: those that are there, those with one value for all, and nulls."""
+    built = []
+    for field in SCHEMA:
+        if field.name in columns:
+            built.append(columns[field.name])
+        elif same.get(field.name) is not None:
+            built.append(pa.repeat(pa.scalar(same[field.name], field.type), count))
+        else:
+            built.append(pa.nulls(count, field.type))
+    return pa.RecordBatch.from_arrays(built, schema=SCHEMA)

@@ -1,0 +1,121 @@
+"""Figures by the minute: traffic, latency, polls and lag, of whatever rows are given.
+
+They need no state, because they are merged by adding. An event that comes late lands in its own minute all the same;
+only one that is older than what is kept is counted as late, by the minute in which it came.
+"""
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F  # noqa: N812 - everybody's name for them
+
+from mqgate.core.events import EVENTS, LAG, POLLS, Kind
+from mqgate.stats.buckets import LAST
+
+__all__ = ["in_time", "lag", "late", "latency", "polls", "traffic"]
+
+_MINUTE_MS = 60_000
+_FURTHEST_AHEAD_MS = 3_600_000
+
+
+def in_time(rows: DataFrame, kept_ms: int) -> DataFrame:
+    """Those of the minutes that are kept, seen from when they were stored, and with their minute."""
+    return rows.withColumn("minute", _minute("at")).where(_is_in_time(kept_ms))
+
+
+def late(rows: DataFrame, kept_ms: int) -> DataFrame:
+    """at, topic, kind, n: what came too late, or from a time that has not come, by the minute in which it came."""
+    events = rows.where(F.col("table") == EVENTS.name).withColumn("minute", _minute("at"))
+    return (
+        events.where(~F.coalesce(_is_in_time(kept_ms), F.lit(False)))
+        .groupBy(_minute("batch_at").alias("at"), _text("topic"), _text("kind"))
+        .agg(_count().alias("n"))
+        .select("at", "topic", "kind", "n")
+    )
+
+
+def traffic(rows: DataFrame) -> DataFrame:
+    """at, topic, kind, producer, group, client, outcome; n, bytes, redelivered."""
+    is_again = (F.col("kind") == Kind.DELIVERED.value) & (F.col("delivery") > 1)
+    keys = ("topic", "kind", "producer", "group", "client", "outcome")
+    return (
+        rows.where(F.col("table") == EVENTS.name)
+        .groupBy(F.col("minute").alias("at"), *map(_text, keys))
+        .agg(
+            _count().alias("n"),
+            F.sum(F.coalesce("bytes", F.lit(0))).alias("bytes"),
+            F.sum(F.when(is_again, F.coalesce("count", F.lit(1))).otherwise(0)).alias("redelivered"),
+        )
+        .select("at", *keys, "n", "bytes", "redelivered")
+    )
+
+
+def latency(rows: DataFrame) -> DataFrame:
+    """at, topic, group, measure, bucket; n: publish to first delivery, publish to ack, delivery to ack."""
+    is_first = (F.col("kind") == Kind.DELIVERED.value) & (F.col("delivery") == 1)
+    is_ack = F.col("kind") == Kind.ACKED.value
+    measures = F.array(
+        F.struct(F.lit("delivery").alias("measure"), F.when(is_first, _since("stored_at")).alias("ms")),
+        F.struct(F.lit("ack").alias("measure"), F.when(is_ack, _since("stored_at")).alias("ms")),
+        F.struct(F.lit("work").alias("measure"), F.when(is_ack, _since("granted_at")).alias("ms")),
+    )
+    return (
+        rows.where((F.col("table") == EVENTS.name) & (is_first | is_ack))
+        .select("minute", _text("topic"), _text("group"), "count", F.explode(measures).alias("m"))
+        .where("m.ms IS NOT NULL")
+        .groupBy(
+            F.col("minute").alias("at"), "topic", "group", F.col("m.measure"), _bucket(F.col("m.ms")).alias("bucket")
+        )
+        .agg(_count().alias("n"))
+        .select("at", "topic", "group", "measure", "bucket", "n")
+    )
+
+
+def polls(rows: DataFrame) -> DataFrame:
+    """at, topic, group, client, outcome; n."""
+    keys = ("topic", "group", "client", "outcome")
+    return (
+        rows.where(F.col("table") == POLLS.name)
+        .groupBy(F.col("minute").alias("at"), *map(_text, keys))
+        .agg(_count().alias("n"))
+        .select("at", *keys, "n")
+    )
+
+
+def lag(rows: DataFrame) -> DataFrame:
+    """at, topic, group, client, queue; the last sample of each minute."""
+    keys = ("topic", "group", "client", "queue")
+    values = ("min", "max", "committed", "ready", "leased", "waiting")
+    sample = F.struct(F.unix_millis("at").alias("sampled_at"), *values, F.unix_millis("oldest_at").alias("oldest_at"))
+    return (
+        rows.where(F.col("table") == LAG.name)
+        .groupBy(F.col("minute"), *map(_text, keys))
+        .agg(F.max(sample).alias("last"))
+        .select(F.col("minute").alias("at"), *keys, "last.*")
+    )
+
+
+def _minute(column: str) -> Column:
+    ms = F.unix_millis(column)
+    return ms - F.pmod(ms, F.lit(_MINUTE_MS))
+
+
+def _is_in_time(kept_ms: int) -> Column:
+    stored = F.unix_millis("batch_at")
+    return F.col("minute").between(stored - kept_ms, stored + _FURTHEST_AHEAD_MS)
+
+
+def _count() -> Column:
+    return F.sum(F.coalesce("count", F.lit(1)))
+
+
+def _text(name: str) -> Column:
+    return F.coalesce(F.col(name), F.lit("")).alias(name)
+
+
+def _since(column: str) -> Column:
+    return F.greatest(F.unix_millis("at") - F.unix_millis(column), F.lit(0))
+
+
+def _bucket(ms: Column) -> Column:
+    """As `stats.buckets.bucket_of`: how many bits ms*ms - 1 has."""
+    bounded = F.least(ms, F.lit(1 << 30))
+    return F.when(ms <= 1, 0).otherwise(F.least(F.length(F.bin(bounded * bounded - 1)), F.lit(LAST)))

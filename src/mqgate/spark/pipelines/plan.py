@@ -1,0 +1,80 @@
+"""What a driver of pipelines is told: where things are, how often, how long."""
+
+import json
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession
+
+from mqgate.client import Client
+from mqgate.spark.pipelines.decode import MESSAGE, decoded
+from mqgate.spark.session import session
+from mqgate.spark.source import MqgateSource
+
+__all__ = ["Plan", "own_session", "start"]
+
+_CONF = {
+    # Fixed by a checkpoint at its first start. A batch holds some thousand rows after it was aggregated.
+    "spark.sql.shuffle.partitions": 2,
+    # A topic may be called 17.
+    "spark.sql.sources.partitionColumnTypeInference.enabled": False,
+    "spark.sql.streaming.noDataMicroBatches.enabled": False,
+    # Otherwise Spark warns with every batch that it does not show all of a plan.
+    "spark.sql.debug.maxToStringFields": 1_000,
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    url: str
+    key: str | None = None
+    directory: Path
+    master: str = "local[2]"
+    events_topic: str = "mqgate_events"
+    trigger: timedelta = timedelta(seconds=10)
+    max_offsets: int = 2_000
+    max_messages: int = 200_000
+    minutes: timedelta = timedelta(days=7)
+    archive: tuple[str, ...] = ()
+    archive_retention: timedelta | None = None
+    reconcile_hours: int = 3
+    stuck_deliveries: int = 5
+    stuck_age: timedelta = timedelta(hours=1)
+    # Between looking at groups and at what was told of them: gateways tell what happened within seconds.
+    grace: timedelta = timedelta(seconds=15)
+
+    @property
+    def archive_path(self) -> Path:
+        return self.directory / "archive"
+
+    def checkpoint(self, pipeline: str) -> Path:
+        return self.directory / "checkpoints" / pipeline
+
+    def connect(self) -> Client:
+        return Client(self.url, self.key)
+
+    def options(self, **more: Any) -> dict[str, str]:
+        """Options of the source."""
+        given = {"url": self.url, **({"key": self.key} if self.key else {}), **more}
+        return {name: value if isinstance(value, str) else json.dumps(value) for name, value in given.items()}
+
+    def events(self, spark: SparkSession, **bounds: Any) -> DataFrame:
+        """What gateways told, between two bounds of their topic; from the beginning unless said otherwise."""
+        options = self.options(subscribe=self.events_topic, properties="json", failOnDataLoss="false", **bounds)
+        return decoded(spark.read.format("mqgate").options(**options).schema(MESSAGE).load())
+
+
+def start(plan: Plan, **conf: object) -> SparkSession:
+    """Spark, as pipelines want it."""
+    return session("mqgate-pipelines", plan.master, **{**_CONF, **conf})
+
+
+def own_session(spark: SparkSession) -> SparkSession:
+    """A session for one query: two that share a source may disturb each other (see the how-to on Spark)."""
+    own = spark.newSession()
+    own.dataSource.register(MqgateSource)
+    for name, value in _CONF.items():
+        own.conf.set(name, str(value).lower())
+    return own

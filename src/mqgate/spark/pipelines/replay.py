@@ -1,0 +1,166 @@
+"""Messages once more, from the log or from the archive, into a topic.
+
+    in the order of queue and offset, a request at a time, at most so many a second
+    each under an idempotency key made of the replay's name and its place: a request that is repeated stores nothing
+    after each request the place reached goes into a file: a replay that was interrupted goes on there
+
+The copy has an id of its own, the same whenever the replay is repeated; whence it came stands in its properties.
+"""
+
+import json
+import os
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql import DataFrame, Row, SparkSession
+from pyspark.sql import functions as F  # noqa: N812 - everybody's name for them
+
+from mqgate.core.message import milliseconds
+from mqgate.spark.pipelines import archive
+from mqgate.spark.pipelines.plan import Plan
+from mqgate.spark.publisher import Publisher
+from mqgate.spark.sink_options import parse_sink
+from mqgate.spark.sink_rows import rows
+
+__all__ = ["ORIGIN", "Replay", "chosen", "count", "replay", "unreplayed"]
+
+# The properties that say whence a copy came.
+ORIGIN = ("replayed-id", "replayed-from")
+_COLUMNS = ("id", "topic", "queue", "offset", "key", "tag", "properties", "body", "storedAt")
+_A_REQUEST = 500
+_SCHEMA = pa.schema(
+    [
+        ("body", pa.binary()),
+        ("key", pa.string()),
+        ("tag", pa.string()),
+        ("properties", pa.map_(pa.string(), pa.string())),
+        ("idempotencyKey", pa.string()),
+    ]
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Replay:
+    """What is to be replayed, and where to. `where` is an expression of Spark's SQL over the messages' columns."""
+
+    name: str
+    source: str
+    target: str
+    since: datetime | None = None
+    until: datetime | None = None
+    where: str | None = None
+    is_archived: bool = False
+    producer: str | None = None
+    rate: float | None = None
+
+
+def chosen(spark: SparkSession, plan: Plan, wanted: Replay) -> DataFrame:
+    """The messages of a replay."""
+    if wanted.is_archived:
+        first, last = wanted.since or datetime.fromtimestamp(0, UTC), wanted.until or datetime.now(UTC)
+        paths = archive.hours(plan.archive_path, [wanted.source], first, last)
+        if not paths:
+            raise FileNotFoundError(f"{plan.archive_path} has nothing of {wanted.source} in that time")
+        messages = spark.read.option("basePath", str(plan.archive_path)).parquet(*paths)
+    else:
+        options = plan.options(subscribe=wanted.source, failOnDataLoss="false")
+        messages = spark.read.format("mqgate").options(**options).load()
+    if wanted.since is not None:
+        messages = messages.where(F.unix_millis("storedAt") >= milliseconds(wanted.since))
+    if wanted.until is not None:
+        messages = messages.where(F.unix_millis("storedAt") < milliseconds(wanted.until))
+    return (messages.where(wanted.where) if wanted.where else messages).select(*_COLUMNS)
+
+
+def count(messages: DataFrame) -> list[dict[str, Any]]:
+    """What a replay would send, by queue: for a dry run."""
+    found = messages.groupBy("topic", "queue").agg(
+        F.count("*").alias("messages"), F.min("offset").alias("first"), F.max("offset").alias("last")
+    )
+    return [row.asDict() for row in found.orderBy("topic", "queue").collect()]
+
+
+def unreplayed(messages: DataFrame, done: dict[str, int]) -> DataFrame:
+    """What is left behind the places reached, by queue."""
+    for queue, offset in done.items():
+        messages = messages.where((F.col("queue") != queue) | (F.col("offset") >= offset))
+    return messages
+
+
+def replay(spark: SparkSession, plan: Plan, wanted: Replay) -> int:
+    """Send what was not sent yet; how many messages."""
+    progress = plan.directory / "replays" / f"{wanted.name}.json"
+    done = _reached(progress, wanted)
+    left = unreplayed(chosen(spark, plan, wanted), done).orderBy("queue", "offset")
+    options = {name: value for name, value in plan.options().items() if name in {"url", "key"}}
+    options |= {"topic": wanted.target} | ({"producer": wanted.producer} if wanted.producer else {})
+    publisher = Publisher(parse_sink(options, is_stream=False))
+    publisher.check()
+    sent, began = 0, time.monotonic()
+    for some in _requests(left.toLocalIterator(), _size(wanted.rate)):
+        if wanted.rate is not None:
+            time.sleep(max(0.0, began + sent / wanted.rate - time.monotonic()))
+        publisher.publish(list(rows([_copies(some, wanted.name)], wanted.name)))
+        sent += len(some)
+        done[some[-1].queue] = some[-1].offset + 1
+        _store(progress, wanted, done)
+    return sent
+
+
+def _requests(messages: Iterator[Row], size: int) -> Iterator[list[Row]]:
+    """So many at a time, those of one queue: then the last one says how far it is."""
+    some: list[Row] = []
+    for message in messages:
+        if some and (len(some) == size or some[-1].queue != message.queue):
+            yield some
+            some = []
+        some.append(message)
+    if some:
+        yield some
+
+
+def _size(rate: float | None) -> int:
+    """Requests small enough that a low rate is even."""
+    return _A_REQUEST if rate is None else max(1, min(_A_REQUEST, int(rate / 10)))
+
+
+def _copies(messages: list[Row], name: str) -> pa.RecordBatch:
+    columns: list[list[Any]] = [[], [], [], [], []]
+    for message in messages:
+        place = f"{message.topic} {message.queue} {message.offset}"
+        properties = {**(message.properties or {}), ORIGIN[0]: message.id, ORIGIN[1]: place}
+        values = (bytes(message.body), message.key, message.tag, list(properties.items()), f"replay {name} {place}")
+        for column, value in zip(columns, values, strict=True):
+            column.append(value)
+    arrays = [pa.array(column, field.type) for column, field in zip(columns, _SCHEMA, strict=True)]
+    return pa.RecordBatch.from_arrays(arrays, schema=_SCHEMA)
+
+
+def _reached(progress: Path, wanted: Replay) -> dict[str, int]:
+    if not progress.exists():
+        return {}
+    told = json.loads(progress.read_text("utf-8"))
+    if told["replay"] != _identity(wanted):
+        raise ValueError(f"{progress} is of another replay ({told['replay']}): choose another --name")
+    return dict(told["done"])
+
+
+def _store(progress: Path, wanted: Replay, done: dict[str, int]) -> None:
+    progress.parent.mkdir(parents=True, exist_ok=True)
+    aside = progress.with_suffix(".new")
+    with aside.open("w", encoding="utf-8") as file:
+        json.dump({"replay": _identity(wanted), "done": done}, file)
+        file.flush()
+        os.fsync(file.fileno())
+    aside.replace(progress)
+
+
+def _identity(wanted: Replay) -> str:
+    """What must not change between two runs of a replay; the rate may."""
+    since, until = (None if each is None else each.isoformat() for each in (wanted.since, wanted.until))
+    return f"{wanted.source} to {wanted.target}, from {since} to {until}, where {wanted.where}"

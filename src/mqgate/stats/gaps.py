@@ -1,0 +1,60 @@
+"""Where gateways' own telling has holes: batches that never came, rows that were dropped, ends without a goodbye.
+
+What happened there is unknown. A reconciliation says so, and calls nothing lost that may merely not have been told.
+"""
+
+from collections.abc import Iterable
+from itertools import pairwise
+from typing import NamedTuple
+
+__all__ = ["Gap", "Told", "gaps"]
+
+# A gateway at work tells something every second or so. One that has been silent for longer is idle, or was killed:
+# which of the two, nobody can tell.
+_SILENCE_MS = 30_000
+# Rows are told a little after they happened: what the next batch would have held may be older than the one before.
+_MARGIN_MS = 60_000
+
+
+class Told(NamedTuple):
+    """A batch of a gateway; `at` in ms is when it was stored."""
+
+    gateway: str
+    incarnation: str
+    sequence: int
+    at: int
+    dropped: int
+    is_last: bool | int
+
+
+class Gap(NamedTuple):
+    """From and to in ms; `reason`: lost (batches are missing), dropped (rows were given up) or killed (no last one)."""
+
+    gateway: str
+    since: int
+    until: int
+    reason: str
+
+
+def gaps(batches: Iterable[Told], now: int) -> list[Gap]:
+    """The holes between batches and behind the last one of each incarnation; what came before the first is not seen."""
+    found = []
+    by_incarnation: dict[tuple[str, str], dict[int, Told]] = {}
+    for batch in batches:
+        by_incarnation.setdefault(batch[:2], {})[batch.sequence] = batch
+    # When each incarnation of a gateway began; several processes may serve under one name.
+    births: dict[str, list[int]] = {}
+    for (gateway, _), told in by_incarnation.items():
+        births.setdefault(gateway, []).append(min(batch.at for batch in told.values()))
+    for (gateway, _), told in by_incarnation.items():
+        in_order = [told[sequence] for sequence in sorted(told)]
+        for before, after in pairwise(in_order):
+            if after.sequence != before.sequence + 1:
+                found.append(Gap(gateway, before.at - _MARGIN_MS, after.at, "lost"))
+            elif after.dropped > before.dropped:
+                found.append(Gap(gateway, before.at - _MARGIN_MS, after.at, "dropped"))
+        last = in_order[-1]
+        is_superseded = max(births[gateway]) > last.at
+        if not last.is_last and (is_superseded or now - last.at > _SILENCE_MS):
+            found.append(Gap(gateway, last.at - _MARGIN_MS, last.at + _MARGIN_MS, "killed"))
+    return sorted(found)

@@ -1,0 +1,33 @@
+"""Opens the store where the settings say."""
+
+from pathlib import Path
+
+from mqgate.core.errors import StorageRefused, StorageUnavailable
+from mqgate.settings import Settings
+from mqgate.stats.sqlite import SqliteDatabase
+from mqgate.stats.store import Database, StatsStore
+
+__all__ = ["FILE", "open_stats"]
+
+FILE = "stats.sqlite3"
+
+
+def open_stats(settings: Settings, *, is_writing: bool) -> StatsStore:
+    """The store, made if it is to be written; StorageUnavailable says that no pipeline has written anything yet."""
+    if settings.stats.engine == "postgres":
+        try:
+            from mqgate.stats.postgres import PostgresDatabase  # noqa: PLC0415 - with it comes psycopg, an extra
+        except ModuleNotFoundError as error:
+            raise StorageRefused('[stats] engine postgres needs a driver: pip install "mqgate[postgres]"') from error
+        postgres = settings.postgres
+        database: Database = PostgresDatabase(postgres.url, postgres.schema, connect_timeout=postgres.connect_timeout)
+    else:
+        path = Path(settings.sqlite.directory, FILE)
+        if is_writing:
+            path.parent.mkdir(parents=True, exist_ok=True)
+        elif not path.exists():
+            raise StorageUnavailable(
+                f"no pipeline has written to {path} yet: start `mqgate pipeline run`", retry_after=60
+            )
+        database = SqliteDatabase(path, is_writing=is_writing)
+    return StatsStore(database, is_writing=is_writing)

@@ -1,0 +1,1 @@
+SELECT * FROM stats_pipelines ORDER BY pipeline

@@ -1,0 +1,1 @@
+SELECT topic, queue, "offset" FROM stats_positions WHERE pipeline = ?

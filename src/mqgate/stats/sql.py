@@ -1,0 +1,47 @@
+"""The statements, written from the tables. SQLite and PostgreSQL take the same ones, but for placeholders and types."""
+
+from collections.abc import Iterator
+from importlib import resources
+
+from mqgate.stats.tables import NUMBERS, TABLES, TEXTS, Merge, Table
+
+__all__ = ["create", "insert", "query", "quoted"]
+
+
+def quoted(*columns: str) -> str:
+    return ", ".join(f'"{column}"' for column in columns)
+
+
+def create() -> Iterator[str]:
+    """All tables that are not there yet."""
+    yield "CREATE TABLE IF NOT EXISTS stats_layout (number BIGINT NOT NULL)"
+    for table in TABLES.values():
+        columns = [f'"{name}" {_type(name)}{" NOT NULL" if name in table.keys else ""}' for name in table.columns]
+        yield f"CREATE TABLE IF NOT EXISTS {table.sql_name} ({', '.join(columns)}, PRIMARY KEY ({quoted(*table.keys)}))"
+        if table.keys[0] != "at" and "at" in table.columns:
+            yield f"CREATE INDEX IF NOT EXISTS {table.sql_name}_at ON {table.sql_name} (at)"
+
+
+def insert(table: Table) -> str:
+    """Put a row, merged as the table says."""
+    name = table.sql_name
+    marks = ", ".join("?" * len(table.columns))
+    begin = f"INSERT INTO {name} ({quoted(*table.columns)}) VALUES ({marks}) ON CONFLICT ({quoted(*table.keys)})"  # noqa: S608 - our own names
+    if table.merge is Merge.KEEP:
+        return f"{begin} DO NOTHING"
+    added = f"{name}." if table.merge is Merge.ADD else ""
+    changes = ", ".join(f'"{c}" = ' + (f'{added}"{c}" + ' if added else "") + f'excluded."{c}"' for c in table.values)
+    moment = table.values[0]
+    guard = f' WHERE excluded."{moment}" >= {name}."{moment}"' if table.merge is Merge.LATEST else ""
+    return f"{begin} DO UPDATE SET {changes}{guard}"
+
+
+def query(name: str) -> str:
+    """A statement from queries/, by its file's name."""
+    return resources.files("mqgate.stats").joinpath("queries", f"{name}.sql").read_text("utf-8")
+
+
+def _type(column: str) -> str:
+    if column in TEXTS:
+        return "TEXT"
+    return "DOUBLE PRECISION" if column in NUMBERS else "BIGINT"

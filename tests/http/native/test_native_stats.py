@@ -1,0 +1,182 @@
+"""/v1/stats: what the pipelines wrote, as the gateway shows it."""
+
+from datetime import UTC, datetime
+from typing import Any
+
+import httpx
+import pytest
+
+from mqgate import bootstrap
+from mqgate.settings import Settings
+from mqgate.stats.buckets import bucket_of
+from mqgate.stats.opening import open_stats
+from mqgate.stats.store import StatsStore
+
+NOON = "2026-11-16T12:00:00.000Z"
+NOON_MS = int(datetime(2026, 11, 16, 12, tzinfo=UTC).timestamp() * 1000)
+MINUTE = 60_000
+SPAN = {"from": "2026-11-16T11:00:00Z", "to": "2026-11-16T13:00:00Z"}
+
+
+@pytest.fixture
+def store(settings: Settings) -> StatsStore:
+    return open_stats(settings, is_writing=True)
+
+
+def lag_sample(minute: int, ready: int, queue: str = "local:0") -> tuple[Any, ...]:
+    at = NOON_MS + minute * MINUTE
+    return (at, "orders", "billing", "", queue, at + 9_000, 0, 100, 10, ready, 1, 0, at - 21_000)
+
+
+async def items(api: httpx.AsyncClient, report: str, **asked: Any) -> list[dict[str, Any]]:
+    answer = await api.get(f"/v1/stats/{report}", params=SPAN | asked)
+    assert answer.status_code == 200, answer.text
+    return list(answer.json()["items"])
+
+
+async def test_before_any_pipeline_ran_the_answer_says_what_to_do(api: httpx.AsyncClient) -> None:
+    """An empty report would read as no traffic."""
+    answer = await api.get("/v1/stats/traffic")
+
+    assert answer.status_code == 503
+    assert (answer.json()["code"], "mqgate pipeline run" in answer.json()["detail"]) == ("storage_unavailable", True)
+
+
+async def test_traffic_is_counted_by_the_names_asked_for(api: httpx.AsyncClient, store: StatsStore) -> None:
+    """The same rows serve a chart of a topic and the question which client it was."""
+    acked = (NOON_MS, "orders", "acked", "", "billing", "c1", "applied", 3, 0, 0)
+    store.put({"traffic_minute": [acked, (*acked[:5], "c2", "applied", 4, 0, 0)]})
+    store.put({"traffic_minute": [(NOON_MS, "orders", "delivered", "", "billing", "c1", "", 8, 80, 1)]})
+
+    by_kind = await items(api, "traffic", topic="orders")
+    by_client = await items(api, "traffic", kind="acked", by="clientId")
+
+    assert by_kind == [
+        {"at": NOON, "topic": "orders", "kind": "acked", "count": 7, "bytes": 0, "redelivered": 0},
+        {"at": NOON, "topic": "orders", "kind": "delivered", "count": 8, "bytes": 80, "redelivered": 1},
+    ]
+    assert [(row["clientId"], row["count"]) for row in by_client] == [("c1", 3), ("c2", 4)]
+
+
+async def test_latency_is_told_as_percentiles_in_seconds(api: httpx.AsyncClient, store: StatsStore) -> None:
+    """Like every duration of the API; out of buckets of sums, so that an hour is not an average of minutes."""
+    buckets = [(NOON_MS, "orders", "billing", "ack", bucket_of(100), 99), (NOON_MS, "orders", "billing", "ack", 40, 1)]
+    store.put({"latency_hour": buckets})
+
+    (row,) = await items(api, "latency", step="hour", group="billing")
+
+    assert (row["at"], row["measure"], row["count"]) == (NOON, "ack", 100)
+    assert 0.09 < row["p50"] < 0.129
+    assert row["p99"] < 0.129
+
+
+async def test_lag_history_says_where_it_leads(api: httpx.AsyncClient, store: StatsStore) -> None:
+    """Growth and the time to drain are what an operator asks next, also across the beginning of the page."""
+    samples = [lag_sample(0, 400), lag_sample(0, 200, "local:1"), lag_sample(1, 200), lag_sample(1, 100, "local:1")]
+    store.put({"lag_minute": samples})
+
+    first, second = await items(api, "lag", group="billing")
+    (alone,) = await items(api, "lag", **{"from": str(NOON_MS + MINUTE)})
+
+    assert (first["lag"], first["oldestAge"], first["growth"], first["drainTime"]) == (602, 30.0, None, None)
+    assert (second["lag"], second["growth"], second["drainTime"]) == (302, -5.0, 60.4)
+    assert alone == second
+
+
+async def test_redelivery_tells_shares(api: httpx.AsyncClient, store: StatsStore) -> None:
+    """A share of nothing is null, not zero."""
+    store.put({"traffic_minute": [(NOON_MS, "orders", "delivered", "", "billing", "c1", "", 8, 80, 2)]})
+    polls = [(NOON_MS, "orders", "billing", "c1", "hit", 1), (NOON_MS, "orders", "billing", "c1", "timed_out", 3)]
+    store.put({"polls_minute": [*polls, (NOON_MS, "orders", "idle", "c1", "empty", 5)]})
+
+    billing, idle = await items(api, "redelivery")
+
+    assert (billing["ratio"], billing["emptyRatio"], billing["polls"]) == (0.25, 0.75, 4)
+    assert (idle["ratio"], idle["emptyRatio"]) == (None, 1.0)
+
+
+async def test_pages_are_whole_together(api: httpx.AsyncClient, store: StatsStore) -> None:
+    """As every list of the API: limit, cursor, next."""
+    rows = [(NOON_MS + n * MINUTE, "orders", "acked", "", "g", "", "", 1, 0, 0) for n in range(5)]
+    store.put({"traffic_minute": rows})
+
+    seen, cursor = [], None
+    while True:
+        page = (
+            await api.get("/v1/stats/traffic", params=SPAN | {"limit": 2, **cursor} if cursor else SPAN | {"limit": 2})
+        ).json()
+        seen += [row["at"] for row in page["items"]]
+        if page["next"] is None:
+            break
+        cursor = {"cursor": page["next"]}
+
+    assert len(seen) == len(set(seen)) == 5
+
+
+async def test_reconciliations_findings_and_stuck_messages_are_shown(api: httpx.AsyncClient, store: StatsStore) -> None:
+    """The proof that nothing was lost is worth what it can be asked."""
+    fates = (10, 8, 0, 0, 0, 0, 1, 0, 0, 1)
+    store.put({"reconciliation": [(NOON_MS, "orders", "billing", "", *fates, 0, 2, "broken", "", NOON_MS)]})
+    store.put({"findings": [(NOON_MS, "orders", "billing", "", "local:0", 7, "missing", "id-7", "below committed")]})
+    store.put({"stuck": [("orders", "billing", "local:0", 9, NOON_MS, "", "c1", 12, None, "delivered 12 times")]})
+
+    (judged,) = await items(api, "reconciliation", state="broken")
+    (finding,) = await items(api, "findings")
+    (stuck,) = await items(api, "stuck")
+
+    assert (judged["published"], judged["missing"], judged["lateAcks"], judged["clientId"]) == (10, 1, 2, None)
+    assert (finding["queue"], finding["offset"], finding["id"]) == ("local:0", 7, "id-7")
+    assert (stuck["delivery"], stuck["clientId"], stuck["storedAt"]) == (12, "c1", None)
+    assert await items(api, "reconciliation", state="clean") == []
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        {"by": "mood"},
+        {"by": "topic,topic"},
+        {"step": "week"},
+        {"limit": 0},
+        {"cursor": "x"},
+        {"from": "noon"},
+        {"mood": "good"},
+    ],
+)
+async def test_what_cannot_be_asked_is_refused(
+    api: httpx.AsyncClient, store: StatsStore, asked: dict[str, Any]
+) -> None:
+    """Never a 500, and never a report of something else than was asked for."""
+    answer = await api.get("/v1/stats/traffic", params=asked)
+
+    assert (answer.status_code, answer.headers["content-type"]) == (400, "application/problem+json")
+
+
+async def test_only_administrators_see_reports(api: httpx.AsyncClient, store: StatsStore) -> None:
+    """They tell of all topics and groups."""
+    await api.put("/v1/topics/orders", json={})
+    await api.put("/v1/groups/billing", json={"topic": "orders"})
+    await api.post("/v1/keys", json={"role": "admin"})
+    admin = (await api.post("/v1/keys", json={"role": "admin"})).json()
+    assert "key" not in admin, "the first key closed the door"
+    for report in ("traffic", "latency", "redelivery", "lag", "reconciliation", "findings", "stuck", "pipelines"):
+        assert (await api.get(f"/v1/stats/{report}")).status_code == 401
+
+
+async def test_how_pipelines_are_is_in_the_metrics(
+    gateway: bootstrap.Gateway, api: httpx.AsyncClient, store: StatsStore
+) -> None:
+    """An alert goes off when they stop, wherever they run."""
+    store.put({"pipelines": [("minutes", NOON_MS, "running", 7, 100, 33.5, 12, 0, None)]})
+    store.put({"pipelines": [("archive", NOON_MS, "failed", 7, 100, None, 0, 3, "disk full")]})
+
+    await gateway.janitor.run_once()
+
+    lines = (await api.get("/metrics")).text.splitlines()
+    assert 'mqgate_pipeline_running{pipeline="minutes"} 1.0' in lines
+    assert 'mqgate_pipeline_running{pipeline="archive"} 0.0' in lines
+    assert 'mqgate_pipeline_behind{pipeline="minutes"} 12.0' in lines
+    found = (await api.get("/v1/stats/pipelines")).json()["items"]
+    assert [(row["pipeline"], row["state"], row["error"]) for row in found] == [
+        ("archive", "failed", "disk full"),
+        ("minutes", "running", None),
+    ]

@@ -1,0 +1,64 @@
+"""Killing a driver of Spark in mid-batch: driver, JVM and workers."""
+
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+
+__all__ = ["is_in_all", "kill_all", "open_batches", "planned"]
+
+PATIENCE = 300.0
+
+
+def is_in_all(job: subprocess.Popen[bytes], checkpoints: Mapping[str, Path], before: Mapping[str, set[int]]) -> bool:
+    """Wait until each query has a batch that was not there before, planned and not yet committed; False: it ended."""
+    deadline = time.monotonic() + PATIENCE
+    while not all(open_batches(checkpoint) - before[query] for query, checkpoint in checkpoints.items()):
+        if job.poll() is not None:
+            return False
+        assert time.monotonic() < deadline, "no batch began"
+        time.sleep(0.02)
+    return True
+
+
+def open_batches(checkpoint: Path) -> set[int]:
+    """Batches that were planned and not committed."""
+    return planned(checkpoint) - _numbers(checkpoint / "commits")
+
+
+def planned(checkpoint: Path) -> set[int]:
+    """Batches that were planned."""
+    return _numbers(checkpoint / "offsets")
+
+
+def _numbers(directory: Path) -> set[int]:
+    return {int(path.name) for path in directory.glob("*") if path.name.isdigit()}
+
+
+def kill_all(root: int) -> None:
+    """The driver, its JVM and its workers; those first who could start others."""
+    for pid in [root, *_descendants(root)]:
+        # A child may end by itself when its parent is gone.
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+
+
+def _descendants(root: int) -> list[int]:
+    parents: dict[int, list[int]] = {}
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            text = stat.read_text()
+        except OSError:
+            continue
+        # The name between the parentheses may hold anything.
+        pid, parent = int(text.partition(" ")[0]), int(text.rpartition(")")[2].split()[1])
+        parents.setdefault(parent, []).append(pid)
+    found, waiting = [], [root]
+    while waiting:
+        children = parents.get(waiting.pop(), [])
+        found += children
+        waiting += children
+    return found

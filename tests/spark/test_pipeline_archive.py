@@ -1,0 +1,90 @@
+"""The archive: each message once in the files, whatever went wrong on the way."""
+
+import json
+from collections import Counter
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pyarrow.dataset as ds
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+
+from mqgate.spark.pipelines import archive
+
+NOON = datetime(2026, 11, 16, 12, tzinfo=UTC)
+COLUMNS = (
+    "id STRING, topic STRING, queue STRING, offset BIGINT, key STRING, tag STRING, properties MAP<STRING,STRING>,"
+    " body BINARY, storedAt TIMESTAMP"
+)
+
+
+def messages(spark: SparkSession, numbers: range, topic: str = "orders") -> DataFrame:
+    rows = [
+        (f"id-{n}", topic, f"local:{n % 2}", n // 2, None, None, {"n": str(n)}, b"x", NOON + timedelta(minutes=20 * n))
+        for n in numbers
+    ]
+    return spark.createDataFrame(rows, COLUMNS)
+
+
+def plain(path: Path) -> Counter[str]:
+    """What a reader finds that knows nothing of us: all files but those whose names begin with _ or a dot."""
+    rows = ds.dataset(path, format="parquet", partitioning="hive").to_table().to_pylist()
+    return Counter(row["id"] for row in rows)
+
+
+def test_a_batch_lies_by_topic_and_hour(spark: SparkSession, tmp_path: Path) -> None:
+    """Plain readers find it, and the manifest says what it holds."""
+    archive.keep(messages(spark, range(6)), tmp_path, "run-0")
+
+    assert plain(tmp_path) == Counter(f"id-{n}" for n in range(6))
+    assert sorted(path.name for path in tmp_path.glob("topic=orders/*")) == ["hour=2026-11-16-12", "hour=2026-11-16-13"]
+    told = json.loads((tmp_path / "_manifest" / "run-0.json").read_text())
+    assert sum(file["rows"] for file in told["files"]) == 6
+    assert archive.positions(tmp_path) == {"orders": {"local:0": 3, "local:1": 3}}
+
+
+@pytest.mark.parametrize("moved", [0, 1, 2])
+def test_a_batch_that_broke_off_is_there_once_when_it_came_again(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, moved: int
+) -> None:
+    """Wherever it broke off, and even if Spark cuts the same rows into other files the second time."""
+    batch, true_move, left = messages(spark, range(6)), archive._move, [moved]
+
+    def break_off(source: Path, target: Path) -> None:
+        if not left[0]:
+            raise OSError("No space left on device")
+        left[0] -= 1
+        true_move(source, target)
+
+    monkeypatch.setattr(archive, "_move", break_off)
+    with pytest.raises(OSError, match="No space"):
+        archive.keep(batch.repartition(3, "id"), tmp_path, "run-0")
+    assert max([0, *plain(tmp_path).values()]) <= 1, "never twice, not even now"
+    monkeypatch.undo()
+
+    archive.keep(batch.coalesce(1), tmp_path, "run-0")
+
+    assert plain(tmp_path) == Counter(f"id-{n}" for n in range(6))
+    assert not list(tmp_path.glob("_manifest/*.plan"))
+
+
+def test_old_hours_are_swept(spark: SparkSession, tmp_path: Path) -> None:
+    """With their manifests, but not with those that still tell of kept hours."""
+    archive.keep(messages(spark, range(3)), tmp_path, "run-0")
+    archive.keep(messages(spark, range(3, 6)), tmp_path, "run-1")
+
+    swept = archive.sweep(tmp_path, NOON + timedelta(days=1, hours=1), timedelta(days=1))
+
+    assert swept == 1
+    assert plain(tmp_path) == Counter(f"id-{n}" for n in range(3, 6))
+    assert [path.name for path in tmp_path.glob("_manifest/*")] == ["run-1.json"]
+
+
+def test_hours_are_found_by_topic_and_time(tmp_path: Path) -> None:
+    """A backfill or a replay reads those alone that can hold what it wants."""
+    for topic, hour in (("a", 11), ("a", 12), ("a", 13), ("b", 12)):
+        (tmp_path / f"topic={topic}" / f"hour=2026-11-16-{hour}").mkdir(parents=True)
+
+    found = archive.hours(tmp_path, ["a"], NOON + timedelta(minutes=30), NOON + timedelta(hours=1))
+
+    assert [Path(path).name for path in found] == ["hour=2026-11-16-12", "hour=2026-11-16-13"]

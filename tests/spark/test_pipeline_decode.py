@@ -1,0 +1,117 @@
+"""Batches of events as rows: what is read, what is put aside, and how a wrong clock is put right."""
+
+from typing import Any
+
+import pytest
+from event_batches import NOON_MS, Teller, arrow_body, event, raw
+
+from mqgate.core.events import EVENTS, LAG, POLLS
+from mqgate.spark.pipelines.decode import SCHEMA, decode
+
+MINUTE = 60_000
+
+
+def rows(found: Any, table: str = "events") -> list[dict[str, Any]]:
+    assert found.schema == SCHEMA
+    return [row for row in found.to_pylist() if row["table"] == table]
+
+
+def ms(value: Any) -> int:
+    return round(value.timestamp() * 1000)
+
+
+def test_a_batch_becomes_its_rows_and_one_about_itself() -> None:
+    """The row about the batch carries its number, by which gaps show even where batches are empty."""
+    batch = Teller().batch([event("published", id="a", queue="local:1", offset=7, bytes=3, stored_at=NOON_MS)])
+
+    found = decode(raw(*batch, offset=12))
+
+    (row,), (about,) = rows(found), rows(found, "batch")
+    assert (row["kind"], row["topic"], row["queue"], row["offset"], row["id"]) == (
+        "published",
+        "orders",
+        "local:1",
+        7,
+        "a",
+    )
+    assert ms(row["stored_at"]) == NOON_MS
+    assert (about["gateway"], about["incarnation"], about["sequence"], about["count"]) == ("gw-1", "i-1", 1, 1)
+    assert (about["batch_queue"], about["batch_offset"], about["is_last"]) == ("local:0", 12, False)
+
+
+@pytest.mark.parametrize("table", [EVENTS, LAG, POLLS])
+def test_every_table_without_rows_is_read(table: Any) -> None:
+    """A gateway that stops says so by a batch that may hold nothing."""
+    found = decode(raw(*Teller().batch([], table, last="true")))
+
+    assert [row["is_last"] for row in found.to_pylist()] == [True]
+
+
+@pytest.mark.parametrize("error", [120_000, -120_000])
+def test_a_clock_that_is_off_by_minutes_is_put_right(error: int) -> None:
+    """The log says when it stored the batch, the gateway when it sent it: the difference is its clock's error."""
+    teller = Teller(clock_error=error)
+
+    (row,) = rows(decode(raw(*teller.batch([event("acked", NOON_MS - MINUTE)]))))
+
+    assert ms(row["at"]) == NOON_MS - MINUTE
+
+
+def test_events_of_a_gateway_that_was_cut_off_keep_their_time() -> None:
+    """They were sent ten minutes after they happened, by a clock that was right all the time."""
+    happened = NOON_MS - 10 * MINUTE
+
+    (row,) = rows(decode(raw(*Teller().batch([event("acked", happened)]))))
+
+    assert ms(row["at"]) == happened
+
+
+def test_the_way_to_the_log_is_no_error_of_the_clock() -> None:
+    """Otherwise every latency would be longer by the time that a batch took to be stored."""
+    (row,) = rows(decode(raw(*Teller().batch([event("acked")]), stored_at=NOON_MS + 400)))
+
+    assert ms(row["at"]) == NOON_MS
+
+
+def test_columns_that_were_added_are_left_out() -> None:
+    """A later gateway may add them within the version."""
+    properties, _ = Teller().batch()
+
+    (row,) = rows(decode(raw(properties, arrow_body([event("acked")], mood="good"))))
+
+    assert row["kind"] == "acked"
+
+
+def _truncated(body: bytes) -> bytes:
+    return body[: len(body) // 2]
+
+
+@pytest.mark.parametrize(
+    ("change", "body", "reason"),
+    [
+        ({"schema": "events/2"}, None, "'events/2' is not known"),
+        ({"schema": "moods/1"}, None, "'moods/1' is not known"),
+        ({}, b"hello", "no Arrow stream"),
+        ({}, b"", "no Arrow stream"),
+        ({}, _truncated(arrow_body([event("acked")])), "no Arrow stream"),
+        ({}, arrow_body([], POLLS), "column kind is missing"),
+        ({"sequence": "seven"}, None, "property sequence"),
+        ({"sent_at": ""}, None, "property sent_at"),
+    ],
+)
+def test_what_cannot_be_read_is_put_aside_with_the_reason(change: Any, body: bytes | None, reason: str) -> None:
+    """Bad input is one row of quarantine; it never fails the query, and never passes for good."""
+    properties, good = Teller().batch([event("acked")])
+
+    found = decode(raw(properties | change, good if body is None else body, offset=3))
+
+    (row,) = found.to_pylist()
+    assert (row["table"], row["batch_offset"]) == ("quarantine", 3)
+    assert reason in row["reason"]
+
+
+def test_properties_that_are_no_object_put_a_message_aside() -> None:
+    """Somebody may publish anything to a topic of that name on a broker."""
+    (row,) = decode(raw({}, b"x")._replace(properties="[")).to_pylist()
+
+    assert row["table"] == "quarantine"

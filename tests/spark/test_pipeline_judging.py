@@ -1,0 +1,163 @@
+"""The reconciliation end to end: a gateway, what it told, and what was done behind its back."""
+
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import pytest
+from event_batches import Teller, event, tell
+from pyspark.sql import SparkSession
+from spark_calls import fill
+
+from mqgate.client import Client
+from mqgate.core.message import milliseconds
+from mqgate.spark.pipelines.judging import find_stuck, judge_hour, whole_hours
+from mqgate.spark.pipelines.plan import Plan
+from mqgate.stats import reading
+from mqgate.stats.reading import Asked
+from mqgate.stats.sqlite import SqliteDatabase
+from mqgate.stats.store import StatsStore
+from mqgate.testing.server_process import ServerProcess
+
+HOUR = timedelta(hours=1)
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> StatsStore:
+    return StatsStore(SqliteDatabase(tmp_path / "stats.sqlite3", is_writing=True), is_writing=True)
+
+
+@pytest.fixture
+def events_topic(client: Client) -> str:
+    name = f"events-{uuid4().hex}"
+    client.topics.put(name, {"queues": 1})
+    return name
+
+
+@pytest.fixture
+def plan(client: Client, events_topic: str, tmp_path: Path) -> Plan:
+    return Plan(url=client.transport.url, directory=tmp_path, events_topic=events_topic, grace=timedelta(0))
+
+
+@pytest.fixture
+def group(client: Client, topic: str, store: StatsStore) -> Iterator[str]:
+    """A group that has been watched from its beginning."""
+    name = f"group-{uuid4().hex}"
+    client.groups.put(name, {"topic": topic, "visibility": "1h"})
+    queues = [queue["queue"] for queue in client.queues(topic, times=False)]
+    store.put({"lag_minute": [(0, topic, name, "", queue, 0, 0, 0, 0, 0, 0, 0, None) for queue in queues]})
+    yield name
+    client.groups.delete(name)
+
+
+def messages(client: Client, group: str, count: int) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = []
+    while len(found) < count:
+        found += client.receive(group, most=count - len(found))["messages"]
+    return found
+
+
+def place(message: dict[str, Any]) -> dict[str, Any]:
+    return {"queue": message["queue"], "offset": message["offset"]}
+
+
+def hour_of(message: dict[str, Any]) -> datetime:
+    return datetime.fromisoformat(message["storedAt"]).replace(minute=0, second=0, microsecond=0)
+
+
+def behind_its_back(gateway: ServerProcess, statement: str, *values: str) -> None:
+    with closing(sqlite3.connect(gateway.directory / "mqgate.db", timeout=30)) as database:
+        assert database.execute(statement, values).rowcount == 1
+        database.commit()
+
+
+def test_a_planted_loss_a_copy_and_a_late_ack_are_found(
+    spark: SparkSession, gateway: ServerProcess, client: Client, topic: str, group: str, store: StatsStore, plan: Plan
+) -> None:
+    """And nothing else: what is merely not done yet, also behind the hole, is pending."""
+    fill(client, topic, 12)
+    got = messages(client, group, 12)
+    client.ack_all(group, [each["receipt"] for each in got])
+    fill(client, topic, 12, start=12)
+    left = messages(client, group, 12)
+    hour = hour_of(got[0])
+    at = milliseconds(datetime.now(UTC))
+    told = [event("published", at, topic, id=each["id"], **place(each)) for each in (*got, *left)]
+    told += [event("acked", at, topic, group=group, outcome="applied", **place(each)) for each in got[1:]]
+    told += [event("acked", at, topic, group=group, outcome="late_applied", **place(got[0]))]
+    tell(client, plan.events_topic, Teller().batch(told, sent_at=at))
+    # One that has others behind it in its queue: a bulk read ends there.
+    lost = min((each for each in left if sum(e["queue"] == each["queue"] for e in left) > 1), key=lambda e: e["offset"])
+    copy = next(each for each in left if each["queue"] != lost["queue"])
+    behind_its_back(gateway, "DELETE FROM message WHERE id = ?", lost["id"])
+    behind_its_back(gateway, "UPDATE message SET id = ? WHERE id = ?", got[1]["id"], copy["id"])
+
+    (row,) = judge_hour(spark, plan, store, hour, [topic])
+
+    if hour_of(left[-1]) != hour:
+        pytest.skip("the hour ended in the middle of the test")
+    assert (row["published"], row["acked"], row["pending"], row["missing"], row["unknown"]) == (24, 12, 11, 1, 0)
+    assert (row["state"], row["late_acks"], row["duplicates"]) == ("broken", 1, 1)
+    found = reading.findings(store, Asked(hour, hour + HOUR, 100))
+    assert {(each["finding"], each["queue"], each["offset"]) for each in found if each["finding"] != "duplicate"} == {
+        ("lost", lost["queue"], lost["offset"]),
+        ("late_ack", got[0]["queue"], got[0]["offset"]),
+    }
+    assert [each["id"] for each in found if each["finding"] == "duplicate"] == [got[1]["id"]]
+
+
+def test_an_hour_in_which_a_gateway_was_killed_is_unknown_not_broken(
+    spark: SparkSession, client: Client, topic: str, group: str, store: StatsStore, plan: Plan
+) -> None:
+    """What it had not told when it died may have been done: only what was told is judged."""
+    fill(client, topic, 6)
+    got = messages(client, group, 6)
+    client.ack_all(group, [each["receipt"] for each in got])
+    hour, at = hour_of(got[0]), milliseconds(datetime.now(UTC))
+    killed = Teller("gw-killed")
+    acked = [event("acked", at, topic, group=group, **place(each)) for each in got[:4]]
+    first, missing, third = (
+        killed.batch(acked, sent_at=at),
+        killed.batch([], sent_at=at),
+        killed.batch([], sent_at=at),
+    )
+    assert missing
+    tell(client, plan.events_topic, first, third)
+
+    (row,) = judge_hour(spark, plan, store, hour, [topic])
+
+    if hour_of(got[-1]) != hour:
+        pytest.skip("the hour ended in the middle of the test")
+    assert (row["state"], row["acked"], row["unknown"], row["missing"]) == ("unknown", 4, 2, 0)
+    assert "gw-killed: lost" in row["why"]
+
+
+def test_stuck_messages_are_kept_until_they_are_not(
+    spark: SparkSession, client: Client, topic: str, group: str, store: StatsStore, plan: Plan
+) -> None:
+    """The table is what is stuck now; who looks must not chase what is done."""
+    fill(client, topic, 1)
+    (got,) = messages(client, group, 1)
+    at = milliseconds(datetime.now(UTC))
+    teller = Teller()
+    told = [event("delivered", at, topic, group=group, delivery=7, client="c1", **place(got))]
+    tell(client, plan.events_topic, teller.batch(told, sent_at=at))
+
+    assert find_stuck(spark, plan, store) == 1
+    (row,) = reading.stuck(store, Asked(datetime.now(UTC), datetime.now(UTC), 10))
+    client.ack(group, got["receipt"])
+    assert find_stuck(spark, plan, store) == 0
+
+    assert (row["offset"], row["delivery"], row["client"]) == (got["offset"], 7, "c1")
+    assert reading.stuck(store, Asked(datetime.now(UTC), datetime.now(UTC), 10)) == []
+
+
+def test_whole_hours_are_over() -> None:
+    """The one that runs is not judged: nothing of it is settled yet."""
+    now = datetime(2026, 11, 16, 12, 7, tzinfo=UTC)
+
+    assert whole_hours(now, 2) == [datetime(2026, 11, 16, hour, tzinfo=UTC) for hour in (10, 11)]

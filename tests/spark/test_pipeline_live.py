@@ -1,0 +1,164 @@
+"""Events into figures: counted once, in the right minute, whatever comes twice, late or broken."""
+
+from collections.abc import Callable, Iterable
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from event_batches import NOON_MS, Teller, event, raw, tell
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812
+
+from mqgate.client import Client
+from mqgate.core.events import LAG, POLLS
+from mqgate.core.message import milliseconds
+from mqgate.spark.pipelines.decode import MESSAGE, Raw, decode, decoded
+from mqgate.spark.pipelines.live import batches_of, count, figures
+from mqgate.spark.pipelines.minute import _bucket
+from mqgate.stats.buckets import bucket_of
+from mqgate.stats.sqlite import SqliteDatabase
+from mqgate.stats.store import StatsStore
+
+MINUTE = 60_000
+WEEK = timedelta(days=7)
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> StatsStore:
+    return StatsStore(SqliteDatabase(tmp_path / "stats.sqlite3", is_writing=True), is_writing=True)
+
+
+def told(spark: SparkSession, messages: Iterable[Raw]) -> DataFrame:
+    frame = spark.createDataFrame([message._replace(stored_at=None) for message in messages], MESSAGE)
+    return decoded(frame.withColumn("storedAt", F.timestamp_millis(F.lit(NOON_MS))))
+
+
+def tables(spark: SparkSession, *batches: Any) -> dict[str, list[Any]]:
+    return figures(told(spark, [raw(*batch, offset=number) for number, batch in enumerate(batches)]), WEEK)
+
+
+def test_spark_finds_the_same_buckets(spark: SparkSession) -> None:
+    """Two ways to the same number: one of them must not drift."""
+    values = [0, 1, 2, 3, 4, 5, 11, 12, 90, 91, 1000, 2**20, 2**20 + 1, 2**29, 2**29 + 1, 2**40]
+    frame = spark.createDataFrame([(value,) for value in values], "ms BIGINT")
+
+    found = [row.b for row in frame.select(_bucket(F.col("ms")).alias("b")).collect()]
+
+    assert found == [bucket_of(value) for value in values]
+
+
+def test_figures_are_what_the_events_say(spark: SparkSession) -> None:
+    """Counts, bytes, redeliveries, empty polls, latencies and lag, each in its minute and by its names."""
+    teller = Teller()
+    settled = {"group": "billing", "client": "c1", "stored_at": NOON_MS - 500}
+    events = [
+        event("published", producer="shop", bytes=10),
+        event("published", producer="shop", bytes=32, at=NOON_MS + 59_999),
+        event("published", producer="shop", bytes=5, at=NOON_MS + MINUTE),
+        event("refused", producer="shop", outcome="too_large"),
+        event("delivered", delivery=1, **settled),
+        event("delivered", delivery=2, **settled),
+        event("acked", granted_at=NOON_MS - 90, outcome="applied", **settled),
+        event("filtered", count=40, group="billing"),
+    ]
+    sample = {"at": NOON_MS + 5, "topic": "orders", "group": "billing", "queue": "local:0", "min": 0, "max": 9}
+    counts = {"committed": 3, "ready": 4, "leased": 1, "waiting": 1, "oldest_at": NOON_MS - 7000}
+    poll = {"at": NOON_MS, "topic": "orders", "group": "billing", "client": "c1", "outcome": "empty", "count": 17}
+
+    found = tables(
+        spark,
+        teller.batch(events),
+        teller.batch([sample | counts, sample | counts | {"at": NOON_MS + 9, "ready": 2}], LAG),
+        teller.batch([poll], POLLS),
+    )
+
+    traffic = {
+        (row.at - NOON_MS, row.kind, row.producer, row.group, row.client, row.outcome): row
+        for row in found["traffic_minute"]
+    }
+    published = traffic[0, "published", "shop", "", "", ""]
+    assert (published.n, published.bytes) == (2, 42)
+    assert traffic[MINUTE, "published", "shop", "", "", ""].n == 1
+    assert traffic[0, "refused", "shop", "", "", "too_large"].n == 1
+    delivered = traffic[0, "delivered", "", "billing", "c1", ""]
+    assert (delivered.n, delivered.redelivered) == (2, 1)
+    assert traffic[0, "filtered", "", "billing", "", ""].n == 40
+    latency = {(row.group, row.measure): (row.bucket, row.n) for row in found["latency_minute"]}
+    assert latency == {
+        ("billing", "delivery"): (bucket_of(500), 1),
+        ("billing", "ack"): (bucket_of(500), 1),
+        ("billing", "work"): (bucket_of(90), 1),
+    }
+    (lag,) = found["lag_minute"]
+    assert (lag.at, lag.queue, lag.sampled_at, lag.ready, lag.oldest_at) == (
+        NOON_MS,
+        "local:0",
+        NOON_MS + 9,
+        2,
+        NOON_MS - 7000,
+    )
+    assert [(row.client, row.outcome, row.n) for row in found["polls_minute"]] == [("c1", "empty", 17)]
+    assert found["late"] == []
+
+
+def test_events_older_than_what_is_kept_are_counted_as_late(spark: SparkSession) -> None:
+    """And those of a time that has not come: neither is dropped silently, nor makes a minute of its own."""
+    teller = Teller()
+    old, ahead = NOON_MS - 8 * 86_400_000, NOON_MS + 86_400_000
+
+    found = tables(spark, teller.batch([event("acked", old), event("acked", ahead), event("acked", NOON_MS - MINUTE)]))
+
+    assert [(row.at, row.kind, row.n) for row in found["late"]] == [(NOON_MS, "acked", 2)]
+    assert [(row.at, row.n) for row in found["traffic_minute"]] == [(NOON_MS - MINUTE, 1)]
+
+
+def test_repeats_and_bad_batches_are_known_by_their_numbers() -> None:
+    """A gateway that did not learn what became of a batch sends it again: the second copy is told apart."""
+    teller = Teller()
+    first, second = teller.batch([event("acked")]), teller.batch([event("acked")])
+    messages = [raw(*first, offset=4), raw(*second, offset=5), raw(*first, offset=6), raw({}, b"?", offset=7)]
+    about = [row for message in messages for row in decode(message).to_pylist() if row["table"] != "events"]
+
+    found = batches_of(about, lambda keys: {("gw-1", "i-1", 2)} & set(keys))
+
+    assert [row[:3] for row in found.rows["event_batches"]] == [("gw-1", "i-1", 1)]
+    assert found.repeated == [("local:0", 5), ("local:0", 6)]
+    assert [row[:3] for row in found.rows["quarantine"]] == [("events", "local:0", 7)]
+    assert found.positions["positions"] == [("minutes", "events", "local:0", 8)]
+
+
+def drained(spark: SparkSession, client: Client, topic: str, take: Callable[..., None], checkpoint: Path) -> None:
+    options = {"url": client.transport.url, "subscribe": topic, "startingOffsets": "earliest", "properties": "json"}
+    stream = spark.readStream.format("mqgate").options(**options).schema(MESSAGE).load()
+    query = stream.writeStream.foreachBatch(take).option("checkpointLocation", str(checkpoint))
+    query.trigger(availableNow=True).start().awaitTermination()
+
+
+def test_a_stream_of_events_is_counted_once(
+    spark: SparkSession, client: Client, topic: str, store: StatsStore, tmp_path: Path
+) -> None:
+    """With a batch sent twice, one of an unknown version, and the whole stream read again under a new checkpoint."""
+    now = milliseconds(datetime.now(UTC))
+    # In the middle of a minute: what the way to the log takes on a busy machine is a matter of seconds.
+    then = now - now % MINUTE - 5 * MINUTE + MINUTE // 2
+    right, wrong = Teller("gw-1"), Teller("gw-2", clock_error=120_000)
+    twice = right.batch([event("published", then)] * 3, sent_at=now)
+    tell(
+        client,
+        topic,
+        twice,
+        wrong.batch([event("acked", then + MINUTE, group="g")] * 2, sent_at=now),
+        twice,
+        right.batch(sent_at=now, schema="events/9"),
+        right.batch([event("published", then)], sent_at=now),
+    )
+
+    drained(spark, client, topic, count(store, WEEK), tmp_path / "checkpoint")
+    drained(spark, client, topic, count(store, WEEK), tmp_path / "another")
+
+    by_minute = {(kind, at): n for kind, at, n in store.select("SELECT kind, at, n FROM stats_traffic_minute")}
+    minute = then - MINUTE // 2
+    assert by_minute == {("published", minute): 4, ("acked", minute + MINUTE): 2}
+    assert store.select("SELECT gateway, schema FROM stats_quarantine") == [("gw-1", "events/9")]
+    assert len(store.select("SELECT 1 FROM stats_event_batches")) == 3

@@ -1,0 +1,97 @@
+"""The live queries: where they begin, what they refuse, and that a backfill puts right what they wrote."""
+
+import shutil
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+from event_batches import Teller, event, tell
+from pyspark.sql import SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
+
+from mqgate.client import Client
+from mqgate.core.message import instant, milliseconds
+from mqgate.spark.pipelines import archive
+from mqgate.spark.pipelines.backfill import backfill
+from mqgate.spark.pipelines.plan import Plan
+from mqgate.spark.pipelines.queries import CheckpointLost, OutputLost, start_archive, start_minutes
+from mqgate.stats.sqlite import SqliteDatabase
+from mqgate.stats.store import StatsStore
+
+MINUTE = 60_000
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> StatsStore:
+    return StatsStore(SqliteDatabase(tmp_path / "stats.sqlite3", is_writing=True), is_writing=True)
+
+
+@pytest.fixture
+def plan(client: Client, topic: str, tmp_path: Path) -> Plan:
+    return Plan(url=client.transport.url, directory=tmp_path, events_topic=topic, trigger=timedelta(seconds=0.1))
+
+
+def done(start: Callable[[], StreamingQuery]) -> None:
+    query = start()
+    query.processAllAvailable()
+    query.stop()
+
+
+def counted(store: StatsStore) -> dict[int, int]:
+    return dict(store.select("SELECT at, sum(n) FROM stats_traffic_minute GROUP BY at"))
+
+
+def told(client: Client, topic: str, teller: Teller, count: int) -> int:
+    """Tell of acks in the middle of a minute, so that a slow way to the log moves none of them; the minute."""
+    now = milliseconds(datetime.now(UTC))
+    minute = now - now % MINUTE - 10 * MINUTE
+    tell(client, topic, teller.batch([event("acked", minute + MINUTE // 2)] * count, sent_at=now))
+    return minute
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_lost_figures_and_lost_checkpoints_are_told_and_renewed_where_the_tables_end(
+    spark: SparkSession, client: Client, topic: str, store: StatsStore, plan: Plan
+) -> None:
+    """From the beginning everything would be counted again. What was spoiled by hand is counted again when asked."""
+    teller = Teller()
+    told(client, topic, teller, 3)
+    done(lambda: start_minutes(spark, plan, store))
+    shutil.rmtree(plan.directory / "checkpoints")
+    told(client, topic, teller, 4)
+
+    with pytest.raises(CheckpointLost, match="--renew minutes"):
+        start_minutes(spark, plan, store)
+    done(lambda: start_minutes(spark, plan, store, is_renewed=True))
+    empty = StatsStore(SqliteDatabase(plan.directory / "other.sqlite3", is_writing=True), is_writing=True)
+    with pytest.raises(OutputLost, match="move the checkpoint away"):
+        start_minutes(spark, plan, empty)
+    before = counted(store)
+    assert sum(before.values()) == 7
+
+    store.put({"traffic_minute": [(min(before), topic, "acked", "", "", "", "", 100, 0, 0)]})
+    backfill(spark, plan, store, instant(min(before)), instant(max(before) + MINUTE), is_archived=False)
+    assert counted(store) == before
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_an_archive_without_its_checkpoint_is_renewed_where_it_ends(
+    spark: SparkSession, client: Client, topic: str, store: StatsStore, plan: Plan
+) -> None:
+    """And figures can be counted from it, when the topic has long forgotten."""
+    teller = Teller()
+    minute = told(client, topic, teller, 3)
+    done(lambda: start_archive(spark, plan))
+    shutil.rmtree(plan.directory / "checkpoints")
+    told(client, topic, teller, 4)
+
+    with pytest.raises(CheckpointLost, match="--renew archive"):
+        start_archive(spark, plan)
+    done(lambda: start_archive(spark, plan, is_renewed=True))
+
+    assert sum(offset for queues in archive.positions(plan.archive_path).values() for offset in queues.values()) == 2
+    backfill(spark, plan, store, instant(minute), instant(minute + 10 * MINUTE), is_archived=True)
+    assert sum(counted(store).values()) == 7

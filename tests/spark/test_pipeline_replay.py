@@ -1,0 +1,105 @@
+"""Replay: into another topic, in order, no faster than asked, and never twice."""
+
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+from spark_calls import fill, frame
+
+from mqgate.client import Client
+from mqgate.spark.pipelines import archive
+from mqgate.spark.pipelines import replay as replaying
+from mqgate.spark.pipelines.plan import Plan
+from mqgate.spark.pipelines.replay import Replay, chosen, count, replay
+
+
+@pytest.fixture
+def plan(client: Client, tmp_path: Path) -> Plan:
+    return Plan(url=client.transport.url, directory=tmp_path)
+
+
+@pytest.fixture
+def target(client: Client, topic: str) -> str:
+    name = f"{topic}-again"
+    client.topics.put(name, {"queues": 4})
+    return name
+
+
+def copies(spark: SparkSession, client: Client, target: str) -> list[int]:
+    return sorted(int(bytes(row.body)) for row in frame(spark, client, subscribe=target).collect())
+
+
+def test_a_replay_that_was_interrupted_goes_on_where_it_was(
+    spark: SparkSession, client: Client, topic: str, target: str, plan: Plan, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also when it broke off between sending and writing down that it had: the same request stores nothing twice."""
+    fill(client, topic, 40)
+    wanted = Replay(name="once", source=topic, target=target, rate=1000.0)
+    stored, left = replaying._store, [2]
+
+    def break_off(*given: object) -> None:
+        if not left[0]:
+            raise KeyboardInterrupt
+        left[0] -= 1
+        stored(*given)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(replaying, "_store", break_off)
+    with pytest.raises(KeyboardInterrupt):
+        replay(spark, plan, wanted)
+    monkeypatch.undo()
+
+    sent = replay(spark, plan, wanted)
+
+    assert 0 < sent < 40
+    assert copies(spark, client, target) == list(range(40))
+    assert replay(spark, plan, wanted) == 0
+
+
+def test_a_copy_says_whence_it_came(spark: SparkSession, client: Client, topic: str, target: str, plan: Plan) -> None:
+    """Key, tag and properties go along; the id that it had stands in a property."""
+    (first, _) = fill(client, topic, 2, tag="paid", properties={"a": "b"})
+
+    replay(spark, plan, Replay(name="one", source=topic, target=target, where="CAST(body AS STRING) = '0'"))
+
+    (row,) = frame(spark, client, subscribe=target).collect()
+    assert (row.key, row.tag, row.properties["a"], row.properties["replayed-id"]) == ("k0", "paid", "b", first)
+    assert row.properties["replayed-from"].startswith(f"{topic} local:")
+
+
+def test_the_archive_is_replayed_like_the_log(
+    spark: SparkSession, client: Client, topic: str, target: str, plan: Plan
+) -> None:
+    """Also when retention has taken the messages: that is what an archive is for. A dry run says what would be sent."""
+    fill(client, topic, 10)
+    archive.keep(frame(spark, client, subscribe=topic), plan.archive_path, "run-0")
+    wanted = Replay(name="old", source=topic, target=target, is_archived=True)
+
+    told = count(chosen(spark, plan, wanted))
+    replay(spark, plan, wanted)
+
+    assert sum(row["messages"] for row in told) == 10
+    assert copies(spark, client, target) == list(range(10))
+
+
+def test_the_name_of_another_replay_is_refused(
+    spark: SparkSession, client: Client, topic: str, target: str, plan: Plan
+) -> None:
+    """Its places would be taken for this one's, and messages left out."""
+    fill(client, topic, 1)
+    replay(spark, plan, Replay(name="x", source=topic, target=target))
+
+    with pytest.raises(ValueError, match="choose another --name"):
+        replay(spark, plan, Replay(name="x", source=topic, target=target, where="offset > 3"))
+
+
+def test_nothing_in_the_archive_is_said(spark: SparkSession, plan: Plan) -> None:
+    """Rather than a replay of nothing that looks like success."""
+    with pytest.raises(FileNotFoundError, match="has nothing of orders"):
+        chosen(spark, plan, Replay(name="x", source="orders", target="t", is_archived=True))
+
+
+def test_a_low_rate_is_even() -> None:
+    """A request of 500 every few minutes would be no rate at all."""
+    assert [replaying._size(rate) for rate in (None, 1.0, 100.0, 1e6)] == [500, 1, 10, 500]
+    assert timedelta(seconds=1)

@@ -1,0 +1,75 @@
+"""`mqgate pipeline run` as a process of its own: what it counts, what it tells, and how it ends."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+from event_batches import Teller, event, tell
+
+from mqgate.client import Client
+from mqgate.core.errors import MqgateError
+from mqgate.core.message import milliseconds
+from mqgate.settings import Settings, SqliteSettings
+from mqgate.stats import reading
+from mqgate.stats.opening import open_stats
+
+MINUTE = 60_000
+PATIENCE = 300.0
+
+
+def states(settings: Settings) -> dict[str, dict[str, Any]]:
+    try:
+        return {row["pipeline"]: row for row in reading.pipelines(open_stats(settings, is_writing=False))}
+    except MqgateError:
+        return {}
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_the_command_counts_tells_how_it_is_and_ends_when_asked(
+    java: Path, client: Client, topic: str, tmp_path: Path
+) -> None:
+    """Live queries, scheduled jobs and their state, from one command; nothing is left running."""
+    now = milliseconds(datetime.now(UTC))
+    then = now - now % MINUTE - 5 * MINUTE + MINUTE // 2
+    tell(client, topic, Teller().batch([event("published", then)] * 5, sent_at=now))
+    command = [sys.executable, "-m", "mqgate.cli.main", "--url", client.transport.url, "pipeline", "run"]
+    command += ["--data-dir", str(tmp_path / "data"), "--directory", str(tmp_path / "pipelines")]
+    environment = {"MQGATE_PIPELINES_EVENTS_TOPIC": topic, "MQGATE_PIPELINES_TRIGGER": "0.5"}
+    settings = Settings(sqlite=SqliteSettings(directory=str(tmp_path / "data")))
+    log = tmp_path / "run.log"
+
+    with (
+        log.open("w") as output,
+        subprocess.Popen(command, env=os.environ | environment, stderr=output, cwd=tmp_path) as job,  # noqa: S603 - our own command
+    ):
+        deadline = time.monotonic() + PATIENCE
+        while not _has_counted(states(settings), settings):
+            assert job.poll() is None, log.read_text()
+            assert time.monotonic() < deadline, log.read_text()
+            time.sleep(0.2)
+        job.send_signal(signal.SIGTERM)
+        assert job.wait(PATIENCE) == 0, log.read_text()
+
+    store = open_stats(settings, is_writing=False)
+    assert store.select("SELECT at, n FROM stats_traffic_hour") == [(then - then % (60 * MINUTE), 5)]
+    told = states(settings)
+    assert {name: told[name]["state"] for name in ("minutes", "archive")} == {
+        "minutes": "stopped",
+        "archive": "stopped",
+    }
+    assert list((tmp_path / "pipelines" / "archive").glob(f"topic={topic}/hour=*/*.parquet"))
+
+
+def _has_counted(told: dict[str, dict[str, Any]], settings: Settings) -> bool:
+    """Counted, archived and rolled up."""
+    if not {"minutes", "archive", "rollup"} <= told.keys():
+        return False
+    are_done = all(told[name]["batch"] is not None for name in ("minutes", "archive"))
+    return are_done and bool(open_stats(settings, is_writing=False).select("SELECT 1 FROM stats_traffic_hour"))

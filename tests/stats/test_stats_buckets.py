@@ -1,0 +1,42 @@
+"""Latencies by bucket: what adds up exactly, and how near a quantile comes."""
+
+import random
+
+import pytest
+
+from mqgate.stats.buckets import LAST, bucket_of, quantiles, upper_ms
+
+
+def test_a_latency_lies_between_its_buckets_bounds() -> None:
+    """The bounds are documented, and dashboards draw them: none may be off by one."""
+    for ms in (*range(2_000), 2**20 - 1, 2**20, 2**20 + 1, 2**29, 2**29 + 1, 2**40):
+        bucket = bucket_of(ms)
+
+        assert ms <= upper_ms(bucket) or bucket == LAST
+        assert bucket == 0 or ms > upper_ms(bucket - 1)
+
+
+def test_a_negative_latency_counts_as_none() -> None:
+    """Two clocks can differ by a millisecond; the message was counted all the same."""
+    assert bucket_of(-5) == 0
+
+
+@pytest.mark.parametrize("share", [0.5, 0.95, 0.99, 1.0])
+def test_a_quantile_is_within_its_bucket(share: float) -> None:
+    """That is what operators are promised: the true value times or divided by the square root of 2 at most."""
+    found = random.Random(7)
+    values = sorted(int(found.lognormvariate(5, 1.5)) for _ in range(10_000))
+    counts: dict[int, int] = {}
+    for value in values:
+        counts[bucket_of(value)] = counts.get(bucket_of(value), 0) + 1
+
+    (estimate,) = quantiles(counts, [share])
+
+    true = values[min(int(share * len(values)), len(values) - 1)]
+    assert estimate is not None
+    assert abs(bucket_of(round(estimate)) - bucket_of(true)) <= 1
+
+
+def test_without_counts_there_is_no_quantile() -> None:
+    """Zero would read as very fast."""
+    assert quantiles({}, [0.5, 0.99]) == [None, None]

@@ -1,0 +1,54 @@
+"""Where gateways' telling has holes."""
+
+import pytest
+
+from mqgate.stats.gaps import Gap, Told, gaps
+
+NOON_MS = 1_794_830_400_000
+MINUTE = 60_000
+LATER = NOON_MS + 60 * MINUTE
+
+
+def told(sequence: int, *, dropped: int = 0, is_last: bool = False, incarnation: str = "i-1") -> Told:
+    return Told("gw-1", incarnation, sequence, NOON_MS + sequence * 1000, dropped, is_last)
+
+
+def test_a_gateway_that_told_all_and_said_goodbye_has_no_hole() -> None:
+    """Also when its batches came in any order, and one of them twice."""
+    assert gaps([told(2), told(1), told(2), told(3, is_last=True)], LATER) == []
+
+
+def test_a_gateway_that_still_tells_has_no_hole() -> None:
+    """It has not said goodbye because it lives."""
+    assert gaps([told(1), told(2)], NOON_MS + 10_000) == []
+
+
+@pytest.mark.parametrize(
+    ("batches", "reason"),
+    [
+        ([told(1), told(3), told(4, is_last=True)], "lost"),
+        ([told(1), told(2, dropped=7), told(3, dropped=7, is_last=True)], "dropped"),
+        ([told(1), told(2)], "killed"),
+    ],
+)
+def test_a_hole_says_why_and_when(batches: list[Told], reason: str) -> None:
+    """A reconciliation that knows of none would call lost what was merely not told."""
+    (gap,) = gaps(batches, LATER)
+
+    assert isinstance(gap, Gap)
+    assert (gap.gateway, gap.reason) == ("gw-1", reason)
+    assert gap.since < NOON_MS + 2000 <= gap.until
+
+
+def test_a_gateway_that_came_back_without_a_goodbye_was_killed() -> None:
+    """Known at once, so that a proof right after the crash does not call lost what it had no time to tell."""
+    back = Told("gw-1", "i-2", 1, NOON_MS + 5000, 0, is_last=False)
+
+    assert [gap.reason for gap in gaps([told(1), back], NOON_MS + 6000)] == ["killed"]
+
+
+def test_each_incarnation_counts_for_itself() -> None:
+    """A gateway that was started again counts from 1."""
+    batches = [told(1), told(2, is_last=True), told(1, incarnation="i-2"), told(2, incarnation="i-2", is_last=True)]
+
+    assert gaps(batches, LATER) == []

@@ -1,0 +1,184 @@
+"""What the store promises, on SQLite and on PostgreSQL alike."""
+
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mqgate.core.errors import StorageRefused, StorageUnavailable
+from mqgate.settings import Settings, SqliteSettings
+from mqgate.stats.opening import FILE, open_stats
+from mqgate.stats.store import Applied, Database, StatsStore
+from mqgate.stats.tables import LAYOUT, Span
+
+NOON = datetime(2026, 11, 16, 12, tzinfo=UTC)
+NOON_MS = int(NOON.timestamp() * 1000)
+MINUTE, HOUR, DAY = 60_000, 3_600_000, 86_400_000
+
+
+def traffic(at: int = NOON_MS, n: int = 1, topic: str = "orders", kind: str = "published") -> tuple[Any, ...]:
+    return (at, topic, kind, "shop", "", "", "", n, 10 * n, 0)
+
+
+def counted(store: StatsStore, step: str = "minute") -> dict[int, int]:
+    return dict(store.select(f"SELECT at, sum(n) FROM stats_traffic_{step} GROUP BY at"))  # noqa: S608 - our own names
+
+
+def test_a_batch_that_comes_again_is_not_counted_again(store: StatsStore) -> None:
+    """After a crash Spark repeats its last batch: what is in must stay as it is, so the figures are exact."""
+    batch = Applied("minutes", "run", 7)
+
+    assert store.apply(batch, {"traffic_minute": [traffic(n=5)]}, now=NOON)
+    assert not store.apply(batch, {"traffic_minute": [traffic(n=5)]}, now=NOON)
+
+    assert counted(store) == {NOON_MS: 5}
+    assert store.is_applied(batch)
+
+
+def test_the_same_number_under_another_checkpoint_is_another_batch(store: StatsStore) -> None:
+    """A new checkpoint counts from 0 again; its batches must not pass for those of before."""
+    store.apply(Applied("minutes", "old", 0), {"traffic_minute": [traffic()]}, now=NOON)
+
+    assert store.apply(Applied("minutes", "new", 0), {"traffic_minute": [traffic()]}, now=NOON)
+
+
+def test_counts_of_a_minute_add_up(store: StatsStore) -> None:
+    """A minute comes in several batches, and late events come hours behind."""
+    for number, n in enumerate((3, 4)):
+        store.apply(Applied("minutes", "run", number), {"traffic_minute": [traffic(n=n)]}, now=NOON)
+
+    assert store.select('SELECT n, bytes FROM stats_traffic_minute WHERE "group" = ?', ("",)) == [(7, 70)]
+
+
+def test_a_batch_that_fails_leaves_nothing(store: StatsStore) -> None:
+    """Half a batch would be counted twice when it comes again."""
+    with pytest.raises(StorageUnavailable):
+        store.apply(
+            Applied("minutes", "run", 1),
+            {"traffic_minute": [traffic()], "latency_minute": [(NOON_MS, None, "g", "ack", 3, 1)]},
+            now=NOON,
+        )
+
+    assert counted(store) == {}
+    assert not store.is_applied(Applied("minutes", "run", 1))
+
+
+def test_the_newest_sample_of_a_minute_stays(store: StatsStore) -> None:
+    """Samples of several gateways come in any order."""
+
+    def sample(at: int, ready: int) -> tuple[Any, ...]:
+        return (NOON_MS, "orders", "billing", "", "local:0", at, 0, 9, 4, ready, 0, 0, None)
+
+    store.put({"lag_minute": [sample(NOON_MS + 30, 5)]})
+    store.put({"lag_minute": [sample(NOON_MS + 10, 7)]})
+    store.put({"lag_minute": [sample(NOON_MS + 50, 3)]})
+
+    assert store.select("SELECT ready FROM stats_lag_minute") == [(3,)]
+
+
+def test_hours_and_days_are_the_sums_of_their_minutes(store: StatsStore) -> None:
+    """Also after late events: the roll-up begins where anything changed, and repeats change nothing."""
+    first = [traffic(NOON_MS), traffic(NOON_MS + MINUTE), traffic(NOON_MS + HOUR)]
+    store.apply(Applied("minutes", "run", 1), {"traffic_minute": first}, now=NOON, oldest=NOON_MS)
+    store.roll_up()
+    late = [traffic(NOON_MS - DAY, n=9)]
+    store.apply(Applied("minutes", "run", 2), {"traffic_minute": late}, now=NOON, oldest=NOON_MS - DAY)
+
+    store.roll_up()
+    store.roll_up(NOON_MS - 2 * DAY)
+
+    assert counted(store, "hour") == {NOON_MS: 2, NOON_MS + HOUR: 1, NOON_MS - DAY: 9}
+    assert counted(store, "day") == {NOON_MS - 12 * HOUR: 3, NOON_MS - 36 * HOUR: 9}
+
+
+def test_nothing_new_is_nothing_to_roll_up(store: StatsStore) -> None:
+    """The schedule asks every minute."""
+    store.apply(Applied("minutes", "run", 1), {"traffic_minute": [traffic()]}, now=NOON, oldest=NOON_MS)
+
+    assert store.roll_up() == 1
+    assert store.roll_up() == 0
+
+
+def test_hours_outlive_their_minutes(store: StatsStore) -> None:
+    """Retention takes minutes by whole days, and a later roll-up leaves the hours of those days alone."""
+    old = NOON_MS - 10 * DAY
+    for number, at in enumerate((old, NOON_MS)):
+        store.apply(Applied("minutes", "run", number), {"traffic_minute": [traffic(at)]}, now=NOON, oldest=at)
+    store.roll_up()
+
+    gone = store.tidy(NOON, {Span.MINUTES: timedelta(days=7), Span.HOURS: timedelta(days=90)})
+    store.roll_up(old)
+
+    assert gone == {"traffic_minute": 1}
+    assert counted(store, "hour") == {old: 1, NOON_MS: 1}
+
+
+def test_what_was_not_rolled_up_is_not_forgotten(store: StatsStore) -> None:
+    """The record of a batch says which hours are to be made anew."""
+    store.apply(Applied("minutes", "run", 1), {"traffic_minute": [traffic()]}, now=NOON, oldest=NOON_MS)
+
+    assert store.tidy(NOON + timedelta(days=30), {Span.BATCHES: timedelta(days=1)}) == {}
+    store.roll_up()
+    assert store.tidy(NOON + timedelta(days=30), {Span.BATCHES: timedelta(days=1)}) == {"applied": 1}
+
+
+def test_a_backfill_puts_minutes_in_the_place_of_others(store: StatsStore) -> None:
+    """And is refused when the live pipeline added to them meanwhile: that would be lost."""
+    store.apply(Applied("minutes", "run", 1), {"traffic_minute": [traffic(n=2)]}, now=NOON, oldest=NOON_MS)
+    since, until = NOON_MS - HOUR, NOON_MS + HOUR
+
+    assert store.refill(since, until, {"traffic_minute": [traffic(n=7)]}, after=NOON_MS + 1)
+    store.apply(
+        Applied("minutes", "run", 2),
+        {"traffic_minute": [traffic()]},
+        now=NOON + timedelta(seconds=9),
+        oldest=NOON_MS,
+    )
+    assert not store.refill(since, until, {"traffic_minute": [traffic(n=7)]}, after=NOON_MS + 2)
+
+    assert counted(store) == {NOON_MS: 8}
+
+
+def test_rows_are_replaced_where_they_are_asked_to_be(store: StatsStore) -> None:
+    """A reconciliation that is done again must not leave findings of before."""
+
+    def finding(topic: str, offset: int) -> tuple[Any, ...]:
+        return (NOON_MS, topic, "billing", "", "local:0", offset, "missing", "", "")
+
+    store.replace("findings", [finding("orders", 1), finding("orders", 2)], at=NOON_MS, topic="orders")
+    store.replace("findings", [finding("bills", 1)], at=NOON_MS, topic="bills")
+
+    store.replace("findings", [finding("orders", 3)], at=NOON_MS, topic="orders")
+
+    found = store.select('SELECT topic, "offset" FROM stats_findings ORDER BY 1')
+    assert found == [("bills", 1), ("orders", 3)]
+
+
+def test_a_store_of_a_later_layout_is_refused(store: StatsStore, database: Database) -> None:
+    """An older mqgate would write what the newer one misreads."""
+    with database.transaction(is_writing=True) as execute:
+        execute("UPDATE stats_layout SET number = ?", (LAYOUT + 1,))
+
+    with pytest.raises(StorageRefused, match="newer mqgate"):
+        StatsStore(database, is_writing=True)
+
+
+def test_who_only_reads_makes_no_store(tmp_path: Path) -> None:
+    """A gateway that is asked before any pipeline ran says so, and leaves no empty file behind."""
+    settings = Settings(sqlite=SqliteSettings(directory=str(tmp_path)))
+
+    with pytest.raises(StorageUnavailable, match="mqgate pipeline run"):
+        open_stats(settings, is_writing=False)
+
+    assert not (tmp_path / FILE).exists()
+
+
+def test_a_file_that_is_no_store_is_left_alone(tmp_path: Path) -> None:
+    """The remedy is told; nothing is overwritten."""
+    (tmp_path / FILE).write_bytes(b"the accounts of 1998" * 100)
+
+    with pytest.raises(StorageRefused, match="move it away"):
+        open_stats(Settings(sqlite=SqliteSettings(directory=str(tmp_path))), is_writing=True)
+
+    assert (tmp_path / FILE).read_bytes() == b"the accounts of 1998" * 100
