@@ -77,6 +77,10 @@ class Received:
         return [each.message for each in self.deliveries]
 
     @property
+    def stored_at(self) -> list[datetime]:
+        return [each.message.stored_at for each in self.deliveries]
+
+    @property
     def grant(self) -> Grant | None:
         """Queue and broadcast mode: the lease of the whole batch."""
         return self.deliveries[0].grant if self.deliveries else None

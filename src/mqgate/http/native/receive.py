@@ -18,6 +18,7 @@ from mqgate.core.entries import Group, Mode
 from mqgate.core.errors import InvalidValue, UnsupportedByMode
 from mqgate.core.lease import Lease, Outcome, Settled, Settlement, Verb
 from mqgate.core.names import check_client
+from mqgate.core.stamps import stamp, stamps
 from mqgate.core.times import format_instant, parse_duration
 from mqgate.http.errors import problem, refusal
 from mqgate.http.exchange import Answer, Request, refuse, reply
@@ -178,7 +179,8 @@ class ReceiveApi:
         self._metrics.delivered.labels(group.name).inc(len(received.deliveries))
         keys = self._acknowledger.keys
         is_single = group.mode is Mode.MESSAGE
-        signed = {each.lease.epoch: keys.sign_range(each.lease) for each in received.grants} if is_single else {}
+        ranges = received.grants if is_single else ()
+        signed = {each.lease.epoch: keys.sign_range(each.lease, stamps(each.granted_at)) for each in ranges}
         answer = ReceiveOut(
             messages=[_message(each, signed) for each in received.deliveries],
             acked=[_outcome(each) for each in acked],
@@ -187,7 +189,7 @@ class ReceiveApi:
         grant = received.grant
         if grant is not None and not is_single:
             answer.lease = LeaseOut(
-                receipt=keys.sign(grant.lease),
+                receipt=keys.sign(grant.lease, stamps(grant.granted_at, received.stored_at)),
                 queue=grant.lease.queue,
                 start=grant.lease.start,
                 next=grant.lease.next,
@@ -274,7 +276,8 @@ def _wait(given: ReceiveIn) -> timedelta:
 def _message(delivery: Delivery, signed: Mapping[int, str]) -> MessageOut:
     answer = message_out(delivery.message, delivery.grant)
     if signed:
-        answer.receipt = f"{signed[delivery.grant.lease.epoch]}{delivery.message.offset}"
+        message = delivery.message
+        answer.receipt = f"{signed[delivery.grant.lease.epoch]}{message.offset}.{stamp(message.stored_at)}"
     return answer
 
 

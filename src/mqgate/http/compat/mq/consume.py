@@ -3,7 +3,6 @@
 A fetch answers at once unless `pullTimeout` asks it to wait: the bundled clients give up after a second.
 """
 
-from collections.abc import Sequence
 from datetime import timedelta
 
 from msgspec import UNSET, Struct, UnsetType
@@ -14,6 +13,7 @@ from mqgate.consumption.receive import Receive, Received, Receiver
 from mqgate.control.registry.service import Registry
 from mqgate.core.lease import Grant, Lease, Outcome, Settlement, State, Verb
 from mqgate.core.message import Message, milliseconds
+from mqgate.core.stamps import stamps
 from mqgate.http.compat.mq import ack_info
 from mqgate.http.compat.mq.ack_info import AckInfo
 from mqgate.http.compat.mq.call import Call, read_call, set_cookie
@@ -88,7 +88,7 @@ class ConsumeApi:
         acked = self._acked(call, lease, received)
         if received.grant is None and received.state is State.BUSY:
             raise Refusal(FAILED, "no consumerQueueOffsetResult")
-        messages = await self._texts(call, received.messages, received.grant)
+        messages = await self._texts(call, received)
         result = await self._result(call, received, messages, acked)
         if not call.uses_cookie:
             return done(result)
@@ -137,7 +137,7 @@ class ConsumeApi:
             self._metrics.delivered.labels(call.group.name).inc(len(messages))
         return FetchResult(
             status="FOUND" if grant else _EMPTY_STATUS.get(received.state, "UNKNOWN"),
-            request_id=self._acknowledger.keys.sign(grant.lease) if grant else UNSET,
+            request_id=self._receipt(received, grant) if grant else UNSET,
             msg_list=messages or UNSET,
             msg_list_size=len(messages),
             retry_msg_list=again or UNSET,
@@ -146,13 +146,17 @@ class ConsumeApi:
             ack_info=acked.as_object(),
         )
 
-    async def _texts(self, call: Call, messages: Sequence[Message], grant: Grant | None) -> list[MessageOut]:
+    def _receipt(self, received: Received, grant: Grant) -> str:
+        return self._acknowledger.keys.sign(grant.lease, stamps(grant.granted_at, received.stored_at))
+
+    async def _texts(self, call: Call, received: Received) -> list[MessageOut]:
         """The batch as text; with other bytes in it, it is a failed delivery, so that the culprit dies."""
         try:
-            return [_text(message) for message in messages]
+            return [_text(message) for message in received.messages]
         except UnicodeDecodeError:
+            grant = received.grant
             assert grant is not None  # noqa: S101 - for the type checker; there are messages
-            receipt = self._acknowledger.keys.sign(grant.lease)
+            receipt = self._receipt(received, grant)
             reason = "not UTF-8: /mq carries text only"
             await self._acknowledger.settle(call.group, Verb.NACK, (receipt,), delay=_AT_ONCE, reason=reason)
             raise Refusal(FAILED, f"a message of {grant.lease.queue} is {reason}") from None
