@@ -140,7 +140,7 @@ class Doomed(NamedTuple):
 
 
 class Settlement(NamedTuple):
-    """One ack, nack or extend of a lease."""
+    """One ack, nack or extend of a lease; the receipt that proved it is for the record only."""
 
     verb: Verb
     lease: Lease
@@ -148,6 +148,7 @@ class Settlement(NamedTuple):
     delay: timedelta | None = None
     reason: str | None = None
     visibility: timedelta | None = None
+    receipt: str = ""
 
 
 class Settled(NamedTuple):

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import UNSET, Meta, Struct, UnsetType
 
-from mqgate.consumption.acknowledge import Acknowledger, merge
+from mqgate.consumption.acknowledge import Acknowledger, carried, merge
 from mqgate.consumption.long_poll import ClientGone, LongPoll
 from mqgate.consumption.pull import Delivery
 from mqgate.consumption.receive import Receive, Received, Receiver
@@ -16,7 +16,7 @@ from mqgate.control.registry.model import Duration, check_visibility
 from mqgate.control.registry.service import Registry
 from mqgate.core.entries import Group, Mode
 from mqgate.core.errors import InvalidValue, UnsupportedByMode
-from mqgate.core.lease import Lease, Outcome, Settled, Settlement, Verb
+from mqgate.core.lease import Lease, Outcome, Settled, Verb
 from mqgate.core.names import check_client
 from mqgate.core.stamps import stamp, stamps
 from mqgate.core.times import format_instant, parse_duration
@@ -27,6 +27,7 @@ from mqgate.http.native.shapes import LeaseOut, MessageOut, OutcomeOut, Outcomes
 from mqgate.http.operation import Operation
 from mqgate.settings import HttpSettings
 from mqgate.telemetry.metrics import Metrics
+from mqgate.telemetry.recorder import Recorder
 
 _LONGEST_WAIT = timedelta(seconds=60)
 _LONGEST_DELAY = timedelta(hours=12)
@@ -80,6 +81,7 @@ class ReceiveApi:
         long_poll: LongPoll,
         acknowledger: Acknowledger,
         metrics: Metrics,
+        recorder: Recorder,
         settings: HttpSettings,
     ) -> None:
         self._registry = registry
@@ -87,6 +89,7 @@ class ReceiveApi:
         self._long_poll = long_poll
         self._acknowledger = acknowledger
         self._metrics = metrics
+        self._recorder = recorder
         self._settings = settings
 
     def operations(self) -> list[Operation]:
@@ -145,6 +148,7 @@ class ReceiveApi:
         if received.deliveries and request.is_gone():
             await self._long_poll.give_back(group, received)
             raise ClientGone
+        self._recorder.delivered(group, wish.client, received.spots)
         return reply(200, self._received(group, received, leases))
 
     def _wish(self, request: Request, group: Group, given: ReceiveIn, leases: list[Lease | None]) -> Receive:
@@ -168,7 +172,7 @@ class ReceiveApi:
             most=given.max,
             visibility=visibility,
             attempt=given.attempt_id,
-            settlements=[Settlement(verb=Verb.ACK, lease=lease) for lease in leases if lease is not None],
+            settlements=carried(given.ack, leases),
             address=request.address,
             most_bytes=self._settings.max_answer_bytes,
         )

@@ -7,11 +7,11 @@ from datetime import timedelta
 
 from msgspec import UNSET, Struct, UnsetType
 
-from mqgate.consumption.acknowledge import Acknowledger
+from mqgate.consumption.acknowledge import Acknowledger, carried
 from mqgate.consumption.long_poll import ClientGone, LongPoll
 from mqgate.consumption.receive import Receive, Received, Receiver
 from mqgate.control.registry.service import Registry
-from mqgate.core.lease import Grant, Lease, Outcome, Settlement, State, Verb
+from mqgate.core.lease import Grant, Lease, Outcome, State, Verb
 from mqgate.core.message import Message, milliseconds
 from mqgate.core.stamps import stamps
 from mqgate.http.compat.mq import ack_info
@@ -23,6 +23,7 @@ from mqgate.http.compat.mq.resends import Resends
 from mqgate.http.exchange import Answer, Request
 from mqgate.settings import HttpSettings
 from mqgate.telemetry.metrics import Metrics
+from mqgate.telemetry.recorder import Recorder
 
 MAX_PULL_SIZE = 32
 _EMPTY_STATUS = {State.OK: "NO_NEW_MSG", State.PAUSED: "PAUSED", State.RATE_LIMITED: "RATE_LIMITED"}
@@ -57,6 +58,7 @@ class ConsumeApi:
         queue_infos: QueueInfos,
         resends: Resends,
         metrics: Metrics,
+        recorder: Recorder,
         settings: HttpSettings,
     ) -> None:
         self._registry = registry
@@ -66,6 +68,7 @@ class ConsumeApi:
         self._queue_infos = queue_infos
         self._resends = resends
         self._metrics = metrics
+        self._recorder = recorder
         self._settings = settings
 
     async def fetch(self, request: Request) -> Answer:
@@ -76,7 +79,7 @@ class ConsumeApi:
             client=call.client,
             most=MAX_PULL_SIZE,
             visibility=call.group.visibility,
-            settlements=() if lease is None else (Settlement(verb=Verb.ACK, lease=lease),),
+            settlements=carried((call.request_id or "",), (lease,)),
             address=call.address,
             most_bytes=self._settings.max_answer_bytes,
         )
@@ -85,6 +88,7 @@ class ConsumeApi:
         if received.deliveries and request.is_gone():
             await self._consumer.give_back(call.group, received)
             raise ClientGone
+        self._recorder.delivered(call.group, call.client, received.spots)
         acked = self._acked(call, lease, received)
         if received.grant is None and received.state is State.BUSY:
             raise Refusal(FAILED, "no consumerQueueOffsetResult")
