@@ -2,6 +2,8 @@
 
 import asyncio
 import contextlib
+import socket
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass
 from datetime import timedelta
@@ -32,11 +34,14 @@ from mqgate.control.registry.model import Defaults, GroupSpec, ProducerSpec, Top
 from mqgate.control.registry.service import Registry
 from mqgate.core.entries import Mode, Snapshot
 from mqgate.core.errors import Busy
+from mqgate.core.events import EVENTS_TOPIC
 from mqgate.core.lease import Verb
 from mqgate.core.receipt import KeyTerms, ReceiptKeys
 from mqgate.declaring import declare, declare_later
 from mqgate.delay.mover import Mover
 from mqgate.engines import Control, Leases, Log, Service, open_control, open_engine, open_leases, open_log
+from mqgate.events.lag_samples import LagSamples
+from mqgate.events.writer import EventWriter
 from mqgate.http import app
 from mqgate.http.compat.mq.dialect import MqDialect
 from mqgate.http.door import Door
@@ -53,6 +58,7 @@ from mqgate.http.native.replay import ReplayApi
 from mqgate.http.native.scheduled import ScheduledApi
 from mqgate.http.native.stats import StatsApi
 from mqgate.ports.lease_store import LeaseStore
+from mqgate.ports.message_log import MessageLog
 from mqgate.production.once import Once
 from mqgate.production.publish import Publisher
 from mqgate.production.slices import Slices
@@ -62,6 +68,7 @@ from mqgate.settings import RocketMQSettings, Settings, SettingsInvalid
 from mqgate.stats.opening import open_stats
 from mqgate.stats.watch import PipelineWatch
 from mqgate.telemetry.metrics import Metrics
+from mqgate.telemetry.recorder import Recorder
 
 _log = structlog.get_logger()
 
@@ -81,6 +88,8 @@ class Gateway:
     mover: Mover
     leases: LeaseStore
     follower: Follower
+    events: EventWriter
+    lag_samples: LagSamples
 
 
 @contextlib.asynccontextmanager
@@ -88,17 +97,21 @@ async def gateway(settings: Settings, wall_ms: Callable[[], int] | None = None) 
     """Open the engines and everything on them; close them at the end."""
     engine = open_engine(settings, wall_ms)
     metrics = Metrics()
+    telling = settings.events
+    recorder = Recorder(metrics, wall_ms or _wall_ms, most_rows=telling.max_buffered, is_on=telling.enabled)
     log: Log | None = None
     control = contextlib.AsyncExitStack()
     try:
         log = await open_log(settings, engine, metrics)
         opened = await control.enter_async_context(open_control(settings, engine, log, wall_ms))
         leases = await control.enter_async_context(open_leases(settings, engine, wall_ms))
-        built = await _build(settings, engine, log, opened, leases, metrics)
+        built = await _build(settings, engine, log, opened, leases, metrics, recorder)
         is_declared = await declare(built.registry, settings)
         refuse_open_door(settings, built.access)
         await _recover(built.mover)
         services: list[Service] = [
+            # Stopped last: it tells what the others did.
+            *((built.events, built.lag_samples) if telling.enabled else ()),
             built.janitor,
             built.mirror,
             built.mover,
@@ -139,7 +152,13 @@ async def _recover(mover: Mover) -> None:
 
 
 async def _build(
-    settings: Settings, engine: Engine | None, opened: Log, control: Control, leasing: Leases, metrics: Metrics
+    settings: Settings,
+    engine: Engine | None,
+    opened: Log,
+    control: Control,
+    leasing: Leases,
+    metrics: Metrics,
+    recorder: Recorder,
 ) -> Gateway:
     log = opened.log
     leases = leasing.store
@@ -154,12 +173,13 @@ async def _build(
     follower = Follower(directory.refresh, reload_keys)
     catch_up = follower.catch_up if control.is_shared else _be_alone
     group_log = GroupLog(log)
-    undertaker = Undertaker(group_log, leases, dead_letters, metrics)
+    undertaker = Undertaker(group_log, leases, dead_letters, metrics, recorder)
     interval = timedelta(seconds=settings.rocketmq.mirror_interval)
     mirror = Mirror(opened.mirror, group_log, leases, directory, interval)
     opener = Opener(group_log, leases, mirror)
-    receiver = Receiver(group_log, leases, undertaker, metrics, mirror, opener)
-    long_poll = LongPoll(receiver, log, directory, metrics, clock=leasing.clock, most_parked=settings.http.max_parked)
+    receiver = Receiver(group_log, leases, undertaker, metrics, mirror, opener, recorder)
+    http = settings.http
+    long_poll = LongPoll(receiver, log, directory, metrics, recorder, clock=leasing.clock, most_parked=http.max_parked)
 
     def settled(scope: tuple[str, str], verb: Verb) -> None:
         long_poll.settled(scope, verb)
@@ -172,10 +192,10 @@ async def _build(
             opened.doubt(name)
 
     directory.follow(replaced)
-    acknowledger = Acknowledger(leases, undertaker, keys, settled, catch_up)
-    positions = Positions(group_log, leases, undertaker, mirror, opener)
-    mover = Mover(timers, log, metrics, clock)
-    storekeeper = Storekeeper(log, timers, mover.planned, metrics)
+    acknowledger = Acknowledger(leases, undertaker, keys, settled, catch_up, recorder)
+    positions = Positions(group_log, leases, undertaker, mirror, opener, recorder)
+    mover = Mover(timers, log, metrics, recorder, clock)
+    storekeeper = Storekeeper(log, timers, mover.planned, metrics, recorder)
     publisher = Publisher(storekeeper, Once(storekeeper, idempotency), Slices(leasing.rates, clock))
 
     async def redriven(group: str) -> None:
@@ -197,7 +217,6 @@ async def _build(
         catch_up=catch_up,
     )
     access = Access(store, directory, clock, may_be_open=is_loopback(settings.http.host), catch_up=catch_up)
-    http = settings.http
     disk = {} if engine is None else {"disk": engine.probe}
     health = HealthApi(
         access=access,
@@ -209,13 +228,14 @@ async def _build(
     longest_delay = timedelta(seconds=settings.publish.longest_delay)
     reader = Reader(max_message_bytes=http.max_message_bytes, longest_delay=longest_delay, clock=clock)
     operations = [
-        *PublishApi(registry, publisher, reader, http.max_batch).operations(),
+        *PublishApi(registry, publisher, reader, recorder, http.max_batch).operations(),
         *ReceiveApi(
             registry=registry,
             receiver=receiver,
             long_poll=long_poll,
             acknowledger=acknowledger,
             metrics=metrics,
+            recorder=recorder,
             settings=http,
         ).operations(),
         *MqDialect(
@@ -229,6 +249,7 @@ async def _build(
             log=log,
             access=access,
             metrics=metrics,
+            recorder=recorder,
             http=http,
             settings=settings.mq,
             longest_delay=longest_delay,
@@ -251,23 +272,24 @@ async def _build(
         *ReplayApi(
             registry=registry, log=log, publisher=publisher, reader=reader, most=http.max_batch, changed=redriven
         ).operations(),
-        *ScheduledApi(timers, mover, longest_delay, clock).operations(),
+        *ScheduledApi(timers, mover, recorder, longest_delay, clock).operations(),
         *RegistryApi(registry, access, directory).operations(),
         *MessagesApi(registry, log, http).operations(),
         *QueuesApi(registry, log).operations(),
         *StatsApi(partial(open_stats, settings, is_writing=False), clock).operations(),
         *health.operations(),
     ]
+    retention = _retention(settings, engine, log, directory)
+    tidying = [] if retention is None else [retention.run_once]
+    pipelines = PipelineWatch(partial(open_stats, settings, is_writing=False), metrics)
     jobs: list[Callable[[], Awaitable[object]]] = [
         reload_keys,
         *leasing.jobs,
         *control.jobs,
-        PipelineWatch(partial(open_stats, settings, is_writing=False), metrics).run_once,
+        *tidying,
+        pipelines.run_once,
     ]
-    retention = None
-    if engine is not None and isinstance(log, SqliteMessageLog):
-        retention = Retention(engine, log, directory)
-        jobs.append(retention.run_once)
+    lag_samples, events = _telling(settings, log, directory, recorder, positions, metrics)
     door = Door(access, metrics, http, settings.log.requests)
     return Gateway(
         app=app.build(door, operations),
@@ -281,7 +303,46 @@ async def _build(
         mover=mover,
         leases=leases,
         follower=follower,
+        events=events,
+        lag_samples=lag_samples,
     )
+
+
+def _telling(
+    settings: Settings,
+    log: MessageLog,
+    directory: CachedDirectory,
+    recorder: Recorder,
+    positions: Positions,
+    metrics: Metrics,
+) -> tuple[LagSamples, EventWriter]:
+    """What writes events, and adds the lag of those who are at work."""
+    telling = settings.events
+    interval = timedelta(seconds=telling.lag_interval)
+    lag_samples = LagSamples(directory, recorder, positions.standings, interval=interval)
+    events = EventWriter(
+        log,
+        recorder,
+        metrics,
+        lag_samples.touched,
+        gateway=telling.gateway or f"{socket.gethostname()}:{settings.http.port}",
+        queues=telling.queues,
+        interval=timedelta(seconds=telling.flush_interval),
+    )
+    return lag_samples, events
+
+
+def _wall_ms() -> int:
+    return time.time_ns() // 1_000_000
+
+
+def _retention(
+    settings: Settings, engine: Engine | None, log: MessageLog, directory: CachedDirectory
+) -> Retention | None:
+    if engine is None or not isinstance(log, SqliteMessageLog):
+        return None
+    kept = timedelta(seconds=settings.events.retention)
+    return Retention(engine, log, directory, own={EVENTS_TOPIC: kept})
 
 
 async def _be_alone() -> None:

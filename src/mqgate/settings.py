@@ -130,6 +130,17 @@ class PublishSettings:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class EventsSettings:
+    enabled: bool = option(default=True, doc="write what happens to the topic mqgate_events, for Spark")
+    gateway: str = option("", "what this gateway is called there; empty: its host's name and port")
+    queues: int = option(4, "queues of that topic; on RocketMQ on each broker")
+    retention: float = option(259_200.0, "seconds that events are kept; on RocketMQ the brokers decide")
+    flush_interval: float = option(1.0, "seconds between two writes, while anything happens")
+    max_buffered: int = option(100_000, "most events that wait while the log takes none; more are dropped and counted")
+    lag_interval: float = option(15.0, "seconds between two samples of the lag of groups at work; 0: none")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class MqSettings:
     anonymous_from: tuple[str, ...] = option(
         ("127.0.0.0/8", "::1/128"), "networks whose clients may use /mq without a key"
@@ -185,6 +196,7 @@ class Settings:
     topic_defaults: TopicSettings = field(default_factory=TopicSettings)
     group_defaults: GroupSettings = field(default_factory=GroupSettings)
     publish: PublishSettings = field(default_factory=PublishSettings)
+    events: EventsSettings = field(default_factory=EventsSettings)
     mq: MqSettings = field(default_factory=MqSettings)
     log: LogSettings = field(default_factory=LogSettings)
     stats: StatsSettings = field(default_factory=StatsSettings)
@@ -219,6 +231,8 @@ _NOT_SETTINGS = {"MQGATE_URL", "MQGATE_KEY", "MQGATE_CONFIG"}
 _ENTRIES = ("topic", "producer", "group")
 _LEVELS = ("debug", "info", "warning", "error")
 _CIPHER_KEY_BYTES = 16
+# The rows of a few batches.
+_LEAST_BUFFERED = 10_000
 _PUBLIC_CIPHER_KEY = "DJs32jslkdghDSDf"
 
 
@@ -317,6 +331,7 @@ def _check(settings: Settings) -> list[str]:
         faults.append("[log] format must be auto, json or console")
     faults += _check_engines(settings)
     faults += _check_workers(settings)
+    faults += _check_events(settings.events)
     key = settings.mq.cipher_key
     if key and (len(key.encode()) != _CIPHER_KEY_BYTES or key == _PUBLIC_CIPHER_KEY):
         faults.append("[mq] cipher_key must be 16 characters, and not the one that everybody knows")
@@ -349,6 +364,19 @@ def _check_engines(settings: Settings) -> list[str]:
         faults.append("[rocketmq] namespace must be at most 20 characters of A-Z a-z 0-9 _ -")
     if bool(rocketmq.access_key) != bool(rocketmq.secret_key):
         faults.append("[rocketmq] access_key and secret_key belong together")
+    return faults
+
+
+def _check_events(events: EventsSettings) -> list[str]:
+    faults = []
+    if not events.queues:
+        faults.append("[events] queues must be 1 or more")
+    if not events.flush_interval:
+        faults.append("[events] flush_interval must be more than 0")
+    if events.max_buffered < _LEAST_BUFFERED:
+        faults.append(f"[events] max_buffered must be {_LEAST_BUFFERED} or more")
+    if not re.fullmatch(r"[A-Za-z0-9_.:-]{0,100}", events.gateway):
+        faults.append("[events] gateway must be at most 100 characters of A-Z a-z 0-9 _ . : -")
     return faults
 
 

@@ -135,7 +135,8 @@ _KEY_AND_TAG = 18
 
 
 def lease_of(receipt: str) -> Lease:
-    token, _, offset = receipt.partition(".")
+    token, _, rest = receipt.partition(".")
+    offset = rest.partition(".")[0]
     lease = _lease(token)
     return lease._replace(start=int(offset), next=int(offset) + 1) if offset else lease
 
@@ -143,5 +144,5 @@ def lease_of(receipt: str) -> Lease:
 @lru_cache(maxsize=10_000)
 def _lease(token: str) -> Lease:
     text = base64.urlsafe_b64decode(token + "=" * (-len(token) % 4))[_KEY_AND_TAG:].decode()
-    _, _, _, queue, start, after, epoch, incarnation = text.split("\x1f")
+    _, _, _, queue, start, after, epoch, incarnation = text.split("\x1f")[:8]
     return Lease(queue, int(start), int(after), int(epoch), incarnation)

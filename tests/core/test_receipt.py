@@ -31,9 +31,9 @@ def test_a_receipt_proves_the_lease_it_was_made_of(group: str, client: str, star
 
 def test_a_receipt_of_the_longest_names_is_accepted() -> None:
     """128 characters of four bytes each, the longest group and broker."""
-    lease = Lease("g" * 100, "\U0001f4a5" * 128, "local:1023", 1 << 40, 1 << 40, 1 << 62, "f" * 16)
+    lease = Lease("g" * 100, "\U0001f4a5" * 128, "b" * 127 + ":1023", 1 << 40, 1 << 40, 1 << 62, "f" * 16)
 
-    assert KEYS.verify(KEYS.sign(lease), "g" * 100) == lease
+    assert ReceiptKeys(BOTH).verify(KEYS.sign(lease, ",".join(["18bcfe56800"] * 10)), "g" * 100) == lease
 
 
 def test_a_receipt_of_the_previous_key_is_accepted_and_new_ones_use_the_current() -> None:
@@ -83,11 +83,28 @@ def test_a_range_proves_nothing_outside_itself_and_nothing_of_the_other_kind() -
     fresh = ReceiptKeys(BOTH)
 
     forged = [f"{begin}{LEASE.next}", f"{begin}{LEASE.start - 1}", begin, begin[:-1], f"{begin}0{LEASE.start}"]
-    forged += [f"{begin}{LEASE.start}.{LEASE.start}", f"{batch}.{LEASE.start}", f"{begin}x", f"{begin}-1"]
+    forged += [f"{batch}.{LEASE.start}", f"{begin}x", f"{begin}-1", f"{begin}.{LEASE.start}"]
 
     assert [KEYS.verify(each, LEASE.group) for each in forged] == [None] * len(forged)
     assert [fresh.verify(each, LEASE.group) for each in forged] == [None] * len(forged)
     assert fresh.verify(f"{begin}{LEASE.start}", LEASE.group) == LEASE._replace(next=LEASE.start + 1)
+
+
+def test_receipts_of_the_format_before_are_accepted() -> None:
+    """During a rolling upgrade leases of the release before are settled at the new one: no field, no stamp then."""
+    batch = "AAG5spce5j8mVyPMUzez-BaAYmF0Y2gfd29ya2Vycx8fbG9jYWw6MB8xMB8xNB81HzAwMTEyMjMzNDQ1NTY2Nzc"
+    message = "AAE6DyyoC2JOwv8w3e9uxeOVcmFuZ2Ufd29ya2Vycx8fbG9jYWw6MB8xMB8xNB81HzAwMTEyMjMzNDQ1NTY2Nzc.12"
+
+    assert KEYS.verify(batch, LEASE.group) == LEASE
+    assert KEYS.verify(message, LEASE.group) == LEASE._replace(start=12, next=13)
+
+
+def test_a_stamp_proves_nothing_and_spoils_nothing() -> None:
+    """It is not signed: whatever a client makes of it, the receipt stands for the same message."""
+    begin = KEYS.sign_range(LEASE, "18bcfe56800")
+
+    for stamp in ("", ".", ".18bcfe56800", ".nonsense", f".{LEASE.start}.{LEASE.start}", "." + "f" * 5_000):
+        assert KEYS.verify(f"{begin}{LEASE.start}{stamp}", LEASE.group) == LEASE._replace(next=LEASE.start + 1)
 
 
 def test_keys_learned_later_count_from_then_on() -> None:

@@ -10,6 +10,7 @@ from mqgate.core.errors import InvalidValue, MqgateError
 from mqgate.core.lease import Lease, Outcome, Settled, Settlement, Verb
 from mqgate.core.receipt import ReceiptKeys
 from mqgate.ports.lease_store import LeaseStore
+from mqgate.telemetry.recorder import Recorder
 
 _INVALID = Settled(Outcome.INVALID)
 
@@ -27,22 +28,27 @@ class Acknowledger:
         keys: ReceiptKeys,
         settled: Callable[[tuple[str, str], Verb], None],
         catch_up: Callable[[], Awaitable[None]],
+        recorder: Recorder,
     ) -> None:
         self._leases = leases
         self._undertaker = undertaker
         self.keys = keys
         self._settled = settled
         self._catch_up = catch_up
+        self._recorder = recorder
 
     async def read(self, group: Group, receipts: Sequence[str]) -> list[Lease | None]:
         """The leases that receipts prove; None for those that prove nothing here."""
         leases = [self.keys.verify(receipt, group.name) for receipt in receipts]
-        if None not in leases or not any(map(self.keys.is_strange, receipts)):
+        if None not in leases:
             return leases
-        # While the store is away we go by the keys that we have: the other receipts are not to suffer.
-        with contextlib.suppress(MqgateError):
-            await self._catch_up()
-        return [self.keys.verify(receipt, group.name) for receipt in receipts]
+        if any(map(self.keys.is_strange, receipts)):
+            # While the store is away we go by the keys that we have: the other receipts are not to suffer.
+            with contextlib.suppress(MqgateError):
+                await self._catch_up()
+            leases = [self.keys.verify(receipt, group.name) for receipt in receipts]
+        self._recorder.refused(group.topic, Outcome.INVALID, leases.count(None), group=group.name)
+        return leases
 
     async def settle(
         self,
@@ -58,14 +64,15 @@ class Acknowledger:
         """Apply one verb to receipts, an outcome each; what is refused changes nothing."""
         leases = await self.read(group, receipts)
         settlements = [
-            Settlement(verb=verb, lease=lease, through=through, delay=delay, reason=reason, visibility=visibility)
-            for lease in leases
+            Settlement(verb, lease, through, delay, reason, visibility, receipt)
+            for lease, receipt in zip(leases, receipts, strict=True)
             if lease is not None
         ]
         for lease in leases:
             if through is not None and lease is not None and not lease.start <= through < lease.next:
                 raise InvalidValue(f"through must lie in the batch: {lease.start} to {lease.next - 1}", field="through")
         settled = await self._leases.settle(group, settlements) if settlements else ()
+        self._recorder.settled(group, "", settlements, settled)
         for each in settled:
             if each.doomed is not None:
                 await self._undertaker.bury(group, each.doomed)
@@ -76,6 +83,12 @@ class Acknowledger:
         for lease, each in zip((lease for lease in leases if lease), settled, strict=True):
             if each.outcome.is_done:
                 self._settled((lease.group, lease.client), verb)
+
+
+def carried(receipts: Sequence[str], leases: Sequence[Lease | None]) -> list[Settlement]:
+    """The acks that a receive carries."""
+    pairs = zip(leases, receipts, strict=True)
+    return [Settlement(Verb.ACK, lease, receipt=receipt) for lease, receipt in pairs if lease is not None]
 
 
 def merge(leases: Sequence[Lease | None], settled: Sequence[Settled]) -> list[Settled]:

@@ -22,10 +22,12 @@ from datetime import datetime, timedelta
 from mqgate.consumption.receive import Receive, Received, Receiver
 from mqgate.core.entries import Group, Mode
 from mqgate.core.errors import GroupNotFound, Overloaded
+from mqgate.core.events import Poll
 from mqgate.core.lease import State, Verb
 from mqgate.ports.directory import Directory
 from mqgate.ports.message_log import MessageLog
 from mqgate.telemetry.metrics import Metrics
+from mqgate.telemetry.recorder import Recorder
 
 Scope = tuple[str, str]
 _LEAST_WAIT = timedelta(seconds=1)
@@ -77,6 +79,7 @@ class LongPoll:
         log: MessageLog,
         directory: Directory,
         metrics: Metrics,
+        recorder: Recorder,
         *,
         clock: Callable[[], datetime],
         most_parked: int,
@@ -86,6 +89,7 @@ class LongPoll:
         self._log = log
         self._directory = directory
         self._metrics = metrics
+        self._recorder = recorder
         self._clock = clock
         self._most_parked = most_parked
         self._is_waking = is_waking
@@ -99,6 +103,7 @@ class LongPoll:
         """Receive, waiting until something is there; raises ClientGone when nobody is left to answer."""
         if not wait:
             received = await self._receiver.receive(request, is_crowded=self._is_crowded(request, 0))
+            self._recorder.polled(request.group, request.client, Poll.HIT if received.deliveries else Poll.EMPTY)
             self._pass_on(request.scope, received)
             return received
         wait = max(wait, _LEAST_WAIT)
@@ -109,6 +114,7 @@ class LongPoll:
             received = await self._receiver.receive(request, is_crowded=self._is_crowded(request, 1), wait=wait)
             if received.deliveries:
                 self._metrics.long_polls.labels("short_poll_hit").inc()
+                self._recorder.polled(request.group, request.client, Poll.HIT)
                 self._pass_on(request.scope, received)
                 return received
             return await self._wait(request, line, parked, received, deadline, until_gone)
@@ -152,12 +158,14 @@ class LongPoll:
                         await self.give_back(request.group, received)
                         raise ClientGone
                     self._metrics.long_polls.labels("woken").inc()
+                    self._recorder.polled(request.group, request.client, Poll.WOKEN)
                     if woken_at:
                         self._metrics.wake_up.observe(time.monotonic() - woken_at)
                     self._pass_on(request.scope, received)
                     return received
                 if is_over or self._is_stopping:
                     self._metrics.long_polls.labels("timed_out").inc()
+                    self._recorder.polled(request.group, request.client, Poll.TIMED_OUT)
                     return received
                 self._metrics.empty_wake_ups.inc()
         finally:

@@ -11,8 +11,10 @@ from mqgate.consumption.opening import Opener
 from mqgate.consumption.rescue import Undertaker
 from mqgate.core.entries import Group, Mode
 from mqgate.core.errors import ClientNotFound, InvalidValue, QueueNotFound, QueueUnavailable
-from mqgate.core.lease import Head, Moved, Position
+from mqgate.core.events import Kind
+from mqgate.core.lease import Head, Moved, Position, Span
 from mqgate.ports.lease_store import LeaseStore
+from mqgate.telemetry.recorder import Recorder
 
 Target = Literal["earliest", "latest"] | datetime | Mapping[str, int]
 
@@ -24,13 +26,20 @@ class Lag(NamedTuple):
 
 class Positions:
     def __init__(
-        self, log: GroupLog, leases: LeaseStore, undertaker: Undertaker, mirror: Mirror, opener: Opener
+        self,
+        log: GroupLog,
+        leases: LeaseStore,
+        undertaker: Undertaker,
+        mirror: Mirror,
+        opener: Opener,
+        recorder: Recorder,
     ) -> None:
         self._log = log
         self._mirror = mirror
         self._opener = opener
         self._leases = leases
         self._undertaker = undertaker
+        self._recorder = recorder
 
     async def lag(self, group: Group, client: str) -> Lag:
         """Where each queue stands; what must die does so first, so that the numbers are true."""
@@ -51,12 +60,22 @@ class Positions:
         ordered = sorted(positions, key=lambda each: _natural(each.queue))
         return Lag(ordered, await self._oldest(group, positions))
 
+    async def standings(self, group: Group) -> list[tuple[str, Sequence[Position], datetime | None]]:
+        """The lag of a group (client ""), or of each client of a broadcast group that has a place now."""
+        found = []
+        for client in await self._clients(group):
+            with contextlib.suppress(ClientNotFound):
+                found.append((client, *await self.lag(group, client)))
+        return found
+
+    async def _clients(self, group: Group) -> Sequence[str]:
+        if group.mode is not Mode.BROADCAST:
+            return ("",)
+        return [client.name for client in await self._leases.clients(group.name)]
+
     async def let_die(self, group: Group) -> None:
         """Bury what must die, so that the dead letters are complete."""
-        clients = [""]
-        if group.mode is Mode.BROADCAST:
-            clients = [client.name for client in await self._leases.clients(group.name)]
-        for client in clients:
+        for client in await self._clients(group):
             found = await self._leases.positions(group, client, {})
             for doomed in found[1] if found else ():
                 await self._undertaker.bury(group, doomed)
@@ -79,6 +98,8 @@ class Positions:
         if moved is None:
             raise _unknown(group, client)
         if not is_dry_run:
+            skipped = [Span(each.queue, each.old, each.new) for each in moved if each.new > each.old]
+            self._recorder.spans(Kind.SKIPPED, group, client, skipped)
             await self._mirror.sought(group)
         return sorted(moved, key=lambda each: _natural(each.queue))
 

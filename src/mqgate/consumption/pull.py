@@ -11,7 +11,7 @@ from typing import NamedTuple
 from mqgate.consumption.group_log import GroupLog
 from mqgate.core.entries import Group
 from mqgate.core.errors import QueueUnavailable
-from mqgate.core.lease import Grant, Lease, Placement
+from mqgate.core.lease import Grant, Lease, Placement, Span
 from mqgate.core.message import Message
 from mqgate.ports.lease_store import LeaseStore
 
@@ -28,6 +28,7 @@ class Pulled(NamedTuple):
 
     `unread`: queues that turned out not to be readable; what was granted there went back.
     `empty`: queues where nothing was at all.
+    `filtered`: what the group does not want, and now counts as done.
     """
 
     deliveries: list[Delivery]
@@ -35,6 +36,7 @@ class Pulled(NamedTuple):
     is_short: bool
     unread: frozenset[str] = frozenset()
     empty: frozenset[str] = frozenset()
+    filtered: Sequence[Span] = ()
 
 
 async def pull_queue(log: GroupLog, leases: LeaseStore, group: Group, grant: Grant, most_bytes: int) -> Pulled:
@@ -78,17 +80,19 @@ async def pull_messages(
         room -= sum(len(message.body) for message in fitting)
         found.append(fitting)
         placements.append(_placement(group, grant, fitting))
+    filtered: list[Span] = []
     # What went back unread is news for nobody: whoever is woken for it could not read it either.
     is_short = any(each.after < each.grant.lease.next for each in placements if each.grant.lease.queue not in unread)
     # Served again: the range may have holes, of what a filter did not keep.
     if is_short or unread or any(each.kept is not None or each.grant.serve > 1 for each in placements):
         placed = await leases.place(group, placements)
+        filtered += [span for each, some in zip(placements, found, strict=True) for span in _filtered(each, some)]
         found = [[each for each in some if each.offset in stay] for some, stay in zip(found, placed, strict=True)]
         grants = [_shortened(grant, stay) for grant, stay in zip(grants, placed, strict=True)]
     deliveries = [
         Delivery(message, grant) for grant, messages in zip(grants, found, strict=True) for message in messages
     ]
-    return Pulled(deliveries, grants, is_short, unread, empty)
+    return Pulled(deliveries, grants, is_short, unread, empty, filtered)
 
 
 async def _read(log: GroupLog, group: Group, lease: Lease, most_bytes: int) -> Sequence[Message] | None:
@@ -116,6 +120,23 @@ def _placement(group: Group, grant: Grant, messages: Sequence[Message]) -> Place
         return Placement(grant, after)
     kept = {each.offset: each.key for each in messages if not group.tags or each.tag in group.tags}
     return Placement(grant, after, kept)
+
+
+def _filtered(placement: Placement, messages: Sequence[Message]) -> list[Span]:
+    """What of a range's messages is not kept; told with the first serve, for then it was settled."""
+    kept, grant = placement.kept, placement.grant
+    if kept is None or grant.serve > 1:
+        return []
+    spans: list[Span] = []
+    for message in messages:
+        at = message.offset
+        if at in kept:
+            continue
+        if spans and spans[-1].next == at:
+            spans[-1] = spans[-1]._replace(next=at + 1)
+        else:
+            spans.append(Span(grant.lease.queue, at, at + 1))
+    return spans
 
 
 def _shortened(grant: Grant, stay: frozenset[int]) -> Grant:

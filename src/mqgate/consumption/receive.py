@@ -22,11 +22,14 @@ from mqgate.consumption.opening import Opener
 from mqgate.consumption.pull import Delivery, Pulled, pull_messages, pull_queue
 from mqgate.consumption.rescue import Undertaker
 from mqgate.core.entries import Group, Mode
+from mqgate.core.events import Kind
 from mqgate.core.lease import Acquire, Acquired, Doomed, Grant, Lease, Placement, Settled, Settlement, State
 from mqgate.core.message import Message
 from mqgate.ports.lease_store import LeaseStore
 from mqgate.ports.message_log import Heads
+from mqgate.telemetry.event_rows import Spot
 from mqgate.telemetry.metrics import Metrics
+from mqgate.telemetry.recorder import Recorder
 
 _log = structlog.get_logger()
 _SCOPES_REMEMBERED = 10_000
@@ -77,6 +80,19 @@ class Received:
         return [each.message for each in self.deliveries]
 
     @property
+    def stored_at(self) -> list[datetime]:
+        return [each.message.stored_at for each in self.deliveries]
+
+    @property
+    def spots(self) -> list[Spot]:
+        """What is handed out for the first time: where it lies, when it was stored, its size, the delivery's number."""
+        return [
+            (message.queue, message.offset, message.stored_at, len(message.body), grant.delivery)
+            for message, grant in self.deliveries
+            if grant.serve == 1
+        ]
+
+    @property
     def grant(self) -> Grant | None:
         """Queue and broadcast mode: the lease of the whole batch."""
         return self.deliveries[0].grant if self.deliveries else None
@@ -91,8 +107,10 @@ class Receiver:
         metrics: Metrics,
         mirror: Mirror,
         opener: Opener,
+        recorder: Recorder,
     ) -> None:
         self._log = log
+        self._recorder = recorder
         self._mirror = mirror
         self._opener = opener
         self._leases = leases
@@ -125,10 +143,13 @@ class Receiver:
                 continue
             if not acquired.strangers:
                 self._remember_told(request.scope, heads)
+            self._recorder.settled(request.group, request.client, settlements, acquired.settled)
+            self._recorder.granted(request.group, request.scope[1], acquired)
             settlements = ()
             self._note(request.group, received, acquired)
             if acquired.grants:
                 found = await self._pull(request, acquired.grants)
+                self._recorder.spans(Kind.FILTERED, request.group, "", found.filtered)
                 received.deliveries, received.grants = found.deliveries, found.grants
                 received.has_more |= found.is_short
                 # Nothing there although its end said so: worth one more look, and no more.

@@ -14,16 +14,25 @@ from mqgate.core.lease import Doomed
 from mqgate.ports.dead_letters import DeadLetter, DeadLetterStore
 from mqgate.ports.lease_store import LeaseStore
 from mqgate.telemetry.metrics import Metrics
+from mqgate.telemetry.recorder import Recorder
 
 _log = structlog.get_logger()
 
 
 class Undertaker:
-    def __init__(self, log: GroupLog, leases: LeaseStore, dead_letters: DeadLetterStore, metrics: Metrics) -> None:
+    def __init__(
+        self,
+        log: GroupLog,
+        leases: LeaseStore,
+        dead_letters: DeadLetterStore,
+        metrics: Metrics,
+        recorder: Recorder,
+    ) -> None:
         self._log = log
         self._leases = leases
         self._dead_letters = dead_letters
         self._metrics = metrics
+        self._recorder = recorder
 
     async def bury(self, group: Group, doomed: Doomed) -> bool:
         """Record a dead message and let its queue go on; False: it cannot be read now, a later look will do it."""
@@ -47,6 +56,7 @@ class Undertaker:
             )
         if await self._leases.bury(group, doomed):
             self._metrics.dead.labels(group.name).inc(message is not None)
+            self._recorder.dead(group, doomed, message)
             _log.warning(
                 "message died",
                 group=group.name,

@@ -91,13 +91,27 @@ class Lease(NamedTuple):
     incarnation: str
 
 
+class Span(NamedTuple):
+    """Messages of a queue, one behind the other, in [start, next)."""
+
+    queue: str
+    start: int
+    next: int
+
+
 class Grant(NamedTuple):
-    """A lease just given, or given before to the same attempt; `serve` counts how often it was."""
+    """A lease just given, or given before to the same attempt; `serve` counts how often it was.
+
+    `lapsed`: so many messages from its start on are given again because a lease before had ended without a settlement.
+    Told once, with the first serve.
+    """
 
     lease: Lease
     delivery: int
+    granted_at: datetime
     leased_until: datetime
     serve: int = 1
+    lapsed: int = 0
 
 
 class Placement(NamedTuple):
@@ -112,17 +126,21 @@ class Placement(NamedTuple):
 
 
 class Doomed(NamedTuple):
-    """A message whose last delivery failed: it must be recorded as dead before its queue goes on."""
+    """A message whose last delivery failed: it must be recorded as dead before its queue goes on.
+
+    `is_lapsed`: by a lease that ended without a settlement.
+    """
 
     lease: Lease
     deliveries: int
     first_at: datetime
     last_at: datetime
     reason: str | None
+    is_lapsed: bool = False
 
 
 class Settlement(NamedTuple):
-    """One ack, nack or extend of a lease."""
+    """One ack, nack or extend of a lease; the receipt that proved it is for the record only."""
 
     verb: Verb
     lease: Lease
@@ -130,6 +148,7 @@ class Settlement(NamedTuple):
     delay: timedelta | None = None
     reason: str | None = None
     visibility: timedelta | None = None
+    receipt: str = ""
 
 
 class Settled(NamedTuple):
@@ -172,6 +191,7 @@ class Acquire:
 class Acquired:
     """What a receive was given. `is_known` false: no state for this group or client, open it first.
 
+    `lost`: what retention had taken, found out when it was to be granted.
     `has_more` (asked for by `is_crowded`): somebody else could be given something too.
     `needs_settling`: there are new messages, but too many before them are unsettled (MAX_SPAN).
     `strangers`: queues among the heads that the state does not know. Then nothing is granted: open them, and ask again.
@@ -182,13 +202,18 @@ class Acquired:
     settled: Sequence[Settled] = ()
     grants: Sequence[Grant] = ()
     state: State = State.OK
-    expired: int = 0
+    lost: Sequence[Span] = ()
     rewound: int = 0
     doomed: Sequence[Doomed] = ()
     next_at: datetime | None = None
     has_more: bool = False
     needs_settling: bool = False
     strangers: Sequence[str] = ()
+
+    @property
+    def expired(self) -> int:
+        """How many messages retention had taken."""
+        return sum(span.next - span.start for span in self.lost)
 
 
 UNKNOWN = Acquired(is_known=False)

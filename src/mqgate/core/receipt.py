@@ -2,11 +2,12 @@
 
     token                = base64url( key id | first 16 bytes of the HMAC-SHA256 of the rest | fields joined by U+001F )
     receipt of a batch   = token
-    receipt of a message = token "." offset     one token for a whole range, so a batch of them is signed once
+    receipt of a message = token "." offset "." stamp    one token for a whole range, so a batch of them is signed once
 
 Names cannot contain U+001F and client names are printable, so the join is unambiguous. The first field says which kind
 it is: nobody can make one of the other. Whoever has a token was granted its whole range, so an offset within it proves
-no more than it should. What was not signed by a known key, or was signed for another group, is nobody's: None.
+no more than it should. What was not signed by a known key, or was signed for another group, is nobody's: None. The last
+field and the stamp are times for statistics (stamps.py); both may be missing.
 
 Every gateway accepts what any other signs. So a key lies in the store for a while before anybody signs with it, in
 which all have loaded it; and it is accepted for longer than any lease lasts after its successor has taken over.
@@ -19,17 +20,19 @@ import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from functools import lru_cache
 from typing import NamedTuple
 
 from mqgate.core.lease import Lease
 
-__all__ = ["KeyTerms", "ReceiptKeys", "SigningKeys", "StoredKey"]
+__all__ = ["KeyTerms", "ReceiptKeys", "SigningKeys", "StoredKey", "stamps_of"]
 
 _SEPARATOR = "\x1f"
 _KEY_ID = 2
 _TAG = 16
 _REMEMBERED = 20_000
-_LONGEST = 1024
+_LONGEST = 1536
+_LEASE_FIELDS = 8
 
 
 class SigningKeys(NamedTuple):
@@ -95,25 +98,26 @@ class ReceiptKeys:
         except ValueError:
             return False
 
-    def sign(self, lease: Lease) -> str:
+    def sign(self, lease: Lease, stamps: str = "") -> str:
         """The receipt of a whole batch."""
-        return self._token(lease, is_range=False)
+        return self._token(lease, stamps, is_range=False)
 
-    def sign_range(self, lease: Lease) -> str:
-        """What the receipts of a range's messages begin with: append a message's offset."""
-        return self._token(lease, is_range=True) + "."
+    def sign_range(self, lease: Lease, stamps: str = "") -> str:
+        """What the receipts of a range's messages begin with: append a message's offset, a dot and its stamp."""
+        return self._token(lease, stamps, is_range=True) + "."
 
     def verify(self, receipt: str, group: str) -> Lease | None:
         """The lease that a receipt proves, or None for a forged, malformed or foreign one."""
-        token, _, offset = receipt.partition(".")
+        token, dot, rest = receipt.partition(".")
         known = self._known.get(token) or self._read(token)
         if known is None:
             return None
         lease, is_range = known
-        if lease.group != group or is_range is not ("." in receipt):
+        if lease.group != group or is_range is not bool(dot):
             return None
         if not is_range:
             return lease
+        offset = rest.partition(".")[0]
         if not (offset.isascii() and offset.isdigit() and len(offset) < 20) or str(int(offset)) != offset:  # noqa: PLR2004 - digits of 64 bits
             return None
         at = int(offset)
@@ -121,9 +125,9 @@ class ReceiptKeys:
             return None
         return Lease(group, lease.client, lease.queue, at, at + 1, lease.epoch, lease.incarnation)
 
-    def _token(self, lease: Lease, *, is_range: bool) -> str:
+    def _token(self, lease: Lease, stamps: str, *, is_range: bool) -> str:
         kind = "range" if is_range else "batch"
-        text = _SEPARATOR.join((kind, *map(str, lease))).encode()
+        text = _SEPARATOR.join((kind, *map(str, lease), stamps)).encode()
         token = base64.urlsafe_b64encode(self._current + self._tag(self._current, text) + text).decode().rstrip("=")
         self._remember(token, (lease, is_range))
         return token
@@ -132,13 +136,14 @@ class ReceiptKeys:
         if len(token) > _LONGEST:
             return None
         try:
-            raw = binascii.a2b_base64(_plain(token) + "=" * (-len(token) % 4), strict_mode=True)
+            raw = _raw(token)
         except ValueError:
             return None
         key, tag, text = raw[:_KEY_ID], raw[_KEY_ID : _KEY_ID + _TAG], raw[_KEY_ID + _TAG :]
         if key not in self._keys or not hmac.compare_digest(self._tag(key, text), tag):
             return None
-        kind, group, client, queue, start, after, epoch, incarnation = text.decode().split(_SEPARATOR)
+        fields = text.decode().split(_SEPARATOR)
+        kind, group, client, queue, start, after, epoch, incarnation = fields[:_LEASE_FIELDS]
         found = Lease(group, client, queue, int(start), int(after), int(epoch), incarnation), kind == "range"
         self._remember(token, found)
         return found
@@ -150,6 +155,17 @@ class ReceiptKeys:
         if len(self._known) >= _REMEMBERED:
             self._known.clear()
         self._known[token] = lease
+
+
+@lru_cache(maxsize=1024)
+def stamps_of(token: str) -> str:
+    """What a token that was verified carries beside its lease; empty if it was signed before there was such a thing."""
+    fields = _raw(token)[_KEY_ID + _TAG :].decode().split(_SEPARATOR)
+    return fields[_LEASE_FIELDS] if len(fields) > _LEASE_FIELDS else ""
+
+
+def _raw(token: str) -> bytes:
+    return binascii.a2b_base64(_plain(token) + "=" * (-len(token) % 4), strict_mode=True)
 
 
 def _plain(token: str) -> str:

@@ -25,6 +25,7 @@ from mqgate.core.errors import MqgateError, TopicNotFound
 from mqgate.ports.message_log import MessageLog
 from mqgate.ports.timer_store import Timer, TimerStore
 from mqgate.telemetry.metrics import Metrics
+from mqgate.telemetry.recorder import Recorder
 
 _log = structlog.get_logger()
 _BATCH = 500
@@ -40,10 +41,18 @@ class _Failed(NamedTuple):
 
 
 class Mover:
-    def __init__(self, timers: TimerStore, log: MessageLog, metrics: Metrics, clock: Callable[[], datetime]) -> None:
+    def __init__(
+        self,
+        timers: TimerStore,
+        log: MessageLog,
+        metrics: Metrics,
+        recorder: Recorder,
+        clock: Callable[[], datetime],
+    ) -> None:
         self._timers = timers
         self._log = log
         self._metrics = metrics
+        self._recorder = recorder
         self._clock = clock
         self._next: datetime | None = None
         self._earlier = asyncio.Event()
@@ -117,8 +126,9 @@ class Mover:
         failed: list[_Failed] = []
         for topic, timers in groupby(sorted(due, key=lambda each: each.topic), key=lambda each: each.topic):
             some = list(timers)
+            drafts = [each.draft for each in some]
             try:
-                outcomes = await self._log.append(topic, [each.draft for each in some])
+                outcomes = await self._log.append(topic, drafts)
             except TopicNotFound:
                 await self._timers.cancel_all(topic)
                 _log.warning("scheduled messages cancelled with their topic", topic=topic, count=len(some))
@@ -126,6 +136,7 @@ class Mover:
             except MqgateError as error:
                 failed += [_Failed(timer, error) for timer in some]
                 continue
+            self._recorder.published(topic, "", drafts, outcomes)
             told = list(zip(some, outcomes, strict=True))
             failed += [_Failed(timer, each) for timer, each in told if isinstance(each, MqgateError)]
             await self._finish([timer for timer, each in told if not isinstance(each, MqgateError)])

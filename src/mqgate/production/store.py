@@ -10,6 +10,7 @@ from mqgate.core.message import Draft, Stored
 from mqgate.ports.message_log import MessageLog
 from mqgate.ports.timer_store import Timer, TimerStore
 from mqgate.telemetry.metrics import Metrics
+from mqgate.telemetry.recorder import Recorder
 
 
 class Item(NamedTuple):
@@ -33,12 +34,18 @@ class Storekeeper:
     """`planned` hears of every due time, so that the mover wakes up for it."""
 
     def __init__(
-        self, log: MessageLog, timers: TimerStore, planned: Callable[[datetime], None], metrics: Metrics
+        self,
+        log: MessageLog,
+        timers: TimerStore,
+        planned: Callable[[datetime], None],
+        metrics: Metrics,
+        recorder: Recorder,
     ) -> None:
         self._log = log
         self._timers = timers
         self._planned = planned
         self._metrics = metrics
+        self._recorder = recorder
 
     async def store(self, topic: Topic, items: Sequence[Item], producer: str = "") -> list[Published | MqgateError]:
         """Store and schedule messages, durably; what became of each, in the order given.
@@ -48,8 +55,11 @@ class Storekeeper:
         now = [item.draft for item in items if item.due is None]
         later = [Timer(topic.name, item.draft, item.due) for item in items if item.due is not None]
         stored = await self._log.append(topic.name, now, producer) if now else ()
+        if now:
+            self._recorder.published(topic.name, producer, now, stored)
         if later:
             await self._timers.add(later)
+            self._recorder.scheduled(topic.name, producer, [each.draft for each in later], [each.due for each in later])
             self._planned(min(timer.due for timer in later))
             self._metrics.scheduled.inc(len(later))
         self._metrics.published.labels(topic.name).inc(sum(isinstance(each, Stored) for each in stored))

@@ -67,6 +67,10 @@ class Metrics:
         self.pipeline_seen = Gauge(
             "mqgate_pipeline_seen_timestamp_seconds", "When a pipeline told how it is", ["pipeline"], registry=registry
         )
+        self.events = Counter("mqgate_events", "Rows written to the topic of events", registry=registry)
+        self.events_dropped = Counter(
+            "mqgate_events_dropped", "Rows that were not written, because the log did not take them", registry=registry
+        )
 
         for metric in (self.requests, self.latency, self.published, self.delivered, self.settled, self.long_polls):
             _remember_children(metric)

@@ -13,6 +13,7 @@ from mqgate.testing.lease_operate_contract import (
 )
 from mqgate.testing.lease_poison_contract import PoisonContract
 from mqgate.testing.lease_settle_contract import SettleContract
+from mqgate.testing.lease_telling_contract import TellingContract
 
 __all__ = ["LeaseStoreContract"]
 
@@ -30,6 +31,7 @@ class LeaseStoreContract(
     PauseContract,
     RateContract,
     BroadcastContract,
+    TellingContract,
 ):
     """An adapter passes by providing `store`, empty, and `clock`, the ManualClock that the store goes by.
 

@@ -1,5 +1,6 @@
 """What every lease store promises in message mode. The chapters lie in message_*_contract.py."""
 
+from mqgate.testing.lease_telling_contract import MessageTellingContract
 from mqgate.testing.message_attempt_contract import MessageAttemptContract, PlaceMessageContract
 from mqgate.testing.message_closed_contract import ClosedMessageContract
 from mqgate.testing.message_grant_contract import ExtendContract, GrantContract, SettleMessageContract
@@ -23,5 +24,6 @@ class MessageLeaseContract(
     FilterContract,
     OrderContract,
     MessageOperateContract,
+    MessageTellingContract,
 ):
     """An adapter passes by providing `store`, empty, and `clock`, the ManualClock that the store goes by."""

@@ -19,6 +19,7 @@ from mqgate.delay.mover import Mover
 from mqgate.ports.timer_store import Timer, TimerState
 from mqgate.stack import Stack
 from mqgate.telemetry.metrics import Metrics
+from mqgate.telemetry.recorder import Recorder
 
 LEASE = timedelta(seconds=1)
 CLAIMS = """
@@ -68,7 +69,8 @@ def url(postgres: Stack, schema: str, database: object) -> str:
 def mover_of(postgres: Postgres, log: SqliteMessageLog) -> tuple[Mover, TimerWatch]:
     """As a gateway puts them together."""
     timers = PostgresTimerStore(postgres.database, postgres.presence)
-    mover = Mover(timers, log, Metrics(), postgres.clock.now)
+    metrics = Metrics()
+    mover = Mover(timers, log, metrics, Recorder(metrics, int, most_rows=0, is_on=False), postgres.clock.now)
 
     def abandoned() -> None:
         mover.recover_later()

@@ -17,10 +17,11 @@ from mqgate.adapters.sqlite.message_log import SqliteMessageLog
 from mqgate.adapters.sqlite.registry_store import SqliteRegistryStore
 from mqgate.adapters.sqlite.retention import Retention
 from mqgate.control.registry.directory import CachedDirectory
+from mqgate.core.entries import Mode
 from mqgate.core.errors import StorageFull, StorageUnavailable
 from mqgate.ports.registry_store import Act
 from mqgate.testing.clock import NOON, ManualClock
-from mqgate.testing.leasing import ack, granted, opened
+from mqgate.testing.leasing import ack, granted, nack, opened
 from mqgate.testing.samples import a_draft, a_group, a_topic, queues
 
 OpenEngine = Callable[..., Engine]
@@ -90,6 +91,28 @@ async def test_a_directory_of_a_newer_release_is_refused(
 
     with pytest.raises(StorageUnavailable, match="newer mqgate"):
         open_engine()
+
+
+async def test_a_directory_of_the_first_release_is_brought_up_to_date(
+    engine: Engine, open_engine: OpenEngine, clock: ManualClock
+) -> None:
+    """With whatever it holds: here a message that had failed, whose row lacks what came later."""
+    group = a_group(mode=Mode.MESSAGE)
+    before = SqliteLeaseStore(engine)
+    await opened(before, group, queues(1))
+    await nack(before, group, (await granted(before, group)).lease)
+    await engine.close()
+    with apsw.Connection(str(engine.path)) as connection:
+        connection.execute("ALTER TABLE message_failed DROP COLUMN lapsed")
+        connection.execute("PRAGMA user_version = 1")
+    connection.close()
+
+    after = SqliteLeaseStore(open_engine())
+    again = await granted(after, group)
+    clock.advance(group.visibility)
+
+    assert (again.delivery, again.lapsed) == (2, 0)
+    assert (await granted(after, group)).lapsed == 1
 
 
 async def test_the_clock_never_goes_back_over_a_restart(

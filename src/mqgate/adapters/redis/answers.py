@@ -38,11 +38,14 @@ class _Lease(msgspec.Struct):
 class _Grant(msgspec.Struct):
     lease: _Lease
     delivery: int
+    granted_at: int
     until_ms: int
     serve: int
+    lapsed: int = 0
 
     def told(self, group: str) -> facts.Grant:
-        return facts.Grant(self.lease.told(group), self.delivery, instant(self.until_ms), self.serve)
+        times = instant(self.granted_at), instant(self.until_ms)
+        return facts.Grant(self.lease.told(group), self.delivery, *times, self.serve, self.lapsed)
 
 
 class _Doomed(msgspec.Struct):
@@ -51,10 +54,11 @@ class _Doomed(msgspec.Struct):
     first_at: int
     last_at: int
     reason: str | None = None
+    lapsed: bool = False
 
     def told(self, group: str) -> facts.Doomed:
-        lease = self.lease.told(group)
-        return facts.Doomed(lease, self.deliveries, instant(self.first_at), instant(self.last_at), self.reason)
+        times = instant(self.first_at), instant(self.last_at)
+        return facts.Doomed(self.lease.told(group), self.deliveries, *times, self.reason, self.lapsed)
 
 
 class _Settled(msgspec.Struct):
@@ -96,7 +100,7 @@ class Acquired(msgspec.Struct):
     doomed: list[_Doomed] = []
     strangers: list[str] = []
     state: str = "ok"
-    expired: int = 0
+    lost: list[tuple[str, int, int]] = []
     rewound: int = 0
     next_at: int | None = None
     has_more: bool = False
@@ -108,7 +112,7 @@ class Acquired(msgspec.Struct):
             settled=[settled(each, group) for each in self.settled],
             grants=[each.told(group) for each in self.grants],
             state=facts.State(self.state),
-            expired=self.expired,
+            lost=[facts.Span(*span) for span in self.lost],
             rewound=self.rewound,
             doomed=[each.told(group) for each in self.doomed],
             next_at=None if self.next_at is None else instant(self.next_at),

@@ -50,6 +50,7 @@ class FailedRow(NamedTuple):
     first_at: int
     last_at: int
     reason: str | None
+    lapsed: int
 
 
 _GRANT_COLUMNS = (
@@ -232,7 +233,7 @@ class Book:
         grant.nacked |= 1 << number
         grant.is_changed = True
         ready_at = self.tx.now_ms + delay // _MS
-        doomed = self.fail(grant, number, ready_at, self.tx.now_ms, settlement.reason or "nacked")
+        doomed = self.fail(grant, number, ready_at, self.tx.now_ms, settlement.reason or "nacked", lapsed=0)
         return Settled(outcome, doomed=doomed)
 
     def _extend(self, grant: Granted, number: int, settlement: Settlement, outcome: Outcome) -> Settled:
@@ -256,7 +257,7 @@ class Book:
         grant.is_changed = True
         return Settled(outcome, leased_until=instant(until))
 
-    def fail(self, grant: Granted, number: int, ready_at: int, at: int, reason: str) -> Doomed | None:
+    def fail(self, grant: Granted, number: int, ready_at: int, at: int, reason: str, *, lapsed: int) -> Doomed | None:
         """A delivery failed: ready again later, or never."""
         offset = grant.start + number
         is_dead = grant.delivery >= self.group.max_attempts
@@ -273,6 +274,7 @@ class Book:
                 grant.granted_at,
                 at,
                 reason,
+                lapsed,
             ),
         )
         self.touch(grant.queue)
@@ -284,7 +286,8 @@ class Book:
     def doomed(self, row: FailedRow) -> Doomed:
         scope = self.scope
         lease = Lease(scope.group, "", row.queue, row.offset, row.offset + 1, row.epoch, scope.incarnation)
-        return Doomed(lease, row.delivery, instant(row.first_at), instant(row.last_at), row.reason)
+        times = instant(row.first_at), instant(row.last_at)
+        return Doomed(lease, row.delivery, *times, row.reason, is_lapsed=bool(row.lapsed))
 
     def expire_ended(self) -> None:
         """Leases that ended are failed deliveries; the backoff counts from their end."""
@@ -298,7 +301,7 @@ class Book:
                     if end <= tx.now_ms:
                         delay = self.group.backoff.delay(grant.delivery, _DICE) // _MS
                         self.shut(grant, number)
-                        self.fail(grant, number, end + delay, end, _EXPIRED)
+                        self.fail(grant, number, end + delay, end, _EXPIRED, lapsed=1)
                 self._save(grant)
 
     def _save(self, grant: Granted) -> None:

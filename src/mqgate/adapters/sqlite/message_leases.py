@@ -23,6 +23,7 @@ from mqgate.core.lease import (
     Position,
     Settled,
     Settlement,
+    Span,
     State,
 )
 from mqgate.core.message import instant
@@ -59,7 +60,7 @@ def acquire(tx: Transaction, scope: Scope, request: Acquire) -> Acquired:
     if group.is_paused:
         book.close()
         return Acquired(is_known=True, settled=settled, state=State.PAUSED, rewound=rewound, doomed=dying(book))
-    grants, state, expired = _grant(book, request)
+    grants, state, lost = _grant(book, request)
     if grants and book.closed and request.attempt is not None:
         leave_attempt(book, request.attempt)
     book.close()
@@ -68,7 +69,7 @@ def acquire(tx: Transaction, scope: Scope, request: Acquire) -> Acquired:
         settled=settled,
         grants=grants,
         state=state,
-        expired=expired,
+        lost=lost,
         rewound=rewound,
         doomed=dying(book),
         next_at=None if grants and not request.is_crowded else next_at(book, state),
@@ -135,7 +136,7 @@ def _grant_of(book: Book, grant: Granted) -> Grant:
     scope = book.scope
     after = grant.start + grant.given.bit_length()
     lease = Lease(scope.group, "", grant.queue, grant.start, after, grant.epoch, scope.incarnation)
-    return Grant(lease, grant.delivery, instant(grant.until), grant.serves)
+    return Grant(lease, grant.delivery, instant(grant.granted_at), instant(grant.until), grant.serves)
 
 
 def _end_leases(book: Book) -> None:
@@ -161,45 +162,47 @@ def _take_back_unplaced(book: Book) -> None:
             tx.execute(SQL["roll_back"], (grant.start, scope, queue.queue))
 
 
-def _grant(book: Book, request: Acquire) -> tuple[list[Grant], State, int]:
+def _grant(book: Book, request: Acquire) -> tuple[list[Grant], State, list[Span]]:
     group = request.group
     room = min(request.most, group.max_in_flight - book.in_flight)
     if room <= 0:
-        return [], State.IN_FLIGHT_CAP, 0
+        return [], State.IN_FLIGHT_CAP, []
     allowed = room
     if group.rate_limit is not None:
         allowed = lease_scope.take_tokens(book.tx, group, room)
-    grants, expired = _redeliver(book, request, allowed)
+    grants, lost = _redeliver(book, request, allowed)
     left = allowed - sum(grant.lease.next - grant.lease.start for grant in grants)
     fresh, skipped = _fresh(book, request, left)
     grants += fresh
     left -= sum(grant.lease.next - grant.lease.start for grant in fresh)
     if group.rate_limit is not None:
         lease_scope.refund(book.tx, group.name, left)
+    lost += skipped
     if grants:
-        return grants, State.OK, expired + skipped
+        return grants, State.OK, lost
     if not book.tx.one(SQL["has_backlog"], (book.scope.number,))[0]:
-        return [], State.OK, expired + skipped
+        return [], State.OK, lost
     state = State.BUSY
     if not allowed:
         state = State.RATE_LIMITED if fresh_rows(book) or due(book, 1) else State.BUSY
-    return [], state, expired + skipped
+    return [], state, lost
 
 
-def _redeliver(book: Book, request: Acquire, most: int) -> tuple[list[Grant], int]:
-    """Grant what is ready again; neighbours with as many deliveries become one range."""
+def _redeliver(book: Book, request: Acquire, most: int) -> tuple[list[Grant], list[Span]]:
+    """Grant what is ready again; neighbours that failed as often, and alike, become one range."""
     runs: list[list[FailedRow]] = []
-    expired = 0
+    lost: list[Span] = []
     tx, scope = book.tx, book.scope.number
     for row in due(book, most) if most else ():
         queue = book.queue(row.queue)
         if queue is None or row.offset < queue.head_min:
             book.finish(row.queue, row.offset)
             tx.execute(SQL["expire"], (1, scope, row.queue))
-            expired += 1
+            lost.append(Span(row.queue, row.offset, row.offset + 1))
             continue
         last = runs[-1][-1] if runs else None
-        if last and (last.queue, last.offset + 1, last.delivery) == (row.queue, row.offset, row.delivery):
+        alike = row.queue, row.offset, row.delivery, row.lapsed
+        if last and (last.queue, last.offset + 1, last.delivery, last.lapsed) == alike:
             runs[-1].append(row)
         else:
             runs.append([row])
@@ -208,14 +211,14 @@ def _redeliver(book: Book, request: Acquire, most: int) -> tuple[list[Grant], in
         grant = _add(book, request, run[0].queue, run[0].offset, len(run), delivery=run[0].delivery + 1, is_again=True)
         for row in run:
             tx.execute(SQL["regrant"], (grant.lease.epoch, grant.delivery, tx.now_ms, scope, row.queue, row.offset))
-        grants.append(grant)
-    return grants, expired
+        grants.append(grant._replace(lapsed=len(run) if run[0].lapsed else 0))
+    return grants, lost
 
 
-def _fresh(book: Book, request: Acquire, most: int) -> tuple[list[Grant], int]:
+def _fresh(book: Book, request: Acquire, most: int) -> tuple[list[Grant], list[Span]]:
     """Grant what nobody had yet: queues in turn, the least recently served first."""
     grants: list[Grant] = []
-    expired = 0
+    lost: list[Span] = []
     for row in fresh_rows(book) if most else ():
         if row.placing:
             continue
@@ -240,12 +243,13 @@ def _fresh(book: Book, request: Acquire, most: int) -> tuple[list[Grant], int]:
                 row.queue,
             ),
         )
-        expired += skipped
+        if skipped:
+            lost.append(Span(row.queue, row.cursor, cursor))
         grants.append(grant)
         most -= count
         if not most:
             break
-    return grants, expired
+    return grants, lost
 
 
 def _add(
@@ -274,7 +278,7 @@ def _add(
         ),
     )
     lease = Lease(scope.group, "", queue, start, start + count, book.epoch, scope.incarnation)
-    return Grant(lease, delivery, instant(until))
+    return Grant(lease, delivery, instant(tx.now_ms), instant(until))
 
 
 def settle(tx: Transaction, scope: Scope, group: Group, settlements: Sequence[Settlement]) -> list[Settled]:
@@ -326,7 +330,7 @@ def _give_back(book: Book, grant: Granted, after: int) -> None:
         if is_tail:
             continue
         values = (scope, grant.queue, offset, grant.epoch, grant.delivery - 1, tx.now_ms, 0)
-        tx.execute(SQL["fail"], (*values, grant.granted_at, tx.now_ms, None))
+        tx.execute(SQL["fail"], (*values, grant.granted_at, tx.now_ms, None, 0))
     if is_tail and after < end:
         cursor = max(after, grant.start)
         tx.execute(SQL["roll_back"], (cursor, scope, grant.queue))
@@ -352,7 +356,7 @@ def _keep_order(book: Book, grant: Granted, number: int, key: str | None) -> Non
     tx.execute(SQL["order"], (scope, grant.queue, offset, key))
     if tx.one(SQL["is_behind"], (scope, grant.queue, key, offset))[0]:
         book.shut(grant, number)
-        values = (scope, grant.queue, offset, grant.epoch, 0, None, 0, grant.granted_at, tx.now_ms, None)
+        values = (scope, grant.queue, offset, grant.epoch, 0, None, 0, grant.granted_at, tx.now_ms, None, 0)
         tx.execute(SQL["fail"], values)
 
 

@@ -10,7 +10,7 @@ is nearly always, the plain ones find their answer at the first entry of an inde
 
 import json
 import random
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 
@@ -34,6 +34,7 @@ from mqgate.core.lease import (
     Position,
     Settled,
     Settlement,
+    Span,
     Standing,
     State,
     Verb,
@@ -106,7 +107,7 @@ def acquire(tx: Transaction, scope: Scope, request: Acquire) -> Acquired:
         return Acquired(is_known=True, settled=settled, state=State.PAUSED, rewound=rewound, doomed=doomed)
     doomed += free_and_doom(tx, scope, group, closed)
     row = choose(tx, scope, closed)
-    given, expired = grant(tx, scope, request, row) if row else (None, 0)
+    given, lost = grant(tx, scope, request, row) if row else (None, ())
     state = State.OK
     if given is None:
         state = why_empty(tx, scope) if row is None else State.RATE_LIMITED
@@ -117,7 +118,7 @@ def acquire(tx: Transaction, scope: Scope, request: Acquire) -> Acquired:
         settled=settled,
         grants=(given,) if given else (),
         state=state,
-        expired=expired,
+        lost=lost,
         rewound=rewound,
         doomed=doomed,
         next_at=None if given and not request.is_crowded else next_at(tx, scope, group, state, closed),
@@ -152,7 +153,8 @@ def held_by_attempt(tx: Transaction, scope: Scope, request: Acquire) -> Row | No
 
 def replay(tx: Transaction, scope: Scope, row: Row) -> Grant:
     tx.execute(SQL["serve_again"], (scope.number, row.queue))
-    return Grant(_lease(scope, row, row.epoch), row.attempts, instant(row.leased_until), row.serves + 1)
+    lease, times = _lease(scope, row, row.epoch), (instant(row.granted_at), instant(row.leased_until))
+    return Grant(lease, row.attempts, *times, row.serves + 1)
 
 
 def free_and_doom(tx: Transaction, scope: Scope, group: Group, closed: frozenset[str] = frozenset()) -> list[Doomed]:
@@ -190,6 +192,7 @@ def _doom(tx: Transaction, scope: Scope, row: Row) -> Doomed:
         instant(row.first_at),
         instant(min(row.leased_until, tx.now_ms)),
         row.reason or "the lease ended without an answer",
+        is_lapsed=bool(row.serves),
     )
 
 
@@ -213,8 +216,8 @@ def _listed(closed: frozenset[str]) -> str:
     return json.dumps(sorted(closed))
 
 
-def grant(tx: Transaction, scope: Scope, request: Acquire, row: Row) -> tuple[Grant | None, int]:
-    """Lock a queue; the grant (None: no tokens) and how many messages retention had taken."""
+def grant(tx: Transaction, scope: Scope, request: Acquire, row: Row) -> tuple[Grant | None, Sequence[Span]]:
+    """Lock a queue; the grant (None: no tokens) and what retention had taken."""
     group = request.group
     expired = max(row.head_min - row.committed, 0)
     committed = row.committed + expired
@@ -224,7 +227,7 @@ def grant(tx: Transaction, scope: Scope, request: Acquire, row: Row) -> tuple[Gr
     if group.rate_limit is not None:
         most = take_tokens(tx, group, most)
         if not most:
-            return None, 0
+            return None, ()
     until = tx.now_ms + request.visibility // _MS
     free_at = until + group.backoff.delay(attempts, _DICE) // _MS
     tx.execute(
@@ -250,7 +253,10 @@ def grant(tx: Transaction, scope: Scope, request: Acquire, row: Row) -> tuple[Gr
     lease = Lease(
         scope.group, scope.client, row.queue, committed, committed + most, row.epoch + 1 + row.leap, scope.incarnation
     )
-    return Grant(lease, attempts, instant(until)), expired
+    # Whatever else ends a batch leaves it with no serves.
+    lapsed = max(row.batch_next - committed, 0) if row.serves else 0
+    lost = (Span(row.queue, row.committed, committed),) if expired else ()
+    return Grant(lease, attempts, instant(tx.now_ms), instant(until), lapsed=lapsed), lost
 
 
 def why_empty(tx: Transaction, scope: Scope) -> State:
@@ -294,7 +300,7 @@ def _nack(tx: Transaction, scope: Scope, group: Group, row: Row, settlement: Set
     free_at = tx.now_ms if is_dead else tx.now_ms + delay // _MS
     tx.execute(SQL["release"], (tx.now_ms, int(free_at > tx.now_ms), free_at, reason, scope.number, row.queue))
     if is_dead:
-        row = row._replace(reason=reason, leased_until=tx.now_ms)
+        row = row._replace(reason=reason, leased_until=tx.now_ms, serves=0)
         return Settled(outcome, doomed=_doom(tx, scope, row))
     return Settled(outcome)
 

@@ -1,5 +1,6 @@
 """Forgets old messages, by age and by size per topic; a little at a time."""
 
+from collections.abc import Mapping
 from datetime import timedelta
 from functools import partial
 from typing import Any
@@ -13,17 +14,25 @@ from mqgate.core.names import retry_topic
 from mqgate.ports.directory import Directory
 
 _CHUNK = 2_000
+_NONE: Mapping[str, timedelta] = {}
 
 
 class Retention:
-    def __init__(self, engine: Engine, log: SqliteMessageLog, directory: Directory) -> None:
+    """`own`: how long messages are kept of topics that are in no registry."""
+
+    def __init__(
+        self, engine: Engine, log: SqliteMessageLog, directory: Directory, own: Mapping[str, timedelta] = _NONE
+    ) -> None:
         self._engine = engine
         self._log = log
         self._directory = directory
+        self._own = own
 
     async def run_once(self) -> int:
         """Expire what the topics no longer keep; the number of messages forgotten."""
         forgotten = 0
+        for name in self._own.keys() & self._log.topics():
+            forgotten += await self._by_age(name, self._own[name])
         for name, topic in self._kept().items():
             if topic.retention is not None:
                 forgotten += await self._by_age(name, topic.retention)

@@ -21,6 +21,7 @@ from mqgate.control.registry.directory import CachedDirectory
 from mqgate.control.registry.model import Defaults, GroupSpec, ProducerSpec, TopicSpec
 from mqgate.core.entries import ApiKey, Group, Producer, Snapshot, Topic
 from mqgate.core.errors import GroupNotFound, ProducerNotFound, RegistryChanged, TopicInUse, TopicNotFound
+from mqgate.core.events import EVENTS_TOPIC
 from mqgate.core.names import check_name, retry_topic
 from mqgate.ports.dead_letters import DeadLetterStore
 from mqgate.ports.idempotency import IdempotencyStore
@@ -74,6 +75,10 @@ class Registry:
         if name not in self._directory.snapshot.topics:
             await self._catch_up()
         return _topic(self._directory.snapshot, name)
+
+    async def readable(self, name: str) -> str:
+        """A topic whose messages may be looked at: a registered one, or that of our own events."""
+        return name if name == EVENTS_TOPIC else (await self.topic(name)).name
 
     async def producer(self, name: str) -> Producer:
         if name not in self._directory.snapshot.producers:

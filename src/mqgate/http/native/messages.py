@@ -99,7 +99,7 @@ class MessagesApi:
 
     async def get(self, request: Request) -> Answer:
         request.principal.need_admin()
-        topic = (await self._registry.topic(request.path("topic"))).name
+        topic = await self._registry.readable(request.path("topic"))
         message = await self._log.find(topic, request.path("id"))
         if message is None:
             raise MessageNotFound(f"topic {topic} holds no message {request.path('id')}")
@@ -107,7 +107,7 @@ class MessagesApi:
 
     async def find(self, request: Request) -> Answer:
         request.principal.need_admin()
-        topic = (await self._registry.topic(request.path("topic"))).name
+        topic = await self._registry.readable(request.path("topic"))
         asked = query(request, FindQuery)
         found, more = await self._log.find_by_key(
             topic,
@@ -121,7 +121,7 @@ class MessagesApi:
 
     async def read(self, request: Request) -> Answer:
         request.principal.need_admin()
-        topic = (await self._registry.topic(request.path("topic"))).name
+        topic = await self._registry.readable(request.path("topic"))
         asked = query(request, RangeQuery)
         if not 0 <= asked.offset < _END_OF_OFFSETS:
             raise InvalidValue("offset must be 0 or more", field="offset")

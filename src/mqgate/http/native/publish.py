@@ -1,5 +1,6 @@
 """POST /v1/topics/{topic}/messages: envelopes, batches, and bodies as they are."""
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 
 import msgspec
@@ -11,13 +12,14 @@ from mqgate.core.errors import Forbidden, InvalidValue, MqgateError
 from mqgate.core.message import NO_PROPERTIES
 from mqgate.core.times import format_instant
 from mqgate.http.errors import headers_of, problem
-from mqgate.http.exchange import Answer, Request, refuse, reply
+from mqgate.http.exchange import Answer, Request, reply
 from mqgate.http.json_input import decode_outside, query, refuse_repeats
 from mqgate.http.native.envelope import Envelope, Reader
 from mqgate.http.native.shapes import PublishResults, ScheduledOut, StoredOut
 from mqgate.http.operation import Operation
 from mqgate.production.publish import Publisher
 from mqgate.production.store import Item, Published
+from mqgate.telemetry.recorder import Recorder
 
 _HEADERS = {
     "Mqgate-Key": "message key, for bodies that are not JSON",
@@ -41,9 +43,10 @@ _NO_ENVELOPE = Envelope()
 
 
 class PublishApi:
-    def __init__(self, registry: Registry, publisher: Publisher, reader: Reader, most: int) -> None:
+    def __init__(self, registry: Registry, publisher: Publisher, reader: Reader, recorder: Recorder, most: int) -> None:
         self._registry = registry
         self._publisher = publisher
+        self._recorder = recorder
         self._reader = reader
         self._most = most
 
@@ -73,6 +76,13 @@ class PublishApi:
     async def publish(self, request: Request) -> Answer:
         producer = await self._producer(request, request.path("topic"))
         topic = await self._registry.topic(request.path("topic"))
+        try:
+            return await self._publish(request, topic, producer)
+        except MqgateError as error:
+            self._recorder.refused(topic.name, error.code, producer=producer)
+            raise
+
+    async def _publish(self, request: Request, topic: Topic, producer: Producer | None) -> Answer:
         trace = request.headers.get(b"traceparent")
         extra = {"traceparent": trace.decode("latin-1")} if trace else NO_PROPERTIES
         if request.headers.get(b"content-type", b"").partition(b";")[0].strip().lower() != b"application/json":
@@ -91,7 +101,7 @@ class PublishApi:
             item = self._reader.from_envelope(topic.name, given, extra)
         (published,) = await self._publisher.publish(topic, producer, (item,))
         if isinstance(published, MqgateError):
-            return refuse(published)
+            raise published
         return reply(*_answer(topic.name, published))
 
     async def _batch(
@@ -111,8 +121,21 @@ class PublishApi:
                 outcomes.append(None)
             except MqgateError as error:
                 outcomes.append(error)
-        published = iter(await self._publisher.publish(topic, producer, items) if items else ())
-        return answer_batch(topic.name, [next(published) if outcome is None else outcome for outcome in outcomes])
+        published = iter(await self._stored(topic, producer, items) if items else ())
+        done = [next(published) if outcome is None else outcome for outcome in outcomes]
+        for code, count in Counter(each.code for each in done if isinstance(each, MqgateError)).items():
+            self._recorder.refused(topic.name, code, count, producer=producer)
+        return answer_batch(topic.name, done)
+
+    async def _stored(
+        self, topic: Topic, producer: Producer | None, items: list[Item]
+    ) -> list[Published | MqgateError]:
+        try:
+            return await self._publisher.publish(topic, producer, items)
+        except MqgateError as error:
+            # The first of them is told with the answer.
+            self._recorder.refused(topic.name, error.code, len(items) - 1, producer=producer)
+            raise
 
     async def _producer(self, request: Request, topic: str) -> Producer | None:
         principal = request.principal

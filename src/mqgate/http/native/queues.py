@@ -65,7 +65,7 @@ class QueuesApi:
 
     async def list(self, request: Request) -> Answer:
         request.principal.need_admin()
-        topic = (await self._registry.topic(request.path("topic"))).name
+        topic = await self._registry.readable(request.path("topic"))
         asked = query(request, QueuesQuery)
         at = query_instant(asked.at, "at")
         limit = check_limit(asked.limit)

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import UNSET, Meta, Struct, UnsetType
 
-from mqgate.consumption.acknowledge import Acknowledger, merge
+from mqgate.consumption.acknowledge import Acknowledger, carried, merge
 from mqgate.consumption.long_poll import ClientGone, LongPoll
 from mqgate.consumption.pull import Delivery
 from mqgate.consumption.receive import Receive, Received, Receiver
@@ -16,8 +16,9 @@ from mqgate.control.registry.model import Duration, check_visibility
 from mqgate.control.registry.service import Registry
 from mqgate.core.entries import Group, Mode
 from mqgate.core.errors import InvalidValue, UnsupportedByMode
-from mqgate.core.lease import Lease, Outcome, Settled, Settlement, Verb
+from mqgate.core.lease import Lease, Outcome, Settled, Verb
 from mqgate.core.names import check_client
+from mqgate.core.stamps import stamp, stamps
 from mqgate.core.times import format_instant, parse_duration
 from mqgate.http.errors import problem, refusal
 from mqgate.http.exchange import Answer, Request, refuse, reply
@@ -26,6 +27,7 @@ from mqgate.http.native.shapes import LeaseOut, MessageOut, OutcomeOut, Outcomes
 from mqgate.http.operation import Operation
 from mqgate.settings import HttpSettings
 from mqgate.telemetry.metrics import Metrics
+from mqgate.telemetry.recorder import Recorder
 
 _LONGEST_WAIT = timedelta(seconds=60)
 _LONGEST_DELAY = timedelta(hours=12)
@@ -79,6 +81,7 @@ class ReceiveApi:
         long_poll: LongPoll,
         acknowledger: Acknowledger,
         metrics: Metrics,
+        recorder: Recorder,
         settings: HttpSettings,
     ) -> None:
         self._registry = registry
@@ -86,6 +89,7 @@ class ReceiveApi:
         self._long_poll = long_poll
         self._acknowledger = acknowledger
         self._metrics = metrics
+        self._recorder = recorder
         self._settings = settings
 
     def operations(self) -> list[Operation]:
@@ -144,6 +148,7 @@ class ReceiveApi:
         if received.deliveries and request.is_gone():
             await self._long_poll.give_back(group, received)
             raise ClientGone
+        self._recorder.delivered(group, wish.client, received.spots)
         return reply(200, self._received(group, received, leases))
 
     def _wish(self, request: Request, group: Group, given: ReceiveIn, leases: list[Lease | None]) -> Receive:
@@ -167,7 +172,7 @@ class ReceiveApi:
             most=given.max,
             visibility=visibility,
             attempt=given.attempt_id,
-            settlements=[Settlement(verb=Verb.ACK, lease=lease) for lease in leases if lease is not None],
+            settlements=carried(given.ack, leases),
             address=request.address,
             most_bytes=self._settings.max_answer_bytes,
         )
@@ -178,7 +183,8 @@ class ReceiveApi:
         self._metrics.delivered.labels(group.name).inc(len(received.deliveries))
         keys = self._acknowledger.keys
         is_single = group.mode is Mode.MESSAGE
-        signed = {each.lease.epoch: keys.sign_range(each.lease) for each in received.grants} if is_single else {}
+        ranges = received.grants if is_single else ()
+        signed = {each.lease.epoch: keys.sign_range(each.lease, stamps(each.granted_at)) for each in ranges}
         answer = ReceiveOut(
             messages=[_message(each, signed) for each in received.deliveries],
             acked=[_outcome(each) for each in acked],
@@ -187,7 +193,7 @@ class ReceiveApi:
         grant = received.grant
         if grant is not None and not is_single:
             answer.lease = LeaseOut(
-                receipt=keys.sign(grant.lease),
+                receipt=keys.sign(grant.lease, stamps(grant.granted_at, received.stored_at)),
                 queue=grant.lease.queue,
                 start=grant.lease.start,
                 next=grant.lease.next,
@@ -274,7 +280,8 @@ def _wait(given: ReceiveIn) -> timedelta:
 def _message(delivery: Delivery, signed: Mapping[int, str]) -> MessageOut:
     answer = message_out(delivery.message, delivery.grant)
     if signed:
-        answer.receipt = f"{signed[delivery.grant.lease.epoch]}{delivery.message.offset}"
+        message = delivery.message
+        answer.receipt = f"{signed[delivery.grant.lease.epoch]}{message.offset}.{stamp(message.stored_at)}"
     return answer
 
 

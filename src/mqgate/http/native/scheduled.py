@@ -17,6 +17,7 @@ from mqgate.http.native.registry import check_limit
 from mqgate.http.native.shapes import Scheduled, ScheduledWhole, scheduled_out, scheduled_whole
 from mqgate.http.operation import Operation
 from mqgate.ports.timer_store import Timer, TimerState, TimerStore
+from mqgate.telemetry.recorder import Recorder
 
 
 class ScheduledQuery(Struct, rename="camel", forbid_unknown_fields=True):
@@ -48,10 +49,16 @@ _retime_in = msgspec.json.Decoder(RetimeIn)
 
 class ScheduledApi:
     def __init__(
-        self, timers: TimerStore, mover: Mover, longest_delay: timedelta, clock: Callable[[], datetime]
+        self,
+        timers: TimerStore,
+        mover: Mover,
+        recorder: Recorder,
+        longest_delay: timedelta,
+        clock: Callable[[], datetime],
     ) -> None:
         self._timers = timers
         self._mover = mover
+        self._recorder = recorder
         self._longest_delay = longest_delay
         self._clock = clock
 
@@ -122,6 +129,9 @@ class ScheduledApi:
         message_id = request.path("id")
         state = await self._timers.change(message_id, None)
         _refuse(message_id, state, {TimerState.SCHEDULED, TimerState.CANCELLED})
+        if state is TimerState.SCHEDULED:
+            timer = await self._find(message_id)
+            self._recorder.cancelled(timer.topic, message_id, timer.due)
         return reply(200, Cancelled(message_id, "cancelled"))
 
     async def retime(self, request: Request) -> Answer:

@@ -1,9 +1,9 @@
 -- Apply the carried settlements, then lease single messages: those ready again first, then new ones, queues in turn.
--- Neighbours of a queue with as many deliveries are one grant. An attempt repeated while nothing of it was touched gets
+-- Neighbours of a queue that failed as often, and alike, are one grant. An attempt repeated while nothing of it was touched gets
 -- the same. `is_repeat`: the answer to this very request may have been lost; what it was given is given again.
 local scope = open_book('', set_of(R.closed))
 if not scope or is_other(scope) then return cmsgpack.pack({known = false}) end
-local answer = {known = true, incarnation = scope.incarnation, grants = {}, state = 'ok', expired = 0}
+local answer = {known = true, incarnation = scope.incarnation, grants = {}, state = 'ok', lost = {}}
 local given = 0
 
 local function repeated()
@@ -64,7 +64,7 @@ local function replay()
   return found
 end
 
-local function add(queue, start, count, delivery, again)
+local function add(queue, start, count, delivery, again, lapsed)
   scope.epoch = scope.epoch + 1
   scope.in_flight = scope.in_flight + count
   given = given + count
@@ -72,7 +72,8 @@ local function add(queue, start, count, delivery, again)
   for number = 1, count do letters[number] = OPEN end
   local grant = {epoch = scope.epoch, queue = queue, start = start, letters = letters, delivery = delivery,
     granted_at = NOW, base_until = NOW + R.visibility, client = R.polled_by, serves = 1, again = again,
-    attempt = R.attempt or '', shape = R.shape, nonce = R.nonce, open = count, was_open = 0, is_changed = true}
+    attempt = R.attempt or '', shape = R.shape, nonce = R.nonce, lapsed = lapsed and count or 0, open = count, was_open = 0,
+    is_changed = true}
   scope.grants[scope.epoch] = grant
   answer.grants[#answer.grants + 1] = grant_of(scope, grant)
   return grant
@@ -85,10 +86,11 @@ local function redeliver(most)
     if not queue or row.offset < queue.min then
       finish(scope, row.queue, row.offset)
       if queue then change(queue, 'expired', queue.expired + 1) end
-      answer.expired = answer.expired + 1
+      answer.lost[#answer.lost + 1] = {row.queue, row.offset, row.offset + 1}
     else
       local last = run and run[#run]
-      if last and last.queue == row.queue and last.offset + 1 == row.offset and last.delivery == row.delivery then
+      local is_next = last and last.queue == row.queue and last.offset + 1 == row.offset
+      if is_next and last.delivery == row.delivery and last.lapsed == row.lapsed then
         run[#run + 1] = row
       else
         run = {row}
@@ -97,9 +99,9 @@ local function redeliver(most)
     end
   end
   for _, each in ipairs(runs) do
-    local grant = add(each[1].queue, each[1].offset, #each, each[1].delivery + 1, true)
+    local grant = add(each[1].queue, each[1].offset, #each, each[1].delivery + 1, true, each[1].lapsed)
     for _, row in ipairs(each) do
-      row.ready_at, row.epoch, row.delivery = false, grant.epoch, grant.delivery
+      row.ready_at, row.epoch, row.delivery, row.lapsed = false, grant.epoch, grant.delivery, false
       if row.delivery == 1 then row.first_at = NOW end
       put_failed(scope, row)
     end
@@ -116,7 +118,7 @@ local function grant_fresh(most)
       local grant = add(row.queue, cursor, count, 1, false)
       change(row, 'cursor', cursor + count, 'committed', committed, 'placing', GROUP.is_ordered and grant.epoch or 0,
         'served_at', NOW, 'last_client', R.polled_by, 'expired', row.expired + skipped)
-      answer.expired = answer.expired + skipped
+      if skipped > 0 then answer.lost[#answer.lost + 1] = {row.queue, cursor - skipped, cursor} end
       most = most - count
       if most == 0 then return end
     end

@@ -54,7 +54,8 @@ local function read_grant(epoch, packed)
   local found = cmsgpack.unpack(packed)
   local grant = {epoch = epoch, queue = found[1], start = found[2], letters = {string.byte(found[3], 1, -1)},
     delivery = found[4], granted_at = found[5], base_until = found[6], client = found[7], serves = found[8],
-    again = found[9], attempt = found[10], shape = found[11], nonce = found[12], ends = found[13], open = 0}
+    again = found[9], attempt = found[10], shape = found[11], nonce = found[12], ends = found[13],
+    lapsed = found[14] or 0, open = 0}
   for _, letter in ipairs(grant.letters) do
     if letter == OPEN then grant.open = grant.open + 1 end
   end
@@ -117,7 +118,7 @@ local function save_grant(scope, grant)
   grant.was_open = grant.open
   call('HSET', base .. ':grants', epoch, cmsgpack.pack({grant.queue, grant.start, string.char(unpack(grant.letters)),
     grant.delivery, grant.granted_at, grant.base_until, grant.client, grant.serves, grant.again, grant.attempt,
-    grant.shape, grant.nonce, grant.ends or false}))
+    grant.shape, grant.nonce, grant.ends or false, grant.lapsed}))
   grant.is_changed = false
 end
 
@@ -172,13 +173,13 @@ local function failed_at(scope, queue, offset)
   if not packed then return nil end
   local found = cmsgpack.unpack(packed)
   return {queue = queue, offset = offset, epoch = found[1], delivery = found[2], ready_at = found[3], dying = found[4],
-    first_at = found[5], last_at = found[6], reason = found[7]}
+    first_at = found[5], last_at = found[6], reason = found[7], lapsed = found[8] or false}
 end
 
 local function put_failed(scope, row)
   local name = named(row.queue, row.offset)
   call('HSET', scope.base .. ':failed', name, cmsgpack.pack({row.epoch, row.delivery, row.ready_at or false,
-    row.dying or false, row.first_at, row.last_at, row.reason or false}))
+    row.dying or false, row.first_at, row.last_at, row.reason or false, row.lapsed or false}))
   call('ZADD', scope.base .. ':failed:' .. row.queue, row.offset, string.format('%d', row.offset))
   if row.ready_at then
     call('ZADD', scope.base .. ':due', row.ready_at, name)
@@ -239,14 +240,15 @@ end
 local function doomed_of(scope, row)
   return {lease = {client = '', queue = row.queue, start = row.offset, next = row.offset + 1, epoch = row.epoch,
     incarnation = scope.incarnation}, deliveries = row.delivery, first_at = row.first_at, last_at = row.last_at,
-    reason = row.reason or nil}
+    reason = row.reason or nil, lapsed = row.lapsed or false}
 end
 
 -- A delivery failed: ready again later, or never.
-local function fail_delivery(scope, grant, number, ready_at, at, reason)
+local function fail_delivery(scope, grant, number, ready_at, at, reason, lapsed)
   local is_dead = grant.delivery >= GROUP.max_attempts
   local row = {queue = grant.queue, offset = grant.start + number - 1, epoch = grant.epoch, delivery = grant.delivery,
-    ready_at = not is_dead and ready_at, dying = is_dead, first_at = grant.granted_at, last_at = at, reason = reason}
+    ready_at = not is_dead and ready_at, dying = is_dead, first_at = grant.granted_at, last_at = at, reason = reason,
+    lapsed = lapsed}
   fail(scope, row)
   scope.touched[grant.queue] = true
   return is_dead and doomed_of(scope, row) or nil
@@ -274,7 +276,7 @@ local function extend(scope, grant, number, settlement, outcome)
     grant.again = true
     scope.in_flight = scope.in_flight + 1
     local row = failed_at(scope, grant.queue, grant.start + number - 1)
-    row.ready_at, row.epoch, row.delivery = false, grant.epoch, grant.delivery
+    row.ready_at, row.epoch, row.delivery, row.lapsed = false, grant.epoch, grant.delivery, false
     if row.delivery == 1 then row.first_at = grant.granted_at end
     put_failed(scope, row)
   end
@@ -330,7 +332,8 @@ local function expire_ended(scope)
         local till = letter == OPEN and end_of(grant, number)
         if till and till <= NOW then
           shut(scope, grant, number, ENDED)
-          fail_delivery(scope, grant, number, till + backoff(grant.delivery), till, 'the lease ended without an answer')
+          local ready_at = till + backoff(grant.delivery)
+          fail_delivery(scope, grant, number, ready_at, till, 'the lease ended without an answer', true)
           count = count + 1
         end
       end
@@ -429,6 +432,6 @@ local function grant_of(scope, grant)
     if letter ~= NOT_GIVEN then last = number end
   end
   return {lease = {client = '', queue = grant.queue, start = grant.start, next = grant.start + last,
-    epoch = grant.epoch, incarnation = scope.incarnation}, delivery = grant.delivery, until_ms = until_of(grant),
-    serve = grant.serves}
+    epoch = grant.epoch, incarnation = scope.incarnation}, delivery = grant.delivery, granted_at = grant.granted_at,
+    until_ms = until_of(grant), serve = grant.serves, lapsed = grant.serves == 1 and grant.lapsed or 0}
 end

@@ -7,7 +7,7 @@ local scopes, known = scopes_of()
 local scope = scopes(R.client)
 if not scope or is_other(scope) then return cmsgpack.pack({known = false}) end
 local closed = set_of(R.closed)
-local answer = {known = true, incarnation = scope.incarnation, settled = {}, grants = {}, doomed = {}, state = 'ok', expired = 0}
+local answer = {known = true, incarnation = scope.incarnation, settled = {}, grants = {}, doomed = {}, state = 'ok', lost = {}}
 
 local function replay()
   if R.is_repeat then
@@ -36,6 +36,8 @@ local function grant(row)
   end
   local till = NOW + R.visibility
   leave_attempt(scope, row)
+  if expired > 0 then answer.lost[1] = {row.queue, row.committed, committed} end
+  change(row, 'lapsed', row.serves > 0 and math.max(row.batch_end - committed, 0) or 0)
   change(row, 'committed', committed, 'epoch', row.epoch + 1, 'batch_end', committed + most, 'granted_at', NOW,
     'locked_until', till, 'held', 1, 'free_at', till + backoff(attempts), 'serves', 1, 'attempts', attempts,
     'exhausted', attempts >= GROUP.max_attempts and 1 or 0, 'waiting_since', NOW, 'locked_by', R.polled_by,
@@ -45,7 +47,6 @@ local function grant(row)
     change(row, 'attempt', R.attempt)
     call('HSET', scope.base .. ':attempts', R.attempt, row.queue)
   end
-  answer.expired = expired
   return true
 end
 

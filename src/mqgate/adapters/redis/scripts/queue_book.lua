@@ -5,7 +5,8 @@
 --                          locked_until, locked_by the lock: until when, whose; held 1: not granted before free_at
 --                          last_consumed_at        when committed last moved by an ack
 --                          epoch, swept            grants so far; those up to `swept` are gone (seek, or too old to tell)
---                          batch_end, granted_at, attempt, shape, serves, nonce   the newest batch
+--                          batch_end, granted_at, attempt, shape, serves, nonce   the newest batch; serves 0: it was
+--                          ended by somebody, not by itself; lapsed: so many of the batch before ended by themselves
 --                          attempts, exhausted, first_at, reason   grants at this offset; 1: the last one was, 2: it dies
 --                          waiting_since, expired, boot, listed
 --   <scope>:free           sorted set, -backlog: `<last consumed> <queue>` of what could be granted now
@@ -16,8 +17,8 @@
 --   <scope>:spent          hash: `<queue> <epoch>` -> verb; spent:order remembers when, to forget the oldest
 FIELDS = {'min', 'max', 'committed', 'epoch', 'swept', 'batch_end', 'granted_at', 'locked_until', 'held', 'free_at',
   'serves', 'attempts', 'exhausted', 'first_at', 'waiting_since', 'last_consumed_at', 'expired', 'told_at', 'boot',
-  'attempt', 'shape', 'reason', 'locked_by', 'nonce', 'listed'}
-NUMBERS = 19
+  'lapsed', 'attempt', 'shape', 'reason', 'locked_by', 'nonce', 'listed'}
+NUMBERS = 20
 local MEMORY, LEAST_REMEMBERED = 600000, 10000
 
 front_of = function(row) return row.committed end
@@ -64,7 +65,7 @@ end
 move_queue = function(scope, row, to)
   leave_attempt(scope, row)
   change(row, 'committed', to, 'epoch', row.epoch + 1, 'swept', row.epoch + 1, 'locked_until', NOW, 'held', 0,
-    'attempts', 0, 'exhausted', 0, 'first_at', 0, 'reason', '', 'waiting_since', NOW)
+    'serves', 0, 'attempts', 0, 'exhausted', 0, 'first_at', 0, 'reason', '', 'waiting_since', NOW)
 end
 
 local function lease_of(scope, row)
@@ -73,7 +74,8 @@ local function lease_of(scope, row)
 end
 
 local function grant_of(scope, row)
-  return {lease = lease_of(scope, row), delivery = row.attempts, until_ms = row.locked_until, serve = row.serves}
+  return {lease = lease_of(scope, row), delivery = row.attempts, granted_at = row.granted_at, until_ms = row.locked_until,
+    serve = row.serves, lapsed = row.serves == 1 and row.lapsed or 0}
 end
 
 -- A message failed for the last time: from here on nobody can settle it.
@@ -84,7 +86,7 @@ local function doom(scope, row)
   end
   return {lease = lease_of(scope, row), deliveries = row.attempts, first_at = row.first_at,
     last_at = math.min(row.locked_until, NOW),
-    reason = row.reason ~= '' and row.reason or 'the lease ended without an answer'}
+    reason = row.reason ~= '' and row.reason or 'the lease ended without an answer', lapsed = row.serves > 0}
 end
 
 -- What time has done: leases that ended free their queues, or doom their message if it was the last attempt.
@@ -164,8 +166,8 @@ end
 -- Committed moves, and the queue is free.
 local function commit(scope, row, after)
   leave_attempt(scope, row)
-  change(row, 'committed', after, 'locked_until', NOW, 'held', 0, 'attempts', 0, 'exhausted', 0, 'first_at', 0,
-    'reason', '', 'last_consumed_at', NOW)
+  change(row, 'committed', after, 'locked_until', NOW, 'held', 0, 'serves', 0, 'attempts', 0, 'exhausted', 0,
+    'first_at', 0, 'reason', '', 'last_consumed_at', NOW)
 end
 
 local function judge(scope, row, settlement)
@@ -203,7 +205,7 @@ local function settle(scopes, settlement)
   local free_at = NOW
   if not is_dead then free_at = NOW + (settlement.delay or backoff(row.attempts)) end
   leave_attempt(scope, row)
-  change(row, 'locked_until', NOW, 'held', free_at > NOW and 1 or 0, 'free_at', free_at,
+  change(row, 'locked_until', NOW, 'held', free_at > NOW and 1 or 0, 'free_at', free_at, 'serves', 0,
     'reason', settlement.reason or 'nacked')
   wake(scope.client, free_at)
   return {outcome = outcome, doomed = is_dead and doom(scope, row) or nil}

@@ -125,13 +125,14 @@ SELECT {failed_columns} FROM message_failed WHERE scope = ?
 SELECT {failed_columns} FROM message_failed INDEXED BY failed_for_good WHERE scope = ? AND dying = 1
 
 -- name: fail
-INSERT INTO message_failed (scope, queue, offset, epoch, delivery, ready_at, dying, first_at, last_at, reason)
-VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)
+INSERT INTO message_failed (scope, queue, offset, epoch, delivery, ready_at, dying, first_at, last_at, reason, lapsed)
+VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11)
 ON CONFLICT DO UPDATE SET epoch = ?4, delivery = ?5, ready_at = ?6, dying = ?7, last_at = ?9,
-    reason = coalesce(?10, reason)
+    reason = coalesce(?10, reason), lapsed = ?11
 
 -- name: regrant
-UPDATE message_failed SET ready_at = NULL, epoch = ?1, delivery = ?2, first_at = CASE ?2 WHEN 1 THEN ?3 ELSE first_at END
+UPDATE message_failed SET ready_at = NULL, epoch = ?1, delivery = ?2, lapsed = 0,
+    first_at = CASE ?2 WHEN 1 THEN ?3 ELSE first_at END
 WHERE scope = ?4 AND queue = ?5 AND offset = ?6
 
 -- name: unfail

@@ -62,12 +62,13 @@ UPDATE queue_lease SET committed = ?, epoch = epoch + 1 + leap, leap = 0, batch_
 WHERE scope = ? AND queue = ?
 
 -- name: commit
-UPDATE queue_lease SET committed = ?, leased_until = ?, held = 0, attempt = NULL, attempts = 0, exhausted = 0,
+UPDATE queue_lease SET committed = ?, leased_until = ?, held = 0, attempt = NULL, serves = 0, attempts = 0, exhausted = 0,
     first_at = 0, reason = NULL, last_consumed_at = ?
 WHERE scope = ? AND queue = ?
 
 -- name: release
-UPDATE queue_lease SET leased_until = ?, held = ?, free_at = ?, attempt = NULL, reason = ? WHERE scope = ? AND queue = ?
+UPDATE queue_lease SET leased_until = ?, held = ?, free_at = ?, attempt = NULL, serves = 0, reason = ?
+WHERE scope = ? AND queue = ?
 
 -- name: serve_again
 UPDATE queue_lease SET serves = serves + 1 WHERE scope = ? AND queue = ?
@@ -90,7 +91,7 @@ UPDATE queue_lease SET exhausted = 2, epoch = epoch + 1 + leap, leap = 0, attemp
 
 -- name: move
 UPDATE queue_lease SET committed = ?, epoch = epoch + 1 + leap, swept_epoch = epoch + 1 + leap, leap = 0, leased_until = ?, held = 0,
-    attempt = NULL, attempts = 0, exhausted = 0, first_at = 0, reason = NULL, waiting_since = ?
+    attempt = NULL, serves = 0, attempts = 0, exhausted = 0, first_at = 0, reason = NULL, waiting_since = ?
 WHERE scope = ? AND queue = ?
 
 -- name: spent_by

@@ -3,17 +3,17 @@
 A fetch answers at once unless `pullTimeout` asks it to wait: the bundled clients give up after a second.
 """
 
-from collections.abc import Sequence
 from datetime import timedelta
 
 from msgspec import UNSET, Struct, UnsetType
 
-from mqgate.consumption.acknowledge import Acknowledger
+from mqgate.consumption.acknowledge import Acknowledger, carried
 from mqgate.consumption.long_poll import ClientGone, LongPoll
 from mqgate.consumption.receive import Receive, Received, Receiver
 from mqgate.control.registry.service import Registry
-from mqgate.core.lease import Grant, Lease, Outcome, Settlement, State, Verb
+from mqgate.core.lease import Grant, Lease, Outcome, State, Verb
 from mqgate.core.message import Message, milliseconds
+from mqgate.core.stamps import stamps
 from mqgate.http.compat.mq import ack_info
 from mqgate.http.compat.mq.ack_info import AckInfo
 from mqgate.http.compat.mq.call import Call, read_call, set_cookie
@@ -23,6 +23,7 @@ from mqgate.http.compat.mq.resends import Resends
 from mqgate.http.exchange import Answer, Request
 from mqgate.settings import HttpSettings
 from mqgate.telemetry.metrics import Metrics
+from mqgate.telemetry.recorder import Recorder
 
 MAX_PULL_SIZE = 32
 _EMPTY_STATUS = {State.OK: "NO_NEW_MSG", State.PAUSED: "PAUSED", State.RATE_LIMITED: "RATE_LIMITED"}
@@ -57,6 +58,7 @@ class ConsumeApi:
         queue_infos: QueueInfos,
         resends: Resends,
         metrics: Metrics,
+        recorder: Recorder,
         settings: HttpSettings,
     ) -> None:
         self._registry = registry
@@ -66,6 +68,7 @@ class ConsumeApi:
         self._queue_infos = queue_infos
         self._resends = resends
         self._metrics = metrics
+        self._recorder = recorder
         self._settings = settings
 
     async def fetch(self, request: Request) -> Answer:
@@ -76,7 +79,7 @@ class ConsumeApi:
             client=call.client,
             most=MAX_PULL_SIZE,
             visibility=call.group.visibility,
-            settlements=() if lease is None else (Settlement(verb=Verb.ACK, lease=lease),),
+            settlements=carried((call.request_id or "",), (lease,)),
             address=call.address,
             most_bytes=self._settings.max_answer_bytes,
         )
@@ -85,10 +88,11 @@ class ConsumeApi:
         if received.deliveries and request.is_gone():
             await self._consumer.give_back(call.group, received)
             raise ClientGone
+        self._recorder.delivered(call.group, call.client, received.spots)
         acked = self._acked(call, lease, received)
         if received.grant is None and received.state is State.BUSY:
             raise Refusal(FAILED, "no consumerQueueOffsetResult")
-        messages = await self._texts(call, received.messages, received.grant)
+        messages = await self._texts(call, received)
         result = await self._result(call, received, messages, acked)
         if not call.uses_cookie:
             return done(result)
@@ -137,7 +141,7 @@ class ConsumeApi:
             self._metrics.delivered.labels(call.group.name).inc(len(messages))
         return FetchResult(
             status="FOUND" if grant else _EMPTY_STATUS.get(received.state, "UNKNOWN"),
-            request_id=self._acknowledger.keys.sign(grant.lease) if grant else UNSET,
+            request_id=self._receipt(received, grant) if grant else UNSET,
             msg_list=messages or UNSET,
             msg_list_size=len(messages),
             retry_msg_list=again or UNSET,
@@ -146,13 +150,17 @@ class ConsumeApi:
             ack_info=acked.as_object(),
         )
 
-    async def _texts(self, call: Call, messages: Sequence[Message], grant: Grant | None) -> list[MessageOut]:
+    def _receipt(self, received: Received, grant: Grant) -> str:
+        return self._acknowledger.keys.sign(grant.lease, stamps(grant.granted_at, received.stored_at))
+
+    async def _texts(self, call: Call, received: Received) -> list[MessageOut]:
         """The batch as text; with other bytes in it, it is a failed delivery, so that the culprit dies."""
         try:
-            return [_text(message) for message in messages]
+            return [_text(message) for message in received.messages]
         except UnicodeDecodeError:
+            grant = received.grant
             assert grant is not None  # noqa: S101 - for the type checker; there are messages
-            receipt = self._acknowledger.keys.sign(grant.lease)
+            receipt = self._receipt(received, grant)
             reason = "not UTF-8: /mq carries text only"
             await self._acknowledger.settle(call.group, Verb.NACK, (receipt,), delay=_AT_ONCE, reason=reason)
             raise Refusal(FAILED, f"a message of {grant.lease.queue} is {reason}") from None

@@ -32,6 +32,7 @@ from mqgate.ports.message_log import MessageLog
 from mqgate.production.publish import Publisher
 from mqgate.settings import HttpSettings, MqSettings
 from mqgate.telemetry.metrics import Metrics
+from mqgate.telemetry.recorder import Recorder
 
 _ANY = ("GET", "POST", "PUT", "PATCH", "DELETE", "HEAD", "TRACE")
 _READ = ("GET", "HEAD")
@@ -53,6 +54,7 @@ class MqDialect:
         log: MessageLog,
         access: Access,
         metrics: Metrics,
+        recorder: Recorder,
         http: HttpSettings,
         settings: MqSettings,
         longest_delay: timedelta,
@@ -60,7 +62,7 @@ class MqDialect:
     ) -> None:
         resends = Resends()
         self._visitors = Visitors(access, settings.anonymous_from)
-        self._produce = ProduceApi(registry, publisher, http, longest_delay, clock)
+        self._produce = ProduceApi(registry, publisher, recorder, http, longest_delay, clock)
         self._consume = ConsumeApi(
             registry=registry,
             consumer=consumer,
@@ -69,6 +71,7 @@ class MqDialect:
             queue_infos=QueueInfos(log),
             resends=resends,
             metrics=metrics,
+            recorder=recorder,
             settings=http,
         )
         self._offsets = OffsetsApi(registry, positions, leases)

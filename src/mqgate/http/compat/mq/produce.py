@@ -7,6 +7,7 @@ from datetime import datetime, timedelta
 from msgspec import Struct
 
 from mqgate.control.registry.service import Registry
+from mqgate.core.entries import Producer, Topic
 from mqgate.core.errors import MqgateError, ProducerNotFound, TooLarge
 from mqgate.core.message import Draft, Stored, instant, java_hash, new_id
 from mqgate.core.names import MOST_PROPERTY_BYTES, check_text
@@ -16,8 +17,9 @@ from mqgate.http.compat.mq.parameters import Parameters, read_parameters, trimme
 from mqgate.http.compat.mq.queue_info import MessageQueue, message_queue
 from mqgate.http.exchange import Answer, Request
 from mqgate.production.publish import Publisher
-from mqgate.production.store import Item
+from mqgate.production.store import Item, Published
 from mqgate.settings import HttpSettings
+from mqgate.telemetry.recorder import Recorder
 
 _SECONDS = (1, 5, 10, 30, 60, 120, 180, 240, 300, 360, 420, 480, 540, 600, 1200, 1800, 3600, 7200)
 # RocketMQ's delay levels, 1 to 18.
@@ -43,6 +45,7 @@ class ProduceApi:
         self,
         registry: Registry,
         publisher: Publisher,
+        recorder: Recorder,
         settings: HttpSettings,
         longest_delay: timedelta,
         clock: Callable[[], datetime],
@@ -51,6 +54,7 @@ class ProduceApi:
         self._clock = clock
         self._registry = registry
         self._publisher = publisher
+        self._recorder = recorder
         self._settings = settings
         # `ordered` counts in this process: the embedded engine has one, so the round robin is strict over all
         # senders. It begins anew with the process; the order of queues goes on from the first one then.
@@ -79,10 +83,18 @@ class ProduceApi:
         # The keys are kept for look-up; unlike a key of /v1 they do not choose the queue.
         draft = Draft(new_id(time.time_ns() // 1_000_000), body, key=keys, slot=slot)
         topic = await self._registry.topic(producer.topic)
-        (published,) = await self._publisher.publish(topic, producer, (Item(draft, due),))
+        try:
+            published = await self._published(topic, producer, Item(draft, due))
+        except MqgateError as error:
+            self._recorder.refused(topic.name, error.code, producer=producer)
+            raise
+        return done(_send_result(draft.id, topic.name, published.stored))
+
+    async def _published(self, topic: Topic, producer: Producer, item: Item) -> Published:
+        (published,) = await self._publisher.publish(topic, producer, (item,))
         if isinstance(published, MqgateError):
             raise published
-        return done(_send_result(draft.id, topic.name, published.stored))
+        return published
 
     def _due(self, level: int | None, timestamp: int | None) -> datetime | None:
         delay = None if level is None else _DELAY_LEVELS[level - 1]

@@ -61,7 +61,7 @@ class QueueInfos:
         """The queue of a batch just given, and who had the one before."""
         lease = grant.lease
         head = (await self._heads(group.topic)).get(lease.queue)
-        locked_at = milliseconds(grant.leased_until - group.visibility)
+        locked_at = milliseconds(grant.granted_at)
         before = self._remember((group.name, lease.client, lease.queue), _Seen(locked_at, address))
         return QueueInfo(
             message_queue=message_queue(group.topic, lease.queue),

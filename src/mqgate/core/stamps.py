@@ -1,0 +1,87 @@
+"""When a lease began and when its messages were stored, as receipts carry it.
+
+Whoever settles a lease may be told by another gateway than the one that gave it, and how long it took is to be known
+there without asking anybody. It feeds statistics only: nothing is decided by it, and what makes no sense is unknown.
+
+    of a token     when the lease began, in milliseconds, and for a batch up to nine of its messages' times, evenly
+                   spread from the first to the last, each as the difference to the number before; hex, with commas
+    of a message   when it was stored, behind its offset and not signed
+"""
+
+from collections.abc import Sequence
+from datetime import datetime
+from functools import lru_cache
+from itertools import pairwise
+from typing import NamedTuple
+
+from mqgate.core.message import milliseconds
+from mqgate.core.receipt import stamps_of
+
+__all__ = ["Times", "stamp", "stamps", "times_of"]
+
+_MOST = 9
+# Digits and a sign: until the year 2527.
+_LONGEST = 12
+
+
+class Times(NamedTuple):
+    """In milliseconds, None where unknown: when the lease began, when each message was stored."""
+
+    granted_at: int | None
+    stored_at: Sequence[int | None]
+
+
+def stamps(granted_at: datetime, stored_at: Sequence[datetime] = ()) -> str:
+    """For a token: of a range, or of a batch of messages that were stored then."""
+    last = milliseconds(granted_at)
+    parts = [f"{last:x}"]
+    for place in _places(len(stored_at)):
+        at = milliseconds(stored_at[place])
+        parts.append(f"{at - last:x}")
+        last = at
+    return ",".join(parts)
+
+
+@lru_cache(maxsize=4096)
+def stamp(stored_at: datetime) -> str:
+    """For a message's receipt; remembered, because the messages of a batch share most of theirs."""
+    return f"{milliseconds(stored_at):x}"
+
+
+def times_of(receipt: str, count: int) -> Times:
+    """What the receipt of so many messages tells."""
+    token, _, rest = receipt.partition(".")
+    granted_at, *steps = [_number(part) for part in stamps_of(token).split(",")]
+    if rest:
+        tail = rest.partition(".")[2]
+        return Times(granted_at, [_number(tail) if tail.isalnum() else None])
+    places = _places(count)
+    if granted_at is None or len(steps) != len(places):
+        return Times(granted_at, [None] * count)
+    known, last = [], granted_at
+    for step in steps:
+        last += step or 0
+        known.append(last)
+    return Times(granted_at, _spread(known, places))
+
+
+def _number(text: str) -> int | None:
+    try:
+        return int(text, 16) if len(text) <= _LONGEST else None
+    except ValueError:
+        return None
+
+
+def _places(count: int) -> list[int]:
+    """Which messages of a batch are told of."""
+    if count <= _MOST:
+        return list(range(count))
+    return [number * (count - 1) // (_MOST - 1) for number in range(_MOST)]
+
+
+def _spread(known: Sequence[int], places: Sequence[int]) -> list[int]:
+    """A time for every message: those between two that are known lie on the line between."""
+    found = list(known[:1])
+    for (low, high), (first, last) in zip(pairwise(places), pairwise(known), strict=True):
+        found += [first + (last - first) * step // (high - low) for step in range(1, high - low + 1)]
+    return found

@@ -1,0 +1,1 @@
+"""The gateway's own topic: what happened, as batches of rows."""

@@ -1,0 +1,176 @@
+"""Writes what happened to the gateway's own topic, once a second or so, while anything happens.
+
+    take what was noted -> rows -> Arrow (in a thread) -> append
+
+A batch that the log did not take, or may have taken, is sent again with its number until it is answered; nothing new is
+encoded meanwhile, and what the recorder then has no room for is dropped and counted. So numbers have no gaps but where
+a process ended before its time. Readers drop the second of two batches with one number.
+"""
+
+import asyncio
+import os
+from collections import deque
+from collections.abc import Callable, Sequence
+from datetime import timedelta
+
+import structlog
+
+from mqgate.background import Background
+from mqgate.core.errors import MqgateError
+from mqgate.core.events import EVENTS, EVENTS_TOPIC, LAG, POLLS
+from mqgate.core.message import Draft, slot_of
+from mqgate.events.encoding import Batch, encode
+from mqgate.ports.message_log import MessageLog
+from mqgate.telemetry.event_rows import Active, Rows
+from mqgate.telemetry.metrics import Metrics
+from mqgate.telemetry.recorder import Note, Recorder, Taken
+
+__all__ = ["EventWriter"]
+
+_MOST_ROWS = 8_192
+_PAUSE_AFTER_FAILURE = 5.0
+_LAST_WORDS = 5.0
+_log = structlog.get_logger()
+
+
+class EventWriter:
+    """`gateway` is our name; the incarnation is made here. `active` hears to whom something happened."""
+
+    def __init__(
+        self,
+        log: MessageLog,
+        recorder: Recorder,
+        metrics: Metrics,
+        active: Callable[[Active], None],
+        *,
+        gateway: str,
+        queues: int,
+        interval: timedelta,
+    ) -> None:
+        self._log = log
+        self._recorder = recorder
+        self._metrics = metrics
+        self._active = active
+        self._gateway = gateway
+        self._queues = queues
+        self._interval = interval.total_seconds()
+        self._incarnation = os.urandom(8).hex()
+        self._sequence = 0
+        # Taken, but not encoded yet; encoded, but not answered for yet; and what the two hold of the recorder's room.
+        self._taken: Taken | None = None
+        self._pending: deque[Batch] = deque()
+        self._reserved = 0
+        self._is_topic_there = False
+        self._is_failing = False
+        self._turn = asyncio.Lock()
+        self._background = Background(self._loop)
+
+    def start(self) -> None:
+        self._background.start()
+
+    async def stop(self) -> None:
+        """Write what is left, and that it was the last; what the log does not take now is lost."""
+        if not await self._background.stop():
+            return
+        try:
+            async with asyncio.timeout(_LAST_WORDS):
+                is_done = await self.run_once(is_last=True)
+        except TimeoutError:
+            is_done = False
+        if not is_done:
+            _log.warning("the last events were not written", batches=len(self._pending))
+
+    async def run_once(self, *, is_last: bool = False) -> bool:
+        """Write what happened so far; False: the log does not take it now, and it is kept."""
+        async with self._turn:
+            try:
+                if not self._is_topic_there:
+                    await self._log.create(EVENTS_TOPIC, self._queues)
+                    self._is_topic_there = True
+                await self._send()
+                await self._encode(is_last=is_last)
+                await self._send(is_last=is_last)
+            except MqgateError as error:
+                # Whoever removed the topic: it is made again.
+                self._is_topic_there = False
+                if not self._is_failing:
+                    _log.warning("events wait until they can be written", error=error.detail)
+                self._is_failing = True
+                return False
+            self._is_failing = False
+            return True
+
+    async def _encode(self, *, is_last: bool) -> None:
+        taken = self._taken = self._taken or self._recorder.take()
+        self._reserved = taken.reserved
+        batches: list[Batch] = []
+        try:
+            if taken.reserved or taken.polls:
+                batches, active = await asyncio.to_thread(_encoded, taken, self._recorder.now())
+                self._active(active)
+        except Exception:  # noqa: BLE001 - a bug here must not stop the gateway, nor hide
+            _log.exception("events were dropped", rows=taken.reserved)
+            self._recorder.drop(taken.reserved)
+        if is_last and not batches and self._sequence:
+            batches = encode(EVENTS, Rows().columns)
+        self._pending.extend(batches)
+        self._taken = None
+
+    async def _send(self, *, is_last: bool = False) -> None:
+        """Append what is pending, all at once; they are of one queue, so none is stored behind one that failed."""
+        if self._pending:
+            drafts = [self._draft(batch, number) for number, batch in enumerate(self._pending, self._sequence + 1)]
+            if is_last:
+                drafts[-1] = drafts[-1]._replace(properties={**drafts[-1].properties, "last": "true"})
+            for outcome in await self._log.append(EVENTS_TOPIC, drafts):
+                if isinstance(outcome, MqgateError):
+                    raise outcome
+                self._sequence += 1
+                self._metrics.events.inc(self._pending.popleft().rows)
+        self._recorder.release(self._reserved)
+        self._reserved = 0
+
+    def _draft(self, batch: Batch, sequence: int) -> Draft:
+        properties = {
+            "schema": batch.table.schema,
+            "gateway": self._gateway,
+            "incarnation": self._incarnation,
+            "sequence": str(sequence),
+            "sent_at": str(self._recorder.now()),
+            "dropped": str(self._recorder.dropped),
+        }
+        message_id = f"{self._incarnation}{sequence:016x}"
+        return Draft(message_id, batch.body, self._gateway, None, properties, slot_of(self._gateway))
+
+    async def _loop(self) -> None:
+        while True:
+            if await self.run_once():
+                await self._recorder.wait(self._interval)
+            else:
+                await asyncio.sleep(max(self._interval, _PAUSE_AFTER_FAILURE))
+
+
+def _encoded(taken: Taken, now_ms: int) -> tuple[list[Batch], Active]:
+    batches, active = _events(taken.notes)
+    if taken.lags:
+        batches += encode(LAG, list(zip(*taken.lags, strict=True)))
+    if taken.polls:
+        polls = [
+            (now_ms, topic, group, client or None, end, count)
+            for (topic, group, client, end), count in taken.polls.items()
+        ]
+        batches += encode(POLLS, list(zip(*polls, strict=True)))
+    return batches, active
+
+
+def _events(notes: Sequence[Note]) -> tuple[list[Batch], Active]:
+    batches: list[Batch] = []
+    active: Active = set()
+    rows = Rows()
+    for number, note in enumerate(notes, start=1):
+        note(rows)
+        if len(rows) >= _MOST_ROWS or (number == len(notes) and len(rows)):
+            batches += encode(EVENTS, rows.columns)
+            active |= rows.active
+            rows = Rows()
+    return batches, active

@@ -1,0 +1,196 @@
+"""Notes what happens, as it happens: one deferred call for each request, which makes rows later and elsewhere.
+
+A hot path pays for that and nothing else, and no message body is kept. Rows that wait to be written, or are on their
+way, are bounded: what comes beyond is dropped and counted.
+"""
+
+import asyncio
+import contextlib
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime
+from functools import partial
+from typing import NamedTuple
+
+from mqgate.core.entries import Group, Producer
+from mqgate.core.errors import MqgateError
+from mqgate.core.events import Kind, Poll
+from mqgate.core.lease import Acquired, Doomed, Settled, Settlement, Span
+from mqgate.core.message import Draft, Message, Stored
+from mqgate.telemetry import event_rows
+from mqgate.telemetry.event_rows import Rows, Spot, instants
+from mqgate.telemetry.metrics import Metrics
+
+__all__ = ["Note", "Recorder", "Taken"]
+
+Note = Callable[[Rows], None]
+# Topic, group, client, how it ended.
+PollKey = tuple[str, str, str, Poll]
+LagRow = tuple[object, ...]
+_MOST_POLLERS = 10_000
+# So many rows are worth writing, although it is not time yet.
+_FULL = 20_000
+
+
+class Taken(NamedTuple):
+    """What happened since the last time, rows of `lag/1`, and how receives ended.
+
+    `reserved` is to be released when all of it is written.
+    """
+
+    notes: Sequence[Note]
+    lags: Sequence[LagRow]
+    polls: Mapping[PollKey, int]
+    reserved: int
+
+
+class Recorder:
+    """Called in the loop's thread only. `clock` gives milliseconds."""
+
+    def __init__(self, metrics: Metrics, clock: Callable[[], int], *, most_rows: int, is_on: bool = True) -> None:
+        self._metrics = metrics
+        self.now = clock
+        self._most_rows = most_rows
+        self._is_on = is_on
+        self._notes: list[Note] = []
+        self._lags: list[LagRow] = []
+        self._polls: dict[PollKey, int] = {}
+        # All rows that are not written yet, and those of them that were taken.
+        self._rows = self._taken = 0
+        self._worth_writing = min(_FULL, most_rows // 2)
+        self._full = asyncio.Event()
+        # Rows that found no place.
+        self.dropped = 0
+
+    def published(
+        self, topic: str, producer: str, drafts: Sequence[Draft], outcomes: Sequence[Stored | MqgateError]
+    ) -> None:
+        """Messages were stored, at least some of these."""
+        if self._is_on:
+            ids, sizes = [draft.id for draft in drafts], [len(draft.body) for draft in drafts]
+            self._note(len(ids), partial(event_rows.published, self.now(), topic, producer, ids, sizes, outcomes))
+
+    def scheduled(self, topic: str, producer: str, drafts: Sequence[Draft], due: Sequence[datetime]) -> None:
+        given = {"id": [draft.id for draft in drafts], "bytes": [len(draft.body) for draft in drafts]}
+        self._add(len(drafts), Kind.SCHEDULED, topic, producer=producer or None, stored_at=instants(due), **given)
+
+    def cancelled(self, topic: str, message_id: str, due: datetime) -> None:
+        self._add(1, Kind.CANCELLED, topic, id=message_id, stored_at=instants((due,)))
+
+    def delivered(self, group: Group, client: str, spots: Sequence[Spot]) -> None:
+        if self._is_on and spots:
+            self._note(len(spots), partial(event_rows.delivered, self.now(), group, client, spots))
+
+    def settled(
+        self, group: Group, client: str, settlements: Sequence[Settlement], outcomes: Sequence[Settled]
+    ) -> None:
+        if outcomes:
+            count = sum(each.lease.next - each.lease.start for each in settlements)
+            self._note(count, partial(event_rows.settled, self.now(), group, client, settlements, outcomes))
+
+    def granted(self, group: Group, client: str, acquired: Acquired) -> None:
+        """What a receive found out: deliveries before that ended by themselves, messages that retention took.
+
+        `client` is that of a broadcast group only: who let a lease lapse is not known.
+        """
+        for grant in acquired.grants:
+            if grant.lapsed:
+                start = grant.lease.start
+                span = Span(grant.lease.queue, start, start + grant.lapsed)
+                self.spans(Kind.LEASE_EXPIRED, group, client, [span], grant.delivery - 1 or None)
+        self.spans(Kind.RETENTION_EXPIRED, group, client, acquired.lost)
+
+    def spans(self, kind: Kind, group: Group, client: str, spans: Sequence[Span], delivery: int | None = None) -> None:
+        """Something happened to whole ranges."""
+        if spans:
+            queue, offset = [span.queue for span in spans], [span.start for span in spans]
+            count = [span.next - span.start for span in spans]
+            given = {"group": group.name, "client": client or None, "delivery": delivery}
+            self._add(len(spans), kind, group.topic, queue=queue, offset=offset, count=count, **given)
+
+    def dead(self, group: Group, doomed: Doomed, message: Message | None) -> None:
+        """A message was buried; without one: retention had taken it before anybody could keep it."""
+        lease = doomed.lease
+        span = Span(lease.queue, lease.start, lease.next)
+        if doomed.is_lapsed:
+            self.spans(Kind.LEASE_EXPIRED, group, lease.client, [span], doomed.deliveries)
+        if message is None:
+            self.spans(Kind.RETENTION_EXPIRED, group, lease.client, [span])
+            return
+        self._add(
+            1,
+            Kind.DEAD,
+            group.topic,
+            group=group.name,
+            client=lease.client or None,
+            queue=lease.queue,
+            offset=lease.start,
+            id=message.id,
+            stored_at=instants((message.stored_at,)),
+            delivery=doomed.deliveries,
+            bytes=len(message.body),
+            reason=doomed.reason,
+        )
+
+    def refused(
+        self, topic: str, why: str, count: int = 1, *, producer: Producer | None = None, group: str | None = None
+    ) -> None:
+        """So many publishes, or settlements of a group, were answered with an error."""
+        if count:
+            who = None if producer is None else producer.name
+            self._add(count, Kind.REFUSED, topic, producer=who, group=group, outcome=why)
+
+    def polled(self, group: Group, client: str, outcome: Poll) -> None:
+        """A receive ended."""
+        if not self._is_on:
+            return
+        key = group.topic, group.name, client, outcome
+        known = self._polls.get(key, 0)
+        if known or len(self._polls) < _MOST_POLLERS:
+            self._polls[key] = known + 1
+        else:
+            self.drop(1)
+
+    def sampled(self, rows: Sequence[LagRow]) -> None:
+        """Rows of `lag/1`."""
+        if self._has_room(len(rows)):
+            self._lags += rows
+
+    def take(self) -> Taken:
+        """What happened since the last time."""
+        taken = Taken(self._notes, self._lags, self._polls, self._rows - self._taken)
+        self._notes, self._lags, self._polls, self._taken = [], [], {}, self._rows
+        return taken
+
+    def release(self, reserved: int) -> None:
+        """So many rows that were taken are written."""
+        self._rows -= reserved
+        self._taken -= reserved
+
+    async def wait(self, seconds: float) -> None:
+        """Until it is worth writing, or so long."""
+        self._full.clear()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self._full.wait()
+
+    def _add(self, number: int, kind: Kind, topic: str, **given: object) -> None:
+        at = self.now()
+        self._note(number, lambda rows: rows.add(number, at=at, kind=kind.value, topic=topic, **given))
+
+    def _note(self, number: int, note: Note) -> None:
+        if self._is_on and self._has_room(number):
+            self._notes.append(note)
+
+    def _has_room(self, number: int) -> bool:
+        if self._rows + number > self._most_rows:
+            self.drop(number)
+            return False
+        self._rows += number
+        if self._rows >= self._worth_writing:
+            self._full.set()
+        return True
+
+    def drop(self, number: int) -> None:
+        """So many rows will not be written."""
+        self.dropped += number
+        self._metrics.events_dropped.inc(number)

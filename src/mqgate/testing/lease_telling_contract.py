@@ -1,0 +1,198 @@
+"""Lease store contract: what statistics are made of. When a lease began, which ended by themselves, what was lost."""
+
+from dataclasses import replace
+from datetime import timedelta
+
+from mqgate.core.lease import Head, Outcome, Span
+from mqgate.ports.lease_store import LeaseStore
+from mqgate.testing.clock import ManualClock
+from mqgate.testing.leasing import QUEUE, ack, ask, doomed, extend, gave_back, granted, nack, opened
+from mqgate.testing.message_leasing import HOUR, one, returned, taken, workers
+from mqgate.testing.samples import a_group, queues
+
+__all__ = ["MessageTellingContract", "TellingContract"]
+
+_MOMENT = timedelta(seconds=1)
+
+
+class TellingContract:
+    async def test_a_repeated_attempt_is_told_when_its_lease_began(self, store: LeaseStore, clock: ManualClock) -> None:
+        """Receipts carry it, and the same attempt gets the same receipt, also after an extend."""
+        group = a_group()
+        await opened(store, group, queues(9))
+        began = clock.now
+        first = await granted(store, group, attempt="a1")
+        clock.advance(10)
+        await extend(store, group, first.lease, timedelta(minutes=5))
+
+        again = await granted(store, group, attempt="a1")
+
+        assert (first.granted_at, again.granted_at) == (began, began)
+
+    async def test_a_batch_given_again_tells_how_much_had_lapsed(self, store: LeaseStore, clock: ManualClock) -> None:
+        """Once, and of the whole batch before, although less of it may be given now."""
+        group = a_group()
+        await opened(store, group, queues(9))
+        first = await granted(store, group, most=4)
+        clock.advance(group.visibility)
+
+        second = await granted(store, group, most=2, attempt="a1")
+        again = await granted(store, group, most=2, attempt="a1")
+
+        assert [each.lapsed for each in (first, second, again)] == [0, 4, 0]
+
+    async def test_a_batch_that_somebody_ended_has_not_lapsed(self, store: LeaseStore, clock: ManualClock) -> None:
+        """Acked, nacked, acked late, given back, moved: each of them is told in its own way."""
+        group = a_group()
+        await opened(store, group, queues(9))
+        told = []
+
+        await ack(store, group, (await granted(store, group, most=4)).lease, through=1)
+        told.append(await granted(store, group))
+        await nack(store, group, told[-1].lease)
+        told.append(await granted(store, group))
+        clock.advance(group.visibility)
+        assert await nack(store, group, told[-1].lease) is Outcome.LATE_APPLIED
+        told.append(await granted(store, group))
+        await gave_back(store, group, told[-1], told[-1].lease.start)
+        told.append(await granted(store, group))
+        await store.seek(group, "", {QUEUE: 5}, is_dry_run=False)
+        clock.advance(group.visibility)
+        told.append(await granted(store, group))
+
+        assert [each.lapsed for each in told] == [0] * 5
+
+    async def test_what_lapsed_is_told_once_although_the_next_lease_goes_back(
+        self, store: LeaseStore, clock: ManualClock
+    ) -> None:
+        """Whoever was told of it has written it down, delivered or not."""
+        group = a_group()
+        await opened(store, group, queues(9))
+        await granted(store, group, most=4)
+        clock.advance(group.visibility)
+        second = await granted(store, group)
+        await gave_back(store, group, second, second.lease.start)
+
+        third = await granted(store, group)
+
+        assert (second.lapsed, third.lapsed) == (4, 0)
+
+    async def test_a_dead_message_tells_whether_its_lease_lapsed(self, store: LeaseStore, clock: ManualClock) -> None:
+        """As long as it is not buried, to everybody who looks; one that was nacked to death did not."""
+        group = a_group(max_attempts=1)
+        await opened(store, group, queues(9))
+        await granted(store, group)
+        clock.advance(group.visibility)
+
+        (lapsed,) = await doomed(store, group)
+        (again,) = await doomed(store, group)
+        await store.bury(group, lapsed)
+        await nack(store, group, (await granted(store, group)).lease)
+        (nacked,) = await doomed(store, group)
+
+        assert (lapsed.is_lapsed, again.is_lapsed, nacked.is_lapsed) == (True, True, False)
+
+    async def test_what_retention_took_is_told_with_its_place(self, store: LeaseStore, clock: ManualClock) -> None:
+        """Also of a batch whose lease had lapsed: what is left of it is given again, the rest is lost."""
+        group = a_group()
+        await opened(store, group, queues(9))
+        await granted(store, group, most=4)
+        clock.advance(group.visibility)
+
+        acquired = await ask(store, group, heads={QUEUE: Head(3, 9)})
+
+        assert list(acquired.lost) == [Span(QUEUE, 0, 3)]
+        assert [(each.lease.start, each.lapsed) for each in acquired.grants] == [(3, 1)]
+
+
+class MessageTellingContract:
+    async def test_a_repeated_attempt_is_told_when_its_leases_began(
+        self, store: LeaseStore, clock: ManualClock
+    ) -> None:
+        """Receipts carry it, and the same attempt gets the same receipts, also after an extend."""
+        group = workers()
+        await opened(store, group, queues(9))
+        began = clock.now
+        first = await ask(store, group, most=2, attempt="a1")
+        clock.advance(10)
+        await extend(store, group, first.grants[0].lease._replace(next=1), timedelta(minutes=5))
+
+        again = await ask(store, group, most=2, attempt="a1")
+
+        assert [each.granted_at for each in (*first.grants, *again.grants)] == [began, began]
+
+    async def test_messages_given_again_tell_whether_they_had_lapsed(
+        self, store: LeaseStore, clock: ManualClock
+    ) -> None:
+        """Neighbours that were nacked are another range, so that a number is enough; and it is told once."""
+        group = workers()
+        await opened(store, group, queues(5))
+        leases = await taken(store, group)
+        await nack(store, group, leases[2])
+        await ack(store, group, leases[4])
+        clock.advance(group.visibility)
+
+        second = await ask(store, group, attempt="a1")
+        again = await ask(store, group, attempt="a1")
+
+        told = [(each.lease.start, each.lease.next, each.lapsed) for each in second.grants]
+        assert told == [(0, 2, 2), (2, 3, 0), (3, 4, 1)]
+        assert [each.lapsed for each in again.grants] == [0, 0, 0]
+
+    async def test_a_message_that_somebody_ended_has_not_lapsed(self, store: LeaseStore, clock: ManualClock) -> None:
+        """Acked late it does not come again; nacked late, or given back after it was told, it is not told again."""
+        group = workers()
+        await opened(store, group, queues(3))
+        late, nacked, again = await taken(store, group)
+        clock.advance(group.visibility)
+        assert await ack(store, group, late) is Outcome.LATE_APPLIED
+        assert await nack(store, group, nacked) is Outcome.LATE_APPLIED
+
+        second = (await ask(store, group)).grants
+        await returned(store, group, second)
+        third = (await ask(store, group)).grants
+
+        assert [(each.lease.start, each.lapsed) for each in second] == [(nacked.start, 0), (again.start, 1)]
+        assert sum(each.lapsed for each in third) == 0
+
+    async def test_a_lease_held_on_after_its_end_lapses_when_it_ends_for_good(
+        self, store: LeaseStore, clock: ManualClock
+    ) -> None:
+        """Extended in time, as far as anybody noticed: told once, by who is given the message."""
+        group = workers()
+        await opened(store, group, queues(1))
+        lease = await one(store, group)
+        clock.advance(group.visibility)
+        await ask(store, replace(group, is_paused=True))
+        assert await extend(store, group, lease, _MOMENT) is Outcome.LATE_APPLIED
+        clock.advance(_MOMENT)
+
+        (only,) = (await ask(store, group)).grants
+
+        assert only.lapsed == 1
+
+    async def test_a_dead_message_tells_whether_its_lease_lapsed(self, store: LeaseStore, clock: ManualClock) -> None:
+        """As long as it is not buried, to everybody who looks; one that was nacked to death did not."""
+        group = workers(max_attempts=1)
+        await opened(store, group, queues(2))
+        first, second = await taken(store, group)
+        await nack(store, group, second)
+        clock.advance(HOUR)
+
+        told = {each.lease.start: each.is_lapsed for each in await doomed(store, group)}
+
+        assert told == {first.start: True, second.start: False}
+
+    async def test_what_retention_took_is_told_with_its_place(self, store: LeaseStore) -> None:
+        """New messages as a range, those that had failed one by one."""
+        group = workers()
+        await opened(store, group, queues(9))
+        leases = await taken(store, group, most=3)
+        for lease in leases:
+            await nack(store, group, lease)
+
+        lost: list[Span] = []
+        for _ in range(4):
+            lost += (await ask(store, group, most=1, heads={QUEUE: Head(8, 9)})).lost
+
+        assert sorted(lost) == [Span(QUEUE, 0, 1), Span(QUEUE, 1, 2), Span(QUEUE, 2, 3), Span(QUEUE, 3, 8)]
