@@ -1,6 +1,5 @@
 """Replay: into another topic, in order, no faster than asked, and never twice."""
 
-from datetime import timedelta
 from pathlib import Path
 
 import pytest
@@ -35,7 +34,7 @@ def test_a_replay_that_was_interrupted_goes_on_where_it_was(
 ) -> None:
     """Also when it broke off between sending and writing down that it had: the same request stores nothing twice."""
     fill(client, topic, 40)
-    wanted = Replay(name="once", source=topic, target=target, rate=1000.0)
+    wanted = Replay(name="once", source=topic, topic=target, rate=1000.0)
     stored, left = replaying._store, [2]
 
     def break_off(*given: object) -> None:
@@ -56,15 +55,29 @@ def test_a_replay_that_was_interrupted_goes_on_where_it_was(
     assert replay(spark, plan, wanted) == 0
 
 
-def test_a_copy_says_whence_it_came(spark: SparkSession, client: Client, topic: str, target: str, plan: Plan) -> None:
-    """Key, tag and properties go along; the id that it had stands in a property."""
+def test_a_copy_is_the_message_it_was(spark: SparkSession, client: Client, topic: str, target: str, plan: Plan) -> None:
+    """Its identity never changes; key, tag and properties go along."""
     (first, _) = fill(client, topic, 2, tag="paid", properties={"a": "b"})
 
-    replay(spark, plan, Replay(name="one", source=topic, target=target, where="CAST(body AS STRING) = '0'"))
+    replay(spark, plan, Replay(name="one", source=topic, topic=target, where="CAST(body AS STRING) = '0'"))
 
     (row,) = frame(spark, client, subscribe=target).collect()
-    assert (row.key, row.tag, row.properties["a"], row.properties["replayed-id"]) == ("k0", "paid", "b", first)
-    assert row.properties["replayed-from"].startswith(f"{topic} local:")
+    assert (row.id, row.key, row.tag, row.properties) == (first, "k0", "paid", {"a": "b"})
+
+
+def test_a_replay_for_one_group_reaches_nobody_else(
+    spark: SparkSession, client: Client, topic: str, plan: Plan
+) -> None:
+    """The others have done their work."""
+    ids = fill(client, topic, 3)
+    for name in ("again", "done"):
+        client.groups.put(f"{topic}-{name}", {"topic": topic, "start": "latest"})
+
+    replay(spark, plan, Replay(name="three", source=topic, group=f"{topic}-again"))
+
+    got = client.receive(f"{topic}-again", most=10)["messages"]
+    assert sorted(message["id"] for message in got) == sorted(ids)
+    assert client.receive(f"{topic}-done", most=10)["messages"] == []
 
 
 def test_the_archive_is_replayed_like_the_log(
@@ -73,7 +86,7 @@ def test_the_archive_is_replayed_like_the_log(
     """Also when retention has taken the messages: that is what an archive is for. A dry run says what would be sent."""
     fill(client, topic, 10)
     archive.keep(frame(spark, client, subscribe=topic), plan.archive_path, "run-0")
-    wanted = Replay(name="old", source=topic, target=target, is_archived=True)
+    wanted = Replay(name="old", source=topic, topic=target, is_archived=True)
 
     told = count(chosen(spark, plan, wanted))
     replay(spark, plan, wanted)
@@ -87,19 +100,18 @@ def test_the_name_of_another_replay_is_refused(
 ) -> None:
     """Its places would be taken for this one's, and messages left out."""
     fill(client, topic, 1)
-    replay(spark, plan, Replay(name="x", source=topic, target=target))
+    replay(spark, plan, Replay(name="x", source=topic, topic=target))
 
     with pytest.raises(ValueError, match="choose another --name"):
-        replay(spark, plan, Replay(name="x", source=topic, target=target, where="offset > 3"))
+        replay(spark, plan, Replay(name="x", source=topic, topic=target, where="offset > 3"))
 
 
 def test_nothing_in_the_archive_is_said(spark: SparkSession, plan: Plan) -> None:
     """Rather than a replay of nothing that looks like success."""
     with pytest.raises(FileNotFoundError, match="has nothing of orders"):
-        chosen(spark, plan, Replay(name="x", source="orders", target="t", is_archived=True))
+        chosen(spark, plan, Replay(name="x", source="orders", topic="t", is_archived=True))
 
 
 def test_a_low_rate_is_even() -> None:
     """A request of 500 every few minutes would be no rate at all."""
     assert [replaying._size(rate) for rate in (None, 1.0, 100.0, 1e6)] == [500, 1, 10, 500]
-    assert timedelta(seconds=1)

@@ -132,28 +132,31 @@ def reconcile(session: Session, /, *, hour: datetime | None, topic: tuple[str, .
     epilog=examples(
         "mqgate pipeline replay orders --to orders-again --name fix-17 --from 2026-11-16T12:00:00Z --dry-run",
         "mqgate pipeline replay orders --to orders-again --name fix-17 --where \"tag = 'paid'\" --rate 100",
+        "mqgate pipeline replay orders --to-group billing --name fix-18 --from 2026-11-16T12:00:00Z --archive",
     )
 )
 @click.argument("source", metavar="TOPIC")
 @_placed
-@click.option("--to", "target", required=True, metavar="TOPIC", help="Where the copies go.")
+@click.option("--to", "target", metavar="TOPIC", help="Into this topic, for all its groups.")
+@click.option("--to-group", "group", metavar="GROUP", help="For this group of TOPIC alone.")
 @click.option("--name", required=True, help="A name of this replay: one that was interrupted goes on under it.")
 @click.option("--from", "since", type=_instant, metavar="INSTANT", help="Stored from then on.")
 @click.option("--until", type=_instant, metavar="INSTANT", help="Stored before then.")
 @click.option("--where", help="A condition in Spark's SQL on id, queue, offset, key, tag, properties, body, storedAt.")
 @click.option("--archive", "is_archived", is_flag=True, help="Read the archive, not the topic.")
-@click.option("--producer", help="The producer to publish as.")
 @click.option("--rate", type=click.FloatRange(min=0, min_open=True), help="Most messages a second.")
 @click.option("--dry-run", is_flag=True, help="Say what would be sent, and send nothing.")
 @with_session
-def replay(session: Session, /, *, dry_run: bool, **given: Any) -> None:
-    """Publish messages of TOPIC once more, to a topic."""
+def replay(session: Session, /, *, target: str | None, group: str | None, dry_run: bool, **given: Any) -> None:
+    """Store messages of TOPIC once more, under their own ids: in a topic, or for one group."""
+    if bool(target) == bool(group):
+        raise click.UsageError("give either --to or --to-group")
     placed = {name: given.pop(name) for name in ("config", "data_dir", "directory", "master")}
     with _driver(session, placed, has_store=False) as (_, plan, _, spark):
         from mqgate.spark.pipelines.replay import Replay, chosen, count  # noqa: PLC0415 - brings Spark
         from mqgate.spark.pipelines.replay import replay as send  # noqa: PLC0415 - same
 
-        wanted = Replay(**given)
+        wanted = Replay(topic=target, group=group, **given)
         if dry_run:
             session.show({"items": count(chosen(spark, plan, wanted))})
             note("a dry run: nothing was sent")

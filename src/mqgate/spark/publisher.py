@@ -73,13 +73,15 @@ _results = msgspec.json.Decoder(_Results)
 
 
 class Publisher:
-    def __init__(self, options: SinkOptions) -> None:
+    """`address` is another one that takes batches and answers like a publish."""
+
+    def __init__(self, options: SinkOptions, address: str | None = None) -> None:
         self._options = options
         try:
             self._clients = _clients(options.connection)
         except ValueError as error:
             raise OptionInvalid(f"options url and key: {error}") from error
-        self._path = path("topics", options.topic, "messages")
+        self._path = address or path("topics", options.topic, "messages")
 
     def check(self) -> None:
         """Whether we may publish to the topic, asked with what every key that may publish may send: an empty batch."""

@@ -1,12 +1,11 @@
-"""Messages once more, from the log or from the archive, into a topic.
+"""Messages once more, from the log or from the archive, under their own ids: into a topic, or for one group alone.
 
-    in the order of queue and offset, a request at a time, at most so many a second
-    each under an idempotency key made of the replay's name and its place: a request that is repeated stores nothing
-    after each request the place reached goes into a file: a replay that was interrupted goes on there
-
-The copy has an id of its own, the same whenever the replay is repeated; whence it came stands in its properties.
+in the order of queue and offset, a request at a time, at most so many a second
+each under an idempotency key made of the replay's name and its place: a request that is repeated stores nothing
+after each request the place reached goes into a file: a replay that was interrupted goes on there
 """
 
+import base64
 import json
 import os
 import time
@@ -16,46 +15,35 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - everybody's name for them
 
+from mqgate.client.transport import path
 from mqgate.core.message import milliseconds
 from mqgate.spark.pipelines import archive
 from mqgate.spark.pipelines.plan import Plan
 from mqgate.spark.publisher import Publisher
 from mqgate.spark.sink_options import parse_sink
-from mqgate.spark.sink_rows import rows
+from mqgate.spark.sink_rows import Row as Sent
 
-__all__ = ["ORIGIN", "Replay", "chosen", "count", "replay", "unreplayed"]
+__all__ = ["Replay", "chosen", "count", "replay", "unreplayed"]
 
-# The properties that say whence a copy came.
-ORIGIN = ("replayed-id", "replayed-from")
 _COLUMNS = ("id", "topic", "queue", "offset", "key", "tag", "properties", "body", "storedAt")
 _A_REQUEST = 500
-_SCHEMA = pa.schema(
-    [
-        ("body", pa.binary()),
-        ("key", pa.string()),
-        ("tag", pa.string()),
-        ("properties", pa.map_(pa.string(), pa.string())),
-        ("idempotencyKey", pa.string()),
-    ]
-)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Replay:
-    """What is to be replayed, and where to. `where` is an expression of Spark's SQL over the messages' columns."""
+    """What is to be replayed, and where to: a topic, or a group. `where` is an expression of Spark's SQL."""
 
     name: str
     source: str
-    target: str
+    topic: str | None = None
+    group: str | None = None
     since: datetime | None = None
     until: datetime | None = None
     where: str | None = None
     is_archived: bool = False
-    producer: str | None = None
     rate: float | None = None
 
 
@@ -98,14 +86,15 @@ def replay(spark: SparkSession, plan: Plan, wanted: Replay) -> int:
     done = _reached(progress, wanted)
     left = unreplayed(chosen(spark, plan, wanted), done).orderBy("queue", "offset")
     options = {name: value for name, value in plan.options().items() if name in {"url", "key"}}
-    options |= {"topic": wanted.target} | ({"producer": wanted.producer} if wanted.producer else {})
-    publisher = Publisher(parse_sink(options, is_stream=False))
+    options["topic"] = wanted.topic or wanted.source
+    address = path("groups", wanted.group, "replay") if wanted.group else path("topics", options["topic"], "replay")
+    publisher = Publisher(parse_sink(options, is_stream=False), address)
     publisher.check()
     sent, began = 0, time.monotonic()
     for some in _requests(left.toLocalIterator(), _size(wanted.rate)):
         if wanted.rate is not None:
             time.sleep(max(0.0, began + sent / wanted.rate - time.monotonic()))
-        publisher.publish(list(rows([_copies(some, wanted.name)], wanted.name)))
+        publisher.publish([_copy(message, wanted.name) for message in some])
         sent += len(some)
         done[some[-1].queue] = some[-1].offset + 1
         _store(progress, wanted, done)
@@ -129,16 +118,22 @@ def _size(rate: float | None) -> int:
     return _A_REQUEST if rate is None else max(1, min(_A_REQUEST, int(rate / 10)))
 
 
-def _copies(messages: list[Row], name: str) -> pa.RecordBatch:
-    columns: list[list[Any]] = [[], [], [], [], []]
-    for message in messages:
-        place = f"{message.topic} {message.queue} {message.offset}"
-        properties = {**(message.properties or {}), ORIGIN[0]: message.id, ORIGIN[1]: place}
-        values = (bytes(message.body), message.key, message.tag, list(properties.items()), f"replay {name} {place}")
-        for column, value in zip(columns, values, strict=True):
-            column.append(value)
-    arrays = [pa.array(column, field.type) for column, field in zip(columns, _SCHEMA, strict=True)]
-    return pa.RecordBatch.from_arrays(arrays, schema=_SCHEMA)
+def _copy(message: Row, name: str) -> Sent:
+    """A message as it was, and where it lay."""
+    place = f"{message.topic} {message.queue} {message.offset}"
+    told = {
+        "id": message.id,
+        "topic": message.topic,
+        "queue": message.queue,
+        "offset": message.offset,
+        "key": message.key,
+        "tag": message.tag,
+        "properties": message.properties or None,
+        "bodyBase64": base64.b64encode(message.body).decode(),
+        "storedAt": milliseconds(message.storedAt.astimezone(UTC)),
+        "idempotencyKey": f"replay {name} {place}",
+    }
+    return Sent(message.offset, json.dumps(told).encode())
 
 
 def _reached(progress: Path, wanted: Replay) -> dict[str, int]:
@@ -163,4 +158,5 @@ def _store(progress: Path, wanted: Replay, done: dict[str, int]) -> None:
 def _identity(wanted: Replay) -> str:
     """What must not change between two runs of a replay; the rate may."""
     since, until = (None if each is None else each.isoformat() for each in (wanted.since, wanted.until))
-    return f"{wanted.source} to {wanted.target}, from {since} to {until}, where {wanted.where}"
+    target = f"group {wanted.group}" if wanted.group else f"topic {wanted.topic}"
+    return f"{wanted.source} to {target}, from {since} to {until}, where {wanted.where}"
