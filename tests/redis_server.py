@@ -41,3 +41,8 @@ def operator(url: str) -> Iterator["redis.Redis"]:
     finally:
         with suppress(redis.RedisError):
             client.close()
+
+
+async def is_up(node: "redis.Redis") -> bool:
+    """Whether a cluster, as this node sees it, serves all slots."""
+    return b"cluster_state:ok" in node.execute_command("CLUSTER", "INFO")

@@ -7,29 +7,31 @@ loop lives as long as the driver; `restart` closes the gateway and opens its dir
 import asyncio
 import json
 import tempfile
-from contextlib import AsyncExitStack
-from dataclasses import replace
+from contextlib import AsyncExitStack, ExitStack
 from typing import Any
-from uuid import uuid4
 
 from mqgate import bootstrap
-from mqgate.settings import LogSettings, RocketMQSettings, Settings, SqliteSettings
+from mqgate.settings import Settings, SqliteSettings
+from mqgate.stack import Stack
 from mqgate.testing.clock import ManualClock
+from production_set import on_production
 
 Json = dict[str, Any]
+# RocketMQ, Redis and PostgreSQL, running.
+Servers = tuple[Stack, Stack, Stack]
 
 
 class GatewayDriver:
-    """On the embedded engine, or on the RocketMQ whose name server is given, in a name space of its own."""
+    """On the embedded engine, or on the production set of the given servers, in a name space of its own."""
 
-    def __init__(self, name_server: str | None = None) -> None:
+    def __init__(self, servers: Servers | None = None) -> None:
         self.clock = ManualClock()
-        self._directory = tempfile.TemporaryDirectory()
-        sqlite = SqliteSettings(directory=self._directory.name, tidy_interval=3600.0, synchronous="normal")
-        self._settings = replace(Settings(), sqlite=sqlite)
-        if name_server is not None:
-            rocketmq = RocketMQSettings(name_servers=(name_server,), cluster="one", namespace=uuid4().hex[:8])
-            self._settings = replace(self._settings, log=LogSettings(engine="rocketmq"), rocketmq=rocketmq)
+        self._places = ExitStack()
+        directory = self._places.enter_context(tempfile.TemporaryDirectory())
+        sqlite = SqliteSettings(directory=directory, tidy_interval=3600.0, synchronous="normal")
+        self._settings = Settings(sqlite=sqlite)
+        if servers is not None:
+            self._settings = self._places.enter_context(on_production(self._settings, *servers))
         self._loop = asyncio.new_event_loop()
         self._stack: AsyncExitStack
         self.gateway: bootstrap.Gateway
@@ -51,7 +53,7 @@ class GatewayDriver:
         self._close()
         self._loop.run_until_complete(self._loop.shutdown_default_executor())
         self._loop.close()
-        self._directory.cleanup()
+        self._places.close()
 
     def forget_old_messages(self) -> int:
         """One run of retention."""

@@ -10,7 +10,7 @@ import os
 from typing import Any, ClassVar
 
 import pytest
-from gateway_driver import GatewayDriver
+from gateway_driver import GatewayDriver, Servers
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
@@ -79,11 +79,11 @@ class MessageDriver(GatewayDriver):
 
 
 class MessageMachine(RuleBasedStateMachine):
-    name_server: ClassVar[str | None] = None
+    servers: ClassVar[Servers | None] = None
 
     def __init__(self) -> None:
         super().__init__()
-        self.gateway = MessageDriver(self.name_server)
+        self.gateway = MessageDriver(self.servers)
         self.ends = {f"local:{number}": 0 for number in range(QUEUES)}
         self.queue_of: dict[str, str] = {}
         self.groups: dict[str, GroupModel] = {}
@@ -398,7 +398,7 @@ class MessageMachine(RuleBasedStateMachine):
         self.gateway.restart()
 
 
-class MessageMachineOnRocketMQ(MessageMachine):
+class MessageMachineInProduction(MessageMachine):
     pass
 
 
@@ -424,10 +424,10 @@ class TestMessageMode(MessageMachine.TestCase):
 @pytest.mark.slow
 @pytest.mark.timeout(900)
 @pytest.mark.rocketmq
-class TestMessageModeOnRocketMQ(MessageMachineOnRocketMQ.TestCase):
+class TestMessageModeInProduction(MessageMachineInProduction.TestCase):
     # A broker takes its time for topics that come and go with every example.
-    settings = settings(RULES, max_examples=RULES.max_examples // 8 + 1)
+    settings = settings(RULES, max_examples=RULES.max_examples // 5 + 1)
 
     @pytest.fixture(autouse=True)
-    def cluster(self, rocketmq: Stack) -> None:
-        MessageMachineOnRocketMQ.name_server = rocketmq.name_server
+    def servers(self, rocketmq: Stack, redis: Stack, postgres: Stack) -> None:
+        MessageMachineInProduction.servers = rocketmq, redis, postgres

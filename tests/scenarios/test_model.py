@@ -10,7 +10,7 @@ import sys
 from typing import Any, ClassVar
 
 import pytest
-from gateway_driver import GatewayDriver
+from gateway_driver import GatewayDriver, Servers
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
@@ -61,11 +61,11 @@ def rules_of(group: str) -> tuple[Rules, Answer]:
 
 class QueueMachine(RuleBasedStateMachine):
     # On RocketMQ stored times are the broker's own, later than the model's clock, and retention is its business.
-    name_server: ClassVar[str | None] = None
+    servers: ClassVar[Servers | None] = None
 
     def __init__(self) -> None:
         super().__init__()
-        self.gateway = GatewayDriver(self.name_server)
+        self.gateway = GatewayDriver(self.servers)
         self.topic = Topic.of(QUEUES)
         self.rules: dict[str, Rules] = {}
         self.places: dict[str, Place] = {}
@@ -81,7 +81,7 @@ class QueueMachine(RuleBasedStateMachine):
 
     @initialize(counts=st.tuples(*[st.integers(1, 12)] * QUEUES))
     def register(self, counts: tuple[int, ...]) -> None:
-        retention = {} if self.name_server else {"retention": RETENTION / 1000}
+        retention = {} if self.servers else {"retention": RETENTION / 1000}
         self.gateway.done("PUT", "/v1/topics/t", {"queues": QUEUES, **retention})
         for group in GROUPS:
             self._register(group)
@@ -139,7 +139,7 @@ class QueueMachine(RuleBasedStateMachine):
         for message, stored in zip(messages, answer["results"], strict=True):
             assert queue in {None, stored["queue"]}
             assert stored["offset"] == self.topic.end(stored["queue"]), "offsets are dense, in acceptance order"
-            assert self.name_server or stored["storedAt"] == format_instant(instant(self.now))
+            assert self.servers or stored["storedAt"] == format_instant(instant(self.now))
             self.topic.queues[stored["queue"]].append(Published(stored["id"], message["body"], key, self.now))
 
     # Consumers.
@@ -428,7 +428,7 @@ class QueueMachine(RuleBasedStateMachine):
             return to, {queue: topic.end(queue) for queue in topic.queues}
         if isinstance(to, int):
             text = format_instant(instant(self.now + to * 1000))
-            if self.name_server:
+            if self.servers:
                 return text, dict(topic.first)
             at = milliseconds(parse_instant(text, "to"))
             return text, {queue: topic.offset_at(queue, at) for queue in topic.queues}
@@ -458,7 +458,7 @@ class QueueMachine(RuleBasedStateMachine):
     def something_rare(self, what: str) -> None:
         if what == "retention":
             self.gateway.clock.advance(RETENTION / 2_000)
-            if not self.name_server:
+            if not self.servers:
                 self.forget_old_messages()
         elif what == "restart":
             self.gateway.restart()
@@ -473,7 +473,7 @@ class QueueMachine(RuleBasedStateMachine):
         assert gone == self.topic.forget_before(self.now - RETENTION)
 
 
-class QueueMachineOnRocketMQ(QueueMachine):
+class QueueMachineInProduction(QueueMachine):
     pass
 
 
@@ -499,10 +499,10 @@ class TestQueueAndBroadcast(QueueMachine.TestCase):
 @pytest.mark.slow
 @pytest.mark.timeout(900)
 @pytest.mark.rocketmq
-class TestQueueAndBroadcastOnRocketMQ(QueueMachineOnRocketMQ.TestCase):
+class TestQueueAndBroadcastInProduction(QueueMachineInProduction.TestCase):
     # A broker takes its time for topics that come and go with every example.
     settings = settings(RULES, max_examples=RULES.max_examples // 8 + 1)
 
     @pytest.fixture(autouse=True)
-    def cluster(self, rocketmq: Stack) -> None:
-        QueueMachineOnRocketMQ.name_server = rocketmq.name_server
+    def servers(self, rocketmq: Stack, redis: Stack, postgres: Stack) -> None:
+        QueueMachineInProduction.servers = rocketmq, redis, postgres

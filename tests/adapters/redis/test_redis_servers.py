@@ -9,21 +9,23 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from redis.exceptions import RedisError
 
 from eventually import until
 from mqgate.adapters.redis.faults import is_elsewhere, translated
 from mqgate.adapters.redis.lease_store import RedisLeaseStore
 from mqgate.adapters.redis.rates import RedisRates
+from mqgate.adapters.redis.scripts import SCRIPTS, Script
 from mqgate.adapters.redis.server import Server, judge
 from mqgate.adapters.redis.wakes import Wakes
 from mqgate.core.entries import Group, RateLimit
 from mqgate.core.errors import MqgateError, StorageFull, StorageRefused, StorageUnavailable
-from mqgate.core.lease import Acquire, Outcome
+from mqgate.core.lease import Acquire, Outcome, Verb
 from mqgate.stack import Stack
-from mqgate.testing.leasing import ack, ask, granted, opened
+from mqgate.testing.leasing import ack, ask, granted, opened, settled
 from mqgate.testing.message_leasing import workers
 from mqgate.testing.samples import a_group, queues
-from redis_server import operator, serving
+from redis_server import is_up, operator, serving
 from secured_stack import _sign_server, make_authority
 from wire import Wire
 
@@ -115,8 +117,8 @@ async def test_a_slot_that_is_elsewhere_is_told(plain: str, tmp_path: Path, open
         one.execute_command("CLUSTER", "ADDSLOTSRANGE", 0, slot - 1, slot + 1, 16383)
         other.execute_command("CLUSTER", "ADDSLOTS", slot)
         one.execute_command("CLUSTER", "MEET", "127.0.0.1", ports[1])
-        await until(lambda: _is_up(one))
-        await until(lambda: _is_up(other))
+        await until(lambda: is_up(one))
+        await until(lambda: is_up(other))
         here, there = (RedisLeaseStore(open_server(f"redis://127.0.0.1:{port}")) for port in ports)
 
         with pytest.raises(StorageUnavailable, match=f"MOVED {slot} 127.0.0.1:{ports[1]}"):
@@ -129,8 +131,15 @@ async def test_a_slot_that_is_elsewhere_is_told(plain: str, tmp_path: Path, open
             await ask(there, GROUP)
 
 
-async def _is_up(redis: Any) -> bool:
-    return b"cluster_state:ok" in redis.execute_command("CLUSTER", "INFO")
+async def test_every_script_stays_in_the_slot_of_its_group(cluster_url: str) -> None:
+    """A node of a cluster has keys of its own slots only, and would refuse any other."""
+    with operator(cluster_url) as node:
+        await until(lambda: is_up(node))
+
+        with pytest.raises(RedisError, match="cluster"):
+            node.eval("return redis.call('SET', 'elsewhere', 1)", 1, "mqgate:{q}")
+
+    await walk(cluster_url)
 
 
 async def test_a_server_that_is_loading_is_waited_for(plain: str, tmp_path: Path, open_server: OpenServer) -> None:
@@ -195,8 +204,9 @@ async def test_the_rights_that_are_documented_are_enough(plain: str, tmp_path: P
     with serving(tmp_path) as port, operator(f"redis://127.0.0.1:{port}") as redis:
         let_in(redis)
         redis.acl_log_reset()
-        server = open_server(f"redis://mqgate:secret@127.0.0.1:{port}", timeout=PATIENT)
-        await walk(server)
+        url = f"redis://mqgate:secret@127.0.0.1:{port}"
+        await walk(url)
+        server = open_server(url, timeout=PATIENT)
         heard: list[str] = []
         wakes = Wakes(server, "mqgate:wake", "us", lambda *_: None, lambda: heard.append("subscribed"))
         wakes.start()
@@ -233,7 +243,7 @@ async def test_tls_is_spoken_to_a_server_that_an_authority_of_ours_signed(
     context.load_cert_chain(tmp_path / "server.pem", tmp_path / "server.key")
     with serving(tmp_path) as port:
         async with Wire(f"rediss://127.0.0.1:{port}/0").open(context) as wire:
-            await walk(open_server(f"{wire.url}?ssl_ca_certs={tmp_path}/ca.pem", timeout=PATIENT))
+            await walk(f"{wire.url}?ssl_ca_certs={tmp_path}/ca.pem")
 
             for stranger in (f"{wire.url}?ssl_ca_certs={tmp_path}/other.pem", wire.url):
                 with pytest.raises(StorageRefused, match=r"certificate"):
@@ -247,24 +257,44 @@ def _waiting(group: Group) -> Acquire:
     return Acquire(group=group, client="", most=0, visibility=group.visibility, heads={}, wait=WAIT)
 
 
-async def walk(server: Server) -> None:
+class Recorded(Server):
+    """Remembers which scripts it ran."""
+
+    def __init__(self, url: str) -> None:
+        super().__init__(url, timeout=PATIENT)
+        self.ran: set[str] = set()
+
+    async def evaluate(self, script: Script, *rest: Any) -> Any:
+        self.ran.add(script.name)
+        return await super().evaluate(script, *rest)
+
+
+async def walk(url: str) -> None:
     """Through every script."""
+    server = Recorded(url)
     store = RedisLeaseStore(server)
-    for group in (a_group(name="q"), workers(name="m")):
+    for group in (a_group(name="q", max_attempts=1), workers(name="m", max_attempts=1)):
         await opened(store, group, queues(9))
         grant = await granted(store, group, most=1)
         assert await ack(store, group, grant.lease) is Outcome.APPLIED
+        last = await granted(store, group, most=1)
+        dying = (await settled(store, group, Verb.NACK, last.lease)).doomed
+        assert dying is not None
+        assert await store.bury(group, dying)
         await store.place(group, [])
         # Twice: whoever waits longer looks for how long others do.
         for _ in range(2):
             await store.acquire(_waiting(group))
         await store.seek(group, "", {"local:0": 0}, is_dry_run=False)
         await store.positions(group, "", {})
+        await store.committed(group.name)
         await store.clients(group.name)
         await store.wake(group.name)
         await store.forget(group.name)
     await RedisRates(server).take("shop", RateLimit(rate=1, burst=1), 1)
     await server.probe()
+    await server.close()
+    assert server.ran == {each.name for each in SCRIPTS}
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ from mqgate.adapters.redis.server import Server
 from mqgate.adapters.sqlite.engine import Engine
 from mqgate.adapters.sqlite.lease_store import SqliteLeaseStore
 from mqgate.core.errors import MqgateError
-from mqgate.core.lease import Acquire, Acquired, Client, Lease, Position
+from mqgate.core.lease import Acquire, Acquired, Client, Doomed, Lease, Position
 from mqgate.ports.lease_store import LeaseStore
 from mqgate.testing.clock import ManualClock
 
@@ -70,23 +70,23 @@ class Twins:
 
 def _walked(value: Any, renamed: Callable[[str], str]) -> Any:
     """The same with other incarnations, what has no order put into one, and errors by their codes."""
+    walked = value
     if isinstance(value, Lease):
-        return value._replace(incarnation=renamed(value.incarnation))
-    if isinstance(value, MqgateError):
-        return value.code
-    if isinstance(value, Client):
+        walked = value._replace(incarnation=renamed(value.incarnation))
+    elif isinstance(value, MqgateError):
+        walked = value.code
+    elif isinstance(value, Client):
         # When it was seen is good to a second, in Redis by the real clock.
-        return value.name, value.address, value.holds
-    if isinstance(value, Acquire | Acquired):
+        walked = value.name, value.address, value.holds
+    elif isinstance(value, Acquire | Acquired):
         members = {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
         walked = dataclasses.replace(value, **{name: _walked(each, renamed) for name, each in members.items()})
-        if isinstance(walked, Acquired):
-            return dataclasses.replace(walked, doomed=sorted(walked.doomed), strangers=sorted(walked.strangers))
-        return walked
-    if isinstance(value, tuple) and hasattr(value, "_fields"):
-        return type(value)(*(_walked(each, renamed) for each in value))
-    if isinstance(value, list | tuple):
-        has_order = not value or not isinstance(value[0], Position | Client)
-        walked_all = [_walked(each, renamed) for each in value]
-        return walked_all if has_order else sorted(walked_all)
-    return value
+    elif isinstance(value, tuple) and hasattr(value, "_fields"):
+        walked = type(value)(*(_walked(each, renamed) for each in value))
+    elif isinstance(value, list | tuple):
+        walked = [_walked(each, renamed) for each in value]
+        if value and isinstance(value[0], Position | Client | Doomed):
+            walked = sorted(walked)
+    if isinstance(walked, Acquired):
+        walked = dataclasses.replace(walked, strangers=sorted(walked.strangers))
+    return walked

@@ -202,8 +202,10 @@ def judge(info: Mapping[str, str]) -> None:
 
 
 def _parsed(url: str) -> dict[str, Any]:
+    # Without a timeout of its own: redis-py would write under wait_for, which takes a cancellation for done.
+    ours = {"protocol": 2, "socket_timeout": None}
     try:
-        return {"socket_keepalive": True, "client_name": "mqgate", **client.parse_url(url), "protocol": 2}
+        return {"socket_keepalive": True, "client_name": "mqgate", **client.parse_url(url), **ours}
     except ValueError as error:
         raise StorageRefused(f"[redis] url: {error}") from None
 

@@ -97,7 +97,7 @@ class SqliteLeaseStore:
     async def place(self, group: Group, placements: Sequence[Placement]) -> Sequence[frozenset[int]]:
         def job(tx: Transaction) -> list[frozenset[int]]:
             if group.mode is not Mode.MESSAGE:
-                return [queue_leases.place(tx, each) for each in placements]
+                return [queue_leases.place(tx, group, each) for each in placements]
             scope = scope_of(tx, group, "")
             if scope is None:
                 return [frozenset() for _ in placements]
@@ -119,7 +119,7 @@ class SqliteLeaseStore:
     async def bury(self, group: Group, doomed: Doomed) -> bool:
         def job(tx: Transaction) -> bool:
             if group.mode is not Mode.MESSAGE:
-                return queue_leases.bury(tx, doomed)
+                return queue_leases.bury(tx, group, doomed)
             scope = scope_of(tx, group, "")
             return scope is not None and message_leases.bury(tx, scope, group, doomed)
 

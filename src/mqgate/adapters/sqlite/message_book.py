@@ -88,6 +88,11 @@ class Granted:
     again: int
     is_changed: bool = field(default=False)
 
+    @property
+    def is_touched(self) -> bool:
+        """Whether something of it was settled, or came back."""
+        return self.open != self.given or bool(self.acked | self.nacked)
+
     def end_of(self, number: int) -> int:
         return self.ends.get(number, self.base_until) if self.ends else self.base_until
 

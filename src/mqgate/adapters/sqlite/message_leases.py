@@ -109,7 +109,7 @@ def move(book: Book, queue: str, to: int) -> None:
 def _of_attempt(book: Book, request: Acquire) -> list[Granted] | None:
     """The grants that the same attempt was given; None if something of them was touched, or has ended."""
     rows = [book.keep(granted(row)) for row in book.tx.all(SQL["by_attempt"], (book.scope.number, request.attempt))]
-    if any(grant.open != grant.given or (grant.open and grant.until <= book.tx.now_ms) for grant in rows):
+    if any(grant.is_touched or (grant.open and grant.until <= book.tx.now_ms) for grant in rows):
         return None
     rows = [grant for grant in rows if grant.given]
     if any(grant.shape != lease_scope.shape(request) for grant in rows):

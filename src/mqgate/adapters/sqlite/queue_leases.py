@@ -15,7 +15,7 @@ from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 
 from mqgate.adapters.sqlite.engine import queries
-from mqgate.adapters.sqlite.lease_scope import Scope, find, next_token_at, refund, scope_of, shape, take_tokens
+from mqgate.adapters.sqlite.lease_scope import Scope, next_token_at, refund, scope_of, shape, take_tokens
 from mqgate.adapters.sqlite.threads import Transaction
 from mqgate.core.entries import Group, OnPoison
 from mqgate.core.errors import AttemptMismatch, InvalidValue
@@ -318,10 +318,10 @@ def _extend(tx: Transaction, scope: Scope, group: Group, row: Row, settlement: S
     return Settled(outcome, leased_until=instant(until))
 
 
-def place(tx: Transaction, placement: Placement) -> frozenset[int]:
+def place(tx: Transaction, group: Group, placement: Placement) -> frozenset[int]:
     grant, after, _ = placement
     lease = grant.lease
-    found = current(tx, lease)
+    found = current(tx, group, lease, is_contact=True)
     if found is None or found[1].batch_next != lease.next or found[1].serves != grant.serve:
         return frozenset()
     scope, row = found
@@ -335,8 +335,8 @@ def place(tx: Transaction, placement: Placement) -> frozenset[int]:
     return frozenset(range(lease.start, after))
 
 
-def bury(tx: Transaction, doomed: Doomed) -> bool:
-    found = current(tx, doomed.lease)
+def bury(tx: Transaction, group: Group, doomed: Doomed) -> bool:
+    found = current(tx, group, doomed.lease)
     if found is None:
         return False
     scope, row = found
@@ -397,9 +397,9 @@ def forget(tx: Transaction, scope: int, least: int, before_ms: int, most: int) -
     return len(rows)
 
 
-def current(tx: Transaction, lease: Lease) -> tuple[Scope, Row] | None:
+def current(tx: Transaction, group: Group, lease: Lease, *, is_contact: bool = False) -> tuple[Scope, Row] | None:
     """The scope and queue of a lease, if nothing has happened to it since it was granted."""
-    scope = find(tx, lease.group, lease.client)
+    scope = scope_of(tx, group, lease.client, is_contact=is_contact)
     if scope is None or scope.incarnation != lease.incarnation:
         return None
     row = tx.one(SQL["queue"], (scope.number, lease.queue))

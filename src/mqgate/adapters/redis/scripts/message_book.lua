@@ -44,7 +44,7 @@ end
 local function open_book(client, closed)
   local scope = scope_of(client)
   if scope then
-    scope.closed, scope.grants, scope.touched, scope.consumed, scope.ended = closed or {}, {}, {}, {}, 0
+    scope.closed, scope.grants, scope.touched, scope.ended = closed or {}, {}, {}, 0
     scope.was_epoch, scope.was_in_flight = scope.epoch, scope.in_flight
   end
   return scope
@@ -139,7 +139,6 @@ local function flush(scope)
         if row.cursor - row.committed >= MAX_SPAN then wake('') end
         change(row, 'committed', committed)
       end
-      if scope.consumed[queue] then change(row, 'last_consumed_at', NOW) end
     end
   end
   scope.touched = {}
@@ -297,7 +296,7 @@ local function settle(scope, settlement, offset)
   if settlement.verb == 'extend' then return extend(scope, grant, number, settlement, outcome) end
   if settlement.verb == 'ack' then
     shut(scope, grant, number, ACKED)
-    scope.consumed[grant.queue] = true
+    change(queue_of(scope, grant.queue), 'last_consumed_at', NOW)
     -- A first delivery that never came back has no row to remove, and without order nobody waits behind it.
     if grant.again or outcome == 'late_applied' or GROUP.is_ordered then finish(scope, grant.queue, offset) end
     return {outcome = outcome}
@@ -426,12 +425,15 @@ local function dying(scope)
   return found
 end
 
+-- How far a grant goes: what went back behind it was never given.
+local function last_given(grant)
+  local last = #grant.letters
+  while last > 0 and grant.letters[last] == NOT_GIVEN do last = last - 1 end
+  return last
+end
+
 local function grant_of(scope, grant)
-  local last = 0
-  for number, letter in ipairs(grant.letters) do
-    if letter ~= NOT_GIVEN then last = number end
-  end
-  return {lease = {client = '', queue = grant.queue, start = grant.start, next = grant.start + last,
+  return {lease = {client = '', queue = grant.queue, start = grant.start, next = grant.start + last_given(grant),
     epoch = grant.epoch, incarnation = scope.incarnation}, delivery = grant.delivery, granted_at = grant.granted_at,
     until_ms = until_of(grant), serve = grant.serves, lapsed = grant.serves == 1 and grant.lapsed or 0}
 end

@@ -5,14 +5,13 @@
 local scope = open_book('')
 if not scope then return false end
 
--- Whether a new range is untouched and the last one granted: then the cursor can simply go back.
+-- Whether a new range, as far as it was given, is untouched and the last one granted: then the cursor simply goes back.
 local function is_tail(grant)
   local row = queue_of(scope, grant.queue)
-  if not row or grant.delivery ~= 1 then return false end
-  for _, letter in ipairs(grant.letters) do
-    if letter ~= OPEN then return false end
+  if not row or grant.delivery ~= 1 or row.cursor ~= grant.start + last_given(grant) then return false end
+  for number = 1, last_given(grant) do
+    if grant.letters[number] ~= OPEN then return false end
   end
-  if row.cursor ~= grant.start + #grant.letters then return false end
   -- A message that has a row of its own is granted by that row, never by the cursor as well.
   return call('ZCOUNT', scope.base .. ':failed:' .. grant.queue, grant.start, row.cursor - 1) == 0
 end
