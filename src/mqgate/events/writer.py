@@ -101,8 +101,8 @@ class EventWriter:
             return True
 
     async def _encode(self, *, is_last: bool) -> None:
+        # Kept until it is encoded: whoever stops us in between will do it.
         taken = self._taken = self._taken or self._recorder.take()
-        self._reserved = taken.reserved
         batches: list[Batch] = []
         try:
             if taken.reserved or taken.polls:
@@ -114,7 +114,7 @@ class EventWriter:
         if is_last and not batches and self._sequence:
             batches = encode(EVENTS, Rows().columns)
         self._pending.extend(batches)
-        self._taken = None
+        self._taken, self._reserved = None, taken.reserved
 
     async def _send(self, *, is_last: bool = False) -> None:
         """Append what is pending, all at once; they are of one queue, so none is stored behind one that failed."""

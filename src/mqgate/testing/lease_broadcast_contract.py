@@ -50,6 +50,19 @@ class BroadcastContract:
 
         assert seen == {"ada": list(range(7)), "ben": list(range(7))}
 
+    async def test_a_client_is_listed_from_its_first_poll_on(self, store: LeaseStore) -> None:
+        """Although that one found no place yet, and was made again when there was one."""
+        group = a_group(mode=Mode.BROADCAST)
+
+        unknown = await ask(store, group, client="ada", polled_by="ada")
+        await opened(store, group, queues(1), client="ada")
+        stranger = await ask(store, group, client="ada", polled_by="ada", heads=queues(1, 1))
+        await opened(store, group, queues(1, 1), client="ada")
+        await granted(store, group, client="ada", polled_by="ada")
+
+        assert (unknown.is_known, list(stranger.strangers)) == (False, [OTHER])
+        assert [client.name for client in await store.clients(group.name)] == ["ada"]
+
     async def test_the_same_attempt_of_two_clients_is_two_attempts(self, store: LeaseStore) -> None:
         """An attemptId is the client's own."""
         group = a_group(mode=Mode.BROADCAST)

@@ -100,6 +100,9 @@ class RedisLeaseStore:
             self._give_back(self._returned(group, request, fields["nonce"], reply))
 
         answer = answers.read(await self._run("acquire", group, late=late, **fields), answers.Acquired)
+        if not answer.known or answer.strangers:
+            # It was not written down who polled.
+            self._seen.pop((group.name, request.polled_by), None)
         if not answer.known:
             self._incarnations.pop(scope, None)
             return UNKNOWN

@@ -1,0 +1,76 @@
+"""The topic of events as its readers see it: batches of rows, over HTTP."""
+
+import base64
+from typing import Any, NamedTuple
+
+import httpx
+import pyarrow as pa
+
+from mqgate.core.events import EVENTS_TOPIC
+
+__all__ = ["Batch", "batches", "events", "rows_of"]
+
+Row = dict[str, Any]
+
+
+class Batch(NamedTuple):
+    """One message of the topic. `sequence` is that of its incarnation; `is_last`: it says that it is the last."""
+
+    schema: str
+    incarnation: str
+    sequence: int
+    dropped: int
+    is_last: bool
+    rows: list[Row]
+    properties: dict[str, str]
+    key: str
+
+
+def rows_of(body: bytes) -> list[Row]:
+    """Instants as milliseconds."""
+    table = pa.ipc.open_stream(body).read_all()
+    plain = [
+        pa.field(each.name, pa.int64() if pa.types.is_timestamp(each.type) else each.type) for each in table.schema
+    ]
+    found: list[Row] = table.cast(pa.schema(plain)).to_pylist()
+    return found
+
+
+async def batches(api: httpx.AsyncClient) -> list[Batch]:
+    """All of them, those of a queue in their order."""
+    found = []
+    for queue in (await _get(api, "queues"))["items"]:
+        offset = 0
+        while True:
+            page = await _get(api, f"queues/{queue['queue']}/messages", offset=offset, max=1000)
+            found += [_batch(message) for message in page["messages"]]
+            offset = page["next"]
+            if not page["messages"]:
+                break
+    return found
+
+
+async def events(api: httpx.AsyncClient, *kinds: str) -> list[Row]:
+    """The rows of `events/1` of these kinds; of all without any."""
+    found = [row for batch in await batches(api) if batch.schema == "events/1" for row in batch.rows]
+    return [row for row in found if not kinds or row["kind"] in kinds]
+
+
+async def _get(api: httpx.AsyncClient, path: str, **query: int) -> Any:
+    answer = await api.get(f"/v1/topics/{EVENTS_TOPIC}/{path}", params=query)
+    assert answer.status_code == 200, answer.text
+    return answer.json()
+
+
+def _batch(message: Row) -> Batch:
+    told = message["properties"]
+    return Batch(
+        schema=told["schema"],
+        incarnation=told["incarnation"],
+        sequence=int(told["sequence"]),
+        dropped=int(told["dropped"]),
+        is_last=told.get("last") == "true",
+        rows=rows_of(base64.b64decode(message["bodyBase64"])),
+        properties=told,
+        key=message["key"],
+    )

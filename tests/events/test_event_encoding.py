@@ -1,0 +1,71 @@
+"""Rows as Arrow, and back: what core/events.py says is what readers get."""
+
+import os
+
+import pyarrow as pa
+import pytest
+
+from event_log import rows_of
+from mqgate.core.events import EVENTS, TABLES, Table
+from mqgate.events.encoding import encode
+
+NOW = 1_700_000_000_000
+VALUES = {
+    "text": ["01ab", None, "ünï"],
+    "word": ["t", "t", None],
+    "int": [1 << 40, None, -1],
+    "instant": [NOW, None, 0],
+}
+
+
+@pytest.mark.parametrize("table", TABLES.values(), ids=TABLES)
+def test_every_table_comes_back_as_it_was(table: Table) -> None:
+    """Names and order of the columns, values, and None where nothing is known."""
+    columns = [VALUES[kind] for _, kind in table.columns]
+
+    (batch,) = encode(table, columns)
+
+    assert (batch.table, batch.rows) == (table, 3)
+    assert [list(row) for row in rows_of(batch.body)] == [[name for name, _ in table.columns]] * 3
+    assert [list(row.values()) for row in rows_of(batch.body)] == [list(row) for row in zip(*columns, strict=True)]
+
+
+def test_types_are_those_that_readers_count_on() -> None:
+    """Words as dictionaries, instants as milliseconds in UTC: a reader's schema is not guessed from the first batch."""
+    schema = pa.ipc.open_stream(encode(EVENTS, [[] for _ in EVENTS.columns])[0].body).schema
+    kinds = {
+        "text": pa.string(),
+        "word": pa.dictionary(pa.int32(), pa.string()),
+        "int": pa.int64(),
+        "instant": pa.timestamp("ms", tz="UTC"),
+    }
+
+    assert [(field.name, field.type) for field in schema] == [(name, kinds[kind]) for name, kind in EVENTS.columns]
+
+
+def test_what_is_too_large_for_a_message_is_cut() -> None:
+    """Reasons may have 4 KB each and say anything: a batch must not outgrow what a broker takes."""
+    rows = 500
+    columns: list[list[object]] = [[None] * rows for _ in EVENTS.columns]
+    columns[0] = list(range(rows))
+    columns[-1] = [os.urandom(1_000).hex() for _ in range(rows)]
+
+    batches = encode(EVENTS, columns, most_bytes=100_000)
+
+    assert len(batches) > 5
+    assert max(len(batch.body) for batch in batches) <= 100_000
+    assert sum(batch.rows for batch in batches) == rows
+    assert [row["at"] for batch in batches for row in rows_of(batch.body)] == columns[0]
+
+
+def test_a_row_costs_few_bytes() -> None:
+    """Ids are random; all else of a row must be nearly free, else the events would outweigh the messages."""
+    rows = 5_000
+    columns: list[list[object]] = [[None] * rows for _ in EVENTS.columns]
+    columns[0] = [NOW + number // 50 for number in range(rows)]
+    columns[1], columns[2], columns[3] = ["published"] * rows, ["orders"] * rows, [f"b:{n % 8}" for n in range(rows)]
+    columns[4], columns[9] = list(range(rows)), [os.urandom(16).hex() for _ in range(rows)]
+
+    (batch,) = encode(EVENTS, columns)
+
+    assert len(batch.body) / rows < 60

@@ -1,0 +1,238 @@
+"""How events are written: numbered, nothing twice but under one number, and out of users' reach."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from itertools import groupby
+from pathlib import Path
+
+import httpx
+import pyarrow as pa
+import pytest
+from message_calls import metric, publish, put, refused, shop
+from outage import Outage
+
+from event_log import Batch, batches, events
+from eventually import until
+from mqgate import bootstrap
+from mqgate.core.events import EVENTS_TOPIC
+from mqgate.core.message import slot_of
+from mqgate.settings import EventsSettings, Settings
+from mqgate.testing.clock import ManualClock
+from mqgate.testing.server_process import ServerProcess
+
+TOPIC = f"/v1/topics/{EVENTS_TOPIC}"
+on_sqlite = pytest.mark.parametrize("engine", ["sqlite"], indirect=True)
+
+
+@asynccontextmanager
+async def opened(settings: Settings, clock: ManualClock) -> AsyncIterator[tuple[bootstrap.Gateway, httpx.AsyncClient]]:
+    async with bootstrap.gateway(settings, wall_ms=clock) as gateway:
+        transport = httpx.ASGITransport(app=gateway.app, client=("127.0.0.1", 5000))
+        async with httpx.AsyncClient(transport=transport, base_url="http://mqgate") as api:
+            yield gateway, api
+
+
+def numbers(found: list[Batch]) -> list[list[int]]:
+    """The numbers of each incarnation, in the order they are read."""
+    return [[each.sequence for each in some] for _, some in groupby(found, lambda each: each.incarnation)]
+
+
+async def test_a_gateway_that_does_nothing_writes_nothing(settings: Settings, clock: ManualClock) -> None:
+    """Not even that it stops; but the topic is there from the start, for those who begin to read it."""
+    for _ in range(2):
+        async with opened(settings, clock) as (gateway, api):
+            await put(api, "topics/orders", queues=1)
+
+            async def is_there(api: httpx.AsyncClient = api) -> bool:
+                return (await api.get(f"{TOPIC}/queues")).status_code == 200
+
+            await until(is_there)
+            await gateway.events.run_once()
+            await gateway.lag_samples.run_once()
+
+    async with opened(settings, clock) as (_, api):
+        assert await batches(api) == []
+
+
+async def test_a_clean_stop_writes_the_rest_and_says_so(settings: Settings, clock: ManualClock) -> None:
+    """Whoever reads knows that nothing is missing; also if there was nothing left to write."""
+    async with opened(settings, clock) as (gateway, api):
+        await shop(api)
+        await publish(api, "a")
+        await gateway.events.run_once()
+        await publish(api, "b")
+    async with opened(settings, clock) as (gateway, api):
+        await publish(api, "c")
+        await gateway.events.run_once()
+
+    async with opened(settings, clock) as (_, api):
+        found = await batches(api)
+
+    assert numbers(found) == [[1, 2], [1, 2]]
+    assert [each.is_last for each in found] == [False, True] * 2
+    assert [len(each.rows) for each in found] == [1, 1, 1, 0]
+    assert {(each.key, each.dropped) for each in found} == {(found[0].properties["gateway"], 0)}
+
+
+@on_sqlite
+async def test_a_batch_that_nobody_answered_for_is_sent_again_under_its_number(
+    gateway: bootstrap.Gateway, api: httpx.AsyncClient, clock: ManualClock
+) -> None:
+    """It may lie there twice then, told apart by the time it was sent; readers take one of them."""
+    await shop(api)
+    outage = silence(gateway)
+    outage.is_stored = True
+    await publish(api, "a")
+
+    first = await gateway.events.run_once()
+    await publish(api, "b")
+    clock.advance(1)
+    outage.end()
+    second = await gateway.events.run_once()
+
+    found = await batches(api)
+    assert (first, second) == (False, True)
+    assert [each.sequence for each in found] == [1, 1, 2]
+    assert found[0].rows == found[1].rows
+    assert int(found[1].properties["sent_at"]) - int(found[0].properties["sent_at"]) == 1_000
+
+
+def silence(gateway: bootstrap.Gateway) -> Outage:
+    """No broker answers for the queues of events."""
+    outage = Outage(gateway)
+    outage.silent |= {f"{EVENTS_TOPIC}/local:{number}" for number in range(4)}
+    return outage
+
+
+@on_sqlite
+async def test_what_the_log_does_not_take_waits_and_what_is_too_much_is_dropped(
+    settings: Settings, clock: ManualClock
+) -> None:
+    """In bounds, without a gap in the numbers, and told: with the next batch and in the metrics."""
+    async with opened(replace(settings, events=EventsSettings(max_buffered=4)), clock) as (gateway, api):
+        await shop(api)
+        outage = silence(gateway)
+        for body in ("a", "b", "c"):
+            await publish(api, body)
+            assert await gateway.events.run_once() is False
+        await publish(api, "d", "e")
+        await publish(api, "f")
+        outage.end()
+
+        assert await gateway.events.run_once() is True
+        await publish(api, "g")
+        await gateway.events.run_once()
+
+        found = await batches(api)
+        assert [(each.sequence, len(each.rows), each.dropped) for each in found] == [(1, 1, 2), (2, 3, 2), (3, 1, 2)]
+        assert [row["offset"] for row in await events(api, "published")] == [0, 1, 2, 5, 6]
+        assert await metric(api, "mqgate_events_dropped_total") == 2
+        assert await metric(api, "mqgate_events_total") == 5
+
+
+@on_sqlite
+async def test_a_gateway_told_not_to_write_events_has_no_topic(settings: Settings, clock: ManualClock) -> None:
+    """Who does not want them pays nothing, and sees why there are none."""
+    async with opened(replace(settings, events=EventsSettings(enabled=False)), clock) as (_, api):
+        await shop(api)
+        await publish(api, "a")
+
+        refused(await api.get(f"{TOPIC}/queues"), 404, "topic_not_found")
+
+
+async def test_users_read_the_topic_and_touch_nothing(gateway: bootstrap.Gateway, api: httpx.AsyncClient) -> None:
+    """It is no topic of theirs: in no list, never published to, changed, consumed or deleted."""
+    await put(api, "topics/orders", queues=1)
+    await publish(api, "a")
+    await gateway.events.run_once()
+
+    refused(await api.put(TOPIC, json={"queues": 9}), 400, "invalid_value")
+    refused(await api.get(TOPIC), 404, "topic_not_found")
+    refused(await api.post(f"{TOPIC}/messages", json={"body": "x"}), 404, "topic_not_found")
+    refused(await api.delete(TOPIC), 404, "topic_not_found")
+    refused(await api.put("/v1/groups/spy", json={"topic": EVENTS_TOPIC}), 404, "topic_not_found")
+    refused(await api.put("/v1/producers/spy", json={"topic": EVENTS_TOPIC}), 404, "topic_not_found")
+    refused(await api.get("/v1/topics/mqgate_retry_x/queues"), 404, "topic_not_found")
+    listed = [entry["name"] for entry in (await api.get("/v1/topics")).json()["items"]]
+    queue = f"local:{slot_of((await batches(api))[0].key) % 4}"
+    arrow = await api.get(f"{TOPIC}/queues/{queue}/messages", headers={"Accept": "application/vnd.apache.arrow.stream"})
+
+    await gateway.events.run_once()
+    assert listed == ["orders"]
+    assert pa.ipc.open_stream(arrow.content).read_all().num_rows == 1
+    assert {row["topic"] for row in await events(api)} == {"orders"}
+
+
+@on_sqlite
+async def test_only_an_admin_reads_the_topic(gateway: bootstrap.Gateway, api: httpx.AsyncClient) -> None:
+    """It tells of all topics, groups and clients: a producer's key is not for that."""
+    await put(api, "topics/orders", queues=1)
+    await put(api, "producers/till", topic="orders")
+    await gateway.events.run_once()
+    admin = bearer((await api.post("/v1/keys", json={"role": "admin"})).json()["key"])
+    till = bearer((await api.post("/v1/keys", json={"producer": "till"}, headers=admin)).json()["key"])
+
+    statuses = [(await api.get(f"{TOPIC}/queues", headers=key)).status_code for key in (admin, till)]
+
+    assert statuses == [200, 403]
+
+
+def bearer(key: str) -> dict[str, str]:
+    return {"Authorization": f"Bearer {key}"}
+
+
+@on_sqlite
+async def test_events_are_forgotten_in_time(settings: Settings, clock: ManualClock) -> None:
+    """They must not fill the disk of a gateway whose events nobody reads."""
+    async with opened(replace(settings, events=EventsSettings(retention=3600.0)), clock) as (gateway, api):
+        assert gateway.retention is not None
+        await shop(api)
+        await publish(api, "a")
+        await gateway.events.run_once()
+        clock.advance(1800)
+        await publish(api, "b")
+        await gateway.events.run_once()
+        clock.advance(1801)
+
+        await gateway.retention.run_once()
+
+        found = await api.get(f"{TOPIC}/queues/local:{slot_of(gateway.events._gateway) % 4}/messages?offset=1")
+        assert (found.json()["min"], len(found.json()["messages"])) == (1, 1)
+
+
+async def test_a_gateway_killed_with_9_leaves_a_prefix_without_a_gap(
+    tmp_path: Path, environment: dict[str, str]
+) -> None:
+    """At most the tail that it had not written is missing, and nobody says that it was the last."""
+    server = ServerProcess(
+        tmp_path / "killed", MQGATE_LOG_LEVEL="error", MQGATE_EVENTS_FLUSH_INTERVAL="0.05", **environment
+    )
+    await asyncio.to_thread(server.start)
+    async with httpx.AsyncClient(base_url=server.url, timeout=30) as api:
+        await shop(api)
+        ids: list[str] = []
+
+        async def has_written() -> bool:
+            ids.extend(each["id"] for each in await publish(api, "a", "b"))
+            return len(await batches(api)) >= 4
+
+        await until(has_written)
+        await publish(api, "unknown")
+        server.kill()
+        await asyncio.to_thread(server.start)
+        ids += [each["id"] for each in await publish(api, "c")]
+        await asyncio.to_thread(server.stop)
+        await asyncio.to_thread(server.start)
+        found = await batches(api)
+        server.kill()
+
+    told = [[row["id"] for row in each.rows if row["kind"] == "published"] for each in found]
+    killed = [row for each, row in zip(found, told, strict=True) if each.incarnation == found[0].incarnation]
+    before = [each for some in killed for each in some]
+    assert numbers(found) == [list(range(1, len(killed) + 1)), list(range(1, len(found) - len(killed) + 1))]
+    assert [each.is_last for each in found] == [False] * (len(found) - 1) + [True]
+    assert len(before) >= 4
+    assert before[: len(ids) - 1] == ids[:-1][: len(before)]
+    assert [each for some in told[len(killed) :] for each in some] == ids[-1:]
