@@ -178,6 +178,8 @@ def _grant(book: Book, request: Acquire) -> tuple[list[Grant], State, int]:
         lease_scope.refund(book.tx, group.name, left)
     if grants:
         return grants, State.OK, expired + skipped
+    # What expired is settled: it may have been all there was.
+    book.flush()
     if not book.tx.one(SQL["has_backlog"], (book.scope.number,))[0]:
         return [], State.OK, expired + skipped
     state = State.BUSY
