@@ -180,6 +180,8 @@ def _grant(book: Book, request: Acquire) -> tuple[list[Grant], State, list[Span]
     lost += skipped
     if grants:
         return grants, State.OK, lost
+    # What expired is settled: it may have been all there was.
+    book.flush()
     if not book.tx.one(SQL["has_backlog"], (book.scope.number,))[0]:
         return [], State.OK, lost
     state = State.BUSY

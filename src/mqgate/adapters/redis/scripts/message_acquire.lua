@@ -31,6 +31,15 @@ local function of_attempt()
   return found
 end
 
+local function settles(settlement, grant)
+  local lease = settlement.lease
+  if lease.epoch ~= grant.epoch or lease.incarnation ~= scope.incarnation then return false end
+  for _, offset in ipairs(settlement.offsets) do
+    if is_applied(judge(scope, settlement, offset, grant, offset - grant.start + 1)) then return true end
+  end
+  return false
+end
+
 -- An attempt repeated with other parameters is refused, and nothing changes; unless this very request settles it.
 local function is_mismatch()
   local differs = false
@@ -38,9 +47,7 @@ local function is_mismatch()
     if until_of(grant) <= NOW then return false end
     differs = differs or grant.shape ~= R.shape
     for _, settlement in ipairs(R.settlements or {}) do
-      local lease = settlement.lease
-      local is_of_it = lease.epoch == grant.epoch and lease.incarnation == scope.incarnation
-      if is_of_it and settlement.verb ~= 'extend' then return false end
+      if settlement.verb ~= 'extend' and settles(settlement, grant) then return false end
     end
   end
   return differs

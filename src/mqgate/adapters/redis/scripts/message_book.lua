@@ -292,7 +292,7 @@ local function settle(scope, settlement, offset)
   if not grant then return {outcome = 'gone'} end
   local number = offset - grant.start + 1
   local outcome = judge(scope, settlement, offset, grant, number)
-  if outcome ~= 'applied' and outcome ~= 'late_applied' then return {outcome = outcome} end
+  if not is_applied(outcome) then return {outcome = outcome} end
   if settlement.verb == 'extend' then return extend(scope, grant, number, settlement, outcome) end
   if settlement.verb == 'ack' then
     shut(scope, grant, number, ACKED)

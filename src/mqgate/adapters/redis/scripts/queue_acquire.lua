@@ -56,9 +56,8 @@ local function is_mismatch()
   local row = queue and queue_of(scope, queue)
   if not row or row.attempt ~= R.attempt or row.locked_until <= NOW or row.shape == R.shape then return false end
   for _, settlement in ipairs(R.settlements or {}) do
-    local lease = settlement.lease
-    local is_of_it = lease.queue == queue and lease.epoch == row.epoch and lease.incarnation == scope.incarnation
-    if is_of_it and settlement.verb ~= 'extend' then return false end
+    local is_here = settlement.lease.client == scope.client and settlement.lease.queue == queue
+    if is_here and settlement.verb ~= 'extend' and is_applied(judge(scope, row, settlement)) then return false end
   end
   return true
 end

@@ -188,7 +188,7 @@ local function settle(scopes, settlement)
   local row = scope and queue_of(scope, lease.queue)
   if not row then return {outcome = 'gone'} end
   local outcome = judge(scope, row, settlement)
-  if outcome ~= 'applied' and outcome ~= 'late_applied' then return {outcome = outcome} end
+  if not is_applied(outcome) then return {outcome = outcome} end
   if settlement.verb == 'extend' then
     local till = NOW + settlement.visibility
     if till > row.granted_at + R.longest_hold then return {outcome = 'too_long'} end

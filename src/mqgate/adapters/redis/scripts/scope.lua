@@ -231,6 +231,11 @@ local function set_of(list)
   return found
 end
 
+-- Whether a settlement with this outcome changes something.
+local function is_applied(outcome)
+  return outcome == 'applied' or outcome == 'late_applied'
+end
+
 -- A settlement's outcome, alone where there is no more to say of it.
 local function told(settled)
   return (settled.doomed or settled.until_ms) and settled or settled.outcome
