@@ -1,7 +1,7 @@
 """Receive and settle: POST /v1/groups/{group}/receive, ack, nack, extend."""
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from typing import Annotated, Any
 
@@ -16,13 +16,13 @@ from mqgate.control.registry.model import Duration, check_visibility
 from mqgate.control.registry.service import Registry
 from mqgate.core.entries import Group, Mode
 from mqgate.core.errors import InvalidValue, UnsupportedByMode
-from mqgate.core.lease import Lease, Outcome, Settled, Settlement, Verb
+from mqgate.core.lease import Grant, Lease, Outcome, Settled, Settlement, Verb
 from mqgate.core.names import check_client
 from mqgate.core.times import format_instant, parse_duration
 from mqgate.http.errors import problem, refusal
 from mqgate.http.exchange import Answer, Request, refuse, reply
 from mqgate.http.json_input import decode
-from mqgate.http.native.shapes import LeaseOut, MessageOut, OutcomeOut, Outcomes, ReceiveOut, message_out
+from mqgate.http.native.shapes import LeaseOut, MessageOut, OutcomeOut, Outcomes, ReceiveOut, text_or_base64
 from mqgate.http.operation import Operation
 from mqgate.settings import HttpSettings
 from mqgate.telemetry.metrics import Metrics
@@ -180,7 +180,7 @@ class ReceiveApi:
         is_single = group.mode is Mode.MESSAGE
         signed = {each.lease.epoch: keys.sign_range(each.lease) for each in received.grants} if is_single else {}
         answer = ReceiveOut(
-            messages=[_message(each, signed) for each in received.deliveries],
+            messages=_messages(received.deliveries, signed),
             acked=[_outcome(each) for each in acked],
             state=received.state,
         )
@@ -271,11 +271,34 @@ def _wait(given: ReceiveIn) -> timedelta:
     return wait
 
 
-def _message(delivery: Delivery, signed: Mapping[int, str]) -> MessageOut:
-    answer = message_out(delivery.message, delivery.grant)
-    if signed:
-        answer.receipt = f"{signed[delivery.grant.lease.epoch]}{delivery.message.offset}"
-    return answer
+def _messages(deliveries: Sequence[Delivery], signed: Mapping[int, str]) -> list[MessageOut]:
+    """The messages of an answer; what those of a grant share is looked up once."""
+    found: list[MessageOut] = []
+    last: Grant | None = None
+    for message, grant in deliveries:
+        if grant is not last:
+            last, until = grant, format_instant(grant.leased_until)
+            token = signed.get(grant.lease.epoch)
+        message_id, topic, queue, offset, body, key, tag, properties, stored_at = message
+        text, encoded = text_or_base64(body)
+        found.append(
+            MessageOut(
+                message_id,
+                topic,
+                queue,
+                offset,
+                key,
+                tag,
+                properties,  # type: ignore[arg-type]  # a mapping encodes as an object
+                format_instant(stored_at),
+                text,
+                encoded,
+                grant.delivery,
+                UNSET if token is None else f"{token}{offset}",
+                until,
+            )
+        )
+    return found
 
 
 def _outcome(settled: Settled) -> OutcomeOut:
