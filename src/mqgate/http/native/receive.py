@@ -140,7 +140,6 @@ class ReceiveApi:
         leases = await self._acknowledger.read(group, given.ack)
         wish = self._wish(request, group, given, leases)
         received = await self._long_poll.receive(wish, _wait(given), request.until_gone)
-        self._acknowledger.tell(leases, received.settled, Verb.ACK)
         if received.deliveries and request.is_gone():
             await self._long_poll.give_back(group, received)
             raise ClientGone
