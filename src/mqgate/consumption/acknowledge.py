@@ -16,7 +16,7 @@ _INVALID = Settled(Outcome.INVALID)
 
 
 class Acknowledger:
-    """`settled` hears of every settlement that was done, so that those who wait for it can be woken.
+    """`settled` hears of what was done here, so that those who wait for it can be woken; not of acks by a receive.
 
     `catch_up` is awaited when a receipt names a key that is not known here: another gateway may have made it.
     """
@@ -76,10 +76,10 @@ class Acknowledger:
         for each in settled:
             if each.doomed is not None:
                 await self._undertaker.bury(group, each.doomed)
-        self.tell(leases, settled, verb)
+        self._tell(leases, settled, verb)
         return merge(leases, settled)
 
-    def tell(self, leases: Sequence[Lease | None], settled: Sequence[Settled], verb: Verb) -> None:
+    def _tell(self, leases: Sequence[Lease | None], settled: Sequence[Settled], verb: Verb) -> None:
         for lease, each in zip((lease for lease in leases if lease), settled, strict=True):
             if each.outcome.is_done:
                 self._settled((lease.group, lease.client), verb)

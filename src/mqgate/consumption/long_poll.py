@@ -102,8 +102,10 @@ class LongPoll:
     async def receive(self, request: Receive, wait: timedelta, until_gone: Callable[[], Awaitable[object]]) -> Received:
         """Receive, waiting until something is there; raises ClientGone when nobody is left to answer."""
         if not wait:
-            received = await self._receiver.receive(request, is_crowded=self._is_crowded(request, 0))
+            is_crowded = self._is_crowded(request, 0)
+            received = await self._receiver.receive(request, is_crowded=is_crowded)
             self._recorder.polled(request.group, request.client, Poll.HIT if received.deliveries else Poll.EMPTY)
+            self._acked(request, received, is_crowded=is_crowded)
             self._pass_on(request.scope, received)
             return received
         wait = max(wait, _LEAST_WAIT)
@@ -111,7 +113,9 @@ class LongPoll:
         parked = _Parked()
         line = self._enrol(request, parked)
         try:
-            received = await self._receiver.receive(request, is_crowded=self._is_crowded(request, 1), wait=wait)
+            is_crowded = self._is_crowded(request, 1)
+            received = await self._receiver.receive(request, is_crowded=is_crowded, wait=wait)
+            self._acked(request, received, is_crowded=is_crowded)
             if received.deliveries:
                 self._metrics.long_polls.labels("short_poll_hit").inc()
                 self._recorder.polled(request.group, request.client, Poll.HIT)
@@ -230,6 +234,20 @@ class LongPoll:
         """Whether others wait too; in an ordered group somebody may begin to while keys are being looked at."""
         line = self._lines.get(request.scope)
         return request.group.is_ordered or (line is not None and len(line.parked) > own)
+
+    def _acked(self, request: Receive, received: Received, *, is_crowded: bool) -> None:
+        """A receive settled what it carried; those who wait hear of it, unless it was told whether more is ready.
+
+        In queue mode it mostly takes the very queue that it freed: to wake somebody for that would be in vain.
+        """
+        is_told = is_crowded and bool(received.deliveries)
+        # A broadcast client may carry what is another's.
+        if is_told and request.group.mode is not Mode.BROADCAST:
+            return
+        for each, settled in zip(request.settlements, received.settled, strict=True):
+            scope = each.lease.group, each.lease.client
+            if settled.outcome.is_done and not (is_told and scope == request.scope):
+                self.settled(scope, each.verb)
 
     def _pass_on(self, scope: Scope, received: Received) -> None:
         """Who leaves with messages tells those who wait what is left for them."""

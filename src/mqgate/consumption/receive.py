@@ -215,6 +215,7 @@ class Receiver:
         return await pull_queue(self._log, self._leases, group, grants[0], request.most_bytes)
 
     def _note(self, group: Group, received: Received, acquired: Acquired) -> None:
+        self._mirror.touched(group.name)
         received.settled += acquired.settled
         received.state = acquired.state
         received.expired += acquired.expired

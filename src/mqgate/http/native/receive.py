@@ -1,7 +1,7 @@
 """Receive and settle: POST /v1/groups/{group}/receive, ack, nack, extend."""
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from typing import Annotated, Any
 
@@ -16,14 +16,14 @@ from mqgate.control.registry.model import Duration, check_visibility
 from mqgate.control.registry.service import Registry
 from mqgate.core.entries import Group, Mode
 from mqgate.core.errors import InvalidValue, UnsupportedByMode
-from mqgate.core.lease import Lease, Outcome, Settled, Verb
+from mqgate.core.lease import Grant, Lease, Outcome, Settled, Verb
 from mqgate.core.names import check_client
 from mqgate.core.stamps import stamp, stamps
 from mqgate.core.times import format_instant, parse_duration
 from mqgate.http.errors import problem, refusal
 from mqgate.http.exchange import Answer, Request, refuse, reply
 from mqgate.http.json_input import decode
-from mqgate.http.native.shapes import LeaseOut, MessageOut, OutcomeOut, Outcomes, ReceiveOut, message_out
+from mqgate.http.native.shapes import LeaseOut, MessageOut, OutcomeOut, Outcomes, ReceiveOut, text_or_base64
 from mqgate.http.operation import Operation
 from mqgate.settings import HttpSettings
 from mqgate.telemetry.metrics import Metrics
@@ -144,7 +144,6 @@ class ReceiveApi:
         leases = await self._acknowledger.read(group, given.ack)
         wish = self._wish(request, group, given, leases)
         received = await self._long_poll.receive(wish, _wait(given), request.until_gone)
-        self._acknowledger.tell(leases, received.settled, Verb.ACK)
         if received.deliveries and request.is_gone():
             await self._long_poll.give_back(group, received)
             raise ClientGone
@@ -186,7 +185,7 @@ class ReceiveApi:
         ranges = received.grants if is_single else ()
         signed = {each.lease.epoch: keys.sign_range(each.lease, stamps(each.granted_at)) for each in ranges}
         answer = ReceiveOut(
-            messages=[_message(each, signed) for each in received.deliveries],
+            messages=_messages(received.deliveries, signed),
             acked=[_outcome(each) for each in acked],
             state=received.state,
         )
@@ -277,12 +276,34 @@ def _wait(given: ReceiveIn) -> timedelta:
     return wait
 
 
-def _message(delivery: Delivery, signed: Mapping[int, str]) -> MessageOut:
-    answer = message_out(delivery.message, delivery.grant)
-    if signed:
-        message = delivery.message
-        answer.receipt = f"{signed[delivery.grant.lease.epoch]}{message.offset}.{stamp(message.stored_at)}"
-    return answer
+def _messages(deliveries: Sequence[Delivery], signed: Mapping[int, str]) -> list[MessageOut]:
+    """The messages of an answer; what those of a grant share is looked up once."""
+    found: list[MessageOut] = []
+    last: Grant | None = None
+    for message, grant in deliveries:
+        if grant is not last:
+            last, until = grant, format_instant(grant.leased_until)
+            token = signed.get(grant.lease.epoch)
+        message_id, topic, queue, offset, body, key, tag, properties, stored_at = message
+        text, encoded = text_or_base64(body)
+        found.append(
+            MessageOut(
+                message_id,
+                topic,
+                queue,
+                offset,
+                key,
+                tag,
+                properties,  # type: ignore[arg-type]  # a mapping encodes as an object
+                format_instant(stored_at),
+                text,
+                encoded,
+                grant.delivery,
+                UNSET if token is None else f"{token}{offset}.{stamp(stored_at)}",
+                until,
+            )
+        )
+    return found
 
 
 def _outcome(settled: Settled) -> OutcomeOut:

@@ -6,7 +6,6 @@ from typing import Any
 
 from msgspec import UNSET, Struct, UnsetType
 
-from mqgate.core.lease import Grant
 from mqgate.core.message import Message
 from mqgate.core.times import format_instant
 from mqgate.ports.timer_store import Timer, TimerState
@@ -118,22 +117,20 @@ class ReceiveOut(Struct, rename="camel"):
     rewound: int | UnsetType = UNSET
 
 
-def message_out(message: Message, grant: Grant | None = None) -> MessageOut:
-    body, encoded = _text_or_base64(message.body)
+def message_out(message: Message) -> MessageOut:
+    message_id, topic, queue, offset, body, key, tag, properties, stored_at = message
+    text, encoded = text_or_base64(body)
     return MessageOut(
-        message.id,
-        message.topic,
-        message.queue,
-        message.offset,
-        message.key,
-        message.tag,
-        message.properties,  # type: ignore[arg-type]  # a mapping encodes as an object
-        format_instant(message.stored_at),
-        body,
+        message_id,
+        topic,
+        queue,
+        offset,
+        key,
+        tag,
+        properties,  # type: ignore[arg-type]  # a mapping encodes as an object
+        format_instant(stored_at),
+        text,
         encoded,
-        UNSET if grant is None else grant.delivery,
-        UNSET,
-        UNSET if grant is None else format_instant(grant.leased_until),
     )
 
 
@@ -145,7 +142,7 @@ def scheduled_whole(timer: Timer) -> ScheduledWhole:
     """With the body, while it is still scheduled."""
     whole = ScheduledWhole(*_scheduled(timer))
     if timer.draft.body:
-        whole.body, whole.body_base64 = _text_or_base64(timer.draft.body)
+        whole.body, whole.body_base64 = text_or_base64(timer.draft.body)
     return whole
 
 
@@ -164,7 +161,8 @@ def _scheduled(timer: Timer) -> tuple[str, str, str, str, str | None, str | None
     )
 
 
-def _text_or_base64(body: bytes) -> tuple[str | UnsetType, str | UnsetType]:
+def text_or_base64(body: bytes) -> tuple[str | UnsetType, str | UnsetType]:
+    """A body as it can stand in JSON: as text, or else as base64."""
     try:
         return body.decode(), UNSET
     except UnicodeDecodeError:

@@ -84,7 +84,6 @@ class ConsumeApi:
             most_bytes=self._settings.max_answer_bytes,
         )
         received = await self._long_poll.receive(wish, call.wait, request.until_gone)
-        self._acknowledger.tell((lease,), received.settled, Verb.ACK)
         if received.deliveries and request.is_gone():
             await self._consumer.give_back(call.group, received)
             raise ClientGone
