@@ -174,8 +174,7 @@ def _grant(book: Book, request: Acquire) -> tuple[list[Grant], State, int]:
     fresh, skipped = _fresh(book, request, left)
     grants += fresh
     left -= sum(grant.lease.next - grant.lease.start for grant in fresh)
-    if group.rate_limit is not None:
-        lease_scope.refund(book.tx, group.name, left)
+    lease_scope.refund(book.tx, group, left)
     if grants:
         return grants, State.OK, expired + skipped
     # What expired is settled: it may have been all there was.
@@ -309,7 +308,7 @@ def _place(book: Book, placement: Placement) -> frozenset[int]:
         elif kept is not None and book.group.is_ordered:
             _keep_order(book, grant, number, kept[offset])
     tx.execute(SQL["placed"], (scope, grant.queue, grant.epoch))
-    lease_scope.refund(tx, book.scope.group, before - grant.open.bit_count())
+    lease_scope.refund(tx, book.group, before - grant.open.bit_count())
     grant.given = grant.open
     grant.is_changed = True
     return frozenset(grant.start + number for number in grant.open_numbers())
