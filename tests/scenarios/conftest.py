@@ -3,12 +3,17 @@
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import replace
+from pathlib import Path
+from uuid import uuid4
 
 import httpx
+import psycopg
 import pytest
+from sides import Side, opened
 
 from mqgate import bootstrap
-from mqgate.settings import Settings
+from mqgate.settings import ControlSettings, PostgresSettings, Settings
+from mqgate.stack import Stack
 from mqgate.testing.clock import ManualClock
 from production_set import as_environment, on_production
 
@@ -60,3 +65,23 @@ async def live_api(live: bootstrap.Gateway) -> AsyncIterator[httpx.AsyncClient]:
     transport = httpx.ASGITransport(app=live.app, client=("127.0.0.1", 5000))
     async with httpx.AsyncClient(transport=transport, base_url="http://mqgate") as client:
         yield client
+
+
+@pytest.fixture
+async def shared(settings: Settings, postgres: Stack) -> AsyncIterator[Settings]:
+    """Settings of gateways that share their control data; all else only in the production set."""
+    if settings.control.engine == "postgres":
+        yield settings
+        return
+    schema = f"test_{uuid4().hex}"
+    own = PostgresSettings(url=postgres.postgres_url, schema=schema)
+    yield replace(settings, control=ControlSettings(engine="postgres"), postgres=own)
+    async with await psycopg.AsyncConnection.connect(postgres.postgres_url, autocommit=True) as connection:
+        await connection.execute(f'DROP SCHEMA IF EXISTS "{schema}" CASCADE'.encode())
+
+
+@pytest.fixture
+async def both(shared: Settings, tmp_path: Path) -> AsyncIterator[tuple[Side, Side]]:
+    """Two gateways side by side."""
+    async with opened(shared, tmp_path / "a") as a, opened(shared, tmp_path / "b") as b:
+        yield a, b

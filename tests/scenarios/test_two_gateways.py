@@ -3,61 +3,20 @@
 import asyncio
 import base64
 import time
-from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack
 from dataclasses import replace
 from pathlib import Path
-from typing import NamedTuple
-from uuid import uuid4
 
 import httpx
 import psycopg
 import pytest
 from message_calls import bodies, outcome, parked, publish, put, receive, send, settle, shop, take
+from sides import Side, on_rocketmq, opened
 
-from mqgate import bootstrap
-from mqgate.settings import ControlSettings, HttpSettings, PostgresSettings, Settings
-from mqgate.stack import Stack
+from mqgate.settings import HttpSettings, Settings
 
 LONG = 20
-on_rocketmq = pytest.mark.parametrize(
-    "engine", [pytest.param("rocketmq", marks=[pytest.mark.rocketmq, pytest.mark.redis])], indirect=True
-)
 on_sqlite = pytest.mark.parametrize("engine", ["sqlite"], indirect=True)
-
-
-class Side(NamedTuple):
-    gateway: bootstrap.Gateway
-    api: httpx.AsyncClient
-
-
-@asynccontextmanager
-async def opened(settings: Settings, directory: Path) -> AsyncIterator[Side]:
-    """A gateway with a directory of its own."""
-    own = replace(settings, sqlite=replace(settings.sqlite, directory=str(directory)))
-    async with bootstrap.gateway(own) as gateway:
-        transport = httpx.ASGITransport(app=gateway.app, client=("127.0.0.1", 5000))
-        async with httpx.AsyncClient(transport=transport, base_url="http://mqgate", timeout=60) as api:
-            yield Side(gateway, api)
-
-
-@pytest.fixture
-async def shared(settings: Settings, postgres: Stack) -> AsyncIterator[Settings]:
-    """Settings of gateways that share their control data; all else only in the production set."""
-    if settings.control.engine == "postgres":
-        yield settings
-        return
-    schema = f"test_{uuid4().hex}"
-    own = PostgresSettings(url=postgres.postgres_url, schema=schema)
-    yield replace(settings, control=ControlSettings(engine="postgres"), postgres=own)
-    async with await psycopg.AsyncConnection.connect(postgres.postgres_url, autocommit=True) as connection:
-        await connection.execute(f'DROP SCHEMA IF EXISTS "{schema}" CASCADE'.encode())
-
-
-@pytest.fixture
-async def both(shared: Settings, tmp_path: Path) -> AsyncIterator[tuple[Side, Side]]:
-    async with opened(shared, tmp_path / "a") as a, opened(shared, tmp_path / "b") as b:
-        yield a, b
 
 
 async def execute(shared: Settings, sql: str) -> None:

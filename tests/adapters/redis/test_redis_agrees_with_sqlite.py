@@ -104,6 +104,8 @@ class TwinMachine(RuleBasedStateMachine):
         self.heads: dict[str, Head] = {}
         self.told: dict[str, dict[str, Head]] = {}
         self.grants: list[Grant] = []
+        # Of an ordered group nobody has a receipt before the keys were told.
+        self.delivered: list[Grant] = []
         self.doomed: list[Doomed] = []
 
     # What the log has, and time.
@@ -194,7 +196,7 @@ class TwinMachine(RuleBasedStateMachine):
             heads=heads,
             polled_by=client,
             attempt=attempt,
-            settlements=[self.settlement(**each) for each in carried] if self.grants else [],
+            settlements=[self.settlement(**each) for each in carried] if self.delivered else [],
             is_crowded=is_crowded,
             closed=frozenset(closed),
         )
@@ -206,6 +208,8 @@ class TwinMachine(RuleBasedStateMachine):
             return []
         self.told.setdefault(scope, {}).update(heads)
         self.grants += acquired.grants
+        if not self.group.is_ordered:
+            self.delivered += acquired.grants
         self.doomed += acquired.doomed
         return list(acquired.grants)
 
@@ -236,6 +240,8 @@ class TwinMachine(RuleBasedStateMachine):
 
     def placed(self, placements: list[Placement]) -> None:
         self.twins.play("place", self.group, placements)
+        if self.group.is_ordered:
+            self.delivered += [each.grant for each in placements]
 
     @precondition(lambda self: self.grants)
     @rule(number=numbers, share=shares)
@@ -253,14 +259,14 @@ class TwinMachine(RuleBasedStateMachine):
         reason: str | None,
         share: int,
     ) -> Settlement:
-        lease = self.grants[-1 - number % len(self.grants)].lease
+        lease = self.delivered[-1 - number % len(self.delivered)].lease
         offset = lease.start + share % (lease.next - lease.start)
         through = offset if verb is Verb.ACK and share else None
         if self.mode is Mode.MESSAGE:
             lease, through = lease._replace(start=offset, next=offset + 1), None
         return Settlement(verb, lease, through, delay, reason, visibility)
 
-    @precondition(lambda self: self.grants)
+    @precondition(lambda self: self.delivered)
     @rule(wanted=st.lists(settlements, min_size=1, max_size=3))
     def settle(self, wanted: list[dict[str, Any]]) -> None:
         settled = self.twins.play("settle", self.group, [self.settlement(**each) for each in wanted])

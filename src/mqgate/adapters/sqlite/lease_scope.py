@@ -79,9 +79,9 @@ def next_token_at(tx: Transaction, group: Group) -> int | None:
     return tx.now_ms + math.ceil(Bucket(*found).at(group.rate_limit, tx.now_ms).wait_ms(group.rate_limit, 1))
 
 
-def refund(tx: Transaction, group: str, count: int) -> None:
-    if not count:
+def refund(tx: Transaction, group: Group, count: int) -> None:
+    if not count or group.rate_limit is None:
         return
-    found = tx.one(SQL["tokens"], (group,))
+    found = tx.one(SQL["tokens"], (group.name,))
     if found:
-        tx.execute(SQL["set_tokens"], (group, found[0] + count, found[1]))
+        tx.execute(SQL["set_tokens"], (group.name, found[0] + count, found[1]))

@@ -175,8 +175,7 @@ def _grant(book: Book, request: Acquire) -> tuple[list[Grant], State, list[Span]
     fresh, skipped = _fresh(book, request, left)
     grants += fresh
     left -= sum(grant.lease.next - grant.lease.start for grant in fresh)
-    if group.rate_limit is not None:
-        lease_scope.refund(book.tx, group.name, left)
+    lease_scope.refund(book.tx, group, left)
     lost += skipped
     if grants:
         return grants, State.OK, lost
@@ -313,7 +312,7 @@ def _place(book: Book, placement: Placement) -> frozenset[int]:
         elif kept is not None and book.group.is_ordered:
             _keep_order(book, grant, number, kept[offset])
     tx.execute(SQL["placed"], (scope, grant.queue, grant.epoch))
-    lease_scope.refund(tx, book.scope.group, before - grant.open.bit_count())
+    lease_scope.refund(tx, book.group, before - grant.open.bit_count())
     grant.given = grant.open
     grant.is_changed = True
     return frozenset(grant.start + number for number in grant.open_numbers())

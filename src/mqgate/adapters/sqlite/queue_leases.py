@@ -327,7 +327,7 @@ def place(tx: Transaction, group: Group, placement: Placement) -> frozenset[int]
     scope, row = found
     if tx.one(SQL["spent_by"], (scope.number, lease.queue, lease.epoch)) is not None:
         return frozenset()
-    refund(tx, lease.group, lease.next - after)
+    refund(tx, group, lease.next - after)
     if after == lease.start:
         tx.execute(SQL["take_back"], (tx.now_ms, scope.number, row.queue))
     else:
