@@ -19,6 +19,20 @@ async def shop(api: httpx.AsyncClient, queues: int = 1, **group: Any) -> None:
     await put(api, "groups/workers", **{"topic": "orders", **group})
 
 
+async def two_held(api: httpx.AsyncClient) -> list[str]:
+    """The receipts of two queues, all that there are; in each a message lies behind what is held."""
+    await shop(api, queues=2, mode="queue")
+    held: dict[str, str] = {}
+    number = 0
+    while len(held) < 2:
+        number += 1
+        (stored,) = await publish(api, "x", key=f"key-{number}")
+        if stored["queue"] not in held:
+            await publish(api, "x", key=f"key-{number}")
+            held[stored["queue"]] = (await receive(api, max=1))["lease"]["receipt"]
+    return list(held.values())
+
+
 async def put(api: httpx.AsyncClient, path: str, **body: Any) -> Json:
     answer = await api.put(f"/v1/{path}", json=body)
     assert answer.status_code in {200, 201}, answer.text

@@ -27,6 +27,7 @@ from message_calls import (
     settle,
     shop,
     take,
+    two_held,
     until,
 )
 
@@ -282,6 +283,36 @@ async def test_a_queue_unlocked_wakes(live_api: httpx.AsyncClient, live: bootstr
         assert found is not None
         assert bodies(found["messages"]) == left
         await settle(live_api, "nack", found["lease"]["receipt"])
+
+
+async def test_a_queue_unlocked_by_who_takes_another_wakes(
+    live_api: httpx.AsyncClient, live: bootstrap.Gateway
+) -> None:
+    """Carried acks free two queues, and their receive takes one of them: the other is for who waits."""
+    freed = await two_held(live_api)
+
+    async def settle_both_and_take_one() -> None:
+        assert len(await take(live_api, max=1, ack=freed)) == 1
+
+    assert len(await woken_by(live, settle_both_and_take_one, max=1)) == 1
+
+
+async def test_who_takes_the_queue_it_frees_wakes_nobody(live_api: httpx.AsyncClient, live: bootstrap.Gateway) -> None:
+    """With more clients than queues every ack would send one of the others to look, in vain."""
+    await shop(live_api, mode="queue")
+    await publish(live_api, *range(20), key="one")
+    receipt = (await receive(live_api, max=1))["lease"]["receipt"]
+    waiting = Call(live, wait=LONG)
+    await parked(live, 1)
+    before = await metric(live_api, "mqgate_empty_wake_ups_total")
+
+    for _ in range(10):
+        receipt = (await receive(live_api, max=1, ack=[receipt]))["lease"]["receipt"]
+
+    # One may be of the log: an arrival that it tells late.
+    assert await metric(live_api, "mqgate_empty_wake_ups_total") <= before + 1
+    await outcome(live_api, "ack", receipt)
+    assert await waiting.messages()
 
 
 @pytest.mark.parametrize("mode", ["message", "queue"])

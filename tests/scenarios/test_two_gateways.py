@@ -10,7 +10,7 @@ from pathlib import Path
 import httpx
 import psycopg
 import pytest
-from message_calls import bodies, outcome, parked, publish, put, receive, send, settle, shop, take
+from message_calls import bodies, outcome, parked, publish, put, receive, send, settle, shop, take, two_held
 from sides import Side, on_rocketmq, opened
 
 from mqgate.settings import HttpSettings, Settings
@@ -127,6 +127,22 @@ async def test_a_resume_at_one_wakes_who_waits_at_the_other(both: tuple[Side, Si
     received = await waiting
 
     assert bodies(received["messages"]) == ["ready"]
+    assert time.monotonic() - began < LONG / 4
+
+
+@on_rocketmq
+async def test_a_queue_freed_at_one_goes_to_who_waits_at_the_other(both: tuple[Side, Side]) -> None:
+    """Carried acks free two queues, and their receive takes one of them: nobody asks Redis for the other in a loop."""
+    a, b = both
+    held = await two_held(a.api)
+    waiting = asyncio.create_task(receive(b.api, wait=LONG, max=1))
+    await parked(b.gateway, 1)
+
+    began = time.monotonic()
+    await receive(a.api, max=1, ack=held)
+    received = await waiting
+
+    assert received["messages"]
     assert time.monotonic() - began < LONG / 4
 
 

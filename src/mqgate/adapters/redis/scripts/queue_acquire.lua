@@ -62,6 +62,14 @@ local function is_mismatch()
   return true
 end
 
+-- Who waits elsewhere hears of what was freed, and not taken again: it may be able to read what is closed for us.
+local function tell_freed(is_taken)
+  for _, each in pairs(known) do
+    local is_news = each and each.is_freed and not (each == scope and is_taken and not next(closed))
+    if is_news then wake(each.client) end
+  end
+end
+
 if is_mismatch() then return cmsgpack.pack({known = true, mismatch = true}) end
 for i, settlement in ipairs(R.settlements or {}) do
   local settled = settle(scopes, settlement)
@@ -73,6 +81,7 @@ answer.rewound, answer.strangers = see_heads(scope, R.heads, closed)
 if R.seen then see_client(R.seen) end
 if #answer.strangers > 0 then
   save_all(known)
+  tell_freed(false)
   return cmsgpack.pack(answer)
 end
 local row = replay()
@@ -80,12 +89,12 @@ if not row and GROUP.is_paused then
   answer.state = 'paused'
 elseif not row and R.most > 0 then
   free_and_doom(scope, closed, answer.doomed)
-  save_all(known)
   row = choose(scope, closed)
   if row and not grant(row) then
     answer.state = 'rate_limited'
     row = nil
   elseif not row then
+    save_all(known)
     if is_busy(scope) then answer.state = 'busy' end
   elseif R.attempt and next(closed) then
     for queue in pairs(closed) do
@@ -94,13 +103,13 @@ elseif not row and R.most > 0 then
     end
   end
   save_all(known)
-  if row and R.is_crowded then answer.has_more = choose(scope, closed) ~= nil end
+  if row and (R.is_crowded or scope.is_freed) then answer.has_more = choose(scope, closed) ~= nil end
   if not row or R.is_crowded then
     local at
     if answer.state == 'rate_limited' then
       at = next_token_at()
     else
-      local _, free_at = first_open(scope.base .. ':held', closed)
+      local _, free_at = first_of(scope.base .. ':held', function(queue) return not closed[queue] end)
       at = free_at
     end
     answer.next_at = at and math.max(at, NOW)
@@ -108,5 +117,6 @@ elseif not row and R.most > 0 then
 end
 if row then answer.grants[1] = grant_of(scope, row) end
 save_all(known)
+tell_freed(row and not answer.has_more)
 if R.wait and not row then park(R.wait) end
 return cmsgpack.pack(answer)

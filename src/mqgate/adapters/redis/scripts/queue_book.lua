@@ -28,12 +28,22 @@ local function backlog_of(row)
   return row.max - math.max(row.committed, row.min)
 end
 
+-- Whether a queue could be granted now.
+local function is_free(row)
+  return row.held == 0 and row.exhausted == 0 and backlog_of(row) > 0
+end
+
+-- How it is listed then: those that were consumed less recently before the others.
+local function name_of(row)
+  return string.format('%015d %s', row.last_consumed_at, row.queue)
+end
+
 -- Put a changed queue where the indexes want it.
 save_queue = function(scope, row)
   local base, queue = scope.base, row.queue
   local listed = ''
-  if row.held == 0 and row.exhausted == 0 and backlog_of(row) > 0 then
-    listed = string.format('%015d %s', row.last_consumed_at, queue)
+  if is_free(row) then
+    listed = name_of(row)
     call('ZADD', base .. ':free', -backlog_of(row), listed)
     call('ZADD', base .. ':aged', row.waiting_since, queue)
   end
@@ -96,11 +106,10 @@ local function free_and_doom(scope, closed, doomed)
     local row = queue_of(scope, queue)
     if row.free_at <= NOW then change(row, 'held', 0) end
   end
-  save(scope)
   if call('SCARD', scope.base .. ':exhausted') == 0 then return end
   for _, queue in ipairs(call('SMEMBERS', scope.base .. ':exhausted')) do
     local row = queue_of(scope, queue)
-    if row.held == 0 and not closed[queue] then
+    if row.held == 0 and row.exhausted > 0 and not closed[queue] then
       if row.attempts < GROUP.max_attempts or row.committed < row.min then
         -- The limit was raised, or retention was quicker.
         change(row, 'exhausted', 0, 'attempts', row.committed >= row.min and row.attempts or 0)
@@ -109,27 +118,44 @@ local function free_and_doom(scope, closed, doomed)
       end
     end
   end
-  save(scope)
 end
 
--- The first queue of an index that is not closed.
-local function first_open(key, closed, of)
+-- The first queue of an index for which it is so, with its score and its name there.
+local function first_of(key, is_so, of)
   local from = 0
   repeat
     local found = call('ZRANGE', key, from, from + 7, 'WITHSCORES')
     for i = 1, #found, 2 do
       local queue = of and of(found[i]) or found[i]
-      if not closed[queue] then return queue, tonumber(found[i + 1]) end
+      if is_so(queue) then return queue, tonumber(found[i + 1]), found[i] end
     end
     from = from + 8
   until #found == 0
 end
 
+-- The best queue: of an index, but for those that this step has looked at; these are judged as they are now.
+local function best_of(scope, closed, key, place, of)
+  local function is_so(queue) return not closed[queue] and not scope.rows[queue] end
+  local best, score, name = first_of(key, is_so, of)
+  for queue, row in pairs(scope.rows) do
+    if row and is_free(row) and not closed[queue] then
+      local own_score, own_name = place(row)
+      if not best or own_score < score or (own_score == score and own_name < name) then
+        best, score, name = queue, own_score, own_name
+      end
+    end
+  end
+  return best, score
+end
+
 local function choose(scope, closed)
-  local oldest, since = first_open(scope.base .. ':aged', closed)
+  local function by_age(row) return row.waiting_since, row.queue end
+  local function by_backlog(row) return -backlog_of(row), name_of(row) end
+  local oldest, since = best_of(scope, closed, scope.base .. ':aged', by_age)
   if not oldest then return nil end
   if since + 30000 <= NOW then return queue_of(scope, oldest) end
-  return queue_of(scope, (first_open(scope.base .. ':free', closed, function(listed) return listed:sub(17) end)))
+  local function queue_in(name) return name:sub(17) end
+  return queue_of(scope, (best_of(scope, closed, scope.base .. ':free', by_backlog, queue_in)))
 end
 
 -- Whether there is backlog although nothing could be chosen: held, stopped, or closed.
@@ -144,10 +170,10 @@ local function is_busy(scope)
 end
 
 -- Forget spent receipts that are old enough, a few at a time; settling one again is `gone` from then on.
-local function forget_spent(scope)
+local function forget_spent(scope, count)
   local order = scope.base .. ':spent:order'
-  for _ = 1, 4 do
-    if call('LLEN', order) <= LEAST_REMEMBERED then return end
+  for gone = 0, 3 do
+    if count - gone <= LEAST_REMEMBERED then return end
     local queue, epoch, at = unpack(cmsgpack.unpack(call('LINDEX', order, 0)))
     if at > NOW - MEMORY then return end
     call('LPOP', order)
@@ -159,8 +185,7 @@ end
 
 local function spend(scope, lease, verb)
   call('HSET', scope.base .. ':spent', lease.queue .. ' ' .. lease.epoch, verb)
-  call('RPUSH', scope.base .. ':spent:order', cmsgpack.pack({lease.queue, lease.epoch, NOW}))
-  forget_spent(scope)
+  forget_spent(scope, call('RPUSH', scope.base .. ':spent:order', cmsgpack.pack({lease.queue, lease.epoch, NOW})))
 end
 
 -- Committed moves, and the queue is free.
@@ -198,7 +223,7 @@ local function settle(scopes, settlement)
   spend(scope, lease, settlement.verb)
   if settlement.verb == 'ack' then
     commit(scope, row, settlement.through and settlement.through + 1 or lease.next)
-    wake(scope.client)
+    scope.is_freed = true
     return {outcome = outcome}
   end
   local is_dead = row.attempts >= GROUP.max_attempts and GROUP.dies

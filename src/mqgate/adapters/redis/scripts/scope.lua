@@ -59,7 +59,7 @@ local function scope_of(client, is_contact)
       call('ZADD', G .. ':scopes', NOW, client)
     end
   end
-  return {base = base, client = client, incarnation = found[2],
+  return {base = base, client = client, incarnation = found[2], rows = {},
     epoch = tonumber(found[3]) or 0, in_flight = tonumber(found[4]) or 0}
 end
 
@@ -139,7 +139,6 @@ local FIELDS, NUMBERS, save_queue, front_of, move_queue, rising
 local BELIEVED = 5000
 
 local function queue_of(scope, queue)
-  scope.rows = scope.rows or {}
   if scope.rows[queue] == nil then
     local found = call('HMGET', scope.base .. ':queue:' .. queue, unpack(FIELDS))
     local row = found[1] and {queue = queue, changes = {}} or false
@@ -155,8 +154,11 @@ end
 local function change(row, ...)
   local given = {...}
   for i = 1, #given, 2 do
-    row[given[i]] = given[i + 1]
-    row.changes[given[i]] = given[i + 1]
+    local field, value = given[i], given[i + 1]
+    if row[field] ~= value then
+      row[field] = value
+      row.changes[field] = value
+    end
   end
 end
 
@@ -171,7 +173,7 @@ local function write(scope, row)
 end
 
 local function save(scope)
-  for _, row in pairs(scope.rows or {}) do
+  for _, row in pairs(scope.rows) do
     if row and next(row.changes) then
       save_queue(scope, row)
       write(scope, row)
@@ -181,11 +183,9 @@ end
 
 local function add_queue(scope, head, start)
   local row = {queue = head.queue, changes = {}}
-  for i = 1, NUMBERS do row[FIELDS[i]] = 0 end
-  for i = NUMBERS + 1, #FIELDS do row[FIELDS[i]] = '' end
   change(row, 'min', head.min, 'max', head.max, 'committed', start, 'told_at', NOW, 'boot', head.boot or 0)
   rising(row, start)
-  scope.rows = scope.rows or {}
+  for i, field in ipairs(FIELDS) do row[field] = row[field] or (i <= NUMBERS and 0 or '') end
   scope.rows[head.queue] = row
   call('SADD', scope.base .. ':queues', head.queue)
 end
