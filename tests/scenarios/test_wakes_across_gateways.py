@@ -1,0 +1,156 @@
+"""Who waits at one gateway is woken by what is done at another, long before the time is over, and without polling."""
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable
+
+import pytest
+from message_calls import Call, Json, ack, bodies, dead, operate, outcome, parked, publish, receive, shop, take
+from sides import Side, on_rocketmq
+
+from mqgate.adapters.redis.lease_store import RedisLeaseStore
+
+pytestmark = on_rocketmq
+LONG = 20
+Act = Callable[[], Awaitable[object]]
+
+
+async def woken(there: Side, act: Act, count: int = 1) -> Json:
+    """What one of so many clients that wait there is given when something is done elsewhere."""
+    waiting = [asyncio.create_task(receive(there.api, wait=LONG)) for _ in range(count)]
+    await parked(there.gateway, count)
+    began, before = time.monotonic(), round_trips(there)
+
+    await act()
+    done, rest = await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+
+    assert time.monotonic() - began < LONG / 4
+    # The look that found it, perhaps one that came too late, and what is written every few seconds; not all who wait.
+    assert round_trips(there) - before <= 4
+    for each in rest:
+        each.cancel()
+    return done.pop().result()
+
+
+def round_trips(side: Side) -> int:
+    assert isinstance(side.gateway.leases, RedisLeaseStore)
+    return side.gateway.leases._server.round_trips
+
+
+@pytest.mark.parametrize("delay", [0, 1])
+async def test_a_nack_wakes_at_once_or_when_its_delay_is_over(both: tuple[Side, Side], delay: int) -> None:
+    """A redelivery is ready for everybody, not only for those who wait where it was nacked."""
+    here, there = both
+    await shop(here.api, visibility="10m")
+    await publish(here.api, "again")
+    (message,) = await take(here.api)
+
+    received = await woken(there, lambda: outcome(here.api, "nack", message, delay=delay), count=10)
+
+    assert [(each["body"], each["delivery"]) for each in received["messages"]] == [("again", 2)]
+
+
+async def test_a_lease_that_ends_wakes_elsewhere(both: tuple[Side, Side]) -> None:
+    """Its holder is gone, and perhaps its gateway too: nobody is left who could tell."""
+    here, there = both
+    await shop(here.api, visibility="2s", backoff=["0s"])
+    await publish(here.api, "left alone")
+    await take(here.api)
+
+    async def nothing() -> None: ...
+
+    received = await woken(there, nothing)
+
+    assert [(each["body"], each["delivery"]) for each in received["messages"]] == [("left alone", 2)]
+
+
+async def test_a_seek_wakes_elsewhere(both: tuple[Side, Side]) -> None:
+    """What was done is to be done again, and there is somebody who waits for work."""
+    here, there = both
+    await shop(here.api)
+    await publish(here.api, "once more")
+    await ack(here.api, *await take(here.api))
+
+    received = await woken(there, lambda: operate(here.api, "seek", to="earliest"), count=10)
+
+    assert bodies(received["messages"]) == ["once more"]
+
+
+async def test_a_freed_place_below_the_cap_wakes_elsewhere(both: tuple[Side, Side]) -> None:
+    """At the cap a receive parks; the place is the group's, wherever it is freed."""
+    here, there = both
+    await shop(here.api, maxInFlight=1)
+    await publish(here.api, "first", "second")
+    messages = await take(here.api)
+
+    received = await woken(there, lambda: ack(here.api, *messages), count=10)
+
+    assert bodies(messages + received["messages"]) == ["first", "second"]
+
+
+@pytest.mark.parametrize(("verb", "start"), [("ack", 1), ("nack", 0)])
+async def test_an_unlocked_queue_wakes_elsewhere(both: tuple[Side, Side], verb: str, start: int) -> None:
+    """Queue mode: with one queue this is the only way that anybody else gets on."""
+    here, there = both
+    await shop(here.api, mode="queue", backoff=["0s"])
+    await publish(here.api, "first", "second")
+    lease = (await receive(here.api, max=1))["lease"]
+
+    received = await woken(there, lambda: outcome(here.api, verb, lease["receipt"]), count=10)
+
+    assert received["lease"]["start"] == start
+
+
+async def test_what_nobody_was_left_to_take_wakes_elsewhere(both: tuple[Side, Side]) -> None:
+    """Invariant 20: a client acks and asks for more, but hangs up; whoever waits at the other gateway has it."""
+    here, there = both
+    await shop(here.api, maxInFlight=1)
+    await publish(here.api, "first", "second")
+    (message,) = await take(here.api)
+
+    received = await woken(there, lambda: Call(here.gateway, hung_up=True, ack=[message["receipt"]]).answer())
+
+    assert [(each["body"], each["delivery"]) for each in received["messages"]] == [("second", 1)]
+
+
+async def test_the_next_of_a_key_wakes_elsewhere(both: tuple[Side, Side]) -> None:
+    """An ordered group: the ack of the first lets the second go, whoever waits for it."""
+    here, there = both
+    await shop(here.api, ordered=True)
+    await publish(here.api, "first", "second", key="k")
+    messages = await take(here.api)
+
+    received = await woken(there, lambda: ack(here.api, *messages), count=10)
+
+    assert bodies(messages + received["messages"]) == ["first", "second"]
+
+
+async def test_a_redriven_dead_letter_wakes_elsewhere(both: tuple[Side, Side]) -> None:
+    """It goes through a log of the group's own, which the other gateway may not have met yet."""
+    here, there = both
+    await shop(here.api, maxAttempts=1)
+    await publish(here.api, "second chance")
+    (message,) = await take(here.api)
+    await outcome(here.api, "nack", message)
+    assert len(await dead(here.api)) == 1
+
+    received = await woken(there, lambda: operate(here.api, "dead-letters/redrive", all=True))
+
+    assert bodies(received["messages"]) == ["second chance"]
+
+
+async def test_waiting_costs_redis_nothing(both: tuple[Side, Side]) -> None:
+    """Each of many asks once when it comes and once before it goes; in between nobody asks, however long it takes."""
+    here, there = both
+    clients, waits = 20, (1, 4)
+    await shop(here.api)
+    await receive(there.api)
+    cost = []
+
+    for wait in waits:
+        before = round_trips(there)
+        await asyncio.gather(*(receive(there.api, wait=wait) for _ in range(clients)))
+        cost.append(round_trips(there) - before)
+
+    # And the group's offsets, asked for by the mirror every few seconds.
+    assert all(2 * clients <= each <= 2 * clients + 3 for each in cost)
