@@ -1,0 +1,107 @@
+"""What a receive costs on the production set, counted; and that nobody costs nothing."""
+
+import asyncio
+from collections import Counter
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from typing import Any
+
+import httpx
+import pytest
+from message_calls import publish, put, receive
+from sides import on_rocketmq
+
+from mqgate import bootstrap
+from mqgate.rocketmq.remoting.codes import Request
+from mqgate.rocketmq.transport import Connection
+from mqgate.settings import Settings
+from mqgate.stack import Stack
+from redis_server import operator
+
+pytestmark = on_rocketmq
+TURNS = 20
+# What a gateway asks a few times a second for all receives together: where queues end, and who serves them.
+SHARED = {Request.GET_TOPIC_STATS, Request.GET_ROUTE, Request.GET_CLUSTER, Request.GET_BROKER_RUNTIME_INFO}
+
+
+@pytest.fixture
+def settings(settings: Settings) -> Settings:
+    """Without what is done every few seconds for all receives together: the mirror, and telling what happened."""
+    own = replace(settings, rocketmq=replace(settings.rocketmq, mirror_interval=3_600.0))
+    return replace(own, events=replace(own.events, enabled=False))
+
+
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> Counter[Request]:
+    """Requests to brokers and name servers, by their codes."""
+    asked: Counter[Request] = Counter()
+    call = Connection.call
+
+    async def counted(self: Connection, code: int, *rest: Any) -> Any:
+        asked[Request(code)] += 1
+        return await call(self, code, *rest)
+
+    monkeypatch.setattr(Connection, "call", counted)
+    return asked
+
+
+@pytest.mark.parametrize("mode", ["queue", "message"])
+async def test_a_receive_with_carried_acks_is_one_script_and_one_pull_for_each_range(
+    live: bootstrap.Gateway, live_api: httpx.AsyncClient, asked: Counter[Request], mode: str
+) -> None:
+    """Settle, choose and lease are one step; what is pulled is what was granted."""
+    await put(live_api, "topics/orders", queues=2)
+    await put(live_api, "groups/workers", topic="orders", mode=mode)
+    for _ in range(4):
+        await publish(live_api, *range(100))
+    # Until the gateway knows the queues, and the store the group.
+    answers = [await receive(live_api, max=4)]
+    trips = live.leases._server.round_trips
+    asked.clear()
+
+    for _ in range(TURNS):
+        last = answers[-1]
+        carried = [last["lease"]["receipt"]] if mode == "queue" else [each["receipt"] for each in last["messages"]]
+        answers.append(await receive(live_api, max=4, ack=carried))
+
+    given = answers[1:]
+    assert all(answer["messages"] for answer in given)
+    assert {each["outcome"] for answer in given for each in answer["acked"]} == {"applied"}
+    assert live.leases._server.round_trips - trips == TURNS
+    assert asked[Request.PULL_MESSAGE] == sum(len({each["queue"] for each in answer["messages"]}) for answer in given)
+    assert set(asked) - SHARED == {Request.PULL_MESSAGE}
+
+
+@pytest.fixture
+async def idle(settings: Settings, mortal_redis: Stack) -> AsyncIterator[bootstrap.Gateway]:
+    """A gateway that alone uses a Redis, and has groups that nobody asks for."""
+    own = replace(settings, redis=replace(settings.redis, url=mortal_redis.redis_url))
+    events = replace(own.events, enabled=True, lag_interval=0.5)
+    own = replace(own, events=events, rocketmq=replace(own.rocketmq, mirror_interval=1.0))
+    async with bootstrap.gateway(own) as gateway:
+        transport = httpx.ASGITransport(app=gateway.app, client=("127.0.0.1", 5000))
+        async with httpx.AsyncClient(transport=transport, base_url="http://mqgate", timeout=60) as api:
+            await put(api, "topics/orders", queues=2)
+            await put(api, "groups/workers", topic="orders")
+            await publish(api, "waiting")
+        yield gateway
+
+
+async def test_without_clients_redis_is_left_alone(idle: bootstrap.Gateway, mortal_redis: Stack) -> None:
+    """A PING on a subscription that was silent for 15 s is all there is."""
+    with operator(mortal_redis.redis_url) as redis:
+
+        def commands() -> Counter[str]:
+            told = redis.info("commandstats")
+            return Counter({name: stats["calls"] for name, stats in told.items() if name != "cmdstat_info"})
+
+        # A group that was just registered is looked at once or twice more: its lag, its place in the mirror.
+        before, now = None, commands()
+        while before != now:
+            await asyncio.sleep(2)
+            before, now = now, commands()
+        trips = idle.leases._server.round_trips
+        await asyncio.sleep(4)
+
+        assert set(commands() - now) <= {"cmdstat_ping"}
+        assert idle.leases._server.round_trips == trips
