@@ -6,6 +6,7 @@ a route without an entry fails the generation, and with it the test that the pag
 """
 
 import asyncio
+import inspect
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import fields
@@ -17,7 +18,7 @@ import httpx
 
 from mqgate import bootstrap
 from mqgate.cli.main import cli
-from mqgate.core import errors
+from mqgate.core import errors, events
 from mqgate.core.errors import MqgateError
 from mqgate.http.errors import STATUS
 from mqgate.settings import Settings, SqliteSettings, option_groups
@@ -244,6 +245,7 @@ def pages() -> dict[str, str]:
         "cli.md": _cli(),
         "api.md": _api(document, paths),
         "spark-options.md": _spark(),
+        "events.md": _events(),
     }
 
 
@@ -301,6 +303,17 @@ def _spark() -> str:
             f"\n{_table(('column', 'type'), told(COLUMNS))}",
         )
     )
+
+
+def _events() -> str:
+    """The rules of the topic as the code has them, then its tables."""
+    parts = [f"{_NOTE}# Events\n", f"```\n{inspect.getdoc(events)}\n```\n"]
+    for table in events.TABLES.values():
+        rows = [[f"`{name}`", kind] for name, kind in table.columns]
+        parts.append(f"## {table.schema}\n\n{_table(('column', 'type'), rows)}")
+    for title, words in (("What happens to a message", events.Kind), ("How a receive ends", events.Poll)):
+        parts.append(f"## {title}\n\n{', '.join(f'`{word}`' for word in words)}\n")
+    return "\n".join(parts)
 
 
 def _kind(hint: Any) -> str:
