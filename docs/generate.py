@@ -54,6 +54,7 @@ WHAT_TO_DO = {
     "key_not_found": "list the keys; it may be deleted already",
     "queue_not_found": "list the topic's queues; they are named like `local:0`",
     "message_not_found": "check topic and id; retention may have taken it",
+    "figures_not_found": "start `mqgate pipeline run`; it makes them from what gateways tell",
     "dead_letter_not_found": "list the dead letters; it may be redriven or purged already",
     "client_not_found": "let the client receive once; its place may have been forgotten (`clientTtl`)",
     "scheduled_not_found": "check the id; it may have been delivered a while ago",

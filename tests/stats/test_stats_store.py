@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from mqgate.core.errors import StorageRefused, StorageUnavailable
+from mqgate.core.errors import FiguresNotFound, StorageRefused, StorageUnavailable
 from mqgate.settings import Settings, SqliteSettings
 from mqgate.stats.opening import FILE, open_stats
 from mqgate.stats.store import Applied, Database, StatsStore
@@ -168,7 +168,7 @@ def test_who_only_reads_makes_no_store(tmp_path: Path) -> None:
     """A gateway that is asked before any pipeline ran says so, and leaves no empty file behind."""
     settings = Settings(sqlite=SqliteSettings(directory=str(tmp_path)))
 
-    with pytest.raises(StorageUnavailable, match="mqgate pipeline run"):
+    with pytest.raises(FiguresNotFound, match="mqgate pipeline run"):
         open_stats(settings, is_writing=False)
 
     assert not (tmp_path / FILE).exists()

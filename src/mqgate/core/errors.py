@@ -7,7 +7,7 @@
     |   |-- TooLarge  HeadersTooLarge  MethodNotAllowed  NotAcceptable
     |-- NotFound
     |   |-- RouteNotFound  TopicNotFound  ProducerNotFound  GroupNotFound  KeyNotFound
-    |   |-- QueueNotFound  MessageNotFound  DeadLetterNotFound  ClientNotFound  ScheduledNotFound
+    |   |-- QueueNotFound  MessageNotFound  DeadLetterNotFound  ClientNotFound  ScheduledNotFound  FiguresNotFound
     |-- Conflict
     |   |-- TopicInUse  FixedSetting  QueuesOnlyGrow  AttemptMismatch  RegistryChanged
     |   |-- LeaseLost  LeaseGone  AlreadyDelivered  AlreadyCancelled  IdempotencyMismatch  LastKey
@@ -143,6 +143,11 @@ class MessageNotFound(NotFound):
 class DeadLetterNotFound(NotFound):
     code = "dead_letter_not_found"
     title = "The group has no such dead letter"
+
+
+class FiguresNotFound(NotFound):
+    code = "figures_not_found"
+    title = "No pipeline has written figures yet"
 
 
 class ClientNotFound(NotFound):

@@ -28,6 +28,7 @@ STATUS: Mapping[type[MqgateError], int] = {
     errors.QueueNotFound: 404,
     errors.MessageNotFound: 404,
     errors.DeadLetterNotFound: 404,
+    errors.FiguresNotFound: 404,
     errors.ClientNotFound: 404,
     errors.TopicInUse: 409,
     errors.FixedSetting: 409,

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from mqgate.core.errors import StorageRefused, StorageUnavailable
+from mqgate.core.errors import FiguresNotFound, StorageRefused
 from mqgate.settings import Settings
 from mqgate.stats.sqlite import SqliteDatabase
 from mqgate.stats.store import Database, StatsStore
@@ -13,7 +13,7 @@ FILE = "stats.sqlite3"
 
 
 def open_stats(settings: Settings, *, is_writing: bool) -> StatsStore:
-    """The store, made if it is to be written; StorageUnavailable says that no pipeline has written anything yet."""
+    """The store, made if it is to be written; FiguresNotFound: no pipeline has written anything yet."""
     if settings.stats.engine == "postgres":
         try:
             from mqgate.stats.postgres import PostgresDatabase  # noqa: PLC0415 - with it comes psycopg, an extra
@@ -26,8 +26,6 @@ def open_stats(settings: Settings, *, is_writing: bool) -> StatsStore:
         if is_writing:
             path.parent.mkdir(parents=True, exist_ok=True)
         elif not path.exists():
-            raise StorageUnavailable(
-                f"no pipeline has written to {path} yet: start `mqgate pipeline run`", retry_after=60
-            )
+            raise FiguresNotFound(f"there is no {FILE} in the data directory: start `mqgate pipeline run`")
         database = SqliteDatabase(path, is_writing=is_writing)
     return StatsStore(database, is_writing=is_writing)

@@ -8,7 +8,7 @@ from typing import Any
 import psycopg
 from psycopg import errors, sql
 
-from mqgate.core.errors import MqgateError, StorageFull, StorageRefused, StorageUnavailable
+from mqgate.core.errors import FiguresNotFound, MqgateError, StorageFull, StorageRefused, StorageUnavailable
 from mqgate.stats.store import Execute, Row
 
 __all__ = ["PostgresDatabase"]
@@ -65,4 +65,6 @@ def _translated(error: psycopg.Error) -> MqgateError:
         return StorageFull(f"PostgreSQL's disk is full: free some space; nothing was changed ({error})")
     if isinstance(error, errors.InsufficientPrivilege | errors.InvalidPassword | errors.ReadOnlySqlTransaction):
         return StorageRefused(f"PostgreSQL does not let us: {error}")
+    if isinstance(error, psycopg.errors.UndefinedTable):
+        return FiguresNotFound("there are no tables of figures in PostgreSQL: start `mqgate pipeline run`")
     return StorageUnavailable(f"PostgreSQL cannot be used: {error}", retry_after=1)

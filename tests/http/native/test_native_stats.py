@@ -38,8 +38,8 @@ async def test_before_any_pipeline_ran_the_answer_says_what_to_do(api: httpx.Asy
     """An empty report would read as no traffic."""
     answer = await api.get("/v1/stats/traffic")
 
-    assert answer.status_code == 503
-    assert (answer.json()["code"], "mqgate pipeline run" in answer.json()["detail"]) == ("storage_unavailable", True)
+    assert answer.status_code == 404
+    assert (answer.json()["code"], "mqgate pipeline run" in answer.json()["detail"]) == ("figures_not_found", True)
 
 
 async def test_traffic_is_counted_by_the_names_asked_for(api: httpx.AsyncClient, store: StatsStore) -> None:

@@ -242,7 +242,7 @@ class StatsApi:
                 handler=handler,
                 query=asked,
                 answers={200: page},
-                refusals=(507,),
+                refusals=(404, 507),
             )
             for name, summary, asked, page, handler in tables
         ]

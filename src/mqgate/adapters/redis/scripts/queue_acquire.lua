@@ -84,7 +84,7 @@ if #answer.strangers > 0 then
   tell_freed(false)
   return cmsgpack.pack(answer)
 end
-local row = replay()
+local row, is_more = replay(), false
 if not row and GROUP.is_paused then
   answer.state = 'paused'
 elseif not row and R.most > 0 then
@@ -103,7 +103,8 @@ elseif not row and R.most > 0 then
     end
   end
   save_all(known)
-  if row and (R.is_crowded or scope.is_freed) then answer.has_more = choose(scope, closed) ~= nil end
+  is_more = row ~= nil and (R.is_crowded or scope.is_freed) and choose(scope, closed) ~= nil
+  if R.is_crowded then answer.has_more = is_more end
   if not row or R.is_crowded then
     local at
     if answer.state == 'rate_limited' then
@@ -117,6 +118,6 @@ elseif not row and R.most > 0 then
 end
 if row then answer.grants[1] = grant_of(scope, row) end
 save_all(known)
-tell_freed(row and not answer.has_more)
+tell_freed(row and not is_more)
 if R.wait and not row then park(R.wait) end
 return cmsgpack.pack(answer)
