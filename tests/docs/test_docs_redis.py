@@ -1,5 +1,6 @@
 """What the page about Redis says lies there does, on a real server; and its answers mean what the page says."""
 
+import asyncio
 import re
 from collections.abc import AsyncIterator
 from datetime import timedelta
@@ -12,6 +13,7 @@ from mqgate.adapters.redis.faults import translated
 from mqgate.adapters.redis.lease_store import RedisLeaseStore
 from mqgate.adapters.redis.rates import RedisRates
 from mqgate.adapters.redis.server import Server
+from mqgate.core.backoff import Backoff
 from mqgate.core.entries import Group, Mode, RateLimit
 from mqgate.core.lease import Acquire, Boot, Head, Placement, Settlement, Verb
 from mqgate.http.errors import STATUS
@@ -97,6 +99,18 @@ async def _live_in_queues(seen: Look) -> None:
     seen.look()
 
 
+async def _lose_in_queues(seen: Look) -> None:
+    """What retention takes, and a lease that ends without an answer."""
+    group = a_group(name="losses", backoff=Backoff(steps=(timedelta(0),)))
+    await opened(seen.store, group, queues(9))
+    moment = timedelta(milliseconds=1)
+    wish = Acquire(group=group, client="", most=1, visibility=moment, heads={QUEUE: Head(1, 9)})
+    for _ in range(2):
+        while not (await seen.store.acquire(wish)).grants:  # noqa: ASYNC110 - each is a question
+            await asyncio.sleep(0.002)
+    seen.look()
+
+
 async def _live_as_a_client(seen: Look) -> None:
     await opened(seen.store, a_group(name="screens", mode=Mode.BROADCAST), queues(9), client="screen")
     seen.look()
@@ -138,6 +152,7 @@ async def test_every_field_of_a_queue_on_the_page_is_there_and_no_other(seen: Lo
     (state,) = [_words(row[2]) for row in _table("key, behind") if row[0] == "`:state`"]
 
     await _live_in_queues(seen)
+    await _lose_in_queues(seen)
     of_queues = set(seen.fields[":queue:<queue>"])
     await _live_in_messages(seen)
 

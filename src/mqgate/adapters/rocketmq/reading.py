@@ -210,17 +210,26 @@ async def _gather(
 ) -> None:
     """One page, and if there is more, the rest of it with several pulls under way at once."""
     offset = found.end
-    pauses = iter(_SOON)
-    while not len(page := await first(offset, most)):
-        pause = next(pauses, None) if _is_late(queue, offset) else None
-        if pause is None:
-            return
-        await asyncio.sleep(pause)
+    page = await _awaited(queue, first, offset, most)
+    if not len(page):
+        return
     is_more_wanted = found.add(page)
     end = offset + most if queue.head is None else min(offset + most, queue.head.max)
     if not is_more_wanted or found.end >= end:
         return
-    async with aclosing(pages(Paging[_Page](found.end, end, ahead=_AHEAD), further)) as rest:
+    paging = Paging[_Page](found.end, end, ahead=_AHEAD)
+    async with aclosing(pages(paging, partial(_awaited, queue, further))) as rest:
         async for each in rest:
             if not found.add(each):
                 return
+
+
+async def _awaited(queue: Queue, pull: Callable[[int, int], Awaitable[_Page]], offset: int, most: int) -> _Page:
+    """What a pull gives; where a message was confirmed just now, it is waited for."""
+    pauses = iter(_SOON)
+    while not len(page := await pull(offset, most)):
+        pause = next(pauses, None) if _is_late(queue, offset) else None
+        if pause is None:
+            break
+        await asyncio.sleep(pause)
+    return page
