@@ -188,7 +188,8 @@ async def _build(
     def replaced(before: Snapshot, after: Snapshot) -> None:
         for name in differing(before.groups, after.groups):
             long_poll.changed(name)
-        for name in differing(before.topics, after.topics):
+        # Where nobody else can have changed it, the log knows: to ask again would wait for a broker that hangs.
+        for name in differing(before.topics, after.topics) if control.is_shared else ():
             opened.doubt(name)
 
     directory.follow(replaced)
