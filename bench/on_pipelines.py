@@ -16,7 +16,7 @@ from typing import Any
 
 import processes
 import pyarrow as pa
-from on_spark import _descendants, tree_cpu
+from processes import descendants, tree_cpu
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - everybody's name for them
 
@@ -150,7 +150,7 @@ def _measured(work: Callable[[], int]) -> tuple[float, float, int, float]:
         while not done.wait(0.1):
             # Workers come and go.
             with suppress(OSError):
-                memory.append(sum(processes.memory_bytes(pid) for pid in _descendants(os.getpid(), 0)) / 2**20)
+                memory.append(sum(processes.memory_bytes(pid) for pid in descendants(os.getpid(), 0)) / 2**20)
 
     watcher = threading.Thread(target=look)
     watcher.start()

@@ -40,7 +40,7 @@ def machine_cpu() -> float:
 def tree_cpu(root: int, without: int = 0) -> float:
     """Of a process and all below it, those that ended included; but for one child and what is below that."""
     total = 0.0
-    for pid in _descendants(root, without):
+    for pid in descendants(root, without):
         try:
             fields = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
         except OSError:
@@ -49,7 +49,7 @@ def tree_cpu(root: int, without: int = 0) -> float:
     return total
 
 
-def _descendants(root: int, without: int) -> Iterator[int]:
+def descendants(root: int, without: int) -> Iterator[int]:
     yield root
     children: list[str] = []
     for task in Path(f"/proc/{root}/task").iterdir():
@@ -59,7 +59,7 @@ def _descendants(root: int, without: int) -> Iterator[int]:
     for child in children:
         if int(child) != without:
             with suppress(OSError):
-                yield from _descendants(int(child), without)
+                yield from descendants(int(child), without)
 
 
 def memory_bytes(pid: int) -> int:

@@ -185,6 +185,8 @@ def main() -> None:
         "pipelines": lambda: on_pipelines.compare(Table),
         "spark-rocketmq": lambda: spark_rocketmq.compare(Table),
     }
+    if unknown := set(sys.argv[1:]) - benches.keys():
+        sys.exit(f"no bench is called {', '.join(sorted(unknown))}; there are {', '.join(benches)}")
     for name in sys.argv[1:] or benches:
         print(f"{name} ...", file=sys.stderr, flush=True)
         benches[name]()
