@@ -8,6 +8,7 @@ import pytest
 from event_log import rows_of
 from mqgate.core.events import EVENTS, TABLES, Table
 from mqgate.events.encoding import encode
+from mqgate.telemetry.event_rows import Part
 
 NOW = 1_700_000_000_000
 VALUES = {
@@ -21,18 +22,37 @@ VALUES = {
 @pytest.mark.parametrize("table", TABLES.values(), ids=TABLES)
 def test_every_table_comes_back_as_it_was(table: Table) -> None:
     """Names and order of the columns, values, and None where nothing is known."""
-    columns = [VALUES[kind] for _, kind in table.columns]
+    columns = {name: VALUES[kind] for name, kind in table.columns}
 
-    (batch,) = encode(table, columns)
+    (batch,) = encode(table, [Part(3, columns)])
 
     assert (batch.table, batch.rows) == (table, 3)
     assert [list(row) for row in rows_of(batch.body)] == [[name for name, _ in table.columns]] * 3
-    assert [list(row.values()) for row in rows_of(batch.body)] == [list(row) for row in zip(*columns, strict=True)]
+    assert [list(row.values()) for row in rows_of(batch.body)] == [
+        list(row) for row in zip(*columns.values(), strict=True)
+    ]
+
+
+def test_a_part_says_once_what_is_the_same_in_all_its_rows() -> None:
+    """Parts follow each other; what one does not know is None, whatever the others know."""
+    first = Part(2, {"at": [NOW, NOW + 1], "kind": "published", "topic": ["a", "b"], "count": 1})
+    second = Part(1, {"at": NOW, "kind": "acked", "topic": "a", "granted_at": NOW, "offset": (7,)})
+
+    (batch,) = encode(EVENTS, [first, second])
+
+    told = [
+        [row[name] for name in ("at", "kind", "topic", "count", "offset", "granted_at")] for row in rows_of(batch.body)
+    ]
+    assert told == [
+        [NOW, "published", "a", 1, None, None],
+        [NOW + 1, "published", "b", 1, None, None],
+        [NOW, "acked", "a", None, 7, NOW],
+    ]
 
 
 def test_types_are_those_that_readers_count_on() -> None:
     """Words as dictionaries, instants as milliseconds in UTC: a reader's schema is not guessed from the first batch."""
-    schema = pa.ipc.open_stream(encode(EVENTS, [[] for _ in EVENTS.columns])[0].body).schema
+    schema = pa.ipc.open_stream(encode(EVENTS, [])[0].body).schema
     kinds = {
         "text": pa.string(),
         "word": pa.dictionary(pa.int32(), pa.string()),
@@ -46,26 +66,28 @@ def test_types_are_those_that_readers_count_on() -> None:
 def test_what_is_too_large_for_a_message_is_cut() -> None:
     """Reasons may have 4 KB each and say anything: a batch must not outgrow what a broker takes."""
     rows = 500
-    columns: list[list[object]] = [[None] * rows for _ in EVENTS.columns]
-    columns[0] = list(range(rows))
-    columns[-1] = [os.urandom(1_000).hex() for _ in range(rows)]
+    columns = {"at": list(range(rows)), "reason": [os.urandom(1_000).hex() for _ in range(rows)]}
 
-    batches = encode(EVENTS, columns, most_bytes=100_000)
+    batches = encode(EVENTS, [Part(rows, columns)], most_bytes=100_000)
 
     assert len(batches) > 5
     assert max(len(batch.body) for batch in batches) <= 100_000
     assert sum(batch.rows for batch in batches) == rows
-    assert [row["at"] for batch in batches for row in rows_of(batch.body)] == columns[0]
+    assert [row["at"] for batch in batches for row in rows_of(batch.body)] == columns["at"]
 
 
 def test_a_row_costs_few_bytes() -> None:
     """Ids are random; all else of a row must be nearly free, else the events would outweigh the messages."""
     rows = 5_000
-    columns: list[list[object]] = [[None] * rows for _ in EVENTS.columns]
-    columns[0] = [NOW + number // 50 for number in range(rows)]
-    columns[1], columns[2], columns[3] = ["published"] * rows, ["orders"] * rows, [f"b:{n % 8}" for n in range(rows)]
-    columns[4], columns[9] = list(range(rows)), [os.urandom(16).hex() for _ in range(rows)]
+    columns = {
+        "at": [NOW + number // 50 for number in range(rows)],
+        "kind": "published",
+        "topic": ["orders"] * rows,
+        "queue": [f"b:{number % 8}" for number in range(rows)],
+        "offset": list(range(rows)),
+        "id": [os.urandom(16).hex() for _ in range(rows)],
+    }
 
-    (batch,) = encode(EVENTS, columns)
+    (batch,) = encode(EVENTS, [Part(rows, columns)])
 
     assert len(batch.body) / rows < 60

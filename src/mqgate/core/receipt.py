@@ -20,7 +20,6 @@ import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from functools import lru_cache
 from typing import NamedTuple
 
 from mqgate.core.lease import Lease
@@ -157,7 +156,6 @@ class ReceiptKeys:
         self._known[token] = lease
 
 
-@lru_cache(maxsize=1024)
 def stamps_of(token: str) -> str:
     """What a token that was verified carries beside its lease; empty if it was signed before there was such a thing."""
     fields = _raw(token)[_KEY_ID + _TAG :].decode().split(_SEPARATOR)

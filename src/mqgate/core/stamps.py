@@ -51,7 +51,7 @@ def stamp(stored_at: datetime) -> str:
 def times_of(receipt: str, count: int) -> Times:
     """What the receipt of so many messages tells."""
     token, _, rest = receipt.partition(".")
-    granted_at, *steps = [_number(part) for part in stamps_of(token).split(",")]
+    granted_at, *steps = _told(token)
     if rest:
         tail = rest.partition(".")[2]
         return Times(granted_at, [_number(tail) if tail.isalnum() else None])
@@ -63,6 +63,12 @@ def times_of(receipt: str, count: int) -> Times:
         last += step or 0
         known.append(last)
     return Times(granted_at, _spread(known, places))
+
+
+@lru_cache(maxsize=1024)
+def _told(token: str) -> Sequence[int | None]:
+    """The numbers of a token; remembered, because the messages of a range share it."""
+    return [_number(part) for part in stamps_of(token).split(",")]
 
 
 def _number(text: str) -> int | None:

@@ -6,9 +6,10 @@ less than a twentieth of the publish that it tells of. Arrow is loaded by the fi
 
 from collections.abc import Sequence
 from functools import cache
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from mqgate.core.events import Table
+from mqgate.telemetry.event_rows import Part
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -17,6 +18,7 @@ __all__ = ["Batch", "encode"]
 
 # Far below what a broker takes; what one reads is decoded as a whole.
 _MOST_BYTES = 1 << 20
+_MOST_ROWS = 8_192
 
 
 class Batch(NamedTuple):
@@ -27,13 +29,14 @@ class Batch(NamedTuple):
     rows: int
 
 
-def encode(table: Table, columns: Sequence[Sequence[object]], most_bytes: int = _MOST_BYTES) -> list[Batch]:
-    """The rows in their order; in several batches if one would be too large."""
+def encode(table: Table, parts: Sequence[Part], most_bytes: int = _MOST_BYTES) -> list[Batch]:
+    """The rows of all parts; in several batches if one would be too large."""
     import pyarrow as pa  # noqa: PLC0415 - see above
 
     schema = _schema(table)
-    arrays = [_array(values, field.type) for values, field in zip(columns, schema, strict=True)]
-    return [Batch(table, *each) for each in _streams(pa.record_batch(arrays, schema=schema), most_bytes)]
+    batch = pa.record_batch([_column(field, parts) for field in schema], schema=schema)
+    slices = [batch.slice(start, _MOST_ROWS) for start in range(0, batch.num_rows or 1, _MOST_ROWS)]
+    return [Batch(table, *each) for some in slices for each in _streams(some, most_bytes)]
 
 
 def _streams(batch: "pa.RecordBatch", most_bytes: int) -> list[tuple[bytes, int]]:
@@ -49,13 +52,23 @@ def _streams(batch: "pa.RecordBatch", most_bytes: int) -> list[tuple[bytes, int]
     return _streams(batch.slice(0, half), most_bytes) + _streams(batch.slice(half), most_bytes)
 
 
-def _array(values: Sequence[object], kind: Any) -> "pa.Array":
+def _column(field: "pa.Field", parts: Sequence[Part]) -> "pa.Array":
     import pyarrow as pa  # noqa: PLC0415 - see above
 
-    if pa.types.is_timestamp(kind):
-        # Arrow takes whole numbers for instants as well, but three times as slowly.
-        return pa.array(values, pa.int64()).view(kind)
-    return pa.array(values, kind)
+    is_word = pa.types.is_dictionary(field.type)
+    # Arrow takes whole numbers for instants as well, but three times as slowly.
+    kind = pa.string() if is_word else pa.int64() if pa.types.is_timestamp(field.type) else field.type
+    arrays = [_values(part.columns.get(field.name), part.number, kind) for part in parts]
+    whole = pa.concat_arrays(arrays) if arrays else pa.nulls(0, kind)
+    return whole.dictionary_encode() if is_word else whole.view(field.type)
+
+
+def _values(values: object, number: int, kind: "pa.DataType") -> "pa.Array":
+    import pyarrow as pa  # noqa: PLC0415 - see above
+
+    if isinstance(values, list | tuple):
+        return pa.array(values, kind)
+    return pa.nulls(number, kind) if values is None else pa.repeat(pa.scalar(values, kind), number)
 
 
 @cache

@@ -10,7 +10,7 @@ a process ended before its time. Readers drop the second of two batches with one
 import asyncio
 import os
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from datetime import timedelta
 
 import structlog
@@ -21,13 +21,12 @@ from mqgate.core.events import EVENTS, EVENTS_TOPIC, LAG, POLLS
 from mqgate.core.message import Draft, slot_of
 from mqgate.events.encoding import Batch, encode
 from mqgate.ports.message_log import MessageLog
-from mqgate.telemetry.event_rows import Active, Rows
+from mqgate.telemetry.event_rows import Active, Part, parts_of
 from mqgate.telemetry.metrics import Metrics
-from mqgate.telemetry.recorder import Note, Recorder, Taken
+from mqgate.telemetry.recorder import Recorder, Taken
 
 __all__ = ["EventWriter"]
 
-_MOST_ROWS = 8_192
 _PAUSE_AFTER_FAILURE = 5.0
 _LAST_WORDS = 5.0
 _log = structlog.get_logger()
@@ -112,7 +111,7 @@ class EventWriter:
             _log.exception("events were dropped", rows=taken.reserved)
             self._recorder.drop(taken.reserved)
         if is_last and not batches and self._sequence:
-            batches = encode(EVENTS, Rows().columns)
+            batches = encode(EVENTS, [])
         self._pending.extend(batches)
         self._taken, self._reserved = None, taken.reserved
 
@@ -151,26 +150,13 @@ class EventWriter:
 
 
 def _encoded(taken: Taken, now_ms: int) -> tuple[list[Batch], Active]:
-    batches, active = _events(taken.notes)
-    if taken.lags:
-        batches += encode(LAG, list(zip(*taken.lags, strict=True)))
-    if taken.polls:
-        polls = [
-            (now_ms, topic, group, client or None, end, count)
-            for (topic, group, client, end), count in taken.polls.items()
-        ]
-        batches += encode(POLLS, list(zip(*polls, strict=True)))
-    return batches, active
-
-
-def _events(notes: Sequence[Note]) -> tuple[list[Batch], Active]:
-    batches: list[Batch] = []
-    active: Active = set()
-    rows = Rows()
-    for number, note in enumerate(notes, start=1):
-        note(rows)
-        if len(rows) >= _MOST_ROWS or (number == len(notes) and len(rows)):
-            batches += encode(EVENTS, rows.columns)
-            active |= rows.active
-            rows = Rows()
+    parts, active = parts_of(taken.notes)
+    batches = encode(EVENTS, parts) if parts else []
+    polls = [
+        (now_ms, topic, group, client or None, end, count) for (topic, group, client, end), count in taken.polls.items()
+    ]
+    for table, rows in ((LAG, taken.lags), (POLLS, polls)):
+        if rows:
+            names = [name for name, _ in table.columns]
+            batches += encode(table, [Part(len(rows), dict(zip(names, zip(*rows, strict=True), strict=True)))])
     return batches, active

@@ -1,4 +1,4 @@
-"""Notes what happens, as it happens: one deferred call for each request, which makes rows later and elsewhere.
+"""Notes what happens, as it happens: one note for each request, of which rows are made later and elsewhere.
 
 A hot path pays for that and nothing else, and no message body is kept. Rows that wait to be written, or are on their
 way, are bounded: what comes beyond is dropped and counted.
@@ -8,7 +8,6 @@ import asyncio
 import contextlib
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
-from functools import partial
 from typing import NamedTuple
 
 from mqgate.core.entries import Group, Producer
@@ -16,13 +15,11 @@ from mqgate.core.errors import MqgateError
 from mqgate.core.events import Kind, Poll
 from mqgate.core.lease import Acquired, Doomed, Settled, Settlement, Span
 from mqgate.core.message import Draft, Message, Stored
-from mqgate.telemetry import event_rows
-from mqgate.telemetry.event_rows import Rows, Spot, instants
+from mqgate.telemetry.event_rows import Notes, Spot, instants
 from mqgate.telemetry.metrics import Metrics
 
-__all__ = ["Note", "Recorder", "Taken"]
+__all__ = ["Recorder", "Taken"]
 
-Note = Callable[[Rows], None]
 # Topic, group, client, how it ended.
 PollKey = tuple[str, str, str, Poll]
 LagRow = tuple[object, ...]
@@ -37,7 +34,7 @@ class Taken(NamedTuple):
     `reserved` is to be released when all of it is written.
     """
 
-    notes: Sequence[Note]
+    notes: Notes
     lags: Sequence[LagRow]
     polls: Mapping[PollKey, int]
     reserved: int
@@ -51,7 +48,7 @@ class Recorder:
         self.now = clock
         self._most_rows = most_rows
         self._is_on = is_on
-        self._notes: list[Note] = []
+        self._notes = Notes([], [], [], [])
         self._lags: list[LagRow] = []
         self._polls: dict[PollKey, int] = {}
         # All rows that are not written yet, and those of them that were taken.
@@ -66,8 +63,13 @@ class Recorder:
     ) -> None:
         """Messages were stored, at least some of these."""
         if self._is_on:
-            ids, sizes = [draft.id for draft in drafts], [len(draft.body) for draft in drafts]
-            self._note(len(ids), partial(event_rows.published, self.now(), topic, producer, ids, sizes, outcomes))
+            stored = [
+                (draft.id, len(draft.body), place)
+                for draft, place in zip(drafts, outcomes, strict=True)
+                if isinstance(place, Stored)
+            ]
+            if stored and self._has_room(len(stored)):
+                self._notes.published.append((self.now(), topic, producer, stored))
 
     def scheduled(self, topic: str, producer: str, drafts: Sequence[Draft], due: Sequence[datetime]) -> None:
         given = {"id": [draft.id for draft in drafts], "bytes": [len(draft.body) for draft in drafts]}
@@ -77,15 +79,16 @@ class Recorder:
         self._add(1, Kind.CANCELLED, topic, id=message_id, stored_at=instants((due,)))
 
     def delivered(self, group: Group, client: str, spots: Sequence[Spot]) -> None:
-        if self._is_on and spots:
-            self._note(len(spots), partial(event_rows.delivered, self.now(), group, client, spots))
+        if self._is_on and spots and self._has_room(len(spots)):
+            self._notes.delivered.append((self.now(), group, client, spots))
 
     def settled(
         self, group: Group, client: str, settlements: Sequence[Settlement], outcomes: Sequence[Settled]
     ) -> None:
-        if outcomes:
-            count = sum(each.lease.next - each.lease.start for each in settlements)
-            self._note(count, partial(event_rows.settled, self.now(), group, client, settlements, outcomes))
+        if self._is_on and outcomes:
+            count = sum([lease.next - lease.start for _, lease, *_ in settlements])
+            if self._has_room(count):
+                self._notes.settled.append((self.now(), group, client, settlements, outcomes))
 
     def granted(self, group: Group, client: str, acquired: Acquired) -> None:
         """What a receive found out: deliveries before that ended by themselves, messages that retention took.
@@ -158,7 +161,7 @@ class Recorder:
     def take(self) -> Taken:
         """What happened since the last time."""
         taken = Taken(self._notes, self._lags, self._polls, self._rows - self._taken)
-        self._notes, self._lags, self._polls, self._taken = [], [], {}, self._rows
+        self._notes, self._lags, self._polls, self._taken = Notes([], [], [], []), [], {}, self._rows
         return taken
 
     def release(self, reserved: int) -> None:
@@ -174,12 +177,9 @@ class Recorder:
                 await self._full.wait()
 
     def _add(self, number: int, kind: Kind, topic: str, **given: object) -> None:
-        at = self.now()
-        self._note(number, lambda rows: rows.add(number, at=at, kind=kind.value, topic=topic, **given))
-
-    def _note(self, number: int, note: Note) -> None:
         if self._is_on and self._has_room(number):
-            self._notes.append(note)
+            same = {"at": self.now(), "kind": kind.value, "topic": topic, "count": 1}
+            self._notes.others.append((number, same | given))
 
     def _has_room(self, number: int) -> bool:
         if self._rows + number > self._most_rows:
