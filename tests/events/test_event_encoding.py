@@ -24,7 +24,7 @@ def test_every_table_comes_back_as_it_was(table: Table) -> None:
     """Names and order of the columns, values, and None where nothing is known."""
     columns = {name: VALUES[kind] for name, kind in table.columns}
 
-    (batch,) = encode(table, [Part(3, columns)])
+    (batch,) = encode(table, [Part([1] * 3, columns)])
 
     assert (batch.table, batch.rows) == (table, 3)
     assert [list(row) for row in rows_of(batch.body)] == [[name for name, _ in table.columns]] * 3
@@ -33,20 +33,20 @@ def test_every_table_comes_back_as_it_was(table: Table) -> None:
     ]
 
 
-def test_a_part_says_once_what_is_the_same_in_all_its_rows() -> None:
+def test_what_a_run_shares_is_said_once() -> None:
     """Parts follow each other; what one does not know is None, whatever the others know."""
-    first = Part(2, {"at": [NOW, NOW + 1], "kind": "published", "topic": ["a", "b"], "count": 1})
-    second = Part(1, {"at": NOW, "kind": "acked", "topic": "a", "granted_at": NOW, "offset": (7,)})
+    runs = {"at": [NOW, NOW + 1], "kind": "published", "topic": ["a", "b"], "count": 1, "group": [None, "g"]}
+    first = Part([2, 1], runs, {"offset": [7, 8, 3]})
+    second = Part([1], {"at": (NOW,), "kind": "acked", "topic": "a", "granted_at": (NOW,)}, {"offset": (None,)})
 
     (batch,) = encode(EVENTS, [first, second])
 
-    told = [
-        [row[name] for name in ("at", "kind", "topic", "count", "offset", "granted_at")] for row in rows_of(batch.body)
-    ]
-    assert told == [
-        [NOW, "published", "a", 1, None, None],
-        [NOW + 1, "published", "b", 1, None, None],
-        [NOW, "acked", "a", None, 7, NOW],
+    names = ("at", "kind", "topic", "count", "group", "offset", "granted_at")
+    assert [[row[name] for name in names] for row in rows_of(batch.body)] == [
+        [NOW, "published", "a", 1, None, 7, None],
+        [NOW, "published", "a", 1, None, 8, None],
+        [NOW + 1, "published", "b", 1, "g", 3, None],
+        [NOW, "acked", "a", None, None, None, NOW],
     ]
 
 
@@ -68,7 +68,7 @@ def test_what_is_too_large_for_a_message_is_cut() -> None:
     rows = 500
     columns = {"at": list(range(rows)), "reason": [os.urandom(1_000).hex() for _ in range(rows)]}
 
-    batches = encode(EVENTS, [Part(rows, columns)], most_bytes=100_000)
+    batches = encode(EVENTS, [Part([1] * rows, columns)], most_bytes=100_000)
 
     assert len(batches) > 5
     assert max(len(batch.body) for batch in batches) <= 100_000
@@ -88,6 +88,6 @@ def test_a_row_costs_few_bytes() -> None:
         "id": [os.urandom(16).hex() for _ in range(rows)],
     }
 
-    (batch,) = encode(EVENTS, [Part(rows, columns)])
+    (batch,) = encode(EVENTS, [Part([1] * rows, columns)])
 
     assert len(batch.body) / rows < 60

@@ -4,7 +4,8 @@ import os
 import signal
 import subprocess
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from collections.abc import Set as AbstractSet
 from contextlib import suppress
 from pathlib import Path
 
@@ -13,10 +14,14 @@ __all__ = ["is_in_all", "kill_all", "open_batches", "planned"]
 PATIENCE = 300.0
 
 
-def is_in_all(job: subprocess.Popen[bytes], checkpoints: Mapping[str, Path], before: Mapping[str, set[int]]) -> bool:
-    """Wait until each query has a batch that was not there before, planned and not yet committed; False: it ended."""
+def is_in_all(
+    job: subprocess.Popen[bytes],
+    under_way: Mapping[str, Callable[[], AbstractSet[object]]],
+    before: Mapping[str, AbstractSet[object]],
+) -> bool:
+    """Wait until each part of it has something under way that was not there before; False: it ended."""
     deadline = time.monotonic() + PATIENCE
-    while not all(open_batches(checkpoint) - before[query] for query, checkpoint in checkpoints.items()):
+    while not all(found() - before[name] for name, found in under_way.items()):
         if job.poll() is not None:
             return False
         assert time.monotonic() < deadline, "no batch began"

@@ -13,6 +13,8 @@ from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from itertools import groupby
+from operator import attrgetter
 
 import structlog
 
@@ -27,12 +29,13 @@ from mqgate.core.lease import Acquire, Acquired, Doomed, Grant, Lease, Placement
 from mqgate.core.message import Message
 from mqgate.ports.lease_store import LeaseStore
 from mqgate.ports.message_log import Heads
-from mqgate.telemetry.event_rows import Spot
+from mqgate.telemetry.event_rows import Run
 from mqgate.telemetry.metrics import Metrics
 from mqgate.telemetry.recorder import Recorder
 
 _log = structlog.get_logger()
 _SCOPES_REMEMBERED = 10_000
+_grant = attrgetter("grant")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,13 +87,16 @@ class Received:
         return [each.message.stored_at for each in self.deliveries]
 
     @property
-    def spots(self) -> list[Spot]:
-        """What is handed out for the first time: where it lies, when it was stored, its size, the delivery's number."""
-        return [
-            (message.queue, message.offset, message.stored_at, len(message.body), grant.delivery)
-            for message, grant in self.deliveries
-            if grant.serve == 1
-        ]
+    def first_served(self) -> list[Run]:
+        """What is handed out for the first time."""
+        runs = []
+        for grant, some in groupby(self.deliveries, _grant):
+            if grant.serve == 1:
+                messages = [message for message, _ in some]
+                offsets, stored_at = [each.offset for each in messages], [each.stored_at for each in messages]
+                sizes = [len(each.body) for each in messages]
+                runs.append(Run(grant.lease.queue, grant.delivery, offsets, stored_at, sizes))
+        return runs
 
     @property
     def grant(self) -> Grant | None:

@@ -6,6 +6,7 @@ less than a twentieth of the publish that it tells of. Arrow is loaded by the fi
 
 from collections.abc import Sequence
 from functools import cache
+from itertools import chain, repeat
 from typing import TYPE_CHECKING, NamedTuple
 
 from mqgate.core.events import Table
@@ -34,7 +35,8 @@ def encode(table: Table, parts: Sequence[Part], most_bytes: int = _MOST_BYTES) -
     import pyarrow as pa  # noqa: PLC0415 - see above
 
     schema = _schema(table)
-    batch = pa.record_batch([_column(field, parts) for field in schema], schema=schema)
+    indexed = [(part, _index(part.counts)) for part in parts]
+    batch = pa.record_batch([_column(field, indexed) for field in schema], schema=schema)
     slices = [batch.slice(start, _MOST_ROWS) for start in range(0, batch.num_rows or 1, _MOST_ROWS)]
     return [Batch(table, *each) for some in slices for each in _streams(some, most_bytes)]
 
@@ -43,7 +45,9 @@ def _streams(batch: "pa.RecordBatch", most_bytes: int) -> list[tuple[bytes, int]
     import pyarrow as pa  # noqa: PLC0415 - see above
 
     sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, batch.schema, options=pa.ipc.IpcWriteOptions(compression="lz4")) as stream:
+    # In this thread alone: to wake others for a few small buffers costs more than to pack them.
+    options = pa.ipc.IpcWriteOptions(compression="lz4", use_threads=False)
+    with pa.ipc.new_stream(sink, batch.schema, options=options) as stream:
         stream.write_batch(batch)
     written = sink.getvalue()
     if len(written) <= most_bytes or batch.num_rows <= 1:
@@ -52,23 +56,40 @@ def _streams(batch: "pa.RecordBatch", most_bytes: int) -> list[tuple[bytes, int]
     return _streams(batch.slice(0, half), most_bytes) + _streams(batch.slice(half), most_bytes)
 
 
-def _column(field: "pa.Field", parts: Sequence[Part]) -> "pa.Array":
+def _index(counts: Sequence[int]) -> "pa.Array":
+    """Of each row, the run that it belongs to."""
     import pyarrow as pa  # noqa: PLC0415 - see above
 
-    is_word = pa.types.is_dictionary(field.type)
-    # Arrow takes whole numbers for instants as well, but three times as slowly.
-    kind = pa.string() if is_word else pa.int64() if pa.types.is_timestamp(field.type) else field.type
-    arrays = [_values(part.columns.get(field.name), part.number, kind) for part in parts]
-    whole = pa.concat_arrays(arrays) if arrays else pa.nulls(0, kind)
-    return whole.dictionary_encode() if is_word else whole.view(field.type)
+    return pa.array(list(chain.from_iterable(map(repeat, range(len(counts)), counts))), pa.int32())
 
 
-def _values(values: object, number: int, kind: "pa.DataType") -> "pa.Array":
+def _column(field: "pa.Field", parts: Sequence[tuple[Part, "pa.Array"]]) -> "pa.Array":
     import pyarrow as pa  # noqa: PLC0415 - see above
 
-    if isinstance(values, list | tuple):
-        return pa.array(values, kind)
-    return pa.nulls(number, kind) if values is None else pa.repeat(pa.scalar(values, kind), number)
+    arrays = [_values(field, part, index) for part, index in parts]
+    # Of two that have words of their own, the words are joined.
+    return pa.concat_arrays(arrays) if arrays else pa.nulls(0, field.type)
+
+
+def _values(field: "pa.Field", part: Part, index: "pa.Array") -> "pa.Array":
+    import pyarrow as pa  # noqa: PLC0415 - see above
+
+    if field.name in part.of_rows:
+        return _array(part.of_rows[field.name], field.type)
+    told = part.of_runs.get(field.name)
+    values = told if isinstance(told, list | tuple) else (told,)
+    if values.count(values[0]) == len(values):
+        return _array(values[:1], field.type).take(pa.repeat(pa.scalar(0, pa.int32()), len(index)))
+    return _array(values, field.type).take(index)
+
+
+def _array(values: Sequence[object], kind: "pa.DataType") -> "pa.Array":
+    import pyarrow as pa  # noqa: PLC0415 - see above
+
+    if pa.types.is_timestamp(kind):
+        # Arrow takes whole numbers for instants as well, but three times as slowly.
+        return pa.array(values, pa.int64()).view(kind)
+    return pa.array(values, kind)
 
 
 @cache

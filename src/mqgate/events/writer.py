@@ -158,5 +158,5 @@ def _encoded(taken: Taken, now_ms: int) -> tuple[list[Batch], Active]:
     for table, rows in ((LAG, taken.lags), (POLLS, polls)):
         if rows:
             names = [name for name, _ in table.columns]
-            batches += encode(table, [Part(len(rows), dict(zip(names, zip(*rows, strict=True), strict=True)))])
+            batches += encode(table, [Part([1] * len(rows), dict(zip(names, zip(*rows, strict=True), strict=True)))])
     return batches, active

@@ -6,7 +6,7 @@ time took longer than the publish that it tells of may.
 
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
-from itertools import chain, repeat
+from itertools import chain
 from typing import NamedTuple
 
 from mqgate.core.entries import Group
@@ -15,119 +15,145 @@ from mqgate.core.lease import Outcome, Settled, Settlement, Verb
 from mqgate.core.message import Stored
 from mqgate.core.stamps import times_of
 
-__all__ = ["Active", "Notes", "Part", "Spot", "instants", "parts_of"]
+__all__ = ["Active", "Notes", "Part", "Run", "instants", "parts_of"]
 
 # Topics and groups to which something happened; without a group: to the topic.
 Active = set[tuple[str, str | None]]
-# Queue, offset, when it was stored, its size, the number of the delivery.
-Spot = tuple[str, int, datetime, int, int]
 _NAMES = tuple(name for name, _ in EVENTS.columns)
-_OF_SETTLED = (
-    *("at", "kind", "topic", "queue", "offset", "group", "client"),
-    *("stored_at", "granted_at", "outcome", "reason"),
-)
 _SETTLED = {Verb.ACK: Kind.ACKED.value, Verb.NACK: Kind.NACKED.value, Verb.EXTEND: Kind.EXTENDED.value}
+# Which settlements changed something, in words: a member's own value is looked up by slow means.
+_NEW = {outcome: outcome.value for outcome in Outcome if outcome.is_new}
+
+
+class Run(NamedTuple):
+    """Messages of one grant: where they lie, when they were stored, their sizes; the number of the delivery."""
+
+    queue: str
+    delivery: int
+    offsets: Sequence[int]
+    stored_at: Sequence[datetime]
+    sizes: Sequence[int]
+
+
+Published = tuple[int, str, str, Sequence[tuple[str, int, Stored]]]
+Delivered = tuple[int, Group, str, Run]
+Settlements = tuple[int, Group, str, Sequence[Settlement], Sequence[Settled]]
 
 
 class Notes(NamedTuple):
-    """What happened, each list in its order. Every note begins with the time."""
+    """What happened, each list in its order. Every note but the last kind begins with the time."""
 
     # Topic, producer; of each message that was stored its id, its size and where.
-    published: list[tuple[int, str, str, Sequence[tuple[str, int, Stored]]]]
-    delivered: list[tuple[int, Group, str, Sequence[Spot]]]
-    settled: list[tuple[int, Group, str, Sequence[Settlement], Sequence[Settled]]]
+    published: list[Published]
+    delivered: list[Delivered]
+    settled: list[Settlements]
     # All else: so many rows. A list says what each of them has, anything else is the same in all.
     others: list[tuple[int, Mapping[str, object]]]
 
 
 class Part(NamedTuple):
-    """So many rows: by column what each of them has, or what is the same in all. What is not there is None."""
+    """Rows in runs of so many: by column what a run has (or, alone, what all have), and what each row has.
 
-    number: int
-    columns: Mapping[str, object]
+    What is in neither is None.
+    """
 
-
-_NOTHING = Part(0, {})
+    counts: Sequence[int]
+    of_runs: Mapping[str, object]
+    of_rows: Mapping[str, Sequence[object]] = {}
 
 
 def parts_of(notes: Notes) -> tuple[list[Part], Active]:
     """All rows, and whom they are about."""
     active: Active = set()
-    parts = [
-        _published(notes.published, active),
-        _delivered(notes.delivered, active),
-        _settled(notes.settled, active),
-        _others(notes.others, active),
-    ]
-    return [part for part in parts if part.number], active
+    parts = [_published(notes.published, active)] if notes.published else []
+    parts += [_delivered(notes.delivered, active)] if notes.delivered else []
+    parts += [_settled(notes.settled, active)] if notes.settled else []
+    parts += [_others(notes.others, active)] if notes.others else []
+    return parts, active
 
 
-def _published(notes: Sequence[tuple[int, str, str, Sequence[tuple[str, int, Stored]]]], active: Active) -> Part:
-    if not notes:
-        return _NOTHING
+def _published(notes: Sequence[Published], active: Active) -> Part:
     at, topic, producer, stored = zip(*notes, strict=True)
-    active.update(zip(topic, repeat(None)))
-    counts = [len(some) for some in stored]
+    active.update((each, None) for each in set(topic))
     ids, sizes, places = zip(*chain.from_iterable(stored), strict=True)
-    columns = {
-        "at": _each(at, counts),
+    of_runs = {
+        "at": at,
         "kind": Kind.PUBLISHED.value,
-        "topic": _each(topic, counts),
+        "topic": topic,
+        "count": 1,
+        "producer": [name or None for name in producer],
+    }
+    of_rows = {
         "queue": [place.queue for place in places],
         "offset": [place.offset for place in places],
-        "count": 1,
-        "producer": _each([name or None for name in producer], counts),
         "id": ids,
         "stored_at": instants(place.stored_at for place in places),
         "bytes": sizes,
     }
-    return Part(len(ids), columns)
+    return Part([len(some) for some in stored], of_runs, of_rows)
 
 
-def _delivered(notes: Sequence[tuple[int, Group, str, Sequence[Spot]]], active: Active) -> Part:
-    if not notes:
-        return _NOTHING
-    at, groups, client, spots = zip(*notes, strict=True)
+def _delivered(notes: Sequence[Delivered], active: Active) -> Part:
+    at, groups, client, runs = zip(*notes, strict=True)
+    queue, delivery, offsets, stored_at, sizes = zip(*runs, strict=True)
     topic, names = [group.topic for group in groups], [group.name for group in groups]
     active.update(zip(topic, names, strict=True))
-    counts = [len(some) for some in spots]
-    queue, offset, stored_at, size, delivery = zip(*chain.from_iterable(spots), strict=True)
-    columns = {
-        "at": _each(at, counts),
+    of_runs = {
+        "at": at,
         "kind": Kind.DELIVERED.value,
-        "topic": _each(topic, counts),
+        "topic": topic,
         "queue": queue,
-        "offset": offset,
         "count": 1,
-        "group": _each(names, counts),
-        "client": _each([name or None for name in client], counts),
-        "stored_at": instants(stored_at),
+        "group": names,
+        "client": [name or None for name in client],
         "delivery": delivery,
-        "bytes": size,
     }
-    return Part(len(queue), columns)
+    of_rows = {
+        "offset": list(chain.from_iterable(offsets)),
+        "stored_at": instants(chain.from_iterable(stored_at)),
+        "bytes": list(chain.from_iterable(sizes)),
+    }
+    return Part([len(some) for some in offsets], of_runs, of_rows)
 
 
-def _settled(notes: Sequence[tuple[int, Group, str, Sequence[Settlement], Sequence[Settled]]], active: Active) -> Part:
-    """Done, with the times that the receipts carry; or refused. What was done before is no news."""
-    rows: list[tuple[object, ...]] = []
+_OF_SETTLED = ("at", "kind", "topic", "queue", "group", "client", "granted_at", "outcome", "reason")
+
+
+def _settled(notes: Sequence[Settlements], active: Active) -> Part:
+    """Done, with the times that the receipts carry; or refused. What was done before is no news.
+
+    Neighbours of one grant that are settled alike are one run.
+    """
+    runs: list[tuple[object, ...]] = []
+    counts: list[int] = []
+    offsets: list[int | None] = []
+    stored: list[int | None] = []
+    run: tuple[object, ...]
     for at, group, client, settlements, outcomes in notes:
         topic, name = group.topic, group.name
         active.add((topic, name))
-        for (verb, lease, through, _, reason, _, receipt), (outcome, *_) in zip(settlements, outcomes, strict=True):
+        for (verb, lease, through, _, reason, _, receipt), done in zip(settlements, outcomes, strict=True):
+            outcome, count = done.outcome, 1
             who = client or lease.client or None
-            if outcome.is_new:
-                offsets = range(lease.start, lease.next if through is None else through + 1)
+            if outcome in _NEW:
+                count = (lease.next if through is None else through + 1) - lease.start
                 granted_at, stored_at = times_of(receipt, lease.next - lease.start)
-                kind, queue, how = _SETTLED[verb], lease.queue, outcome.value
-                rows += [
-                    (at, kind, topic, queue, offset, name, who, stored, granted_at, how, reason)
-                    for offset, stored in zip(offsets, stored_at, strict=False)
-                ]
-            elif outcome is not Outcome.DUPLICATE:
-                rows.append((at, Kind.REFUSED.value, topic, None, None, name, who, None, None, outcome.value, None))
-    columns: dict[str, object] = dict(zip(_OF_SETTLED, zip(*rows, strict=True), strict=bool(rows)))
-    return Part(len(rows), columns | {"count": 1})
+                run = (at, _SETTLED[verb], topic, lease.queue, name, who, granted_at, _NEW[outcome], reason)
+                offsets += range(lease.start, lease.start + count)
+                stored += stored_at[:count]
+            elif outcome is Outcome.DUPLICATE:
+                continue
+            else:
+                run = (at, Kind.REFUSED.value, topic, None, name, who, None, outcome.value, None)
+                offsets.append(None)
+                stored.append(None)
+            if runs and run == runs[-1]:
+                counts[-1] += count
+            else:
+                runs.append(run)
+                counts.append(count)
+    of_runs: dict[str, object] = dict(zip(_OF_SETTLED, zip(*runs, strict=True), strict=bool(runs)))
+    return Part(counts, {**of_runs, "count": 1}, {"offset": offsets, "stored_at": stored})
 
 
 def _others(notes: Sequence[tuple[int, Mapping[str, object]]], active: Active) -> Part:
@@ -137,14 +163,7 @@ def _others(notes: Sequence[tuple[int, Mapping[str, object]]], active: Active) -
         for name, column in columns.items():
             value = given.get(name)
             column.extend(value if type(value) is list else [value] * number)
-    return Part(len(columns["at"]), columns)
-
-
-def _each(values: Sequence[object], counts: Sequence[int]) -> object:
-    """What was noted once for so many rows each."""
-    if values.count(values[0]) == len(values):
-        return values[0]
-    return list(chain.from_iterable(map(repeat, values, counts)))
+    return Part([1] * len(columns["at"]), columns)
 
 
 def instants(values: Iterable[datetime]) -> list[int]:

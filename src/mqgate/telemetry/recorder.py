@@ -15,7 +15,7 @@ from mqgate.core.errors import MqgateError
 from mqgate.core.events import Kind, Poll
 from mqgate.core.lease import Acquired, Doomed, Settled, Settlement, Span
 from mqgate.core.message import Draft, Message, Stored
-from mqgate.telemetry.event_rows import Notes, Spot, instants
+from mqgate.telemetry.event_rows import Notes, Run, instants
 from mqgate.telemetry.metrics import Metrics
 
 __all__ = ["Recorder", "Taken"]
@@ -78,9 +78,10 @@ class Recorder:
     def cancelled(self, topic: str, message_id: str, due: datetime) -> None:
         self._add(1, Kind.CANCELLED, topic, id=message_id, stored_at=instants((due,)))
 
-    def delivered(self, group: Group, client: str, spots: Sequence[Spot]) -> None:
-        if self._is_on and spots and self._has_room(len(spots)):
-            self._notes.delivered.append((self.now(), group, client, spots))
+    def delivered(self, group: Group, client: str, runs: Sequence[Run]) -> None:
+        for run in runs:
+            if self._is_on and self._has_room(len(run.offsets)):
+                self._notes.delivered.append((self.now(), group, client, run))
 
     def settled(
         self, group: Group, client: str, settlements: Sequence[Settlement], outcomes: Sequence[Settled]

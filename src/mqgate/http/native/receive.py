@@ -147,7 +147,7 @@ class ReceiveApi:
         if received.deliveries and request.is_gone():
             await self._long_poll.give_back(group, received)
             raise ClientGone
-        self._recorder.delivered(group, wish.client, received.spots)
+        self._recorder.delivered(group, wish.client, received.first_served)
         return reply(200, self._received(group, received, leases))
 
     def _wish(self, request: Request, group: Group, given: ReceiveIn, leases: list[Lease | None]) -> Receive:

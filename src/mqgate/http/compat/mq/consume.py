@@ -87,7 +87,7 @@ class ConsumeApi:
         if received.deliveries and request.is_gone():
             await self._consumer.give_back(call.group, received)
             raise ClientGone
-        self._recorder.delivered(call.group, call.client, received.spots)
+        self._recorder.delivered(call.group, call.client, received.first_served)
         acked = self._acked(call, lease, received)
         if received.grant is None and received.state is State.BUSY:
             raise Refusal(FAILED, "no consumerQueueOffsetResult")
