@@ -69,11 +69,12 @@ def memory_bytes(pid: int) -> int:
 class Server:
     """A child that answers HTTP on a port of its own."""
 
-    def __init__(self, command: list[str], path: str = "/livez") -> None:
+    def __init__(self, command: list[str], path: str = "/livez", **env: str) -> None:
         self.port = free_port()
         self.url = f"http://127.0.0.1:{self.port}"
         self.began = time.perf_counter()
-        self.process = subprocess.Popen([*command, str(self.port)], stdout=subprocess.DEVNULL)
+        command = [*command, str(self.port)]
+        self.process = subprocess.Popen(command, stdout=subprocess.DEVNULL, env=os.environ | env)
         while True:
             try:
                 httpx.get(self.url + path)
@@ -128,9 +129,9 @@ def noop() -> Server:
     return Server([sys.executable, str(HERE / "noop.py")], path="/")
 
 
-def gateway(directory: str | None = None) -> Server:
+def gateway(directory: str | None = None, **env: str) -> Server:
     directory = directory or tempfile.mkdtemp(prefix="mqgate-bench-")
-    return Server([sys.executable, "-m", "mqgate.cli.main", "serve", "--data-dir", directory, "--port"])
+    return Server([sys.executable, "-m", "mqgate.cli.main", "serve", "--data-dir", directory, "--port"], **env)
 
 
 def register(server: Server, path: str, **body: Any) -> None:

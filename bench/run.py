@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import bare_sqlite
+import events_cost
 import on_pipelines
 import on_production
 import on_rocketmq
@@ -182,6 +183,7 @@ def main() -> None:
         "rocketmq-wake": lambda: on_rocketmq.wake(Table),
         "production": lambda: on_production.compare(Table),
         "spark": lambda: on_spark.compare(Table),
+        "events": lambda: events_cost.compare(Table),
         "pipelines": lambda: on_pipelines.compare(Table),
         "spark-rocketmq": lambda: spark_rocketmq.compare(Table),
     }

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
 from ipaddress import ip_address
+from typing import TYPE_CHECKING
 
 import structlog
 from starlette.routing import Router
@@ -64,11 +65,14 @@ from mqgate.production.publish import Publisher
 from mqgate.production.slices import Slices
 from mqgate.production.store import Storekeeper
 from mqgate.rocketmq.client import Client
-from mqgate.settings import RocketMQSettings, Settings, SettingsInvalid
+from mqgate.settings import RedisSettings, RocketMQSettings, Settings, SettingsInvalid
 from mqgate.stats.opening import open_stats
 from mqgate.stats.watch import PipelineWatch
 from mqgate.telemetry.metrics import Metrics
 from mqgate.telemetry.recorder import Recorder
+
+if TYPE_CHECKING:
+    from mqgate.adapters.redis.health import Health
 
 _log = structlog.get_logger()
 
@@ -140,6 +144,15 @@ async def gateway(settings: Settings, wall_ms: Callable[[], int] | None = None) 
 def rocketmq_client(settings: RocketMQSettings) -> Client:
     """A client of the cluster alone, for commands that look at it without a gateway."""
     return client_of(settings)
+
+
+async def redis_health(settings: RedisSettings) -> "Health":
+    """How Redis is, for a command that looks at it without a gateway; raises if it cannot be reached."""
+    try:
+        from mqgate.adapters.redis.health import health  # noqa: PLC0415 - what it needs is an extra
+    except ModuleNotFoundError as error:
+        raise SettingsInvalid(['[leases] engine: pip install "mqgate[redis]"']) from error
+    return await health(settings.url, settings.prefix, patience=settings.timeout)
 
 
 async def _recover(mover: Mover) -> None:

@@ -242,18 +242,17 @@ def _is_excused(grant: Grant, done: Done, faults: list[Fault]) -> bool:
 
 
 def _check_queue_order(case: Case, findings: Findings) -> None:
-    """By epochs, so in the order of the grants, and within one incarnation."""
-    first: defaultdict[tuple[str, str], list[tuple[int, int]]] = defaultdict(list)
+    """In the order of the grants: by the store's clock, and within a millisecond by epochs."""
+    first: defaultdict[str, list[tuple[float, int, int]]] = defaultdict(list)
     for (queue, offset), grants in case.grants.items():
-        for incarnation in {grant.incarnation for grant in grants}:
-            epoch = min(grant.epoch for grant in grants if grant.incarnation == incarnation)
-            first[incarnation, queue].append((epoch, offset))
-    for (incarnation, queue), seen in first.items():
+        earliest = min(grants, key=lambda grant: (grant.at, grant.epoch))
+        first[queue].append((earliest.at, earliest.epoch, offset))
+    for queue, seen in first.items():
         seen.sort()
         for before, after in pairwise(seen):
-            if after[1] < before[1]:
-                text = f"offset {after[1]} first in epoch {after[0]}, but {before[1]} in {before[0]}"
-                findings.fail("order", f"{case.group.name}: {queue} of {incarnation}: {text}")
+            if after[2] < before[2]:
+                text = f"offset {after[2]} first in epoch {after[1]}, but {before[2]} in {before[1]}"
+                findings.fail("order", f"{case.group.name}: {queue} at {after[0]:.3f}: {text}")
 
 
 def _check_key_order(case: Case, findings: Findings) -> None:

@@ -1,5 +1,6 @@
 """From a request to a row: what the tables say equals what clients counted, on both engines."""
 
+import math
 import time
 from collections import Counter
 from collections.abc import Iterator
@@ -15,6 +16,7 @@ from mqgate.settings import Settings
 from mqgate.spark.pipelines.judging import judge_hour
 from mqgate.spark.pipelines.plan import Plan
 from mqgate.spark.pipelines.queries import start_minutes
+from mqgate.stats.buckets import bucket_of, quantiles, upper_ms
 from mqgate.stats.sqlite import SqliteDatabase
 from mqgate.stats.store import StatsStore
 from mqgate.testing.server_process import ServerProcess
@@ -23,7 +25,10 @@ from production_set import as_environment, on_production
 MESSAGES = 300
 GROUPS = {"singles": "message", "batches": "queue"}
 PATIENCE = 120.0
+WAIT = 3.0
 Ledger = Counter[tuple[str, str]]
+# Of each delivery to the group in queue mode how long after the publish it was, at least and at most.
+Waits = list[tuple[float, float]]
 
 
 @pytest.fixture(params=["sqlite", pytest.param("rocketmq", marks=[pytest.mark.rocketmq, pytest.mark.redis])])
@@ -46,7 +51,7 @@ def store(tmp_path: Path) -> StatsStore:
     return StatsStore(SqliteDatabase(tmp_path / "stats.sqlite3", is_writing=True), is_writing=True)
 
 
-def work(client: Client) -> Ledger:
+def work(client: Client, waits: Waits) -> Ledger:
     """Publish, receive, ack, and nack a few; what of it was answered, by group and kind."""
     client.topics.put("orders", {"queues": 4})
     for group, mode in GROUPS.items():
@@ -55,11 +60,13 @@ def work(client: Client) -> Ledger:
     client.publish("orders", "twice", idempotency_key="k")
     client.publish("orders", "twice", idempotency_key="k")
     ledger["", "published"] += 1
-    consume(client, ledger, nacked=20)
+    # So that how long a message waits is more than how long an answer takes.
+    time.sleep(WAIT)
+    consume(client, ledger, waits, nacked=20)
     return ledger
 
 
-def consume(client: Client, ledger: Ledger, nacked: int = 0) -> None:
+def consume(client: Client, ledger: Ledger, waits: Waits, nacked: int = 0) -> None:
     """Until nothing is left for either group; the first few of single messages are given back once."""
     while client.lag("singles")["lag"]:
         found = [each["receipt"] for each in client.receive("singles", most=32)["messages"]]
@@ -74,7 +81,11 @@ def consume(client: Client, ledger: Ledger, nacked: int = 0) -> None:
             ledger["singles", "acked"] += len(done)
     carried: list[str] = []
     while client.lag("batches")["lag"]:
+        began = time.time()
         answer = client.receive("batches", most=32, ack=carried)
+        ended = time.time()
+        stored = [datetime.fromisoformat(each["storedAt"]).timestamp() for each in answer["messages"]]
+        waits += [((began - at) * 1000, (ended - at) * 1000) for at in stored]
         ledger["batches", "delivered"] += len(answer["messages"])
         ledger["batches", "acked"] += len(answer["messages"])
         carried = [answer["lease"]["receipt"]] if "lease" in answer else []
@@ -85,16 +96,33 @@ def counted(store: StatsStore) -> Ledger:
     return Counter({(group, kind): int(n) for group, kind, n in rows})
 
 
+def assert_quantiles_fit(store: StatsStore, waits: Waits) -> None:
+    """Those of the tables lie no further than a bucket from what the client saw, whatever it could not see."""
+    rows = store.select(
+        "SELECT bucket, sum(n) FROM stats_latency_minute "
+        "WHERE \"group\" = 'batches' AND measure = 'delivery' GROUP BY bucket"
+    )
+    shares = (0.1, 0.5, 0.9, 0.99)
+    for share, found in zip(shares, quantiles({bucket: int(n) for bucket, n in rows}, shares), strict=True):
+        least, most = (sorted(each)[math.ceil(share * len(waits)) - 1] for each in zip(*waits, strict=True))
+        assert found is not None
+        # A millisecond: clocks are read in whole ones.
+        low, high = upper_ms(bucket_of(max(int(least) - 1, 0)) - 1), upper_ms(bucket_of(math.ceil(most) + 1))
+        assert low <= found <= high, (share, least, found, most)
+    assert max(most - least for least, most in waits) < min(least for least, _ in waits), "waits, not answers, count"
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_the_tables_equal_a_clients_ledger(
     spark: SparkSession, server: ServerProcess, store: StatsStore, tmp_path: Path
 ) -> None:
-    """Exactly, for counts; and the hour is clean, or unknown after a kill, but never broken."""
+    """Counts exactly, latencies within a bucket; and the hour is clean, or unknown after a kill, but never broken."""
     plan = Plan(url=server.url, directory=tmp_path, trigger=timedelta(milliseconds=200), grace=timedelta(seconds=3))
     hour = datetime.now(UTC).replace(minute=0, second=0, microsecond=0)
     with Client(server.url) as client:
-        ledger = work(client)
+        waits: Waits = []
+        ledger = work(client, waits)
         query = start_minutes(spark, plan, store)
         deadline = time.monotonic() + PATIENCE
         while counted(store) != ledger:
@@ -102,12 +130,13 @@ def test_the_tables_equal_a_clients_ledger(
             assert time.monotonic() < deadline, (counted(store), ledger)
             time.sleep(0.2)
         query.stop()
+        assert_quantiles_fit(store, waits)
         judged = {row["group"]: row for row in judge_hour(spark, plan, store, hour, ["orders"])}
 
         fill(client, "orders", MESSAGES, start=MESSAGES)
         server.kill()
         server.start()
-        consume(client, Counter())
+        consume(client, Counter(), [])
         after = judge_hour(spark, plan, store, hour, ["orders"])
 
     if datetime.now(UTC) - hour < timedelta(hours=1):

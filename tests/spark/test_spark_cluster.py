@@ -16,11 +16,17 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+import pyarrow.dataset as ds
 import pytest
-from spark_calls import fill
+from spark_calls import fill, until
 
 from mqgate.client import Client
+from mqgate.core.events import EVENTS_TOPIC
 from mqgate.java import find_java
+from mqgate.stats.opening import FILE as STATS
+from mqgate.stats.sqlite import SqliteDatabase
+from mqgate.stats.store import StatsStore
+from mqgate.testing.server_process import ServerProcess
 
 ROOT = Path(__file__).parents[2]
 LIBRARIES = sysconfig.get_path("purelib")
@@ -114,6 +120,42 @@ def test_a_job_runs_on_a_cluster_that_gets_the_package_with_it(
     assert {each["tag"]: each["count"] for each in counted} == {"a": 30, "b": 20}
     (told,) = re.findall(r'^\{"workers".*$', done.stdout, re.MULTILINE)
     assert all("mqgate.zip" in where for where in json.loads(told)["workers"])
+
+
+@pytest.mark.slow
+@pytest.mark.spark
+@pytest.mark.timeout(400)
+def test_the_pipelines_run_on_a_cluster(
+    master: str, environment: dict[str, str], package: Path, tmp_path: Path
+) -> None:
+    """With the same command: figures are counted and messages archived by workers that got the code with the job."""
+    server = ServerProcess(tmp_path / "data").start()
+    try:
+        with Client(server.url) as client:
+            client.topics.put("orders", {"queues": 2})
+            fill(client, "orders", 50)
+            # Gateways tell what happened a second later.
+            until(lambda: any(queue["max"] for queue in client.queues(EVENTS_TOPIC, times=False)))
+        config = tmp_path / "mqgate.toml"
+        config.write_text(f'[sqlite]\ndirectory = "{tmp_path}/data"\n[pipelines]\narchive = ["orders"]\n')
+        # The driver has mqgate; what it sends to the workers they must have as well.
+        driver = environment | {
+            "PYSPARK_DRIVER_PYTHON": sys.executable,
+            "PYSPARK_SUBMIT_ARGS": f"--py-files {package} --conf spark.driver.host=127.0.0.1 pyspark-shell",
+        }
+        command = [sys.executable, "-m", "mqgate.cli.main", "--url", server.url, "pipeline", "run", "--once"]
+        command += ["--config", str(config), "--directory", str(tmp_path / "pipelines"), "--master", master]
+        done = subprocess.run(command, env=driver, capture_output=True, text=True, timeout=PATIENCE * 3, check=False)  # noqa: S603 - ours
+    finally:
+        server.stop()
+
+    assert done.returncode == 0, done.stdout + done.stderr
+    store = StatsStore(SqliteDatabase(tmp_path / "data" / STATS, is_writing=False), is_writing=False)
+    assert store.select("SELECT sum(n) FROM stats_traffic_minute WHERE topic = 'orders'") == [(50,)]
+    archived = ds.dataset(tmp_path / "pipelines" / "archive", format="parquet", partitioning="hive")
+    assert archived.to_table(["offset"], filter=ds.field("topic") == "orders").num_rows == 50
+    executors = list(tmp_path.glob("work-*/app-*/*/stderr"))
+    assert executors, "they did the work"
 
 
 def _wait_for(log: Path, words: str, times: int) -> None:

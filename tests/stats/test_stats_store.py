@@ -1,14 +1,16 @@
 """What the store promises, on SQLite and on PostgreSQL alike."""
 
+import sqlite3
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from mqgate.core.errors import FiguresNotFound, StorageRefused, StorageUnavailable
+from mqgate.core.errors import FiguresNotFound, StorageFull, StorageRefused, StorageUnavailable
 from mqgate.settings import Settings, SqliteSettings
 from mqgate.stats.opening import FILE, open_stats
+from mqgate.stats.sqlite import SqliteDatabase
 from mqgate.stats.store import Applied, Database, StatsStore
 from mqgate.stats.tables import LAYOUT, Span
 
@@ -182,3 +184,29 @@ def test_a_file_that_is_no_store_is_left_alone(tmp_path: Path) -> None:
         open_stats(Settings(sqlite=SqliteSettings(directory=str(tmp_path))), is_writing=True)
 
     assert (tmp_path / FILE).read_bytes() == b"the accounts of 1998" * 100
+
+
+def test_a_full_disk_is_said_with_its_remedy_and_changes_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """When there is room again, the batch that did not fit is counted once."""
+    path = tmp_path / FILE
+    store = StatsStore(SqliteDatabase(path, is_writing=True), is_writing=True)
+    store.apply(Applied("minutes", "run", 0), {"traffic_minute": [traffic(n=3)]}, now=NOON)
+    large = {"traffic_minute": [traffic(topic=f"t{number:0500}") for number in range(500)]}
+    connect = sqlite3.connect
+
+    def cramped(*given: Any, **more: Any) -> sqlite3.Connection:
+        connection: sqlite3.Connection = connect(*given, **more)
+        (pages,) = connection.execute("PRAGMA page_count").fetchone()
+        connection.execute(f"PRAGMA max_page_count = {pages}")
+        return connection
+
+    monkeypatch.setattr(sqlite3, "connect", cramped)
+    with pytest.raises(StorageFull, match="free some space; nothing was changed"):
+        store.apply(Applied("minutes", "run", 1), large, now=NOON)
+    assert counted(store) == {NOON_MS: 3}
+    monkeypatch.undo()
+
+    assert store.apply(Applied("minutes", "run", 1), large, now=NOON)
+    assert counted(store) == {NOON_MS: 503}

@@ -38,17 +38,17 @@ _OK, _UNAUTHORIZED, _FORBIDDEN = 200, 401, 403
     "--config",
     type=click.Path(path_type=Path),
     envvar="MQGATE_CONFIG",
-    help="The gateway's mqgate.toml: the RocketMQ cluster that it names is checked as well.",
+    help="The gateway's mqgate.toml: the RocketMQ cluster and the Redis that it names are checked as well.",
 )
 @with_session
 def doctor(session: Session, config: Path | None) -> None:
-    """Check the gateway and this machine, and the RocketMQ cluster that the settings name.
+    """Check the gateway and this machine, and the RocketMQ cluster and the Redis that the settings name.
 
     Settings are found as by `mqgate serve`: --config, ./mqgate.toml, MQGATE_ variables. The exit code is 1 if a
     check failed; a warning alone leaves it 0.
     """
     with session.connect() as client:
-        checks = [*_of_this_machine(), *_of_the_gateway(session, client), *_of_rocketmq(config)]
+        checks = [*_of_this_machine(), *_of_the_gateway(session, client), *_of_the_stores(config)]
     if session.is_json:
         click.echo(as_json({"checks": [asdict(check) for check in checks]}))
     else:
@@ -83,19 +83,23 @@ def _of_the_gateway(session: Session, client: Client) -> Iterator[Check]:
         yield Check(check="reachable", status="fail", detail=error.detail)
 
 
-def _of_rocketmq(config: Path | None) -> Iterator[Check]:
-    """Nothing to say unless there are settings, and they name RocketMQ."""
+def _of_the_stores(config: Path | None) -> Iterator[Check]:
+    """Nothing to say unless there are settings, and they name RocketMQ, or Redis with it."""
     if config is None and Path("mqgate.toml").exists():
         config = Path("mqgate.toml")
     if config is None and "MQGATE_LOG_ENGINE" not in os.environ:
         return
     try:
         settings = Settings.load(config)
+        # They bring the adapters: not for everybody who only asks how the gateway is.
         if settings.log.engine == "rocketmq":
-            # Brings the adapters: not for everybody who only asks how the gateway is.
-            from mqgate.cli.doctor_rocketmq import examine  # noqa: PLC0415 - see above
+            from mqgate.cli import doctor_rocketmq  # noqa: PLC0415 - see above
 
-            yield from asyncio.run(examine(settings))
+            yield from asyncio.run(doctor_rocketmq.examine(settings))
+        if settings.leases.engine == "redis":
+            from mqgate.cli import doctor_redis  # noqa: PLC0415 - see above
+
+            yield from asyncio.run(doctor_redis.examine(settings.redis))
     except SettingsInvalid as error:
         yield from (Check(check="settings", status="fail", detail=fault) for fault in error.faults)
 

@@ -91,6 +91,24 @@ async def test_a_change_that_fails_leaves_nothing_behind(
     ) == [(0,)]
 
 
+async def test_a_server_that_goes_away_while_the_tables_are_made_is_tried_again(postgres: Stack, schema: str) -> None:
+    """Somebody restarts PostgreSQL and the gateways at the same time: none of them gives up for that."""
+    tries = f"public.tries_{schema}"
+    # A sequence counts on whatever becomes of the transaction.
+    once = f"SELECT pg_terminate_backend(pg_backend_pid()) WHERE nextval('{tries}') = 1"
+    with psycopg.connect(postgres.postgres_url, autocommit=True) as operator:
+        operator.execute(f"CREATE SEQUENCE {tries}".encode())
+
+        (outcome,) = await _open_all(
+            Database(postgres.postgres_url, schema=schema),
+            scripts=[*layout.scripts(), layout.Script("9999_once.sql", once.encode())],
+        )
+        found = operator.execute(f"SELECT last_value FROM {tries}".encode()).fetchone()  # noqa: S608 - same
+        operator.execute(f"DROP SEQUENCE {tries}".encode())
+
+    assert (outcome, found) == (None, (2,))
+
+
 async def test_a_user_who_may_not_make_tables_can_use_them(postgres: Stack, schema: str, database: Database) -> None:
     """Whoever runs the gateway need not own the database."""
     user = f"user_{schema}"

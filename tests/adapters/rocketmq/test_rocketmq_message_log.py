@@ -1,7 +1,7 @@
 """The log on a real RocketMQ, on the cluster whose one broker is called `local`."""
 
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from datetime import timedelta
 from uuid import uuid4
 
@@ -9,6 +9,8 @@ import pytest
 
 from mqgate.adapters.rocketmq.message_log import RocketMQMessageLog
 from mqgate.rocketmq import Client
+from mqgate.rocketmq.errors import Refused
+from mqgate.rocketmq.remoting.codes import Response
 from mqgate.stack.stack import Stack
 from mqgate.testing.message_log_contract import MessageLogContract
 
@@ -51,3 +53,34 @@ class TestRocketMQMessageLog(MessageLogContract):
     def tick(self) -> Callable[[], None]:
         """The broker's clock is the machine's: it cannot be moved, only waited for."""
         return lambda: time.sleep(0.002)
+
+
+@pytest.mark.rocketmq
+async def test_a_broker_that_cannot_say_yet_when_it_was_started_is_asked_again(
+    open_log: OpenLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Some cannot for a moment after their start: what is told of the run before would put groups back for nothing."""
+    log = open_log()
+    await log.create("orders", 1)
+    admin, refusals = log._client.admin, [True]
+    runtime = admin.runtime
+
+    async def hesitant(broker: str) -> Mapping[str, str]:
+        if refusals:
+            raise Refused(Response.SYSTEM_ERROR, "java.util.NoSuchElementException", broker)
+        return await runtime(broker)
+
+    async def boots() -> list[str]:
+        await log._topics.look_again(await log._topics.get("orders"), None)
+        return list((await log.heads("orders")).boots)
+
+    monkeypatch.setattr(admin, "runtime", hesitant)
+    at_first = await boots()
+    refusals.clear()
+    later = await boots()
+    # As if on another connection, to a broker that was started again.
+    log._topics._boots.clear()
+    refusals.append(True)
+    again = await boots()
+
+    assert (at_first, later, again) == ([], ["local:0"], [])

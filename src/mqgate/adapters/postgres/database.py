@@ -85,18 +85,28 @@ class Database:
         """Connect and bring the tables up to date; raises what is wrong, and is closed then."""
         await self._pool.open()
         wanted = layout.scripts() if scripts is None else scripts
+        end = asyncio.get_running_loop().time() + self._timeouts.connect.total_seconds() + 1
         try:
-            connection = await self._checkout(self._timeouts.connect.total_seconds() + 1)
+            while not await self._is_migrated(wanted, end):  # noqa: ASYNC110 - each is a question
+                await asyncio.sleep(_PAUSE)
+        except BaseException:
+            await self.close()
+            raise
+
+    async def _is_migrated(self, wanted: Sequence[layout.Script], end: float) -> bool:
+        """False: the server went away meanwhile, and there is time to try again."""
+        loop = asyncio.get_running_loop()
+        try:
+            connection = await self._checkout(end - loop.time())
             try:
                 await layout.migrate(connection, self.schema, wanted)
             finally:
                 await self._pool.putconn(connection)
         except psycopg.Error as error:
-            await self.close()
+            if faults.is_lost(error) and loop.time() < end:
+                return False
             raise faults.translated(error, at_the_door=self._at_the_door, is_unknown=False) from error
-        except BaseException:
-            await self.close()
-            raise
+        return True
 
     async def close(self) -> None:
         """Finish what runs, then hang up. Safe to call twice."""

@@ -111,6 +111,10 @@ class Server:
         await self.command("PING")
         return {}
 
+    async def info(self) -> Mapping[str, str]:
+        """What the server says of itself."""
+        return _read_info(await self.command("INFO"))
+
     async def connect(self) -> None:
         """Now, not with the first request."""
         await self._connected(time.monotonic() + self._timeout)
@@ -169,7 +173,7 @@ class Server:
             if isinstance(reply, ReplyError):
                 raise translated(str(reply))
         self._ahead = int(clock[0]) + int(clock[1]) / 1e6 - (before + time.monotonic()) / 2
-        info = dict(line.split(":", 1) for line in found.decode().splitlines() if ":" in line)
+        info = _read_info(found)
         judge(info)
         return str(info["run_id"])
 
@@ -187,6 +191,10 @@ class Server:
             await asyncio.wait((self._connecting,))
         if self._wire is not None:
             self._wire.close()
+
+
+def _read_info(told: bytes) -> Mapping[str, str]:
+    return dict(line.split(":", 1) for line in told.decode().splitlines() if ":" in line)
 
 
 def judge(info: Mapping[str, str]) -> None:

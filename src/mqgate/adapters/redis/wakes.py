@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 import msgspec
 import structlog
-from redis.exceptions import RedisError
+from redis.exceptions import NoPermissionError, RedisError
 
 from mqgate.adapters.redis.server import Server
 from mqgate.background import Background
@@ -39,6 +39,7 @@ class Wakes:
         self._gateway = gateway
         self._woken = woken
         self._missed = missed
+        self._is_refused = False
         self._background = Background(self._loop)
 
     def start(self) -> None:
@@ -51,6 +52,13 @@ class Wakes:
         while True:
             try:
                 await self._listen()
+            except NoPermissionError as error:
+                # It stays so until somebody changes it: said once, not four times a second.
+                if not self._is_refused:
+                    _log.error(
+                        "Redis refuses wake-ups: who waits here hears nothing of other gateways", error=str(error)
+                    )
+                self._is_refused = True
             except (MqgateError, RedisError, OSError, TimeoutError) as error:
                 _log.debug("subscription to wake-ups broke", error=str(error))
             await asyncio.sleep(_PAUSE)
@@ -73,6 +81,7 @@ class Wakes:
                     continue
                 is_asked = False
                 if told[0] == b"subscribe":
+                    self._is_refused = False
                     self._missed()
                 elif told[0] == b"message":
                     gateway, group, client, at = msgspec.msgpack.decode(told[2])

@@ -275,23 +275,36 @@ class Topics:
     async def _learn_boot(self, topic: Topic, broker: str) -> None:
         """Ask a broker when it was started, once for each connection; and where its queues stood then."""
         client = self._client
-        session = client.brokers.session(broker)
-        if self._boots.get(broker, (None, 0))[0] != session:
-            try:
-                told = await client.admin.runtime(broker)
-            except Refused as error:
-                # A right that not every user has; without it a tail that a crash took is seen only if it is shorter.
-                _log.info("broker does not tell when it was started", broker=broker, error=str(error))
-                told = {}
-            self._boots[broker] = session, int(told.get("bootTimestamp") or 0)
-        at_ms = self._boots[broker][1]
-        queues = [each for each in topic.queues.values() if each.broker == broker and at_ms]
+        at_ms = await self._booted_at(broker)
+        queues = [each for each in topic.queues.values() if each.broker == broker]
+        if not at_ms:
+            # What was known is of another run.
+            for queue in queues:
+                queue.boot = None
+            return
         news = [each for each in queues if each.boot is None or each.boot.at_ms != at_ms]
         floors = await asyncio.gather(*(client.offsets.at(broker, topic.wire, each.id, at_ms) for each in news))
         for queue, floor in zip(news, floors, strict=True):
             queue.boot = Boot(at_ms, floor)
             if queue.head is not None:
                 self._tell(topic, queue)
+
+    async def _booted_at(self, broker: str) -> int:
+        """When it was started, in ms; 0: it does not say."""
+        session = self._client.brokers.session(broker)
+        known = self._boots.get(broker)
+        if known is None or known[0] != session:
+            try:
+                told = await self._client.admin.runtime(broker)
+            except Refused as error:
+                if error.code == Response.SYSTEM_ERROR:
+                    # Just started, it cannot count itself yet: asked again next time.
+                    return 0
+                # A right that not every user has; without it a tail that a crash took is seen only if it is shorter.
+                _log.info("broker does not tell when it was started", broker=broker, error=str(error))
+                told = {}
+            known = self._boots[broker] = session, int(told.get("bootTimestamp") or 0)
+        return known[1]
 
     async def _route(self, topic: Topic, broker: str) -> None:
         """Follow the route; a fresh one while it lacks a broker that should be there, as it was without name server."""

@@ -116,7 +116,9 @@ local function redeliver(most)
 end
 
 local function grant_fresh(most)
-  for _, row in ipairs(most > 0 and fresh_rows(scope) or {}) do
+  if most <= 0 then return end
+  -- Queues that are granted change their place in the index only when the step is written.
+  first_fresh(scope, function(row)
     local skipped = math.max(row.min - row.cursor, 0)
     local cursor = row.cursor + skipped
     local committed = row.committed < row.cursor and row.committed or cursor
@@ -127,9 +129,9 @@ local function grant_fresh(most)
         'served_at', NOW, 'last_client', R.polled_by, 'expired', row.expired + skipped)
       if skipped > 0 then answer.lost[#answer.lost + 1] = {row.queue, cursor - skipped, cursor} end
       most = most - count
-      if most == 0 then return end
     end
-  end
+    return most == 0
+  end)
 end
 
 -- Whether something is unsettled, or not granted yet.
@@ -149,7 +151,7 @@ local function grant_all()
   if GROUP.rate then refund(allowed - given) end
   if given == 0 and has_backlog() then
     answer.state = 'busy'
-    if allowed == 0 and (#fresh_rows(scope) > 0 or #due(scope, 1) > 0) then answer.state = 'rate_limited' end
+    if allowed == 0 and (first_fresh(scope, is_any) or #due(scope, 1) > 0) then answer.state = 'rate_limited' end
   end
 end
 
@@ -213,9 +215,9 @@ if call('SCARD', scope.base .. ':dying') > 0 then answer.doomed = dying(scope) e
 if #same == 0 and answer.state ~= 'paused' then
   if given == 0 or R.is_crowded then answer.next_at = next_at() end
   if answer.state == 'busy' then
-    for _, row in ipairs(fresh_rows(scope)) do answer.needs_settling = answer.needs_settling or row.placing == 0 end
+    answer.needs_settling = first_fresh(scope, function(row) return row.placing == 0 end) ~= nil
   end
-  if given > 0 and R.is_crowded then answer.has_more = #fresh_rows(scope) > 0 or #due(scope, 1) > 0 end
+  if given > 0 and R.is_crowded then answer.has_more = first_fresh(scope, is_any) ~= nil or #due(scope, 1) > 0 end
 end
 if R.wait and #answer.grants == 0 then park(R.wait) end
 return cmsgpack.pack(answer)

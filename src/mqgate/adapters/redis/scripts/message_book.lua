@@ -87,8 +87,8 @@ end
 
 -- Twice as many as ended just now: what was kept for long enough shrinks.
 local function forget_grants(scope)
-  for _ = 1, 2 * scope.ended do
-    if call('LLEN', scope.base .. ':ended') <= LEAST_REMEMBERED then return end
+  for gone = 0, 2 * scope.ended - 1 do
+    if scope.remembered - gone <= LEAST_REMEMBERED then return end
     local epoch, at = unpack(cmsgpack.unpack(call('LINDEX', scope.base .. ':ended', 0)))
     if at > NOW - MEMORY then return end
     call('LPOP', scope.base .. ':ended')
@@ -112,7 +112,7 @@ local function save_grant(scope, grant)
   elseif grant.was_open > 0 then
     call('ZREM', base .. ':leases', epoch)
     call('ZREM', base .. ':open:' .. grant.queue, epoch)
-    call('RPUSH', base .. ':ended', cmsgpack.pack({epoch, NOW}))
+    scope.remembered = call('RPUSH', base .. ':ended', cmsgpack.pack({epoch, NOW}))
     scope.ended = scope.ended + 1
   end
   grant.was_open = grant.open
@@ -402,18 +402,26 @@ local function due(scope, most)
   return found
 end
 
--- Queues with messages that nobody had yet, the least recently served first.
-local function fresh_rows(scope)
-  local found, from = {}, 0
+-- Queues with messages that nobody had yet, the least recently served first, until one is enough: the first for which
+-- it is so. No more than MOST_RANGES are looked at.
+local function first_fresh(scope, is_enough)
+  local seen, from = 0, 0
+  local page = 4
   repeat
-    local queues = call('ZRANGE', scope.base .. ':fresh', from, from + MOST_RANGES - 1)
+    local queues = call('ZRANGE', scope.base .. ':fresh', from, from + page - 1)
     for _, queue in ipairs(queues) do
-      if #found < MOST_RANGES and not scope.closed[queue] then found[#found + 1] = queue_of(scope, queue) end
+      if not scope.closed[queue] then
+        seen = seen + 1
+        local row = queue_of(scope, queue)
+        if is_enough(row) then return row end
+        if seen == MOST_RANGES then return nil end
+      end
     end
-    from = from + MOST_RANGES
-  until #queues < MOST_RANGES or #found == MOST_RANGES
-  return found
+    from, page = from + page, MOST_RANGES
+  until #queues == 0
 end
+
+local function is_any() return true end
 
 -- Messages that must die, as far as they can be read for it.
 local function dying(scope)

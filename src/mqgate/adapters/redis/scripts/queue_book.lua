@@ -122,14 +122,15 @@ end
 
 -- The first queue of an index for which it is so, with its score and its name there.
 local function first_of(key, is_so, of)
-  local from = 0
+  -- Mostly it is the first or the second.
+  local from, page = 0, 2
   repeat
-    local found = call('ZRANGE', key, from, from + 7, 'WITHSCORES')
+    local found = call('ZRANGE', key, from, from + page - 1, 'WITHSCORES')
     for i = 1, #found, 2 do
       local queue = of and of(found[i]) or found[i]
       if is_so(queue) then return queue, tonumber(found[i + 1]), found[i] end
     end
-    from = from + 8
+    from, page = from + page, 16
   until #found == 0
 end
 
@@ -169,11 +170,18 @@ local function is_busy(scope)
   return false
 end
 
+-- How many spent receipts are kept whatever their age: the clients of a broadcast group share what a group has.
+local function least_remembered(scope)
+  if scope.client == '' then return LEAST_REMEMBERED end
+  return math.ceil(LEAST_REMEMBERED / math.max(call('ZCARD', G .. ':scopes'), 1))
+end
+
 -- Forget spent receipts that are old enough, a few at a time; settling one again is `gone` from then on.
 local function forget_spent(scope, count)
   local order = scope.base .. ':spent:order'
+  local least = least_remembered(scope)
   for gone = 0, 3 do
-    if count - gone <= LEAST_REMEMBERED then return end
+    if count - gone <= least then return end
     local queue, epoch, at = unpack(cmsgpack.unpack(call('LINDEX', order, 0)))
     if at > NOW - MEMORY then return end
     call('LPOP', order)
@@ -198,8 +206,11 @@ end
 local function judge(scope, row, settlement)
   local lease = settlement.lease
   if lease.incarnation ~= scope.incarnation then return 'gone' end
-  local spent_by = call('HGET', scope.base .. ':spent', lease.queue .. ' ' .. lease.epoch)
-  if spent_by then return spent_by == settlement.verb and 'duplicate' or 'lost' end
+  -- The newest batch, while nobody has ended it, was not settled either.
+  if lease.epoch ~= row.epoch or row.serves == 0 then
+    local spent_by = call('HGET', scope.base .. ':spent', lease.queue .. ' ' .. lease.epoch)
+    if spent_by then return spent_by == settlement.verb and 'duplicate' or 'lost' end
+  end
   if lease.epoch <= row.swept then return 'gone' end
   if lease.epoch ~= row.epoch then return 'lost' end
   if lease.start ~= row.committed then return 'gone' end

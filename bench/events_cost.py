@@ -1,0 +1,74 @@
+"""What it costs to tell events: two gateways on the embedded engine, one that tells them and one that does not.
+
+They take turns, in short rounds. What counts is the CPU of a message, and the median of the rounds' ratios.
+"""
+
+from typing import Any
+
+import httpx
+import processes
+
+ROUNDS = 9
+SECONDS = 2.0
+QUEUES = 8
+CONNECTIONS = 16
+BACKLOG = 120_000
+# What is measured, how it is loaded, and whether only the publish path: that one has an aim.
+WAYS = (
+    ("publish, one a request", "single", ""),
+    ("publish, 100 a request", "batch", ""),
+    ("receive and ack of 32, queue mode", "receive", "queue"),
+    ("receive and ack of 32, message mode", "receive", "message"),
+)
+AIM = 1.05
+Found = dict[str, float]
+
+
+def compare(table_type: Any) -> None:
+    """The table; for run.py."""
+    table = table_type(
+        "events",
+        f"What it costs to tell events, embedded engine, 300-byte bodies, {ROUNDS} rounds",
+        ("what", "CPU us per message, silent", "telling", "ratio", "messages/s, telling to silent", "aim"),
+    )
+    gateways = {
+        name: processes.gateway(MQGATE_EVENTS_ENABLED=told) for name, told in (("telling", "true"), ("silent", "false"))
+    }
+    for gateway in gateways.values():
+        processes.register(gateway, "topics/bench", queues=QUEUES)
+        processes.register(gateway, "topics/filled", queues=QUEUES)
+        stored = 0
+        while stored < BACKLOG:
+            stored += gateway.load("batch", 8, SECONDS, topic="filled")["messages"]
+    for title, scenario, mode in WAYS:
+        rounds = []
+        # The first one warms up.
+        for number in range(-1, ROUNDS):
+            turns = list(gateways.items())[:: 1 if number % 2 else -1]
+            found = {name: _turn(gateway, scenario, mode, number) for name, gateway in turns}
+            rounds += [found] if number >= 0 else []
+        silent, telling = (_median([each[name]["cpu"] for each in rounds]) for name in ("silent", "telling"))
+        ratio, pace = (
+            _median([each["telling"][what] / each["silent"][what] for each in rounds]) for what in ("cpu", "pace")
+        )
+        aim = "" if mode else f"<= {AIM}"
+        table.add(title, silent, telling, f"{ratio:.3f}", f"{pace:.3f}", aim)
+    for gateway in gateways.values():
+        gateway.stop()
+    table.write()
+
+
+def _turn(gateway: processes.Server, scenario: str, mode: str, number: int) -> Found:
+    group = f"{mode}-{number + 1}"
+    options = {"group": group, "wait": "30"} if mode else {"topic": "bench"}
+    if mode:
+        processes.register(gateway, f"groups/{group}", topic="filled", mode=mode)
+    found = gateway.load(scenario, CONNECTIONS, SECONDS, **options)
+    if mode:
+        httpx.delete(f"{gateway.url}/v1/groups/{group}", timeout=30).raise_for_status()
+    messages = found["messages"]
+    return {"cpu": found["server_cpu"] / messages * 1e6, "pace": messages / found["seconds"]}
+
+
+def _median(values: list[float]) -> float:
+    return sorted(values)[len(values) // 2]

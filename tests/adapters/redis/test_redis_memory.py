@@ -1,0 +1,83 @@
+"""What a group takes of Redis' memory: no more than the page says, and told to whoever asks."""
+
+from collections.abc import Sequence
+from datetime import timedelta
+
+import pytest
+
+from mqgate.adapters.redis.health import sizes
+from mqgate.adapters.redis.lease_store import RedisLeaseStore
+from mqgate.adapters.redis.server import Server
+from mqgate.core.entries import Group, Mode
+from mqgate.core.lease import LEAST_REMEMBERED, Settlement, Verb
+from mqgate.testing.clock import ManualClock
+from mqgate.testing.leasing import ask, opened
+from mqgate.testing.samples import a_group, queues
+
+# Of docs/how-to/use-redis.md, and half as much again for the ways in which servers differ.
+RECEIPT, GRANT, QUEUE = 62 * 1.5, 175 * 1.5, 500 * 1.5
+
+
+@pytest.fixture
+def store(server: Server, clock: ManualClock, prefix: str) -> RedisLeaseStore:
+    return RedisLeaseStore(server, prefix=prefix, clock=clock)
+
+
+async def consume(
+    store: RedisLeaseStore, clock: ManualClock, group: Group, count: int, clients: Sequence[str] = ("",)
+) -> None:
+    """So many receives of one message, in turns, each of which acks the one before; all of it takes an hour."""
+    carried: dict[str, list[Settlement]] = {client: [] for client in clients}
+    for number in range(count):
+        client = clients[number % len(clients)]
+        acquired = await ask(store, group, most=1, client=client, carrying=carried[client])
+        carried[client] = [Settlement(verb=Verb.ACK, lease=grant.lease) for grant in acquired.grants]
+        assert carried[client], acquired
+        clock.advance(timedelta(hours=1) / count)
+    for settlements in carried.values():
+        await store.settle(group, settlements)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("mode", "each"), [(Mode.QUEUE, RECEIPT), (Mode.MESSAGE, GRANT)])
+async def test_what_was_settled_long_ago_takes_no_memory(
+    store: RedisLeaseStore, server: Server, clock: ManualClock, prefix: str, mode: Mode, each: float
+) -> None:
+    """Receipts are remembered for ten minutes, and 10,000 of them for longer: then the oldest goes with a new one."""
+    group = a_group(mode=mode)
+    await opened(store, group, queues(100_000))
+
+    await consume(store, clock, group, LEAST_REMEMBERED * 6 // 5)
+    (full, _) = await sizes(server, prefix)
+    await consume(store, clock, group, LEAST_REMEMBERED // 5)
+    (later, _) = await sizes(server, prefix)
+
+    assert full[group.name] < LEAST_REMEMBERED * each + QUEUE
+    assert later[group.name] < 1.05 * full[group.name], "it grows no more"
+
+
+@pytest.mark.slow
+async def test_the_clients_of_a_broadcast_group_share_its_memory(
+    store: RedisLeaseStore, server: Server, clock: ManualClock, prefix: str
+) -> None:
+    """A thousand clients with 10,000 receipts each would be most of a gigabyte."""
+    group = a_group(mode=Mode.BROADCAST, client_ttl=timedelta(days=1))
+    clients = [f"client-{number}" for number in range(8)]
+    for client in clients:
+        await opened(store, group, queues(100_000), client=client)
+
+    await consume(store, clock, group, LEAST_REMEMBERED * 6 // 5, clients)
+
+    (found, is_whole) = await sizes(server, prefix)
+    assert is_whole
+    assert 0 < found[group.name] < LEAST_REMEMBERED * RECEIPT + len(clients) * QUEUE
+
+
+async def test_sizes_are_of_groups_under_this_prefix(server: Server, store: RedisLeaseStore, prefix: str) -> None:
+    """Others may use the server too; and a walk that is too long is broken off, and says so."""
+    other = RedisLeaseStore(server, prefix=f"{prefix}*")
+    await opened(store, a_group(), queues(9))
+    await opened(other, a_group(name="other"), queues(9))
+
+    assert [set((await sizes(server, each))[0]) for each in (prefix, f"{prefix}*")] == [{"workers"}, {"other"}]
+    assert await sizes(server, prefix, most_keys=0) == ({}, False)
