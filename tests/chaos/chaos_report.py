@@ -48,12 +48,13 @@ def written(run: Run, findings: Findings, recovery: Mapping[str, list[float]], e
         "",
         "Seconds from a fault until producers and all groups were served again:",
         "",
-        *_table(("fault", "faults", "p50", "max"), _recovery_rows(recovery)),
+        *_table(("fault", "faults", "p50", "max", "wanted"), _recovery_rows(recovery)),
         "",
     ]
     return "\n".join(lines)
 
 
+_WANTED = {"gateway killed": "<= 1", "redis flushed": "<= 10", "redis killed": "<= 10"}
 _FAILURES = {
     "lost": "lost",
     "unexpected": "unexpected",
@@ -66,7 +67,7 @@ _FAILURES = {
 
 def _recovery_rows(recovery: Mapping[str, list[float]]) -> list[tuple[str, ...]]:
     return [
-        (kind, str(len(times)), f"{statistics.median(times):.2f}", f"{max(times):.2f}")
+        (kind, str(len(times)), f"{statistics.median(times):.2f}", f"{max(times):.2f}", _WANTED.get(kind, ""))
         for kind, times in sorted(recovery.items())
     ]
 
