@@ -43,8 +43,8 @@ def main(url: str, topic: str, events: str, directory: Path, most_a_batch: int) 
     queries = [
         start_minutes(spark, plan, store),
         start_archive(spark, plan),
-        _copy(spark, plan, topic, most_messages, "parquet", path=str(directory / "parquet")),
-        _copy(spark, plan, topic, most_messages, "mqgate", url=url, topic=f"{topic}-copy"),
+        _copy(spark, plan, topic, most_messages, "parquet", {"path": str(directory / "parquet")}),
+        _copy(spark, plan, topic, most_messages, "mqgate", {"url": url, "topic": f"{topic}-copy"}),
     ]
     replay(spark, plan, Replay(name="again", source=topic, topic=f"{topic}-again", rate=float(most_messages)))
     for query in queries:
@@ -53,7 +53,7 @@ def main(url: str, topic: str, events: str, directory: Path, most_a_batch: int) 
     spark.stop()
 
 
-def _copy(spark: SparkSession, plan: Plan, topic: str, most: int, kind: str, **options: str) -> StreamingQuery:
+def _copy(spark: SparkSession, plan: Plan, topic: str, most: int, kind: str, options: dict[str, str]) -> StreamingQuery:
     source = plan.options(subscribe=topic, startingOffsets="earliest", maxOffsetsPerTrigger=str(most))
     rows = own_session(spark).readStream.format("mqgate").options(**source).load()
     if kind == "mqgate":

@@ -138,9 +138,10 @@ def test_the_pipelines_run_on_a_cluster(
             until(lambda: any(queue["max"] for queue in client.queues(EVENTS_TOPIC, times=False)))
         config = tmp_path / "mqgate.toml"
         config.write_text(f'[sqlite]\ndirectory = "{tmp_path}/data"\n[pipelines]\narchive = ["orders"]\n')
-        # The driver has mqgate; what it sends to the workers they must have as well.
+        # On the driver's machine the workers' kind of Python has mqgate: Spark plans with it. Elsewhere it has not.
         driver = environment | {
             "PYSPARK_DRIVER_PYTHON": sys.executable,
+            "PYTHONPATH": f"{LIBRARIES}{os.pathsep}{package}",
             "PYSPARK_SUBMIT_ARGS": f"--py-files {package} --conf spark.driver.host=127.0.0.1 pyspark-shell",
         }
         command = [sys.executable, "-m", "mqgate.cli.main", "--url", server.url, "pipeline", "run", "--once"]
