@@ -1,6 +1,6 @@
 """Rows as an Arrow IPC stream, small enough for a message.
 
-Buffers are compressed with LZ4: Zstandard halves the bytes again and takes five times as long, and a row must cost
+Buffers are compressed with LZ4: Zstandard halves the bytes again and takes twice as long, and a row must cost
 less than a twentieth of the publish that it tells of. Arrow is loaded by the first batch, as by the first bulk read.
 """
 
