@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
+from datetime import timedelta
 from itertools import groupby
 from pathlib import Path
 
@@ -74,6 +75,26 @@ async def test_a_clean_stop_writes_the_rest_and_says_so(settings: Settings, cloc
     assert [each.is_last for each in found] == [False, True] * 2
     assert [len(each.rows) for each in found] == [1, 1, 1, 0]
     assert {(each.key, each.dropped) for each in found} == {(found[0].properties["gateway"], 0)}
+
+
+async def test_a_gateway_that_comes_to_rest_says_once_that_all_is_told(settings: Settings, clock: ManualClock) -> None:
+    """Else whoever reads could not tell it from one that was killed; and takes it back with the next event."""
+    async with opened(settings, clock) as (gateway, api):
+        await shop(api)
+        await publish(api, "a")
+        await gateway.events.run_once()
+        for _ in range(3):
+            clock.advance(timedelta(seconds=4))
+            await gateway.events.run_once()
+        await publish(api, "b")
+
+        async def is_told() -> bool:
+            return len(await batches(api)) >= 3
+
+        await until(is_told)
+        found = await batches(api)
+
+    assert [(len(each.rows), each.properties.get("last")) for each in found] == [(1, None), (0, "so_far"), (1, None)]
 
 
 @on_sqlite

@@ -47,6 +47,24 @@ def test_a_gateway_that_came_back_without_a_goodbye_was_killed() -> None:
     assert [gap.reason for gap in gaps([told(1), back], NOON_MS + 6000)] == ["killed"]
 
 
+def at_rest(sequence: int) -> Told:
+    return told(sequence)._replace(is_told_so_far=True)
+
+
+def test_a_gateway_that_said_it_rests_has_no_hole() -> None:
+    """At night nothing happens for hours: a loss that is found then must not be excused by that."""
+    assert gaps([told(1), at_rest(2)], LATER) == []
+
+
+def test_a_gateway_that_was_killed_at_rest_may_have_done_something_last() -> None:
+    """From its last word until it came back, nobody knows."""
+    back = Told("gw-1", "i-2", 1, LATER, 0, is_last=False)
+
+    (gap,) = gaps([told(1), at_rest(2), back], LATER + 1000)
+
+    assert (gap.reason, gap.until >= LATER) == ("killed", True)
+
+
 def test_each_incarnation_counts_for_itself() -> None:
     """A gateway that was started again counts from 1."""
     batches = [told(1), told(2, is_last=True), told(1, incarnation="i-2"), told(2, incarnation="i-2", is_last=True)]

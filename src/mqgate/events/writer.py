@@ -29,6 +29,9 @@ __all__ = ["EventWriter"]
 
 _PAUSE_AFTER_FAILURE = 5.0
 _LAST_WORDS = 5.0
+# After so long without anything to tell it is said that all is told.
+_REST_MS = 5_000
+_LAST, _SO_FAR = "true", "so_far"
 _log = structlog.get_logger()
 
 
@@ -59,6 +62,9 @@ class EventWriter:
         self._taken: Taken | None = None
         self._pending: deque[Batch] = deque()
         self._reserved = 0
+        # When anything was told last, and what was said of it: see `last`.
+        self._told_at = 0
+        self._end = ""
         self._is_topic_there = False
         self._is_failing = False
         self._turn = asyncio.Lock()
@@ -88,7 +94,7 @@ class EventWriter:
                     self._is_topic_there = True
                 await self._send()
                 await self._encode(is_last=is_last)
-                await self._send(is_last=is_last)
+                await self._send()
             except MqgateError as error:
                 # Whoever removed the topic: it is made again.
                 self._is_topic_there = False
@@ -110,17 +116,22 @@ class EventWriter:
         except Exception:  # noqa: BLE001 - a bug here must not stop the gateway, nor hide
             _log.exception("events were dropped", rows=taken.reserved)
             self._recorder.drop(taken.reserved)
-        if is_last and not batches and self._sequence:
-            batches = encode(EVENTS, [])
+        now = self._recorder.now()
+        if batches:
+            self._told_at, self._end = now, ""
+        elif self._sequence and (is_last or (not self._end and now - self._told_at >= _REST_MS)):
+            batches, self._end = encode(EVENTS, []), _SO_FAR
+        if is_last:
+            self._end = _LAST
         self._pending.extend(batches)
         self._taken, self._reserved = None, taken.reserved
 
-    async def _send(self, *, is_last: bool = False) -> None:
+    async def _send(self) -> None:
         """Append what is pending, all at once; they are of one queue, so none is stored behind one that failed."""
         if self._pending:
             drafts = [self._draft(batch, number) for number, batch in enumerate(self._pending, self._sequence + 1)]
-            if is_last:
-                drafts[-1] = drafts[-1]._replace(properties={**drafts[-1].properties, "last": "true"})
+            if self._end:
+                drafts[-1] = drafts[-1]._replace(properties={**drafts[-1].properties, "last": self._end})
             for outcome in await self._log.append(EVENTS_TOPIC, drafts):
                 if isinstance(outcome, MqgateError):
                     raise outcome
@@ -144,7 +155,8 @@ class EventWriter:
     async def _loop(self) -> None:
         while True:
             if await self.run_once():
-                await self._recorder.wait(self._interval)
+                # Who has said that all is told must take it back at once.
+                await self._recorder.wait(self._interval, is_any_worth_it=bool(self._end))
             else:
                 await asyncio.sleep(max(self._interval, _PAUSE_AFTER_FAILURE))
 

@@ -9,22 +9,23 @@ from typing import NamedTuple
 
 __all__ = ["Gap", "Told", "gaps"]
 
-# A gateway at work tells something every second or so. One that has been silent for longer is idle, or was killed:
-# which of the two, nobody can tell.
+# A gateway at work tells something every second or so, and says so when it comes to rest. One that has been silent for
+# longer, and did not, was killed.
 _SILENCE_MS = 30_000
 # Rows are told a little after they happened: what the next batch would have held may be older than the one before.
 _MARGIN_MS = 60_000
 
 
 class Told(NamedTuple):
-    """A batch of a gateway; `at` in ms is when it was stored."""
+    """A batch of a gateway; `at` in ms is when it was stored. `is_told_so_far`: nothing had happened for a while."""
 
     gateway: str
     incarnation: str
     sequence: int
     at: int
     dropped: int
-    is_last: bool | int
+    is_last: bool
+    is_told_so_far: bool = False
 
 
 class Gap(NamedTuple):
@@ -54,7 +55,10 @@ def gaps(batches: Iterable[Told], now: int) -> list[Gap]:
             elif after.dropped > before.dropped:
                 found.append(Gap(gateway, before.at - _MARGIN_MS, after.at, "dropped"))
         last = in_order[-1]
-        is_superseded = max(births[gateway]) > last.at
-        if not last.is_last and (is_superseded or now - last.at > _SILENCE_MS):
-            found.append(Gap(gateway, last.at - _MARGIN_MS, last.at + _MARGIN_MS, "killed"))
+        successors = [born for born in births[gateway] if born > last.at]
+        is_silent = now - last.at > _SILENCE_MS and not last.is_told_so_far
+        if not last.is_last and (successors or is_silent):
+            # One that rested may have begun to work again at any time until it was started anew.
+            until = min(successors) if last.is_told_so_far else last.at
+            found.append(Gap(gateway, last.at - _MARGIN_MS, until + _MARGIN_MS, "killed"))
     return sorted(found)

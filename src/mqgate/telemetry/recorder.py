@@ -53,7 +53,7 @@ class Recorder:
         self._polls: dict[PollKey, int] = {}
         # All rows that are not written yet, and those of them that were taken.
         self._rows = self._taken = 0
-        self._worth_writing = min(_FULL, most_rows // 2)
+        self._worth_writing = self._enough = min(_FULL, most_rows // 2)
         self._full = asyncio.Event()
         # Rows that found no place.
         self.dropped = 0
@@ -170,9 +170,10 @@ class Recorder:
         self._rows -= reserved
         self._taken -= reserved
 
-    async def wait(self, seconds: float) -> None:
+    async def wait(self, seconds: float, *, is_any_worth_it: bool = False) -> None:
         """Until it is worth writing, or so long."""
         self._full.clear()
+        self._enough = 1 if is_any_worth_it else self._worth_writing
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(seconds):
                 await self._full.wait()
@@ -187,7 +188,7 @@ class Recorder:
             self.drop(number)
             return False
         self._rows += number
-        if self._rows >= self._worth_writing:
+        if self._rows >= self._enough:
             self._full.set()
         return True
 

@@ -39,6 +39,7 @@ _OF_BATCH = {
     "schema": pa.string(),
     "dropped": pa.int64(),
     "is_last": pa.bool_(),
+    "is_told_so_far": pa.bool_(),
 }
 _OF_ROWS = {name: _TYPES[kind] for table in TABLES.values() for name, kind in table.columns}
 SCHEMA = pa.schema([*_OF_BATCH.items(), *_OF_ROWS.items()])
@@ -90,6 +91,7 @@ def decode(raw: Raw) -> pa.RecordBatch:
             "sequence": _number(properties, "sequence"),
             "dropped": _number(properties, "dropped", 0),
             "is_last": properties.get("last") == "true",
+            "is_told_so_far": properties.get("last") == "so_far",
         }
         behind = raw.stored_at - _number(properties, "sent_at") * 1000
     except _Unreadable as reason:

@@ -149,7 +149,8 @@ def _present(spark: SparkSession, plan: Plan, offsets: Sequence[tuple[str, str, 
 
 def _batches(rows: DataFrame) -> list[Told]:
     about = rows.where(F.col("table") == BATCH)
-    columns = ("gateway", "incarnation", "sequence", F.unix_millis("batch_at"), "dropped", "is_last")
+    flags = ("is_last", "is_told_so_far")
+    columns = ("gateway", "incarnation", "sequence", F.unix_millis("batch_at"), "dropped", *flags)
     return [Told(*row) for row in about.select(*columns).collect()]
 
 
