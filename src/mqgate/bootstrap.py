@@ -339,11 +339,16 @@ def _telling(
         recorder,
         metrics,
         lag_samples.touched,
-        gateway=telling.gateway or f"{socket.gethostname()}:{settings.http.port}",
+        gateway=gateway_name(settings),
         queues=telling.queues,
         interval=timedelta(seconds=telling.flush_interval),
     )
     return lag_samples, events
+
+
+def gateway_name(settings: Settings) -> str:
+    """What a gateway is called where it tells what happens."""
+    return settings.events.gateway or f"{socket.gethostname()}:{settings.http.port}"
 
 
 def _wall_ms() -> int:

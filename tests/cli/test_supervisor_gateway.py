@@ -41,6 +41,23 @@ def test_numbers_and_log_lines_of_a_worker_bear_its_number(supervised, tmp_path)
     assert [event["worker"] for event in it.events("entry registered")] == [1]
 
 
+def test_what_a_worker_tells_bears_its_number(supervised, tmp_path):
+    """One that dies must not look like another that goes on."""
+    it = supervised(*GATEWAY, str(tmp_path / "data"))
+    httpx.post(f"{it.url}/v1/topics/demo/messages", content=b"hello").raise_for_status()
+
+    def told():
+        queues = httpx.get(f"{it.url}/v1/topics/mqgate_events/queues").json()["items"]
+        pages = [
+            httpx.get(f"{it.url}/v1/topics/mqgate_events/queues/{queue['queue']}/messages", params={"offset": 0}).json()
+            for queue in queues
+        ]
+        return [message["properties"]["gateway"] for page in pages for message in page["messages"]]
+
+    until(told)
+    assert all(name.endswith("-1") for name in told())
+
+
 def test_a_parked_receive_is_answered_when_its_gateway_stops(supervised, tmp_path):
     """And the process does not wait for the receive's own time."""
     it = supervised(*GATEWAY, str(tmp_path / "data"))

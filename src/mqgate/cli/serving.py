@@ -4,6 +4,7 @@ import asyncio
 import gc
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 
 import structlog
 import uvloop
@@ -23,6 +24,9 @@ def run(settings: Settings, place: Place | None, *, demo: bool, greet: Callable[
     sys.setswitchinterval(0.0005)
     if place is not None:
         structlog.contextvars.bind_contextvars(worker=place.number)
+        # Each tells for itself what happens: one that dies must not look like the others.
+        name = f"{bootstrap.gateway_name(settings)}-{place.number}"
+        settings = replace(settings, events=replace(settings.events, gateway=name))
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.run(_serve(settings, place, demo=demo, greet=greet))
 
