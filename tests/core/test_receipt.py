@@ -2,6 +2,7 @@
 
 import base64
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -97,6 +98,16 @@ def test_receipts_of_the_format_before_are_accepted() -> None:
 
     assert KEYS.verify(batch, LEASE.group) == LEASE
     assert KEYS.verify(message, LEASE.group) == LEASE._replace(start=12, next=13)
+
+
+@pytest.mark.parametrize("offset", ["", "00", "+0", "-0", " 0", "0_0", "\u0660", "3", "1" * 20])
+def test_an_offset_is_written_in_one_way(offset: str) -> None:
+    """Two receipts of one message could be acked twice; and nobody reaches beyond what was granted."""
+    lease = LEASE._replace(start=0, next=3)
+    begin = KEYS.sign_range(lease)
+
+    assert KEYS.verify(f"{begin}0", LEASE.group) == lease._replace(next=1)
+    assert KEYS.verify(f"{begin}{offset}", LEASE.group) is None
 
 
 def test_a_stamp_proves_nothing_and_spoils_nothing() -> None:

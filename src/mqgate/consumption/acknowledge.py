@@ -88,7 +88,9 @@ class Acknowledger:
 def carried(receipts: Sequence[str], leases: Sequence[Lease | None]) -> list[Settlement]:
     """The acks that a receive carries."""
     pairs = zip(leases, receipts, strict=True)
-    return [Settlement(Verb.ACK, lease, receipt=receipt) for lease, receipt in pairs if lease is not None]
+    return [
+        Settlement(Verb.ACK, lease, None, None, None, None, receipt) for lease, receipt in pairs if lease is not None
+    ]
 
 
 def merge(leases: Sequence[Lease | None], settled: Sequence[Settled]) -> list[Settled]:

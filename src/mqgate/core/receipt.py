@@ -117,12 +117,15 @@ class ReceiptKeys:
         if not is_range:
             return lease
         offset = rest.partition(".")[0]
-        if not (offset.isascii() and offset.isdigit() and len(offset) < 20) or str(int(offset)) != offset:  # noqa: PLR2004 - digits of 64 bits
+        if not (offset.isascii() and offset.isdigit() and len(offset) < 20):  # noqa: PLR2004 - digits of 64 bits
             return None
+        _, client, queue, start, after, epoch, incarnation = lease
         at = int(offset)
-        if not lease.start <= at < lease.next:
+        # One way to write a number, so that there is one receipt of a message.
+        if not start <= at < after or (offset[0] == "0" and offset != "0"):
             return None
-        return Lease(group, lease.client, lease.queue, at, at + 1, lease.epoch, lease.incarnation)
+        # Not by its fields' names: there may be a thousand of them in a request.
+        return tuple.__new__(Lease, (group, client, queue, at, at + 1, epoch, incarnation))
 
     def _token(self, lease: Lease, stamps: str, *, is_range: bool) -> str:
         kind = "range" if is_range else "batch"

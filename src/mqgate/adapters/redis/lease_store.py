@@ -338,20 +338,20 @@ def _settlements(group: Group, settlements: Sequence[Settlement]) -> list[dict[s
     """Message mode: neighbours of one grant that are settled alike are one entry with their offsets."""
     found: list[dict[str, Any]] = []
     last: tuple[Any, ...] | None = None
-    for each in settlements:
-        lease = each.lease
-        alike = (each.verb, lease.epoch, lease.queue, lease.incarnation, each.delay, each.reason, each.visibility)
-        if group.mode is Mode.MESSAGE and alike == last:
-            found[-1]["offsets"].append(lease.start)
+    offsets: list[int] = []
+    for verb, lease, through, delay, reason, visibility, _ in settlements:
+        alike = (verb, lease.epoch, lease.queue, lease.incarnation, delay, reason, visibility)
+        if alike == last and group.mode is Mode.MESSAGE:
+            offsets.append(lease.start)
             continue
-        last = alike
-        fields: dict[str, Any] = {"verb": each.verb.value, "lease": _lease(lease), "offsets": [lease.start]}
-        fields["visibility"] = (each.visibility or group.visibility) // _MS
-        if each.through is not None:
-            fields["through"] = each.through
-        if each.delay is not None:
-            fields["delay"] = each.delay // _MS
-        if each.reason:
-            fields["reason"] = each.reason
+        last, offsets = alike, [lease.start]
+        fields: dict[str, Any] = {"verb": verb.value, "lease": _lease(lease), "offsets": offsets}
+        fields["visibility"] = (visibility or group.visibility) // _MS
+        if through is not None:
+            fields["through"] = through
+        if delay is not None:
+            fields["delay"] = delay // _MS
+        if reason:
+            fields["reason"] = reason
         found.append(fields)
     return found
