@@ -76,6 +76,18 @@ def test_what_is_too_large_for_a_message_is_cut() -> None:
     assert [row["at"] for batch in batches for row in rows_of(batch.body)] == columns["at"]
 
 
+def test_words_of_others_are_not_carried_along() -> None:
+    """Every client has a name of its own: a batch that is cut must shrink with its rows, else it is cut for ever."""
+    rows = 20_000
+    columns = {"at": list(range(rows)), "client": [f"{number:08}-{os.urandom(32).hex()}" for number in range(rows)]}
+
+    batches = encode(EVENTS, [Part([1] * rows, columns)], most_bytes=200_000)
+
+    assert max(len(batch.body) for batch in batches) <= 200_000
+    assert len(batches) < 40
+    assert [row["client"] for batch in batches for row in rows_of(batch.body)] == columns["client"]
+
+
 def test_a_row_costs_few_bytes() -> None:
     """Ids are random; all else of a row must be nearly free, else the events would outweigh the messages."""
     rows = 5_000

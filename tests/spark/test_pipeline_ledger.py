@@ -109,7 +109,6 @@ def assert_quantiles_fit(store: StatsStore, waits: Waits) -> None:
         # A millisecond: clocks are read in whole ones.
         low, high = upper_ms(bucket_of(max(int(least) - 1, 0)) - 1), upper_ms(bucket_of(math.ceil(most) + 1))
         assert low <= found <= high, (share, least, found, most)
-    assert max(most - least for least, most in waits) < min(least for least, _ in waits), "waits, not answers, count"
 
 
 @pytest.mark.slow

@@ -11,7 +11,8 @@ One message of the topic is one batch: an Arrow IPC stream in its body, and thes
     dropped       rows that this incarnation had to drop so far, because the log did not take them
     last          `true` on the batch that a gateway writes when it stops; one that was killed leaves none, and what it
                   had not sent is unknown. `so_far` on the empty one that it writes when nothing has happened for some
-                  seconds: all is told, and silence from then on is no sign of death
+                  seconds, also after its start: all is told. If it is started again without a goodbye, it was killed;
+                  so its name must be the same then
 
 Nothing is written about topics whose names begin with `mqgate_`. A later version may add columns at the end; what else
 changes gets a new number, and readers put aside what they do not know.

@@ -20,6 +20,7 @@ __all__ = ["Batch", "encode"]
 # Far below what a broker takes; what one reads is decoded as a whole.
 _MOST_BYTES = 1 << 20
 _MOST_ROWS = 8_192
+_MANY_WORDS = 256
 
 
 class Batch(NamedTuple):
@@ -37,7 +38,7 @@ def encode(table: Table, parts: Sequence[Part], most_bytes: int = _MOST_BYTES) -
     schema = _schema(table)
     indexed = [(part, _index(part.counts)) for part in parts]
     batch = pa.record_batch([_column(field, indexed) for field in schema], schema=schema)
-    slices = [batch.slice(start, _MOST_ROWS) for start in range(0, batch.num_rows or 1, _MOST_ROWS)]
+    slices = [_slim(batch.slice(start, _MOST_ROWS)) for start in range(0, batch.num_rows or 1, _MOST_ROWS)]
     return [Batch(table, *each) for some in slices for each in _streams(some, most_bytes)]
 
 
@@ -53,7 +54,20 @@ def _streams(batch: "pa.RecordBatch", most_bytes: int) -> list[tuple[bytes, int]
     if len(written) <= most_bytes or batch.num_rows <= 1:
         return [(written.to_pybytes(), batch.num_rows)]
     half = batch.num_rows // 2
-    return _streams(batch.slice(0, half), most_bytes) + _streams(batch.slice(half), most_bytes)
+    return _streams(_slim(batch.slice(0, half)), most_bytes) + _streams(_slim(batch.slice(half)), most_bytes)
+
+
+def _slim(batch: "pa.RecordBatch") -> "pa.RecordBatch":
+    """A slice has the words of the whole; where they are many, only its own are kept."""
+    import pyarrow as pa  # noqa: PLC0415 - see above
+
+    columns = [
+        column.dictionary_decode().dictionary_encode()
+        if pa.types.is_dictionary(column.type) and len(column.dictionary) > _MANY_WORDS
+        else column
+        for column in batch.columns
+    ]
+    return pa.RecordBatch.from_arrays(columns, schema=batch.schema)
 
 
 def _index(counts: Sequence[int]) -> "pa.Array":
@@ -78,6 +92,8 @@ def _values(field: "pa.Field", part: Part, index: "pa.Array") -> "pa.Array":
         return _array(part.of_rows[field.name], field.type)
     told = part.of_runs.get(field.name)
     values = told if isinstance(told, list | tuple) else (told,)
+    if not values:
+        return pa.nulls(0, field.type)
     if values.count(values[0]) == len(values):
         return _array(values[:1], field.type).take(pa.repeat(pa.scalar(0, pa.int32()), len(index)))
     return _array(values, field.type).take(index)

@@ -63,7 +63,7 @@ class EventWriter:
         self._pending: deque[Batch] = deque()
         self._reserved = 0
         # When anything was told last, and what was said of it: see `last`.
-        self._told_at = 0
+        self._told_at = recorder.now()
         self._end = ""
         self._is_topic_there = False
         self._is_failing = False
@@ -119,7 +119,7 @@ class EventWriter:
         now = self._recorder.now()
         if batches:
             self._told_at, self._end = now, ""
-        elif self._sequence and (is_last or (not self._end and now - self._told_at >= _REST_MS)):
+        elif (is_last and self._sequence) or (not self._end and now - self._told_at >= _REST_MS):
             batches, self._end = encode(EVENTS, []), _SO_FAR
         if is_last:
             self._end = _LAST
@@ -130,6 +130,9 @@ class EventWriter:
         """Append what is pending, all at once; they are of one queue, so none is stored behind one that failed."""
         if self._pending:
             drafts = [self._draft(batch, number) for number, batch in enumerate(self._pending, self._sequence + 1)]
+            if self._end == _SO_FAR and self._recorder.untaken:
+                # It was, when it was written; then the log did not take it.
+                self._end = ""
             if self._end:
                 drafts[-1] = drafts[-1]._replace(properties={**drafts[-1].properties, "last": self._end})
             for outcome in await self._log.append(EVENTS_TOPIC, drafts):
@@ -163,7 +166,7 @@ class EventWriter:
 
 def _encoded(taken: Taken, now_ms: int) -> tuple[list[Batch], Active]:
     parts, active = parts_of(taken.notes)
-    batches = encode(EVENTS, parts) if parts else []
+    batches = encode(EVENTS, parts) if any(map(sum, (part.counts for part in parts))) else []
     polls = [
         (now_ms, topic, group, client or None, end, count) for (topic, group, client, end), count in taken.polls.items()
     ]

@@ -161,9 +161,14 @@ class Recorder:
 
     def take(self) -> Taken:
         """What happened since the last time."""
-        taken = Taken(self._notes, self._lags, self._polls, self._rows - self._taken)
+        taken = Taken(self._notes, self._lags, self._polls, self.untaken)
         self._notes, self._lags, self._polls, self._taken = Notes([], [], [], []), [], {}, self._rows
         return taken
+
+    @property
+    def untaken(self) -> int:
+        """How many rows have come since the last time."""
+        return self._rows - self._taken
 
     def release(self, reserved: int) -> None:
         """So many rows that were taken are written."""
@@ -174,6 +179,8 @@ class Recorder:
         """Until it is worth writing, or so long."""
         self._full.clear()
         self._enough = 1 if is_any_worth_it else self._worth_writing
+        if self.untaken >= self._enough:
+            return
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(seconds):
                 await self._full.wait()

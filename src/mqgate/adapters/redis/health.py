@@ -9,10 +9,10 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from redis.exceptions import RedisError
+from redis.exceptions import RedisError, ResponseError
 
 from mqgate.adapters.redis.server import Server
-from mqgate.core.errors import MqgateError, StorageRefused
+from mqgate.core.errors import MqgateError, StorageRefused, StorageUnavailable
 
 __all__ = ["Health", "Sizes", "health", "sizes"]
 
@@ -44,7 +44,7 @@ async def health(url: str, prefix: str, *, patience: float) -> Health:
         info = await server.info()
         deaf = ""
         try:
-            await _try_to_listen(server, f"{prefix}:wake")
+            await _try_to_listen(server, f"{prefix}:wake", patience)
         except MqgateError as error:
             deaf = error.detail
         try:
@@ -74,13 +74,16 @@ async def sizes(server: Server, prefix: str, most_keys: int = MOST_KEYS) -> Size
     return Sizes(found, is_whole=False)
 
 
-async def _try_to_listen(server: Server, channel: str) -> None:
+async def _try_to_listen(server: Server, channel: str, patience: float) -> None:
     """Raises if the server does not let us hear of what others do."""
     connection = await server.session()
     try:
-        await connection.send_command("SUBSCRIBE", channel)
-        await connection.read_response()
-    except RedisError as error:
+        async with asyncio.timeout(patience):
+            await connection.send_command("SUBSCRIBE", channel)
+            await connection.read_response()
+    except ResponseError as error:
         raise StorageRefused(f"Redis refuses SUBSCRIBE {channel}: {error}") from error
+    except (RedisError, OSError, TimeoutError) as error:
+        raise StorageUnavailable(f"no answer to SUBSCRIBE {channel}: {error}", retry_after=1) from error
     finally:
         await connection.disconnect(nowait=True)

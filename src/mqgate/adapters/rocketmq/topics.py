@@ -30,6 +30,8 @@ _log = structlog.get_logger()
 _FRESH = 0.5
 _AGEING = 0.25
 _PATIENCE = 0.5
+# For so long after a connection was made a broker may be too new to tell when it was started.
+_HESITATION = 10.0
 # Where a group begins is decided by the first ends we hear of: worth waiting for.
 _FIRST_PATIENCE = 3.0
 _UNKNOWN_FOR = 0.5
@@ -108,6 +110,8 @@ class Topics:
         self._unknown: dict[str, float] = {}
         # When each broker was started, as it said on which connection.
         self._boots: dict[str, tuple[tuple[str, int], int]] = {}
+        # Which could not say, since when.
+        self._hesitating: dict[str, tuple[tuple[str, int], float]] = {}
         self.version = 1
 
     async def get(self, name: str) -> Topic:
@@ -297,14 +301,21 @@ class Topics:
             try:
                 told = await self._client.admin.runtime(broker)
             except Refused as error:
-                if error.code == Response.SYSTEM_ERROR:
-                    # Just started, it cannot count itself yet: asked again next time.
-                    return 0
+                if error.code == Response.SYSTEM_ERROR and self._may_hesitate(broker, session):
+                    # Just started, it cannot tell of itself yet: nothing is granted before that is known.
+                    raise
                 # A right that not every user has; without it a tail that a crash took is seen only if it is shorter.
                 _log.info("broker does not tell when it was started", broker=broker, error=str(error))
                 told = {}
             known = self._boots[broker] = session, int(told.get("bootTimestamp") or 0)
         return known[1]
+
+    def _may_hesitate(self, broker: str, session: tuple[str, int]) -> bool:
+        """Whether it is new enough on this connection that its answer may still come."""
+        known = self._hesitating.get(broker)
+        if known is None or known[0] != session:
+            known = self._hesitating[broker] = session, time.monotonic()
+        return time.monotonic() - known[1] < _HESITATION
 
     async def _route(self, topic: Topic, broker: str) -> None:
         """Follow the route; a fresh one while it lacks a broker that should be there, as it was without name server."""

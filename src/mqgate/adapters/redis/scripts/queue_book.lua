@@ -170,30 +170,27 @@ local function is_busy(scope)
   return false
 end
 
--- How many spent receipts are kept whatever their age: the clients of a broadcast group share what a group has.
-local function least_remembered(scope)
-  if scope.client == '' then return LEAST_REMEMBERED end
-  return math.ceil(LEAST_REMEMBERED / math.max(call('ZCARD', G .. ':scopes'), 1))
-end
-
 -- Forget spent receipts that are old enough, a few at a time; settling one again is `gone` from then on.
+-- How many there are counts for the whole group: of a broadcast group all clients together.
 local function forget_spent(scope, count)
-  local order = scope.base .. ':spent:order'
-  local least = least_remembered(scope)
-  for gone = 0, 3 do
-    if count - gone <= least then return end
+  local order, gone = scope.base .. ':spent:order', 0
+  while gone < 4 and count - gone > LEAST_REMEMBERED do
     local queue, epoch, at = unpack(cmsgpack.unpack(call('LINDEX', order, 0)))
-    if at > NOW - MEMORY then return end
+    if at > NOW - MEMORY then break end
     call('LPOP', order)
     call('HDEL', scope.base .. ':spent', queue .. ' ' .. epoch)
     local row = queue_of(scope, queue)
     if row then change(row, 'swept', math.max(row.swept, epoch)) end
+    gone = gone + 1
   end
+  if gone > 0 and scope.client ~= '' then call('HINCRBY', G .. ':remembered', 'receipts', -gone) end
 end
 
 local function spend(scope, lease, verb)
   call('HSET', scope.base .. ':spent', lease.queue .. ' ' .. lease.epoch, verb)
-  forget_spent(scope, call('RPUSH', scope.base .. ':spent:order', cmsgpack.pack({lease.queue, lease.epoch, NOW})))
+  local count = call('RPUSH', scope.base .. ':spent:order', cmsgpack.pack({lease.queue, lease.epoch, NOW}))
+  if scope.client ~= '' then count = call('HINCRBY', G .. ':remembered', 'receipts', 1) end
+  forget_spent(scope, count)
 end
 
 -- Committed moves, and the queue is free.

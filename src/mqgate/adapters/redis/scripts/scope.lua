@@ -7,6 +7,7 @@
 --   <group>:tokens            hash: the rate limit's bucket
 --   <group>:seen, :clients    who polled: sorted set by time, hash with address and first time
 --   <group>:scopes            broadcast: sorted set of clients by last contact
+--   <group>:remembered        broadcast: hash, how many spent receipts all clients have together
 --   <group>:parked            exists while somebody waits in a long poll of any gateway
 --   <scope>:state             hash: run, incarnation; message mode: epoch, in_flight
 --   <scope>:queues            set of names
@@ -36,6 +37,10 @@ end
 
 -- Forget everything of a scope.
 local function drop(base)
+  if base ~= G then
+    local kept = call('LLEN', base .. ':spent:order')
+    if kept > 0 then call('HINCRBY', G .. ':remembered', 'receipts', -kept) end
+  end
   for _, queue in ipairs(call('SMEMBERS', base .. ':queues')) do
     for _, kind in ipairs(OF_QUEUE) do call('DEL', base .. ':' .. kind .. queue) end
   end
