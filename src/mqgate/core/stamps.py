@@ -12,57 +12,56 @@ from collections.abc import Sequence
 from datetime import datetime
 from functools import lru_cache
 from itertools import pairwise
-from typing import NamedTuple
 
 from mqgate.core.message import milliseconds
 from mqgate.core.receipt import stamps_of
 
-__all__ = ["Times", "stamp", "stamps", "times_of"]
+__all__ = ["granted_at", "stamp", "stamps", "stored_at", "stored_at_each"]
 
 _MOST = 9
 # Digits and a sign: until the year 2527.
 _LONGEST = 12
 
 
-class Times(NamedTuple):
-    """In milliseconds, None where unknown: when the lease began, when each message was stored."""
-
-    granted_at: int | None
-    stored_at: Sequence[int | None]
-
-
-def stamps(granted_at: datetime, stored_at: Sequence[datetime] = ()) -> str:
+def stamps(began: datetime, stored: Sequence[datetime] = ()) -> str:
     """For a token: of a range, or of a batch of messages that were stored then."""
-    last = milliseconds(granted_at)
+    last = milliseconds(began)
     parts = [f"{last:x}"]
-    for place in _places(len(stored_at)):
-        at = milliseconds(stored_at[place])
+    for place in _places(len(stored)):
+        at = milliseconds(stored[place])
         parts.append(f"{at - last:x}")
         last = at
     return ",".join(parts)
 
 
 @lru_cache(maxsize=4096)
-def stamp(stored_at: datetime) -> str:
+def stamp(stored: datetime) -> str:
     """For a message's receipt; remembered, because the messages of a batch share most of theirs."""
-    return f"{milliseconds(stored_at):x}"
+    return f"{milliseconds(stored):x}"
 
 
-def times_of(receipt: str, count: int) -> Times:
-    """What the receipt of so many messages tells."""
-    token, _, rest = receipt.partition(".")
-    granted_at, *steps = _told(token)
-    if rest:
-        tail = rest.partition(".")[2]
-        return Times(granted_at, [_number(tail) if tail.isalnum() else None])
+def granted_at(token: str) -> int | None:
+    """When the lease of a token began."""
+    return _told(token)[0]
+
+
+def stored_at(rest: str) -> int | None:
+    """When a message was stored, by what its receipt has behind the token."""
+    stamp = rest.partition(".")[2]
+    return _number(stamp) if stamp.isalnum() else None
+
+
+def stored_at_each(token: str, count: int) -> Sequence[int | None]:
+    """When the messages of a batch were stored, by the token of so many."""
+    begin, *steps = _told(token)
     places = _places(count)
-    if granted_at is None or len(steps) != len(places):
-        return Times(granted_at, [None] * count)
-    known, last = [], granted_at
+    if begin is None or len(steps) != len(places):
+        return [None] * count
+    known, last = [], begin
     for step in steps:
         last += step or 0
         known.append(last)
-    return Times(granted_at, _spread(known, places))
+    return _spread(known, places)
 
 
 @lru_cache(maxsize=1024)

@@ -120,7 +120,7 @@ class EventWriter:
         if batches:
             self._told_at, self._end = now, ""
         elif (is_last and self._sequence) or (not self._end and now - self._told_at >= _REST_MS):
-            batches, self._end = encode(EVENTS, []), _SO_FAR
+            batches, self._end = await asyncio.to_thread(encode, EVENTS, []), _SO_FAR
         if is_last:
             self._end = _LAST
         self._pending.extend(batches)

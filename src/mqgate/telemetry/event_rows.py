@@ -12,8 +12,7 @@ from typing import NamedTuple
 from mqgate.core.entries import Group
 from mqgate.core.events import EVENTS, Kind
 from mqgate.core.lease import Outcome, Settled, Settlement, Verb
-from mqgate.core.message import Stored
-from mqgate.core.stamps import times_of
+from mqgate.core.stamps import granted_at, stored_at, stored_at_each
 
 __all__ = ["Active", "Notes", "Part", "Run", "instants", "parts_of"]
 
@@ -35,7 +34,7 @@ class Run(NamedTuple):
     sizes: Sequence[int]
 
 
-Published = tuple[int, str, str, Sequence[tuple[str, int, Stored]]]
+Published = tuple[int, str, str, Sequence[str], Sequence[int], Sequence[str], Sequence[int], Sequence[datetime]]
 Delivered = tuple[int, Group, str, Run]
 Settlements = tuple[int, Group, str, Sequence[Settlement], Sequence[Settled]]
 
@@ -43,7 +42,7 @@ Settlements = tuple[int, Group, str, Sequence[Settlement], Sequence[Settled]]
 class Notes(NamedTuple):
     """What happened, each list in its order. Every note but the last kind begins with the time."""
 
-    # Topic, producer; of each message that was stored its id, its size and where.
+    # Topic, producer; of each message that was stored its id, its size, queue, offset and when.
     published: list[Published]
     delivered: list[Delivered]
     settled: list[Settlements]
@@ -73,9 +72,8 @@ def parts_of(notes: Notes) -> tuple[list[Part], Active]:
 
 
 def _published(notes: Sequence[Published], active: Active) -> Part:
-    at, topic, producer, stored = zip(*notes, strict=True)
+    at, topic, producer, ids, sizes, queue, offset, stored_at = zip(*notes, strict=True)
     active.update((each, None) for each in set(topic))
-    ids, sizes, places = zip(*chain.from_iterable(stored), strict=True)
     of_runs = {
         "at": at,
         "kind": Kind.PUBLISHED.value,
@@ -84,13 +82,13 @@ def _published(notes: Sequence[Published], active: Active) -> Part:
         "producer": [name or None for name in producer],
     }
     of_rows = {
-        "queue": [place.queue for place in places],
-        "offset": [place.offset for place in places],
-        "id": ids,
-        "stored_at": instants(place.stored_at for place in places),
-        "bytes": sizes,
+        "queue": list(chain.from_iterable(queue)),
+        "offset": list(chain.from_iterable(offset)),
+        "id": list(chain.from_iterable(ids)),
+        "stored_at": instants(chain.from_iterable(stored_at)),
+        "bytes": list(chain.from_iterable(sizes)),
     }
-    return Part([len(some) for some in stored], of_runs, of_rows)
+    return Part([len(some) for some in ids], of_runs, of_rows)
 
 
 def _delivered(notes: Sequence[Delivered], active: Active) -> Part:
@@ -128,30 +126,32 @@ def _settled(notes: Sequence[Settlements], active: Active) -> Part:
     counts: list[int] = []
     offsets: list[int | None] = []
     stored: list[int | None] = []
-    run: tuple[object, ...]
     for at, group, client, settlements, outcomes in notes:
         topic, name = group.topic, group.name
         active.add((topic, name))
+        last: tuple[str, Verb, Outcome] | None = None
         for (verb, lease, through, _, reason, _, receipt), done in zip(settlements, outcomes, strict=True):
-            outcome, count = done.outcome, 1
-            who = client or lease.client or None
-            if outcome in _NEW:
-                count = (lease.next if through is None else through + 1) - lease.start
-                granted_at, stored_at = times_of(receipt, lease.next - lease.start)
-                run = (at, _SETTLED[verb], topic, lease.queue, name, who, granted_at, _NEW[outcome], reason)
-                offsets += range(lease.start, lease.start + count)
-                stored += stored_at[:count]
-            elif outcome is Outcome.DUPLICATE:
+            outcome, who = done[0], client or lease.client or None
+            token, _, rest = receipt.partition(".")
+            if outcome not in _NEW:
+                last = None
+                if outcome is not Outcome.DUPLICATE:
+                    runs.append((at, Kind.REFUSED.value, topic, None, name, who, None, outcome.value, None))
+                    counts.append(1)
+                    offsets.append(None)
+                    stored.append(None)
                 continue
-            else:
-                run = (at, Kind.REFUSED.value, topic, None, name, who, None, outcome.value, None)
-                offsets.append(None)
-                stored.append(None)
-            if runs and run == runs[-1]:
+            count = (lease.next if through is None else through + 1) - lease.start
+            offsets += range(lease.start, lease.start + count)
+            stored += (stored_at(rest),) if rest else stored_at_each(token, lease.next - lease.start)[:count]
+            alike = (token, verb, outcome)
+            if alike == last:
                 counts[-1] += count
-            else:
-                runs.append(run)
-                counts.append(count)
+                continue
+            last = alike
+            kind, how = _SETTLED[verb], _NEW[outcome]
+            runs.append((at, kind, topic, lease.queue, name, who, granted_at(token), how, reason))
+            counts.append(count)
     of_runs: dict[str, object] = dict(zip(_OF_SETTLED, zip(*runs, strict=True), strict=bool(runs)))
     return Part(counts, {**of_runs, "count": 1}, {"offset": offsets, "stored_at": stored})
 

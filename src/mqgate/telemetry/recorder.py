@@ -63,13 +63,15 @@ class Recorder:
     ) -> None:
         """Messages were stored, at least some of these."""
         if self._is_on:
-            stored = [
-                (draft.id, len(draft.body), place)
-                for draft, place in zip(drafts, outcomes, strict=True)
-                if isinstance(place, Stored)
-            ]
+            stored = [place for place in outcomes if isinstance(place, Stored)]
+            if len(stored) < len(outcomes):
+                pairs = zip(drafts, outcomes, strict=True)
+                drafts = [draft for draft, place in pairs if isinstance(place, Stored)]
             if stored and self._has_room(len(stored)):
-                self._notes.published.append((self.now(), topic, producer, stored))
+                ids, sizes = [draft.id for draft in drafts], [len(draft.body) for draft in drafts]
+                # As columns, so that a row is nothing that garbage collection has to look at until it is written.
+                queues, offsets, stored_at, _ = zip(*stored, strict=True)
+                self._notes.published.append((self.now(), topic, producer, ids, sizes, queues, offsets, stored_at))
 
     def scheduled(self, topic: str, producer: str, drafts: Sequence[Draft], due: Sequence[datetime]) -> None:
         given = {"id": [draft.id for draft in drafts], "bytes": [len(draft.body) for draft in drafts]}
