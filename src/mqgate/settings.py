@@ -133,7 +133,8 @@ class PublishSettings:
 class EventsSettings:
     enabled: bool = option(default=True, doc="write what happens to the topic mqgate_events, for Spark")
     gateway: str = option(
-        "", "what this gateway is called there; empty: its host's name and port. Workers add their number"
+        "",
+        "what this gateway is called there, also after a restart; empty: host name and port. Workers add their number",
     )
     queues: int = option(4, "queues of that topic; on RocketMQ on each broker")
     retention: float = option(259_200.0, "seconds that events are kept; on RocketMQ the brokers decide")
