@@ -112,7 +112,9 @@ async def _lose_in_queues(seen: Look) -> None:
 
 
 async def _live_as_a_client(seen: Look) -> None:
-    await opened(seen.store, a_group(name="screens", mode=Mode.BROADCAST), queues(9), client="screen")
+    group = a_group(name="screens", mode=Mode.BROADCAST)
+    await opened(seen.store, group, queues(9), client="screen")
+    await ack(seen.store, group, (await granted(seen.store, group, client="screen")).lease)
     seen.look()
 
 

@@ -30,7 +30,7 @@ BATCHES, EVENTS_A_BATCH = 400, 20
 KILLS = 5
 # Batches of events in one of a query. Small while it is killed, so that no query runs out of work before its last
 # kill; large for the run that is to reach the end.
-SMALL, LARGE = 4, 400
+SMALL, LARGE = 2, 400
 # Spark waits only so long for a Python process to come up: on a busy machine a driver may end without us.
 MOST_STARTS = 3 * KILLS
 MINUTE = 60_000
@@ -99,7 +99,9 @@ def _kill_until_done(arguments: list[str], directory: Path) -> None:
         before = {**{name: planned(path) for name, path in checkpoints.items()}, "replay": replayed()}
         command = [sys.executable, str(JOB), *arguments, str(LARGE if is_last else SMALL)]
         with log.open("w") as output, subprocess.Popen(command, env=os.environ | LEAN, stderr=output) as job:  # noqa: S603 - our own job
-            if not is_last and is_in_all(job, under_way, before):
+            # What was hit often enough may have come to its end.
+            missed = {name: found for name, found in under_way.items() if kills[name] < KILLS}
+            if not is_last and is_in_all(job, missed, before):
                 kill_all(job.pid)
         ended = job.returncode
         if ended == -signal.SIGKILL:
