@@ -3,6 +3,7 @@
 They take turns, in short rounds. What counts is the CPU of a message, and the median of the rounds' ratios.
 """
 
+import statistics
 from typing import Any
 
 import httpx
@@ -13,7 +14,7 @@ SECONDS = 2.0
 QUEUES = 8
 CONNECTIONS = 16
 BACKLOG = 120_000
-# What is measured, how it is loaded, and whether only the publish path: that one has an aim.
+# What is measured, how it is loaded, and in which mode of a group; publishing has none, and an aim.
 WAYS = (
     ("publish, one a request", "single", ""),
     ("publish, 100 a request", "batch", ""),
@@ -47,9 +48,10 @@ def compare(table_type: Any) -> None:
             turns = list(gateways.items())[:: 1 if number % 2 else -1]
             found = {name: _turn(gateway, scenario, mode, number) for name, gateway in turns}
             rounds += [found] if number >= 0 else []
-        silent, telling = (_median([each[name]["cpu"] for each in rounds]) for name in ("silent", "telling"))
+        silent, telling = (statistics.median([each[name]["cpu"] for each in rounds]) for name in ("silent", "telling"))
         ratio, pace = (
-            _median([each["telling"][what] / each["silent"][what] for each in rounds]) for what in ("cpu", "pace")
+            statistics.median([each["telling"][what] / each["silent"][what] for each in rounds])
+            for what in ("cpu", "pace")
         )
         aim = "" if mode else f"<= {AIM}"
         table.add(title, silent, telling, f"{ratio:.3f}", f"{pace:.3f}", aim)
@@ -68,7 +70,3 @@ def _turn(gateway: processes.Server, scenario: str, mode: str, number: int) -> F
         httpx.delete(f"{gateway.url}/v1/groups/{group}", timeout=30).raise_for_status()
     messages = found["messages"]
     return {"cpu": found["server_cpu"] / messages * 1e6, "pace": messages / found["seconds"]}
-
-
-def _median(values: list[float]) -> float:
-    return sorted(values)[len(values) // 2]
