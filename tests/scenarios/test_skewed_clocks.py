@@ -19,6 +19,7 @@ from mqgate.settings import Settings
 from mqgate.stack import Stack
 from mqgate.testing.server_process import ServerProcess
 from production_set import as_environment, on_production
+from skewed_clock import skewed
 
 pytestmark = pytest.mark.slow
 OFF_BY = timedelta(minutes=10)
@@ -34,8 +35,7 @@ class Gateways(NamedTuple):
 @contextmanager
 def serving(settings: Settings, directory: Path, off_by: timedelta) -> Iterator[str]:
     """A gateway in a process of its own, whose clock is off by so much."""
-    clock = {"PYTHONPATH": str(Path(__file__).parent / "skewed"), "CLOCK_OFF_BY": f"{off_by.total_seconds():.0f}"}
-    server = ServerProcess(directory, **as_environment(settings), **clock).start()
+    server = ServerProcess(directory, **as_environment(settings), **skewed(off_by)).start()
     try:
         yield server.url
     finally:
