@@ -4,25 +4,14 @@
 """
 
 import json
+from importlib import import_module
 from typing import Any, NoReturn
 
 import click
 
 from mqgate import __version__
-from mqgate.cli.doctor import doctor
-from mqgate.cli.group import group
-from mqgate.cli.key import key
 from mqgate.cli.output import examples, plain
-from mqgate.cli.producer import producer
-from mqgate.cli.pub import pub
-from mqgate.cli.scheduled import scheduled
 from mqgate.cli.session import DEFAULT_URL, Session
-from mqgate.cli.stack import stack
-from mqgate.cli.stats import stats
-from mqgate.cli.sub import sub
-from mqgate.cli.topic import topic
-from mqgate.client import GatewayError, GatewayUnreachable
-from mqgate.stack.errors import StackError
 
 __all__ = ["cli", "main"]
 
@@ -32,52 +21,76 @@ UNREACHABLE = 3
 INTERRUPTED = 130
 
 
+# Each in the module of its name.
+_VERBS = (
+    "doctor",
+    "group",
+    "key",
+    "pipeline",
+    "producer",
+    "pub",
+    "scheduled",
+    "serve",
+    "stack",
+    "stats",
+    "sub",
+    "topic",
+)
+
+
 class _Commands(click.Group):
     """The one place where errors become a line on stderr and an exit code.
 
-    `serve` is looked up only when it is named: it brings the whole server, and doubles the start of every command. And
-    `pipeline`, which brings Spark.
+    A command is looked up only when it is named: `serve` brings the whole server, `pipeline` Spark, and the others the
+    client, which would make every start twice as long.
     """
 
-    def list_commands(self, ctx: click.Context) -> list[str]:
-        return sorted([*super().list_commands(ctx), "pipeline", "serve"])
+    def list_commands(self, _ctx: click.Context) -> list[str]:
+        return list(_VERBS)
 
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        if cmd_name == "serve":
-            from mqgate.cli.serve import serve  # noqa: PLC0415 - see above
-
-            return serve
-        if cmd_name == "pipeline":
-            from mqgate.cli.pipeline import pipeline  # noqa: PLC0415 - see above
-
-            return pipeline
-        return super().get_command(ctx, cmd_name)
+    def get_command(self, _ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in _VERBS:
+            return None
+        command: click.Command = getattr(import_module(f"mqgate.cli.{cmd_name}"), cmd_name)
+        return command
 
     def invoke(self, ctx: click.Context) -> Any:
         try:
             return super().invoke(ctx)
-        except GatewayError as error:
-            shown = {
-                "status": error.status,
-                "code": error.code,
-                "title": error.title,
-                "detail": error.detail,
-                "retryable": error.retryable,
-            }
-            _fail(ctx, REFUSED, shown | error.members)
-        except GatewayUnreachable as error:
-            detail = error.detail
-            if error.is_outcome_unknown:
-                detail += "; what was asked may have been done"
-            _fail(ctx, UNREACHABLE, {"code": "gateway_unreachable", "detail": detail, "retryable": True})
-        except StackError as error:
-            _fail(ctx, REFUSED, {"code": error.code, "detail": str(error), "retryable": False})
         except click.UsageError as error:
             if not ctx.ensure_object(Session).is_json:
                 raise
             _fail(ctx, USAGE, {"code": "usage_error", "detail": error.format_message(), "retryable": False})
+        except click.exceptions.Exit:
+            raise
         except KeyboardInterrupt:
             ctx.exit(INTERRUPTED)
+        except Exception as error:
+            _explain(ctx, error)
+            raise
+
+
+def _explain(ctx: click.Context, error: Exception) -> None:
+    """End with what the gateway said, or that it said nothing; whatever else went wrong is a bug, and is left."""
+    from mqgate.client import GatewayError, GatewayUnreachable  # noqa: PLC0415 - see above
+    from mqgate.stack.errors import StackError  # noqa: PLC0415 - see above
+
+    if isinstance(error, GatewayError):
+        shown = {
+            "status": error.status,
+            "code": error.code,
+            "title": error.title,
+            "detail": error.detail,
+            "retryable": error.retryable,
+        }
+        _fail(ctx, REFUSED, shown | error.members)
+    if isinstance(error, GatewayUnreachable):
+        detail = error.detail
+        if error.is_outcome_unknown:
+            detail += "; what was asked may have been done"
+        _fail(ctx, UNREACHABLE, {"code": "gateway_unreachable", "detail": detail, "retryable": True})
+    if isinstance(error, StackError):
+        _fail(ctx, REFUSED, {"code": error.code, "detail": str(error), "retryable": False})
 
 
 def _fail(ctx: click.Context, exit_code: int, problem: dict[str, Any]) -> NoReturn:
@@ -90,7 +103,6 @@ def _fail(ctx: click.Context, exit_code: int, problem: dict[str, Any]) -> NoRetu
 
 @click.group(
     cls=_Commands,
-    commands=[topic, producer, group, key, pub, sub, scheduled, stats, doctor, stack],
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
     epilog=examples(
         "mqgate serve --demo",

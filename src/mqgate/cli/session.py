@@ -2,12 +2,14 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Concatenate, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 
 import click
 
 from mqgate.cli.output import as_json, note, render
-from mqgate.client import Client
+
+if TYPE_CHECKING:
+    from mqgate.client import Client
 
 __all__ = ["DEFAULT_URL", "Session", "with_json", "with_session"]
 
@@ -24,8 +26,10 @@ class Session:
     key: str | None = None
     is_json: bool = False
 
-    def connect(self) -> Client:
+    def connect(self) -> "Client":
         """A client of the gateway; an address or key that cannot be one is the user's mistake."""
+        from mqgate.client import Client  # noqa: PLC0415 - who serves needs none
+
         try:
             return Client(self.url, self.key)
         except ValueError as error:

@@ -47,6 +47,30 @@ async def leases(store: RedisLeaseStore, group: Group, count: int) -> bool:
     return sum(each.leased for each in (await positions(store, group)).values()) == count
 
 
+async def test_a_connection_lost_the_moment_it_is_made_is_made_again(
+    redis: Stack, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Between the last answer of the examination and the first request: nobody may be left with the dead one."""
+    server = Server(redis.redis_url, timeout=QUICK)
+    examine = server._examine
+    wires: list[Any] = []
+
+    async def examine_and_lose(wire: Any) -> str:
+        run = await examine(wire)
+        wires.append(wire)
+        if len(wires) == 1:
+            wire.close()
+        return run
+
+    monkeypatch.setattr(server, "_examine", examine_and_lose)
+    try:
+        await server.probe()
+    finally:
+        await server.close()
+
+    assert len(wires) == 2
+
+
 async def test_a_server_that_is_not_there_is_told_at_the_deadline(open_store: OpenStore) -> None:
     """It may come any moment, so it is waited for, but no longer than a request may take."""
     store = open_store(f"redis://127.0.0.1:{free_port()}/0")

@@ -38,7 +38,6 @@ class Server:
         self._timeout = timeout
         self._wire: Wire | None = None
         self._connecting: asyncio.Task[Wire] | None = None
-        self._runs: dict[Wire, str] = {}
         # Of the server's clock before our own steady one: a clock of ours that is set meanwhile does no harm.
         self._ahead = time.time() - time.monotonic()
         self._is_closed = False
@@ -62,7 +61,7 @@ class Server:
                     late(None)
                 raise
             self.round_trips += 1
-            command = ("EVALSHA", script.sha, 1, key, request(self._runs[wire], is_repeat))
+            command = ("EVALSHA", script.sha, 1, key, request(wire.run, is_repeat))
             try:
                 reply = await wire.send(command, late, deadline)
                 if isinstance(reply, ReplyError) and str(reply).startswith("NOSCRIPT"):
@@ -140,7 +139,8 @@ class Server:
 
     def _connected_or_not(self, task: "asyncio.Task[Wire]") -> None:
         self._connecting = None
-        if not task.cancelled() and task.exception() is None:
+        # It may have broken between the last answer and now, and was nobody's then.
+        if not task.cancelled() and task.exception() is None and task.result().is_open:
             self._wire = task.result()
 
     async def _connect(self) -> Wire:
@@ -153,7 +153,7 @@ class Server:
         wire.take_over(writer)
         connection._reader = connection._writer = None  # noqa: SLF001 - nor may it close what is ours
         try:
-            self._runs[wire] = await self._examine(wire)
+            wire.run = await self._examine(wire)
         except BaseException as error:
             wire.close()
             if isinstance(error, ConnectionError | TimeoutError):
@@ -178,7 +178,6 @@ class Server:
         return str(info["run_id"])
 
     def _lost(self, wire: Wire) -> None:
-        self._runs.pop(wire, None)
         if self._wire is wire:
             self._wire = None
             if not self._is_closed:

@@ -39,6 +39,12 @@ class Wire(asyncio.Protocol):
         self._calls: deque[_Call] = deque()
         self._out: list[bytes] = []
         self._timer: asyncio.TimerHandle | None = None
+        # Which life of the server it leads to.
+        self.run = ""
+
+    @property
+    def is_open(self) -> bool:
+        return self._transport is not None
 
     def take_over(self, writer: asyncio.StreamWriter) -> None:
         """From here on the socket is ours; its writer closes it when it is collected, so it stays with us."""
