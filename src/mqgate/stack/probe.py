@@ -1,11 +1,16 @@
-"""Does the name server lead clients to this broker? One request of RocketMQ's protocol, no more."""
+"""Does the name server lead clients to this broker, and if not, could it? One request of RocketMQ's protocol each.
+
+A broker that comes up announces itself only to name servers that it is connected to by then, which is a matter of luck,
+and else ten seconds later. When its own permission is set, it announces itself anew.
+"""
 
 import json
 import socket
 import struct
 
-__all__ = ["is_listed"]
+__all__ = ["announce", "is_listed"]
 
+_UPDATE_BROKER_CONFIG = 25
 _GET_ROUTE = 105
 # At least 401, or the answer is not JSON.
 _VERSION = 479
@@ -15,17 +20,27 @@ _PATIENCE = 5.0
 def is_listed(name_server: tuple[str, int], broker: str, address: str) -> bool:
     """Whether the route of the topic that every broker has, named like it, holds the address."""
     fields = {"topic": broker, "acceptStandardJsonOnly": "true"}
+    code, body = _ask(name_server, _GET_ROUTE, fields)
+    brokers = json.loads(body)["brokerDatas"] if code == 0 else ()
+    return any(address in each["brokerAddrs"].values() for each in brokers)
+
+
+def announce(broker: tuple[str, int]) -> None:
+    """Let a broker tell name servers of itself, now; one that does not take orders does it in its own time."""
+    _ask(broker, _UPDATE_BROKER_CONFIG, {}, b"brokerPermission=6")
+
+
+def _ask(server: tuple[str, int], request: int, fields: dict[str, str], body: bytes = b"") -> tuple[int, bytes]:
+    """The code and the body of the answer; a code that stands for nothing if there is none."""
     header = json.dumps(
-        {"code": _GET_ROUTE, "language": "PYTHON", "version": _VERSION, "opaque": 1, "flag": 0, "extFields": fields}
+        {"code": request, "language": "PYTHON", "version": _VERSION, "opaque": 1, "flag": 0, "extFields": fields}
     ).encode()
     try:
-        with socket.create_connection(name_server, _PATIENCE) as connection, connection.makefile("rb") as stream:
-            connection.sendall(struct.pack(">II", 4 + len(header), len(header)) + header)
+        with socket.create_connection(server, _PATIENCE) as connection, connection.makefile("rb") as stream:
+            connection.sendall(struct.pack(">II", 4 + len(header) + len(body), len(header)) + header + body)
             total, header_size = struct.unpack(">II", stream.read(8))
             answer = stream.read(total - 4)
     except (OSError, struct.error):
-        return False
-    if json.loads(answer[: header_size & 0xFFFFFF])["code"] != 0:
-        return False
-    brokers = json.loads(answer[header_size & 0xFFFFFF :])["brokerDatas"]
-    return any(address in each["brokerAddrs"].values() for each in brokers)
+        return -1, b""
+    header_size &= 0xFFFFFF
+    return int(json.loads(answer[:header_size])["code"]), answer[header_size:]

@@ -4,20 +4,26 @@ from pathlib import Path
 
 from mqgate.stack.errors import PartFailed, PortTaken
 from mqgate.stack.part import Part
-from mqgate.stack.probe import is_listed
+from mqgate.stack.probe import announce, is_listed
 
-__all__ = ["failure", "is_ready"]
+__all__ = ["failure", "hasten", "is_ready"]
 
 _TELLING = ("Exception", "Error", "FATAL", "could not", "ERROR")
 
 
 def is_ready(part: Part, log: Path, name_server: Part | None) -> bool:
-    """Whether it said so; of a broker also whether it is listed, because it says so a little before."""
+    """Whether it said so; of a broker also whether it is listed, because it says so before."""
     if part.ready_line not in _said(log):
         return False
     if part.kind != "broker":
         return True
     return name_server is not None and is_listed(("127.0.0.1", name_server.port), part.name, part.address)
+
+
+def hasten(part: Part, log: Path) -> None:
+    """Do what can be done for one that is not ready, but could be."""
+    if part.kind == "broker" and part.ready_line in _said(log):
+        announce(("127.0.0.1", part.port))
 
 
 def failure(part: Part, log: Path, what: str) -> PartFailed:

@@ -202,6 +202,7 @@ class Stack:
             if time.monotonic() > deadline:
                 raise readiness.failure(self.part(name), self.log(name), f"is not ready after {_START_PATIENCE:.0f} s")
             time.sleep(0.1)
+            readiness.hasten(self.part(name), self.log(name))
 
     def _end_all(self, parts: Sequence[Part], *, patience: float) -> int:
         def end_one(part: Part) -> None:
