@@ -1,5 +1,6 @@
 """What most tests stand on: a gateway in this process with a hand-moved clock, or one of its own behind a socket."""
 
+import os
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,15 @@ from mqgate.testing.server_process import ServerProcess
 
 # The fixtures `rocketmq` and `pair`; `postgres`, `mortal`, `redis` and `mortal_redis`.
 pytest_plugins = ["cluster", "servers"]
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """What tests start lives for seconds or minutes, and is to start quickly: see `lean`; JVMs compile half-way."""
+    os.environ.setdefault("JDK_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
+    # Not for pytest's own workers, which may use all that there is.
+    if os.environ.get("PYTEST_XDIST_WORKER") or not config.getoption("numprocesses", None):
+        paths = (str(Path(__file__).with_name("lean")), os.environ.get("PYTHONPATH", ""))
+        os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, paths))
 
 
 @pytest.hookimpl(trylast=True)

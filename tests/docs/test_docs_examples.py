@@ -48,12 +48,8 @@ def test_a_producer_that_runs_twice_stores_once_and_a_worker_finishes_all(gatewa
 
 @pytest.mark.spark
 @pytest.mark.slow
-def test_the_spark_example_reads_aggregates_and_writes_back(
-    gateway_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_spark_example_reads_aggregates_and_writes_back(gateway_url: str, tmp_path: Path) -> None:
     """Run again it goes on from its checkpoint: the totals are of all orders, and only changes are written."""
-    # A JVM that lives for seconds need not compile to the end.
-    monkeypatch.setenv("JDK_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
     suffix = uuid4().hex
     program = [sys.executable, str(EXAMPLES / "spark_orders.py"), "--url", gateway_url]
     program += ["--orders", f"orders-{suffix}", "--totals", f"totals-{suffix}", "--checkpoint", str(tmp_path)]

@@ -4,11 +4,9 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
-from unittest import mock
 from uuid import uuid4
 
 import pytest
-from spark_calls import LEAN
 
 from mqgate.client import Client
 from mqgate.java import JavaNotFound, find_java
@@ -48,12 +46,10 @@ def spark(java: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]
     from mqgate.spark.session import session  # noqa: PLC0415 - with it comes pyspark
 
     conf = {
-        "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
         "spark.sql.shuffle.partitions": 1,
         "spark.sql.warehouse.dir": tmp_path_factory.mktemp("spark") / "warehouse",
     }
-    with mock.patch.dict(os.environ, LEAN):
-        built = session("mqgate-tests", "local[2]", **conf)
+    built = session("mqgate-tests", "local[2]", **conf)
     yield built
     built.stop()
 

@@ -32,13 +32,7 @@ def main(url: str, topic: str, events: str, directory: Path, most_a_batch: int) 
         max_messages=most_a_batch,
     )
     store = StatsStore(SqliteDatabase(directory / "stats.sqlite3", is_writing=True), is_writing=True)
-    spark = start(
-        plan,
-        **{
-            "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
-            "spark.sql.warehouse.dir": directory / "warehouse",
-        },
-    )
+    spark = start(plan, **{"spark.sql.warehouse.dir": directory / "warehouse"})
     most_messages = most_a_batch * MESSAGES_FOR_A_BATCH
     queries = [
         start_minutes(spark, plan, store),

@@ -9,11 +9,9 @@ from pyspark.sql import DataFrame, SparkSession
 
 from mqgate.client import Client
 
-__all__ = ["LEAN", "bodies", "drained", "fill", "frame", "retained", "stream", "until"]
+__all__ = ["bodies", "drained", "fill", "frame", "retained", "stream", "until"]
 
 _PATIENCE = 30.0
-# For whatever starts a JVM that starts Python processes: see the file there.
-LEAN = {"PYTHONPATH": str(Path(__file__).with_name("lean"))}
 
 
 def fill(client: Client, topic: str, count: int, *, start: int = 0, **metadata: Any) -> list[str]:

@@ -15,6 +15,7 @@ import sysconfig
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import NamedTuple
 
 import pyarrow.dataset as ds
 import pytest
@@ -29,6 +30,7 @@ from mqgate.stats.store import StatsStore
 from mqgate.testing.server_process import ServerProcess
 
 ROOT = Path(__file__).parents[2]
+LEAN = str(ROOT / "tests" / "lean")
 LIBRARIES = sysconfig.get_path("purelib")
 SPARK_HOME = Path(LIBRARIES) / "pyspark"
 PATIENCE = 90.0
@@ -47,7 +49,7 @@ def environment(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
         "SPARK_MASTER_OPTS": "-Dspark.master.rest.enabled=false",
         "PYSPARK_PYTHON": python,
         "PYSPARK_DRIVER_PYTHON": python,
-        "PYTHONPATH": LIBRARIES,
+        "PYTHONPATH": f"{LEAN}{os.pathsep}{LIBRARIES}",
     }
 
 
@@ -61,9 +63,21 @@ def package(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return Path(shutil.copy(wheel, directory / "mqgate.zip"))
 
 
-@pytest.fixture
-def master(environment: dict[str, str], tmp_path: Path) -> Iterator[str]:
+class Cluster(NamedTuple):
+    """Where it listens, and where its workers put what jobs leave."""
+
+    master: str
+    home: Path
+
+    def executors(self) -> set[Path]:
+        """Of all jobs so far."""
+        return set(self.home.glob("work-*/app-*/*/stderr"))
+
+
+@pytest.fixture(scope="module")
+def cluster(environment: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     """A master and two workers of one core each, on loopback."""
+    home = tmp_path_factory.mktemp("cluster")
     port, *pages = _free_ports(4)
     url = f"spark://127.0.0.1:{port}"
     spark_class = [str(SPARK_HOME / "bin" / "spark-class")]
@@ -74,19 +88,19 @@ def master(environment: dict[str, str], tmp_path: Path) -> Iterator[str]:
         for page in pages[1:]
     ]
     for number, part in enumerate(parts[1:]):
-        part += ["--work-dir", str(tmp_path / f"work-{number}"), url]
+        part += ["--work-dir", str(home / f"work-{number}"), url]
     processes = []
     try:
         for number, part in enumerate(parts):
-            log = tmp_path / f"part-{number}.log"
+            log = home / f"part-{number}.log"
             with log.open("wb") as out:
                 processes.append(
                     subprocess.Popen([*spark_class, *part], env=environment, stdout=out, stderr=subprocess.STDOUT)  # noqa: S603 - Spark's
                 )
             if number == 0:
                 _wait_for(log, "New state: ALIVE", 1)
-        _wait_for(tmp_path / "part-0.log", "Registering worker", 2)
-        yield url
+        _wait_for(home / "part-0.log", "Registering worker", 2)
+        yield Cluster(url, home)
     finally:
         for process in reversed(processes):
             process.terminate()
@@ -98,7 +112,7 @@ def master(environment: dict[str, str], tmp_path: Path) -> Iterator[str]:
 @pytest.mark.spark
 @pytest.mark.timeout(400)
 def test_a_job_runs_on_a_cluster_that_gets_the_package_with_it(
-    master: str, environment: dict[str, str], package: Path, client: Client, topic: str
+    cluster: Cluster, environment: dict[str, str], package: Path, client: Client, topic: str
 ) -> None:
     """Nothing but the archive brings the code to the workers."""
     target = f"{topic}-counts"
@@ -108,7 +122,7 @@ def test_a_job_runs_on_a_cluster_that_gets_the_package_with_it(
     bare = [environment["PYSPARK_PYTHON"], "-c", "import mqgate"]
     assert subprocess.run(bare, env=environment, check=False, capture_output=True).returncode, "a test of nothing"  # noqa: S603 - ours
 
-    submit = [str(SPARK_HOME / "bin" / "spark-submit"), "--master", master, "--py-files", str(package)]
+    submit = [str(SPARK_HOME / "bin" / "spark-submit"), "--master", cluster.master, "--py-files", str(package)]
     submit += ["--conf", "spark.driver.host=127.0.0.1", "--conf", "spark.ui.enabled=false"]
     submit += [str(Path(__file__).with_name("cluster_job.py")), client.transport.url, topic, target]
     done = subprocess.run(submit, env=environment, capture_output=True, text=True, timeout=PATIENCE * 3, check=False)  # noqa: S603 - Spark's
@@ -126,9 +140,10 @@ def test_a_job_runs_on_a_cluster_that_gets_the_package_with_it(
 @pytest.mark.spark
 @pytest.mark.timeout(400)
 def test_the_pipelines_run_on_a_cluster(
-    master: str, environment: dict[str, str], package: Path, tmp_path: Path
+    cluster: Cluster, environment: dict[str, str], package: Path, tmp_path: Path
 ) -> None:
     """With the same command: figures are counted and messages archived by workers that got the code with the job."""
+    before = cluster.executors()
     server = ServerProcess(tmp_path / "data").start()
     try:
         with Client(server.url) as client:
@@ -141,11 +156,11 @@ def test_the_pipelines_run_on_a_cluster(
         # On the driver's machine the workers' kind of Python has mqgate: Spark plans with it. Elsewhere it has not.
         driver = environment | {
             "PYSPARK_DRIVER_PYTHON": sys.executable,
-            "PYTHONPATH": f"{LIBRARIES}{os.pathsep}{package}",
+            "PYTHONPATH": os.pathsep.join((LEAN, LIBRARIES, str(package))),
             "PYSPARK_SUBMIT_ARGS": f"--py-files {package} --conf spark.driver.host=127.0.0.1 pyspark-shell",
         }
         command = [sys.executable, "-m", "mqgate.cli.main", "--url", server.url, "pipeline", "run", "--once"]
-        command += ["--config", str(config), "--directory", str(tmp_path / "pipelines"), "--master", master]
+        command += ["--config", str(config), "--directory", str(tmp_path / "pipelines"), "--master", cluster.master]
         done = subprocess.run(command, env=driver, capture_output=True, text=True, timeout=PATIENCE * 3, check=False)  # noqa: S603 - ours
     finally:
         server.stop()
@@ -155,8 +170,7 @@ def test_the_pipelines_run_on_a_cluster(
     assert store.select("SELECT sum(n) FROM stats_traffic_minute WHERE topic = 'orders'") == [(50,)]
     archived = ds.dataset(tmp_path / "pipelines" / "archive", format="parquet", partitioning="hive")
     assert archived.to_table(["offset"], filter=ds.field("topic") == "orders").num_rows == 50
-    executors = list(tmp_path.glob("work-*/app-*/*/stderr"))
-    assert executors, "they did the work"
+    assert cluster.executors() - before, "they did the work"
 
 
 def _wait_for(log: Path, words: str, times: int) -> None:

@@ -4,7 +4,6 @@ One driver does all of it at once, because to start one takes longer than what i
 sink, minute figures, archive and replay are all hit by every kill.
 """
 
-import os
 import signal
 import subprocess
 import sys
@@ -18,7 +17,7 @@ import pytest
 from event_batches import Teller, event, tell
 from kills import is_in_all, kill_all, open_batches, planned
 from pyspark.sql import Row, SparkSession
-from spark_calls import LEAN, fill
+from spark_calls import fill
 
 from mqgate.client import Client
 from mqgate.core.message import milliseconds
@@ -98,7 +97,7 @@ def _kill_until_done(arguments: list[str], directory: Path) -> None:
         is_last = all(kills[name] >= KILLS for name in under_way)
         before = {**{name: planned(path) for name, path in checkpoints.items()}, "replay": replayed()}
         command = [sys.executable, str(JOB), *arguments, str(LARGE if is_last else SMALL)]
-        with log.open("w") as output, subprocess.Popen(command, env=os.environ | LEAN, stderr=output) as job:  # noqa: S603 - our own job
+        with log.open("w") as output, subprocess.Popen(command, stderr=output) as job:  # noqa: S603 - our own job
             # What was hit often enough may have come to its end.
             missed = {name: found for name, found in under_way.items() if kills[name] < KILLS}
             if not is_last and is_in_all(job, missed, before):

@@ -1,0 +1,3 @@
+"""As rich.py."""
+
+raise ImportError
