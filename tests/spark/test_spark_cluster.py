@@ -152,7 +152,8 @@ def test_the_pipelines_run_on_a_cluster(
             # Gateways tell what happened a second later.
             until(lambda: any(queue["max"] for queue in client.queues(EVENTS_TOPIC, times=False)))
         config = tmp_path / "mqgate.toml"
-        config.write_text(f'[sqlite]\ndirectory = "{tmp_path}/data"\n[pipelines]\narchive = ["orders"]\n')
+        asked = 'archive = ["orders"]\nreconcile_hours = 1\ntrigger = 0.2\n'
+        config.write_text(f'[sqlite]\ndirectory = "{tmp_path}/data"\n[pipelines]\n{asked}')
         # On the driver's machine the workers' kind of Python has mqgate: Spark plans with it. Elsewhere it has not.
         driver = environment | {
             "PYSPARK_DRIVER_PYTHON": sys.executable,
@@ -168,6 +169,7 @@ def test_the_pipelines_run_on_a_cluster(
     assert done.returncode == 0, done.stdout + done.stderr
     store = StatsStore(SqliteDatabase(tmp_path / "data" / STATS, is_writing=False), is_writing=False)
     assert store.select("SELECT sum(n) FROM stats_traffic_minute WHERE topic = 'orders'") == [(50,)]
+    assert store.select("SELECT sum(n) FROM stats_traffic_hour WHERE topic = 'orders'") == [(50,)]
     archived = ds.dataset(tmp_path / "pipelines" / "archive", format="parquet", partitioning="hive")
     assert archived.to_table(["offset"], filter=ds.field("topic") == "orders").num_rows == 50
     assert cluster.executors() - before, "they did the work"
