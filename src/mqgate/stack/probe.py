@@ -1,4 +1,4 @@
-"""Does the name server lead clients to this broker, and if not, could it? One request of RocketMQ's protocol each.
+"""Does the name server lead clients to this broker, and does it know itself? One request of RocketMQ's protocol each.
 
 A broker that comes up announces itself only to name servers that it is connected to by then, which is a matter of luck,
 and else ten seconds later. When its own permission is set, it announces itself anew.
@@ -8,9 +8,11 @@ import json
 import socket
 import struct
 
-__all__ = ["announce", "is_listed"]
+__all__ = ["announce", "is_hesitating", "is_listed"]
 
 _UPDATE_BROKER_CONFIG = 25
+_GET_RUNTIME_INFO = 28
+_SYSTEM_ERROR = 1
 _GET_ROUTE = 105
 # At least 401, or the answer is not JSON.
 _VERSION = 479
@@ -23,6 +25,11 @@ def is_listed(name_server: tuple[str, int], broker: str, address: str) -> bool:
     code, body = _ask(name_server, _GET_ROUTE, fields)
     brokers = json.loads(body)["brokerDatas"] if code == 0 else ()
     return any(address in each["brokerAddrs"].values() for each in brokers)
+
+
+def is_hesitating(broker: tuple[str, int]) -> bool:
+    """Whether a broker cannot tell of itself yet, as in its first second; nobody trusts it before."""
+    return _ask(broker, _GET_RUNTIME_INFO, {})[0] == _SYSTEM_ERROR
 
 
 def announce(broker: tuple[str, int]) -> None:

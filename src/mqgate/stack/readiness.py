@@ -4,7 +4,7 @@ from pathlib import Path
 
 from mqgate.stack.errors import PartFailed, PortTaken
 from mqgate.stack.part import Part
-from mqgate.stack.probe import announce, is_listed
+from mqgate.stack.probe import announce, is_hesitating, is_listed
 
 __all__ = ["failure", "hasten", "is_ready"]
 
@@ -12,12 +12,14 @@ _TELLING = ("Exception", "Error", "FATAL", "could not", "ERROR")
 
 
 def is_ready(part: Part, log: Path, name_server: Part | None) -> bool:
-    """Whether it said so; of a broker also whether it is listed, because it says so before."""
+    """Whether it said so; of a broker also whether it is listed and can tell of itself, because it says so before."""
     if part.ready_line not in _said(log):
         return False
     if part.kind != "broker":
         return True
-    return name_server is not None and is_listed(("127.0.0.1", name_server.port), part.name, part.address)
+    if name_server is None or not is_listed(("127.0.0.1", name_server.port), part.name, part.address):
+        return False
+    return not is_hesitating(("127.0.0.1", part.port))
 
 
 def hasten(part: Part, log: Path) -> None:
