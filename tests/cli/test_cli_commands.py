@@ -18,7 +18,10 @@ from mqgate.cli.main import cli
 def _commands(command: click.Command, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], click.Command]]:
     yield path, command
     if isinstance(command, click.Group):
-        for name, inner in command.commands.items():
+        context = click.Context(command)
+        for name in command.list_commands(context):
+            inner = command.get_command(context, name)
+            assert inner is not None, name
             yield from _commands(inner, (*path, name))
 
 
@@ -47,7 +50,7 @@ def _examples() -> Iterator[str]:
     """The lines of all help texts that a shell would hand to us as they are, give or take a date."""
     for _, command in OURS:
         for line in (command.epilog or "").splitlines():
-            if line.startswith("  mqgate ") and not re.search(r"[|<]| serve| doctor| stack| --url", line):
+            if line.startswith("  mqgate ") and not re.search(r"[|<]| serve| doctor| stack| pipeline| --url", line):
                 yield line.strip().replace("$(date -u +%Y)", "2030")
 
 
@@ -65,7 +68,14 @@ def test_every_example_is_written_correctly(run, closed_port, line, tmp_path, mo
 
 def test_a_command_that_only_calls_a_gateway_does_not_load_one():
     """Every command would take twice as long to start."""
-    program = "import mqgate.cli.main, sys; sys.exit('uvicorn' in sys.modules)"
+    program = "import mqgate.cli.topic, mqgate.cli.main, sys; sys.exit('uvicorn' in sys.modules)"
+
+    assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0  # noqa: S603 - our own words
+
+
+def test_a_gateway_does_not_load_what_commands_call_it_with():
+    """Nor any command but the one that was named."""
+    program = "import mqgate.cli.main, mqgate.cli.serve, sys; sys.exit(bool({'httpx', 'pyspark'} & sys.modules.keys()))"
 
     assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0  # noqa: S603 - our own words
 
