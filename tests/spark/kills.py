@@ -9,24 +9,34 @@ from collections.abc import Set as AbstractSet
 from contextlib import suppress
 from pathlib import Path
 
-__all__ = ["is_in_all", "kill_all", "open_batches", "planned"]
+__all__ = ["kill_in_all", "open_batches", "planned"]
 
 PATIENCE = 300.0
 
 
-def is_in_all(
+def kill_in_all(
     job: subprocess.Popen[bytes],
     under_way: Mapping[str, Callable[[], AbstractSet[object]]],
     before: Mapping[str, AbstractSet[object]],
-) -> bool:
-    """Wait until each part of it has something under way that was not there before; False: it ended."""
+) -> None:
+    """Kill all of it when each part has something under way that was not there before; or it ends by itself.
+
+    It is stopped for the last look, so that nothing is done in the last moment.
+    """
     deadline = time.monotonic() + PATIENCE
-    while not all(found() - before[name] for name, found in under_way.items()):
-        if job.poll() is not None:
-            return False
+
+    def is_in_all() -> bool:
+        return all(found() - before[name] for name, found in under_way.items())
+
+    while job.poll() is None:
         assert time.monotonic() < deadline, "no batch began"
+        if is_in_all():
+            _signal_all(job.pid, signal.SIGSTOP)
+            if is_in_all():
+                _signal_all(job.pid, signal.SIGKILL)
+                return
+            _signal_all(job.pid, signal.SIGCONT)
         time.sleep(0.02)
-    return True
 
 
 def open_batches(checkpoint: Path) -> set[int]:
@@ -43,12 +53,12 @@ def _numbers(directory: Path) -> set[int]:
     return {int(path.name) for path in directory.glob("*") if path.name.isdigit()}
 
 
-def kill_all(root: int) -> None:
+def _signal_all(root: int, sign: signal.Signals) -> None:
     """The driver, its JVM and its workers; those first who could start others."""
     for pid in [root, *_descendants(root)]:
         # A child may end by itself when its parent is gone.
         with suppress(ProcessLookupError):
-            os.kill(pid, signal.SIGKILL)
+            os.kill(pid, sign)
 
 
 def _descendants(root: int) -> list[int]:

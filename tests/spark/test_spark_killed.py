@@ -15,7 +15,7 @@ from pathlib import Path
 import pyarrow.dataset as ds
 import pytest
 from event_batches import Teller, event, tell
-from kills import is_in_all, kill_all, open_batches, planned
+from kills import kill_in_all, open_batches, planned
 from pyspark.sql import Row, SparkSession
 from spark_calls import fill
 
@@ -100,8 +100,8 @@ def _kill_until_done(arguments: list[str], directory: Path) -> None:
         with log.open("w") as output, subprocess.Popen(command, stderr=output) as job:  # noqa: S603 - our own job
             # What was hit often enough may have come to its end.
             missed = {name: found for name, found in under_way.items() if kills[name] < KILLS}
-            if not is_last and is_in_all(job, missed, before):
-                kill_all(job.pid)
+            if not is_last:
+                kill_in_all(job, missed, before)
         ended = job.returncode
         if ended == -signal.SIGKILL:
             # Only what the dead left behind counts: a batch may have been committed in the last moment.

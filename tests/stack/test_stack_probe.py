@@ -1,0 +1,81 @@
+"""When a broker is ready: listed, for which it need not be waited, and able to tell of itself."""
+
+import json
+import socket
+import struct
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from mqgate.stack import BrokerSpec, Stack
+from mqgate.stack.probe import announce, is_hesitating, is_listed
+
+
+@pytest.mark.slow
+@pytest.mark.rocketmq
+def test_a_broker_that_nobody_leads_to_is_led_to_when_it_announces_itself(rocketmq: Stack, directory: Path) -> None:
+    """As after a start at which it was not yet connected; by itself it would tell again in a while."""
+    stack = Stack(directory)
+    stack.up((BrokerSpec(name="lonely", settings={"registerNameServerPeriod": "60000"}),))
+    stack.kill("namesrv")
+    stack.start("namesrv")
+    server, broker = ("127.0.0.1", stack.part("namesrv").port), stack.part("lonely")
+    assert not is_listed(server, "lonely", broker.address)
+    assert not stack.is_ready("lonely")
+
+    tries = 0
+    while not is_listed(server, "lonely", broker.address) and tries < 30:
+        announce(("127.0.0.1", broker.port))
+        time.sleep(0.1)
+        tries += 1
+
+    assert tries < 30
+    stack.start("lonely")
+    assert stack.is_ready("lonely")
+
+
+CODES = (1, 0, 16, 0)
+Asked = list[dict[str, object]]
+
+
+@pytest.fixture
+def broker() -> Iterator[tuple[Asked, tuple[str, int]]]:
+    """What is asked of a broker that answers with CODES, and its address."""
+    asked: Asked = []
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+
+        def serve() -> None:
+            for code in CODES:
+                connection, _ = listener.accept()
+                with connection, connection.makefile("rb") as stream:
+                    total, size = struct.unpack(">II", stream.read(8))
+                    told = stream.read(total - 4)
+                    asked.append({**json.loads(told[:size]), "body": told[size:].decode()})
+                    header = json.dumps({"code": code}).encode()
+                    connection.sendall(struct.pack(">II", 4 + len(header), len(header)) + header)
+
+        thread = threading.Thread(target=serve, daemon=True)
+        thread.start()
+        yield asked, listener.getsockname()
+        thread.join(10)
+
+
+def test_only_one_that_cannot_tell_yet_hesitates(broker: tuple[Asked, tuple[str, int]]) -> None:
+    """One that may not tell, to us, is as ready as it will be; and to announce is an order with a body."""
+    asked, address = broker
+
+    found = [is_hesitating(address) for _ in range(3)]
+    announce(address)
+
+    assert found == [True, False, False]
+    assert [(each["code"], each["body"]) for each in asked[-2:]] == [(28, ""), (25, "brokerPermission=6")]
+
+
+def test_an_order_that_nobody_hears_is_no_error() -> None:
+    """The broker may be gone again; whoever waits for it finds out."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        announce(("127.0.0.1", free.getsockname()[1]))
