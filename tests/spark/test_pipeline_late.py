@@ -34,8 +34,12 @@ PATIENCE = 120.0
 def serving(settings: Settings, directory: Path, off_by: timedelta, flush_interval: float) -> Iterator[ServerProcess]:
     told = {"MQGATE_EVENTS_GATEWAY": directory.name, "MQGATE_EVENTS_FLUSH_INTERVAL": str(flush_interval)}
     server = ServerProcess(directory, **as_environment(settings), **skewed(off_by), **told).start()
-    yield server
-    server.stop()
+    try:
+        yield server
+    finally:
+        # One that stands still hears nothing.
+        server.process.send_signal(signal.SIGCONT)
+        server.stop()
 
 
 def test_a_gateway_cut_off_for_ten_minutes_and_one_two_minutes_ahead_end_in_the_right_minute(
