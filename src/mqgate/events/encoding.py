@@ -92,9 +92,11 @@ def _values(field: "pa.Field", part: Part, index: "pa.Array") -> "pa.Array":
         return _array(part.of_rows[field.name], field.type)
     told = part.of_runs.get(field.name)
     values = told if isinstance(told, list | tuple) else (told,)
-    if not values:
-        return pa.nulls(0, field.type)
-    if values.count(values[0]) == len(values):
+    is_same = not values or values.count(values[0]) == len(values)
+    if is_same and (not values or values[0] is None):
+        # What most columns of most events are.
+        return pa.nulls(len(index), field.type)
+    if is_same:
         return _array(values[:1], field.type).take(pa.repeat(pa.scalar(0, pa.int32()), len(index)))
     return _array(values, field.type).take(index)
 
