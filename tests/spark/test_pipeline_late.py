@@ -66,7 +66,7 @@ def test_a_gateway_cut_off_for_ten_minutes_and_one_two_minutes_ahead_end_in_the_
         _in_mid_minute()
         now = milliseconds(datetime.now(UTC))
         minute = now - now % MINUTE
-        early = minute - milliseconds_of(CUT_OFF)
+        early = minute - CUT_OFF // timedelta(milliseconds=1)
         fill(here, "orders", 30)
         os.kill(lost.process.pid, signal.SIGSTOP)
         fill(there, "orders", 50)
@@ -92,10 +92,6 @@ def test_a_gateway_cut_off_for_ten_minutes_and_one_two_minutes_ahead_end_in_the_
     assert found.pop(minute) >= 50
     assert sum(found.values()) <= 1, "what it did when it was back, unless that was in the same minute"
     assert store.select("SELECT * FROM stats_late") == []
-
-
-def milliseconds_of(span: timedelta) -> int:
-    return span // timedelta(milliseconds=1)
 
 
 def _in_mid_minute() -> None:

@@ -11,7 +11,9 @@ from pathlib import Path
 import pytest
 
 from mqgate.stack import BrokerSpec, Stack
+from mqgate.stack.part import Part
 from mqgate.stack.probe import announce, is_hesitating, is_listed
+from mqgate.stack.readiness import hasten
 
 
 @pytest.mark.slow
@@ -37,7 +39,7 @@ def test_a_broker_that_nobody_leads_to_is_led_to_when_it_announces_itself(rocket
     assert stack.is_ready("lonely")
 
 
-CODES = (1, 0, 16, 0)
+CODES = (1, 0, 16, 0, 0)
 Asked = list[dict[str, object]]
 
 
@@ -63,15 +65,27 @@ def broker() -> Iterator[tuple[Asked, tuple[str, int]]]:
         thread.join(10)
 
 
-def test_only_one_that_cannot_tell_yet_hesitates(broker: tuple[Asked, tuple[str, int]]) -> None:
-    """One that may not tell, to us, is as ready as it will be; and to announce is an order with a body."""
+def test_only_one_that_cannot_tell_yet_hesitates(broker: tuple[Asked, tuple[str, int]], tmp_path: Path) -> None:
+    """One that may not tell, to us, is as ready as it will be; and to announce is an order that changes nothing."""
     asked, address = broker
 
     found = [is_hesitating(address) for _ in range(3)]
     announce(address)
+    read_only = BrokerSpec(name="read-only", settings={"brokerPermission": "4"})
+    (tmp_path / "out.log").write_text("boot success")
+    part = Part(
+        name="read-only",
+        kind="broker",
+        port=address[1],
+        command=(),
+        ready_line="boot success",
+        asked=read_only.record(),
+    )
+    hasten(part, tmp_path / "out.log")
 
     assert found == [True, False, False]
-    assert [(each["code"], each["body"]) for each in asked[-2:]] == [(28, ""), (25, "brokerPermission=6")]
+    orders = [(each["code"], each["body"]) for each in asked[-3:]]
+    assert orders == [(28, ""), (25, "brokerPermission=6"), (25, "brokerPermission=4")]
 
 
 def test_an_order_that_nobody_hears_is_no_error() -> None:

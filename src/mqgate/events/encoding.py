@@ -92,11 +92,10 @@ def _values(field: "pa.Field", part: Part, index: "pa.Array") -> "pa.Array":
         return _array(part.of_rows[field.name], field.type)
     told = part.of_runs.get(field.name)
     values = told if isinstance(told, list | tuple) else (told,)
-    is_same = not values or values.count(values[0]) == len(values)
-    if is_same and (not values or values[0] is None):
+    if values.count(None) == len(values):
         # What most columns of most events are.
         return pa.nulls(len(index), field.type)
-    if is_same:
+    if values.count(values[0]) == len(values):
         return _array(values[:1], field.type).take(pa.repeat(pa.scalar(0, pa.int32()), len(index)))
     return _array(values, field.type).take(index)
 

@@ -32,9 +32,12 @@ def is_hesitating(broker: tuple[str, int]) -> bool:
     return _ask(broker, _GET_RUNTIME_INFO, {})[0] == _SYSTEM_ERROR
 
 
-def announce(broker: tuple[str, int]) -> None:
-    """Let a broker tell name servers of itself, now; one that does not take orders does it in its own time."""
-    _ask(broker, _UPDATE_BROKER_CONFIG, {}, b"brokerPermission=6")
+def announce(broker: tuple[str, int], permission: str = "6") -> None:
+    """Let a broker tell name servers of itself, now; one that does not take orders does it in its own time.
+
+    `permission` is the one it has, by default to be read and written.
+    """
+    _ask(broker, _UPDATE_BROKER_CONFIG, {}, f"brokerPermission={permission}".encode())
 
 
 def _ask(server: tuple[str, int], request: int, fields: dict[str, str], body: bytes = b"") -> tuple[int, bytes]:

@@ -25,7 +25,7 @@ def is_ready(part: Part, log: Path, name_server: Part | None) -> bool:
 def hasten(part: Part, log: Path) -> None:
     """Do what can be done for one that is not ready, but could be."""
     if part.kind == "broker" and part.ready_line in _said(log):
-        announce(("127.0.0.1", part.port))
+        announce(("127.0.0.1", part.port), part.asked["settings"].get("brokerPermission", "6"))
 
 
 def failure(part: Part, log: Path, what: str) -> PartFailed:
