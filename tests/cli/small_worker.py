@@ -1,7 +1,8 @@
 """A worker with nothing behind it: `small_worker.py DIRECTORY --worker PLACE`.
 
 It answers its pid; `/slow` when the test has made the file `go` in the directory; `/wait` when the worker is told to
-stop. With the file `broken` it ends with exit code 2 as one with bad settings does, with `frail` as soon as it serves.
+stop, which makes a file `stopping-PID`. With the file `broken` it ends with exit code 2 as one with bad settings does,
+with `frail` as soon as it serves.
 """
 
 import asyncio
@@ -41,7 +42,11 @@ async def main() -> None:
         if (directory / "frail").exists():
             os._exit(9)
 
-    server = Server(app, stop_timeout=20.0, started=started, stopping=stopped.set)
+    def stopping() -> None:
+        (directory / f"stopping-{os.getpid()}").touch()
+        stopped.set()
+
+    server = Server(app, stop_timeout=20.0, started=started, stopping=stopping)
     place.follow(server)
     await server.serve(sockets=[place.listener])
 
