@@ -7,15 +7,20 @@ SEED ?= 1
 BIN := .venv/bin
 COMPILE := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \
 	--no-emit-index-url --custom-compile-command "make lock" $(UPGRADE)
+# Locks are exact: what this machine has fetched and built before is not asked for again. Spark alone takes a minute.
+INSTALL = $(BIN)/uv pip install --quiet --offline --require-hashes -r $(1) 2>/dev/null \
+	|| $(BIN)/uv pip install --quiet --require-hashes -r $(1)
 
-.PHONY: run test check lint dev docs bench chaos lock clean
+# Tests start hundreds of Python processes, and none is to compile what another one has compiled.
+unexport PYTHONDONTWRITEBYTECODE
+
+.PHONY: run test check lint ready dev docs bench chaos lock clean
 
 run: .venv/run.stamp
 	$(BIN)/mqgate serve --demo --port $(PORT) --data-dir $(DATA)
 
-test: lint ## everything: format, lint, types, import rules, locks, all tests
-	@# Once, and not within a test's time limit; where it cannot be had, the tests say why.
-	@$(BIN)/python -c 'from mqgate.stack import jars; jars(progress=print)' 2>/dev/null || true
+test: .venv/dev.stamp ## everything: format, lint, types, import rules, locks, all tests
+	@$(MAKE) --no-print-directory -j 2 lint ready
 	$(BIN)/pytest -n auto --dist worksteal
 
 check: lint ## the fast loop, on the embedded engine alone
@@ -27,6 +32,12 @@ lint: .venv/dev.stamp
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	@! grep -n '://' requirements/*.txt || (echo 'a lock names a host' && false)
+
+ready: .venv/dev.stamp
+	@# Once, and not within a test's time limit; where it cannot be had, the tests say why.
+	@$(BIN)/python -c 'from mqgate.stack import jars; jars(progress=print)' 2>/dev/null || true
+	@# Only to be quicker: without Java there is none.
+	@$(BIN)/python tests/class_archive.py 2>/dev/null || true
 
 dev: .venv/dev.stamp ## only set up: tools, drivers, small servers of Redis and PostgreSQL
 
@@ -53,17 +64,17 @@ lock: .venv/uv.stamp ## write the locks anew; UPGRADE=--upgrade takes newer vers
 	@touch $@
 
 .venv/run.stamp: .venv/uv.stamp requirements/run.txt pyproject.toml
-	$(BIN)/uv pip install --quiet --require-hashes -r requirements/run.txt
+	$(call INSTALL,requirements/run.txt)
 	$(BIN)/uv pip install --quiet --no-deps --no-build-isolation -e .
 	@touch $@
 
 .venv/dev.stamp: .venv/uv.stamp requirements/dev.txt pyproject.toml
-	$(BIN)/uv pip install --quiet --require-hashes -r requirements/dev.txt
+	$(call INSTALL,requirements/dev.txt)
 	$(BIN)/uv pip install --quiet --no-deps --no-build-isolation -e .
 	@touch $@ .venv/run.stamp
 
 .venv/bench.stamp: .venv/dev.stamp requirements/bench.txt
-	$(BIN)/uv pip install --quiet --require-hashes -r requirements/bench.txt
+	$(call INSTALL,requirements/bench.txt)
 	@touch $@
 
 clean:

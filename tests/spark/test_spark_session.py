@@ -56,7 +56,7 @@ def test_secrets_are_hidden_in_plans(spark: SparkSession, option: str) -> None:
 
 def test_a_program_of_its_own_gets_a_session(java: Path, tmp_path: Path) -> None:
     """With a JAVA_HOME that leads nowhere, on a terminal: its own words win, the rest is as it should be."""
-    removed = ("JDK_JAVA_OPTIONS", "PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON", "SPARK_LOCAL_IP")
+    removed = ("JDK_JAVA_OPTIONS", "SPARK_SUBMIT_OPTS", "PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON", "SPARK_LOCAL_IP")
     environment = {name: value for name, value in os.environ.items() if name not in removed}
     environment |= {"JAVA_HOME": str(tmp_path / "nowhere"), "PATH": f"{java.parent}:/usr/bin:/bin"}
     ours, theirs = pty.openpty()
