@@ -178,10 +178,15 @@ class Place:
 
     def replay(self, attempt: tuple[str, int, int], now: int) -> Lease | str | None:
         """The lease that this attempt holds, `mismatch` if it asked for something else, None if it holds none."""
+        lease = self.held_by(attempt[0], now)
+        return "mismatch" if lease is not None and lease.attempt != attempt else lease
+
+    def held_by(self, attempt: str, now: int) -> Lease | None:
+        """The lease that an attempt holds, whatever it asked for."""
         for queue in self.queues.values():
             lease = queue.newest
-            if lease and lease.attempt and lease.attempt[0] == attempt[0] and self._is_live(lease, now):
-                return lease if lease.attempt == attempt else "mismatch"
+            if lease and lease.attempt and lease.attempt[0] == attempt and self._is_live(lease, now):
+                return lease
         return None
 
     @staticmethod

@@ -228,12 +228,9 @@ class QueueMachine(RuleBasedStateMachine):
         idle = self.rules[place.partition("/")[0]].client_ttl
         if here is None or (idle and here.last_seen + idle <= self.now):
             return False
+        held = here.held_by(shape[0], self.now)
         # The acks come first: one of them may settle the very lease.
-        found = here.replay(shape, self.now)
-        if found != "mismatch":
-            return False
-        held = {queue.newest for queue in here.queues.values()}
-        return not any(lease in held and lease.attempt and lease.attempt[0] == shape[0] for lease in acks)
+        return held is not None and held.attempt != shape and held not in acks
 
     def delivered(
         self, here: Place, answer: Answer, most: int, visibility: int, shape: tuple[str, int, int] | None
