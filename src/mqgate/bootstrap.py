@@ -12,7 +12,6 @@ from ipaddress import ip_address
 from typing import TYPE_CHECKING
 
 import structlog
-from starlette.routing import Router
 
 from mqgate.adapters.rocketmq.connecting import client_of
 from mqgate.adapters.sqlite.engine import Engine
@@ -44,6 +43,7 @@ from mqgate.engines import Control, Leases, Log, Service, open_control, open_eng
 from mqgate.events.lag_samples import LagSamples
 from mqgate.events.writer import EventWriter
 from mqgate.http import app
+from mqgate.http.app import App
 from mqgate.http.compat.mq.dialect import MqDialect
 from mqgate.http.door import Door
 from mqgate.http.native.dead_letters import DeadLetterApi
@@ -81,7 +81,7 @@ _log = structlog.get_logger()
 class Gateway:
     """A running gateway: its application, and what commands need of it."""
 
-    app: Router
+    app: App
     registry: Registry
     access: Access
     health: HealthApi

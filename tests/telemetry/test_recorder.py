@@ -104,7 +104,7 @@ def test_a_message_that_was_not_stored_was_not_published() -> None:
 
 def batch_of(count: int) -> Settlement:
     lease = Lease("workers", "", "local:0", 10, 10 + count, 5, "00")
-    stored = [instant(NOW - 1_000 * (count - number)) for number in range(count)]
+    stored = [NOW - 1_000 * (count - number) for number in range(count)]
     return Settlement(Verb.ACK, lease, receipt=KEYS.sign(lease, stamps(instant(NOW - 50), stored)))
 
 

@@ -7,7 +7,7 @@ from datetime import datetime
 from mqgate.core.entries import Group
 from mqgate.core.errors import TopicNotFound
 from mqgate.core.lease import Head
-from mqgate.core.message import Draft, Message, instant, milliseconds
+from mqgate.core.message import Draft, Message
 from mqgate.core.names import OWN_PREFIX, retry_topic
 from mqgate.ports.message_log import Heads, MessageLog
 from mqgate.ports.offset_mirror import OffsetMirror
@@ -23,7 +23,7 @@ def private_queue(queue: str) -> str:
 
 def redriven(message: Message) -> Draft:
     """A dead message for the private log; where it came from goes along, out of its consumers' sight."""
-    origin = json.dumps([message.topic, message.queue, message.offset, milliseconds(message.stored_at)])
+    origin = json.dumps([message.topic, message.queue, message.offset, message.stored_ms])
     properties = {**message.properties, _ORIGIN: origin}
     return Draft(message.id, message.body, message.key, message.tag, properties, 0)
 
@@ -33,10 +33,8 @@ def _original(message: Message) -> Message:
     if _ORIGIN not in message.properties:
         return message
     properties = dict(message.properties)
-    topic, queue, offset, stored_at = json.loads(properties.pop(_ORIGIN))
-    return message._replace(
-        topic=topic, queue=queue, offset=offset, stored_at=instant(stored_at), properties=properties
-    )
+    topic, queue, offset, stored_ms = json.loads(properties.pop(_ORIGIN))
+    return message._replace(topic=topic, queue=queue, offset=offset, stored_ms=stored_ms, properties=properties)
 
 
 class GroupLog:

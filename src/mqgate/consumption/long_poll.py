@@ -16,7 +16,6 @@ import asyncio
 import time
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable
-from dataclasses import replace
 from datetime import datetime, timedelta
 
 from mqgate.consumption.receive import Receive, Received, Receiver
@@ -40,12 +39,14 @@ class ClientGone(Exception):
 
 
 class _Parked:
-    """One waiting request. `event` is set by a wake-up and renewed before each try."""
+    """One request that tries or waits. It remembers a wake-up until its next try."""
 
-    __slots__ = ("_is_gone", "event", "woken_at")
+    __slots__ = ("_is_gone", "_waiter", "is_woken", "woken_at")
 
     def __init__(self) -> None:
-        self.event = asyncio.Event()
+        # Most requests never wait: what waiting needs is made when it begins.
+        self._waiter: asyncio.Future[None] | None = None
+        self.is_woken = False
         self._is_gone = False
         self.woken_at = 0.0
 
@@ -54,7 +55,27 @@ class _Parked:
 
     def hang_up(self) -> None:
         self._is_gone = True
-        self.event.set()
+        self.wake()
+
+    def wake(self) -> None:
+        self.is_woken = True
+        self._stop_waiting()
+
+    def _stop_waiting(self) -> None:
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)
+
+    async def wait(self, seconds: float) -> None:
+        """Wait for a wake-up for a while; a bare timer is cheaper than wait_for's task when ten thousand wait."""
+        if self.is_woken:
+            return
+        loop = asyncio.get_running_loop()
+        self._waiter = loop.create_future()
+        timer = loop.call_later(seconds, self._stop_waiting)
+        try:
+            await self._waiter
+        finally:
+            timer.cancel()
 
 
 class _Line:
@@ -104,7 +125,7 @@ class LongPoll:
         if not wait:
             is_crowded = self._is_crowded(request, 0)
             received = await self._receiver.receive(request, is_crowded=is_crowded)
-            self._recorder.polled(request.group, request.client, Poll.HIT if received.deliveries else Poll.EMPTY)
+            self._recorder.polled(request.group, request.client, Poll.HIT if received.batches else Poll.EMPTY)
             self._acked(request, received, is_crowded=is_crowded)
             self._pass_on(request.scope, received)
             return received
@@ -116,7 +137,7 @@ class LongPoll:
             is_crowded = self._is_crowded(request, 1)
             received = await self._receiver.receive(request, is_crowded=is_crowded, wait=wait)
             self._acked(request, received, is_crowded=is_crowded)
-            if received.deliveries:
+            if received.batches:
                 self._metrics.long_polls.labels("short_poll_hit").inc()
                 self._recorder.polled(request.group, request.client, Poll.HIT)
                 self._pass_on(request.scope, received)
@@ -138,7 +159,7 @@ class LongPoll:
         watcher = asyncio.ensure_future(until_gone())
         watcher.add_done_callback(lambda _: parked.hang_up())
         received = first
-        later = _without_settlements(request)
+        later = request._replace(settlements=())
         self._parked += 1
         self._metrics.parked.set(self._parked)
         try:
@@ -146,18 +167,18 @@ class LongPoll:
                 self._expect(line, received)
                 left = deadline - time.monotonic()
                 if left > 0 and not self._is_stopping:
-                    await _wait_for(parked.event, left)
+                    await parked.wait(left)
                 if parked.has_gone():
                     raise ClientGone
                 is_over = time.monotonic() >= deadline
                 woken_at = parked.woken_at
-                parked.event.clear()
-                later = replace(later, group=self._current(later.group))
+                parked.is_woken = False
+                later = later._replace(group=self._current(later.group))
                 # Never without: what is freed elsewhere between this look and the last one must be heard.
                 wait = timedelta(seconds=max(deadline - time.monotonic(), _SOONEST_TIMER))
                 received = await self._receiver.receive(later, is_crowded=self._is_crowded(later, 1), wait=wait)
                 _carry(first, received)
-                if received.deliveries:
+                if received.batches:
                     if parked.has_gone():
                         await self.give_back(request.group, received)
                         raise ClientGone
@@ -240,7 +261,7 @@ class LongPoll:
 
         In queue mode it mostly takes the very queue that it freed: to wake somebody for that would be in vain.
         """
-        is_told = is_crowded and bool(received.deliveries)
+        is_told = is_crowded and bool(received.batches)
         # A broadcast client may carry what is another's.
         if is_told and request.group.mode is not Mode.BROADCAST:
             return
@@ -252,7 +273,7 @@ class LongPoll:
     def _pass_on(self, scope: Scope, received: Received) -> None:
         """Who leaves with messages tells those who wait what is left for them."""
         line = self._lines.get(scope)
-        if line is None or not received.deliveries:
+        if line is None or not received.batches:
             return
         if received.has_more:
             self._wake(line, 1)
@@ -282,7 +303,7 @@ class LongPoll:
 
     def _leave(self, request: Receive, line: _Line, parked: _Parked) -> None:
         del line.parked[parked]
-        if parked.event.is_set():
+        if parked.is_woken:
             self._wake(line, 1)
         if line.parked:
             return
@@ -306,9 +327,9 @@ class LongPoll:
             return
         now = time.monotonic()
         for parked in line.parked:
-            if not parked.event.is_set():
+            if not parked.is_woken:
                 parked.woken_at = now
-                parked.event.set()
+                parked.wake()
                 count -= 1
                 if not count:
                     return
@@ -329,28 +350,6 @@ class LongPoll:
                 line.timer.cancel()
             line.timer_at = at
             line.timer = loop.call_at(at, self._wake, line, 1)
-
-
-async def _wait_for(event: asyncio.Event, seconds: float) -> None:
-    """Wait for an event for a while; a bare timer is cheaper than wait_for's task when ten thousand wait."""
-    loop = asyncio.get_running_loop()
-    timer = loop.call_later(seconds, event.set)
-    try:
-        await event.wait()
-    finally:
-        timer.cancel()
-
-
-def _without_settlements(request: Receive) -> Receive:
-    return Receive(
-        group=request.group,
-        client=request.client,
-        most=request.most,
-        visibility=request.visibility,
-        most_bytes=request.most_bytes,
-        attempt=request.attempt,
-        address=request.address,
-    )
 
 
 def _carry(first: Received, received: Received) -> None:

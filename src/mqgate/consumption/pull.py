@@ -12,15 +12,15 @@ from mqgate.consumption.group_log import GroupLog
 from mqgate.core.entries import Group
 from mqgate.core.errors import QueueUnavailable
 from mqgate.core.lease import Grant, Lease, Placement, Span
-from mqgate.core.message import Message
+from mqgate.core.message import Message, body_of
 from mqgate.ports.lease_store import LeaseStore
 
 
-class Delivery(NamedTuple):
-    """A message, and the grant it came by: of its batch, or in message mode of the range it is in."""
+class Batch(NamedTuple):
+    """A grant, and the messages that came by it; there is at least one."""
 
-    message: Message
     grant: Grant
+    messages: Sequence[Message]
 
 
 class Pulled(NamedTuple):
@@ -31,7 +31,7 @@ class Pulled(NamedTuple):
     `filtered`: what the group does not want, and now counts as done.
     """
 
-    deliveries: list[Delivery]
+    batches: list[Batch]
     grants: Sequence[Grant]
     is_short: bool
     unread: frozenset[str] = frozenset()
@@ -56,7 +56,7 @@ async def pull_queue(log: GroupLog, leases: LeaseStore, group: Group, grant: Gra
     if not messages:
         return Pulled([], (), is_short=False, empty=frozenset({lease.queue}))
     # What went back is behind the lock: no news for anybody else.
-    return Pulled([Delivery(message, grant) for message in messages], (grant,), is_short=False)
+    return Pulled([Batch(grant, messages)], (grant,), is_short=False)
 
 
 async def pull_messages(
@@ -74,10 +74,9 @@ async def pull_messages(
     empty = frozenset(grant.lease.queue for grant, some in zip(grants, ranges, strict=True) if not some) - unread
     placements = []
     room = most_bytes
-    found: list[list[Message]] = []
+    found: list[Sequence[Message]] = []
     for grant, messages in zip(grants, ranges, strict=True):
-        fitting = _fitting(messages or (), room, is_first=not any(found))
-        room -= sum(len(message.body) for message in fitting)
+        fitting, room = _fitting(messages or (), room, is_first=not any(found))
         found.append(fitting)
         placements.append(_placement(group, grant, fitting))
     filtered: list[Span] = []
@@ -89,10 +88,8 @@ async def pull_messages(
         filtered += [span for each, some in zip(placements, found, strict=True) for span in _filtered(each, some)]
         found = [[each for each in some if each.offset in stay] for some, stay in zip(found, placed, strict=True)]
         grants = [_shortened(grant, stay) for grant, stay in zip(grants, placed, strict=True)]
-    deliveries = [
-        Delivery(message, grant) for grant, messages in zip(grants, found, strict=True) for message in messages
-    ]
-    return Pulled(deliveries, grants, is_short, unread, empty, filtered)
+    batches = [Batch(grant, messages) for grant, messages in zip(grants, found, strict=True) if messages]
+    return Pulled(batches, grants, is_short, unread, empty, filtered)
 
 
 async def _read(log: GroupLog, group: Group, lease: Lease, most_bytes: int) -> Sequence[Message] | None:
@@ -103,15 +100,15 @@ async def _read(log: GroupLog, group: Group, lease: Lease, most_bytes: int) -> S
         return None
 
 
-def _fitting(messages: Sequence[Message], room: int, *, is_first: bool) -> list[Message]:
-    """As many as fit; the very first always, else a large one would never come."""
-    fitting: list[Message] = []
-    for message in messages:
-        room -= len(message.body)
-        if room < 0 and not (is_first and not fitting):
-            break
-        fitting.append(message)
-    return fitting
+def _fitting(messages: Sequence[Message], room: int, *, is_first: bool) -> tuple[Sequence[Message], int]:
+    """As many as fit, and the room that is left; the very first always, else a large one would never come."""
+    sizes = list(map(len, map(body_of, messages)))
+    # Mostly all of them do.
+    count, left = len(sizes), room - sum(sizes)
+    while left < 0 and count > (1 if is_first else 0):
+        count -= 1
+        left += sizes[count]
+    return messages[:count], left
 
 
 def _placement(group: Group, grant: Grant, messages: Sequence[Message]) -> Placement:

@@ -11,39 +11,36 @@ nothing granted         -> empty, with the reason
 import asyncio
 from collections import OrderedDict
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import datetime, timedelta
-from itertools import groupby
-from operator import attrgetter
+from typing import NamedTuple
 
 import structlog
 
 from mqgate.consumption.group_log import GroupLog
 from mqgate.consumption.mirror import Mirror
 from mqgate.consumption.opening import Opener
-from mqgate.consumption.pull import Delivery, Pulled, pull_messages, pull_queue
+from mqgate.consumption.pull import Batch, Pulled, pull_messages, pull_queue
 from mqgate.consumption.rescue import Undertaker
 from mqgate.core.entries import Group, Mode
 from mqgate.core.events import Kind
 from mqgate.core.lease import Acquire, Acquired, Doomed, Grant, Lease, Placement, Settled, Settlement, State
-from mqgate.core.message import Message
+from mqgate.core.message import Message, stored_ms_of
 from mqgate.ports.lease_store import LeaseStore
 from mqgate.ports.message_log import Heads
-from mqgate.telemetry.event_rows import Run
 from mqgate.telemetry.metrics import Metrics
 from mqgate.telemetry.recorder import Recorder
 
 _log = structlog.get_logger()
 _SCOPES_REMEMBERED = 10_000
-_grant = attrgetter("grant")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Receive:
-    """What a client asks for."""
+class Receive(NamedTuple):
+    """What a client asks for. `scope`: the table of leases that it is about."""
 
     group: Group
     client: str
+    scope: tuple[str, str]
     most: int
     visibility: timedelta
     most_bytes: int
@@ -56,19 +53,19 @@ class Receive:
         """Group and client that the lease store knows it by."""
         return self.group, self.scope[1]
 
-    @property
-    def scope(self) -> tuple[str, str]:
-        """The table of leases that this is about: the group's, or the broadcast client's own."""
-        return self.group.name, self.client if self.group.mode is Mode.BROADCAST else ""
+
+def scope_of(group: Group, client: str) -> tuple[str, str]:
+    """The table of leases that a client of a group takes from: the group's, or the broadcast client's own."""
+    return group.name, client if group.mode is Mode.BROADCAST else ""
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True)
 class Received:
     """What it gets. `has_unread`: a queue could not be read although the log had not said so: worth another try."""
 
-    deliveries: list[Delivery] = field(default_factory=list)
+    batches: Sequence[Batch] = ()
     grants: Sequence[Grant] = ()
-    settled: list[Settled] = field(default_factory=list)
+    settled: Sequence[Settled] = ()
     state: State = State.OK
     is_registered: bool = False
     expired: int = 0
@@ -79,29 +76,20 @@ class Received:
     next_at: datetime | None = None
 
     @property
-    def messages(self) -> list[Message]:
-        return [each.message for each in self.deliveries]
+    def messages(self) -> Sequence[Message]:
+        """All of them; mostly there is one batch."""
+        if len(self.batches) == 1:
+            return self.batches[0].messages
+        return [message for batch in self.batches for message in batch.messages]
 
     @property
-    def stored_at(self) -> list[datetime]:
-        return [each.message.stored_at for each in self.deliveries]
-
-    @property
-    def first_served(self) -> list[Run]:
-        """What is handed out for the first time."""
-        runs = []
-        for grant, some in groupby(self.deliveries, _grant):
-            if grant.serve == 1:
-                messages = [message for message, _ in some]
-                offsets, stored_at = [each.offset for each in messages], [each.stored_at for each in messages]
-                sizes = [len(each.body) for each in messages]
-                runs.append(Run(grant.lease.queue, grant.delivery, offsets, stored_at, sizes))
-        return runs
+    def stored_ms(self) -> Sequence[int]:
+        return list(map(stored_ms_of, self.messages))
 
     @property
     def grant(self) -> Grant | None:
         """Queue and broadcast mode: the lease of the whole batch."""
-        return self.deliveries[0].grant if self.deliveries else None
+        return self.batches[0].grant if self.batches else None
 
 
 class Receiver:
@@ -156,35 +144,38 @@ class Receiver:
             if acquired.grants:
                 found = await self._pull(request, acquired.grants)
                 self._recorder.spans(Kind.FILTERED, request.group, "", found.filtered)
-                received.deliveries, received.grants = found.deliveries, found.grants
+                received.batches, received.grants = found.batches, found.grants
                 received.has_more |= found.is_short
                 # Nothing there although its end said so: worth one more look, and no more.
                 unread |= found.unread | (empty & found.empty)
                 empty |= found.empty
-            unread |= await self._bury(request.group, received, acquired.doomed)
+            if acquired.doomed:
+                unread |= await self._bury(request.group, received, acquired.doomed)
             received.has_unread = bool(unread)
             if acquired.strangers:
                 unread |= await self._opener.welcome(*request.place, acquired.strangers)
                 continue
             # What died or expired may have hidden something that is ready.
-            if received.deliveries or not (acquired.grants or acquired.doomed or acquired.expired):
+            if received.batches or not (acquired.grants or acquired.doomed or acquired.lost):
                 return received
 
     async def _heads(self, request: Receive) -> Heads:
         """What the store is told next, never older than what another request is telling: an end that fell is a loss."""
+        scope = request.scope
         while True:
-            heads = await self._log.heads(request.group, self._told.get(request.scope, 0))
-            if self._withheld.get(request.scope, frozenset()) - heads.closed:
+            heads = await self._log.heads(request.group, self._told.get(scope, 0))
+            withheld = self._withheld.get(scope)
+            if withheld and withheld - heads.closed:
                 heads = await self._log.heads(request.group)
-            if heads.version >= self._latest.get(request.scope, 0):
-                _remember(self._latest, request.scope, heads.version)
+            if heads.version >= self._latest.get(scope, 0):
+                _remember(self._latest, scope, heads.version)
                 return heads
 
     def _remember_told(self, scope: tuple[str, str], heads: Heads) -> None:
         _remember(self._told, scope, heads.version)
-        withheld = (self._withheld.pop(scope, frozenset()) | heads.queues.keys()) & heads.closed
-        if withheld:
-            self._withheld[scope] = withheld
+        withheld = self._withheld.pop(scope, None) or frozenset()
+        if heads.closed and (still := (withheld | heads.queues.keys()) & heads.closed):
+            self._withheld[scope] = still
 
     async def give_back(self, group: Group, received: Received) -> None:
         """Nobody is there to take it: the leases end at once, and the deliveries do not count."""
@@ -197,8 +188,6 @@ class Receiver:
 
         Returns the queues that could not be read for it.
         """
-        if not doomed:
-            return frozenset()
         try:
             are_buried = await asyncio.gather(*(self._burial(group, each) for each in doomed))
         except BaseException:
@@ -222,14 +211,14 @@ class Receiver:
 
     def _note(self, group: Group, received: Received, acquired: Acquired) -> None:
         self._mirror.touched(group.name)
-        received.settled += acquired.settled
+        received.settled = [*received.settled, *acquired.settled]
         received.state = acquired.state
-        received.expired += acquired.expired
         received.rewound += acquired.rewound
         received.has_more = acquired.has_more
         received.needs_settling = acquired.needs_settling
         received.next_at = acquired.next_at
-        if acquired.expired:
+        if acquired.lost:
+            received.expired += acquired.expired
             self._metrics.expired.labels(group.name).inc(acquired.expired)
             _log.warning("messages expired before they were consumed", group=group.name, count=acquired.expired)
         if acquired.rewound:
@@ -238,7 +227,8 @@ class Receiver:
 
 
 def _remember(versions: OrderedDict[tuple[str, str], int], scope: tuple[str, str], version: int) -> None:
-    versions[scope] = max(version, versions.get(scope, 0))
+    if version > versions.get(scope, -1):
+        versions[scope] = version
     versions.move_to_end(scope)
     if len(versions) > _SCOPES_REMEMBERED:
         versions.popitem(last=False)
@@ -254,11 +244,11 @@ def _step(
     wait: timedelta,
 ) -> Acquire:
     return Acquire(
-        group=request.group,
-        client=request.scope[1],
-        most=request.most,
-        visibility=request.visibility,
-        heads=heads.queues,
+        request.group,
+        request.scope[1],
+        request.most,
+        request.visibility,
+        heads.queues,
         polled_by=request.client or f"@{request.address}",
         address=request.address,
         attempt=request.attempt,

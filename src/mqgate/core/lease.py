@@ -13,9 +13,9 @@ Epochs are compared for equality and order, never clocks, so a slow consumer can
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from enum import StrEnum
+from types import MappingProxyType
 from typing import NamedTuple
 
 from mqgate.core.entries import Group
@@ -160,9 +160,8 @@ class Settled(NamedTuple):
     error: MqgateError | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Acquire:
-    """One receive, as the lease store sees it.
+class Acquire(NamedTuple):
+    """One receive, as the lease store sees it; a tuple, as its answer: frozen dataclasses are slow to make.
 
     `heads` holds the queues whose ends changed since the last call; the store remembers the others.
     `closed`: queues that cannot be read now. Nothing of them is granted or doomed, and they are no reason to try
@@ -183,12 +182,11 @@ class Acquire:
     settlements: Sequence[Settlement] = ()
     is_crowded: bool = False
     closed: frozenset[str] = frozenset()
-    boots: Mapping[str, Boot] = field(default_factory=dict)
+    boots: Mapping[str, Boot] = MappingProxyType({})
     wait: timedelta = timedelta(0)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Acquired:
+class Acquired(NamedTuple):
     """What a receive was given. `is_known` false: no state for this group or client, open it first.
 
     `lost`: what retention had taken, found out when it was to be granted.

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from datetime import datetime
 from functools import lru_cache
 from itertools import pairwise
+from operator import itemgetter, sub
 
 from mqgate.core.message import milliseconds
 from mqgate.core.receipt import stamps_of
@@ -21,23 +22,19 @@ __all__ = ["granted_at", "stamp", "stamps", "stored_at", "stored_at_each"]
 _MOST = 9
 # Digits and a sign: until the year 2527.
 _LONGEST = 12
+_hex = "{:x}".format
 
 
-def stamps(began: datetime, stored: Sequence[datetime] = ()) -> str:
+def stamps(began: datetime, stored_ms: Sequence[int] = ()) -> str:
     """For a token: of a range, or of a batch of messages that were stored then."""
-    last = milliseconds(began)
-    parts = [f"{last:x}"]
-    for place in _places(len(stored)):
-        at = milliseconds(stored[place])
-        parts.append(f"{at - last:x}")
-        last = at
-    return ",".join(parts)
+    first = milliseconds(began)
+    times = stored_ms if len(stored_ms) <= _MOST else itemgetter(*_places(len(stored_ms)))(stored_ms)
+    return ",".join(map(_hex, (first, *map(sub, times, (first, *times)))))
 
 
-@lru_cache(maxsize=4096)
-def stamp(stored: datetime) -> str:
-    """For a message's receipt; remembered, because the messages of a batch share most of theirs."""
-    return f"{milliseconds(stored):x}"
+def stamp(stored_ms: int) -> str:
+    """For a message's receipt."""
+    return f"{stored_ms:x}"
 
 
 def granted_at(token: str) -> int | None:
@@ -77,7 +74,8 @@ def _number(text: str) -> int | None:
         return None
 
 
-def _places(count: int) -> list[int]:
+@lru_cache(maxsize=1024)
+def _places(count: int) -> Sequence[int]:
     """Which messages of a batch are told of."""
     if count <= _MOST:
         return list(range(count))

@@ -46,7 +46,12 @@ def parse_instant(value: int | str, field: str) -> datetime:
     )
 
 
-@lru_cache(maxsize=4096)
 def format_instant(value: datetime) -> str:
-    """RFC 3339 in UTC with milliseconds; remembered, because the messages of a batch share most of theirs."""
+    """RFC 3339 in UTC with milliseconds."""
     return value.isoformat(timespec="milliseconds").removesuffix("+00:00") + "Z"
+
+
+@lru_cache(maxsize=4096)
+def format_ms(ms: int) -> str:
+    """The same of what a store counts; remembered, because the messages of a batch share most of theirs."""
+    return format_instant(instant(ms))

@@ -5,9 +5,10 @@ less than a twentieth of the publish that it tells of. Arrow is loaded by the fi
 """
 
 from collections.abc import Sequence
+from datetime import UTC, datetime
 from functools import cache
-from itertools import chain, repeat
-from typing import TYPE_CHECKING, NamedTuple
+from itertools import accumulate
+from typing import TYPE_CHECKING, NamedTuple, cast
 
 from mqgate.core.events import Table
 from mqgate.telemetry.event_rows import Part
@@ -21,6 +22,7 @@ __all__ = ["Batch", "encode"]
 _MOST_BYTES = 1 << 20
 _MOST_ROWS = 8_192
 _MANY_WORDS = 256
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class Batch(NamedTuple):
@@ -73,8 +75,13 @@ def _slim(batch: "pa.RecordBatch") -> "pa.RecordBatch":
 def _index(counts: Sequence[int]) -> "pa.Array":
     """Of each row, the run that it belongs to."""
     import pyarrow as pa  # noqa: PLC0415 - see above
+    import pyarrow.compute as pc  # noqa: PLC0415 - see above
 
-    return pa.array(list(chain.from_iterable(map(repeat, range(len(counts)), counts))), pa.int32())
+    # A run's end must lie behind its beginning: what is empty is left out.
+    runs = [run for run, count in enumerate(counts) if count] if 0 in counts else list(range(len(counts)))
+    ends = list(accumulate([counts[run] for run in runs]))
+    encoded = pa.RunEndEncodedArray.from_arrays(pa.array(ends, pa.int32()), pa.array(runs, pa.int32()))
+    return pc.run_end_decode(encoded)
 
 
 def _column(field: "pa.Field", parts: Sequence[tuple[Part, "pa.Array"]]) -> "pa.Array":
@@ -104,7 +111,11 @@ def _array(values: Sequence[object], kind: "pa.DataType") -> "pa.Array":
     import pyarrow as pa  # noqa: PLC0415 - see above
 
     if pa.types.is_timestamp(kind):
-        # Arrow takes whole numbers for instants as well, but three times as slowly.
+        if values and isinstance(values[0], datetime):
+            # Arrow takes datetimes as well, but asks each of them for its zone: six times as slowly.
+            since = [value - _EPOCH for value in cast("Sequence[datetime]", values)]
+            return pa.array(since, pa.duration("ms")).view(pa.int64()).view(kind)
+        # The same of whole numbers, three times as slowly.
         return pa.array(values, pa.int64()).view(kind)
     return pa.array(values, kind)
 

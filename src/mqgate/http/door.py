@@ -13,12 +13,12 @@ import os
 import re
 import time
 from collections.abc import Awaitable, Callable, Mapping, MutableMapping
+from itertools import chain
 from typing import Any
 
 import structlog
 
 from mqgate.consumption.long_poll import ClientGone
-from mqgate.control.access.model import OPEN
 from mqgate.control.access.service import Access
 from mqgate.core.errors import (
     HeadersTooLarge,
@@ -74,16 +74,22 @@ class Door:
     async def serve(self, operation: Operation, scope: Scope, receive: Receive, send: Send) -> None:
         began = time.perf_counter()
         headers = dict(scope["headers"])
-        request = Request(scope, headers, _request_id(headers), receive)
+        request_id = _request_id(headers)
+        request = Request(scope, headers, request_id, receive)
         size = 0
         self._requests += 1
         try:
             self._check(scope, operation)
-            request.principal = (
-                OPEN if operation.is_public else await self._access.authenticate(request.header(b"authorization"))
-            )
+            if not operation.is_public and (b"authorization" in headers or not self._access.is_for_all):
+                request.principal = await self._access.authenticate(request.header(b"authorization"))
             size = self._reserve(headers)
-            request.body = await self._body(receive, size)
+            if size:
+                event = await receive()
+                # Mostly all of it has come by now.
+                body = event.get("body", b"")
+                if len(body) > size or event.get("more_body") or event["type"] == "http.disconnect":
+                    body = await self._body(event, receive, size)
+                request.body = body
             answer = await operation.handler(request)
         except MqgateError as error:
             answer = operation.refuse(error)
@@ -108,16 +114,20 @@ class Door:
             self._bytes -= size
         status = answer.status
         if answer.stream is None:
-            await _send(send, answer, request.request_id)
+            await send(_start(answer, request_id, (b"content-length", b"%d" % len(answer.body))))
+            await send({"type": "http.response.body", "body": answer.body})
         else:
             status = await self._stream(operation, request, answer, answer.stream, send)
-        self._tell(operation, status, time.perf_counter() - began, request)
+        seconds = time.perf_counter() - began
+        self._metrics.answered(operation.name, status, seconds)
+        if self._log_all or status >= 500:  # noqa: PLR2004 - where HTTP's own failures begin
+            self._tell(operation, status, seconds, request)
 
     async def _stream(self, operation: Operation, request: Request, answer: Answer, stream: Stream, send: Send) -> int:
         """Send an answer piece by piece; the status that tells how it went."""
         self._requests += 1
         try:
-            await _start(send, answer, request.request_id)
+            await send(_start(answer, request.request_id))
             if request.scope["method"] != "HEAD":
                 await self._pieces(request, stream, send)
             await self._hand_over(send, b"", is_last=True)
@@ -162,7 +172,8 @@ class Door:
             raise UnknownField("this call takes no query: put it into the body", field="query")
         if self._requests > settings.max_requests:
             raise Overloaded(f"{settings.max_requests} requests are being worked on: try again", retry_after=1)
-        size = sum(len(name) + len(value) for name, value in scope["headers"])
+        # Joined, although only the length is wanted: to add them up one by one takes three times as long.
+        size = len(b"".join(chain.from_iterable(scope["headers"])))
         if size > settings.max_header_bytes:
             raise HeadersTooLarge(
                 f"headers may have {settings.max_header_bytes} bytes", limit=settings.max_header_bytes
@@ -185,13 +196,11 @@ class Door:
         self._bytes += size
         return size
 
-    async def _body(self, receive: Receive, size: int) -> bytes:
-        if not size:
-            return b""
+    async def _body(self, event: MutableMapping[str, Any], receive: Receive, size: int) -> bytes:
+        """A body from its first event on."""
         chunks = []
         seen = 0
         while True:
-            event = await receive()
             if event["type"] == "http.disconnect":
                 raise ClientGone
             chunk = event.get("body", b"")
@@ -201,18 +210,17 @@ class Door:
             chunks.append(chunk)
             if not event.get("more_body"):
                 return chunks[0] if len(chunks) == 1 else b"".join(chunks)
+            event = await receive()
 
     def _tell(self, operation: Operation, status: int, seconds: float, request: Request) -> None:
-        self._metrics.answered(operation.name, status, seconds)
-        if self._log_all or status >= 500:  # noqa: PLR2004 - where HTTP's own failures begin
-            _log.info(
-                "request answered",
-                request_id=request.request_id,
-                operation=operation.name,
-                status=status,
-                path=request.scope["path"],
-                ms=round(seconds * 1000, 3),
-            )
+        _log.info(
+            "request answered",
+            request_id=request.request_id,
+            operation=operation.name,
+            status=status,
+            path=request.scope["path"],
+            ms=round(seconds * 1000, 3),
+        )
 
 
 class Resource:
@@ -225,14 +233,13 @@ class Resource:
             f"use {' or '.join(sorted(operations))} here", allow=", ".join(sorted(operations))
         )
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+    def __call__(self, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
+        method = scope["method"]
         # HEAD is GET whose body the server leaves out.
-        method = "GET" if scope["method"] == "HEAD" else scope["method"]
-        operation = self._operations.get(scope["method"]) or self._operations.get(method)
+        operation = self._operations.get(method) or (self._operations.get("GET") if method == "HEAD" else None)
         if operation is None:
-            await _send(send, refuse(self._refuse), _request_id(dict(scope["headers"])))
-        else:
-            await self._door.serve(operation, scope, receive, send)
+            return _send(send, refuse(self._refuse), _request_id(dict(scope["headers"])))
+        return self._door.serve(operation, scope, receive, send)
 
 
 def _request_id(headers: Mapping[bytes, bytes]) -> str:
@@ -242,21 +249,19 @@ def _request_id(headers: Mapping[bytes, bytes]) -> str:
     return f"{_ID_PREFIX}{next(_numbers):08x}"
 
 
+def _start(answer: Answer, request_id: str, *length: tuple[bytes, bytes]) -> MutableMapping[str, Any]:
+    return {
+        "type": "http.response.start",
+        "status": answer.status,
+        "headers": [
+            (b"content-type", answer.content_type),
+            *length,
+            (b"x-request-id", request_id.encode()),
+            *answer.headers,
+        ],
+    }
+
+
 async def _send(send: Send, answer: Answer, request_id: str) -> None:
-    await _start(send, answer, request_id, (b"content-length", str(len(answer.body)).encode()))
+    await send(_start(answer, request_id, (b"content-length", b"%d" % len(answer.body))))
     await send({"type": "http.response.body", "body": answer.body})
-
-
-async def _start(send: Send, answer: Answer, request_id: str, *more: tuple[bytes, bytes]) -> None:
-    await send(
-        {
-            "type": "http.response.start",
-            "status": answer.status,
-            "headers": [
-                (b"content-type", answer.content_type),
-                *more,
-                (b"x-request-id", request_id.encode()),
-                *answer.headers,
-            ],
-        }
-    )

@@ -103,7 +103,8 @@ class Request:
 
 
 def reply(status: int, content: Any, headers: Headers | None = None) -> Answer:
-    return Answer(status, _encode(content), _JSON, headers or [])
+    # Not by its fields' names: every request makes one.
+    return tuple.__new__(Answer, (status, _encode(content), _JSON, headers or [], None))
 
 
 def refuse(error: MqgateError) -> Answer:

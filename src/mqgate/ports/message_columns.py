@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from mqgate.core.message import Message, milliseconds
+from mqgate.core.message import Message
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -30,7 +30,7 @@ _VALUES: Mapping[str, Callable[[Message], object]] = {
     "key": lambda message: message.key,
     "tag": lambda message: message.tag,
     "body": lambda message: message.body,
-    "storedAt": lambda message: milliseconds(message.stored_at),
+    "storedAt": lambda message: message.stored_ms,
     "propertiesJson": lambda message: _encode(message.properties).decode() if message.properties else None,
 }
 

@@ -1,6 +1,7 @@
 """Publish: the producer's rate first, then the keys' memory, then the store; an outcome for every message."""
 
-from collections.abc import Sequence
+from collections.abc import Coroutine, Sequence
+from typing import Any
 
 from mqgate.core.entries import Producer, Topic
 from mqgate.core.errors import MqgateError, RateLimited
@@ -17,10 +18,20 @@ class Publisher:
         self._once = once
         self._slices = slices
 
-    async def publish(
+    def publish(
+        self, topic: Topic, producer: Producer | None, items: Sequence[Item]
+    ) -> Coroutine[Any, Any, list[Published | MqgateError]]:
+        """Store messages; those over the producer's rate are refused one by one, the last ones first."""
+        is_limited = producer is not None and producer.rate_limit is not None
+        for item in items:
+            if is_limited or item[2] is not None:
+                return self._publish(topic, producer, items)
+        # Nothing to ask first: no layer in between either.
+        return self._store.store(topic, items, "" if producer is None else producer.name)
+
+    async def _publish(
         self, topic: Topic, producer: Producer | None, items: Sequence[Item]
     ) -> list[Published | MqgateError]:
-        """Store messages; those over the producer's rate are refused one by one, the last ones first."""
         allowed, refusal = await self._allow(producer, len(items))
         name = "" if producer is None else producer.name
         outcomes: list[Published | MqgateError] = []

@@ -1,9 +1,10 @@
 """Brokers by name: the address may change, the name does not."""
 
-from collections.abc import Mapping
+from collections.abc import Coroutine, Mapping
+from typing import Any
 
 from mqgate.rocketmq.errors import NotSent
-from mqgate.rocketmq.peers import Peer, Peers, expect
+from mqgate.rocketmq.peers import Peer, Peers
 from mqgate.rocketmq.remoting.codes import Request
 from mqgate.rocketmq.remoting.command import Command
 from mqgate.rocketmq.routes import Routes
@@ -32,14 +33,14 @@ class Brokers:
     def is_down(self, broker: str) -> bool:
         """Whether it cannot be reached, as far as we know."""
         address = self._routes.masters.get(broker)
-        return address is None or self._peers.at(address, _PROBE).is_down
+        return address is None or (self._peers.known.get(address) or self._peers.at(address, _PROBE)).is_down
 
     def session(self, broker: str) -> tuple[str, int]:
         """Which connection answers for it: a broker that was started anew answers on another one."""
         peer = self.peer(broker)
         return peer.address, peer.sessions
 
-    async def ask(
+    def ask(
         self,
         broker: str,
         code: int,
@@ -48,13 +49,11 @@ class Brokers:
         *,
         allowed: tuple[int, ...] = (),
         deadline: float | None = None,
-    ) -> Command:
+    ) -> Coroutine[Any, Any, Command]:
         """One request; Refused unless it succeeded or answered one of the codes allowed."""
-        peer = self.peer(broker)
-        answer = await self._peers.call(peer, code, fields, body, deadline)
-        # Success is by far the commonest.
-        return answer if answer.code == 0 else expect(answer, peer.address, *allowed)
+        peer = self._peers.known.get(self._routes.masters.get(broker, "")) or self.peer(broker)
+        return self._peers.call(peer, code, fields, body, deadline, allowed)
 
-    async def ask_at(self, address: str, code: int, fields: Mapping[str, str]) -> Command:
+    def ask_at(self, address: str, code: int, fields: Mapping[str, str]) -> Coroutine[Any, Any, Command]:
         """The same to an address."""
-        return expect(await self._peers.call(self._peers.at(address, _PROBE), code, fields), address)
+        return self._peers.call(self._peers.at(address, _PROBE), code, fields, allowed=())

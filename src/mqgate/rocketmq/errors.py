@@ -10,7 +10,19 @@ RocketMQError
 import contextlib
 from collections.abc import Iterator
 
-__all__ = ["NoAnswer", "NotSent", "Refused", "RemoteProtocolError", "RocketMQError", "making_sense"]
+__all__ = [
+    "NONSENSE",
+    "NoAnswer",
+    "NotSent",
+    "Refused",
+    "RemoteProtocolError",
+    "RocketMQError",
+    "making_no_sense",
+    "making_sense",
+]
+
+# What reading an answer raises that lacks a member, or has another in its place.
+NONSENSE = (KeyError, IndexError, TypeError, ValueError, AttributeError)
 
 
 class RocketMQError(Exception):
@@ -42,5 +54,10 @@ def making_sense() -> Iterator[None]:
     """Read an answer's members: what lacks them, or has others in their place, is no RocketMQ."""
     try:
         yield
-    except (KeyError, IndexError, TypeError, ValueError, AttributeError) as error:
-        raise RemoteProtocolError(f"an answer makes no sense: {error!r}") from error
+    except NONSENSE as error:
+        raise making_no_sense(error) from error
+
+
+def making_no_sense(error: Exception) -> RemoteProtocolError:
+    """The same for whoever catches NONSENSE itself: a context manager costs more than to read a small answer."""
+    return RemoteProtocolError(f"an answer makes no sense: {error!r}")

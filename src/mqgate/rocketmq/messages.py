@@ -3,19 +3,28 @@
 import time
 from collections.abc import Mapping, Sequence
 from enum import Enum
+from functools import lru_cache
 from typing import NamedTuple
 
 from mqgate.rocketmq.brokers import Brokers
-from mqgate.rocketmq.errors import making_sense
+from mqgate.rocketmq.errors import NONSENSE, making_no_sense, making_sense
 from mqgate.rocketmq.remoting import properties as property_text
 from mqgate.rocketmq.remoting.codes import Request, Response
+from mqgate.rocketmq.remoting.command import Command
 from mqgate.rocketmq.remoting.record import Record, decode_records, encode_batch
 
 __all__ = ["Messages", "Pulled", "Sent", "Status"]
 
 _DEGRADED = (Response.FLUSH_DISK_TIMEOUT, Response.SLAVE_NOT_AVAILABLE, Response.FLUSH_SLAVE_TIMEOUT)
 _EMPTY = (Response.PULL_NOT_FOUND, Response.PULL_RETRY_IMMEDIATELY, Response.PULL_OFFSET_MOVED)
+# Of a member of an enumeration the wire's number is looked up by slow means.
+_SEND_MESSAGE, _SEND_BATCH, _PULL_MESSAGE = (
+    int(Request.SEND_MESSAGE),
+    int(Request.SEND_BATCH),
+    int(Request.PULL_MESSAGE),
+)
 _MAY_PARK, _WITH_SUBSCRIPTION = 2, 4
+_PARKING, _NOT_PARKING = str(_WITH_SUBSCRIPTION | _MAY_PARK), str(_WITH_SUBSCRIPTION)
 # A broker looks for polls that are over every five seconds only.
 _PARKED_SLACK = 6.0
 _FOREVER_MS = str((1 << 62) - 1)
@@ -67,43 +76,43 @@ class Messages:
         topic: str,
         queue_id: int,
         body: bytes,
-        properties: Mapping[str, str],
+        properties: Mapping[str, str] | str,
         *,
         producer: str = "mqgate",
         sys_flag: int = 0,
         deadline: float | None = None,
     ) -> Sent:
-        """Store one message; NoAnswer: it may be stored."""
-        fields = _send_fields(producer, topic, queue_id, sys_flag)
-        fields["i"] = property_text.encode(properties)
-        return await self._send(broker, Request.SEND_MESSAGE, fields, body, deadline)
+        """Store one message, with its properties or the text of them; NoAnswer: it may be stored."""
+        fields = {
+            **_send_fields(producer, topic, queue_id, sys_flag),
+            "g": str(time.time_ns() // 1_000_000),
+            "i": properties if isinstance(properties, str) else property_text.encode(properties),
+        }
+        return _sent(await self._brokers.ask(broker, _SEND_MESSAGE, fields, body, allowed=_DEGRADED, deadline=deadline))
 
     async def send_batch(
         self,
         broker: str,
         topic: str,
         queue_id: int,
-        messages: Sequence[tuple[bytes, Mapping[str, str]]],
+        messages: Sequence[tuple[bytes, Mapping[str, str] | str]],
         *,
         producer: str = "mqgate",
         deadline: float | None = None,
     ) -> Sent:
         """Store several at consecutive offsets, all or none; the broker adds no UNIQ_KEY to these."""
-        fields = _send_fields(producer, topic, queue_id, 0)
-        fields["m"] = "true"
-        body = encode_batch([(body, property_text.encode(properties)) for body, properties in messages])
-        return await self._send(broker, Request.SEND_BATCH, fields, body, deadline)
-
-    async def _send(
-        self, broker: str, code: int, fields: Mapping[str, str], body: bytes, deadline: float | None
-    ) -> Sent:
-        answer = await self._brokers.ask(broker, code, fields, body, allowed=_DEGRADED, deadline=deadline)
-        with making_sense():
-            return Sent(
-                int(answer.fields["queueOffset"]),
-                answer.fields.get("msgId", "").partition(",")[0],
-                is_degraded=answer.code != Response.SUCCESS,
-            )
+        fields = {
+            **_send_fields(producer, topic, queue_id, 0),
+            "g": str(time.time_ns() // 1_000_000),
+            "m": "true",
+        }
+        body = encode_batch(
+            [
+                (body, properties if isinstance(properties, str) else property_text.encode(properties))
+                for body, properties in messages
+            ]
+        )
+        return _sent(await self._brokers.ask(broker, _SEND_BATCH, fields, body, allowed=_DEGRADED, deadline=deadline))
 
     async def pull(
         self,
@@ -145,7 +154,7 @@ class Messages:
             "queueId": str(queue_id),
             "queueOffset": str(offset),
             "maxMsgNums": str(most),
-            "sysFlag": str(_WITH_SUBSCRIPTION | (_MAY_PARK if park else 0)),
+            "sysFlag": _PARKING if park else _NOT_PARKING,
             "commitOffset": "0",
             "suspendTimeoutMillis": str(int(park * 1000)),
             "subscription": tags,
@@ -153,9 +162,9 @@ class Messages:
             "expressionType": "TAG",
         }
         deadline = park + _PARKED_SLACK if park else None
-        answer = await self._brokers.ask(broker, Request.PULL_MESSAGE, fields, allowed=_EMPTY, deadline=deadline)
+        answer = await self._brokers.ask(broker, _PULL_MESSAGE, fields, allowed=_EMPTY, deadline=deadline)
         found = answer.fields
-        with making_sense():
+        try:
             pulled = Pulled(
                 _STATUS[answer.code],
                 (),
@@ -164,7 +173,9 @@ class Messages:
                 int(found.get("maxOffset", 0)),
                 answer.remark or "",
             )
-        return pulled, answer.body if answer.code == Response.SUCCESS else b""
+        except NONSENSE as error:
+            raise making_no_sense(error) from error
+        return pulled, answer.body if answer.code == 0 else b""
 
     async def query(
         self,
@@ -208,7 +219,18 @@ class Messages:
             return decode_records(answer.body)[0]
 
 
-def _send_fields(producer: str, topic: str, queue_id: int, sys_flag: int) -> dict[str, str]:
+def _sent(answer: Command) -> Sent:
+    fields = answer.fields
+    try:
+        offset, ids = int(fields["queueOffset"]), fields.get("msgId", "")
+        return tuple.__new__(Sent, (offset, ids.partition(",")[0], answer.code != 0))
+    except NONSENSE as error:
+        raise making_no_sense(error) from error
+
+
+@lru_cache(maxsize=4096)
+def _send_fields(producer: str, topic: str, queue_id: int, sys_flag: int) -> Mapping[str, str]:
+    """What is the same in all that goes from one producer to one queue."""
     return {
         "a": producer,
         "b": topic,
@@ -216,7 +238,6 @@ def _send_fields(producer: str, topic: str, queue_id: int, sys_flag: int) -> dic
         "d": "8",
         "e": str(queue_id),
         "f": str(sys_flag),
-        "g": str(time.time_ns() // 1_000_000),
         "h": "0",
         "j": "0",
         "k": "false",

@@ -3,7 +3,8 @@
 import asyncio
 import ssl
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Coroutine, Mapping
+from typing import Any
 
 from mqgate.rocketmq.errors import NoAnswer, NotSent, Refused
 from mqgate.rocketmq.remoting.codes import Response
@@ -53,8 +54,13 @@ class Peer:
         """Whether the last try to reach it failed, or its connection ended without an answer and none came since."""
         return self._pause > 0 or self._is_silent
 
-    async def call(self, code: int, fields: Mapping[str, str], body: bytes, deadline: float) -> Command:
-        """One request, connected first if need be, within so many seconds; NotSent also if the server is leaving."""
+    async def call(
+        self, code: int, fields: Mapping[str, str], body: bytes, deadline: float, allowed: tuple[int, ...] | None = None
+    ) -> Command:
+        """One request, connected first if need be, within so many seconds; NotSent also if the server is leaving.
+
+        With codes allowed: Refused unless it succeeded or answered one of them.
+        """
         connection = self._connection
         if connection is None or not connection.is_open:
             started = time.monotonic()
@@ -67,11 +73,14 @@ class Peer:
             self._is_silent |= connection is self._connection and not connection.is_open
             raise
         self._is_silent = False
+        # Success is by far the commonest.
+        if answer[0] == 0:
+            return answer
         if answer.code == Response.GO_AWAY:
             # This very connection: by now others may have made a new one.
             connection.retire()
             raise NotSent(f"{self.address} is going away")
-        return answer
+        return answer if allowed is None else expect(answer, self.address, *allowed)
 
     async def _connected(self, deadline: float) -> Connection:
         if self._is_closed:
@@ -140,32 +149,42 @@ class Peers:
         self._deadline = deadline
         self._keep_alive = keep_alive
         self._clock = clock
-        self._peers: dict[str, Peer] = {}
+        # By address, as they were asked for.
+        self.known: dict[str, Peer] = {}
         self._is_closed = False
 
     def at(self, address: str, probe: Probe) -> Peer:
-        peer = self._peers.get(address)
+        peer = self.known.get(address)
         if peer is None:
             if self._credentials is not None:
                 probe = Probe(probe.code, sign(probe.fields, b"", self._credentials))
             peer = Peer(address, probe, self._tls, keep_alive=self._keep_alive, clock=self._clock)
-            self._peers[address] = peer
+            self.known[address] = peer
             if self._is_closed:
                 peer.close()
         return peer
 
-    async def call(
-        self, peer: Peer, code: int, fields: Mapping[str, str], body: bytes = b"", deadline: float | None = None
-    ) -> Command:
-        """One request; what the server says about leaving is as if nothing had been sent."""
+    def call(
+        self,
+        peer: Peer,
+        code: int,
+        fields: Mapping[str, str],
+        body: bytes = b"",
+        deadline: float | None = None,
+        allowed: tuple[int, ...] | None = None,
+    ) -> Coroutine[Any, Any, Command]:
+        """One request; what the server says about leaving is as if nothing had been sent.
+
+        Here and above no coroutine is wrapped around another: every layer would cost each request again.
+        """
         if self._credentials is not None:
             fields = sign(fields, body, self._credentials)
-        return await peer.call(code, fields, body, self._deadline if deadline is None else deadline)
+        return peer.call(code, fields, body, self._deadline if deadline is None else deadline, allowed)
 
     async def close(self) -> None:
         """End all connections for good; who waits for an answer gets NoAnswer, who comes later NotSent."""
         self._is_closed = True
-        ends = [end for peer in self._peers.values() for end in peer.close()]
+        ends = [end for peer in self.known.values() for end in peer.close()]
         if ends:
             await asyncio.wait(ends, timeout=_CLOSE_DEADLINE)
 

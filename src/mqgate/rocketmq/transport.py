@@ -16,7 +16,7 @@ from typing import NamedTuple, cast
 
 from mqgate.rocketmq.errors import NoAnswer, NotSent, RemoteProtocolError
 from mqgate.rocketmq.remoting.codes import Response
-from mqgate.rocketmq.remoting.command import Command, encode
+from mqgate.rocketmq.remoting.command import Command, encode, encode_request
 from mqgate.rocketmq.remoting.frame import FrameReader
 
 __all__ = ["KEEP_ALIVE", "Connection", "KeepAlive", "Probe", "connect"]
@@ -59,6 +59,7 @@ class Connection(asyncio.Protocol):
         self.address = address
         self._probe = probe
         self._keep_alive = keep_alive
+        self._patience = keep_alive.patience
         self._loop = asyncio.get_running_loop()
         self._reader = FrameReader()
         self._transport: asyncio.Transport | None = None
@@ -68,6 +69,8 @@ class Connection(asyncio.Protocol):
         # Counted, not timed: uvloop's clock stands still within a turn.
         self._arrivals = 0
         self._arrivals_seen = 0
+        # The same twice: one to look at, one to wait for.
+        self._is_full = False
         self._can_write = asyncio.Event()
         self._can_write.set()
         self._watcher: asyncio.TimerHandle | None = None
@@ -82,17 +85,20 @@ class Connection(asyncio.Protocol):
 
     async def call(self, code: int, fields: Mapping[str, str], body: bytes, deadline: float) -> Command:
         """Ask, and wait for the answer for so many seconds; NotSent or NoAnswer if there is none."""
-        if not self._can_write.is_set():
+        if self._is_full:
             deadline = await self._writable(deadline)
-        if deadline <= 0 or not self.is_open:
+        transport = self._transport
+        if deadline <= 0 or transport is None or self._is_leaving or transport.is_closing():
             raise NotSent(f"{self.address} does not take more now, or is gone")
-        opaque = self._next_opaque()
-        frame = encode(Command(code, opaque, fields, body))
+        opaque = self._opaque = (self._opaque + 1) & _OPAQUE_MASK
+        frame = encode_request(code, opaque, fields, body)
+        answer = self._send(opaque, frame, deadline, self._patience - deadline)
         try:
-            return await self._send(opaque, frame, deadline, self._keep_alive.patience - deadline)
+            return await answer
         finally:
-            # Whoever stops waiting leaves nothing behind.
-            self._take(opaque)
+            # Whoever stops waiting leaves nothing behind; what was answered is gone already.
+            if opaque in self._waiting:
+                self._take(opaque)
 
     async def _writable(self, deadline: float) -> float:
         """Wait until the server reads again; the seconds that are left, none if it does not."""
@@ -105,28 +111,26 @@ class Connection(asyncio.Protocol):
             return 0.0
         return end - self._loop.time()
 
-    def _next_opaque(self) -> int:
-        self._opaque = (self._opaque + 1) & _OPAQUE_MASK
-        return self._opaque
-
     def _send(self, opaque: int, frame: bytes, deadline: float, to_tell: float) -> asyncio.Future[Command]:
         answer: asyncio.Future[Command] = self._loop.create_future()
         timer = self._loop.call_later(deadline, self._expire, opaque)
-        self._waiting[opaque] = _Waiting(answer, timer, self._arrivals, to_tell)
+        # Not by its fields' names: every request makes one.
+        self._waiting[opaque] = tuple.__new__(_Waiting, (answer, timer, self._arrivals, to_tell))
         self._write(frame)
         return answer
 
     def _take(self, opaque: int) -> _Waiting | None:
         waiting = self._waiting.pop(opaque, None)
         if waiting is not None:
-            waiting.timer.cancel()
+            waiting[1].cancel()
             if self._is_leaving and not self._waiting:
                 self.close("all is answered")
         return waiting
 
     def _write(self, frame: bytes) -> None:
-        self._frames.append(frame)
-        if len(self._frames) == 1:
+        frames = self._frames
+        frames.append(frame)
+        if len(frames) == 1:
             self._loop.call_soon(self._flush)
 
     def _flush(self) -> None:
@@ -136,15 +140,16 @@ class Connection(asyncio.Protocol):
 
     def _expire(self, opaque: int) -> None:
         waiting = self._take(opaque)
-        if waiting is None or waiting.answer.done():
+        if waiting is None or waiting[0].done():
             return
-        waiting.answer.set_exception(NoAnswer(f"{self.address} did not answer in time"))
-        if self._arrivals != waiting.arrivals:
+        answer, _, arrivals, to_tell = waiting
+        answer.set_exception(NoAnswer(f"{self.address} did not answer in time"))
+        if self._arrivals != arrivals:
             return
-        if waiting.to_tell <= 0:
+        if to_tell <= 0:
             self.close("it has fallen silent")
         else:
-            self._ask_probe(waiting.to_tell)
+            self._ask_probe(to_tell)
 
     def _watch(self) -> None:
         if self._arrivals == self._arrivals_seen:
@@ -157,8 +162,8 @@ class Connection(asyncio.Protocol):
         if self._is_probing or self._transport is None:
             return
         self._is_probing = True
-        opaque = self._next_opaque()
-        frame = encode(Command(self._probe.code, opaque, self._probe.fields))
+        opaque = self._opaque = (self._opaque + 1) & _OPAQUE_MASK
+        frame = encode_request(self._probe.code, opaque, self._probe.fields, b"")
         self._send(opaque, frame, deadline, 0.0).add_done_callback(self._probed)
 
     def _probed(self, probe: asyncio.Future[Command]) -> None:
@@ -180,25 +185,27 @@ class Connection(asyncio.Protocol):
             self.close(str(error))
             return
         for command in commands:
-            if not command.is_response:
+            if not command.flag & _RESPONSE_FLAG:
                 self._decline(command)
                 continue
             waiting = self._take(command.opaque)
             # An answer that nobody waits for came too late.
-            if waiting is not None and not waiting.answer.done():
-                waiting.answer.set_result(command)
+            if waiting is not None and not waiting[0].done():
+                waiting[0].set_result(command)
         if self._reader.is_broken:
             self.close("what it sent is no RocketMQ")
 
     def _decline(self, command: Command) -> None:
         """A server may ask its consumers something; we are none that it could ask. One that does not read gets none."""
-        if not command.is_one_way and self._can_write.is_set():
+        if not command.is_one_way and not self._is_full:
             self._write(encode(Command(Response.NOT_SUPPORTED, command.opaque, flag=_RESPONSE_FLAG)))
 
     def pause_writing(self) -> None:
+        self._is_full = True
         self._can_write.clear()
 
     def resume_writing(self) -> None:
+        self._is_full = False
         self._can_write.set()
 
     def eof_received(self) -> None:
@@ -213,7 +220,7 @@ class Connection(asyncio.Protocol):
     def retire(self) -> None:
         """Take no more requests, and end when those that wait have ended."""
         self._is_leaving = True
-        self._can_write.set()
+        self.resume_writing()
         if not self._waiting:
             self.close("all is answered")
 
@@ -226,15 +233,15 @@ class Connection(asyncio.Protocol):
 
     def _end(self, why: str) -> None:
         self._transport = None
-        self._can_write.set()
+        self.resume_writing()
         if self._watcher is not None:
             self._watcher.cancel()
         waiting, self._waiting = self._waiting, {}
-        for each in waiting.values():
-            each.timer.cancel()
-            if not each.answer.done():
+        for answer, timer, _, _ in waiting.values():
+            timer.cancel()
+            if not answer.done():
                 # One each: whoever raises an exception writes its traceback into it.
-                each.answer.set_exception(NoAnswer(f"{self.address} did not answer: {why}"))
+                answer.set_exception(NoAnswer(f"{self.address} did not answer: {why}"))
 
 
 async def connect(

@@ -35,7 +35,7 @@ _SYSTEM_TOPICS = {
     "TBW102",
     "TRANS_CHECK_MAX_TIME_TOPIC",
 }
-_NOTHING = PulledPage((), (), ())
+_NOTHING = PulledPage([], [], [], [], ())
 _Result = TypeVar("_Result")
 
 

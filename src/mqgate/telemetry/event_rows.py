@@ -7,7 +7,7 @@ time took longer than the publish that it tells of may.
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from itertools import chain
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from mqgate.core.entries import Group
 from mqgate.core.events import EVENTS, Kind
@@ -30,11 +30,16 @@ class Run(NamedTuple):
     queue: str
     delivery: int
     offsets: Sequence[int]
-    stored_at: Sequence[datetime]
+    stored_ms: Sequence[int]
     sizes: Sequence[int]
 
 
-Published = tuple[int, str, str, Sequence[str], Sequence[int], Sequence[str], Sequence[int], Sequence[datetime]]
+# Publishes of one message: time, topic, producer or None, id, size, queue, offset, when stored; then those of the next.
+# A tuple each would be one thing more for garbage collection to look at, again and again until it is written.
+Singles = list[Any]
+_OF_SINGLE = 8
+# A publish of several: the same, but in the place of each of the last five a column.
+Several = tuple[int, str, str | None, Sequence[str], Sequence[int], Sequence[str], Sequence[int], Sequence[datetime]]
 Delivered = tuple[int, Group, str, Run]
 Settlements = tuple[int, Group, str, Sequence[Settlement], Sequence[Settled]]
 
@@ -42,8 +47,7 @@ Settlements = tuple[int, Group, str, Sequence[Settlement], Sequence[Settled]]
 class Notes(NamedTuple):
     """What happened, each list in its order. Every note but the last kind begins with the time."""
 
-    # Topic, producer; of each message that was stored its id, its size, queue, offset and when.
-    published: list[Published]
+    published: list[Singles | Several]
     delivered: list[Delivered]
     settled: list[Settlements]
     # All else: so many rows. A list says what each of them has, anything else is the same in all.
@@ -53,7 +57,7 @@ class Notes(NamedTuple):
 class Part(NamedTuple):
     """Rows in runs of so many: by column what a run has (or, alone, what all have), and what each row has.
 
-    What is in neither is None.
+    What is in neither is None. Instants are milliseconds, or all of a column are datetimes.
     """
 
     counts: Sequence[int]
@@ -64,36 +68,56 @@ class Part(NamedTuple):
 def parts_of(notes: Notes) -> tuple[list[Part], Active]:
     """All rows, and whom they are about."""
     active: Active = set()
-    parts = [_published(notes.published, active)] if notes.published else []
+    parts = [_single(each, active) for each in notes.published if isinstance(each, list)]
+    several = [each for each in notes.published if not isinstance(each, list)]
+    parts += [_several(several, active)] if several else []
     parts += [_delivered(notes.delivered, active)] if notes.delivered else []
     parts += [_settled(notes.settled, active)] if notes.settled else []
     parts += [_others(notes.others, active)] if notes.others else []
     return parts, active
 
 
-def _published(notes: Sequence[Published], active: Active) -> Part:
+def _single(notes: Singles, active: Active) -> Part:
+    at, topic, producer, ids, sizes, queue, offset, stored_at = (notes[n::_OF_SINGLE] for n in range(_OF_SINGLE))
+    active.update((each, None) for each in set(topic))
+    of_runs: dict[str, object] = {"kind": Kind.PUBLISHED.value, "count": 1}
+    of_rows = {"at": at, "queue": queue, "offset": offset, "id": ids, "stored_at": stored_at, "bytes": sizes}
+    for name, column in (("topic", topic), ("producer", producer)):
+        if column.count(column[0]) == len(column):
+            of_runs[name] = column[0]
+        else:
+            of_rows[name] = column
+    return Part([len(at)], of_runs, of_rows)
+
+
+def _several(notes: Sequence[Several], active: Active) -> Part:
     at, topic, producer, ids, sizes, queue, offset, stored_at = zip(*notes, strict=True)
     active.update((each, None) for each in set(topic))
-    of_runs = {
+    of_runs: dict[str, object] = {
         "at": at,
         "kind": Kind.PUBLISHED.value,
         "topic": topic,
         "count": 1,
-        "producer": [name or None for name in producer],
+        "producer": producer,
     }
-    of_rows = {
-        "queue": list(chain.from_iterable(queue)),
+    of_rows: dict[str, Sequence[object]] = {
         "offset": list(chain.from_iterable(offset)),
         "id": list(chain.from_iterable(ids)),
-        "stored_at": instants(chain.from_iterable(stored_at)),
         "bytes": list(chain.from_iterable(sizes)),
     }
+    # What is published together is mostly stored in one instant, and on a broker without keys in one queue.
+    columns: tuple[tuple[str, Sequence[Sequence[object]]], ...] = (("queue", queue), ("stored_at", stored_at))
+    for name, column in columns:
+        if all(some.count(some[0]) == len(some) for some in column):
+            of_runs[name] = [some[0] for some in column]
+        else:
+            of_rows[name] = list(chain.from_iterable(column))
     return Part([len(some) for some in ids], of_runs, of_rows)
 
 
 def _delivered(notes: Sequence[Delivered], active: Active) -> Part:
     at, groups, client, runs = zip(*notes, strict=True)
-    queue, delivery, offsets, stored_at, sizes = zip(*runs, strict=True)
+    queue, delivery, offsets, stored_ms, sizes = zip(*runs, strict=True)
     topic, names = [group.topic for group in groups], [group.name for group in groups]
     active.update(zip(topic, names, strict=True))
     of_runs = {
@@ -108,7 +132,7 @@ def _delivered(notes: Sequence[Delivered], active: Active) -> Part:
     }
     of_rows = {
         "offset": list(chain.from_iterable(offsets)),
-        "stored_at": instants(chain.from_iterable(stored_at)),
+        "stored_at": list(chain.from_iterable(stored_ms)),
         "bytes": list(chain.from_iterable(sizes)),
     }
     return Part([len(some) for some in offsets], of_runs, of_rows)

@@ -1,10 +1,11 @@
 """Prometheus metrics. Labels are registered names and fixed words only, so their number is bounded."""
 
 from collections.abc import Iterator
-from functools import lru_cache
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Metric, generate_latest
 from prometheus_client.registry import Collector
+
+from mqgate.telemetry.tallies import Count, Tally, Timing, Timings
 
 _LATENCIES = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
 
@@ -12,16 +13,14 @@ _LATENCIES = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1
 class Metrics:
     def __init__(self) -> None:
         registry = self._registry = CollectorRegistry()
-        self.requests = Counter("mqgate_requests", "Requests answered", ["operation", "status"], registry=registry)
-        self.latency = Histogram(
-            "mqgate_request_seconds", "Time to answer", ["operation"], registry=registry, buckets=_LATENCIES
-        )
+        # What is counted at every answer.
+        self._answers: dict[tuple[str, int], tuple[Count, Timing]] = {}
+        self.requests = Tally("mqgate_requests", "Requests answered", ["operation", "status"], registry)
+        self.latency = Timings("mqgate_request_seconds", "Time to answer", "operation", registry, bounds=_LATENCIES)
         self.in_flight = Gauge("mqgate_requests_in_flight", "Requests worked on now", registry=registry)
-        self.published = Counter("mqgate_published", "Messages stored", ["topic"], registry=registry)
-        self.delivered = Counter("mqgate_delivered", "Messages delivered", ["group"], registry=registry)
-        self.settled = Counter(
-            "mqgate_settled", "Settlements by outcome", ["group", "verb", "outcome"], registry=registry
-        )
+        self.published = Tally("mqgate_published", "Messages stored", ["topic"], registry)
+        self.delivered = Tally("mqgate_delivered", "Messages delivered", ["group"], registry)
+        self.settled = Tally("mqgate_settled", "Settlements by outcome", ["group", "verb", "outcome"], registry)
         self.dead = Counter("mqgate_dead", "Messages that became dead letters", ["group"], registry=registry)
         self.expired = Counter(
             "mqgate_expired",
@@ -30,9 +29,7 @@ class Metrics:
             registry=registry,
         )
 
-        self.long_polls = Counter(
-            "mqgate_long_polls", "Waiting receives by how they ended", ["outcome"], registry=registry
-        )
+        self.long_polls = Tally("mqgate_long_polls", "Waiting receives by how they ended", ["outcome"], registry)
         self.parked = Gauge("mqgate_parked_requests", "Requests that wait now", registry=registry)
         self.wake_up = Histogram(
             "mqgate_wake_up_seconds",
@@ -72,13 +69,17 @@ class Metrics:
             "mqgate_events_dropped", "Rows that were not written, because the log did not take them", registry=registry
         )
 
-        for metric in (self.requests, self.latency, self.published, self.delivered, self.settled, self.long_polls):
-            _remember_children(metric)
-
     def answered(self, operation: str, status: int, seconds: float) -> None:
         """Count a request."""
-        self.requests.labels(operation, status).inc()
-        self.latency.labels(operation).observe(seconds)
+        found = self._answers.get((operation, status))
+        if found is None:
+            found = self._answers[operation, status] = (
+                self.requests.labels(operation, status),
+                self.latency.labels(operation),
+            )
+        count, timing = found
+        count.value += 1
+        timing.observe(seconds)
 
     def render(self, worker: int | None = None) -> bytes:
         """The numbers of this process, marked with its worker's number if it is one of several."""
@@ -102,8 +103,3 @@ class _Marked(Collector):
                 sample._replace(labels={**sample.labels, "worker": self._worker}) for sample in metric.samples
             ]
             yield metric
-
-
-def _remember_children(metric: Counter | Histogram) -> None:
-    """On hot paths finding a label's child costs more than counting: look each up once."""
-    metric.labels = lru_cache(maxsize=4096)(metric.labels)  # type: ignore[method-assign,assignment]  # the library keeps no cache

@@ -8,14 +8,14 @@ import asyncio
 import contextlib
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
-from mqgate.core.entries import Group, Producer
+from mqgate.core.entries import Group, Mode, Producer
 from mqgate.core.errors import MqgateError
 from mqgate.core.events import Kind, Poll
-from mqgate.core.lease import Acquired, Doomed, Settled, Settlement, Span
-from mqgate.core.message import Draft, Message, Stored
-from mqgate.telemetry.event_rows import Notes, Run, instants
+from mqgate.core.lease import Acquired, Doomed, Grant, Settled, Settlement, Span
+from mqgate.core.message import Draft, Message, Stored, body_of, stored_ms_of
+from mqgate.telemetry.event_rows import Notes, Run, Singles, instants
 from mqgate.telemetry.metrics import Metrics
 
 __all__ = ["Recorder", "Taken"]
@@ -49,6 +49,8 @@ class Recorder:
         self._most_rows = most_rows
         self._is_on = is_on
         self._notes = Notes([], [], [], [])
+        # Among the notes as soon as there is one.
+        self._singles: Singles = []
         self._lags: list[LagRow] = []
         self._polls: dict[PollKey, int] = {}
         # All rows that are not written yet, and those of them that were taken.
@@ -63,22 +65,24 @@ class Recorder:
     ) -> None:
         """Messages were stored, at least some of these."""
         if self._is_on and len(outcomes) == 1:
-            # What most publishes are, without the detour over columns.
+            # What most publishes are.
             place, draft = outcomes[0], drafts[0]
             if isinstance(place, Stored) and self._has_room(1):
+                singles = self._singles
+                if not singles:
+                    self._notes.published.append(singles)
                 queue, offset, at, _ = place
-                note = ((draft.id,), (len(draft.body),), (queue,), (offset,), (at,))
-                self._notes.published.append((self.now(), topic, producer, *note))
+                singles += (self.now(), topic, producer or None, draft[0], len(draft[1]), queue, offset, at)
         elif self._is_on:
-            stored = [place for place in outcomes if isinstance(place, Stored)]
-            if len(stored) < len(outcomes):
-                pairs = zip(drafts, outcomes, strict=True)
-                drafts = [draft for draft, place in pairs if isinstance(place, Stored)]
+            stored = outcomes
+            if set(map(type, outcomes)) != {Stored}:
+                pairs = [pair for pair in zip(drafts, outcomes, strict=True) if isinstance(pair[1], Stored)]
+                drafts, stored = [draft for draft, _ in pairs], [place for _, place in pairs]
             if stored and self._has_room(len(stored)):
-                ids, sizes = [draft.id for draft in drafts], [len(draft.body) for draft in drafts]
+                ids, sizes = [draft[0] for draft in drafts], [len(draft[1]) for draft in drafts]
                 # As columns, so that a row is nothing that garbage collection has to look at until it is written.
-                queues, offsets, stored_at, _ = zip(*stored, strict=True)
-                self._notes.published.append((self.now(), topic, producer, ids, sizes, queues, offsets, stored_at))
+                queues, offsets, times, _ = zip(*cast("Sequence[Stored]", stored), strict=True)
+                self._notes.published.append((self.now(), topic, producer or None, ids, sizes, queues, offsets, times))
 
     def scheduled(self, topic: str, producer: str, drafts: Sequence[Draft], due: Sequence[datetime]) -> None:
         given = {"id": [draft.id for draft in drafts], "bytes": [len(draft.body) for draft in drafts]}
@@ -87,16 +91,19 @@ class Recorder:
     def cancelled(self, topic: str, message_id: str, due: datetime) -> None:
         self._add(1, Kind.CANCELLED, topic, id=message_id, stored_at=instants((due,)))
 
-    def delivered(self, group: Group, client: str, runs: Sequence[Run]) -> None:
-        for run in runs:
-            if self._is_on and self._has_room(len(run.offsets)):
-                self._notes.delivered.append((self.now(), group, client, run))
+    def delivered(self, group: Group, client: str, batches: Sequence[tuple[Grant, Sequence[Message]]]) -> None:
+        """Messages were handed out; for the first time, unless their grant was served before."""
+        if self._is_on:
+            for grant, messages in batches:
+                if grant.serve == 1 and self._has_room(len(messages)):
+                    self._notes.delivered.append((self.now(), group, client, _run(grant, messages)))
 
     def settled(
         self, group: Group, client: str, settlements: Sequence[Settlement], outcomes: Sequence[Settled]
     ) -> None:
         if self._is_on and outcomes:
-            count = sum([lease.next - lease.start for _, lease, *_ in settlements])
+            is_single = group.mode is Mode.MESSAGE
+            count = len(outcomes) if is_single else sum([lease.next - lease.start for _, lease, *_ in settlements])
             if self._has_room(count):
                 self._notes.settled.append((self.now(), group, client, settlements, outcomes))
 
@@ -138,7 +145,7 @@ class Recorder:
             queue=lease.queue,
             offset=lease.start,
             id=message.id,
-            stored_at=instants((message.stored_at,)),
+            stored_at=message.stored_ms,
             delivery=doomed.deliveries,
             bytes=len(message.body),
             reason=doomed.reason,
@@ -172,6 +179,7 @@ class Recorder:
         """What happened since the last time."""
         taken = Taken(self._notes, self._lags, self._polls, self.untaken)
         self._notes, self._lags, self._polls, self._taken = Notes([], [], [], []), [], {}, self._rows
+        self._singles = []
         return taken
 
     @property
@@ -212,3 +220,11 @@ class Recorder:
         """So many rows will not be written."""
         self.dropped += number
         self._metrics.events_dropped.inc(number)
+
+
+def _run(grant: Grant, messages: Sequence[Message]) -> Run:
+    first, count = messages[0].offset, len(messages)
+    is_dense = messages[-1].offset - first + 1 == count
+    offsets = range(first, first + count) if is_dense else [each.offset for each in messages]
+    stored_ms, sizes = list(map(stored_ms_of, messages)), list(map(len, map(body_of, messages)))
+    return Run(grant.lease.queue, grant.delivery, offsets, stored_ms, sizes)

@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable
 from datetime import datetime, timedelta
 from typing import Any
 
-from mqgate.core.message import Message
+from mqgate.core.message import Message, milliseconds
 from mqgate.ports.dead_letters import DeadLetter, DeadLetterStore
 from mqgate.testing.clock import NOON
 
@@ -16,7 +16,7 @@ Reopen = Callable[[], Awaitable[DeadLetterStore]]
 
 def _letter(offset: int = 0, *, group: str = "workers", client: str = "", key: str | None = None) -> DeadLetter:
     message = Message(
-        f"{offset:032x}", "orders", "local:0", offset, bytes([0, 255, offset]), key, "t", {"a": "ü"}, NOON
+        f"{offset:032x}", "orders", "local:0", offset, bytes([0, 255, offset]), key, "t", {"a": "ü"}, milliseconds(NOON)
     )
     return DeadLetter(
         group=group,

@@ -12,7 +12,7 @@ from mqgate.adapters.postgres.database import Database, Transaction
 from mqgate.adapters.postgres.dead_letters import PostgresDeadLetters
 from mqgate.adapters.postgres.registry_store import PostgresRegistryStore
 from mqgate.core.errors import RegistryChanged
-from mqgate.core.message import Message
+from mqgate.core.message import Message, milliseconds
 from mqgate.core.receipt import KeyTerms
 from mqgate.ports.dead_letters import DeadLetter
 from mqgate.ports.registry_store import Act
@@ -29,7 +29,7 @@ async def databases(open_database: OpenDatabase) -> tuple[Database, Database]:
 
 
 def letter(offset: int, **changes: object) -> DeadLetter:
-    message = Message(f"{offset:032x}", "orders", "local:0", offset, b"body", None, None, {}, NOON)
+    message = Message(f"{offset:032x}", "orders", "local:0", offset, b"body", None, None, {}, milliseconds(NOON))
     return DeadLetter(
         group="workers",
         client="",

@@ -4,7 +4,6 @@ Incarnations are random, so each store's are numbered as they appear: leases go 
 """
 
 import asyncio
-import dataclasses
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -15,7 +14,7 @@ from mqgate.adapters.redis.server import Server
 from mqgate.adapters.sqlite.engine import Engine
 from mqgate.adapters.sqlite.lease_store import SqliteLeaseStore
 from mqgate.core.errors import MqgateError
-from mqgate.core.lease import Acquire, Acquired, Client, Doomed, Lease, Position
+from mqgate.core.lease import Acquired, Client, Doomed, Lease, Position
 from mqgate.ports.lease_store import LeaseStore
 from mqgate.testing.clock import ManualClock
 
@@ -78,9 +77,6 @@ def _walked(value: Any, renamed: Callable[[str], str]) -> Any:
     elif isinstance(value, Client):
         # When it was seen is good to a second, in Redis by the real clock.
         walked = value.name, value.address, value.holds
-    elif isinstance(value, Acquire | Acquired):
-        members = {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
-        walked = dataclasses.replace(value, **{name: _walked(each, renamed) for name, each in members.items()})
     elif isinstance(value, tuple) and hasattr(value, "_fields"):
         walked = type(value)(*(_walked(each, renamed) for each in value))
     elif isinstance(value, list | tuple):
@@ -88,5 +84,5 @@ def _walked(value: Any, renamed: Callable[[str], str]) -> Any:
         if value and isinstance(value[0], Position | Client | Doomed):
             walked = sorted(walked)
     if isinstance(walked, Acquired):
-        walked = dataclasses.replace(walked, strangers=sorted(walked.strangers))
+        walked = walked._replace(strangers=sorted(walked.strangers))
     return walked

@@ -8,7 +8,7 @@ import msgspec
 
 from mqgate.adapters.postgres.database import Database, queries
 from mqgate.adapters.postgres.text import kept, told
-from mqgate.core.message import NO_PROPERTIES, Message
+from mqgate.core.message import NO_PROPERTIES, Message, milliseconds
 from mqgate.ports.dead_letters import DeadLetter
 
 __all__ = ["PostgresDeadLetters"]
@@ -93,7 +93,7 @@ def _letter(row: tuple[Any, ...]) -> DeadLetter:
     return DeadLetter(
         group=group,
         client=client,
-        message=Message(message_id, topic, queue, offset, body, told(key), told(tag), decoded, stored_at),
+        message=Message(message_id, topic, queue, offset, body, told(key), told(tag), decoded, milliseconds(stored_at)),
         deliveries=deliveries,
         first_at=first_at,
         last_at=last_at,

@@ -6,7 +6,9 @@ to the next queue that is up and may be written; if its broker certainly did not
 
 import asyncio
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Coroutine, Iterator, Sequence
+from datetime import datetime
+from typing import Any
 
 from mqgate.adapters.rocketmq.faults import is_elsewhere_worth_a_try, translated
 from mqgate.adapters.rocketmq.topics import Queue, Topic, Topics
@@ -15,6 +17,7 @@ from mqgate.core.errors import MqgateError, QueueUnavailable, StorageUnavailable
 from mqgate.core.message import Draft, Stored, instant
 from mqgate.rocketmq.client import Client
 from mqgate.rocketmq.errors import NoAnswer, NotSent, Refused, RocketMQError
+from mqgate.rocketmq.remoting import properties as property_text
 from mqgate.rocketmq.remoting.codes import Response
 
 __all__ = ["Appender"]
@@ -25,6 +28,7 @@ _MOST_BATCH_BYTES = 3 << 20
 _MOST_TOGETHER = 128
 _ENTRY_OVERHEAD = 128
 _BUSY_PAUSES = (0.05, 0.2)
+_IS_BUSY = frozenset({Response.SYSTEM_BUSY, Response.FLOW_CONTROL})
 
 
 class Appender:
@@ -32,10 +36,21 @@ class Appender:
         self._client = client
         self._topics = topics
         self._producer = producer
+        self._now_ms = 0
+        self._now = instant(0)
 
-    async def append(self, topic: Topic, drafts: Sequence[Draft], producer: str) -> list[Outcome]:
+    def append(self, topic: Topic, drafts: Sequence[Draft], producer: str) -> Coroutine[Any, Any, list[Outcome]]:
         """Store messages; an outcome each."""
         self._topics.keep_up(topic)
+        if len(drafts) == 1:
+            # What most publishes are.
+            slot = drafts[0].slot
+            if slot is None:
+                return self._send_batch_anywhere(topic, drafts, producer)
+            return self._send_to(topic, topic.slots[slot % len(topic.slots)], drafts, producer)
+        return self._append(topic, drafts, producer)
+
+    async def _append(self, topic: Topic, drafts: Sequence[Draft], producer: str) -> list[Outcome]:
         outcomes: list[Outcome] = [StorageUnavailable("not sent")] * len(drafts)
         parts: dict[Queue | int, list[int]] = {}
         loose = 0
@@ -67,7 +82,7 @@ class Appender:
             if not queue.can_write or self._client.brokers.is_down(queue.broker):
                 return [_unavailable(queue)] * len(drafts)
         outcomes: list[Outcome] = []
-        for batch in _batches(drafts):
+        for batch in (drafts,) if len(drafts) == 1 else _batches(drafts):
             try:
                 outcomes += await self._send(topic, queue, batch, producer)
             except RocketMQError as error:
@@ -86,7 +101,7 @@ class Appender:
 
     async def _send_batch_anywhere(self, topic: Topic, batch: Sequence[Draft], producer: str) -> list[Outcome]:
         failure: MqgateError | None = None
-        tried: set[str] = set()
+        tried: tuple[str, ...] = ()
         while True:
             queue = self._next(topic, tried)
             if queue is None:
@@ -95,51 +110,60 @@ class Appender:
                     queue = self._next(topic, tried)
                 if queue is None:
                     return [failure or _nowhere(topic)] * len(batch)
-            tried.add(queue.broker)
+            tried = (*tried, queue.broker)
             try:
-                return list(await self._send(topic, queue, batch, producer))
+                return await self._send(topic, queue, batch, producer)
             except RocketMQError as error:
                 failure = await self._failure(topic, queue, error)
                 if isinstance(failure, TopicNotFound) or not is_elsewhere_worth_a_try(error):
                     return [failure] * len(batch)
 
-    def _next(self, topic: Topic, tried: set[str]) -> Queue | None:
+    def _next(self, topic: Topic, tried: Sequence[str]) -> Queue | None:
         """The next queue in turn of a broker that is up and was not tried."""
         slots = topic.slots
-        for _ in range(len(slots)):
+        for _ in slots:
             topic.turn += 1
             queue = slots[topic.turn % len(slots)]
             if queue.can_write and queue.broker not in tried and not self._client.brokers.is_down(queue.broker):
                 return queue
         return None
 
-    async def _send(self, topic: Topic, queue: Queue, batch: Sequence[Draft], producer: str) -> list[Stored]:
+    async def _send(self, topic: Topic, queue: Queue, batch: Sequence[Draft], producer: str) -> list[Outcome]:
         """Store at one queue; a broker that is busy has certainly not stored it, and is asked again a little later."""
-        for pause in _BUSY_PAUSES:
-            try:
-                return await self._send_once(topic, queue, batch, producer)
-            except Refused as error:
-                if error.code not in {Response.SYSTEM_BUSY, Response.FLOW_CONTROL}:
-                    raise
-            await asyncio.sleep(pause)
-        return await self._send_once(topic, queue, batch, producer)
-
-    async def _send_once(self, topic: Topic, queue: Queue, batch: Sequence[Draft], producer: str) -> list[Stored]:
         messages = self._client.messages
         by = producer or self._producer
-        if len(batch) == 1:
-            draft = batch[0]
-            sent = await messages.send(
-                queue.broker, topic.wire, queue.id, draft.body, properties_of(draft), producer=by
-            )
-        else:
-            pairs = [(draft.body, properties_of(draft)) for draft in batch]
-            sent = await messages.send_batch(queue.broker, topic.wire, queue.id, pairs, producer=by)
+        count = len(batch)
+        pauses = iter(_BUSY_PAUSES)
+        while True:
+            try:
+                if count == 1:
+                    draft = batch[0]
+                    first, _, is_degraded = await messages.send(
+                        queue.broker, topic.wire, queue.id, draft.body, _properties(draft), producer=by
+                    )
+                else:
+                    pairs = [(draft.body, _properties(draft)) for draft in batch]
+                    first, _, is_degraded = await messages.send_batch(
+                        queue.broker, topic.wire, queue.id, pairs, producer=by
+                    )
+                break
+            except Refused as error:
+                pause = next(pauses, None) if error.code in _IS_BUSY else None
+                if pause is None:
+                    raise
+            await asyncio.sleep(pause)
         # Which instant the broker wrote down it does not say; this is the one at which it answered.
-        stored_at = instant(time.time_ns() // 1_000_000)
-        first = sent.queue_offset
-        self._topics.confirmed(topic, queue, first + len(batch))
-        return [Stored(queue.name, first + n, stored_at, sent.is_degraded) for n in range(len(batch))]
+        stored_at = self._instant(time.time_ns() // 1_000_000)
+        self._topics.confirmed(topic, queue, first + count)
+        name = queue.name
+        # Not by their fields' names: a batch makes a hundred.
+        return [tuple.__new__(Stored, (name, offset, stored_at, is_degraded)) for offset in range(first, first + count)]
+
+    def _instant(self, now_ms: int) -> datetime:
+        """What is stored within the same millisecond shares one object."""
+        if now_ms != self._now_ms:
+            self._now_ms, self._now = now_ms, instant(now_ms)
+        return self._now
 
     async def _failure(self, topic: Topic, queue: Queue, error: RocketMQError) -> MqgateError:
         if isinstance(error, NotSent | NoAnswer):
@@ -151,11 +175,22 @@ class Appender:
         return failure
 
 
+def _properties(draft: Draft) -> str:
+    """The text of a message's properties."""
+    message_id, _, key, tag, properties, _ = draft
+    if key is None and tag is None and not properties and message_id.isalnum():
+        # What most messages have: an id, in which nothing can be that the text cannot carry.
+        return f"UNIQ_KEY\x01{message_id}\x02"
+    return property_text.encode(properties_of(draft))
+
+
 def _batches(drafts: Sequence[Draft]) -> Iterator[Sequence[Draft]]:
     """Pieces that a broker takes at once; a large message goes alone."""
     start, size = 0, 0
     for index, draft in enumerate(drafts):
-        own = len(draft.body) + _ENTRY_OVERHEAD + sum(len(n) + len(v) for n, v in draft.properties.items()) * 3
+        own = len(draft.body) + _ENTRY_OVERHEAD
+        if draft.properties:
+            own += sum([len(name) + len(value) for name, value in draft.properties.items()]) * 3
         if index > start and size + own > _MOST_BATCH_BYTES:
             yield drafts[start:index]
             start, size = index, 0

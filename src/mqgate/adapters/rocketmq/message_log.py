@@ -118,13 +118,14 @@ class RocketMQMessageLog:
         self._topics.forget(topic)
 
     async def append(self, topic: str, drafts: Sequence[Draft], producer: str = "") -> Sequence[Stored | MqgateError]:
-        known = await self._topics.get(topic)
+        known = self._topics.known(topic) or await self._topics.get(topic)
         if known.is_being_dropped:
             raise TopicNotFound(f"topic {topic} is being deleted", topic=topic)
         outcomes = await self._appender.append(known, drafts, self._wire(producer) if producer else "")
-        gone = [outcome for outcome in outcomes if isinstance(outcome, TopicNotFound)]
-        if gone and len(gone) == len(outcomes):
-            raise gone[0]
+        if outcomes and isinstance(outcomes[0], TopicNotFound):
+            gone = [outcome for outcome in outcomes if isinstance(outcome, TopicNotFound)]
+            if len(gone) == len(outcomes):
+                raise gone[0]
         return outcomes
 
     async def read(
@@ -219,7 +220,7 @@ class RocketMQMessageLog:
 
 
 def _cursor(message: Message) -> str:
-    return f"{milliseconds(message.stored_at)} {message.queue} {message.offset}"
+    return f"{message.stored_ms} {message.queue} {message.offset}"
 
 
 def _place_of(cursor: str) -> tuple[int, str, int]:
@@ -232,4 +233,4 @@ def _behind(messages: list[Message], after: str | None) -> list[Message]:
     if after is None:
         return messages
     place = _place_of(after)
-    return [each for each in messages if (milliseconds(each.stored_at), each.queue, each.offset) > place]
+    return [each for each in messages if (each.stored_ms, each.queue, each.offset) > place]

@@ -16,15 +16,15 @@ from functools import partial
 from typing import NamedTuple, Protocol, TypeVar
 
 from mqgate.adapters.rocketmq.columns import Rows
-from mqgate.adapters.rocketmq.faults import translating
+from mqgate.adapters.rocketmq.faults import translated
 from mqgate.adapters.rocketmq.pulling import pull_undecoded
 from mqgate.adapters.rocketmq.topics import Queue, Topic, Topics
 from mqgate.adapters.rocketmq.translate import messages_of
 from mqgate.core.errors import MqgateError, QueueUnavailable, StorageUnavailable, TopicNotFound
-from mqgate.core.message import Message
+from mqgate.core.message import Message, body_of
 from mqgate.rocketmq.client import Client
-from mqgate.rocketmq.errors import making_sense
-from mqgate.rocketmq.messages import Status
+from mqgate.rocketmq.errors import RocketMQError
+from mqgate.rocketmq.messages import Pulled, Status
 from mqgate.rocketmq.paging import AT_ONCE, Page, Paging
 from mqgate.rocketmq.reading_ahead import pages
 from mqgate.rocketmq.remoting.pulled_page import PulledPage, decode_page
@@ -67,7 +67,7 @@ class _Messages:
         self._room = most_bytes
 
     def add(self, page: Sequence[Message]) -> bool:
-        self._room -= sum([len(message.body) for message in page])
+        self._room -= sum(map(len, map(body_of, page)))
         if self._room < 0:
             self.messages += self._fitting(page)
             return False
@@ -112,8 +112,11 @@ class Reader:
     ) -> list[Message]:
         """Consecutive messages from an offset on, as many as are asked for and fit."""
         found = _Messages(offset, most, most_bytes)
-        first = partial(self._page, topic, queue, group=group)
-        await _gather(queue, found, most, first, partial(self._pull, topic, queue, group=group))
+        page = await self._page(topic, queue, offset, most, group)
+        # Mostly that is all: a full batch.
+        if not page or found.add(page):
+            ways = partial(self._page, topic, queue, group=group), partial(self._pull, topic, queue, group=group)
+            await _gather(queue, found, offset + most, page, *ways)
         return found.messages
 
     async def gather(
@@ -121,7 +124,10 @@ class Reader:
     ) -> None:
         """The same for columns; here properties count towards the bytes too."""
         pull = partial(self._pull_page, topic, queue, group=group)
-        await _gather(queue, _Rows(rows, offset, most, most_bytes), most, pull, pull)
+        found = _Rows(rows, offset, most, most_bytes)
+        page = await pull(offset, most)
+        if not len(page) or found.add(page):
+            await _gather(queue, found, offset + most, page, pull, pull)
 
     async def _page(self, topic: Topic, queue: Queue, offset: int, most: int, group: str) -> list[Message]:
         """One pull's worth, maybe of a pull shared with others."""
@@ -172,10 +178,7 @@ class Reader:
     async def _pull_page(self, topic: Topic, queue: Queue, offset: int, most: int, group: str) -> PulledPage:
         asked_at = time.monotonic()
         try:
-            with translating(topic.name):
-                pulled, data = await pull_undecoded(self._client, topic, queue, offset, most, group=group)
-                with making_sense():
-                    page = decode_page(data)
+            page, pulled = await self._pulled(topic, queue, offset, most, group)
         except StorageUnavailable as error:
             self._topics.shut(topic, queue.broker)
             raise QueueUnavailable(
@@ -189,6 +192,15 @@ class Reader:
         if pulled.status is Status.FOUND or pulled.status is Status.MOVED:
             self._topics.told(topic, queue, pulled.min_offset, pulled.max_offset, asked_at)
         return page.from_offset(offset)
+
+    async def _pulled(
+        self, topic: Topic, queue: Queue, offset: int, most: int, group: str
+    ) -> tuple[PulledPage, Pulled]:
+        try:
+            pulled, data = await pull_undecoded(self._client, topic, queue, offset, most, group=group)
+            return decode_page(data), pulled
+        except RocketMQError as error:
+            raise translated(error, topic.name) from error
 
     async def close(self) -> None:
         for task in self._pulls:
@@ -204,18 +216,18 @@ def _is_late(queue: Queue, offset: int) -> bool:
 async def _gather(
     queue: Queue,
     found: _Found[_Page],
-    most: int,
+    end: int,
+    page: _Page,
     first: Callable[[int, int], Awaitable[_Page]],
     further: Callable[[int, int], Awaitable[_Page]],
 ) -> None:
-    """One page, and if there is more, the rest of it with several pulls under way at once."""
-    offset = found.end
-    page = await _awaited(queue, first, offset, most)
+    """What there is behind the first page, with several pulls under way at once; an empty one may just be too early."""
     if not len(page):
-        return
-    is_more_wanted = found.add(page)
-    end = offset + most if queue.head is None else min(offset + most, queue.head.max)
-    if not is_more_wanted or found.end >= end:
+        page = await _awaited(queue, first, found.end, end - found.end, page)
+        if not len(page) or not found.add(page):
+            return
+    end = end if queue.head is None else min(end, queue.head.max)
+    if found.end >= end:
         return
     paging = Paging[_Page](found.end, end, ahead=_AHEAD)
     async with aclosing(pages(paging, partial(_awaited, queue, further))) as rest:
@@ -224,12 +236,16 @@ async def _gather(
                 return
 
 
-async def _awaited(queue: Queue, pull: Callable[[int, int], Awaitable[_Page]], offset: int, most: int) -> _Page:
-    """What a pull gives; where a message was confirmed just now, it is waited for."""
+async def _awaited(
+    queue: Queue, pull: Callable[[int, int], Awaitable[_Page]], offset: int, most: int, page: _Page | None = None
+) -> _Page:
+    """What a pull gives, or gave; where a message was confirmed just now, it is waited for."""
     pauses = iter(_SOON)
-    while not len(page := await pull(offset, most)):
-        pause = next(pauses, None) if _is_late(queue, offset) else None
-        if pause is None:
-            break
-        await asyncio.sleep(pause)
+    while page is None or not len(page):
+        if page is not None:
+            pause = next(pauses, None) if _is_late(queue, offset) else None
+            if pause is None:
+                break
+            await asyncio.sleep(pause)
+        page = await pull(offset, most)
     return page

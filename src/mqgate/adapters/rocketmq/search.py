@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator, Sequence
 from mqgate.adapters.rocketmq.pulling import pull
 from mqgate.adapters.rocketmq.topics import Queue, Topic
 from mqgate.adapters.rocketmq.translate import message_of
-from mqgate.core.message import Message, milliseconds
+from mqgate.core.message import Message
 from mqgate.rocketmq.client import Client
 from mqgate.rocketmq.messages import Status
 from mqgate.rocketmq.remoting.record import Record
@@ -34,7 +34,7 @@ class Search:
         found: list[Message] = []
         for broker, records in await self._ask_all(topic, message_id, is_unique=True):
             found += await self._own(topic, broker, records)
-        return min(found, key=lambda each: (each.stored_at, each.queue, each.offset), default=None)
+        return min(found, key=lambda each: (each.stored_ms, each.queue, each.offset), default=None)
 
     async def by_key(self, topic: Topic, key: str, since_ms: int, until_ms: int) -> list[Message]:
         """All messages of a key stored in [since, until), the oldest first."""
@@ -59,10 +59,8 @@ class Search:
             for broker, records in answers:
                 own = await self._own(topic, broker, records)
                 found |= {(message.queue, message.offset): message for message in own}
-        wanted = [
-            each for each in found.values() if each.key == key and since_ms <= milliseconds(each.stored_at) < until_ms
-        ]
-        return sorted(wanted, key=lambda each: (each.stored_at, each.queue, each.offset))
+        wanted = [each for each in found.values() if each.key == key and since_ms <= each.stored_ms < until_ms]
+        return sorted(wanted, key=lambda each: (each.stored_ms, each.queue, each.offset))
 
     async def _ask_all(
         self, topic: Topic, key: str, *, begin_ms: int = 0, end_ms: int | None = None, is_unique: bool = False
@@ -110,7 +108,7 @@ class Search:
             if after is not None and queue.name == after[0]:
                 first = max(first, after[1] + 1)
             async for message in self.from_offset(topic, queue, first):
-                if milliseconds(message.stored_at) >= until_ms:
+                if message.stored_ms >= until_ms:
                     break
                 yield message
 

@@ -377,10 +377,18 @@ class Topics:
     def confirmed(self, topic: Topic, queue: Queue, end: int) -> None:
         """A broker confirmed a message: the queue reaches at least so far."""
         # Confirmations overtake each other too.
-        queue.confirmed_end = max(end, queue.confirmed_end) if self._is_believed(queue) else end
-        topic.appended_at = queue.confirmed_at = time.monotonic()
-        if queue.head is not None and end > queue.head.max:
-            self._move(topic, queue, Head(queue.head.min, end))
+        now = time.monotonic()
+        if now >= queue.confirmed_at + _BELIEVED or end > queue.confirmed_end:
+            queue.confirmed_end = end
+        topic.appended_at = queue.confirmed_at = now
+        head = queue.head
+        if head is not None and end > head[1]:
+            # As `_move`, for what certainly rises.
+            queue.rose_at = now
+            queue.head = tuple.__new__(Head, (head[0], end))
+            self._tell(topic, queue)
+            for arrived in list(topic.watchers) if topic.watchers else ():
+                arrived(queue.name, end - head[1])
 
     @staticmethod
     def _is_believed(queue: Queue) -> bool:

@@ -36,7 +36,7 @@ class SqliteDeadLetters:
             message.tag,
             msgspec.json.encode(message.properties).decode() if message.properties else None,
             message.body,
-            milliseconds(message.stored_at),
+            message.stored_ms,
             letter.deliveries,
             milliseconds(letter.first_at),
             milliseconds(letter.last_at),
@@ -89,7 +89,7 @@ def _letter(row: Any) -> DeadLetter:
     return DeadLetter(
         group=group,
         client=client,
-        message=Message(message_id, topic, queue, offset, body, key, tag, decoded, instant(stored_at)),
+        message=Message(message_id, topic, queue, offset, body, key, tag, decoded, stored_at),
         deliveries=deliveries,
         first_at=instant(first_at),
         last_at=instant(last_at),

@@ -422,7 +422,7 @@ def _message(topic: str, queue: str, row: Any) -> Message:
         key,
         tag,
         _decode_properties(properties) if properties else NO_PROPERTIES,
-        instant(stored_at),
+        stored_at,
     )
 
 

@@ -38,11 +38,16 @@ class Access:
         """Whether there is no key: then everybody may do everything, if the server listens on loopback."""
         return not self._directory.snapshot.keys
 
+    @property
+    def is_for_all(self) -> bool:
+        """Whether it is open, and may be: who calls needs not be found out."""
+        return self._may_be_open and not self._directory.snapshot.keys
+
     async def authenticate(self, authorization: str | None) -> Principal:
         """The caller, by the Authorization header; Unauthorized if keys are in use and this is none of them."""
-        keys = self._directory.snapshot.keys
-        if not keys and self._may_be_open:
+        if self.is_for_all:
             return OPEN
+        keys = self._directory.snapshot.keys
         scheme, _, token = (authorization or "").partition(" ")
         if scheme.lower() != "bearer" or not token:
             raise Unauthorized("send Authorization: Bearer <key>")

@@ -12,14 +12,11 @@ __all__ = ["CachedDirectory", "differing"]
 class CachedDirectory:
     def __init__(self, store: RegistryStore) -> None:
         self._store = store
-        self._snapshot = EMPTY
+        # Read by every request, replaced here only.
+        self.snapshot: Snapshot = EMPTY
         self._replaced: list[Callable[[Snapshot, Snapshot], None]] = []
         # Of two that catch up at once, the one with the older answer may not come last.
         self._turn = asyncio.Lock()
-
-    @property
-    def snapshot(self) -> Snapshot:
-        return self._snapshot
 
     def follow(self, replaced: Callable[[Snapshot, Snapshot], None]) -> None:
         """Call `replaced` with what was known and what is, whenever that is not the same; whoever changed it."""
@@ -28,11 +25,11 @@ class CachedDirectory:
     async def refresh(self) -> Snapshot:
         """Catch up with the store; cheap when nothing changed."""
         async with self._turn:
-            if await self._store.version() != self._snapshot.version:
-                before, self._snapshot = self._snapshot, await self._store.load()
+            if await self._store.version() != self.snapshot.version:
+                before, self.snapshot = self.snapshot, await self._store.load()
                 for replaced in self._replaced:
-                    replaced(before, self._snapshot)
-            return self._snapshot
+                    replaced(before, self.snapshot)
+            return self.snapshot
 
 
 def differing(before: Mapping[str, object], after: Mapping[str, object]) -> set[str]:

@@ -5,6 +5,7 @@ import binascii
 import time
 from collections.abc import Callable, Mapping
 from datetime import datetime, timedelta
+from typing import Any
 
 import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
@@ -16,7 +17,7 @@ from mqgate.core.names import MOST_PROPERTY_BYTES, OWN_PREFIX, check_text
 from mqgate.core.times import parse_duration, parse_instant
 from mqgate.delay.plan import plan
 from mqgate.http.exchange import Request
-from mqgate.http.json_input import decode
+from mqgate.http.json_input import decode_outside, refuse_repeats
 from mqgate.production.once import derived_id
 from mqgate.production.store import Item
 
@@ -40,6 +41,10 @@ class Envelope(Struct, rename="camel", forbid_unknown_fields=True):
 
 _envelope = msgspec.json.Decoder(Envelope)
 _text = msgspec.json.Decoder(str)
+_members = msgspec.json.Decoder(dict[str, Any])
+# In so few bytes no number is too long for Python, and with so few brackets nothing is too deep.
+_MOST_PLAIN = 4_096
+_DEEPEST_PLAIN = 100
 
 
 class Reader:
@@ -50,13 +55,18 @@ class Reader:
         self._longest_delay = longest_delay
         self._clock = clock
 
-    def from_envelope(self, topic: str, given: Envelope, extra: Mapping[str, str]) -> Item:
-        return self._item(topic, _body(given), given, extra)
+    def from_envelope(self, topic: str, given: Envelope, extra: Mapping[str, str], plain: bytes | None = None) -> Item:
+        """`plain`: its body, if that was read before."""
+        return self._item(topic, _body(given) if plain is None else plain, given, extra)
 
     def from_raw(self, topic: str, raw: Raw, extra: Mapping[str, str]) -> Item:
         """An item of a batch: its faults are its own."""
-        given = decode(bytes(raw), _envelope)
-        return self.from_envelope(topic, given, extra)
+        text = bytes(raw)
+        given = decode_outside(text, _envelope)
+        plain = plain_body(text, given)
+        if plain is None:
+            refuse_repeats(text)
+        return self.from_envelope(topic, given, extra, plain)
 
     def from_headers(self, topic: str, request: Request, extra: Mapping[str, str]) -> Item:
         properties = {}
@@ -79,9 +89,10 @@ class Reader:
             raise EmptyBody("a message must not be empty: RocketMQ cannot carry it", field="body")
         if len(body) > self._most_bytes:
             raise TooLarge(f"a message may have {self._most_bytes} bytes", field="body", limit=self._most_bytes)
+        key, tag, once = given.key, given.tag, given.idempotency_key
         properties = {**extra, **(given.properties or {})} if extra else given.properties or NO_PROPERTIES
-        _check(given.key, given.tag, properties)
-        once = given.idempotency_key
+        if properties or key is not None or tag is not None:
+            _check(key, tag, properties)
         if once is not None and not (1 <= len(once) <= _LONGEST_KEY and once.isprintable()):
             raise InvalidValue(
                 f"an idempotency key has 1 to {_LONGEST_KEY} printable characters",
@@ -94,8 +105,10 @@ class Reader:
             at = None if given.deliver_at is None else parse_instant(given.deliver_at, "deliverAt")
             due = plan(delay, at, self._clock(), self._longest_delay)
         message_id = new_id(time.time_ns() // 1_000_000) if once is None else derived_id(topic, once, body)
-        slot = None if given.key is None else slot_of(given.key)
-        return Item(Draft(message_id, body, given.key, given.tag, properties, slot), due, once)
+        slot = None if key is None else slot_of(key)
+        # Not by their fields' names: a batch makes a hundred of each.
+        draft = tuple.__new__(Draft, (message_id, body, key, tag, properties, slot))
+        return tuple.__new__(Item, (draft, due, once))
 
 
 def _refuse_strangers(request: Request) -> None:
@@ -128,6 +141,36 @@ def _check(key: str | None, tag: str | None, properties: Mapping[str, str]) -> N
         raise TooLarge(
             "key, tag and properties may have 30 KiB together", field="properties", limit=MOST_PROPERTY_BYTES
         )
+
+
+def plain_body(raw: bytes, given: Envelope) -> bytes | None:
+    """The body of an envelope that certainly has no member twice; None if that is not so plain.
+
+    Every member has at least the quotes of its name and, of a text, of its value. If all quotes there are belong to
+    members that were read once, then there is no room for another. What is read here is valid, so that nobody has to
+    look at it again; whatever is doubtful gets its answer from those who look.
+    """
+    own = given.body
+    if own is UNSET or given.body_base64 is not UNSET or given.delay is not None or given.deliver_at is not None:
+        return None
+    body = bytes(own)
+    texts = 3 - (given.key, given.tag, given.idempotency_key).count(None)
+    names = 1
+    if given.properties is not None:
+        names += 1
+        texts += len(given.properties)
+    if raw.count(b'"') - body.count(b'"') != 2 * names + 4 * texts:
+        return None
+    try:
+        if body[:1] == b'"':
+            return _text.decode(body).encode()
+        # Its members are as many as its colons: it has none twice, and no other object in it has any.
+        is_short = body[:1] == b"{" and len(body) < _MOST_PLAIN and body.count(b"[") < _DEEPEST_PLAIN
+        if is_short and body.count(b":") == len(_members.decode(body)):
+            return msgspec.json.format(body, indent=-1)
+    except (msgspec.DecodeError, UnicodeError, RecursionError):
+        pass
+    return None
 
 
 def _body(given: Envelope) -> bytes:

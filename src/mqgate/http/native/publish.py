@@ -14,7 +14,7 @@ from mqgate.core.times import format_instant
 from mqgate.http.errors import headers_of, problem
 from mqgate.http.exchange import Answer, Request, reply
 from mqgate.http.json_input import decode_outside, query, refuse_repeats
-from mqgate.http.native.envelope import Envelope, Reader
+from mqgate.http.native.envelope import Envelope, Reader, plain_body
 from mqgate.http.native.shapes import PublishResults, ScheduledOut, StoredOut
 from mqgate.http.operation import Operation
 from mqgate.production.publish import Publisher
@@ -38,6 +38,7 @@ class PublishQuery(Struct, rename="camel", forbid_unknown_fields=True):
     producer: str | None = None
 
 
+_JSON = b"application/json"
 _publish_in = msgspec.json.Decoder(PublishIn)
 _NO_ENVELOPE = Envelope()
 
@@ -74,35 +75,44 @@ class PublishApi:
         ]
 
     async def publish(self, request: Request) -> Answer:
-        producer = await self._producer(request, request.path("topic"))
-        topic = await self._registry.topic(request.path("topic"))
+        name = request.path("topic")
+        request.principal.need_publish()
+        is_named = request.principal.producer is not None or request.scope["query_string"]
+        producer = await self._producer(request, name) if is_named else None
+        topic = self._registry.snapshot.topics.get(name) or await self._registry.topic(name)
         try:
-            return await self._publish(request, topic, producer)
+            item = self._item(request, topic)
+            if not isinstance(item, Item):
+                return await self._batch(topic, producer, *item)
+            (published,) = await self._publisher.publish(topic, producer, (item,))
+            if isinstance(published, MqgateError):
+                raise published
         except MqgateError as error:
             self._recorder.refused(topic.name, error.code, producer=producer)
             raise
+        return reply(*_answer(name, published))
 
-    async def _publish(self, request: Request, topic: Topic, producer: Producer | None) -> Answer:
-        trace = request.headers.get(b"traceparent")
+    def _item(self, request: Request, topic: Topic) -> Item | tuple[PublishIn, Mapping[str, str]]:
+        """The message of a request; of a batch, what it was read as, and what all of its messages get besides."""
+        headers, body = request.headers, request.body
+        trace = headers.get(b"traceparent")
         extra = {"traceparent": trace.decode("latin-1")} if trace else NO_PROPERTIES
-        if request.headers.get(b"content-type", b"").partition(b";")[0].strip().lower() != b"application/json":
-            item = self._reader.from_headers(topic.name, request, extra)
-        else:
-            given = decode_outside(request.body, _publish_in)
-            _refuse_headers(request, given)
-            if given.messages is not UNSET:
-                # Each item is looked at on its own; of the rest, only `messages` itself could be repeated.
-                if request.body.count(b'"messages"') > 1:
-                    refuse_repeats(request.body)
-                return await self._batch(topic, producer, given, extra)
-            refuse_repeats(request.body)
-            if given.idempotency_key is None:
-                given.idempotency_key = request.header(b"idempotency-key")
-            item = self._reader.from_envelope(topic.name, given, extra)
-        (published,) = await self._publisher.publish(topic, producer, (item,))
-        if isinstance(published, MqgateError):
-            raise published
-        return reply(*_answer(topic.name, published))
+        kind = headers.get(b"content-type", b"")
+        if kind != _JSON and kind.partition(b";")[0].strip().lower() != _JSON:
+            return self._reader.from_headers(topic.name, request, extra)
+        given = decode_outside(body, _publish_in)
+        _refuse_headers(headers, given)
+        if given.messages is not UNSET:
+            # Each item is looked at on its own; of the rest, only `messages` itself could be repeated.
+            if body.count(b'"messages"') > 1:
+                refuse_repeats(body)
+            return given, extra
+        plain = plain_body(body, given)
+        if plain is None:
+            refuse_repeats(body)
+        if given.idempotency_key is None and b"idempotency-key" in headers:
+            given.idempotency_key = request.header(b"idempotency-key")
+        return self._reader.from_envelope(topic.name, given, extra, plain)
 
     async def _batch(
         self, topic: Topic, producer: Producer | None, given: PublishIn, extra: Mapping[str, str]
@@ -138,9 +148,7 @@ class PublishApi:
             raise
 
     async def _producer(self, request: Request, topic: str) -> Producer | None:
-        principal = request.principal
-        principal.need_publish()
-        name = principal.producer
+        name = request.principal.producer
         asked = query(request, PublishQuery).producer if request.scope["query_string"] else None
         if asked is not None:
             if name not in {None, asked}:
@@ -154,23 +162,24 @@ class PublishApi:
         return producer
 
 
-def _refuse_headers(request: Request, given: PublishIn) -> None:
+def _refuse_headers(headers: Mapping[bytes, bytes], given: PublishIn) -> None:
     """What a JSON body has a member for is not taken from a header as well, and never ignored."""
-    for name in request.headers:
-        if name.startswith(b"mqgate-"):
-            raise InvalidValue(
-                "a JSON body carries this itself: put it into the envelope", field=name.decode("latin-1")
-            )
-    if b"idempotency-key" in request.headers and (given.messages is not UNSET or given.idempotency_key is not None):
+    if b"mqgate-" in b" ".join(headers):
+        for name in headers:
+            if name.startswith(b"mqgate-"):
+                raise InvalidValue(
+                    "a JSON body carries this itself: put it into the envelope", field=name.decode("latin-1")
+                )
+    if b"idempotency-key" in headers and (given.messages is not UNSET or given.idempotency_key is not None):
         raise InvalidValue("say idempotencyKey in the envelope or the items only", field="idempotency-key")
 
 
 def answer_batch(topic: str, done: Sequence[Published | MqgateError]) -> Answer:
     """An outcome for every message of a batch, in their order."""
     results = [_result(topic, index, outcome) for index, outcome in enumerate(done)]
-    is_whole = not any("error" in result for result in results)
-    waits = [header for each in done if isinstance(each, MqgateError) for header in headers_of(each)]
-    return reply(200 if is_whole else 207, {"results": results}, waits[:1])
+    failed = [each for each in done if isinstance(each, MqgateError)]
+    waits = [header for each in failed for header in headers_of(each)]
+    return reply(207 if failed else 200, {"results": results}, waits[:1])
 
 
 def _result(topic: str, index: int, outcome: Published | MqgateError) -> dict[str, object]:
@@ -182,21 +191,21 @@ def _result(topic: str, index: int, outcome: Published | MqgateError) -> dict[st
 
 
 def _answer(topic: str, published: Published) -> tuple[int, dict[str, object]]:
-    answer: dict[str, object] = {"id": published.id, "topic": topic}
+    message_id, stored, due, is_duplicate = published
+    answer: dict[str, object]
     status = 201
-    if published.stored is not None:
-        stored = published.stored
-        answer |= {
-            "queue": stored.queue,
-            "offset": stored.offset,
-            "storedAt": format_instant(stored.stored_at),
-        }
-        if stored.is_degraded:
+    if stored is not None:
+        queue, offset, stored_at, is_degraded = stored
+        at = format_instant(stored_at)
+        answer = {"id": message_id, "topic": topic, "queue": queue, "offset": offset, "storedAt": at}
+        if is_degraded:
             answer["durability"] = "degraded"
-    elif published.due is not None:
+    elif due is not None:
         status = 202
-        answer["deliverAt"] = format_instant(published.due)
-    if published.is_duplicate:
+        answer = {"id": message_id, "topic": topic, "deliverAt": format_instant(due)}
+    else:
+        answer = {"id": message_id, "topic": topic}
+    if is_duplicate:
         status = 200
         answer["duplicate"] = True
     return status, answer

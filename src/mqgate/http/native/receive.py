@@ -1,8 +1,8 @@
 """Receive and settle: POST /v1/groups/{group}/receive, ack, nack, extend."""
 
-from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import timedelta
+from itertools import repeat
 from typing import Annotated, Any
 
 import msgspec
@@ -10,20 +10,20 @@ from msgspec import UNSET, Meta, Struct, UnsetType
 
 from mqgate.consumption.acknowledge import Acknowledger, carried, merge
 from mqgate.consumption.long_poll import ClientGone, LongPoll
-from mqgate.consumption.pull import Delivery
-from mqgate.consumption.receive import Receive, Received, Receiver
+from mqgate.consumption.pull import Batch
+from mqgate.consumption.receive import Receive, Received, Receiver, scope_of
 from mqgate.control.registry.model import Duration, check_visibility
 from mqgate.control.registry.service import Registry
 from mqgate.core.entries import Group, Mode
 from mqgate.core.errors import InvalidValue, UnsupportedByMode
-from mqgate.core.lease import Grant, Lease, Outcome, Settled, Verb
+from mqgate.core.lease import Lease, Outcome, Settled, Verb
 from mqgate.core.names import check_client
 from mqgate.core.stamps import stamp, stamps
-from mqgate.core.times import format_instant, parse_duration
+from mqgate.core.times import format_instant, format_ms, parse_duration
 from mqgate.http.errors import problem, refusal
 from mqgate.http.exchange import Answer, Request, refuse, reply
 from mqgate.http.json_input import decode
-from mqgate.http.native.shapes import LeaseOut, MessageOut, OutcomeOut, Outcomes, ReceiveOut, text_or_base64
+from mqgate.http.native.shapes import LeaseOut, MessageOut, OutcomeOut, Outcomes, ReceiveOut, texts_or_base64
 from mqgate.http.operation import Operation
 from mqgate.settings import HttpSettings
 from mqgate.telemetry.metrics import Metrics
@@ -144,10 +144,10 @@ class ReceiveApi:
         leases = await self._acknowledger.read(group, given.ack)
         wish = self._wish(request, group, given, leases)
         received = await self._long_poll.receive(wish, _wait(given), request.until_gone)
-        if received.deliveries and request.is_gone():
+        if received.batches and request.is_gone():
             await self._long_poll.give_back(group, received)
             raise ClientGone
-        self._recorder.delivered(group, wish.client, received.first_served)
+        self._recorder.delivered(group, wish.client, received.batches)
         return reply(200, self._received(group, received, leases))
 
     def _wish(self, request: Request, group: Group, given: ReceiveIn, leases: list[Lease | None]) -> Receive:
@@ -165,9 +165,11 @@ class ReceiveApi:
         visibility = group.visibility
         if given.visibility is not UNSET:
             visibility = check_visibility(parse_duration(given.visibility, "visibility"))
+        client = given.client_id or ""
         return Receive(
             group=group,
-            client=given.client_id or "",
+            client=client,
+            scope=scope_of(group, client),
             most=given.max,
             visibility=visibility,
             attempt=given.attempt_id,
@@ -179,20 +181,17 @@ class ReceiveApi:
     def _received(self, group: Group, received: Received, leases: list[Lease | None]) -> ReceiveOut:
         acked = merge(leases, received.settled)
         self._count(group, Verb.ACK, acked)
-        self._metrics.delivered.labels(group.name).inc(len(received.deliveries))
         keys = self._acknowledger.keys
         is_single = group.mode is Mode.MESSAGE
         ranges = received.grants if is_single else ()
         signed = {each.lease.epoch: keys.sign_range(each.lease, stamps(each.granted_at)) for each in ranges}
-        answer = ReceiveOut(
-            messages=_messages(received.deliveries, signed),
-            acked=[_outcome(each) for each in acked],
-            state=received.state,
-        )
+        messages = _messages(received.batches, signed)
+        self._metrics.delivered.labels(group.name).inc(len(messages))
+        answer = ReceiveOut(messages=messages, acked=[_outcome(each) for each in acked], state=received.state)
         grant = received.grant
         if grant is not None and not is_single:
             answer.lease = LeaseOut(
-                receipt=keys.sign(grant.lease, stamps(grant.granted_at, received.stored_at)),
+                receipt=keys.sign(grant.lease, stamps(grant.granted_at, received.stored_ms)),
                 queue=grant.lease.queue,
                 start=grant.lease.start,
                 next=grant.lease.next,
@@ -265,8 +264,9 @@ class ReceiveApi:
         return reply(200 if is_whole else 207, Outcomes([_outcome(each) for each in settled]))
 
     def _count(self, group: Group, verb: Verb, settled: list[Settled]) -> None:
-        for outcome, count in Counter(each.outcome for each in settled).items():
-            self._metrics.settled.labels(group.name, verb, outcome).inc(count)
+        outcomes = [each.outcome for each in settled]
+        for outcome in set(outcomes):
+            self._metrics.settled.labels(group.name, verb, outcome).inc(outcomes.count(outcome))
 
 
 def _wait(given: ReceiveIn) -> timedelta:
@@ -276,33 +276,18 @@ def _wait(given: ReceiveIn) -> timedelta:
     return wait
 
 
-def _messages(deliveries: Sequence[Delivery], signed: Mapping[int, str]) -> list[MessageOut]:
-    """The messages of an answer; what those of a grant share is looked up once."""
+def _messages(batches: Sequence[Batch], signed: Mapping[int, str]) -> list[MessageOut]:
+    """The messages of an answer, made of columns: there may be a thousand of them."""
     found: list[MessageOut] = []
-    last: Grant | None = None
-    for message, grant in deliveries:
-        if grant is not last:
-            last, until = grant, format_instant(grant.leased_until)
-            token = signed.get(grant.lease.epoch)
-        message_id, topic, queue, offset, body, key, tag, properties, stored_at = message
-        text, encoded = text_or_base64(body)
-        found.append(
-            MessageOut(
-                message_id,
-                topic,
-                queue,
-                offset,
-                key,
-                tag,
-                properties,  # type: ignore[arg-type]  # a mapping encodes as an object
-                format_instant(stored_at),
-                text,
-                encoded,
-                grant.delivery,
-                UNSET if token is None else f"{token}{offset}.{stamp(stored_at)}",
-                until,
-            )
-        )
+    for grant, messages in batches:
+        ids, topics, queues, offsets, bodies, keys, tags, properties, stored_ms = zip(*messages, strict=True)
+        token = signed.get(grant.lease.epoch)
+        receipts: Iterable[str | UnsetType] = repeat(UNSET)
+        if token is not None:
+            receipts = [f"{token}{offset}.{stamp(ms)}" for offset, ms in zip(offsets, stored_ms, strict=True)]
+        about = ids, topics, queues, offsets, keys, tags, properties, map(format_ms, stored_ms)
+        lease = repeat(grant.delivery), receipts, repeat(format_instant(grant.leased_until))
+        found += map(MessageOut, *about, *texts_or_base64(bodies), *lease)
     return found
 
 

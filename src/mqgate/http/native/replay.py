@@ -15,7 +15,7 @@ from mqgate.control.registry.model import Instant
 from mqgate.control.registry.service import Registry
 from mqgate.core.entries import Mode, Topic
 from mqgate.core.errors import InvalidValue, MqgateError, UnsupportedByMode
-from mqgate.core.message import NO_PROPERTIES, Message
+from mqgate.core.message import NO_PROPERTIES, Message, milliseconds
 from mqgate.core.names import retry_topic
 from mqgate.core.times import parse_instant
 from mqgate.http.exchange import Answer, Request
@@ -158,8 +158,8 @@ def _as_redriven(given: ReplayMessage, item: Item) -> Item:
             raise InvalidValue(f"say where the message lay: {name}, as a read of its queue tells it", field=name)
     draft = item.draft
     lay = str(given.topic), str(given.queue), int(given.offset or 0)
-    stored_at = parse_instant(given.stored_at or 0, "storedAt")
-    message = Message(draft.id, *lay, draft.body, draft.key, draft.tag, draft.properties, stored_at)
+    stored_ms = milliseconds(parse_instant(given.stored_at or 0, "storedAt"))
+    message = Message(draft.id, *lay, draft.body, draft.key, draft.tag, draft.properties, stored_ms)
     return item._replace(draft=redriven(message))
 
 

@@ -1,13 +1,15 @@
 """The answers' structures: encoded as they stand, and described in the OpenAPI document."""
 
 import base64
+from collections.abc import Iterable, Sequence
 from datetime import datetime
+from itertools import repeat
 from typing import Any
 
 from msgspec import UNSET, Struct, UnsetType
 
 from mqgate.core.message import Message
-from mqgate.core.times import format_instant
+from mqgate.core.times import format_instant, format_ms
 from mqgate.ports.timer_store import Timer, TimerState
 
 
@@ -118,7 +120,7 @@ class ReceiveOut(Struct, rename="camel"):
 
 
 def message_out(message: Message) -> MessageOut:
-    message_id, topic, queue, offset, body, key, tag, properties, stored_at = message
+    message_id, topic, queue, offset, body, key, tag, properties, stored_ms = message
     text, encoded = text_or_base64(body)
     return MessageOut(
         message_id,
@@ -128,7 +130,7 @@ def message_out(message: Message) -> MessageOut:
         key,
         tag,
         properties,  # type: ignore[arg-type]  # a mapping encodes as an object
-        format_instant(stored_at),
+        format_ms(stored_ms),
         text,
         encoded,
     )
@@ -167,6 +169,15 @@ def text_or_base64(body: bytes) -> tuple[str | UnsetType, str | UnsetType]:
         return body.decode(), UNSET
     except UnicodeDecodeError:
         return UNSET, base64.b64encode(body).decode()
+
+
+def texts_or_base64(bodies: Sequence[bytes]) -> tuple[Iterable[str | UnsetType], Iterable[str | UnsetType]]:
+    """The same of many; mostly all of them are text."""
+    try:
+        return list(map(bytes.decode, bodies)), repeat(UNSET)
+    except UnicodeDecodeError:
+        texts, encoded = zip(*map(text_or_base64, bodies), strict=True)
+        return texts, encoded
 
 
 def maybe_instant(value: datetime | None) -> str | None:

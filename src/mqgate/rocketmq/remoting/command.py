@@ -14,7 +14,7 @@ import msgspec
 
 from mqgate.rocketmq.errors import RemoteProtocolError
 
-__all__ = ["BINARY", "JSON", "MOST_FRAME_BYTES", "Command", "decode", "encode", "encode_binary"]
+__all__ = ["BINARY", "JSON", "MOST_FRAME_BYTES", "Command", "decode", "encode", "encode_binary", "encode_request"]
 
 JSON, BINARY = 0, 1
 # The servers' own limit, four bytes of length included. They hang up on more, and on whoever else is waiting there.
@@ -63,7 +63,13 @@ _encode_json = msgspec.json.Encoder().encode
 
 def encode(command: Command) -> bytes:
     """A frame with a JSON header; ValueError if no server would take it."""
-    code, opaque, fields, body, flag, remark = command
+    return encode_request(*command)
+
+
+def encode_request(
+    code: int, opaque: int, fields: Mapping[str, str], body: bytes, flag: int = 0, remark: str | None = None
+) -> bytes:
+    """The same of a command's parts: what is sent at once needs no command made of it."""
     header: dict[str, object] = {
         "code": code,
         "language": "PYTHON",
@@ -75,10 +81,11 @@ def encode(command: Command) -> bytes:
     if remark is not None:
         header["remark"] = remark
     head = _encode_json(header)
-    total = 4 + len(head) + len(body)
+    length = len(head)
+    total = 4 + length + len(body)
     if total + 4 > MOST_FRAME_BYTES:
         raise ValueError(f"a command of {total} bytes is larger than servers take")
-    return b"".join((_PREFIX.pack(total, len(head)), head, body))
+    return _PREFIX.pack(total, length) + head + body
 
 
 def encode_binary(command: Command) -> bytes:
@@ -115,7 +122,8 @@ def _decode_json(head: bytes, body: bytes) -> Command:
     fields = parsed.extFields or _NO_FIELDS
     if None in fields.values():
         fields = {name: value for name, value in fields.items() if value is not None}
-    return Command(parsed.code, parsed.opaque, fields, body, parsed.flag, parsed.remark)  # type: ignore[arg-type] # Nones are gone
+    # Not by its fields' names: every answer is one.
+    return tuple.__new__(Command, (parsed.code, parsed.opaque, fields, body, parsed.flag, parsed.remark))
 
 
 def _decode_binary(head: bytes, body: bytes) -> Command:

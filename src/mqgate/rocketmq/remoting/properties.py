@@ -11,10 +11,15 @@ _BETWEEN, _END = "\x01", "\x02"
 
 def encode(properties: Mapping[str, str]) -> str:
     """ValueError for what the format cannot carry: empty texts, and its own two marks."""
-    text = "".join([f"{name}\x01{value}\x02" for name, value in properties.items()])
+    text = ""
+    is_whole = True
+    for name, value in properties.items():
+        text += f"{name}\x01{value}\x02"
+        if not name or not value:
+            is_whole = False
     if text.count(_BETWEEN) != len(properties) or text.count(_END) != len(properties):
         raise ValueError("properties must not contain U+0001 or U+0002")
-    if not all(properties) or not all(properties.values()):
+    if not is_whole:
         raise ValueError("names and values of properties must not be empty")
     return text
 

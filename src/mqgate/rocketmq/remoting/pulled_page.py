@@ -5,37 +5,51 @@ compressed, batches kept as one) is left to those who know it: record.py.
 """
 
 import struct
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import cache
 from itertools import accumulate
-from typing import Any
 
 from mqgate.rocketmq.errors import RemoteProtocolError
 from mqgate.rocketmq.remoting.record import COMMON, RawRecord, decode_raw
 
 __all__ = ["PulledPage", "decode_page"]
 
-_SHORT = struct.Struct(">h")
-# Where these are among what is unpacked; a record has the same, but for the first two, behind its own three.
-_OFFSET, _STORED_MS, _BODY_LENGTH = 4, 8, 13
-_BEFORE = (0, 0)
-_OWN = 3
+# Of the common kind's fixed part what a page needs: total magic offset sysflag stored-ms body-length.
+_NEEDED = struct.Struct(">iI12xq8xi16xq20xi")
+# Where a record's own fields are among all that is unpacked.
+_RECORD = slice(2, 13)
 
 
 class PulledPage:
-    """Messages in the order in which they lie; `texts` are their properties."""
+    """Messages in the order in which they lie; `texts` are their properties.
 
-    __slots__ = ("_fixed", "bodies", "texts")
+    `places`: where each begins in `data`, or the record that it was taken from.
+    """
 
-    def __init__(self, fixed: Sequence[tuple[Any, ...]], bodies: Sequence[bytes], texts: Sequence[bytes]) -> None:
-        self._fixed = fixed
+    __slots__ = ("_data", "_places", "bodies", "offsets", "stored_ms", "texts")
+
+    def __init__(
+        self,
+        offsets: list[int],
+        stored_ms: list[int],
+        bodies: list[bytes],
+        texts: list[bytes],
+        places: Sequence[int | RawRecord],
+        data: bytes = b"",
+    ) -> None:
+        self.offsets = offsets
+        self.stored_ms = stored_ms
         self.bodies = bodies
         self.texts = texts
+        self._places = places
+        self._data = data
 
     def __len__(self) -> int:
-        return len(self._fixed)
+        return len(self.offsets)
 
     def __getitem__(self, part: slice) -> "PulledPage":
-        return PulledPage(self._fixed[part], self.bodies[part], self.texts[part])
+        columns = self.offsets[part], self.stored_ms[part], self.bodies[part], self.texts[part]
+        return PulledPage(*columns, self._places[part], self._data)
 
     @property
     def bytes(self) -> int:
@@ -60,51 +74,68 @@ class PulledPage:
         count = next((index for index, each in enumerate(rest) if each != offset + index), len(rest))
         return self[first : first + count]
 
-    @property
-    def offsets(self) -> list[int]:
-        return [each[_OFFSET] for each in self._fixed]
-
-    @property
-    def stored_ms(self) -> list[int]:
-        return [each[_STORED_MS] for each in self._fixed]
-
     def offset_id(self, index: int) -> str:
         """The id that the broker knows a message by."""
-        return RawRecord("", b"", b"", *self._fixed[index][len(_BEFORE) : _BODY_LENGTH]).offset_id
+        place = self._places[index]
+        if isinstance(place, int):
+            place = RawRecord("", b"", b"", *COMMON.fixed.unpack_from(self._data, place)[_RECORD])
+        return place.offset_id
 
 
 def decode_page(data: bytes) -> PulledPage:
     """All messages of an answer; RemoteProtocolError if they are broken."""
-    fixed: list[tuple[Any, ...]] = []
-    bodies: list[bytes] = []
-    texts: list[bytes] = []
-    at, end = 0, len(data)
-    unpack_fixed, unpack_short, size = COMMON.fixed.unpack_from, _SHORT.unpack_from, COMMON.fixed.size
-    magic, odd = COMMON.magic, COMMON.odd_flags
     try:
-        while at < end:
-            parts = unpack_fixed(data, at)
-            start, after = at + size, at + parts[0]
-            body_end = start + parts[_BODY_LENGTH]
-            if parts[1] != magic or parts[6] & odd or not start <= body_end < after <= end:
-                return _page_of(decode_raw(data))
-            topic_end = body_end + 1 + data[body_end]
-            text_start = topic_end + 2
-            text_end = text_start + unpack_short(data, topic_end)[0]
-            if not text_start <= text_end <= after:
-                return _page_of(decode_raw(data))
-            fixed.append(parts)
-            bodies.append(data[start:body_end])
-            texts.append(data[text_start:text_end])
-            at = after
+        page = _common_page(data)
     except struct.error as error:
         raise RemoteProtocolError(f"a stored message is broken: {error}") from None
-    return PulledPage(fixed, bodies, texts)
+    return _page_of(decode_raw(data)) if page is None else page
+
+
+def _common_page(data: bytes) -> PulledPage | None:
+    """A page of messages of the common kind and of one topic; None if there are others among them.
+
+    In a loop that runs for every message there is, what can be done for all of them at once is done behind it.
+    """
+    rows: list[tuple[int, int, bytes, bytes, int, int, int]] = []
+    at, end = 0, len(data)
+    unpack, size, tail, topic, tail_size = _NEEDED.unpack_from, _NEEDED.size, None, 0, 0
+    while at < end:
+        total, mark, offset, flags, stored_ms, length = unpack(data, at)
+        start = at + size
+        body_end = start + length
+        after = at + total
+        if not start <= body_end < after <= end:
+            return None
+        if tail is None:
+            topic = data[body_end]
+            tail, tail_size = _tail(topic)
+        its_topic, text_length = tail(data, body_end)
+        text_start = body_end + tail_size
+        text_end = text_start + text_length
+        if its_topic != topic or not text_start <= text_end <= after:
+            return None
+        rows.append((offset, stored_ms, data[start:body_end], data[text_start:text_end], at, mark, flags))
+        at = after
+    if not rows:
+        return PulledPage([], [], [], [], ())
+    offsets, stored, bodies, texts, places, marks, kinds = map(list, zip(*rows, strict=True))
+    if marks.count(COMMON.magic) < len(rows) or any(flags & COMMON.odd_flags for flags in set(kinds)):
+        return None
+    return PulledPage(offsets, stored, bodies, texts, places, data)
+
+
+@cache
+def _tail(topic: int) -> tuple[Callable[[bytes, int], tuple[int, int]], int]:
+    """What unpacks the lengths behind a body, of a topic's name that is so long and of the properties; its size."""
+    lengths = struct.Struct(f">B{topic}xh")
+    return lengths.unpack_from, lengths.size
 
 
 def _page_of(records: Sequence[RawRecord]) -> PulledPage:
     return PulledPage(
-        [_BEFORE + record[_OWN:] for record in records],
+        [record.queue_offset for record in records],
+        [record.stored_ms for record in records],
         [record.body for record in records],
         [record.properties for record in records],
+        records,
     )

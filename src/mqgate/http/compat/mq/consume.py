@@ -9,10 +9,10 @@ from msgspec import UNSET, Struct, UnsetType
 
 from mqgate.consumption.acknowledge import Acknowledger, carried
 from mqgate.consumption.long_poll import ClientGone, LongPoll
-from mqgate.consumption.receive import Receive, Received, Receiver
+from mqgate.consumption.receive import Receive, Received, Receiver, scope_of
 from mqgate.control.registry.service import Registry
 from mqgate.core.lease import Grant, Lease, Outcome, State, Verb
-from mqgate.core.message import Message, milliseconds
+from mqgate.core.message import Message
 from mqgate.core.stamps import stamps
 from mqgate.http.compat.mq import ack_info
 from mqgate.http.compat.mq.ack_info import AckInfo
@@ -77,6 +77,7 @@ class ConsumeApi:
         wish = Receive(
             group=call.group,
             client=call.client,
+            scope=scope_of(call.group, call.client),
             most=MAX_PULL_SIZE,
             visibility=call.group.visibility,
             settlements=carried((call.request_id or "",), (lease,)),
@@ -84,10 +85,10 @@ class ConsumeApi:
             most_bytes=self._settings.max_answer_bytes,
         )
         received = await self._long_poll.receive(wish, call.wait, request.until_gone)
-        if received.deliveries and request.is_gone():
+        if received.batches and request.is_gone():
             await self._consumer.give_back(call.group, received)
             raise ClientGone
-        self._recorder.delivered(call.group, call.client, received.first_served)
+        self._recorder.delivered(call.group, call.client, received.batches)
         acked = self._acked(call, lease, received)
         if received.grant is None and received.state is State.BUSY:
             raise Refusal(FAILED, "no consumerQueueOffsetResult")
@@ -150,7 +151,7 @@ class ConsumeApi:
         )
 
     def _receipt(self, received: Received, grant: Grant) -> str:
-        return self._acknowledger.keys.sign(grant.lease, stamps(grant.granted_at, received.stored_at))
+        return self._acknowledger.keys.sign(grant.lease, stamps(grant.granted_at, received.stored_ms))
 
     async def _texts(self, call: Call, received: Received) -> list[MessageOut]:
         """The batch as text; with other bytes in it, it is a failed delivery, so that the culprit dies."""
@@ -181,4 +182,4 @@ def _illegal(call: Call) -> AckInfo:
 
 
 def _text(message: Message) -> MessageOut:
-    return MessageOut(message.id, message.body.decode(), milliseconds(message.stored_at))
+    return MessageOut(message.id, message.body.decode(), message.stored_ms)

@@ -1,0 +1,86 @@
+"""The application: an address is answered as the table of operations says, by the short cut or the long way."""
+
+from collections.abc import MutableMapping
+from typing import Any
+
+import pytest
+
+from mqgate.control.access.service import Access
+from mqgate.control.registry.directory import CachedDirectory
+from mqgate.http.app import App, build
+from mqgate.http.door import Door
+from mqgate.http.exchange import Answer, Request, reply
+from mqgate.http.operation import Operation
+from mqgate.settings import HttpSettings
+from mqgate.telemetry.metrics import Metrics
+
+
+def app_of(*paths: str) -> App:
+    """Every operation answers with its path, and with what it found in the address."""
+
+    def operation(path: str) -> Operation:
+        async def tell(request: Request) -> Answer:
+            return reply(200, [path, request.scope["path_params"]])
+
+        return Operation(
+            name=path, method="GET", path=path, summary="", handler=tell, tag="", is_public=True, ignores_query=True
+        )
+
+    directory = CachedDirectory(None)  # type: ignore[arg-type]  # nobody asks it
+    access = Access(None, directory, None, may_be_open=True, catch_up=None)  # type: ignore[arg-type]  # nor these
+    return build(Door(access, Metrics(), HttpSettings(), "errors"), [operation(path) for path in paths])
+
+
+async def ask(app: App, path: str, **more: object) -> tuple[int, bytes]:
+    sent: list[MutableMapping[str, Any]] = []
+
+    async def receive() -> MutableMapping[str, Any]:
+        return {"type": "http.disconnect"}
+
+    async def send(event: MutableMapping[str, Any]) -> None:
+        sent.append(event)
+
+    scope = {"type": "http", "method": "GET", "path": path, "query_string": b"", "headers": [], **more}
+    await app(scope, receive, send)
+    return sent[0]["status"], sent[1]["body"]
+
+
+@pytest.mark.parametrize(
+    ("path", "answer"),
+    [
+        ("/v1/topics/orders/messages", b'["/v1/topics/{topic}/messages",{"topic":"orders"}]'),
+        ("/v1/topics/a b\n/messages", b'["/v1/topics/{topic}/messages",{"topic":"a b\\n"}]'),
+        ("/v1/topics/all/messages", b'["/v1/topics/{topic}/messages",{"topic":"all"}]'),
+        ("/v1/groups/all/lag", b'["/v1/groups/all/lag",{}]'),
+        ("/v1/groups/workers/lag", b'["/v1/groups/{group}/lag",{"group":"workers"}]'),
+        ("/v1/topics/orders", b'["/v1/topics/{topic}",{"topic":"orders"}]'),
+    ],
+)
+async def test_an_address_is_answered_by_the_first_operation_that_has_it(path: str, answer: bytes) -> None:
+    """A short cut must not overtake what stands before it in the table, nor give up what stands behind."""
+    app = app_of(
+        "/v1/topics/{topic}/messages",
+        "/v1/topics/all/messages",
+        "/v1/groups/all/lag",
+        "/v1/groups/{group}/lag",
+        "/v1/topics/{topic}",
+    )
+
+    assert await ask(app, path) == (200, answer)
+
+
+@pytest.mark.parametrize(
+    "path", ["/v1/topics//messages", "/v1/topics/a/b/messages", "v1/topics/a/messages", "messages"]
+)
+async def test_an_address_that_no_operation_has_is_not_found(path: str) -> None:
+    """A name is one step of the address, and not empty."""
+    assert (await ask(app_of("/v1/topics/{topic}/messages"), path))[0] == 404
+
+
+async def test_an_application_below_another_path_is_found_there() -> None:
+    """Whoever mounts it tells where."""
+    app = app_of("/v1/topics/{topic}/messages")
+
+    status, answer = await ask(app, "/below/v1/topics/orders/messages", root_path="/below")
+
+    assert (status, answer) == (200, b'["/v1/topics/{topic}/messages",{"topic":"orders"}]')
