@@ -4,6 +4,7 @@ Buffers are compressed with LZ4: Zstandard halves the bytes again and takes twic
 less than a twentieth of the publish that it tells of. Arrow is loaded by the first batch, as by the first bulk read.
 """
 
+from array import array
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from functools import cache
@@ -11,7 +12,7 @@ from itertools import accumulate
 from typing import TYPE_CHECKING, NamedTuple, cast
 
 from mqgate.core.events import Table
-from mqgate.telemetry.event_rows import Part
+from mqgate.telemetry.event_rows import BETWEEN, Joined, Part
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -89,7 +90,7 @@ def _column(field: "pa.Field", parts: Sequence[tuple[Part, "pa.Array"]]) -> "pa.
 
     arrays = [_values(field, part, index) for part, index in parts]
     # Of two that have words of their own, the words are joined.
-    return pa.concat_arrays(arrays) if arrays else pa.nulls(0, field.type)
+    return arrays[0] if len(arrays) == 1 else pa.concat_arrays(arrays) if arrays else pa.nulls(0, field.type)
 
 
 def _values(field: "pa.Field", part: Part, index: "pa.Array") -> "pa.Array":
@@ -109,7 +110,12 @@ def _values(field: "pa.Field", part: Part, index: "pa.Array") -> "pa.Array":
 
 def _array(values: Sequence[object], kind: "pa.DataType") -> "pa.Array":
     import pyarrow as pa  # noqa: PLC0415 - see above
+    import pyarrow.compute as pc  # noqa: PLC0415 - see above
 
+    if isinstance(values, Joined):
+        return pc.split_pattern(pa.array(values, kind), BETWEEN).flatten()
+    if isinstance(values, array):
+        return pa.Array.from_buffers(kind, len(values), [None, pa.py_buffer(values)])
     if pa.types.is_timestamp(kind):
         if values and isinstance(values[0], datetime):
             # Arrow takes datetimes as well, but asks each of them for its zone: six times as slowly.

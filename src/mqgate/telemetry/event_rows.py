@@ -4,6 +4,7 @@ What happens to every message is noted as it comes, in a list of its own, and be
 time took longer than the publish that it tells of may.
 """
 
+from array import array
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from itertools import chain
@@ -14,7 +15,7 @@ from mqgate.core.events import EVENTS, Kind
 from mqgate.core.lease import Outcome, Settled, Settlement, Verb
 from mqgate.core.stamps import granted_at, stored_at, stored_at_each
 
-__all__ = ["Active", "Notes", "Part", "Run", "instants", "parts_of"]
+__all__ = ["BETWEEN", "Active", "Joined", "Notes", "Part", "Run", "instants", "parts_of"]
 
 # Topics and groups to which something happened; without a group: to the topic.
 Active = set[tuple[str, str | None]]
@@ -38,8 +39,11 @@ class Run(NamedTuple):
 # A tuple each would be one thing more for garbage collection to look at, again and again until it is written.
 Singles = list[Any]
 _OF_SINGLE = 8
-# A publish of several: the same, but in the place of each of the last five a column.
-Several = tuple[int, str, str | None, Sequence[str], Sequence[int], Sequence[str], Sequence[int], Sequence[datetime]]
+# A publish of several: the same, but in the place of each of the last five a column. Ids are one text; a queue or a
+# time alone is that of all.
+Several = tuple[int, str, str | None, str, "array[int]", tuple[str, ...], "array[int]", tuple[datetime, ...]]
+# What no message can hold.
+BETWEEN = "\x01"
 Delivered = tuple[int, Group, str, Run]
 Settlements = tuple[int, Group, str, Sequence[Settlement], Sequence[Settled]]
 
@@ -52,6 +56,12 @@ class Notes(NamedTuple):
     settled: list[Settlements]
     # All else: so many rows. A list says what each of them has, anything else is the same in all.
     others: list[tuple[int, Mapping[str, object]]]
+
+
+class Joined(tuple[str, ...]):
+    """A column of texts, some of them in each of these, with `BETWEEN` in between."""
+
+    __slots__ = ()
 
 
 class Part(NamedTuple):
@@ -100,19 +110,21 @@ def _several(notes: Sequence[Several], active: Active) -> Part:
         "count": 1,
         "producer": producer,
     }
-    of_rows: dict[str, Sequence[object]] = {
-        "offset": list(chain.from_iterable(offset)),
-        "id": list(chain.from_iterable(ids)),
-        "bytes": list(chain.from_iterable(sizes)),
-    }
+    counts = [len(some) for some in sizes]
+    of_rows: dict[str, Sequence[object]] = {"id": Joined(ids), "bytes": _one(sizes), "offset": _one(offset)}
     # What is published together is mostly stored in one instant, and on a broker without keys in one queue.
-    columns: tuple[tuple[str, Sequence[Sequence[object]]], ...] = (("queue", queue), ("stored_at", stored_at))
+    columns: tuple[tuple[str, Sequence[tuple[object, ...]]], ...] = (("queue", queue), ("stored_at", stored_at))
     for name, column in columns:
-        if all(some.count(some[0]) == len(some) for some in column):
+        if all(len(some) == 1 for some in column):
             of_runs[name] = [some[0] for some in column]
         else:
-            of_rows[name] = list(chain.from_iterable(column))
-    return Part([len(some) for some in ids], of_runs, of_rows)
+            repeated = (some * (count // len(some)) for some, count in zip(column, counts, strict=True))
+            of_rows[name] = list(chain.from_iterable(repeated))
+    return Part(counts, of_runs, of_rows)
+
+
+def _one(arrays: Iterable["array[int]"]) -> "array[int]":
+    return array("q", b"".join(arrays))
 
 
 def _delivered(notes: Sequence[Delivered], active: Active) -> Part:
