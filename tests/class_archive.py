@@ -1,18 +1,25 @@
-"""Make an archive of what Spark's JVM loads at its start, so that those that tests start have it at once.
+"""Make archives of what JVMs load at their start, so that those that tests start have it at once.
 
-`python class_archive.py` runs a small session once, whose JVM writes its classes down at its end, in the environment
-whose Spark it is. Another Java, or one with other jars, leaves the archive alone and starts as if there were none.
+`python class_archive.py` runs a broker and a small session of Spark once, whose JVMs write their classes down at their
+end, in the environment whose tests they are for. Another Java, or one with other jars, leaves an archive alone and
+starts as if there were none.
 """
 
 import os
 import subprocess
 import sys
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 
-__all__ = ["ARCHIVE", "reading"]
+from mqgate.stack import BrokerSpec, Stack
+from mqgate.stack.broker_spec import SMALL_HEAP
 
-ARCHIVE = Path(sys.prefix) / "spark-classes.jsa"
+__all__ = ["BROKER", "LEAN_JAVA", "SPARK", "reading"]
+
+BROKER, SPARK = (Path(sys.prefix) / f"{name}-classes.jsa" for name in ("broker", "spark"))
+# JVMs compile half-way, and take the classes of released jars for what they are.
+LEAN_JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:+UnlockDiagnosticVMOptions -XX:-BytecodeVerificationRemote"
 # A JVM tells of everything that it cannot put into an archive, or not find there.
 _QUIET = "-Xlog:disable -Xlog:all=error:stderr"
 _PROGRAM = """
@@ -23,15 +30,22 @@ spark.stop()
 """
 
 
-def reading() -> str:
+def reading(archive: Path) -> str:
     """The options of a JVM that starts from the archive; none if there is none."""
-    return f"-XX:SharedArchiveFile={ARCHIVE} {_QUIET}" if ARCHIVE.is_file() else ""
+    return f"-XX:SharedArchiveFile={archive} {_QUIET}" if archive.is_file() else ""
 
 
-def make() -> None:
-    unfinished = ARCHIVE.with_suffix(".unfinished")
-    unfinished.unlink(missing_ok=True)
-    options = f"-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:ArchiveClassesAtExit={unfinished} {_QUIET}"
+def _run_broker(options: str) -> None:
+    with tempfile.TemporaryDirectory() as directory:
+        stack = Stack(Path(directory))
+        try:
+            stack.up((BrokerSpec(name="classes", java_options=(*SMALL_HEAP, *options.split())),))
+            stack.stop("classes")
+        finally:
+            stack.down()
+
+
+def _run_spark(options: str) -> None:
     with tempfile.TemporaryDirectory() as directory:
         # The JVM outlives the program: only when it is through, all ends of the pipe are closed.
         subprocess.run(  # noqa: S603 - our own words
@@ -41,8 +55,17 @@ def make() -> None:
             check=True,
             capture_output=True,
         )
-    unfinished.replace(ARCHIVE)
 
 
-if __name__ == "__main__" and not ARCHIVE.is_file():
-    make()
+def make(archive: Path, run: Callable[[str], None]) -> None:
+    unfinished = archive.with_suffix(".unfinished")
+    unfinished.unlink(missing_ok=True)
+    run(f"-XX:ArchiveClassesAtExit={unfinished} {_QUIET}")
+    unfinished.replace(archive)
+
+
+if __name__ == "__main__":
+    os.environ["JDK_JAVA_OPTIONS"] = LEAN_JAVA
+    for archive, run in ((BROKER, _run_broker), (SPARK, _run_spark)):
+        if not archive.is_file():
+            make(archive, run)

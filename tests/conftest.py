@@ -17,16 +17,14 @@ from mqgate.testing.server_process import ServerProcess
 # The fixtures `rocketmq` and `pair`; `postgres`, `mortal`, `redis` and `mortal_redis`.
 pytest_plugins = ["cluster", "servers"]
 
-# JVMs compile half-way, and take the classes of released jars for what they are.
-LEAN_JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:+UnlockDiagnosticVMOptions -XX:-BytecodeVerificationRemote"
-
 
 def pytest_configure(config: pytest.Config) -> None:
     """What tests start lives for seconds or minutes, and is to start quickly: see `lean`."""
-    os.environ.setdefault("JDK_JAVA_OPTIONS", LEAN_JAVA)
-    # Drivers, and the servers of a cluster.
+    brokers, spark = map(class_archive.reading, (class_archive.BROKER, class_archive.SPARK))
+    os.environ.setdefault("JDK_JAVA_OPTIONS", f"{class_archive.LEAN_JAVA} {brokers}")
+    # Drivers, and the servers of a cluster: what a command line says wins.
     for name in ("SPARK_SUBMIT_OPTS", "SPARK_DAEMON_JAVA_OPTS"):
-        os.environ.setdefault(name, class_archive.reading())
+        os.environ.setdefault(name, spark)
     # Not for pytest's own workers, which may use all that there is.
     if os.environ.get("PYTEST_XDIST_WORKER") or not config.getoption("numprocesses", None):
         paths = (str(Path(__file__).with_name("lean")), os.environ.get("PYTHONPATH", ""))

@@ -11,6 +11,7 @@ import httpx
 import pytest
 from fault_calls import Gateway, eventually, opened
 
+from cluster import NO_TIMERS
 from mqgate.settings import LogSettings, RocketMQSettings, Settings, SqliteSettings
 from mqgate.stack import BrokerSpec, Stack
 from mqgate.stack.plan import NAME_SERVER
@@ -21,7 +22,7 @@ from mqgate.testing.server_process import ServerProcess
 def own(rocketmq: Stack, tmp_path: Path) -> Iterator[Stack]:
     """A name server and one broker for this test; where `rocketmq` cannot run, neither can they."""
     stack = Stack(tmp_path / "stack")
-    stack.up((BrokerSpec(name="broker-a", cluster="own"),))
+    stack.up((BrokerSpec(name="broker-a", cluster="own", settings=NO_TIMERS),))
     yield stack
     stack.down()
 

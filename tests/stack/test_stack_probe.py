@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from cluster import NO_TIMERS
 from mqgate.stack import BrokerSpec, Stack
 from mqgate.stack.part import Part
 from mqgate.stack.probe import announce, is_hesitating, is_listed
@@ -21,7 +22,7 @@ from mqgate.stack.readiness import hasten
 def test_a_broker_that_nobody_leads_to_is_led_to_when_it_announces_itself(rocketmq: Stack, directory: Path) -> None:
     """As after a start at which it was not yet connected; by itself it would tell again in a while."""
     stack = Stack(directory)
-    stack.up((BrokerSpec(name="lonely", settings={"registerNameServerPeriod": "60000"}),))
+    stack.up((BrokerSpec(name="lonely", settings={**NO_TIMERS, "registerNameServerPeriod": "60000"}),))
     stack.kill("namesrv")
     stack.start("namesrv")
     server, broker = ("127.0.0.1", stack.part("namesrv").port), stack.part("lonely")
