@@ -11,10 +11,13 @@ from mqgate.rocketmq.remoting.record import Record, decode_raw, encode_record
 _PLAIN = Record("orders", b"body", {"TAGS": "paid"}, 3, 0, 42, 4096, 0, 0, 1_700_000_000, b"\x7f\0\0\1", 10911, 0, 0)
 # Names that matter, names that end like them, marks in and out of turn, and what is no UTF-8.
 _PIECES = [b"UNIQ_KEY", b"MY_UNIQ_KEY", b"KEYS", b"TAGS", b"MSG_REGION", b"mqgate_p.KEYS", b"colour", b"\x01", b"\x02"]
-_TEXTS = st.lists(st.sampled_from([*_PIECES, b"\x01", b"\x02", b"7", b"\xff"]), max_size=14).map(b"".join)
+_MARKS = [b"\x01", b"\x02", b"\n", b"7", b"\xff", b"UNIQ_KEY\x018\x02"]
+_TEXTS = st.lists(st.sampled_from([*_PIECES, *_MARKS]), max_size=14).map(b"".join)
+# As most are: the id, and whatever.
+_USUAL = st.tuples(st.just(b"UNIQ_KEY\x01"), _TEXTS).map(b"".join)
 
 
-@given(st.lists(_TEXTS, min_size=1, max_size=5))
+@given(st.one_of(st.lists(_TEXTS, min_size=1, max_size=5), st.lists(_USUAL, min_size=1, max_size=5)))
 def test_many_messages_say_what_each_of_them_says(texts: list[bytes]) -> None:
     """The quick way through a page must not give a message another id, key, tag or property."""
     stored = b"".join(_stored(index, text) for index, text in enumerate(texts))

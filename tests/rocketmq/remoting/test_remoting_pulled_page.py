@@ -19,6 +19,26 @@ _TOPIC = range(RECORD_V1.index(b"orders"), RECORD_V1.index(b"orders") + len(b"or
 _KINDS = [RECORD_V1, RECORD_V2, RECORD_IPV6, _PACKED, _FOLDED]
 
 
+# As long as each other, cut in other places.
+_EVEN = [
+    encode_record(_RECORD._replace(body=b"b" * (9 - size), properties={"k": "v" * size}, topic=topic))
+    for size in (1, 2, 3)
+    for topic in ("orders", "refund")
+] + [encode_record(_RECORD._replace(body=b"b" * 7, properties={"k": "vvv"}, topic="order"))]
+
+
+@given(st.lists(st.sampled_from(_EVEN), max_size=8))
+def test_messages_that_are_as_long_as_each_other_need_not_be_alike(stored: list[bytes]) -> None:
+    """A page whose messages are of one length is unpacked by one measure: only where it fits them all."""
+    data = b"".join(stored)
+
+    page, records = decode_page(data), decode_raw(data)
+
+    assert list(page.bodies) == [record.body for record in records]
+    assert list(page.texts) == [record.properties for record in records]
+    assert [page.offset_id(index) for index in range(len(page))] == [record.offset_id for record in records]
+
+
 @given(st.lists(st.sampled_from([RECORD_V1, *_KINDS]), max_size=8))
 def test_a_page_holds_what_the_records_hold(stored: list[bytes]) -> None:
     """Whoever reads by column must not see other messages than everybody else."""

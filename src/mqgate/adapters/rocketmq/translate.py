@@ -4,7 +4,7 @@ The id travels as UNIQ_KEY, the key as KEYS, the tag as TAGS: Java clients see w
 RocketMQ's own properties share one name space with the users'; a user's property of such a name goes under a prefix.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from itertools import repeat
 from typing import NamedTuple
@@ -20,6 +20,7 @@ __all__ = ["message_of", "messages_of", "properties_of", "users_name"]
 _ESCAPE = f"{OWN_PREFIX}p."
 _TRANSIENT = "__RMQ.TRANSIENT."
 _ID, _END = b"UNIQ_KEY\x01", b"\x02"
+_ID_LINE = b"\n" + _ID
 _RESERVED = frozenset(
     """
     KEYS TAGS WAIT DELAY RETRY_TOPIC REAL_TOPIC REAL_QID TRAN_MSG PGROUP MIN_OFFSET MAX_OFFSET BUYER_ID
@@ -66,13 +67,13 @@ def message_of(topic: str, queue: str, record: Record) -> Message:
 
 def messages_of(topic: str, queue: str, page: PulledPage) -> list[Message]:
     """The same of many at once, by column. Mostly they differ in their ids alone: what else there is, is remembered."""
-    skip = len(_ID)
-    cuts = [text[skip:].partition(_END) if text.startswith(_ID) else _without_id(text) for text in page.texts]
-    if not cuts:
+    if not len(page):
         return []
-    owns, _, others = zip(*cuts, strict=True)
-    again, keys, tags, properties = zip(*map(_remembered, others), strict=True)
-    ids = [named or own.decode("utf-8", "replace") for named, own in zip(again, owns, strict=True)]
+    ids, others = _ids_first(page.texts) or zip(*map(_without_id, page.texts), strict=True)
+    known = {text: _remembered(text) for text in set(others)}
+    again, keys, tags, properties = zip(*map(known.__getitem__, others), strict=True)
+    if any(again):
+        ids = [named or own for named, own in zip(again, ids, strict=True)]
     if not all(ids):
         ids = [each or page.offset_id(index) for index, each in enumerate(ids)]
     where = repeat(topic), repeat(queue), page.offsets
@@ -81,13 +82,23 @@ def messages_of(topic: str, queue: str, page: PulledPage) -> list[Message]:
     return list(map(tuple.__new__, repeat(Message), rows))
 
 
-def _without_id(text: bytes) -> tuple[bytes, bytes, bytes]:
-    """The id in a text of properties, if there is one, whatever, and the text without it."""
+def _ids_first(texts: Sequence[bytes]) -> tuple[Sequence[str], Sequence[bytes]] | None:
+    """The ids in texts of properties, and the texts without them; None unless all begin with it, as we write them."""
+    heads, _, others = zip(*map(bytes.partition, texts, repeat(_END)), strict=True)
+    # As lines, because one text is checked, decoded and cut in a tenth of the time that many are.
+    lines = b"\n".join((b"", *heads))
+    if not lines.count(b"\n") == lines.count(_ID_LINE) == len(texts):
+        return None
+    return lines.decode("utf-8", "replace").split(_ID_LINE.decode())[1:], others
+
+
+def _without_id(text: bytes) -> tuple[str, bytes]:
+    """The id in a text of properties, if there is one, and the text without it."""
     before, mark, behind = text.partition(_ID)
     if not mark or (before and not before.endswith(_END)):
-        return b"", b"", text
-    own, mark, behind = behind.partition(_END)
-    return own, mark, before + behind
+        return "", text
+    own, _, behind = behind.partition(_END)
+    return own.decode("utf-8", "replace"), before + behind
 
 
 @lru_cache(maxsize=1_024)

@@ -6,7 +6,7 @@ compressed, batches kept as one) is left to those who know it: record.py.
 
 import struct
 from collections.abc import Callable, Sequence
-from functools import cache
+from functools import cache, lru_cache
 from itertools import accumulate
 
 from mqgate.rocketmq.errors import RemoteProtocolError
@@ -85,10 +85,44 @@ class PulledPage:
 def decode_page(data: bytes) -> PulledPage:
     """All messages of an answer; RemoteProtocolError if they are broken."""
     try:
-        page = _common_page(data)
+        page = _uniform_page(data) or _common_page(data)
     except struct.error as error:
         raise RemoteProtocolError(f"a stored message is broken: {error}") from None
     return _page_of(decode_raw(data)) if page is None else page
+
+
+def _uniform_page(data: bytes) -> PulledPage | None:
+    """A page of messages that all are as long as the first, in every part of them: what machines write often is.
+
+    It is unpacked at once, in less than half the time; None if it is no such page.
+    """
+    end = len(data)
+    if not end:
+        return None
+    total, *_, length = _NEEDED.unpack_from(data)
+    text_at = _NEEDED.size + length
+    if total <= text_at or length < 0 or end % total:
+        return None
+    shape = _shape(total, length, data[text_at])
+    if shape is None:
+        return None
+    rows = list(shape.iter_unpack(data))
+    totals, marks, offsets, kinds, stored, lengths, bodies, topics, sizes, texts = map(list, zip(*rows, strict=True))
+    same = totals.count(total), lengths.count(length), topics.count(data[text_at]), sizes.count(len(texts[0]))
+    if same != (len(rows),) * 4 or not _are_common(marks, kinds):
+        return None
+    return PulledPage(offsets, stored, bodies, texts, range(0, end, total), data)
+
+
+@lru_cache(maxsize=1_024)
+def _shape(total: int, length: int, topic: int) -> struct.Struct | None:
+    """A whole record that is so long, with such a body and topic's name: the rest of it are the properties."""
+    text = total - _NEEDED.size - length - _tail(topic)[1]
+    return struct.Struct(f"{_NEEDED.format}{length}sB{topic}xh{text}s") if text >= 0 else None
+
+
+def _are_common(marks: list[int], kinds: list[int]) -> bool:
+    return marks.count(COMMON.magic) == len(marks) and not any(flags & COMMON.odd_flags for flags in set(kinds))
 
 
 def _common_page(data: bytes) -> PulledPage | None:
@@ -119,7 +153,7 @@ def _common_page(data: bytes) -> PulledPage | None:
     if not rows:
         return PulledPage([], [], [], [], ())
     offsets, stored, bodies, texts, places, marks, kinds = map(list, zip(*rows, strict=True))
-    if marks.count(COMMON.magic) < len(rows) or any(flags & COMMON.odd_flags for flags in set(kinds)):
+    if not _are_common(marks, kinds):
         return None
     return PulledPage(offsets, stored, bodies, texts, places, data)
 
