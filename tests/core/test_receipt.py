@@ -1,6 +1,7 @@
 """Receipts: signed, opaque, and nobody else's."""
 
 import base64
+import hmac
 
 import pytest
 from hypothesis import given
@@ -98,6 +99,14 @@ def test_receipts_of_the_format_before_are_accepted() -> None:
 
     assert KEYS.verify(batch, LEASE.group) == LEASE
     assert KEYS.verify(message, LEASE.group) == LEASE._replace(start=12, next=13)
+
+
+@given(st.binary(min_size=1, max_size=200))
+def test_the_tag_is_the_standards(secret: bytes) -> None:
+    """What signs here is checked by gateways of other releases, and of other makes."""
+    raw = base64.urlsafe_b64decode(ReceiptKeys(SigningKeys({1: secret}, 1)).sign(LEASE) + "==")
+
+    assert raw[2:18] == hmac.digest(secret, raw[18:], "sha256")[:16]
 
 
 @pytest.mark.parametrize("offset", ["", "00", "+0", "-0", " 0", "0_0", "\u0660", "3", "1" * 20])
