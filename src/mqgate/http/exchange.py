@@ -88,13 +88,16 @@ class Request:
 
     def is_gone(self) -> bool:
         """Whether the client is known to have hung up, without waiting: one step of asking, then asking no more."""
-        asking = self.until_gone()
-        try:
-            asking.send(None)
-        except StopIteration:
-            return True
-        asking.close()
-        return False
+        while True:
+            asking = self._receive().__await__()
+            try:
+                asking.send(None)
+            except StopIteration as told:
+                if told.value["type"] == "http.disconnect":
+                    return True
+            else:
+                asking.close()
+                return False
 
     @property
     def address(self) -> str:

@@ -1,8 +1,8 @@
 """Receive and settle: POST /v1/groups/{group}/receive, ack, nack, extend."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Coroutine, Iterable, Mapping, Sequence
 from datetime import timedelta
-from itertools import repeat
+from itertools import groupby, repeat
 from typing import Annotated, Any
 
 import msgspec
@@ -22,7 +22,7 @@ from mqgate.core.stamps import stamp, stamps
 from mqgate.core.times import format_instant, format_ms, parse_duration
 from mqgate.http.errors import problem, refusal
 from mqgate.http.exchange import Answer, Request, refuse, reply
-from mqgate.http.json_input import decode
+from mqgate.http.json_input import decode_flat
 from mqgate.http.native.shapes import LeaseOut, MessageOut, OutcomeOut, Outcomes, ReceiveOut, texts_or_base64
 from mqgate.http.operation import Operation
 from mqgate.settings import HttpSettings
@@ -140,7 +140,7 @@ class ReceiveApi:
 
     async def receive(self, request: Request) -> Answer:
         group = await self._group(request)
-        given = decode(request.body, _receive_in) if request.body else ReceiveIn()
+        given = decode_flat(request.body, _receive_in) if request.body else ReceiveIn()
         leases = await self._acknowledger.read(group, given.ack)
         wish = self._wish(request, group, given, leases)
         received = await self._long_poll.receive(wish, _wait(given), request.until_gone)
@@ -180,22 +180,23 @@ class ReceiveApi:
 
     def _received(self, group: Group, received: Received, leases: list[Lease | None]) -> ReceiveOut:
         acked = merge(leases, received.settled)
-        self._count(group, Verb.ACK, acked)
         keys = self._acknowledger.keys
         is_single = group.mode is Mode.MESSAGE
         ranges = received.grants if is_single else ()
         signed = {each.lease.epoch: keys.sign_range(each.lease, stamps(each.granted_at)) for each in ranges}
         messages = _messages(received.batches, signed)
         self._metrics.delivered.labels(group.name).inc(len(messages))
-        answer = ReceiveOut(messages=messages, acked=[_outcome(each) for each in acked], state=received.state)
+        answer = ReceiveOut(messages=messages, acked=self._told(group, Verb.ACK, acked), state=received.state)
         grant = received.grant
         if grant is not None and not is_single:
+            until = messages[0].leased_until
+            assert until is not UNSET  # noqa: S101 - for the type checker; a batch is leased as a whole
             answer.lease = LeaseOut(
                 receipt=keys.sign(grant.lease, stamps(grant.granted_at, received.stored_ms)),
                 queue=grant.lease.queue,
                 start=grant.lease.start,
                 next=grant.lease.next,
-                leased_until=format_instant(grant.leased_until),
+                leased_until=until,
                 delivery=grant.delivery,
             )
         if received.is_registered:
@@ -208,7 +209,7 @@ class ReceiveApi:
 
     async def ack(self, request: Request) -> Answer:
         group = await self._group(request)
-        given = decode(request.body, _ack_in)
+        given = decode_flat(request.body, _ack_in)
         receipts = self._receipts(given)
         if given.through is not None and given.receipts is not UNSET:
             raise InvalidValue("through goes with one receipt", field="through")
@@ -219,7 +220,7 @@ class ReceiveApi:
 
     async def nack(self, request: Request) -> Answer:
         group = await self._group(request)
-        given = decode(request.body, _nack_in)
+        given = decode_flat(request.body, _nack_in)
         receipts = self._receipts(given)
         delay = None if given.delay is UNSET else parse_duration(given.delay, "delay")
         if delay is not None and delay > _LONGEST_DELAY:
@@ -231,7 +232,7 @@ class ReceiveApi:
 
     async def extend(self, request: Request) -> Answer:
         group = await self._group(request)
-        given = decode(request.body, _extend_in)
+        given = decode_flat(request.body, _extend_in)
         receipts = self._receipts(given)
         visibility = group.visibility
         if given.visibility is not UNSET:
@@ -239,10 +240,10 @@ class ReceiveApi:
         settled = await self._acknowledger.settle(group, Verb.EXTEND, receipts, visibility=visibility)
         return self._settled(group, Verb.EXTEND, given, settled)
 
-    async def _group(self, request: Request) -> Group:
+    def _group(self, request: Request) -> Coroutine[Any, Any, Group]:
         name = request.path("group")
         request.principal.need_group(name)
-        return await self._registry.group(name)
+        return self._registry.group(name)
 
     def _receipts(self, given: AckIn | NackIn | ExtendIn) -> list[str]:
         if (given.receipt is UNSET) == (given.receipts is UNSET):
@@ -256,17 +257,21 @@ class ReceiveApi:
         return given.receipts
 
     def _settled(self, group: Group, verb: Verb, given: AckIn | NackIn | ExtendIn, settled: list[Settled]) -> Answer:
-        self._count(group, verb, settled)
+        told = self._told(group, verb, settled)
         if given.receipts is UNSET:
             (only,) = settled
-            return reply(200, _outcome(only)) if only.outcome.is_done else refuse(refusal(only))
+            return reply(200, told[0]) if only.outcome.is_done else refuse(refusal(only))
         is_whole = all(each.outcome.is_done for each in settled)
-        return reply(200 if is_whole else 207, Outcomes([_outcome(each) for each in settled]))
+        return reply(200 if is_whole else 207, Outcomes(told))
 
-    def _count(self, group: Group, verb: Verb, settled: list[Settled]) -> None:
-        outcomes = [each.outcome for each in settled]
-        for outcome in set(outcomes):
-            self._metrics.settled.labels(group.name, verb, outcome).inc(outcomes.count(outcome))
+    def _told(self, group: Group, verb: Verb, settled: list[Settled]) -> list[OutcomeOut]:
+        """What became of settlements, counted; mostly the same of all of them."""
+        found: list[OutcomeOut] = []
+        for each, alike in groupby(settled):
+            count = len(list(alike))
+            self._metrics.settled.labels(group.name, verb, each.outcome).inc(count)
+            found += [_outcome(each)] * count
+        return found
 
 
 def _wait(given: ReceiveIn) -> timedelta:
