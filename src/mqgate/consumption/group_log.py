@@ -1,8 +1,9 @@
 """The queues that a group reads: those of its topic, and of the log private to it that redriven messages go through."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Coroutine, Mapping, Sequence
 from datetime import datetime
+from typing import Any
 
 from mqgate.core.entries import Group
 from mqgate.core.errors import TopicNotFound
@@ -45,8 +46,12 @@ class GroupLog:
 
     async def heads(self, group: Group, since: int = 0) -> Heads:
         heads = await self._log.heads(group.topic, since)
+        topic = retry_topic(group.name)
+        # Most groups have none, and are asked for it all the time.
+        if self._log.lacks(topic):
+            return heads
         try:
-            private = await self._log.heads(retry_topic(group.name), since)
+            private = await self._log.heads(topic, since)
         except TopicNotFound:
             return heads
         merged = {**heads.queues, **{f"{_RETRY}{queue}": head for queue, head in private.queues.items()}}
@@ -54,9 +59,16 @@ class GroupLog:
         boots = {**heads.boots, **{f"{_RETRY}{queue}": boot for queue, boot in private.boots.items()}}
         return Heads(min(heads.version, private.version), merged, closed, boots)
 
-    async def read(self, group: Group, queue: str, offset: int, most: int, most_bytes: int) -> Sequence[Message]:
-        if not queue.startswith(_RETRY):
-            return await self._log.read(group.topic, queue, offset, most, most_bytes, group.name)
+    def read(
+        self, group: Group, queue: str, offset: int, most: int, most_bytes: int
+    ) -> Coroutine[Any, Any, Sequence[Message]]:
+        if queue.startswith(_RETRY):
+            return self._read_private(group, queue, offset, most, most_bytes)
+        return self._log.read(group.topic, queue, offset, most, most_bytes, group.name)
+
+    async def _read_private(
+        self, group: Group, queue: str, offset: int, most: int, most_bytes: int
+    ) -> Sequence[Message]:
         topic, own = retry_topic(group.name), queue.removeprefix(_RETRY)
         found = await self._log.read(topic, own, offset, most, most_bytes, group.name)
         return [_original(message)._replace(topic=group.topic, queue=queue, offset=message.offset) for message in found]

@@ -10,10 +10,10 @@ nothing granted         -> empty, with the reason
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Coroutine, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import structlog
 
@@ -33,6 +33,7 @@ from mqgate.telemetry.recorder import Recorder
 
 _log = structlog.get_logger()
 _SCOPES_REMEMBERED = 10_000
+_NONE: frozenset[str] = frozenset()
 
 
 class Receive(NamedTuple):
@@ -126,7 +127,7 @@ class Receiver:
         received = Received()
         self._mirror.touched(request.group.name)
         settlements = request.settlements
-        unread = empty = frozenset[str]()
+        unread = empty = _NONE
         while True:
             heads = await self._heads(request)
             step = _step(request, heads, unread, settlements, is_crowded=is_crowded, wait=wait)
@@ -137,7 +138,8 @@ class Receiver:
                 continue
             if not acquired.strangers:
                 self._remember_told(request.scope, heads)
-            self._recorder.settled(request.group, request.client, settlements, acquired.settled)
+            if settlements:
+                self._recorder.settled(request.group, request.client, settlements, acquired.settled)
             self._recorder.granted(request.group, request.scope[1], acquired)
             settlements = ()
             self._note(request.group, received, acquired)
@@ -146,9 +148,10 @@ class Receiver:
                 self._recorder.spans(Kind.FILTERED, request.group, "", found.filtered)
                 received.batches, received.grants = found.batches, found.grants
                 received.has_more |= found.is_short
-                # Nothing there although its end said so: worth one more look, and no more.
-                unread |= found.unread | (empty & found.empty)
-                empty |= found.empty
+                if found.unread or found.empty:
+                    # Nothing there although its end said so: worth one more look, and no more.
+                    unread |= found.unread | (empty & found.empty)
+                    empty |= found.empty
             if acquired.doomed:
                 unread |= await self._bury(request.group, received, acquired.doomed)
             received.has_unread = bool(unread)
@@ -203,11 +206,11 @@ class Receiver:
             under_way.add_done_callback(lambda _: self._burials.pop(doomed.lease))
         return await asyncio.shield(under_way)
 
-    async def _pull(self, request: Receive, grants: Sequence[Grant]) -> Pulled:
+    def _pull(self, request: Receive, grants: Sequence[Grant]) -> Coroutine[Any, Any, Pulled]:
         group = request.group
         if group.mode is Mode.MESSAGE:
-            return await pull_messages(self._log, self._leases, group, grants, request.most_bytes)
-        return await pull_queue(self._log, self._leases, group, grants[0], request.most_bytes)
+            return pull_messages(self._log, self._leases, group, grants, request.most_bytes)
+        return pull_queue(self._log, self._leases, group, grants[0], request.most_bytes)
 
     def _note(self, group: Group, received: Received, acquired: Acquired) -> None:
         self._mirror.touched(group.name)
@@ -243,18 +246,9 @@ def _step(
     is_crowded: bool,
     wait: timedelta,
 ) -> Acquire:
-    return Acquire(
-        request.group,
-        request.scope[1],
-        request.most,
-        request.visibility,
-        heads.queues,
-        polled_by=request.client or f"@{request.address}",
-        address=request.address,
-        attempt=request.attempt,
-        settlements=settlements,
-        is_crowded=is_crowded,
-        closed=heads.closed | unread,
-        boots=heads.boots,
-        wait=wait,
-    )
+    group, client, scope, most, visibility, _, attempt, _, address = request
+    polled_by = client or f"@{address}"
+    closed = heads.closed | unread if unread else heads.closed
+    told = polled_by, address, attempt, settlements, is_crowded, closed, heads.boots, wait
+    # Not by its fields' names: every receive makes one.
+    return tuple.__new__(Acquire, (group, scope[1], most, visibility, heads.queues, *told))

@@ -63,6 +63,9 @@ class MessageLog(Protocol):
     async def heads(self, topic: str, since: int = 0) -> Heads:
         """The ends of all queues whose ends changed after version `since` (0: of all)."""
 
+    def lacks(self, topic: str) -> bool:
+        """Whether a topic is known not to be there, without asking anybody: TopicNotFound would be raised at once."""
+
     async def offsets_at(self, topic: str, instant: datetime) -> Mapping[str, int]:
         """Per queue the first offset stored at or after an instant; its end if there is none."""
 

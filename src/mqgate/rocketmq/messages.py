@@ -148,34 +148,18 @@ class Messages:
         tags: str = "*",
     ) -> tuple[Pulled, bytes]:
         """The same; the records are left as the bytes that they came as."""
-        fields = {
-            "consumerGroup": group,
-            "topic": topic,
-            "queueId": str(queue_id),
-            "queueOffset": str(offset),
-            "maxMsgNums": str(most),
-            "sysFlag": _PARKING if park else _NOT_PARKING,
-            "commitOffset": "0",
-            "suspendTimeoutMillis": str(int(park * 1000)),
-            "subscription": tags,
-            "subVersion": "0",
-            "expressionType": "TAG",
-        }
+        fields = {**_pull_fields(group, topic, queue_id, most, park, tags), "queueOffset": str(offset)}
         deadline = park + _PARKED_SLACK if park else None
         answer = await self._brokers.ask(broker, _PULL_MESSAGE, fields, allowed=_EMPTY, deadline=deadline)
-        found = answer.fields
+        code, _, found, body, _, remark = answer
         try:
-            pulled = Pulled(
-                _STATUS[answer.code],
-                (),
-                int(found.get("nextBeginOffset", offset)),
-                int(found.get("minOffset", 0)),
-                int(found.get("maxOffset", 0)),
-                answer.remark or "",
-            )
+            after = int(found.get("nextBeginOffset", offset))
+            ends = int(found.get("minOffset", 0)), int(found.get("maxOffset", 0))
+            # Not by its fields' names: every pull makes one.
+            pulled = tuple.__new__(Pulled, (_STATUS[code], (), after, *ends, remark or ""))
         except NONSENSE as error:
             raise making_no_sense(error) from error
-        return pulled, answer.body if answer.code == 0 else b""
+        return pulled, body if code == 0 else b""
 
     async def query(
         self,
@@ -242,6 +226,23 @@ def _send_fields(producer: str, topic: str, queue_id: int, sys_flag: int) -> Map
         "j": "0",
         "k": "false",
         "m": "false",
+    }
+
+
+@lru_cache(maxsize=4096)
+def _pull_fields(group: str, topic: str, queue_id: int, most: int, park: float, tags: str) -> Mapping[str, str]:
+    """What is the same in all pulls of one group from one queue."""
+    return {
+        "consumerGroup": group,
+        "topic": topic,
+        "queueId": str(queue_id),
+        "maxMsgNums": str(most),
+        "sysFlag": _PARKING if park else _NOT_PARKING,
+        "commitOffset": "0",
+        "suspendTimeoutMillis": str(int(park * 1000)),
+        "subscription": tags,
+        "subVersion": "0",
+        "expressionType": "TAG",
     }
 
 

@@ -107,7 +107,7 @@ class Recorder:
     ) -> None:
         if self._is_on and outcomes:
             is_single = group.mode is Mode.MESSAGE
-            count = len(outcomes) if is_single else sum([lease.next - lease.start for _, lease, *_ in settlements])
+            count = len(outcomes) if is_single else sum([each.lease.next - each.lease.start for each in settlements])
             if self._has_room(count):
                 self._notes.settled.append((self.now(), group, client, settlements, outcomes))
 

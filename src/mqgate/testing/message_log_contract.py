@@ -363,6 +363,17 @@ class MessageLogContract(ColumnsContract):
         with pytest.raises(QueueNotFound):
             await log.read(_TOPIC, "local:1", 0, 1, 1)
 
+    async def test_a_topic_is_lacking_only_until_it_is_made(self, log: MessageLog) -> None:
+        """Nobody is asked, so it may be said of too few topics, never of one that is there."""
+        with pytest.raises(TopicNotFound):
+            await log.heads(_TOPIC)
+        before = log.lacks(_TOPIC)
+        await log.create(_TOPIC, 1)
+        between = log.lacks(_TOPIC)
+        await log.drop(_TOPIC)
+
+        assert (before, between, log.lacks(_TOPIC)) == (True, False, True)
+
     async def test_an_append_that_meets_the_end_of_its_topic_fails_alone(self, log: MessageLog) -> None:
         """Deleting one topic while everybody publishes is an ordinary day: only its own are refused."""
         await log.create(_TOPIC, 1)

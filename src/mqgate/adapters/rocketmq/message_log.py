@@ -2,9 +2,9 @@
 
 import asyncio
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from datetime import datetime
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from mqgate.adapters.rocketmq.appending import Appender
 from mqgate.adapters.rocketmq.column_batch import batch_of, columns_for
@@ -128,11 +128,20 @@ class RocketMQMessageLog:
                 raise gone[0]
         return outcomes
 
-    async def read(
+    def read(
         self, topic: str, queue: str, offset: int, most: int, most_bytes: int, group: str = ""
+    ) -> Coroutine[Any, Any, Sequence[Message]]:
+        by = self._wire(group) if group else self._own_group
+        known = self._topics.known(topic)
+        place = None if known is None else known.queues.get(queue)
+        if known is None or place is None:
+            return self._read_unmet(topic, queue, offset, most, most_bytes, by)
+        return self._reader.read(known, place, offset, most, most_bytes, by)
+
+    async def _read_unmet(
+        self, topic: str, queue: str, offset: int, most: int, most_bytes: int, by: str
     ) -> Sequence[Message]:
         known, place = await self._place(topic, queue)
-        by = self._wire(group) if group else self._own_group
         return await self._reader.read(known, place, offset, most, most_bytes, by)
 
     async def read_columns(
@@ -154,12 +163,19 @@ class RocketMQMessageLog:
         return known, place
 
     async def heads(self, topic: str, since: int = 0) -> Heads:
-        known = await self._topics.get(topic)
-        await self._topics.freshen(known)
-        changed = self._topics.changed_since(known, since)
+        topics = self._topics
+        known = topics.known(topic) or await topics.get(topic)
+        if stale := topics.stale(known):
+            await topics.wait(known, stale)
+        changed = topics.changed_since(known, since)
+        if not changed:
+            return Heads(topics.version, {}, known.closed)
         heads = {queue.name: queue.head for queue in changed if queue.head is not None}
         boots = {queue.name: queue.boot for queue in changed if queue.boot is not None}
-        return Heads(self._topics.version, heads, known.closed, boots)
+        return Heads(topics.version, heads, known.closed, boots)
+
+    def lacks(self, topic: str) -> bool:
+        return self._topics.is_unknown(topic)
 
     async def offsets_at(self, topic: str, instant: datetime) -> Mapping[str, int]:
         known = await self._topics.get(topic)

@@ -24,7 +24,7 @@ from mqgate.core.errors import MqgateError, QueueUnavailable, StorageUnavailable
 from mqgate.core.message import Message, body_of
 from mqgate.rocketmq.client import Client
 from mqgate.rocketmq.errors import RocketMQError
-from mqgate.rocketmq.messages import Pulled, Status
+from mqgate.rocketmq.messages import Status
 from mqgate.rocketmq.paging import AT_ONCE, Page, Paging
 from mqgate.rocketmq.reading_ahead import pages
 from mqgate.rocketmq.remoting.pulled_page import PulledPage, decode_page
@@ -111,9 +111,15 @@ class Reader:
         self, topic: Topic, queue: Queue, offset: int, most: int, most_bytes: int, group: str
     ) -> list[Message]:
         """Consecutive messages from an offset on, as many as are asked for and fit."""
-        found = _Messages(offset, most, most_bytes)
-        page = await self._page(topic, queue, offset, most, group)
+        if most < AT_ONCE:
+            page = await self._shared(topic, queue, offset, most, group)
+        else:
+            pulled = await self._pull_page(topic, queue, offset, most, group)
+            page = messages_of(topic.name, queue.name, pulled)[:most]
         # Mostly that is all: a full batch.
+        if len(page) == most and sum(map(len, map(body_of, page))) <= most_bytes:
+            return page
+        found = _Messages(offset, most, most_bytes)
         if not page or found.add(page):
             ways = partial(self._page, topic, queue, group=group), partial(self._pull, topic, queue, group=group)
             await _gather(queue, found, offset + most, page, *ways)
@@ -133,6 +139,10 @@ class Reader:
         """One pull's worth, maybe of a pull shared with others."""
         if most >= AT_ONCE:
             return (await self._pull(topic, queue, offset, most, group))[:most]
+        return await self._shared(topic, queue, offset, most, group)
+
+    async def _shared(self, topic: Topic, queue: Queue, offset: int, most: int, group: str) -> list[Message]:
+        """Less than one pull's worth, of a pull shared with others."""
         wishes = self._wishes.setdefault((queue, group), [])
         wish = _Wish(offset, most, asyncio.get_running_loop().create_future())
         wishes.append(wish)
@@ -178,29 +188,25 @@ class Reader:
     async def _pull_page(self, topic: Topic, queue: Queue, offset: int, most: int, group: str) -> PulledPage:
         asked_at = time.monotonic()
         try:
-            page, pulled = await self._pulled(topic, queue, offset, most, group)
-        except StorageUnavailable as error:
-            self._topics.shut(topic, queue.broker)
-            raise QueueUnavailable(
-                f"queue {queue.name} cannot be read now: {error.detail}", queue=queue.name, retry_after=1
-            ) from error
-        except TopicNotFound as error:
-            if await self._topics.is_gone(topic):
-                raise
-            self._topics.shut(topic, queue.broker)
-            raise QueueUnavailable(f"broker {queue.broker} lacks the topic", queue=queue.name, retry_after=1) from error
+            pulled, data = await pull_undecoded(self._client, topic, queue, offset, most, group=group)
+            page = decode_page(data)
+        except RocketMQError as error:
+            raise await self._fault(topic, queue, error) from error
         if pulled.status is Status.FOUND or pulled.status is Status.MOVED:
             self._topics.told(topic, queue, pulled.min_offset, pulled.max_offset, asked_at)
         return page.from_offset(offset)
 
-    async def _pulled(
-        self, topic: Topic, queue: Queue, offset: int, most: int, group: str
-    ) -> tuple[PulledPage, Pulled]:
-        try:
-            pulled, data = await pull_undecoded(self._client, topic, queue, offset, most, group=group)
-            return decode_page(data), pulled
-        except RocketMQError as error:
-            raise translated(error, topic.name) from error
+    async def _fault(self, topic: Topic, queue: Queue, error: RocketMQError) -> MqgateError:
+        """What a pull that failed says of the queue: mostly that it cannot be read now."""
+        fault = translated(error, topic.name)
+        if isinstance(fault, StorageUnavailable):
+            why = f"queue {queue.name} cannot be read now: {fault.detail}"
+        elif isinstance(fault, TopicNotFound) and not await self._topics.is_gone(topic):
+            why = f"broker {queue.broker} lacks the topic"
+        else:
+            return fault
+        self._topics.shut(topic, queue.broker)
+        return QueueUnavailable(why, queue=queue.name, retry_after=1)
 
     async def close(self) -> None:
         for task in self._pulls:

@@ -119,7 +119,7 @@ class Topics:
         topic = self._topics.get(name)
         if topic is not None:
             return topic
-        if time.monotonic() < self._unknown.get(name, 0.0):
+        if self.is_unknown(name):
             raise _not_found(name)
         loading = self._loading.get(name)
         if loading is None:
@@ -136,6 +136,10 @@ class Topics:
     def known(self, name: str) -> Topic | None:
         """A topic that was met before."""
         return self._topics.get(name)
+
+    def is_unknown(self, name: str) -> bool:
+        """Whether there was no such topic a moment ago."""
+        return name in self._unknown and name not in self._topics and time.monotonic() < self._unknown[name]
 
     def _loaded(self, name: str, task: asyncio.Task[Topic]) -> None:
         del self._loading[name]
@@ -225,6 +229,11 @@ class Topics:
 
     async def freshen(self, topic: Topic) -> None:
         """Make sure that the ends are no older than half a second, where brokers answer in time."""
+        if stale := self.stale(topic):
+            await self.wait(topic, stale)
+
+    def stale(self, topic: Topic) -> list[asyncio.Task[None]]:
+        """The questions that `freshen` waits for; those about ends that only begin to age are asked meanwhile."""
         now = time.monotonic()
         waiting: list[asyncio.Task[None]] = []
         for broker, share in topic.shares.items():
@@ -233,9 +242,11 @@ class Topics:
                 share.asking = asyncio.create_task(self._ask(topic, broker, share))
             if share.asking is not None and age > _FRESH:
                 waiting.append(share.asking)
-        if waiting:
-            is_new = any(queue.head is None for queue in topic.queues.values())
-            await asyncio.wait(waiting, timeout=_FIRST_PATIENCE if is_new else _PATIENCE)
+        return waiting
+
+    async def wait(self, topic: Topic, stale: Iterable[asyncio.Task[None]]) -> None:
+        is_new = any(queue.head is None for queue in topic.queues.values())
+        await asyncio.wait(stale, timeout=_FIRST_PATIENCE if is_new else _PATIENCE)
 
     async def look_again(self, topic: Topic, broker: str | None) -> None:
         """Ask anew now, whatever was known: about one broker, or about all."""

@@ -203,6 +203,9 @@ class SqliteMessageLog:
             changed[queue.name] = queue.head
         return Heads(self._version, changed)
 
+    def lacks(self, topic: str) -> bool:
+        return topic not in self._topics
+
     async def offsets_at(self, topic: str, instant: datetime) -> Mapping[str, int]:
         sought = milliseconds(instant)
         queues = [(queue.name, queue.number, queue.head) for queue in self._topic(topic).queues]
