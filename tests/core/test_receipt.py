@@ -101,6 +101,31 @@ def test_receipts_of_the_format_before_are_accepted() -> None:
     assert KEYS.verify(message, LEASE.group) == LEASE._replace(start=12, next=13)
 
 
+_BATCH, _RANGE = KEYS.sign(LEASE), KEYS.sign_range(LEASE)
+_SOME = [
+    _BATCH,
+    f"{_BATCH}.",
+    f"{_BATCH}.12",
+    f"{_RANGE}10",
+    f"{_RANGE}13.5f",
+    f"{_RANGE}14",
+    f"{_RANGE}012",
+    _RANGE[:-1],
+]
+_OTHERS = [
+    KEYS.sign_range(LEASE._replace(epoch=6)) + "12",
+    KEYS.sign_range(LEASE._replace(group="other")) + "12",
+    "",
+    ".",
+]
+
+
+@given(st.lists(st.sampled_from([*_SOME, *_OTHERS]), max_size=8))
+def test_many_receipts_prove_what_each_of_them_proves(receipts: list[str]) -> None:
+    """Neighbours share what was found out of their token: never what the token of another proves."""
+    assert KEYS.verify_each(receipts, LEASE.group) == [KEYS.verify(each, LEASE.group) for each in receipts]
+
+
 @given(st.binary(min_size=1, max_size=200))
 def test_the_tag_is_the_standards(secret: bytes) -> None:
     """What signs here is checked by gateways of other releases, and of other makes."""

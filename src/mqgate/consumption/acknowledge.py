@@ -3,6 +3,7 @@
 import contextlib
 from collections.abc import Awaitable, Callable, Sequence
 from datetime import timedelta
+from itertools import repeat
 
 from mqgate.consumption.rescue import Undertaker
 from mqgate.core.entries import Group
@@ -39,14 +40,14 @@ class Acknowledger:
 
     async def read(self, group: Group, receipts: Sequence[str]) -> list[Lease | None]:
         """The leases that receipts prove; None for those that prove nothing here."""
-        leases = [self.keys.verify(receipt, group.name) for receipt in receipts]
+        leases = self.keys.verify_each(receipts, group.name)
         if None not in leases:
             return leases
         if any(map(self.keys.is_strange, receipts)):
             # While the store is away we go by the keys that we have: the other receipts are not to suffer.
             with contextlib.suppress(MqgateError):
                 await self._catch_up()
-            leases = [self.keys.verify(receipt, group.name) for receipt in receipts]
+            leases = self.keys.verify_each(receipts, group.name)
         self._recorder.refused(group.topic, Outcome.INVALID, leases.count(None), group=group.name)
         return leases
 
@@ -87,16 +88,18 @@ class Acknowledger:
 
 def carried(receipts: Sequence[str], leases: Sequence[Lease | None]) -> list[Settlement]:
     """The acks that a receive carries."""
-    ack, new = Verb.ACK, tuple.__new__
+    if None in leases:
+        proven = [pair for pair in zip(leases, receipts, strict=True) if pair[0] is not None]
+        leases, receipts = [lease for lease, _ in proven], [receipt for _, receipt in proven]
+    nothing = repeat(None)
+    rows = zip(repeat(Verb.ACK), leases, nothing, nothing, nothing, nothing, receipts)
     # Not by its fields' names: there may be a thousand of them in a request.
-    return [
-        new(Settlement, (ack, lease, None, None, None, None, receipt))
-        for lease, receipt in zip(leases, receipts, strict=True)
-        if lease is not None
-    ]
+    return list(map(tuple.__new__, repeat(Settlement), rows))
 
 
 def merge(leases: Sequence[Lease | None], settled: Sequence[Settled]) -> list[Settled]:
     """Outcomes in the order of the receipts; those that prove nothing are invalid."""
+    if len(settled) == len(leases):
+        return list(settled)
     done = iter(settled)
     return [_INVALID if lease is None else next(done) for lease in leases]

@@ -263,8 +263,10 @@ class LongPoll:
         """
         is_told = is_crowded and bool(received.batches)
         # A broadcast client may carry what is another's.
-        if is_told and request.group.mode is not Mode.BROADCAST:
-            return
+        if request.group.mode is not Mode.BROADCAST:
+            line = self._lines.get(request.scope)
+            if is_told or line is None or not line.needs_acks:
+                return
         for each, settled in zip(request.settlements, received.settled, strict=True):
             scope = each.lease.group, each.lease.client
             if settled.outcome.is_done and not (is_told and scope == request.scope):

@@ -126,25 +126,40 @@ class ReceiptKeys:
 
     def verify(self, receipt: str, group: str) -> Lease | None:
         """The lease that a receipt proves, or None for a forged, malformed or foreign one."""
-        token, dot, rest = receipt.partition(".")
+        return self.verify_each((receipt,), group)[0]
+
+    def verify_each(self, receipts: Sequence[str], group: str) -> list[Lease | None]:
+        """The same of many; those of one range mostly come together, and their token is looked at once."""
+        found: list[Lease | None] = []
+        last, dot_of_last = "", "?"
+        lease: Lease | None = None
+        client = queue = incarnation = ""
+        start = after = epoch = 0
+        for receipt in receipts:
+            token, dot, rest = receipt.partition(".")
+            if token != last or dot != dot_of_last:
+                last, dot_of_last = token, dot
+                lease = self._of_token(token, group, is_range=bool(dot))
+                if lease is not None:
+                    _, client, queue, start, after, epoch, incarnation = lease
+            if lease is None or not dot:
+                found.append(lease)
+                continue
+            offset = rest.partition(".")[0]
+            at = _number(offset)
+            if start <= at < after:
+                # Not by its fields' names: there may be a thousand of them in a request.
+                found.append(tuple.__new__(Lease, (group, client, queue, at, at + 1, epoch, incarnation)))
+            else:
+                found.append(None)
+        return found
+
+    def _of_token(self, token: str, group: str, *, is_range: bool) -> Lease | None:
+        """What a token of this kind proves for a group."""
         known = self._known.get(token) or self._read(token)
-        if known is None:
+        if known is None or known[0].group != group or known[1] is not is_range:
             return None
-        lease, is_range = known
-        if lease.group != group or is_range is not bool(dot):
-            return None
-        if not is_range:
-            return lease
-        offset = rest.partition(".")[0]
-        if not (offset.isascii() and offset.isdigit() and len(offset) < 20):  # noqa: PLR2004 - digits of 64 bits
-            return None
-        _, client, queue, start, after, epoch, incarnation = lease
-        at = int(offset)
-        # One way to write a number, so that there is one receipt of a message.
-        if not start <= at < after or (offset[0] == "0" and offset != "0"):
-            return None
-        # Not by its fields' names: there may be a thousand of them in a request.
-        return tuple.__new__(Lease, (group, client, queue, at, at + 1, epoch, incarnation))
+        return known[0]
 
     def _token(self, lease: Lease, stamps: str, *, is_range: bool) -> str:
         kind = "range" if is_range else "batch"
@@ -180,6 +195,15 @@ def stamps_of(token: str) -> str:
     """What a token that was verified carries beside its lease; empty if it was signed before there was such a thing."""
     fields = _raw(token)[_KEY_ID + _TAG :].decode().split(_SEPARATOR)
     return fields[_LEASE_FIELDS] if len(fields) > _LEASE_FIELDS else ""
+
+
+def _number(text: str) -> int:
+    """An offset; -1 unless it is written in the one way that there is, so that there is one receipt of a message."""
+    try:
+        number = int(text)
+    except ValueError:
+        return -1
+    return number if str(number) == text else -1
 
 
 def _raw(token: str) -> bytes:

@@ -17,7 +17,7 @@ from operator import itemgetter, sub
 from mqgate.core.message import milliseconds
 from mqgate.core.receipt import stamps_of
 
-__all__ = ["granted_at", "stamp", "stamps", "stored_at", "stored_at_each"]
+__all__ = ["granted_at", "receipts_of", "stamps", "stored_at", "stored_at_each"]
 
 _MOST = 9
 # Digits and a sign: until the year 2527.
@@ -32,9 +32,9 @@ def stamps(began: datetime, stored_ms: Sequence[int] = ()) -> str:
     return ",".join(map(_hex, (first, *map(sub, times, (first, *times)))))
 
 
-def stamp(stored_ms: int) -> str:
-    """For a message's receipt."""
-    return f"{stored_ms:x}"
+def receipts_of(begin: str, offsets: Sequence[int], stored_ms: Sequence[int]) -> list[str]:
+    """The receipts of a range's messages, each with its stamp, by what they begin with."""
+    return [f"{begin}{offset}.{ms:x}" for offset, ms in zip(offsets, stored_ms, strict=True)]
 
 
 def granted_at(token: str) -> int | None:

@@ -18,7 +18,7 @@ from mqgate.core.entries import Group, Mode
 from mqgate.core.errors import InvalidValue, UnsupportedByMode
 from mqgate.core.lease import Lease, Outcome, Settled, Verb
 from mqgate.core.names import check_client
-from mqgate.core.stamps import stamp, stamps
+from mqgate.core.stamps import receipts_of, stamps
 from mqgate.core.times import format_instant, format_ms, parse_duration
 from mqgate.http.errors import problem, refusal
 from mqgate.http.exchange import Answer, Request, refuse, reply
@@ -287,11 +287,11 @@ def _messages(batches: Sequence[Batch], signed: Mapping[int, str]) -> list[Messa
     for grant, messages in batches:
         ids, topics, queues, offsets, bodies, keys, tags, properties, stored_ms = zip(*messages, strict=True)
         token = signed.get(grant.lease.epoch)
-        receipts: Iterable[str | UnsetType] = repeat(UNSET)
+        proofs: Iterable[str | UnsetType] = repeat(UNSET)
         if token is not None:
-            receipts = [f"{token}{offset}.{stamp(ms)}" for offset, ms in zip(offsets, stored_ms, strict=True)]
+            proofs = receipts_of(token, offsets, stored_ms)
         about = ids, topics, queues, offsets, keys, tags, properties, map(format_ms, stored_ms)
-        lease = repeat(grant.delivery), receipts, repeat(format_instant(grant.leased_until))
+        lease = repeat(grant.delivery), proofs, repeat(format_instant(grant.leased_until))
         found += map(MessageOut, *about, *texts_or_base64(bodies), *lease)
     return found
 
