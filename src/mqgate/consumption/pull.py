@@ -15,6 +15,8 @@ from mqgate.core.lease import Grant, Lease, Placement, Span
 from mqgate.core.message import Message, body_of
 from mqgate.ports.lease_store import LeaseStore
 
+_NONE: frozenset[str] = frozenset()
+
 
 class Batch(NamedTuple):
     """A grant, and the messages that came by it; there is at least one."""
@@ -34,8 +36,8 @@ class Pulled(NamedTuple):
     batches: list[Batch]
     grants: Sequence[Grant]
     is_short: bool
-    unread: frozenset[str] = frozenset()
-    empty: frozenset[str] = frozenset()
+    unread: frozenset[str] = _NONE
+    empty: frozenset[str] = _NONE
     filtered: Sequence[Span] = ()
 
 
@@ -70,8 +72,10 @@ async def pull_messages(
     except BaseException:
         await leases.place(group, [Placement(grant, grant.lease.start) for grant in grants])
         raise
-    unread = frozenset(grant.lease.queue for grant, some in zip(grants, ranges, strict=True) if some is None)
-    empty = frozenset(grant.lease.queue for grant, some in zip(grants, ranges, strict=True) if not some) - unread
+    unread = empty = _NONE
+    if not all(ranges):
+        unread = frozenset(grant.lease.queue for grant, some in zip(grants, ranges, strict=True) if some is None)
+        empty = frozenset(grant.lease.queue for grant, some in zip(grants, ranges, strict=True) if not some) - unread
     placements = []
     room = most_bytes
     found: list[Sequence[Message]] = []

@@ -377,6 +377,8 @@ class Topics:
         Answers overtake each other: one to a question from before the end rose does not say that it fell.
         """
         head = queue.head
+        if head == (low, end):
+            return
         if self._is_believed(queue):
             end = max(end, queue.confirmed_end)
         if head is not None and asked_at <= queue.rose_at:

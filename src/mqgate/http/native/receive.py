@@ -166,17 +166,8 @@ class ReceiveApi:
         if given.visibility is not UNSET:
             visibility = check_visibility(parse_duration(given.visibility, "visibility"))
         client = given.client_id or ""
-        return Receive(
-            group=group,
-            client=client,
-            scope=scope_of(group, client),
-            most=given.max,
-            visibility=visibility,
-            attempt=given.attempt_id,
-            settlements=carried(given.ack, leases),
-            address=request.address,
-            most_bytes=self._settings.max_answer_bytes,
-        )
+        wanted = client, scope_of(group, client), given.max, visibility, self._settings.max_answer_bytes
+        return Receive(group, *wanted, given.attempt_id, carried(given.ack, leases), request.address)
 
     def _received(self, group: Group, received: Received, leases: list[Lease | None]) -> ReceiveOut:
         acked = merge(leases, received.settled)
