@@ -48,6 +48,7 @@ class Look:
         self.store = RedisLeaseStore(server, prefix=self.prefix)
         self.keys: set[str] = set()
         self.fields: dict[str, set[str]] = {}
+        self.lines: set[str] = set()
 
     def look(self) -> None:
         with operator(self.url) as redis:
@@ -56,6 +57,9 @@ class Look:
                 self.keys.add(name)
                 if redis.type(key) == b"hash":
                     self.fields.setdefault(name, set()).update(field.decode() for field in redis.hkeys(key))
+                if name == ":positions":
+                    for line in redis.hvals(key):
+                        self.lines.update(member.partition("=")[0] for member in line.decode().split(" "))
 
 
 def _as_on_the_page(key: str) -> str:
@@ -155,12 +159,13 @@ async def test_every_field_of_a_queue_on_the_page_is_there_and_no_other(seen: Lo
 
     await _live_in_queues(seen)
     await _lose_in_queues(seen)
-    of_queues = set(seen.fields[":queue:<queue>"])
+    of_queues = set(seen.lines)
     await _live_in_messages(seen)
 
     assert of_queues == named
     assert {"min", "max", "committed", "locked_until", "locked_by", "last_consumed_at"} <= named
-    assert seen.fields[":state"] == set(state)
+    assert seen.fields[":state"] == {*state, QUEUE}
+    assert seen.fields[":positions"] == {QUEUE}
 
 
 def test_every_answer_has_the_code_and_the_retry_rule_of_the_page() -> None:

@@ -8,7 +8,7 @@ from mqgate.core import lease as facts
 from mqgate.core.errors import InvalidValue
 from mqgate.core.message import instant
 
-__all__ = ["Acquired", "Client", "Move", "Positions", "Settlements", "read", "settled"]
+__all__ = ["Acquired", "Client", "Positions", "Settlements", "read", "settled"]
 
 _T = TypeVar("_T")
 _decoders: dict[Any, Any] = {}
@@ -23,112 +23,103 @@ def read(reply: bytes, kind: type[_T]) -> _T:
     return found
 
 
-class _Lease(msgspec.Struct):
+class _Grant(msgspec.Struct, array_like=True):
+    queue: str
+    start: int
+    next: int
+    epoch: int
+    delivery: int
+    granted_at: int
+    until_ms: int
+    serve: int
+    lapsed: int
+
+    def told(self, group: str, client: str, incarnation: str) -> facts.Grant:
+        lease = facts.Lease(group, client, self.queue, self.start, self.next, self.epoch, incarnation)
+        times = instant(self.granted_at), instant(self.until_ms)
+        return facts.Grant(lease, self.delivery, *times, self.serve, self.lapsed)
+
+
+class _Doomed(msgspec.Struct, array_like=True):
     client: str
     queue: str
     start: int
     next: int
     epoch: int
     incarnation: str
-
-    def told(self, group: str) -> facts.Lease:
-        return facts.Lease(group, self.client, self.queue, self.start, self.next, self.epoch, self.incarnation)
-
-
-class _Grant(msgspec.Struct):
-    lease: _Lease
-    delivery: int
-    granted_at: int
-    until_ms: int
-    serve: int
-    lapsed: int = 0
-
-    def told(self, group: str) -> facts.Grant:
-        times = instant(self.granted_at), instant(self.until_ms)
-        return facts.Grant(self.lease.told(group), self.delivery, *times, self.serve, self.lapsed)
-
-
-class _Doomed(msgspec.Struct):
-    lease: _Lease
     deliveries: int
     first_at: int
     last_at: int
-    reason: str | None = None
-    lapsed: bool = False
+    reason: str | bool
+    lapsed: bool
 
     def told(self, group: str) -> facts.Doomed:
+        lease = facts.Lease(group, self.client, self.queue, self.start, self.next, self.epoch, self.incarnation)
         times = instant(self.first_at), instant(self.last_at)
-        return facts.Doomed(self.lease.told(group), self.deliveries, *times, self.reason, self.lapsed)
+        reason = self.reason if isinstance(self.reason, str) else None
+        return facts.Doomed(lease, self.deliveries, *times, reason, self.lapsed)
 
 
-class _Settled(msgspec.Struct):
+class _Settled(msgspec.Struct, array_like=True):
     outcome: str
+    until_ms: int
     doomed: _Doomed | None = None
-    until_ms: int | None = None
 
 
 Settlements = list[str | _Settled]
 _PLAIN = {outcome.value: facts.Settled(outcome) for outcome in facts.Outcome}
+_STATES = {state.value: state for state in facts.State}
 
 
 def settled(answer: str | _Settled, group: str) -> facts.Settled:
     """One settlement's outcome."""
-    if answer == "too_long":
-        error = InvalidValue(
-            "a lease is held for 12 hours in all at most: ack or nack it",
-            field="visibility",
-            limit=facts.LONGEST_HOLD.total_seconds(),
-        )
-        return facts.Settled(facts.Outcome.INVALID, error=error)
     if isinstance(answer, str):
-        return _PLAIN[answer]
+        return _PLAIN.get(answer) or _too_long()
     return facts.Settled(
         facts.Outcome(answer.outcome),
         doomed=None if answer.doomed is None else answer.doomed.told(group),
-        leased_until=None if answer.until_ms is None else instant(answer.until_ms),
+        leased_until=instant(answer.until_ms) if answer.until_ms else None,
     )
 
 
-class Acquired(msgspec.Struct):
-    """What a receive was given."""
+def _too_long() -> facts.Settled:
+    error = InvalidValue(
+        "a lease is held for 12 hours in all at most: ack or nack it",
+        field="visibility",
+        limit=facts.LONGEST_HOLD.total_seconds(),
+    )
+    return facts.Settled(facts.Outcome.INVALID, error=error)
 
-    known: bool
-    incarnation: str = ""
-    mismatch: bool = False
-    settled: Settlements = []
-    grants: list[_Grant] = []
+
+class Acquired(msgspec.Struct, array_like=True):
+    """What a receive was given. What is seldom there comes last, and then together."""
+
+    incarnation: str
+    settled: Settlements
+    grants: list[_Grant]
+    state: str
+    next_at: int
+    has_more: bool
+    rewound: int = 0
+    lost: list[tuple[str, int, int]] = []
     doomed: list[_Doomed] = []
     strangers: list[str] = []
-    state: str = "ok"
-    lost: list[tuple[str, int, int]] = []
-    rewound: int = 0
-    next_at: int | None = None
-    has_more: bool = False
     needs_settling: bool = False
 
-    def told(self, group: str) -> facts.Acquired:
+    def told(self, group: str, client: str) -> facts.Acquired:
         return facts.Acquired(
-            is_known=True,
-            settled=[settled(each, group) for each in self.settled],
-            grants=[each.told(group) for each in self.grants],
-            state=facts.State(self.state),
-            lost=[facts.Span(*span) for span in self.lost],
-            rewound=self.rewound,
-            doomed=[each.told(group) for each in self.doomed],
-            next_at=None if self.next_at is None else instant(self.next_at),
-            has_more=self.has_more,
-            needs_settling=self.needs_settling,
-            strangers=self.strangers,
+            True,
+            [settled(each, group) for each in self.settled],
+            [each.told(group, client, self.incarnation) for each in self.grants],
+            _STATES[self.state],
+            [facts.Span(*span) for span in self.lost],
+            self.rewound,
+            [each.told(group) for each in self.doomed],
+            instant(self.next_at) if self.next_at else None,
+            self.has_more,
+            self.needs_settling,
+            self.strangers,
         )
-
-
-class Move(msgspec.Struct):
-    queue: str
-    old: int
-    new: int
-
-    def told(self) -> facts.Moved:
-        return facts.Moved(self.queue, self.old, self.new)
 
 
 class _Position(msgspec.Struct):
@@ -176,7 +167,7 @@ class Positions(msgspec.Struct):
         return [each.told() for each in self.positions], [each.told(group) for each in self.doomed]
 
 
-class Client(msgspec.Struct):
+class Client(msgspec.Struct, array_like=True):
     name: str
     address: str
     first_seen: int

@@ -3,6 +3,7 @@
 import asyncio
 import os
 import random
+import struct
 import time
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from datetime import datetime, timedelta
@@ -27,7 +28,6 @@ from mqgate.core.lease import (
     Client,
     Doomed,
     Head,
-    Lease,
     Moved,
     Outcome,
     Placement,
@@ -42,10 +42,12 @@ __all__ = ["RedisLeaseStore"]
 _log = structlog.get_logger()
 _MS = timedelta(milliseconds=1)
 _DICE = random.Random()  # noqa: S311 - jitter, not secrets
-_LONGEST_HOLD = LONGEST_HOLD // _MS
+_RULES = struct.Struct("<14d")
+_NO_RULES = bytes(_RULES.size)
 _GONE = Settled(Outcome.GONE)
 _SEEN_EVERY = 1.0
 _REMEMBERED = 10_000
+_MISMATCH = 0
 _RETURN_PAUSE = 0.2
 _encode = msgspec.msgpack.Encoder().encode
 
@@ -68,21 +70,15 @@ class RedisLeaseStore:
         self._most_clients = most_clients
         self._clock = clock
         self.channel = f"{prefix}:wake"
-        self._groups: dict[str, tuple[Group, msgspec.Raw]] = {}
+        self._rules: dict[str, tuple[Group, bytes, tuple[bytes, ...]]] = {}
         self._seen: dict[tuple[str, str], float] = {}
         # By which each scope was met last; forgetting one only lets a change go unnoticed.
         self._incarnations: dict[tuple[str, str], str] = {}
         self._returns: set[asyncio.Task[Any]] = set()
 
     async def open(self, group: Group, client: str, starts: Mapping[str, int], heads: Mapping[str, Head]) -> bool:
-        made = await self._run(
-            "open",
-            group,
-            client=client,
-            incarnation=os.urandom(8).hex(),
-            most_clients=self._most_clients,
-            starts=[{"head": _head(queue, heads[queue]), "at": at} for queue, at in starts.items()],
-        )
+        queues = [(_head(queue, heads[queue]), at) for queue, at in starts.items()]
+        made = await self._run("open", group, client, os.urandom(8).hex(), self._most_clients, queues)
         self._incarnations.pop((group.name, client), None)
         if made < 0:
             raise TooManyClients(
@@ -94,55 +90,45 @@ class RedisLeaseStore:
 
     async def acquire(self, request: Acquire) -> Acquired:
         group, scope = request.group, (request.group.name, request.client)
-        fields = self._wish(request)
+        nonce = _DICE.getrandbits(48)
+        is_news = self._is_news(group.name, request.polled_by)
 
         def late(reply: Any) -> None:
-            self._give_back(self._returned(group, request, fields["nonce"], reply))
+            self._give_back(self._returned(group, request, nonce, reply))
 
-        answer = answers.read(await self._run("acquire", group, late=late, **fields), answers.Acquired)
-        if not answer.known or answer.strangers:
-            # It was not written down who polled.
+        reply = await self._run(
+            "acquire",
+            group,
+            request.client,
+            request.most,
+            request.visibility // _MS,
+            request.polled_by,
+            nonce,
+            request.is_crowded,
+            self._incarnations.get(scope, False),
+            (request.wait and request.wait // _MS) or False,
+            False if request.attempt is None else request.attempt,
+            (request.settlements and _settlements(group, request.settlements)) or False,
+            (request.heads and _heads(request.heads, request.boots)) or False,
+            list(request.closed) or False,
+            is_news and request.address,
+            late=late,
+        )
+        if reply == _MISMATCH:
+            raise AttemptMismatch("use a new attemptId when max or visibility change", attemptId=request.attempt)
+        answer = None if reply is None else answers.read(reply, answers.Acquired)
+        if answer is None or answer.strangers:
+            # Who opens the state, or adds to it, asks again; and is noted then.
             self._seen.pop((group.name, request.polled_by), None)
-        if not answer.known:
+        elif is_news:
+            self._remember_seen(group.name, request.polled_by)
+        if answer is None:
             self._incarnations.pop(scope, None)
             return UNKNOWN
-        if answer.mismatch:
-            raise AttemptMismatch("use a new attemptId when max or visibility change", attemptId=request.attempt)
-        if "seen" in fields:
-            self._remember_seen(group.name, request.polled_by)
         if len(self._incarnations) > _REMEMBERED:
             self._incarnations.clear()
         self._incarnations[scope] = answer.incarnation
-        return answer.told(group.name)
-
-    def _wish(self, request: Acquire) -> dict[str, Any]:
-        """A receive as the scripts read it; most fields are there only if they say something."""
-        group = request.group
-        fields: dict[str, Any] = {
-            "client": request.client,
-            "most": request.most,
-            "visibility": request.visibility // _MS,
-            "polled_by": request.polled_by,
-            "shape": f"{request.most}:{request.visibility // _MS}",
-            "nonce": _DICE.getrandbits(48),
-            "is_crowded": request.is_crowded,
-        }
-        if request.heads:
-            fields["heads"] = [_head(queue, head, request.boots.get(queue)) for queue, head in request.heads.items()]
-        if request.attempt is not None:
-            fields["attempt"] = request.attempt
-        if request.settlements:
-            fields["settlements"] = _settlements(group, request.settlements)
-        if request.closed:
-            fields["closed"] = list(request.closed)
-        if request.wait:
-            fields["wait"] = request.wait // _MS
-        if self._is_news(group.name, request.polled_by):
-            fields["seen"] = {"name": request.polled_by, "address": request.address}
-        known = self._incarnations.get((group.name, request.client))
-        if known is not None:
-            fields["incarnation"] = known
-        return fields
+        return answer.told(group.name, request.client)
 
     def _give_back(self, returning: Coroutine[Any, Any, None]) -> None:
         task = asyncio.ensure_future(returning)
@@ -156,9 +142,11 @@ class RedisLeaseStore:
         while reply is None or isinstance(reply, bytes):
             try:
                 if reply is None:
-                    lost = {"client": request.client, "most": 0, "nonce": nonce, "is_repeat": True}
-                    reply = await self._run("acquire", group, None, **lost)
-                grants = answers.read(reply, answers.Acquired).told(group.name).grants
+                    asked = request.client, 0, 0, "", nonce, *[False] * 8
+                    reply = await self._run("acquire", group, *asked, is_repeat=True)
+                    if reply is None:
+                        return
+                grants = answers.read(reply, answers.Acquired).told(group.name, request.client).grants
                 # Served again since: its attempt was repeated, and somebody has it.
                 lonely = [Placement(grant, grant.lease.start) for grant in grants if not is_lost or grant.serve == 1]
                 if lonely:
@@ -186,7 +174,7 @@ class RedisLeaseStore:
         self._seen[group, client] = time.monotonic()
 
     async def place(self, group: Group, placements: Sequence[Placement]) -> Sequence[frozenset[int]]:
-        reply = await self._run("place", group, placements=[_placement(each) for each in placements])
+        reply = await self._run("place", group, [_placement(each) for each in placements])
         if reply is None:
             return [frozenset() for _ in placements]
         if group.mode is Mode.MESSAGE:
@@ -197,13 +185,13 @@ class RedisLeaseStore:
         ]
 
     async def settle(self, group: Group, settlements: Sequence[Settlement]) -> Sequence[Settled]:
-        reply = await self._run("settle", group, settlements=_settlements(group, settlements))
+        reply = await self._run("settle", group, _settlements(group, settlements))
         if reply is None:
             return [_GONE for _ in settlements]
         return [answers.settled(each, group.name) for each in answers.read(reply, answers.Settlements)]
 
     async def bury(self, group: Group, doomed: Doomed) -> bool:
-        return bool(await self._run("bury", group, lease=_lease(doomed.lease)))
+        return bool(await self._run("bury", group, doomed.lease[1:]))
 
     async def seek(
         self,
@@ -214,37 +202,28 @@ class RedisLeaseStore:
         heads: Mapping[str, Head] = MappingProxyType({}),
         is_dry_run: bool,
     ) -> Sequence[Moved] | None:
-        reply = await self._run(
-            "seek",
-            group,
-            client=client,
-            heads=[_head(queue, head) for queue, head in heads.items()],
-            targets=[{"queue": queue, "to": to} for queue, to in targets.items()],
-            is_dry_run=is_dry_run,
-        )
-        return None if reply is None else [each.told() for each in answers.read(reply, list[answers.Move])]
+        reply = await self._run("seek", group, client, _heads(heads), list(targets.items()), is_dry_run)
+        return None if reply is None else [Moved(*each) for each in answers.read(reply, list[tuple[str, int, int]])]
 
     async def positions(
         self, group: Group, client: str, heads: Mapping[str, Head]
     ) -> tuple[Sequence[Position], Sequence[Doomed]] | None:
-        reply = await self._run(
-            "positions", group, client=client, heads=[_head(queue, head) for queue, head in heads.items()]
-        )
+        reply = await self._run("positions", group, client, _heads(heads))
         return None if reply is None else answers.read(reply, answers.Positions).told(group.name)
 
     async def committed(self, group: str) -> Mapping[str, int] | None:
-        reply = await self._evaluate("committed", group, {})
+        reply = await self._evaluate("committed", group, _NO_RULES)
         return None if reply is None else dict(answers.read(reply, list[tuple[str, int]]))
 
     async def clients(self, group: str) -> Sequence[Client]:
-        reply = await self._evaluate("clients", group, {"most": self._most_clients})
+        reply = await self._evaluate("clients", group, _NO_RULES, (self._most_clients,))
         return [each.told() for each in answers.read(reply, list[answers.Client])]
 
     async def forget(self, group: str) -> None:
         self._seen.clear()
         for scope in [each for each in self._incarnations if each[0] == group]:
             del self._incarnations[scope]
-        await self._evaluate("forget", group, {})
+        await self._evaluate("forget", group, _NO_RULES)
 
     async def wake(self, group: str, after: timedelta = timedelta(0)) -> None:
         """Tell the other gateways that something is ready for a group, now or soon, that no script knows of."""
@@ -256,87 +235,78 @@ class RedisLeaseStore:
         """The clock that leases are judged by."""
         return self._server.now() if self._clock is None else instant(self._clock())
 
-    async def _run(self, step: str, group: Group, late: Callable[[Any], None] | None = None, **fields: Any) -> Any:
+    async def _run(self, step: str, group: Group, *asked: Any, **options: Any) -> Any:
         mode = "message" if group.mode is Mode.MESSAGE else "queue"
-        return await self._evaluate(f"{mode}_{step}", group.name, {"group": self._group(group), **fields}, late)
+        rules = self._rules.get(group.name)
+        if rules is None or rules[0] is not group:
+            rules = self._rules[group.name] = group, _rules(group), _steps(group)
+        return await self._evaluate(f"{mode}_{step}", group.name, rules[1], asked, rules[2], **options)
 
     async def _evaluate(
-        self, name: str, group: str, fields: dict[str, Any], late: Callable[[Any], None] | None = None
+        self,
+        name: str,
+        group: str,
+        rules: bytes,
+        asked: tuple[Any, ...] = (),
+        steps: tuple[bytes, ...] = (),
+        *,
+        late: Callable[[Any], None] | None = None,
+        is_repeat: bool = False,
     ) -> Any:
-        fields["seed"] = _DICE.getrandbits(31)
-        fields["channel"] = self.channel
-        fields["max_span"] = MAX_SPAN
-        fields["longest_hold"] = _LONGEST_HOLD
-        fields["gateway"] = self._gateway
-        if self._clock is not None:
-            fields["now"] = self._clock()
+        now = False if self._clock is None else self._clock()
+        body = _encode((now, _DICE.getrandbits(31), *asked))
+        wakes = _encode((self.channel, self._gateway, group))
 
-        def request(run: str, is_repeat: bool) -> bytes:
-            fields["run"] = run
-            if is_repeat:
-                fields["is_repeat"] = True
-            return _encode(fields)
+        def request(run: str, is_sent_again: bool) -> tuple[Any, ...]:
+            return run, "1" if is_repeat or is_sent_again else "", rules, wakes, body, *steps
 
         return await self._server.evaluate(script(name), f"{self._prefix}:{{{group}}}", request, late)
 
-    def _group(self, group: Group) -> msgspec.Raw:
-        """What the scripts need of a group, encoded once for each version of it."""
-        known = self._groups.get(group.name)
-        if known is None or known[0] is not group:
-            known = self._groups[group.name] = group, msgspec.Raw(_encode(_rules(group)))
-        return known[1]
+
+def _rules(group: Group) -> bytes:
+    """What the scripts need to know of a group, in the order of scope.lua."""
+    backoff, limit = group.backoff, group.rate_limit
+    return _RULES.pack(
+        group.max_attempts,
+        group.on_poison is OnPoison.DEAD,
+        group.is_paused,
+        0 if limit is None else limit.rate,
+        0 if limit is None else limit.burst,
+        group.client_ttl // _MS,
+        group.max_in_flight,
+        group.is_ordered,
+        LONGEST_HOLD // _MS,
+        MAX_SPAN,
+        backoff.initial // _MS,
+        backoff.factor,
+        backoff.most // _MS,
+        backoff.jitter,
+    )
 
 
-def _rules(group: Group) -> dict[str, Any]:
-    backoff = group.backoff
-    rules: dict[str, Any] = {
-        "name": group.name,
-        "max_attempts": group.max_attempts,
-        "dies": group.on_poison is OnPoison.DEAD,
-        "client_ttl": group.client_ttl // _MS,
-        "max_in_flight": group.max_in_flight,
-        "is_ordered": group.is_ordered,
-        "is_paused": group.is_paused,
-        "backoff": {
-            "initial": backoff.initial // _MS,
-            "factor": backoff.factor,
-            "most": backoff.most // _MS,
-            "jitter": backoff.jitter,
-        },
-    }
-    if backoff.steps:
-        rules["backoff"] = {"steps": [step // _MS for step in backoff.steps]}
-    if group.rate_limit is not None:
-        rules["rate"] = {"rate": group.rate_limit.rate, "burst": group.rate_limit.burst}
-    return rules
+def _steps(group: Group) -> tuple[bytes, ...]:
+    steps = group.backoff.steps
+    return (_encode([step // _MS for step in steps]),) if steps else ()
 
 
-def _head(queue: str, head: Head, boot: Boot | None = None) -> dict[str, Any]:
-    told = {"queue": queue, "min": head.min, "max": head.max}
-    return told if boot is None else {**told, "boot": boot.at_ms, "floor": boot.floor}
+def _heads(heads: Mapping[str, Head], boots: Mapping[str, Boot] = MappingProxyType({})) -> list[tuple[Any, ...]]:
+    return [_head(queue, head, boots.get(queue)) for queue, head in heads.items()]
 
 
-def _lease(lease: Lease) -> dict[str, Any]:
-    return {
-        "client": lease.client,
-        "queue": lease.queue,
-        "start": lease.start,
-        "next": lease.next,
-        "epoch": lease.epoch,
-        "incarnation": lease.incarnation,
-    }
+def _head(queue: str, head: Head, boot: Boot | None = None) -> tuple[Any, ...]:
+    return (queue, *head) if boot is None else (queue, *head, *boot)
 
 
-def _placement(placement: Placement) -> dict[str, Any]:
-    fields = {"lease": _lease(placement.grant.lease), "serve": placement.grant.serve, "after": placement.after}
+def _placement(placement: Placement) -> tuple[Any, ...]:
+    kept: Any = False
     if placement.kept is not None:
-        fields["kept"] = [[offset, key or False] for offset, key in placement.kept.items()]
-    return fields
+        kept = [(offset, key or False) for offset, key in placement.kept.items()]
+    return placement.grant.lease[1:], placement.grant.serve, placement.after, kept
 
 
-def _settlements(group: Group, settlements: Sequence[Settlement]) -> list[dict[str, Any]]:
+def _settlements(group: Group, settlements: Sequence[Settlement]) -> list[tuple[Any, ...]]:
     """Message mode: neighbours of one grant that are settled alike are one entry with their offsets."""
-    found: list[dict[str, Any]] = []
+    found: list[tuple[Any, ...]] = []
     last: tuple[Any, ...] | None = None
     offsets: list[int] = []
     for verb, lease, through, delay, reason, visibility, _ in settlements:
@@ -345,13 +315,15 @@ def _settlements(group: Group, settlements: Sequence[Settlement]) -> list[dict[s
             offsets.append(lease.start)
             continue
         last, offsets = alike, [lease.start]
-        fields: dict[str, Any] = {"verb": verb.value, "lease": _lease(lease), "offsets": offsets}
-        fields["visibility"] = (visibility or group.visibility) // _MS
-        if through is not None:
-            fields["through"] = through
-        if delay is not None:
-            fields["delay"] = delay // _MS
-        if reason:
-            fields["reason"] = reason
-        found.append(fields)
+        found.append(
+            (
+                verb.value,
+                *lease[1:],
+                (visibility or group.visibility) // _MS,
+                False if through is None else through,
+                False if delay is None else delay // _MS,
+                reason or False,
+                offsets,
+            )
+        )
     return found

@@ -25,6 +25,6 @@ class RedisRates:
             fields["now"] = self._clock()
         request = msgspec.msgpack.encode(fields)
         # Of a repeat the first may have taken some as well: a little too few, never too many.
-        reply = await self._server.evaluate(script("take"), f"{self._prefix}:rate:{{{name}}}", lambda *_: request)
+        reply = await self._server.evaluate(script("take"), f"{self._prefix}:rate:{{{name}}}", lambda *_: (request,))
         taken, wait_ms = msgspec.msgpack.decode(reply)
         return int(taken), wait_ms / 1000

@@ -26,8 +26,8 @@ __all__ = ["Request", "Server", "judge"]
 _log = structlog.get_logger()
 _OLDEST = (6, 2)
 _PAUSE = 0.1
-# A request for a run of the server; and whether it may have been done before.
-Request = Callable[[str, bool], bytes]
+# What a script is told, for a run of the server; and whether it may have been done before.
+Request = Callable[[str, bool], tuple[Any, ...]]
 
 
 class Server:
@@ -61,7 +61,7 @@ class Server:
                     late(None)
                 raise
             self.round_trips += 1
-            command = ("EVALSHA", script.sha, 1, key, request(wire.run, is_repeat))
+            command = ("EVALSHA", script.sha, 1, key, *request(wire.run, is_repeat))
             try:
                 reply = await wire.send(command, late, deadline)
                 if isinstance(reply, ReplyError) and str(reply).startswith("NOSCRIPT"):

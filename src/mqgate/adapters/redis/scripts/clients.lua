@@ -1,4 +1,5 @@
 -- Who polled lately, the latest first, and which queues they hold.
+-- {.., how many}
 local held = {}
 local function hold(name, queue)
   held[name] = held[name] or {}
@@ -7,8 +8,8 @@ end
 local function look(client)
   local base = base_of(client)
   for _, queue in ipairs(call('ZRANGE', base .. ':held', 0, -1)) do
-    local found = call('HMGET', base .. ':queue:' .. queue, 'locked_until', 'locked_by')
-    if tonumber(found[1]) > NOW then hold(client ~= '' and client or found[2], queue) end
+    local till, holder = call('HGET', base .. ':positions', queue):match('locked_until=(%d+) .- locked_by=(.*)$')
+    if tonumber(till) > NOW then hold(client ~= '' and client or holder, queue) end
   end
   for _, epoch in ipairs(call('ZRANGEBYSCORE', base .. ':leases', '(' .. NOW, '+inf')) do
     local grant = cmsgpack.unpack(call('HGET', base .. ':grants', epoch))
@@ -18,11 +19,11 @@ end
 look('')
 for _, client in ipairs(call('ZRANGE', G .. ':scopes', 0, -1)) do look(client) end
 local found = {}
-local seen = call('ZREVRANGE', G .. ':seen', 0, R.most - 1, 'WITHSCORES')
+local seen = call('ZREVRANGE', G .. ':seen', 0, R[3] - 1, 'WITHSCORES')
 for i = 1, #seen, 2 do
   local address, first = unpack(cmsgpack.unpack(call('HGET', G .. ':clients', seen[i])))
   local queues = {}
   for queue in pairs(held[seen[i]] or {}) do queues[#queues + 1] = queue end
-  found[#found + 1] = {name = seen[i], address = address, first_seen = first, last_seen = tonumber(seen[i + 1]), holds = queues}
+  found[#found + 1] = {seen[i], address, first, tonumber(seen[i + 1]), queues}
 end
 return cmsgpack.pack(found)

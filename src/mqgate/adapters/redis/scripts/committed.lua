@@ -1,8 +1,6 @@
 -- The committed offset of each queue of a group; changes nothing.
 local scope = scope_of('')
 if not scope then return false end
-local found = {}
-for _, queue in ipairs(call('SMEMBERS', scope.base .. ':queues')) do
-  found[#found + 1] = {queue, tonumber(call('HGET', scope.base .. ':queue:' .. queue, 'committed'))}
-end
+local found, lines = {}, call('HGETALL', scope.base .. ':positions')
+for i = 1, #lines, 2 do found[#found + 1] = {lines[i], tonumber(lines[i + 1]:match('committed=(%d+)'))} end
 return cmsgpack.pack(found)

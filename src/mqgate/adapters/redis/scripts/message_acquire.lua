@@ -1,23 +1,31 @@
 -- Apply the carried settlements, then lease single messages: those ready again first, then new ones, queues in turn.
 -- Neighbours of a queue that failed as often, and alike, are one grant. An attempt repeated while nothing of it was touched gets
--- the same. `is_repeat`: the answer to this very request may have been lost; what it was given is given again.
-local scope = open_book('', set_of(R.closed))
-if not scope or is_other(scope) then return cmsgpack.pack({known = false}) end
-local answer = {known = true, incarnation = scope.incarnation, grants = {}, state = 'ok', lost = {}}
+-- the same. A request whose answer may have been lost (IS_REPEAT)
+-- is given again what it was given.
+--
+-- The request and the answer are those of queue_acquire.lua; there is an eleventh member, whether something must be
+-- settled before there can be more.
+local _, _, _, MOST, VISIBILITY, POLLED_BY, NONCE, IS_CROWDED, INCARNATION, WAIT, ATTEMPT, SETTLEMENTS, HEADS, CLOSED,
+  ADDRESS = unpack(R)
+local scope = open_book('', set_of(CLOSED))
+-- Made anew since the gateway last met it: it must tell again all that it told once.
+if not scope or (INCARNATION and INCARNATION ~= scope.incarnation) then return false end
+local SHAPE = MOST .. ':' .. VISIBILITY
+local grants, lost, doomed, state = {}, {}, {}, 'ok'
 local given = 0
 
 local function repeated()
   local found = {}
   for _, epoch in ipairs(call('ZRANGE', scope.base .. ':leases', 0, -1)) do
     local grant = grant_at(scope, tonumber(epoch))
-    if grant.nonce == R.nonce then found[#found + 1] = grant end
+    if grant.nonce == NONCE then found[#found + 1] = grant end
   end
   return found
 end
 
 -- The grants that the attempt was given, while nothing of them was touched; nil if something was.
 local function of_attempt()
-  local packed = R.attempt and call('HGET', scope.base .. ':attempts', R.attempt)
+  local packed = ATTEMPT and call('HGET', scope.base .. ':attempts', ATTEMPT)
   local found = {}
   for _, epoch in ipairs(packed and cmsgpack.unpack(packed) or {}) do
     local grant = grant_at(scope, epoch)
@@ -32,10 +40,10 @@ local function of_attempt()
 end
 
 local function settles(settlement, grant)
-  local lease = settlement.lease
-  if lease.epoch ~= grant.epoch or lease.incarnation ~= scope.incarnation then return false end
-  for _, offset in ipairs(settlement.offsets) do
-    if is_applied(judge(scope, settlement, offset, grant, offset - grant.start + 1)) then return true end
+  local verb, _, queue, _, _, epoch, incarnation = unpack(settlement)
+  if verb == 'extend' or epoch ~= grant.epoch or incarnation ~= scope.incarnation then return false end
+  for _, offset in ipairs(settlement[12]) do
+    if is_applied(judge(scope, verb, queue, epoch, offset, grant, offset - grant.start + 1)) then return true end
   end
   return false
 end
@@ -45,9 +53,9 @@ local function is_mismatch()
   local differs = false
   for _, grant in ipairs(of_attempt() or {}) do
     if until_of(grant) <= NOW then return false end
-    differs = differs or grant.shape ~= R.shape
-    for _, settlement in ipairs(R.settlements or {}) do
-      if settlement.verb ~= 'extend' and settles(settlement, grant) then return false end
+    differs = differs or grant.shape ~= SHAPE
+    for _, settlement in ipairs(SETTLEMENTS or {}) do
+      if settles(settlement, grant) then return false end
     end
   end
   return differs
@@ -58,7 +66,7 @@ local function replay()
   local grants, found = of_attempt(), {}
   if not grants then
     -- From here on the attempt means what it is given next.
-    call('HDEL', scope.base .. ':attempts', R.attempt)
+    call('HDEL', scope.base .. ':attempts', ATTEMPT)
     return {}
   end
   for _, grant in ipairs(grants) do
@@ -78,11 +86,11 @@ local function add(queue, start, count, delivery, again, lapsed)
   local letters = {}
   for number = 1, count do letters[number] = OPEN end
   local grant = {epoch = scope.epoch, queue = queue, start = start, letters = letters, delivery = delivery,
-    granted_at = NOW, base_until = NOW + R.visibility, client = R.polled_by, serves = 1, again = again,
-    attempt = R.attempt or '', shape = R.shape, nonce = R.nonce, lapsed = lapsed and count or 0, open = count, was_open = 0,
+    granted_at = NOW, base_until = NOW + VISIBILITY, client = POLLED_BY, serves = 1, again = again,
+    attempt = ATTEMPT or '', shape = SHAPE, nonce = NONCE, lapsed = lapsed and count or 0, open = count, was_open = 0,
     is_changed = true}
   scope.grants[scope.epoch] = grant
-  answer.grants[#answer.grants + 1] = grant_of(scope, grant)
+  grants[#grants + 1] = grant_of(grant)
   return grant
 end
 
@@ -92,8 +100,8 @@ local function redeliver(most)
     local queue = queue_of(scope, row.queue)
     if not queue or row.offset < queue.min then
       finish(scope, row.queue, row.offset)
-      if queue then change(queue, 'expired', queue.expired + 1) end
-      answer.lost[#answer.lost + 1] = {row.queue, row.offset, row.offset + 1}
+      if queue then queue.expired, queue.is_changed = queue.expired + 1, true end
+      lost[#lost + 1] = {row.queue, row.offset, row.offset + 1}
     else
       local last = run and run[#run]
       local is_next = last and last.queue == row.queue and last.offset + 1 == row.offset
@@ -125,9 +133,9 @@ local function grant_fresh(most)
     local count = math.min(most, row.max - cursor, committed + MAX_SPAN - cursor)
     if row.placing == 0 and count > 0 then
       local grant = add(row.queue, cursor, count, 1, false)
-      change(row, 'cursor', cursor + count, 'committed', committed, 'placing', GROUP.is_ordered and grant.epoch or 0,
-        'served_at', NOW, 'last_client', R.polled_by, 'expired', row.expired + skipped)
-      if skipped > 0 then answer.lost[#answer.lost + 1] = {row.queue, cursor - skipped, cursor} end
+      row.cursor, row.committed, row.placing = cursor + count, committed, IS_ORDERED == 1 and grant.epoch or 0
+      row.served_at, row.last_client, row.expired, row.is_changed = NOW, POLLED_BY, row.expired + skipped, true
+      if skipped > 0 then lost[#lost + 1] = {row.queue, cursor - skipped, cursor} end
       most = most - count
     end
     return most == 0
@@ -140,43 +148,43 @@ local function has_backlog()
 end
 
 local function grant_all()
-  local room = math.min(R.most, GROUP.max_in_flight - scope.in_flight)
+  local room = math.min(MOST, MAX_IN_FLIGHT - scope.in_flight)
   if room <= 0 then
-    answer.state = 'in_flight_cap'
+    state = 'in_flight_cap'
     return
   end
-  local allowed = GROUP.rate and take_tokens(room) or room
+  local allowed = RATE > 0 and seldom().take_tokens(room) or room
   if allowed > 0 then redeliver(allowed) end
   grant_fresh(allowed - given)
-  if GROUP.rate then refund(allowed - given) end
+  if RATE > 0 then seldom().refund(allowed - given) end
   if given == 0 and has_backlog() then
-    answer.state = 'busy'
-    if allowed == 0 and (first_fresh(scope, is_any) or #due(scope, 1) > 0) then answer.state = 'rate_limited' end
+    state = 'busy'
+    if allowed == 0 and (first_fresh(scope, is_any) or #due(scope, 1) > 0) then state = 'rate_limited' end
   end
 end
 
 -- A grant of this attempt: remembered under its name; what it had in closed queues is no longer its own.
 local function keep_attempt()
   local epochs = {}
-  local packed = call('HGET', scope.base .. ':attempts', R.attempt)
+  local packed = call('HGET', scope.base .. ':attempts', ATTEMPT)
   for _, epoch in ipairs(packed and cmsgpack.unpack(packed) or {}) do
     local grant = grant_at(scope, epoch)
     if grant and not scope.closed[grant.queue] then epochs[#epochs + 1] = epoch end
   end
-  for _, grant in ipairs(answer.grants) do epochs[#epochs + 1] = grant.lease.epoch end
-  call('HSET', scope.base .. ':attempts', R.attempt, cmsgpack.pack(epochs))
+  for _, grant in ipairs(grants) do epochs[#epochs + 1] = grant[4] end
+  call('HSET', scope.base .. ':attempts', ATTEMPT, cmsgpack.pack(epochs))
 end
 
 -- When something becomes ready by time alone. Without tokens, or at the cap, what is ready is no news.
 local function next_at()
-  if answer.state == 'rate_limited' then return next_token_at() end
+  if state == 'rate_limited' then return seldom().next_token_at() end
   local earliest
   local function look(index, queue_in)
     local from = 0
     repeat
       local found = call('ZRANGE', scope.base .. index, from, from + 7, 'WITHSCORES')
       for i = 1, #found, 2 do
-        if answer.state == 'in_flight_cap' or not scope.closed[queue_in(found[i])] then
+        if state == 'in_flight_cap' or not scope.closed[queue_in(found[i])] then
           earliest = math.min(earliest or math.huge, tonumber(found[i + 1]))
           return
         end
@@ -185,39 +193,44 @@ local function next_at()
     until #found == 0
   end
   look(':leases', function(epoch) return next(scope.closed) and grant_at(scope, tonumber(epoch)).queue end)
-  if answer.state ~= 'in_flight_cap' then look(':due', function(name) return name:match('^(.*) %d+$') end) end
+  if state ~= 'in_flight_cap' then look(':due', function(name) return name:match('^(.*) %d+$') end) end
   return earliest and math.max(earliest, NOW)
 end
 
-if is_mismatch() then return cmsgpack.pack({known = true, mismatch = true}) end
-answer.settled = settle_all(scope, R.settlements)
+if ATTEMPT and is_mismatch() then return 0 end
+local settled = settle_all(scope, SETTLEMENTS)
 -- Before any answer: ends of queues are told once.
-answer.rewound, answer.strangers = see_heads(scope, R.heads, scope.closed)
-if R.seen then see_client(R.seen) end
-if #answer.strangers > 0 then
-  close_book(scope)
-  answer.doomed = dying(scope)
-  return cmsgpack.pack(answer)
-end
-end_leases(scope)
-local same = R.is_repeat and repeated() or {}
-if #same == 0 and R.attempt then same = replay() end
-if #same > 0 then
-  for i, grant in ipairs(same) do answer.grants[i] = grant_of(scope, grant) end
-elseif GROUP.is_paused then
-  answer.state = 'paused'
-else
-  grant_all()
-  if R.attempt and given > 0 then keep_attempt() end
-end
-close_book(scope)
-if call('SCARD', scope.base .. ':dying') > 0 then answer.doomed = dying(scope) end
-if #same == 0 and answer.state ~= 'paused' then
-  if given == 0 or R.is_crowded then answer.next_at = next_at() end
-  if answer.state == 'busy' then
-    answer.needs_settling = first_fresh(scope, function(row) return row.placing == 0 end) ~= nil
+local rewound, strangers = 0, {}
+if HEADS then rewound, strangers = seldom().see_heads(scope, HEADS, scope.closed) end
+if ADDRESS then seldom().see_client(POLLED_BY, ADDRESS) end
+local next_time, has_more, needs_settling = false, false, false
+if #strangers == 0 then
+  end_leases(scope)
+  local same = IS_REPEAT and repeated() or {}
+  if #same == 0 and ATTEMPT then same = replay() end
+  if #same > 0 then
+    for i, grant in ipairs(same) do grants[i] = grant_of(grant) end
+  elseif IS_PAUSED == 1 then
+    state = 'paused'
+  else
+    grant_all()
+    if ATTEMPT and given > 0 then keep_attempt() end
   end
-  if given > 0 and R.is_crowded then answer.has_more = first_fresh(scope, is_any) ~= nil or #due(scope, 1) > 0 end
+  close_book(scope)
+  if #same == 0 and state ~= 'paused' then
+    if given == 0 or IS_CROWDED then next_time = next_at() end
+    if state == 'busy' then
+      needs_settling = first_fresh(scope, function(row) return row.placing == 0 end) ~= nil
+    end
+    if given > 0 and IS_CROWDED then has_more = first_fresh(scope, is_any) ~= nil or #due(scope, 1) > 0 end
+  end
+  if WAIT and #grants == 0 then seldom().park(WAIT) end
+else
+  close_book(scope)
 end
-if R.wait and #answer.grants == 0 then park(R.wait) end
+doomed = dying(scope)
+local answer = {scope.incarnation, settled, grants, state, next_time or 0, has_more}
+if rewound > 0 or #lost > 0 or #doomed > 0 or #strangers > 0 or needs_settling then
+  answer[7], answer[8], answer[9], answer[10], answer[11] = rewound, lost, doomed, strangers, needs_settling
+end
 return cmsgpack.pack(answer)

@@ -1,7 +1,7 @@
 -- Message mode: queues, grants and failed messages of one scope during one step, read once and written once.
 --
 --   <scope>:state          epoch: grants so far; in_flight: messages in open grants
---   <scope>:queue:<queue>  min, max, committed, cursor (the next to be granted), swept (grants up to it are gone: seek),
+--   a queue's row          min, max, committed, cursor (the next to be granted), swept (grants up to it are gone: seek),
 --                          placing (ordered groups: the grant whose keys are not known yet), served_at, ...
 --   <scope>:fresh          sorted set, served_at: queues with messages that nobody had yet
 --   <scope>:grants         hash: epoch -> grant, a range of a queue with a letter for each message; kept a while after
@@ -13,31 +13,47 @@
 --   <scope>:attempts       hash: attemptId -> epochs
 --   <scope>:order:<queue>  ordered groups, sorted set: `<key> <offset>` of what is unsettled;  keys:<queue>: offset -> key
 --   <scope>:placing        set of queues that have such a grant
-FIELDS = {'min', 'max', 'committed', 'cursor', 'swept', 'placing', 'served_at', 'last_consumed_at', 'expired', 'told_at',
-  'boot', 'last_client'}
-NUMBERS = 11
-local MEMORY, LEAST_REMEMBERED, MAX_SPAN, PLACING = 600000, 10000, R.max_span, 10000
+local ROW = '<dddddddddddI4c0'
+local MEMORY, LEAST_REMEMBERED, PLACING = 600000, 10000, 10000
 local MOST_RANGES, MOST_ENDED = 64, 2000
 -- A message of a grant: open, acked, nacked, ended by itself, or not given (went back, or not wanted).
 local OPEN, ACKED, NACKED, ENDED, NOT_GIVEN = string.byte('oane.', 1, 5)
-
-front_of = function(row) return row.cursor end
-rising = function(row, start)
-  if start then change(row, 'cursor', start, 'served_at', NOW) end
-end
 
 local function fresh_of(row)
   return row.max - math.max(row.cursor, row.min)
 end
 
-save_queue = function(scope, row)
-  if fresh_of(row) > 0 then
-    call('ZADD', scope.base .. ':fresh', row.served_at, row.queue)
-  else
-    call('ZREM', scope.base .. ':fresh', row.queue)
+read_row = function(queue, packed)
+  local row = {queue = queue, is_changed = false}
+  row.min, row.max, row.told_at, row.boot, row.committed, row.cursor, row.swept, row.placing, row.served_at,
+    row.last_consumed_at, row.expired, row.last_client = struct.unpack(ROW, packed)
+  row.was_placing, row.fresh_at = row.placing, fresh_of(row) > 0 and row.served_at
+  return row
+end
+
+pack_row = function(row)
+  return struct.pack(ROW, row.min, row.max, row.told_at, row.boot, row.committed, row.cursor, row.swept, row.placing,
+    row.served_at, row.last_consumed_at, row.expired, #row.last_client, row.last_client)
+end
+
+line_of = function(row)
+  return string.format('min=%d max=%d committed=%d cursor=%d last_consumed_at=%d last_client=%s', row.min, row.max,
+    row.committed, row.cursor, row.last_consumed_at, row.last_client)
+end
+
+index_row = function(scope, row)
+  local fresh_at = fresh_of(row) > 0 and row.served_at
+  if fresh_at ~= row.fresh_at then
+    if fresh_at then
+      call('ZADD', scope.base .. ':fresh', fresh_at, row.queue)
+    else
+      call('ZREM', scope.base .. ':fresh', row.queue)
+    end
+    row.fresh_at = fresh_at
   end
-  if row.changes.placing then
+  if row.placing ~= row.was_placing then
     call(row.placing > 0 and 'SADD' or 'SREM', scope.base .. ':placing', row.queue)
+    row.was_placing = row.placing
   end
 end
 
@@ -137,7 +153,7 @@ local function flush(scope)
       local committed = math.min(tonumber(open[2]) or row.cursor, tonumber(failed[1]) or row.cursor)
       if committed ~= row.committed then
         if row.cursor - row.committed >= MAX_SPAN then wake('') end
-        change(row, 'committed', committed)
+        row.committed, row.is_changed = committed, true
       end
     end
   end
@@ -221,7 +237,7 @@ end
 local function finish(scope, queue, offset)
   unfail(scope, queue, offset)
   scope.touched[queue] = true
-  if not GROUP.is_ordered then return end
+  if IS_ORDERED == 0 then return end
   local name = string.format('%d', offset)
   local key = call('HGET', scope.base .. ':keys:' .. queue, name)
   if not key then return end
@@ -237,14 +253,13 @@ local function finish(scope, queue, offset)
 end
 
 local function doomed_of(scope, row)
-  return {lease = {client = '', queue = row.queue, start = row.offset, next = row.offset + 1, epoch = row.epoch,
-    incarnation = scope.incarnation}, deliveries = row.delivery, first_at = row.first_at, last_at = row.last_at,
-    reason = row.reason or nil, lapsed = row.lapsed or false}
+  return {'', row.queue, row.offset, row.offset + 1, row.epoch, scope.incarnation, row.delivery, row.first_at, row.last_at,
+    row.reason or false, row.lapsed or false}
 end
 
 -- A delivery failed: ready again later, or never.
 local function fail_delivery(scope, grant, number, ready_at, at, reason, lapsed)
-  local is_dead = grant.delivery >= GROUP.max_attempts
+  local is_dead = grant.delivery >= MAX_ATTEMPTS
   local row = {queue = grant.queue, offset = grant.start + number - 1, epoch = grant.epoch, delivery = grant.delivery,
     ready_at = not is_dead and ready_at, dying = is_dead, first_at = grant.granted_at, last_at = at, reason = reason,
     lapsed = lapsed}
@@ -253,21 +268,21 @@ local function fail_delivery(scope, grant, number, ready_at, at, reason, lapsed)
   return is_dead and doomed_of(scope, row) or nil
 end
 
-local function judge(scope, settlement, offset, grant, number)
-  local letter, verb, lease = grant.letters[number], settlement.verb, settlement.lease
+local function judge(scope, verb, queue, epoch, offset, grant, number)
+  local letter = grant.letters[number]
   if letter == ACKED then return verb == 'ack' and 'duplicate' or 'lost' end
   if letter == NACKED then return verb == 'nack' and 'duplicate' or 'lost' end
-  local row = queue_of(scope, lease.queue)
-  if not row or lease.epoch <= row.swept then return 'gone' end
+  local row = queue_of(scope, queue)
+  if not row or epoch <= row.swept then return 'gone' end
   if letter == OPEN then return end_of(grant, number) <= NOW and 'late_applied' or 'applied' end
-  local failed = failed_at(scope, lease.queue, offset)
-  if failed and failed.epoch == lease.epoch and failed.ready_at then return 'late_applied' end
+  local failed = failed_at(scope, queue, offset)
+  if failed and failed.epoch == epoch and failed.ready_at then return 'late_applied' end
   return 'lost'
 end
 
-local function extend(scope, grant, number, settlement, outcome)
-  local till = NOW + settlement.visibility
-  if till > grant.granted_at + R.longest_hold then return {outcome = 'too_long'} end
+local function extend(scope, grant, number, visibility, outcome)
+  local till = NOW + visibility
+  if till > grant.granted_at + LONGEST_HOLD then return 'too_long' end
   if grant.letters[number] ~= OPEN then
     -- It had come back already, and nobody had taken it: leased again.
     grant.letters[number] = OPEN
@@ -282,30 +297,32 @@ local function extend(scope, grant, number, settlement, outcome)
   grant.ends = grant.ends or {}
   grant.ends[number] = till
   grant.is_changed = true
-  return {outcome = outcome, until_ms = till}
+  return outcome, nil, till
 end
 
--- One ack, nack or extend of a message; what is refused changes nothing.
+-- One ack, nack or extend of a message; what is refused changes nothing. The outcome; what dies of it; until when it was
+-- extended.
 local function settle(scope, settlement, offset)
-  local lease = settlement.lease
-  local grant = lease.incarnation == scope.incarnation and grant_at(scope, lease.epoch)
-  if not grant then return {outcome = 'gone'} end
+  local verb, _, queue, _, _, epoch, incarnation, visibility, _, delay, reason = unpack(settlement)
+  local grant = incarnation == scope.incarnation and grant_at(scope, epoch)
+  if not grant then return 'gone' end
   local number = offset - grant.start + 1
-  local outcome = judge(scope, settlement, offset, grant, number)
-  if not is_applied(outcome) then return {outcome = outcome} end
-  if settlement.verb == 'extend' then return extend(scope, grant, number, settlement, outcome) end
-  if settlement.verb == 'ack' then
+  local outcome = judge(scope, verb, queue, epoch, offset, grant, number)
+  if not is_applied(outcome) then return outcome end
+  if verb == 'extend' then return extend(scope, grant, number, visibility, outcome) end
+  if verb == 'ack' then
     shut(scope, grant, number, ACKED)
-    change(queue_of(scope, grant.queue), 'last_consumed_at', NOW)
+    local row = queue_of(scope, grant.queue)
+    row.last_consumed_at, row.is_changed = NOW, true
     -- A first delivery that never came back has no row to remove, and without order nobody waits behind it.
-    if grant.again or outcome == 'late_applied' or GROUP.is_ordered then finish(scope, grant.queue, offset) end
-    return {outcome = outcome}
+    if grant.again or outcome == 'late_applied' or IS_ORDERED == 1 then finish(scope, grant.queue, offset) end
+    return outcome
   end
-  local ready_at = NOW + (settlement.delay or backoff(grant.delivery))
+  local ready_at = NOW + (delay or backoff(grant.delivery))
   shut(scope, grant, number, NACKED)
-  local doomed = fail_delivery(scope, grant, number, ready_at, NOW, settlement.reason or 'nacked')
+  local doomed = fail_delivery(scope, grant, number, ready_at, NOW, reason or 'nacked')
   wake('', ready_at)
-  return {outcome = outcome, doomed = doomed}
+  return outcome, doomed
 end
 
 -- Settle in the given order, each settlement for all of its offsets; whoever waits for a place below the cap hears of it.
@@ -313,9 +330,9 @@ local function settle_all(scope, settlements)
   local settled = {}
   local before = scope.in_flight
   for _, settlement in ipairs(settlements or {}) do
-    for _, offset in ipairs(settlement.offsets) do settled[#settled + 1] = told(settle(scope, settlement, offset)) end
+    for _, offset in ipairs(settlement[12]) do settled[#settled + 1] = told(settle(scope, settlement, offset)) end
   end
-  if scope.in_flight < before and before >= GROUP.max_in_flight then wake('') end
+  if scope.in_flight < before and before >= MAX_IN_FLIGHT then wake('') end
   return settled
 end
 
@@ -343,7 +360,7 @@ end
 
 -- An ordered range whose gateway died before it could say the keys: as if it had not been granted.
 local function take_back_unplaced(scope)
-  if not GROUP.is_ordered then return end
+  if IS_ORDERED == 0 then return end
   for _, queue in ipairs(call('SMEMBERS', scope.base .. ':placing')) do
     local row = queue_of(scope, queue)
     local grant = grant_at(scope, row.placing)
@@ -354,7 +371,7 @@ local function take_back_unplaced(scope)
           unfail(scope, queue, grant.start + number - 1)
         end
       end
-      change(row, 'cursor', grant.start, 'placing', 0)
+      row.cursor, row.placing, row.is_changed = grant.start, 0, true
     end
   end
 end
@@ -365,22 +382,6 @@ local function end_leases(scope)
   flush(scope)
   expire_ended(scope)
   flush(scope)
-end
-
--- Put a queue elsewhere; whatever was leased or waiting there is swept away.
-move_queue = function(scope, row, to)
-  local base, queue = scope.base, row.queue
-  for _, epoch in ipairs(call('ZRANGE', base .. ':open:' .. queue, 0, -1)) do
-    local grant = grant_at(scope, tonumber(epoch))
-    for number, letter in ipairs(grant.letters) do
-      if letter == OPEN then shut(scope, grant, number, ENDED) end
-    end
-    save_grant(scope, grant)
-  end
-  for _, offset in ipairs(call('ZRANGE', base .. ':failed:' .. queue, 0, -1)) do unfail(scope, queue, tonumber(offset)) end
-  call('DEL', base .. ':order:' .. queue, base .. ':keys:' .. queue)
-  scope.touched[queue] = nil
-  change(row, 'committed', to, 'cursor', to, 'swept', scope.epoch, 'placing', 0, 'served_at', NOW)
 end
 
 -- Messages that are ready again, in the order of their queues.
@@ -440,8 +441,43 @@ local function last_given(grant)
   return last
 end
 
-local function grant_of(scope, grant)
-  return {lease = {client = '', queue = grant.queue, start = grant.start, next = grant.start + last_given(grant),
-    epoch = grant.epoch, incarnation = scope.incarnation}, delivery = grant.delivery, granted_at = grant.granted_at,
-    until_ms = until_of(grant), serve = grant.serves, lapsed = grant.serves == 1 and grant.lapsed or 0}
+local function grant_of(grant)
+  return {grant.queue, grant.start, grant.start + last_given(grant), grant.epoch, grant.delivery, grant.granted_at,
+    until_of(grant), grant.serves, grant.serves == 1 and grant.lapsed or 0}
+end
+
+local opened
+book = function()
+  if opened then return opened end
+  local B = {open = open_book, close = close_book}
+  opened = B
+
+  function B.front_of(row) return row.cursor end
+  function B.rising() end
+
+  function B.new_row(queue, head, start)
+    local _, min, max, boot = unpack(head)
+    return {queue = queue, is_changed = true, was_placing = 0, fresh_at = false, min = min, max = max, told_at = NOW,
+      boot = boot or 0, committed = start, cursor = start, swept = 0, placing = 0, served_at = NOW, last_consumed_at = 0,
+      expired = 0, last_client = ''}
+  end
+
+  -- Put a queue elsewhere; whatever was leased or waiting there is swept away.
+  function B.move_queue(scope, row, to)
+    local base, queue = scope.base, row.queue
+    for _, epoch in ipairs(call('ZRANGE', base .. ':open:' .. queue, 0, -1)) do
+      local grant = grant_at(scope, tonumber(epoch))
+      for number, letter in ipairs(grant.letters) do
+        if letter == OPEN then shut(scope, grant, number, ENDED) end
+      end
+      save_grant(scope, grant)
+    end
+    for _, offset in ipairs(call('ZRANGE', base .. ':failed:' .. queue, 0, -1)) do unfail(scope, queue, tonumber(offset)) end
+    call('DEL', base .. ':order:' .. queue, base .. ':keys:' .. queue)
+    scope.touched[queue] = nil
+    row.committed, row.cursor, row.swept, row.placing, row.served_at = to, to, scope.epoch, 0, NOW
+    row.is_changed = true
+  end
+
+  return B
 end

@@ -1,8 +1,9 @@
 -- Settle a dead message, if it is still the one that must die; only then is the answer 1.
+-- {.., lease: client, queue, start, next, epoch, incarnation}
+local _, queue, start, _, epoch, incarnation = unpack(R[3])
 local scope = open_book('')
-local lease = R.lease
-local row = scope and failed_at(scope, lease.queue, lease.start)
-if not row or not row.dying or row.epoch ~= lease.epoch or scope.incarnation ~= lease.incarnation then return 0 end
-finish(scope, row.queue, row.offset)
+local row = scope and failed_at(scope, queue, start)
+if not row or not row.dying or row.epoch ~= epoch or scope.incarnation ~= incarnation then return 0 end
+finish(scope, queue, start)
 close_book(scope)
 return 1

@@ -2,6 +2,9 @@
 --
 -- What lies behind `after` goes back at once, uncounted; what a filter did not keep is settled; in an ordered group a
 -- message behind an unsettled one of its key waits for it. A grant no longer current, or served again, changes nothing.
+--
+-- {.., {lease, serve, after, {offset, key or false} of what is wanted, or false}, ..}; a lease is {client, queue, start,
+-- next, epoch, incarnation}
 local scope = open_book('')
 if not scope then return false end
 
@@ -17,7 +20,7 @@ local function is_tail(grant)
 end
 
 local function clear_order_from(queue, offset)
-  if not GROUP.is_ordered then return end
+  if IS_ORDERED == 0 then return end
   local keys = call('HGETALL', scope.base .. ':keys:' .. queue)
   for i = 1, #keys, 2 do
     if tonumber(keys[i]) >= offset then
@@ -44,7 +47,8 @@ local function give_back(grant, after)
   if not has_any then return end
   if is_all then
     local cursor = math.max(after, grant.start)
-    change(queue_of(scope, grant.queue), 'cursor', cursor, 'placing', 0)
+    local row = queue_of(scope, grant.queue)
+    row.cursor, row.placing, row.is_changed = cursor, 0, true
     clear_order_from(grant.queue, cursor)
   end
   wake('', NOW)
@@ -63,33 +67,34 @@ local function keep_order(grant, number, key)
 end
 
 local placed = {}
-for i, placement in ipairs(R.placements) do
-  local stay, lease = {}, placement.lease
-  local grant = lease.incarnation == scope.incarnation and grant_at(scope, lease.epoch)
-  if grant and grant.serves == placement.serve then
+for i, placement in ipairs(R[3]) do
+  local lease, serve, after, wanted = unpack(placement)
+  local stay = {}
+  local grant = lease[6] == scope.incarnation and grant_at(scope, lease[5])
+  if grant and grant.serves == serve then
     local before = grant.open
-    give_back(grant, placement.after)
+    give_back(grant, after)
     local kept = nil
-    if placement.kept then
+    if wanted then
       kept = {}
-      for _, each in ipairs(placement.kept) do kept[each[1]] = each end
+      for _, each in ipairs(wanted) do kept[each[1]] = each end
     end
     for number, letter in ipairs(grant.letters) do
       local offset = grant.start + number - 1
       if letter == OPEN and kept and not kept[offset] then
         shut(scope, grant, number, NOT_GIVEN)
         finish(scope, grant.queue, offset)
-      elseif letter == OPEN and kept and GROUP.is_ordered and kept[offset][2] then
+      elseif letter == OPEN and kept and IS_ORDERED == 1 and kept[offset][2] then
         keep_order(grant, number, kept[offset][2])
       end
     end
     local row = queue_of(scope, grant.queue)
     if row and row.placing == grant.epoch then
-      change(row, 'placing', 0)
+      row.placing, row.is_changed = 0, true
       -- Until its keys were known nothing else of this queue was granted.
       wake('', NOW)
     end
-    refund(before - grant.open)
+    seldom().refund(before - grant.open)
     grant.is_changed = true
     for number, letter in ipairs(grant.letters) do
       if letter == OPEN then

@@ -1,7 +1,8 @@
 -- Where each queue stands, and which messages must die first.
+-- {.., client, heads}
 local scope = open_book('')
 if not scope then return false end
-see_heads(scope, R.heads)
+seldom().see_heads(scope, R[4])
 repeat
   end_leases(scope)
 until call('ZCOUNT', scope.base .. ':leases', '-inf', NOW) == 0
@@ -21,7 +22,7 @@ for _, name in ipairs(call('HKEYS', scope.base .. ':failed')) do
   end
 end
 local found = {}
-for _, queue in ipairs(call('SMEMBERS', scope.base .. ':queues')) do
+for _, queue in ipairs(call('HKEYS', scope.base .. ':positions')) do
   local row = queue_of(scope, queue)
   found[#found + 1] = {queue = queue, min = row.min, max = row.max, committed = row.committed, cursor = row.cursor,
     ready = (ready[queue] or 0) + math.max(row.max - math.max(row.cursor, row.min), 0), leased = leased[queue] or 0,

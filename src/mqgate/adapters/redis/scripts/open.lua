@@ -1,25 +1,28 @@
 -- Make the state of a group or of a broadcast client, under a new incarnation; or add queues to it.
 -- 1: made; 0: it was there; -1: too many clients.
-local scope = scope_of(R.client)
+-- {.., client, incarnation, most clients, {head, start} of each queue}
+local _, _, CLIENT, INCARNATION, MOST_CLIENTS, STARTS = unpack(R)
+local scope = scope_of(CLIENT)
 -- This very request may have made it, and its answer was lost.
-local is_new = not scope or scope.incarnation == R.incarnation
+local is_new = not scope or scope.incarnation == INCARNATION
 if not scope then
-  if R.client ~= '' then
-    for _, idle in ipairs(call('ZRANGEBYSCORE', G .. ':scopes', '-inf', NOW - GROUP.client_ttl)) do
-      drop(base_of(idle))
+  if CLIENT ~= '' then
+    for _, idle in ipairs(call('ZRANGEBYSCORE', G .. ':scopes', '-inf', NOW - CLIENT_TTL)) do
+      seldom().drop(base_of(idle))
       call('ZREM', G .. ':scopes', idle)
     end
-    if not call('ZSCORE', G .. ':scopes', R.client) and call('ZCARD', G .. ':scopes') >= R.most_clients then return -1 end
-    call('ZADD', G .. ':scopes', NOW, R.client)
+    if not call('ZSCORE', G .. ':scopes', CLIENT) and call('ZCARD', G .. ':scopes') >= MOST_CLIENTS then return -1 end
+    call('ZADD', G .. ':scopes', NOW, CLIENT)
   end
-  drop(base_of(R.client))
-  call('HSET', base_of(R.client) .. ':state', 'run', R.run, 'incarnation', R.incarnation, 'last_seen', NOW)
-  scope = scope_of(R.client)
+  seldom().drop(base_of(CLIENT))
+  call('HSET', base_of(CLIENT) .. ':state', 'run', RUN, 'incarnation', INCARNATION, 'last_seen', NOW)
+  scope = scope_of(CLIENT)
 end
-for _, start in ipairs(R.starts) do
-  if not queue_of(scope, start.head.queue) then add_queue(scope, start.head, start.at) end
+for _, start in ipairs(STARTS) do
+  local head, at = unpack(start)
+  if not queue_of(scope, head[1]) then scope.rows[head[1]] = book().new_row(head[1], head, at) end
 end
 save(scope)
 -- Where all was lost, so is who waits.
-if is_new then tell(R.client) else wake(R.client) end
+if is_new then seldom().tell(CLIENT) else wake(CLIENT) end
 return is_new and 1 or 0

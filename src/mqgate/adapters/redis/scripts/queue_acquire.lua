@@ -1,123 +1,194 @@
 -- Apply the carried settlements, then choose and lock one queue. One grant, or why there is none.
 --
 -- Free queues with backlog; unserved for 30 s first, oldest first; then the largest backlog; ties go to the least
--- recently consumed. An attempt repeated while its lease is untouched gets the same lease. `is_repeat`: the answer to
--- this very request may have been lost; what it was given is given again.
+-- recently consumed. An attempt repeated while its lease is untouched gets the same lease. A request whose answer may
+-- have been lost (IS_REPEAT) is given again what it was given.
+--
+-- {.., client, most, visibility, who polls, nonce, is_crowded, incarnation that the gateway met last, wait, attempt,
+-- settlements, heads, closed, address of a client that is to be noted}, from `incarnation` on false if there is none.
+-- Returns nil: no such state | 0: the attempt asks for something else | {incarnation, settled, grants, state, next_at,
+-- has_more, rewound, lost, doomed, strangers}, the last four only if there is something in them.
+local _, _, CLIENT, MOST, VISIBILITY, POLLED_BY, NONCE, IS_CROWDED, INCARNATION, WAIT, ATTEMPT, SETTLEMENTS, HEADS, CLOSED,
+  ADDRESS = unpack(R)
 local scopes, known = scopes_of()
-local scope = scopes(R.client)
-if not scope or is_other(scope) then return cmsgpack.pack({known = false}) end
-local closed = set_of(R.closed)
-local answer = {known = true, incarnation = scope.incarnation, settled = {}, grants = {}, doomed = {}, state = 'ok', lost = {}}
+local scope = scopes(CLIENT, SETTLEMENTS and SETTLEMENTS[1][3])
+-- Made anew since the gateway last met it: it must tell again all that it told once.
+if not scope or (INCARNATION and INCARNATION ~= scope.incarnation) then return false end
+local closed = set_of(CLOSED)
+local settled, lost, doomed, state = {}, {}, {}, 'ok'
+scope.is_exact = IS_CROWDED
 
-local function replay()
-  if R.is_repeat then
-    for _, queue in ipairs(call('ZRANGE', scope.base .. ':held', 0, -1)) do
-      local row = queue_of(scope, queue)
-      if tonumber(row.nonce) == R.nonce and NOW < row.locked_until then return row end
+-- What a usual receive does not need.
+local function rarely()
+  local A, B = {}, book()
+
+  -- The queue that the attempt was given, while its lease is untouched.
+  local function of_attempt()
+    local queue = ATTEMPT and call('HGET', scope.base .. ':attempts', ATTEMPT)
+    local row = queue and queue_of(scope, queue)
+    return row and row.attempt == ATTEMPT and NOW < row.locked_until and row or nil
+  end
+
+  function A.replay()
+    if IS_REPEAT then
+      for _, queue in ipairs(call('ZRANGE', scope.base .. ':held', 0, -1)) do
+        local row = queue_of(scope, queue)
+        if row.free_at > 0 and row.nonce == NONCE and NOW < row.locked_until then return row end
+      end
     end
+    local row = of_attempt()
+    if not row or closed[row.queue] then return nil end
+    row.serves, row.is_changed = row.serves + 1, true
+    return row
   end
-  local queue = R.attempt and call('HGET', scope.base .. ':attempts', R.attempt)
-  local row = queue and queue_of(scope, queue)
-  if not row or row.attempt ~= R.attempt or row.locked_until <= NOW or closed[queue] then return nil end
-  change(row, 'serves', row.serves + 1)
-  return row
-end
 
--- Lock a queue; false: no tokens.
-local function grant(row)
-  local expired = math.max(row.min - row.committed, 0)
-  local attempts = expired > 0 and 1 or row.attempts + 1
-  local committed = row.committed + expired
-  local most = attempts > math.floor(GROUP.max_attempts / 2) and 1 or R.most
-  most = math.min(most, row.max - committed)
-  if GROUP.rate then
-    most = take_tokens(most)
-    if most == 0 then return false end
+  -- An attempt repeated with other parameters is refused, and nothing changes; unless this very request settles its lease.
+  function A.is_mismatch()
+    local row = of_attempt()
+    if not row or row.shape == MOST .. ':' .. VISIBILITY then return false end
+    for _, settlement in ipairs(SETTLEMENTS or {}) do
+      local verb, client, queue, start, _, epoch, incarnation = unpack(settlement)
+      local is_here = client == scope.client and queue == row.queue and verb ~= 'extend'
+      if is_here and is_applied(judge(scope, row, verb, queue, start, epoch, incarnation)) then return false end
+    end
+    return true
   end
-  local till = NOW + R.visibility
-  leave_attempt(scope, row)
-  if expired > 0 then answer.lost[1] = {row.queue, row.committed, committed} end
-  change(row, 'lapsed', row.serves > 0 and math.max(row.batch_end - committed, 0) or 0)
-  change(row, 'committed', committed, 'epoch', row.epoch + 1, 'batch_end', committed + most, 'granted_at', NOW,
-    'locked_until', till, 'held', 1, 'free_at', till + backoff(attempts), 'serves', 1, 'attempts', attempts,
-    'exhausted', attempts >= GROUP.max_attempts and 1 or 0, 'waiting_since', NOW, 'locked_by', R.polled_by,
-    'expired', row.expired + expired, 'nonce', R.nonce, 'shape', R.shape)
-  if attempts == 1 then change(row, 'first_at', NOW) end
-  if R.attempt then
-    change(row, 'attempt', R.attempt)
-    call('HSET', scope.base .. ':attempts', R.attempt, row.queue)
-  end
-  return true
-end
 
--- An attempt repeated with other parameters is refused, and nothing changes; unless this very request settles its lease.
-local function is_mismatch()
-  local queue = R.attempt and call('HGET', scope.base .. ':attempts', R.attempt)
-  local row = queue and queue_of(scope, queue)
-  if not row or row.attempt ~= R.attempt or row.locked_until <= NOW or row.shape == R.shape then return false end
-  for _, settlement in ipairs(R.settlements or {}) do
-    local is_here = settlement.lease.client == scope.client and settlement.lease.queue == queue
-    if is_here and settlement.verb ~= 'extend' and is_applied(judge(scope, row, settlement)) then return false end
-  end
-  return true
-end
-
--- Who waits elsewhere hears of what was freed, and not taken again: it may be able to read what is closed for us.
-local function tell_freed(is_taken)
-  for _, each in pairs(known) do
-    local is_news = each and each.is_freed and not (each == scope and is_taken and not next(closed))
-    if is_news then wake(each.client) end
-  end
-end
-
-if is_mismatch() then return cmsgpack.pack({known = true, mismatch = true}) end
-for i, settlement in ipairs(R.settlements or {}) do
-  local settled = settle(scopes, settlement)
-  answer.settled[i] = told(settled)
-  if settled.doomed and not closed[settlement.lease.queue] then answer.doomed[#answer.doomed + 1] = settled.doomed end
-end
--- Before any answer: ends of queues are told once.
-answer.rewound, answer.strangers = see_heads(scope, R.heads, closed)
-if R.seen then see_client(R.seen) end
-if #answer.strangers > 0 then
-  save_all(known)
-  tell_freed(false)
-  return cmsgpack.pack(answer)
-end
-local row, is_more = replay(), false
-if not row and GROUP.is_paused then
-  answer.state = 'paused'
-elseif not row and R.most > 0 then
-  free_and_doom(scope, closed, answer.doomed)
-  row = choose(scope, closed)
-  if row and not grant(row) then
-    answer.state = 'rate_limited'
-    row = nil
-  elseif not row then
-    save_all(known)
-    if is_busy(scope) then answer.state = 'busy' end
-  elseif R.attempt and next(closed) then
+  -- From here on the attempt means this queue, and what it had in closed ones ends by itself.
+  function A.keep_attempt(row)
+    row.attempt, row.shape = ATTEMPT, MOST .. ':' .. VISIBILITY
+    call('HSET', scope.base .. ':attempts', ATTEMPT, row.queue)
     for queue in pairs(closed) do
       local other = queue ~= row.queue and queue_of(scope, queue)
-      if other and other.attempt == R.attempt then change(other, 'attempt', '') end
+      if other and other.attempt == ATTEMPT then other.attempt, other.is_changed = '', true end
     end
   end
-  save_all(known)
-  is_more = row ~= nil and (R.is_crowded or scope.is_freed) and choose(scope, closed) ~= nil
-  if R.is_crowded then answer.has_more = is_more end
-  if not row or R.is_crowded then
-    local at
-    if answer.state == 'rate_limited' then
-      at = next_token_at()
-    else
-      local _, free_at = first_of(scope.base .. ':held', function(queue) return not closed[queue] end)
-      at = free_at
+
+  -- The queue that was not served for too long, once what time has done is done.
+  function A.oldest()
+    B.free_and_doom(scope, closed, doomed)
+    save(scope)
+    local row = B.first_of(scope, 'aged', closed, NOW - AGEING)
+    if not row then
+      local _, free_at = B.first_of(scope, 'held', {}, math.huge)
+      local _, since = B.first_of(scope, 'aged', {}, math.huge)
+      local is_exhausted = call('SCARD', scope.base .. ':exhausted') > 0
+      scope.calm = is_exhausted and 0 or math.min(free_at or 1e15, (since or 1e15) + AGEING)
+      call('HSET', scope.base .. ':state', 'calm', scope.calm)
     end
-    answer.next_at = at and math.max(at, NOW)
+    return row
+  end
+
+  -- Whether there is backlog although nothing could be chosen: held, stopped, or closed.
+  function A.is_busy()
+    if call('ZCARD', scope.base .. ':free') > 0 then return true end
+    for _, index in ipairs({call('ZRANGE', scope.base .. ':held', 0, -1), call('SMEMBERS', scope.base .. ':exhausted')}) do
+      for _, queue in ipairs(index) do
+        if backlog_of(queue_of(scope, queue)) > 0 then return true end
+      end
+    end
+    return false
+  end
+
+  return A
+end
+
+if ATTEMPT and rarely().is_mismatch() then return 0 end
+for i, settlement in ipairs(SETTLEMENTS or {}) do
+  local outcome, dead, till = settle(scopes, settlement)
+  settled[i] = told(outcome, dead, till)
+  if dead and not closed[settlement[3]] then doomed[#doomed + 1] = dead end
+end
+-- Before any answer: ends of queues are told once.
+local rewound, strangers = 0, {}
+if HEADS then rewound, strangers = seldom().see_heads(scope, HEADS, closed) end
+if ADDRESS then seldom().see_client(POLLED_BY, ADDRESS) end
+local row, is_more, next_at = nil, false, 0
+if #strangers == 0 then
+  row = (ATTEMPT or IS_REPEAT) and rarely().replay()
+  if not row and IS_PAUSED == 1 then
+    state = 'paused'
+  elseif not row and MOST > 0 then
+    local is_calm = NOW < scope.calm
+    for _, each in pairs(scope.rows) do
+      if each and is_free(each) and each.waiting_since + AGEING <= NOW then is_calm = false end
+    end
+    local old = not is_calm and rarely().oldest()
+    -- The queue with the largest backlog, and whether there is another. Those that this step has looked at are judged
+    -- as they are now, the others by the index; mostly it is one of the first two there.
+    local best, score, name, found
+    local count, from, page = 0, 0, 2
+    repeat
+      found = call('ZRANGE', scope.base .. ':free', from, from + page - 1, 'WITHSCORES')
+      for i = 1, #found, 2 do
+        local queue = found[i]:sub(17)
+        if not closed[queue] and not scope.rows[queue] then
+          count = count + 1
+          if count == 1 then best, score, name = queue, tonumber(found[i + 1]), found[i] end
+        end
+      end
+      from = from + page
+      page = #found < 2 * page and 0 or 16
+    until count > 1 or page == 0
+    for queue, each in pairs(scope.rows) do
+      if each and is_free(each) and not closed[queue] then
+        local own = -backlog_of(each)
+        count = count + 1
+        if not best or own < score or (own == score and name_of(each) < name) then
+          best, score, name = queue, own, name_of(each)
+        end
+      end
+    end
+    is_more = count > 1
+    row = old or best and queue_of(scope, best)
+    if row then
+      -- What retention took counts for nothing; the second half of the attempts deliver singly.
+      local expired = math.max(row.min - row.committed, 0)
+      local attempts = expired > 0 and 1 or row.attempts + 1
+      local committed = row.committed + expired
+      local most = math.min(attempts > math.floor(MAX_ATTEMPTS / 2) and 1 or MOST, row.max - committed)
+      if RATE > 0 then most = seldom().take_tokens(most) end
+      if most == 0 then
+        state, row, is_more = 'rate_limited', nil, false
+      else
+        if row.attempt ~= '' then book().leave_attempt(scope, row) end
+        if expired > 0 then lost[1] = {row.queue, row.committed, committed} end
+        row.lapsed = row.serves > 0 and math.max(row.batch_end - committed, 0) or 0
+        row.committed, row.batch_end, row.epoch, row.attempts = committed, committed + most, row.epoch + 1, attempts
+        row.granted_at, row.locked_until, row.locked_by = NOW, NOW + VISIBILITY, POLLED_BY
+        row.free_at, row.serves, row.nonce = row.locked_until + backoff(attempts), 1, NONCE
+        row.exhausted = attempts >= MAX_ATTEMPTS and 1 or 0
+        row.waiting_since, row.expired, row.is_changed = NOW, row.expired + expired, true
+        if attempts == 1 then row.first_at = NOW end
+        if ATTEMPT then rarely().keep_attempt(row) end
+      end
+    else
+      save(scope)
+      if rarely().is_busy() then state = 'busy' end
+    end
+    if state == 'rate_limited' then
+      next_at = seldom().next_token_at()
+    elseif not row or IS_CROWDED then
+      save(scope)
+      local _, free_at = book().first_of(scope, 'held', closed, math.huge)
+      next_at = free_at and math.max(free_at, NOW) or 0
+    end
   end
 end
-if row then answer.grants[1] = grant_of(scope, row) end
 save_all(known)
-tell_freed(row and not is_more)
-if R.wait and not row then park(R.wait) end
+-- Who waits elsewhere hears of what was freed, and not taken again: it may be able to read what is closed for us.
+for _, each in pairs(known) do
+  local is_taken = each == scope and row and not is_more and not CLOSED
+  if each and each.is_freed and not is_taken then wake(each.client) end
+end
+if WAIT and not row and #strangers == 0 then seldom().park(WAIT) end
+local given = {}
+if row then
+  given[1] = {row.queue, row.committed, row.batch_end, row.epoch, row.attempts, row.granted_at, row.locked_until,
+    row.serves, row.serves == 1 and row.lapsed or 0}
+end
+local answer = {scope.incarnation, settled, given, state, next_at, IS_CROWDED and is_more}
+if rewound > 0 or #lost > 0 or #doomed > 0 or #strangers > 0 then
+  answer[7], answer[8], answer[9], answer[10] = rewound, lost, doomed, strangers
+end
 return cmsgpack.pack(answer)

@@ -1,28 +1,28 @@
 -- Queue and broadcast mode: queues of one scope during one step, read once and written once.
 --
---   <scope>:queue:<queue>  min, max                ends, as last told; told_at: when max last was
+--   a queue's row          min, max                ends, as last told; told_at: when max last was
 --                          committed               the first message not consumed
---                          locked_until, locked_by the lock: until when, whose; held 1: not granted before free_at
+--                          locked_until, locked_by the lock: until when, whose; not granted before free_at (0: not held)
 --                          last_consumed_at        when committed last moved by an ack
 --                          epoch, swept            grants so far; those up to `swept` are gone (seek, or too old to tell)
 --                          batch_end, granted_at, attempt, shape, serves, nonce   the newest batch; serves 0: it was
 --                          ended by somebody, not by itself; lapsed: so many of the batch before ended by themselves
 --                          attempts, exhausted, first_at, reason   grants at this offset; 1: the last one was, 2: it dies
---                          waiting_since, expired, boot, listed
+--                          waiting_since, expired, boot
+--                          held_at, aged_at        its entries in those indexes; 0: none
+--   <scope>:state          calm: until then time alone does nothing: no lease ends, no queue is old, none is exhausted
 --   <scope>:free           sorted set, -backlog: `<last consumed> <queue>` of what could be granted now
---   <scope>:aged           sorted set, waiting_since: the same queues by their age
 --   <scope>:held           sorted set, free_at: queues that are not free
+--   <scope>:aged           sorted set, waiting_since: the free ones by their age
 --   <scope>:exhausted      set: queues whose first message was granted for the last time
 --   <scope>:attempts       hash: attemptId -> queue
 --   <scope>:spent          hash: `<queue> <epoch>` -> verb; spent:order remembers when, to forget the oldest
-FIELDS = {'min', 'max', 'committed', 'epoch', 'swept', 'batch_end', 'granted_at', 'locked_until', 'held', 'free_at',
-  'serves', 'attempts', 'exhausted', 'first_at', 'waiting_since', 'last_consumed_at', 'expired', 'told_at', 'boot',
-  'lapsed', 'attempt', 'shape', 'reason', 'locked_by', 'nonce', 'listed'}
-NUMBERS = 20
-local MEMORY, LEAST_REMEMBERED = 600000, 10000
-
-front_of = function(row) return row.committed end
-rising = function(row) change(row, 'waiting_since', NOW) end
+--
+-- `free` is exact. Of `held` and `aged` a grant would have to write both, and an ack as well, for something that is
+-- asked for when a lease ends: so an entry may be too early, or of a queue that is not held or free any more, but none
+-- is missing or late. Who meets one puts it right.
+local ROW = '<ddddddddddddddddddddddI4c0I4c0I4c0I4c0'
+local AGEING, MEMORY, LEAST_REMEMBERED = 30000, 600000, 10000
 
 local function backlog_of(row)
   return row.max - math.max(row.committed, row.min)
@@ -30,7 +30,7 @@ end
 
 -- Whether a queue could be granted now.
 local function is_free(row)
-  return row.held == 0 and row.exhausted == 0 and backlog_of(row) > 0
+  return row.free_at == 0 and row.exhausted == 0 and row.max > row.committed and row.max > row.min
 end
 
 -- How it is listed then: those that were consumed less recently before the others.
@@ -38,217 +38,255 @@ local function name_of(row)
   return string.format('%015d %s', row.last_consumed_at, row.queue)
 end
 
--- Put a changed queue where the indexes want it.
-save_queue = function(scope, row)
-  local base, queue = scope.base, row.queue
-  local listed = ''
-  if is_free(row) then
-    listed = name_of(row)
-    call('ZADD', base .. ':free', -backlog_of(row), listed)
-    call('ZADD', base .. ':aged', row.waiting_since, queue)
-  end
-  if row.listed ~= listed then
-    if row.listed ~= '' then call('ZREM', base .. ':free', row.listed) end
-    if listed == '' then call('ZREM', base .. ':aged', queue) end
-    change(row, 'listed', listed)
-  end
-  if row.held == 1 and (row.changes.held or row.changes.free_at) then
-    call('ZADD', base .. ':held', row.free_at, queue)
-  elseif row.changes.held == 0 then
-    call('ZREM', base .. ':held', queue)
-  end
-  if row.changes.exhausted then
-    call(row.exhausted > 0 and 'SADD' or 'SREM', base .. ':exhausted', queue)
-  end
+-- As it is made, a table has room for all members: to let it grow takes longer than to read the row.
+read_row = function(queue, packed)
+  local min, max, told_at, boot, committed, epoch, swept, batch_end, granted_at, locked_until, free_at, serves, nonce,
+    attempts, exhausted, first_at, lapsed, waiting_since, last_consumed_at, expired, held_at, aged_at, locked_by, attempt,
+    shape, reason = struct.unpack(ROW, packed)
+  local row = {queue = queue, min = min, max = max, told_at = told_at, boot = boot, committed = committed, epoch = epoch,
+    swept = swept, batch_end = batch_end, granted_at = granted_at, locked_until = locked_until, free_at = free_at,
+    serves = serves, nonce = nonce, attempts = attempts, exhausted = exhausted, first_at = first_at, lapsed = lapsed,
+    waiting_since = waiting_since, last_consumed_at = last_consumed_at, expired = expired, held_at = held_at,
+    aged_at = aged_at, locked_by = locked_by, attempt = attempt, shape = shape, reason = reason,
+    is_changed = false, was_exhausted = exhausted, listed = false, score = 0}
+  if is_free(row) then row.listed, row.score = name_of(row), -backlog_of(row) end
+  return row
 end
 
-local function leave_attempt(scope, row)
-  if row.attempt ~= '' then
-    if call('HGET', scope.base .. ':attempts', row.attempt) == row.queue then
-      call('HDEL', scope.base .. ':attempts', row.attempt)
+pack_row = function(row)
+  return struct.pack(ROW, row.min, row.max, row.told_at, row.boot, row.committed, row.epoch, row.swept, row.batch_end,
+    row.granted_at, row.locked_until, row.free_at, row.serves, row.nonce, row.attempts, row.exhausted, row.first_at,
+    row.lapsed, row.waiting_since, row.last_consumed_at, row.expired, row.held_at, row.aged_at, #row.locked_by,
+    row.locked_by, #row.attempt, row.attempt, #row.shape, row.shape, #row.reason, row.reason)
+end
+
+line_of = function(row)
+  return string.format('min=%d max=%d committed=%d epoch=%d attempts=%d locked_until=%d last_consumed_at=%d locked_by=%s',
+    row.min, row.max, row.committed, row.epoch, row.attempts, row.locked_until, row.last_consumed_at, row.locked_by)
+end
+
+-- Put a changed queue where the indexes want it; into `held` exactly if somebody will ask who comes first (`is_exact`).
+index_row = function(scope, row)
+  local base = scope.base
+  local listed, score = is_free(row) and name_of(row), -backlog_of(row)
+  if row.listed and row.listed ~= listed then call('ZREM', base .. ':free', row.listed) end
+  if listed and (row.listed ~= listed or row.score ~= score) then call('ZADD', base .. ':free', score, listed) end
+  row.listed, row.score = listed, score
+  local free_at = row.free_at
+  if free_at > 0 and (row.held_at == 0 or free_at < row.held_at or (scope.is_exact and free_at > row.held_at)) then
+    book().put(scope, row, 'held', free_at)
+    book().disturb(scope, free_at)
+  end
+  if listed and (row.aged_at == 0 or row.waiting_since < row.aged_at) then
+    book().put(scope, row, 'aged', row.waiting_since)
+    book().disturb(scope, row.waiting_since + AGEING)
+  end
+  if row.exhausted ~= row.was_exhausted then
+    call(row.exhausted > 0 and 'SADD' or 'SREM', base .. ':exhausted', row.queue)
+    row.was_exhausted = row.exhausted
+  end
+  if row.exhausted > 0 then book().disturb(scope, 0) end
+end
+
+-- Consumers stand at another message, which was not granted yet; nobody has the newest batch any more.
+local function stand_at(scope, row, offset)
+  if row.attempt ~= '' then book().leave_attempt(scope, row) end
+  row.committed, row.locked_until, row.free_at, row.serves, row.is_changed = offset, NOW, 0, 0, true
+  row.attempts, row.exhausted, row.first_at, row.reason = 0, 0, 0, ''
+end
+
+local opened
+book = function()
+  if opened then return opened end
+  local B = {}
+  opened = B
+
+  function B.leave_attempt(scope, row)
+    if row.attempt ~= '' then
+      if call('HGET', scope.base .. ':attempts', row.attempt) == row.queue then
+        call('HDEL', scope.base .. ':attempts', row.attempt)
+      end
+      row.attempt = ''
     end
-    change(row, 'attempt', '')
   end
-end
 
--- Put a queue elsewhere; whatever was leased there is swept away.
-move_queue = function(scope, row, to)
-  leave_attempt(scope, row)
-  change(row, 'committed', to, 'epoch', row.epoch + 1, 'swept', row.epoch + 1, 'locked_until', NOW, 'held', 0,
-    'serves', 0, 'attempts', 0, 'exhausted', 0, 'first_at', 0, 'reason', '', 'waiting_since', NOW)
-end
-
-local function lease_of(scope, row)
-  return {client = scope.client, queue = row.queue, start = row.committed, next = row.batch_end,
-    epoch = row.epoch, incarnation = scope.incarnation}
-end
-
-local function grant_of(scope, row)
-  return {lease = lease_of(scope, row), delivery = row.attempts, granted_at = row.granted_at, until_ms = row.locked_until,
-    serve = row.serves, lapsed = row.serves == 1 and row.lapsed or 0}
-end
-
--- A message failed for the last time: from here on nobody can settle it.
-local function doom(scope, row)
-  if row.exhausted < 2 then
-    leave_attempt(scope, row)
-    change(row, 'exhausted', 2, 'epoch', row.epoch + 1)
+  -- Nobody has the newest batch any more, and it did not end by itself.
+  function B.unlock(scope, row, free_at)
+    B.leave_attempt(scope, row)
+    row.locked_until, row.free_at, row.serves, row.is_changed = NOW, free_at, 0, true
   end
-  return {lease = lease_of(scope, row), deliveries = row.attempts, first_at = row.first_at,
-    last_at = math.min(row.locked_until, NOW),
-    reason = row.reason ~= '' and row.reason or 'the lease ended without an answer', lapsed = row.serves > 0}
-end
 
--- What time has done: leases that ended free their queues, or doom their message if it was the last attempt.
-local function free_and_doom(scope, closed, doomed)
-  for _, queue in ipairs(call('ZRANGEBYSCORE', scope.base .. ':held', '-inf', NOW)) do
-    -- A settlement of this very step may hold it for longer than the index knows.
-    local row = queue_of(scope, queue)
-    if row.free_at <= NOW then change(row, 'held', 0) end
+  function B.front_of(row) return row.committed end
+  function B.rising(row) row.waiting_since = NOW end
+
+  function B.open(client) return scope_of(client) end
+  B.close = save
+
+  function B.new_row(queue, head, start)
+    local _, min, max, boot = unpack(head)
+    return {queue = queue, is_changed = true, was_exhausted = 0, listed = false, score = 0, min = min, max = max,
+      told_at = NOW, boot = boot or 0, committed = start, epoch = 0, swept = 0, batch_end = 0, granted_at = 0,
+      locked_until = 0, free_at = 0, serves = 0, nonce = 0, attempts = 0, exhausted = 0, first_at = 0, lapsed = 0,
+      waiting_since = NOW, last_consumed_at = 0, expired = 0, held_at = 0, aged_at = 0, locked_by = '', attempt = '',
+      shape = '', reason = ''}
   end
-  if call('SCARD', scope.base .. ':exhausted') == 0 then return end
-  for _, queue in ipairs(call('SMEMBERS', scope.base .. ':exhausted')) do
-    local row = queue_of(scope, queue)
-    if row.held == 0 and row.exhausted > 0 and not closed[queue] then
-      if row.attempts < GROUP.max_attempts or row.committed < row.min then
-        -- The limit was raised, or retention was quicker.
-        change(row, 'exhausted', 0, 'attempts', row.committed >= row.min and row.attempts or 0)
-      elseif GROUP.dies then
-        doomed[#doomed + 1] = doom(scope, row)
+
+  -- Something will happen by time alone.
+  function B.disturb(scope, at)
+    if at < scope.calm then
+      scope.calm = at
+      call('HSET', scope.base .. ':state', 'calm', at)
+    end
+  end
+
+  function B.put(scope, row, index, at)
+    if at > 0 then
+      call('ZADD', scope.base .. ':' .. index, at, row.queue)
+    else
+      call('ZREM', scope.base .. ':' .. index, row.queue)
+    end
+    row[index .. '_at'] = at
+  end
+
+  -- The first entry of `held` or `aged`, put right: its queue and its score; nil if there is none until then.
+  function B.first_of(scope, index, closed, till)
+    local key, from = scope.base .. ':' .. index, 0
+    while true do
+      local found = call('ZRANGE', key, from, from, 'WITHSCORES')
+      local queue, score = found[1], tonumber(found[2])
+      if not queue or score > till then return nil end
+      local row = queue_of(scope, queue)
+      local right = row.free_at
+      if index == 'aged' then right = is_free(row) and row.waiting_since or 0 end
+      if right ~= score then
+        B.put(scope, row, index, right)
+        row.is_changed = true
+      elseif closed[queue] then
+        from = from + 1
+      else
+        return row, score
       end
     end
   end
-end
 
--- The first queue of an index for which it is so, with its score and its name there.
-local function first_of(key, is_so, of)
-  -- Mostly it is the first or the second.
-  local from, page = 0, 2
-  repeat
-    local found = call('ZRANGE', key, from, from + page - 1, 'WITHSCORES')
-    for i = 1, #found, 2 do
-      local queue = of and of(found[i]) or found[i]
-      if is_so(queue) then return queue, tonumber(found[i + 1]), found[i] end
+  -- Put a queue elsewhere; whatever was leased there is swept away.
+  function B.move_queue(scope, row, to)
+    stand_at(scope, row, to)
+    row.epoch, row.swept, row.waiting_since = row.epoch + 1, row.epoch + 1, NOW
+  end
+
+  -- A message failed for the last time: from here on nobody can settle it.
+  function B.doom(scope, row)
+    if row.exhausted < 2 then
+      B.leave_attempt(scope, row)
+      row.exhausted, row.epoch, row.is_changed = 2, row.epoch + 1, true
     end
-    from, page = from + page, 16
-  until #found == 0
-end
+    local reason = row.reason ~= '' and row.reason or 'the lease ended without an answer'
+    return {scope.client, row.queue, row.committed, row.batch_end, row.epoch, scope.incarnation, row.attempts, row.first_at,
+      math.min(row.locked_until, NOW), reason, row.serves > 0}
+  end
 
--- The best queue: of an index, but for those that this step has looked at; these are judged as they are now.
-local function best_of(scope, closed, key, place, of)
-  local function is_so(queue) return not closed[queue] and not scope.rows[queue] end
-  local best, score, name = first_of(key, is_so, of)
-  for queue, row in pairs(scope.rows) do
-    if row and is_free(row) and not closed[queue] then
-      local own_score, own_name = place(row)
-      if not best or own_score < score or (own_score == score and own_name < name) then
-        best, score, name = queue, own_score, own_name
+  -- What time has done: leases that ended free their queues, or doom their message if it was the last attempt.
+  function B.free_and_doom(scope, closed, doomed)
+    for _, queue in ipairs(call('ZRANGEBYSCORE', scope.base .. ':held', '-inf', NOW)) do
+      local row = queue_of(scope, queue)
+      if row.free_at <= NOW then row.free_at = 0 end
+      B.put(scope, row, 'held', row.free_at)
+      row.is_changed = true
+    end
+    for _, queue in ipairs(call('SMEMBERS', scope.base .. ':exhausted')) do
+      local row = queue_of(scope, queue)
+      if row.free_at == 0 and row.exhausted > 0 and not closed[queue] then
+        if row.attempts < MAX_ATTEMPTS or row.committed < row.min then
+          -- The limit was raised, or retention was quicker.
+          row.exhausted, row.attempts, row.is_changed = 0, row.committed >= row.min and row.attempts or 0, true
+        elseif DIES == 1 then
+          doomed[#doomed + 1] = B.doom(scope, row)
+        end
       end
     end
   end
-  return best, score
-end
 
-local function choose(scope, closed)
-  local function by_age(row) return row.waiting_since, row.queue end
-  local function by_backlog(row) return -backlog_of(row), name_of(row) end
-  local oldest, since = best_of(scope, closed, scope.base .. ':aged', by_age)
-  if not oldest then return nil end
-  if since + 30000 <= NOW then return queue_of(scope, oldest) end
-  local function queue_in(name) return name:sub(17) end
-  return queue_of(scope, (best_of(scope, closed, scope.base .. ':free', by_backlog, queue_in)))
-end
-
--- Whether there is backlog although nothing could be chosen: held, stopped, or closed.
-local function is_busy(scope)
-  if call('ZCARD', scope.base .. ':aged') > 0 then return true end
-  for _, index in ipairs({call('ZRANGE', scope.base .. ':held', 0, -1), call('SMEMBERS', scope.base .. ':exhausted')}) do
-    for _, queue in ipairs(index) do
-      if backlog_of(queue_of(scope, queue)) > 0 then return true end
+  -- Forget spent receipts that are old enough, some at a time; settling one again is `gone` from then on.
+  -- How many there are counts for the whole group: of a broadcast group all clients together.
+  function B.forget_spent(scope, count)
+    local order, names = scope.base .. ':spent:order', {}
+    for _, entry in ipairs(call('LRANGE', order, 0, math.min(count - LEAST_REMEMBERED, 64) - 1)) do
+      local name, queue, epoch, at = entry:match('^((.*) (%d+)) (%d+)$')
+      if tonumber(at) > NOW - MEMORY then break end
+      names[#names + 1] = name
+      local row = queue_of(scope, queue)
+      if row then row.swept, row.is_changed = math.max(row.swept, epoch), true end
     end
+    if #names == 0 then return end
+    call('LTRIM', order, #names, -1)
+    call('HDEL', scope.base .. ':spent', unpack(names))
+    if scope.client ~= '' then call('HINCRBY', G .. ':remembered', 'receipts', -#names) end
   end
-  return false
+
+  return B
 end
 
--- Forget spent receipts that are old enough, a few at a time; settling one again is `gone` from then on.
--- How many there are counts for the whole group: of a broadcast group all clients together.
-local function forget_spent(scope, count)
-  local order, gone = scope.base .. ':spent:order', 0
-  while gone < 4 and count - gone > LEAST_REMEMBERED do
-    local queue, epoch, at = unpack(cmsgpack.unpack(call('LINDEX', order, 0)))
-    if at > NOW - MEMORY then break end
-    call('LPOP', order)
-    call('HDEL', scope.base .. ':spent', queue .. ' ' .. epoch)
-    local row = queue_of(scope, queue)
-    if row then change(row, 'swept', math.max(row.swept, epoch)) end
-    gone = gone + 1
+local function spend(scope, queue, epoch, verb)
+  local name = queue .. ' ' .. epoch
+  call('HSET', scope.base .. ':spent', name, verb)
+  local count = call('RPUSH', scope.base .. ':spent:order', name .. ' ' .. NOW)
+  if scope.client ~= '' then
+    count = call('HINCRBY', G .. ':remembered', 'receipts', 1)
+  elseif count % 16 > 0 then
+    -- Sixteen together cost hardly more than one.
+    return
   end
-  if gone > 0 and scope.client ~= '' then call('HINCRBY', G .. ':remembered', 'receipts', -gone) end
+  if count > LEAST_REMEMBERED then book().forget_spent(scope, count) end
 end
 
-local function spend(scope, lease, verb)
-  call('HSET', scope.base .. ':spent', lease.queue .. ' ' .. lease.epoch, verb)
-  local count = call('RPUSH', scope.base .. ':spent:order', cmsgpack.pack({lease.queue, lease.epoch, NOW}))
-  if scope.client ~= '' then count = call('HINCRBY', G .. ':remembered', 'receipts', 1) end
-  forget_spent(scope, count)
-end
-
--- Committed moves, and the queue is free.
-local function commit(scope, row, after)
-  leave_attempt(scope, row)
-  change(row, 'committed', after, 'locked_until', NOW, 'held', 0, 'serves', 0, 'attempts', 0, 'exhausted', 0,
-    'first_at', 0, 'reason', '', 'last_consumed_at', NOW)
-end
-
-local function judge(scope, row, settlement)
-  local lease = settlement.lease
-  if lease.incarnation ~= scope.incarnation then return 'gone' end
+local function judge(scope, row, verb, queue, start, epoch, incarnation)
+  if incarnation ~= scope.incarnation then return 'gone' end
   -- The newest batch, while nobody has ended it, was not settled either.
-  if lease.epoch ~= row.epoch or row.serves == 0 then
-    local spent_by = call('HGET', scope.base .. ':spent', lease.queue .. ' ' .. lease.epoch)
-    if spent_by then return spent_by == settlement.verb and 'duplicate' or 'lost' end
+  if epoch ~= row.epoch or row.serves == 0 then
+    local spent_by = call('HGET', scope.base .. ':spent', queue .. ' ' .. epoch)
+    if spent_by then return spent_by == verb and 'duplicate' or 'lost' end
   end
-  if lease.epoch <= row.swept then return 'gone' end
-  if lease.epoch ~= row.epoch then return 'lost' end
-  if lease.start ~= row.committed then return 'gone' end
+  if epoch <= row.swept then return 'gone' end
+  if epoch ~= row.epoch then return 'lost' end
+  if start ~= row.committed then return 'gone' end
   return NOW < row.locked_until and 'applied' or 'late_applied'
 end
 
--- One ack, nack or extend; what is refused changes nothing.
+-- One ack, nack or extend; what is refused changes nothing. The outcome; what dies of it; until when it was extended.
 local function settle(scopes, settlement)
-  local lease = settlement.lease
-  local scope = scopes(lease.client)
-  local row = scope and queue_of(scope, lease.queue)
-  if not row then return {outcome = 'gone'} end
-  local outcome = judge(scope, row, settlement)
-  if not is_applied(outcome) then return {outcome = outcome} end
-  if settlement.verb == 'extend' then
-    local till = NOW + settlement.visibility
-    if till > row.granted_at + R.longest_hold then return {outcome = 'too_long'} end
-    change(row, 'locked_until', till, 'held', 1, 'free_at', till + backoff(row.attempts))
-    return {outcome = outcome, until_ms = till}
+  local verb, client, queue, start, after, epoch, incarnation, visibility, through, delay, reason = unpack(settlement)
+  local scope = scopes(client, queue)
+  local row = scope and queue_of(scope, queue)
+  if not row then return 'gone' end
+  local outcome = judge(scope, row, verb, queue, start, epoch, incarnation)
+  if not is_applied(outcome) then return outcome end
+  if verb == 'extend' then
+    local till = NOW + visibility
+    if till > row.granted_at + LONGEST_HOLD then return 'too_long' end
+    row.locked_until, row.free_at, row.is_changed = till, till + backoff(row.attempts), true
+    return outcome, nil, till
   end
-  spend(scope, lease, settlement.verb)
-  if settlement.verb == 'ack' then
-    commit(scope, row, settlement.through and settlement.through + 1 or lease.next)
-    scope.is_freed = true
-    return {outcome = outcome}
+  spend(scope, queue, epoch, verb)
+  if verb == 'ack' then
+    stand_at(scope, row, through and through + 1 or after)
+    row.last_consumed_at, scope.is_freed = NOW, true
+    return outcome
   end
-  local is_dead = row.attempts >= GROUP.max_attempts and GROUP.dies
+  local is_dead = row.attempts >= MAX_ATTEMPTS and DIES == 1
   local free_at = NOW
-  if not is_dead then free_at = NOW + (settlement.delay or backoff(row.attempts)) end
-  leave_attempt(scope, row)
-  change(row, 'locked_until', NOW, 'held', free_at > NOW and 1 or 0, 'free_at', free_at, 'serves', 0,
-    'reason', settlement.reason or 'nacked')
+  if not is_dead then free_at = NOW + (delay or backoff(row.attempts)) end
+  book().unlock(scope, row, free_at > NOW and free_at or 0)
+  row.reason = reason or 'nacked'
   wake(scope.client, free_at)
-  return {outcome = outcome, doomed = is_dead and doom(scope, row) or nil}
+  return outcome, is_dead and book().doom(scope, row) or nil
 end
 
--- The scopes of a step's settlements, each read once.
+-- The scopes of a step's settlements, each read once, with the queue that is wanted first.
 local function scopes_of()
   local known = {}
-  return function(client)
-    if known[client] == nil then known[client] = scope_of(client, true) or false end
+  return function(client, queue)
+    if known[client] == nil then known[client] = scope_of(client, true, queue) or false end
     return known[client] or nil
   end, known
 end
@@ -259,5 +297,3 @@ local function save_all(known)
   end
 end
 
-local function open_book(client) return scope_of(client) end
-local close_book = save

@@ -1,9 +1,11 @@
 -- Move committed past a dead message, if its queue still stands there; only then is the answer 1.
-local lease = R.lease
-local scope = scope_of(lease.client)
-local row = scope and scope.incarnation == lease.incarnation and queue_of(scope, lease.queue)
-if not row or row.epoch ~= lease.epoch or row.committed ~= lease.start then return 0 end
-commit(scope, row, row.committed + 1)
+-- {.., lease: client, queue, start, next, epoch, incarnation}
+local client, queue, start, _, epoch, incarnation = unpack(R[3])
+local scope = scope_of(client, false, queue)
+local row = scope and scope.incarnation == incarnation and queue_of(scope, queue)
+if not row or row.epoch ~= epoch or row.committed ~= start then return 0 end
+stand_at(scope, row, start + 1)
+row.last_consumed_at = NOW
 save(scope)
-wake(scope.client)
+wake(client)
 return 1

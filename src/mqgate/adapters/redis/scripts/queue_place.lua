@@ -1,28 +1,29 @@
 -- Say what pulls found: what lies behind `after` goes back at once, uncounted if that is all; tokens are refunded.
 -- Per placement whether it still stood: a lease no longer current, spent, or served again changes nothing.
+--
+-- {.., {lease, serve, after}, ..}; a lease is {client, queue, start, next, epoch, incarnation}
 local scopes, known = scopes_of()
 local placed = {}
-for i, placement in ipairs(R.placements) do
-  local lease = placement.lease
-  local scope = scopes(lease.client)
-  local row = scope and scope.incarnation == lease.incarnation and queue_of(scope, lease.queue)
+for i, placement in ipairs(R[3]) do
+  local lease, serve, after = unpack(placement)
+  local client, queue, start, next_start, epoch, incarnation = unpack(lease)
+  local scope = scopes(client, queue)
+  local row = scope and scope.incarnation == incarnation and queue_of(scope, queue)
   placed[i] = false
-  local is_current = row and row.epoch == lease.epoch and row.committed == lease.start
-    and row.serves == placement.serve
-    and call('HEXISTS', scope.base .. ':spent', lease.queue .. ' ' .. lease.epoch) == 0
-  if is_current and R.is_repeat and row.batch_end == placement.after then
+  local is_current = row and row.epoch == epoch and row.committed == start and row.serves == serve
+    and call('HEXISTS', scope.base .. ':spent', queue .. ' ' .. epoch) == 0
+  if is_current and IS_REPEAT and row.batch_end == after then
     -- Done before, and the answer was lost.
     placed[i] = true
-  elseif is_current and row.batch_end == lease.next then
+  elseif is_current and row.batch_end == next_start then
     placed[i] = true
-    refund(lease.next - placement.after)
-    if placement.after == lease.start then
-      leave_attempt(scope, row)
-      change(row, 'locked_until', NOW, 'held', 0, 'attempts', row.attempts - 1, 'exhausted', 0,
-        'serves', 0)
+    seldom().refund(next_start - after)
+    if after == start then
+      book().unlock(scope, row, 0)
+      row.attempts, row.exhausted = row.attempts - 1, 0
       wake(scope.client)
     else
-      change(row, 'batch_end', placement.after)
+      row.batch_end, row.is_changed = after, true
     end
   end
 end

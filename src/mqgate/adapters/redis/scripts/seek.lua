@@ -1,18 +1,21 @@
 -- Put committed offsets elsewhere and sweep away every lease given before. Per queue from where to where; a dry run
 -- changes nothing. Queues that the state does not know yet are added where they are wanted.
-local scope = open_book(R.client)
+-- {.., client, heads, {queue, to} of each, is_dry_run}
+local _, _, CLIENT, HEADS, TARGETS, IS_DRY_RUN = unpack(R)
+local scope = book().open(CLIENT)
 if not scope then return false end
-local _, strangers = see_heads(scope, R.heads)
+local _, strangers = seldom().see_heads(scope, HEADS)
 local heads, moves = {}, {}
-for _, head in ipairs(R.heads or {}) do heads[head.queue] = head end
-for _, queue in ipairs(strangers) do add_queue(scope, heads[queue], heads[queue].min) end
-for _, target in ipairs(R.targets) do
-  local row = queue_of(scope, target.queue)
+for _, head in ipairs(HEADS) do heads[head[1]] = head end
+for _, queue in ipairs(strangers) do scope.rows[queue] = book().new_row(queue, heads[queue], heads[queue][2]) end
+for _, target in ipairs(TARGETS) do
+  local queue, to = unpack(target)
+  local row = queue_of(scope, queue)
   if row then
-    moves[#moves + 1] = {queue = target.queue, old = row.committed, new = target.to}
-    if not R.is_dry_run then move_queue(scope, row, target.to) end
+    moves[#moves + 1] = {queue, row.committed, to}
+    if not IS_DRY_RUN then book().move_queue(scope, row, to) end
   end
 end
-close_book(scope)
-if not R.is_dry_run then wake(R.client) end
+book().close(scope)
+if not IS_DRY_RUN then wake(CLIENT) end
 return cmsgpack.pack(moves)
