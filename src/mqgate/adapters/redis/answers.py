@@ -8,7 +8,7 @@ from mqgate.core import lease as facts
 from mqgate.core.errors import InvalidValue
 from mqgate.core.message import instant
 
-__all__ = ["Acquired", "Client", "Positions", "Settlements", "read", "settled"]
+__all__ = ["Acquired", "Client", "Positions", "Settlements", "outcomes", "read"]
 
 _T = TypeVar("_T")
 _decoders: dict[Any, Any] = {}
@@ -71,7 +71,7 @@ _PLAIN = {outcome.value: facts.Settled(outcome) for outcome in facts.Outcome}
 _STATES = {state.value: state for state in facts.State}
 
 
-def settled(answer: str | _Settled, group: str) -> facts.Settled:
+def _settled(answer: str | _Settled, group: str) -> facts.Settled:
     """One settlement's outcome."""
     if isinstance(answer, str):
         return _PLAIN.get(answer) or _too_long()
@@ -80,6 +80,12 @@ def settled(answer: str | _Settled, group: str) -> facts.Settled:
         doomed=None if answer.doomed is None else answer.doomed.told(group),
         leased_until=instant(answer.until_ms) if answer.until_ms else None,
     )
+
+
+def outcomes(answer: Settlements, count: int, group: str) -> list[facts.Settled]:
+    """One for each settlement; if all are the same they may be told once."""
+    found = [_settled(each, group) for each in answer]
+    return found if len(found) == count else found * count
 
 
 def _too_long() -> facts.Settled:
@@ -106,10 +112,10 @@ class Acquired(msgspec.Struct, array_like=True):
     strangers: list[str] = []
     needs_settling: bool = False
 
-    def told(self, group: str, client: str) -> facts.Acquired:
+    def told(self, group: str, client: str, settlements: int) -> facts.Acquired:
         return facts.Acquired(
             True,
-            [settled(each, group) for each in self.settled],
+            outcomes(self.settled, settlements, group),
             [each.told(group, client, self.incarnation) for each in self.grants],
             _STATES[self.state],
             [facts.Span(*span) for span in self.lost],

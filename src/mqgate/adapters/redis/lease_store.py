@@ -128,7 +128,7 @@ class RedisLeaseStore:
         if len(self._incarnations) > _REMEMBERED:
             self._incarnations.clear()
         self._incarnations[scope] = answer.incarnation
-        return answer.told(group.name, request.client)
+        return answer.told(group.name, request.client, len(request.settlements))
 
     def _give_back(self, returning: Coroutine[Any, Any, None]) -> None:
         task = asyncio.ensure_future(returning)
@@ -146,7 +146,7 @@ class RedisLeaseStore:
                     reply = await self._run("acquire", group, *asked, is_repeat=True)
                     if reply is None:
                         return
-                grants = answers.read(reply, answers.Acquired).told(group.name, request.client).grants
+                grants = answers.read(reply, answers.Acquired).told(group.name, request.client, 0).grants
                 # Served again since: its attempt was repeated, and somebody has it.
                 lonely = [Placement(grant, grant.lease.start) for grant in grants if not is_lost or grant.serve == 1]
                 if lonely:
@@ -188,7 +188,7 @@ class RedisLeaseStore:
         reply = await self._run("settle", group, _settlements(group, settlements))
         if reply is None:
             return [_GONE for _ in settlements]
-        return [answers.settled(each, group.name) for each in answers.read(reply, answers.Settlements)]
+        return answers.outcomes(answers.read(reply, answers.Settlements), len(settlements), group.name)
 
     async def bury(self, group: Group, doomed: Doomed) -> bool:
         return bool(await self._run("bury", group, doomed.lease[1:]))
@@ -309,12 +309,14 @@ def _settlements(group: Group, settlements: Sequence[Settlement]) -> list[tuple[
     found: list[tuple[Any, ...]] = []
     last: tuple[Any, ...] | None = None
     offsets: list[int] = []
+    is_message = group.mode is Mode.MESSAGE
     for verb, lease, through, delay, reason, visibility, _ in settlements:
-        alike = (verb, lease.epoch, lease.queue, lease.incarnation, delay, reason, visibility)
-        if alike == last and group.mode is Mode.MESSAGE:
-            offsets.append(lease.start)
+        _, _, queue, start, _, epoch, incarnation = lease
+        alike = (verb, epoch, queue, incarnation, delay, reason, visibility)
+        if is_message and alike == last:
+            offsets.append(start)
             continue
-        last, offsets = alike, [lease.start]
+        last, offsets = alike, [start]
         found.append(
             (
                 verb.value,

@@ -24,17 +24,15 @@ def _script(name: str, *parts: str) -> Script:
     return Script(name, source, hashlib.sha1(source, usedforsecurity=False).hexdigest())
 
 
+_BOOKS = {"queue": ("queue_book",), "message": ("message_book", "message_seldom")}
+
 SCRIPTS = (
     *(
-        _script(f"{mode}_{step}", "scope", f"{mode}_book", f"{mode}_{step}")
-        for mode in ("queue", "message")
+        _script(f"{mode}_{step}", "scope", *book, f"{mode}_{step}")
+        for mode, book in _BOOKS.items()
         for step in ("acquire", "settle", "place", "bury", "positions")
     ),
-    *(
-        _script(f"{mode}_{step}", "scope", f"{mode}_book", step)
-        for mode in ("queue", "message")
-        for step in ("open", "seek")
-    ),
+    *(_script(f"{mode}_{step}", "scope", *book, step) for mode, book in _BOOKS.items() for step in ("open", "seek")),
     _script("clients", "scope", "clients"),
     _script("committed", "scope", "committed"),
     _script("forget", "scope", "forget"),

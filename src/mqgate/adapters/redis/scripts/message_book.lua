@@ -1,6 +1,7 @@
 -- Message mode: queues, grants and failed messages of one scope during one step, read once and written once.
 --
---   <scope>:state          epoch: grants so far; in_flight: messages in open grants
+--   <scope>:state          epoch: grants so far; in_flight: messages in open grants; calm: until then time alone does
+--                          nothing: no lease ends, nothing is due or dying
 --   a queue's row          min, max, committed, cursor (the next to be granted), swept (grants up to it are gone: seek),
 --                          placing (ordered groups: the grant whose keys are not known yet), served_at, ...
 --   <scope>:fresh          sorted set, served_at: queues with messages that nobody had yet
@@ -24,11 +25,12 @@ local function fresh_of(row)
 end
 
 read_row = function(queue, packed)
-  local row = {queue = queue, is_changed = false}
-  row.min, row.max, row.told_at, row.boot, row.committed, row.cursor, row.swept, row.placing, row.served_at,
-    row.last_consumed_at, row.expired, row.last_client = struct.unpack(ROW, packed)
-  row.was_placing, row.fresh_at = row.placing, fresh_of(row) > 0 and row.served_at
-  return row
+  local min, max, told_at, boot, committed, cursor, swept, placing, served_at, last_consumed_at, expired,
+    last_client = struct.unpack(ROW, packed)
+  return {queue = queue, min = min, max = max, told_at = told_at, boot = boot, committed = committed, cursor = cursor,
+    swept = swept, placing = placing, served_at = served_at, last_consumed_at = last_consumed_at, expired = expired,
+    last_client = last_client, is_changed = false, was_placing = placing,
+    fresh_at = max > cursor and max > min and served_at}
 end
 
 pack_row = function(row)
@@ -60,23 +62,18 @@ end
 local function open_book(client, closed)
   local scope = scope_of(client)
   if scope then
-    scope.closed, scope.grants, scope.touched, scope.ended = closed or {}, {}, {}, 0
-    scope.was_epoch, scope.was_in_flight = scope.epoch, scope.in_flight
+    scope.closed, scope.grants, scope.touched, scope.unsaved, scope.ended = closed or {}, {}, {}, {}, 0
+    scope.was_epoch, scope.was_in_flight, scope.was_calm = scope.epoch, scope.in_flight, scope.calm
   end
   return scope
 end
 
 local function read_grant(epoch, packed)
   local found = cmsgpack.unpack(packed)
-  local grant = {epoch = epoch, queue = found[1], start = found[2], letters = {string.byte(found[3], 1, -1)},
+  return {epoch = epoch, queue = found[1], start = found[2], letters = {string.byte(found[3], 1, -1)},
     delivery = found[4], granted_at = found[5], base_until = found[6], client = found[7], serves = found[8],
-    again = found[9], attempt = found[10], shape = found[11], nonce = found[12], ends = found[13],
-    lapsed = found[14] or 0, open = 0}
-  for _, letter in ipairs(grant.letters) do
-    if letter == OPEN then grant.open = grant.open + 1 end
-  end
-  grant.was_open = grant.open
-  return grant
+    again = found[9], attempt = found[10], shape = found[11], nonce = found[12], ends = found[13], lapsed = found[14],
+    open = found[15], was_open = found[15], is_changed = false}
 end
 
 local function grant_at(scope, epoch)
@@ -87,64 +84,40 @@ local function grant_at(scope, epoch)
   return scope.grants[epoch] or nil
 end
 
-local function end_of(grant, number)
-  return grant.ends and grant.ends[number] or grant.base_until
-end
-
 -- The earliest end of its open messages.
 local function until_of(grant)
   if not grant.ends then return grant.base_until end
   local earliest
   for number, letter in ipairs(grant.letters) do
-    if letter == OPEN then earliest = math.min(earliest or math.huge, end_of(grant, number)) end
+    if letter == OPEN then earliest = math.min(earliest or math.huge, (grant.ends[number] or grant.base_until)) end
   end
   return earliest or grant.base_until
 end
 
--- Twice as many as ended just now: what was kept for long enough shrinks.
-local function forget_grants(scope)
-  for gone = 0, 2 * scope.ended - 1 do
-    if scope.remembered - gone <= LEAST_REMEMBERED then return end
-    local epoch, at = unpack(cmsgpack.unpack(call('LINDEX', scope.base .. ':ended', 0)))
-    if at > NOW - MEMORY then return end
-    call('LPOP', scope.base .. ':ended')
-    local grant = grant_at(scope, epoch)
-    -- An extend may have opened it again.
-    if grant and grant.open == 0 then
-      call('HDEL', scope.base .. ':grants', epoch)
-      if grant.attempt ~= '' then call('HDEL', scope.base .. ':attempts', grant.attempt) end
-      scope.grants[epoch] = false
-    end
-  end
-end
-
-local function save_grant(scope, grant)
+-- Put a changed grant where the indexes want it; it is written when the book is closed.
+local function index_grant(scope, grant)
   local base, epoch = scope.base, grant.epoch
   if grant.open > 0 then
-    local first = 1
+    local first, till = 1, until_of(grant)
     while grant.letters[first] ~= OPEN do first = first + 1 end
-    call('ZADD', base .. ':leases', until_of(grant), epoch)
+    call('ZADD', base .. ':leases', till, epoch)
     call('ZADD', base .. ':open:' .. grant.queue, grant.start + first - 1, epoch)
+    scope.calm = math.min(scope.calm, till)
   elseif grant.was_open > 0 then
     call('ZREM', base .. ':leases', epoch)
     call('ZREM', base .. ':open:' .. grant.queue, epoch)
-    scope.remembered = call('RPUSH', base .. ':ended', cmsgpack.pack({epoch, NOW}))
+    scope.remembered = call('RPUSH', base .. ':ended', epoch .. ' ' .. NOW)
     scope.ended = scope.ended + 1
   end
-  grant.was_open = grant.open
-  call('HSET', base .. ':grants', epoch, cmsgpack.pack({grant.queue, grant.start, string.char(unpack(grant.letters)),
-    grant.delivery, grant.granted_at, grant.base_until, grant.client, grant.serves, grant.again, grant.attempt,
-    grant.shape, grant.nonce, grant.ends or false, grant.lapsed}))
-  grant.is_changed = false
+  grant.was_open, grant.is_changed = grant.open, false
+  scope.unsaved[epoch] = grant
 end
 
--- Write back what was settled; committed moves to the first message that is not, before it is asked for.
-local function flush(scope)
+-- Bring the indexes up to date; committed moves to the first message that is not settled, before it is asked for.
+local function take_stock(scope)
   for _, grant in pairs(scope.grants) do
-    if grant and grant.is_changed then save_grant(scope, grant) end
+    if grant and grant.is_changed then index_grant(scope, grant) end
   end
-  forget_grants(scope)
-  scope.ended = 0
   for queue in pairs(scope.touched) do
     local row = queue_of(scope, queue)
     if row then
@@ -158,280 +131,70 @@ local function flush(scope)
     end
   end
   scope.touched = {}
-  save(scope)
+  for _, row in pairs(scope.rows) do
+    if row and row.is_changed then index_row(scope, row) end
+  end
 end
 
 local function close_book(scope)
-  flush(scope)
-  if scope.epoch ~= scope.was_epoch or scope.in_flight ~= scope.was_in_flight then
-    call('HSET', scope.base .. ':state', 'epoch', scope.epoch, 'in_flight', scope.in_flight)
+  take_stock(scope)
+  local packed = {}
+  for epoch, grant in pairs(scope.unsaved) do
+    packed[#packed + 1], packed[#packed + 2] = epoch, cmsgpack.pack({grant.queue, grant.start,
+      string.char(unpack(grant.letters)), grant.delivery, grant.granted_at, grant.base_until, grant.client, grant.serves,
+      grant.again, grant.attempt, grant.shape, grant.nonce, grant.ends or false, grant.lapsed, grant.open})
+    -- More arguments than Lua can pass.
+    if #packed == 1000 then
+      call('HSET', scope.base .. ':grants', unpack(packed))
+      packed = {}
+    end
   end
-end
-
--- A message of a grant is no longer leased.
-local function shut(scope, grant, number, letter)
-  if grant.letters[number] == OPEN then
-    grant.open = grant.open - 1
-    scope.in_flight = scope.in_flight - 1
-    scope.touched[grant.queue] = true
-  end
-  grant.letters[number] = letter
-  grant.is_changed = true
-end
-
-local function named(queue, offset)
-  return queue .. ' ' .. string.format('%d', offset)
-end
-
-local function failed_at(scope, queue, offset)
-  local packed = call('HGET', scope.base .. ':failed', named(queue, offset))
-  if not packed then return nil end
-  local found = cmsgpack.unpack(packed)
-  return {queue = queue, offset = offset, epoch = found[1], delivery = found[2], ready_at = found[3], dying = found[4],
-    first_at = found[5], last_at = found[6], reason = found[7], lapsed = found[8] or false}
-end
-
-local function put_failed(scope, row)
-  local name = named(row.queue, row.offset)
-  call('HSET', scope.base .. ':failed', name, cmsgpack.pack({row.epoch, row.delivery, row.ready_at or false,
-    row.dying or false, row.first_at, row.last_at, row.reason or false, row.lapsed or false}))
-  call('ZADD', scope.base .. ':failed:' .. row.queue, row.offset, string.format('%d', row.offset))
-  if row.ready_at then
-    call('ZADD', scope.base .. ':due', row.ready_at, name)
+  if #packed > 0 then call('HSET', scope.base .. ':grants', unpack(packed)) end
+  scope.unsaved = {}
+  if scope.ended > 0 and scope.remembered > LEAST_REMEMBERED then book().forget_grants(scope) end
+  scope.ended = 0
+  if scope.epoch ~= scope.was_epoch or scope.in_flight ~= scope.was_in_flight or scope.calm ~= scope.was_calm then
+    save(scope, 'epoch', scope.epoch, 'in_flight', scope.in_flight, 'calm', scope.calm)
+    scope.was_epoch, scope.was_in_flight, scope.was_calm = scope.epoch, scope.in_flight, scope.calm
   else
-    call('ZREM', scope.base .. ':due', name)
-  end
-  if row.dying then call('SADD', scope.base .. ':dying', name) end
-end
-
--- A message is not leased and not settled: ready again, dying, or waiting for its key.
-local function fail(scope, row)
-  local known = failed_at(scope, row.queue, row.offset)
-  if known then
-    row.first_at = known.first_at
-    row.reason = row.reason or known.reason
-  end
-  put_failed(scope, row)
-end
-
-local function unfail(scope, queue, offset)
-  local name = named(queue, offset)
-  if call('HDEL', scope.base .. ':failed', name) == 1 then
-    call('ZREM', scope.base .. ':failed:' .. queue, string.format('%d', offset))
-    call('ZREM', scope.base .. ':due', name)
-    call('SREM', scope.base .. ':dying', name)
+    save(scope)
   end
 end
 
-local function ordered(key, offset)
-  return key .. '\1' .. string.format('%016d', offset)
-end
-
--- The first unsettled message of a key.
-local function first_of_key(scope, queue, key)
-  local found = call('ZRANGEBYLEX', scope.base .. ':order:' .. queue, '[' .. key .. '\1', '[' .. key .. '\2', 'LIMIT', 0, 1)
-  return found[1] and tonumber(found[1]:sub(-16))
-end
-
--- A message is settled for good: the next of its key may go.
-local function finish(scope, queue, offset)
-  unfail(scope, queue, offset)
-  scope.touched[queue] = true
-  if IS_ORDERED == 0 then return end
-  local name = string.format('%d', offset)
-  local key = call('HGET', scope.base .. ':keys:' .. queue, name)
-  if not key then return end
-  call('HDEL', scope.base .. ':keys:' .. queue, name)
-  call('ZREM', scope.base .. ':order:' .. queue, ordered(key, offset))
-  local behind = first_of_key(scope, queue, key)
-  local row = behind and failed_at(scope, queue, behind)
-  if row and not row.ready_at and row.delivery == 0 then
-    row.ready_at = NOW
-    put_failed(scope, row)
-    wake('', NOW)
-  end
-end
-
-local function doomed_of(scope, row)
-  return {'', row.queue, row.offset, row.offset + 1, row.epoch, scope.incarnation, row.delivery, row.first_at, row.last_at,
-    row.reason or false, row.lapsed or false}
-end
-
--- A delivery failed: ready again later, or never.
-local function fail_delivery(scope, grant, number, ready_at, at, reason, lapsed)
-  local is_dead = grant.delivery >= MAX_ATTEMPTS
-  local row = {queue = grant.queue, offset = grant.start + number - 1, epoch = grant.epoch, delivery = grant.delivery,
-    ready_at = not is_dead and ready_at, dying = is_dead, first_at = grant.granted_at, last_at = at, reason = reason,
-    lapsed = lapsed}
-  fail(scope, row)
-  scope.touched[grant.queue] = true
-  return is_dead and doomed_of(scope, row) or nil
-end
-
-local function judge(scope, verb, queue, epoch, offset, grant, number)
-  local letter = grant.letters[number]
-  if letter == ACKED then return verb == 'ack' and 'duplicate' or 'lost' end
-  if letter == NACKED then return verb == 'nack' and 'duplicate' or 'lost' end
-  local row = queue_of(scope, queue)
-  if not row or epoch <= row.swept then return 'gone' end
-  if letter == OPEN then return end_of(grant, number) <= NOW and 'late_applied' or 'applied' end
-  local failed = failed_at(scope, queue, offset)
-  if failed and failed.epoch == epoch and failed.ready_at then return 'late_applied' end
-  return 'lost'
-end
-
-local function extend(scope, grant, number, visibility, outcome)
-  local till = NOW + visibility
-  if till > grant.granted_at + LONGEST_HOLD then return 'too_long' end
-  if grant.letters[number] ~= OPEN then
-    -- It had come back already, and nobody had taken it: leased again.
-    grant.letters[number] = OPEN
-    grant.open = grant.open + 1
-    grant.again = true
-    scope.in_flight = scope.in_flight + 1
-    local row = failed_at(scope, grant.queue, grant.start + number - 1)
-    row.ready_at, row.epoch, row.delivery, row.lapsed = false, grant.epoch, grant.delivery, false
-    if row.delivery == 1 then row.first_at = grant.granted_at end
-    put_failed(scope, row)
-  end
-  grant.ends = grant.ends or {}
-  grant.ends[number] = till
-  grant.is_changed = true
-  return outcome, nil, till
-end
-
--- One ack, nack or extend of a message; what is refused changes nothing. The outcome; what dies of it; until when it was
--- extended.
-local function settle(scope, settlement, offset)
-  local verb, _, queue, _, _, epoch, incarnation, visibility, _, delay, reason = unpack(settlement)
-  local grant = incarnation == scope.incarnation and grant_at(scope, epoch)
-  if not grant then return 'gone' end
-  local number = offset - grant.start + 1
-  local outcome = judge(scope, verb, queue, epoch, offset, grant, number)
-  if not is_applied(outcome) then return outcome end
-  if verb == 'extend' then return extend(scope, grant, number, visibility, outcome) end
-  if verb == 'ack' then
-    shut(scope, grant, number, ACKED)
-    local row = queue_of(scope, grant.queue)
-    row.last_consumed_at, row.is_changed = NOW, true
-    -- A first delivery that never came back has no row to remove, and without order nobody waits behind it.
-    if grant.again or outcome == 'late_applied' or IS_ORDERED == 1 then finish(scope, grant.queue, offset) end
-    return outcome
-  end
-  local ready_at = NOW + (delay or backoff(grant.delivery))
-  shut(scope, grant, number, NACKED)
-  local doomed = fail_delivery(scope, grant, number, ready_at, NOW, reason or 'nacked')
-  wake('', ready_at)
-  return outcome, doomed
-end
-
--- Settle in the given order, each settlement for all of its offsets; whoever waits for a place below the cap hears of it.
+-- Settle in the given order, each settlement for all of its offsets: the outcomes, or one if all are the same. Whoever
+-- waits for a place below the cap hears of it.
 local function settle_all(scope, settlements)
-  local settled = {}
-  local before = scope.in_flight
-  for _, settlement in ipairs(settlements or {}) do
-    for _, offset in ipairs(settlement[12]) do settled[#settled + 1] = told(settle(scope, settlement, offset)) end
+  local settled, before = {}, scope.in_flight
+  for _, settlement in ipairs(settlements) do
+    local verb, _, queue, _, _, epoch, incarnation = unpack(settlement)
+    local grant = incarnation == scope.incarnation and grant_at(scope, epoch)
+    local row = grant and queue_of(scope, queue)
+    -- Of a first delivery that never came back, without order, an ack is a letter and nothing else.
+    local is_plain = verb == 'ack' and IS_ORDERED == 0 and row and epoch > row.swept and not grant.again and not grant.ends
+      and NOW < grant.base_until
+    local acked = 0
+    for _, offset in ipairs(settlement[12]) do
+      local number = is_plain and offset - grant.start + 1
+      if is_plain and grant.letters[number] == OPEN then
+        grant.letters[number] = ACKED
+        settled[#settled + 1] = 'applied'
+        acked = acked + 1
+      else
+        settled[#settled + 1] = told(book().settle(scope, settlement, offset))
+      end
+    end
+    if acked > 0 then
+      grant.open, grant.is_changed = grant.open - acked, true
+      row.last_consumed_at, row.is_changed = NOW, true
+      scope.in_flight = scope.in_flight - acked
+      scope.touched[queue] = true
+    end
   end
   if scope.in_flight < before and before >= MAX_IN_FLIGHT then wake('') end
-  return settled
-end
-
--- Leases that ended are failed deliveries; the backoff counts from their end.
-local function expire_ended(scope)
-  local count = 0
-  while count < MOST_ENDED do
-    local epochs = call('ZRANGEBYSCORE', scope.base .. ':leases', '-inf', NOW, 'LIMIT', 0, 100)
-    if #epochs == 0 then return end
-    for _, epoch in ipairs(epochs) do
-      local grant = grant_at(scope, tonumber(epoch))
-      for number, letter in ipairs(grant.letters) do
-        local till = letter == OPEN and end_of(grant, number)
-        if till and till <= NOW then
-          shut(scope, grant, number, ENDED)
-          local ready_at = till + backoff(grant.delivery)
-          fail_delivery(scope, grant, number, ready_at, till, 'the lease ended without an answer', true)
-          count = count + 1
-        end
-      end
-      save_grant(scope, grant)
-    end
+  for _, each in ipairs(settled) do
+    if each ~= settled[1] then return settled end
   end
-end
-
--- An ordered range whose gateway died before it could say the keys: as if it had not been granted.
-local function take_back_unplaced(scope)
-  if IS_ORDERED == 0 then return end
-  for _, queue in ipairs(call('SMEMBERS', scope.base .. ':placing')) do
-    local row = queue_of(scope, queue)
-    local grant = grant_at(scope, row.placing)
-    if grant and math.min(until_of(grant), grant.granted_at + PLACING) <= NOW then
-      for number, letter in ipairs(grant.letters) do
-        if letter == OPEN then
-          shut(scope, grant, number, ENDED)
-          unfail(scope, queue, grant.start + number - 1)
-        end
-      end
-      row.cursor, row.placing, row.is_changed = grant.start, 0, true
-    end
-  end
-end
-
--- What time has done. First those whose keys nobody knows: as failed messages they would come again out of turn.
-local function end_leases(scope)
-  take_back_unplaced(scope)
-  flush(scope)
-  expire_ended(scope)
-  flush(scope)
-end
-
--- Messages that are ready again, in the order of their queues.
-local function due(scope, most)
-  local found, from = {}, 0
-  while #found < most do
-    local names = call('ZRANGEBYSCORE', scope.base .. ':due', '-inf', NOW, 'LIMIT', from, most)
-    if #names == 0 then break end
-    for _, name in ipairs(names) do
-      local queue, offset = name:match('^(.*) (%d+)$')
-      if #found < most and not scope.closed[queue] then found[#found + 1] = failed_at(scope, queue, tonumber(offset)) end
-    end
-    from = from + #names
-  end
-  table.sort(found, function(one, other)
-    if one.queue ~= other.queue then return one.queue < other.queue end
-    return one.offset < other.offset
-  end)
-  return found
-end
-
--- Queues with messages that nobody had yet, the least recently served first, until one is enough: the first for which
--- it is so. No more than MOST_RANGES are looked at.
-local function first_fresh(scope, is_enough)
-  local seen, from = 0, 0
-  local page = 4
-  repeat
-    local queues = call('ZRANGE', scope.base .. ':fresh', from, from + page - 1)
-    for _, queue in ipairs(queues) do
-      if not scope.closed[queue] then
-        seen = seen + 1
-        local row = queue_of(scope, queue)
-        if is_enough(row) then return row end
-        if seen == MOST_RANGES then return nil end
-      end
-    end
-    from, page = from + page, MOST_RANGES
-  until #queues == 0
-end
-
-local function is_any() return true end
-
--- Messages that must die, as far as they can be read for it.
-local function dying(scope)
-  local found = {}
-  for _, name in ipairs(call('SMEMBERS', scope.base .. ':dying')) do
-    local queue, offset = name:match('^(.*) (%d+)$')
-    if not scope.closed[queue] then found[#found + 1] = doomed_of(scope, failed_at(scope, queue, tonumber(offset))) end
-  end
-  return found
+  return {settled[1]}
 end
 
 -- How far a grant goes: what went back behind it was never given.
@@ -444,40 +207,4 @@ end
 local function grant_of(grant)
   return {grant.queue, grant.start, grant.start + last_given(grant), grant.epoch, grant.delivery, grant.granted_at,
     until_of(grant), grant.serves, grant.serves == 1 and grant.lapsed or 0}
-end
-
-local opened
-book = function()
-  if opened then return opened end
-  local B = {open = open_book, close = close_book}
-  opened = B
-
-  function B.front_of(row) return row.cursor end
-  function B.rising() end
-
-  function B.new_row(queue, head, start)
-    local _, min, max, boot = unpack(head)
-    return {queue = queue, is_changed = true, was_placing = 0, fresh_at = false, min = min, max = max, told_at = NOW,
-      boot = boot or 0, committed = start, cursor = start, swept = 0, placing = 0, served_at = NOW, last_consumed_at = 0,
-      expired = 0, last_client = ''}
-  end
-
-  -- Put a queue elsewhere; whatever was leased or waiting there is swept away.
-  function B.move_queue(scope, row, to)
-    local base, queue = scope.base, row.queue
-    for _, epoch in ipairs(call('ZRANGE', base .. ':open:' .. queue, 0, -1)) do
-      local grant = grant_at(scope, tonumber(epoch))
-      for number, letter in ipairs(grant.letters) do
-        if letter == OPEN then shut(scope, grant, number, ENDED) end
-      end
-      save_grant(scope, grant)
-    end
-    for _, offset in ipairs(call('ZRANGE', base .. ':failed:' .. queue, 0, -1)) do unfail(scope, queue, tonumber(offset)) end
-    call('DEL', base .. ':order:' .. queue, base .. ':keys:' .. queue)
-    scope.touched[queue] = nil
-    row.committed, row.cursor, row.swept, row.placing, row.served_at = to, to, scope.epoch, 0, NOW
-    row.is_changed = true
-  end
-
-  return B
 end

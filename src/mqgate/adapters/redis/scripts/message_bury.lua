@@ -2,8 +2,8 @@
 -- {.., lease: client, queue, start, next, epoch, incarnation}
 local _, queue, start, _, epoch, incarnation = unpack(R[3])
 local scope = open_book('')
-local row = scope and failed_at(scope, queue, start)
+local row = scope and book().failed_at(scope, queue, start)
 if not row or not row.dying or row.epoch ~= epoch or scope.incarnation ~= incarnation then return 0 end
-finish(scope, queue, start)
+book().finish(scope, queue, start)
 close_book(scope)
 return 1

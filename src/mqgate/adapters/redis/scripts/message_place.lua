@@ -7,6 +7,8 @@
 -- next, epoch, incarnation}
 local scope = open_book('')
 if not scope then return false end
+local B = book()
+local shut, fail, finish, ordered, first_of_key = B.shut, B.fail, B.finish, B.ordered, B.first_of_key
 
 -- Whether a new range, as far as it was given, is untouched and the last one granted: then the cursor simply goes back.
 local function is_tail(grant)

@@ -4,7 +4,7 @@ local scope = open_book('')
 if not scope then return false end
 seldom().see_heads(scope, R[4])
 repeat
-  end_leases(scope)
+  book().end_leases(scope)
 until call('ZCOUNT', scope.base .. ':leases', '-inf', NOW) == 0
 close_book(scope)
 local leased, waiting, ready = {}, {}, {}
@@ -15,7 +15,7 @@ for _, epoch in ipairs(call('ZRANGE', scope.base .. ':leases', 0, -1)) do
 end
 for _, name in ipairs(call('HKEYS', scope.base .. ':failed')) do
   local queue, offset = name:match('^(.*) (%d+)$')
-  local row = failed_at(scope, queue, tonumber(offset))
+  local row = book().failed_at(scope, queue, tonumber(offset))
   local grant = grant_at(scope, row.epoch)
   if not (grant and grant.queue == queue and grant.letters[row.offset - grant.start + 1] == OPEN) then
     count(row.ready_at and row.ready_at <= NOW and ready or waiting, queue, 1)
@@ -29,4 +29,4 @@ for _, queue in ipairs(call('HKEYS', scope.base .. ':positions')) do
     waiting = waiting[queue] or 0, last_client = row.last_client ~= '' and row.last_client or nil,
     last_consumed_at = row.last_consumed_at, attempts = 0, is_blocked = false, expired = row.expired, epoch = row.placing}
 end
-return cmsgpack.pack({positions = found, doomed = dying(scope)})
+return cmsgpack.pack({positions = found, doomed = book().dying(scope)})

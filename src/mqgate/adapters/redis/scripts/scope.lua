@@ -210,8 +210,9 @@ local function scope_of(client, is_contact, queue)
   return scope
 end
 
-local function save(scope)
-  local rows, lines, state = {}, {}, scope.base .. ':state'
+-- Write what changed, and further fields of the state.
+local function save(scope, ...)
+  local rows, lines, state = {...}, {}, scope.base .. ':state'
   for queue, row in pairs(scope.rows) do
     if row and row.is_changed then
       row.is_changed = false
@@ -219,17 +220,15 @@ local function save(scope)
       rows[#rows + 1], rows[#rows + 2] = queue, pack_row(row)
       lines[#lines + 1], lines[#lines + 2] = queue, line_of(row)
       -- More arguments than Lua can pass.
-      if #rows == 1000 then
+      if #lines == 1000 then
         call('HSET', state, unpack(rows))
         call('HSET', scope.base .. ':positions', unpack(lines))
         rows, lines = {}, {}
       end
     end
   end
-  if #rows > 0 then
-    call('HSET', state, unpack(rows))
-    call('HSET', scope.base .. ':positions', unpack(lines))
-  end
+  if #rows > 0 then call('HSET', state, unpack(rows)) end
+  if #lines > 0 then call('HSET', scope.base .. ':positions', unpack(lines)) end
 end
 
 local function set_of(list)
