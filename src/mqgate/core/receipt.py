@@ -15,7 +15,6 @@ which all have loaded it; and it is accepted for longer than any lease lasts aft
 
 import base64
 import binascii
-import hashlib
 import hmac
 import itertools
 from collections.abc import Mapping, Sequence
@@ -72,22 +71,6 @@ class KeyTerms:
         return SigningKeys({key.number: key.secret for key in keys}, settled[-1] if settled else keys[0].number)
 
 
-class _Signer:
-    """HMAC-SHA256 (RFC 2104) by one key. What the key alone decides is computed once, and is half of a short text's."""
-
-    def __init__(self, secret: bytes) -> None:
-        block = hashlib.sha256().block_size
-        padded = (secret if len(secret) <= block else hashlib.sha256(secret).digest()).ljust(block, b"\0")
-        self._inner = hashlib.sha256(bytes(byte ^ 0x36 for byte in padded))
-        self._outer = hashlib.sha256(bytes(byte ^ 0x5C for byte in padded))
-
-    def tag(self, text: bytes) -> bytes:
-        inner, outer = self._inner.copy(), self._outer.copy()
-        inner.update(text)
-        outer.update(inner.digest())
-        return outer.digest()[:_TAG]
-
-
 class ReceiptKeys:
     """The current signing key and those still accepted."""
 
@@ -95,7 +78,7 @@ class ReceiptKeys:
         # Mostly a receipt comes back to the gateway that signed it, soon: then nothing need be computed.
         self._known: dict[str, tuple[Lease, bool]] = {}
         self._keys: dict[bytes, bytes] = {}
-        self._signers: dict[bytes, _Signer] = {}
+        self._begun: dict[bytes, hmac.HMAC] = {}
         self.learn(keys)
 
     def learn(self, keys: SigningKeys) -> None:
@@ -105,7 +88,8 @@ class ReceiptKeys:
             # What a key signed goes with it.
             self._known.clear()
         self._keys = named
-        self._signers = {number: _Signer(secret) for number, secret in named.items()}
+        # What the key alone decides is computed once, and is half of a short text's.
+        self._begun = {number: hmac.new(secret, digestmod="sha256") for number, secret in named.items()}
         self._current = keys.current.to_bytes(_KEY_ID)
 
     def is_strange(self, receipt: str) -> bool:
@@ -164,7 +148,7 @@ class ReceiptKeys:
     def _token(self, lease: Lease, stamps: str, *, is_range: bool) -> str:
         kind = "range" if is_range else "batch"
         text = _SEPARATOR.join((kind, *map(str, lease), stamps)).encode()
-        signed = self._current + self._signers[self._current].tag(text) + text
+        signed = self._current + self._tag(self._current, text) + text
         token = base64.urlsafe_b64encode(signed).decode().rstrip("=")
         self._remember(token, (lease, is_range))
         return token
@@ -177,13 +161,18 @@ class ReceiptKeys:
         except ValueError:
             return None
         key, tag, text = raw[:_KEY_ID], raw[_KEY_ID : _KEY_ID + _TAG], raw[_KEY_ID + _TAG :]
-        if key not in self._keys or not hmac.compare_digest(self._signers[key].tag(text), tag):
+        if key not in self._keys or not hmac.compare_digest(self._tag(key, text), tag):
             return None
         fields = text.decode().split(_SEPARATOR)
         kind, group, client, queue, start, after, epoch, incarnation = fields[:_LEASE_FIELDS]
         found = Lease(group, client, queue, int(start), int(after), int(epoch), incarnation), kind == "range"
         self._remember(token, found)
         return found
+
+    def _tag(self, key: bytes, text: bytes) -> bytes:
+        signing = self._begun[key].copy()
+        signing.update(text)
+        return signing.digest()[:_TAG]
 
     def _remember(self, token: str, lease: tuple[Lease, bool]) -> None:
         if len(self._known) >= _REMEMBERED:
