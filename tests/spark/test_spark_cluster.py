@@ -21,6 +21,7 @@ import pyarrow.dataset as ds
 import pytest
 from spark_calls import fill, until
 
+from class_archive import LEAN_JAVA, SPARK, reading
 from mqgate.client import Client
 from mqgate.core.events import EVENTS_TOPIC
 from mqgate.java import find_java
@@ -43,6 +44,8 @@ def environment(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(bare)], check=True)  # noqa: S603 - ours
     python = str(bare / "bin" / "python")
     return os.environ | {
+        # Also for executors, which are started by workers.
+        "JDK_JAVA_OPTIONS": f"{LEAN_JAVA} {reading(SPARK)}",
         "JAVA_HOME": str(find_java(17, "Spark").resolve().parents[1]),
         "SPARK_HOME": str(SPARK_HOME),
         "SPARK_LOCAL_IP": "127.0.0.1",

@@ -18,6 +18,10 @@ from mqgate.testing.samples import a_group, queues
 RECEIPT, GRANT, QUEUE = 106 * 1.2, 175 * 1.2, 570 * 1.2
 
 
+# How much is kept is the same in a cluster.
+pytestmark = pytest.mark.parametrize("server", ["alone"], indirect=True)
+
+
 @pytest.fixture
 def store(server: Server, clock: ManualClock, prefix: str) -> RedisLeaseStore:
     return RedisLeaseStore(server, prefix=prefix, clock=clock)
