@@ -20,8 +20,15 @@ from redis_server import operator
 
 pytestmark = on_rocketmq
 TURNS = 20
-# What a gateway asks a few times a second for all receives together: where queues end, and who serves them.
-SHARED = {Request.GET_TOPIC_STATS, Request.GET_ROUTE, Request.GET_CLUSTER, Request.GET_BROKER_RUNTIME_INFO}
+# What a gateway asks a few times a second for all receives together: where queues end, who serves them, and whether a
+# group has a private log by now.
+SHARED = {
+    Request.GET_TOPIC_STATS,
+    Request.GET_ROUTE,
+    Request.GET_CLUSTER,
+    Request.GET_BROKER_RUNTIME_INFO,
+    Request.GET_KV_CONFIG,
+}
 
 
 @pytest.fixture
@@ -98,7 +105,7 @@ async def test_without_clients_redis_is_left_alone(idle: bootstrap.Gateway, mort
         # A group that was just registered is looked at once or twice more: its lag, its place in the mirror.
         before, now = None, commands()
         while before != now:
-            await asyncio.sleep(2)
+            await asyncio.sleep(3)
             before, now = now, commands()
         trips = idle.leases._server.round_trips
         await asyncio.sleep(4)
