@@ -156,6 +156,19 @@ class OrderContract:
         assert sorted(places(wanted)) == [(QUEUE, 0), (QUEUE, 2)]
         assert await lag(store, group) == (0, 2, 1)
 
+    async def test_an_attempt_whose_range_was_never_placed_may_ask_for_something_else(
+        self, store: LeaseStore, clock: ManualClock
+    ) -> None:
+        """Its gateway died before keys were known: what it was given goes back, so nothing is left to differ from."""
+        group = workers(is_ordered=True)
+        await opened(store, group, queues(9))
+        await ask(store, group, most=2, attempt="a1")
+        clock.advance(11)
+
+        again = await ask(store, group, most=3, attempt="a1")
+
+        assert places(singles(again)) == [(QUEUE, 0), (QUEUE, 1), (QUEUE, 2)]
+
     async def test_a_hand_back_grants_a_waiting_message_once(self, store: LeaseStore) -> None:
         """What waits behind its key waits in one place only, also when the range before it was not taken."""
         group = workers(is_ordered=True)
