@@ -52,7 +52,8 @@ class Look:
 
     def look(self) -> None:
         with operator(self.url) as redis:
-            for key in redis.scan_iter(f"{self.prefix}:*"):
+            # What other tests left there is a hundred thousand keys, and some of ours live for seconds.
+            for key in redis.scan_iter(f"{self.prefix}:*", count=10_000):
                 name = _as_on_the_page(key.decode().removeprefix(self.prefix))
                 self.keys.add(name)
                 if redis.type(key) == b"hash":

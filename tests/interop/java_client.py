@@ -78,8 +78,11 @@ class Java:
         place = {"namespace": self._namespace, "topic": topic}
         return list(await self._client.call("send", messages=given, compression=compression, **place, **how))
 
-    async def consume(self, topic: str, group: str, most: int, *, tags: str = "*", wait: float = 20.0) -> list[Json]:
-        """Consume as a member of a group that exists, so many messages, or fewer if no more come in time."""
+    async def consume(self, topic: str, group: str, most: int, *, tags: str = "*", wait: float = 45.0) -> list[Json]:
+        """Consume as a member of a group that exists, so many messages, or fewer if no more come in time.
+
+        A client that did not see all queues at first looks again after 20 s.
+        """
         found = await self._client.call(
             "consume",
             namespace=self._namespace,
