@@ -52,6 +52,26 @@ def test_what_finds_no_room_is_dropped_and_counted() -> None:
     assert noting._metrics.events_dropped._value.get() == 6
 
 
+def test_every_message_of_several_batches_keeps_its_own_row() -> None:
+    """Batches are noted as columns and joined later: ids, sizes, places and times must not change hands."""
+    noting = recorder()
+    told = [
+        [("a", "local:0", 5, 0), ("bb", "local:1", 9, 0), ("ccc", "local:0", 6, 0)],
+        [("dddd", "local:1", 10, 1), ("e", "local:1", 11, 2)],
+    ]
+    wanted = []
+    for batch in told:
+        drafts = [a_draft(body) for body, *_ in batch]
+        noting.published("orders", "", drafts, [Stored(queue, at, instant(NOW + ms)) for _, queue, at, ms in batch])
+        wanted += [(draft.id, len(body), *rest) for draft, (body, *rest) in zip(drafts, batch, strict=True)]
+
+    found = rows(noting.take())
+
+    assert len({each[0] for each in wanted}) == 5
+    assert [(row["id"], row["bytes"], row["queue"], row["offset"]) for row in found] == [each[:4] for each in wanted]
+    assert [row["stored_at"] for row in found] == [NOW + each[4] for each in wanted]
+
+
 def test_room_is_held_until_what_was_taken_is_written() -> None:
     """Rows on their way take memory as well."""
     noting = recorder(most_rows=10)
