@@ -1,7 +1,8 @@
 """The production set under load: RocketMQ for messages, Redis for leases, PostgreSQL for control data.
 
-A gateway with one worker, one with two, and Apache's Java client straight at the broker take turns on one machine, with
-the load generators, so what a request costs in CPU says more than how many there were. The backlog is never used up:
+A gateway with one worker, one with two, Apache's Java client straight at the broker, and a server that does a fetch's
+round trips and nothing else (floor.py) take turns on one machine, with the load generators, so what a request costs in
+CPU says more than how many there were. The backlog is never used up:
 every turn reads it as a group of its own.
 """
 
@@ -51,6 +52,7 @@ engine = "postgres"
 url = "{stack.postgres_url}"
 """
 CASES = tuple(Case(*each) for each in product(TITLES, WORKERS, CLIENTS))
+FLOORS = tuple(Case("floor", 1, clients) for clients in CLIENTS)
 
 
 def compare(table_type: Any) -> None:
@@ -62,16 +64,19 @@ def compare(table_type: Any) -> None:
             ends.callback(server.stop)
         _fill(servers[1])
         uvloop.run(_prepare(stack.name_server))
+        floor = _floor(stack)
+        ends.callback(floor.stop)
         pull = processes.java("DirectPull", directory, stack.name_server, "filled", JAVA_GROUP)
         ends.callback(pull.stop)
         send = processes.java("DirectSend", directory, stack.name_server, "published", 64, SECONDS, BODY_BYTES)
         ends.callback(send.stop)
         java: dict[str, list[Found]] = {"publish": [], "pull": []}
-        rounds: dict[Case, list[Found]] = {case: [] for case in CASES}
+        rounds: dict[Case, list[Found]] = {case: [] for case in (*CASES, *FLOORS)}
         # The first one measures compilers.
         for number in range(-1, ROUNDS):
             found = {"publish": _direct(send, stack), "pull": _direct(pull, stack)}
             measured = {case: _measure(case, servers[case.workers], stack, number) for case in CASES}
+            measured |= {case: _measure(case, floor, stack, number) for case in FLOORS}
             if number >= 0:
                 for name, some in java.items():
                     some.append(found[name])
@@ -106,6 +111,11 @@ def _gateway(stack: Stack, directory: Path, workers: int) -> processes.Server:
     return processes.Server([*command, "--port"])
 
 
+def _floor(stack: Stack) -> processes.Server:
+    command = [sys.executable, str(processes.HERE / "floor.py"), stack.redis_url, stack.name_server]
+    return processes.Server([*command, BROKER, "filled", str(QUEUES)], path="/")
+
+
 def _fill(server: processes.Server) -> None:
     for topic in ("filled", "published"):
         processes.register(server, f"topics/{topic}", queues=QUEUES)
@@ -117,7 +127,8 @@ def _fill(server: processes.Server) -> None:
 async def _prepare(name_server: str) -> None:
     client = Client([name_server])
     await client.routes.brokers()
-    await client.admin.put_group(BROKER, JAVA_GROUP)
+    for group in (JAVA_GROUP, "floor"):
+        await client.admin.put_group(BROKER, group)
     await client.close()
 
 
@@ -132,7 +143,8 @@ def _direct(child: processes.Child, stack: Stack) -> Found:
 def _measure(case: Case, server: processes.Server, stack: Stack, number: int) -> Found:
     """One turn; in the modes of a group by a group of its own, so that the whole backlog lies before it."""
     group = f"{case.what}-{case.workers}-{case.clients}-{number + 1}"
-    if case.what != "publish":
+    is_group = case.what in {"queue", "message"}
+    if is_group:
         processes.register(server, f"groups/{group}", topic="filled", mode=case.what)
     parts = {"redis_cpu": stack.part("redis").pid, "broker_cpu": stack.part(BROKER).pid}
     before, all_before = {name: cpu_seconds(pid) for name, pid in parts.items()}, machine_cpu()
@@ -141,7 +153,7 @@ def _measure(case: Case, server: processes.Server, stack: Stack, number: int) ->
     found = server.load(scenario, case.clients, SECONDS, generators=GENERATORS, **options)
     found |= {name: cpu_seconds(pid) - before[name] for name, pid in parts.items()}
     found |= _others(found, machine_cpu() - all_before)
-    if case.what != "publish":
+    if is_group:
         httpx.delete(f"{server.url}/v1/groups/{group}", timeout=30).raise_for_status()
     return found
 
