@@ -1,8 +1,9 @@
 """RocketMQ for the whole test run: one name server and three brokers, started once, when the first test needs them.
 
 `rocketmq` gives the stack: the broker `local` of the cluster `one`, which everybody uses at the same time, and the
-brokers `broker-a` and `broker-b` of the cluster `pair`. Who wants to kill or pause one of those asks for `pair`: nobody
-else has the two meanwhile, and both live again afterwards.
+brokers `broker-a` and `broker-b` of the cluster `pair`. Who wants those, to kill or pause one or for having two, asks
+for `pair`: nobody else has them meanwhile. In between they are paused, and the name server leads nobody to them: a
+broker with nothing to do takes a tenth of a core.
 
 All pytest-xdist workers share one directory, which the controller names and, at the end, empties. Where RocketMQ
 cannot run the tests are skipped, loudly; with CI=true they fail. ROCKETMQ_STACK names the directory of a stack with
@@ -23,6 +24,7 @@ from mqgate.stack import BrokerSpec, Stack, StackError, StackUnavailable
 from mqgate.stack.broker_spec import SMALL_HEAP
 from mqgate.stack.guard import guard
 from mqgate.stack.lock import locked
+from mqgate.stack.probe import _ask
 
 PAIR = ("broker-a", "broker-b")
 # A gateway asks each broker when it was started, and for its answer a broker counts the 1.2 million slots of its timer
@@ -34,6 +36,7 @@ BROKERS = (
     BrokerSpec(name="local", cluster="one", java_options=_COMPILED),
     *(BrokerSpec(name=name, cluster="pair", is_sync_flush=True) for name in PAIR),
 )
+_UNREGISTER_BROKER = 104
 _NOT_RUN = "RocketMQ cannot run here: "
 
 
@@ -60,6 +63,7 @@ class _Run(NamedTuple):
         guard(stack, self.controller)
         try:
             stack.up(BROKERS)
+            _rest(stack)
         except StackUnavailable as error:
             return f"unavailable {error}"
         except StackError as error:
@@ -127,9 +131,20 @@ def pair(rocketmq: Stack, request: pytest.FixtureRequest) -> Iterator[Stack]:
         _revive(rocketmq)
         yield rocketmq
         _revive(rocketmq)
+        _rest(rocketmq)
 
 
 def _revive(stack: Stack) -> None:
     for name in PAIR:
         stack.resume(name)
+    for name in PAIR:
         stack.start(name)
+
+
+def _rest(stack: Stack) -> None:
+    """They announce themselves anew as soon as they go on."""
+    host, _, port = stack.name_server.partition(":")
+    for name in PAIR:
+        stack.pause(name)
+        who = {"clusterName": "pair", "brokerName": name, "brokerAddr": stack.brokers[name], "brokerId": "0"}
+        _ask((host, int(port)), _UNREGISTER_BROKER, who)

@@ -50,15 +50,17 @@ class Load:
         self.is_publishing = True
         self.is_over = False
 
-    def clients(self) -> list[Any]:
-        """Coroutines, one for each client."""
-        producers = [self._produce(f"p{number}") for number in range(self._plan.producers)]
-        consumers = [
+    def producers(self) -> list[Any]:
+        """Coroutines, one for each producer; they end when nobody is to publish any more."""
+        return [self._produce(f"p{number}") for number in range(self._plan.producers)]
+
+    def consumers(self) -> list[Any]:
+        """The same of consumers; they end when it is over."""
+        return [
             self._consume(group, random.Random(f"{self._seed} {group.name} {number}"))
             for group in self._groups
             for number in range(self._plan.consumers)
         ]
-        return [*producers, *consumers]
 
     def _note(self, event: Event) -> None:
         self._history.add(event)

@@ -36,6 +36,7 @@ GROUPS = [
 ]
 _PATIENCE = 10.0
 _DRAINED = 180.0
+_LOOKS = 3
 
 
 class Outcome(NamedTuple):
@@ -80,14 +81,15 @@ async def _driven(site: Site, history: History, *, seconds: float, seed: int, pl
     load = Load(http, history, plan, GROUPS, seed)
     try:
         async with asyncio.TaskGroup() as clients:
-            for client in load.clients():
-                clients.create_task(client)
+            producers = [clients.create_task(producer) for producer in load.producers()]
+            for consumer in load.consumers():
+                clients.create_task(consumer)
             await Nemesis(site, history, seconds).run(schedule(seed, seconds, GATEWAYS, BROKERS))
             load.is_publishing = False
             began = time.monotonic()
-            async with asyncio.timeout(_DRAINED):
-                while not await _is_drained(http):  # noqa: ASYNC110 - each is a request
-                    await asyncio.sleep(1)
+            # The last of them may be waiting for what was just killed: nothing is drained before it is stored.
+            await asyncio.wait(producers)
+            await _drain(http)
             load.is_over = True
     finally:
         await balancer.stop()
@@ -117,6 +119,15 @@ async def _until_put(http: Http, path: str, **body: object) -> None:
         if time.monotonic() > deadline:
             raise RuntimeError(f"{path} could not be registered: {reason}")
         await asyncio.sleep(0.2)
+
+
+async def _drain(http: Http) -> None:
+    """Wait until there is no lag, several times: where queues end a gateway may know from a moment ago."""
+    looks = 0
+    async with asyncio.timeout(_DRAINED):
+        while looks < _LOOKS:
+            looks = looks + 1 if await _is_drained(http) else 0
+            await asyncio.sleep(1)
 
 
 async def _is_drained(http: Http) -> bool:

@@ -32,13 +32,13 @@ def _config(directory: Path, *name_servers: str, cluster: str = "") -> str:
 
 
 @pytest.mark.timeout(300)
-def test_a_cluster_is_examined_broker_by_broker(rocketmq: Stack, run: Run, tmp_path: Path) -> None:
+def test_a_cluster_is_examined_broker_by_broker(pair: Stack, run: Run, tmp_path: Path) -> None:
     """Before the first start: everything that would make the gateway promise more than the brokers keep."""
-    result = run("--json", "doctor", "--config", _config(tmp_path, rocketmq.name_server, cluster="one"))
+    result = run("--json", "doctor", "--config", _config(tmp_path, pair.name_server, cluster="one"))
 
     found = _statuses(result)
     assert {name: status for name, status in found.items() if name.startswith(("name", "cluster", "local"))} == {
-        f"name server {rocketmq.name_server}": "ok",
+        f"name server {pair.name_server}": "ok",
         "cluster": "ok",
         "local: reachable": "ok",
         "local: version": "ok",
@@ -53,9 +53,9 @@ def test_a_cluster_is_examined_broker_by_broker(rocketmq: Stack, run: Run, tmp_p
 
 
 @pytest.mark.timeout(300)
-def test_variables_are_settings_too(rocketmq: Stack, run: Run) -> None:
+def test_variables_are_settings_too(pair: Stack, run: Run) -> None:
     """A gateway in a container has no file; here it also forgot to say which of two clusters."""
-    result = run("--json", "doctor", MQGATE_LOG_ENGINE="rocketmq", MQGATE_ROCKETMQ_NAME_SERVERS=rocketmq.name_server)
+    result = run("--json", "doctor", MQGATE_LOG_ENGINE="rocketmq", MQGATE_ROCKETMQ_NAME_SERVERS=pair.name_server)
 
     assert result.exit_code == 1
     assert _statuses(result)["cluster"] == "fail"

@@ -28,7 +28,7 @@ def names() -> dict[str, str]:
 
 
 @pytest.fixture
-def config(tmp_path: Path, names: dict[str, str], rocketmq: Stack, redis: Stack, postgres: Stack) -> Iterator[Path]:
+def config(tmp_path: Path, names: dict[str, str], pair: Stack, redis: Stack, postgres: Stack) -> Iterator[Path]:
     file = tmp_path / "mqgate.toml"
     file.write_text(
         f"""
@@ -36,7 +36,7 @@ def config(tmp_path: Path, names: dict[str, str], rocketmq: Stack, redis: Stack,
         engine = "rocketmq"
         format = "json"
         [rocketmq]
-        name_servers = ["{rocketmq.name_server}"]
+        name_servers = ["{pair.name_server}"]
         cluster = "pair"
         [leases]
         engine = "redis"

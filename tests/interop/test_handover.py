@@ -45,6 +45,7 @@ async def test_a_group_that_mqgate_served_goes_on_in_java(
     assert sorted(each["id"] for each in [*before, *after]) == sorted(each["id"] for each in published)
 
 
+@pytest.mark.usefixtures("pair")  # mqadmin asks every broker that the name server knows
 async def test_registering_a_group_leaves_its_settings_on_the_broker_alone(api: httpx.AsyncClient, java: Java) -> None:
     """An operator chose them, for the Java consumers that may still be there."""
     await java.make_topic("orders", 1, cluster="one")

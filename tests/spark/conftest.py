@@ -47,6 +47,11 @@ def spark(java: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]
 
     conf = {
         "spark.sql.shuffle.partitions": 1,
+        # A frame of a few rows costs more to compile, or to plan anew after each of its stages, than to work through.
+        # Drivers of their own do both, as users' do.
+        "spark.sql.adaptive.enabled": False,
+        "spark.sql.codegen.wholeStage": False,
+        "spark.sql.codegen.factoryMode": "NO_CODEGEN",
         "spark.sql.warehouse.dir": tmp_path_factory.mktemp("spark") / "warehouse",
     }
     built = session("mqgate-tests", "local[2]", **conf)

@@ -18,9 +18,9 @@ def _has(stack: Stack, topic: str, broker: str) -> bool:
 
 
 @pytest.mark.slow
-def test_three_brokers_are_ready(rocketmq: Stack) -> None:
+def test_three_brokers_are_ready(pair: Stack) -> None:
     """What every test with RocketMQ stands on."""
-    assert [name for name in rocketmq.brokers if rocketmq.is_ready(name)] == ["local", "broker-a", "broker-b"]
+    assert [name for name in pair.brokers if pair.is_ready(name)] == ["local", "broker-a", "broker-b"]
 
 
 @pytest.mark.slow

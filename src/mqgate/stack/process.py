@@ -17,6 +17,9 @@ from pathlib import Path
 __all__ = ["end", "is_running", "launch"]
 
 _STEP = 0.05
+# While a process becomes another program it has no command line; nor has a zombie, for good.
+_BECOMING = 0.5
+_ENDED = ("Z", "X")
 
 
 def launch(command: Sequence[str], *, log: Path, user: str | None = None) -> int:
@@ -59,10 +62,15 @@ def end(pid: int | None, command: Sequence[str], sign: signal.Signals, *, patien
 
 def _command_line(pid: int) -> str:
     if Path("/proc/self/cmdline").exists():
+        deadline = time.monotonic() + _BECOMING
         try:
-            return Path(f"/proc/{pid}/cmdline").read_bytes().rstrip(b"\0").replace(b"\0", b" ").decode(errors="replace")
+            while not (line := Path(f"/proc/{pid}/cmdline").read_bytes()) and time.monotonic() < deadline:
+                state = Path(f"/proc/{pid}/stat").read_text("utf-8", "replace").rpartition(")")[2].split()[0]
+                if state in _ENDED:
+                    return ""
         except (FileNotFoundError, ProcessLookupError):
             return ""
+        return line.rstrip(b"\0").replace(b"\0", b" ").decode(errors="replace")
     told = subprocess.run(  # noqa: S603 - a number
         ["/bin/ps", "-ww", "-o", "command=", "-p", str(pid)], capture_output=True, text=True, check=False
     )
