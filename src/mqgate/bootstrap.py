@@ -32,7 +32,7 @@ from mqgate.control.registry.directory import CachedDirectory, differing
 from mqgate.control.registry.follower import Follower
 from mqgate.control.registry.model import Defaults, GroupSpec, ProducerSpec, TopicSpec
 from mqgate.control.registry.service import Registry
-from mqgate.core.entries import Mode, Snapshot
+from mqgate.core.entries import Group, Mode, Snapshot
 from mqgate.core.errors import Busy
 from mqgate.core.events import EVENTS_TOPIC
 from mqgate.core.lease import Verb
@@ -212,9 +212,13 @@ async def _build(
     storekeeper = Storekeeper(log, timers, mover.planned, metrics, recorder)
     publisher = Publisher(storekeeper, Once(storekeeper, idempotency), Slices(leasing.rates, clock))
 
-    async def redriven(group: str) -> None:
-        long_poll.changed(group)
-        await leasing.wake(group)
+    async def redriven(group: Group) -> None:
+        # The store is told first: for a moment other gateways believe that the group has no log of its own, or nothing
+        # new in it. Should that fail, the redrive is done all the same, and they find it by themselves.
+        with contextlib.suppress(Busy):
+            await positions.tell(group)
+            await leasing.wake(group.name)
+        long_poll.changed(group.name)
 
     registry = Registry(
         store=store,
@@ -397,10 +401,10 @@ def refuse_open_door(settings: Settings, access: Access) -> None:
         raise SettingsInvalid([f"[http] host {host} is not loopback and there is no key: {remedy}"])
 
 
-async def demo(registry: Registry) -> None:
-    """Something to try, on an empty data directory."""
+async def demo(registry: Registry) -> bool:
+    """Something to try, on an empty data directory; whether it is there."""
     if registry.is_used:
-        return
+        return "demo" in registry.snapshot.topics and "demo-workers" in registry.snapshot.groups
     actor = "demo"
     await registry.put_topic("demo", TopicSpec(queues=8), actor)
     await asyncio.gather(
@@ -409,3 +413,4 @@ async def demo(registry: Registry) -> None:
         registry.put_group("demo-queue", GroupSpec(topic="demo", mode=Mode.QUEUE), actor),
         registry.put_group("demo-broadcast", GroupSpec(topic="demo", mode=Mode.BROADCAST), actor),
     )
+    return True

@@ -90,7 +90,7 @@ async def open_log(settings: Settings, engine: Engine | None, metrics: Metrics) 
 class Leases(NamedTuple):
     """Where leases lie, the clock they are judged by, and the rates that producers share.
 
-    `wake` tells other gateways that something is ready for a group which no lease step knows of.
+    `wake` tells other gateways that something new is ready for a group.
     """
 
     store: LeaseStore
@@ -141,11 +141,6 @@ async def _open_redis(
     gateway = os.urandom(8).hex()
     store = RedisLeaseStore(server, prefix=settings.prefix, gateway=gateway, most_clients=most_clients, clock=wall_ms)
 
-    async def wake(group: str) -> None:
-        # Twice: another gateway may have just learned that there is nothing, and believe it for a moment.
-        await store.wake(group)
-        await store.wake(group, timedelta(seconds=1))
-
     def listen(long_poll: LongPoll) -> list[Service]:
         def woken(group: str, client: str, at: int) -> None:
             long_poll.woken(group, client, instant(at) if at else None)
@@ -162,7 +157,7 @@ async def _open_redis(
             store,
             RedisRates(server, prefix=settings.prefix, clock=wall_ms),
             store.now,
-            wake,
+            store.wake,
             jobs=(),
             checks={"redis": server.probe},
             services=listen,

@@ -119,7 +119,8 @@ async def _lose_in_queues(seen: Look) -> None:
 async def _live_as_a_client(seen: Look) -> None:
     group = a_group(name="screens", mode=Mode.BROADCAST)
     await opened(seen.store, group, queues(9), client="screen")
-    await ack(seen.store, group, (await granted(seen.store, group, client="screen")).lease)
+    await nack(seen.store, group, (await granted(seen.store, group, client="screen")).lease)
+    await granted(seen.store, group, client="screen")
     seen.look()
 
 

@@ -291,6 +291,45 @@ async def test_a_delayed_message_is_scheduled_once_and_delivered_once(
     assert bodies(await take(api)) == []
 
 
+async def test_a_message_that_still_waits_is_not_scheduled_beside_itself(
+    api: httpx.AsyncClient, gateway: bootstrap.Gateway, clock: ManualClock
+) -> None:
+    """Its id is the same after the window too: with two timers of one id, who cancels it would be told a lie."""
+    await gateway.mover.stop()
+    await shop(api)
+    first = await send(api, body="a", idempotencyKey="k1", delay="1h")
+    clock.advance(601)
+
+    again = await send(api, body="a", idempotencyKey="k1", delay="2h")
+    listed = (await api.get("/v1/scheduled")).json()["items"]
+    cancelled = await api.delete(f"/v1/scheduled/{first.json()['id']}")
+    clock.advance(7200)
+    await gateway.mover.run_once()
+
+    assert (again.status_code, again.json()) == (200, {**first.json(), "duplicate": True})
+    assert [each["deliverAt"] for each in listed] == [first.json()["deliverAt"]]
+    assert cancelled.json()["outcome"] == "cancelled"
+    assert bodies(await take(api)) == []
+
+
+async def test_a_cancelled_message_can_be_scheduled_anew(
+    api: httpx.AsyncClient, gateway: bootstrap.Gateway, clock: ManualClock
+) -> None:
+    """After the window a key is free, and nothing waits under its id."""
+    await gateway.mover.stop()
+    await shop(api)
+    first = await send(api, body="a", idempotencyKey="k1", delay="1h")
+    await api.delete(f"/v1/scheduled/{first.json()['id']}")
+    clock.advance(601)
+
+    again = await send(api, body="a", idempotencyKey="k1", delay="1h")
+    clock.advance(3600)
+    await gateway.mover.run_once()
+
+    assert (again.status_code, again.json()["id"]) == (202, first.json()["id"])
+    assert bodies(await take(api)) == ["a"]
+
+
 @pytest.mark.parametrize("key", ["", "x" * 257, "a\nb", "\u0001"])
 async def test_a_bad_key_is_refused(api: httpx.AsyncClient, key: str) -> None:
     """400, and nothing is stored."""

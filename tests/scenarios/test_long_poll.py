@@ -35,6 +35,7 @@ from mqgate import bootstrap
 from mqgate.adapters.redis import lease_store
 from mqgate.adapters.sqlite import message_leases
 from mqgate.settings import HttpSettings, Settings
+from mqgate.testing.clock import ManualClock
 
 # Far below any wait here, far above what a busy machine needs to wake somebody up.
 AT_ONCE = 5.0
@@ -658,3 +659,42 @@ async def test_no_false_empty(live_api: httpx.AsyncClient, live: bootstrap.Gatew
 
     assert max(late) < AT_ONCE
     assert await metric(live_api, 'mqgate_long_polls_total{outcome="timed_out"}') == 0
+
+
+async def test_a_broadcast_client_that_waits_is_not_idle(live: bootstrap.Gateway, live_api: httpx.AsyncClient) -> None:
+    """Its place is kept for as long as it waits, though its time to be forgotten is shorter."""
+    await put(live_api, "topics/orders", queues=1)
+    await put(live_api, "groups/all", topic="orders", mode="broadcast", clientTtl=1)
+    first = await receive(live_api, "all", clientId="ada")
+    waiting = Call(live, group="all", clientId="ada", wait=LONG)
+    await parked(live, 1)
+
+    await asyncio.sleep(2.5)
+    await publish(live_api, "late")
+    async with asyncio.timeout(AT_ONCE):
+        found = await waiting.messages()
+
+    assert first["registered"] is True
+    assert bodies(found) == ["late"]
+
+
+async def test_what_a_try_in_between_finds_out_is_told_with_the_answer(
+    gateway: bootstrap.Gateway, api: httpx.AsyncClient, clock: ManualClock
+) -> None:
+    """A client that was forgotten and begins anew while it waits hears of it, whenever the answer comes."""
+    await put(api, "topics/orders", queues=1)
+    await put(api, "groups/all", topic="orders", mode="broadcast", clientTtl=3600)
+    await receive(api, "all", clientId="ada")
+    waiting = Call(gateway, group="all", clientId="ada", wait=LONG)
+    await parked(gateway, 1)
+    clock.advance(3601)
+
+    await publish(api, "missed")
+    async with asyncio.timeout(AT_ONCE):
+        while not await metric(api, "mqgate_empty_wake_ups_total"):  # noqa: ASYNC110 - each is a request
+            await asyncio.sleep(0)
+    await publish(api, "seen")
+    async with asyncio.timeout(AT_ONCE):
+        answer = await waiting.answer() or {}
+
+    assert (bodies(answer["messages"]), answer["registered"]) == (["seen"], True)

@@ -54,10 +54,16 @@ class GroupLog:
             private = await self._log.heads(topic, since)
         except TopicNotFound:
             return heads
-        merged = {**heads.queues, **{f"{_RETRY}{queue}": head for queue, head in private.queues.items()}}
-        closed = heads.closed | {f"{_RETRY}{queue}" for queue in private.closed}
-        boots = {**heads.boots, **{f"{_RETRY}{queue}": boot for queue, boot in private.boots.items()}}
-        return Heads(min(heads.version, private.version), merged, closed, boots)
+        return _merged(heads, private)
+
+    async def heads_now(self, group: Group) -> Heads:
+        """The same with all that was stored before the question."""
+        heads = await self._log.heads_now(group.topic)
+        try:
+            private = await self._log.heads_now(retry_topic(group.name))
+        except TopicNotFound:
+            return heads
+        return _merged(heads, private)
 
     def read(
         self, group: Group, queue: str, offset: int, most: int, most_bytes: int
@@ -111,3 +117,10 @@ class GroupLog:
 
     async def offsets_at(self, group: Group, since: datetime) -> Mapping[str, int]:
         return await self._log.offsets_at(group.topic, since)
+
+
+def _merged(heads: Heads, private: Heads) -> Heads:
+    queues = {**heads.queues, **{f"{_RETRY}{queue}": head for queue, head in private.queues.items()}}
+    closed = heads.closed | {f"{_RETRY}{queue}" for queue in private.closed}
+    boots = {**heads.boots, **{f"{_RETRY}{queue}": boot for queue, boot in private.boots.items()}}
+    return Heads(min(heads.version, private.version), queues, closed, boots)

@@ -13,6 +13,7 @@ The log tells only "so many arrived on this topic"; other gateways may race for 
 """
 
 import asyncio
+import math
 import time
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable
@@ -151,33 +152,33 @@ class LongPoll:
         request: Receive,
         line: _Line,
         parked: _Parked,
-        first: Received,
+        received: Received,
         deadline: float,
         until_gone: Callable[[], Awaitable[object]],
     ) -> Received:
-        """Park until woken, gone or out of time; the acks of the first try are told with whatever comes."""
+        """Park until woken, gone or out of time; what earlier tries found out is told with whatever comes."""
         watcher = asyncio.ensure_future(until_gone())
         watcher.add_done_callback(lambda _: parked.hang_up())
-        received = first
         later = request._replace(settlements=())
         self._parked += 1
         self._metrics.parked.set(self._parked)
         try:
             while True:
                 self._expect(line, received)
-                left = deadline - time.monotonic()
+                left = min(deadline - time.monotonic(), _contact(request.group))
                 if left > 0 and not self._is_stopping:
                     await parked.wait(left)
                 if parked.has_gone():
                     raise ClientGone
                 is_over = time.monotonic() >= deadline
-                woken_at = parked.woken_at
+                is_woken, woken_at = parked.is_woken, parked.woken_at
                 parked.is_woken = False
                 later = later._replace(group=self._current(later.group))
                 # Never without: what is freed elsewhere between this look and the last one must be heard.
                 wait = timedelta(seconds=max(deadline - time.monotonic(), _SOONEST_TIMER))
+                before = received
                 received = await self._receiver.receive(later, is_crowded=self._is_crowded(later, 1), wait=wait)
-                _carry(first, received)
+                _carry(before, received)
                 if received.batches:
                     if parked.has_gone():
                         await self.give_back(request.group, received)
@@ -192,7 +193,7 @@ class LongPoll:
                     self._metrics.long_polls.labels("timed_out").inc()
                     self._recorder.polled(request.group, request.client, Poll.TIMED_OUT)
                     return received
-                self._metrics.empty_wake_ups.inc()
+                self._metrics.empty_wake_ups.inc(int(is_woken))
         finally:
             self._parked -= 1
             self._metrics.parked.set(self._parked)
@@ -354,8 +355,13 @@ class LongPoll:
             line.timer = loop.call_at(at, self._wake, line, 1)
 
 
-def _carry(first: Received, received: Received) -> None:
-    received.settled = first.settled
-    received.is_registered |= first.is_registered
-    received.expired += first.expired
-    received.rewound += first.rewound
+def _contact(group: Group) -> float:
+    """For how many seconds at most a client may wait unseen: one that waits is not idle, however short its time."""
+    return group.client_ttl.total_seconds() / 2 if group.mode is Mode.BROADCAST else math.inf
+
+
+def _carry(before: Received, received: Received) -> None:
+    received.settled = before.settled
+    received.is_registered |= before.is_registered
+    received.expired += before.expired
+    received.rewound += before.rewound

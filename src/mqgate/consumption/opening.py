@@ -35,9 +35,11 @@ class Opener:
 
     async def open(self, group: Group, client: str) -> bool:
         """Make the state of a group or a broadcast client at the group's start; True if it tells a client so."""
-        heads = await self._log.heads(group)
+        log = self._log
+        # What was stored before it began is not for it.
+        heads = await (log.heads(group) if group.start == "earliest" else log.heads_now(group))
         instant = None if group.start in {"earliest", "latest"} else parse_instant(group.start, "start")
-        starts = await self._log.starts(group, heads.queues, instant)
+        starts = await log.starts(group, heads.queues, instant)
         known = await self._mirror.starts(group, starts, heads)
         return await self._leases.open(group, client, known, heads.queues) and group.mode is Mode.BROADCAST
 

@@ -43,6 +43,18 @@ class Positions:
 
     async def lag(self, group: Group, client: str) -> Lag:
         """Where each queue stands; what must die does so first, so that the numbers are true."""
+        positions = await self._told(group, client)
+        ordered = sorted(positions, key=lambda each: _natural(each.queue))
+        return Lag(ordered, await self._oldest(group, positions))
+
+    async def tell(self, group: Group) -> None:
+        """Tell the store where a group's queues end, so that no gateway needs to find out by itself."""
+        # Without state: who makes it looks.
+        with contextlib.suppress(ClientNotFound):
+            await self._told(group, "")
+
+    async def _told(self, group: Group, client: str) -> Sequence[Position]:
+        """Where each queue stands, once the store knows all of them and what must die is dead."""
         unopened = frozenset[str]()
         while True:
             heads = (await self._log.heads(group)).queues
@@ -56,9 +68,7 @@ class Positions:
                 continue
             # Those whose queue cannot be read now go on waiting, and count as such.
             if not any([await self._undertaker.bury(group, each) for each in doomed]):
-                break
-        ordered = sorted(positions, key=lambda each: _natural(each.queue))
-        return Lag(ordered, await self._oldest(group, positions))
+                return positions
 
     async def standings(self, group: Group) -> list[tuple[str, Sequence[Position], datetime | None]]:
         """The lag of a group (client ""), or of each client of a broadcast group that has a place now."""
@@ -92,7 +102,8 @@ class Positions:
 
     async def seek(self, group: Group, client: str, target: Target, *, is_dry_run: bool) -> Sequence[Moved]:
         """Put a group, or one broadcast client, elsewhere; per queue from where to where."""
-        heads = (await self._log.heads(group)).queues
+        # What was stored before must not come after: not even what was confirmed at another gateway just now.
+        heads = (await self._log.heads_now(group)).queues
         targets = await self._resolve(group, target, heads)
         moved = await self._leases.seek(group, client, targets, heads=heads, is_dry_run=is_dry_run)
         if moved is None:

@@ -36,7 +36,7 @@ class Fate(StrEnum):
 
 class Redriver:
     def __init__(
-        self, log: MessageLog, dead_letters: DeadLetterStore, changed: Callable[[str], Awaitable[None]]
+        self, log: MessageLog, dead_letters: DeadLetterStore, changed: Callable[[Group], Awaitable[None]]
     ) -> None:
         self._log = log
         self._dead_letters = dead_letters
@@ -72,7 +72,7 @@ class Redriver:
             outcomes = await self._log.append(topic, [redriven(letter.message) for letter in some])
             told = [_fate(each) for each in outcomes]
             await self._dead_letters.remove([each for each, fate in zip(some, told, strict=True) if not fate.is_left])
-            await self._changed(group.name)
+            await self._changed(group)
             fates += told
         return fates
 

@@ -9,7 +9,7 @@ import structlog
 
 from mqgate.consumption.group_log import GroupLog
 from mqgate.core.entries import Group
-from mqgate.core.errors import QueueUnavailable
+from mqgate.core.errors import QueueUnavailable, TopicNotFound
 from mqgate.core.lease import Doomed
 from mqgate.ports.dead_letters import DeadLetter, DeadLetterStore
 from mqgate.ports.lease_store import LeaseStore
@@ -39,7 +39,8 @@ class Undertaker:
         lease = doomed.lease
         try:
             message = await self._log.original(group, lease.queue, lease.start)
-        except QueueUnavailable:
+        except (QueueUnavailable, TopicNotFound):
+            # Its log may only be out of sight; what brought us here was done, and is not to be refused for it.
             return False
         # None there: retention took it in the meantime, there is nothing left to keep.
         if message is not None:

@@ -26,6 +26,8 @@ AGEING = timedelta(seconds=30)
 MEMORY = timedelta(minutes=10)
 MAX_SPAN = 65_536
 LEAST_REMEMBERED = 10_000
+# What fits into the whole numbers of every store.
+_MOST_SERVES = 50
 
 
 class Head(NamedTuple):
@@ -282,6 +284,19 @@ def judge(verb: Verb, lease: Lease, queue: Standing | None, spent_by: Verb | Non
     if lease.start != queue.committed:
         return Outcome.GONE
     return Outcome.APPLIED if now < queue.leased_until else Outcome.LATE_APPLIED
+
+
+def returning(returned: int, serve: int) -> int:
+    """The serves of a lease that nobody took, a bit each, with one more."""
+    return returned | 1 << serve - 1 if serve <= _MOST_SERVES else returned
+
+
+def is_nobodys(returned: int, serves: int) -> bool:
+    """Whether nobody took any of a lease's serves: which of two answers came first is not known to a store.
+
+    One that was served too often ends by itself.
+    """
+    return serves <= _MOST_SERVES and returned == (1 << serves) - 1
 
 
 def batch_size(most: int, attempt: int, max_attempts: int) -> int:

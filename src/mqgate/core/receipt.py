@@ -2,12 +2,13 @@
 
     token                = base64url( key id | first 16 bytes of the HMAC-SHA256 of the rest | fields joined by U+001F )
     receipt of a batch   = token
-    receipt of a message = token "." offset "." stamp    one token for a whole range, so a batch of them is signed once
+    receipt of a message = token "." offset "." stamp "." mark    one token for a whole range, so it is signed once
+    mark                 = four bytes of BLAKE2s, keyed, of the token and what stands before the mark; in hex
 
 Names cannot contain U+001F and client names are printable, so the join is unambiguous. The first field says which kind
-it is: nobody can make one of the other. Whoever has a token was granted its whole range, so an offset within it proves
-no more than it should. What was not signed by a known key, or was signed for another group, is nobody's: None. The last
-field and the stamp are times for statistics (stamps.py); both may be missing.
+it is: nobody can make one of another. No character of a receipt can be changed, left out or added. What was not signed
+by a known key, or was signed for another group, is nobody's: None. The last field and the stamp are times for
+statistics (stamps.py). Receipts of releases before (kind `range`) have no marks, and maybe no times.
 
 Every gateway accepts what any other signs. So a key lies in the store for a while before anybody signs with it, in
 which all have loaded it; and it is accepted for longer than any lease lasts after its successor has taken over.
@@ -15,9 +16,10 @@ which all have loaded it; and it is accepted for longer than any lease lasts aft
 
 import base64
 import binascii
+import hashlib
 import hmac
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import NamedTuple
@@ -27,7 +29,9 @@ from mqgate.core.lease import Lease
 __all__ = ["KeyTerms", "ReceiptKeys", "SigningKeys", "StoredKey", "stamps_of"]
 
 _SEPARATOR = "\x1f"
+_BATCH, _RANGE, _MARKED = "batch", "range", "marked"
 _KEY_ID = 2
+_MARK = 4
 _TAG = 16
 _REMEMBERED = 20_000
 _LONGEST = 1536
@@ -71,13 +75,20 @@ class KeyTerms:
         return SigningKeys({key.number: key.secret for key in keys}, settled[-1] if settled else keys[0].number)
 
 
+class _Token(NamedTuple):
+    lease: Lease
+    kind: str
+    key: bytes
+
+
 class ReceiptKeys:
     """The current signing key and those still accepted."""
 
     def __init__(self, keys: SigningKeys) -> None:
         # Mostly a receipt comes back to the gateway that signed it, soon: then nothing need be computed.
-        self._known: dict[str, tuple[Lease, bool]] = {}
+        self._known: dict[str, _Token] = {}
         self._keys: dict[bytes, bytes] = {}
+        self._markers: dict[bytes, hashlib.blake2s] = {}
         self._begun: dict[bytes, hmac.HMAC] = {}
         self.learn(keys)
 
@@ -90,6 +101,10 @@ class ReceiptKeys:
         self._keys = named
         # What the key alone decides is computed once, and is half of a short text's.
         self._begun = {number: hmac.new(secret, digestmod="sha256") for number, secret in named.items()}
+        self._markers = {
+            number: hashlib.blake2s(digest_size=_MARK, key=hashlib.blake2s(secret).digest())
+            for number, secret in named.items()
+        }
         self._current = keys.current.to_bytes(_KEY_ID)
 
     def is_strange(self, receipt: str) -> bool:
@@ -102,11 +117,13 @@ class ReceiptKeys:
 
     def sign(self, lease: Lease, stamps: str = "") -> str:
         """The receipt of a whole batch."""
-        return self._token(lease, stamps, is_range=False)
+        return self._token(lease, stamps, _BATCH)
 
-    def sign_range(self, lease: Lease, stamps: str = "") -> str:
-        """What the receipts of a range's messages begin with: append a message's offset, a dot and its stamp."""
-        return self._token(lease, stamps, is_range=True) + "."
+    def sign_each(self, lease: Lease, stamps: str, parts: Iterable[str]) -> list[str]:
+        """The receipts of a range's messages; of each its offset, and behind a dot its stamp."""
+        token = self._token(lease, stamps, _MARKED)
+        marker = self._marker(self._current, token)
+        return [f"{token}.{part}.{_mark(marker, part)}" for part in parts]
 
     def verify(self, receipt: str, group: str) -> Lease | None:
         """The lease that a receipt proves, or None for a forged, malformed or foreign one."""
@@ -116,21 +133,27 @@ class ReceiptKeys:
         """The same of many; those of one range mostly come together, and their token is looked at once."""
         found: list[Lease | None] = []
         last, dot_of_last = "", "?"
-        lease: Lease | None = None
+        known: _Token | None = None
+        marker: hashlib.blake2s | None = None
         client = queue = incarnation = ""
         start = after = epoch = 0
         for receipt in receipts:
             token, dot, rest = receipt.partition(".")
             if token != last or dot != dot_of_last:
-                last, dot_of_last = token, dot
-                lease = self._of_token(token, group, is_range=bool(dot))
-                if lease is not None:
-                    _, client, queue, start, after, epoch, incarnation = lease
-            if lease is None or not dot:
-                found.append(lease)
+                last, dot_of_last, marker = token, dot, None
+                known = self._of_token(token, group, has_more=bool(dot))
+                if known is not None:
+                    _, client, queue, start, after, epoch, incarnation = known.lease
+                    marker = self._marker(known.key, token) if known.kind == _MARKED else None
+            if known is None or not dot:
+                found.append(None if known is None else known.lease)
                 continue
-            offset = rest.partition(".")[0]
-            at = _number(offset)
+            if marker is not None:
+                rest, _, mark = rest.rpartition(".")
+                if mark != _mark(marker, rest):
+                    found.append(None)
+                    continue
+            at = _number(rest.partition(".")[0])
             if start <= at < after:
                 # Not by its fields' names: there may be a thousand of them in a request.
                 found.append(tuple.__new__(Lease, (group, client, queue, at, at + 1, epoch, incarnation)))
@@ -138,34 +161,37 @@ class ReceiptKeys:
                 found.append(None)
         return found
 
-    def _of_token(self, token: str, group: str, *, is_range: bool) -> Lease | None:
-        """What a token of this kind proves for a group."""
+    def _of_token(self, token: str, group: str, *, has_more: bool) -> "_Token | None":
+        """What a token proves for a group, if more stands behind it just where its kind wants it."""
         known = self._known.get(token) or self._read(token)
-        if known is None or known[0].group != group or known[1] is not is_range:
+        if known is None or known.lease.group != group or (known.kind != _BATCH) is not has_more:
             return None
-        return known[0]
+        return known
 
-    def _token(self, lease: Lease, stamps: str, *, is_range: bool) -> str:
-        kind = "range" if is_range else "batch"
+    def _token(self, lease: Lease, stamps: str, kind: str) -> str:
         text = _SEPARATOR.join((kind, *map(str, lease), stamps)).encode()
         signed = self._current + self._tag(self._current, text) + text
-        token = base64.urlsafe_b64encode(signed).decode().rstrip("=")
-        self._remember(token, (lease, is_range))
+        token = _text(signed)
+        self._remember(token, _Token(lease, kind, self._current))
         return token
 
-    def _read(self, token: str) -> tuple[Lease, bool] | None:
+    def _read(self, token: str) -> "_Token | None":
         if len(token) > _LONGEST:
             return None
         try:
             raw = _raw(token)
         except ValueError:
             return None
+        if _text(raw) != token:
+            # The last character may have bits that say nothing.
+            return None
         key, tag, text = raw[:_KEY_ID], raw[_KEY_ID : _KEY_ID + _TAG], raw[_KEY_ID + _TAG :]
         if key not in self._keys or not hmac.compare_digest(self._tag(key, text), tag):
             return None
         fields = text.decode().split(_SEPARATOR)
         kind, group, client, queue, start, after, epoch, incarnation = fields[:_LEASE_FIELDS]
-        found = Lease(group, client, queue, int(start), int(after), int(epoch), incarnation), kind == "range"
+        lease = Lease(group, client, queue, int(start), int(after), int(epoch), incarnation)
+        found = _Token(lease, kind, key)
         self._remember(token, found)
         return found
 
@@ -174,10 +200,16 @@ class ReceiptKeys:
         signing.update(text)
         return signing.digest()[:_TAG]
 
-    def _remember(self, token: str, lease: tuple[Lease, bool]) -> None:
+    def _marker(self, key: bytes, token: str) -> hashlib.blake2s:
+        """What makes the marks of a token's receipts."""
+        marker = self._markers[key].copy()
+        marker.update(token.encode())
+        return marker
+
+    def _remember(self, token: str, known: "_Token") -> None:
         if len(self._known) >= _REMEMBERED:
             self._known.clear()
-        self._known[token] = lease
+        self._known[token] = known
 
 
 def stamps_of(token: str) -> str:
@@ -193,6 +225,16 @@ def _number(text: str) -> int:
     except ValueError:
         return -1
     return number if str(number) == text else -1
+
+
+def _mark(marker: hashlib.blake2s, part: str) -> str:
+    own = marker.copy()
+    own.update(part.encode())
+    return own.hexdigest()
+
+
+def _text(raw: bytes) -> str:
+    return base64.urlsafe_b64encode(raw).decode().rstrip("=")
 
 
 def _raw(token: str) -> bytes:

@@ -5,7 +5,7 @@ there without asking anybody. It feeds statistics only: nothing is decided by it
 
     of a token     when the lease began, in milliseconds, and for a batch up to nine of its messages' times, evenly
                    spread from the first to the last, each as the difference to the number before; hex, with commas
-    of a message   when it was stored, behind its offset and not signed
+    of a message   when it was stored, behind its offset
 """
 
 from collections.abc import Sequence
@@ -17,7 +17,7 @@ from operator import itemgetter, sub
 from mqgate.core.message import milliseconds
 from mqgate.core.receipt import stamps_of
 
-__all__ = ["granted_at", "receipts_of", "stamps", "stored_at", "stored_at_each"]
+__all__ = ["granted_at", "of_messages", "stamps", "stored_at", "stored_at_each"]
 
 _MOST = 9
 # Digits and a sign: until the year 2527.
@@ -32,9 +32,9 @@ def stamps(began: datetime, stored_ms: Sequence[int] = ()) -> str:
     return ",".join(map(_hex, (first, *map(sub, times, (first, *times)))))
 
 
-def receipts_of(begin: str, offsets: Sequence[int], stored_ms: Sequence[int]) -> list[str]:
-    """The receipts of a range's messages, each with its stamp, by what they begin with."""
-    return [f"{begin}{offset}.{ms:x}" for offset, ms in zip(offsets, stored_ms, strict=True)]
+def of_messages(offsets: Sequence[int], stored_ms: Sequence[int]) -> list[str]:
+    """For the receipts of a range's messages: the offset and stamp of each."""
+    return [f"{offset}.{ms:x}" for offset, ms in zip(offsets, stored_ms, strict=True)]
 
 
 def granted_at(token: str) -> int | None:
@@ -44,7 +44,7 @@ def granted_at(token: str) -> int | None:
 
 def stored_at(rest: str) -> int | None:
     """When a message was stored, by what its receipt has behind the token."""
-    stamp = rest.partition(".")[2]
+    stamp = rest.partition(".")[2].partition(".")[0]
     return _number(stamp) if stamp.isalnum() else None
 
 

@@ -51,8 +51,9 @@ class LeaseStore(Protocol):
 
         What lies behind `after` goes back at once; if that is everything, the delivery does not count. Tokens
         taken for it are refunded. What a filter did not keep is settled; in an ordered group a message behind
-        an unsettled one of its key waits for it. A lease that is no longer current, or was served to the same
-        attempt again, changes nothing.
+        an unsettled one of its key waits for it. A lease that is no longer current changes nothing. One that was
+        served to the same attempt again goes back when nobody is left to take any of these answers, in whatever
+        order they end; else the last serve places it.
         """
 
     async def settle(self, group: Group, settlements: Sequence[Settlement]) -> Sequence[Settled]:

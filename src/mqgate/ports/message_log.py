@@ -61,10 +61,19 @@ class MessageLog(Protocol):
         """
 
     async def heads(self, topic: str, since: int = 0) -> Heads:
-        """The ends of all queues whose ends changed after version `since` (0: of all)."""
+        """The ends of all queues whose ends changed after version `since` (0: of all); they may be of a moment ago."""
+
+    async def heads_now(self, topic: str) -> Heads:
+        """The ends of all queues, with all that was stored before the question, whoever stored it; it may take longer.
+
+        Of a queue that cannot be read now, or whose broker does not say, what `heads` tells.
+        """
 
     def lacks(self, topic: str) -> bool:
-        """Whether a topic is known not to be there, without asking anybody: TopicNotFound would be raised at once."""
+        """Whether a topic was not there a moment ago, without asking anybody: `heads` would raise TopicNotFound.
+
+        Another gateway may have made it since. `heads_now`, `read` and `drop` do not go by that.
+        """
 
     async def offsets_at(self, topic: str, instant: datetime) -> Mapping[str, int]:
         """Per queue the first offset stored at or after an instant; its end if there is none."""
@@ -82,4 +91,7 @@ class MessageLog(Protocol):
     async def find_by_key(
         self, topic: str, key: str | None, *, since: datetime, until: datetime, most: int, after: str | None
     ) -> tuple[Sequence[Message], str | None]:
-        """Messages with this key (None: all) stored in [since, until), and where to go on (None: no more)."""
+        """Messages with this key (None: all) stored in [since, until), and where to go on (None: no more).
+
+        InvalidValue if `after` is nothing that this log could have answered.
+        """

@@ -4,7 +4,8 @@
     the key is recorded with an answer   -> that answer, `duplicate` (another body: IdempotencyMismatch)
     recorded without one                 -> its process died, or nobody answered it: look whether the message is there,
                                             publish if not
-    not recorded                         -> record it, publish, record the answer
+    not recorded                         -> record it, publish, record the answer; what still waits for its time from an
+                                            earlier use of the key is not scheduled beside itself
     certainly not stored                 -> the key is free again
     not known whether it was (`unknown`) -> the key stays taken without an answer, so that a repeat looks
 The id is derived from topic, key and body, so it is the same even when the window or the store is lost.
@@ -80,6 +81,8 @@ class Once:
         outcomes: dict[int, Outcome] = {}
         for index, claim in claims.items():
             answer = await self._known(topic, claim, before[index])
+            if before[index] is None and mine[index].due is not None:
+                answer = await self._store.waiting(claim.id)
             if answer is None:
                 fresh[index] = mine[index]
             else:

@@ -8,7 +8,7 @@ from mqgate.core.entries import Topic
 from mqgate.core.errors import MqgateError
 from mqgate.core.message import Draft, Stored
 from mqgate.ports.message_log import MessageLog
-from mqgate.ports.timer_store import Timer, TimerStore
+from mqgate.ports.timer_store import Timer, TimerState, TimerStore
 from mqgate.telemetry.metrics import Metrics
 from mqgate.telemetry.recorder import Recorder
 
@@ -94,6 +94,13 @@ class Storekeeper:
             return Published(message.id, Stored(message.queue, message.offset, message.stored_at), None)
         timer = await self._timers.get(message_id)
         return None if timer is None else Published(timer.draft.id, None, timer.due)
+
+    async def waiting(self, message_id: str) -> Published | None:
+        """A message that was scheduled before, and still is: as the answer to a repeat."""
+        timer = await self._timers.get(message_id)
+        if timer is None or timer.state is not TimerState.SCHEDULED:
+            return None
+        return Published(timer.draft.id, None, timer.due, is_duplicate=True)
 
 
 def _published(message_id: str, outcome: Stored | MqgateError) -> Published | MqgateError:

@@ -14,6 +14,7 @@ from mqgate.testing.leasing import (
     ask,
     committed,
     extend,
+    gave_back,
     granted,
     nack,
     opened,
@@ -74,6 +75,33 @@ class SettleContract:
         assert outcomes == [Outcome.LOST] * 4
         assert await nack(store, group, nacked) is Outcome.DUPLICATE
         assert await committed(store, group) == 4
+
+    async def test_how_a_lease_ended_is_told_also_after_others_and_after_a_seek(
+        self, store: LeaseStore, clock: ManualClock
+    ) -> None:
+        """Whoever asks late learns what became of its own lease, not of a neighbour's."""
+        group = a_group()
+        await opened(store, group, queues(40))
+        unanswered = (await granted(store, group, most=4)).lease
+        clock.advance(group.visibility)
+        nacked = (await granted(store, group, most=4)).lease
+        await nack(store, group, nacked)
+        acked = (await granted(store, group, most=4)).lease
+        await ack(store, group, acked)
+        returned = await granted(store, group, most=4)
+        await gave_back(store, group, returned, returned.lease.start)
+        newest = (await granted(store, group, most=4)).lease
+        leases = (unanswered, nacked, acked, returned.lease)
+
+        acks = [await ack(store, group, lease) for lease in leases]
+        nacks = [await nack(store, group, lease) for lease in leases]
+        await store.seek(group, "", {QUEUE: 0}, is_dry_run=False)
+        later = [await ack(store, group, lease) for lease in (*leases, newest)]
+
+        lost, duplicate, gone = Outcome.LOST, Outcome.DUPLICATE, Outcome.GONE
+        assert acks == [lost, lost, duplicate, lost]
+        assert nacks == [lost, duplicate, lost, lost]
+        assert later == [gone, lost, duplicate, gone, gone]
 
     async def test_one_call_settles_in_its_order(self, store: LeaseStore) -> None:
         """A batch with the same receipt twice is one ack and one duplicate, not two acks."""

@@ -110,20 +110,33 @@ class MessageAttemptContract:
         assert repeated == first
         assert places(await taken(store, group)) == [(QUEUE, 1)]
 
-    async def test_a_hand_back_by_a_broken_answer_does_not_touch_the_next_one(self, store: LeaseStore) -> None:
-        """The first connection broke, the repeat was served: only the repeat's own hand-back counts."""
+    @pytest.mark.parametrize("first", [0, 1])
+    async def test_what_was_served_twice_goes_back_when_both_answers_broke(self, store: LeaseStore, first: int) -> None:
+        """In whatever order they break: the one that reached the store last may be the one that was sent first."""
         group = workers()
         await opened(store, group, queues(2))
-        broken = await ask(store, group, attempt="a1")
-        served = await ask(store, group, attempt="a1")
+        serves = [(await ask(store, group, attempt="a1")).grants for _ in range(2)]
 
-        await returned(store, group, broken.grants)
+        await returned(store, group, serves[first])
+        await returned(store, group, serves[first])
         held = await lag(store, group)
-        await returned(store, group, served.grants)
+        await returned(store, group, serves[1 - first])
 
-        assert held == (0, 2, 0)
+        assert held == (0, 2, 0), "the other answer may have arrived"
         assert await lag(store, group) == (2, 0, 0)
         assert await deliveries(store, group) == [1]
+
+    async def test_an_answer_that_was_left_without_counts_as_broken(self, store: LeaseStore) -> None:
+        """The last who was served places the messages; if that one breaks too, they are nobody's."""
+        group = workers()
+        await opened(store, group, queues(2))
+        serves = [(await ask(store, group, attempt="a1")).grants[0] for _ in range(2)]
+
+        left = await store.place(group, [Placement(serves[0], 1)])
+        await returned(store, group, [serves[1]])
+
+        assert list(left) == [frozenset()]
+        assert await lag(store, group) == (2, 0, 0)
 
 
 class PlaceMessageContract:

@@ -6,7 +6,7 @@ from datetime import timedelta
 
 import pytest
 
-from mqgate.core.errors import QueueNotFound, TopicNotFound
+from mqgate.core.errors import InvalidValue, QueueNotFound, TopicNotFound
 from mqgate.core.lease import Head
 from mqgate.core.message import Draft, Message, Stored
 from mqgate.ports.message_log import MessageLog
@@ -187,8 +187,10 @@ class MessageLogContract(ColumnsContract):
         await log.append(_TOPIC, [a_draft(queue=1)] * 3)
 
         heads = await log.heads(_TOPIC)
+        now = await log.heads_now(_TOPIC)
 
         assert heads.queues == queues(0, 3)
+        assert now.queues == queues(0, 3)
 
     async def test_heads_since_a_version_tell_only_what_changed(self, log: MessageLog) -> None:
         """Flat cost: a gateway hears of the two queues that moved, not of all thousand."""
@@ -299,6 +301,31 @@ class MessageLogContract(ColumnsContract):
         assert pages == ([2, 2, 1] if key else [2, 2, 2, 2])
 
     @pytest.mark.parametrize("key", ["red", None])
+    @pytest.mark.parametrize("cursor", ["", "1 2", "x", "-1", "1 nowhere:0 1", "1 local:0 x", "9" * 30, "\u0661"])
+    async def test_a_cursor_that_no_page_gave_is_refused(self, log: MessageLog, key: str | None, cursor: str) -> None:
+        """It comes from outside: whatever it is, it is no bug of ours."""
+        await log.create(_TOPIC, 1)
+        span = {"since": NOON - _CENTURY, "until": NOON + _CENTURY}
+
+        with pytest.raises(InvalidValue) as refusal:
+            await log.find_by_key(_TOPIC, key, most=2, after=cursor, **span)
+
+        assert refusal.value.members["field"] == "cursor"
+
+    @pytest.mark.parametrize("key", ["two words", " before", "behind ", "  ", " "])
+    async def test_a_key_with_spaces_is_found(self, log: MessageLog, key: str) -> None:
+        """A broker's index takes them for what is between keys; here they are part of one."""
+        await log.create(_TOPIC, 1)
+        keys = ["two words", " before", "behind ", "  ", " ", "before", "two", "behind", None]
+        drafts = [a_draft(f"{number}", queue=0, key=each) for number, each in enumerate(keys)]
+        await log.append(_TOPIC, drafts)
+        await log.find(_TOPIC, drafts[-1].id)
+
+        found, _ = await log.find_by_key(_TOPIC, key, since=NOON - _CENTURY, until=NOON + _CENTURY, most=10, after=None)
+
+        assert [each.body for each in found] == [str(keys.index(key)).encode()]
+
+    @pytest.mark.parametrize("key", ["red", None])
     async def test_a_search_takes_from_its_first_instant_up_to_before_its_last(
         self, log: MessageLog, tick: Tick, key: str | None
     ) -> None:
@@ -358,6 +385,8 @@ class MessageLogContract(ColumnsContract):
             await log.append("nowhere", [a_draft()])
         with pytest.raises(TopicNotFound):
             await log.read("nowhere", _QUEUE, 0, 1, 1)
+        with pytest.raises(TopicNotFound):
+            await log.heads_now("nowhere")
         with pytest.raises(TopicNotFound):
             await log.offsets_at("nowhere", NOON)
         with pytest.raises(QueueNotFound):

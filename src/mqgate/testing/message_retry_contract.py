@@ -9,12 +9,31 @@ from mqgate.core.entries import RateLimit
 from mqgate.core.lease import Outcome, State, Verb
 from mqgate.ports.lease_store import LeaseStore
 from mqgate.testing.clock import ManualClock
-from mqgate.testing.leasing import QUEUE, ack, ask, committed, doomed, nack, opened, settled
-from mqgate.testing.message_leasing import HOUR, SECOND, deliveries, lag, one, placed, places, taken, workers
+from mqgate.testing.leasing import QUEUE, ack, ask, committed, doomed, nack, opened, position, settled
+from mqgate.testing.message_leasing import HOUR, SECOND, deliveries, lag, one, placed, places, singles, taken, workers
 from mqgate.testing.samples import queues
 
 
 class RetryContract:
+    async def test_what_retention_took_before_it_could_die_is_expired(
+        self, store: LeaseStore, clock: ManualClock
+    ) -> None:
+        """Nobody looked in time: there is nothing to keep, and all the same it is told what became of it."""
+        group = workers(max_attempts=1)
+        await opened(store, group, queues(5))
+        await ask(store, group, most=2)
+        clock.advance(group.visibility)
+        await nack(store, group, await one(store, group))
+
+        found = await ask(store, group, heads=queues((5, 6)))
+        again = await ask(store, group)
+
+        assert sum(span.next - span.start for span in found.lost) == 5
+        assert not found.doomed
+        assert places(singles(found)) == [(QUEUE, 5)]
+        assert not again.lost
+        assert (await position(store, group)).expired == 5
+
     async def test_a_nacked_message_is_not_granted_before_its_delay_is_over(
         self, store: LeaseStore, clock: ManualClock
     ) -> None:

@@ -9,9 +9,9 @@ from mqgate.adapters.redis.health import sizes
 from mqgate.adapters.redis.lease_store import RedisLeaseStore
 from mqgate.adapters.redis.server import Server
 from mqgate.core.entries import Group, Mode
-from mqgate.core.lease import LEAST_REMEMBERED, Settlement, Verb
+from mqgate.core.lease import LEAST_REMEMBERED, Outcome, Settlement, Verb
 from mqgate.testing.clock import ManualClock
-from mqgate.testing.leasing import ask, opened
+from mqgate.testing.leasing import ack, ask, granted, opened
 from mqgate.testing.samples import a_group, queues
 
 # Of docs/how-to/use-redis.md, for the server that takes most, and a fifth more.
@@ -28,14 +28,19 @@ def store(server: Server, clock: ManualClock, prefix: str) -> RedisLeaseStore:
 
 
 async def consume(
-    store: RedisLeaseStore, clock: ManualClock, group: Group, count: int, clients: Sequence[str] = ("",)
+    store: RedisLeaseStore,
+    clock: ManualClock,
+    group: Group,
+    count: int,
+    clients: Sequence[str] = ("",),
+    verb: Verb = Verb.ACK,
 ) -> None:
-    """So many receives of one message, in turns, each of which acks the one before; all of it takes an hour."""
+    """So many receives of one message, in turns, each of which settles the one before; all of it takes an hour."""
     carried: dict[str, list[Settlement]] = {client: [] for client in clients}
     for number in range(count):
         client = clients[number % len(clients)]
         acquired = await ask(store, group, most=1, client=client, carrying=carried[client])
-        carried[client] = [Settlement(verb=Verb.ACK, lease=grant.lease) for grant in acquired.grants]
+        carried[client] = [Settlement(verb=verb, lease=grant.lease) for grant in acquired.grants]
         assert carried[client], acquired
         clock.advance(timedelta(hours=1) / count)
     for settlements in carried.values():
@@ -43,39 +48,64 @@ async def consume(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("mode", "kept_in", "each"), [(Mode.QUEUE, "spent", RECEIPT), (Mode.MESSAGE, "grants", GRANT)])
-async def test_what_was_settled_long_ago_takes_no_memory(
-    store: RedisLeaseStore, server: Server, clock: ManualClock, prefix: str, mode: Mode, kept_in: str, each: float
+@pytest.mark.parametrize(
+    ("mode", "verb", "kept_in", "each"),
+    [(Mode.QUEUE, Verb.NACK, "unacked", RECEIPT), (Mode.MESSAGE, Verb.ACK, "grants", GRANT)],
+)
+async def test_what_ended_long_ago_takes_no_memory(
+    store: RedisLeaseStore,
+    server: Server,
+    clock: ManualClock,
+    prefix: str,
+    mode: Mode,
+    verb: Verb,
+    kept_in: str,
+    each: float,
 ) -> None:
-    """Receipts are remembered for ten minutes, and 10,000 of them for longer: then the oldest goes with a new one."""
-    group = a_group(mode=mode)
+    """Leases are remembered for ten minutes, and 10,000 of them for longer: then the oldest goes with a new one."""
+    group = a_group(mode=mode, max_attempts=100_000)
     await opened(store, group, queues(100_000))
 
-    await consume(store, clock, group, LEAST_REMEMBERED * 6 // 5)
+    await consume(store, clock, group, LEAST_REMEMBERED * 6 // 5, verb=verb)
 
     assert await server.command("HLEN", f"{prefix}:{{{group.name}}}:{kept_in}") == LEAST_REMEMBERED
     assert 0 < (await sizes(server, prefix)).of_groups[group.name] < LEAST_REMEMBERED * each + QUEUE
+
+
+async def test_an_ack_in_queue_mode_leaves_nothing_behind(
+    store: RedisLeaseStore, server: Server, clock: ManualClock, prefix: str
+) -> None:
+    """Most leases end so: none of them is kept, and each is known all the same."""
+    group = a_group()
+    await opened(store, group, queues(1_000))
+    first = (await granted(store, group, most=1)).lease
+    await ack(store, group, first)
+
+    await consume(store, clock, group, 100)
+
+    assert await server.command("HLEN", f"{prefix}:{{{group.name}}}:unacked") == 0
+    assert await ack(store, group, first) is Outcome.DUPLICATE
 
 
 @pytest.mark.slow
 async def test_the_clients_of_a_broadcast_group_share_its_memory(
     store: RedisLeaseStore, server: Server, clock: ManualClock, prefix: str
 ) -> None:
-    """A thousand clients with 10,000 receipts each would be most of a gigabyte. What one leaves is room for others."""
-    group = a_group(mode=Mode.BROADCAST, client_ttl=timedelta(days=1))
+    """A thousand clients with 10,000 nacks each would be most of a gigabyte. What one leaves is room for others."""
+    group = a_group(mode=Mode.BROADCAST, client_ttl=timedelta(days=1), max_attempts=100_000)
     clients = [f"client-{number}" for number in range(8)]
     for client in clients:
         await opened(store, group, queues(100_000), client=client)
 
     async def kept() -> list[int]:
-        keys = [f"{prefix}:{{{group.name}}}:client:{client}:spent" for client in clients]
+        keys = [f"{prefix}:{{{group.name}}}:client:{client}:unacked" for client in clients]
         return [await server.command("HLEN", key) for key in keys]
 
-    await consume(store, clock, group, LEAST_REMEMBERED * 6 // 5, clients)
+    await consume(store, clock, group, LEAST_REMEMBERED * 6 // 5, clients, Verb.NACK)
     of_all = await kept()
     clock.advance(timedelta(days=2))
     await opened(store, group, queues(100_000), client="another")
-    await consume(store, clock, group, 10, ["another"])
+    await consume(store, clock, group, 11, ["another"], Verb.NACK)
 
     assert (sum(of_all), min(of_all) > 0) == (LEAST_REMEMBERED, True)
     assert sum(await kept()) == 0

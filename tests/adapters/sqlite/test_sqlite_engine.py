@@ -103,7 +103,8 @@ async def test_a_directory_of_the_first_release_is_brought_up_to_date(
     await nack(before, group, (await granted(before, group)).lease)
     await engine.close()
     with apsw.Connection(str(engine.path)) as connection:
-        connection.execute("ALTER TABLE message_failed DROP COLUMN lapsed")
+        for table, column in (("message_failed", "lapsed"), ("queue_lease", "returned"), ("message_grant", "returned")):
+            connection.execute(f"ALTER TABLE {table} DROP COLUMN {column}")
         connection.execute("PRAGMA user_version = 1")
     connection.close()
 

@@ -35,7 +35,7 @@ from mqgate.core.lease import (
     Settled,
     Settlement,
 )
-from mqgate.core.message import instant, milliseconds
+from mqgate.core.message import instant
 
 __all__ = ["RedisLeaseStore"]
 
@@ -225,10 +225,9 @@ class RedisLeaseStore:
             del self._incarnations[scope]
         await self._evaluate("forget", group, _NO_RULES)
 
-    async def wake(self, group: str, after: timedelta = timedelta(0)) -> None:
-        """Tell the other gateways that something is ready for a group, now or soon, that no script knows of."""
-        at = 0 if not after else milliseconds(self.now() + after)
-        told = _encode([self._gateway, group, "", at])
+    async def wake(self, group: str) -> None:
+        """Tell the other gateways that something is ready for a group, without a step that would have told them."""
+        told = _encode([self._gateway, group, "", 0])
         await self._server.command("PUBLISH", self.channel, told)
 
     def now(self) -> datetime:

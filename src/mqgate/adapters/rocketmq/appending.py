@@ -135,6 +135,7 @@ class Appender:
         count = len(batch)
         pauses = iter(_BUSY_PAUSES)
         while True:
+            sent_ms = time.time_ns() // 1_000_000
             try:
                 if count == 1:
                     draft = batch[0]
@@ -152,8 +153,9 @@ class Appender:
                 if pause is None:
                     raise
             await asyncio.sleep(pause)
-        # Which instant the broker wrote down it does not say; this is the one at which it answered.
-        stored_at = self._instant(time.time_ns() // 1_000_000)
+        # Which instant the broker wrote down it does not say. It is none before this one: who looks for the message, or
+        # seeks to it, by what we answer must not miss it.
+        stored_at = self._instant(sent_ms)
         self._topics.confirmed(topic, queue, first + count)
         name = queue.name
         # Not by their fields' names: a batch makes a hundred.

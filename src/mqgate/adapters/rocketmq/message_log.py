@@ -1,6 +1,7 @@
 """The log on RocketMQ: topics on every broker of a cluster, dense offsets per queue, retention the brokers' own."""
 
 import asyncio
+import re
 import time
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from datetime import datetime
@@ -16,7 +17,7 @@ from mqgate.adapters.rocketmq.search import Search
 from mqgate.adapters.rocketmq.topics import Queue, Topic, Topics
 from mqgate.adapters.rocketmq.translate import users_name
 from mqgate.adapters.rocketmq.watch import Watches
-from mqgate.core.errors import MqgateError, QueueNotFound, StorageUnavailable, TopicNotFound
+from mqgate.core.errors import InvalidValue, MqgateError, QueueNotFound, StorageUnavailable, TopicNotFound
 from mqgate.core.message import Draft, Message, Stored, milliseconds
 from mqgate.core.names import OWN_PREFIX
 from mqgate.ports.message_log import Heads
@@ -32,6 +33,8 @@ _CREATION_PATIENCE = 10.0
 # A broker's index knows a message a moment after the broker has confirmed it.
 _INDEX_SOON = (0.02, 0.05, 0.1, 0.2, 0.4)
 _INDEX_RECENT = 1.0
+# When a message was stored, its queue and offset.
+_CURSOR = re.compile(r"(\d{1,18}) (\S+) (\d{1,18})", re.ASCII)
 
 
 class RocketMQMessageLog:
@@ -104,7 +107,7 @@ class RocketMQMessageLog:
 
     async def drop(self, topic: str) -> None:
         try:
-            known = await self._topics.get(topic)
+            known = await self._topics.ask_for(topic)
         except TopicNotFound:
             return
         # Until the last broker has dropped it the others' answers say nothing to those who publish meanwhile.
@@ -153,7 +156,8 @@ class RocketMQMessageLog:
         return await asyncio.to_thread(batch_of, rows, names, topic, queue)
 
     async def _place(self, topic: str, queue: str) -> tuple[Topic, Queue]:
-        known = await self._topics.get(topic)
+        # Who names a queue has heard of it, maybe from another gateway that made the topic.
+        known = await self._topics.ask_for(topic)
         place = known.queues.get(queue)
         if place is None:
             await self._topics.freshen(known)
@@ -167,6 +171,15 @@ class RocketMQMessageLog:
         known = topics.known(topic) or await topics.get(topic)
         if stale := topics.stale(known):
             await topics.wait(known, stale)
+        return self._told(known, since)
+
+    async def heads_now(self, topic: str) -> Heads:
+        known = await self._topics.ask_for(topic)
+        await self._topics.catch_up(known)
+        return self._told(known, 0)
+
+    def _told(self, known: Topic, since: int) -> Heads:
+        topics = self._topics
         changed = topics.changed_since(known, since)
         if not changed:
             return Heads(topics.version, {}, known.closed)
@@ -212,12 +225,12 @@ class RocketMQMessageLog:
         known = await self._topics.get(topic)
         await self._topics.freshen(known)
         low, high = max(milliseconds(since), 0), milliseconds(until)
+        place = None if after is None else _place_of(known, after)
         found: list[Message] = []
         with translating(topic):
             if key is not None:
-                found = _behind(await self._search.by_key(known, key, low, high), after)
+                found = _behind(await self._search.by_key(known, key, low, high), place)
             else:
-                place = _place_of(after) if after else None
                 async for message in self._search.between(known, low, high, place and place[1:]):
                     found.append(message)
                     if len(found) > most:
@@ -239,14 +252,15 @@ def _cursor(message: Message) -> str:
     return f"{message.stored_ms} {message.queue} {message.offset}"
 
 
-def _place_of(cursor: str) -> tuple[int, str, int]:
-    stored_ms, queue, offset = cursor.split(" ")
-    return int(stored_ms), queue, int(offset)
+def _place_of(topic: Topic, cursor: str) -> tuple[int, str, int]:
+    found = _CURSOR.fullmatch(cursor)
+    if found is None or found[2] not in topic.queues:
+        raise InvalidValue("use the cursor that the page before gave as next", field="cursor")
+    return int(found[1]), found[2], int(found[3])
 
 
-def _behind(messages: list[Message], after: str | None) -> list[Message]:
+def _behind(messages: list[Message], place: tuple[int, str, int] | None) -> list[Message]:
     """What follows the message that a cursor names; it may have been expired meanwhile."""
-    if after is None:
+    if place is None:
         return messages
-    place = _place_of(after)
     return [each for each in messages if (each.stored_ms, each.queue, each.offset) > place]

@@ -39,12 +39,14 @@ class Search:
     async def by_key(self, topic: Topic, key: str, since_ms: int, until_ms: int) -> list[Message]:
         """All messages of a key stored in [since, until), the oldest first."""
         found: dict[tuple[str, int], Message] = {}
-        spans = [(since_ms, until_ms)]
+        # Brokers index the words of a key. One without any is in no index.
+        word = next(filter(None, key.split(" ")), "")
+        spans = [(since_ms, until_ms)] if word else []
+        if not word:
+            found = {(each.queue, each.offset): each async for each in self.between(topic, since_ms, until_ms)}
         while spans:
             low, high = spans.pop()
-            answers = await self._ask_all(
-                topic, key.partition(" ")[0], begin_ms=low - _INDEX_BLUR_MS, end_ms=high + _INDEX_BLUR_MS
-            )
+            answers = await self._ask_all(topic, word, begin_ms=low - _INDEX_BLUR_MS, end_ms=high + _INDEX_BLUR_MS)
             if any(len(records) >= _MOST_INDEXED for _, records in answers):
                 newest = max(record.stored_ms for _, records in answers for record in records)
                 high = min(high, newest + _INDEX_BLUR_MS)

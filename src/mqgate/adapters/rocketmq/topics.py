@@ -4,7 +4,8 @@
   ordered topics: a route names only brokers that live, and a key must not change its queue when one dies.
 - Ends come from everywhere: answers to sends and pulls, and once in half a second, while somebody asks, from the
   brokers' statistics. A broker tells of a stored message a moment after it has confirmed it, so an end that we know
-  from a confirmation is believed for a while although the statistics still say less.
+  from a confirmation is believed for a while although the statistics still say less. What was confirmed to others we
+  do not know: who must not miss it asks when the broker has caught up (catching_up.py).
 - A queue whose broker cannot be asked is closed; what is known of it stays.
 - Whether a broker lives it tells itself. A route that does not name it any more says nothing: the broker may be dead,
   or the name server new.
@@ -16,6 +17,7 @@ from collections.abc import Callable, Iterable, Mapping
 
 import structlog
 
+from mqgate.adapters.rocketmq.catching_up import CatchingUp
 from mqgate.adapters.rocketmq.faults import translating
 from mqgate.core.errors import StorageUnavailable, TopicNotFound
 from mqgate.core.lease import Boot, Head
@@ -112,6 +114,7 @@ class Topics:
         self._boots: dict[str, tuple[tuple[str, int], int]] = {}
         # Which could not say, since when.
         self._hesitating: dict[str, tuple[tuple[str, int], float]] = {}
+        self._catching_up = CatchingUp(client)
         self.version = 1
 
     async def get(self, name: str) -> Topic:
@@ -132,6 +135,14 @@ class Topics:
         if not loading.done() or isinstance(loading.exception(), StorageUnavailable):
             raise _not_found(name)
         return loading.result()
+
+    async def ask_for(self, name: str) -> Topic:
+        """The same for who knows better: another gateway may have made the topic after we heard that there was none."""
+        before = self._loading.get(name)
+        if before is not None:
+            await asyncio.wait((before,))
+        self._unknown.pop(name, None)
+        return await self.get(name)
 
     def known(self, name: str) -> Topic | None:
         """A topic that was met before."""
@@ -200,7 +211,7 @@ class Topics:
         loading = self._loading.get(name)
         if loading is not None:
             # Its answers may be from before.
-            loading.add_done_callback(lambda _: self._topics.pop(name, None))
+            loading.add_done_callback(lambda _: (self._topics.pop(name, None), self._unknown.pop(name, None)))
         topic = self._topics.pop(name, None)
         for arrived in list(topic.watchers) if topic is not None else ():
             arrived("", 1)
@@ -238,8 +249,8 @@ class Topics:
         waiting: list[asyncio.Task[None]] = []
         for broker, share in topic.shares.items():
             age = now - share.asked_at
-            if share.asking is None and age > _AGEING:
-                share.asking = asyncio.create_task(self._ask(topic, broker, share))
+            if age > _AGEING:
+                self._asking(topic, broker, share)
             if share.asking is not None and age > _FRESH:
                 waiting.append(share.asking)
         return waiting
@@ -255,6 +266,23 @@ class Topics:
                 share.asked_at = 0.0
         self._client.routes.doubt(topic.wire)
         await self.freshen(topic)
+
+    async def catch_up(self, topic: Topic) -> None:
+        """Make sure that the ends include all that was confirmed before, to whomever, where brokers answer in time."""
+        await self.freshen(topic)
+        brokers = {queue.broker for queue in topic.queues.values() if not queue.is_closed}
+        await asyncio.gather(*map(self._catching_up.wait, brokers))
+        since = time.monotonic()
+        # A question that is under way may be from before.
+        for _ in range(2):
+            asked = [self._asking(topic, name, each) for name, each in topic.shares.items() if each.asked_at < since]
+            if asked:
+                await self.wait(topic, asked)
+
+    def _asking(self, topic: Topic, broker: str, share: _Share) -> asyncio.Task[None]:
+        if share.asking is None:
+            share.asking = asyncio.create_task(self._ask(topic, broker, share))
+        return share.asking
 
     async def _ask(self, topic: Topic, broker: str, share: _Share) -> None:
         client = self._client
@@ -368,8 +396,8 @@ class Topics:
         """A topic is published to: ask its brokers now and then, though nobody reads it or waits for the answer."""
         now = time.monotonic()
         for broker, share in topic.shares.items():
-            if share.asking is None and now - share.asked_at > _UNASKED:
-                share.asking = asyncio.create_task(self._ask(topic, broker, share))
+            if now - share.asked_at > _UNASKED:
+                self._asking(topic, broker, share)
 
     def told(self, topic: Topic, queue: Queue, low: int, end: int, asked_at: float) -> None:
         """Statistics, or a pull's answer, told a queue's ends.
@@ -441,6 +469,7 @@ class Topics:
 
     async def close(self) -> None:
         """Wait for nothing that is under way."""
+        await self._catching_up.close()
         tasks = [share.asking for topic in self._topics.values() for share in topic.shares.values() if share.asking]
         tasks += self._loading.values()  # type: ignore[arg-type] # of Topic, not of None
         for task in tasks:

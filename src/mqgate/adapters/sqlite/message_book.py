@@ -55,7 +55,7 @@ class FailedRow(NamedTuple):
 
 _GRANT_COLUMNS = (
     "epoch, queue, start, delivery, granted_at, base_until, ends, until, given, open, acked, nacked, ended_at, "
-    "attempt_shape, serves, client, again"
+    "attempt_shape, serves, returned, client, again"
 )
 SQL = {
     name: sql.replace("{queue_columns}", ", ".join(QueueRow._fields))
@@ -84,6 +84,7 @@ class Granted:
     ended_at: int
     shape: str | None
     serves: int
+    returned: int
     client: str
     again: int
     is_changed: bool = field(default=False)
@@ -328,6 +329,7 @@ class Book:
                 json.dumps(grant.ends) if grant.ends else "{}",
                 grant.ended_at,
                 grant.serves,
+                grant.returned,
                 grant.again,
                 self.scope.number,
                 grant.epoch,

@@ -6,7 +6,15 @@ from datetime import timedelta
 from mqgate.adapters.sqlite import lease_scope
 from mqgate.adapters.sqlite.lease_scope import Scope
 from mqgate.adapters.sqlite.message_book import SQL, Book, FailedRow, Granted, QueueRow, granted
-from mqgate.adapters.sqlite.message_ready import due, dying, fresh_rows, leave_attempt, next_at
+from mqgate.adapters.sqlite.message_ready import (
+    due,
+    dying,
+    fresh_rows,
+    is_expired,
+    leave_attempt,
+    next_at,
+    too_late_to_die,
+)
 from mqgate.adapters.sqlite.threads import Transaction
 from mqgate.core.entries import Group
 from mqgate.core.errors import AttemptMismatch
@@ -25,6 +33,8 @@ from mqgate.core.lease import (
     Settlement,
     Span,
     State,
+    is_nobodys,
+    returning,
 )
 from mqgate.core.message import instant
 
@@ -194,9 +204,8 @@ def _redeliver(book: Book, request: Acquire, most: int) -> tuple[list[Grant], li
     runs: list[list[FailedRow]] = []
     lost: list[Span] = []
     tx, scope = book.tx, book.scope.number
-    for row in due(book, most) if most else ():
-        queue = book.queue(row.queue)
-        if queue is None or row.offset < queue.head_min:
+    for row in (*too_late_to_die(book), *due(book, most)) if most else ():
+        if is_expired(book, row):
             book.finish(row.queue, row.offset)
             tx.execute(SQL["expire"], (1, scope, row.queue))
             lost.append(Span(row.queue, row.offset, row.offset + 1))
@@ -300,8 +309,15 @@ def _place(book: Book, placement: Placement) -> frozenset[int]:
     given, after, kept = placement
     tx, scope = book.tx, book.scope.number
     grant = book.grant(given.lease.epoch)
-    if grant is None or grant.serves != given.serve or given.lease.incarnation != book.scope.incarnation:
+    if grant is None or given.serve > grant.serves or given.lease.incarnation != book.scope.incarnation:
         return frozenset()
+    if given.serve < grant.serves or after <= grant.start:
+        # Nobody took it; or the last who was served it places it, and this answer is left without.
+        grant.returned = returning(grant.returned, given.serve)
+        grant.is_changed = True
+        if not is_nobodys(grant.returned, grant.serves):
+            return frozenset()
+        after = grant.start
     before = grant.open.bit_count()
     _give_back(book, grant, after)
     for number in list(grant.open_numbers()):

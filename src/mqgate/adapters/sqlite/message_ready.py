@@ -30,10 +30,22 @@ def fresh_rows(book: Book) -> list[QueueRow]:
 
 def dying(book: Book) -> list[Doomed]:
     """Messages that must die, as far as they can be read for it."""
-    if not book.has_dying:
-        return []
-    rows = [FailedRow(*row) for row in book.tx.all(SQL["dying"], (book.scope.number,))]
-    return [book.doomed(row) for row in rows if row.queue not in book.closed]
+    return [book.doomed(row) for row in _dying(book) if row.queue not in book.closed and not is_expired(book, row)]
+
+
+def too_late_to_die(book: Book) -> list[FailedRow]:
+    """Messages that should have died, but retention was quicker."""
+    return [row for row in _dying(book) if is_expired(book, row)]
+
+
+def _dying(book: Book) -> list[FailedRow]:
+    return [FailedRow(*row) for row in book.tx.all(SQL["dying"], (book.scope.number,))] if book.has_dying else []
+
+
+def is_expired(book: Book, row: FailedRow) -> bool:
+    """Whether retention took a message."""
+    queue = book.queue(row.queue)
+    return queue is None or row.offset < queue.head_min
 
 
 def next_at(book: Book, state: State) -> datetime | None:

@@ -39,7 +39,9 @@ from mqgate.core.lease import (
     State,
     Verb,
     batch_size,
+    is_nobodys,
     judge,
+    returning,
 )
 from mqgate.core.message import instant
 
@@ -65,6 +67,7 @@ class Row(NamedTuple):
     attempt: str | None
     attempt_shape: str | None
     serves: int
+    returned: int
     attempts: int
     exhausted: int
     first_at: int
@@ -322,17 +325,20 @@ def place(tx: Transaction, group: Group, placement: Placement) -> frozenset[int]
     grant, after, _ = placement
     lease = grant.lease
     found = current(tx, group, lease, is_contact=True)
-    if found is None or found[1].batch_next != lease.next or found[1].serves != grant.serve:
+    if found is None or tx.one(SQL["spent_by"], (found[0].number, lease.queue, lease.epoch)) is not None:
         return frozenset()
     scope, row = found
-    if tx.one(SQL["spent_by"], (scope.number, lease.queue, lease.epoch)) is not None:
-        return frozenset()
-    refund(tx, group, lease.next - after)
-    if after == lease.start:
-        tx.execute(SQL["take_back"], (tx.now_ms, scope.number, row.queue))
-    else:
+    if after == lease.start and grant.serve <= row.serves:
+        returned = returning(row.returned, grant.serve)
+        tx.execute(SQL["return"], (returned, scope.number, row.queue))
+        if is_nobodys(returned, row.serves):
+            refund(tx, group, row.batch_next - after)
+            tx.execute(SQL["take_back"], (tx.now_ms, scope.number, row.queue))
+    elif after > lease.start and row.batch_next == lease.next and row.serves == grant.serve:
+        refund(tx, group, lease.next - after)
         tx.execute(SQL["shorten"], (after, scope.number, row.queue))
-    return frozenset(range(lease.start, after))
+        return frozenset(range(lease.start, after))
+    return frozenset()
 
 
 def bury(tx: Transaction, group: Group, doomed: Doomed) -> bool:

@@ -12,7 +12,7 @@ from mqgate.http.accept import choose
 from mqgate.http.exchange import Answer, Request, reply
 from mqgate.http.json_input import query, query_instant
 from mqgate.http.native.bulk_read import ARROW, BulkReads, Wish
-from mqgate.http.native.registry import check_cursor, check_limit
+from mqgate.http.native.registry import check_limit
 from mqgate.http.native.shapes import MessageOut, message_out
 from mqgate.http.operation import Operation
 from mqgate.ports.message_columns import COLUMNS, DEFAULT_COLUMNS
@@ -115,7 +115,7 @@ class MessagesApi:
             since=query_instant(asked.from_, "from") or _FIRST,
             until=query_instant(asked.to, "to") or _LAST,
             most=check_limit(asked.limit),
-            after=check_cursor(asked.cursor),
+            after=asked.cursor,
         )
         return reply(200, Messages([message_out(each) for each in found], more))
 

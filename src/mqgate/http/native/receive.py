@@ -1,6 +1,6 @@
 """Receive and settle: POST /v1/groups/{group}/receive, ack, nack, extend."""
 
-from collections.abc import Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Coroutine, Iterable, Sequence
 from datetime import timedelta
 from itertools import groupby, repeat
 from typing import Annotated, Any
@@ -18,7 +18,8 @@ from mqgate.core.entries import Group, Mode
 from mqgate.core.errors import InvalidValue, UnsupportedByMode
 from mqgate.core.lease import Lease, Outcome, Settled, Verb
 from mqgate.core.names import check_client
-from mqgate.core.stamps import receipts_of, stamps
+from mqgate.core.receipt import ReceiptKeys
+from mqgate.core.stamps import of_messages, stamps
 from mqgate.core.times import format_instant, format_ms, parse_duration
 from mqgate.http.errors import problem, refusal
 from mqgate.http.exchange import Answer, Request, refuse, reply
@@ -173,9 +174,7 @@ class ReceiveApi:
         acked = merge(leases, received.settled)
         keys = self._acknowledger.keys
         is_single = group.mode is Mode.MESSAGE
-        ranges = received.grants if is_single else ()
-        signed = {each.lease.epoch: keys.sign_range(each.lease, stamps(each.granted_at)) for each in ranges}
-        messages = _messages(received.batches, signed)
+        messages = _messages(received.batches, keys if is_single else None)
         self._metrics.delivered.labels(group.name).inc(len(messages))
         answer = ReceiveOut(messages=messages, acked=self._told(group, Verb.ACK, acked), state=received.state)
         grant = received.grant
@@ -272,15 +271,14 @@ def _wait(given: ReceiveIn) -> timedelta:
     return wait
 
 
-def _messages(batches: Sequence[Batch], signed: Mapping[int, str]) -> list[MessageOut]:
-    """The messages of an answer, made of columns: there may be a thousand of them."""
+def _messages(batches: Sequence[Batch], signing: ReceiptKeys | None) -> list[MessageOut]:
+    """The messages of an answer, made of columns: there may be a thousand of them; with a receipt each, if signed."""
     found: list[MessageOut] = []
     for grant, messages in batches:
         ids, topics, queues, offsets, bodies, keys, tags, properties, stored_ms = zip(*messages, strict=True)
-        token = signed.get(grant.lease.epoch)
         proofs: Iterable[str | UnsetType] = repeat(UNSET)
-        if token is not None:
-            proofs = receipts_of(token, offsets, stored_ms)
+        if signing is not None:
+            proofs = signing.sign_each(grant.lease, stamps(grant.granted_at), of_messages(offsets, stored_ms))
         about = ids, topics, queues, offsets, keys, tags, properties, map(format_ms, stored_ms)
         lease = repeat(grant.delivery), proofs, repeat(format_instant(grant.leased_until))
         found += map(MessageOut, *about, *texts_or_base64(bodies), *lease)

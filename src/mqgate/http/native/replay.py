@@ -13,7 +13,7 @@ from msgspec import UNSET, Raw, Struct, UnsetType
 from mqgate.consumption.group_log import private_queue, redriven
 from mqgate.control.registry.model import Instant
 from mqgate.control.registry.service import Registry
-from mqgate.core.entries import Mode, Topic
+from mqgate.core.entries import Group, Mode, Topic
 from mqgate.core.errors import InvalidValue, MqgateError, UnsupportedByMode
 from mqgate.core.message import NO_PROPERTIES, Message, milliseconds
 from mqgate.core.names import retry_topic
@@ -66,7 +66,7 @@ class ReplayApi:
         publisher: Publisher,
         reader: Reader,
         most: int,
-        changed: Callable[[str], Awaitable[None]],
+        changed: Callable[[Group], Awaitable[None]],
     ) -> None:
         self._registry = registry
         self._log = log
@@ -109,7 +109,7 @@ class ReplayApi:
         private = replace(topic, name=retry_topic(group.name), queues=1)
         await self._log.create(private.name, private.queues)
         done = await self._replay(request, private, f"group {group.name}", _as_redriven)
-        await self._changed(group.name)
+        await self._changed(group)
         return answer_batch(topic.name, [_as_seen(each) for each in done])
 
     async def _replay(

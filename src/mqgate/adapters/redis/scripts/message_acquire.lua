@@ -20,9 +20,9 @@ local function add(queue, start, count, delivery, again, lapsed)
   local letters = {}
   for number = 1, count do letters[number] = OPEN end
   local grant = {epoch = scope.epoch, queue = queue, start = start, letters = letters, delivery = delivery,
-    granted_at = NOW, base_until = NOW + VISIBILITY, client = POLLED_BY, serves = 1, again = again,
-    attempt = ATTEMPT or '', shape = SHAPE, ends = false, nonce = NONCE, lapsed = lapsed and count or 0, open = count, was_open = 0,
-    is_changed = true}
+    granted_at = NOW, base_until = NOW + VISIBILITY, client = POLLED_BY, serves = 1, returned = 0, again = again,
+    attempt = ATTEMPT or '', shape = SHAPE, ends = false, nonce = NONCE, lapsed = lapsed and count or 0, open = count,
+    was_open = 0, is_changed = true}
   scope.grants[scope.epoch] = grant
   grants[#grants + 1] = {queue, start, start + count, scope.epoch, delivery, NOW, NOW + VISIBILITY, 1, grant.lapsed}
   return grant
@@ -103,7 +103,9 @@ local function rarely()
 
   function A.redeliver(most)
     local run, runs = nil, {}
-    for _, row in ipairs(due(scope, most)) do
+    local _, rows = B.dying(scope)
+    for _, row in ipairs(due(scope, most)) do rows[#rows + 1] = row end
+    for _, row in ipairs(rows) do
       local queue = queue_of(scope, row.queue)
       if not queue or row.offset < queue.min then
         B.finish(scope, row.queue, row.offset)

@@ -73,7 +73,7 @@ local function read_grant(epoch, packed)
   return {epoch = epoch, queue = found[1], start = found[2], letters = {string.byte(found[3], 1, -1)},
     delivery = found[4], granted_at = found[5], base_until = found[6], client = found[7], serves = found[8],
     again = found[9], attempt = found[10], shape = found[11], nonce = found[12], ends = found[13], lapsed = found[14],
-    open = found[15], was_open = found[15], is_changed = false}
+    open = found[15], returned = found[16], was_open = found[15], is_changed = false}
 end
 
 local function grant_at(scope, epoch)
@@ -142,7 +142,8 @@ local function close_book(scope)
   for epoch, grant in pairs(scope.unsaved) do
     packed[#packed + 1], packed[#packed + 2] = epoch, cmsgpack.pack({grant.queue, grant.start,
       string.char(unpack(grant.letters)), grant.delivery, grant.granted_at, grant.base_until, grant.client, grant.serves,
-      grant.again, grant.attempt, grant.shape, grant.nonce, grant.ends or false, grant.lapsed, grant.open})
+      grant.again, grant.attempt, grant.shape, grant.nonce, grant.ends or false, grant.lapsed, grant.open,
+      grant.returned})
     -- More arguments than Lua can pass.
     if #packed == 1000 then
       call('HSET', scope.base .. ':grants', unpack(packed))

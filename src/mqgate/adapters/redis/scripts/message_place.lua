@@ -1,7 +1,8 @@
 -- Say what pulls found, or that nobody is left to take it: which offsets of each grant stay granted.
 --
 -- What lies behind `after` goes back at once, uncounted; what a filter did not keep is settled; in an ordered group a
--- message behind an unsettled one of its key waits for it. A grant no longer current, or served again, changes nothing.
+-- message behind an unsettled one of its key waits for it. A grant no longer current changes nothing. One that was served
+-- again is placed by the last who was; for the others it counts as gone back.
 --
 -- {.., {lease, serve, after, {offset, key or false} of what is wanted, or false}, ..}; a lease is {client, queue, start,
 -- next, epoch, incarnation}
@@ -73,7 +74,9 @@ for i, placement in ipairs(R[3]) do
   local lease, serve, after, wanted = unpack(placement)
   local stay = {}
   local grant = lease[6] == scope.incarnation and grant_at(scope, lease[5])
-  if grant and grant.serves == serve then
+  local is_last = grant and grant.serves == serve and after > grant.start
+  if grant and (is_last or (serve <= grant.serves and seldom().is_nobodys(grant, serve))) then
+    if not is_last then after = grant.start end
     local before = grant.open
     give_back(grant, after)
     local kept = nil

@@ -29,4 +29,5 @@ for _, queue in ipairs(call('HKEYS', scope.base .. ':positions')) do
     waiting = waiting[queue] or 0, last_client = row.last_client ~= '' and row.last_client or nil,
     last_consumed_at = row.last_consumed_at, attempts = 0, is_blocked = false, expired = row.expired, epoch = row.placing}
 end
-return cmsgpack.pack({positions = found, doomed = book().dying(scope)})
+local doomed = book().dying(scope)
+return cmsgpack.pack({positions = found, doomed = doomed})

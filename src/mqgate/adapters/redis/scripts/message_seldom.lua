@@ -285,14 +285,19 @@ book = function()
 
   local function is_any() return true end
 
-  -- Messages that must die, as far as they can be read for it.
+  -- Messages that must die, as far as they can be read for it; and those of them that retention took before.
   local function dying(scope)
-    local found = {}
+    local found, expired = {}, {}
     for _, name in ipairs(call('SMEMBERS', scope.base .. ':dying')) do
       local queue, offset = name:match('^(.*) (%d+)$')
-      if not scope.closed[queue] then found[#found + 1] = doomed_of(scope, failed_at(scope, queue, tonumber(offset))) end
+      local row = failed_at(scope, queue, tonumber(offset))
+      if row.offset < queue_of(scope, queue).min then
+        expired[#expired + 1] = row
+      elseif not scope.closed[queue] then
+        found[#found + 1] = doomed_of(scope, row)
+      end
     end
-    return found
+    return found, expired
   end
 
   function B.front_of(row) return row.cursor end

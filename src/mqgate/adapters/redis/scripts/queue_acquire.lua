@@ -154,9 +154,10 @@ if #strangers == 0 then
         if row.attempt ~= '' then book().leave_attempt(scope, row) end
         if expired > 0 then lost[1] = {row.queue, row.committed, committed} end
         row.lapsed = row.serves > 0 and math.max(row.batch_end - committed, 0) or 0
-        row.committed, row.batch_end, row.epoch, row.attempts = committed, committed + most, row.epoch + 1, attempts
+        next_epoch(scope, row)
+        row.committed, row.batch_end, row.attempts = committed, committed + most, attempts
         row.granted_at, row.locked_until, row.locked_by = NOW, NOW + VISIBILITY, POLLED_BY
-        row.free_at, row.serves, row.nonce = row.locked_until + backoff(attempts), 1, NONCE
+        row.free_at, row.serves, row.returned, row.nonce = row.locked_until + backoff(attempts), 1, 0, NONCE
         row.exhausted = attempts >= MAX_ATTEMPTS and 1 or 0
         row.waiting_since, row.expired, row.is_changed = NOW, row.expired + expired, true
         if attempts == 1 then row.first_at = NOW end

@@ -4,9 +4,12 @@
 --                          committed               the first message not consumed
 --                          locked_until, locked_by the lock: until when, whose; not granted before free_at (0: not held)
 --                          last_consumed_at        when committed last moved by an ack
---                          epoch, swept            grants so far; those up to `swept` are gone (seek, or too old to tell)
---                          batch_end, granted_at, attempt, shape, serves, nonce   the newest batch; serves 0: it was
---                          ended by somebody, not by itself; lapsed: so many of the batch before ended by themselves
+--                          epoch                   grants so far
+--                          ended_by                how the newest ended: ACKED, NACKED, or 0: not by a settlement, so far
+--                          swept, forgotten        up to there what nobody settled is gone (seek); all is too old to tell
+--                          batch_end, granted_at, attempt, shape, serves, returned, nonce   the newest batch; serves 0: it
+--                          was ended by somebody, not by itself; returned: a bit for each serve that nobody took;
+--                          lapsed: so many of the batch before ended by themselves
 --                          attempts, exhausted, first_at, reason   grants at this offset; 1: the last one was, 2: it dies
 --                          waiting_since, expired, boot
 --                          held_at, aged_at        its entries in those indexes; 0: none
@@ -16,13 +19,15 @@
 --   <scope>:aged           sorted set, waiting_since: the free ones by their age
 --   <scope>:exhausted      set: queues whose first message was granted for the last time
 --   <scope>:attempts       hash: attemptId -> queue
---   <scope>:spent          hash: `<queue> <epoch>` -> verb; spent:order remembers when, to forget the oldest
+--   <scope>:unacked        hash: `<queue> <epoch>` -> ended_by, of older grants that ended in any way but an ack: what is
+--                          not there was acked, so that an ack has nothing to write; unacked:order remembers when
 --
 -- `free` is exact. Of `held` and `aged` a grant would have to write both, and an ack as well, for something that is
 -- asked for when a lease ends: so an entry may be too early, or of a queue that is not held or free any more, but none
 -- is missing or late. Who meets one puts it right.
-local ROW = '<ddddddddddddddddddddddI4c0I4c0I4c0I4c0'
+local ROW = '<dddddddddddddddddddddddddI4c0I4c0I4c0I4c0'
 local AGEING, MEMORY, LEAST_REMEMBERED = 30000, 600000, 10000
+local ACKED, NACKED = 1, 2
 
 local function backlog_of(row)
   return row.max - math.max(row.committed, row.min)
@@ -40,24 +45,26 @@ end
 
 -- As it is made, a table has room for all members: to let it grow takes longer than to read the row.
 read_row = function(queue, packed)
-  local min, max, told_at, boot, committed, epoch, swept, batch_end, granted_at, locked_until, free_at, serves, nonce,
-    attempts, exhausted, first_at, lapsed, waiting_since, last_consumed_at, expired, held_at, aged_at, locked_by, attempt,
-    shape, reason = struct.unpack(ROW, packed)
+  local min, max, told_at, boot, committed, epoch, ended_by, swept, forgotten, batch_end, granted_at, locked_until,
+    free_at, serves, returned, nonce, attempts, exhausted, first_at, lapsed, waiting_since, last_consumed_at, expired,
+    held_at, aged_at, locked_by, attempt, shape, reason = struct.unpack(ROW, packed)
   local row = {queue = queue, min = min, max = max, told_at = told_at, boot = boot, committed = committed, epoch = epoch,
-    swept = swept, batch_end = batch_end, granted_at = granted_at, locked_until = locked_until, free_at = free_at,
-    serves = serves, nonce = nonce, attempts = attempts, exhausted = exhausted, first_at = first_at, lapsed = lapsed,
-    waiting_since = waiting_since, last_consumed_at = last_consumed_at, expired = expired, held_at = held_at,
-    aged_at = aged_at, locked_by = locked_by, attempt = attempt, shape = shape, reason = reason,
+    ended_by = ended_by, swept = swept, forgotten = forgotten, batch_end = batch_end, granted_at = granted_at,
+    locked_until = locked_until, free_at = free_at, serves = serves, returned = returned, nonce = nonce,
+    attempts = attempts, exhausted = exhausted, first_at = first_at, lapsed = lapsed, waiting_since = waiting_since,
+    last_consumed_at = last_consumed_at, expired = expired, held_at = held_at, aged_at = aged_at, locked_by = locked_by,
+    attempt = attempt, shape = shape, reason = reason,
     is_changed = false, was_exhausted = exhausted, listed = false, score = 0}
   if is_free(row) then row.listed, row.score = name_of(row), -backlog_of(row) end
   return row
 end
 
 pack_row = function(row)
-  return struct.pack(ROW, row.min, row.max, row.told_at, row.boot, row.committed, row.epoch, row.swept, row.batch_end,
-    row.granted_at, row.locked_until, row.free_at, row.serves, row.nonce, row.attempts, row.exhausted, row.first_at,
-    row.lapsed, row.waiting_since, row.last_consumed_at, row.expired, row.held_at, row.aged_at, #row.locked_by,
-    row.locked_by, #row.attempt, row.attempt, #row.shape, row.shape, #row.reason, row.reason)
+  return struct.pack(ROW, row.min, row.max, row.told_at, row.boot, row.committed, row.epoch, row.ended_by, row.swept,
+    row.forgotten, row.batch_end, row.granted_at, row.locked_until, row.free_at, row.serves, row.returned, row.nonce,
+    row.attempts, row.exhausted, row.first_at, row.lapsed, row.waiting_since, row.last_consumed_at, row.expired,
+    row.held_at, row.aged_at, #row.locked_by, row.locked_by, #row.attempt, row.attempt, #row.shape, row.shape,
+    #row.reason, row.reason)
 end
 
 line_of = function(row)
@@ -95,6 +102,12 @@ local function stand_at(scope, row, offset)
   row.attempts, row.exhausted, row.first_at, row.reason = 0, 0, 0, ''
 end
 
+-- The next epoch. How the one before ended is noted, unless by an ack.
+local function next_epoch(scope, row)
+  if row.ended_by ~= ACKED then book().note_end(scope, row) end
+  row.epoch, row.ended_by = row.epoch + 1, 0
+end
+
 local opened
 book = function()
   if opened then return opened end
@@ -125,10 +138,10 @@ book = function()
   function B.new_row(queue, head, start)
     local _, min, max, boot = unpack(head)
     return {queue = queue, is_changed = true, was_exhausted = 0, listed = false, score = 0, min = min, max = max,
-      told_at = NOW, boot = boot or 0, committed = start, epoch = 0, swept = 0, batch_end = 0, granted_at = 0,
-      locked_until = 0, free_at = 0, serves = 0, nonce = 0, attempts = 0, exhausted = 0, first_at = 0, lapsed = 0,
-      waiting_since = NOW, last_consumed_at = 0, expired = 0, held_at = 0, aged_at = 0, locked_by = '', attempt = '',
-      shape = '', reason = ''}
+      told_at = NOW, boot = boot or 0, committed = start, epoch = 0, ended_by = ACKED, swept = 0, forgotten = 0,
+      batch_end = 0, granted_at = 0, locked_until = 0, free_at = 0, serves = 0, returned = 0, nonce = 0, attempts = 0,
+      exhausted = 0, first_at = 0, lapsed = 0, waiting_since = NOW, last_consumed_at = 0, expired = 0, held_at = 0,
+      aged_at = 0, locked_by = '', attempt = '', shape = '', reason = ''}
   end
 
   -- Something will happen by time alone.
@@ -172,14 +185,18 @@ book = function()
   -- Put a queue elsewhere; whatever was leased there is swept away.
   function B.move_queue(scope, row, to)
     stand_at(scope, row, to)
-    row.epoch, row.swept, row.waiting_since = row.epoch + 1, row.epoch + 1, NOW
+    next_epoch(scope, row)
+    -- Nobody has a receipt of this one.
+    row.ended_by, row.swept, row.waiting_since = ACKED, row.epoch, NOW
   end
 
   -- A message failed for the last time: from here on nobody can settle it.
   function B.doom(scope, row)
     if row.exhausted < 2 then
       B.leave_attempt(scope, row)
-      row.exhausted, row.epoch, row.is_changed = 2, row.epoch + 1, true
+      next_epoch(scope, row)
+      -- Nobody has a receipt of this one.
+      row.ended_by, row.exhausted, row.is_changed = ACKED, 2, true
     end
     local reason = row.reason ~= '' and row.reason or 'the lease ended without an answer'
     return {scope.client, row.queue, row.committed, row.batch_end, row.epoch, scope.incarnation, row.attempts, row.first_at,
@@ -207,46 +224,37 @@ book = function()
     end
   end
 
-  -- Forget spent receipts that are old enough, some at a time; settling one again is `gone` from then on.
-  -- How many there are counts for the whole group: of a broadcast group all clients together.
-  function B.forget_spent(scope, count)
-    local order, names = scope.base .. ':spent:order', {}
+  -- Old ends are forgotten, some at a time: to settle one of that age is `gone` from then on. How many there are counts
+  -- for the whole group: of a broadcast group all clients together.
+  function B.note_end(scope, row)
+    local ends, order, name = scope.base .. ':unacked', scope.base .. ':unacked:order', row.queue .. ' ' .. row.epoch
+    call('HSET', ends, name, row.ended_by)
+    local count, names = call('RPUSH', order, name .. ' ' .. NOW), {}
+    if scope.client ~= '' then count = call('HINCRBY', G .. ':remembered', 'receipts', 1) end
+    if count <= LEAST_REMEMBERED then return end
     for _, entry in ipairs(call('LRANGE', order, 0, math.min(count - LEAST_REMEMBERED, 64) - 1)) do
-      local name, queue, epoch, at = entry:match('^((.*) (%d+)) (%d+)$')
+      local old, queue, epoch, at = entry:match('^((.*) (%d+)) (%d+)$')
       if tonumber(at) > NOW - MEMORY then break end
-      names[#names + 1] = name
-      local row = queue_of(scope, queue)
-      if row then row.swept, row.is_changed = math.max(row.swept, epoch), true end
+      names[#names + 1] = old
+      local its = queue_of(scope, queue)
+      if its then its.forgotten, its.is_changed = math.max(its.forgotten, epoch), true end
     end
     if #names == 0 then return end
     call('LTRIM', order, #names, -1)
-    call('HDEL', scope.base .. ':spent', unpack(names))
+    call('HDEL', ends, unpack(names))
     if scope.client ~= '' then call('HINCRBY', G .. ':remembered', 'receipts', -#names) end
   end
 
   return B
 end
 
-local function spend(scope, queue, epoch, verb)
-  local name = queue .. ' ' .. epoch
-  call('HSET', scope.base .. ':spent', name, verb)
-  local count = call('RPUSH', scope.base .. ':spent:order', name .. ' ' .. NOW)
-  if scope.client ~= '' then
-    count = call('HINCRBY', G .. ':remembered', 'receipts', 1)
-  elseif count % 16 > 0 then
-    -- Sixteen together cost hardly more than one.
-    return
-  end
-  if count > LEAST_REMEMBERED then book().forget_spent(scope, count) end
-end
-
 local function judge(scope, row, verb, queue, start, epoch, incarnation)
-  if incarnation ~= scope.incarnation then return 'gone' end
-  -- The newest batch, while nobody has ended it, was not settled either.
-  if epoch ~= row.epoch or row.serves == 0 then
-    local spent_by = call('HGET', scope.base .. ':spent', queue .. ' ' .. epoch)
-    if spent_by then return spent_by == verb and 'duplicate' or 'lost' end
+  if incarnation ~= scope.incarnation or epoch <= row.forgotten then return 'gone' end
+  local ended_by = row.ended_by
+  if epoch < row.epoch then
+    ended_by = tonumber(call('HGET', scope.base .. ':unacked', queue .. ' ' .. epoch) or ACKED)
   end
+  if ended_by > 0 then return (ended_by == ACKED and 'ack' or 'nack') == verb and 'duplicate' or 'lost' end
   if epoch <= row.swept then return 'gone' end
   if epoch ~= row.epoch then return 'lost' end
   if start ~= row.committed then return 'gone' end
@@ -267,7 +275,7 @@ local function settle(scopes, settlement)
     row.locked_until, row.free_at, row.is_changed = till, till + backoff(row.attempts), true
     return outcome, nil, till
   end
-  spend(scope, queue, epoch, verb)
+  row.ended_by = verb == 'ack' and ACKED or NACKED
   if verb == 'ack' then
     stand_at(scope, row, through and through + 1 or after)
     row.last_consumed_at, scope.is_freed = NOW, true

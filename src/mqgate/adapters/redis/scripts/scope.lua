@@ -12,7 +12,7 @@
 --   <group>:tokens            hash: the rate limit's bucket
 --   <group>:seen, :clients    who polled: sorted set by time, hash with address and first time
 --   <group>:scopes            broadcast: sorted set of clients by last contact
---   <group>:remembered        broadcast: hash, how many spent receipts all clients have together
+--   <group>:remembered        broadcast: hash, how many unacked ends all clients have together
 --   <group>:parked            exists while somebody waits in a long poll of any gateway
 --   <scope>:state             hash: run, incarnation, what a book says; and each queue's row, packed
 --   <scope>:positions         hash: each queue's row as a line, for whoever looks at it
@@ -23,7 +23,7 @@
 -- behind it is that of this layout: what another one wrote counts as lost too.
 local call = redis.call
 local G = KEYS[1]
-local RUN, IS_REPEAT = ARGV[1] .. '/2', ARGV[2] == '1'
+local RUN, IS_REPEAT = ARGV[1] .. '/3', ARGV[2] == '1'
 local MAX_ATTEMPTS, DIES, IS_PAUSED, RATE, BURST, CLIENT_TTL, MAX_IN_FLIGHT, IS_ORDERED, LONGEST_HOLD, MAX_SPAN,
   FIRST_BACKOFF, FACTOR, MOST_BACKOFF, JITTER = struct.unpack('<dddddddddddddd', ARGV[3])
 local R = cmsgpack.unpack(ARGV[5])
@@ -59,14 +59,14 @@ local function seldom()
   local S = {}
   made = S
 
-  local FIXED = {'state', 'positions', 'free', 'aged', 'held', 'exhausted', 'attempts', 'spent', 'spent:order',
+  local FIXED = {'state', 'positions', 'free', 'aged', 'held', 'exhausted', 'attempts', 'unacked', 'unacked:order',
     'grants', 'leases', 'failed', 'due', 'dying', 'fresh', 'placing', 'ended'}
   local OF_QUEUE = {'open:', 'failed:', 'order:', 'keys:'}
 
   -- Forget everything of a scope.
   function S.drop(base)
     if base ~= G then
-      local kept = call('LLEN', base .. ':spent:order')
+      local kept = call('LLEN', base .. ':unacked:order')
       if kept > 0 then call('HINCRBY', G .. ':remembered', 'receipts', -kept) end
     end
     for _, queue in ipairs(call('HKEYS', base .. ':positions')) do
@@ -94,6 +94,14 @@ local function seldom()
       local tokens = call('HGET', G .. ':tokens', 'tokens')
       if tokens then call('HSET', G .. ':tokens', 'tokens', string.format('%.17g', tokens + count)) end
     end
+  end
+
+  -- An answer that was served a lease was broken: whether all have been that it was served to. Only then nobody has it:
+  -- which of two came first to a gateway is not known here. `returned` has a bit for each; beyond fifty it ends by itself.
+  function S.is_nobodys(lease, serve)
+    local bit = 2 ^ (serve - 1)
+    if lease.returned % (2 * bit) < bit then lease.returned, lease.is_changed = lease.returned + bit, true end
+    return lease.serves <= 50 and lease.returned == 2 ^ lease.serves - 1
   end
 
   function S.next_token_at()

@@ -12,5 +12,6 @@ local tokens = math.min((tonumber(found[1]) or R.burst) + math.max(NOW - at, 0) 
 local taken = math.max(math.min(R.most, math.floor(tokens)), 0)
 tokens = tokens - taken
 redis.call('HSET', KEYS[1], 'tokens', string.format('%.17g', tokens), 'at', string.format('%.17g', math.max(NOW, at)))
-redis.call('PEXPIRE', KEYS[1], math.ceil((R.burst - tokens) * 1000 / R.rate) + 1000)
+-- Three thousand years, beyond which Lua does not write a whole number as one.
+redis.call('PEXPIRE', KEYS[1], math.min(math.ceil((R.burst - tokens) * 1000 / R.rate) + 1000, 1e14))
 return cmsgpack.pack({taken, math.max(1 - tokens, 0) * 1000 / R.rate})

@@ -70,7 +70,7 @@ SELECT {grant_columns} FROM message_grant WHERE scope = ? AND epoch = ?
 
 -- name: save_grant
 UPDATE message_grant SET given = ?, open = ?, acked = ?, nacked = ?, first_open = ?, until = ?, ends = ?, ended_at = ?,
-    serves = ?, again = ?
+    serves = ?, returned = ?, again = ?
 WHERE scope = ? AND epoch = ?
 
 -- name: ended_grants

@@ -57,7 +57,7 @@ UPDATE queue_lease SET attempt = NULL WHERE scope = ? AND attempt = ? AND queue 
 
 -- name: grant
 UPDATE queue_lease SET committed = ?, epoch = epoch + 1 + leap, leap = 0, batch_next = ?, granted_at = ?, leased_until = ?, held = 1,
-    free_at = ?, attempt = ?, attempt_shape = ?, serves = 1, attempts = ?, exhausted = ?, first_at = ?, waiting_since = ?,
+    free_at = ?, attempt = ?, attempt_shape = ?, serves = 1, returned = 0, attempts = ?, exhausted = ?, first_at = ?, waiting_since = ?,
     last_client = ?, expired = expired + ?
 WHERE scope = ? AND queue = ?
 
@@ -78,6 +78,9 @@ UPDATE queue_lease SET leased_until = ?, held = 1, free_at = ? WHERE scope = ? A
 
 -- name: shorten
 UPDATE queue_lease SET batch_next = ? WHERE scope = ? AND queue = ?
+
+-- name: return
+UPDATE queue_lease SET returned = ? WHERE scope = ? AND queue = ?
 
 -- name: take_back
 UPDATE queue_lease SET leased_until = ?, held = 0, attempt = NULL, attempts = attempts - 1, exhausted = 0, serves = 0

@@ -1,0 +1,64 @@
+"""Looking messages up over HTTP: a page after the other, on every engine."""
+
+import httpx
+import pytest
+from message_calls import publish, refused, shop
+
+PATH = "/v1/topics/orders/messages"
+
+
+@pytest.mark.parametrize("asked", [{}, {"key": "red"}, {"from": 0, "to": 4_000_000_000_000}])
+async def test_what_a_page_gives_as_next_leads_to_the_next_page(
+    api: httpx.AsyncClient, asked: dict[str, object]
+) -> None:
+    """To the end, nothing twice and nothing missed."""
+    await shop(api, queues=2)
+    sent = [each["id"] for number in range(7) for each in await publish(api, f"{number}", key="red")]
+    await api.get(f"{PATH}/{sent[-1]}")
+
+    found: list[str] = []
+    cursor: dict[str, str] = {}
+    while True:
+        answer = await api.get(PATH, params={**asked, "limit": 2, **cursor})
+        assert answer.status_code == 200, answer.text
+        found += [each["id"] for each in answer.json()["items"]]
+        if not answer.json().get("next"):
+            break
+        cursor = {"cursor": answer.json()["next"]}
+
+    assert sorted(found) == sorted(sent)
+
+
+@pytest.mark.parametrize("cursor", ["1", "x", "1 local:0", "1 nowhere:0 0", "%00"])
+async def test_a_made_up_cursor_is_answered(api: httpx.AsyncClient, cursor: str) -> None:
+    """With 400 where it cannot be one of ours; never with a 500."""
+    await shop(api)
+
+    answer = await api.get(PATH, params={"cursor": cursor})
+
+    if answer.status_code != 200:
+        refused(answer, 400, "invalid_value")
+
+
+async def test_a_message_is_found_from_the_instant_that_its_publish_told(api: httpx.AsyncClient) -> None:
+    """What a broker wrote down is not told by it: what we answer is never later."""
+    await shop(api)
+    (sent,) = await publish(api, "a")
+
+    found = await api.get(PATH, params={"from": sent["storedAt"]})
+
+    assert [each["id"] for each in found.json()["items"]] == [sent["id"]]
+
+
+@pytest.mark.parametrize("mode", ["message", "queue"])
+async def test_the_slowest_rate_is_kept(api: httpx.AsyncClient, mode: str) -> None:
+    """A message in eleven days: the second one is refused, or not given, and nothing breaks."""
+    await shop(api, mode=mode, rateLimit={"rate": 0.000001, "burst": 1}, visibility=1)
+    slow = {"topic": "orders", "rateLimit": {"rate": 0.000001, "burst": 1_000_000_000}}
+    assert (await api.put("/v1/producers/slow", json=slow)).status_code == 201
+    published = [await api.post(PATH, params={"producer": "slow"}, json={"body": "a"}) for _ in range(2)]
+
+    given = [(await api.post("/v1/groups/workers/receive", json={"max": 1})).json() for _ in range(2)]
+
+    assert [each.status_code for each in published] == [201, 201]
+    assert [len(each["messages"]) for each in given] == [1, 0]
