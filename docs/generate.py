@@ -35,6 +35,7 @@ _FLAGS = {
 }
 
 WHAT_TO_DO = {
+    "malformed_request": "send HTTP/1.1, with printable header values and a method of HTTP",
     "invalid_json": "send valid JSON in UTF-8; no NaN, no comments",
     "unknown_field": "leave out the member that `field` names, or check its spelling",
     "invalid_value": "mend the member that `field` names; `limit` says how much is allowed",
@@ -86,7 +87,6 @@ PUBLIC, ANY, PRODUCER, GROUP, ADMIN = "nobody", "any key", "producer", "group", 
 WHO = {
     "livez": PUBLIC,
     "readyz": PUBLIC,
-    "metrics": ANY,
     "info": ANY,
     "publish": PRODUCER,
     **dict.fromkeys(("receive", "ack", "nack", "extend", "lag"), GROUP),

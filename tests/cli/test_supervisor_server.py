@@ -1,9 +1,11 @@
 """The server around an application, at its end."""
 
 import asyncio
+import json
 import socket
 from typing import Any
 
+import pytest
 from supervised import Connection
 
 from mqgate.cli.listening import listen
@@ -36,6 +38,39 @@ async def test_who_is_queued_when_the_server_stops_accepting_is_answered(monkeyp
     assert all("connection: close" in head for head, _ in answers)
     for connection in queued:
         connection.close()
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [
+        b"FOO / HTTP/1.1\r\n\r\n",
+        b"GET / HTTP/1.1\r\nMqgate-Key: a\x01b\r\n\r\n",
+        b"POST / HTTP/1.1\r\nContent-Length: abc\r\n\r\n",
+        b"\x16\x03\x01 no HTTP at all\r\n\r\n",
+    ],
+)
+async def test_what_is_no_http_is_refused_as_everything_else_is(sent: bytes) -> None:
+    """A problem document, and a request id to look for."""
+    begun = asyncio.Event()
+    (listener,) = listen("127.0.0.1", 0, 1)
+    server = Server(_greets, stop_timeout=20.0, started=begun.set, stopping=lambda: None)
+    serving = asyncio.create_task(server.serve(sockets=[listener]))
+    await begun.wait()
+
+    reader, writer = await asyncio.open_connection(*listener.getsockname())
+    writer.write(sent)
+    head, _, body = (await reader.read()).decode().partition("\r\n\r\n")
+    writer.close()
+    server.leave(patience=0.0)
+    await serving
+
+    status, *lines = head.split("\r\n")
+    headers = dict(line.split(": ", 1) for line in lines)
+    problem = json.loads(body)
+    assert status == "HTTP/1.1 400 Bad Request"
+    assert headers["content-type"] == "application/problem+json"
+    assert headers["x-request-id"]
+    assert (problem["status"], problem["code"], problem["retryable"]) == (400, "malformed_request", False)
 
 
 async def _nothing(sockets: list[socket.socket] | None = None) -> None:

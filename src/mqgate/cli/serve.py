@@ -58,7 +58,7 @@ def _serve(settings: Settings, place: str | None, *, demo: bool) -> None:
         settings,
         Place.parse(place) if place else None,
         demo=demo,
-        greet=lambda port: _greet(settings.http.host, port, demo=demo),
+        greet=lambda port, has_demo: _greet(settings.http.host, port, demo=has_demo),
     )
 
 

@@ -16,8 +16,12 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import uvicorn
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from mqgate.cli.listening import BACKLOG
+from mqgate.core.errors import MalformedRequest
+from mqgate.http.door import new_request_id
+from mqgate.http.exchange import refuse
 
 __all__ = ["FAREWELL", "KEEP_ALIVE", "Server"]
 
@@ -29,6 +33,22 @@ _TICK = 0.05
 _CLOSE = (b"connection", b"close")
 
 
+class _Protocol(HttpToolsProtocol):
+    """Uvicorn's; what its parser refuses is answered as everything else is that we refuse."""
+
+    def send_400_response(self, msg: str) -> None:
+        answer = refuse(MalformedRequest(f"{msg} Header values are printable characters, methods those of HTTP."))
+        head = {
+            b"content-type": answer.content_type,
+            b"content-length": b"%d" % len(answer.body),
+            b"x-request-id": new_request_id().encode(),
+            b"connection": b"close",
+        }
+        lines = b"".join(b"%b: %b\r\n" % pair for pair in (*self.server_state.default_headers, *head.items()))
+        self.transport.write(b"HTTP/1.1 400 Bad Request\r\n" + lines + b"\r\n" + answer.body)
+        self.transport.close()
+
+
 class Server(uvicorn.Server):
     """Serves an application on sockets that are given; `started` and `stopping` are told to it."""
 
@@ -37,7 +57,7 @@ class Server(uvicorn.Server):
     ) -> None:
         config = uvicorn.Config(
             app,
-            http="httptools",
+            http=_Protocol,
             ws="none",
             lifespan="off",
             log_config=None,

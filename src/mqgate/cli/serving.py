@@ -18,8 +18,11 @@ from mqgate.settings import Settings
 __all__ = ["run"]
 
 
-def run(settings: Settings, place: Place | None, *, demo: bool, greet: Callable[[int], None]) -> None:
-    """Serve until told to stop. Without a place, on a socket of its own, whose port `greet` is told."""
+def run(settings: Settings, place: Place | None, *, demo: bool, greet: Callable[[int, bool], None]) -> None:
+    """Serve until told to stop.
+
+    Without a place, on a socket of its own: `greet` is told its port, and whether the demo is there for everybody.
+    """
     # Half the loop's worst lag beside a busy writing thread.
     sys.setswitchinterval(0.0005)
     if place is not None:
@@ -31,10 +34,9 @@ def run(settings: Settings, place: Place | None, *, demo: bool, greet: Callable[
         runner.run(_serve(settings, place, demo=demo, greet=greet))
 
 
-async def _serve(settings: Settings, place: Place | None, *, demo: bool, greet: Callable[[int], None]) -> None:
+async def _serve(settings: Settings, place: Place | None, *, demo: bool, greet: Callable[[int, bool], None]) -> None:
     async with bootstrap.gateway(settings) as gateway:
-        if demo:
-            await bootstrap.demo(gateway.registry)
+        has_demo = demo and await bootstrap.demo(gateway.registry) and gateway.access.is_open
         (listener,) = (place.listener,) if place else listen(settings.http.host, settings.http.port, 1)
         port = listener.getsockname()[1]
 
@@ -45,7 +47,7 @@ async def _serve(settings: Settings, place: Place | None, *, demo: bool, greet: 
         server = Server(
             gateway.app,
             stop_timeout=settings.http.stop_timeout,
-            started=place.tell_serving if place else lambda: greet(port),
+            started=place.tell_serving if place else lambda: greet(port, has_demo),
             stopping=stopping,
         )
         if place is not None:

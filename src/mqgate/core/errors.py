@@ -2,7 +2,7 @@
 
     MqgateError
     |-- BadInput            the caller can mend it
-    |   |-- InvalidJson  UnknownField  InvalidValue  EmptyBody  ReceiptInvalid
+    |   |-- MalformedRequest  InvalidJson  UnknownField  InvalidValue  EmptyBody  ReceiptInvalid
     |   |-- UnsupportedByMode  UnsupportedByEngine  NotSupportedYet
     |   |-- TooLarge  HeadersTooLarge  MethodNotAllowed  NotAcceptable
     |-- NotFound
@@ -39,6 +39,11 @@ class MqgateError(Exception):
 
 class BadInput(MqgateError):
     pass
+
+
+class MalformedRequest(BadInput):
+    code = "malformed_request"
+    title = "The request is not valid HTTP"
 
 
 class InvalidJson(BadInput):

@@ -242,11 +242,15 @@ class Resource:
         return self._door.serve(operation, scope, receive, send)
 
 
+def new_request_id() -> str:
+    return f"{_ID_PREFIX}{next(_numbers):08x}"
+
+
 def _request_id(headers: Mapping[bytes, bytes]) -> str:
     given = headers.get(b"x-request-id")
     if given is not None and _SANE_ID.fullmatch(given):
         return given.decode()
-    return f"{_ID_PREFIX}{next(_numbers):08x}"
+    return new_request_id()
 
 
 def _start(answer: Answer, request_id: str, *length: tuple[bytes, bytes]) -> MutableMapping[str, Any]:

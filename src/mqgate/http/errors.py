@@ -8,6 +8,7 @@ from mqgate.core.errors import MqgateError
 from mqgate.core.lease import Outcome, Settled
 
 STATUS: Mapping[type[MqgateError], int] = {
+    errors.MalformedRequest: 400,
     errors.InvalidJson: 400,
     errors.UnknownField: 400,
     errors.InvalidValue: 400,

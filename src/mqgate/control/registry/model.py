@@ -28,7 +28,8 @@ Instant = Annotated[
 ]
 _LEAST_VISIBILITY = timedelta(seconds=1)
 _MOST_ATTEMPTS = 1_000
-_MOST_RATE = 1_000_000_000.0
+# Slower ones would wait for longer than clocks of ours can count; two weeks for a message are enough.
+_LEAST_RATE, _MOST_RATE = 0.000_001, 1_000_000_000.0
 _MOST_STEPS = 100
 _MOST_TAGS = 100
 _MOST_IN_FLIGHT = 1_000_000
@@ -142,10 +143,14 @@ def decide_rate(spec: float | RateSpec | None) -> RateLimit | None:
         return None
     rate = spec.rate if isinstance(spec, RateSpec) else spec
     burst = spec.burst if isinstance(spec, RateSpec) and spec.burst is not UNSET else max(rate, 1.0)
-    if not 0 < rate <= _MOST_RATE:
-        raise InvalidValue("rateLimit must be more than 0 messages a second, or null for no limit", field="rateLimit")
+    if not _LEAST_RATE <= rate <= _MOST_RATE:
+        raise InvalidValue(
+            f"rateLimit must be {_LEAST_RATE:f} to {_MOST_RATE:.0f} messages a second, or null for no limit",
+            field="rateLimit",
+            limit=_MOST_RATE,
+        )
     if not 1 <= burst <= _MOST_RATE:
-        raise InvalidValue("rateLimit.burst must be at least 1 message", field="rateLimit.burst")
+        raise InvalidValue(f"rateLimit.burst must be 1 to {_MOST_RATE:.0f} messages", field="rateLimit.burst")
     return RateLimit(rate=rate, burst=burst)
 
 

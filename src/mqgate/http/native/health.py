@@ -125,7 +125,9 @@ class HealthApi:
         answer = reply(200 if is_ready else 503, Health(status, parts))
         return answer if is_ready else answer._replace(headers=[(b"retry-after", b"1")])
 
-    async def metrics(self, _: Request) -> Answer:
+    async def metrics(self, request: Request) -> Answer:
+        # They tell of all topics and groups.
+        request.principal.need_admin()
         return Answer(200, self._metrics.render(self.worker), b"text/plain; version=0.0.4; charset=utf-8")
 
     async def info(self, _: Request) -> Answer:
