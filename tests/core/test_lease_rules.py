@@ -8,7 +8,7 @@ from mqgate.core.lease import Lease, Outcome, Standing, Verb, batch_size, judge
 from mqgate.testing.clock import NOON
 
 LEASE = Lease("workers", "", "local:0", 10, 14, 5, "inc")
-HELD = Standing("inc", 5, 0, 10, NOON + timedelta(seconds=30))
+HELD = Standing("inc", 5, 0, 7, 10, NOON + timedelta(seconds=30))
 
 
 @pytest.mark.parametrize("verb", Verb)
@@ -21,6 +21,7 @@ HELD = Standing("inc", 5, 0, 10, NOON + timedelta(seconds=30))
         (HELD._replace(epoch=9, swept_epoch=8), False, Outcome.GONE),
         (HELD._replace(swept_epoch=5), False, Outcome.GONE),
         (HELD._replace(epoch=6), False, Outcome.LOST),
+        (HELD._replace(epoch=6, min=11), False, Outcome.GONE),
         (HELD._replace(epoch=6), True, Outcome.DUPLICATE),
         (HELD, True, Outcome.DUPLICATE),
         (HELD._replace(committed=12), False, Outcome.GONE),

@@ -102,6 +102,8 @@ async def _live_in_queues(seen: Look) -> None:
     await store.seek(group, "", {QUEUE: 0}, is_dry_run=False)
     await store.acquire(_booted(group))
     seen.look()
+    await store.positions(group, "", queues((9, 9)))
+    seen.look()
 
 
 async def _lose_in_queues(seen: Look) -> None:

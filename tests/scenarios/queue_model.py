@@ -251,6 +251,17 @@ class Place:
         queue.attempts -= 1
         queue.is_exhausted = False
 
+    def skip_emptied(self, now: int) -> int:
+        """Free queues of which retention has left nothing are told of when nothing else is there: how many messages."""
+        expired = 0
+        for queue in self.queues.values():
+            first, end = queue.seen
+            if queue.committed < first and end <= first and now >= queue.free_at and not queue.is_exhausted:
+                expired += first - queue.committed
+                queue.fates |= dict.fromkeys(range(queue.committed, first), "expired")
+                queue.committed, queue.attempts = first, 0
+        return expired
+
     def is_busy(self) -> bool:
         return any(queue.backlog() > 0 for queue in self.queues.values())
 
@@ -263,8 +274,9 @@ class Place:
             return "duplicate" if lease.spent_by == verb else "lost"
         if lease.is_swept:
             return "gone"
-        if lease is not queue.newest or lease.is_dead:
-            return "lost"
+        is_over = lease is not queue.newest or lease.is_dead
+        if is_over or lease.start != queue.committed:
+            return "lost" if is_over and lease.start >= queue.seen[0] else "gone"
         if verb == "extend":
             until = now + more["visibility"]
             if until > lease.granted_at + LONGEST_HOLD:

@@ -253,7 +253,8 @@ class QueueMachine(RuleBasedStateMachine):
         closed = here.bury_exhausted(now)
         allowed = here.choose(now, closed) or here.choose(now)
         if not allowed:
-            return self.empty(answer, "busy" if here.is_busy() else "ok")
+            expired = here.skip_emptied(now)
+            return self.empty(answer, "busy" if here.is_busy() else "ok", expired)
         if rules.bucket:
             rules.bucket.refill(now)
             if rules.bucket.tokens < 1:
@@ -274,10 +275,10 @@ class QueueMachine(RuleBasedStateMachine):
         self.shows(answer, lease)
         return lease
 
-    def empty(self, answer: Answer, state: str) -> None:
+    def empty(self, answer: Answer, state: str, expired: int = 0) -> None:
         assert (answer["messages"], answer["state"]) == ([], state)
         assert "lease" not in answer
-        assert "expired" not in answer
+        assert answer.get("expired", 0) == expired
 
     def shows(self, answer: Answer, lease: Lease) -> None:
         """The lease, and exactly the messages that were published there."""

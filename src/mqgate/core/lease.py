@@ -5,7 +5,7 @@ A queue has an epoch that grows with every grant and a committed offset. A settl
     the incarnation differs                                       -> gone
     the same receipt was settled before, by the same verb         -> duplicate, by another -> lost
     a seek swept the epoch away, or it is too old to tell         -> gone
-    a newer epoch was granted                                     -> lost
+    a newer epoch was granted                                     -> lost; gone, if retention took its first message
     the epoch is current, but committed moved (retention)         -> gone
     otherwise it is done: applied, or late_applied when the lease had ended and nobody had taken the queue
 
@@ -191,7 +191,7 @@ class Acquire(NamedTuple):
 class Acquired(NamedTuple):
     """What a receive was given. `is_known` false: no state for this group or client, open it first.
 
-    `lost`: what retention had taken, found out when it was to be granted.
+    `lost`: what retention had taken, found out when it was to be granted, or when nothing else was there.
     `has_more` (asked for by `is_crowded`): somebody else could be given something too.
     `needs_settling`: there are new messages, but too many before them are unsettled (MAX_SPAN).
     `strangers`: queues among the heads that the state does not know. Then nothing is granted: open them, and ask again.
@@ -267,6 +267,7 @@ class Standing(NamedTuple):
     incarnation: str
     epoch: int
     swept_epoch: int
+    min: int
     committed: int
     leased_until: datetime
 
@@ -280,7 +281,7 @@ def judge(verb: Verb, lease: Lease, queue: Standing | None, spent_by: Verb | Non
     if lease.epoch <= queue.swept_epoch:
         return Outcome.GONE
     if lease.epoch != queue.epoch:
-        return Outcome.LOST
+        return Outcome.GONE if lease.start < queue.min else Outcome.LOST
     if lease.start != queue.committed:
         return Outcome.GONE
     return Outcome.APPLIED if now < queue.leased_until else Outcome.LATE_APPLIED

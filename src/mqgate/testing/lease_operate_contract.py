@@ -6,7 +6,7 @@ from datetime import timedelta
 import pytest
 
 from mqgate.core.entries import Mode, RateLimit
-from mqgate.core.lease import Head, Moved, Outcome, Settlement, State, Verb
+from mqgate.core.lease import Head, Moved, Outcome, Settlement, Span, State, Verb
 from mqgate.ports.lease_store import LeaseStore
 from mqgate.testing.clock import ManualClock
 from mqgate.testing.leasing import (
@@ -63,6 +63,49 @@ class ChangingLogContract:
 
         assert not acquired.grants
         assert (await position(store, group)).lag == 0
+
+    async def test_a_queue_emptied_by_retention_is_told_of_though_nothing_newer_is_there(
+        self, store: LeaseStore
+    ) -> None:
+        """Whoever asks now hears of it now, once, and not when something is next published."""
+        group = a_group()
+        await opened(store, group, queues(9, 4))
+
+        acquired = [await ask(store, group, heads=queues((9, 9), (4, 4))) for _ in range(2)]
+
+        places = await positions(store, group)
+        assert [list(each.lost) for each in acquired] == [[Span(QUEUE, 0, 9), Span(OTHER, 0, 4)], []]
+        assert not any(each.grants for each in acquired)
+        assert [(places[each].committed, places[each].expired) for each in (QUEUE, OTHER)] == [(9, 9), (4, 4)]
+
+    async def test_a_queue_emptied_while_it_was_leased_is_told_of_when_the_lease_has_ended(
+        self, store: LeaseStore, clock: ManualClock
+    ) -> None:
+        """Until then its holder may still ack."""
+        group = a_group()
+        await opened(store, group, queues(3))
+        held = await granted(store, group)
+
+        before = await ask(store, group, heads=queues((3, 3)))
+        clock.advance(group.visibility)
+        after = await ask(store, group)
+
+        assert (before.expired, after.expired) == (0, 3)
+        assert await ack(store, group, held.lease) is Outcome.GONE
+
+    async def test_a_receipt_of_what_retention_took_is_gone(self, store: LeaseStore, clock: ManualClock) -> None:
+        """Nobody else had it, nobody finished it: not lost to anybody."""
+        group = a_group()
+        await opened(store, group, queues(2))
+        first = await granted(store, group)
+        clock.advance(group.visibility)
+
+        following = await granted(store, group, heads=queues((2, 3)))
+
+        assert following.lease.start == 2
+        assert await ack(store, group, first.lease) is Outcome.GONE
+        assert await nack(store, group, first.lease) is Outcome.GONE
+        assert await ack(store, group, following.lease) is Outcome.APPLIED
 
     async def test_a_queue_that_came_back_shorter_restarts_at_its_first_offset(
         self, store: LeaseStore, clock: ManualClock

@@ -85,6 +85,20 @@ class PoisonContract:
         assert list(seen_by_receive) == list(seen_by_lag)
         assert {each.deliveries for each in seen_by_lag} == {1}
 
+    async def test_a_message_whose_last_lease_ended_did_not_die_of_an_earlier_nack(
+        self, store: LeaseStore, clock: ManualClock
+    ) -> None:
+        """The reason is the last failure's, and stays the same for whoever looks again."""
+        group = a_group(max_attempts=2)
+        await opened(store, group, queues(1))
+        await nack(store, group, (await granted(store, group)).lease, reason="odd")
+        await granted(store, group)
+        clock.advance(group.visibility)
+
+        found = [*await doomed(store, group), *await doomed(store, group)]
+
+        assert [each.reason for each in found] == ["the lease ended without an answer"] * 2
+
     async def test_a_doomed_message_closes_its_queue_until_it_is_buried(self, store: LeaseStore) -> None:
         """First the dead letter is recorded, then the queue goes on: nothing is lost in between."""
         group = a_group(max_attempts=1)

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 
 from mqgate.core.entries import Group
-from mqgate.core.lease import Acquire, Head, Outcome, Settlement, State, Verb
+from mqgate.core.lease import Acquire, Head, Outcome, Settlement, Span, State, Verb
 from mqgate.ports.lease_store import LeaseStore
 from mqgate.testing.clock import ManualClock
 from mqgate.testing.leasing import LONGEST_DOUBT, QUEUE, ack, ask, committed, doomed, nack, opened, position
@@ -89,6 +89,34 @@ class MessageOperateContract:
         assert found == [(QUEUE, 4), (QUEUE, 5)]
         assert told == 4
         assert await committed(store, group) == 4
+
+    async def test_a_queue_emptied_by_retention_is_told_of_though_nothing_newer_is_there(
+        self, store: LeaseStore
+    ) -> None:
+        """Whoever asks now hears of it now, once, and not when something is next published."""
+        group = workers()
+        await opened(store, group, queues(6))
+        held = await taken(store, group, most=2)
+
+        acquired = [await ask(store, group, heads=queues((6, 6))) for _ in range(2)]
+
+        assert [list(each.lost) for each in acquired] == [[Span(QUEUE, 2, 6)], []]
+        assert await committed(store, group) == 0
+        assert [await ack(store, group, each) for each in held] == [Outcome.APPLIED] * 2
+        assert await committed(store, group) == 6
+
+    async def test_a_receipt_of_what_retention_took_is_gone(self, store: LeaseStore, clock: ManualClock) -> None:
+        """Nobody else had it, nobody finished it: not lost to anybody."""
+        group = workers()
+        await opened(store, group, queues(1))
+        (lease,) = await taken(store, group)
+        clock.advance(group.visibility)
+
+        acquired = await ask(store, group, heads=queues((1, 1)))
+
+        assert acquired.expired == 1
+        assert await ack(store, group, lease) is Outcome.GONE
+        assert await nack(store, group, lease) is Outcome.GONE
 
     async def test_a_queue_that_came_back_shorter_is_read_from_its_first_message(
         self, store: LeaseStore, clock: ManualClock

@@ -121,7 +121,7 @@ class Book:
         self.closed = closed
         self.epoch, self.in_flight = self._counters = scope.epoch, scope.in_flight
         self._grants: dict[int, Granted | None] = {}
-        self._swept: dict[str, int | None] = {}
+        self._gone: dict[str, tuple[int | None, int]] = {}
         # Whether it is worth asking for messages that are ready again, or dying.
         self.has_due = self.has_dying = True
         self._touched: set[str] = set()
@@ -214,7 +214,7 @@ class Book:
             return Outcome.DUPLICATE if verb is Verb.ACK else Outcome.LOST
         if grant.nacked & bit:
             return Outcome.DUPLICATE if verb is Verb.NACK else Outcome.LOST
-        swept = self._swept_epoch(lease.queue)
+        swept, first = self._gone_before(lease.queue)
         if swept is None or lease.epoch <= swept:
             return Outcome.GONE
         if grant.open & bit:
@@ -223,13 +223,14 @@ class Book:
         failed = self.failed(lease.queue, lease.start)
         if failed and failed.epoch == lease.epoch and failed.ready_at is not None:
             return Outcome.LATE_APPLIED
-        return Outcome.LOST
+        return Outcome.GONE if lease.start < first else Outcome.LOST
 
-    def _swept_epoch(self, queue: str) -> int | None:
-        if queue not in self._swept:
+    def _gone_before(self, queue: str) -> tuple[int | None, int]:
+        """The last epoch that a seek swept away, None if there is no such queue; and the first message that is kept."""
+        if queue not in self._gone:
             row = self.queue(queue)
-            self._swept[queue] = None if row is None else row.swept_epoch
-        return self._swept[queue]
+            self._gone[queue] = (None, 0) if row is None else (row.swept_epoch, row.head_min)
+        return self._gone[queue]
 
     def _nack(self, grant: Granted, number: int, settlement: Settlement, outcome: Outcome) -> Settled:
         delay = settlement.delay

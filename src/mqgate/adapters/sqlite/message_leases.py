@@ -189,6 +189,7 @@ def _grant(book: Book, request: Acquire) -> tuple[list[Grant], State, list[Span]
     lost += skipped
     if grants:
         return grants, State.OK, lost
+    lost += _skip_emptied(book) if allowed else []
     # What expired is settled: it may have been all there was.
     book.flush()
     if not book.tx.one(SQL["has_backlog"], (book.scope.number,))[0]:
@@ -260,6 +261,18 @@ def _fresh(book: Book, request: Acquire, most: int) -> tuple[list[Grant], list[S
         if not most:
             break
     return grants, lost
+
+
+def _skip_emptied(book: Book) -> list[Span]:
+    """Queues that retention has emptied: nothing new there will ever be granted, so it is told now."""
+    lost: list[Span] = []
+    for found in book.tx.all(SQL["emptied"], (book.scope.number,)):
+        row = QueueRow(*found)
+        if row.queue not in book.closed:
+            lost.append(Span(row.queue, row.cursor, row.head_min))
+            committed = row.committed if row.committed < row.cursor else row.head_min
+            book.tx.execute(SQL["skip"], (committed, book.scope.number, row.queue))
+    return lost
 
 
 def _add(

@@ -110,7 +110,7 @@ def acquire(tx: Transaction, scope: Scope, request: Acquire) -> Acquired:
         return Acquired(is_known=True, settled=settled, state=State.PAUSED, rewound=rewound, doomed=doomed)
     doomed += free_and_doom(tx, scope, group, closed)
     row = choose(tx, scope, closed)
-    given, lost = grant(tx, scope, request, row) if row else (None, ())
+    given, lost = grant(tx, scope, request, row) if row else (None, skip_emptied(tx, scope, closed))
     state = State.OK
     if given is None:
         state = why_empty(tx, scope) if row is None else State.RATE_LIMITED
@@ -187,8 +187,10 @@ def _doom_exhausted(tx: Transaction, scope: Scope, group: Group, closed: frozens
 def _doom(tx: Transaction, scope: Scope, row: Row) -> Doomed:
     epoch = row.epoch
     if row.exhausted < 2:  # noqa: PLR2004 - 2 is `dying` in the schema
-        tx.execute(SQL["doom"], (scope.number, row.queue))
+        reason = None if row.serves else row.reason
+        tx.execute(SQL["doom"], (reason, scope.number, row.queue))
         epoch += 1 + row.leap
+        row = row._replace(reason=reason)
     return Doomed(
         _lease(scope, row, epoch),
         row.attempts,
@@ -262,6 +264,15 @@ def grant(tx: Transaction, scope: Scope, request: Acquire, row: Row) -> tuple[Gr
     return Grant(lease, attempts, instant(tx.now_ms), instant(until), lapsed=lapsed), lost
 
 
+def skip_emptied(tx: Transaction, scope: Scope, closed: frozenset[str]) -> list[Span]:
+    """Queues that retention has emptied: nothing there will ever be granted, so it is told now."""
+    rows = [Row(*found) for found in tx.all(SQL["emptied"], (scope.number,))]
+    lost = [Span(row.queue, row.committed, row.head_min) for row in rows if row.queue not in closed]
+    for span in lost:
+        tx.execute(SQL["skip"], (scope.number, span.queue))
+    return lost
+
+
 def why_empty(tx: Transaction, scope: Scope) -> State:
     return State.BUSY if tx.one(SQL["has_backlog"], (scope.number,))[0] else State.OK
 
@@ -280,7 +291,8 @@ def settle(tx: Transaction, group: Group, settlement: Settlement) -> Settled:
         return Settled(Outcome.GONE)
     row = Row(*found)
     spent = tx.one(SQL["spent_by"], (scope.number, lease.queue, lease.epoch))
-    standing = Standing(scope.incarnation, row.epoch, row.swept_epoch, row.committed, instant(row.leased_until))
+    ends = row.head_min, row.committed, instant(row.leased_until)
+    standing = Standing(scope.incarnation, row.epoch, row.swept_epoch, *ends)
     outcome = judge(settlement.verb, lease, standing, Verb(spent[0]) if spent else None, instant(tx.now_ms))
     if not outcome.is_new:
         return Settled(outcome)

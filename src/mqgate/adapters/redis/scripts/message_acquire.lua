@@ -132,6 +132,20 @@ local function rarely()
     end
   end
 
+  -- Queues that retention has emptied: nothing new there will ever be granted, so it is told now.
+  function A.skip_emptied()
+    local emptied = call('SMEMBERS', scope.base .. ':emptied')
+    table.sort(emptied)
+    for _, queue in ipairs(emptied) do
+      local row = queue_of(scope, queue)
+      if row.placing == 0 and not scope.closed[queue] then
+        lost[#lost + 1] = {queue, row.cursor, row.min}
+        if row.committed >= row.cursor then row.committed = row.min end
+        row.expired, row.cursor, row.is_changed = row.expired + row.min - row.cursor, row.min, true
+      end
+    end
+  end
+
   -- Whether something is unsettled, or not granted yet.
   function A.has_backlog()
     return call('ZCARD', scope.base .. ':fresh') > 0 or scope.in_flight > 0 or call('HLEN', scope.base .. ':failed') > 0
@@ -223,6 +237,7 @@ if #strangers == 0 then
       from, page = from + page, MOST_RANGES
     until seen == MOST_RANGES or #queues == 0
     if RATE > 0 then seldom().refund(allowed - given) end
+    if given == 0 and allowed > 0 then rarely().skip_emptied() end
     if given == 0 and rarely().has_backlog() then
       state = 'busy'
       if allowed == 0 and (book().first_fresh(scope, book().is_any) or #book().due(scope, 1) > 0) then

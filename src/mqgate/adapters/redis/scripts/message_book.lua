@@ -14,6 +14,7 @@
 --   <scope>:attempts       hash: attemptId -> epochs
 --   <scope>:order:<queue>  ordered groups, sorted set: `<key> <offset>` of what is unsettled;  keys:<queue>: offset -> key
 --   <scope>:placing        set of queues that have such a grant
+--   <scope>:emptied        set of queues that retention has emptied behind the cursor, and nobody was told yet
 local ROW = '<dddddddddddI4c0'
 local MEMORY, LEAST_REMEMBERED, PLACING = 600000, 10000, 10000
 local MOST_RANGES, MOST_ENDED = 64, 2000
@@ -24,12 +25,16 @@ local function fresh_of(row)
   return row.max - math.max(row.cursor, row.min)
 end
 
+local function is_emptied(row)
+  return row.cursor < row.min and row.max <= row.min
+end
+
 read_row = function(queue, packed)
   local min, max, told_at, boot, committed, cursor, swept, placing, served_at, last_consumed_at, expired,
     last_client = struct.unpack(ROW, packed)
   return {queue = queue, min = min, max = max, told_at = told_at, boot = boot, committed = committed, cursor = cursor,
     swept = swept, placing = placing, served_at = served_at, last_consumed_at = last_consumed_at, expired = expired,
-    last_client = last_client, is_changed = false, was_placing = placing,
+    last_client = last_client, is_changed = false, was_placing = placing, was_emptied = cursor < min and max <= min,
     fresh_at = max > cursor and max > min and served_at}
 end
 
@@ -56,6 +61,11 @@ index_row = function(scope, row)
   if row.placing ~= row.was_placing then
     call(row.placing > 0 and 'SADD' or 'SREM', scope.base .. ':placing', row.queue)
     row.was_placing = row.placing
+  end
+  local emptied = is_emptied(row)
+  if emptied ~= row.was_emptied then
+    call(emptied and 'SADD' or 'SREM', scope.base .. ':emptied', row.queue)
+    row.was_emptied = emptied
   end
 end
 

@@ -141,7 +141,7 @@ book = function()
     if letter == OPEN then return end_of(grant, number) <= NOW and 'late_applied' or 'applied' end
     local failed = failed_at(scope, queue, offset)
     if failed and failed.epoch == epoch and failed.ready_at then return 'late_applied' end
-    return 'lost'
+    return offset < row.min and 'gone' or 'lost'
   end
 
   local function extend(scope, grant, number, visibility, outcome)
@@ -305,8 +305,8 @@ book = function()
 
   function B.new_row(queue, head, start)
     local _, min, max, boot = unpack(head)
-    return {queue = queue, is_changed = true, was_placing = 0, fresh_at = false, min = min, max = max, told_at = NOW,
-      boot = boot or 0, committed = start, cursor = start, swept = 0, placing = 0, served_at = NOW, last_consumed_at = 0,
+    return {queue = queue, is_changed = true, was_placing = 0, was_emptied = false, fresh_at = false, min = min, max = max,
+      told_at = NOW, boot = boot or 0, committed = start, cursor = start, swept = 0, placing = 0, served_at = NOW, last_consumed_at = 0,
       expired = 0, last_client = ''}
   end
 

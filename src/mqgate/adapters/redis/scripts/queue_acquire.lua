@@ -79,6 +79,20 @@ local function rarely()
     return row
   end
 
+  -- Queues that retention has emptied: nothing there will ever be granted, so it is told now.
+  function A.skip_emptied()
+    local emptied = call('SMEMBERS', scope.base .. ':emptied')
+    table.sort(emptied)
+    for _, queue in ipairs(emptied) do
+      if not closed[queue] then
+        local row = queue_of(scope, queue)
+        lost[#lost + 1] = {queue, row.committed, row.min}
+        row.expired, row.committed, row.is_changed = row.expired + row.min - row.committed, row.min, true
+        row.attempts, row.first_at, row.reason = 0, 0, ''
+      end
+    end
+  end
+
   -- Whether there is backlog although nothing could be chosen: held, stopped, or closed.
   function A.is_busy()
     if call('ZCARD', scope.base .. ':free') > 0 then return true end
@@ -165,6 +179,7 @@ if #strangers == 0 then
       end
     else
       save(scope)
+      rarely().skip_emptied()
       if rarely().is_busy() then state = 'busy' end
     end
     if state == 'rate_limited' then

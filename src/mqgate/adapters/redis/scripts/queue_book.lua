@@ -18,6 +18,7 @@
 --   <scope>:held           sorted set, free_at: queues that are not free
 --   <scope>:aged           sorted set, waiting_since: the free ones by their age
 --   <scope>:exhausted      set: queues whose first message was granted for the last time
+--   <scope>:emptied        set: free queues that retention has emptied, and nobody was told yet
 --   <scope>:attempts       hash: attemptId -> queue
 --   <scope>:unacked        hash: `<queue> <epoch>` -> ended_by, of older grants that ended in any way but an ack: what is
 --                          not there was acked, so that an ack has nothing to write; unacked:order remembers when
@@ -38,6 +39,11 @@ local function is_free(row)
   return row.free_at == 0 and row.exhausted == 0 and row.max > row.committed and row.max > row.min
 end
 
+-- Whether retention took all that was left of it, and nobody was told.
+local function is_emptied(row)
+  return row.committed < row.min and row.max <= row.min and row.free_at == 0 and row.exhausted == 0
+end
+
 -- How it is listed then: those that were consumed less recently before the others.
 local function name_of(row)
   return string.format('%015d %s', row.last_consumed_at, row.queue)
@@ -54,8 +60,12 @@ read_row = function(queue, packed)
     attempts = attempts, exhausted = exhausted, first_at = first_at, lapsed = lapsed, waiting_since = waiting_since,
     last_consumed_at = last_consumed_at, expired = expired, held_at = held_at, aged_at = aged_at, locked_by = locked_by,
     attempt = attempt, shape = shape, reason = reason,
-    is_changed = false, was_exhausted = exhausted, listed = false, score = 0}
-  if is_free(row) then row.listed, row.score = name_of(row), -backlog_of(row) end
+    is_changed = false, was_exhausted = exhausted, was_emptied = false, listed = false, score = 0}
+  if is_free(row) then
+    row.listed, row.score = name_of(row), -backlog_of(row)
+  else
+    row.was_emptied = is_emptied(row)
+  end
   return row
 end
 
@@ -91,6 +101,11 @@ index_row = function(scope, row)
   if row.exhausted ~= row.was_exhausted then
     call(row.exhausted > 0 and 'SADD' or 'SREM', base .. ':exhausted', row.queue)
     row.was_exhausted = row.exhausted
+  end
+  local emptied = is_emptied(row)
+  if emptied ~= row.was_emptied then
+    call(emptied and 'SADD' or 'SREM', base .. ':emptied', row.queue)
+    row.was_emptied = emptied
   end
   if row.exhausted > 0 then book().disturb(scope, 0) end
 end
@@ -137,8 +152,8 @@ book = function()
 
   function B.new_row(queue, head, start)
     local _, min, max, boot = unpack(head)
-    return {queue = queue, is_changed = true, was_exhausted = 0, listed = false, score = 0, min = min, max = max,
-      told_at = NOW, boot = boot or 0, committed = start, epoch = 0, ended_by = ACKED, swept = 0, forgotten = 0,
+    return {queue = queue, is_changed = true, was_exhausted = 0, was_emptied = false, listed = false, score = 0, min = min,
+      max = max, told_at = NOW, boot = boot or 0, committed = start, epoch = 0, ended_by = ACKED, swept = 0, forgotten = 0,
       batch_end = 0, granted_at = 0, locked_until = 0, free_at = 0, serves = 0, returned = 0, nonce = 0, attempts = 0,
       exhausted = 0, first_at = 0, lapsed = 0, waiting_since = NOW, last_consumed_at = 0, expired = 0, held_at = 0,
       aged_at = 0, locked_by = '', attempt = '', shape = '', reason = ''}
@@ -195,6 +210,8 @@ book = function()
     if row.exhausted < 2 then
       B.leave_attempt(scope, row)
       next_epoch(scope, row)
+      -- What an earlier delivery failed of is not what the last one did, if that ended by itself.
+      if row.serves > 0 then row.reason = '' end
       -- Nobody has a receipt of this one.
       row.ended_by, row.exhausted, row.is_changed = ACKED, 2, true
     end
@@ -256,7 +273,7 @@ local function judge(scope, row, verb, queue, start, epoch, incarnation)
   end
   if ended_by > 0 then return (ended_by == ACKED and 'ack' or 'nack') == verb and 'duplicate' or 'lost' end
   if epoch <= row.swept then return 'gone' end
-  if epoch ~= row.epoch then return 'lost' end
+  if epoch ~= row.epoch then return start < row.min and 'gone' or 'lost' end
   if start ~= row.committed then return 'gone' end
   return NOW < row.locked_until and 'applied' or 'late_applied'
 end

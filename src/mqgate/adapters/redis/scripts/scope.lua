@@ -60,7 +60,7 @@ local function seldom()
   made = S
 
   local FIXED = {'state', 'positions', 'free', 'aged', 'held', 'exhausted', 'attempts', 'unacked', 'unacked:order',
-    'grants', 'leases', 'failed', 'due', 'dying', 'fresh', 'placing', 'ended'}
+    'grants', 'leases', 'failed', 'due', 'dying', 'fresh', 'placing', 'ended', 'emptied'}
   local OF_QUEUE = {'open:', 'failed:', 'order:', 'keys:'}
 
   -- Forget everything of a scope.

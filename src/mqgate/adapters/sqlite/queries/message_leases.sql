@@ -30,6 +30,12 @@ SELECT {queue_columns} FROM message_queue WHERE scope = ? AND fresh > 0 ORDER BY
 SELECT {queue_columns} FROM message_queue WHERE scope = ?1 AND fresh > 0 AND queue NOT IN (SELECT value FROM json_each(?2))
 ORDER BY served_at, queue LIMIT ?3
 
+-- name: emptied
+SELECT {queue_columns} FROM message_queue WHERE scope = ? AND fresh <= 0 AND cursor < head_min AND placing = 0
+
+-- name: skip
+UPDATE message_queue SET expired = expired + head_min - cursor, cursor = head_min, committed = ? WHERE scope = ? AND queue = ?
+
 -- name: has_backlog
 SELECT EXISTS (SELECT 1 FROM message_queue WHERE scope = ?1 AND (fresh > 0 OR committed < cursor))
 

@@ -43,6 +43,13 @@ SELECT {columns} FROM queue_lease
 WHERE scope = ? AND held = 0 AND exhausted = 0 AND backlog > 0 AND queue NOT IN (SELECT value FROM json_each(?))
 ORDER BY backlog DESC, last_consumed_at, queue LIMIT 1
 
+-- name: emptied
+SELECT {columns} FROM queue_lease WHERE scope = ? AND held = 0 AND exhausted = 0 AND backlog <= 0 AND committed < head_min
+
+-- name: skip
+UPDATE queue_lease SET expired = expired + head_min - committed, committed = head_min, attempts = 0, first_at = 0, reason = NULL
+WHERE scope = ? AND queue = ?
+
 -- name: has_backlog
 SELECT EXISTS (SELECT 1 FROM queue_lease WHERE scope = ? AND backlog > 0)
 
@@ -90,7 +97,7 @@ WHERE scope = ? AND queue = ?
 UPDATE queue_lease SET exhausted = 0, attempts = ? WHERE scope = ? AND queue = ?
 
 -- name: doom
-UPDATE queue_lease SET exhausted = 2, epoch = epoch + 1 + leap, leap = 0, attempt = NULL WHERE scope = ? AND queue = ?
+UPDATE queue_lease SET exhausted = 2, epoch = epoch + 1 + leap, leap = 0, attempt = NULL, reason = ? WHERE scope = ? AND queue = ?
 
 -- name: move
 UPDATE queue_lease SET committed = ?, epoch = epoch + 1 + leap, swept_epoch = epoch + 1 + leap, leap = 0, leased_until = ?, held = 0,
