@@ -15,6 +15,7 @@ import time
 from collections.abc import Awaitable, Callable, Mapping, MutableMapping
 from itertools import chain
 from typing import Any
+from urllib.parse import unquote_plus
 
 import structlog
 
@@ -169,7 +170,8 @@ class Door:
     def _check(self, scope: Scope, operation: Operation) -> None:
         settings = self._settings
         if operation.query is None and scope["query_string"] and not operation.ignores_query:
-            raise UnknownField("this call takes no query: put it into the body", field="query")
+            name = unquote_plus(re.split(b"[=&]", scope["query_string"], maxsplit=1)[0].decode("latin-1"))
+            raise UnknownField(f"this call takes no query: {name} is not known here", field=name)
         if self._requests > settings.max_requests:
             raise Overloaded(f"{settings.max_requests} requests are being worked on: try again", retry_after=1)
         # Joined, although only the length is wanted: to add them up one by one takes three times as long.

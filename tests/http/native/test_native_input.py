@@ -121,9 +121,23 @@ async def test_a_header_of_ours_that_is_misspelt_or_given_twice_is_refused(
 
 
 async def test_a_query_where_none_is_taken_is_refused(shop: httpx.AsyncClient) -> None:
-    """`receive?max=1` must not quietly receive 32."""
-    for method, path in (("POST", "/v1/groups/workers/receive?max=1"), ("GET", "/v1/topics/orders?x=1")):
-        refused(await shop.request(method, path), 400, "unknown_field", field="query")
+    """`receive?max=1` must not quietly receive 32; and what is not known is named."""
+    for method, path, field in (
+        ("POST", "/v1/groups/workers/receive?max=1", "max"),
+        ("GET", "/v1/topics/orders?x=1&y=2", "x"),
+        ("GET", "/v1/info?caf%C3%A9", "café"),
+    ):
+        refused(await shop.request(method, path), 400, "unknown_field", field=field)
+
+
+@pytest.mark.parametrize("delay", ["1_0", "+5", ".5", "5.", "1e", "٣", " 3", "05", "nan", "inf", "-1"])
+async def test_a_delay_in_a_header_is_written_as_in_json(shop: httpx.AsyncClient, delay: str) -> None:
+    """What Python takes for a number is no duration for that."""
+    headers = {"Mqgate-Delay": delay.encode()}
+
+    answer = await shop.post("/v1/topics/orders/messages", content=b"x", headers=headers)
+
+    refused(answer, 400, "invalid_value", field="delay")
 
 
 async def test_head_answers_as_get_does(api: httpx.AsyncClient) -> None:

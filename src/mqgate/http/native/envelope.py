@@ -2,6 +2,7 @@
 
 import base64
 import binascii
+import re
 import time
 from collections.abc import Callable, Mapping
 from datetime import datetime, timedelta
@@ -25,6 +26,7 @@ from mqgate.production.store import Item
 _MARKS = 2
 _LONGEST_KEY = 256
 _PROPERTY = b"mqgate-property-"
+_NUMBER = re.compile(r"-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][-+]?[0-9]+)?")
 _HEADERS = {b"mqgate-key", b"mqgate-tag", b"mqgate-delay", b"mqgate-deliver-at", b"idempotency-key"}
 
 
@@ -191,11 +193,8 @@ def _body(given: Envelope) -> bytes:
 
 
 def _number(text: str | None) -> float | str | None:
-    """A header's duration: a bare number is seconds."""
-    try:
-        return None if text is None else float(text)
-    except ValueError:
-        return text
+    """A header's duration: a bare number, written as JSON's are, is seconds."""
+    return float(text) if text is not None and _NUMBER.fullmatch(text) else text
 
 
 def _whole(text: str | None) -> int | str | None:
