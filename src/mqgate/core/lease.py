@@ -244,11 +244,27 @@ class Position(NamedTuple):
 
 
 class Moved(NamedTuple):
-    """What a seek did, or would do, to one queue."""
+    """What a seek did, or would do, to one queue.
+
+    `done_before`, `done_behind` (message mode): how many messages were settled out of turn, from the old place to the
+    new one, and behind both.
+    """
 
     queue: str
     old: int
     new: int
+    done_before: int = 0
+    done_behind: int = 0
+
+    @property
+    def skipped(self) -> int:
+        """How many messages are passed over that nobody has settled."""
+        return max(self.new - self.old, 0) - self.done_before
+
+    @property
+    def repeated(self) -> int:
+        """How many come again that were settled."""
+        return max(self.old - self.new, 0) + self.done_behind
 
 
 class Client(NamedTuple):

@@ -72,6 +72,24 @@ class MessageOperateContract:
         assert [each.outcome for each in paused.settled] == [Outcome.APPLIED]
         assert await nack(store, group, second) is Outcome.APPLIED
 
+    async def test_a_seek_counts_what_was_settled_out_of_turn(self, store: LeaseStore) -> None:
+        """Whoever asks before moving a group hears how many messages it would miss, and how many come again."""
+        group = workers()
+        await opened(store, group, queues(8))
+        leases = await taken(store, group, most=6)
+        for offset in (0, 2, 3, 5):
+            await ack(store, group, leases[offset])
+        await nack(store, group, leases[4], delay=HOUR)
+
+        counted = []
+        for to in (0, 1, 3, 7, 8):
+            moved = await store.seek(group, "", {QUEUE: to}, is_dry_run=True)
+            assert moved is not None
+            counted += [(each.old, each.skipped, each.repeated) for each in moved]
+
+        # Of the six that were granted 1 and 4 are not settled; 6 and 7 nobody had.
+        assert counted == [(1, 0, 4), (1, 0, 3), (1, 1, 2), (1, 3, 0), (1, 4, 0)]
+
     async def test_what_retention_took_is_skipped_and_told(self, store: LeaseStore) -> None:
         """New ones and failed ones alike; never silently."""
         group = workers()

@@ -203,7 +203,11 @@ class RedisLeaseStore:
         is_dry_run: bool,
     ) -> Sequence[Moved] | None:
         reply = await self._run("seek", group, client, _heads(heads), list(targets.items()), is_dry_run)
-        return None if reply is None else [Moved(*each) for each in answers.read(reply, list[tuple[str, int, int]])]
+        return (
+            None
+            if reply is None
+            else [Moved(*each) for each in answers.read(reply, list[tuple[str, int, int, int, int]])]
+        )
 
     async def positions(
         self, group: Group, client: str, heads: Mapping[str, Head]

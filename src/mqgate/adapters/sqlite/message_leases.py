@@ -413,12 +413,25 @@ def seek(
     _, strangers = see_heads(book, heads)
     open_queues(tx, scope.number, {queue: heads[queue].min for queue in strangers}, heads)
     rows = {row[0]: QueueRow(*row) for row in tx.all(SQL["queues"], (scope.number,))}
-    moves = [Moved(queue, rows[queue].committed, to) for queue, to in targets.items() if queue in rows]
+    moves = [_moved(book, rows[queue], to) for queue, to in targets.items() if queue in rows]
     if not is_dry_run:
         for each in moves:
             move(book, each.queue, each.new)
     book.close()
     return moves
+
+
+def _moved(book: Book, row: QueueRow, to: int) -> Moved:
+    tx, scope = book.tx, book.scope.number
+    unsettled: set[int] = {offset for (offset,) in tx.all(SQL["failed_of_queue"], (scope, row.queue))}
+    for grant in map(granted, tx.all(SQL["open_grants_of_queue"], (scope, row.queue))):
+        unsettled.update(grant.start + number for number in grant.open_numbers())
+
+    def done(low: int, high: int) -> int:
+        return max(high - low, 0) - sum(low <= each < high for each in unsettled)
+
+    behind = done(max(row.committed, to), row.cursor)
+    return Moved(row.queue, row.committed, to, done(row.committed, min(to, row.cursor)), behind)
 
 
 def positions(

@@ -219,10 +219,7 @@ class OperateApi:
         _check_reason(given.reason)
         client = _client(group, given.client_id)
         moved = await self._positions.seek(group, client, _target(given.to), is_dry_run=given.dry_run)
-        rows = [
-            MovedOut(each.queue, each.old, each.new, max(each.new - each.old, 0), max(each.old - each.new, 0))
-            for each in moved
-        ]
+        rows = [MovedOut(each.queue, each.old, each.new, each.skipped, each.repeated) for each in moved]
         if not given.dry_run:
             self._changed(group.name)
             details = {"client": client, "queues": [[each.queue, each.old, each.new] for each in moved]}

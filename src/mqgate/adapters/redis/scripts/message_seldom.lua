@@ -310,6 +310,26 @@ book = function()
       expired = 0, last_client = ''}
   end
 
+  -- How many messages were settled out of turn: from committed to another place, and behind both.
+  function B.done_around(scope, row, to)
+    local unsettled = {}
+    local failed = call('ZRANGE', scope.base .. ':failed:' .. row.queue, 0, -1)
+    for _, offset in ipairs(failed) do unsettled[tonumber(offset)] = true end
+    for _, epoch in ipairs(call('ZRANGE', scope.base .. ':open:' .. row.queue, 0, -1)) do
+      local grant = grant_at(scope, tonumber(epoch))
+      for number, letter in ipairs(grant.letters) do
+        if letter == OPEN then unsettled[grant.start + number - 1] = true end
+      end
+    end
+    local before, behind = 0, 0
+    for offset = row.committed, row.cursor - 1 do
+      if not unsettled[offset] then
+        if offset < to then before = before + 1 else behind = behind + 1 end
+      end
+    end
+    return before, behind
+  end
+
   -- Put a queue elsewhere; whatever was leased or waiting there is swept away.
   function B.move_queue(scope, row, to)
     local base, queue = scope.base, row.queue

@@ -1,5 +1,5 @@
--- Put committed offsets elsewhere and sweep away every lease given before. Per queue from where to where; a dry run
--- changes nothing. Queues that the state does not know yet are added where they are wanted.
+-- Put committed offsets elsewhere and sweep away every lease given before. Per queue from where to where, and how many
+-- messages were settled in between and behind; a dry run changes nothing. Queues that the state does not know yet are added where they are wanted.
 -- {.., client, heads, {queue, to} of each, is_dry_run}
 local _, _, CLIENT, HEADS, TARGETS, IS_DRY_RUN = unpack(R)
 local scope = book().open(CLIENT)
@@ -12,7 +12,7 @@ for _, target in ipairs(TARGETS) do
   local queue, to = unpack(target)
   local row = queue_of(scope, queue)
   if row then
-    moves[#moves + 1] = {queue, row.committed, to}
+    moves[#moves + 1] = {queue, row.committed, to, book().done_around(scope, row, to)}
     if not IS_DRY_RUN then book().move_queue(scope, row, to) end
   end
 end

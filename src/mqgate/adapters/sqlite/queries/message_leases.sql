@@ -121,6 +121,9 @@ WHERE scope = ?1 AND ready_at <= ?3 AND queue NOT IN (SELECT value FROM json_eac
 -- name: failed
 SELECT {failed_columns} FROM message_failed WHERE scope = ? AND queue = ? AND offset = ?
 
+-- name: failed_of_queue
+SELECT offset FROM message_failed WHERE scope = ? AND queue = ?
+
 -- name: any_failed
 SELECT EXISTS (SELECT 1 FROM message_failed WHERE scope = ? AND queue = ? AND offset >= ? AND offset < ?)
 
