@@ -4,7 +4,6 @@ Buffers are compressed with LZ4: Zstandard halves the bytes again and takes twic
 less than a twentieth of the publish that it tells of. Arrow is loaded by the first batch, as by the first bulk read.
 """
 
-from array import array
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from functools import cache
@@ -12,7 +11,7 @@ from itertools import accumulate
 from typing import TYPE_CHECKING, NamedTuple, cast
 
 from mqgate.core.events import Table
-from mqgate.telemetry.event_rows import BETWEEN, Joined, Part
+from mqgate.telemetry.event_rows import BETWEEN, PACKED, Joined, Part
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -114,8 +113,8 @@ def _array(values: Sequence[object], kind: "pa.DataType") -> "pa.Array":
 
     if isinstance(values, Joined):
         return pc.split_pattern(pa.array(values, kind), BETWEEN).flatten()
-    if isinstance(values, array):
-        return pa.Array.from_buffers(kind, len(values), [None, pa.py_buffer(values)])
+    if isinstance(values, bytes):
+        return pa.Array.from_buffers(kind, len(values) // PACKED, [None, pa.py_buffer(values)])
     if pa.types.is_timestamp(kind):
         if values and isinstance(values[0], datetime):
             # Arrow takes datetimes as well, but asks each of them for its zone: six times as slowly.

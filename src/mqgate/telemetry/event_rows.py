@@ -4,7 +4,7 @@ What happens to every message is noted as it comes, in a list of its own, and be
 time took longer than the publish that it tells of may.
 """
 
-from array import array
+import struct
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from itertools import chain
@@ -15,7 +15,7 @@ from mqgate.core.events import EVENTS, Kind
 from mqgate.core.lease import Outcome, Settled, Settlement, Verb
 from mqgate.core.stamps import granted_at, stored_at, stored_at_each
 
-__all__ = ["BETWEEN", "Active", "Joined", "Notes", "Part", "Run", "instants", "parts_of"]
+__all__ = ["BETWEEN", "PACKED", "Active", "Joined", "Notes", "Part", "Run", "instants", "packed", "parts_of"]
 
 # Topics and groups to which something happened; without a group: to the topic.
 Active = set[tuple[str, str | None]]
@@ -39,11 +39,13 @@ class Run(NamedTuple):
 # A tuple each would be one thing more for garbage collection to look at, again and again until it is written.
 Singles = list[Any]
 _OF_SINGLE = 8
-# A publish of several: the same, but in the place of each of the last five a column. Ids are one text; a queue or a
-# time alone is that of all.
-Several = tuple[int, str, str | None, str, "array[int]", tuple[str, ...], "array[int]", tuple[datetime, ...]]
+# A publish of several: the same, but in the place of each of the last five a column. Ids are one text, numbers are
+# packed; a queue or a time alone is that of all.
+Several = tuple[int, str, str | None, str, bytes, tuple[str, ...], bytes, tuple[datetime, ...]]
 # What no message can hold.
 BETWEEN = "\x01"
+# Bytes of a packed number.
+PACKED = 8
 Delivered = tuple[int, Group, str, Run]
 Settlements = tuple[int, Group, str, Sequence[Settlement], Sequence[Settled]]
 
@@ -67,7 +69,7 @@ class Joined(tuple[str, ...]):
 class Part(NamedTuple):
     """Rows in runs of so many: by column what a run has (or, alone, what all have), and what each row has.
 
-    What is in neither is None. Instants are milliseconds, or all of a column are datetimes.
+    What is in neither is None. Instants are milliseconds, or all of a column are datetimes; numbers may be packed.
     """
 
     counts: Sequence[int]
@@ -110,8 +112,9 @@ def _several(notes: Sequence[Several], active: Active) -> Part:
         "count": 1,
         "producer": producer,
     }
-    counts = [len(some) for some in sizes]
-    of_rows: dict[str, Sequence[object]] = {"id": Joined(ids), "bytes": _one(sizes), "offset": _one(offset)}
+    counts = [len(some) // PACKED for some in sizes]
+    numbers = {"bytes": b"".join(sizes), "offset": b"".join(offset)}
+    of_rows: dict[str, Sequence[object]] = {"id": Joined(ids), **numbers}
     # What is published together is mostly stored in one instant, and on a broker without keys in one queue.
     columns: tuple[tuple[str, Sequence[tuple[object, ...]]], ...] = (("queue", queue), ("stored_at", stored_at))
     for name, column in columns:
@@ -123,8 +126,9 @@ def _several(notes: Sequence[Several], active: Active) -> Part:
     return Part(counts, of_runs, of_rows)
 
 
-def _one(arrays: Iterable["array[int]"]) -> "array[int]":
-    return array("q", b"".join(arrays))
+def packed(numbers: Sequence[int]) -> bytes:
+    """Numbers as they lie in a column; in a third of the time that an array takes."""
+    return struct.pack(f"{len(numbers)}q", *numbers)
 
 
 def _delivered(notes: Sequence[Delivered], active: Active) -> Part:

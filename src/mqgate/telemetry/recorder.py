@@ -6,7 +6,6 @@ way, are bounded: what comes beyond is dropped and counted.
 
 import asyncio
 import contextlib
-from array import array
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from typing import NamedTuple, TypeVar, cast
@@ -16,7 +15,7 @@ from mqgate.core.errors import MqgateError
 from mqgate.core.events import Kind, Poll
 from mqgate.core.lease import Acquired, Doomed, Grant, Settled, Settlement, Span
 from mqgate.core.message import Draft, Message, Stored, body_of, stored_ms_of
-from mqgate.telemetry.event_rows import BETWEEN, Notes, Run, Singles, instants
+from mqgate.telemetry.event_rows import BETWEEN, Notes, Run, Singles, instants, packed
 from mqgate.telemetry.metrics import Metrics
 
 __all__ = ["Recorder", "Taken"]
@@ -85,7 +84,7 @@ class Recorder:
                 # what a batch would pay most for, because those of the next one then lie in cold memory.
                 queues, offsets, times, _ = zip(*cast("Sequence[Stored]", stored), strict=True)
                 ids, sizes = BETWEEN.join([draft[0] for draft in drafts]), [len(draft[1]) for draft in drafts]
-                columns = (ids, array("q", sizes), _shared(queues), array("q", offsets), _shared(times))
+                columns = (ids, packed(sizes), _shared(queues), packed(offsets), _shared(times))
                 self._notes.published.append((self.now(), topic, producer or None, *columns))
 
     def scheduled(self, topic: str, producer: str, drafts: Sequence[Draft], due: Sequence[datetime]) -> None:
