@@ -236,6 +236,31 @@ async def test_a_redrive_keeps_its_rate(live_api: httpx.AsyncClient) -> None:
     assert len(await take(live_api)) == 6
 
 
+async def test_a_purge_keeps_its_rate(live_api: httpx.AsyncClient) -> None:
+    """As a redrive does: a store has other work too."""
+    await shop(live_api, maxAttempts=1)
+    await die(live_api, *map(str, range(6)))
+    began = time.monotonic()
+
+    await operate(live_api, "dead-letters/purge", all=True, rate=10)
+
+    assert 0.45 < time.monotonic() - began < 2
+    assert await dead(live_api) == []
+
+
+@pytest.mark.parametrize("verb", ["redrive", "purge"])
+@pytest.mark.parametrize("rate", [0, -1, 1e9, 0.01])
+async def test_a_rate_that_makes_no_sense_is_refused(api: httpx.AsyncClient, verb: str, rate: float) -> None:
+    """None at all, or more than a minute of waiting for the answer."""
+    await shop(api, maxAttempts=1)
+    await die(api, "a")
+
+    answer = await api.post(f"/v1/groups/workers/dead-letters/{verb}", json={"all": True, "rate": rate})
+
+    assert refused(answer, 400, "invalid_value")["field"] == "rate"
+    assert len(await dead(api)) == 1
+
+
 async def test_two_redrives_at_once_deliver_each_message_once(api: httpx.AsyncClient) -> None:
     """An operator who clicks twice, or two operators: conservation holds, and a purge does not lie."""
     await shop(api, maxAttempts=1)

@@ -138,6 +138,25 @@ async def test_broadcast_clients_register_anew_and_are_told(settings: Settings, 
         assert bodies(anew["messages"]) == ["a"]
 
 
+@MODES
+async def test_who_only_looks_finds_a_group_where_it_stood(settings: Settings, mortal_redis: Stack, mode: str) -> None:
+    """Lag and seek need nobody to receive first."""
+    async with opened(settings) as (api, _):
+        await shop(api, mode=mode)
+        await publish(api, "a", "b", "c")
+
+        await lose(mortal_redis, "flushed")
+        seen = await counts(api)
+        await lose(mortal_redis, "flushed")
+        planned = await operate(api, "seek", to="latest", dryRun=True)
+        await lose(mortal_redis, "flushed")
+        await operate(api, "seek", to="latest")
+
+        assert seen == (3, 0, 0)
+        assert sum(queue["skipped"] for queue in planned["queues"]) == 3
+        assert await counts(api) == (0, 0, 0)
+
+
 async def test_settings_survive(settings: Settings, mortal_redis: Stack) -> None:
     """Pause and rate limit lie in control data: a lost lease state must not open the flood-gates."""
     async with opened(settings) as (api, _):

@@ -105,6 +105,26 @@ async def test_a_seek_to_latest_skips_what_was_published_elsewhere_before(both: 
         assert await outcome(there.api, "ack", receipt_of(received)) == (200, "applied")
 
 
+async def test_lag_counts_what_was_published_elsewhere(both: tuple[Side, Side]) -> None:
+    """As soon as anybody could read it, though this gateway asked for the ends of the queues a moment before."""
+    here, there = both
+    await shop(here.api)
+
+    for turn in range(OFTEN):
+        assert await counts(there.api) == (turn, 0, 0)
+        (stored,) = await publish(here.api, "more")
+        await read(here.api, stored)
+
+        assert await counts(there.api) == (turn + 1, 0, 0)
+
+
+async def read(api: httpx.AsyncClient, stored: Json) -> None:
+    """Read a message where it lies; the log waits until its broker shows it."""
+    path = f"/v1/topics/orders/queues/{stored['queue']}/messages"
+    answer = await api.get(path, params={"offset": stored["offset"], "max": 1})
+    assert [each["id"] for each in answer.json()["messages"]] == [stored["id"]]
+
+
 async def test_a_seek_to_latest_skips_what_was_redriven_elsewhere_before(both: tuple[Side, Side]) -> None:
     """Also as the first of its group."""
     here, there = both

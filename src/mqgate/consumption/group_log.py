@@ -56,11 +56,14 @@ class GroupLog:
             return heads
         return _merged(heads, private)
 
-    async def heads_now(self, group: Group) -> Heads:
-        """The same with all that was stored before the question."""
-        heads = await self._log.heads_now(group.topic)
+    async def heads_now(self, group: Group, *, is_complete: bool = True) -> Heads:
+        """The same with all that was stored before the question; else with what can be seen by now."""
+        heads = await self._log.heads_now(group.topic, is_complete=is_complete)
+        topic = retry_topic(group.name)
+        if not is_complete and self._log.lacks(topic):
+            return heads
         try:
-            private = await self._log.heads_now(retry_topic(group.name))
+            private = await self._log.heads_now(topic, is_complete=is_complete)
         except TopicNotFound:
             return heads
         return _merged(heads, private)

@@ -41,26 +41,31 @@ class Positions:
         self._undertaker = undertaker
         self._recorder = recorder
 
-    async def lag(self, group: Group, client: str) -> Lag:
-        """Where each queue stands; what must die does so first, so that the numbers are true."""
-        positions = await self._told(group, client)
+    async def lag(self, group: Group, client: str, *, is_now: bool = False) -> Lag:
+        """Where each queue stands; what must die does so first, so that the numbers are true.
+
+        `is_now`: with what was published elsewhere a moment ago.
+        """
+        positions = await self._told(group, client, is_now=is_now)
         ordered = sorted(positions, key=lambda each: _natural(each.queue))
         return Lag(ordered, await self._oldest(group, positions))
 
     async def tell(self, group: Group) -> None:
         """Tell the store where a group's queues end, so that no gateway needs to find out by itself."""
-        # Without state: who makes it looks.
+        # A broadcast client without state: who makes it looks.
         with contextlib.suppress(ClientNotFound):
             await self._told(group, "")
 
-    async def _told(self, group: Group, client: str) -> Sequence[Position]:
+    async def _told(self, group: Group, client: str, *, is_now: bool = False) -> Sequence[Position]:
         """Where each queue stands, once the store knows all of them and what must die is dead."""
         unopened = frozenset[str]()
         while True:
-            heads = (await self._log.heads(group)).queues
+            log = self._log
+            heads = (await (log.heads_now(group, is_complete=False) if is_now else log.heads(group))).queues
             found = await self._leases.positions(group, client, heads)
             if found is None:
-                raise _unknown(group, client)
+                await self._open(group, client)
+                continue
             positions, doomed = found
             strangers = heads.keys() - {position.queue for position in positions} - unopened
             if strangers:
@@ -105,14 +110,21 @@ class Positions:
         # What was stored before must not come after: not even what was confirmed at another gateway just now.
         heads = (await self._log.heads_now(group)).queues
         targets = await self._resolve(group, target, heads)
-        moved = await self._leases.seek(group, client, targets, heads=heads, is_dry_run=is_dry_run)
-        if moved is None:
-            raise _unknown(group, client)
+        while (moved := await self._leases.seek(group, client, targets, heads=heads, is_dry_run=is_dry_run)) is None:
+            await self._open(group, client)
         if not is_dry_run:
             skipped = [Span(each.queue, each.old, each.new) for each in moved if each.new > each.old]
             self._recorder.spans(Kind.SKIPPED, group, client, skipped)
             await self._mirror.sought(group)
         return sorted(moved, key=lambda each: _natural(each.queue))
+
+    async def _open(self, group: Group, client: str) -> None:
+        """The store lost a group's state: it is made anew where the group stood. A client's is made when it comes."""
+        if group.mode is Mode.BROADCAST:
+            raise ClientNotFound(
+                f"group {group.name} does not know client {client}: it has not polled, or was idle too long"
+            )
+        await self._opener.open(group, client)
 
     async def _resolve(self, group: Group, target: Target, heads: Mapping[str, Head]) -> Mapping[str, int]:
         if target == "earliest":
@@ -139,11 +151,3 @@ def age(oldest: datetime | None, now: datetime) -> timedelta | None:
 def _natural(queue: str) -> tuple[str, int]:
     broker, _, number = queue.rpartition(":")
     return broker, int(number)
-
-
-def _unknown(group: Group, client: str) -> ClientNotFound:
-    if group.mode is Mode.BROADCAST:
-        return ClientNotFound(
-            f"group {group.name} does not know client {client}: it has not polled, or was idle too long"
-        )
-    return ClientNotFound(f"group {group.name} has no lease state yet: receive once")

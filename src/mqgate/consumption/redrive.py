@@ -6,7 +6,7 @@ never in none. The same holds for one that nobody answered for (`unknown`).
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from enum import StrEnum
 
 from mqgate.consumption.group_log import redriven
@@ -64,11 +64,7 @@ class Redriver:
             return fates
         topic = retry_topic(group.name)
         await self._log.create(topic, 1)
-        size = len(letters) if rate is None else max(int(rate * _SLICE), 1)
-        for start in range(0, len(letters), max(size, 1)):
-            if start and rate is not None:
-                await asyncio.sleep(size / rate)
-            some = letters[start : start + size]
+        async for some in _paced(letters, rate):
             outcomes = await self._log.append(topic, [redriven(letter.message) for letter in some])
             told = [_fate(each) for each in outcomes]
             await self._dead_letters.remove([each for each, fate in zip(some, told, strict=True) if not fate.is_left])
@@ -76,8 +72,19 @@ class Redriver:
             fates += told
         return fates
 
-    async def purge(self, letters: Sequence[DeadLetter]) -> None:
-        await self._dead_letters.remove(letters)
+    async def purge(self, letters: Sequence[DeadLetter], rate: float | None) -> None:
+        """Remove them, at most so many a second."""
+        async for some in _paced(letters, rate):
+            await self._dead_letters.remove(some)
+
+
+async def _paced(letters: Sequence[DeadLetter], rate: float | None) -> AsyncIterator[Sequence[DeadLetter]]:
+    """Some at a time, at most so many a second; without a rate all at once."""
+    size = len(letters) if rate is None else max(int(rate * _SLICE), 1)
+    for start in range(0, len(letters), max(size, 1)):
+        if start and rate is not None:
+            await asyncio.sleep(size / rate)
+        yield letters[start : start + size]
 
 
 def _fate(outcome: Stored | MqgateError) -> Fate:

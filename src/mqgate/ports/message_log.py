@@ -63,10 +63,11 @@ class MessageLog(Protocol):
     async def heads(self, topic: str, since: int = 0) -> Heads:
         """The ends of all queues whose ends changed after version `since` (0: of all); they may be of a moment ago."""
 
-    async def heads_now(self, topic: str) -> Heads:
+    async def heads_now(self, topic: str, *, is_complete: bool = True) -> Heads:
         """The ends of all queues, with all that was stored before the question, whoever stored it; it may take longer.
 
-        Of a queue that cannot be read now, or whose broker does not say, what `heads` tells.
+        Not `is_complete`: with what can be seen by now, which is nearly all, and nearly at once. Of a queue that cannot
+        be read now, or whose broker does not say, what `heads` tells.
         """
 
     def lacks(self, topic: str) -> bool:

@@ -173,9 +173,9 @@ class RocketMQMessageLog:
             await topics.wait(known, stale)
         return self._told(known, since)
 
-    async def heads_now(self, topic: str) -> Heads:
+    async def heads_now(self, topic: str, *, is_complete: bool = True) -> Heads:
         known = await self._topics.ask_for(topic)
-        await self._topics.catch_up(known)
+        await (self._topics.catch_up(known) if is_complete else self._topics.renew(known))
         return self._told(known, 0)
 
     def _told(self, known: Topic, since: int) -> Heads:

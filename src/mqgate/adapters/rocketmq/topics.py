@@ -272,6 +272,10 @@ class Topics:
         await self.freshen(topic)
         brokers = {queue.broker for queue in topic.queues.values() if not queue.is_closed}
         await asyncio.gather(*map(self._catching_up.wait, brokers))
+        await self.renew(topic)
+
+    async def renew(self, topic: Topic) -> None:
+        """Make sure that the ends are those of now, where brokers answer in time."""
         since = time.monotonic()
         # A question that is under way may be from before.
         for _ in range(2):

@@ -211,7 +211,7 @@ class SqliteMessageLog:
             changed[queue.name] = queue.head
         return Heads(self._version, changed)
 
-    async def heads_now(self, topic: str) -> Heads:
+    async def heads_now(self, topic: str, *, is_complete: bool = True) -> Heads:  # noqa: ARG002 - it always is
         return await self.heads(topic)
 
     def lacks(self, topic: str) -> bool:

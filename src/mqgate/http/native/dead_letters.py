@@ -59,14 +59,11 @@ class DeadLetters(Struct):
     next: str | None
 
 
-class PurgeIn(Struct, rename="camel", forbid_unknown_fields=True):
+class ChosenIn(Struct, rename="camel", forbid_unknown_fields=True):
     ids: list[str] | UnsetType = UNSET
     all: bool = False
-    dry_run: bool = False
-
-
-class RedriveIn(PurgeIn, rename="camel", forbid_unknown_fields=True):
     rate: float | None = None
+    dry_run: bool = False
 
 
 class FateOut(Struct):
@@ -80,8 +77,7 @@ class Fates(Struct, rename="camel"):
     more: bool
 
 
-_purge_in = msgspec.json.Decoder(PurgeIn)
-_redrive_in = msgspec.json.Decoder(RedriveIn)
+_chosen_in = msgspec.json.Decoder(ChosenIn)
 
 
 class DeadLetterApi:
@@ -114,7 +110,7 @@ class DeadLetterApi:
                 summary="Deliver dead letters to their group again",
                 tag="operate",
                 handler=self.redrive,
-                takes=RedriveIn,
+                takes=ChosenIn,
                 answers={200: Fates, 207: Fates},
                 refusals=(404, 507),
             ),
@@ -125,7 +121,7 @@ class DeadLetterApi:
                 summary="Throw dead letters away",
                 tag="operate",
                 handler=self.purge,
-                takes=PurgeIn,
+                takes=ChosenIn,
                 answers={200: Fates},
                 refusals=(404, 507),
             ),
@@ -168,14 +164,10 @@ class DeadLetterApi:
             raise UnsupportedByMode(
                 "a redriven message would reach every client of a broadcast group: publish it again"
             )
-        given = decode(request.body, _redrive_in)
+        given = decode(request.body, _chosen_in)
         ids = _ids(given)
-        if given.rate is not None and not 0 < given.rate <= 1_000_000:  # noqa: PLR2004 - more is no limit
-            raise InvalidValue("rate must be more than 0 messages a second", field="rate")
         async with self._redriver.turn(group):
-            letters, more = await self._redriver.choose(group, ids)
-            if given.rate is not None and len(letters) / given.rate > _LONGEST_REDRIVE:
-                raise InvalidValue("this would take longer than 60 s: name fewer ids, or a higher rate", field="rate")
+            letters, more = await self._chosen(group, ids, given.rate)
             fates = [Fate.REDRIVEN] * len(letters)
             if not given.dry_run:
                 fates = await self._redriver.redrive(group, letters, given.rate)
@@ -186,12 +178,12 @@ class DeadLetterApi:
 
     async def purge(self, request: Request) -> Answer:
         group = await self._group(request)
-        given = decode(request.body, _purge_in)
+        given = decode(request.body, _chosen_in)
         ids = _ids(given)
         async with self._redriver.turn(group):
-            letters, more = await self._redriver.choose(group, ids)
+            letters, more = await self._chosen(group, ids, given.rate)
             if not given.dry_run:
-                await self._redriver.purge(letters)
+                await self._redriver.purge(letters, given.rate)
                 await self._record(request, group, "purge", letters)
         return reply(200, _fates(given, ids, letters, [Fate.PURGED] * len(letters), more=more))
 
@@ -202,12 +194,23 @@ class DeadLetterApi:
         await self._positions.let_die(group)
         return group
 
+    async def _chosen(
+        self, group: Group, ids: Sequence[str] | None, rate: float | None
+    ) -> tuple[Sequence[DeadLetter], bool]:
+        """The dead letters that are meant, and whether there are more; refused if the rate makes no sense for them."""
+        if rate is not None and not 0 < rate <= 1_000_000:  # noqa: PLR2004 - more is no limit
+            raise InvalidValue("rate must be more than 0 messages a second", field="rate")
+        letters, more = await self._redriver.choose(group, ids)
+        if rate is not None and len(letters) / rate > _LONGEST_REDRIVE:
+            raise InvalidValue("this would take longer than 60 s: name fewer ids, or a higher rate", field="rate")
+        return letters, more
+
     async def _record(self, request: Request, group: Group, action: str, letters: Sequence[DeadLetter]) -> None:
         details = {"ids": [each.message.id for each in letters]}
         await self._registry.record(request.principal.name, action, f"group {group.name}", None, details)
 
 
-def _ids(given: PurgeIn) -> Sequence[str] | None:
+def _ids(given: ChosenIn) -> Sequence[str] | None:
     if (given.ids is UNSET) == (not given.all):
         raise InvalidValue('say "ids": [...] or "all": true, one of them', field="ids")
     if given.ids is UNSET:
@@ -218,7 +221,7 @@ def _ids(given: PurgeIn) -> Sequence[str] | None:
 
 
 def _fates(
-    given: PurgeIn, ids: Sequence[str] | None, letters: Sequence[DeadLetter], fates: Sequence[Fate], *, more: bool
+    given: ChosenIn, ids: Sequence[str] | None, letters: Sequence[DeadLetter], fates: Sequence[Fate], *, more: bool
 ) -> Fates:
     told = [(letter.message.id, fate) for letter, fate in zip(letters, fates, strict=True)]
     if ids is not None:

@@ -191,7 +191,7 @@ class OperateApi:
         request.principal.need_group(request.path("group"))
         group = await self._registry.group(request.path("group"))
         client = _client(group, query(request, LagQuery).client_id)
-        found = await self._positions.lag(group, client)
+        found = await self._positions.lag(group, client, is_now=True)
         rows = found.positions
         oldest = age(found.oldest, self._clock())
         return reply(
