@@ -105,6 +105,24 @@ async def test_a_seek_to_latest_skips_what_was_published_elsewhere_before(both: 
         assert await outcome(there.api, "ack", receipt_of(received)) == (200, "applied")
 
 
+async def test_a_message_that_is_redriven_at_both_at_once_comes_once(both: tuple[Side, Side]) -> None:
+    """One of them did it, the other hears that there was nothing left; and so it is with a purge."""
+    here, there = both
+    await shop(here.api, maxAttempts=1)
+    (stored,) = await publish(here.api, "second chance")
+    await outcome(here.api, "nack", receipt_of(await receive(here.api, wait=LONG)))
+
+    answers = await asyncio.gather(
+        operate(here.api, "dead-letters/redrive", ids=[stored["id"]]),
+        operate(there.api, "dead-letters/redrive", ids=[stored["id"]]),
+        operate(there.api, "dead-letters/purge", ids=[stored["id"]]),
+    )
+
+    outcomes = sorted(answer["results"][0]["outcome"] for answer in answers)
+    assert outcomes in (["not_found", "not_found", "redriven"], ["not_found", "not_found", "purged"])
+    assert await counts(there.api) == (int("redriven" in outcomes), 0, 0)
+
+
 async def test_lag_counts_what_was_published_elsewhere(both: tuple[Side, Side]) -> None:
     """As soon as anybody could read it, though this gateway asked for the ends of the queues a moment before."""
     here, there = both

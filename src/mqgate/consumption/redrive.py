@@ -7,6 +7,7 @@ never in none. The same holds for one that nobody answered for (`unknown`).
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import AbstractAsyncContextManager
 from enum import StrEnum
 
 from mqgate.consumption.group_log import redriven
@@ -41,11 +42,10 @@ class Redriver:
         self._log = log
         self._dead_letters = dead_letters
         self._changed = changed
-        self._turns: dict[str, asyncio.Lock] = {}
 
-    def turn(self, group: Group) -> asyncio.Lock:
+    def turn(self, group: Group) -> AbstractAsyncContextManager[None]:
         """One at a time chooses and acts, group by group: else two redrives would store a message twice."""
-        return self._turns.setdefault(group.name, asyncio.Lock())
+        return self._dead_letters.turn(group.name)
 
     async def choose(self, group: Group, ids: Sequence[str] | None) -> tuple[list[DeadLetter], bool]:
         """The dead letters named (None: the oldest ones), and whether there are more."""

@@ -1,6 +1,7 @@
 """Messages that failed for the last time, kept for people to look at."""
 
 from collections.abc import Sequence
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Protocol
@@ -43,6 +44,9 @@ class DeadLetterStore(Protocol):
 
     async def remove(self, letters: Sequence[DeadLetter]) -> None:
         """Drop these dead letters; those that are gone already are no error."""
+
+    def turn(self, group: str) -> AbstractAsyncContextManager[None]:
+        """One at a time chooses among a group's dead letters and acts, whichever gateway asks it to."""
 
     async def forget(self, group: str) -> None:
         """Drop all dead letters of a group."""

@@ -46,6 +46,24 @@ def _minute(number: int) -> datetime:
 
 
 class DeadLettersContract:
+    async def test_one_at_a_time_acts_on_a_groups_dead_letters(self, store: DeadLetterStore) -> None:
+        """Whoever chooses some and acts on them is not overtaken; other groups are not kept waiting by it."""
+        events: list[str] = []
+
+        async def act(name: str, group: str) -> None:
+            async with store.turn(group):
+                events.append(f"{name} begins")
+                await asyncio.sleep(0)
+                events.append(f"{name} ends")
+
+        async with store.turn("workers"):
+            second = asyncio.create_task(act("second", "workers"))
+            await act("another", "others")
+            events.append("first ends")
+        await second
+
+        assert events == ["another begins", "another ends", "first ends", "second begins", "second ends"]
+
     """An adapter passes by providing `store`, empty, and `reopen`, which opens it again as a restart does."""
 
     async def test_a_dead_letter_tells_its_whole_story(self, store: DeadLetterStore, reopen: Reopen) -> None:

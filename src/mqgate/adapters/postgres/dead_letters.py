@@ -1,6 +1,7 @@
 """Dead letters in PostgreSQL."""
 
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from typing import Any
 
@@ -19,6 +20,8 @@ _SQL = queries(
     "deliveries, first_at, last_at, reason",
 )
 _AT_ONCE = 2_000
+# Longer than any redrive takes: a machine that is gone may seem to hold its connection for hours.
+_LONGEST_TURN = "70s"
 _BEGIN_OF_TIME = datetime.min.replace(tzinfo=UTC)
 _END_OF_TIME = datetime.max.replace(tzinfo=UTC)
 
@@ -58,6 +61,14 @@ class PostgresDeadLetters:
     async def remove(self, letters: Sequence[DeadLetter]) -> None:
         numbers = [letter.number for letter in letters]
         await self._database.write(_SQL["remove"], {"numbers": numbers}, is_repeatable=True)
+
+    @asynccontextmanager
+    async def turn(self, group: str) -> AsyncIterator[None]:
+        """By a lock that goes with its connection, should the gateway die; who waits for too long is refused."""
+        async with self._database.alone() as connection:
+            await connection.execute(_SQL["longest_turn"], {"longest": _LONGEST_TURN})
+            await connection.execute(_SQL["take_turn"], {"name": f"{self._database.schema} dead letters of {group}"})
+            yield
 
     async def forget(self, group: str) -> None:
         values = {"group": group, "most": _AT_ONCE}

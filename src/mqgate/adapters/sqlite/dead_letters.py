@@ -1,5 +1,6 @@
 """Dead letters in SQLite."""
 
+import asyncio
 from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
@@ -22,6 +23,7 @@ _END_OF_TIME = 1 << 62
 class SqliteDeadLetters:
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
+        self._turns: dict[str, asyncio.Lock] = {}
 
     async def record(self, letter: DeadLetter) -> None:
         message = letter.message
@@ -74,6 +76,10 @@ class SqliteDeadLetters:
                 tx.execute(_SQL["remove"], (letter.number,))
 
         await self._engine.write(job)
+
+    def turn(self, group: str) -> asyncio.Lock:
+        # There is one process.
+        return self._turns.setdefault(group, asyncio.Lock())
 
     async def forget(self, group: str) -> None:
         def job(tx: Transaction) -> None:

@@ -30,3 +30,9 @@ DELETE FROM dead_letter WHERE number = ANY (%(numbers)s::bigint[])
 DELETE FROM dead_letter WHERE number = ANY (ARRAY(
     SELECT number FROM dead_letter WHERE group_name = %(group)s LIMIT %(most)s))
 RETURNING number
+
+-- name: longest_turn
+SELECT set_config('lock_timeout', %(longest)s, false)
+
+-- name: take_turn
+SELECT pg_advisory_lock(hashtextextended(%(name)s, 0))
