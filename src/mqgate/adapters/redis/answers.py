@@ -1,5 +1,6 @@
 """What the scripts answer, and the facts that it means."""
 
+import struct
 from typing import Any, TypeVar
 
 import msgspec
@@ -8,9 +9,10 @@ from mqgate.core import lease as facts
 from mqgate.core.errors import InvalidValue
 from mqgate.core.message import instant
 
-__all__ = ["Acquired", "Client", "Positions", "Settlements", "outcomes", "read"]
+__all__ = ["Acquired", "Client", "Positions", "Settlements", "is_usual", "outcomes", "read", "usual"]
 
 _T = TypeVar("_T")
+_USUAL = struct.Struct("<6q")
 _decoders: dict[Any, Any] = {}
 
 
@@ -126,6 +128,27 @@ class Acquired(msgspec.Struct, array_like=True):
             self.needs_settling,
             self.strangers,
         )
+
+
+def is_usual(reply: Any) -> bool:
+    """Whether it is the answer of queue_usual.lua, and not an array."""
+    return isinstance(reply, bytes) and reply[:1] == b"u"
+
+
+def usual(reply: bytes, request: facts.Acquire) -> facts.Acquired:
+    """What a usual receive was given: its ack was applied, and there is one batch."""
+    start, after, epoch, now, next_at, has_more = _USUAL.unpack_from(reply, 1)
+    queue = reply[1 + _USUAL.size :].decode()
+    group, client, incarnation = request.group.name, request.client, request.settlements[0].lease.incarnation
+    lease = facts.Lease(group, client, queue, start, after, epoch, incarnation)
+    granted_at = instant(now)
+    return facts.Acquired(
+        True,
+        [_PLAIN["applied"]] * len(request.settlements),
+        [facts.Grant(lease, 1, granted_at, granted_at + request.visibility)],
+        next_at=instant(next_at) if next_at else None,
+        has_more=bool(has_more),
+    )
 
 
 class _Position(msgspec.Struct):

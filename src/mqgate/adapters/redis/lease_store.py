@@ -34,6 +34,7 @@ from mqgate.core.lease import (
     Position,
     Settled,
     Settlement,
+    Verb,
 )
 from mqgate.core.message import instant
 
@@ -43,13 +44,16 @@ _log = structlog.get_logger()
 _MS = timedelta(milliseconds=1)
 _DICE = random.Random()  # noqa: S311 - jitter, not secrets
 _RULES = struct.Struct("<14d")
-_NO_RULES = bytes(_RULES.size)
+_MOMENT = struct.Struct("<2d")
+_NO_RULES = bytes(_RULES.size), b""
+_USUAL = struct.Struct("<8d")
 _GONE = Settled(Outcome.GONE)
 _SEEN_EVERY = 1.0
 _REMEMBERED = 10_000
 _MISMATCH = 0
 _RETURN_PAUSE = 0.2
 _encode = msgspec.msgpack.Encoder().encode
+_NOTHING = (_encode(()),)
 
 
 class RedisLeaseStore:
@@ -70,7 +74,8 @@ class RedisLeaseStore:
         self._most_clients = most_clients
         self._clock = clock
         self.channel = f"{prefix}:wake"
-        self._rules: dict[str, tuple[Group, bytes, tuple[bytes, ...]]] = {}
+        # What scripts are told of a group, made once for each version of it.
+        self._rules: dict[str, tuple[Group, tuple[bytes, bytes]]] = {}
         self._seen: dict[tuple[str, str], float] = {}
         # By which each scope was met last; forgetting one only lets a change go unnoticed.
         self._incarnations: dict[tuple[str, str], str] = {}
@@ -91,29 +96,36 @@ class RedisLeaseStore:
     async def acquire(self, request: Acquire) -> Acquired:
         group, scope = request.group, (request.group.name, request.client)
         nonce = _DICE.getrandbits(48)
+        incarnation = self._incarnations.get(scope)
         is_news = self._is_news(group.name, request.polled_by)
 
         def late(reply: Any) -> None:
             self._give_back(self._returned(group, request, nonce, reply))
 
-        reply = await self._run(
-            "acquire",
-            group,
-            request.client,
-            request.most,
-            request.visibility // _MS,
-            request.polled_by,
-            nonce,
-            request.is_crowded,
-            self._incarnations.get(scope, False),
-            (request.wait and request.wait // _MS) or False,
-            False if request.attempt is None else request.attempt,
-            (request.settlements and _settlements(group, request.settlements)) or False,
-            (request.heads and _heads(request.heads, request.boots)) or False,
-            list(request.closed) or False,
-            is_news and request.address,
-            late=late,
-        )
+        asked = None if is_news else _usual(request, nonce, incarnation)
+        if asked is None:
+            asked = (
+                _encode(
+                    (
+                        request.client,
+                        request.most,
+                        request.visibility // _MS,
+                        request.polled_by,
+                        nonce,
+                        request.is_crowded,
+                        incarnation or False,
+                        (request.wait and request.wait // _MS) or False,
+                        False if request.attempt is None else request.attempt,
+                        (request.settlements and _settlements(group, request.settlements)) or False,
+                        (request.heads and _heads(request.heads, request.boots)) or False,
+                        list(request.closed) or False,
+                        is_news and request.address,
+                    )
+                ),
+            )
+        reply = await self._ask("acquire", group, asked, late=late)
+        if answers.is_usual(reply):
+            return answers.usual(reply, request)
         if reply == _MISMATCH:
             raise AttemptMismatch("use a new attemptId when max or visibility change", attemptId=request.attempt)
         answer = None if reply is None else answers.read(reply, answers.Acquired)
@@ -142,11 +154,14 @@ class RedisLeaseStore:
         while reply is None or isinstance(reply, bytes):
             try:
                 if reply is None:
-                    asked = request.client, 0, 0, "", nonce, *[False] * 8
-                    reply = await self._run("acquire", group, *asked, is_repeat=True)
+                    asked = (_encode((request.client, 0, 0, "", nonce, *[False] * 8)),)
+                    reply = await self._ask("acquire", group, asked, is_repeat=True)
                     if reply is None:
                         return
-                grants = answers.read(reply, answers.Acquired).told(group.name, request.client, 0).grants
+                if answers.is_usual(reply):
+                    grants = answers.usual(reply, request).grants
+                else:
+                    grants = answers.read(reply, answers.Acquired).told(group.name, request.client, 0).grants
                 # Served again since: its attempt was repeated, and somebody has it.
                 lonely = [Placement(grant, grant.lease.start) for grant in grants if not is_lost or grant.serve == 1]
                 if lonely:
@@ -216,18 +231,18 @@ class RedisLeaseStore:
         return None if reply is None else answers.read(reply, answers.Positions).told(group.name)
 
     async def committed(self, group: str) -> Mapping[str, int] | None:
-        reply = await self._evaluate("committed", group, _NO_RULES)
+        reply = await self._evaluate("committed", group, _NO_RULES, _NOTHING)
         return None if reply is None else dict(answers.read(reply, list[tuple[str, int]]))
 
     async def clients(self, group: str) -> Sequence[Client]:
-        reply = await self._evaluate("clients", group, _NO_RULES, (self._most_clients,))
+        reply = await self._evaluate("clients", group, _NO_RULES, (_encode((self._most_clients,)),))
         return [each.told() for each in answers.read(reply, list[answers.Client])]
 
     async def forget(self, group: str) -> None:
         self._seen.clear()
         for scope in [each for each in self._incarnations if each[0] == group]:
             del self._incarnations[scope]
-        await self._evaluate("forget", group, _NO_RULES)
+        await self._evaluate("forget", group, _NO_RULES, _NOTHING)
 
     async def wake(self, group: str) -> None:
         """Tell the other gateways that something is ready for a group, without a step that would have told them."""
@@ -238,37 +253,43 @@ class RedisLeaseStore:
         """The clock that leases are judged by."""
         return self._server.now() if self._clock is None else instant(self._clock())
 
-    async def _run(self, step: str, group: Group, *asked: Any, **options: Any) -> Any:
+    def _run(self, step: str, group: Group, *asked: Any) -> Coroutine[Any, Any, Any]:
+        return self._ask(step, group, (_encode(asked),))
+
+    def _ask(self, step: str, group: Group, asked: tuple[Any, ...], **options: Any) -> Coroutine[Any, Any, Any]:
         mode = "message" if group.mode is Mode.MESSAGE else "queue"
         rules = self._rules.get(group.name)
         if rules is None or rules[0] is not group:
-            rules = self._rules[group.name] = group, _rules(group), _steps(group)
-        return await self._evaluate(f"{mode}_{step}", group.name, rules[1], asked, rules[2], **options)
+            seldom = _encode((self.channel, self._gateway, group.name, _steps(group) or False))
+            rules = self._rules[group.name] = group, (_rules(group), seldom)
+        return self._evaluate(f"{mode}_{step}", group.name, rules[1], asked, **options)
 
     async def _evaluate(
         self,
         name: str,
         group: str,
-        rules: bytes,
-        asked: tuple[Any, ...] = (),
-        steps: tuple[bytes, ...] = (),
+        rules: tuple[bytes, bytes],
+        asked: tuple[Any, ...],
         *,
         late: Callable[[Any], None] | None = None,
         is_repeat: bool = False,
     ) -> Any:
-        now = False if self._clock is None else self._clock()
-        body = _encode((now, _DICE.getrandbits(31), *asked))
-        wakes = _encode((self.channel, self._gateway, group))
+        """Run a script: what it is told is the order of request.lua."""
+        moment = _MOMENT.pack(0 if self._clock is None else self._clock(), _DICE.random())
+        told = rules[0] + moment, rules[1], *asked
 
         def request(run: str, is_sent_again: bool) -> tuple[Any, ...]:
-            return run, "1" if is_repeat or is_sent_again else "", rules, wakes, body, *steps
+            return run, "1" if is_repeat or is_sent_again else "", *told
 
         return await self._server.evaluate(script(name), f"{self._prefix}:{{{group}}}", request, late)
 
 
 def _rules(group: Group) -> bytes:
-    """What the scripts need to know of a group, in the order of scope.lua."""
+    """What the scripts need to know of a group, in the order of request.lua; a factor of 0: the backoff has steps."""
     backoff, limit = group.backoff, group.rate_limit
+    first, most, factor, jitter = backoff.initial, backoff.most, backoff.factor, backoff.jitter
+    if backoff.steps:
+        first, most, factor, jitter = backoff.steps[0], backoff.steps[0], 0, 0
     return _RULES.pack(
         group.max_attempts,
         group.on_poison is OnPoison.DEAD,
@@ -280,16 +301,35 @@ def _rules(group: Group) -> bytes:
         group.is_ordered,
         LONGEST_HOLD // _MS,
         MAX_SPAN,
-        backoff.initial // _MS,
-        backoff.factor,
-        backoff.most // _MS,
-        backoff.jitter,
+        first // _MS,
+        factor,
+        most // _MS,
+        jitter,
     )
 
 
-def _steps(group: Group) -> tuple[bytes, ...]:
-    steps = group.backoff.steps
-    return (_encode([step // _MS for step in steps]),) if steps else ()
+def _steps(group: Group) -> list[int]:
+    return [step // _MS for step in group.backoff.steps]
+
+
+def _usual(request: Acquire, nonce: int, incarnation: str | None) -> tuple[Any, ...] | None:
+    """The receive in the short form of queue_usual.lua, if it is one of those."""
+    if request.group.mode is not Mode.QUEUE or len(request.settlements) != 1 or request.attempt is not None:
+        return None
+    verb, lease, through, *_ = request.settlements[0]
+    if verb is not Verb.ACK or lease.incarnation != incarnation or request.heads or request.closed:
+        return None
+    numbers = _USUAL.pack(
+        request.most,
+        request.visibility // _MS,
+        nonce,
+        request.wait // _MS,
+        lease.start,
+        lease.next if through is None else through + 1,
+        lease.epoch,
+        request.is_crowded,
+    )
+    return numbers, request.polled_by, lease.queue, incarnation
 
 
 def _heads(heads: Mapping[str, Head], boots: Mapping[str, Boot] = MappingProxyType({})) -> list[tuple[Any, ...]]:

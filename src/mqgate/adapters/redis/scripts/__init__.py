@@ -24,18 +24,18 @@ def _script(name: str, *parts: str) -> Script:
     return Script(name, source, hashlib.sha1(source, usedforsecurity=False).hexdigest())
 
 
-_BOOKS = {"queue": ("queue_book",), "message": ("message_book", "message_seldom")}
+_ALL = ("request", "scope")
+_QUEUE = ("queue_row", *_ALL, "queue_book")
+_MESSAGE = (*_ALL, "message_book", "message_seldom")
 
 SCRIPTS = (
-    *(
-        _script(f"{mode}_{step}", "scope", *book, f"{mode}_{step}")
-        for mode, book in _BOOKS.items()
-        for step in ("acquire", "settle", "place", "bury", "positions")
-    ),
-    *(_script(f"{mode}_{step}", "scope", *book, step) for mode, book in _BOOKS.items() for step in ("open", "seek")),
-    _script("clients", "scope", "clients"),
-    _script("committed", "scope", "committed"),
-    _script("forget", "scope", "forget"),
+    _script("queue_acquire", "request", "queue_row", "queue_usual", "scope", "queue_book", "queue_acquire"),
+    _script("message_acquire", *_MESSAGE, "message_acquire"),
+    *(_script(f"queue_{step}", *_QUEUE, f"queue_{step}") for step in ("settle", "place", "bury", "positions")),
+    *(_script(f"message_{step}", *_MESSAGE, f"message_{step}") for step in ("settle", "place", "bury", "positions")),
+    *(_script(f"queue_{step}", *_QUEUE, step) for step in ("open", "seek")),
+    *(_script(f"message_{step}", *_MESSAGE, step) for step in ("open", "seek")),
+    *(_script(step, *_ALL, step) for step in ("clients", "committed", "forget")),
     _script("take", "take"),
 )
 

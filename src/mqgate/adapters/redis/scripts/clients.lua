@@ -1,5 +1,5 @@
 -- Who polled lately, the latest first, and which queues they hold.
--- {.., how many}
+-- {how many}
 local held = {}
 local function hold(name, queue)
   held[name] = held[name] or {}
@@ -19,7 +19,7 @@ end
 look('')
 for _, client in ipairs(call('ZRANGE', G .. ':scopes', 0, -1)) do look(client) end
 local found = {}
-local seen = call('ZREVRANGE', G .. ':seen', 0, R[3] - 1, 'WITHSCORES')
+local seen = call('ZREVRANGE', G .. ':seen', 0, R[1] - 1, 'WITHSCORES')
 for i = 1, #seen, 2 do
   local address, first = unpack(cmsgpack.unpack(call('HGET', G .. ':clients', seen[i])))
   local queues = {}

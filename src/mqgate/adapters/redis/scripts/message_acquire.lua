@@ -4,7 +4,7 @@
 --
 -- The request and the answer are those of queue_acquire.lua, but for two things: outcomes that are all the same are
 -- told once, and there is an eleventh member, whether something must be settled before there can be more.
-local _, _, _, MOST, VISIBILITY, POLLED_BY, NONCE, IS_CROWDED, INCARNATION, WAIT, ATTEMPT, SETTLEMENTS, HEADS, CLOSED,
+local _, MOST, VISIBILITY, POLLED_BY, NONCE, IS_CROWDED, INCARNATION, WAIT, ATTEMPT, SETTLEMENTS, HEADS, CLOSED,
   ADDRESS = unpack(R)
 local scope = open_book('', set_of(CLOSED))
 -- Made anew since the gateway last met it: it must tell again all that it told once.

@@ -4,7 +4,7 @@
 -- message behind an unsettled one of its key waits for it. A grant no longer current changes nothing. One that was served
 -- again is placed by the last who was; for the others it counts as gone back.
 --
--- {.., {lease, serve, after, {offset, key or false} of what is wanted, or false}, ..}; a lease is {client, queue, start,
+-- {{lease, serve, after, {offset, key or false} of what is wanted, or false}, ..}; a lease is {client, queue, start,
 -- next, epoch, incarnation}
 local scope = open_book('')
 if not scope then return false end
@@ -70,7 +70,7 @@ local function keep_order(grant, number, key)
 end
 
 local placed = {}
-for i, placement in ipairs(R[3]) do
+for i, placement in ipairs(R[1]) do
   local lease, serve, after, wanted = unpack(placement)
   local stay = {}
   local grant = lease[6] == scope.incarnation and grant_at(scope, lease[5])

@@ -1,7 +1,7 @@
 -- Make the state of a group or of a broadcast client, under a new incarnation; or add queues to it.
 -- 1: made; 0: it was there; -1: too many clients.
--- {.., client, incarnation, most clients, {head, start} of each queue}
-local _, _, CLIENT, INCARNATION, MOST_CLIENTS, STARTS = unpack(R)
+-- {client, incarnation, most clients, {head, start} of each queue}
+local CLIENT, INCARNATION, MOST_CLIENTS, STARTS = unpack(R)
 local scope = scope_of(CLIENT)
 -- This very request may have made it, and its answer was lost.
 local is_new = not scope or scope.incarnation == INCARNATION

@@ -4,11 +4,11 @@
 -- recently consumed. An attempt repeated while its lease is untouched gets the same lease. A request whose answer may
 -- have been lost (IS_REPEAT) is given again what it was given.
 --
--- {.., client, most, visibility, who polls, nonce, is_crowded, incarnation that the gateway met last, wait, attempt,
+-- {client, most, visibility, who polls, nonce, is_crowded, incarnation that the gateway met last, wait, attempt,
 -- settlements, heads, closed, address of a client that is to be noted}, from `incarnation` on false if there is none.
 -- Returns nil: no such state | 0: the attempt asks for something else | {incarnation, settled, grants, state, next_at,
 -- has_more, rewound, lost, doomed, strangers}, the last four only if there is something in them.
-local _, _, CLIENT, MOST, VISIBILITY, POLLED_BY, NONCE, IS_CROWDED, INCARNATION, WAIT, ATTEMPT, SETTLEMENTS, HEADS, CLOSED,
+local CLIENT, MOST, VISIBILITY, POLLED_BY, NONCE, IS_CROWDED, INCARNATION, WAIT, ATTEMPT, SETTLEMENTS, HEADS, CLOSED,
   ADDRESS = unpack(R)
 local scopes, known = scopes_of()
 local scope = scopes(CLIENT, SETTLEMENTS and SETTLEMENTS[1][3])
@@ -16,7 +16,6 @@ local scope = scopes(CLIENT, SETTLEMENTS and SETTLEMENTS[1][3])
 if not scope or (INCARNATION and INCARNATION ~= scope.incarnation) then return false end
 local closed = set_of(CLOSED)
 local settled, lost, doomed, state = {}, {}, {}, 'ok'
-scope.is_exact = IS_CROWDED
 
 -- What a usual receive does not need.
 local function rarely()
@@ -186,8 +185,13 @@ if #strangers == 0 then
       next_at = seldom().next_token_at()
     elseif not row or IS_CROWDED then
       save(scope)
-      local _, free_at = book().first_of(scope, 'held', closed, math.huge)
-      next_at = free_at and math.max(free_at, NOW) or 0
+      if row and not CLOSED and NOW < scope.calm then
+        -- Early enough for those who wait: when it comes, who tries is told better.
+        next_at = scope.calm
+      else
+        local _, free_at = book().first_of(scope, 'held', closed, math.huge)
+        next_at = free_at and math.max(free_at, NOW) or 0
+      end
     end
   end
 end

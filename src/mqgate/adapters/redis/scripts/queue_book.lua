@@ -1,18 +1,6 @@
 -- Queue and broadcast mode: queues of one scope during one step, read once and written once.
 --
---   a queue's row          min, max                ends, as last told; told_at: when max last was
---                          committed               the first message not consumed
---                          locked_until, locked_by the lock: until when, whose; not granted before free_at (0: not held)
---                          last_consumed_at        when committed last moved by an ack
---                          epoch                   grants so far
---                          ended_by                how the newest ended: ACKED, NACKED, or 0: not by a settlement, so far
---                          swept, forgotten        up to there what nobody settled is gone (seek); all is too old to tell
---                          batch_end, granted_at, attempt, shape, serves, returned, nonce   the newest batch; serves 0: it
---                          was ended by somebody, not by itself; returned: a bit for each serve that nobody took;
---                          lapsed: so many of the batch before ended by themselves
---                          attempts, exhausted, first_at, reason   grants at this offset; 1: the last one was, 2: it dies
---                          waiting_since, expired, boot
---                          held_at, aged_at        its entries in those indexes; 0: none
+--   a queue's row          see queue_row.lua
 --   <scope>:state          calm: until then time alone does nothing: no lease ends, no queue is old, none is exhausted
 --   <scope>:free           sorted set, -backlog: `<last consumed> <queue>` of what could be granted now
 --   <scope>:held           sorted set, free_at: queues that are not free
@@ -26,9 +14,7 @@
 -- `free` is exact. Of `held` and `aged` a grant would have to write both, and an ack as well, for something that is
 -- asked for when a lease ends: so an entry may be too early, or of a queue that is not held or free any more, but none
 -- is missing or late. Who meets one puts it right.
-local ROW = '<dddddddddddddddddddddddddI4c0I4c0I4c0I4c0'
-local AGEING, MEMORY, LEAST_REMEMBERED = 30000, 600000, 10000
-local ACKED, NACKED = 1, 2
+local MEMORY, LEAST_REMEMBERED = 600000, 10000
 
 local function backlog_of(row)
   return row.max - math.max(row.committed, row.min)
@@ -46,7 +32,7 @@ end
 
 -- How it is listed then: those that were consumed less recently before the others.
 local function name_of(row)
-  return string.format('%015d %s', row.last_consumed_at, row.queue)
+  return string.format(NAME, row.last_consumed_at, row.queue)
 end
 
 -- As it is made, a table has room for all members: to let it grow takes longer than to read the row.
@@ -78,11 +64,11 @@ pack_row = function(row)
 end
 
 line_of = function(row)
-  return string.format('min=%d max=%d committed=%d epoch=%d attempts=%d locked_until=%d last_consumed_at=%d locked_by=%s',
-    row.min, row.max, row.committed, row.epoch, row.attempts, row.locked_until, row.last_consumed_at, row.locked_by)
+  return string.format(LINE, row.min, row.max, row.committed, row.epoch, row.attempts, row.locked_until,
+    row.last_consumed_at, row.locked_by)
 end
 
--- Put a changed queue where the indexes want it; into `held` exactly if somebody will ask who comes first (`is_exact`).
+-- Put a changed queue where the indexes want it.
 index_row = function(scope, row)
   local base = scope.base
   local listed, score = is_free(row) and name_of(row), -backlog_of(row)
@@ -90,7 +76,7 @@ index_row = function(scope, row)
   if listed and (row.listed ~= listed or row.score ~= score) then call('ZADD', base .. ':free', score, listed) end
   row.listed, row.score = listed, score
   local free_at = row.free_at
-  if free_at > 0 and (row.held_at == 0 or free_at < row.held_at or (scope.is_exact and free_at > row.held_at)) then
+  if free_at > 0 and (row.held_at == 0 or free_at < row.held_at) then
     book().put(scope, row, 'held', free_at)
     book().disturb(scope, free_at)
   end

@@ -2,10 +2,10 @@
 -- Per placement whether it still stood: a lease no longer current, or spent, changes nothing; nor does one that was served
 -- again, unless all of it goes back.
 --
--- {.., {lease, serve, after}, ..}; a lease is {client, queue, start, next, epoch, incarnation}
+-- {{lease, serve, after}, ..}; a lease is {client, queue, start, next, epoch, incarnation}
 local scopes, known = scopes_of()
 local placed = {}
-for i, placement in ipairs(R[3]) do
+for i, placement in ipairs(R[1]) do
   local lease, serve, after = unpack(placement)
   local client, queue, start, next_start, epoch, incarnation = unpack(lease)
   local scope = scopes(client, queue)

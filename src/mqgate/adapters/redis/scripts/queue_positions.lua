@@ -1,8 +1,8 @@
 -- Where each queue stands, and which messages must die first.
--- {.., client, heads}
-local scope = scope_of(R[3])
+-- {client, heads}
+local scope = scope_of(R[1])
 if not scope then return false end
-seldom().see_heads(scope, R[4])
+seldom().see_heads(scope, R[2])
 local doomed, found = {}, {}
 book().free_and_doom(scope, {}, doomed)
 save(scope)

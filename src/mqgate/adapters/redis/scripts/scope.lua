@@ -1,13 +1,8 @@
--- Begins every script: the request, the store's clock, keys, scopes, tokens, wake-ups.
+-- What scripts share: keys, scopes, tokens, wake-ups.
 --
--- KEYS[1] is `<prefix>:{<group>}`. Every key of a group begins with it, so that all of them lie in one slot of a
--- cluster; the names of the others are made here and nowhere else. A scope is the lease state of a group, or of one
--- client of a broadcast group. Requests and answers are arrays in MessagePack, and what a group says never changes
--- is packed: a name for each member, and a number of bytes to match, would cost more than most steps do.
---
--- ARGV[1] the server's run   ARGV[2] '1': this may have been done before, and its answer lost   ARGV[3] the group's rules
--- ARGV[4] for wake-ups: {channel, gateway, group}   ARGV[5] the request: {now or false, seed, what the script says}
--- ARGV[6] the backoff's steps, if it has some
+-- Every key of a group begins with KEYS[1], so that all of them lie in one slot of a cluster; the names of the others are
+-- made here, in the books and in the steps, and nowhere else. A scope is the lease state of a group, or of one client of
+-- a broadcast group.
 --
 --   <group>:tokens            hash: the rate limit's bucket
 --   <group>:seen, :clients    who polled: sorted set by time, hash with address and first time
@@ -17,21 +12,7 @@
 --   <scope>:state             hash: run, incarnation, what a book says; and each queue's row, packed
 --   <scope>:positions         hash: each queue's row as a line, for whoever looks at it
 --   what queue_book.lua and message_book.lua say of theirs
---
--- A scope counts only under the run of the server that it was made in: a server that starts again may have lost its
--- last writes, and epochs that grow again from an older number would bring old receipts back to life. The number
--- behind it is that of this layout: what another one wrote counts as lost too.
-local call = redis.call
-local G = KEYS[1]
-local RUN, IS_REPEAT = ARGV[1] .. '/3', ARGV[2] == '1'
-local MAX_ATTEMPTS, DIES, IS_PAUSED, RATE, BURST, CLIENT_TTL, MAX_IN_FLIGHT, IS_ORDERED, LONGEST_HOLD, MAX_SPAN,
-  FIRST_BACKOFF, FACTOR, MOST_BACKOFF, JITTER = struct.unpack('<dddddddddddddd', ARGV[3])
 local R = cmsgpack.unpack(ARGV[5])
-local NOW, SEED = R[1], R[2]
-if not NOW then
-  local time = call('TIME')
-  NOW = time[1] * 1000 + math.floor(time[2] / 1000)
-end
 
 local function base_of(client)
   return client == '' and G or (G .. ':client:' .. client)
@@ -183,16 +164,16 @@ end
 -- How long a failed delivery waits before the next; one that was given back, and failed all the same, as the first.
 local function backoff(failures)
   failures = math.max(failures, 1)
-  if ARGV[6] then
-    local steps = cmsgpack.unpack(ARGV[6])
+  if FACTOR == 0 then
+    local steps = cmsgpack.unpack(ARGV[4])[4]
     return steps[math.min(failures, #steps)]
   end
   if FIRST_BACKOFF == 0 then return 0 end
   local plain = math.min(FIRST_BACKOFF * FACTOR ^ math.min(failures - 1, 64), MOST_BACKOFF)
   if JITTER == 0 then return math.floor(plain) end
-  if SEED then math.randomseed(SEED) end
-  SEED = nil
-  return math.floor(math.min(plain * (1 + JITTER * (2 * math.random() - 1)), MOST_BACKOFF))
+  -- Each of a step's messages another one; by the golden ratio they lie far apart.
+  DRAW = (DRAW + 0.618034) % 1
+  return math.floor(math.min(plain * (1 + JITTER * (2 * DRAW - 1)), MOST_BACKOFF))
 end
 
 -- The scope, with one of its queues if it is named; nil if there is none, if it is of another run, or if a broadcast
@@ -213,7 +194,7 @@ local function scope_of(client, is_contact, queue)
     end
   end
   local scope = {base = base, client = client, incarnation = found[2], rows = {}, epoch = tonumber(found[3]) or 0,
-    in_flight = tonumber(found[4]) or 0, calm = tonumber(found[5]) or 0, is_freed = false, is_exact = false}
+    in_flight = tonumber(found[4]) or 0, calm = tonumber(found[5]) or 0, is_freed = false}
   if found[6] then scope.rows[queue] = read_row(queue, found[6]) end
   return scope
 end

@@ -1,7 +1,8 @@
 -- Put committed offsets elsewhere and sweep away every lease given before. Per queue from where to where, and how many
--- messages were settled in between and behind; a dry run changes nothing. Queues that the state does not know yet are added where they are wanted.
--- {.., client, heads, {queue, to} of each, is_dry_run}
-local _, _, CLIENT, HEADS, TARGETS, IS_DRY_RUN = unpack(R)
+-- messages were settled in between and behind; a dry run changes nothing. Queues that the state does not know yet are added
+-- where they are wanted.
+-- {client, heads, {queue, to} of each, is_dry_run}
+local CLIENT, HEADS, TARGETS, IS_DRY_RUN = unpack(R)
 local scope = book().open(CLIENT)
 if not scope then return false end
 local _, strangers = seldom().see_heads(scope, HEADS)

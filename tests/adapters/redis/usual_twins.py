@@ -1,0 +1,93 @@
+"""Two lease stores in Redis on one clock, with the same dice: one may ask in the short form of a usual receive.
+
+Every step is played on both; their answers are compared, and all that then lies in Redis.
+"""
+
+import asyncio
+import random
+from typing import Any
+from uuid import uuid4
+
+import pytest
+import redis as driver
+from twin_stores import Side
+
+from mqgate.adapters.redis import answers, lease_store
+from mqgate.adapters.redis.lease_store import RedisLeaseStore
+from mqgate.adapters.redis.server import Server
+from mqgate.testing.clock import ManualClock
+
+# Every key with a line for each of its members, in any order.
+_HOLD = """
+local all = {}
+for _, key in ipairs(redis.call('KEYS', ARGV[1] .. ':*')) do
+  local kind, lines = redis.call('TYPE', key).ok, {}
+  if kind == 'hash' or kind == 'zset' then
+    local found = kind == 'hash' and redis.call('HGETALL', key) or redis.call('ZRANGE', key, 0, -1, 'WITHSCORES')
+    for i = 1, #found, 2 do
+      if found[i] ~= 'incarnation' then lines[#lines + 1] = found[i] .. ' = ' .. found[i + 1] end
+    end
+  elseif kind == 'set' then
+    lines = redis.call('SMEMBERS', key)
+  elseif kind == 'list' then
+    lines = redis.call('LRANGE', key, 0, -1)
+  else
+    lines[1] = redis.call('GET', key)
+  end
+  all[#all + 1] = {key:sub(#ARGV[1] + 1), lines}
+end
+return all
+"""
+
+
+class UsualTwins:
+    """`count`: how many receives took the short way."""
+
+    def __init__(self, redis_url: str, patch: pytest.MonkeyPatch, most_clients: int) -> None:
+        self.clock = ManualClock()
+        self.count = 0
+        self._redis = driver.Redis.from_url(redis_url)
+        self._patch = patch
+        self._dice = random.Random()
+        self._steps = 0
+        self._loop = asyncio.new_event_loop()
+        self._server = Server(redis_url, timeout=60.0)
+        self._prefixes = [f"test-{uuid4().hex[:12]}" for _ in range(2)]
+        options = {"most_clients": most_clients, "clock": self.clock}
+        self._short, self._long = (
+            Side(RedisLeaseStore(self._server, prefix=each, **options)) for each in self._prefixes
+        )
+        self._usual, told = lease_store._usual, answers.usual
+
+        def counted(*arguments: Any) -> Any:
+            self.count += 1
+            return told(*arguments)
+
+        patch.setattr(answers, "usual", counted)
+        patch.setattr(lease_store, "_DICE", self._dice)
+        # By the real clock: who polled is noted once.
+        patch.setattr(lease_store, "_SEEN_EVERY", 1e9)
+
+    def play(self, verb: str, *arguments: Any, **options: Any) -> Any:
+        """One method of LeaseStore on both, with one answer; a refusal is told by its code."""
+        self._steps += 1
+        short = self._play(self._short, self._usual, verb, arguments, options)
+        long = self._play(self._long, lambda *_: None, verb, arguments, options)
+        assert short == long, f"{verb}:\nshort {short}\nlong  {long}"
+        short_state, long_state = self._states()
+        assert short_state == long_state, verb
+        return short
+
+    def _play(self, side: Side, usual: Any, verb: str, arguments: tuple[Any, ...], options: dict[str, Any]) -> Any:
+        self._patch.setattr(lease_store, "_usual", usual)
+        self._dice.seed(self._steps)
+        return self._loop.run_until_complete(side.play(verb, arguments, options))
+
+    def _states(self) -> list[dict[bytes, list[Any]]]:
+        """All keys of both with what they hold, but for the incarnation, which is random."""
+        return [{key: sorted(held) for key, held in self._redis.eval(_HOLD, 0, prefix)} for prefix in self._prefixes]
+
+    def close(self) -> None:
+        self._loop.run_until_complete(self._server.close())
+        self._loop.close()
+        self._redis.close()
