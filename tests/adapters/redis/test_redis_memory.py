@@ -14,8 +14,10 @@ from mqgate.testing.clock import ManualClock
 from mqgate.testing.leasing import ack, ask, granted, opened
 from mqgate.testing.samples import a_group, queues
 
+# In message mode so many grants end before the oldest are forgotten together.
+FORGETTING = 64
 # Of docs/how-to/use-redis.md, for the server that takes most, and a fifth more.
-RECEIPT, GRANT, QUEUE = 106 * 1.2, 175 * 1.2, 570 * 1.2
+RECEIPT, GRANT, QUEUE = 106 * 1.2, 190 * 1.2, 570 * 1.2
 
 
 # How much is kept is the same in a cluster.
@@ -62,13 +64,14 @@ async def test_what_ended_long_ago_takes_no_memory(
     kept_in: str,
     each: float,
 ) -> None:
-    """Leases are remembered for ten minutes, and 10,000 of them for longer: then the oldest goes with a new one."""
+    """Leases are remembered for ten minutes, and 10,000 of them for longer: then the oldest go with new ones."""
     group = a_group(mode=mode, max_attempts=100_000)
     await opened(store, group, queues(100_000))
 
     await consume(store, clock, group, LEAST_REMEMBERED * 6 // 5, verb=verb)
 
-    assert await server.command("HLEN", f"{prefix}:{{{group.name}}}:{kept_in}") == LEAST_REMEMBERED
+    kept = await server.command("HLEN", f"{prefix}:{{{group.name}}}:{kept_in}")
+    assert 0 <= kept - LEAST_REMEMBERED < (FORGETTING if mode is Mode.MESSAGE else 1)
     assert 0 < (await sizes(server, prefix)).of_groups[group.name] < LEAST_REMEMBERED * each + QUEUE
 
 

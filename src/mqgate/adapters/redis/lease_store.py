@@ -313,23 +313,32 @@ def _steps(group: Group) -> list[int]:
 
 
 def _usual(request: Acquire, nonce: int, incarnation: str | None) -> tuple[Any, ...] | None:
-    """The receive in the short form of queue_usual.lua, if it is one of those."""
-    if request.group.mode is not Mode.QUEUE or len(request.settlements) != 1 or request.attempt is not None:
+    """The receive in the short form of queue_usual.lua, if it is one of those: it acks one batch, and asks for more."""
+    settlements = request.settlements
+    if not settlements or request.client or request.attempt is not None or request.heads or request.closed:
         return None
-    verb, lease, through, *_ = request.settlements[0]
-    if verb is not Verb.ACK or lease.incarnation != incarnation or request.heads or request.closed:
+    _, lease, through, *_ = settlements[0]
+    _, _, queue, start, after, epoch, _ = lease
+    if request.group.mode is Mode.MESSAGE:
+        after = start + len(settlements)
+    elif through is not None:
+        after = through + 1
+    if request.group.mode is Mode.QUEUE and len(settlements) > 1:
         return None
+    for offset, (verb, each, *_) in enumerate(settlements, start):
+        if verb is not Verb.ACK or each[2:4] != (queue, offset) or each[5:] != (epoch, incarnation):
+            return None
     numbers = _USUAL.pack(
         request.most,
         request.visibility // _MS,
         nonce,
         request.wait // _MS,
-        lease.start,
-        lease.next if through is None else through + 1,
-        lease.epoch,
+        start,
+        after,
+        epoch,
         request.is_crowded,
     )
-    return numbers, request.polled_by, lease.queue, incarnation
+    return numbers, request.polled_by, queue, incarnation
 
 
 def _heads(heads: Mapping[str, Head], boots: Mapping[str, Boot] = MappingProxyType({})) -> list[tuple[Any, ...]]:

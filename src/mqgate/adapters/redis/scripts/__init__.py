@@ -24,18 +24,22 @@ def _script(name: str, *parts: str) -> Script:
     return Script(name, source, hashlib.sha1(source, usedforsecurity=False).hexdigest())
 
 
-_ALL = ("request", "scope")
-_QUEUE = ("queue_row", *_ALL, "queue_book")
-_MESSAGE = (*_ALL, "message_book", "message_seldom")
+def _steps(mode: str) -> list[tuple[str, str]]:
+    """The other steps of a mode and their files; two are the same for both."""
+    own = [(step, f"{mode}_{step}") for step in ("settle", "place", "bury", "positions")]
+    return [*own, ("open", "open"), ("seek", "seek")]
+
+
+_QUEUE = ("scope", "queue_book")
+_MESSAGE = ("scope", "message_book", "message_seldom")
 
 SCRIPTS = (
-    _script("queue_acquire", "request", "queue_row", "queue_usual", "scope", "queue_book", "queue_acquire"),
-    _script("message_acquire", *_MESSAGE, "message_acquire"),
-    *(_script(f"queue_{step}", *_QUEUE, f"queue_{step}") for step in ("settle", "place", "bury", "positions")),
-    *(_script(f"message_{step}", *_MESSAGE, f"message_{step}") for step in ("settle", "place", "bury", "positions")),
-    *(_script(f"queue_{step}", *_QUEUE, step) for step in ("open", "seek")),
-    *(_script(f"message_{step}", *_MESSAGE, step) for step in ("open", "seek")),
-    *(_script(step, *_ALL, step) for step in ("clients", "committed", "forget")),
+    _script("queue_acquire", "request", "queue_row", "queue_usual", *_QUEUE, "queue_acquire"),
+    _script("message_acquire", "request", "message_row", "message_usual", *_MESSAGE, "message_acquire"),
+    *(_script(f"queue_{each}", "request", "queue_row", *_QUEUE, step) for each, step in _steps("queue")),
+    *(_script(f"message_{each}", "request", "message_row", *_MESSAGE, step) for each, step in _steps("message")),
+    _script("clients", "request", "message_row", "scope", "clients"),
+    *(_script(each, "request", "scope", each) for each in ("committed", "forget")),
     _script("take", "take"),
 )
 

@@ -12,8 +12,8 @@ local function look(client)
     if tonumber(till) > NOW then hold(client ~= '' and client or holder, queue) end
   end
   for _, epoch in ipairs(call('ZRANGEBYSCORE', base .. ':leases', '(' .. NOW, '+inf')) do
-    local grant = cmsgpack.unpack(call('HGET', base .. ':grants', epoch))
-    hold(grant[7], grant[1])
+    local _, _, _, _, _, _, _, _, _, _, queue, _, client = struct.unpack(GRANT, call('HGET', base .. ':grants', epoch))
+    hold(client, queue)
   end
 end
 look('')

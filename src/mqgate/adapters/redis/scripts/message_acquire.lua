@@ -9,7 +9,7 @@ local _, MOST, VISIBILITY, POLLED_BY, NONCE, IS_CROWDED, INCARNATION, WAIT, ATTE
 local scope = open_book('', set_of(CLOSED))
 -- Made anew since the gateway last met it: it must tell again all that it told once.
 if not scope or (INCARNATION and INCARNATION ~= scope.incarnation) then return false end
-local SHAPE = MOST .. ':' .. VISIBILITY
+local SHAPE = ATTEMPT and MOST .. ':' .. VISIBILITY or ''
 local grants, lost, doomed, state = {}, {}, {}, 'ok'
 local given = 0
 
@@ -252,7 +252,12 @@ if #strangers == 0 then
   end
   close_book(scope)
   if #same == 0 and state ~= 'paused' then
-    if given == 0 or IS_CROWDED then next_time = rarely().next_at() end
+    if given > 0 and IS_CROWDED and not CLOSED and NOW < scope.calm then
+      -- Early enough for those who wait: when it comes, who tries is told better.
+      next_time = scope.calm
+    elseif given == 0 or IS_CROWDED then
+      next_time = rarely().next_at()
+    end
     if state == 'busy' then
       needs_settling = book().first_fresh(scope, function(row) return row.placing == 0 end) ~= nil
     end

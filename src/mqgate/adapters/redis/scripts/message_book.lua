@@ -2,11 +2,10 @@
 --
 --   <scope>:state          epoch: grants so far; in_flight: messages in open grants; calm: until then time alone does
 --                          nothing: no lease ends, nothing is due or dying
---   a queue's row          min, max, committed, cursor (the next to be granted), swept (grants up to it are gone: seek),
---                          placing (ordered groups: the grant whose keys are not known yet), served_at, ...
+--   a queue's row          see message_row.lua
 --   <scope>:fresh          sorted set, served_at: queues with messages that nobody had yet
---   <scope>:grants         hash: epoch -> grant, a range of a queue with a letter for each message; kept a while after
---                          its end, so that a repeated ack is a duplicate (ended: a list, to forget the oldest)
+--   <scope>:grants         hash: epoch -> grant, see message_row.lua; kept a while after its end, so that a repeated ack is
+--                          a duplicate (ended: a list, to forget the oldest)
 --   <scope>:leases         sorted set, earliest end: open grants
 --   <scope>:open:<queue>   sorted set, first open offset: open grants of a queue
 --   <scope>:failed         hash: `<queue> <offset>` -> a message that failed, was given back, or waits for its key
@@ -15,11 +14,8 @@
 --   <scope>:order:<queue>  ordered groups, sorted set: `<key> <offset>` of what is unsettled;  keys:<queue>: offset -> key
 --   <scope>:placing        set of queues that have such a grant
 --   <scope>:emptied        set of queues that retention has emptied behind the cursor, and nobody was told yet
-local ROW = '<dddddddddddI4c0'
 local MEMORY, LEAST_REMEMBERED, PLACING = 600000, 10000, 10000
 local MOST_RANGES, MOST_ENDED = 64, 2000
--- A message of a grant: open, acked, nacked, ended by itself, or not given (went back, or not wanted).
-local OPEN, ACKED, NACKED, ENDED, NOT_GIVEN = string.byte('oane.', 1, 5)
 
 local function fresh_of(row)
   return row.max - math.max(row.cursor, row.min)
@@ -44,8 +40,7 @@ pack_row = function(row)
 end
 
 line_of = function(row)
-  return string.format('min=%d max=%d committed=%d cursor=%d last_consumed_at=%d last_client=%s', row.min, row.max,
-    row.committed, row.cursor, row.last_consumed_at, row.last_client)
+  return string.format(LINE, row.min, row.max, row.committed, row.cursor, row.last_consumed_at, row.last_client)
 end
 
 index_row = function(scope, row)
@@ -72,18 +67,27 @@ end
 local function open_book(client, closed)
   local scope = scope_of(client)
   if scope then
-    scope.closed, scope.grants, scope.touched, scope.unsaved, scope.ended = closed or {}, {}, {}, {}, 0
+    scope.closed, scope.grants, scope.touched, scope.unsaved = closed or {}, {}, {}, {}
     scope.was_epoch, scope.was_in_flight, scope.was_calm = scope.epoch, scope.in_flight, scope.calm
   end
   return scope
 end
 
 local function read_grant(epoch, packed)
-  local found = cmsgpack.unpack(packed)
-  return {epoch = epoch, queue = found[1], start = found[2], letters = {string.byte(found[3], 1, -1)},
-    delivery = found[4], granted_at = found[5], base_until = found[6], client = found[7], serves = found[8],
-    again = found[9], attempt = found[10], shape = found[11], nonce = found[12], ends = found[13], lapsed = found[14],
-    open = found[15], returned = found[16], was_open = found[15], is_changed = false}
+  local start, delivery, granted_at, base_until, serves, again, nonce, lapsed, open, returned, queue, letters, client,
+    attempt, shape, ends = struct.unpack(GRANT, packed)
+  return {epoch = epoch, queue = queue, start = start, letters = {string.byte(letters, 1, -1)}, delivery = delivery,
+    granted_at = granted_at, base_until = base_until, client = client, serves = serves, again = again == 1,
+    attempt = attempt, shape = shape, nonce = nonce, ends = ends ~= '' and cmsgpack.unpack(ends), lapsed = lapsed,
+    open = open, returned = returned, was_open = open, is_changed = false}
+end
+
+local function pack_grant(grant)
+  local ends = grant.ends and cmsgpack.pack(grant.ends) or ''
+  return struct.pack(GRANT, grant.start, grant.delivery, grant.granted_at, grant.base_until, grant.serves,
+    grant.again and 1 or 0, grant.nonce, grant.lapsed, grant.open, grant.returned, #grant.queue, grant.queue,
+    #grant.letters, string.char(unpack(grant.letters)), #grant.client, grant.client, #grant.attempt, grant.attempt,
+    #grant.shape, grant.shape, #ends, ends)
 end
 
 local function grant_at(scope, epoch)
@@ -116,8 +120,7 @@ local function index_grant(scope, grant)
   elseif grant.was_open > 0 then
     call('ZREM', base .. ':leases', epoch)
     call('ZREM', base .. ':open:' .. grant.queue, epoch)
-    scope.remembered = call('RPUSH', base .. ':ended', epoch .. ' ' .. NOW)
-    scope.ended = scope.ended + 1
+    call('RPUSH', base .. ':ended', epoch .. ' ' .. NOW)
   end
   grant.was_open, grant.is_changed = grant.open, false
   scope.unsaved[epoch] = grant
@@ -150,10 +153,7 @@ local function close_book(scope)
   take_stock(scope)
   local packed = {}
   for epoch, grant in pairs(scope.unsaved) do
-    packed[#packed + 1], packed[#packed + 2] = epoch, cmsgpack.pack({grant.queue, grant.start,
-      string.char(unpack(grant.letters)), grant.delivery, grant.granted_at, grant.base_until, grant.client, grant.serves,
-      grant.again, grant.attempt, grant.shape, grant.nonce, grant.ends or false, grant.lapsed, grant.open,
-      grant.returned})
+    packed[#packed + 1], packed[#packed + 2] = epoch, pack_grant(grant)
     -- More arguments than Lua can pass.
     if #packed == 1000 then
       call('HSET', scope.base .. ':grants', unpack(packed))
@@ -162,8 +162,7 @@ local function close_book(scope)
   end
   if #packed > 0 then call('HSET', scope.base .. ':grants', unpack(packed)) end
   scope.unsaved = {}
-  if scope.ended > 0 and scope.remembered > LEAST_REMEMBERED then book().forget_grants(scope) end
-  scope.ended = 0
+  if math.floor(scope.epoch / FORGETTING) > math.floor(scope.was_epoch / FORGETTING) then book().forget_grants(scope) end
   if scope.epoch ~= scope.was_epoch or scope.in_flight ~= scope.was_in_flight or scope.calm ~= scope.was_calm then
     save(scope, 'epoch', scope.epoch, 'in_flight', scope.in_flight, 'calm', scope.calm)
     scope.was_epoch, scope.was_in_flight, scope.was_calm = scope.epoch, scope.in_flight, scope.calm

@@ -10,22 +10,25 @@ book = function()
     return grant.ends and grant.ends[number] or grant.base_until
   end
 
-  -- Twice as many as ended just now: what was kept for long enough shrinks.
+  -- Twice as many as were granted since: what was kept for long enough shrinks.
   local function forget_grants(scope)
-    for gone = 0, 2 * scope.ended - 1 do
-      if scope.remembered - gone <= LEAST_REMEMBERED then return end
-      local epoch, at = call('LINDEX', scope.base .. ':ended', 0):match('^(%d+) (%d+)$')
-      epoch = tonumber(epoch)
-      if tonumber(at) > NOW - MEMORY then return end
-      call('LPOP', scope.base .. ':ended')
-      local grant = grant_at(scope, epoch)
+    local ended, gone, epochs = scope.base .. ':ended', 0, {}
+    local most = math.min(call('LLEN', ended) - LEAST_REMEMBERED, 2 * math.max(scope.epoch - scope.was_epoch, FORGETTING))
+    if most <= 0 then return end
+    for _, entry in ipairs(call('LRANGE', ended, 0, most - 1)) do
+      local epoch, at = entry:match('^(%d+) (%d+)$')
+      if tonumber(at) > NOW - MEMORY then break end
+      gone = gone + 1
+      local grant = grant_at(scope, tonumber(epoch))
       -- An extend may have opened it again.
       if grant and grant.open == 0 then
-        call('HDEL', scope.base .. ':grants', epoch)
+        epochs[#epochs + 1] = epoch
         if grant.attempt ~= '' then call('HDEL', scope.base .. ':attempts', grant.attempt) end
-        scope.grants[epoch] = false
+        scope.grants[tonumber(epoch)] = false
       end
     end
+    if gone > 0 then call('LTRIM', ended, gone, -1) end
+    if #epochs > 0 then call('HDEL', scope.base .. ':grants', unpack(epochs)) end
   end
 
   -- A message of a grant is no longer leased.

@@ -15,7 +15,7 @@
 -- behind it is that of the layout of rows and keys: what another one wrote counts as lost too.
 local call = redis.call
 local G = KEYS[1]
-local RUN, IS_REPEAT = ARGV[1] .. '/3', ARGV[2] == '1'
+local RUN, IS_REPEAT = ARGV[1] .. '/4', ARGV[2] == '1'
 local MAX_ATTEMPTS, DIES, IS_PAUSED, RATE, BURST, CLIENT_TTL, MAX_IN_FLIGHT, IS_ORDERED, LONGEST_HOLD, MAX_SPAN,
   FIRST_BACKOFF, FACTOR, MOST_BACKOFF, JITTER, NOW, DRAW = struct.unpack('<dddddddddddddddd', ARGV[3])
 if NOW == 0 then
