@@ -42,7 +42,8 @@ class Walk(TwinMachine):
     def __init__(self, twins: UsualTwins, kind: str, dice: random.Random) -> None:
         super().__init__(twins, kind)
         self.dice = dice
-        self.register([dice.randrange(300) for _ in range(dice.randint(1, 4))])
+        ends = [dice.choice([40, 200, dice.randrange(300)]) for _ in range(4)]
+        self.register(ends[: dice.randint(1, 4)])
 
     def step(self) -> None:
         if self.delivered and self.dice.random() < USUAL:
@@ -57,7 +58,7 @@ class Walk(TwinMachine):
             group=self.group,
             client=self.scope(client),
             most=dice.choice([1, 2, 8]),
-            visibility=self.group.visibility,
+            visibility=dice.choice([SECOND, 30 * SECOND, 300 * SECOND, 300 * SECOND]),
             heads={},
             polled_by=client,
             settlements=acks_of(self.mode, grant),
@@ -65,7 +66,7 @@ class Walk(TwinMachine):
             wait=dice.choice([timedelta(0), timedelta(hours=1)]),
         )
         self.acquire(client, request)
-        self.twins.clock.advance(dice.choice([0.001, 0.1, 1]))
+        self.twins.clock.advance(dice.choice([0, 0, 0.001, 1, 12]))
 
     def calm_down(self, _: random.Random) -> None:
         """Whatever was changed is as it was, and there is more to consume."""
@@ -74,6 +75,15 @@ class Walk(TwinMachine):
         for number in range(len(self.heads)):
             self.append(number, 100)
         self.look("ada", is_told=True)
+
+    def expire(self, dice: random.Random) -> None:
+        """Retention is quicker than consumers, and the group hears of it."""
+        self.lose_to_retention(dice.randrange(4), dice.randint(1, 150))
+        self.look("ada", is_told=True)
+
+    def nack(self, dice: random.Random) -> None:
+        if self.delivered:
+            self.settle([settlement(dice, [Verb.NACK]) | {"delay": timedelta(0)}])
 
     def settle_some(self, dice: random.Random) -> None:
         if self.delivered:
@@ -111,7 +121,8 @@ ODD: Sequence[Callable[[Walk, random.Random], None]] = (
     lambda walk, dice: walk.receive_and_die(wish(dice)),
     lambda walk, dice: walk.wait(dice.choice([0.5, 2, 10, 31])),
     lambda walk, dice: walk.append(dice.randrange(4), dice.randint(1, 6)),
-    lambda walk, dice: walk.lose_to_retention(dice.randrange(4), dice.randint(1, 8)),
+    Walk.expire,
+    *[Walk.nack] * 3,
     lambda walk, dice: walk.come_back_shorter(dice.randrange(4), dice.randint(0, 3)),
     lambda walk, dice: walk.tell_late(dice.randrange(4), dice.choice([0, 1, 100])) if walk.grants else None,
     lambda walk, dice: walk.bury(dice.randrange(4)) if walk.doomed else None,

@@ -1,6 +1,6 @@
 """Two lease stores in Redis on one clock, with the same dice: one may ask in the short form of a usual receive.
 
-Every step is played on both; their answers are compared, and all that then lies in Redis.
+Every step is played on both; their answers are compared, what other gateways are told, and all that then lies in Redis.
 """
 
 import asyncio
@@ -53,6 +53,10 @@ class UsualTwins:
         self._loop = asyncio.new_event_loop()
         self._server = Server(redis_url, timeout=60.0)
         self._prefixes = [f"test-{uuid4().hex[:12]}" for _ in range(2)]
+        self._listeners = [self._redis.pubsub(ignore_subscribe_messages=False) for _ in self._prefixes]
+        for listener, prefix in zip(self._listeners, self._prefixes, strict=True):
+            listener.subscribe(f"{prefix}:wake")
+            listener.get_message(timeout=10)
         options = {"most_clients": most_clients, "clock": self.clock}
         self._short, self._long = (
             Side(RedisLeaseStore(self._server, prefix=each, **options)) for each in self._prefixes
@@ -76,6 +80,8 @@ class UsualTwins:
         assert short == long, f"{verb}:\nshort {short}\nlong  {long}"
         short_state, long_state = self._states()
         assert short_state == long_state, verb
+        short_wakes, long_wakes = (self._wakes(each) for each in self._listeners)
+        assert short_wakes == long_wakes, verb
         return short
 
     def _play(self, side: Side, usual: Any, verb: str, arguments: tuple[Any, ...], options: dict[str, Any]) -> Any:
@@ -87,7 +93,17 @@ class UsualTwins:
         """All keys of both with what they hold, but for the incarnation, which is random."""
         return [{key: sorted(held) for key, held in self._redis.eval(_HOLD, 0, prefix)} for prefix in self._prefixes]
 
+    def _wakes(self, listener: Any) -> list[Any]:
+        """What other gateways were told meanwhile; an answer to PING comes behind all of it."""
+        listener.ping()
+        found = []
+        while (message := listener.get_message(timeout=10))["type"] != "pong":
+            found.append(message["data"])
+        return found
+
     def close(self) -> None:
         self._loop.run_until_complete(self._server.close())
         self._loop.close()
+        for listener in self._listeners:
+            listener.close()
         self._redis.close()
