@@ -10,8 +10,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import httpx
-
 PATIENCE = 100.0
 HERE = Path(__file__).parent
 SMALL = (sys.executable, str(HERE / "small_worker.py"))
@@ -72,7 +70,11 @@ class Supervised:
 
     def pid(self) -> int:
         """The process that answers a request on a new connection."""
-        return int(httpx.get(self.url, timeout=PATIENCE).text)
+        connection = self.connection()
+        try:
+            return int(connection.ask()[1])
+        finally:
+            connection.close()
 
     def pids(self) -> set[int]:
         """All processes that answer, by as many connections as that takes."""
