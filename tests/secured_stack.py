@@ -20,7 +20,7 @@ from mqgate.rocketmq import Credentials
 from mqgate.stack import BrokerSpec, Stack
 from mqgate.stack.guard import guard
 
-__all__ = ["BROKER", "ROOT_USER", "Secured", "make_authority", "secured_stack"]
+__all__ = ["BROKER", "ROOT_USER", "Secured", "make_authority", "secured_stack", "sign_server"]
 
 BROKER = "guarded"
 ROOT_USER = Credentials(access_key="root", secret_key="root-secret", security_token="")
@@ -54,7 +54,7 @@ def secured_stack() -> Iterator[Secured]:
     """A name server and one broker. Whoever does not ask for TLS gets none: it is RocketMQ's default to serve both."""
     directory = Path(tempfile.mkdtemp(prefix="mqgate-secured-"))
     ca = directory / "ca.pem"
-    _sign_server(make_authority(ca), directory)
+    sign_server(make_authority(ca), directory)
     options = {
         "tls.server.mode": "permissive",
         "tls.test.mode.enable": "false",
@@ -79,7 +79,7 @@ def make_authority(path: Path) -> _Key:
     return key
 
 
-def _sign_server(authority: _Key, directory: Path) -> None:
+def sign_server(authority: _Key, directory: Path) -> None:
     key = ec.generate_private_key(ec.SECP256R1())
     named = x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address("127.0.0.1"))])
     built = _builder(key, "server").add_extension(named, critical=False).sign(authority, hashes.SHA256())

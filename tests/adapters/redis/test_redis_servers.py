@@ -26,7 +26,7 @@ from mqgate.testing.leasing import ack, ask, granted, opened, settled
 from mqgate.testing.message_leasing import workers
 from mqgate.testing.samples import a_group, queues
 from redis_server import is_up, operator, serving
-from secured_stack import _sign_server, make_authority
+from secured_stack import make_authority, sign_server
 from wire import Wire
 
 QUICK = 1.0
@@ -237,7 +237,7 @@ async def test_tls_is_spoken_to_a_server_that_an_authority_of_ours_signed(
     plain: str, tmp_path: Path, open_server: OpenServer
 ) -> None:
     """And to no other. The server behind it is plain: whoever comes to it has passed a real TLS."""
-    _sign_server(make_authority(tmp_path / "ca.pem"), tmp_path)
+    sign_server(make_authority(tmp_path / "ca.pem"), tmp_path)
     make_authority(tmp_path / "other.pem")
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(tmp_path / "server.pem", tmp_path / "server.key")
