@@ -19,24 +19,30 @@ def kill_in_all(
     under_way: Mapping[str, Callable[[], AbstractSet[object]]],
     before: Mapping[str, AbstractSet[object]],
 ) -> None:
-    """Kill all of it when each part has something under way that was not there before; or it ends by itself.
+    """Kill all of it, and wait for it, when each part has something under way that was not there before.
 
-    It is stopped for the last look, so that nothing is done in the last moment.
+    It is stopped for the last look, so that nothing is done in the last moment. It may end by itself before;
+    AssertionError if it comes to neither.
     """
     deadline = time.monotonic() + PATIENCE
 
-    def is_in_all() -> bool:
-        return all(found() - before[name] for name, found in under_way.items())
+    def is_in(name: str) -> bool:
+        return bool(under_way[name]() - before[name])
 
-    while job.poll() is None:
-        assert time.monotonic() < deadline, "no batch began"
-        if is_in_all():
-            _signal_all(job.pid, signal.SIGSTOP)
-            if is_in_all():
-                _signal_all(job.pid, signal.SIGKILL)
-                return
-            _signal_all(job.pid, signal.SIGCONT)
-        time.sleep(0.02)
+    try:
+        while job.poll() is None:
+            assert time.monotonic() < deadline, f"no batch began of {[n for n in under_way if not is_in(n)]}"
+            if all(map(is_in, under_way)):
+                _signal_all(job.pid, signal.SIGSTOP)
+                if all(map(is_in, under_way)):
+                    return
+                _signal_all(job.pid, signal.SIGCONT)
+            time.sleep(0.02)
+    finally:
+        # Also when we gave up: nobody is to go on.
+        if job.returncode is None:
+            _signal_all(job.pid, signal.SIGKILL)
+            job.wait()
 
 
 def open_batches(checkpoint: Path) -> set[int]:

@@ -1,7 +1,8 @@
 """kill -9 of driver, JVM and workers in mid-batch, again and again: everything is there, and nothing twice.
 
 One driver does all of it at once, because to start one takes longer than what it does: source to Parquet, source to
-sink, minute figures, archive and replay are all hit by every kill.
+sink, minute figures, archive and replay are all hit by every kill. What is left after the last one is done here, by the
+session that all tests share.
 """
 
 import signal
@@ -15,6 +16,7 @@ from pathlib import Path
 import pyarrow.dataset as ds
 import pytest
 from event_batches import Teller, event, tell
+from killed_job import LARGE, do_all, plan_of
 from kills import kill_in_all, open_batches, planned
 from pyspark.sql import Row, SparkSession
 from spark_calls import fill
@@ -27,9 +29,6 @@ from mqgate.stats.store import StatsStore
 COUNT = 15_000
 BATCHES, EVENTS_A_BATCH = 400, 20
 KILLS = 5
-# Batches of events in one of a query. Small while it is killed, so that no query runs out of work before its last
-# kill; large for the run that is to reach the end.
-SMALL, LARGE = 2, 400
 # Spark waits only so long for a Python process to come up: on a busy machine a driver may end without us.
 MOST_STARTS = 3 * KILLS
 MINUTE = 60_000
@@ -49,7 +48,8 @@ def test_a_driver_that_is_killed_in_mid_batch_loses_nothing_and_repeats_nothing(
     client.topics.put(events, {"queues": 1})
     told = _tell_events(client, events)
 
-    _kill_until_done([client.transport.url, topic, events, str(tmp_path)], tmp_path)
+    _kill_again_and_again([client.transport.url, topic, events, str(tmp_path)], tmp_path)
+    do_all(spark, plan_of(client.transport.url, events, tmp_path, LARGE), topic, LARGE)
 
     files = spark.read.parquet(str(tmp_path / "parquet"))
     assert (files.count(), files.select("id").distinct().count()) == (COUNT, COUNT)
@@ -80,7 +80,8 @@ def _tell_events(client: Client, topic: str) -> Counter[int]:
     return told
 
 
-def _kill_until_done(arguments: list[str], directory: Path) -> None:
+def _kill_again_and_again(arguments: list[str], directory: Path) -> None:
+    """Until each part was hit often enough. AssertionError if one ran out of work before."""
     checkpoints = {name: directory / "checkpoints" / name for name in ("minutes", "archive", "parquet", "mqgate")}
     progress = directory / "replays" / "again.json"
 
@@ -89,24 +90,21 @@ def _kill_until_done(arguments: list[str], directory: Path) -> None:
 
     under_way = {name: partial(open_batches, path) for name, path in checkpoints.items()} | {"replay": replayed}
     kills: Counter[str] = Counter()
-    starts, ended = 0, -1
+    starts = 0
     log = directory / "job.log"
-    while ended != 0:
+    while any(kills[name] < KILLS for name in under_way):
         starts += 1
         assert starts <= MOST_STARTS, log.read_text()
-        is_last = all(kills[name] >= KILLS for name in under_way)
         before = {**{name: planned(path) for name, path in checkpoints.items()}, "replay": replayed()}
-        command = [sys.executable, str(JOB), *arguments, str(LARGE if is_last else SMALL)]
-        with log.open("w") as output, subprocess.Popen(command, stderr=output) as job:  # noqa: S603 - our own job
+        with log.open("w") as output:
+            job = subprocess.Popen([sys.executable, str(JOB), *arguments], stderr=output)  # noqa: S603 - our own job
             # What was hit often enough may have come to its end.
             missed = {name: found for name, found in under_way.items() if kills[name] < KILLS}
-            if not is_last:
-                kill_in_all(job, missed, before)
-        ended = job.returncode
-        if ended == -signal.SIGKILL:
+            kill_in_all(job, missed, before)
+        assert job.returncode != 0, f"it was through too early: {kills}"
+        if job.returncode == -signal.SIGKILL:
             # Only what the dead left behind counts: a batch may have been committed in the last moment.
             kills.update(name for name, found in under_way.items() if found() - before[name])
-    assert min(kills[name] for name in under_way) >= KILLS, f"it was through too early: {kills}"
 
 
 def _rows(spark: SparkSession, client: Client, topic: str) -> list[Row]:
