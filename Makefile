@@ -38,6 +38,8 @@ ready: .venv/dev.stamp
 	@$(BIN)/python -c 'from mqgate.stack import jars; jars(progress=print)' 2>/dev/null || true
 	@# Only to be quicker: without Java there is none.
 	@$(BIN)/python tests/class_archive.py 2>/dev/null || true
+	@# The same: each worker would compile all tests for itself.
+	@test -d tests/__pycache__ || $(BIN)/pytest --collect-only -qq >/dev/null 2>&1 || true
 
 dev: .venv/dev.stamp ## only set up: tools, drivers, small servers of Redis and PostgreSQL
 
