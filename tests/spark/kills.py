@@ -1,6 +1,7 @@
 """Killing a driver of Spark in mid-batch: driver, JVM and workers."""
 
 import os
+import random
 import signal
 import subprocess
 import time
@@ -12,6 +13,7 @@ from pathlib import Path
 __all__ = ["kill_in_all", "open_batches", "planned"]
 
 PATIENCE = 300.0
+LONGEST_BATCH = 1.0
 
 
 def kill_in_all(
@@ -33,6 +35,8 @@ def kill_in_all(
         while job.poll() is None:
             assert time.monotonic() < deadline, f"no batch began of {[n for n in under_way if not is_in(n)]}"
             if all(map(is_in, under_way)):
+                # Otherwise whoever comes last would always be hit at the very beginning of its batch.
+                time.sleep(random.uniform(0, LONGEST_BATCH))
                 _signal_all(job.pid, signal.SIGSTOP)
                 if all(map(is_in, under_way)):
                     return
