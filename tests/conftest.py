@@ -9,11 +9,11 @@ import httpx
 import pytest
 
 import class_archive
-from built_once import describe_once, log_plainly
 from mqgate import bootstrap
 from mqgate.settings import Settings, SqliteSettings
 from mqgate.testing.clock import ManualClock
 from mqgate.testing.server_process import ServerProcess
+from plain_log import log_plainly
 
 # The fixtures `rocketmq` and `pair`; `postgres`, `mortal`, `redis` and `mortal_redis`.
 pytest_plugins = ["cluster", "servers"]
@@ -27,7 +27,6 @@ def pytest_configure(config: pytest.Config) -> None:
     # Drivers, and the servers of a cluster: what a command line says wins.
     for name in ("SPARK_SUBMIT_OPTS", "SPARK_DAEMON_JAVA_OPTS"):
         os.environ.setdefault(name, spark)
-    describe_once()
     log_plainly()
     # Not for pytest's own workers, which may use all that there is.
     if os.environ.get("PYTEST_XDIST_WORKER") or not config.getoption("numprocesses", None):

@@ -1,6 +1,8 @@
 """The ASGI application: Starlette's router over the table of operations, and a short cut to the busiest."""
 
 from collections.abc import Mapping, Sequence
+from functools import cache
+from typing import Any
 
 from starlette.routing import Route, Router
 
@@ -37,14 +39,21 @@ class App:
 
 def build(door: Door, operations: Sequence[Operation]) -> App:
     """Route every operation through the door; the order of the table is the order of matching, hot ones first."""
-    described = document(operations)
-    page = docs_page.render(described)
+
+    # When somebody asks: to describe everything takes longer than all else that a gateway does before it serves.
+    @cache
+    def described() -> dict[str, Any]:
+        return document(operations)
+
+    @cache
+    def page() -> bytes:
+        return docs_page.render(described())
 
     async def openapi(_: Request) -> Answer:
-        return reply(200, described)
+        return reply(200, described())
 
     async def docs(_: Request) -> Answer:
-        return Answer(200, page, b"text/html; charset=utf-8")
+        return Answer(200, page(), b"text/html; charset=utf-8")
 
     about = [
         Operation(
