@@ -78,19 +78,31 @@ def test_a_port_that_was_taken_meanwhile_is_given_up_for_another(directory: Path
 
 def test_a_server_that_finds_its_port_taken_says_which(directory: Path) -> None:
     """Others rely on the port, so it is not changed behind their backs."""
-    stack = Stack(directory)
-    stack.up(brokers=(), parts=("redis",))
-    stack.kill("redis")
+    stack, other = _with_its_port_taken(directory)
 
-    with socket.socket() as other:
-        other.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        other.bind(("127.0.0.1", stack.part("redis").port))
-        other.listen()
-        with pytest.raises(PortTaken, match=str(stack.part("redis").port)):
-            stack.start("redis")
+    with other, pytest.raises(PortTaken, match=str(stack.part("redis").port)):
+        stack.start("redis")
 
     stack.start("redis")
     assert _ping(stack) == b"+PONG\r\n"
+
+
+def _with_its_port_taken(directory: Path) -> tuple[Stack, socket.socket]:
+    """A stack whose Redis is dead, and who listens in its place; not some other test, which may be quicker."""
+    while True:
+        stack = Stack(directory)
+        stack.up(brokers=(), parts=("redis",))
+        stack.kill("redis")
+        other = socket.socket()
+        other.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            other.bind(("127.0.0.1", stack.part("redis").port))
+        except OSError:
+            other.close()
+            stack.down()
+            continue
+        other.listen()
+        return stack, other
 
 
 def test_a_paused_server_hangs_and_a_resumed_one_answers(directory: Path) -> None:

@@ -44,7 +44,8 @@ class Positions:
     async def lag(self, group: Group, client: str, *, is_now: bool = False) -> Lag:
         """Where each queue stands; what must die does so first, so that the numbers are true.
 
-        `is_now`: with what was published elsewhere a moment ago.
+        `is_now`: somebody asks, and is told of what was published elsewhere a moment ago, and where a group stood whose
+        state was lost. Who looks in passing leaves that to others: the group may have been deleted since it knew of it.
         """
         positions = await self._told(group, client, is_now=is_now)
         ordered = sorted(positions, key=lambda each: _natural(each.queue))
@@ -52,7 +53,7 @@ class Positions:
 
     async def tell(self, group: Group) -> None:
         """Tell the store where a group's queues end, so that no gateway needs to find out by itself."""
-        # A broadcast client without state: who makes it looks.
+        # Without state: who makes it looks.
         with contextlib.suppress(ClientNotFound):
             await self._told(group, "")
 
@@ -64,7 +65,7 @@ class Positions:
             heads = (await (log.heads_now(group, is_complete=False) if is_now else log.heads(group))).queues
             found = await self._leases.positions(group, client, heads)
             if found is None:
-                await self._open(group, client)
+                await self._open(group, client, may_make=is_now)
                 continue
             positions, doomed = found
             strangers = heads.keys() - {position.queue for position in positions} - unopened
@@ -111,19 +112,21 @@ class Positions:
         heads = (await self._log.heads_now(group)).queues
         targets = await self._resolve(group, target, heads)
         while (moved := await self._leases.seek(group, client, targets, heads=heads, is_dry_run=is_dry_run)) is None:
-            await self._open(group, client)
+            await self._open(group, client, may_make=True)
         if not is_dry_run:
             skipped = [Span(each.queue, each.old, each.new) for each in moved if each.new > each.old]
             self._recorder.spans(Kind.SKIPPED, group, client, skipped)
             await self._mirror.sought(group)
         return sorted(moved, key=lambda each: _natural(each.queue))
 
-    async def _open(self, group: Group, client: str) -> None:
+    async def _open(self, group: Group, client: str, *, may_make: bool) -> None:
         """The store lost a group's state: it is made anew where the group stood. A client's is made when it comes."""
         if group.mode is Mode.BROADCAST:
             raise ClientNotFound(
                 f"group {group.name} does not know client {client}: it has not polled, or was idle too long"
             )
+        if not may_make:
+            raise ClientNotFound(f"group {group.name} has no lease state yet: receive once")
         await self._opener.open(group, client)
 
     async def _resolve(self, group: Group, target: Target, heads: Mapping[str, Head]) -> Mapping[str, int]:

@@ -22,7 +22,7 @@ from mqgate.stack import Stack
 from mqgate.testing.leasing import ask, opened
 from mqgate.testing.samples import a_group, queues
 
-WALKS = 20
+WALKS = 10
 # Until every queue was granted once; with the 64th grant old ones are forgotten.
 WARM = 24
 
