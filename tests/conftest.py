@@ -1,6 +1,7 @@
 """What most tests stand on: a gateway in this process with a hand-moved clock, or one of its own behind a socket."""
 
 import os
+import sys
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,8 @@ from plain_log import log_plainly
 
 # The fixtures `rocketmq` and `pair`; `postgres`, `mortal`, `redis` and `mortal_redis`.
 pytest_plugins = ["cluster", "servers"]
+# Not installed; but httpx asks for it with every request, and to look for it in all rooms takes as long as the request.
+sys.modules.setdefault("sniffio", None)  # type: ignore[arg-type]
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -136,12 +136,15 @@ USUAL = 0.8
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("kind", ["queue", "plain"])
-def test_the_short_way_leads_where_the_long_one_does(redis: Stack, monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
+def test_the_short_way_leads_where_the_long_one_does(
+    mortal_redis: Stack, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
     """Nobody can tell which one was taken, neither by the answer nor by anything that comes later."""
     seed = int(os.environ.get("WALK_SEED", "1"))
-    twins = UsualTwins(redis.redis_url, monkeypatch, len(CLIENTS))
+    twins = UsualTwins(mortal_redis.redis_url, monkeypatch, len(CLIENTS))
     try:
         for number in range(seed, seed + WALKS):
+            twins.clear()
             walk = Walk(twins, kind, random.Random(number))
             for _ in range(150):
                 walk.step()

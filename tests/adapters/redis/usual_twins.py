@@ -41,7 +41,7 @@ return all
 
 
 class UsualTwins:
-    """`count`: how many receives took the short way."""
+    """On a server of their own: every look is at all that it holds. `count`: how many receives took the short way."""
 
     def __init__(self, redis_url: str, patch: pytest.MonkeyPatch, most_clients: int) -> None:
         self.clock = ManualClock()
@@ -71,6 +71,10 @@ class UsualTwins:
         patch.setattr(lease_store, "_DICE", self._dice)
         # By the real clock: who polled is noted once.
         patch.setattr(lease_store, "_SEEN_EVERY", 1e9)
+
+    def clear(self) -> None:
+        """Nothing of earlier groups is looked at any more."""
+        self._redis.flushall()
 
     def play(self, verb: str, *arguments: Any, **options: Any) -> Any:
         """One method of LeaseStore on both, with one answer; a refusal is told by its code."""
