@@ -1,6 +1,6 @@
 """Forgets old messages, by age and by size per topic; a little at a time."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from functools import partial
 from typing import Any
@@ -50,9 +50,11 @@ class Retention:
 
     async def _by_age(self, topic: str, retention: timedelta) -> int:
         cutoff = self._engine.clock.now_ms() - retention // timedelta(milliseconds=1)
+        # There may be thousands of topics, and most have nothing to forget.
+        queues = [queue for queue in self._log.queues_of(topic) if queue[2].min < queue[2].max]
+        ends = await self._engine.read(partial(_first_kept, queues, cutoff)) if queues else ()
         forgotten = 0
-        for name, number, head in self._log.queues_of(topic):
-            end = await self._engine.read(partial(first_since, number=number, head=head, sought=cutoff))
+        for (name, number, head), end in zip(queues, ends, strict=True):
             for after in [*range(head.min + _CHUNK, end, _CHUNK), end]:
                 if after > head.min:
                     await self._expire(topic, name, number, after)
@@ -88,6 +90,10 @@ class Retention:
             transaction.execute(SQL["raise_min"], (after, size, number))
 
         await self._engine.write(job, lambda _: self._log.moved(topic, name, low=after))
+
+
+def _first_kept(queues: Sequence[tuple[str, int, Head]], cutoff: int, view: View) -> list[int]:
+    return [first_since(view, number, head, cutoff) for _, number, head in queues]
 
 
 def _after_bytes(view: View, number: int, head: Head, excess: int) -> int:
