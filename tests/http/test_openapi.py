@@ -29,7 +29,7 @@ CHECKS: list[Any] = [
     checks.negative_data_rejection,
 ]
 BOUNDED = settings(
-    max_examples=20,
+    max_examples=12,
     deadline=None,
     derandomize=True,
     suppress_health_check=list(HealthCheck),

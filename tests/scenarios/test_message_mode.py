@@ -242,10 +242,11 @@ async def test_the_default_backoff_is_one_second_doubling_with_jitter_ten_minute
     await shop(api, maxAttempts=100)
     await publish(api, "a")
     waits = []
-    for _ in range(14):
+    for attempt in range(14):
         (message,) = await take(api)
         await settle(api, "nack", message)
-        waited = 0.0
+        waited = 0.75 * min(2.0**attempt, 600)
+        clock.advance(waited)
         while (await counts(api))[2]:
             step = max(waited * 0.02, 0.05)
             clock.advance(step)
