@@ -72,6 +72,21 @@ class AttemptContract:
         assert await ack(store, group, first.lease) is Outcome.APPLIED
         assert await ack(store, group, carried.lease) is Outcome.APPLIED
 
+    async def test_an_attempt_means_what_it_was_given_last(self, store: LeaseStore, clock: ManualClock) -> None:
+        """Though the lease that it had before, and that ended, is extended late: that one has a holder who knows."""
+        group = a_group(backoff=Backoff(steps=(timedelta(hours=1),)))
+        await opened(store, group, queues(9, 5))
+        first = await granted(store, group, most=4, attempt="a1")
+        clock.advance(31)
+        second = await granted(store, group, most=4, attempt="a1")
+        assert await extend(store, group, first.lease, timedelta(seconds=30)) is Outcome.LATE_APPLIED
+        assert await ack(store, group, second.lease) is Outcome.APPLIED
+
+        third = await granted(store, group, most=4, attempt="a1")
+
+        assert [each.lease.queue for each in (first, second, third)] == [QUEUE, OTHER, OTHER]
+        assert third.serve == 1
+
     @pytest.mark.parametrize("verb", ["ack", "nack"])
     async def test_after_its_lease_was_settled_an_attempt_is_a_new_receive(self, store: LeaseStore, verb: str) -> None:
         """`while nothing changed`: a settled lease must not be handed out again as if it lived."""

@@ -114,8 +114,9 @@ def acquire(tx: Transaction, scope: Scope, request: Acquire) -> Acquired:
     state = State.OK
     if given is None:
         state = why_empty(tx, scope) if row is None else State.RATE_LIMITED
-    elif closed and request.attempt is not None:
-        tx.execute(SQL["leave_attempt"], (scope.number, request.attempt, _listed(closed)))
+    elif request.attempt is not None:
+        # From here on the attempt means this queue, though a lease that it had may be extended late.
+        tx.execute(SQL["leave_attempt"], (scope.number, request.attempt, given.lease.queue))
     return Acquired(
         is_known=True,
         settled=settled,

@@ -60,7 +60,7 @@ SELECT min(free_at) FROM queue_lease WHERE scope = ? AND held = 1
 SELECT min(free_at) FROM queue_lease WHERE scope = ? AND held = 1 AND queue NOT IN (SELECT value FROM json_each(?))
 
 -- name: leave_attempt
-UPDATE queue_lease SET attempt = NULL WHERE scope = ? AND attempt = ? AND queue IN (SELECT value FROM json_each(?))
+UPDATE queue_lease SET attempt = NULL WHERE scope = ? AND attempt = ? AND queue <> ?
 
 -- name: grant
 UPDATE queue_lease SET committed = ?, epoch = epoch + 1 + leap, leap = 0, batch_next = ?, granted_at = ?, leased_until = ?, held = 1,
