@@ -374,6 +374,24 @@ async def test_a_deleted_groups_dead_and_redriven_messages_go_with_it(api: httpx
     assert bodies(await take(api)) == ["c"]
 
 
+async def test_a_message_that_dies_again_after_a_seek_is_one_letter_with_its_last_reason(
+    api: httpx.AsyncClient, clock: ManualClock
+) -> None:
+    """An operator reads why it died, not why it once did."""
+    await shop(api, maxAttempts=1)
+    await publish(api, "a")
+    told = []
+    for reason in ("first", "second"):
+        await settle(api, "nack", (await take(api))[0], reason=reason)
+        told += await dead(api)
+        clock.advance(60)
+        await operate(api, "seek", to="earliest")
+
+    assert [letter["reason"] for letter in told] == ["first", "second"]
+    assert told[0]["id"] == told[1]["id"]
+    assert told[0]["lastAt"] < told[1]["lastAt"]
+
+
 async def test_a_seek_to_latest_skips_redriven_messages_too(api: httpx.AsyncClient) -> None:
     """Latest is latest everywhere, also where nobody has looked yet."""
     await shop(api, maxAttempts=1)

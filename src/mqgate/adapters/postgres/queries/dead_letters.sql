@@ -7,7 +7,9 @@ INSERT INTO dead_letter (group_name, client, id, topic, queue, queue_offset, key
     deliveries, first_at, last_at, reason)
 SELECT %(group)s, %(client)s, %(id)s, %(topic)s, %(queue)s, %(offset)s, %(key)s, %(tag)s, %(properties)s, %(body)s,
     %(stored_at)s, %(deliveries)s, %(first_at)s, %(last_at)s, %(reason)s
-FROM turn ON CONFLICT DO NOTHING
+FROM turn
+ON CONFLICT (group_name, client, topic, queue, queue_offset) DO UPDATE SET deliveries = excluded.deliveries,
+    first_at = excluded.first_at, last_at = excluded.last_at, reason = excluded.reason
 
 -- name: list
 SELECT {columns} FROM dead_letter

@@ -1,7 +1,9 @@
 -- name: record
 INSERT INTO dead_letter (group_name, client, id, topic, queue, offset, key, tag, properties, body, stored_at,
     deliveries, first_at, last_at, reason)
-VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+ON CONFLICT DO UPDATE SET deliveries = excluded.deliveries, first_at = excluded.first_at, last_at = excluded.last_at,
+    reason = excluded.reason
 
 -- name: list
 SELECT {columns} FROM dead_letter
