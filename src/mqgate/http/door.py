@@ -69,8 +69,17 @@ class Door:
         if scope["type"] == "websocket":
             await send({"type": "websocket.close", "code": 1000})
             return
-        answer = refuse(RouteNotFound("see /docs for what there is"))
-        await _send(send, answer, _request_id(dict(scope["headers"])))
+        await self.turn_away(RouteNotFound("see /docs for what there is"), scope, send)
+
+    async def turn_away(self, why: MqgateError, scope: Scope, send: Send) -> None:
+        """There is no such address or method; but who may not come in does not even learn that."""
+        headers = dict(scope["headers"])
+        try:
+            await self._access.authenticate(headers.get(b"authorization", b"").decode("latin-1"))
+            answer = refuse(why)
+        except MqgateError as error:
+            answer = refuse(error)
+        await _send(send, answer, _request_id(headers))
 
     async def serve(self, operation: Operation, scope: Scope, receive: Receive, send: Send) -> None:
         began = time.perf_counter()
@@ -240,7 +249,7 @@ class Resource:
         # HEAD is GET whose body the server leaves out.
         operation = self._operations.get(method) or (self._operations.get("GET") if method == "HEAD" else None)
         if operation is None:
-            return _send(send, refuse(self._refuse), _request_id(dict(scope["headers"])))
+            return self._door.turn_away(self._refuse, scope, send)
         return self._door.serve(operation, scope, receive, send)
 
 

@@ -88,12 +88,15 @@ async def test_without_a_key_in_the_registry_everybody_may_everything(shop: http
 
 async def test_with_the_first_key_the_door_closes(keys: Keys) -> None:
     """Every call needs one, only the health checks do not."""
-    for method, path in [*ADMIN_ONLY, *((m, p) for m, p, _ in GROUPS_OWN), ("GET", "/v1/info")]:
+    others = [("GET", "/v1/info"), ("GET", "/nowhere"), ("PATCH", "/v1/topics")]
+    for method, path in [*ADMIN_ONLY, *((m, p) for m, p, _ in GROUPS_OWN), *others]:
         answer = await keys.call(method, path)
 
         refused(answer, 401, "unauthorized")
         assert answer.headers["www-authenticate"] == "Bearer"
     refused(await keys.call("POST", "/v1/topics/orders/messages", content=b"x"), 401, "unauthorized")
+    refused(await keys.call("GET", "/nowhere", "group"), 404, "route_not_found")
+    refused(await keys.call("PATCH", "/v1/topics", "group"), 405, "method_not_allowed")
     for path in ("/livez", "/readyz"):
         assert (await keys.call("GET", path)).status_code == 200
 
