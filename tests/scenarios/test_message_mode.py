@@ -435,6 +435,47 @@ async def test_one_receive_finds_the_match_behind_many_others(api: httpx.AsyncCl
     assert bodies(await take(api, max=10)) == ["match"]
 
 
+async def test_a_rare_tag_is_found_in_few_steps_and_no_more_is_given_than_asked_for(
+    api: httpx.AsyncClient, gateway: bootstrap.Gateway, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One message at a time would take seconds; what a wide look finds beyond that stays ready, in its order."""
+    await shop(api, filter={"tags": ["red"]})
+    await publish(api, *map(str, range(900)), tag="green")
+    await publish(api, *"abc", tag="red")
+    steps = []
+    acquire = type(gateway.leases).acquire
+
+    async def counted(store: Any, request: Any) -> Any:
+        steps.append(request.most)
+        return await acquire(store, request)
+
+    monkeypatch.setattr(type(gateway.leases), "acquire", counted)
+
+    first = await take(api, max=1)
+
+    assert bodies(first) == ["a"]
+    assert len(steps) < 10
+    assert await counts(api) == (2, 1, 0)
+    assert [bodies(await take(api, max=1)) for _ in range(3)] == [["b"], ["c"], []]
+
+
+async def test_an_ordered_group_is_not_empty_because_others_look_at_its_keys(api: httpx.AsyncClient) -> None:
+    """Many workers who never wait, and a message of its own key for each of their receives."""
+    await shop(api, ordered=True)
+    for number in range(120):
+        await publish(api, str(number), key=f"k{number}")
+
+    async def worker() -> list[str]:
+        found = []
+        for _ in range(20):
+            found += bodies(await take(api, max=1))
+        return found
+
+    found = await asyncio.gather(*(worker() for _ in range(6)))
+
+    assert sorted(int(body) for each in found for body in each) == list(range(120))
+
+
 async def test_at_the_in_flight_cap_a_receive_says_so(api: httpx.AsyncClient) -> None:
     """Over all consumers of the group; a settled message frees its place."""
     await shop(api, maxInFlight=2)

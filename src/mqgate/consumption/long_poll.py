@@ -178,7 +178,7 @@ class LongPoll:
                 wait = timedelta(seconds=max(deadline - time.monotonic(), _SOONEST_TIMER))
                 before = received
                 received = await self._receiver.receive(later, is_crowded=self._is_crowded(later, 1), wait=wait)
-                _carry(before, received)
+                received.carry(before)
                 if received.batches:
                     if parked.has_gone():
                         await self.give_back(request.group, received)
@@ -358,10 +358,3 @@ class LongPoll:
 def _contact(group: Group) -> float:
     """For how many seconds at most a client may wait unseen: one that waits is not idle, however short its time."""
     return group.client_ttl.total_seconds() / 2 if group.mode is Mode.BROADCAST else math.inf
-
-
-def _carry(before: Received, received: Received) -> None:
-    received.settled = before.settled
-    received.is_registered |= before.is_registered
-    received.expired += before.expired
-    received.rewound += before.rewound

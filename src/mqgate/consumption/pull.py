@@ -5,7 +5,7 @@ everything and is raised.
 """
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from typing import NamedTuple
 
 from mqgate.consumption.group_log import GroupLog
@@ -62,9 +62,12 @@ async def pull_queue(log: GroupLog, leases: LeaseStore, group: Group, grant: Gra
 
 
 async def pull_messages(
-    log: GroupLog, leases: LeaseStore, group: Group, grants: Sequence[Grant], most_bytes: int
+    log: GroupLog, leases: LeaseStore, group: Group, grants: Sequence[Grant], most: int, most_bytes: int
 ) -> Pulled:
-    """Message mode: all ranges at once; placed only when short, filtered, ordered or served again."""
+    """Message mode: all ranges at once; placed only when short, filtered, ordered or served again.
+
+    `most` messages that the group wants: a wide look may find more.
+    """
     try:
         reads = [_read(log, group, grant.lease, most_bytes) for grant in grants]
         # Mostly there is one range: a task for it would cost more than the read.
@@ -81,6 +84,8 @@ async def pull_messages(
     found: list[Sequence[Message]] = []
     for grant, messages in zip(grants, ranges, strict=True):
         fitting, room = _fitting(messages or (), room, is_first=not any(found))
+        if group.tags and not group.is_ordered:
+            fitting, most = _wanted(fitting, group.tags, most)
         found.append(fitting)
         placements.append(_placement(group, grant, fitting))
     filtered: list[Span] = []
@@ -113,6 +118,14 @@ def _fitting(messages: Sequence[Message], room: int, *, is_first: bool) -> tuple
         count -= 1
         left += sizes[count]
     return messages[:count], left
+
+
+def _wanted(messages: Sequence[Message], tags: Container[str | None], most: int) -> tuple[Sequence[Message], int]:
+    """Up to the last of so many that are wanted, and how many are wanted still."""
+    matches = [index for index, message in enumerate(messages) if message.tag in tags]
+    if len(matches) > most:
+        return messages[: matches[most - 1] + 1 if most else 0], 0
+    return messages, most - len(matches)
 
 
 def _placement(group: Group, grant: Grant, messages: Sequence[Message]) -> Placement:

@@ -9,6 +9,7 @@ nothing granted         -> empty, with the reason
 """
 
 import asyncio
+import time
 from collections import OrderedDict
 from collections.abc import Coroutine, Sequence
 from dataclasses import dataclass
@@ -34,6 +35,10 @@ from mqgate.telemetry.recorder import Recorder
 _log = structlog.get_logger()
 _SCOPES_REMEMBERED = 10_000
 _NONE: frozenset[str] = frozenset()
+# For so long an answer waits for others who look at the keys of an ordered group.
+_LONGEST_LOOK = 0.3
+# So many messages are looked at at once for those that a group wants.
+_WIDEST = 512
 
 
 class Receive(NamedTuple):
@@ -92,6 +97,26 @@ class Received:
         """Queue and broadcast mode: the lease of the whole batch."""
         return self.batches[0].grant if self.batches else None
 
+    def carry(self, before: "Received") -> None:
+        """Tell also what an earlier try of the same request found out."""
+        self.settled = [*before.settled, *self.settled]
+        self.is_registered |= before.is_registered
+        self.expired += before.expired
+        self.rewound += before.rewound
+
+
+class _Looking:
+    """Pulls of an ordered group, their begins and ends counted, and the turn of those who found nothing meanwhile."""
+
+    def __init__(self) -> None:
+        self.pulls: set[asyncio.Future[None]] = set()
+        self.count = 0
+        self.turn = asyncio.Lock()
+
+    def since(self, count: int) -> bool:
+        """Whether anybody looks at keys, or did since it was so much."""
+        return bool(self.pulls) or self.count != count
+
 
 class Receiver:
     def __init__(
@@ -117,6 +142,8 @@ class Receiver:
         # Which of them were closed then: one that the store had not met is told again when it opens.
         self._withheld: dict[tuple[str, str], frozenset[str]] = {}
         self._burials: dict[Lease, asyncio.Future[bool]] = {}
+        # Of ordered groups: who looks at keys that the store does not know yet.
+        self._looking: dict[tuple[str, str], _Looking] = {}
 
     async def receive(self, request: Receive, *, is_crowded: bool = False, wait: timedelta = timedelta(0)) -> Received:
         """Try everywhere, once.
@@ -124,13 +151,38 @@ class Receiver:
         `is_crowded`: others wait too, so tell whether more is ready. `wait`: for how long the caller will wait if there
         is nothing.
         """
+        if not request.group.is_ordered:
+            return await self._try(request, is_crowded, wait)
+        looking = self._looking.setdefault(request.scope, _Looking())
+        received = Received()
+        if not looking.turn.locked():
+            seen = looking.count
+            received = await self._try(request, is_crowded, wait)
+            if received.batches or received.state is not State.BUSY or not looking.since(seen):
+                return received
+            request = request._replace(settlements=())
+        # As often as others look at keys: a queue is closed meanwhile, but not empty because of that.
+        deadline = time.monotonic() + _LONGEST_LOOK
+        async with looking.turn:
+            while True:
+                if looking.pulls:
+                    await asyncio.wait(looking.pulls, timeout=_LONGEST_LOOK, return_when=asyncio.FIRST_COMPLETED)
+                seen, is_last = looking.count, time.monotonic() > deadline
+                before, received = received, await self._try(request, is_crowded, wait)
+                received.carry(before)
+                if is_last or received.batches or received.state is not State.BUSY or not looking.since(seen):
+                    return received
+                request = request._replace(settlements=())
+
+    async def _try(self, request: Receive, is_crowded: bool, wait: timedelta) -> Received:
         received = Received()
         self._mirror.touched(request.group.name)
         settlements = request.settlements
         unread = empty = _NONE
+        asked = request
         while True:
             heads = await self._heads(request)
-            step = _step(request, heads, unread, settlements, is_crowded=is_crowded, wait=wait)
+            step = _step(asked, heads, unread, settlements, is_crowded=is_crowded, wait=wait)
             acquired = await self._leases.acquire(step)
             if not acquired.is_known:
                 received.is_registered |= await self._opener.open(*request.place)
@@ -147,6 +199,7 @@ class Receiver:
                 found = await self._pull(request, acquired.grants)
                 self._recorder.spans(Kind.FILTERED, request.group, "", found.filtered)
                 received.batches, received.grants = found.batches, found.grants
+                asked = _wider(asked, found)
                 received.has_more |= found.is_short
                 if found.unread or found.empty:
                     # Nothing there although its end said so: worth one more look, and no more.
@@ -209,8 +262,21 @@ class Receiver:
     def _pull(self, request: Receive, grants: Sequence[Grant]) -> Coroutine[Any, Any, Pulled]:
         group = request.group
         if group.mode is Mode.MESSAGE:
-            return pull_messages(self._log, self._leases, group, grants, request.most_bytes)
+            pulling = pull_messages(self._log, self._leases, group, grants, request.most, request.most_bytes)
+            return self._looked_at(request.scope, pulling) if group.is_ordered else pulling
         return pull_queue(self._log, self._leases, group, grants[0], request.most_bytes)
+
+    async def _looked_at(self, scope: tuple[str, str], pulling: Coroutine[Any, Any, Pulled]) -> Pulled:
+        looking = self._looking.setdefault(scope, _Looking())
+        is_over = asyncio.get_running_loop().create_future()
+        looking.pulls.add(is_over)
+        looking.count += 1
+        try:
+            return await pulling
+        finally:
+            looking.pulls.discard(is_over)
+            looking.count += 1
+            is_over.set_result(None)
 
     def _note(self, group: Group, received: Received, acquired: Acquired) -> None:
         self._mirror.touched(group.name)
@@ -227,6 +293,16 @@ class Receiver:
         if acquired.rewound:
             self._mirror.doubt(group.name)
             _log.warning("a queue came back shorter", group=group.name, count=acquired.rewound)
+
+
+def _wider(asked: Receive, found: Pulled) -> Receive:
+    """If nothing of what was granted is wanted: look at more at once, or a rare tag takes a step for each message.
+
+    But an attempt must ask for the same again, and what is ordered shows only later how much of it can be delivered.
+    """
+    if found.batches or not found.filtered or asked.attempt is not None or asked.group.is_ordered:
+        return asked
+    return asked._replace(most=max(asked.most, min(4 * asked.most, _WIDEST)))
 
 
 def _remember(versions: OrderedDict[tuple[str, str], int], scope: tuple[str, str], version: int) -> None:
