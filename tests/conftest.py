@@ -19,7 +19,7 @@ from plain_log import log_plainly
 # The fixtures `rocketmq` and `pair`; `postgres`, `mortal`, `redis` and `mortal_redis`.
 pytest_plugins = ["cluster", "servers"]
 # Not installed; but httpx asks for it with every request, and to look for it in all rooms takes as long as the request.
-sys.modules.setdefault("sniffio", None)  # type: ignore[arg-type]
+sys.modules.setdefault("sniffio", None)
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -267,7 +267,7 @@ class Receiver:
         return pull_queue(self._log, self._leases, group, grants[0], request.most_bytes)
 
     async def _looked_at(self, scope: tuple[str, str], pulling: Coroutine[Any, Any, Pulled]) -> Pulled:
-        looking = self._looking.setdefault(scope, _Looking())
+        looking = self._looking[scope]
         is_over = asyncio.get_running_loop().create_future()
         looking.pulls.add(is_over)
         looking.count += 1

@@ -1,0 +1,69 @@
+"""Groups that want some tags only: the others are done for them, and never an answer."""
+
+from typing import Any
+
+import httpx
+import pytest
+from message_calls import (
+    ack,
+    bodies,
+    counts,
+    lag,
+    publish,
+    put,
+    shop,
+    take,
+)
+
+from mqgate import bootstrap
+
+
+async def test_a_tag_that_does_not_match_counts_as_done(api: httpx.AsyncClient) -> None:
+    """Not delivered, not in the lag at rest, and committed moves over it; another group sees it all."""
+    await shop(api, filter={"tags": ["red", "blue"]})
+    await put(api, "groups/everybody", topic="orders")
+    await publish(api, "a", tag="green")
+    await publish(api, "b", tag="blue")
+    await publish(api, "c")
+    await publish(api, "d", tag="red")
+
+    messages = await take(api)
+    await ack(api, *messages)
+
+    assert bodies(messages) == ["b", "d"]
+    assert await counts(api) == (0, 0, 0)
+    assert (await lag(api))["queues"][0]["committed"] == 4
+    assert len(await take(api, "everybody")) == 4
+
+
+async def test_one_receive_finds_the_match_behind_many_others(api: httpx.AsyncClient) -> None:
+    """No false empty: a non-match never ends a receive, however many there are."""
+    await shop(api, queues=2, filter={"tags": ["red"]})
+    await publish(api, *map(str, range(500)), tag="green")
+    await publish(api, "match", tag="red")
+
+    assert bodies(await take(api, max=10)) == ["match"]
+
+
+async def test_a_rare_tag_is_found_in_few_steps_and_no_more_is_given_than_asked_for(
+    api: httpx.AsyncClient, gateway: bootstrap.Gateway, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One message at a time would take seconds; what a wide look finds beyond that stays ready, in its order."""
+    await shop(api, filter={"tags": ["red"]})
+    await publish(api, *map(str, range(900)), tag="green")
+    await publish(api, *"abc", tag="red")
+    steps = []
+    acquire = type(gateway.leases).acquire
+
+    async def counted(store: Any, request: Any) -> Any:
+        steps.append(request.most)
+        return await acquire(store, request)
+
+    monkeypatch.setattr(type(gateway.leases), "acquire", counted)
+
+    first = await take(api, max=1)
+
+    assert bodies(first) == ["a"]
+    assert len(steps) < 10
+    assert await counts(api) == (2, 1, 0)
+    assert [bodies(await take(api, max=1)) for _ in range(3)] == [["b"], ["c"], []]
