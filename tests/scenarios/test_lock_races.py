@@ -2,13 +2,16 @@
 
 Each actor has a short script; time is an actor too, whose every step lets all leases end that are not
 renewed. After every step the store must agree with an observer who only wrote down what was answered: who
-holds the queue, until when, and what is committed.
+holds the queue, until when, and what is committed. What several schedules begin with is compared in one of them, and
+of two schedules that differ only in the names of their actors one is played.
 """
 
 import asyncio
+from collections import Counter
 from collections.abc import AsyncIterator, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from math import factorial, prod
 from pathlib import Path
 from uuid import uuid4
 
@@ -41,14 +44,18 @@ Script = tuple[str, ...]
 Schedule = tuple[tuple[int, str], ...]
 
 
-def interleavings(scripts: Sequence[Script]) -> Iterator[Schedule]:
-    """Every order in which the scripts' steps can happen, each script's own order kept."""
+def interleavings(scripts: Sequence[Script], begun: frozenset[int] = frozenset()) -> Iterator[Schedule]:
+    """Every order in which the scripts' steps can happen, each script's own order kept.
+
+    Of actors with the same script the first one begins first.
+    """
     if not any(scripts):
         yield ()
     for actor, script in enumerate(scripts):
-        if script:
+        is_twin = any(script == scripts[other] and other not in begun for other in range(actor))
+        if script and (actor in begun or not is_twin):
             rest = [*scripts[:actor], script[1:], *scripts[actor + 1 :]]
-            for others in interleavings(rest):
+            for others in interleavings(rest, begun | {actor}):
                 yield ((actor, script[0]), *others)
 
 
@@ -70,6 +77,8 @@ class Table:
     clock: ManualClock
     group: Group
     schedule: Schedule
+    # Beginnings of schedules after which the store was compared.
+    compared: set[Schedule]
     held: dict[int, Held] = field(default_factory=dict)
     newest: Held | None = None
     committed: int = 0
@@ -86,7 +95,9 @@ class Table:
         try:
             if step != "tick":
                 await self.step(actor, step)
-            await self.agrees()
+            if (begin := self.schedule[: number + 1]) not in self.compared:
+                self.compared.add(begin)
+                await self.agrees()
         except AssertionError as error:
             told = [step if step == "tick" else f"{actor} {step}" for actor, step in self.schedule[: number + 1]]
             raise AssertionError(f"{' -> '.join(told)}\n{error}") from error
@@ -177,13 +188,19 @@ async def store(tmp_path: Path, clock: ManualClock, request: pytest.FixtureReque
     await engine.close()
 
 
+def same_orders(scripts: Sequence[Script]) -> int:
+    """In how many orders the actors can be called by each other's names."""
+    return prod(factorial(count) for count in Counter(scripts).values())
+
+
 async def play_all(store: LeaseStore, clock: ManualClock, scripts: Sequence[Script]) -> list[Table]:
     """Play every interleaving, each on a group of its own; side by side those in which time moves at once."""
     by_ticks: dict[tuple[int, ...], list[Table]] = {}
+    compared: set[Schedule] = set()
     for number, schedule in enumerate(interleavings(scripts)):
         group = a_group(name=f"g{number}", visibility=VISIBILITY, max_attempts=1_000)
         ticks = tuple(index for index, (_, step) in enumerate(schedule) if step == "tick")
-        by_ticks.setdefault(ticks, []).append(Table(store, clock, group, schedule))
+        by_ticks.setdefault(ticks, []).append(Table(store, clock, group, schedule, compared))
     for ticks, tables in by_ticks.items():
         await asyncio.gather(*(opened(store, table.group, queues(BACKLOG)) for table in tables))
         for step in range(sum(map(len, scripts))):
@@ -193,15 +210,24 @@ async def play_all(store: LeaseStore, clock: ManualClock, scripts: Sequence[Scri
     return [table for tables in by_ticks.values() for table in tables]
 
 
-@pytest.mark.parametrize("second", [FINISH, RELEASE, RENEW, CARRY], ids=" ".join)
-@pytest.mark.parametrize("first", [FINISH, TWICE, PARTLY, RELEASE, RENEW, GIVE_BACK, CARRY, REPEAT], ids=" ".join)
+_SECOND = [FINISH, RELEASE, RENEW, CARRY]
+_PAIRS = [
+    (first, second)
+    for first in [*_SECOND, TWICE, PARTLY, GIVE_BACK, REPEAT]
+    for number, second in enumerate(_SECOND)
+    # The other way round it is the same.
+    if first not in _SECOND[:number]
+]
+
+
+@pytest.mark.parametrize(("first", "second"), _PAIRS, ids=" ".join)
 async def test_two_consumers_never_hold_one_queue_at_once(
     store: LeaseStore, clock: ManualClock, first: Script, second: Script
 ) -> None:
     """Invariants 5, 6 and 8 in every order, with leases ending anywhere in between, twice."""
     played = await play_all(store, clock, [first, second, TIME * 2])
 
-    assert len(played) >= 90
+    assert len(played) >= 45
 
 
 @pytest.mark.slow
@@ -222,7 +248,7 @@ async def test_three_consumers_never_hold_one_queue_at_once(
     """A late ack of the first frees neither the second's lock nor the third's."""
     played = await play_all(store, clock, [*scripts, TIME])
 
-    assert len(played) == 630
+    assert len(played) * same_orders(scripts) == 630
 
 
 async def test_a_renewing_consumer_among_three_keeps_its_queue(store: LeaseStore, clock: ManualClock) -> None:
