@@ -74,9 +74,7 @@ class Acknowledger:
                 raise InvalidValue(f"through must lie in the batch: {lease.start} to {lease.next - 1}", field="through")
         settled = await self._leases.settle(group, settlements) if settlements else ()
         self._recorder.settled(group, "", settlements, settled)
-        for each in settled:
-            if each.doomed is not None:
-                await self._undertaker.bury(group, each.doomed)
+        await self._undertaker.bury_all(group, [each.doomed for each in settled if each.doomed is not None])
         self._tell(leases, settled, verb)
         return merge(leases, settled)
 

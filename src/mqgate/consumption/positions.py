@@ -73,7 +73,7 @@ class Positions:
                 unopened |= await self._opener.welcome(group, client, sorted(strangers))
                 continue
             # Those whose queue cannot be read now go on waiting, and count as such.
-            if not any([await self._undertaker.bury(group, each) for each in doomed]):
+            if not any(await self._undertaker.bury_all(group, doomed)):
                 return positions
 
     async def standings(self, group: Group) -> list[tuple[str, Sequence[Position], datetime | None]]:
@@ -93,8 +93,7 @@ class Positions:
         """Bury what must die, so that the dead letters are complete."""
         for client in await self._clients(group):
             found = await self._leases.positions(group, client, {})
-            for doomed in found[1] if found else ():
-                await self._undertaker.bury(group, doomed)
+            await self._undertaker.bury_all(group, found[1] if found else ())
 
     async def _oldest(self, group: Group, positions: Sequence[Position]) -> datetime | None:
         """When the oldest unsettled message was stored, of those that can be read now."""

@@ -5,6 +5,9 @@ queue go on. Each step may be repeated: a gateway that dies in between leaves th
 and the record is kept once. So does a queue that cannot be read now.
 """
 
+import asyncio
+from collections.abc import Iterable
+
 import structlog
 
 from mqgate.consumption.group_log import GroupLog
@@ -33,6 +36,10 @@ class Undertaker:
         self._dead_letters = dead_letters
         self._metrics = metrics
         self._recorder = recorder
+
+    async def bury_all(self, group: Group, doomed: Iterable[Doomed]) -> list[bool]:
+        """At once: their writes are stored together."""
+        return await asyncio.gather(*(self.bury(group, each) for each in doomed))
 
     async def bury(self, group: Group, doomed: Doomed) -> bool:
         """Record a dead message and let its queue go on; False: it cannot be read now, a later look will do it."""

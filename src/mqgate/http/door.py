@@ -89,10 +89,10 @@ class Door:
         size = 0
         self._requests += 1
         try:
-            self._check(scope, operation)
+            self._check(scope)
             if not operation.is_public and (b"authorization" in headers or not self._access.is_for_all):
                 request.principal = await self._access.authenticate(request.header(b"authorization"))
-            size = self._reserve(headers)
+            size = self._reserve(scope, operation, headers)
             if size:
                 event = await receive()
                 # Mostly all of it has come by now.
@@ -176,11 +176,8 @@ class Door:
         _log.warning("answer cut off", request_id=request.request_id, operation=operation.name, why=why)
         return status
 
-    def _check(self, scope: Scope, operation: Operation) -> None:
+    def _check(self, scope: Scope) -> None:
         settings = self._settings
-        if operation.query is None and scope["query_string"] and not operation.ignores_query:
-            name = unquote_plus(re.split(b"[=&]", scope["query_string"], maxsplit=1)[0].decode("latin-1"))
-            raise UnknownField(f"this call takes no query: {name} is not known here", field=name)
         if self._requests > settings.max_requests:
             raise Overloaded(f"{settings.max_requests} requests are being worked on: try again", retry_after=1)
         # Joined, although only the length is wanted: to add them up one by one takes three times as long.
@@ -190,9 +187,12 @@ class Door:
                 f"headers may have {settings.max_header_bytes} bytes", limit=settings.max_header_bytes
             )
 
-    def _reserve(self, headers: Mapping[bytes, bytes]) -> int:
-        """Room for the body; without a length, for the largest one."""
+    def _reserve(self, scope: Scope, operation: Operation, headers: Mapping[bytes, bytes]) -> int:
+        """Room for the body of a call that can be made so; without a length, for the largest one."""
         settings = self._settings
+        if operation.query is None and scope["query_string"] and not operation.ignores_query:
+            name = unquote_plus(re.split(b"[=&]", scope["query_string"], maxsplit=1)[0].decode("latin-1"))
+            raise UnknownField(f"this call takes no query: {name} is not known here", field=name)
         length = headers.get(b"content-length")
         if length is None:
             size = settings.max_request_bytes if b"transfer-encoding" in headers else 0

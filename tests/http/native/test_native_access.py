@@ -88,7 +88,7 @@ async def test_without_a_key_in_the_registry_everybody_may_everything(shop: http
 
 async def test_with_the_first_key_the_door_closes(keys: Keys) -> None:
     """Every call needs one, only the health checks do not."""
-    others = [("GET", "/v1/info"), ("GET", "/nowhere"), ("PATCH", "/v1/topics")]
+    others = [("GET", "/v1/info"), ("GET", "/nowhere"), ("PATCH", "/v1/topics"), ("PUT", "/v1/topics/orders?colour=x")]
     for method, path in [*ADMIN_ONLY, *((m, p) for m, p, _ in GROUPS_OWN), *others]:
         answer = await keys.call(method, path)
 

@@ -298,6 +298,19 @@ async def test_every_broadcast_client_gets_every_message(shop: httpx.AsyncClient
     assert (await lag(shop, "all", clientId="ben"))["lag"] == 2
 
 
+async def test_a_broadcast_client_carries_no_ack_of_anothers(shop: httpx.AsyncClient) -> None:
+    """Whoever comes by another client's receipt does not move its place with its own receive."""
+    await put(shop, "groups/all", topic="orders", mode="broadcast", start="earliest")
+    await publish(shop, "a")
+    receipt = (await receive(shop, "all", clientId="ada"))["lease"]["receipt"]
+
+    bens = await receive(shop, "all", clientId="ben", ack=[receipt])
+
+    assert bens["acked"] == [{"outcome": "invalid"}]
+    assert (await lag(shop, "all", clientId="ada"))["lag"] == 1
+    assert (await receive(shop, "all", clientId="ada", ack=[receipt]))["acked"] == [{"outcome": "applied"}]
+
+
 async def test_a_client_forgotten_is_registered_anew(shop: httpx.AsyncClient, clock: ManualClock) -> None:
     """Never a silent jump: registered says that what lay between is skipped."""
     await put(shop, "groups/all", topic="orders", mode="broadcast", clientTtl="1h")

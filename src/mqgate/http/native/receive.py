@@ -143,6 +143,9 @@ class ReceiveApi:
         group = await self._group(request)
         given = decode_flat(request.body, _receive_in) if request.body else ReceiveIn()
         leases = await self._acknowledger.read(group, given.ack)
+        if group.mode is Mode.BROADCAST:
+            # No client moves another one's place.
+            leases = [lease if lease and lease.client == given.client_id else None for lease in leases]
         wish = self._wish(request, group, given, leases)
         received = await self._long_poll.receive(wish, _wait(given), request.until_gone)
         if received.batches and request.is_gone():
