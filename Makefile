@@ -4,6 +4,7 @@ PORT ?= 8080
 DATA ?= ./data
 MINUTES ?= 10
 SEED ?= 1
+TIMES ?= 20
 BIN := .venv/bin
 COMPILE := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \
 	--no-emit-index-url --custom-compile-command "make lock" $(UPGRADE)
@@ -14,7 +15,7 @@ INSTALL = $(BIN)/uv pip install --quiet --offline --require-hashes -r $(1) 2>/de
 # Tests start hundreds of Python processes, and none is to compile what another one has compiled.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: run test check lint ready dev docs bench chaos lock clean
+.PHONY: run test check lint ready dev docs bench chaos soak lock clean
 
 run: .venv/run.stamp
 	$(BIN)/mqgate serve --demo --port $(PORT) --data-dir $(DATA)
@@ -51,6 +52,10 @@ bench: .venv/bench.stamp ## compare; BENCH="rocketmq flat" runs only those
 
 chaos: .venv/dev.stamp ## kill gateways, brokers, Redis and PostgreSQL under load, and judge; MINUTES=2 SEED=7
 	$(BIN)/python tests/chaos/chaos_run.py $(MINUTES) $(SEED) bench/results/chaos.md
+
+soak: .venv/dev.stamp ## the random tests with many times the examples, new ones every time; TIMES=20
+	EXAMPLES_TIMES=$(TIMES) $(BIN)/pytest -n auto --dist worksteal --timeout 7200 tests/http/test_openapi.py \
+		tests/scenarios/test_model.py tests/scenarios/test_message_model.py tests/adapters/redis/test_redis_agrees_with_sqlite.py
 
 lock: .venv/uv.stamp ## write the locks anew; UPGRADE=--upgrade takes newer versions
 	$(COMPILE) pyproject.toml --group build -o requirements/run.txt

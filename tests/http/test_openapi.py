@@ -14,6 +14,7 @@ from schemathesis import GenerationMode, checks
 from schemathesis.core.failures import FailureGroup
 
 from mqgate.testing.server_process import ServerProcess
+from random_examples import TIMES
 
 pytestmark = pytest.mark.slow
 
@@ -29,7 +30,7 @@ CHECKS: list[Any] = [
     checks.negative_data_rejection,
 ]
 BOUNDED = settings(
-    max_examples=12,
+    max_examples=8 * TIMES,
     deadline=None,
     derandomize=True,
     suppress_health_check=list(HealthCheck),

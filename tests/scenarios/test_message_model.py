@@ -6,13 +6,11 @@ on a clock that the test moves; the mover is run by hand.
 """
 
 import json
-import os
 from typing import Any, ClassVar
 from unittest.mock import patch
 
 import pytest
 from gateway_driver import GatewayDriver, Servers
-from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 from message_model import Attempt, GroupModel, Message
@@ -21,6 +19,7 @@ from mqgate.core.message import milliseconds
 from mqgate.core.times import parse_instant
 from mqgate.delay.mover import Mover
 from mqgate.stack import Stack
+from random_examples import examples
 
 QUEUES = 2
 WINDOW = 600_000
@@ -405,23 +404,10 @@ class MessageMachineInProduction(MessageMachine):
     pass
 
 
-RULES = settings(
-    max_examples=int(os.environ.get("MODEL_EXAMPLES", "60")),
-    stateful_step_count=60,
-    deadline=None,
-    # In CI the same examples every time, and no minutes of shrinking; elsewhere new ones, the failing one made small.
-    derandomize=bool(os.environ.get("CI")),
-    phases=[Phase.explicit, Phase.generate, *([] if os.environ.get("CI") else [Phase.shrink])],
-    print_blob=True,
-    database=None,
-    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
-)
-
-
 @pytest.mark.slow
 @pytest.mark.timeout(900)
 class TestMessageMode(MessageMachine.TestCase):
-    settings = RULES
+    settings = examples(40, steps=60)
 
 
 @pytest.mark.slow
@@ -429,7 +415,7 @@ class TestMessageMode(MessageMachine.TestCase):
 @pytest.mark.rocketmq
 class TestMessageModeInProduction(MessageMachineInProduction.TestCase):
     # A broker takes its time for topics that come and go with every example.
-    settings = settings(RULES, max_examples=RULES.max_examples // 5 + 1)
+    settings = examples(10, steps=60)
 
     @pytest.fixture(autouse=True)
     def servers(self, rocketmq: Stack, redis: Stack, postgres: Stack) -> None:

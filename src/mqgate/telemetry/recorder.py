@@ -48,7 +48,7 @@ class Recorder:
         self._metrics = metrics
         self.now = clock
         self._most_rows = most_rows
-        self._is_on = is_on
+        self.is_on = is_on
         self._notes = Notes([], [], [], [])
         # Among the notes as soon as there is one.
         self._singles: Singles = []
@@ -65,7 +65,7 @@ class Recorder:
         self, topic: str, producer: str, drafts: Sequence[Draft], outcomes: Sequence[Stored | MqgateError]
     ) -> None:
         """Messages were stored, at least some of these."""
-        if self._is_on and len(outcomes) == 1:
+        if self.is_on and len(outcomes) == 1:
             # What most publishes are.
             place, draft = outcomes[0], drafts[0]
             if isinstance(place, Stored) and self._has_room(1):
@@ -74,7 +74,7 @@ class Recorder:
                     self._notes.published.append(singles)
                 queue, offset, at, _ = place
                 singles += (self.now(), topic, producer or None, draft[0], len(draft[1]), queue, offset, at)
-        elif self._is_on:
+        elif self.is_on:
             stored = outcomes
             if set(map(type, outcomes)) != {Stored}:
                 pairs = [pair for pair in zip(drafts, outcomes, strict=True) if isinstance(pair[1], Stored)]
@@ -96,7 +96,7 @@ class Recorder:
 
     def delivered(self, group: Group, client: str, batches: Sequence[tuple[Grant, Sequence[Message]]]) -> None:
         """Messages were handed out; for the first time, unless their grant was served before."""
-        if self._is_on:
+        if self.is_on:
             for grant, messages in batches:
                 if grant.serve == 1 and self._has_room(len(messages)):
                     self._notes.delivered.append((self.now(), group, client, _run(grant, messages)))
@@ -104,7 +104,7 @@ class Recorder:
     def settled(
         self, group: Group, client: str, settlements: Sequence[Settlement], outcomes: Sequence[Settled]
     ) -> None:
-        if self._is_on and outcomes:
+        if self.is_on and outcomes:
             is_single = group.mode is Mode.MESSAGE
             count = len(outcomes) if is_single else sum([each.lease.next - each.lease.start for each in settlements])
             if self._has_room(count):
@@ -164,7 +164,7 @@ class Recorder:
 
     def polled(self, group: Group, client: str, outcome: Poll) -> None:
         """A receive ended."""
-        if not self._is_on:
+        if not self.is_on:
             return
         key = group.topic, group.name, client, outcome
         known = self._polls.get(key, 0)
@@ -206,7 +206,7 @@ class Recorder:
                 await self._full.wait()
 
     def _add(self, number: int, kind: Kind, topic: str, **given: object) -> None:
-        if self._is_on and self._has_room(number):
+        if self.is_on and self._has_room(number):
             same = {"at": self.now(), "kind": kind.value, "topic": topic, "count": 1}
             self._notes.others.append((number, same | given))
 

@@ -1,12 +1,10 @@
 """Whatever Hypothesis plays on two lease stores: consumers, operators, brokers, time."""
 
-import os
 from collections.abc import Mapping
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any, Protocol
 
-from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 
@@ -16,6 +14,7 @@ from mqgate.core.lease import Acquire, Acquired, Doomed, Grant, Head, Placement,
 from mqgate.testing.clock import ManualClock
 from mqgate.testing.leasing import LONGEST_DOUBT
 from mqgate.testing.samples import a_group
+from random_examples import examples
 
 # Offsets of three digits throughout: of what is ready at the same instant Redis takes the first by name.
 FIRST, LAST = 100, 999
@@ -313,14 +312,4 @@ class TwinMachine(RuleBasedStateMachine):
         self.group = replace(self.group, **change)
 
 
-RULES = settings(
-    max_examples=int(os.environ.get("TWIN_EXAMPLES", "60")),
-    stateful_step_count=60,
-    deadline=None,
-    # In CI the same examples every time, and no minutes of shrinking; elsewhere new ones, the failing one made small.
-    derandomize=bool(os.environ.get("CI")),
-    phases=[Phase.explicit, Phase.generate, *([] if os.environ.get("CI") else [Phase.shrink])],
-    print_blob=True,
-    database=None,
-    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
-)
+RULES = examples(40, steps=60)
