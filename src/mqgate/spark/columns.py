@@ -9,7 +9,6 @@ from typing import Any, NamedTuple
 
 import msgspec
 import pyarrow as pa
-import pyarrow.compute as pc
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import (
     BinaryType,
@@ -123,7 +122,7 @@ def _each_once(texts: pa.Array, kind: pa.DataType, build: Callable[[str], Any]) 
     """Build from JSON texts, each different one once: most messages of a topic have the same few properties."""
     if texts.null_count == len(texts):
         return pa.nulls(len(texts), kind)
-    encoded = pc.dictionary_encode(texts)
+    encoded = texts.dictionary_encode()
     built = pa.array([build(text) for text in encoded.dictionary.to_pylist()], kind)
     return built.take(encoded.indices)
 

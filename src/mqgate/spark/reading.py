@@ -15,7 +15,6 @@ import pyarrow as pa
 from pyspark.sql.datasource import InputPartition
 
 from mqgate.spark.columns import Shape
-from mqgate.spark.http_log import HttpLog
 from mqgate.spark.log import Ends, Log, LogError, TopicMissing
 from mqgate.spark.options import Bound, Connection, OptionInvalid, Selection, SourceOptions
 from mqgate.spark.positions import Loss, Positions, Range
@@ -49,6 +48,8 @@ def open_log(connection: Connection) -> Log:
         return RocketMQLog(
             options.pop("name_servers"), timeout=connection.timeout, retries=connection.retries, **options
         )
+    from mqgate.spark.http_log import HttpLog  # noqa: PLC0415 - the same of HTTP: whoever only names a source has no log
+
     return HttpLog(connection.urls, key=connection.key, timeout=connection.timeout, retries=connection.retries)
 
 

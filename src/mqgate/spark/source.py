@@ -13,7 +13,6 @@ from mqgate.spark.columns import whole_schema
 from mqgate.spark.options import parse, properties_kind
 from mqgate.spark.reader import BatchReader
 from mqgate.spark.stream_reader import StreamReader
-from mqgate.spark.writer import batch_writer, stream_writer
 
 __all__ = ["MqgateSource"]
 
@@ -33,7 +32,11 @@ class MqgateSource(DataSource):
         return StreamReader(parse(self.options, is_stream=True), schema)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
+        from mqgate.spark.writer import batch_writer  # noqa: PLC0415 - with it comes a client, which readers may not need
+
         return batch_writer(self.options, schema, overwrite)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: N802 - Spark's name
+        from mqgate.spark.writer import stream_writer  # noqa: PLC0415 - the same
+
         return stream_writer(self.options, schema, overwrite)
