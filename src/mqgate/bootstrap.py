@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING
 
 import structlog
 
-from mqgate.adapters.rocketmq.connecting import client_of
 from mqgate.adapters.sqlite.engine import Engine
 from mqgate.adapters.sqlite.janitor import Janitor
 from mqgate.adapters.sqlite.message_log import SqliteMessageLog
@@ -64,7 +63,6 @@ from mqgate.production.once import Once
 from mqgate.production.publish import Publisher
 from mqgate.production.slices import Slices
 from mqgate.production.store import Storekeeper
-from mqgate.rocketmq.client import Client
 from mqgate.settings import RedisSettings, RocketMQSettings, Settings, SettingsInvalid
 from mqgate.stats.opening import open_stats
 from mqgate.stats.watch import PipelineWatch
@@ -73,6 +71,7 @@ from mqgate.telemetry.recorder import Recorder
 
 if TYPE_CHECKING:
     from mqgate.adapters.redis.health import Health
+    from mqgate.rocketmq.client import Client
 
 _log = structlog.get_logger()
 
@@ -141,8 +140,10 @@ async def gateway(settings: Settings, wall_ms: Callable[[], int] | None = None) 
             await engine.close()
 
 
-def rocketmq_client(settings: RocketMQSettings) -> Client:
+def rocketmq_client(settings: RocketMQSettings) -> "Client":
     """A client of the cluster alone, for commands that look at it without a gateway."""
+    from mqgate.adapters.rocketmq.connecting import client_of  # noqa: PLC0415 - the embedded engine needs none
+
     return client_of(settings)
 
 

@@ -5,14 +5,11 @@ import os
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from datetime import datetime, timedelta
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import structlog
 
 from mqgate.adapters.local.rates import LocalRates
-from mqgate.adapters.rocketmq.connecting import client_of, wire_names
-from mqgate.adapters.rocketmq.message_log import RocketMQMessageLog
-from mqgate.adapters.rocketmq.offset_mirror import RocketMQOffsetMirror
 from mqgate.adapters.sqlite.dead_letters import SqliteDeadLetters
 from mqgate.adapters.sqlite.engine import Engine
 from mqgate.adapters.sqlite.idempotency import SqliteIdempotencyStore
@@ -32,6 +29,10 @@ from mqgate.ports.registry_store import RegistryStore
 from mqgate.ports.timer_store import TimerStore
 from mqgate.settings import PostgresSettings, RedisSettings, Settings, SettingsInvalid
 from mqgate.telemetry.metrics import Metrics
+
+if TYPE_CHECKING:
+    from mqgate.adapters.rocketmq.message_log import RocketMQMessageLog
+    from mqgate.adapters.rocketmq.offset_mirror import RocketMQOffsetMirror
 
 __all__ = ["Control", "Leases", "Log", "Service", "open_control", "open_engine", "open_leases", "open_log"]
 
@@ -56,23 +57,28 @@ def _needed(engine: Engine | None) -> Engine:
 class Log(NamedTuple):
     """Where messages lie, and what comes with it."""
 
-    log: SqliteMessageLog | RocketMQMessageLog
-    mirror: RocketMQOffsetMirror | None
+    log: "SqliteMessageLog | RocketMQMessageLog"
+    mirror: "RocketMQOffsetMirror | None"
 
     def doubt(self, topic: str) -> None:
         """Another gateway may have changed a topic; SQLite's are this one's only."""
-        if isinstance(self.log, RocketMQMessageLog):
+        if not isinstance(self.log, SqliteMessageLog):
             self.log.doubt(topic)
 
     async def close(self) -> None:
         """Let go of the brokers; SQLite goes with its engine."""
-        if isinstance(self.log, RocketMQMessageLog):
+        if not isinstance(self.log, SqliteMessageLog):
             await self.log.close()
 
 
 async def open_log(settings: Settings, engine: Engine | None, metrics: Metrics) -> Log:
     """Open the log that the settings name."""
     if settings.log.engine == "rocketmq":
+        # With them comes the whole client of RocketMQ, which the embedded engine would load in vain.
+        from mqgate.adapters.rocketmq.connecting import client_of, wire_names  # noqa: PLC0415
+        from mqgate.adapters.rocketmq.message_log import RocketMQMessageLog  # noqa: PLC0415
+        from mqgate.adapters.rocketmq.offset_mirror import RocketMQOffsetMirror  # noqa: PLC0415
+
         client, wire = client_of(settings.rocketmq), wire_names(settings.rocketmq)
         broker_log = RocketMQMessageLog(
             client,

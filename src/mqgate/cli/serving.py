@@ -23,6 +23,8 @@ def run(settings: Settings, place: Place | None, *, demo: bool, greet: Callable[
 
     Without a place, on a socket of its own: `greet` is told its port, and whether the demo is there for everybody.
     """
+    # Modules live for ever: without them the collection below is over at once.
+    gc.freeze()
     # Half the loop's worst lag beside a busy writing thread.
     sys.setswitchinterval(0.0005)
     if place is not None:

@@ -1,6 +1,7 @@
 """The scripts: one operation each, its contract in its head; what they share is put before them."""
 
 import hashlib
+from functools import cache
 from importlib import resources
 from typing import NamedTuple
 
@@ -15,6 +16,7 @@ class Script(NamedTuple):
     sha: str
 
 
+@cache
 def _read(name: str) -> str:
     return resources.files(__package__).joinpath(f"{name}.lua").read_text("utf-8")
 
