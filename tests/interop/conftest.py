@@ -8,6 +8,7 @@ from uuid import uuid4
 import pytest
 from java_client import Java, JavaClient, compiled
 
+from cluster import set_timers
 from mqgate import bootstrap
 from mqgate.settings import LogSettings, RocketMQSettings, Settings
 from mqgate.stack import Stack
@@ -34,6 +35,14 @@ def namespace() -> str:
 @pytest.fixture
 def java(java_client: JavaClient, namespace: str) -> Java:
     return Java(java_client, namespace)
+
+
+@pytest.fixture
+def timers(rocketmq: Stack) -> Iterator[None]:
+    """RocketMQ's own, while the test runs."""
+    set_timers(rocketmq, are_on=True)
+    yield
+    set_timers(rocketmq, are_on=False)
 
 
 @pytest.fixture

@@ -114,6 +114,7 @@ async def test_the_smallest_and_the_largest_body_arrive(api: httpx.AsyncClient, 
     assert body_of(message) == body
 
 
+@pytest.mark.usefixtures("timers")
 @pytest.mark.parametrize("delay", [{"delayLevel": 1}, {"delayMs": 1000}])
 async def test_a_delay_of_the_brokers_own_delays_and_leaves_no_trace(
     api: httpx.AsyncClient, java: Java, delay: dict[str, int]
