@@ -3,6 +3,8 @@
 from dataclasses import replace
 from datetime import timedelta
 
+import pytest
+
 from mqgate.core.entries import OnPoison
 from mqgate.core.lease import Outcome, Settlement, Verb
 from mqgate.ports.lease_store import LeaseStore
@@ -220,6 +222,55 @@ class PoisonContract:
 
         assert {each.lease.start for each in acquired.doomed} == {0}
         assert not acquired.grants
+
+    @pytest.mark.parametrize("look", ["receive", "positions"])
+    async def test_a_lowered_limit_counts_the_attempts_of_before(
+        self, store: LeaseStore, clock: ManualClock, look: str
+    ) -> None:
+        """Invariant 17 holds by the limit of now: who had more deliveries dies with as many as it had."""
+        group = a_group(max_attempts=5)
+        await opened(store, group, queues(9, 1))
+        for reason in ("odd", "bad", "worse"):
+            await nack(store, group, (await granted(store, group)).lease, reason=reason)
+        lowered = replace(group, max_attempts=2)
+
+        answered = await ask(store, lowered) if look == "receive" else None
+        found = await doomed(store, lowered)
+
+        assert answered is None or [grant.lease.queue for grant in answered.grants] == [OTHER]
+        assert answered is None or list(answered.doomed) == list(found)
+        assert [(each.lease.queue, each.lease.start) for each in found] == [(QUEUE, 0)]
+        assert [(each.deliveries, each.reason, each.last_at) for each in found] == [(3, "worse", clock.now)]
+        assert await store.bury(lowered, found[0])
+        assert await committed(store, lowered) == 1
+
+    async def test_a_lowered_limit_blocks_a_queue_that_is_not_to_lose_anything(self, store: LeaseStore) -> None:
+        """onPoison=block holds for deliveries of before as well; raised again, the queue goes on."""
+        group = a_group(max_attempts=5, on_poison=OnPoison.BLOCK)
+        await opened(store, group, queues(9))
+        lowered = replace(group, max_attempts=2)
+        for limits in (group, group, lowered):
+            await nack(store, limits, (await granted(store, group)).lease)
+
+        stopped = await ask(store, lowered)
+
+        assert not stopped.grants
+        assert not stopped.doomed
+        assert (await position(store, lowered)).is_blocked
+        assert (await granted(store, group)).delivery == 4
+
+    async def test_a_lowered_limit_waits_for_who_holds_the_queue(self, store: LeaseStore) -> None:
+        """A consumer at work may still succeed."""
+        group = a_group(max_attempts=5)
+        await opened(store, group, queues(9))
+        for _ in range(2):
+            await nack(store, group, (await granted(store, group)).lease)
+        held = await granted(store, group)
+        lowered = replace(group, max_attempts=2)
+
+        assert not (await ask(store, lowered)).doomed
+        assert not await doomed(store, lowered)
+        assert await ack(store, lowered, held.lease) is Outcome.APPLIED
 
     async def test_a_blocked_queue_stops_visibly_and_alone(self, store: LeaseStore, clock: ManualClock) -> None:
         """onPoison=block: nothing is skipped, nothing dies, the other queues go on."""

@@ -1,5 +1,6 @@
 """Lease store contract, message mode: a failed message comes again later, or dies; caps and rates hold back."""
 
+from dataclasses import replace
 from datetime import timedelta
 
 import pytest
@@ -180,6 +181,47 @@ class DeadMessageContract:
         assert counts == [1, 2, 3, 4, 5]
         assert not (await ask(store, group)).grants
         assert len(await doomed(store, group)) == 1
+
+    @pytest.mark.parametrize("look", ["receive", "paused receive", "positions"])
+    async def test_a_lowered_limit_counts_the_deliveries_of_before(
+        self, store: LeaseStore, clock: ManualClock, look: str
+    ) -> None:
+        """Invariant 17 holds by the limit of now: who had more deliveries dies with as many as it had."""
+        group = workers(max_attempts=5)
+        await opened(store, group, queues(1))
+        for reason in ("odd", "bad", "worse"):
+            await nack(store, group, await one(store, group), reason=reason)
+        lowered = replace(group, max_attempts=2, is_paused="paused" in look)
+
+        answered = None if look == "positions" else await ask(store, lowered, most=1)
+        found = await doomed(store, lowered)
+
+        assert answered is None or not answered.grants
+        assert answered is None or list(answered.doomed) == list(found)
+        assert [(each.lease.start, each.deliveries, each.reason) for each in found] == [(0, 3, "worse")]
+        assert found[0].last_at == clock.now
+        assert await store.bury(lowered, found[0])
+        assert await lag(store, lowered) == (0, 0, 0)
+        assert await committed(store, lowered) == 1
+
+    async def test_a_lowered_limit_waits_for_what_is_held_or_delayed(
+        self, store: LeaseStore, clock: ManualClock
+    ) -> None:
+        """A consumer at work may still succeed; and what was ready only later dies no sooner."""
+        group = workers(max_attempts=5)
+        await opened(store, group, queues(2))
+        for _ in range(2):
+            for lease in await taken(store, group):
+                await nack(store, group, lease)
+        held, delayed = await taken(store, group)
+        await nack(store, group, delayed, delay=HOUR)
+        lowered = replace(group, max_attempts=2)
+
+        assert not await doomed(store, lowered)
+        assert await ack(store, lowered, held) is Outcome.APPLIED
+        clock.advance(HOUR)
+        assert [each.lease.start for each in (await ask(store, lowered)).doomed] == [1]
+        assert await ack(store, lowered, delayed) is Outcome.LOST
 
 
 class CapContract:

@@ -290,6 +290,15 @@ class Book:
         row = self.failed(grant.queue, offset)
         return None if row is None else self.doomed(row)
 
+    def is_overdrawn(self, row: FailedRow) -> bool:
+        """Whether a message that is ready again had all its deliveries: the limit was lowered since it failed."""
+        return row.delivery >= self.group.max_attempts
+
+    def doom(self, row: FailedRow) -> None:
+        """It is not ready again, but dies; from here on nobody can settle it."""
+        self.tx.execute(SQL["doom"], (self.scope.number, row.queue, row.offset))
+        self.has_dying = True
+
     def doomed(self, row: FailedRow) -> Doomed:
         scope = self.scope
         lease = Lease(scope.group, "", row.queue, row.offset, row.offset + 1, row.epoch, scope.incarnation)

@@ -7,6 +7,7 @@ from mqgate.adapters.sqlite import lease_scope
 from mqgate.adapters.sqlite.lease_scope import Scope
 from mqgate.adapters.sqlite.message_book import SQL, Book, FailedRow, Granted, QueueRow, granted
 from mqgate.adapters.sqlite.message_ready import (
+    doom_due,
     due,
     dying,
     fresh_rows,
@@ -68,6 +69,7 @@ def acquire(tx: Transaction, scope: Scope, request: Acquire) -> Acquired:
             book.close()
             return Acquired(is_known=True, settled=settled, grants=same, rewound=rewound, doomed=dying(book))
     if group.is_paused:
+        doom_due(book, request.most)
         book.close()
         return Acquired(is_known=True, settled=settled, state=State.PAUSED, rewound=rewound, doomed=dying(book))
     grants, state, lost = _grant(book, request)
@@ -176,6 +178,7 @@ def _grant(book: Book, request: Acquire) -> tuple[list[Grant], State, list[Span]
     group = request.group
     room = min(request.most, group.max_in_flight - book.in_flight)
     if room <= 0:
+        doom_due(book, request.most)
         return [], State.IN_FLIGHT_CAP, []
     allowed = room
     if group.rate_limit is not None:
@@ -196,6 +199,7 @@ def _grant(book: Book, request: Acquire) -> tuple[list[Grant], State, list[Span]
         return [], State.OK, lost
     state = State.BUSY
     if not allowed:
+        doom_due(book, request.most)
         state = State.RATE_LIMITED if fresh_rows(book) or due(book, 1) else State.BUSY
     return [], state, lost
 
@@ -210,6 +214,9 @@ def _redeliver(book: Book, request: Acquire, most: int) -> tuple[list[Grant], li
             book.finish(row.queue, row.offset)
             tx.execute(SQL["expire"], (1, scope, row.queue))
             lost.append(Span(row.queue, row.offset, row.offset + 1))
+            continue
+        if book.is_overdrawn(row):
+            book.doom(row)
             continue
         last = runs[-1][-1] if runs else None
         alike = row.queue, row.offset, row.delivery, row.lapsed
@@ -453,6 +460,9 @@ def positions(
         if kept is not None and kept.queue == failed.queue and _is_open(kept, failed.offset):
             continue
         is_ready = failed.ready_at is not None and failed.ready_at <= tx.now_ms
+        if is_ready and book.is_overdrawn(failed) and not is_expired(book, failed):
+            book.doom(failed)
+            is_ready = False
         counts = ready if is_ready else waiting
         counts[failed.queue] = counts.get(failed.queue, 0) + 1
     rows = [QueueRow(*row) for row in tx.all(SQL["queues"], (scope.number,))]

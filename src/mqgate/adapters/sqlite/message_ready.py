@@ -23,6 +23,13 @@ def due(book: Book, most: int) -> list[FailedRow]:
     return sorted(FailedRow(*row) for row in _ask(book, "due", book.tx.now_ms, most))
 
 
+def doom_due(book: Book, most: int) -> None:
+    """Nothing can be granted now; but of what is ready again that dies which had all its deliveries."""
+    for row in due(book, most):
+        if book.is_overdrawn(row) and not is_expired(book, row):
+            book.doom(row)
+
+
 def fresh_rows(book: Book) -> list[QueueRow]:
     """Queues with messages that nobody had yet, the least recently served first."""
     return [QueueRow(*row) for row in _ask(book, "fresh", _MOST_RANGES)]

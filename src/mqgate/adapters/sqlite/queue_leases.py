@@ -110,6 +110,9 @@ def acquire(tx: Transaction, scope: Scope, request: Acquire) -> Acquired:
         return Acquired(is_known=True, settled=settled, state=State.PAUSED, rewound=rewound, doomed=doomed)
     doomed += free_and_doom(tx, scope, group, closed)
     row = choose(tx, scope, closed)
+    while row is not None and is_overdrawn(row, group):
+        doomed += _exhaust(tx, scope, group, row)
+        row = choose(tx, scope, closed)
     given, lost = grant(tx, scope, request, row) if row else (None, skip_emptied(tx, scope, closed))
     state = State.OK
     if given is None:
@@ -183,6 +186,17 @@ def _doom_exhausted(tx: Transaction, scope: Scope, group: Group, closed: frozens
         elif group.on_poison is OnPoison.DEAD:
             doomed.append(_doom(tx, scope, row))
     return doomed
+
+
+def is_overdrawn(row: Row, group: Group) -> bool:
+    """Whether a free queue's first message had all its attempts, though not by the limit under which it had them."""
+    return row.attempts >= group.max_attempts and row.committed >= row.head_min
+
+
+def _exhaust(tx: Transaction, scope: Scope, group: Group, row: Row) -> list[Doomed]:
+    """The limit was lowered: what was granted as often was granted for the last time."""
+    tx.execute(SQL["exhaust"], (scope.number, row.queue))
+    return [_doom(tx, scope, row)] if group.on_poison is OnPoison.DEAD else []
 
 
 def _doom(tx: Transaction, scope: Scope, row: Row) -> Doomed:
@@ -381,6 +395,9 @@ def positions(
 ) -> tuple[list[Position], list[Doomed]]:
     see_heads(tx, scope, heads)
     doomed = free_and_doom(tx, scope, group)
+    for row in map(Row._make, tx.all(SQL["all_free"], (scope.number,))):
+        if is_overdrawn(row, group):
+            doomed += _exhaust(tx, scope, group, row)
     return [_position(Row(*row), tx.now_ms) for row in tx.all(SQL["queues"], (scope.number,))], doomed
 
 

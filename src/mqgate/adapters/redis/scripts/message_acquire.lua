@@ -111,7 +111,7 @@ local function rarely()
         B.finish(scope, row.queue, row.offset)
         if queue then queue.expired, queue.is_changed = queue.expired + 1, true end
         lost[#lost + 1] = {row.queue, row.offset, row.offset + 1}
-      else
+      elseif not B.is_doomed(scope, row) then
         local last = run and run[#run]
         local is_next = last and last.queue == row.queue and last.offset + 1 == row.offset
         if is_next and last.delivery == row.delivery and last.lapsed == row.lapsed then
@@ -205,12 +205,12 @@ if #strangers == 0 then
   local room = math.min(MOST, MAX_IN_FLIGHT - scope.in_flight)
   if #same > 0 then
     for i, grant in ipairs(same) do grants[i] = grant_of(grant) end
-  elseif IS_PAUSED == 1 then
-    state = 'paused'
-  elseif room <= 0 then
-    state = 'in_flight_cap'
+  elseif IS_PAUSED == 1 or room <= 0 then
+    state = IS_PAUSED == 1 and 'paused' or 'in_flight_cap'
+    if not is_calm then book().doom_due(scope, MOST) end
   else
     local allowed = RATE > 0 and seldom().take_tokens(room) or room
+    if not is_calm and allowed == 0 then book().doom_due(scope, MOST) end
     if not is_calm and allowed > 0 then rarely().redeliver(allowed) end
     -- New messages: of the queues that were served least recently. Those that are granted change their place in the index
     -- only when the step is written.

@@ -6,7 +6,6 @@ seldom().see_heads(scope, R[2])
 repeat
   book().end_leases(scope)
 until call('ZCOUNT', scope.base .. ':leases', '-inf', NOW) == 0
-close_book(scope)
 local leased, waiting, ready = {}, {}, {}
 local function count(counts, queue, more) counts[queue] = (counts[queue] or 0) + more end
 for _, epoch in ipairs(call('ZRANGE', scope.base .. ':leases', 0, -1)) do
@@ -18,9 +17,11 @@ for _, name in ipairs(call('HKEYS', scope.base .. ':failed')) do
   local row = book().failed_at(scope, queue, tonumber(offset))
   local grant = grant_at(scope, row.epoch)
   if not (grant and grant.queue == queue and grant.letters[row.offset - grant.start + 1] == OPEN) then
-    count(row.ready_at and row.ready_at <= NOW and ready or waiting, queue, 1)
+    local is_ready = row.ready_at and row.ready_at <= NOW
+    count(is_ready and not book().is_doomed(scope, row) and ready or waiting, queue, 1)
   end
 end
+close_book(scope)
 local found = {}
 for _, queue in ipairs(call('HKEYS', scope.base .. ':positions')) do
   local row = queue_of(scope, queue)

@@ -267,6 +267,20 @@ book = function()
     return found
   end
 
+  -- Whether a message that is ready again had all its deliveries, because the limit was lowered since it failed: then it
+  -- dies, and from here on nobody can settle it.
+  local function is_doomed(scope, row)
+    if row.delivery < MAX_ATTEMPTS or row.offset < queue_of(scope, row.queue).min then return false end
+    row.ready_at, row.dying = false, true
+    put_failed(scope, row)
+    return true
+  end
+
+  -- Nothing can be granted now; but of what is ready again that dies which must.
+  local function doom_due(scope, most)
+    for _, row in ipairs(due(scope, most)) do is_doomed(scope, row) end
+  end
+
   -- Queues with messages that nobody had yet, the least recently served first, until one is enough: the first for which
   -- it is so. No more than MOST_RANGES are looked at.
   local function first_fresh(scope, is_enough)
@@ -353,6 +367,7 @@ book = function()
   B.failed_at, B.put_failed, B.fail, B.finish = failed_at, put_failed, fail, finish
   B.ordered, B.first_of_key, B.shut = ordered, first_of_key, shut
   B.judge, B.settle, B.end_leases, B.be_calm = judge, settle, end_leases, be_calm
+  B.is_doomed, B.doom_due = is_doomed, doom_due
   B.due, B.dying, B.first_fresh, B.is_any, B.forget_grants = due, dying, first_fresh, is_any, forget_grants
   return B
 end

@@ -63,9 +63,10 @@ local function rarely()
     end
   end
 
+  function A.pass_time() B.free_and_doom(scope, closed, doomed) end
+
   -- The queue that was not served for too long, once what time has done is done.
   function A.oldest()
-    B.free_and_doom(scope, closed, doomed)
     save(scope)
     local row = B.first_of(scope, 'aged', closed, NOW - AGEING)
     if not row then
@@ -126,34 +127,37 @@ if #strangers == 0 then
     for _, each in pairs(scope.rows) do
       if each and is_free(each) and each.waiting_since + AGEING <= NOW then is_calm = false end
     end
-    local old = not is_calm and rarely().oldest()
-    -- The queue with the largest backlog, and whether there is another. Those that this step has looked at are judged
-    -- as they are now, the others by the index; mostly it is one of the first two there.
-    local best, score, name, found
-    local count, from, page = 0, 0, 2
+    if not is_calm then rarely().pass_time() end
     repeat
-      found = call('ZRANGE', scope.base .. ':free', from, from + page - 1, 'WITHSCORES')
-      for i = 1, #found, 2 do
-        local queue = found[i]:sub(17)
-        if not closed[queue] and not scope.rows[queue] then
+      local old = not is_calm and rarely().oldest()
+      -- The queue with the largest backlog, and whether there is another. Those that this step has looked at are judged
+      -- as they are now, the others by the index; mostly it is one of the first two there.
+      local best, score, name, found
+      local count, from, page = 0, 0, 2
+      repeat
+        found = call('ZRANGE', scope.base .. ':free', from, from + page - 1, 'WITHSCORES')
+        for i = 1, #found, 2 do
+          local queue = found[i]:sub(17)
+          if not closed[queue] and not scope.rows[queue] then
+            count = count + 1
+            if count == 1 then best, score, name = queue, tonumber(found[i + 1]), found[i] end
+          end
+        end
+        from = from + page
+        page = #found < 2 * page and 0 or 16
+      until count > 1 or page == 0
+      for queue, each in pairs(scope.rows) do
+        if each and is_free(each) and not closed[queue] then
+          local own = -backlog_of(each)
           count = count + 1
-          if count == 1 then best, score, name = queue, tonumber(found[i + 1]), found[i] end
+          if not best or own < score or (own == score and name_of(each) < name) then
+            best, score, name = queue, own, name_of(each)
+          end
         end
       end
-      from = from + page
-      page = #found < 2 * page and 0 or 16
-    until count > 1 or page == 0
-    for queue, each in pairs(scope.rows) do
-      if each and is_free(each) and not closed[queue] then
-        local own = -backlog_of(each)
-        count = count + 1
-        if not best or own < score or (own == score and name_of(each) < name) then
-          best, score, name = queue, own, name_of(each)
-        end
-      end
-    end
-    is_more = count > 1
-    row = old or best and queue_of(scope, best)
+      is_more = count > 1
+      row = old or best and queue_of(scope, best)
+    until not row or row.attempts < MAX_ATTEMPTS or not book().is_exhausted(scope, row, doomed)
     if row then
       -- What retention took counts for nothing; the second half of the attempts deliver singly.
       local expired = math.max(row.min - row.committed, 0)

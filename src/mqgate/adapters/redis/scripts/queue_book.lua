@@ -229,6 +229,14 @@ book = function()
     end
   end
 
+  -- Whether a free queue's first message had all its attempts, because the limit was lowered since: then this was the last.
+  function B.is_exhausted(scope, row, doomed)
+    if row.attempts < MAX_ATTEMPTS or row.committed < row.min then return false end
+    row.exhausted, row.is_changed = 1, true
+    if DIES == 1 then doomed[#doomed + 1] = B.doom(scope, row) end
+    return true
+  end
+
   -- Old ends are forgotten, some at a time: to settle one of that age is `gone` from then on. How many there are counts
   -- for the whole group: of a broadcast group all clients together.
   function B.note_end(scope, row)

@@ -5,9 +5,9 @@ if not scope then return false end
 seldom().see_heads(scope, R[2])
 local doomed, found = {}, {}
 book().free_and_doom(scope, {}, doomed)
-save(scope)
 for _, queue in ipairs(call('HKEYS', scope.base .. ':positions')) do
   local row = queue_of(scope, queue)
+  if is_free(row) then book().is_exhausted(scope, row, doomed) end
   local is_held = row.free_at > 0
   local is_leased = is_held and NOW < row.locked_until
   local first = math.max(row.committed, row.min)
@@ -19,4 +19,5 @@ for _, queue in ipairs(call('HKEYS', scope.base .. ':positions')) do
     last_consumed_at = row.last_consumed_at, attempts = row.attempts, is_blocked = row.exhausted > 0 and not is_held,
     expired = row.expired, epoch = row.epoch}
 end
+save(scope)
 return cmsgpack.pack({positions = found, doomed = doomed})

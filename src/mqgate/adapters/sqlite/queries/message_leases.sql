@@ -144,6 +144,9 @@ UPDATE message_failed SET ready_at = NULL, epoch = ?1, delivery = ?2, lapsed = 0
     first_at = CASE ?2 WHEN 1 THEN ?3 ELSE first_at END
 WHERE scope = ?4 AND queue = ?5 AND offset = ?6
 
+-- name: doom
+UPDATE message_failed SET ready_at = NULL, dying = 1 WHERE scope = ? AND queue = ? AND offset = ?
+
 -- name: unfail
 DELETE FROM message_failed WHERE scope = ? AND queue = ? AND offset = ?
 

@@ -43,6 +43,9 @@ SELECT {columns} FROM queue_lease
 WHERE scope = ? AND held = 0 AND exhausted = 0 AND backlog > 0 AND queue NOT IN (SELECT value FROM json_each(?))
 ORDER BY backlog DESC, last_consumed_at, queue LIMIT 1
 
+-- name: all_free
+SELECT {columns} FROM queue_lease WHERE scope = ? AND held = 0 AND exhausted = 0 AND backlog > 0
+
 -- name: emptied
 SELECT {columns} FROM queue_lease WHERE scope = ? AND held = 0 AND exhausted = 0 AND backlog <= 0 AND committed < head_min
 
@@ -92,6 +95,9 @@ UPDATE queue_lease SET returned = ? WHERE scope = ? AND queue = ?
 -- name: take_back
 UPDATE queue_lease SET leased_until = ?, held = 0, attempt = NULL, attempts = attempts - 1, exhausted = 0, serves = 0
 WHERE scope = ? AND queue = ?
+
+-- name: exhaust
+UPDATE queue_lease SET exhausted = 1 WHERE scope = ? AND queue = ?
 
 -- name: relieve
 UPDATE queue_lease SET exhausted = 0, attempts = ? WHERE scope = ? AND queue = ?
