@@ -1,13 +1,17 @@
 """Lease store contract, message mode: seek, pause, retention, and what operators see."""
 
 from collections.abc import Mapping
+from datetime import timedelta
 
+import pytest
+
+from mqgate.core.backoff import Backoff
 from mqgate.core.entries import Group
 from mqgate.core.lease import Acquire, Head, Outcome, Settlement, Span, State, Verb
 from mqgate.ports.lease_store import LeaseStore
 from mqgate.testing.clock import ManualClock
 from mqgate.testing.leasing import LONGEST_DOUBT, QUEUE, ack, ask, committed, doomed, nack, opened, position
-from mqgate.testing.message_leasing import HOUR, SECOND, lag, one, places, singles, taken, workers
+from mqgate.testing.message_leasing import HOUR, SECOND, lag, one, placed, places, singles, taken, workers
 from mqgate.testing.samples import queues
 
 
@@ -122,6 +126,77 @@ class MessageOperateContract:
         assert await committed(store, group) == 0
         assert [await ack(store, group, each) for each in held] == [Outcome.APPLIED] * 2
         assert await committed(store, group) == 6
+
+    @pytest.mark.parametrize("delay", [None, HOUR])
+    async def test_what_failed_before_retention_took_it_is_not_left_and_told_at_the_next_receive(
+        self, store: LeaseStore, delay: timedelta | None
+    ) -> None:
+        """As what nobody had yet: nobody waits out the backoff of a message that does not exist."""
+        group = workers()
+        await opened(store, group, queues(3))
+        held, *failed = await taken(store, group)
+        for lease in failed:
+            await nack(store, group, lease, delay=delay)
+
+        await store.positions(group, "", queues((3, 3)))
+        left = await lag(store, group)
+        told = await ask(store, group)
+        await ack(store, group, held)
+        after = await ask(store, group)
+
+        assert left == (0, 1, 0)
+        assert list(told.lost) == [Span(QUEUE, 1, 2), Span(QUEUE, 2, 3)]
+        assert (told.grants, told.state) == ([], State.BUSY)
+        assert (after.lost, after.state, after.next_at) == ([], State.OK, None)
+        found = await position(store, group)
+        assert (found.committed, found.expired) == (3, 2)
+
+    async def test_a_lease_of_what_retention_took_lasts_and_then_it_is_expired(
+        self, store: LeaseStore, clock: ManualClock
+    ) -> None:
+        """Who has the message may settle it; if nobody does there is nothing to wait for, whatever the backoff."""
+        group = workers(backoff=Backoff(steps=(HOUR,)))
+        await opened(store, group, queues(2))
+        acked, failed = await taken(store, group)
+
+        held = await ask(store, group, heads=queues((2, 2)))
+        outcome = await ack(store, group, acked)
+        clock.advance(group.visibility)
+        left = await lag(store, group)
+        ended = await ask(store, group)
+
+        assert (held.lost, held.state) == ([], State.BUSY)
+        assert outcome is Outcome.APPLIED
+        assert left == (0, 0, 0)
+        assert (list(ended.lost), ended.state) == ([Span(QUEUE, 1, 2)], State.OK)
+        assert await ack(store, group, failed) is Outcome.GONE
+
+    async def test_retention_takes_a_key_with_all_that_waits_behind_it(self, store: LeaseStore) -> None:
+        """Ordered groups: what is left of the key goes on, what is not neither waits nor counts."""
+        group = workers(is_ordered=True)
+        await opened(store, group, queues(4))
+        keys = dict.fromkeys(range(4), "k")
+        (first,) = await placed(store, group, await ask(store, group), keys)
+        await nack(store, group, first, delay=HOUR)
+
+        await store.positions(group, "", queues((3, 4)))
+        left = await lag(store, group)
+        told = await ask(store, group)
+
+        assert left == (0, 0, 1)
+        assert [span.start for span in told.lost] == [0, 1, 2]
+        assert places(await placed(store, group, told, keys)) == [(QUEUE, 3)]
+
+    async def test_what_retention_took_of_a_closed_queue_is_told_when_it_opens(self, store: LeaseStore) -> None:
+        """What a closed queue holds stays as it is."""
+        group = workers()
+        await opened(store, group, queues(1))
+        await nack(store, group, await one(store, group), delay=HOUR)
+
+        closed = await ask(store, group, heads=queues((1, 1)), closed=[QUEUE])
+        opens = await ask(store, group)
+
+        assert (closed.expired, opens.expired) == (0, 1)
 
     async def test_a_receipt_of_what_retention_took_is_gone(self, store: LeaseStore, clock: ManualClock) -> None:
         """Nobody else had it, nobody finished it: not lost to anybody."""

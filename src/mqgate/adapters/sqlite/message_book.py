@@ -122,8 +122,8 @@ class Book:
         self.epoch, self.in_flight = self._counters = scope.epoch, scope.in_flight
         self._grants: dict[int, Granted | None] = {}
         self._gone: dict[str, tuple[int | None, int]] = {}
-        # Whether it is worth asking for messages that are ready again, or dying.
-        self.has_due = self.has_dying = True
+        # Whether it is worth asking for messages that are ready again, or dying, or that retention took.
+        self.has_due = self.has_dying = self.has_overtaken = True
         self._touched: set[str] = set()
         self._consumed: set[str] = set()
 

@@ -14,7 +14,7 @@ from mqgate.adapters.sqlite.message_ready import (
     is_expired,
     leave_attempt,
     next_at,
-    too_late_to_die,
+    overtaken,
 )
 from mqgate.adapters.sqlite.threads import Transaction
 from mqgate.core.entries import Group
@@ -154,7 +154,8 @@ def _grant_of(book: Book, grant: Granted) -> Grant:
 def _end_leases(book: Book) -> None:
     # First those whose keys nobody knows: as failed messages they would come again out of turn.
     _take_back_unplaced(book)
-    has_ended, book.has_due, book.has_dying = book.tx.one(SQL["look"], (book.scope.number, book.tx.now_ms))
+    found = book.tx.one(SQL["look"], (book.scope.number, book.tx.now_ms))
+    has_ended, book.has_due, book.has_dying, book.has_overtaken = found
     if has_ended:
         book.expire_ended()
 
@@ -180,10 +181,11 @@ def _grant(book: Book, request: Acquire) -> tuple[list[Grant], State, list[Span]
     if room <= 0:
         doom_due(book, request.most)
         return [], State.IN_FLIGHT_CAP, []
+    lost = _expire(book)
     allowed = room
     if group.rate_limit is not None:
         allowed = lease_scope.take_tokens(book.tx, group, room)
-    grants, lost = _redeliver(book, request, allowed)
+    grants = _redeliver(book, request, allowed)
     left = allowed - sum(grant.lease.next - grant.lease.start for grant in grants)
     fresh, skipped = _fresh(book, request, left)
     grants += fresh
@@ -204,16 +206,24 @@ def _grant(book: Book, request: Acquire) -> tuple[list[Grant], State, list[Span]
     return [], state, lost
 
 
-def _redeliver(book: Book, request: Acquire, most: int) -> tuple[list[Grant], list[Span]]:
+def _expire(book: Book) -> list[Span]:
+    """What retention took of messages that were granted before, and that nobody holds: settled, and told now."""
+    tx, scope = book.tx, book.scope.number
+    lost = []
+    for row in overtaken(book):
+        book.finish(row.queue, row.offset)
+        tx.execute(SQL["expire"], (1, scope, row.queue))
+        lost.append(Span(row.queue, row.offset, row.offset + 1))
+    book.flush()
+    return lost
+
+
+def _redeliver(book: Book, request: Acquire, most: int) -> list[Grant]:
     """Grant what is ready again; neighbours that failed as often, and alike, become one range."""
     runs: list[list[FailedRow]] = []
-    lost: list[Span] = []
     tx, scope = book.tx, book.scope.number
-    for row in (*too_late_to_die(book), *due(book, most)) if most else ():
+    for row in due(book, most) if most else ():
         if is_expired(book, row):
-            book.finish(row.queue, row.offset)
-            tx.execute(SQL["expire"], (1, scope, row.queue))
-            lost.append(Span(row.queue, row.offset, row.offset + 1))
             continue
         if book.is_overdrawn(row):
             book.doom(row)
@@ -230,7 +240,7 @@ def _redeliver(book: Book, request: Acquire, most: int) -> tuple[list[Grant], li
         for row in run:
             tx.execute(SQL["regrant"], (grant.lease.epoch, grant.delivery, tx.now_ms, scope, row.queue, row.offset))
         grants.append(grant._replace(lapsed=len(run) if run[0].lapsed else 0))
-    return grants, lost
+    return grants
 
 
 def _fresh(book: Book, request: Acquire, most: int) -> tuple[list[Grant], list[Span]]:
@@ -452,6 +462,7 @@ def positions(
     for row in tx.all(SQL["open_grants"], (scope.number,)):
         grant = granted(row)
         leased[grant.queue] = leased.get(grant.queue, 0) + grant.open.bit_count()
+    rows = {row[0]: QueueRow(*row) for row in tx.all(SQL["queues"], (scope.number,))}
     waiting: dict[str, int] = {}
     ready: dict[str, int] = {}
     for row in tx.all(SQL["all_failed"], (scope.number,)):
@@ -459,15 +470,17 @@ def positions(
         kept = book.grant(failed.epoch)
         if kept is not None and kept.queue == failed.queue and _is_open(kept, failed.offset):
             continue
+        if failed.offset < rows[failed.queue].head_min:
+            # Retention took it, and the next receive tells so.
+            continue
         is_ready = failed.ready_at is not None and failed.ready_at <= tx.now_ms
-        if is_ready and book.is_overdrawn(failed) and not is_expired(book, failed):
+        if is_ready and book.is_overdrawn(failed):
             book.doom(failed)
             is_ready = False
         counts = ready if is_ready else waiting
         counts[failed.queue] = counts.get(failed.queue, 0) + 1
-    rows = [QueueRow(*row) for row in tx.all(SQL["queues"], (scope.number,))]
     found = [
-        _position(row, leased.get(row.queue, 0), waiting.get(row.queue, 0), ready.get(row.queue, 0)) for row in rows
+        _position(row, leased.get(queue, 0), waiting.get(queue, 0), ready.get(queue, 0)) for queue, row in rows.items()
     ]
     return found, dying(book)
 

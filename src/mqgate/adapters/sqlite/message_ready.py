@@ -14,6 +14,8 @@ from mqgate.core.lease import Doomed, State
 from mqgate.core.message import instant
 
 _MOST_RANGES = 64
+# So many in one step: nobody else is served meanwhile.
+MOST_OVERTAKEN = 1_000
 
 
 def due(book: Book, most: int) -> list[FailedRow]:
@@ -37,16 +39,19 @@ def fresh_rows(book: Book) -> list[QueueRow]:
 
 def dying(book: Book) -> list[Doomed]:
     """Messages that must die, as far as they can be read for it."""
-    return [book.doomed(row) for row in _dying(book) if row.queue not in book.closed and not is_expired(book, row)]
+    rows = [FailedRow(*row) for row in book.tx.all(SQL["dying"], (book.scope.number,))] if book.has_dying else []
+    return [book.doomed(row) for row in rows if row.queue not in book.closed and not is_expired(book, row)]
 
 
-def too_late_to_die(book: Book) -> list[FailedRow]:
-    """Messages that should have died, but retention was quicker."""
-    return [row for row in _dying(book) if is_expired(book, row)]
-
-
-def _dying(book: Book) -> list[FailedRow]:
-    return [FailedRow(*row) for row in book.tx.all(SQL["dying"], (book.scope.number,))] if book.has_dying else []
+def overtaken(book: Book) -> list[FailedRow]:
+    """Messages that failed, or wait for their key, and that retention took; what is leased is left to its receipt."""
+    found: list[FailedRow] = []
+    tx, scope = book.tx, book.scope.number
+    for queue in map(QueueRow._make, tx.all(SQL["overtaken"], (scope,)) if book.has_overtaken else ()):
+        if queue.queue not in book.closed:
+            values = scope, queue.queue, queue.head_min, MOST_OVERTAKEN - len(found)
+            found += map(FailedRow._make, tx.all(SQL["overtaken_of_queue"], values))
+    return found
 
 
 def is_expired(book: Book, row: FailedRow) -> bool:

@@ -103,15 +103,8 @@ local function rarely()
 
   function A.redeliver(most)
     local run, runs = nil, {}
-    local _, rows = B.dying(scope)
-    for _, row in ipairs(due(scope, most)) do rows[#rows + 1] = row end
-    for _, row in ipairs(rows) do
-      local queue = queue_of(scope, row.queue)
-      if not queue or row.offset < queue.min then
-        B.finish(scope, row.queue, row.offset)
-        if queue then queue.expired, queue.is_changed = queue.expired + 1, true end
-        lost[#lost + 1] = {row.queue, row.offset, row.offset + 1}
-      elseif not B.is_doomed(scope, row) then
+    for _, row in ipairs(due(scope, most)) do
+      if row.offset >= queue_of(scope, row.queue).min and not B.is_doomed(scope, row) then
         local last = run and run[#run]
         local is_next = last and last.queue == row.queue and last.offset + 1 == row.offset
         if is_next and last.delivery == row.delivery and last.lapsed == row.lapsed then
@@ -209,6 +202,7 @@ if #strangers == 0 then
     state = IS_PAUSED == 1 and 'paused' or 'in_flight_cap'
     if not is_calm then book().doom_due(scope, MOST) end
   else
+    if not is_calm then book().expire(scope, lost) end
     local allowed = RATE > 0 and seldom().take_tokens(room) or room
     if not is_calm and allowed == 0 then book().doom_due(scope, MOST) end
     if not is_calm and allowed > 0 then rarely().redeliver(allowed) end

@@ -1,7 +1,7 @@
 -- Message mode: queues, grants and failed messages of one scope during one step, read once and written once.
 --
 --   <scope>:state          epoch: grants so far; in_flight: messages in open grants; calm: until then time alone does
---                          nothing: no lease ends, nothing is due or dying
+--                          nothing: no lease ends, nothing is due or dying, or was taken by retention
 --   a queue's row          see message_row.lua
 --   <scope>:fresh          sorted set, served_at: queues with messages that nobody had yet
 --   <scope>:grants         hash: epoch -> grant, see message_row.lua; kept a while after its end, so that a repeated ack is
@@ -13,9 +13,10 @@
 --   <scope>:attempts       hash: attemptId -> epochs
 --   <scope>:order:<queue>  ordered groups, sorted set: `<key> <offset>` of what is unsettled;  keys:<queue>: offset -> key
 --   <scope>:placing        set of queues that have such a grant
+--   <scope>:overtaken      set of queues of which retention took messages that were granted before: some may have failed
 --   <scope>:emptied        set of queues that retention has emptied behind the cursor, and nobody was told yet
 local MEMORY, LEAST_REMEMBERED, PLACING = 600000, 10000, 10000
-local MOST_RANGES, MOST_ENDED = 64, 2000
+local MOST_RANGES, MOST_ENDED, MOST_OVERTAKEN = 64, 2000, 1000
 
 local function fresh_of(row)
   return row.max - math.max(row.cursor, row.min)
@@ -25,12 +26,18 @@ local function is_emptied(row)
   return row.cursor < row.min and row.max <= row.min
 end
 
+-- Whether retention took messages of it that were granted, and are not settled.
+local function is_overtaken(row)
+  return row.committed < row.min and row.committed < row.cursor
+end
+
 read_row = function(queue, packed)
   local min, max, told_at, boot, committed, cursor, swept, placing, served_at, last_consumed_at, expired,
     last_client = struct.unpack(ROW, packed)
   return {queue = queue, min = min, max = max, told_at = told_at, boot = boot, committed = committed, cursor = cursor,
     swept = swept, placing = placing, served_at = served_at, last_consumed_at = last_consumed_at, expired = expired,
     last_client = last_client, is_changed = false, was_placing = placing, was_emptied = cursor < min and max <= min,
+    was_overtaken = committed < min and committed < cursor,
     fresh_at = max > cursor and max > min and served_at}
 end
 
@@ -62,6 +69,14 @@ index_row = function(scope, row)
     call(emptied and 'SADD' or 'SREM', scope.base .. ':emptied', row.queue)
     row.was_emptied = emptied
   end
+  local overtaken = is_overtaken(row)
+  if overtaken then
+    call('SADD', scope.base .. ':overtaken', row.queue)
+    scope.calm = 0
+  elseif row.was_overtaken then
+    call('SREM', scope.base .. ':overtaken', row.queue)
+  end
+  row.was_overtaken = overtaken
 end
 
 local function open_book(client, closed)

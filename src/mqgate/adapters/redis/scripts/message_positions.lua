@@ -16,7 +16,9 @@ for _, name in ipairs(call('HKEYS', scope.base .. ':failed')) do
   local queue, offset = name:match('^(.*) (%d+)$')
   local row = book().failed_at(scope, queue, tonumber(offset))
   local grant = grant_at(scope, row.epoch)
-  if not (grant and grant.queue == queue and grant.letters[row.offset - grant.start + 1] == OPEN) then
+  local is_leased = grant and grant.queue == queue and grant.letters[row.offset - grant.start + 1] == OPEN
+  -- What retention took the next receive tells.
+  if not is_leased and row.offset >= queue_of(scope, queue).min then
     local is_ready = row.ready_at and row.ready_at <= NOW
     count(is_ready and not book().is_doomed(scope, row) and ready or waiting, queue, 1)
   end

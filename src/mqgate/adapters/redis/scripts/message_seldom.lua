@@ -244,7 +244,7 @@ book = function()
   local function be_calm(scope)
     local lease = call('ZRANGE', scope.base .. ':leases', 0, 0, 'WITHSCORES')
     local ready = call('ZRANGE', scope.base .. ':due', 0, 0, 'WITHSCORES')
-    local is_urgent = call('SCARD', scope.base .. ':dying') > 0
+    local is_urgent = call('SCARD', scope.base .. ':dying') > 0 or call('SCARD', scope.base .. ':overtaken') > 0
     scope.calm = is_urgent and 0 or math.min(tonumber(lease[2]) or 1e15, tonumber(ready[2]) or 1e15)
   end
 
@@ -302,19 +302,39 @@ book = function()
 
   local function is_any() return true end
 
-  -- Messages that must die, as far as they can be read for it; and those of them that retention took before.
+  -- What retention took of messages that failed, or wait for their key: settled, their places in `lost`. What is leased is
+  -- left to its receipt. No more than MOST_OVERTAKEN: nobody else is served meanwhile.
+  local function expire(scope, lost)
+    local queues = call('SMEMBERS', scope.base .. ':overtaken')
+    table.sort(queues)
+    for _, queue in ipairs(queues) do
+      local row = queue_of(scope, queue)
+      local offsets = scope.closed[queue] and {}
+        or call('ZRANGEBYSCORE', scope.base .. ':failed:' .. queue, '-inf', '(' .. string.format('%d', row.min))
+      for _, offset in ipairs(offsets) do
+        if #lost == MOST_OVERTAKEN then break end
+        local failed = failed_at(scope, queue, tonumber(offset))
+        if failed.ready_at or failed.dying or failed.delivery == 0 then
+          finish(scope, queue, failed.offset)
+          row.expired, row.is_changed = row.expired + 1, true
+          lost[#lost + 1] = {queue, failed.offset, failed.offset + 1}
+        end
+      end
+    end
+    if #lost > 0 then take_stock(scope) end
+  end
+
+  -- Messages that must die, as far as they can be read for it and retention was not quicker.
   local function dying(scope)
-    local found, expired = {}, {}
+    local found = {}
     for _, name in ipairs(call('SMEMBERS', scope.base .. ':dying')) do
       local queue, offset = name:match('^(.*) (%d+)$')
       local row = failed_at(scope, queue, tonumber(offset))
-      if row.offset < queue_of(scope, queue).min then
-        expired[#expired + 1] = row
-      elseif not scope.closed[queue] then
+      if row.offset >= queue_of(scope, queue).min and not scope.closed[queue] then
         found[#found + 1] = doomed_of(scope, row)
       end
     end
-    return found, expired
+    return found
   end
 
   function B.front_of(row) return row.cursor end
@@ -322,8 +342,8 @@ book = function()
 
   function B.new_row(queue, head, start)
     local _, min, max, boot = unpack(head)
-    return {queue = queue, is_changed = true, was_placing = 0, was_emptied = false, fresh_at = false, min = min, max = max,
-      told_at = NOW, boot = boot or 0, committed = start, cursor = start, swept = 0, placing = 0, served_at = NOW, last_consumed_at = 0,
+    return {queue = queue, is_changed = true, was_placing = 0, was_emptied = false, was_overtaken = false,
+      fresh_at = false, min = min, max = max, told_at = NOW, boot = boot or 0, committed = start, cursor = start, swept = 0, placing = 0, served_at = NOW, last_consumed_at = 0,
       expired = 0, last_client = ''}
   end
 
@@ -367,7 +387,7 @@ book = function()
   B.failed_at, B.put_failed, B.fail, B.finish = failed_at, put_failed, fail, finish
   B.ordered, B.first_of_key, B.shut = ordered, first_of_key, shut
   B.judge, B.settle, B.end_leases, B.be_calm = judge, settle, end_leases, be_calm
-  B.is_doomed, B.doom_due = is_doomed, doom_due
+  B.is_doomed, B.doom_due, B.expire = is_doomed, doom_due, expire
   B.due, B.dying, B.first_fresh, B.is_any, B.forget_grants = due, dying, first_fresh, is_any, forget_grants
   return B
 end

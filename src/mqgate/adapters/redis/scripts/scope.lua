@@ -41,7 +41,7 @@ local function seldom()
   made = S
 
   local FIXED = {'state', 'positions', 'free', 'aged', 'held', 'exhausted', 'attempts', 'unacked', 'unacked:order',
-    'grants', 'leases', 'failed', 'due', 'dying', 'fresh', 'placing', 'ended', 'emptied'}
+    'grants', 'leases', 'failed', 'due', 'dying', 'fresh', 'placing', 'ended', 'emptied', 'overtaken'}
   local OF_QUEUE = {'open:', 'failed:', 'order:', 'keys:'}
 
   -- Forget everything of a scope.

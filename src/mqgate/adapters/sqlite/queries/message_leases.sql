@@ -4,7 +4,9 @@ SELECT epoch FROM lease_scope WHERE scope = ?
 -- name: look
 SELECT EXISTS (SELECT 1 FROM message_grant WHERE scope = ?1 AND open <> '0' AND until <= ?2),
     EXISTS (SELECT 1 FROM message_failed WHERE scope = ?1 AND ready_at <= ?2),
-    EXISTS (SELECT 1 FROM message_failed WHERE scope = ?1 AND dying = 1)
+    EXISTS (SELECT 1 FROM message_failed WHERE scope = ?1 AND dying = 1),
+    EXISTS (SELECT 1 FROM message_queue INDEXED BY overtaken_queues
+        WHERE scope = ?1 AND committed < head_min AND committed < cursor)
 
 -- name: set_counters
 UPDATE lease_scope SET epoch = ?, in_flight = ? WHERE scope = ?
@@ -29,6 +31,14 @@ SELECT {queue_columns} FROM message_queue WHERE scope = ? AND fresh > 0 ORDER BY
 -- name: fresh_open
 SELECT {queue_columns} FROM message_queue WHERE scope = ?1 AND fresh > 0 AND queue NOT IN (SELECT value FROM json_each(?2))
 ORDER BY served_at, queue LIMIT ?3
+
+-- name: overtaken
+SELECT {queue_columns} FROM message_queue INDEXED BY overtaken_queues
+WHERE scope = ? AND committed < head_min AND committed < cursor ORDER BY queue
+
+-- name: overtaken_of_queue
+SELECT {failed_columns} FROM message_failed
+WHERE scope = ? AND queue = ? AND offset < ? AND (ready_at IS NOT NULL OR dying = 1 OR delivery = 0) ORDER BY offset LIMIT ?
 
 -- name: emptied
 SELECT {queue_columns} FROM message_queue WHERE scope = ? AND fresh <= 0 AND cursor < head_min AND placing = 0
