@@ -20,6 +20,7 @@ from plain_log import log_plainly
 pytest_plugins = ["cluster", "servers"]
 # Not installed; but httpx asks for it with every request, and to look for it in all rooms takes as long as the request.
 sys.modules.setdefault("sniffio", None)
+SPARK = Path(__file__).with_name("spark")
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -36,18 +37,44 @@ def pytest_configure(config: pytest.Config) -> None:
         os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, paths))
 
 
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_auto_num_workers() -> int:
+    """One more than there are cores: many tests wait, for a lease to end or a broker to come back."""
+    return int(os.environ.get("PYTEST_XDIST_AUTO_NUM_WORKERS", len(os.sched_getaffinity(0)) + 1))
+
+
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """The longest first, so that at the end no worker waits for another; by modules, which share servers.
+    """What takes long first, so that at the end no worker waits for another; by modules, which share servers.
 
-    What takes long says so by its time limit; then comes Spark, so that one worker's session serves nearly all of it.
+    Each worker gets an equal share of the list, in its order, and whoever is through takes from the end of another's.
+    Spark heads the first share: one worker's session serves all of it. What else is slow heads the others.
     """
-    longest: dict[Path, float] = {}
+    modules: dict[Path, list[pytest.Item]] = {}
     for item in items:
-        limit = item.get_closest_marker("timeout")
-        length = limit.args[0] if limit else 1.0 if item.get_closest_marker("spark") else 0.0
-        longest[item.path] = max(longest.get(item.path, 0.0), length)
-    items.sort(key=lambda item: -longest[item.path])
+        modules.setdefault(item.path, []).append(item)
+    lengths = {path: max(map(_length, found)) for path, found in modules.items()}
+    by_length = sorted(modules, key=lambda path: -lengths[path])
+    workers = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
+    heads: list[list[pytest.Item]] = [[] for _ in range(workers)]
+    others = [path for path in by_length if path.parent != SPARK]
+    heads[0] += [item for path in by_length if path.parent == SPARK for item in modules[path]]
+    for turn, path in enumerate(path for path in others if lengths[path]):
+        heads[-1 - turn % max(workers - 1, 1)] += modules[path]
+    rest = [item for path in others if not lengths[path] for item in modules[path]]
+    share = len(items) // workers
+    items.clear()
+    for head in heads:
+        fill = max(share - len(head), 0)
+        items += [*head, *rest[:fill]]
+        del rest[:fill]
+    items += rest
+
+
+def _length(item: pytest.Item) -> float:
+    """What takes long says so by its time limit; what takes more than a few seconds is marked."""
+    limit = item.get_closest_marker("timeout")
+    return float(limit.args[0]) if limit else 1.0 if item.get_closest_marker("slow") else 0.0
 
 
 @pytest.fixture
