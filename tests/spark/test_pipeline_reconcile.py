@@ -1,6 +1,7 @@
 """The proof: what it finds, what it explains, and what it does not call lost."""
 
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, NamedTuple
 
 import pytest
 from event_batches import NOON_MS, Teller, event, raw
@@ -8,10 +9,30 @@ from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema
 
 from mqgate.spark.pipelines.decode import SCHEMA, decode
-from mqgate.spark.pipelines.reconcile import GROUPS, OFFSETS, PRESENT, reconcile
+from mqgate.spark.pipelines.reconcile import FATES, GROUPS, OFFSETS, PRESENT, reconcile
 from mqgate.spark.pipelines.stuck import stuck
 
 TOPIC, QUEUE = "orders", "local:0"
+
+
+class Case(NamedTuple):
+    """What was told of ten messages, or of as many as it says, what the log still has, and where their group stands."""
+
+    events: list[dict[str, Any]]
+    end: int = 10
+    committed: int = 10
+    gone: tuple[int, ...] = ()
+    copies: Mapping[int, str] = {}
+    watched: int | None = 0
+    low: int = 0
+    clients: tuple[str, ...] = ("",)
+
+
+class Judged(NamedTuple):
+    """Of a case: a summary for each client of its group, and what was found."""
+
+    summaries: list[Row]
+    findings: list[tuple[str, int]]
 
 
 def happened(spark: SparkSession, *events: dict[str, Any]) -> DataFrame:
@@ -28,54 +49,100 @@ def settled(kind: str, offset: int, group: str = "billing", **more: Any) -> dict
     return event(kind, offset=offset, group=group, **more)
 
 
-def judge(
-    spark: SparkSession,
-    events: list[dict[str, Any]],
-    *,
-    end: int = 10,
-    committed: int = 10,
-    gone: tuple[int, ...] = (),
-    copies: dict[int, str] | None = None,
-    watched: int | None = 0,
-    low: int = 0,
-    is_dark: bool = False,
-) -> tuple[Row, list[tuple[str, int]]]:
+OTHERS = [settled("acked", offset) for offset in range(10) if offset != 4]
+UNSETTLED = Case([*published(*range(10)), *OTHERS])
+TAKEN_FOR_EXPIRED = Case([*OTHERS, settled("retention_expired", 4)], gone=(4,))
+CASES = {
+    "all ways": Case(
+        [
+            *published(*range(10)),
+            settled("acked", 0),
+            settled("dead", 1, id="id-1"),
+            settled("filtered", 2, count=2),
+            settled("skipped", 4, count=1),
+            settled("retention_expired", 5),
+            settled("acked", 6),
+            settled("acked", 8),
+            settled("delivered", 9, delivery=1),
+        ],
+        committed=7,
+    ),
+    "passed": UNSETTLED,
+    "watched later": UNSETTLED._replace(watched=5),
+    "never watched": UNSETTLED._replace(watched=None),
+    "to come": UNSETTLED._replace(committed=4),
+    "deleted": UNSETTLED._replace(committed=4, gone=(4,)),
+    "too old": UNSETTLED._replace(committed=4, gone=(4,), low=5),
+    "passed and deleted": UNSETTLED._replace(gone=(4,)),
+    "told as too old": TAKEN_FOR_EXPIRED._replace(low=5),
+    "told as too old, but deleted": TAKEN_FOR_EXPIRED,
+    "oddities": Case(
+        [
+            *published(0, 1, 2),
+            settled("acked", 0, outcome="late_applied"),
+            settled("acked", 1),
+            settled("acked", 1),
+            settled("acked", 2),
+            settled("acked", 3),
+        ],
+        end=4,
+        committed=4,
+        copies={3: "id-2"},
+    ),
+    "broadcast": Case(
+        [settled("acked", offset, client="web-1") for offset in (0, 1)], end=2, committed=2, clients=("web-1", "web-2")
+    ),
+}
+
+
+def judge(spark: SparkSession, cases: Mapping[str, Case], *, is_dark: bool) -> dict[str, Judged]:
+    """All cases at once, which takes no longer than one: each has a topic of its own."""
+    groups = [
+        (topic, "billing", client, QUEUE, case.low, case.committed, case.watched)
+        for topic, case in cases.items()
+        for client in case.clients
+    ]
     present = [
-        (TOPIC, QUEUE, offset, (copies or {}).get(offset, f"id-{offset}"))
-        for offset in range(end)
-        if offset not in gone
+        (topic, QUEUE, offset, case.copies.get(offset, f"id-{offset}"))
+        for topic, case in cases.items()
+        for offset in range(case.end)
+        if offset not in case.gone
     ]
     judged = reconcile(
-        spark.createDataFrame([(TOPIC, QUEUE, 0, end)], OFFSETS),
-        spark.createDataFrame([(TOPIC, "billing", "", QUEUE, low, committed, watched)], GROUPS),
-        happened(spark, *events),
+        spark.createDataFrame([(topic, QUEUE, 0, case.end) for topic, case in cases.items()], OFFSETS),
+        spark.createDataFrame(groups, GROUPS),
+        happened(spark, *({**each, "topic": topic} for topic, case in cases.items() for each in case.events)),
         spark.createDataFrame(present, PRESENT),
         is_dark=is_dark,
     )
-    (summary,) = judged.summary.collect()
-    findings = sorted((row.finding, row.offset) for row in judged.findings.collect())
+    summaries, findings = judged.summary.collect(), judged.findings.collect()
     judged.release()
-    counts = summary.asDict()
-    fates = ("acked", "dead", "filtered", "expired", "skipped", "pending", "unwatched", "unknown", "missing")
-    assert counts["published"] == sum(counts[fate] for fate in fates) == end
-    return summary, findings
+    return {
+        topic: Judged(
+            [row for row in summaries if row.topic == topic],
+            sorted((row.finding, row.offset) for row in findings if row.topic == topic),
+        )
+        for topic in cases
+    }
 
 
-def test_a_clean_hour_is_clean(spark: SparkSession) -> None:
+@pytest.fixture(scope="module")
+def judged(spark: SparkSession) -> dict[str, Judged]:
+    """The cases where all was told."""
+    return judge(spark, CASES, is_dark=False)
+
+
+def test_every_message_has_one_fate(judged: dict[str, Judged]) -> None:
+    """Whatever happened to them, they add up to what was published, for each client."""
+    sums = {topic: [sum(row[fate] for fate in FATES) for row in each.summaries] for topic, each in judged.items()}
+
+    assert sums == {topic: [row.published for row in each.summaries] for topic, each in judged.items()}
+    assert sums == {topic: [case.end] * len(case.clients) for topic, case in CASES.items()}
+
+
+def test_a_clean_hour_is_clean(judged: dict[str, Judged]) -> None:
     """Every way that a message can go, ranges taken apart; messages above committed are pending, or acked already."""
-    events = [
-        *published(*range(10)),
-        settled("acked", 0),
-        settled("dead", 1, id="id-1"),
-        settled("filtered", 2, count=2),
-        settled("skipped", 4, count=1),
-        settled("retention_expired", 5),
-        settled("acked", 6),
-        settled("acked", 8),
-        settled("delivered", 9, delivery=1),
-    ]
-
-    summary, findings = judge(spark, events, committed=7)
+    (summary,), findings = judged["all ways"]
 
     assert (summary.acked, summary.dead, summary.filtered, summary.skipped, summary.expired) == (3, 1, 2, 1, 1)
     assert (summary.pending, summary.missing, summary.unknown) == (2, 0, 0)
@@ -83,81 +150,65 @@ def test_a_clean_hour_is_clean(spark: SparkSession) -> None:
 
 
 @pytest.mark.parametrize(
-    ("circumstances", "fate", "finding"),
+    ("case", "fate", "found"),
     [
-        ({}, "missing", ("missing", 4)),
-        ({"is_dark": True}, "unknown", None),
-        ({"watched": 5}, "unwatched", None),
-        ({"watched": None}, "unwatched", None),
-        ({"committed": 4}, "pending", None),
-        ({"committed": 4, "gone": (4,)}, "missing", ("lost", 4)),
-        ({"committed": 4, "gone": (4,), "low": 5}, "expired", None),
-        ({"gone": (4,)}, "missing", ("missing", 4)),
+        ("passed", "missing", [("missing", 4)]),
+        ("watched later", "unwatched", []),
+        ("never watched", "unwatched", []),
+        ("to come", "pending", []),
+        ("deleted", "missing", [("lost", 4)]),
+        ("too old", "expired", []),
+        ("passed and deleted", "missing", [("missing", 4)]),
     ],
 )
 def test_a_message_that_nobody_settled(
-    spark: SparkSession, circumstances: dict[str, Any], fate: str, finding: tuple[str, int] | None
+    judged: dict[str, Judged], case: str, fate: str, found: list[tuple[str, int]]
 ) -> None:
-    """Below committed it is missing, unless there is a hole in what was told, or nobody watched; above, it is pending.
+    """Below committed it is missing, unless nobody watched; above, it is pending.
 
     Unless somebody deleted it behind the gateway's back.
     """
-    others = [settled("acked", offset) for offset in range(10) if offset != 4]
+    (summary,), findings = judged[case]
 
-    summary, findings = judge(spark, [*published(*range(10)), *others], **circumstances)
-
-    counts = summary.asDict()
-    assert {name: counts[name] for name in ("acked", fate)} == {"acked": 9, fate: 1}
-    assert findings == ([finding] if finding else [])
+    assert (summary.acked, summary[fate]) == (9, 1)
+    assert findings == found
 
 
-@pytest.mark.parametrize(("low", "fate", "finding"), [(5, "expired", []), (0, "missing", [("lost", 4)])])
+def test_where_there_is_a_hole_in_what_was_told_nobody_knows(spark: SparkSession) -> None:
+    """The same message that is missing otherwise."""
+    (summary,), findings = judge(spark, {"passed": UNSETTLED}, is_dark=True)["passed"]
+
+    assert (summary.published, summary.acked, summary.unknown, summary.missing) == (10, 9, 1, 0)
+    assert findings == []
+
+
+@pytest.mark.parametrize(
+    ("case", "fate", "found"),
+    [("told as too old", "expired", []), ("told as too old, but deleted", "missing", [("lost", 4)])],
+)
 def test_what_a_gateway_takes_for_expired_must_lie_below_what_is_kept(
-    spark: SparkSession, low: int, fate: str, finding: list[Any]
+    judged: dict[str, Judged], case: str, fate: str, found: list[tuple[str, int]]
 ) -> None:
     """It finds nothing there either way; but retention does not take a message out of the middle."""
-    others = [settled("acked", offset) for offset in range(10) if offset != 4]
+    (summary,), findings = judged[case]
 
-    summary, findings = judge(spark, [*others, settled("retention_expired", 4)], gone=(4,), low=low)
-
-    assert (summary.acked, summary.asDict()[fate]) == (9, 1)
-    assert findings == finding
+    assert (summary.acked, summary[fate]) == (9, 1)
+    assert findings == found
 
 
-def test_a_late_ack_a_second_ack_and_a_copy_are_listed_and_explained(spark: SparkSession) -> None:
+def test_a_late_ack_a_second_ack_and_a_copy_are_listed_and_explained(judged: dict[str, Judged]) -> None:
     """None of them is a loss, so the hour stays clean; but whoever asks finds them."""
-    events = [
-        *published(0, 1, 2),
-        settled("acked", 0, outcome="late_applied"),
-        settled("acked", 1),
-        settled("acked", 1),
-        settled("acked", 2),
-        settled("acked", 3),
-    ]
-
-    summary, findings = judge(spark, events, end=4, committed=4, copies={3: "id-2"})
+    (summary,), findings = judged["oddities"]
 
     assert (summary.missing, summary.late_acks, summary.duplicates) == (0, 1, 2)
     assert findings == [("acked_again", 1), ("duplicate", 3), ("late_ack", 0)]
 
 
-def test_clients_of_a_broadcast_group_are_judged_each_for_itself(spark: SparkSession) -> None:
+def test_clients_of_a_broadcast_group_are_judged_each_for_itself(judged: dict[str, Judged]) -> None:
     """What one has acked says nothing about the other."""
-    groups = [(TOPIC, "caches", client, QUEUE, 0, 2, 0) for client in ("web-1", "web-2")]
-    events = [settled("acked", offset, "caches", client="web-1") for offset in (0, 1)]
+    summaries = judged["broadcast"].summaries
 
-    judged = reconcile(
-        spark.createDataFrame([(TOPIC, QUEUE, 0, 2)], OFFSETS),
-        spark.createDataFrame(groups, GROUPS),
-        happened(spark, *events),
-        spark.createDataFrame([(TOPIC, QUEUE, offset, f"id-{offset}") for offset in (0, 1)], PRESENT),
-        is_dark=False,
-    )
-
-    assert {row.client: (row.acked, row.missing) for row in judged.summary.collect()} == {
-        "web-1": (2, 0),
-        "web-2": (0, 2),
-    }
+    assert {row.client: (row.acked, row.missing) for row in summaries} == {"web-1": (2, 0), "web-2": (0, 2)}
 
 
 def test_messages_that_do_not_get_done_are_stuck(spark: SparkSession) -> None:
