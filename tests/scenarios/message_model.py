@@ -12,6 +12,8 @@ LONGEST_HOLD = 12 * 3_600_000
 UNSETTLED = {"ready", "leased", "waiting"}
 EXPIRED = "the lease ended without an answer"
 Place = tuple[str, int]
+# What an attempt asks for: how many, and for how long, None if it leaves that to the group.
+Shape = tuple[int, int | None]
 
 
 @dataclass(frozen=True)
@@ -54,7 +56,7 @@ class Lease:
 
 @dataclass
 class Attempt:
-    shape: tuple[int, int]
+    shape: Shape
     leases: list[Lease]
 
     def is_live(self, now: int) -> bool:
@@ -131,7 +133,7 @@ class GroupModel:
             entry.state = "waiting"
             entry.ready_at = ready_at
 
-    def repeated(self, attempt: str | None, shape: tuple[int, int], now: int) -> Attempt | str | None:
+    def repeated(self, attempt: str | None, shape: Shape, now: int) -> Attempt | str | None:
         """The attempt that this one repeats, "mismatch" if it asks for something else, None if it is a new one."""
         if attempt is None or attempt not in self.attempts:
             return None

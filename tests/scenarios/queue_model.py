@@ -11,6 +11,8 @@ from typing import Any
 AGEING = 30_000
 LONGEST_HOLD = 12 * 3_600_000
 FAR_PAST = -1
+# What an attempt asks for: its name, how many, and for how long, None if it leaves that to the group.
+Shape = tuple[str, int, int | None]
 
 
 @dataclass
@@ -65,7 +67,7 @@ class Lease:
     until: int
     granted_at: int
     delivery: int
-    attempt: tuple[str, int, int] | None
+    attempt: Shape | None
     place: "Place"
     receipt: str = ""
     spent_by: str | None = None
@@ -176,7 +178,7 @@ class Place:
 
     # Receive.
 
-    def replay(self, attempt: tuple[str, int, int], now: int) -> Lease | str | None:
+    def replay(self, attempt: Shape, now: int) -> Lease | str | None:
         """The lease that this attempt holds, `mismatch` if it asked for something else, None if it holds none."""
         lease = self.held_by(attempt[0], now)
         return "mismatch" if lease is not None and lease.attempt != attempt else lease
@@ -217,7 +219,7 @@ class Place:
             most = 1
         return min(most, end - max(queue.committed, first))
 
-    def grant(self, name: str, size: int, visibility: int, attempt: tuple[str, int, int] | None, now: int) -> Lease:
+    def grant(self, name: str, size: int, visibility: int, attempt: Shape | None, now: int) -> Lease:
         """Lock a queue; what retention took before is expired."""
         queue = self.queues[name]
         newest = queue.newest

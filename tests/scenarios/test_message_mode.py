@@ -67,6 +67,26 @@ async def test_messages_are_worked_on_in_parallel(api: httpx.AsyncClient) -> Non
     ]
 
 
+@pytest.mark.parametrize("mode", ["message", "queue", "broadcast"])
+async def test_an_attempt_is_what_the_request_says_whatever_is_changed_at_the_group(
+    api: httpx.AsyncClient, mode: str
+) -> None:
+    """The same request, and the lease untouched: no mistake of the client's."""
+    await shop(api, mode=mode, start="earliest")
+    await publish(api, "a")
+    wish = {"clientId": "ada", "attemptId": "a1"}
+    first = await receive(api, **wish)
+    changed = await api.patch("/v1/groups/workers", json={"visibility": "2m"})
+
+    again = await receive(api, **wish)
+    other = await api.post("/v1/groups/workers/receive", json={**wish, "visibility": "2m"})
+
+    assert changed.status_code == 200
+    assert first["messages"]
+    assert (again["messages"], again.get("lease")) == (first["messages"], first.get("lease"))
+    assert (other.status_code, other.json()["code"]) == (409, "attempt_mismatch")
+
+
 async def test_a_connection_known_closed_before_the_answer_gives_its_leases_back_at_once_uncounted(
     api: httpx.AsyncClient, gateway: bootstrap.Gateway
 ) -> None:

@@ -13,7 +13,7 @@ import pytest
 from gateway_driver import GatewayDriver, Servers
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
-from message_model import Attempt, GroupModel, Message
+from message_model import Attempt, GroupModel, Message, Shape
 
 from mqgate.core.message import milliseconds
 from mqgate.core.times import parse_instant
@@ -229,9 +229,8 @@ class MessageMachine(RuleBasedStateMachine):
         if attempt is not None:
             wish["attemptId"] = attempt
         status, answer = self.gateway.call("POST", f"/v1/groups/{name}/receive", wish)
-        held = visibility or group.visibility
         if status == 409:
-            self.mismatched(group, answer, attempt, (most, held))
+            self.mismatched(group, answer, attempt, (most, visibility))
             return
         assert status == 200, answer
         # Carried acks go first, then leases that ended are seen.
@@ -240,14 +239,14 @@ class MessageMachine(RuleBasedStateMachine):
             group.settle(lease, "ack", self.now, each) for lease, each in zip(acks, answered, strict=True)
         ]
         group.notice(self.now)
-        again = group.repeated(attempt, (most, held), self.now)
+        again = group.repeated(attempt, (most, visibility), self.now)
         assert again != "mismatch"
         if isinstance(again, Attempt):
             assert sorted(each["receipt"] for each in answer["messages"]) == sorted(
                 lease.receipt for lease in again.leases
             )
             return
-        self.granted(group, answer, most, held, attempt)
+        self.granted(group, answer, most, visibility, attempt)
 
     @rule(turn=groups, most=sizes)
     def receive_plainly(self, turn: int, most: int) -> None:
@@ -259,14 +258,16 @@ class MessageMachine(RuleBasedStateMachine):
         """Same."""
         self.settle(turn, verb, [number], None, None)
 
-    def mismatched(self, group: GroupModel, answer: Answer, attempt: str | None, shape: tuple[int, int]) -> None:
+    def mismatched(self, group: GroupModel, answer: Answer, attempt: str | None, shape: Shape) -> None:
         """Refused means untouched: nothing carried was applied, nothing was noticed."""
         assert answer["code"] == "attempt_mismatch"
         assert attempt is not None
         assert group.attempts[attempt].shape != shape
 
-    def granted(self, group: GroupModel, answer: Answer, most: int, held: int, attempt: str | None) -> None:
-        messages = answer["messages"]
+    def granted(
+        self, group: GroupModel, answer: Answer, most: int, visibility: int | None, attempt: str | None
+    ) -> None:
+        messages, held = answer["messages"], visibility or group.visibility
         possible = 0 if group.is_paused else len(group.grantable(self.now))
         room = group.room(most)
         if group.is_ordered or group.tags:
@@ -281,7 +282,7 @@ class MessageMachine(RuleBasedStateMachine):
         for message in messages:
             assert milliseconds(parse_instant(message["leasedUntil"], "")) == self.now + held
         if attempt is not None and leases:
-            group.attempts[attempt] = Attempt((most, held), leases)
+            group.attempts[attempt] = Attempt((most, visibility), leases)
 
     @rule(turn=groups, most=sizes)
     def receive_and_hang_up(self, turn: int, most: int) -> None:

@@ -12,7 +12,7 @@ import pytest
 from gateway_driver import GatewayDriver, Servers
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
-from queue_model import Bucket, Lease, Place, Published, Rules, Topic
+from queue_model import Bucket, Lease, Place, Published, Rules, Shape, Topic
 
 from mqgate.core.message import instant, milliseconds
 from mqgate.core.times import format_instant, parse_instant
@@ -207,7 +207,7 @@ class QueueMachine(RuleBasedStateMachine):
             self.attempts.append(repeat)
         if client:
             wish["clientId"] = client
-        shape = (attempt, most, visibility or rules.visibility) if attempt else None
+        shape = (attempt, most, visibility) if attempt else None
         if shape and self.is_mismatch(place, shape, acks):
             status, answer = self.gateway.call("POST", f"/v1/groups/{group}/receive", wish)
             assert (status, answer["code"]) == (409, "attempt_mismatch")
@@ -223,7 +223,7 @@ class QueueMachine(RuleBasedStateMachine):
         assert [each["outcome"] for each in answer["acked"]] == outcomes
         return self.delivered(here, answer, most, visibility or rules.visibility, shape)
 
-    def is_mismatch(self, place: str, shape: tuple[str, int, int], acks: list[Lease]) -> bool:
+    def is_mismatch(self, place: str, shape: Shape, acks: list[Lease]) -> bool:
         here = self.places.get(place)
         idle = self.rules[place.partition("/")[0]].client_ttl
         if here is None or (idle and here.last_seen + idle <= self.now):
@@ -232,9 +232,7 @@ class QueueMachine(RuleBasedStateMachine):
         # The acks come first: one of them may settle the very lease.
         return held is not None and held.attempt != shape and held not in acks
 
-    def delivered(
-        self, here: Place, answer: Answer, most: int, visibility: int, shape: tuple[str, int, int] | None
-    ) -> Lease | None:
+    def delivered(self, here: Place, answer: Answer, most: int, visibility: int, shape: Shape | None) -> Lease | None:
         """Compare an answer with what the model says must be in it."""
         now, rules = self.now, here.rules
         repeated = here.replay(shape, now) if shape else None

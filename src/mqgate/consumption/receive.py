@@ -42,7 +42,7 @@ _WIDEST = 512
 
 
 class Receive(NamedTuple):
-    """What a client asks for. `scope`: the table of leases that it is about."""
+    """What a client asks for. `scope`: the table of leases that it is about. `shape`: of its attempt, see Acquire."""
 
     group: Group
     client: str
@@ -53,6 +53,7 @@ class Receive(NamedTuple):
     attempt: str | None = None
     settlements: Sequence[Settlement] = ()
     address: str = ""
+    shape: str = ""
 
     @property
     def place(self) -> tuple[Group, str]:
@@ -322,9 +323,9 @@ def _step(
     is_crowded: bool,
     wait: timedelta,
 ) -> Acquire:
-    group, client, scope, most, visibility, _, attempt, _, address = request
+    group, client, scope, most, visibility, _, attempt, _, address, shape = request
     polled_by = client or f"@{address}"
     closed = heads.closed | unread if unread else heads.closed
-    told = polled_by, address, attempt, settlements, is_crowded, closed, heads.boots, wait
+    told = polled_by, address, attempt, settlements, is_crowded, closed, heads.boots, wait, shape
     # Not by its fields' names: every receive makes one.
     return tuple.__new__(Acquire, (group, scope[1], most, visibility, heads.queues, *told))

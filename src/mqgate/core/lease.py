@@ -171,6 +171,7 @@ class Acquire(NamedTuple):
     `boots`: of a broker that was started anew the last messages may be lost, and others stored at their offsets. Where
     it matters (leases that outlive a broker) its queues go back to the first message stored after the start.
     `wait`: if nothing is granted somebody waits for so long, and wants to hear of what is done on other gateways.
+    `shape`: what the attempt asks for (shape_of); the same attempt must ask for the same.
     """
 
     group: Group
@@ -186,6 +187,7 @@ class Acquire(NamedTuple):
     closed: frozenset[str] = frozenset()
     boots: Mapping[str, Boot] = MappingProxyType({})
     wait: timedelta = timedelta(0)
+    shape: str = ""
 
 
 class Acquired(NamedTuple):
@@ -301,6 +303,11 @@ def judge(verb: Verb, lease: Lease, queue: Standing | None, spent_by: Verb | Non
     if lease.start != queue.committed:
         return Outcome.GONE
     return Outcome.APPLIED if now < queue.leased_until else Outcome.LATE_APPLIED
+
+
+def shape_of(most: int, visibility: timedelta | None) -> str:
+    """What an attempt asks for, in its own words: what it leaves to the group (None) may change meanwhile."""
+    return f"{most}:{'' if visibility is None else visibility // timedelta(milliseconds=1)}"
 
 
 def returning(returned: int, serve: int) -> int:

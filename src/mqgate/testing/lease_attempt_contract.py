@@ -1,5 +1,6 @@
 """Lease store contract: a receive that is repeated, and one whose pull found less than was granted."""
 
+from dataclasses import replace
 from datetime import timedelta
 
 import pytest
@@ -71,6 +72,21 @@ class AttemptContract:
         assert await positions(store, group) == before
         assert await ack(store, group, first.lease) is Outcome.APPLIED
         assert await ack(store, group, carried.lease) is Outcome.APPLIED
+
+    async def test_an_attempt_that_leaves_the_visibility_to_the_group_survives_a_change_of_it(
+        self, store: LeaseStore
+    ) -> None:
+        """The request is the same, the lease is untouched: an operator's change is no mistake of the client."""
+        group = a_group()
+        await opened(store, group, queues(9))
+        first = await granted(store, group, most=4, attempt="a1")
+
+        changed = replace(group, visibility=2 * group.visibility)
+        again = await granted(store, changed, most=4, attempt="a1")
+
+        assert again.lease == first.lease
+        with pytest.raises(AttemptMismatch):
+            await ask(store, changed, most=4, attempt="a1", visibility=changed.visibility)
 
     async def test_an_attempt_means_what_it_was_given_last(self, store: LeaseStore, clock: ManualClock) -> None:
         """Though the lease that it had before, and that ended, is extended late: that one has a holder who knows."""

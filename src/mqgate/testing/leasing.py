@@ -18,6 +18,7 @@ from mqgate.core.lease import (
     Settled,
     Settlement,
     Verb,
+    shape_of,
 )
 from mqgate.ports.lease_store import LeaseStore
 
@@ -67,6 +68,7 @@ async def ask(
             settlements=carrying,
             is_crowded=is_crowded,
             closed=frozenset(closed),
+            shape=shape_of(most, visibility),
         )
     )
 

@@ -1,5 +1,6 @@
 """Lease store contract, message mode: a receive that is repeated, and one whose messages nobody took."""
 
+from dataclasses import replace
 from datetime import timedelta
 
 import pytest
@@ -49,6 +50,21 @@ class MessageAttemptContract:
         assert await position(store, group) == before
         assert await ack(store, group, carried) is Outcome.APPLIED
         assert await ack(store, group, first.lease._replace(next=first.lease.start + 1)) is Outcome.APPLIED
+
+    async def test_an_attempt_that_leaves_the_visibility_to_the_group_survives_a_change_of_it(
+        self, store: LeaseStore
+    ) -> None:
+        """The request is the same, the lease is untouched: an operator's change is no mistake of the client."""
+        group = workers()
+        await opened(store, group, queues(9))
+        first = await taken(store, group, most=4, attempt="a1")
+
+        changed = replace(group, visibility=2 * group.visibility)
+        again = await taken(store, changed, most=4, attempt="a1")
+
+        assert again == first
+        with pytest.raises(AttemptMismatch):
+            await ask(store, changed, most=4, attempt="a1", visibility=changed.visibility)
 
     @pytest.mark.parametrize("verb", [Verb.ACK, Verb.NACK])
     async def test_when_one_message_was_settled_the_attempt_is_a_new_receive(

@@ -10,7 +10,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition,
 
 from mqgate.core.backoff import NO_BACKOFF, Backoff
 from mqgate.core.entries import Mode, OnPoison, RateLimit
-from mqgate.core.lease import Acquire, Acquired, Doomed, Grant, Head, Placement, Settlement, Verb
+from mqgate.core.lease import Acquire, Acquired, Doomed, Grant, Head, Placement, Settlement, Verb, shape_of
 from mqgate.testing.clock import ManualClock
 from mqgate.testing.leasing import LONGEST_DOUBT
 from mqgate.testing.samples import a_group
@@ -199,6 +199,7 @@ class TwinMachine(RuleBasedStateMachine):
             settlements=[self.settlement(**each) for each in carried] if self.delivered else [],
             is_crowded=is_crowded,
             closed=frozenset(closed),
+            shape=shape_of(most, visibility),
         )
         return self.acquire(client, request)
 

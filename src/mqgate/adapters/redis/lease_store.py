@@ -120,6 +120,7 @@ class RedisLeaseStore:
                         (request.heads and _heads(request.heads, request.boots)) or False,
                         list(request.closed) or False,
                         is_news and request.address,
+                        request.shape,
                     )
                 ),
             )
@@ -154,7 +155,7 @@ class RedisLeaseStore:
         while reply is None or isinstance(reply, bytes):
             try:
                 if reply is None:
-                    asked = (_encode((request.client, 0, 0, "", nonce, *[False] * 8)),)
+                    asked = (_encode((request.client, 0, 0, "", nonce, *[False] * 8, "")),)
                     reply = await self._ask("acquire", group, asked, is_repeat=True)
                     if reply is None:
                         return

@@ -10,7 +10,6 @@ from typing import NamedTuple
 from mqgate.adapters.sqlite.engine import queries
 from mqgate.adapters.sqlite.threads import Transaction
 from mqgate.core.entries import Group, Mode
-from mqgate.core.lease import Acquire
 from mqgate.core.tokens import Bucket
 
 SQL = queries("lease_scope")
@@ -55,10 +54,6 @@ def drop(tx: Transaction, scope: int) -> None:
     for name, statement in SQL.items():
         if name.startswith("drop_all_"):
             tx.execute(statement, (scope,))
-
-
-def shape(request: Acquire) -> str:
-    return f"{request.most}:{request.visibility // _MS}"
 
 
 def take_tokens(tx: Transaction, group: Group, most: int) -> int:

@@ -124,7 +124,7 @@ def _of_attempt(book: Book, request: Acquire) -> list[Granted] | None:
     if any(grant.is_touched or (grant.open and grant.until <= book.tx.now_ms) for grant in rows):
         return None
     rows = [grant for grant in rows if grant.given]
-    if any(grant.shape != lease_scope.shape(request) for grant in rows):
+    if any(grant.shape != request.shape for grant in rows):
         raise AttemptMismatch("use a new attemptId when max or visibility change", attemptId=request.attempt)
     return rows
 
@@ -299,7 +299,7 @@ def _add(
     book.epoch += 1
     book.in_flight += count
     until = tx.now_ms + request.visibility // _MS
-    shape = lease_scope.shape(request) if request.attempt is not None else None
+    shape = None if request.attempt is None else request.shape
     tx.execute(
         SQL["add_grant"],
         (

@@ -15,7 +15,7 @@ from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 
 from mqgate.adapters.sqlite.engine import queries
-from mqgate.adapters.sqlite.lease_scope import Scope, next_token_at, refund, scope_of, shape, take_tokens
+from mqgate.adapters.sqlite.lease_scope import Scope, next_token_at, refund, scope_of, take_tokens
 from mqgate.adapters.sqlite.threads import Transaction
 from mqgate.core.entries import Group, OnPoison
 from mqgate.core.errors import AttemptMismatch, InvalidValue
@@ -153,7 +153,7 @@ def held_by_attempt(tx: Transaction, scope: Scope, request: Acquire) -> Row | No
     if found is None:
         return None
     row = Row(*found)
-    if row.attempt_shape != shape(request):
+    if row.attempt_shape != request.shape:
         raise AttemptMismatch("use a new attemptId when max or visibility change", attemptId=request.attempt)
     return None if row.queue in request.closed else row
 
@@ -259,7 +259,7 @@ def grant(tx: Transaction, scope: Scope, request: Acquire, row: Row) -> tuple[Gr
             until,
             free_at,
             request.attempt,
-            shape(request) if request.attempt else None,
+            None if request.attempt is None else request.shape,
             attempts,
             int(attempts >= group.max_attempts),
             row.first_at if attempts > 1 else tx.now_ms,

@@ -16,7 +16,7 @@ from mqgate.control.registry.model import Duration, check_visibility
 from mqgate.control.registry.service import Registry
 from mqgate.core.entries import Group, Mode
 from mqgate.core.errors import InvalidValue, UnsupportedByMode
-from mqgate.core.lease import Lease, Outcome, Settled, Verb
+from mqgate.core.lease import Lease, Outcome, Settled, Verb, shape_of
 from mqgate.core.names import check_client
 from mqgate.core.receipt import ReceiptKeys
 from mqgate.core.stamps import of_messages, stamps
@@ -166,12 +166,14 @@ class ReceiveApi:
             raise InvalidValue("a broadcast group needs clientId: it keeps a place for each client", field="clientId")
         if given.attempt_id is not None and not 1 <= len(given.attempt_id) <= _LONGEST_ATTEMPT:
             raise InvalidValue(f"attemptId must be 1 to {_LONGEST_ATTEMPT} characters", field="attemptId")
-        visibility = group.visibility
+        visibility = None
         if given.visibility is not UNSET:
             visibility = check_visibility(parse_duration(given.visibility, "visibility"))
         client = given.client_id or ""
-        wanted = client, scope_of(group, client), given.max, visibility, self._settings.max_answer_bytes
-        return Receive(group, *wanted, given.attempt_id, carried(given.ack, leases), request.address)
+        held = group.visibility if visibility is None else visibility
+        wanted = client, scope_of(group, client), given.max, held, self._settings.max_answer_bytes
+        shape = "" if given.attempt_id is None else shape_of(given.max, visibility)
+        return Receive(group, *wanted, given.attempt_id, carried(given.ack, leases), request.address, shape)
 
     def _received(self, group: Group, received: Received, leases: list[Lease | None]) -> ReceiveOut:
         acked = merge(leases, received.settled)

@@ -5,11 +5,10 @@
 -- The request and the answer are those of queue_acquire.lua, but for two things: outcomes that are all the same are
 -- told once, and there is an eleventh member, whether something must be settled before there can be more.
 local _, MOST, VISIBILITY, POLLED_BY, NONCE, IS_CROWDED, INCARNATION, WAIT, ATTEMPT, SETTLEMENTS, HEADS, CLOSED,
-  ADDRESS = unpack(R)
+  ADDRESS, SHAPE = unpack(R)
 local scope = open_book('', set_of(CLOSED))
 -- Made anew since the gateway last met it: it must tell again all that it told once.
 if not scope or (INCARNATION and INCARNATION ~= scope.incarnation) then return false end
-local SHAPE = ATTEMPT and MOST .. ':' .. VISIBILITY or ''
 local grants, lost, doomed, state = {}, {}, {}, 'ok'
 local given = 0
 
@@ -21,7 +20,7 @@ local function add(queue, start, count, delivery, again, lapsed)
   for number = 1, count do letters[number] = OPEN end
   local grant = {epoch = scope.epoch, queue = queue, start = start, letters = letters, delivery = delivery,
     granted_at = NOW, base_until = NOW + VISIBILITY, client = POLLED_BY, serves = 1, returned = 0, again = again,
-    attempt = ATTEMPT or '', shape = SHAPE, ends = false, nonce = NONCE, lapsed = lapsed and count or 0, open = count,
+    attempt = ATTEMPT or '', shape = ATTEMPT and SHAPE or '', ends = false, nonce = NONCE, lapsed = lapsed and count or 0, open = count,
     was_open = 0, is_changed = true}
   scope.grants[scope.epoch] = grant
   grants[#grants + 1] = {queue, start, start + count, scope.epoch, delivery, NOW, NOW + VISIBILITY, 1, grant.lapsed}

@@ -78,5 +78,6 @@ if ARGV[6] then
   local offsets = {}
   for offset = start, after - 1 do offsets[#offsets + 1] = offset end
   ARGV[5] = cmsgpack.pack({'', most, visibility, polled_by, nonce, is_crowded == 1, incarnation, wait > 0 and wait, false,
-    {{'ack', '', ARGV[7], start, after, acked, incarnation, visibility, false, false, false, offsets}}, false, false, false})
+    {{'ack', '', ARGV[7], start, after, acked, incarnation, visibility, false, false, false, offsets}}, false, false, false,
+    ''})
 end

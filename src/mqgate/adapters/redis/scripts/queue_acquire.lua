@@ -5,11 +5,12 @@
 -- have been lost (IS_REPEAT) is given again what it was given.
 --
 -- {client, most, visibility, who polls, nonce, is_crowded, incarnation that the gateway met last, wait, attempt,
--- settlements, heads, closed, address of a client that is to be noted}, from `incarnation` on false if there is none.
+-- settlements, heads, closed, address of a client that is to be noted, what the attempt asks for}, from `incarnation` on
+-- false if there is none.
 -- Returns nil: no such state | 0: the attempt asks for something else | {incarnation, settled, grants, state, next_at,
 -- has_more, rewound, lost, doomed, strangers}, the last four only if there is something in them.
 local CLIENT, MOST, VISIBILITY, POLLED_BY, NONCE, IS_CROWDED, INCARNATION, WAIT, ATTEMPT, SETTLEMENTS, HEADS, CLOSED,
-  ADDRESS = unpack(R)
+  ADDRESS, SHAPE = unpack(R)
 local scopes, known = scopes_of()
 local scope = scopes(CLIENT, SETTLEMENTS and SETTLEMENTS[1][3])
 -- Made anew since the gateway last met it: it must tell again all that it told once.
@@ -44,7 +45,7 @@ local function rarely()
   -- An attempt repeated with other parameters is refused, and nothing changes; unless this very request settles its lease.
   function A.is_mismatch()
     local row = of_attempt()
-    if not row or row.shape == MOST .. ':' .. VISIBILITY then return false end
+    if not row or row.shape == SHAPE then return false end
     for _, settlement in ipairs(SETTLEMENTS or {}) do
       local verb, client, queue, start, _, epoch, incarnation = unpack(settlement)
       local is_here = client == scope.client and queue == row.queue and verb ~= 'extend'
@@ -55,7 +56,7 @@ local function rarely()
 
   -- From here on the attempt means this queue, and what it had in closed ones ends by itself.
   function A.keep_attempt(row)
-    row.attempt, row.shape = ATTEMPT, MOST .. ':' .. VISIBILITY
+    row.attempt, row.shape = ATTEMPT, SHAPE
     call('HSET', scope.base .. ':attempts', ATTEMPT, row.queue)
     for queue in pairs(closed) do
       local other = queue ~= row.queue and queue_of(scope, queue)

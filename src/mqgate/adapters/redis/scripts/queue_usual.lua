@@ -74,5 +74,5 @@ if ARGV[6] then
     do return struct.pack('<c1i8i8i8i8i8i8c0', 'u', committed, batch_end, epoch, NOW, next_at, has_more, queue) end
   until true
   ARGV[5] = cmsgpack.pack({'', most, visibility, polled_by, nonce, is_crowded == 1, incarnation, wait > 0 and wait, false,
-    {{'ack', '', ARGV[7], start, after, acked, incarnation, visibility, false, false, false}}, false, false, false})
+    {{'ack', '', ARGV[7], start, after, acked, incarnation, visibility, false, false, false}}, false, false, false, ''})
 end
