@@ -10,7 +10,7 @@ from mqgate.core.entries import Group
 from mqgate.core.lease import Acquire, Head, Outcome, Settlement, Span, State, Verb
 from mqgate.ports.lease_store import LeaseStore
 from mqgate.testing.clock import ManualClock
-from mqgate.testing.leasing import LONGEST_DOUBT, QUEUE, ack, ask, committed, doomed, nack, opened, position
+from mqgate.testing.leasing import LONGEST_DOUBT, QUEUE, ack, ask, committed, doomed, extend, nack, opened, position
 from mqgate.testing.message_leasing import HOUR, SECOND, lag, one, placed, places, singles, taken, workers
 from mqgate.testing.samples import queues
 
@@ -251,6 +251,22 @@ class MessageOperateContract:
         holds = {client.name: list(client.holds) for client in await store.clients(group.name)}
 
         assert holds == {"ada": [leases[1].queue], "bob": []}
+
+    async def test_who_holds_one_message_of_a_grant_holds_its_queue(
+        self, store: LeaseStore, clock: ManualClock
+    ) -> None:
+        """Though another one's lease ended, and nobody has looked since; and no longer than that."""
+        group = workers()
+        await opened(store, group, queues(2))
+        leases = await taken(store, group, polled_by="ada", visibility=SECOND)
+        await extend(store, group, leases[1], 60 * SECOND)
+        seen = []
+
+        for seconds in (0, 1.2, 60):
+            clock.advance(seconds)
+            seen += [list(client.holds) for client in await store.clients(group.name)]
+
+        assert seen == [[QUEUE], [QUEUE], []]
 
 
 def _crowded(group: Group, most: int, heads: Mapping[str, Head] | None = None) -> Acquire:

@@ -169,6 +169,9 @@ class SqliteLeaseStore:
             holds: dict[str, list[str]] = {}
             for client, queue, last in tx.all(SQL["held_queues"], (group, tx.now_ms)):
                 holds.setdefault(client or last, []).append(queue)
+            for (scope,) in tx.all(SQL["scopes_of_group"], (group,)):
+                for client, queue in message_leases.holders(tx, scope):
+                    holds.setdefault(client, []).append(queue)
             return [
                 Client(name, address, instant(first), instant(last), sorted(set(holds.get(name, ()))))
                 for name, address, first, last in tx.all(SQL["clients"], (group, self._most_clients))

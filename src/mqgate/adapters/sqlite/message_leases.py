@@ -509,6 +509,16 @@ def _position(row: QueueRow, leased: int, waiting: int, ready: int) -> Position:
     )
 
 
+def holders(tx: Transaction, scope: int) -> list[tuple[str, str]]:
+    """Who holds a message of which queue. A grant's end is that of its first message: others were extended beyond."""
+    grants = map(granted, tx.all(SQL["held_grants"], (scope, tx.now_ms)))
+    return [
+        (grant.client, grant.queue)
+        for grant in grants
+        if any(grant.end_of(number) > tx.now_ms for number in grant.open_numbers())
+    ]
+
+
 def forget(tx: Transaction, scope: int, least: int, before_ms: int, most: int) -> int:
     """Forget old grants; settling one of their receipts is `gone` from then on."""
     epoch = tx.one(SQL["epoch"], (scope,))[0]

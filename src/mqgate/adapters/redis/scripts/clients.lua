@@ -11,9 +11,19 @@ local function look(client)
     local till, holder = call('HGET', base .. ':positions', queue):match('locked_until=(%d+) .- locked_by=(.*)$')
     if tonumber(till) > NOW then hold(client ~= '' and client or holder, queue) end
   end
-  for _, epoch in ipairs(call('ZRANGEBYSCORE', base .. ':leases', '(' .. NOW, '+inf')) do
-    local _, _, _, _, _, _, _, _, _, _, queue, _, client = struct.unpack(GRANT, call('HGET', base .. ':grants', epoch))
-    hold(client, queue)
+  local leases = call('ZRANGE', base .. ':leases', 0, -1, 'WITHSCORES')
+  for i = 1, #leases, 2 do
+    local _, _, _, base_until, _, _, _, _, _, _, queue, letters, client, _, _, ends = struct.unpack(GRANT,
+      call('HGET', base .. ':grants', leases[i]))
+    local is_held = tonumber(leases[i + 1]) > NOW
+    -- That is the first end of its messages; others were extended beyond.
+    if not is_held and ends ~= '' then
+      local own = cmsgpack.unpack(ends)
+      for number = 1, #letters do
+        is_held = is_held or letters:byte(number) == OPEN and (own[number] or base_until) > NOW
+      end
+    end
+    if is_held then hold(client, queue) end
   end
 end
 look('')

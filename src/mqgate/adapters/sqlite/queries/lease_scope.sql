@@ -43,9 +43,6 @@ SELECT client, address, first_seen, last_seen FROM lease_client WHERE group_name
 SELECT scopes.client, leases.queue, leases.last_client FROM queue_lease leases
 JOIN lease_scope scopes ON scopes.scope = leases.scope
 WHERE scopes.group_name = ?1 AND leases.held = 1 AND leases.leased_until > ?2
-UNION SELECT scopes.client, grants.queue, grants.client FROM message_grant grants
-JOIN lease_scope scopes ON scopes.scope = grants.scope
-WHERE scopes.group_name = ?1 AND grants.open <> '0' AND grants.until > ?2
 
 -- name: committed
 SELECT queue, committed FROM queue_lease WHERE scope = ?1

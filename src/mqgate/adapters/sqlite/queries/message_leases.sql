@@ -95,6 +95,9 @@ SELECT {grant_columns} FROM message_grant WHERE scope = ? AND open <> '0' AND un
 -- name: open_grants
 SELECT {grant_columns} FROM message_grant WHERE scope = ? AND open <> '0'
 
+-- name: held_grants
+SELECT {grant_columns} FROM message_grant WHERE scope = ? AND open <> '0' AND (until > ? OR ends <> '{}')
+
 -- name: open_grants_of_queue
 SELECT {grant_columns} FROM message_grant INDEXED BY open_by_first WHERE scope = ? AND queue = ? AND open <> '0'
 
