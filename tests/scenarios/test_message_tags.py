@@ -45,8 +45,9 @@ async def test_one_receive_finds_the_match_behind_many_others(api: httpx.AsyncCl
     assert bodies(await take(api, max=10)) == ["match"]
 
 
+@pytest.mark.parametrize("wish", [{}, {"attemptId": "a1"}])
 async def test_a_rare_tag_is_found_in_few_steps_and_no_more_is_given_than_asked_for(
-    api: httpx.AsyncClient, gateway: bootstrap.Gateway, monkeypatch: pytest.MonkeyPatch
+    api: httpx.AsyncClient, gateway: bootstrap.Gateway, monkeypatch: pytest.MonkeyPatch, wish: dict[str, str]
 ) -> None:
     """One message at a time would take seconds; what a wide look finds beyond that stays ready, in its order."""
     await shop(api, filter={"tags": ["red"]})
@@ -61,9 +62,10 @@ async def test_a_rare_tag_is_found_in_few_steps_and_no_more_is_given_than_asked_
 
     monkeypatch.setattr(type(gateway.leases), "acquire", counted)
 
-    first = await take(api, max=1)
+    first = await take(api, max=1, **wish)
 
     assert bodies(first) == ["a"]
     assert len(steps) < 10
+    assert not wish or await take(api, max=1, **wish) == first
     assert await counts(api) == (2, 1, 0)
     assert [bodies(await take(api, max=1)) for _ in range(3)] == [["b"], ["c"], []]

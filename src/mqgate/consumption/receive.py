@@ -299,9 +299,9 @@ class Receiver:
 def _wider(asked: Receive, found: Pulled) -> Receive:
     """If nothing of what was granted is wanted: look at more at once, or a rare tag takes a step for each message.
 
-    But an attempt must ask for the same again, and what is ordered shows only later how much of it can be delivered.
+    But what is ordered shows only later how much of it can be delivered.
     """
-    if found.batches or not found.filtered or asked.attempt is not None or asked.group.is_ordered:
+    if found.batches or not found.filtered or asked.group.is_ordered:
         return asked
     return asked._replace(most=max(asked.most, min(4 * asked.most, _WIDEST)))
 

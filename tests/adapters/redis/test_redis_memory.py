@@ -12,6 +12,7 @@ from mqgate.core.entries import Group, Mode
 from mqgate.core.lease import LEAST_REMEMBERED, Outcome, Settlement, Verb
 from mqgate.testing.clock import ManualClock
 from mqgate.testing.leasing import ack, ask, granted, opened
+from mqgate.testing.message_leasing import placed, workers
 from mqgate.testing.samples import a_group, queues
 
 # In message mode so many grants end before the oldest are forgotten together.
@@ -88,6 +89,19 @@ async def test_an_ack_in_queue_mode_leaves_nothing_behind(
 
     assert await server.command("HLEN", f"{prefix}:{{{group.name}}}:unacked") == 0
     assert await ack(store, group, first) is Outcome.DUPLICATE
+
+
+async def test_an_attempt_keeps_nothing_of_what_a_filter_did_not(
+    store: RedisLeaseStore, server: Server, prefix: str
+) -> None:
+    """It would be read again at each step: the longer an attempt looks for a rare tag, the slower."""
+    group = workers(tags=frozenset("a"))
+    await opened(store, group, queues(50))
+
+    for _ in range(50):
+        await placed(store, group, await ask(store, group, most=1, attempt="a1"), {})
+
+    assert await server.command("HLEN", f"{prefix}:{{{group.name}}}:attempts") == 0
 
 
 @pytest.mark.slow

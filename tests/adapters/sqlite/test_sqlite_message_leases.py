@@ -1,13 +1,40 @@
 """The embedded engine's lease store in message mode."""
 
+from typing import Any
+
 import pytest
 
+from mqgate.adapters.sqlite import message_leases
 from mqgate.adapters.sqlite.engine import Engine
 from mqgate.adapters.sqlite.lease_store import SqliteLeaseStore
+from mqgate.testing.leasing import ask, opened
 from mqgate.testing.message_lease_contract import MessageLeaseContract
+from mqgate.testing.message_leasing import placed, workers
+from mqgate.testing.samples import queues
 
 
 class TestSqliteMessageLeases(MessageLeaseContract):
     @pytest.fixture
     def store(self, engine: Engine) -> SqliteLeaseStore:
         return SqliteLeaseStore(engine)
+
+
+async def test_an_attempt_reads_nothing_again_of_what_a_filter_did_not_keep(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The longer an attempt looks for a rare tag, the slower it would be."""
+    store, group = SqliteLeaseStore(engine), workers(tags=frozenset("a"))
+    await opened(store, group, queues(50))
+    read: list[Any] = []
+    granted = message_leases.granted
+
+    def counted(row: tuple[Any, ...]) -> Any:
+        read.append(row)
+        return granted(row)
+
+    monkeypatch.setattr(message_leases, "granted", counted)
+
+    for _ in range(50):
+        await placed(store, group, await ask(store, group, most=1, attempt="a1"), {})
+
+    assert read == []

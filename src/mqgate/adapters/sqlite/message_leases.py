@@ -361,6 +361,9 @@ def _place(book: Book, placement: Placement) -> frozenset[int]:
     lease_scope.refund(tx, book.group, before - grant.open.bit_count())
     grant.given = grant.open
     grant.is_changed = True
+    if grant.shape is not None and not grant.given | grant.acked | grant.nacked:
+        # Nothing of it is the attempt's; an attempt that finds nothing would look at all such grants at each step.
+        tx.execute(SQL["leave_emptied"], (scope, grant.epoch))
     return frozenset(grant.start + number for number in grant.open_numbers())
 
 

@@ -69,6 +69,20 @@ local function keep_order(grant, number, key)
   end
 end
 
+-- Nothing of a grant is its attempt's; an attempt that finds nothing would look at all such grants at each step.
+local function leave_attempt(grant)
+  local packed, epochs = call('HGET', scope.base .. ':attempts', grant.attempt), {}
+  for _, epoch in ipairs(packed and cmsgpack.unpack(packed) or {}) do
+    if epoch ~= grant.epoch then epochs[#epochs + 1] = epoch end
+  end
+  if #epochs > 0 then
+    call('HSET', scope.base .. ':attempts', grant.attempt, cmsgpack.pack(epochs))
+  else
+    call('HDEL', scope.base .. ':attempts', grant.attempt)
+  end
+  grant.attempt, grant.shape = '', ''
+end
+
 local placed = {}
 for i, placement in ipairs(R[1]) do
   local lease, serve, after, wanted = unpack(placement)
@@ -109,6 +123,7 @@ for i, placement in ipairs(R[1]) do
         if letter == ENDED then grant.letters[number] = NOT_GIVEN end
       end
     end
+    if grant.attempt ~= '' and last_given(grant) == 0 then leave_attempt(grant) end
   end
   placed[i] = stay
 end

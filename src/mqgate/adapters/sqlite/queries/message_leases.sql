@@ -111,6 +111,9 @@ UPDATE message_grant INDEXED BY grant_by_attempt SET attempt = NULL WHERE scope 
 UPDATE message_grant INDEXED BY grant_by_attempt SET attempt = NULL
 WHERE scope = ? AND attempt = ? AND queue IN (SELECT value FROM json_each(?))
 
+-- name: leave_emptied
+UPDATE message_grant SET attempt = NULL WHERE scope = ? AND epoch = ?
+
 -- name: next_end
 SELECT min(until) FROM message_grant WHERE scope = ? AND open <> '0'
 
