@@ -68,6 +68,19 @@ def test_a_batch_that_broke_off_is_there_once_when_it_came_again(
     assert not list(tmp_path.glob("_manifest/*.plan"))
 
 
+def test_a_whole_batch_that_comes_again_is_left_alone(spark: SparkSession, tmp_path: Path) -> None:
+    """Spark repeats one whose end it did not note, and may cut it into fewer files: the others would stay beside."""
+    batch, take = messages(spark, range(6)), archive.archived(tmp_path)
+    take(batch.repartition(3, "id"), 7)
+    before = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*.parquet")}
+
+    take(batch.coalesce(1), 7)
+
+    assert len(before) > 2, "or there is nothing to be left over"
+    assert {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*.parquet")} == before
+    assert plain(tmp_path) == Counter(f"id-{n}" for n in range(6))
+
+
 def test_old_hours_are_swept(spark: SparkSession, tmp_path: Path) -> None:
     """With their manifests, but not with those that still tell of kept hours."""
     archive.keep(messages(spark, range(3)), tmp_path, "run-0")

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 from uuid import uuid4
 
@@ -15,9 +16,11 @@ from spark_calls import fill
 
 from mqgate.client import Client
 from mqgate.core.message import milliseconds
+from mqgate.spark.pipelines import judging
 from mqgate.spark.pipelines.judging import find_stuck, judge_hour, whole_hours
 from mqgate.spark.pipelines.plan import Plan
 from mqgate.stats import reading
+from mqgate.stats.gaps import Gap
 from mqgate.stats.reading import Asked
 from mqgate.stats.sqlite import SqliteDatabase
 from mqgate.stats.store import StatsStore
@@ -134,6 +137,40 @@ def test_an_hour_in_which_a_gateway_was_killed_is_unknown_not_broken(
         pytest.skip("the hour ended in the middle of the test")
     assert (row["state"], row["acked"], row["unknown"], row["missing"]) == ("unknown", 4, 2, 0)
     assert "gw-killed: lost" in row["why"]
+
+
+def test_a_message_that_a_group_is_past_and_nobody_settled_breaks_the_hour(
+    spark: SparkSession,
+    client: Client,
+    topic: str,
+    group: str,
+    store: StatsStore,
+    plan: Plan,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A hole in what was told before the hour excuses nothing; what is told while groups are looked at still counts."""
+    fill(client, topic, 4)
+    got = messages(client, group, 4)
+    client.ack_all(group, [each["receipt"] for each in got])
+    at, hour = milliseconds(datetime.now(UTC)), hour_of(got[0])
+    told = [event("acked", at, topic, group=group, **place(each)) for each in got[1:]]
+    teller, paused = Teller(), []
+
+    def pause(seconds: float) -> None:
+        paused.append(seconds)
+        tell(client, plan.events_topic, teller.batch(told, sent_at=at))
+
+    monkeypatch.setattr(judging, "time", SimpleNamespace(sleep=pause))
+    monkeypatch.setattr(judging, "gaps", lambda *_: [Gap("gw-0", 0, milliseconds(hour) - 1, "killed")])
+
+    (row,) = judge_hour(spark, plan, store, hour, [topic])
+
+    if hour_of(got[-1]) != hour:
+        pytest.skip("the hour ended in the middle of the test")
+    assert paused == [plan.grace.total_seconds()]
+    assert (row["state"], row["acked"], row["missing"], row["unknown"]) == ("broken", 3, 1, 0)
+    (found,) = reading.findings(store, Asked(hour, hour + HOUR, 100))
+    assert (found["finding"], found["queue"], found["offset"]) == ("missing", got[0]["queue"], got[0]["offset"])
 
 
 def test_stuck_messages_are_kept_until_they_are_not(

@@ -13,6 +13,7 @@ from pyspark.sql import functions as F  # noqa: N812
 from mqgate.client import Client
 from mqgate.core.events import LAG, POLLS
 from mqgate.core.message import milliseconds
+from mqgate.spark.pipelines import live
 from mqgate.spark.pipelines.decode import MESSAGE, Raw, decode, decoded
 from mqgate.spark.pipelines.live import batches_of, count, figures
 from mqgate.spark.pipelines.minute import _bucket
@@ -21,6 +22,7 @@ from mqgate.stats.sqlite import SqliteDatabase
 from mqgate.stats.store import StatsStore
 
 MINUTE = 60_000
+TABLES = ("traffic_minute", "latency_minute", "quarantine", "positions", "applied")
 WEEK = timedelta(days=7)
 
 
@@ -162,3 +164,41 @@ def test_a_stream_of_events_is_counted_once(
     assert by_minute == {("published", minute): 4, ("acked", minute + MINUTE): 2}
     assert store.select("SELECT gateway, schema FROM stats_quarantine") == [("gw-1", "events/9")]
     assert len(store.select("SELECT 1 FROM stats_event_batches")) == 3
+
+
+def uncommitted(checkpoint: Path) -> None:
+    """As a crash leaves it between the output of a micro-batch and Spark's own word that it is done."""
+    newest = max((checkpoint / "commits").glob("[0-9]*"), key=lambda path: int(path.name))
+    newest.unlink()
+    newest.with_name(f".{newest.name}.crc").unlink(missing_ok=True)
+
+
+def all_of(store: StatsStore) -> dict[str, list[tuple[Any, ...]]]:
+    return {name: store.select(f"SELECT * FROM stats_{name} ORDER BY 1, 2, 3") for name in TABLES}  # noqa: S608 - our own names
+
+
+def test_a_micro_batch_that_spark_repeats_is_counted_once_by_its_number_alone(
+    spark: SparkSession,
+    client: Client,
+    topic: str,
+    store: StatsStore,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Also when the gateways' own numbers are forgotten, or were never told; and it is not even worked through."""
+    now = milliseconds(datetime.now(UTC))
+    settled = event("acked", now - 5 * MINUTE, group="g", stored_at=now - 6 * MINUTE)
+    tell(client, topic, Teller().batch([settled] * 3, sent_at=now), Teller().batch(sent_at=now, schema="events/9"))
+    drained(spark, client, topic, count(store, WEEK), tmp_path / "checkpoint")
+    before = all_of(store)
+
+    store.replace("event_batches", [])
+    uncommitted(tmp_path / "checkpoint")
+    drained(spark, client, topic, count(store, WEEK), tmp_path / "checkpoint")
+
+    assert all_of(store) == before
+    assert store.select("SELECT sum(n) FROM stats_traffic_minute") == [(3,)]
+
+    monkeypatch.delattr(live, "decoded")
+    uncommitted(tmp_path / "checkpoint")
+    drained(spark, client, topic, count(store, WEEK), tmp_path / "checkpoint")

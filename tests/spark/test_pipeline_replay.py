@@ -1,5 +1,6 @@
 """Replay: into another topic, in order, no faster than asked, and never twice."""
 
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -93,6 +94,27 @@ def test_the_archive_is_replayed_like_the_log(
 
     assert sum(row["messages"] for row in told) == 10
     assert copies(spark, client, target) == list(range(10))
+
+
+def test_an_archive_is_replayed_in_order_whatever_its_files_are_called(
+    spark: SparkSession, client: Client, topic: str, target: str, plan: Plan, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The place reached says that all before it is done: one that went back would leave messages out."""
+    for name, start in (("run-1", 0), ("run-0", 10)):
+        fill(client, topic, 10, start=start)
+        rows = frame(spark, client, subscribe=topic).where(f"CAST(CAST(body AS STRING) AS INT) >= {start}")
+        archive.keep(rows, plan.archive_path, name)
+    stored, places = replaying._store, list[dict[str, int]]()
+
+    def noted(progress: Path, wanted: Replay, done: dict[str, int]) -> None:
+        places.append(dict(done))
+        stored(progress, wanted, done)
+
+    monkeypatch.setattr(replaying, "_store", noted)
+    replay(spark, plan, Replay(name="order", source=topic, topic=target, is_archived=True, rate=10.0**6))
+
+    assert copies(spark, client, target) == list(range(20))
+    assert all(before.get(queue, 0) <= after[queue] for before, after in pairwise(places) for queue in after)
 
 
 def test_the_name_of_another_replay_is_refused(
