@@ -117,12 +117,90 @@ def test_hours_outlive_their_minutes(store: StatsStore) -> None:
 
 
 def test_what_was_not_rolled_up_is_not_forgotten(store: StatsStore) -> None:
-    """The record of a batch says which hours are to be made anew."""
+    """Retention may come first, after a rest longer than minutes and batches are kept."""
     store.apply(Applied("minutes", "run", 1), {"traffic_minute": [traffic()]}, now=NOON, oldest=NOON_MS)
+    week = timedelta(days=7)
 
-    assert store.tidy(NOON + timedelta(days=30), {Span.BATCHES: timedelta(days=1)}) == {}
+    gone = store.tidy(NOON + timedelta(days=30), {Span.MINUTES: week, Span.BATCHES: week})
+
+    assert gone == {"traffic_minute": 1}
+    assert counted(store, "hour") == {NOON_MS: 1}
+
+
+def test_the_newest_batch_of_a_checkpoint_is_never_forgotten(store: StatsStore) -> None:
+    """A driver that crashed may come back after any time, and repeats it."""
+    for run, number in (("old", 7), ("new", 0), ("new", 1)):
+        store.apply(Applied("minutes", run, number), {"traffic_minute": [traffic()]}, now=NOON, oldest=NOON_MS)
+
+    gone = store.tidy(NOON + timedelta(days=4), {Span.BATCHES: timedelta(days=3)})
+
+    assert gone == {"applied": 1}
+    assert store.is_applied(Applied("minutes", "old", 7))
+    assert store.is_applied(Applied("minutes", "new", 1))
+
+
+def a_month(store: StatsStore) -> None:
+    """An event a day; only the minutes of the last week are kept."""
+    for number in range(30):
+        at = NOON_MS - number * DAY
+        store.apply(Applied("minutes", "run", number), {"traffic_minute": [traffic(at)]}, now=NOON, oldest=at)
     store.roll_up()
-    assert store.tidy(NOON + timedelta(days=30), {Span.BATCHES: timedelta(days=1)}) == {"applied": 1}
+    store.tidy(NOON, {Span.MINUTES: timedelta(days=7), Span.HOURS: timedelta(days=25)})
+
+
+def test_a_backfill_of_an_old_hour_leaves_the_others_alone(store: StatsStore) -> None:
+    """The minutes between it and those that are kept are gone: their hours are all that is known."""
+    a_month(store)
+    hours, days = counted(store, "hour"), counted(store, "day")
+    old, older = NOON_MS - 20 * DAY, NOON_MS - 28 * DAY
+
+    for _ in range(2):
+        store.refill(old, old + HOUR, {"traffic_minute": [traffic(old, n=5)]}, after=NOON_MS + 1)
+        store.roll_up(older)
+    assert counted(store, "hour") == hours | {old: 5}
+    assert counted(store, "day") == days | {old - 12 * HOUR: 5}
+
+    store.refill(old - 30 * MINUTE, old + 30 * MINUTE, {"traffic_minute": []}, after=NOON_MS + 1)
+    store.refill(older, older + HOUR, {"traffic_minute": [traffic(older, n=5)]}, after=NOON_MS + 1)
+    assert counted(store, "hour") == hours | {old: 5, older: 5}, "half an hour says nothing of the whole"
+    assert counted(store, "day") == days | {old - 12 * HOUR: 5}, "nor does an hour of its day, when the others are gone"
+
+
+def test_late_events_are_added_to_hours_whose_minutes_are_gone(store: StatsStore) -> None:
+    """A pipeline that had rested for days counts them after retention has been there."""
+    a_month(store)
+    hours, days, at = counted(store, "hour"), counted(store, "day"), NOON_MS - 8 * DAY
+    late = [traffic(at + MINUTE, n=2), traffic(at + 2 * MINUTE, n=3)]
+
+    store.apply(Applied("minutes", "run", 30), {"traffic_minute": late}, now=NOON, oldest=at + MINUTE)
+    store.roll_up()
+    store.tidy(NOON, {Span.MINUTES: timedelta(days=7)})
+
+    assert counted(store, "hour") == hours | {at: 6}
+    assert counted(store, "day") == days | {at - 12 * HOUR: 6}
+
+
+def test_hours_of_a_store_that_never_noted_its_retention_are_left_alone(store: StatsStore, database: Database) -> None:
+    """Those of before did not; after a quiet week there is no minute left by which hours could be made anew."""
+    old = NOON_MS - 10 * DAY
+    store.apply(Applied("minutes", "run", 0), {"traffic_minute": [traffic(old)]}, now=NOON, oldest=old)
+    store.tidy(NOON, {Span.MINUTES: timedelta(days=7)})
+    store.replace("positions", [])
+
+    StatsStore(database, is_writing=True).roll_up(old - DAY)
+
+    assert counted(store, "hour") == {old: 1}
+
+
+def test_polls_are_rolled_up_where_there_is_no_traffic(store: StatsStore) -> None:
+    """Whoever polls in vain for a day has polled."""
+    at = NOON_MS - DAY
+    rows = {"polls_minute": [(at, "orders", "billing", "c1", "empty", 5)], "traffic_minute": [traffic(NOON_MS)]}
+    store.apply(Applied("minutes", "run", 0), rows, now=NOON, oldest=at)
+
+    store.roll_up()
+
+    assert store.select("SELECT at, n FROM stats_polls_hour") == [(at, 5)]
 
 
 def test_a_backfill_puts_minutes_in_the_place_of_others(store: StatsStore) -> None:
