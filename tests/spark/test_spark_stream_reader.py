@@ -3,10 +3,13 @@
 import json
 import logging
 import pickle
+import sqlite3
+from contextlib import closing
 from typing import Any
 
 import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
+from pyspark.sql.types import BinaryType, StructField, StructType
 from spark_calls import fill, retained
 
 from mqgate.client import Client
@@ -15,13 +18,14 @@ from mqgate.spark.options import parse
 from mqgate.spark.positions import Positions
 from mqgate.spark.reading import DataLost, Task
 from mqgate.spark.stream_reader import StreamReader
+from mqgate.testing.server_process import ServerProcess
 
 ALL = ReadAllAvailable()
 
 
-def reader(client: Client, **options: str) -> StreamReader:
+def reader(client: Client, schema: StructType | None = None, **options: str) -> StreamReader:
     both = {"url": client.transport.url, "startingOffsets": "earliest", **options}
-    return StreamReader(parse(both, is_stream=True), whole_schema("map"))
+    return StreamReader(parse(both, is_stream=True), schema or whole_schema("map"))
 
 
 def read(stream: StreamReader, start: Positions, end: Positions) -> list[int]:
@@ -171,6 +175,26 @@ def test_retention_between_planning_and_reading(client: Client, topic: str) -> N
     with pytest.raises(DataLost):
         [list(strict.read(task)) for task in tasks]
     assert [list(lenient.read(task)) for task in tasks] == [[] for _ in tasks]
+
+
+@pytest.mark.parametrize("schema", [whole_schema("map"), StructType([StructField("body", BinaryType())])])
+def test_a_message_gone_from_the_middle(gateway: ServerProcess, client: Client, topic: str, schema: StructType) -> None:
+    """It is told, or passed over; those behind it are read once, and none behind the end that was asked for."""
+    client.topics.put(f"{topic}-one", {"queues": 1})
+    ids = fill(client, f"{topic}-one", 10)
+    with closing(sqlite3.connect(gateway.directory / "mqgate.db", timeout=30)) as database:
+        assert database.execute("DELETE FROM message WHERE id = ?", (ids[4],)).rowcount == 1
+        database.commit()
+    strict, lenient = (
+        reader(client, schema, subscribe=f"{topic}-one", failOnDataLoss=policy) for policy in ("true", "false")
+    )
+    start = lenient.initialOffset()
+
+    for end in (10, 6):
+        found = read(lenient, start, {f"{topic}-one": {"local:0": end}})
+        assert found == [number for number in range(end) if number != 4]
+    with pytest.raises(DataLost, match="1 messages of .* not all is there from offset 0 to 10"):
+        read(strict, start, strict.latestOffset(start, ALL))
 
 
 @pytest.mark.parametrize("policy", ["true", "false"])

@@ -63,13 +63,14 @@ class HttpLog:
 
     def read(self, topic: str, queue: str, start: int, end: int, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
         schema = pa.schema([(name, FIELDS[name]) for name in columns])
-        asked = [_COLUMNS.get(name, name) for name in columns] or ["offset"]
+        asked = [_COLUMNS.get(name, name) for name in columns]
+        asked += [] if "offset" in asked else ["offset"]
         at, failures = start, 0.0
         while at < end:
             began_at = at
             try:
                 for batch in self._clients[0].read_queue(topic, queue, at, min(end - at, _MOST_AT_ONCE), asked):
-                    at += batch.num_rows
+                    at = batch.column("offset")[-1].as_py() + 1
                     yield _as(schema, batch)
             except (ClientError, LogError) as error:
                 failures = _weight(error) + (0 if at > began_at else failures)

@@ -154,12 +154,18 @@ def report(losses: Iterable[Loss], *, is_fatal: bool) -> None:
 
 def read(log: Log, shape: Shape, task: Task, *, is_loss_fatal: bool) -> Iterator[pa.RecordBatch]:
     """The rows of a task's ranges."""
+    fields = shape.fields if "offset" in shape.fields else (*shape.fields, "offset")
     for topic, queue, start, end in task.ranges:
         at = start
         while at < end:
-            for batch in log.read(topic, queue, at, end, shape.fields):
+            for batch in log.read(topic, queue, at, end, fields):
+                goes_on = batch.column("offset")[-1].as_py() + 1
+                if lost := goes_on - at - batch.num_rows:
+                    # Somebody deleted them: retention takes none out of the middle.
+                    hole = Loss(topic, queue, lost, f"not all is there from offset {at} to {goes_on}")
+                    report([hole], is_fatal=is_loss_fatal)
                 yield shape.rows(topic, queue, at, batch)
-                at += batch.num_rows
+                at = goes_on
             if at < end:
                 # Retention, or a topic made anew, came between planning and reading.
                 kept = log.ends(topic).get(queue, Ends(end, end))
