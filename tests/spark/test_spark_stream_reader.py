@@ -193,7 +193,7 @@ def test_a_message_gone_from_the_middle(gateway: ServerProcess, client: Client, 
     for end in (10, 6):
         found = read(lenient, start, {f"{topic}-one": {"local:0": end}})
         assert found == [number for number in range(end) if number != 4]
-    with pytest.raises(DataLost, match="1 messages of .* not all is there from offset 0 to 10"):
+    with pytest.raises(DataLost, match=r"1 messages of .* not all is there from offset 0 to 10"):
         read(strict, start, strict.latestOffset(start, ALL))
 
 

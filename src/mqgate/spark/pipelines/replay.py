@@ -3,6 +3,7 @@
 in the order of queue and offset, a request at a time, at most so many a second
 each under an idempotency key made of the replay's name and its place: a request that is repeated stores nothing
 after each request the place reached goes into a file: a replay that was interrupted goes on there
+where the source ended at its first start stands there too: what came since, its own copies as well, is none of it
 """
 
 import base64
@@ -20,9 +21,11 @@ from pyspark.sql import functions as F  # noqa: N812 - everybody's name for them
 
 from mqgate.client.transport import path
 from mqgate.core.message import milliseconds
+from mqgate.spark.options import connection
 from mqgate.spark.pipelines import archive
 from mqgate.spark.pipelines.plan import Plan
 from mqgate.spark.publisher import Publisher
+from mqgate.spark.reading import open_log
 from mqgate.spark.sink_options import parse_sink
 from mqgate.spark.sink_rows import Row as Sent
 
@@ -83,8 +86,13 @@ def unreplayed(messages: DataFrame, done: dict[str, int]) -> DataFrame:
 def replay(spark: SparkSession, plan: Plan, wanted: Replay) -> int:
     """Send what was not sent yet; how many messages."""
     progress = plan.directory / "replays" / f"{wanted.name}.json"
-    done = _reached(progress, wanted)
-    left = unreplayed(chosen(spark, plan, wanted), done).orderBy("queue", "offset")
+    done, ends = _reached(progress, wanted)
+    if ends is None:
+        ends = _ends(spark, plan, wanted)
+        _store(progress, wanted, done, ends)
+    if not ends:
+        return 0
+    left = unreplayed(_before(chosen(spark, plan, wanted), ends), done).orderBy("queue", "offset")
     options = {name: value for name, value in plan.options().items() if name in {"url", "key"}}
     options["topic"] = wanted.topic or wanted.source
     address = path("groups", wanted.group, "replay") if wanted.group else path("topics", options["topic"], "replay")
@@ -97,8 +105,22 @@ def replay(spark: SparkSession, plan: Plan, wanted: Replay) -> int:
         publisher.publish([_copy(message, wanted.name) for message in some])
         sent += len(some)
         done[some[-1].queue] = some[-1].offset + 1
-        _store(progress, wanted, done)
+        _store(progress, wanted, done, ends)
     return sent
+
+
+def _ends(spark: SparkSession, plan: Plan, wanted: Replay) -> dict[str, int]:
+    """Where the source ends now, by queue."""
+    if wanted.is_archived:
+        return {row["queue"]: row["last"] + 1 for row in count(chosen(spark, plan, wanted))}
+    log = open_log(connection(plan.options()))
+    return {queue: ends.max for queue, ends in log.ends(wanted.source).items()}
+
+
+def _before(messages: DataFrame, ends: dict[str, int]) -> DataFrame:
+    """Messages before these places; none of a queue that has no place."""
+    places = F.create_map(*(F.lit(each) for pair in ends.items() for each in pair))
+    return messages.where(F.col("offset") < places[F.col("queue")])
 
 
 def _requests(messages: Iterator[Row], size: int) -> Iterator[list[Row]]:
@@ -136,20 +158,21 @@ def _copy(message: Row, name: str) -> Sent:
     return Sent(message.offset, json.dumps(told).encode())
 
 
-def _reached(progress: Path, wanted: Replay) -> dict[str, int]:
+def _reached(progress: Path, wanted: Replay) -> tuple[dict[str, int], dict[str, int] | None]:
+    """The places reached, and where it ends: None if it has not begun."""
     if not progress.exists():
-        return {}
+        return {}, None
     told = json.loads(progress.read_text("utf-8"))
     if told["replay"] != _identity(wanted):
         raise ValueError(f"{progress} is of another replay ({told['replay']}): choose another --name")
-    return dict(told["done"])
+    return dict(told["done"]), told.get("ends")
 
 
-def _store(progress: Path, wanted: Replay, done: dict[str, int]) -> None:
+def _store(progress: Path, wanted: Replay, done: dict[str, int], ends: dict[str, int]) -> None:
     progress.parent.mkdir(parents=True, exist_ok=True)
     aside = progress.with_suffix(".new")
     with aside.open("w", encoding="utf-8") as file:
-        json.dump({"replay": _identity(wanted), "done": done}, file)
+        json.dump({"replay": _identity(wanted), "done": done, "ends": ends}, file)
         file.flush()
         os.fsync(file.fileno())
     aside.replace(progress)
