@@ -82,6 +82,14 @@ def test_columns_that_were_added_are_left_out() -> None:
     assert row["kind"] == "acked"
 
 
+def test_a_character_that_a_store_refuses_is_left_out() -> None:
+    """PostgreSQL takes no NUL: a name with one would stop the stream."""
+    found = decode(raw(*Teller("gw\0-1").batch([event("acked", client="c\0 1")])))
+
+    (row,), (about,) = rows(found), rows(found, "batch")
+    assert (about["gateway"], row["client"]) == ("gw-1", "c 1")
+
+
 def _truncated(body: bytes) -> bytes:
     return body[: len(body) // 2]
 
@@ -97,6 +105,12 @@ def _truncated(body: bytes) -> bytes:
         ({}, arrow_body([], POLLS), "column kind is missing"),
         ({"sequence": "seven"}, None, "property sequence"),
         ({"sent_at": ""}, None, "property sent_at"),
+        ({"sent_at": "9300000000000000"}, None, "property sent_at"),
+        ({"sent_at": "999999999999999999"}, None, "property sent_at"),
+        ({}, arrow_body([event("filtered", count=2**62)]), "column count has"),
+        ({}, arrow_body([event("published", bytes=-1)]), "column bytes has -1"),
+        ({}, arrow_body([event("acked", offset=2**63 - 1)]), "column offset has"),
+        ({"schema": "moods\0/1", "gateway": "gw\0"}, None, "'moods/1' is not known"),
     ],
 )
 def test_what_cannot_be_read_is_put_aside_with_the_reason(change: Any, body: bytes | None, reason: str) -> None:
@@ -108,6 +122,7 @@ def test_what_cannot_be_read_is_put_aside_with_the_reason(change: Any, body: byt
     (row,) = found.to_pylist()
     assert (row["table"], row["batch_offset"]) == ("quarantine", 3)
     assert reason in row["reason"]
+    assert "\0" not in row["gateway"] + row["schema"] + row["reason"]
 
 
 def test_properties_that_are_no_object_put_a_message_aside() -> None:

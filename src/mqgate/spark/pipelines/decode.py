@@ -45,6 +45,9 @@ _OF_ROWS = {name: _TYPES[kind] for table in TABLES.values() for name, kind in ta
 SCHEMA = pa.schema([*_OF_BATCH.items(), *_OF_ROWS.items()])
 # Clocks that are kept differ by less, and so does the way to the log: then each is right about its own.
 _TOLERANCE_US = 1_000_000
+# Far more than there can be, and little enough to be added up: Spark fails where a sum has more than 64 bits.
+_MOST = {"count": 1 << 40, "bytes": 1 << 40, "offset": 1 << 53}
+_LAST_MS = 253_402_300_799_999
 _properties = msgspec.json.Decoder(dict[str, str]).decode
 
 
@@ -73,7 +76,8 @@ def decoded(messages: DataFrame) -> DataFrame:
 def decode(raw: Raw) -> pa.RecordBatch:
     """The rows of one message; of one that cannot be read, a single one that says why."""
     try:
-        properties = _properties(raw.properties or "{}")
+        # PostgreSQL takes any text but with this character.
+        properties = {name: text.replace("\0", "") for name, text in _properties(raw.properties or "{}").items()}
     except msgspec.MsgspecError:
         properties = {}
     head = {
@@ -93,9 +97,9 @@ def decode(raw: Raw) -> pa.RecordBatch:
             "is_last": properties.get("last") == "true",
             "is_told_so_far": properties.get("last") == "so_far",
         }
-        behind = raw.stored_at - _number(properties, "sent_at") * 1000
+        behind = raw.stored_at - _number(properties, "sent_at", most=_LAST_MS) * 1000
     except _Unreadable as reason:
-        return _single(head | {"table": QUARANTINE, "reason": str(reason), "bytes": len(raw.body)})
+        return _single(head | {"table": QUARANTINE, "reason": str(reason).replace("\0", ""), "bytes": len(raw.body)})
     columns = {name: found.column(place) for place, name in enumerate(name for name, _ in table.columns)}
     if abs(behind) > _TOLERANCE_US:
         columns["at"] = pc.add(columns["at"].cast(pa.int64()), behind).cast(_INSTANT)
@@ -123,6 +127,7 @@ def _rows(properties: dict[str, str], body: bytes) -> tuple[pa.RecordBatch, Tabl
         raise _Unreadable(f"schema {schema!r} is not known, there are {', '.join(TABLES)}")
     try:
         found = pa.ipc.open_stream(body).read_all()
+        found.validate(full=True)
     except (pa.ArrowException, OSError) as error:
         raise _Unreadable(f"the body is no Arrow stream: {error}") from error
     # A later version may have added columns; those of this one must be there.
@@ -142,17 +147,22 @@ def _column(found: pa.Table, name: str, kind: str) -> pa.Array:
             column = column.dictionary_decode()
         if kind == "instant" and pa.types.is_integer(column.type):
             column = column.cast(pa.timestamp("ms", tz="UTC"))
-        return column.cast(_TYPES[kind])
+        column = column.cast(_TYPES[kind])
     except pa.ArrowException as error:
         raise _Unreadable(f"column {name} is {column.type}, not {kind}: {error}") from error
+    if name in _MOST:
+        ends = pc.min_max(column).as_py()
+        if (ends["min"] or 0) < 0 or (ends["max"] or 0) > _MOST[name]:
+            raise _Unreadable(f"column {name} has {ends['min']} to {ends['max']}, there are 0 to {_MOST[name]}")
+    return pc.replace_substring(column, "\0", "") if pa.types.is_string(column.type) else column
 
 
-def _number(properties: dict[str, str], name: str, default: int | None = None) -> int:
+def _number(properties: dict[str, str], name: str, default: int | None = None, most: int = 10**18) -> int:
     text = properties.get(name)
     if text is None and default is not None:
         return default
-    if text is None or not (text.isascii() and text.isdigit() and len(text) < 19):  # noqa: PLR2004 - 64 bits
-        raise _Unreadable(f"property {name} is {text!r}, not a number")
+    if text is None or not (text.isascii() and text.isdigit() and len(text) < 19 and int(text) <= most):  # noqa: PLR2004 - 64 bits
+        raise _Unreadable(f"property {name} is {text!r}, not a number up to {most}")
     return int(text)
 
 
