@@ -31,9 +31,13 @@ def store(tmp_path: Path) -> StatsStore:
     return StatsStore(SqliteDatabase(tmp_path / "stats.sqlite3", is_writing=True), is_writing=True)
 
 
-def told(spark: SparkSession, messages: Iterable[Raw]) -> DataFrame:
+def logged(spark: SparkSession, messages: Iterable[Raw]) -> DataFrame:
     frame = spark.createDataFrame([message._replace(stored_at=None) for message in messages], MESSAGE)
-    return decoded(frame.withColumn("storedAt", F.timestamp_millis(F.lit(NOON_MS))))
+    return frame.withColumn("storedAt", F.timestamp_millis(F.lit(NOON_MS)))
+
+
+def told(spark: SparkSession, messages: Iterable[Raw]) -> DataFrame:
+    return decoded(logged(spark, messages))
 
 
 def tables(spark: SparkSession, *batches: Any) -> dict[str, list[Any]]:
@@ -128,6 +132,27 @@ def test_repeats_and_bad_batches_are_known_by_their_numbers() -> None:
     assert found.repeated == [("local:0", 5), ("local:0", 6)]
     assert [row[:3] for row in found.rows["quarantine"]] == [("events", "local:0", 7)]
     assert found.positions["positions"] == [("minutes", "events", "local:0", 8)]
+
+
+def test_a_checkpoint_that_was_put_back_from_a_backup_loses_nothing(spark: SparkSession, store: StatsStore) -> None:
+    """Its next batch has a number that is in the tables, and partly other messages."""
+    teller, take = Teller(), count(store, WEEK)
+    first, second, third = (
+        raw(*teller.batch([event("acked", NOON_MS - minutes * MINUTE)] * 10**place), offset=place)
+        for place, minutes in enumerate((0, 0, 90))
+    )
+    take(logged(spark, [first]), 7)
+    take(logged(spark, [second]), 8)
+    store.roll_up()
+    store.replace("event_batches", [])
+
+    take(logged(spark, [second, third]), 8)
+    take(logged(spark, [second, third]), 8)
+
+    store.roll_up()
+    for step in ("minute", "hour"):
+        assert store.select(f"SELECT n FROM stats_traffic_{step} ORDER BY at") == [(100,), (11,)]  # noqa: S608
+    assert store.read("positions", "minutes") == [("events", "local:0", 3)]
 
 
 def drained(spark: SparkSession, client: Client, topic: str, take: Callable[..., None], checkpoint: Path) -> None:

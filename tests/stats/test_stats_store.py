@@ -45,6 +45,16 @@ def test_the_same_number_under_another_checkpoint_is_another_batch(store: StatsS
     assert store.apply(Applied("minutes", "new", 0), {"traffic_minute": [traffic()]}, now=NOON)
 
 
+def test_a_batch_that_was_overtaken_is_refused(store: StatsStore) -> None:
+    """Two drivers that count the same messages at once, by a mistake, count them once."""
+    rows = {"traffic_minute": [traffic()], "positions": [("minutes", "events", "local:0", 5)]}
+
+    assert store.apply(Applied("minutes", "a", 0), rows, now=NOON, after=[])
+    assert not store.apply(Applied("minutes", "b", 0), rows, now=NOON, after=[])
+
+    assert counted(store) == {NOON_MS: 1}
+
+
 def test_counts_of_a_minute_add_up(store: StatsStore) -> None:
     """A minute comes in several batches, and late events come hours behind."""
     for number, n in enumerate((3, 4)):

@@ -70,15 +70,28 @@ class StatsStore:
             _check_layout(execute)
 
     def apply(
-        self, applied: Applied, rows: Rows, *, now: datetime, oldest: int | None = None, positions: Rows | None = None
+        self,
+        applied: Applied,
+        rows: Rows,
+        *,
+        now: datetime,
+        oldest: int | None = None,
+        after: Sequence[Row] | None = None,
     ) -> bool:
-        """Merge what a micro-batch brought, once: False says that it was in already, and nothing was changed."""
+        """Merge what a micro-batch brought, once: False says that it was in already, and nothing was changed.
+
+        By its number; or, given the pipeline's positions that its rows come `after`, by whether those still stand.
+        """
         with self._writing() as execute:
-            if execute(sql.query("is_applied"), applied):
+            is_known = bool(execute(sql.query("is_applied"), applied))
+            stands = execute(sql.query("positions"), (applied.pipeline,))
+            if is_known if after is None else set(stands) != set(map(tuple, after)):
                 return False
+            if is_known:
+                # Its record is about to be replaced, which may say what is still to be rolled up.
+                _roll_up_changed(execute, None)
             _put(execute, rows)
             _add_to_tidied(execute, rows)
-            _put(execute, positions or {})
             row = (*applied, milliseconds(now), oldest, int(oldest is None))
             _put(execute, {"applied": [row]})
         return True

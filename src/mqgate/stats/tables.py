@@ -124,7 +124,7 @@ TABLES = {
         Table("stuck", ("topic", "group", "queue", "offset"),
               ("at", "id", "client", "delivery", "stored_at", "reason"), Merge.REPLACE, Span.FINDINGS),
         # Which micro-batches are in the tables; `oldest` is the oldest minute that one touched.
-        Table("applied", ("pipeline", "run", "batch"), ("at", "oldest", "is_rolled_up"), Merge.KEEP, Span.BATCHES),
+        Table("applied", ("pipeline", "run", "batch"), ("at", "oldest", "is_rolled_up"), Merge.REPLACE, Span.BATCHES),
         Table("positions", ("pipeline", "topic", "queue"), ("offset",), Merge.REPLACE, Span.FOREVER),
         Table("pipelines", ("pipeline",),
               ("at", "state", "batch", "rows", "rows_per_second", "behind", "restarts", "error"),

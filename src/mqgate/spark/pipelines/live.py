@@ -1,6 +1,8 @@
 """The live pipeline: events as they come, into the tables, once.
 
-    a micro-batch that is in the tables already      is left out (Spark repeats the last one after a crash)
+    a micro-batch that is in the tables already      is left out (Spark repeats the last one after a crash), but for
+                                                     what lies behind the place that they have come to: a checkpoint
+                                                     that was put back from a backup gives old numbers to new messages
     a batch of a gateway that is in the tables       is left out (a gateway repeats one whose fate it did not learn)
 All of a micro-batch, its number and where it ended go into the store in one transaction.
 """
@@ -23,6 +25,13 @@ PIPELINE = "minutes"
 _KEY = ("gateway", "incarnation", "sequence")
 
 
+class Overtaken(RuntimeError):
+    """Somebody else counted meanwhile."""
+
+    def __init__(self) -> None:
+        super().__init__("the tables went on while a batch was counted: does another driver write to them?")
+
+
 class Batches(NamedTuple):
     """What a micro-batch holds: the gateways' batches that are new, those that are not, and what cannot be read."""
 
@@ -36,8 +45,11 @@ def count(store: StatsStore, kept: timedelta) -> Callable[[DataFrame, int], None
 
     def take(messages: DataFrame, number: int) -> None:
         applied = Applied(PIPELINE, run_of(messages), number)
+        positions = store.read("positions", PIPELINE)
         if store.is_applied(applied):
-            return
+            messages = _behind(messages, positions)
+            if messages.isEmpty():
+                return
         rows = decoded(messages).persist()
         try:
             found = batches_of(told(rows), lambda keys: _known(store, keys))
@@ -46,7 +58,9 @@ def count(store: StatsStore, kept: timedelta) -> Callable[[DataFrame, int], None
         finally:
             rows.unpersist()
         oldest = min((row[0] for name in ("traffic_minute", "polls_minute") for row in tables[name]), default=None)
-        store.apply(applied, {**tables, **found.rows}, now=datetime.now(UTC), oldest=oldest, positions=found.positions)
+        both = {**tables, **found.rows, **found.positions}
+        if not store.apply(applied, both, now=datetime.now(UTC), oldest=oldest, after=positions):
+            raise Overtaken
 
     return take
 
@@ -90,6 +104,14 @@ def batches_of(told: Iterable[Mapping[str, Any]], known: Callable[[Sequence[tupl
 def run_of(frame: DataFrame) -> str:
     """The id of the streaming query's checkpoint: numbers of batches mean something only together with it."""
     return frame.sparkSession.sparkContext.getLocalProperty("sql.streaming.queryId") or ""
+
+
+def _behind(messages: DataFrame, positions: Iterable[tuple[Any, ...]]) -> DataFrame:
+    """Those at or behind positions (topic, queue, offset); all of a queue that has none."""
+    for topic, queue, offset in positions:
+        is_elsewhere = (F.col("topic") != topic) | (F.col("queue") != queue)
+        messages = messages.where(is_elsewhere | (F.col("offset") >= offset))
+    return messages
 
 
 def told(rows: DataFrame) -> list[dict[str, Any]]:
