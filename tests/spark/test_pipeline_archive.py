@@ -4,12 +4,15 @@ import json
 from collections import Counter
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pyarrow.dataset as ds
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from mqgate.spark.pipelines import archive
+from mqgate.spark.pipelines.plan import own_session
 
 NOON = datetime(2026, 11, 16, 12, tzinfo=UTC)
 COLUMNS = (
@@ -77,6 +80,10 @@ def test_a_whole_batch_that_comes_again_is_left_alone(spark: SparkSession, tmp_p
     take(batch.coalesce(1), 7)
 
     assert len(before) > 2, "or there is nothing to be left over"
+    take(messages(spark, range(2, 5)), 7)  # retention was quicker
+    with pytest.raises(archive.BatchDiffers, match="--renew archive"):
+        take(messages(spark, range(5, 7)), 7)  # a checkpoint was put back from a backup
+
     assert {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*.parquet")} == before
     assert plain(tmp_path) == Counter(f"id-{n}" for n in range(6))
 
@@ -91,6 +98,40 @@ def test_old_hours_are_swept(spark: SparkSession, tmp_path: Path) -> None:
     assert swept == 1
     assert plain(tmp_path) == Counter(f"id-{n}" for n in range(3, 6))
     assert [path.name for path in tmp_path.glob("_manifest/*")] == ["run-1.json"]
+
+    ends = archive.positions(tmp_path)
+    assert archive.sweep(tmp_path, NOON + timedelta(days=9), timedelta(days=1)) == 1
+    assert not list(tmp_path.rglob("*.parquet"))
+    assert archive.positions(tmp_path) == ends, "where it goes on is known when nothing is left"
+
+
+def test_hours_are_utc_whatever_is_the_default() -> None:
+    """A machine's spark-defaults.conf may name another zone, and wins where nobody insists."""
+    chosen: dict[str, Any] = {}
+    own = SimpleNamespace(
+        dataSource=SimpleNamespace(register=lambda _: None), conf=SimpleNamespace(set=chosen.__setitem__)
+    )
+
+    own_session(cast("SparkSession", SimpleNamespace(newSession=lambda: own)))
+
+    assert chosen["spark.sql.session.timeZone"] == "UTC"
+
+
+def test_what_a_broken_batch_left_is_cleared_away(tmp_path: Path) -> None:
+    """Under a new checkpoint it comes again by another name: its files would lie beside those for ever."""
+    hour, manifests = tmp_path / "topic=orders" / "hour=2026-11-16-12", tmp_path / "_manifest"
+    for directory in (hour, manifests, tmp_path / "_tmp" / "run-1"):
+        directory.mkdir(parents=True)
+    for name in ("run-0", "run-1"):
+        (hour / f"{name}-0.parquet").touch()
+        planned = [f"{hour.relative_to(tmp_path)}/{name}-{number}.parquet" for number in range(2)]
+        (manifests / f"{name}.plan").write_text(json.dumps(planned))
+    (manifests / "run-0.json").write_text('{"files": []}')
+
+    archive.clear(tmp_path)
+
+    assert {path.name for path in tmp_path.rglob("*") if path.is_file()} == {"run-0.json", "run-0-0.parquet"}
+    assert not (tmp_path / "_tmp").exists()
 
 
 def test_hours_are_found_by_topic_and_time(tmp_path: Path) -> None:

@@ -15,12 +15,14 @@ from mqgate.spark.source import MqgateSource
 
 __all__ = ["Plan", "own_session", "start"]
 
-_CONF = {
+_CONF: dict[str, str | int | bool] = {
     # Fixed by a checkpoint at its first start. A batch holds some thousand rows after it was aggregated.
     "spark.sql.shuffle.partitions": 2,
     # A topic may be called 17.
     "spark.sql.sources.partitionColumnTypeInference.enabled": False,
     "spark.sql.streaming.noDataMicroBatches.enabled": False,
+    # The archive's hours are formatted by it. Elsewhere spark-defaults.conf may say what it likes.
+    "spark.sql.session.timeZone": "UTC",
     # Otherwise Spark warns with every batch that it does not show all of a plan.
     "spark.sql.debug.maxToStringFields": 1_000,
 }
@@ -76,5 +78,5 @@ def own_session(spark: SparkSession) -> SparkSession:
     own = spark.newSession()
     own.dataSource.register(MqgateSource)
     for name, value in _CONF.items():
-        own.conf.set(name, str(value).lower())
+        own.conf.set(name, value)
     return own

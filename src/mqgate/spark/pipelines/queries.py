@@ -52,6 +52,7 @@ def start_minutes(spark: SparkSession, plan: Plan, store: StatsStore, *, is_rene
 def start_archive(spark: SparkSession, plan: Plan, *, is_renewed: bool = False) -> StreamingQuery:
     """Archive the events, and the topics that are asked for."""
     topics = (plan.events_topic, *plan.archive)
+    archive.clear(plan.archive_path)
     here = archive.positions(plan.archive_path)
     options = {"maxOffsetsPerTrigger": str(plan.max_messages), "subscribe": ",".join(topics)}
     frame = _stream(spark, plan, archive.PIPELINE, here, options, None, is_renewed=is_renewed)

@@ -30,6 +30,7 @@ _REMEDIES = {
     "Connection refused": "is the gateway up? it goes on by itself when it is",
     "does not answer": "is the gateway up? it goes on by itself when it is",
     "topic_not_found": "gateways make the topic when they first have something to tell; it goes on by itself",
+    "of the archive holds other messages": "the checkpoint is an old one: move it away, and run with --renew archive",
     "_STREAM_INVALID_CHECKPOINT": "the checkpoint is damaged: move it away, and run with --renew",
 }
 
