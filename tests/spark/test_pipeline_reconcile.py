@@ -221,6 +221,12 @@ def test_messages_that_do_not_get_done_are_stuck(spark: SparkSession) -> None:
         settled("delivered", 3, delivery=9, at=NOON_MS - 2 * hour),
         settled("acked", 3),
         settled("delivered", 4, "mails", delivery=9),
+        settled("delivered", 5, delivery=9),
+        settled("filtered", 4, count=2),
+        settled("delivered", 3_000_000_000, delivery=9),
+        # A seek is one event, however far it goes.
+        settled("skipped", 6, count=2_999_999_995),
+        settled("delivered", 3_000_000_001, delivery=9),
     ]
     groups = spark.createDataFrame(
         [(TOPIC, "billing", "", QUEUE, 0, 0, 0), (TOPIC, "mails", "", QUEUE, 0, 5, 0)], GROUPS
@@ -231,4 +237,5 @@ def test_messages_that_do_not_get_done_are_stuck(spark: SparkSession) -> None:
     assert sorted((row.group, row.offset, row.delivery, row.client) for row in found) == [
         ("billing", 0, 5, ""),
         ("billing", 1, 1, "c1"),
+        ("billing", 3_000_000_001, 9, ""),
     ]

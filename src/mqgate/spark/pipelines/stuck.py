@@ -8,7 +8,10 @@ from mqgate.core.events import EVENTS, Kind
 __all__ = ["stuck"]
 
 _SETTLED = [kind.value for kind in (Kind.ACKED, Kind.DEAD, Kind.SKIPPED, Kind.RETENTION_EXPIRED, Kind.FILTERED)]
-_MESSAGE = ("topic", "group", "queue", "offset")
+# What is acked at once. Seeks and retention may pass over billions, and are few: those stay ranges.
+_LONGEST_RUN = 10_000
+_QUEUE = ("topic", "group", "queue")
+_MESSAGE = (*_QUEUE, "offset")
 
 
 def stuck(events: DataFrame, groups: DataFrame, *, now_ms: int, deliveries: int, age_ms: int) -> DataFrame:
@@ -17,21 +20,29 @@ def stuck(events: DataFrame, groups: DataFrame, *, now_ms: int, deliveries: int,
     `groups` has topic, group, queue and committed: what lies below is done, told or not.
     """
     told = events.where((F.col("table") == EVENTS.name) & F.col("group").isNotNull() & F.col("offset").isNotNull())
-    last = F.col("offset") + F.coalesce("count", F.lit(1)) - 1
-    each = told.withColumn("offset", F.explode(F.sequence(F.col("offset"), last)))
-    delivered = each.where(F.col("kind") == Kind.DELIVERED.value).groupBy(*_MESSAGE).agg(
+    size, is_settled = F.coalesce("count", F.lit(1)), F.col("kind").isin(_SETTLED)
+    delivered = told.where(F.col("kind") == Kind.DELIVERED.value).groupBy(*_MESSAGE).agg(
         F.max("delivery").alias("delivery"),
         F.unix_millis(F.min("at")).alias("first_at"),
         F.max(F.struct("at", "client", "stored_at")).alias("last"),
     )  # fmt: skip
-    settled = each.where(F.col("kind").isin(_SETTLED)).select(*_MESSAGE).distinct()
-    stands = F.broadcast(groups.groupBy("topic", "group", "queue").agg(F.min("committed").alias("committed")))
+    last = F.col("offset") + size - 1
+    each = told.where(is_settled & (size <= _LONGEST_RUN)).withColumn("offset", F.explode(F.sequence("offset", last)))
+    settled = each.select(*_MESSAGE).distinct()
+    ranges = told.where(is_settled & (size > _LONGEST_RUN)).select(
+        *_QUEUE, F.col("offset").alias("first"), last.alias("last")
+    )
+    is_within = F.col("one.offset").between(F.col("many.first"), F.col("many.last"))
+    is_same = [F.col(f"one.{name}") == F.col(f"many.{name}") for name in _QUEUE]
+    stands = F.broadcast(groups.groupBy(*_QUEUE).agg(F.min("committed").alias("committed")))
     is_often, is_long = F.col("delivery") >= deliveries, F.lit(now_ms) - F.col("first_at") >= age_ms
     often = F.concat(F.lit("delivered "), F.col("delivery").cast("string"), F.lit(" times"))
     return (
         delivered.join(settled, list(_MESSAGE), "left_anti")
-        .join(stands, ["topic", "group", "queue"], "left")
+        .join(stands, list(_QUEUE), "left")
         .where((F.col("committed").isNull() | (F.col("offset") >= F.col("committed"))) & (is_often | is_long))
+        .alias("one")
+        .join(ranges.alias("many"), [*is_same, is_within], "left_anti")
         .select(
             *_MESSAGE,
             F.unix_millis("last.at").alias("at"),
