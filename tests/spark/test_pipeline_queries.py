@@ -1,5 +1,6 @@
 """The live queries: where they begin, what they refuse, and that a backfill puts right what they wrote."""
 
+import json
 import shutil
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
@@ -9,11 +10,12 @@ import pytest
 from event_batches import Teller, event, tell
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
+from spark_calls import retained
 
 from mqgate.client import Client
 from mqgate.core.message import instant, milliseconds
 from mqgate.spark.pipelines import archive
-from mqgate.spark.pipelines.backfill import backfill
+from mqgate.spark.pipelines.backfill import Forgotten, _is_forgotten, backfill
 from mqgate.spark.pipelines.plan import Plan
 from mqgate.spark.pipelines.queries import CheckpointLost, OutputLost, start_archive, start_minutes
 from mqgate.stats.sqlite import SqliteDatabase
@@ -75,6 +77,30 @@ def test_lost_figures_and_lost_checkpoints_are_told_and_renewed_where_the_tables
     backfill(spark, plan, store, instant(min(before)), instant(max(before) + MINUTE), is_archived=False)
     assert counted(store) == before
 
+    retained(client, topic)
+    with pytest.raises(Forgotten, match="--archive"):
+        backfill(spark, plan, store, instant(min(before)), instant(max(before) + MINUTE), is_archived=False)
+    assert counted(store) == before
+
+
+@pytest.mark.parametrize(
+    ("queues", "is_forgotten"),
+    [
+        ([("a:0", 0, 0), ("a:1", 0, 0)], False),
+        ([("a:0", 7, 9), ("a:1", 5, 5)], False),
+        ([("a:0", 7, 7), ("a:1", 0, 0)], True),
+        ([("a:0", 7, None)], True),
+        ([("a:0", 7, 9), ("b:0", 7, 7)], True),
+    ],
+)
+def test_a_topic_is_not_counted_again_from_where_it_has_forgotten(
+    queues: list[tuple[str, int, int | None]], *, is_forgotten: bool
+) -> None:
+    """A queue that lies idle beside one that reaches back has lost nothing of that time."""
+    told = [{"queue": name, "min": least, "offsetAt": found} for name, least, found in queues]
+
+    assert _is_forgotten(told) == is_forgotten
+
 
 @pytest.mark.slow
 @pytest.mark.timeout(600)
@@ -87,11 +113,18 @@ def test_an_archive_without_its_checkpoint_is_renewed_where_it_ends(
     done(lambda: start_archive(spark, plan))
     shutil.rmtree(plan.directory / "checkpoints")
     told(client, topic, teller, 4)
+    (whole,) = plan.archive_path.glob("topic=*/hour=*/*.parquet")
+    left = whole.with_name("gone-000000001-0.parquet")
+    shutil.copy(whole, left)
+    (plan.archive_path / "_manifest" / "gone-000000001.plan").write_text(
+        json.dumps([str(left.relative_to(plan.archive_path))])
+    )
 
     with pytest.raises(CheckpointLost, match="--renew archive"):
         start_archive(spark, plan)
     done(lambda: start_archive(spark, plan, is_renewed=True))
 
+    assert not left.exists(), "its batch came again by another name"
     assert sum(offset for queues in archive.positions(plan.archive_path).values() for offset in queues.values()) == 2
     backfill(spark, plan, store, instant(minute), instant(minute + 10 * MINUTE), is_archived=True)
     assert sum(counted(store).values()) == 7

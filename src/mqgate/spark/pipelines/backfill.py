@@ -4,6 +4,7 @@ It counts exactly what the live pipeline has counted so far (up to the positions
 that counts next comes on top, once. If late events reach these minutes while it works, it has to be repeated.
 """
 
+from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -17,7 +18,7 @@ from mqgate.spark.pipelines.live import PIPELINE, batches_of, figures, told, wit
 from mqgate.spark.pipelines.plan import Plan
 from mqgate.stats.store import StatsStore
 
-__all__ = ["Disturbed", "backfill"]
+__all__ = ["Disturbed", "Forgotten", "backfill"]
 
 _TABLES = ("traffic_minute", "latency_minute", "polls_minute", "lag_minute")
 # A gateway's clock may be that much ahead without being put right.
@@ -29,6 +30,16 @@ class Disturbed(RuntimeError):
 
     def __init__(self) -> None:
         super().__init__("the live pipeline counted late events into these minutes meanwhile: run it again")
+
+
+class Forgotten(RuntimeError):
+    """What the topic still holds would make less of the figures than they are."""
+
+    def __init__(self, topic: str, since: datetime) -> None:
+        super().__init__(
+            f"{topic} no longer holds all that was told since {since}, and nothing was changed: count it from the "
+            "archive, with --archive"
+        )
 
 
 def backfill(
@@ -55,12 +66,29 @@ def backfill(
 
 
 def _logged(spark: SparkSession, plan: Plan, since: datetime, positions: dict[str, int]) -> DataFrame:
+    with plan.connect() as client:
+        if _is_forgotten(client.queues(plan.events_topic, at=since - _SLACK, times=False)):
+            raise Forgotten(plan.events_topic, since)
     bounds: dict[str, Any] = {
         "startingTimestamp": str(milliseconds(since - _SLACK)),
         "startingOffsetsByTimestampStrategy": "latest",
     }
     rows = plan.events(spark, **bounds)
     return _counted(rows, positions)
+
+
+def _is_forgotten(queues: Iterable[Mapping[str, Any]]) -> bool:
+    """Whether a broker has nothing left of before the instant of `offsetAt`, and had: it may lack some of after it.
+
+    Retention goes by age: one queue that reaches back speaks for those beside it that had nothing to hold.
+    """
+    brokers: dict[str, list[Mapping[str, Any]]] = {}
+    for queue in queues:
+        brokers.setdefault(queue["queue"].rpartition(":")[0], []).append(queue)
+    return any(
+        any(queue["min"] for queue in some) and not any((queue["offsetAt"] or 0) > queue["min"] for queue in some)
+        for some in brokers.values()
+    )
 
 
 def _archived(spark: SparkSession, plan: Plan, since: datetime, positions: dict[str, int]) -> DataFrame:
