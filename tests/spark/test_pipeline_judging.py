@@ -11,22 +11,24 @@ from uuid import uuid4
 
 import pytest
 from event_batches import Teller, event, tell
-from pyspark.sql import SparkSession
-from spark_calls import fill
+from pyspark.sql import Row, SparkSession
+from spark_calls import fill, retained
 
 from mqgate.client import Client
 from mqgate.core.message import milliseconds
-from mqgate.spark.pipelines import judging
+from mqgate.spark.pipelines import due, judging
 from mqgate.spark.pipelines.judging import find_stuck, judge_hour, whole_hours
 from mqgate.spark.pipelines.plan import Plan
 from mqgate.stats import reading
-from mqgate.stats.gaps import Gap
+from mqgate.stats.gaps import Gap, Told
 from mqgate.stats.reading import Asked
 from mqgate.stats.sqlite import SqliteDatabase
 from mqgate.stats.store import StatsStore
+from mqgate.stats.tables import table_of
 from mqgate.testing.server_process import ServerProcess
 
 HOUR = timedelta(hours=1)
+NOON = datetime(2026, 11, 16, 12, tzinfo=UTC)
 
 
 @pytest.fixture
@@ -171,6 +173,154 @@ def test_a_message_that_a_group_is_past_and_nobody_settled_breaks_the_hour(
     assert (row["state"], row["acked"], row["missing"], row["unknown"]) == ("broken", 3, 1, 0)
     (found,) = reading.findings(store, Asked(hour, hour + HOUR, 100))
     assert (found["finding"], found["queue"], found["offset"]) == ("missing", got[0]["queue"], got[0]["offset"])
+
+
+def test_a_batch_told_twice_is_no_second_ack_and_what_retention_takes_meanwhile_is_not_lost(
+    spark: SparkSession,
+    client: Client,
+    topic: str,
+    group: str,
+    store: StatsStore,
+    plan: Plan,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A gateway repeats a batch whose fate it did not learn; and groups are looked at before the log is."""
+    fill(client, topic, 4)
+    got = messages(client, group, 4)
+    client.ack_all(group, [each["receipt"] for each in got])
+    fill(client, topic, 3, start=4)
+    hour, at = hour_of(got[0]), milliseconds(datetime.now(UTC))
+    told = Teller().batch([event("acked", at, topic, group=group, **place(each)) for each in got], sent_at=at)
+    tell(client, plan.events_topic, told, told)
+    monkeypatch.setattr(judging, "time", SimpleNamespace(sleep=lambda _: retained(client, topic)))
+
+    (row,) = judge_hour(spark, plan, store, hour, [topic])
+
+    if datetime.now(UTC) - hour >= HOUR:
+        pytest.skip("the hour ended in the middle of the test")
+    assert (row["state"], row["acked"], row["expired"], row["duplicates"]) == ("clean", 4, 3, 0)
+
+
+def test_an_hour_of_which_not_all_can_be_read_is_unknown_not_broken(
+    spark: SparkSession, client: Client, topic: str, group: str, store: StatsStore, plan: Plan
+) -> None:
+    """The topic's retention has been there; a newer gateway told it; another was killed after a night's rest."""
+    fill(client, topic, 4)
+    got = messages(client, group, 4)
+    client.ack_all(group, [each["receipt"] for each in got])
+    hour, at = hour_of(got[0]), milliseconds(datetime.now(UTC))
+    acked = [event("acked", at, topic, group=group, **place(each)) for each in got]
+    tell(client, plan.events_topic, Teller().batch(acked[:2], sent_at=at, last="true"))
+    retained(client, plan.events_topic)
+    store.put({"event_batches": [("gw-rested", "i-0", 7, at - 10 * 3_600_000, 0, 0, 0)]})
+    tell(
+        client,
+        plan.events_topic,
+        Teller("gw-newer").batch(acked[2:], sent_at=at, schema="events/2"),
+        Teller("gw-rested").batch(sent_at=at, last="so_far"),
+    )
+
+    (row,) = judge_hour(spark, plan, store, hour, [topic])
+
+    if hour_of(got[-1]) != hour:
+        pytest.skip("the hour ended in the middle of the test")
+    assert (row["state"], row["unknown"], row["missing"]) == ("unknown", 4, 0)
+    assert {"gw-newer: unreadable", "gw-rested: killed", f"{plan.events_topic} local:0: forgotten"} == set(
+        row["why"].removeprefix("not all was told (").removesuffix(")").split(", ")
+    )
+
+
+def test_what_the_tables_have_and_the_topic_has_not_is_forgotten() -> None:
+    """Also if nothing is left by which the topic's retention would show."""
+    at = milliseconds(NOON)
+    known = [Told("gw-1", "i-1", 7, at + offset, 0, is_last=True) for offset in (-1, 1)]
+
+    assert [judging._holes([], [each], [], NOON, at + 5) for each in known] == [
+        [],
+        [Gap("gw-1", at, at + 1, "forgotten")],
+    ]
+
+
+def test_a_lost_message_is_asked_for_by_itself(client: Client, topic: str) -> None:
+    """A bulk read may have missed it, and retention come since: only what is neither there nor taken is lost."""
+    name = f"{topic}-one"
+    client.topics.put(name, {"queues": 1})
+    fill(client, name, 4)
+    retained(client, name)
+    fill(client, name, 2, start=4)
+    scope = {"topic": name, "group": "billing", "client": ""}
+    details = {3: "", 4: "", 5: "although retention has not come to it", 6: ""}
+    found = [
+        Row(**scope, queue="local:0", offset=offset, finding="lost", id="", detail=detail)
+        for offset, detail in details.items()
+    ]
+    summary = [scope | {"missing": 4, "expired": 0, "pending": 0}]
+
+    assert [row.offset for row in judging._confirmed(client, found, summary)] == [6]
+    assert summary == [scope | {"missing": 1, "expired": 2, "pending": 1}]
+
+
+class HalfShut(Client):
+    """A gateway that cannot read one queue now."""
+
+    def queues(self, *given: Any, **more: Any) -> list[Any]:
+        first, *others = super().queues(*given, **more)
+        return [first | {"offsetAt": None}, *others]
+
+
+def test_a_topic_that_cannot_be_read_is_not_called_clean(
+    client: Client, topic: str, group: str, store: StatsStore, plan: Plan, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing of it is judged now; what was found out before stays."""
+    fill(client, topic, 4)
+    monkeypatch.setattr(Plan, "connect", lambda plan: HalfShut(plan.url))
+    spark: Any = None
+
+    (row,) = judge_hour(spark, plan, store, NOON, [topic])
+    store.put({"reconciliation": [[row[name] for name in table_of("reconciliation").columns[:-3]] + ["clean", "", 0]]})
+    judge_hour(spark, plan, store, NOON, [topic])
+
+    assert (row["group"], row["state"], row["why"]) == (group, "unknown", "local:0 could not be read")
+    assert [each["state"] for each in reading.reconciliation(store, Asked(NOON, NOON + HOUR, 9))] == ["clean"]
+
+
+def test_messages_of_before_a_group_was_seen_are_not_called_clean() -> None:
+    """Nobody knows where they went."""
+    counts = {"missing": 0, "unknown": 0, "unwatched": 1}
+
+    assert judging._state(counts) == "unknown"
+    assert judging._why(counts, []) == "some are of before the group was first seen"
+
+
+def test_hours_that_were_missed_are_judged_later(
+    store: StatsStore, plan: Plan, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Some at a time, the oldest first, as far back as minutes are kept; one that could not be read comes again."""
+    judged: list[int] = []
+    unreadable: set[int] = set()
+
+    def judge(_spark: object, _plan: Plan, _store: StatsStore, hour: datetime) -> list[dict[str, Any]]:
+        judged.append((hour - NOON) // HOUR)
+        return [{"published": int(judged[-1] not in unreadable)}]
+
+    def run(hours: int) -> list[int]:
+        judged.clear()
+        due.judge_due(spark, plan, store, NOON + hours * HOUR + timedelta(minutes=5))
+        return judged
+
+    spark: Any = None
+    monkeypatch.setattr(due, "judge_hour", judge)
+
+    assert run(0) == [-3, -2, -1]
+    assert run(6) == [0, 1, 2, 3, 4, 5]
+    unreadable.add(4)
+    assert run(7) == [4, 5, 6]
+    unreadable.add(7)
+    assert run(11) == [7, 8, 9, 10]
+    unreadable.clear()
+    assert run(30) == [*range(7, 19), 27, 28, 29]
+    assert run(31) == [*range(19, 31)]
+    assert run(31 + 24 * 8)[0] == 31 + 24 - 1
 
 
 def test_stuck_messages_are_kept_until_they_are_not(

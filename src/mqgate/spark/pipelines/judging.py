@@ -17,13 +17,16 @@ from mqgate.core.events import EVENTS
 from mqgate.core.message import milliseconds
 from mqgate.core.names import OWN_PREFIX
 from mqgate.spark.pipelines.decode import BATCH
+from mqgate.spark.pipelines.live import batches_of, told, without
 from mqgate.spark.pipelines.plan import Plan
 from mqgate.spark.pipelines.reconcile import FATES, GROUPS, OFFSETS, PRESENT, Judged, reconcile
 from mqgate.spark.pipelines.stuck import stuck
-from mqgate.stats.gaps import Gap, Told, gaps
+from mqgate.stats.gaps import Gap, Told, gaps, last_words
+from mqgate.stats.sql import quoted
 from mqgate.stats.store import StatsStore
+from mqgate.stats.tables import table_of
 
-__all__ = ["Standing", "find_stuck", "judge_hour", "standings", "whole_hours"]
+__all__ = ["Standing", "find_stuck", "is_left_out", "judge_hour", "standings", "whole_hours"]
 
 _HOUR = timedelta(hours=1)
 _MOST_FINDINGS = 10_000
@@ -57,26 +60,36 @@ def judge_hour(
     """Reconcile the messages of an hour, of all topics that have groups or of these; the rows that were stored."""
     with plan.connect() as client:
         standing = [each for each in standings(client, store) if not topics or each.topic in topics]
-        offsets = list(_offsets(client, {each.topic for each in standing}, hour))
-    if not offsets:
-        return []
-    time.sleep(plan.grace.total_seconds())
-    now = datetime.now(UTC)
-    rows = plan.events(
-        spark, startingTimestamp=str(milliseconds(hour - _LOOK_BACK)), startingOffsetsByTimestampStrategy="latest"
-    ).persist()
-    try:
-        holes = [gap for gap in gaps(_batches(rows), milliseconds(now)) if gap.until >= milliseconds(hour)]
-        judged = reconcile(
-            spark.createDataFrame(offsets, OFFSETS),
-            spark.createDataFrame(standing, GROUPS),
-            rows.where(F.col("table") == EVENTS.name),
-            _present(spark, plan, offsets),
-            is_dark=bool(holes),
-        )
-        return _store(plan, store, hour, now, judged, holes)
-    finally:
-        rows.unpersist()
+        looked_at = milliseconds(datetime.now(UTC))
+        offsets, unread = _offsets(client, {each.topic for each in standing}, hour)
+        left_out = _left_out(standing, unread)
+        _put(store, hour, datetime.now(UTC), left_out, is_kept=True)
+        if not offsets:
+            return left_out
+        time.sleep(plan.grace.total_seconds())
+        now = datetime.now(UTC)
+        known = last_words(store)
+        holes = _forgotten(client, plan.events_topic, hour)
+        rows = plan.events(
+            spark, startingTimestamp=str(milliseconds(hour - _LOOK_BACK)), startingOffsetsByTimestampStrategy="latest"
+        ).persist()
+        present = _present(spark, plan, offsets).persist()
+        try:
+            read = batches_of(told(rows), lambda _: set())
+            holes += _holes(_batches(rows), known, read.rows["quarantine"], hour, looked_at)
+            # What retention has taken by now is not there, and not lost.
+            present.count()
+            judged = reconcile(
+                spark.createDataFrame(offsets, OFFSETS),
+                spark.createDataFrame(_with_first_kept(client, standing), GROUPS),
+                without(rows, read.repeated).where(F.col("table") == EVENTS.name),
+                present,
+                is_dark=bool(holes),
+            )
+            return left_out + _store(client, store, hour, now, judged, holes)
+        finally:
+            rows.unpersist()
+            present.unpersist()
 
 
 def find_stuck(spark: SparkSession, plan: Plan, store: StatsStore) -> int:
@@ -125,14 +138,56 @@ def _lag(client: Client, group: str, client_id: str) -> list[Mapping[str, Any]]:
     return told
 
 
-def _offsets(client: Client, topics: Iterable[str], hour: datetime) -> Iterable[tuple[str, str, int, int]]:
+def _offsets(
+    client: Client, topics: Iterable[str], hour: datetime
+) -> tuple[list[tuple[str, str, int, int]], dict[str, str]]:
+    """The offsets of an hour; and which topics have a queue that cannot be read now: nothing is judged of those."""
+    found: list[tuple[str, str, int, int]] = []
+    unread = {}
     for topic in sorted(topics):
         ends = {queue["queue"]: queue["offsetAt"] for queue in client.queues(topic, at=hour + _HOUR, times=False)}
-        for queue in client.queues(topic, at=hour, times=False):
-            start, end = queue["offsetAt"], ends.get(queue["queue"])
-            # A queue that cannot be read now is left to the next run.
-            if start is not None and end is not None and end > start:
-                yield topic, queue["queue"], start, end
+        starts = {queue["queue"]: queue["offsetAt"] for queue in client.queues(topic, at=hour, times=False)}
+        shut = sorted(queue for each in (starts, ends) for queue, offset in each.items() if offset is None)
+        if shut:
+            unread[topic] = shut[0]
+            continue
+        found += [(topic, name, start, ends[name]) for name, start in starts.items() if ends.get(name, start) > start]
+    return found, unread
+
+
+def _with_first_kept(client: Client, standing: Sequence[Standing]) -> list[Standing]:
+    """Where groups stood, and which offsets are the first kept now."""
+    kept = _first_kept(client, {each.topic for each in standing})
+    return [each._replace(min=max(each.min, kept.get((each.topic, each.queue), 0))) for each in standing]
+
+
+def _first_kept(client: Client, topics: Iterable[str]) -> dict[tuple[str, str], int]:
+    return {(topic, each["queue"]): each["min"] for topic in topics for each in client.queues(topic, times=False)}
+
+
+def _forgotten(client: Client, events_topic: str, hour: datetime) -> list[Gap]:
+    """Queues of the events topic whose first kept batch is of after the hour's beginning: there may have been more."""
+    return [
+        Gap(f"{events_topic} {queue['queue']}", 0, milliseconds(hour), "forgotten")
+        for queue in client.queues(events_topic, at=hour, times=False)
+        if 0 < queue["min"] < queue["max"] and queue["offsetAt"] == queue["min"]
+    ]
+
+
+def _holes(
+    batches: Sequence[Told], known: Sequence[Told], aside: Sequence[Any], hour: datetime, looked_at: int
+) -> list[Gap]:
+    """Why not all that happened since an hour began may have been told in what was read.
+
+    `known` by the tables are last batches, which tell of gateways that have been silent since before.
+    """
+    begin = milliseconds(hour)
+    heard = {batch[:2] for batch in batches}
+    silent = [batch for batch in known if batch[:2] not in heard]
+    found = [gap for gap in gaps([*batches, *silent], looked_at) if gap.until >= begin]
+    found += [Gap(each.gateway, begin, each.at, "forgotten") for each in silent if each.at >= begin]
+    unreadable = ((gateway, at) for _, _, _, at, gateway, *_ in aside)
+    return found + [Gap(gateway, at, at, "unreadable") for gateway, at in unreadable if at >= begin]
 
 
 def _present(spark: SparkSession, plan: Plan, offsets: Sequence[tuple[str, str, int, int]]) -> DataFrame:
@@ -155,52 +210,68 @@ def _batches(rows: DataFrame) -> list[Told]:
 
 
 def _store(
-    plan: Plan, store: StatsStore, hour: datetime, now: datetime, judged: Judged, holes: Sequence[Gap]
+    client: Client, store: StatsStore, hour: datetime, now: datetime, judged: Judged, holes: Sequence[Gap]
 ) -> list[dict[str, Any]]:
     try:
         findings = judged.findings.orderBy("topic", "group", "queue", "offset").limit(_MOST_FINDINGS).collect()
         summary = [row.asDict() for row in judged.summary.collect()]
     finally:
         judged.release()
-    findings = _confirmed(plan, findings, summary)
-    at = milliseconds(hour)
+    findings = _confirmed(client, findings, summary)
     for row in summary:
-        row |= {"at": at, "state": _state(row), "why": _why(row, holes), "judged_at": milliseconds(now)}
-    names = (
-        "at",
-        "topic",
-        "group",
-        "client",
-        "published",
-        *FATES,
-        "duplicates",
-        "late_acks",
-        "state",
-        "why",
-        "judged_at",
-    )
-    store.put({"reconciliation": [[row[name] for name in names] for row in summary]})
+        row |= {"state": _state(row), "why": _why(row, holes)}
+    _put(store, hour, now, summary)
+    at = milliseconds(hour)
     for topic in {row["topic"] for row in summary}:
         store.replace("findings", [(at, *row) for row in findings if row.topic == topic], at=at, topic=topic)
     return summary
 
 
-def _confirmed(plan: Plan, findings: Sequence[Row], summary: Sequence[dict[str, Any]]) -> list[Row]:
+def _put(
+    store: StatsStore, hour: datetime, now: datetime, rows: Sequence[dict[str, Any]], *, is_kept: bool = False
+) -> None:
+    """Store rows in the place of those that are there; `is_kept`: those stay."""
+    at, table = milliseconds(hour), table_of("reconciliation")
+    there = set(store.select(f"SELECT {quoted(*table.keys)} FROM {table.sql_name} WHERE at = ?", (at,)))  # noqa: S608 - our own names
+    for row in rows:
+        row |= {"at": at, "judged_at": milliseconds(now)}
+    fresh = [row for row in rows if not (is_kept and tuple(row[name] for name in table.keys) in there)]
+    store.put({"reconciliation": [[row[name] for name in table.columns] for row in fresh]})
+
+
+def is_left_out(row: Mapping[str, Any]) -> bool:
+    """Whether a row only says that nothing could be judged."""
+    return not row["published"]
+
+
+def _left_out(standing: Iterable[Standing], unread: Mapping[str, str]) -> list[dict[str, Any]]:
+    """Rows of groups whose topics cannot be read now."""
+    scopes = sorted({each[:3] for each in standing if each.topic in unread})
+    counts = dict.fromkeys(("published", *FATES, "duplicates", "late_acks"), 0)
+    return [
+        {"topic": topic, "group": group, "client": client, **counts}
+        | {"state": "unknown", "why": f"{unread[topic]} could not be read"}
+        for topic, group, client in scopes
+    ]
+
+
+def _confirmed(client: Client, findings: Sequence[Row], summary: Sequence[dict[str, Any]]) -> list[Row]:
     """Ask for each lost message once more by itself: one that is there after all is pending, or expired as was told.
 
-    A bulk read ends where a message is gone, and so may miss those behind it.
+    A bulk read may end where a message is gone, and so miss those behind it. And retention may have come meanwhile.
     """
-    lost = [row for row in findings if row.finding == "lost"][:_MOST_CHECKED]
+    lost = [row for row in findings if row.finding == "lost"]
+    kept = _first_kept(client, {row.topic for row in lost})
     by_scope = {(row["topic"], row["group"], row["client"]): row for row in summary}
-    there = set()
-    with plan.connect() as client:
-        for row in lost:
-            if _is_there(client, row.topic, row.queue, row.offset):
-                there.add(row)
-                told = by_scope[row.topic, row.group, row.client]
-                told["missing"] -= 1
-                told["expired" if "retention" in row.detail else "pending"] += 1
-    return [row for row in findings if row not in there]
+    explained = set()
+    for number, row in enumerate(lost):
+        is_expired = row.offset < kept.get((row.topic, row.queue), 0)
+        if is_expired or (number < _MOST_CHECKED and _is_there(client, row.topic, row.queue, row.offset)):
+            explained.add(row)
+            counts = by_scope[row.topic, row.group, row.client]
+            counts["missing"] -= 1
+            counts["expired" if is_expired or "retention" in row.detail else "pending"] += 1
+    return [row for row in findings if row not in explained]
 
 
 def _is_there(client: Client, topic: str, queue: str, offset: int) -> bool:
@@ -209,11 +280,14 @@ def _is_there(client: Client, topic: str, queue: str, offset: int) -> bool:
 
 
 def _state(row: Mapping[str, Any]) -> str:
-    return "broken" if row["missing"] else "unknown" if row["unknown"] else "clean"
+    return "broken" if row["missing"] else "unknown" if row["unknown"] or row["unwatched"] else "clean"
 
 
 def _why(row: Mapping[str, Any], holes: Sequence[Gap]) -> str:
-    if not row["unknown"]:
-        return ""
-    told = sorted({f"{gap.gateway}: {gap.reason}" for gap in holes})
-    return f"not all was told ({', '.join(told)})"
+    reasons = []
+    if row["unknown"]:
+        told = sorted({f"{gap.gateway}: {gap.reason}" for gap in holes})
+        reasons.append(f"not all was told ({', '.join(told)})")
+    if row["unwatched"]:
+        reasons.append("some are of before the group was first seen")
+    return ", ".join(reasons)

@@ -7,7 +7,8 @@ from datetime import UTC, datetime, timedelta
 from pyspark.sql import SparkSession
 
 from mqgate.spark.pipelines import archive, live
-from mqgate.spark.pipelines.judging import find_stuck, judge_hour, whole_hours
+from mqgate.spark.pipelines.due import judge_due
+from mqgate.spark.pipelines.judging import find_stuck
 from mqgate.spark.pipelines.plan import Plan, own_session
 from mqgate.spark.pipelines.queries import start_archive, start_minutes
 from mqgate.spark.pipelines.supervise import Job, Live, Supervisor
@@ -62,12 +63,7 @@ def jobs(spark: SparkSession, plan: Plan, store: StatsStore, kept: Mapping[Span,
         return f"{hours} hours rolled up" if hours else ""
 
     def reconcile() -> str:
-        own = own_session(spark)
-        rows = [
-            row
-            for hour in whole_hours(datetime.now(UTC), plan.reconcile_hours)
-            for row in judge_hour(own, plan, store, hour)
-        ]
+        rows = judge_due(own_session(spark), plan, store, datetime.now(UTC))
         broken = [f"{row['topic']} of {row['group']}" for row in rows if row["state"] == "broken"]
         return f"{len(rows)} reconciled{', BROKEN: ' + ', '.join(broken) if broken else ''}"
 

@@ -1,0 +1,7 @@
+-- Of each incarnation of a gateway: its last batch, and when its first one was stored.
+SELECT gateway, incarnation, sequence, at, dropped, is_last, "rows", born
+FROM stats_event_batches
+JOIN (
+    SELECT gateway, incarnation, max(sequence) AS sequence, min(at) AS born
+    FROM stats_event_batches GROUP BY gateway, incarnation
+) AS known USING (gateway, incarnation, sequence)
