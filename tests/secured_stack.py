@@ -50,8 +50,11 @@ class Secured(NamedTuple):
 
 
 @contextmanager
-def secured_stack() -> Iterator[Secured]:
-    """A name server and one broker. Whoever does not ask for TLS gets none: it is RocketMQ's default to serve both."""
+def secured_stack(**settings: str) -> Iterator[Secured]:
+    """A name server and one broker, with these settings too.
+
+    Whoever does not ask for TLS gets none: it is RocketMQ's default to serve both.
+    """
     directory = Path(tempfile.mkdtemp(prefix="mqgate-secured-"))
     ca = directory / "ca.pem"
     sign_server(make_authority(ca), directory)
@@ -65,7 +68,7 @@ def secured_stack() -> Iterator[Secured]:
     guard(stack, os.getpid())
     # The only options of a JVM that win over its command line, on which a stack switches TLS off.
     with mock.patch.dict(os.environ, _JAVA_OPTIONS=" ".join(f"-D{name}={value}" for name, value in options.items())):
-        stack.up([BrokerSpec(name=BROKER, settings=_SETTINGS)])
+        stack.up([BrokerSpec(name=BROKER, settings=_SETTINGS | settings)])
     yield Secured(stack, ca)
     stack.down()
     shutil.rmtree(directory)

@@ -4,16 +4,19 @@
 
 A topic goes to Parquet, to another topic, and by replay to a third; a topic of events is counted and archived. All of
 it in steps so small that it is killed long before its end; what is left then, `do_all` does in large ones.
+Queries that are at work here, be it on a batch that another driver was killed in, are told as files in DIRECTORY/begun.
 """
 
+import os
+import json
 import sys
 import time
+import traceback
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 
-from kills import planned
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
@@ -40,14 +43,19 @@ class Steps:
     replayed: float
 
 
-# A replay goes by the clock, whatever the rest does: at this pace it lasts for twelve minutes, longer than all drivers.
-SMALL, LARGE = Steps(2, 120, 20.0), Steps(400, 24_000, 24_000.0)
+# A replay goes by the clock, whatever the rest does: at this pace it lasts for ten minutes, longer than all drivers.
+SMALL, LARGE = Steps(2, 40, 10.0), Steps(400, 24_000, 24_000.0)
 
 
 def main(url: str, topic: str, events: str, directory: Path) -> None:
     plan = plan_of(url, events, directory, SMALL)
     spark = start(plan, **CONF, **{"spark.sql.warehouse.dir": directory / "warehouse"})
-    do_all(spark, plan, topic, SMALL)
+    try:
+        do_all(spark, plan, topic, SMALL)
+    except Exception:  # noqa: BLE001 - a driver that failed is to make place for the next, whatever it failed with
+        traceback.print_exc()
+        # Not to wait for the replay.
+        os._exit(1)
     spark.stop()
 
 
@@ -67,35 +75,53 @@ def do_all(spark: SparkSession, plan: Plan, topic: str, steps: Steps) -> None:
     store = StatsStore(SqliteDatabase(plan.directory / "stats.sqlite3", is_writing=True), is_writing=True)
     # First: beside four queries that keep all cores busy it would begin half a minute later.
     again = Replay(name="again", source=topic, topic=f"{topic}-again", rate=steps.replayed)
-    with ThreadPoolExecutor(1) as aside:
-        before = _progress(plan.directory)
-        replaying = aside.submit(replay, spark, plan, again)
-        while _progress(plan.directory) == before and not replaying.done():
-            time.sleep(0.05)
-        _query(spark, plan, store, topic, steps)
-        replaying.result()
+    before = _progress(plan.directory)
+    # In a session like those of the queries: Python processes serve only those who know the source the same way.
+    replaying = ThreadPoolExecutor(1).submit(replay, own_session(spark), plan, again)
+    while _progress(plan.directory) == before and not replaying.done():
+        time.sleep(0.05)
+    _query(spark, plan, store, topic, steps)
+    replaying.result()
 
 
-def _progress(directory: Path) -> str:
+def _progress(directory: Path) -> dict[str, int]:
     found = directory / "replays" / "again.json"
-    return found.read_text() if found.exists() else ""
+    return dict(json.loads(found.read_text())["done"]) if found.exists() else {}
 
 
 def _query(spark: SparkSession, plan: Plan, store: StatsStore, topic: str, steps: Steps) -> None:
-    before = planned(plan.checkpoint("minutes"))
-    minutes = start_minutes(spark, plan, store)
-    # It takes as long to come to a new batch as the others for twenty, and they would be done for nothing.
-    while steps is SMALL and minutes.isActive and planned(plan.checkpoint("minutes")) == before:
-        time.sleep(0.05)
-    queries = [
-        minutes,
-        start_archive(spark, plan),
-        _copy(spark, plan, topic, steps.messages, "parquet", {"path": str(plan.directory / "parquet")}),
-        _copy(spark, plan, topic, steps.messages, "mqgate", {"url": plan.url, "topic": f"{topic}-copy"}),
-    ]
-    for query in queries:
+    queries = {"minutes": start_minutes(spark, plan, store)}
+    # It takes longest to come to its work, and meanwhile the others would do theirs for nothing.
+    _tell_begun(spark, plan, queries, steps)
+    queries["archive"] = start_archive(spark, plan)
+    targets = {
+        "parquet": {"path": str(plan.directory / "parquet")},
+        "mqgate": {"url": plan.url, "topic": f"{topic}-copy"},
+    }
+    queries |= {kind: _copy(spark, plan, topic, steps.messages, kind, options) for kind, options in targets.items()}
+    _tell_begun(spark, plan, queries, steps)
+    for query in queries.values():
         query.processAllAvailable()
         query.stop()
+
+
+def _tell_begun(spark: SparkSession, plan: Plan, queries: dict[str, StreamingQuery], steps: Steps) -> None:
+    """Which queries work on rows: a batch that is in the output already is passed over without a job of Spark.
+
+    Raises what one of them failed with.
+    """
+    begun = plan.directory / "begun"
+    begun.mkdir(exist_ok=True)
+    tracker = spark.sparkContext.statusTracker()
+    waiting = dict(queries) if steps is SMALL else {}
+    while waiting:
+        for name, query in list(waiting.items()):
+            if not query.isActive:
+                query.awaitTermination()
+            if tracker.getJobIdsForGroup(str(query.runId)):
+                (begun / name).touch()
+                del waiting[name]
+        time.sleep(0.05)
 
 
 def _copy(spark: SparkSession, plan: Plan, topic: str, most: int, kind: str, options: dict[str, str]) -> StreamingQuery:

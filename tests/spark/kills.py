@@ -10,7 +10,7 @@ from collections.abc import Set as AbstractSet
 from contextlib import suppress
 from pathlib import Path
 
-__all__ = ["kill_in_all", "open_batches", "planned"]
+__all__ = ["committed", "kill_in_all", "open_batches"]
 
 PATIENCE = 300.0
 LONGEST_BATCH = 1.0
@@ -50,13 +50,15 @@ def kill_in_all(
 
 
 def open_batches(checkpoint: Path) -> set[int]:
-    """Batches that were planned and not committed."""
-    return planned(checkpoint) - _numbers(checkpoint / "commits")
+    """Batches that were planned and not committed. Spark forgets old ones, of both kinds."""
+    planned = _numbers(checkpoint / "offsets")
+    done = max(committed(checkpoint), default=-1)
+    return {number for number in planned if number > done}
 
 
-def planned(checkpoint: Path) -> set[int]:
-    """Batches that were planned."""
-    return _numbers(checkpoint / "offsets")
+def committed(checkpoint: Path) -> set[int]:
+    """Batches that are done."""
+    return _numbers(checkpoint / "commits")
 
 
 def _numbers(directory: Path) -> set[int]:

@@ -1,6 +1,6 @@
 """A program of its own that asks for a session, runs a stream, and prints what it got as JSON.
 
-`python session_job.py DIRECTORY`
+`python session_job.py DIRECTORY OPTIONS`, the latter for its JVM.
 """
 
 import json
@@ -20,13 +20,13 @@ def interpreter() -> str:
     return sys.executable
 
 
-def main(directory: Path) -> None:
+def main(directory: Path, java_options: str) -> None:
     java_home = os.environ.get("JAVA_HOME")
     spark = session(
         "own",
         "local[1]",
         **{
-            "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+            "spark.driver.extraJavaOptions": java_options,
             "spark.sql.session.timeZone": "Europe/Berlin",
             "spark.sql.warehouse.dir": directory / "warehouse",
         },
@@ -49,4 +49,4 @@ def main(directory: Path) -> None:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    main(Path(sys.argv[1]), sys.argv[2])

@@ -35,6 +35,15 @@ LEAN = str(ROOT / "tests" / "lean")
 LIBRARIES = sysconfig.get_path("purelib")
 SPARK_HOME = Path(LIBRARIES) / "pyspark"
 PATIENCE = 90.0
+# Here it is about where the code comes from: a few rows cost more to compile, or to plan anew, than to work through.
+CONF = {
+    "spark.driver.host": "127.0.0.1",
+    "spark.ui.enabled": "false",
+    "spark.sql.adaptive.enabled": "false",
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+    "spark.sql.shuffle.partitions": "2",
+}
 
 
 @pytest.fixture(scope="module")
@@ -126,8 +135,7 @@ def test_a_job_runs_on_a_cluster_that_gets_the_package_with_it(
     assert subprocess.run(bare, env=environment, check=False, capture_output=True).returncode, "a test of nothing"  # noqa: S603 - ours
 
     submit = [str(SPARK_HOME / "bin" / "spark-submit"), "--master", cluster.master, "--py-files", str(package)]
-    submit += ["--conf", "spark.driver.host=127.0.0.1", "--conf", "spark.ui.enabled=false"]
-    submit += [str(Path(__file__).with_name("cluster_job.py")), client.transport.url, topic, target]
+    submit += [*_conf(CONF), str(Path(__file__).with_name("cluster_job.py")), client.transport.url, topic, target]
     done = subprocess.run(submit, env=environment, capture_output=True, text=True, timeout=PATIENCE * 3, check=False)  # noqa: S603 - Spark's
 
     assert done.returncode == 0, done.stdout + done.stderr
@@ -158,10 +166,12 @@ def test_the_pipelines_run_on_a_cluster(
         asked = 'archive = ["orders"]\nreconcile_hours = 1\ntrigger = 0.2\n'
         config.write_text(f'[sqlite]\ndirectory = "{tmp_path}/data"\n[pipelines]\n{asked}')
         # On the driver's machine the workers' kind of Python has mqgate: Spark plans with it. Elsewhere it has not.
+        # One of the workers will do: that both of them can is told by the job above.
+        conf = " ".join(_conf(CONF | {"spark.cores.max": "1"}))
         driver = environment | {
             "PYSPARK_DRIVER_PYTHON": sys.executable,
             "PYTHONPATH": os.pathsep.join((LEAN, LIBRARIES, str(package))),
-            "PYSPARK_SUBMIT_ARGS": f"--py-files {package} --conf spark.driver.host=127.0.0.1 pyspark-shell",
+            "PYSPARK_SUBMIT_ARGS": f"--py-files {package} {conf} pyspark-shell",
         }
         command = [sys.executable, "-m", "mqgate.cli.main", "--url", server.url, "pipeline", "run", "--once"]
         command += ["--config", str(config), "--directory", str(tmp_path / "pipelines"), "--master", cluster.master]
@@ -176,6 +186,10 @@ def test_the_pipelines_run_on_a_cluster(
     archived = ds.dataset(tmp_path / "pipelines" / "archive", format="parquet", partitioning="hive")
     assert archived.to_table(["offset"], filter=ds.field("topic") == "orders").num_rows == 50
     assert cluster.executors() - before, "they did the work"
+
+
+def _conf(settings: dict[str, str]) -> list[str]:
+    return [word for name, value in settings.items() for word in ("--conf", f"{name}={value}")]
 
 
 def _wait_for(log: Path, words: str, times: int) -> None:

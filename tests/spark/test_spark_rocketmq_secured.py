@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
+from cluster import NO_TIMERS
 from mqgate.rocketmq import Client
 from mqgate.rocketmq.remoting.command import Command
 from mqgate.rocketmq.remoting.frame import FrameReader
@@ -26,7 +27,7 @@ TOKEN = "temporary-token"
 def secured(rocketmq: Stack) -> Iterator[Secured]:
     """With a topic that holds one message; skipped where the other stack is."""
     assert rocketmq.name_server
-    with secured_stack() as built:
+    with secured_stack(**NO_TIMERS) as built:
         asyncio.run(_fill(built))
         yield built
 

@@ -13,6 +13,7 @@ import pytest
 from pyspark.sql import SparkSession
 from spark_calls import until
 
+from class_archive import LEAN_JAVA, SPARK, reading
 from mqgate.spark.progress import ProgressLine, progress_text
 from mqgate.spark.session import PysparkMissing, session
 
@@ -59,11 +60,10 @@ def test_a_program_of_its_own_gets_a_session(java: Path, tmp_path: Path) -> None
     removed = ("JDK_JAVA_OPTIONS", "SPARK_SUBMIT_OPTS", "PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON", "SPARK_LOCAL_IP")
     environment = {name: value for name, value in os.environ.items() if name not in removed}
     environment |= {"JAVA_HOME": str(tmp_path / "nowhere"), "PATH": f"{java.parent}:/usr/bin:/bin"}
+    command = [sys.executable, str(JOB), str(tmp_path), f"{LEAN_JAVA} {reading(SPARK)}"]
     ours, theirs = pty.openpty()
 
-    with subprocess.Popen(  # noqa: S603 - our own job
-        [sys.executable, str(JOB), str(tmp_path)], env=environment, stdout=subprocess.PIPE, stderr=theirs
-    ) as job:
+    with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=theirs) as job:  # noqa: S603 - ours
         os.close(theirs)
         shown = _read(ours)
         assert job.stdout is not None
