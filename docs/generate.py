@@ -107,9 +107,9 @@ delivery; `ack`: from publish to the ack; `work`: from delivery to the ack.
 null while the lag does not shrink.
 """,
     "reconciliationStats": """\
-`at` is the hour in which the messages were stored. `clean`: each is acked, dead, filtered, expired, skipped, pending,
-or was stored before the group was first seen (`unwatched`). `unknown`: of some nothing was told, and a gateway's
-telling has a hole. `broken`: some are `missing`; the findings list them.
+`at` is the hour in which the messages were stored. `clean`: each is acked, dead, filtered, expired, skipped or
+pending. `unknown`: some were stored before the group was first seen (`unwatched`), or nothing was told of them while
+there was a hole in what was told, or a queue could not be read. `broken`: some are `missing`; the findings list them.
 """,
     "listQueues": """\
 With `at` (an instant) every queue also tells `offsetAt`, the first offset stored at or after it, or its end.
