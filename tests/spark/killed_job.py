@@ -7,8 +7,8 @@ it in steps so small that it is killed long before its end; what is left then, `
 Queries that are at work here, be it on a batch that another driver was killed in, are told as files in DIRECTORY/begun.
 """
 
-import os
 import json
+import os
 import sys
 import time
 import traceback
