@@ -139,6 +139,8 @@ async def _live_in_messages(seen: Look) -> None:
         await nack(store, group, lease)
         seen.look()
         lease = await one(store, group)
+    await store.positions(group, "", queues((2, 9)))
+    seen.look()
 
 
 async def test_every_key_on_the_page_is_there_and_no_other(seen: Look) -> None:
