@@ -109,9 +109,9 @@ def test_an_archive_is_replayed_in_order_whatever_its_files_are_called(
         archive.keep(rows, plan.archive_path, name)
     stored, places = replaying._store, list[dict[str, int]]()
 
-    def noted(progress: Path, wanted: Replay, done: dict[str, int]) -> None:
+    def noted(progress: Path, wanted: Replay, done: dict[str, int], ends: dict[str, int]) -> None:
         places.append(dict(done))
-        stored(progress, wanted, done)
+        stored(progress, wanted, done, ends)
 
     monkeypatch.setattr(replaying, "_store", noted)
     replay(spark, plan, Replay(name="order", source=topic, topic=target, is_archived=True, rate=10.0**6))

@@ -6,7 +6,7 @@ and the record is kept once. So does a queue that cannot be read now.
 """
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Sequence
 
 import structlog
 
@@ -20,6 +20,8 @@ from mqgate.telemetry.metrics import Metrics
 from mqgate.telemetry.recorder import Recorder
 
 _log = structlog.get_logger()
+# More would take all connections of a pool, which others need as well.
+_AT_ONCE = 8
 
 
 class Undertaker:
@@ -37,9 +39,13 @@ class Undertaker:
         self._metrics = metrics
         self._recorder = recorder
 
-    async def bury_all(self, group: Group, doomed: Iterable[Doomed]) -> list[bool]:
-        """At once: their writes are stored together."""
-        return await asyncio.gather(*(self.bury(group, each) for each in doomed))
+    async def bury_all(self, group: Group, doomed: Sequence[Doomed]) -> list[bool]:
+        """Some at a time, whose writes are stored together."""
+        done: list[bool] = []
+        for start in range(0, len(doomed), _AT_ONCE):
+            some = doomed[start : start + _AT_ONCE]
+            done += await asyncio.gather(*(self.bury(group, each) for each in some))
+        return done
 
     async def bury(self, group: Group, doomed: Doomed) -> bool:
         """Record a dead message and let its queue go on; False: it cannot be read now, a later look will do it."""

@@ -115,8 +115,9 @@ class RocketMq:
             "-Dtls.server.mode=disabled",
             "--add-exports=java.base/sun.nio.ch=ALL-UNNAMED",
             "--add-opens=java.base/java.nio=ALL-UNNAMED",
-            # Logs go to the home of the user, unless that is here.
+            # Logs go to the home of the user, unless that is here; and libraries are unpacked, at each start anew.
             f"-Duser.home={home}",
+            f"-Djava.io.tmpdir={home}",
             f"-Drocketmq.home.dir={home}",
             "-cp",
             f"{self._lib}/*",
