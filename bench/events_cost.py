@@ -15,8 +15,8 @@ from typing import Any
 import httpx
 import processes
 
-STARTS = 4
-ROUNDS = 6
+STARTS = 3
+ROUNDS = 4
 SECONDS = 2.0
 QUEUES = 8
 CONNECTIONS = 16
