@@ -40,6 +40,6 @@ def _started(self: EventWriter) -> None:
 
 
 if __name__ == "__main__":
-    Recorder.__init__ = _noted(Recorder.__init__)  # type: ignore[method-assign]
-    EventWriter.start = _started  # type: ignore[method-assign]
+    Recorder.__init__ = _noted(Recorder.__init__)  # type: ignore[method-assign]  # a switch that users have no use for
+    EventWriter.start = _started  # type: ignore[method-assign]  # a switch that users have no use for
     main()
