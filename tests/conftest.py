@@ -1,13 +1,15 @@
 """What most tests stand on: a gateway in this process with a hand-moved clock, or one of its own behind a socket."""
 
+import asyncio
 import os
 import sys
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
+import uvloop
 
 import class_archive
 from mqgate import bootstrap
@@ -35,6 +37,11 @@ def pytest_configure(config: pytest.Config) -> None:
     if os.environ.get("PYTEST_XDIST_WORKER") or not config.getoption("numprocesses", None):
         paths = (str(Path(__file__).with_name("lean")), os.environ.get("PYTHONPATH", ""))
         os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, paths))
+
+
+def pytest_asyncio_loop_factories() -> Mapping[str, Callable[[], asyncio.AbstractEventLoop]]:
+    """What gateways run on."""
+    return {"uvloop": uvloop.new_event_loop}
 
 
 @pytest.hookimpl(optionalhook=True)

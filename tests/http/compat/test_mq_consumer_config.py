@@ -101,7 +101,7 @@ async def test_a_reset_wakes_those_who_wait_for_messages(mq: Mq) -> None:
     waiting = asyncio.ensure_future(mq.http.post("/v1/groups/C/receive", json={"wait": 60}))
     while "mqgate_parked_requests 1.0" not in (await mq.http.get("/metrics")).text:
         assert not waiting.done()
-        await asyncio.sleep(0)
+        await asyncio.sleep(0.01)
 
     await configure(mq, resetOffsetTimestamp=0)
 

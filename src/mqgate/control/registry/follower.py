@@ -24,7 +24,10 @@ class Follower:
         self._looks = looks
         self._spacing = spacing.total_seconds()
         self._turn = asyncio.Lock()
-        self._began = float("-inf")
+        self._began_at = float("-inf")
+        # Looks that began, and the last one that came to an end. Not told apart by when they began: uvloop's clock
+        # stands still for a millisecond, and for as long as a turn of the loop takes.
+        self._begun = self._ended = 0
         self._error: MqgateError | None = None
 
     async def look(self) -> None:
@@ -35,17 +38,18 @@ class Follower:
     async def catch_up(self) -> None:
         """Wait for a look that began after this call did; raises what it failed with, for then nothing is known."""
         now = asyncio.get_running_loop().time
-        asked = now()
+        asked = self._begun
         async with self._turn:
-            if self._began < asked:
-                await asyncio.sleep(self._began + self._spacing - now())
-                began = now()
+            if self._ended <= asked:
+                await asyncio.sleep(self._began_at + self._spacing - now())
+                self._begun += 1
+                number, began_at = self._begun, now()
                 self._error = None
                 try:
                     await self.look()
                 except MqgateError as error:
                     self._error = error
                 # Not if this was cancelled: the next in line looks itself then.
-                self._began = began
+                self._ended, self._began_at = number, began_at
             if self._error is not None:
                 raise self._error.with_traceback(None)
