@@ -15,13 +15,13 @@ INSTALL = $(BIN)/uv pip install --quiet --offline --require-hashes -r $(1) 2>/de
 # Tests start hundreds of Python processes, and none is to compile what another one has compiled.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: run test check lint ready dev docs bench chaos soak lock clean
+.PHONY: run test check lint ready ready-rocketmq ready-spark ready-tests dev docs bench chaos soak lock clean
 
 run: .venv/run.stamp
 	$(BIN)/mqgate serve --demo --port $(PORT) --data-dir $(DATA)
 
 test: .venv/dev.stamp ## everything: format, lint, types, import rules, locks, all tests
-	@$(MAKE) --no-print-directory -j 2 lint ready
+	@$(MAKE) --no-print-directory -j 4 lint ready
 	$(BIN)/pytest -n auto --dist worksteal
 
 check: lint ## the fast loop, on the embedded engine alone
@@ -34,12 +34,18 @@ lint: .venv/dev.stamp
 	$(BIN)/lint-imports
 	@! grep -n '://' requirements/*.txt || (echo 'a lock names a host' && false)
 
-ready: .venv/dev.stamp
+# What tests would otherwise wait for, or do again in each process. All but the first are only to be quicker.
+ready: ready-rocketmq ready-spark ready-tests
+
+ready-rocketmq: .venv/dev.stamp
 	@# Once, and not within a test's time limit; where it cannot be had, the tests say why.
 	@$(BIN)/python -c 'from mqgate.stack import jars; jars(progress=print)' 2>/dev/null || true
-	@# Only to be quicker: without Java there is none.
-	@$(BIN)/python tests/class_archive.py 2>/dev/null || true
-	@# The same: each worker would compile all tests for itself.
+	@$(BIN)/python tests/class_archive.py broker 2>/dev/null || true
+
+ready-spark: .venv/dev.stamp
+	@$(BIN)/python tests/class_archive.py spark 2>/dev/null || true
+
+ready-tests: .venv/dev.stamp
 	@test -d tests/__pycache__ || $(BIN)/pytest --collect-only -qq >/dev/null 2>&1 || true
 
 dev: .venv/dev.stamp ## only set up: tools, drivers, small servers of Redis and PostgreSQL

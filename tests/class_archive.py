@@ -1,8 +1,8 @@
 """Make archives of what JVMs load at their start, so that those that tests start have it at once.
 
-`python class_archive.py` runs a broker and a small session of Spark once, whose JVMs write their classes down at their
-end, in the environment whose tests they are for. Another Java, or one with other jars, leaves an archive alone and
-starts as if there were none.
+`python class_archive.py broker` runs a broker once, `python class_archive.py spark` a small session of Spark. Its JVM
+writes its classes down at its end, in the environment whose tests they are for. Another Java, or one with other jars,
+leaves an archive alone and starts as if there were none.
 """
 
 import os
@@ -66,6 +66,6 @@ def make(archive: Path, run: Callable[[str], None]) -> None:
 
 if __name__ == "__main__":
     os.environ["JDK_JAVA_OPTIONS"] = LEAN_JAVA
-    for archive, run in ((BROKER, _run_broker), (SPARK, _run_spark)):
-        if not archive.is_file():
-            make(archive, run)
+    archive, run = {"broker": (BROKER, _run_broker), "spark": (SPARK, _run_spark)}[sys.argv[1]]
+    if not archive.is_file():
+        make(archive, run)

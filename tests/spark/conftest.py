@@ -62,8 +62,8 @@ def spark(java: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]
 @pytest.fixture(scope="session")
 def gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
     """An open gateway on the embedded engine, over real HTTP: `gateway.url`."""
-    # Retention is looked at often, so that tests need not wait for it.
-    server = ServerProcess(tmp_path_factory.mktemp("gateway"), MQGATE_SQLITE_TIDY_INTERVAL="0.2").start()
+    # Retention is looked at often, so that tests need not wait for it; but with all their topics it takes a while.
+    server = ServerProcess(tmp_path_factory.mktemp("gateway"), MQGATE_SQLITE_TIDY_INTERVAL="1").start()
     yield server
     server.stop()
 
