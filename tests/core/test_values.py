@@ -1,6 +1,8 @@
 """Names, backoff, token buckets, ids and slots."""
 
 import random
+import subprocess
+import sys
 from datetime import timedelta
 
 import pytest
@@ -107,6 +109,16 @@ def test_ids_are_unique_and_grow_with_time() -> None:
 
     assert ids == sorted(set(ids))
     assert {len(each) for each in ids} == {32}
+
+
+def test_ids_of_a_millisecond_are_told_apart_also_in_a_forked_child() -> None:
+    """A child begins with what its parent has in memory, and would go on with the same numbers."""
+    program = "import os; from mqgate.core import message as m; m.new_id(1); os.fork() and os.wait(); "
+    program += "print(*map(m.new_id, [1] * 99))"
+
+    told = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True).stdout.split()  # noqa: S603 - ours
+
+    assert len(set(told)) == len(told) == 2 * 99
 
 
 def test_slots_never_change() -> None:

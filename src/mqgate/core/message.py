@@ -4,20 +4,16 @@ Tuples, not dataclasses: some thirty of them are made for every batch, and a fro
 """
 
 import os
-import random
 import zlib
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
+from itertools import count
 from operator import attrgetter
 from typing import NamedTuple
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MILLISECOND = timedelta(milliseconds=1)
 NO_PROPERTIES: Mapping[str, str] = {}
-# An id must be unique, not secret; to ask the system for each took a sixth of a batch's time. A child that is forked
-# must not go on with its parent's numbers.
-_random = random.Random()  # noqa: S311 - see above
-os.register_at_fork(after_in_child=_random.seed)
 
 
 def milliseconds(instant: datetime) -> int:
@@ -73,9 +69,31 @@ body_of = attrgetter("body")
 stored_ms_of = attrgetter("stored_ms")
 
 
+class _Numbers:
+    """What tells the ids of a millisecond apart: 48 random bits of this process, and a count from a random start.
+
+    An id must be unique, not secret. Neighbours that differ in a few digits take a quarter of the room where they are
+    packed, as events are, and less time to make than random ones.
+    """
+
+    __slots__ = ("next", "own")
+
+    def __init__(self) -> None:
+        self.begin()
+
+    def begin(self) -> None:
+        self.own = os.urandom(6).hex()
+        self.next = count(int.from_bytes(os.urandom(4))).__next__
+
+
+_numbers = _Numbers()
+# A child that is forked must not go on with its parent's.
+os.register_at_fork(after_in_child=_numbers.begin)
+
+
 def new_id(now_ms: int) -> str:
     """A fresh message id: 32 hex digits, in order of time, so that an index of them grows at its end."""
-    return f"{now_ms:012x}{_random.getrandbits(80):020x}"
+    return f"{now_ms:012x}{_numbers.own}{_numbers.next() & 0xFFFFFFFF:08x}"
 
 
 def slot_of(key: str) -> int:
