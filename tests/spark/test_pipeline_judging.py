@@ -1,6 +1,7 @@
 """The reconciliation end to end: a gateway, what it told, and what was done behind its back."""
 
 import sqlite3
+import time
 from collections.abc import Iterator
 from contextlib import closing
 from datetime import UTC, datetime, timedelta
@@ -113,6 +114,26 @@ def test_a_planted_loss_a_copy_and_a_late_ack_are_found(
         ("late_ack", got[0]["queue"], got[0]["offset"]),
     }
     assert [each["id"] for each in found if each["finding"] == "duplicate"] == [got[1]["id"]]
+
+
+def test_a_copy_is_found_also_if_the_first_is_of_before_the_hour(
+    spark: SparkSession, gateway: ServerProcess, client: Client, topic: str, group: str, store: StatsStore, plan: Plan
+) -> None:
+    """It may lie in a queue that has nothing of the hour itself."""
+    (before,) = fill(client, topic, 1)
+    (queue,) = [each["queue"] for each in client.queues(topic) if each["max"]]
+    hour = datetime.now(UTC) + timedelta(milliseconds=2)
+    time.sleep(0.01)
+    for number in range(20):
+        fill(client, topic, 1, start=number + 1)
+    found = [each for each in messages(client, group, 21) if each["queue"] != queue]
+    behind_its_back(gateway, "UPDATE message SET id = ? WHERE id = ?", before, found[0]["id"])
+
+    (row,) = judge_hour(spark, plan, store, hour, [topic])
+
+    assert (row["published"], row["duplicates"]) == (20, 1)
+    (told,) = reading.findings(store, Asked(hour, hour + HOUR, 100))
+    assert (told["finding"], told["queue"], told["offset"]) == ("duplicate", found[0]["queue"], found[0]["offset"])
 
 
 def test_an_hour_in_which_a_gateway_was_killed_is_unknown_not_broken(

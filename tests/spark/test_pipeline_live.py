@@ -108,15 +108,28 @@ def test_figures_are_what_the_events_say(spark: SparkSession) -> None:
     assert found["late"] == []
 
 
-def test_events_older_than_what_is_kept_are_counted_as_late(spark: SparkSession) -> None:
-    """And those of a time that has not come: neither is dropped silently, nor makes a minute of its own."""
+def test_what_is_older_than_what_is_kept_is_counted_as_late(spark: SparkSession) -> None:
+    """And what is of a time that has not come: neither is dropped silently, nor makes a minute of its own."""
     teller = Teller()
     old, ahead = NOON_MS - 8 * 86_400_000, NOON_MS + 86_400_000
+    names = {"topic": "orders", "group": "billing"}
+    poll = {"at": old, "client": "c1", "outcome": "empty", "count": 17, **names}
+    counts = dict.fromkeys(("min", "max", "committed", "ready", "leased", "waiting"), 0)
 
-    found = tables(spark, teller.batch([event("acked", old), event("acked", ahead), event("acked", NOON_MS - MINUTE)]))
+    found = tables(
+        spark,
+        teller.batch([event("acked", old), event("acked", ahead), event("acked", NOON_MS - MINUTE)]),
+        teller.batch([poll], POLLS),
+        teller.batch([{"at": ahead, "queue": "local:0", **counts, **names}], LAG),
+    )
 
-    assert [(row.at, row.kind, row.n) for row in found["late"]] == [(NOON_MS, "acked", 2)]
+    assert sorted((row.at, row.kind, row.n) for row in found["late"]) == [
+        (NOON_MS, "acked", 2),
+        (NOON_MS, "lag", 1),
+        (NOON_MS, "polls", 17),
+    ]
     assert [(row.at, row.n) for row in found["traffic_minute"]] == [(NOON_MS - MINUTE, 1)]
+    assert (found["polls_minute"], found["lag_minute"]) == ([], [])
 
 
 def test_repeats_and_bad_batches_are_known_by_their_numbers() -> None:

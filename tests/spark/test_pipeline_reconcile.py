@@ -19,6 +19,7 @@ class Case(NamedTuple):
     """What was told of ten messages, or of as many as it says, what the log still has, and where their group stands."""
 
     events: list[dict[str, Any]]
+    start: int = 0
     end: int = 10
     committed: int = 10
     gone: tuple[int, ...] = ()
@@ -89,6 +90,11 @@ CASES = {
         committed=4,
         copies={3: "id-2"},
     ),
+    "copies of before": Case(
+        [*published(*range(10)), *(settled("acked", offset) for offset in range(10))],
+        start=5,
+        copies={1: "id-0", 7: "id-2"},
+    ),
     "broadcast": Case(
         [settled("acked", offset, client="web-1") for offset in (0, 1)], end=2, committed=2, clients=("web-1", "web-2")
     ),
@@ -109,7 +115,7 @@ def judge(spark: SparkSession, cases: Mapping[str, Case], *, is_dark: bool) -> d
         if offset not in case.gone
     ]
     judged = reconcile(
-        spark.createDataFrame([(topic, QUEUE, 0, case.end) for topic, case in cases.items()], OFFSETS),
+        spark.createDataFrame([(topic, QUEUE, case.start, case.end) for topic, case in cases.items()], OFFSETS),
         spark.createDataFrame(groups, GROUPS),
         happened(spark, *({**each, "topic": topic} for topic, case in cases.items() for each in case.events)),
         spark.createDataFrame(present, PRESENT),
@@ -137,7 +143,7 @@ def test_every_message_has_one_fate(judged: dict[str, Judged]) -> None:
     sums = {topic: [sum(row[fate] for fate in FATES) for row in each.summaries] for topic, each in judged.items()}
 
     assert sums == {topic: [row.published for row in each.summaries] for topic, each in judged.items()}
-    assert sums == {topic: [case.end] * len(case.clients) for topic, case in CASES.items()}
+    assert sums == {topic: [case.end - case.start] * len(case.clients) for topic, case in CASES.items()}
 
 
 def test_a_clean_hour_is_clean(judged: dict[str, Judged]) -> None:
@@ -202,6 +208,14 @@ def test_a_late_ack_a_second_ack_and_a_copy_are_listed_and_explained(judged: dic
 
     assert (summary.missing, summary.late_acks, summary.duplicates) == (0, 1, 2)
     assert findings == [("acked_again", 1), ("duplicate", 3), ("late_ack", 0)]
+
+
+def test_a_copy_of_a_message_of_before_is_found_and_nothing_else_of_before(judged: dict[str, Judged]) -> None:
+    """A publish at the end of an hour that was not answered is repeated in the next one."""
+    (summary,), findings = judged["copies of before"]
+
+    assert (summary.published, summary.acked, summary.duplicates) == (5, 5, 1)
+    assert findings == [("duplicate", 7)]
 
 
 def test_clients_of_a_broadcast_group_are_judged_each_for_itself(judged: dict[str, Judged]) -> None:

@@ -33,6 +33,8 @@ _MOST_FINDINGS = 10_000
 _MOST_CHECKED = 1_000
 # Batches of before the hour, so that a hole at its beginning shows.
 _LOOK_BACK = timedelta(minutes=5)
+# Messages of before the hour, whose copies may be in it: a publish that was not answered is mostly sent again soon.
+_COPIES_LOOK_BACK = timedelta(minutes=15)
 _STUCK_LOOK_BACK = timedelta(hours=24)
 
 
@@ -64,7 +66,7 @@ def judge_hour(
         offsets, unread = _offsets(client, {each.topic for each in standing}, hour)
         left_out = _left_out(standing, unread)
         _put(store, hour, datetime.now(UTC), left_out, is_kept=True)
-        if not offsets:
+        if not any(end > start for _, _, start, end in offsets):
             return left_out
         time.sleep(plan.grace.total_seconds())
         now = datetime.now(UTC)
@@ -73,7 +75,7 @@ def judge_hour(
         rows = plan.events(
             spark, startingTimestamp=str(milliseconds(hour - _LOOK_BACK)), startingOffsetsByTimestampStrategy="latest"
         ).persist()
-        present = _present(spark, plan, offsets).persist()
+        present = _present(spark, plan, _with_earlier(client, offsets, hour)).persist()
         try:
             read = batches_of(told(rows), lambda _: set())
             holes += _holes(_batches(rows), known, read.rows["quarantine"], hour, looked_at)
@@ -151,8 +153,24 @@ def _offsets(
         if shut:
             unread[topic] = shut[0]
             continue
-        found += [(topic, name, start, ends[name]) for name, start in starts.items() if ends.get(name, start) > start]
+        # Also queues without any: a message of before may have its copy in another queue.
+        found += [(topic, name, start, ends.get(name, start)) for name, start in starts.items()]
     return found, unread
+
+
+def _with_earlier(
+    client: Client, offsets: Sequence[tuple[str, str, int, int]], hour: datetime
+) -> list[tuple[str, str, int, int]]:
+    """The same, from a while before the hour on."""
+    topics = {topic for topic, _, start, end in offsets if end > start}
+    earlier = {
+        (topic, queue["queue"]): queue["offsetAt"]
+        for topic in topics
+        for queue in client.queues(topic, at=hour - _COPIES_LOOK_BACK, times=False)
+        if queue["offsetAt"] is not None
+    }
+    wider = [(*each[:2], min(each[2], earlier.get(each[:2], each[2])), each[3]) for each in offsets]
+    return [(topic, queue, start, end) for topic, queue, start, end in wider if end > start]
 
 
 def _with_first_kept(client: Client, standing: Sequence[Standing]) -> list[Standing]:

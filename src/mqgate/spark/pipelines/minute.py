@@ -22,11 +22,14 @@ def in_time(rows: DataFrame, kept_ms: int) -> DataFrame:
 
 
 def late(rows: DataFrame, kept_ms: int) -> DataFrame:
-    """at, topic, kind, n: what came too late, or from a time that has not come, by the minute in which it came."""
-    events = rows.where(F.col("table") == EVENTS.name).withColumn("minute", _minute("at"))
+    """at, topic, kind, n: what came too late, or from a time that has not come, by the minute in which it came.
+
+    Of polls and samples of lag the kind is the name of their table.
+    """
+    told = rows.where(F.col("table").isin(EVENTS.name, POLLS.name, LAG.name)).withColumn("minute", _minute("at"))
     return (
-        events.where(~F.coalesce(_is_in_time(kept_ms), F.lit(False)))
-        .groupBy(_minute("batch_at").alias("at"), _text("topic"), _text("kind"))
+        told.where(~F.coalesce(_is_in_time(kept_ms), F.lit(False)))
+        .groupBy(_minute("batch_at").alias("at"), _text("topic"), F.coalesce("kind", "table").alias("kind"))
         .agg(_count().alias("n"))
         .select("at", "topic", "kind", "n")
     )

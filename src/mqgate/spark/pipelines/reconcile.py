@@ -22,7 +22,7 @@ __all__ = ["FATES", "GROUPS", "OFFSETS", "PRESENT", "Judged", "reconcile"]
 OFFSETS = "topic STRING, queue STRING, start BIGINT, end BIGINT"
 # Where groups stand, each client of a broadcast group for itself: `watched` is the first position ever seen of it.
 GROUPS = "topic STRING, group STRING, client STRING, queue STRING, min BIGINT, committed BIGINT, watched BIGINT"
-# What the log holds of these offsets.
+# What the log holds of these offsets; and, of copies to be found, what it holds before them.
 PRESENT = "topic STRING, queue STRING, offset BIGINT, id STRING"
 FATES = ("acked", "dead", "filtered", "expired", "skipped", "pending", "unwatched", "unknown", "missing")
 
@@ -56,7 +56,7 @@ def reconcile(offsets: DataFrame, groups: DataFrame, events: DataFrame, present:
     told = events.where(F.col("table") == EVENTS.name)
     messages = _messages(offsets, told, present).persist()
     judged = _judged(messages, groups, _settled(offsets, groups, told), is_dark=is_dark).persist()
-    copies = _copies(messages)
+    copies = _copies(messages, _earlier(offsets, present))
     findings = _misfits(judged).unionByName(copies.withColumn("group", F.lit("")).withColumn("client", F.lit("")))
     copied = copies.groupBy("topic").agg(F.count("*").alias("copies"))
     summary = (
@@ -194,11 +194,21 @@ def _finding(name: str, detail: Column) -> Column:
     return F.struct(F.lit(name).alias("finding"), detail.alias("detail"))
 
 
-def _copies(messages: DataFrame) -> DataFrame:
+def _earlier(offsets: DataFrame, present: DataFrame) -> DataFrame:
+    """topic, queue, offset, id: what the log holds before these offsets."""
+    starts = F.broadcast(offsets.select("topic", "queue", "start"))
+    return present.join(starts, ["topic", "queue"]).where("offset < start").select(*_PLACE, "id")
+
+
+def _copies(messages: DataFrame, earlier: DataFrame) -> DataFrame:
     """topic, queue, offset, id, finding, detail: messages whose id the log holds at an earlier place too."""
-    place = F.struct("queue", "offset", "is_told")
+    place = F.struct("is_judged", "queue", "offset", "is_told")
+    judged = messages.where("id IS NOT NULL AND is_present").withColumn("is_judged", F.lit(True))
+    before = earlier.withColumns({"is_judged": F.lit(False), "is_told": F.lit(True)})
+    columns = ("topic", "id", "is_judged", "queue", "offset", "is_told")
     same = (
-        messages.where("id IS NOT NULL AND is_present")
+        judged.select(*columns)
+        .unionByName(before.select(*columns))
         .groupBy("topic", "id")
         .agg(F.sort_array(F.collect_list(place)).alias("places"))
         .where(F.size("places") > 1)
@@ -207,9 +217,10 @@ def _copies(messages: DataFrame) -> DataFrame:
     told = F.when(F.col("copy.is_told"), "published again, as after an answer that never came").otherwise(
         "no gateway told of this copy"
     )
-    return same.select(
+    copies = same.select(
         "topic", "id", first.alias("first"), F.explode(F.slice("places", 2, F.size("places") - 1)).alias("copy")
-    ).select(
+    )
+    return copies.where("copy.is_judged").select(
         "topic",
         "copy.queue",
         "copy.offset",
