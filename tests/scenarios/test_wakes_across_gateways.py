@@ -154,4 +154,4 @@ async def test_waiting_costs_redis_nothing(both: tuple[Side, Side]) -> None:
         cost.append(round_trips(there) - before)
 
     # And the group's offsets, asked for by the mirror every few seconds.
-    assert all(2 * clients <= each <= 2 * clients + 3 for each in cost)
+    assert all(2 * clients <= each <= 2 * clients + 3 for each in cost), cost

@@ -33,6 +33,8 @@ Scope = tuple[str, str]
 _LEAST_WAIT = timedelta(seconds=1)
 _SOONEST_TIMER = 0.005
 _UNREAD_PAUSE = timedelta(seconds=1)
+# uvloop counts in whole milliseconds, and may be early by one: who is woken too early asks in vain, and once more.
+_EARLY = 0.002
 
 
 class ClientGone(Exception):
@@ -72,7 +74,7 @@ class _Parked:
             return
         loop = asyncio.get_running_loop()
         self._waiter = loop.create_future()
-        timer = loop.call_later(seconds, self._stop_waiting)
+        timer = loop.call_later(seconds + _EARLY, self._stop_waiting)
         try:
             await self._waiter
         finally:
@@ -347,7 +349,7 @@ class LongPoll:
         if next_at is None or not self._is_waking:
             return
         loop = asyncio.get_running_loop()
-        at = loop.time() + max((next_at - self._clock()).total_seconds(), _SOONEST_TIMER)
+        at = loop.time() + max((next_at - self._clock()).total_seconds(), _SOONEST_TIMER) + _EARLY
         if line.timer is None or line.timer.cancelled() or at < line.timer_at or line.timer_at <= loop.time():
             if line.timer is not None:
                 line.timer.cancel()
