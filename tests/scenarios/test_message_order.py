@@ -2,6 +2,7 @@
 
 import asyncio
 import random
+from typing import Any
 
 import httpx
 import pytest
@@ -66,6 +67,41 @@ async def test_concurrent_receives_keep_the_order_of_keys(api: httpx.AsyncClient
     await asyncio.gather(*map(worker, range(20)))
 
     assert done == {key: list(range(30)) for key in "xyz"}
+
+
+@pytest.mark.parametrize("wish", [{}, {"attemptId": "one"}], ids=["", "attempt"])
+@pytest.mark.parametrize("tags", [{}, {"filter": {"tags": ["red"]}}], ids=["all", "tagged"])
+async def test_what_comes_behind_many_that_must_wait_is_found_in_few_steps(
+    api: httpx.AsyncClient,
+    gateway: bootstrap.Gateway,
+    monkeypatch: pytest.MonkeyPatch,
+    wish: dict[str, str],
+    tags: dict[str, Any],
+) -> None:
+    """One message at a time would take seconds; what a wide look finds beyond what was asked for stays ready."""
+    await shop(api, ordered=True, **tags)
+    await publish(api, *(f"x{number}" for number in range(450)), key="x", tag="red")
+    await publish(api, *map(str, range(450)), tag="green" if tags else "red", key="x")
+    held = await take(api, max=1)
+    for key in ("a", "b", "c"):
+        await publish(api, f"{key}1", f"{key}2", key=key, tag="red")
+    steps = []
+    acquire = type(gateway.leases).acquire
+
+    async def counted(store: Any, request: Any) -> Any:
+        steps.append(request.most)
+        return await acquire(store, request)
+
+    monkeypatch.setattr(type(gateway.leases), "acquire", counted)
+
+    first = await take(api, max=1, **wish)
+
+    assert (bodies(held), bodies(first)) == (["x0"], ["a1"])
+    assert len(steps) < 15
+    assert not wish or await take(api, max=1, **wish) == first
+    assert [bodies(await take(api, max=1)) for _ in range(3)] == [["b1"], ["c1"], []]
+    await ack(api, *first, *held)
+    assert sorted(bodies(await take(api))) == ["a2", "x1"]
 
 
 async def test_a_nack_blocks_the_key_not_the_queue(api: httpx.AsyncClient, clock: ManualClock) -> None:

@@ -66,7 +66,7 @@ async def pull_messages(
 ) -> Pulled:
     """Message mode: all ranges at once; placed only when short, filtered, ordered or served again.
 
-    `most` messages that the group wants: a wide look may find more.
+    `most` messages that can be delivered: a wide look may find more.
     """
     try:
         reads = [_read(log, group, grant.lease, most_bytes) for grant in grants]
@@ -94,6 +94,8 @@ async def pull_messages(
     # Served again: the range may have holes, of what a filter did not keep.
     if is_short or unread or any(each.kept is not None or each.grant.serve > 1 for each in placements):
         placed = await leases.place(group, placements)
+        if group.is_ordered and sum(map(len, placed)) > most:
+            placed, is_short = await _without_surplus(leases, group, placements, placed, most), True
         filtered += [span for each, some in zip(placements, found, strict=True) for span in _filtered(each, some)]
         found = [[each for each in some if each.offset in stay] for some, stay in zip(found, placed, strict=True)]
         grants = [_shortened(grant, stay) for grant, stay in zip(grants, placed, strict=True)]
@@ -134,6 +136,22 @@ def _placement(group: Group, grant: Grant, messages: Sequence[Message]) -> Place
         return Placement(grant, after)
     kept = {each.offset: each.key for each in messages if not group.tags or each.tag in group.tags}
     return Placement(grant, after, kept)
+
+
+async def _without_surplus(
+    leases: LeaseStore, group: Group, placements: Sequence[Placement], placed: Sequence[frozenset[int]], most: int
+) -> list[frozenset[int]]:
+    """Only so many of what is in turn, which only the store can tell; the others go back, uncounted."""
+    surplus = []
+    left: list[frozenset[int]] = []
+    for placement, stay in zip(placements, placed, strict=True):
+        in_turn = sorted(stay)
+        if len(in_turn) > most:
+            surplus.append(placement._replace(after=in_turn[most], kept=None))
+        left.append(frozenset(in_turn[:most]))
+        most -= len(left[-1])
+    await leases.place(group, surplus)
+    return left
 
 
 def _filtered(placement: Placement, messages: Sequence[Message]) -> list[Span]:

@@ -297,11 +297,11 @@ class Receiver:
 
 
 def _wider(asked: Receive, found: Pulled) -> Receive:
-    """If nothing of what was granted is wanted: look at more at once, or a rare tag takes a step for each message.
+    """If nothing of what was granted can be delivered: look at more at once, or each such message takes a step.
 
-    But what is ordered shows only later how much of it can be delivered.
+    They are of other tags; or, in an ordered group, behind others of their keys.
     """
-    if found.batches or not found.filtered or asked.group.is_ordered:
+    if found.batches or not (found.filtered or asked.group.is_ordered):
         return asked
     return asked._replace(most=max(asked.most, min(4 * asked.most, _WIDEST)))
 
