@@ -21,6 +21,7 @@ class Published:
     body: str
     key: str | None
     stored_at: int
+    told_at: int
 
 
 @dataclass
@@ -37,6 +38,11 @@ class Topic:
 
     def end(self, queue: str) -> int:
         return len(self.queues[queue])
+
+    def rose_at(self, queue: str, otherwise: int) -> int:
+        """When its newest message was stored, by the log's clock."""
+        messages = self.queues[queue]
+        return messages[-1].told_at if messages else otherwise
 
     def forget_before(self, instant: int) -> int:
         """Retention by age: the number of messages that go."""
@@ -146,7 +152,7 @@ class Place:
             head = (self.topic.first[name], self.topic.end(name))
             if head != queue.seen:
                 if queue.backlog() <= 0:
-                    queue.waiting_since = now
+                    queue.waiting_since = min(self.topic.rose_at(name, now), now)
                 queue.seen = head
 
     def bury_exhausted(self, now: int) -> list[str]:

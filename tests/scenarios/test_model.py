@@ -139,7 +139,9 @@ class QueueMachine(RuleBasedStateMachine):
             assert queue in {None, stored["queue"]}
             assert stored["offset"] == self.topic.end(stored["queue"]), "offsets are dense, in acceptance order"
             assert self.servers or stored["storedAt"] == format_instant(instant(self.now))
-            self.topic.queues[stored["queue"]].append(Published(stored["id"], message["body"], key, self.now))
+            # A broker has a clock of its own, which nobody moves.
+            told_at = milliseconds(parse_instant(stored["storedAt"], "storedAt"))
+            self.topic.queues[stored["queue"]].append(Published(stored["id"], message["body"], key, self.now, told_at))
 
     # Consumers.
 

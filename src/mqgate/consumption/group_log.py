@@ -126,4 +126,5 @@ def _merged(heads: Heads, private: Heads) -> Heads:
     queues = {**heads.queues, **{f"{_RETRY}{queue}": head for queue, head in private.queues.items()}}
     closed = heads.closed | {f"{_RETRY}{queue}" for queue in private.closed}
     boots = {**heads.boots, **{f"{_RETRY}{queue}": boot for queue, boot in private.boots.items()}}
-    return Heads(min(heads.version, private.version), queues, closed, boots)
+    rose = {**heads.rose, **{f"{_RETRY}{queue}": at for queue, at in private.rose.items()}}
+    return Heads(min(heads.version, private.version), queues, closed, boots, rose)

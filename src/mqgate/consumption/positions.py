@@ -62,13 +62,13 @@ class Positions:
         unopened = frozenset[str]()
         while True:
             log = self._log
-            heads = (await (log.heads_now(group, is_complete=False) if is_now else log.heads(group))).queues
-            found = await self._leases.positions(group, client, heads)
+            heads = await (log.heads_now(group, is_complete=False) if is_now else log.heads(group))
+            found = await self._leases.positions(group, client, heads.queues, heads.rose)
             if found is None:
                 await self._open(group, client, may_make=is_now)
                 continue
             positions, doomed = found
-            strangers = heads.keys() - {position.queue for position in positions} - unopened
+            strangers = heads.queues.keys() - {position.queue for position in positions} - unopened
             if strangers:
                 unopened |= await self._opener.welcome(group, client, sorted(strangers))
                 continue

@@ -326,6 +326,6 @@ def _step(
     group, client, scope, most, visibility, _, attempt, _, address, shape = request
     polled_by = client or f"@{address}"
     closed = heads.closed | unread if unread else heads.closed
-    told = polled_by, address, attempt, settlements, is_crowded, closed, heads.boots, wait, shape
+    told = polled_by, address, attempt, settlements, is_crowded, closed, heads.boots, wait, shape, heads.rose
     # Not by its fields' names: every receive makes one.
     return tuple.__new__(Acquire, (group, scope[1], most, visibility, heads.queues, *told))

@@ -172,6 +172,8 @@ class Acquire(NamedTuple):
     it matters (leases that outlive a broker) its queues go back to the first message stored after the start.
     `wait`: if nothing is granted somebody waits for so long, and wants to hear of what is done on other gateways.
     `shape`: what the attempt asks for (shape_of); the same attempt must ask for the same.
+    `rose`: when the newest messages of these queues were stored. A queue that had no backlog before has waited to be
+    served since then, though nobody asked; those that are not among them wait from now on.
     """
 
     group: Group
@@ -188,6 +190,7 @@ class Acquire(NamedTuple):
     boots: Mapping[str, Boot] = MappingProxyType({})
     wait: timedelta = timedelta(0)
     shape: str = ""
+    rose: Mapping[str, int] = MappingProxyType({})
 
 
 class Acquired(NamedTuple):

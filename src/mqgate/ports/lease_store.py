@@ -77,9 +77,9 @@ class LeaseStore(Protocol):
         """
 
     async def positions(
-        self, group: Group, client: str, heads: Mapping[str, Head]
+        self, group: Group, client: str, heads: Mapping[str, Head], rose: Mapping[str, int] = MappingProxyType({})
     ) -> tuple[Sequence[Position], Sequence[Doomed]] | None:
-        """Where each queue stands, and which messages must die first; None: no such state."""
+        """Where each queue stands, and which messages must die first; None: no such state. `rose`: see Acquire."""
 
     async def committed(self, group: str) -> Mapping[str, int] | None:
         """The committed offset of each queue of a group that is not broadcast; None: no such state. Changes nothing."""

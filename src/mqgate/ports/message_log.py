@@ -18,12 +18,14 @@ class Heads(NamedTuple):
 
     `closed`: all queues that cannot be read now, with every answer, whatever `since` was.
     `boots`: of those among the queues whose broker can be started anew.
+    `rose`: when their newest messages were stored, in milliseconds by the log's clock, as far as that is known.
     """
 
     version: int
     queues: Mapping[str, Head]
     closed: frozenset[str] = frozenset()
     boots: Mapping[str, Boot] = MappingProxyType({})
+    rose: Mapping[str, int] = MappingProxyType({})
 
 
 class MessageLog(Protocol):

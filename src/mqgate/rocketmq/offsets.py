@@ -22,12 +22,18 @@ class Offsets:
     def __init__(self, brokers: Brokers) -> None:
         self._brokers = brokers
 
-    async def ends(self, broker: str, topic: str) -> dict[int, tuple[int, int]]:
-        """First and next offset of all queues of a topic on a broker."""
+    async def ends(self, broker: str, topic: str) -> dict[int, tuple[int, int, int]]:
+        """Of all queues of a topic on a broker: the first and the next offset, and when the last message was stored.
+
+        In milliseconds by the broker's clock; 0 if there is none.
+        """
         answer = await self._brokers.ask(broker, Request.GET_TOPIC_STATS, {"topic": topic})
         with making_sense():
             table = loose_json.parse(answer.body).get("offsetTable") or {}
-            return {dict(queue)["queueId"]: (at["minOffset"], at["maxOffset"]) for queue, at in table.items()}
+            return {
+                dict(queue)["queueId"]: (at["minOffset"], at["maxOffset"], max(at.get("lastUpdateTimestamp", 0), 0))
+                for queue, at in table.items()
+            }
 
     async def max(self, broker: str, topic: str, queue_id: int) -> int:
         """The next offset; 0 also for what does not exist."""

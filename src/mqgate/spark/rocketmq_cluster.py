@@ -129,8 +129,8 @@ class Cluster:
                 return None
             raise
         places = [Place(topic, broker, queue_id) for queue_id in range(count)]
-        found = {place: ends.get(place.id, (0, 0)) for place in places}
-        return {place: Ends(low, max(low, high)) for place, (low, high) in found.items()}
+        found = {place: ends.get(place.id, (0, 0, 0)) for place in places}
+        return {place: Ends(low, max(low, high)) for place, (low, high, _) in found.items()}
 
     async def offsets_at(self, topic: str, at_ms: int) -> dict[Place, int]:
         search = self._client.offsets.at

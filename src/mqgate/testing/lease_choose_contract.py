@@ -10,6 +10,7 @@ from mqgate.testing.leasing import OTHER, QUEUE, ack, ask, granted, opened, posi
 from mqgate.testing.samples import a_group, queues
 
 _MOMENT = timedelta(milliseconds=1)
+_SECOND = timedelta(seconds=1)
 
 
 class ChooseContract:
@@ -80,6 +81,34 @@ class ChooseContract:
         served = [(await granted(store, group, heads={QUEUE: Head(0, 99)})).lease.queue for _ in range(3)]
 
         assert served == ["local:2", "local:1", "local:0"]
+
+    async def test_what_came_while_nobody_asked_ages_from_when_it_came(
+        self, store: LeaseStore, clock: ManualClock
+    ) -> None:
+        """Unserved is unserved: a group may be idle, and hear of several queues at once when it comes back."""
+        group = a_group()
+        await opened(store, group, queues(0, 0, 0, 0))
+        came = clock()
+        clock.advance(AGEING + 5 * _SECOND)
+        recent, ahead = clock() - 1_000, clock() + 9_000
+        rose = {"local:0": came + 4_000, "local:1": came + 3_000, "local:2": recent, "local:3": ahead}
+
+        first = await granted(store, group, heads=queues(1, 2, 50, 90), rose=rose)
+        others = [(await granted(store, group)).lease.queue for _ in range(3)]
+
+        assert [first.lease.queue, *others] == ["local:1", "local:0", "local:3", "local:2"]
+
+    async def test_what_came_to_a_queue_with_backlog_makes_it_no_younger(
+        self, store: LeaseStore, clock: ManualClock
+    ) -> None:
+        """Else a queue that gets a message every second would never be served beside a fuller one."""
+        group = a_group()
+        await opened(store, group, queues(1, 50))
+        clock.advance(AGEING)
+
+        served = await granted(store, group, heads=queues(2, 60), rose={"local:0": clock(), "local:1": clock()})
+
+        assert served.lease.queue == QUEUE
 
     async def test_a_queue_that_retention_had_emptied_waits_from_its_next_message_on(
         self, store: LeaseStore, clock: ManualClock

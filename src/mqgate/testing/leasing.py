@@ -53,6 +53,7 @@ async def ask(
     carrying: Sequence[Settlement] = (),
     is_crowded: bool = False,
     closed: Sequence[str] = (),
+    rose: Mapping[str, int] | None = None,
 ) -> Acquired:
     """One receive."""
     return await store.acquire(
@@ -66,6 +67,7 @@ async def ask(
             address="192.0.2.1",
             attempt=attempt,
             settlements=carrying,
+            rose=rose or {},
             is_crowded=is_crowded,
             closed=frozenset(closed),
             shape=shape_of(most, visibility),

@@ -8,7 +8,7 @@ import pytest
 
 from mqgate.core.errors import InvalidValue, QueueNotFound, TopicNotFound
 from mqgate.core.lease import Head
-from mqgate.core.message import Draft, Message, Stored
+from mqgate.core.message import Draft, Message, Stored, milliseconds
 from mqgate.ports.message_log import MessageLog
 from mqgate.testing.clock import NOON
 from mqgate.testing.message_columns_contract import ColumnsContract
@@ -19,6 +19,7 @@ __all__ = ["MessageLogContract"]
 _TOPIC = "orders"
 _QUEUE = "local:0"
 _LARGE = 1 << 20
+_MOST_DIFFERENCE_MS = 10_000
 _CENTURY = timedelta(days=36_500)
 Reopen = Callable[[], Awaitable[MessageLog]]
 Tick = Callable[[], None]
@@ -206,6 +207,21 @@ class MessageLogContract(ColumnsContract):
         assert nothing.queues == {}
         assert moved.queues == {"local:2": Head(0, 1)}
         assert after.queues == {}
+
+    async def test_heads_tell_when_a_queue_got_its_newest_message(self, log: MessageLog) -> None:
+        """For those who choose between queues; nothing is told of one that has had none."""
+        await log.create(_TOPIC, 3)
+        (first,) = await log.append(_TOPIC, [a_draft(queue=0)])
+        (last,) = await log.append(_TOPIC, [a_draft(queue=2)])
+
+        rose = (await log.heads_now(_TOPIC)).rose
+
+        assert isinstance(first, Stored)
+        assert isinstance(last, Stored)
+        assert rose.keys() == {first.queue, last.queue}
+        # A broker may tell it by its own clock.
+        for each in (first, last):
+            assert abs(rose[each.queue] - milliseconds(each.stored_at)) < _MOST_DIFFERENCE_MS
 
     async def test_an_answered_append_is_seen_by_the_next_question(self, log: MessageLog) -> None:
         """No false empty: whoever asks after a 2xx finds the message."""

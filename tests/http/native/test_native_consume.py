@@ -85,6 +85,24 @@ async def test_busy_says_that_somebody_else_holds_the_backlog(shop: httpx.AsyncC
     assert await receive(shop) == {"messages": [], "acked": [], "state": "busy"}
 
 
+@pytest.mark.parametrize("mode", ["queue", "broadcast"])
+async def test_a_queue_ages_also_while_nobody_asks(api: httpx.AsyncClient, clock: ManualClock, mode: str) -> None:
+    """Who comes back after a while finds first what waited longest, not what came in a flood just now."""
+    await put(api, "topics/orders", queues=2)
+    await put(api, "groups/workers", topic="orders", mode=mode)
+    wish = {"max": 1, **({"clientId": "ada"} if mode == "broadcast" else {})}
+    await receive(api, **wish)
+    await publish(api, "first", key="d")
+    clock.advance(20)
+    await lag(api, **({"clientId": "ada"} if mode == "broadcast" else {}))
+    clock.advance(11)
+    await publish(api, *map(str, range(50)), key="a")
+
+    served = [(await receive(api, **wish))["lease"]["queue"] for _ in range(2)]
+
+    assert served == ["local:0", "local:1"]
+
+
 @pytest.mark.parametrize("verb", ["ack", "nack", "extend"])
 async def test_every_outcome_has_its_status(shop: httpx.AsyncClient, clock: ManualClock, verb: str) -> None:
     """The table of semantics.md over HTTP: 200, 200, 409, 410, 400, each with the outcome beside the code."""

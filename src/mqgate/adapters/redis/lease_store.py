@@ -117,7 +117,7 @@ class RedisLeaseStore:
                         (request.wait and request.wait // _MS) or False,
                         False if request.attempt is None else request.attempt,
                         (request.settlements and _settlements(group, request.settlements)) or False,
-                        (request.heads and _heads(request.heads, request.boots)) or False,
+                        (request.heads and _heads(request.heads, request.boots, request.rose)) or False,
                         list(request.closed) or False,
                         is_news and request.address,
                         request.shape,
@@ -226,9 +226,9 @@ class RedisLeaseStore:
         )
 
     async def positions(
-        self, group: Group, client: str, heads: Mapping[str, Head]
+        self, group: Group, client: str, heads: Mapping[str, Head], rose: Mapping[str, int] = MappingProxyType({})
     ) -> tuple[Sequence[Position], Sequence[Doomed]] | None:
-        reply = await self._run("positions", group, client, _heads(heads))
+        reply = await self._run("positions", group, client, _heads(heads, rose=rose))
         return None if reply is None else answers.read(reply, answers.Positions).told(group.name)
 
     async def committed(self, group: str) -> Mapping[str, int] | None:
@@ -342,12 +342,16 @@ def _usual(request: Acquire, nonce: int, incarnation: str | None) -> tuple[Any, 
     return numbers, request.polled_by, queue, incarnation
 
 
-def _heads(heads: Mapping[str, Head], boots: Mapping[str, Boot] = MappingProxyType({})) -> list[tuple[Any, ...]]:
-    return [_head(queue, head, boots.get(queue)) for queue, head in heads.items()]
+def _heads(
+    heads: Mapping[str, Head],
+    boots: Mapping[str, Boot] = MappingProxyType({}),
+    rose: Mapping[str, int] = MappingProxyType({}),
+) -> list[tuple[Any, ...]]:
+    return [_head(queue, head, boots.get(queue), rose.get(queue)) for queue, head in heads.items()]
 
 
-def _head(queue: str, head: Head, boot: Boot | None = None) -> tuple[Any, ...]:
-    return (queue, *head) if boot is None else (queue, *head, *boot)
+def _head(queue: str, head: Head, boot: Boot | None = None, rose: int | None = None) -> tuple[Any, ...]:
+    return (queue, *head, *(boot or (False, False)), rose or False)
 
 
 def _placement(placement: Placement) -> tuple[Any, ...]:

@@ -185,7 +185,8 @@ class RocketMQMessageLog:
             return Heads(topics.version, {}, known.closed)
         heads = {queue.name: queue.head for queue in changed if queue.head is not None}
         boots = {queue.name: queue.boot for queue in changed if queue.boot is not None}
-        return Heads(topics.version, heads, known.closed, boots)
+        rose = {queue.name: queue.rose_ms for queue in changed if queue.rose_ms}
+        return Heads(topics.version, heads, known.closed, boots, rose)
 
     def lacks(self, topic: str) -> bool:
         return self._topics.is_unknown(topic)

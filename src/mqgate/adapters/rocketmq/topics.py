@@ -57,6 +57,7 @@ class Queue:
         "is_closed",
         "name",
         "rose_at",
+        "rose_ms",
         "version",
     )
 
@@ -68,6 +69,8 @@ class Queue:
         self.boot: Boot | None = None
         self.version = 0
         self.rose_at = 0.0
+        # When its newest message was stored: by its broker, or by our own clock if we saw it come; 0: not known.
+        self.rose_ms = 0
         self.confirmed_at = 0.0
         self.confirmed_end = 0
         self.is_closed = True
@@ -304,10 +307,10 @@ class Topics:
                     await self._route(topic, broker)
                 share.count = len(ends)
                 await self._learn_boot(topic, broker)
-                for queue_id, (low, end) in ends.items():
+                for queue_id, (low, end, stored_ms) in ends.items():
                     queue = topic.queues.get(f"{broker}:{queue_id}")
                     if queue is not None:
-                        self.told(topic, queue, low, end, ends_asked_at)
+                        self.told(topic, queue, low, end, ends_asked_at, stored_ms)
         except RocketMQError as error:
             is_readable = False
             client.routes.doubt(topic.wire)
@@ -403,8 +406,8 @@ class Topics:
             if now - share.asked_at > _UNASKED:
                 self._asking(topic, broker, share)
 
-    def told(self, topic: Topic, queue: Queue, low: int, end: int, asked_at: float) -> None:
-        """Statistics, or a pull's answer, told a queue's ends.
+    def told(self, topic: Topic, queue: Queue, low: int, end: int, asked_at: float, stored_ms: int = 0) -> None:
+        """Statistics, or a pull's answer, told a queue's ends; and when the last message was stored, if they know.
 
         Answers overtake each other: one to a question from before the end rose does not say that it fell.
         """
@@ -417,7 +420,7 @@ class Topics:
             end = max(end, head.max)
         if head is not None and end < head.max:
             _log.warning("queue became shorter", topic=topic.name, queue=queue.name, was=head.max, now=end)
-        self._move(topic, queue, Head(low, max(low, end)))
+        self._move(topic, queue, Head(low, max(low, end)), stored_ms)
 
     def confirmed(self, topic: Topic, queue: Queue, end: int) -> None:
         """A broker confirmed a message: the queue reaches at least so far."""
@@ -429,7 +432,7 @@ class Topics:
         head = queue.head
         if head is not None and end > head[1]:
             # As `_move`, for what certainly rises.
-            queue.rose_at = now
+            queue.rose_at, queue.rose_ms = now, time.time_ns() // 1_000_000
             queue.head = tuple.__new__(Head, (head[0], end))
             self._tell(topic, queue)
             for arrived in list(topic.watchers) if topic.watchers else ():
@@ -439,12 +442,13 @@ class Topics:
     def _is_believed(queue: Queue) -> bool:
         return time.monotonic() < queue.confirmed_at + _BELIEVED
 
-    def _move(self, topic: Topic, queue: Queue, head: Head) -> None:
+    def _move(self, topic: Topic, queue: Queue, head: Head, stored_ms: int) -> None:
         before = queue.head
         if before == head:
             return
         if before is None or head.max > before.max:
             queue.rose_at = time.monotonic()
+            queue.rose_ms = 0 if head.max == head.min else stored_ms or time.time_ns() // 1_000_000
         queue.head = head
         self._tell(topic, queue)
         # What became shorter was made anew: all that is in it came.

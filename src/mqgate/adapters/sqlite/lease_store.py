@@ -145,7 +145,7 @@ class SqliteLeaseStore:
         return await self._engine.write(job)
 
     async def positions(
-        self, group: Group, client: str, heads: Mapping[str, Head]
+        self, group: Group, client: str, heads: Mapping[str, Head], rose: Mapping[str, int] = MappingProxyType({})
     ) -> tuple[Sequence[Position], Sequence[Doomed]] | None:
         def job(tx: Transaction) -> tuple[list[Position], list[Doomed]] | None:
             scope = scope_of(tx, group, client)
@@ -153,7 +153,7 @@ class SqliteLeaseStore:
                 return None
             if group.mode is Mode.MESSAGE:
                 return message_leases.positions(tx, scope, group, heads)
-            return queue_leases.positions(tx, scope, group, heads)
+            return queue_leases.positions(tx, scope, group, heads, rose)
 
         return await self._engine.write(job)
 

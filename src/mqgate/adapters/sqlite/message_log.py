@@ -57,9 +57,10 @@ def offset_of(place: int) -> int:
 class _Queue:
     """A queue's number in the database and its ends, as of the last commit."""
 
-    __slots__ = ("head", "name", "number", "version")
+    __slots__ = ("head", "name", "number", "rose_ms", "version")
 
-    def __init__(self, name: str, number: int, head: Head, version: int) -> None:
+    def __init__(self, name: str, number: int, head: Head, version: int, rose_ms: int = 0) -> None:
+        self.rose_ms = rose_ms
         self.name = name
         self.number = number
         self.head = head
@@ -107,17 +108,20 @@ class SqliteMessageLog:
         """Read the queues that the database holds; once, before anything else."""
 
         def job(view: View) -> list[Any]:
-            return [
-                (*row, *view.one(SQL["unnoted"], _positions(row[2], row[4]))) for row in view.all(SQL["all_queues"])
-            ]
+            found = []
+            for topic, queue_id, number, low, noted in view.all(SQL["all_queues"]):
+                last, size = view.one(SQL["unnoted"], _positions(number, noted))
+                end = noted if last is None else offset_of(last) + 1
+                rose = view.one(SQL["stored_at"], (position(number, end - 1),))
+                found.append((topic, queue_id, number, low, noted, end, size, rose[0] if rose else 0))
+            return found
 
-        for topic, queue_id, number, low, noted, last, size in await self._engine.read(job):
-            end = noted if last is None else offset_of(last) + 1
+        for topic, queue_id, number, low, noted, end, size, rose_ms in await self._engine.read(job):
             self._tails[number] = end
             if end != noted:
                 # The process ended before it brought the queue's row up to date.
                 self._unnoted[number] = size
-            queue = _Queue(f"local:{queue_id}", number, Head(low, end), self._version)
+            queue = _Queue(f"local:{queue_id}", number, Head(low, end), self._version, rose_ms)
             self._topics.setdefault(topic, _Topic()).add(queue)
 
     async def create(self, topic: str, queues: int) -> None:
@@ -205,11 +209,14 @@ class SqliteMessageLog:
 
     async def heads(self, topic: str, since: int = 0) -> Heads:
         changed: dict[str, Head] = {}
+        rose: dict[str, int] = {}
         for queue in reversed(self._topic(topic).changed.values()):
             if queue.version <= since:
                 break
             changed[queue.name] = queue.head
-        return Heads(self._version, changed)
+            if queue.rose_ms:
+                rose[queue.name] = queue.rose_ms
+        return Heads(self._version, changed, rose=rose)
 
     async def heads_now(self, topic: str, *, is_complete: bool = True) -> Heads:  # noqa: ARG002 - it always is
         return await self.heads(topic)
@@ -270,14 +277,15 @@ class SqliteMessageLog:
         if self.fault is not None:
             raise self.fault
 
-    def moved(self, topic: str, name: str, *, low: int | None = None, end: int | None = None) -> None:
-        """Take note of a queue's new end or new beginning, after the commit that moved it."""
+    def moved(self, topic: str, name: str, *, low: int | None = None, end: int | None = None, at_ms: int = 0) -> None:
+        """Take note of a queue's new end, of that time, or new beginning, after the commit that moved it."""
         entry = self._topics.get(topic)
         queue = entry and entry.by_name.get(name)
         if entry and queue:
             self._version += 1
             came = 0 if end is None else end - queue.head.max
             queue.head = Head(queue.head.min if low is None else low, queue.head.max if end is None else end)
+            queue.rose_ms = at_ms or queue.rose_ms
             queue.version = self._version
             entry.changed.pop(name)
             entry.changed[name] = queue
@@ -336,6 +344,7 @@ class _Flush:
         self._log = log
         self._batch: list[_Pending] | None = None
         self._stored: list[list[Stored]] = []
+        self._stored_ms = 0
         self._advanced: dict[tuple[str, str], int] = {}
 
     def __call__(self, transaction: Transaction) -> None:
@@ -349,6 +358,7 @@ class _Flush:
         rows: list[tuple[Any, ...]] = []
         tails: dict[int, int | None] = transaction.drafts.setdefault(_Flush, {})
         now_ms, stored_at = transaction.now_ms, instant(transaction.now_ms)
+        self._stored_ms = now_ms
         for topic_name, drafts, _ in self._batch:
             topic = log._topics.get(topic_name)  # noqa: SLF001 - the log's other half
             stored: list[Stored] = []
@@ -381,7 +391,7 @@ class _Flush:
     def answer(self, _: None) -> None:
         self._log.fault = None
         for (topic, queue), end in self._advanced.items():
-            self._log.moved(topic, queue, end=end)
+            self._log.moved(topic, queue, end=end, at_ms=self._stored_ms)
         for pending, stored in zip(self._batch or (), self._stored, strict=True):
             if pending.answer.done():
                 continue

@@ -12,6 +12,7 @@ import json
 import random
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from mqgate.adapters.sqlite.engine import queries
@@ -98,7 +99,7 @@ def acquire(tx: Transaction, scope: Scope, request: Acquire) -> Acquired:
     settled = [settle(tx, group, each) for each in request.settlements]
     doomed = [each.doomed for each in settled if each.doomed and each.doomed.lease.queue not in closed]
     # Before any answer: ends of queues are told once.
-    rewound, strangers = see_heads(tx, scope, request.heads)
+    rewound, strangers = see_heads(tx, scope, request.heads, request.rose)
     strangers = [queue for queue in strangers if queue not in closed]
     held = None if request.attempt is None else held_by_attempt(tx, scope, request)
     if strangers:
@@ -133,12 +134,15 @@ def acquire(tx: Transaction, scope: Scope, request: Acquire) -> Acquired:
     )
 
 
-def see_heads(tx: Transaction, scope: Scope, heads: Mapping[str, Head]) -> tuple[int, list[str]]:
+def see_heads(
+    tx: Transaction, scope: Scope, heads: Mapping[str, Head], rose: Mapping[str, int] = MappingProxyType({})
+) -> tuple[int, list[str]]:
     """Take note of queues' ends: how far queues went back that came again shorter, and those that are not known."""
     rewound = 0
     strangers = []
     for queue, head in heads.items():
-        seen = tx.one(SQL["see_head"], (head.min, head.max, tx.now_ms, scope.number, queue))
+        since = min(rose.get(queue, tx.now_ms), tx.now_ms)
+        seen = tx.one(SQL["see_head"], (head.min, head.max, since, scope.number, queue))
         if seen is None:
             strangers.append(queue)
         elif seen[0] > head.max:
@@ -391,9 +395,9 @@ def seek(
 
 
 def positions(
-    tx: Transaction, scope: Scope, group: Group, heads: Mapping[str, Head]
+    tx: Transaction, scope: Scope, group: Group, heads: Mapping[str, Head], rose: Mapping[str, int]
 ) -> tuple[list[Position], list[Doomed]]:
-    see_heads(tx, scope, heads)
+    see_heads(tx, scope, heads, rose)
     doomed = free_and_doom(tx, scope, group)
     for row in map(Row._make, tx.all(SQL["all_free"], (scope.number,))):
         if is_overdrawn(row, group):

@@ -124,7 +124,7 @@ local function seldom()
   function S.see_heads(scope, heads, closed)
     local rewound, strangers, B = 0, {}, book()
     for _, head in ipairs(heads or {}) do
-      local queue, min, max, boot, floor = unpack(head)
+      local queue, min, max, boot, floor, rose = unpack(head)
       local row = queue_of(scope, queue)
       if not row then
         if not (closed and closed[queue]) then strangers[#strangers + 1] = queue end
@@ -139,7 +139,7 @@ local function seldom()
           row.boot = boot
         end
         if max >= row.max or is_booted or row.told_at + BELIEVED <= NOW then
-          if math.max(B.front_of(row), row.min) >= row.max then B.rising(row) end
+          if math.max(B.front_of(row), row.min) >= row.max then B.rising(row, rose) end
           row.min, row.max, row.told_at = min, max, NOW
         elseif min > row.min then
           row.min = math.min(min, row.max)
