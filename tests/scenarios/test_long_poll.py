@@ -679,6 +679,29 @@ async def test_a_broadcast_client_that_waits_is_not_idle(live: bootstrap.Gateway
     assert bodies(found) == ["late"]
 
 
+@pytest.mark.parametrize("when", ["waiting", "served"])
+async def test_what_a_client_that_hung_up_could_not_be_told_is_told_by_the_next_answer(
+    gateway: bootstrap.Gateway, api: httpx.AsyncClient, when: str
+) -> None:
+    """Never a silent jump: else a client whose first connection broke would not know that it begins anew."""
+    await put(api, "topics/orders", queues=1)
+    await put(api, "groups/all", topic="orders", mode="broadcast", start="earliest")
+    if when == "served":
+        await publish(api, "seen")
+    gone = Call(gateway, group="all", clientId="ada", wait=LONG, hung_up=when == "served")
+    if when == "waiting":
+        await parked(gateway, 1)
+        gone.hang_up()
+    assert await gone.answer() is None
+    if when == "waiting":
+        await publish(api, "seen")
+
+    first, second = [await receive(api, "all", clientId="ada") for _ in range(2)]
+
+    assert (bodies(first["messages"]), first["registered"]) == (["seen"], True)
+    assert "registered" not in second
+
+
 async def test_what_a_try_in_between_finds_out_is_told_with_the_answer(
     gateway: bootstrap.Gateway, api: httpx.AsyncClient, clock: ManualClock
 ) -> None:

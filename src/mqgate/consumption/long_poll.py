@@ -9,6 +9,8 @@ remaining time. No wake-up is lost:
 - a queue that could not be read, unannounced, is tried again after a while; one that the log calls closed is an arrival
   when it opens;
 - before it answers empty, a request tries once more.
+What a request found out besides (expired, registered anew, rewound) and could tell nobody, because its client hung up,
+is told by the next answer of its scope at this gateway.
 The log tells only "so many arrived on this topic"; other gateways may race for them.
 """
 
@@ -33,6 +35,7 @@ Scope = tuple[str, str]
 _LEAST_WAIT = timedelta(seconds=1)
 _SOONEST_TIMER = 0.005
 _UNREAD_PAUSE = timedelta(seconds=1)
+_MOST_UNTOLD = 10_000
 # uvloop counts in whole milliseconds, and may be early by one: who is woken too early asks in vain, and once more.
 _EARLY = 0.002
 
@@ -120,11 +123,20 @@ class LongPoll:
         self._lines: dict[Scope, _Line] = {}
         self._by_topic: dict[str, dict[Scope, _Line]] = {}
         self._watches: dict[str, Callable[[], None]] = {}
+        self._untold: OrderedDict[Scope, Received] = OrderedDict()
         self._parked = 0
         self._is_stopping = False
 
     async def receive(self, request: Receive, wait: timedelta, until_gone: Callable[[], Awaitable[object]]) -> Received:
         """Receive, waiting until something is there; raises ClientGone when nobody is left to answer."""
+        received = await self._receive(request, wait, until_gone)
+        if self._untold and (before := self._untold.pop(request.scope, None)) is not None:
+            received.carry(before)
+        return received
+
+    async def _receive(
+        self, request: Receive, wait: timedelta, until_gone: Callable[[], Awaitable[object]]
+    ) -> Received:
         if not wait:
             is_crowded = self._is_crowded(request, 0)
             received = await self._receiver.receive(request, is_crowded=is_crowded)
@@ -171,6 +183,7 @@ class LongPoll:
                 if left > 0 and not self._is_stopping:
                     await parked.wait(left)
                 if parked.has_gone():
+                    self._keep(request.scope, received)
                     raise ClientGone
                 is_over = time.monotonic() >= deadline
                 is_woken, woken_at = parked.is_woken, parked.woken_at
@@ -210,9 +223,20 @@ class LongPoll:
         """Nobody is there to take it: the leases end at once, and the next one in line may have them."""
         await self._receiver.give_back(group, received)
         for grant in received.grants[:1]:
-            line = self._lines.get((grant.lease.group, grant.lease.client))
+            scope = grant.lease.group, grant.lease.client
+            self._keep(scope, received)
+            line = self._lines.get(scope)
             if line is not None:
                 self._wake(line, 1)
+
+    def _keep(self, scope: Scope, received: Received) -> None:
+        news = Received(is_registered=received.is_registered, expired=received.expired, rewound=received.rewound)
+        if news == Received():
+            return
+        news.carry(self._untold.pop(scope, Received()))
+        self._untold[scope] = news
+        if len(self._untold) > _MOST_UNTOLD:
+            self._untold.popitem(last=False)
 
     def settled(self, scope: Scope, verb: Verb) -> None:
         """Something was settled: a queue is free, a place below the cap, the next of a key, or soon a redelivery."""
