@@ -187,7 +187,11 @@ async def _build(
     follower = Follower(directory.refresh, reload_keys)
     catch_up = follower.catch_up if control.is_shared else _be_alone
     group_log = GroupLog(log)
-    undertaker = Undertaker(group_log, leases, dead_letters, metrics, recorder)
+
+    def expired(scope: tuple[str, str]) -> None:
+        long_poll.expired(scope)
+
+    undertaker = Undertaker(group_log, leases, dead_letters, metrics, recorder, expired)
     interval = timedelta(seconds=settings.rocketmq.mirror_interval)
     mirror = Mirror(opened.mirror, group_log, leases, directory, interval)
     opener = Opener(group_log, leases, mirror)

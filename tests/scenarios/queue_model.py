@@ -138,6 +138,8 @@ class Place:
         self.client = client
         self.topic = topic
         self.last_seen = now
+        # Expired, and not told yet; the gateway remembers it until it is started anew.
+        self.untold = 0
         self.queues = {
             queue: Queue(start, (topic.first[queue], topic.end(queue)), now, first_delivered=start)
             for queue, start in starts.items()
@@ -173,7 +175,12 @@ class Place:
         is_kept = queue.committed >= self.topic.first[name]
         if is_kept:
             self.rules.dead.setdefault((self.client, name, queue.committed), queue.attempts)
+        self.untold += not is_kept
         self._commit(queue, queue.committed + 1, "dead" if is_kept else "expired", now)
+
+    def tell(self) -> int:
+        told, self.untold = self.untold, 0
+        return told
 
     def _commit(self, queue: Queue, after: int, fate: str, now: int) -> None:
         assert after >= queue.committed, "committed never decreases"

@@ -241,6 +241,7 @@ class QueueMachine(RuleBasedStateMachine):
         if isinstance(repeated, Lease):
             if repeated.start >= self.topic.first[repeated.queue]:
                 self.shows(answer, repeated)
+                assert answer.get("expired", 0) == here.tell()
                 assert answer["lease"]["receipt"] == repeated.receipt
                 return repeated
             # Retention took it in the meantime: the repeat is a new receive.
@@ -249,16 +250,16 @@ class QueueMachine(RuleBasedStateMachine):
                 rules.bucket.tokens += repeated.next - repeated.start
         here.see_heads(now)
         if rules.is_paused:
-            return self.empty(answer, "paused")
+            return self.empty(answer, "paused", here.tell())
         closed = here.bury_exhausted(now)
         allowed = here.choose(now, closed) or here.choose(now)
         if not allowed:
-            expired = here.skip_emptied(now)
+            expired = here.skip_emptied(now) + here.tell()
             return self.empty(answer, "busy" if here.is_busy() else "ok", expired)
         if rules.bucket:
             rules.bucket.refill(now)
             if rules.bucket.tokens < 1:
-                return self.empty(answer, "rate_limited")
+                return self.empty(answer, "rate_limited", here.tell())
         assert "lease" in answer, f"{allowed} could be granted: {answer}"
         queue = answer["lease"]["queue"]
         assert queue in allowed
@@ -267,7 +268,7 @@ class QueueMachine(RuleBasedStateMachine):
             size = min(size, int(rules.bucket.tokens))
             rules.bucket.tokens -= size
         expired = max(here.queues[queue].seen[0] - here.queues[queue].committed, 0)
-        assert answer.get("expired", 0) == expired
+        assert answer.get("expired", 0) == expired + here.tell()
         lease = here.grant(queue, size, visibility, shape, now)
         lease.receipt = answer["lease"]["receipt"]
         assert lease.receipt not in {other.receipt for other in self.leases}
@@ -460,6 +461,8 @@ class QueueMachine(RuleBasedStateMachine):
                 self.forget_old_messages()
         elif what == "restart":
             self.gateway.restart()
+            for place in self.places.values():
+                place.tell()
         elif what == "long wait":
             self.gateway.clock.advance(3_600)
         else:

@@ -130,7 +130,9 @@ class LongPoll:
     async def receive(self, request: Receive, wait: timedelta, until_gone: Callable[[], Awaitable[object]]) -> Received:
         """Receive, waiting until something is there; raises ClientGone when nobody is left to answer."""
         received = await self._receive(request, wait, until_gone)
-        if self._untold and (before := self._untold.pop(request.scope, None)) is not None:
+        before = self._untold.pop(request.scope, None) if self._untold else None
+        # Who begins anew has no before.
+        if before is not None and not received.is_registered:
             received.carry(before)
         return received
 
@@ -244,8 +246,14 @@ class LongPoll:
         if line is not None and (line.needs_acks or verb is not Verb.ACK):
             self._wake(line, 1)
 
+    def expired(self, scope: Scope) -> None:
+        """Retention took a message that was to die: told by the next answer."""
+        self._keep(scope, Received(expired=1))
+
     def changed(self, group: str) -> None:
-        """A group was resumed, moved or changed: whoever waits for it tries again."""
+        """A group was resumed, moved, changed or deleted: whoever waits for it tries again."""
+        if group not in self._directory.snapshot.groups:
+            self._untold = OrderedDict((scope, news) for scope, news in self._untold.items() if scope[0] != group)
         for (name, _), line in list(self._lines.items()):
             if name == group:
                 self._wake(line, len(line.parked))

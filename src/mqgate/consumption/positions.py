@@ -108,9 +108,12 @@ class Positions:
     async def seek(self, group: Group, client: str, target: Target, *, is_dry_run: bool) -> Sequence[Moved]:
         """Put a group, or one broadcast client, elsewhere; per queue from where to where."""
         # What was stored before must not come after: not even what was confirmed at another gateway just now.
-        heads = (await self._log.heads_now(group)).queues
+        told = await self._log.heads_now(group)
+        heads, rose = told.queues, told.rose
         targets = await self._resolve(group, target, heads)
-        while (moved := await self._leases.seek(group, client, targets, heads=heads, is_dry_run=is_dry_run)) is None:
+        while (
+            moved := await self._leases.seek(group, client, targets, heads=heads, rose=rose, is_dry_run=is_dry_run)
+        ) is None:
             await self._open(group, client, may_make=True)
         if not is_dry_run:
             skipped = [Span(each.queue, each.old, each.new) for each in moved if each.new > each.old]

@@ -6,7 +6,7 @@ and the record is kept once. So does a queue that cannot be read now.
 """
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import structlog
 
@@ -25,6 +25,8 @@ _AT_ONCE = 8
 
 
 class Undertaker:
+    """`expired` hears in which scope retention took a message before it could be kept."""
+
     def __init__(
         self,
         log: GroupLog,
@@ -32,12 +34,14 @@ class Undertaker:
         dead_letters: DeadLetterStore,
         metrics: Metrics,
         recorder: Recorder,
+        expired: Callable[[tuple[str, str]], None],
     ) -> None:
         self._log = log
         self._leases = leases
         self._dead_letters = dead_letters
         self._metrics = metrics
         self._recorder = recorder
+        self._expired = expired
 
     async def bury_all(self, group: Group, doomed: Sequence[Doomed]) -> list[bool]:
         """Some at a time, whose writes are stored together."""
@@ -68,9 +72,13 @@ class Undertaker:
                     reason=doomed.reason,
                 )
             )
-        if await self._leases.bury(group, doomed):
-            self._metrics.dead.labels(group.name).inc(message is not None)
+        if await self._leases.bury(group, doomed, is_expired=message is None):
             self._recorder.dead(group, doomed, message)
+            if message is None:
+                self._metrics.expired.labels(group.name).inc()
+                self._expired((lease.group, lease.client))
+                return True
+            self._metrics.dead.labels(group.name).inc()
             _log.warning(
                 "message died",
                 group=group.name,

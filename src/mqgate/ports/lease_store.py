@@ -59,8 +59,11 @@ class LeaseStore(Protocol):
     async def settle(self, group: Group, settlements: Sequence[Settlement]) -> Sequence[Settled]:
         """Apply acks, nacks and extends one by one; refused ones change nothing."""
 
-    async def bury(self, group: Group, doomed: Doomed) -> bool:
-        """Move committed past a dead message, if its queue still stands there; only then is the answer True."""
+    async def bury(self, group: Group, doomed: Doomed, *, is_expired: bool = False) -> bool:
+        """Move committed past a dead message, if its queue still stands there; only then is the answer True.
+
+        `is_expired`: retention took it before anybody could keep it, and it counts as that.
+        """
 
     async def seek(
         self,
@@ -69,6 +72,7 @@ class LeaseStore(Protocol):
         targets: Mapping[str, int],
         *,
         heads: Mapping[str, Head] = MappingProxyType({}),
+        rose: Mapping[str, int] = MappingProxyType({}),
         is_dry_run: bool,
     ) -> Sequence[Moved] | None:
         """Put committed offsets elsewhere and sweep away every lease given before; None: no such state.

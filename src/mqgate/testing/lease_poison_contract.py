@@ -129,6 +129,18 @@ class PoisonContract:
         assert buried == [True, False, False]
         assert await committed(store, group) == 1
 
+    async def test_a_message_that_retention_took_before_it_could_be_kept_is_expired(self, store: LeaseStore) -> None:
+        """Each message is in one place: what is no dead letter is counted as lost to retention."""
+        group = a_group(max_attempts=1)
+        await opened(store, group, queues(9))
+        last = await settled(store, group, Verb.NACK, (await granted(store, group)).lease)
+        assert last.doomed is not None
+
+        buried = [await store.bury(group, last.doomed, is_expired=True) for _ in range(2)]
+
+        assert buried == [True, False]
+        assert (await position(store, group)).expired == 1
+
     async def test_a_burial_interrupted_by_a_crash_is_found_again(self, store: LeaseStore) -> None:
         """The gateway that was told died: the next one that looks is told the same."""
         group = a_group(max_attempts=1)

@@ -165,6 +165,19 @@ class DeadMessageContract:
         assert await lag(store, group) == (0, 0, 0)
         assert not await doomed(store, group)
 
+    async def test_a_message_that_retention_took_before_it_could_be_kept_is_expired(self, store: LeaseStore) -> None:
+        """Each message is in one place: what is no dead letter is counted as lost to retention."""
+        group = workers(max_attempts=1)
+        await opened(store, group, queues(2))
+        first, _ = await taken(store, group)
+        await nack(store, group, first)
+        (named,) = await doomed(store, group)
+
+        buried = [await store.bury(group, named, is_expired=True) for _ in range(2)]
+
+        assert buried == [True, False]
+        assert (await position(store, group)).expired == 1
+
     async def test_deliveries_never_exceed_the_most_attempts(self, store: LeaseStore, clock: ManualClock) -> None:
         """Invariant 17, failing by nack and by silence in turn."""
         group = workers(max_attempts=5)

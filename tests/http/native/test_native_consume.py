@@ -288,6 +288,26 @@ async def test_what_retention_took_is_reported(api: httpx.AsyncClient, gateway: 
     assert (await lag(api))["queues"][0]["expired"] == 2
 
 
+@pytest.mark.parametrize("mode", ["queue", "message"])
+async def test_what_retention_took_from_under_a_lease_is_expired_though_it_was_to_die(
+    api: httpx.AsyncClient, gateway: Any, clock: ManualClock, mode: str
+) -> None:
+    """No body is left for a dead letter; but every message is accounted for."""
+    await put(api, "topics/orders", queues=1, retention="1h")
+    await put(api, "groups/workers", topic="orders", mode=mode, maxAttempts=1, visibility="12h")
+    await publish(api, *"abcd")
+    held = await receive(api, max=1)
+    clock.advance(timedelta(hours=2))
+    await gateway.janitor.run_once()
+
+    nacked = await settle(api, "nack", (held.get("lease") or held["messages"][0])["receipt"])
+    told = (await receive(api))["expired"]
+
+    assert nacked.json() == {"outcome": "applied"}
+    assert (await api.get("/v1/groups/workers/dead-letters")).json()["items"] == []
+    assert (told, (await lag(api))["queues"][0]["expired"]) == (4, 4)
+
+
 async def test_a_broadcast_client_is_registered_at_the_end_and_told_so(shop: httpx.AsyncClient) -> None:
     """First contact: nothing old comes, and the client knows that it starts now."""
     await put(shop, "groups/all", topic="orders", mode="broadcast")

@@ -206,8 +206,8 @@ class RedisLeaseStore:
             return [_GONE for _ in settlements]
         return answers.outcomes(answers.read(reply, answers.Settlements), len(settlements), group.name)
 
-    async def bury(self, group: Group, doomed: Doomed) -> bool:
-        return bool(await self._run("bury", group, doomed.lease[1:]))
+    async def bury(self, group: Group, doomed: Doomed, *, is_expired: bool = False) -> bool:
+        return bool(await self._run("bury", group, doomed.lease[1:], is_expired))
 
     async def seek(
         self,
@@ -216,9 +216,10 @@ class RedisLeaseStore:
         targets: Mapping[str, int],
         *,
         heads: Mapping[str, Head] = MappingProxyType({}),
+        rose: Mapping[str, int] = MappingProxyType({}),
         is_dry_run: bool,
     ) -> Sequence[Moved] | None:
-        reply = await self._run("seek", group, client, _heads(heads), list(targets.items()), is_dry_run)
+        reply = await self._run("seek", group, client, _heads(heads, rose=rose), list(targets.items()), is_dry_run)
         return (
             None
             if reply is None

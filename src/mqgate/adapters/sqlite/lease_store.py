@@ -116,12 +116,12 @@ class SqliteLeaseStore:
 
         return await self._engine.step(job)
 
-    async def bury(self, group: Group, doomed: Doomed) -> bool:
+    async def bury(self, group: Group, doomed: Doomed, *, is_expired: bool = False) -> bool:
         def job(tx: Transaction) -> bool:
             if group.mode is not Mode.MESSAGE:
-                return queue_leases.bury(tx, group, doomed)
+                return queue_leases.bury(tx, group, doomed, is_expired=is_expired)
             scope = scope_of(tx, group, "")
-            return scope is not None and message_leases.bury(tx, scope, group, doomed)
+            return scope is not None and message_leases.bury(tx, scope, group, doomed, is_expired=is_expired)
 
         return await self._engine.write(job)
 
@@ -132,6 +132,7 @@ class SqliteLeaseStore:
         targets: Mapping[str, int],
         *,
         heads: Mapping[str, Head] = MappingProxyType({}),
+        rose: Mapping[str, int] = MappingProxyType({}),
         is_dry_run: bool,
     ) -> Sequence[Moved] | None:
         def job(tx: Transaction) -> list[Moved] | None:
@@ -140,7 +141,7 @@ class SqliteLeaseStore:
                 return None
             if group.mode is Mode.MESSAGE:
                 return message_leases.seek(tx, scope, group, targets, heads, is_dry_run=is_dry_run)
-            return queue_leases.seek(tx, scope, targets, heads, is_dry_run=is_dry_run)
+            return queue_leases.seek(tx, scope, targets, heads, rose, is_dry_run=is_dry_run)
 
         return await self._engine.write(job)
 

@@ -410,12 +410,14 @@ def _keep_order(book: Book, grant: Granted, number: int, key: str | None) -> Non
         tx.execute(SQL["fail"], values)
 
 
-def bury(tx: Transaction, scope: Scope, group: Group, doomed: Doomed) -> bool:
+def bury(tx: Transaction, scope: Scope, group: Group, doomed: Doomed, *, is_expired: bool) -> bool:
     book = Book(tx, scope, group)
     row = book.failed(doomed.lease.queue, doomed.lease.start)
     if row is None or not row.dying or row.epoch != doomed.lease.epoch:
         return False
     book.finish(row.queue, row.offset)
+    if is_expired:
+        tx.execute(SQL["expire"], (1, scope.number, row.queue))
     book.close()
     return True
 

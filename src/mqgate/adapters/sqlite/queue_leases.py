@@ -12,7 +12,6 @@ import json
 import random
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
-from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from mqgate.adapters.sqlite.engine import queries
@@ -135,7 +134,7 @@ def acquire(tx: Transaction, scope: Scope, request: Acquire) -> Acquired:
 
 
 def see_heads(
-    tx: Transaction, scope: Scope, heads: Mapping[str, Head], rose: Mapping[str, int] = MappingProxyType({})
+    tx: Transaction, scope: Scope, heads: Mapping[str, Head], rose: Mapping[str, int]
 ) -> tuple[int, list[str]]:
     """Take note of queues' ends: how far queues went back that came again shorter, and those that are not known."""
     rewound = 0
@@ -372,19 +371,27 @@ def place(tx: Transaction, group: Group, placement: Placement) -> frozenset[int]
     return frozenset()
 
 
-def bury(tx: Transaction, group: Group, doomed: Doomed) -> bool:
+def bury(tx: Transaction, group: Group, doomed: Doomed, *, is_expired: bool) -> bool:
     found = current(tx, group, doomed.lease)
     if found is None:
         return False
     scope, row = found
     tx.execute(SQL["commit"], (row.committed + 1, tx.now_ms, tx.now_ms, scope.number, row.queue))
+    if is_expired:
+        tx.execute(SQL["expire"], (scope.number, row.queue))
     return True
 
 
 def seek(
-    tx: Transaction, scope: Scope, targets: Mapping[str, int], heads: Mapping[str, Head], *, is_dry_run: bool
+    tx: Transaction,
+    scope: Scope,
+    targets: Mapping[str, int],
+    heads: Mapping[str, Head],
+    rose: Mapping[str, int],
+    *,
+    is_dry_run: bool,
 ) -> list[Moved]:
-    _, strangers = see_heads(tx, scope, heads)
+    _, strangers = see_heads(tx, scope, heads, rose)
     open_queues(tx, scope.number, {queue: heads[queue].min for queue in strangers}, heads)
     rows = {row[0]: Row(*row) for row in tx.all(SQL["queues"], (scope.number,))}
     moves = [Moved(queue, rows[queue].committed, to) for queue, to in targets.items() if queue in rows]

@@ -127,3 +127,6 @@ DELETE FROM lease_settled WHERE id = ?
 
 -- name: sweep
 UPDATE queue_lease SET swept_epoch = max(swept_epoch, ?) WHERE scope = ? AND queue = ?
+
+-- name: expire
+UPDATE queue_lease SET expired = expired + 1 WHERE scope = ? AND queue = ?
