@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import httpx
+import pytest
 
 from mqgate import bootstrap
 
@@ -141,6 +142,19 @@ async def until(is_so: Callable[[], bool], seconds: float = 10) -> None:
 async def parked(gateway: bootstrap.Gateway, count: int) -> None:
     """Wait until so many requests are parked."""
     await until(lambda: gateway.long_poll.parked == count)
+
+
+def counted_steps(gateway: bootstrap.Gateway, monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """How much each question to the lease store asks for, from now on."""
+    steps: list[int] = []
+    acquire = type(gateway.leases).acquire
+
+    async def counted(store: Any, request: Any) -> Any:
+        steps.append(request.most)
+        return await acquire(store, request)
+
+    monkeypatch.setattr(type(gateway.leases), "acquire", counted)
+    return steps
 
 
 class Call:

@@ -10,6 +10,7 @@ from message_calls import (
     Call,
     ack,
     bodies,
+    counted_steps,
     outcome,
     publish,
     settle,
@@ -85,14 +86,7 @@ async def test_what_comes_behind_many_that_must_wait_is_found_in_few_steps(
     held = await take(api, max=1)
     for key in ("a", "b", "c"):
         await publish(api, f"{key}1", f"{key}2", key=key, tag="red")
-    steps = []
-    acquire = type(gateway.leases).acquire
-
-    async def counted(store: Any, request: Any) -> Any:
-        steps.append(request.most)
-        return await acquire(store, request)
-
-    monkeypatch.setattr(type(gateway.leases), "acquire", counted)
+    steps = counted_steps(gateway, monkeypatch)
 
     first = await take(api, max=1, **wish)
 

@@ -1,12 +1,11 @@
 """Groups that want some tags only: the others are done for them, and never an answer."""
 
-from typing import Any
-
 import httpx
 import pytest
 from message_calls import (
     ack,
     bodies,
+    counted_steps,
     counts,
     lag,
     publish,
@@ -53,14 +52,7 @@ async def test_a_rare_tag_is_found_in_few_steps_and_no_more_is_given_than_asked_
     await shop(api, filter={"tags": ["red"]})
     await publish(api, *map(str, range(900)), tag="green")
     await publish(api, *"abc", tag="red")
-    steps = []
-    acquire = type(gateway.leases).acquire
-
-    async def counted(store: Any, request: Any) -> Any:
-        steps.append(request.most)
-        return await acquire(store, request)
-
-    monkeypatch.setattr(type(gateway.leases), "acquire", counted)
+    steps = counted_steps(gateway, monkeypatch)
 
     first = await take(api, max=1, **wish)
 
