@@ -68,12 +68,17 @@ WHAT_TO_DO = {
     "lease_gone": "receive again; a seek, retention, a deletion or a loss of lease state ended the lease",
     "already_delivered": "too late to cancel or move it",
     "last_key": "make another key first, or serve on loopback",
+    "first_key_not_admin": "create an admin key first; the first key closes the API",
     "already_cancelled": "publish it again if you want it after all",
     "idempotency_mismatch": "use a new idempotency key for another body",
     "unauthorized": "send `Authorization: Bearer <key>` with a key that is valid",
     "forbidden": "use the key of that producer or group, or an admin's",
     "rate_limited": "wait as `Retry-After` says; ask an operator for a higher `rateLimit`",
     "too_many_clients": "reuse `clientId`s; idle ones are forgotten after `clientTtl`",
+    "too_many_parked": "poll without `wait`, use fewer connections, or raise `[http] max_parked_per_key`",
+    "request_timeout": "send the whole request within `[http] header_timeout` and `body_timeout`, then repeat it",
+    "host_not_allowed": "send an API key, or add the host name to `[http] allowed_hosts`",
+    "origin_not_allowed": "send an API key, or add the page's origin to `[http] cors_origins`",
     "overloaded": "wait as `Retry-After` says, then try again; see `[http] max_*` in the settings",
     "stopping": "try again; the gateway will be back or another one takes over",
     "storage_full": "free disk space, lower a retention, or give Redis memory; nothing that was acknowledged is lost",
@@ -367,7 +372,7 @@ async def surface() -> tuple[dict[str, Any], list[str]]:
 
 
 async def _get(app: Any, path: str) -> dict[str, Any]:
-    async with httpx.AsyncClient(transport=httpx.ASGITransport(app=app), base_url="http://mqgate") as client:
+    async with httpx.AsyncClient(transport=httpx.ASGITransport(app=app), base_url="http://localhost") as client:
         found: dict[str, Any] = (await client.get(path)).json()
         return found
 

@@ -111,7 +111,7 @@ async def gateway(settings: Settings, clock: ManualClock) -> AsyncIterator[boots
 async def api(gateway: bootstrap.Gateway) -> AsyncIterator[httpx.AsyncClient]:
     """HTTP without a socket."""
     transport = httpx.ASGITransport(app=gateway.app, client=("127.0.0.1", 5000))
-    async with httpx.AsyncClient(transport=transport, base_url="http://mqgate") as client:
+    async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as client:
         yield client
 
 

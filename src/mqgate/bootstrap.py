@@ -8,7 +8,6 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
-from ipaddress import ip_address
 from typing import TYPE_CHECKING
 
 import structlog
@@ -57,6 +56,7 @@ from mqgate.http.native.registry import RegistryApi
 from mqgate.http.native.replay import ReplayApi
 from mqgate.http.native.scheduled import ScheduledApi
 from mqgate.http.native.stats import StatsApi
+from mqgate.http.server.forwarded import is_loopback
 from mqgate.ports.lease_store import LeaseStore
 from mqgate.ports.message_log import MessageLog
 from mqgate.production.once import Once
@@ -66,6 +66,7 @@ from mqgate.production.store import Storekeeper
 from mqgate.settings import RedisSettings, RocketMQSettings, Settings, SettingsInvalid
 from mqgate.stats.opening import open_stats
 from mqgate.stats.watch import PipelineWatch
+from mqgate.telemetry.loop_lag import LoopLag
 from mqgate.telemetry.metrics import Metrics
 from mqgate.telemetry.recorder import Recorder
 
@@ -81,6 +82,7 @@ class Gateway:
     """A running gateway: its application, and what commands need of it."""
 
     app: App
+    metrics: Metrics
     registry: Registry
     access: Access
     health: HealthApi
@@ -115,6 +117,7 @@ async def gateway(settings: Settings, wall_ms: Callable[[], int] | None = None) 
         services: list[Service] = [
             # Stopped last: it tells what the others did.
             *((built.events, built.lag_samples) if telling.enabled else ()),
+            LoopLag(metrics),
             built.janitor,
             built.mirror,
             built.mover,
@@ -197,7 +200,16 @@ async def _build(
     opener = Opener(group_log, leases, mirror)
     receiver = Receiver(group_log, leases, undertaker, metrics, mirror, opener, recorder)
     http = settings.http
-    long_poll = LongPoll(receiver, log, directory, metrics, recorder, clock=leasing.clock, most_parked=http.max_parked)
+    long_poll = LongPoll(
+        receiver,
+        log,
+        directory,
+        metrics,
+        recorder,
+        clock=leasing.clock,
+        most_parked=http.max_parked,
+        most_parked_per_key=http.max_parked_per_key,
+    )
 
     def settled(scope: tuple[str, str], verb: Verb) -> None:
         long_poll.settled(scope, verb)
@@ -251,7 +263,7 @@ async def _build(
     longest_delay = timedelta(seconds=settings.publish.longest_delay)
     reader = Reader(max_message_bytes=http.max_message_bytes, longest_delay=longest_delay, clock=clock)
     operations = [
-        *PublishApi(registry, publisher, reader, recorder, http.max_batch).operations(),
+        *PublishApi(registry, publisher, reader, recorder, http).operations(),
         *ReceiveApi(
             registry=registry,
             receiver=receiver,
@@ -293,7 +305,7 @@ async def _build(
             redriver=Redriver(log, dead_letters, redriven),
         ).operations(),
         *ReplayApi(
-            registry=registry, log=log, publisher=publisher, reader=reader, most=http.max_batch, changed=redriven
+            registry=registry, log=log, publisher=publisher, reader=reader, settings=http, changed=redriven
         ).operations(),
         *ScheduledApi(timers, mover, recorder, longest_delay, clock).operations(),
         *RegistryApi(registry, access, directory).operations(),
@@ -313,9 +325,10 @@ async def _build(
         pipelines.run_once,
     ]
     lag_samples, events = _telling(settings, log, directory, recorder, positions, metrics)
-    door = Door(access, metrics, http, settings.log.requests)
+    door = Door(access, metrics, http, settings.log.requests, parked=lambda: long_poll.parked)
     return Gateway(
         app=app.build(door, operations),
+        metrics=metrics,
         registry=registry,
         access=access,
         health=health,
@@ -389,13 +402,6 @@ def _defaults(settings: Settings) -> Defaults:
         max_attempts=group.max_attempts,
         client_ttl=timedelta(seconds=group.client_ttl),
     )
-
-
-def is_loopback(host: str) -> bool:
-    try:
-        return ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
 
 
 def refuse_open_door(settings: Settings, access: Access) -> None:

@@ -35,16 +35,46 @@ class HttpSettings:
     port: int = option(8080, "port to listen on; 0 takes a free one")
     workers: int = option(1, "processes that serve, one for each core; more than 1 needs every engine outside of us")
     max_message_bytes: int = option(4 * MIB, "largest body of one message")
-    max_request_bytes: int = option(32 * MIB, "largest request body")
-    max_header_bytes: int = option(64 << 10, "largest sum of a request's headers")
+    max_request_bytes: int = option(32 * MIB, "largest body of a publish; other calls have smaller limits of their own")
+    max_header_bytes: int = option(64 << 10, "largest request line and headers of a request")
     max_batch: int = option(1_000, "most messages of a batch, receipts of a settlement, messages of a receive")
     max_answer_bytes: int = option(16 * MIB, "message bytes in one answer; a longer batch is cut, never a message")
-    max_requests: int = option(20_000, "requests worked on at once; more are answered 503")
-    max_bytes_in_flight: int = option(256 * MIB, "request bytes held at once; more are answered 503")
-    max_parked: int = option(20_000, "receives that wait at once; more are answered 503")
+    max_requests: int = option(
+        20_000, "maximum number of concurrent requests, without parked receives and health checks; above it: 503"
+    )
+    max_bytes_in_flight: int = option(256 * MIB, "maximum size of all request bodies in memory; above it: 503")
+    max_parked: int = option(15_000, "maximum number of parked receives; above it: 503")
+    max_parked_per_key: int = option(10_000, "maximum number of parked receives of one API key; above it: 429")
+    max_connections: int = option(
+        16_384, "maximum number of connections of a process; above it, unused ones are closed, or new ones get 503"
+    )
+    max_connections_per_address: int = option(
+        12_500, "maximum number of connections from one address; trusted proxies are exempt"
+    )
+    max_unread_bytes: int = option(
+        256 * MIB,
+        "maximum size of responses that clients have not read; above it, the slowest clients are disconnected",
+    )
     max_bulk_messages: int = option(1_000_000, "most messages of one bulk read (Arrow)")
     max_bulk_reads: int = option(4, "bulk reads served at once; more wait a few seconds, then are answered 503")
-    stall_timeout: float = option(60.0, "seconds without taking anything after which a client's bulk read is cut off")
+    header_timeout: float = option(10.0, "seconds for the request line and headers to arrive; then 408")
+    body_timeout: float = option(
+        30.0, "seconds for the body to arrive, plus one second for each min_rate bytes; then 408"
+    )
+    idle_timeout: float = option(75.0, "seconds after which a connection that waits for its next request is closed")
+    stall_timeout: float = option(
+        60.0, "seconds after which a client that does not read its response is disconnected; one more for each min_rate"
+    )
+    min_rate: int = option(8_192, "bytes per second that a client must send or read at least, beyond the time-outs")
+    allowed_hosts: tuple[str, ...] = option(
+        ("localhost", "127.0.0.1", "::1"), "Host headers that are accepted without a key; `*` accepts all"
+    )
+    cors_origins: tuple[str, ...] = option(
+        (), "web origins whose pages may use the API, such as https://app.example.com; `*` allows all"
+    )
+    trusted_proxies: tuple[str, ...] = option(
+        (), "networks of proxies whose X-Forwarded-For and X-Forwarded-Proto headers are believed"
+    )
     stop_timeout: float = option(30.0, "seconds that running requests get to finish when the server stops")
 
 
@@ -146,7 +176,7 @@ class EventsSettings:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MqSettings:
     anonymous_from: tuple[str, ...] = option(
-        ("127.0.0.0/8", "::1/128"), "networks whose clients may use /mq without a key"
+        (), "networks whose clients may use /mq without a key; empty: loopback while there is no key, then nobody"
     )
     cipher_key: str = option("", "16 characters that open the admin calls of /mq; empty: they are off", secret=True)
 
@@ -338,11 +368,30 @@ def _check(settings: Settings) -> list[str]:
     key = settings.mq.cipher_key
     if key and (len(key.encode()) != _CIPHER_KEY_BYTES or key == _PUBLIC_CIPHER_KEY):
         faults.append("[mq] cipher_key must be 16 characters, and not the one that everybody knows")
-    for network in settings.mq.anonymous_from:
+    networks = {
+        "[mq] anonymous_from": settings.mq.anonymous_from,
+        "[http] trusted_proxies": settings.http.trusted_proxies,
+    }
+    for name, network in ((name, each) for name, listed in networks.items() for each in listed):
         try:
             ip_network(network)
         except ValueError:
-            faults.append(f"[mq] anonymous_from: {network!r} is not a network such as 10.0.0.0/8")
+            faults.append(f"{name}: {network!r} is not a network such as 10.0.0.0/8")
+    faults += _check_http(settings.http)
+    return faults
+
+
+def _check_http(http: HttpSettings) -> list[str]:
+    positive = (
+        *("max_connections", "max_connections_per_address", "max_header_bytes", "min_rate"),
+        *("header_timeout", "body_timeout", "idle_timeout", "stall_timeout"),
+    )
+    faults = [f"[http] {name} must be more than 0" for name in positive if not getattr(http, name)]
+    faults += [
+        f"[http] cors_origins: {origin!r} is not an origin such as https://app.example.com"
+        for origin in http.cors_origins
+        if origin != "*" and not re.fullmatch(r"https?://[^/\s]+/?", origin)
+    ]
     return faults
 
 

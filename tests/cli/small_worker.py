@@ -13,8 +13,9 @@ from typing import Any
 
 import uvloop
 
-from mqgate.cli.server import Server
 from mqgate.cli.worker import Place
+from mqgate.http.server.server import HttpServer
+from mqgate.settings import HttpSettings
 
 
 async def main() -> None:
@@ -46,9 +47,9 @@ async def main() -> None:
         (directory / f"stopping-{os.getpid()}").touch()
         stopped.set()
 
-    server = Server(app, stop_timeout=20.0, started=started, stopping=stopping)
+    server = HttpServer(app, HttpSettings(stop_timeout=20.0), started=started, stopping=stopping)
     place.follow(server)
-    await server.serve(sockets=[place.listener])
+    await server.serve(place.listener)
 
 
 with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:

@@ -3,8 +3,8 @@
 import asyncio
 import sys
 
-from mqgate.cli.listening import listen
 from mqgate.cli.supervisor import Supervisor
+from mqgate.http.server.listening import listen
 from mqgate.telemetry import logs
 
 

@@ -39,7 +39,7 @@ async def test_a_lost_key_can_be_replaced_while_everything_goes_on(settings: Set
     own = re.sub(r"mqgate\.registry", f"{settings.postgres.schema}.registry", lines)
     async with bootstrap.gateway(settings) as gateway:
         transport = httpx.ASGITransport(app=gateway.app, client=("127.0.0.1", 5000))
-        async with httpx.AsyncClient(transport=transport, base_url="http://mqgate") as api:
+        async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as api:
             before = (await api.post("/v1/keys", json={"role": "admin"})).json()["key"]
 
             shell = await asyncio.create_subprocess_exec(

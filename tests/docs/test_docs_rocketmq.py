@@ -124,7 +124,7 @@ async def shop(rocketmq: Stack, space: str, tmp_path: Path) -> AsyncIterator[htt
     )
     async with bootstrap.gateway(settings) as gateway:
         transport = httpx.ASGITransport(app=gateway.app, client=("127.0.0.1", 5000))
-        async with httpx.AsyncClient(transport=transport, base_url="http://mqgate") as api:
+        async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as api:
             yield api
 
 

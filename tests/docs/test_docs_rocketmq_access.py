@@ -104,7 +104,7 @@ async def test_the_permissions_on_the_page_are_enough_and_the_doctor_agrees(secu
 
     async with bootstrap.gateway(settings) as gateway:
         transport = httpx.ASGITransport(app=gateway.app, client=("127.0.0.1", 5000))
-        async with httpx.AsyncClient(transport=transport, base_url="http://mqgate") as api:
+        async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as api:
             steps = await _live(api)
 
     assert len(steps) == 13
@@ -129,7 +129,7 @@ async def test_what_a_user_may_not_do_is_said_by_the_doctor_and_by_the_gateway(
 
     async with bootstrap.gateway(guest) as gateway:
         transport = httpx.ASGITransport(app=gateway.app, client=("127.0.0.1", 5000))
-        async with httpx.AsyncClient(transport=transport, base_url="http://mqgate") as api:
+        async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as api:
             refused = await api.put("/v1/topics/orders", json={})
             ready = await api.get("/readyz")
 

@@ -97,7 +97,7 @@ Open = Callable[[], AbstractAsyncContextManager[Gateway]]
 async def opened(settings: Settings) -> AsyncIterator[Gateway]:
     async with bootstrap.gateway(settings) as built:
         transport = httpx.ASGITransport(app=built.app, client=("127.0.0.1", 5000))
-        async with httpx.AsyncClient(transport=transport, base_url="http://mqgate") as api:
+        async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as api:
             yield Gateway(built=built, api=api)
 
 

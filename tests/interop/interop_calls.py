@@ -20,7 +20,7 @@ async def serving(settings: Settings) -> AsyncIterator[tuple[bootstrap.Gateway, 
     """A gateway, and HTTP to it without a socket."""
     async with bootstrap.gateway(settings) as gateway:
         transport = httpx.ASGITransport(app=gateway.app, client=("127.0.0.1", 5000))
-        async with httpx.AsyncClient(transport=transport, base_url="http://mqgate") as api:
+        async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as api:
             yield gateway, api
 
 

@@ -63,7 +63,7 @@ async def live(settings: Settings) -> AsyncIterator[bootstrap.Gateway]:
 @pytest.fixture
 async def live_api(live: bootstrap.Gateway) -> AsyncIterator[httpx.AsyncClient]:
     transport = httpx.ASGITransport(app=live.app, client=("127.0.0.1", 5000))
-    async with httpx.AsyncClient(transport=transport, base_url="http://mqgate") as client:
+    async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as client:
         yield client
 
 

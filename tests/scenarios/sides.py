@@ -28,5 +28,5 @@ async def opened(settings: Settings, directory: Path, wall_ms: Callable[[], int]
     own = replace(settings, sqlite=replace(settings.sqlite, directory=str(directory)))
     async with bootstrap.gateway(own, wall_ms) as gateway:
         transport = httpx.ASGITransport(app=gateway.app, client=("127.0.0.1", 5000))
-        async with httpx.AsyncClient(transport=transport, base_url="http://mqgate", timeout=60) as api:
+        async with httpx.AsyncClient(transport=transport, base_url="http://localhost", timeout=60) as api:
             yield Side(gateway, api)

@@ -347,13 +347,13 @@ async def test_a_redriven_message_of_an_ordered_group_keeps_its_keys_order(api: 
 async def test_redriven_messages_survive_a_restart(settings: Any, clock: ManualClock) -> None:
     """The group's own log is as durable as its topic."""
     async with bootstrap.gateway(settings, wall_ms=clock) as gateway:
-        api = httpx.AsyncClient(transport=httpx.ASGITransport(app=gateway.app), base_url="http://mqgate")
+        api = httpx.AsyncClient(transport=httpx.ASGITransport(app=gateway.app), base_url="http://localhost")
         await shop(api, maxAttempts=1, start="latest")
         (dead_id,) = await die(api, "a")
         await redrive(api, all=True)
 
     async with bootstrap.gateway(settings, wall_ms=clock) as gateway:
-        api = httpx.AsyncClient(transport=httpx.ASGITransport(app=gateway.app), base_url="http://mqgate")
+        api = httpx.AsyncClient(transport=httpx.ASGITransport(app=gateway.app), base_url="http://localhost")
 
         assert [message["id"] for message in await take(api)] == [dead_id]
 

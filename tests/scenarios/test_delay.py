@@ -372,14 +372,14 @@ async def test_cancel_and_delivery_at_once_have_one_winner_and_the_answer_says_w
 async def test_overdue_messages_come_after_a_restart_each_once(settings: Settings, clock: ManualClock) -> None:
     """Scheduled, then down while they came due: all there at the start, in order of their times."""
     async with bootstrap.gateway(settings, wall_ms=clock) as gateway:
-        api = httpx.AsyncClient(transport=httpx.ASGITransport(app=gateway.app), base_url="http://mqgate")
+        api = httpx.AsyncClient(transport=httpx.ASGITransport(app=gateway.app), base_url="http://localhost")
         await shop(api)
         for number in (3, 1, 2):
             await later(api, str(number), delay=60 * number)
     clock.advance(3600)
 
     async with bootstrap.gateway(settings, wall_ms=clock) as gateway:
-        api = httpx.AsyncClient(transport=httpx.ASGITransport(app=gateway.app), base_url="http://mqgate")
+        api = httpx.AsyncClient(transport=httpx.ASGITransport(app=gateway.app), base_url="http://localhost")
         messages = await take(api, wait=2)
 
         assert bodies(messages) == ["1", "2", "3"]
@@ -488,7 +488,7 @@ async def test_a_gateway_stops_at_the_very_moment_something_is_scheduled(
     """The mover is just being woken: it must hear that it is to stop, not sleep on."""
     for _ in range(20):
         async with bootstrap.gateway(settings, wall_ms=clock) as gateway:
-            api = httpx.AsyncClient(transport=httpx.ASGITransport(app=gateway.app), base_url="http://mqgate")
+            api = httpx.AsyncClient(transport=httpx.ASGITransport(app=gateway.app), base_url="http://localhost")
             await put(api, "topics/orders", queues=1)
             await later(api, delay="1h")
 

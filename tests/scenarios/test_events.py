@@ -205,7 +205,7 @@ async def test_a_settlement_tells_when_its_message_was_stored_and_leased_at_any_
 
 def client_of(gateway: bootstrap.Gateway) -> httpx.AsyncClient:
     transport = httpx.ASGITransport(app=gateway.app, client=("127.0.0.1", 5000))
-    return httpx.AsyncClient(transport=transport, base_url="http://mqgate")
+    return httpx.AsyncClient(transport=transport, base_url="http://localhost")
 
 
 async def test_acks_of_a_client_that_hung_up_are_told(gateway: bootstrap.Gateway, ledger: Ledger) -> None:

@@ -31,7 +31,7 @@ on_sqlite = pytest.mark.parametrize("engine", ["sqlite"], indirect=True)
 async def opened(settings: Settings, clock: ManualClock) -> AsyncIterator[tuple[bootstrap.Gateway, httpx.AsyncClient]]:
     async with bootstrap.gateway(settings, wall_ms=clock) as gateway:
         transport = httpx.ASGITransport(app=gateway.app, client=("127.0.0.1", 5000))
-        async with httpx.AsyncClient(transport=transport, base_url="http://mqgate") as api:
+        async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as api:
             yield gateway, api
 
 

@@ -26,7 +26,7 @@ async def stored(api: httpx.AsyncClient) -> list[str]:
 async def opened(settings: Settings, clock: ManualClock) -> AsyncIterator[httpx.AsyncClient]:
     async with bootstrap.gateway(settings, wall_ms=clock) as gateway:
         transport = httpx.ASGITransport(app=gateway.app)
-        async with httpx.AsyncClient(transport=transport, base_url="http://mqgate") as api:
+        async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as api:
             yield api
 
 
@@ -200,7 +200,7 @@ async def test_a_process_that_died_in_between_leaves_one_message(
     when = {} if delay is None else {"delay": delay}
     async with bootstrap.gateway(settings, wall_ms=clock) as gateway:
         transport = httpx.ASGITransport(app=gateway.app, raise_app_exceptions=False)
-        api = httpx.AsyncClient(transport=transport, base_url="http://mqgate")
+        api = httpx.AsyncClient(transport=transport, base_url="http://localhost")
         await shop(api)
         real = Storekeeper.store
 

@@ -479,7 +479,7 @@ async def test_what_an_answer_could_not_hold_wakes_the_next(settings: Settings) 
     own = replace(settings, http=HttpSettings(max_answer_bytes=1_500))
     async with bootstrap.gateway(own) as gateway:
         transport = httpx.ASGITransport(app=gateway.app)
-        async with httpx.AsyncClient(transport=transport, base_url="http://mqgate") as api:
+        async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as api:
             await shop(api)
             large = ["a" * 1_000, "b" * 1_000]
 
@@ -625,7 +625,7 @@ async def test_more_parked_than_allowed_is_refused(settings: Settings) -> None:
     """503 with Retry-After; those who wait already are served."""
     async with bootstrap.gateway(replace(settings, http=HttpSettings(max_parked=2))) as gateway:
         transport = httpx.ASGITransport(app=gateway.app)
-        async with httpx.AsyncClient(transport=transport, base_url="http://mqgate") as api:
+        async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as api:
             await shop(api)
             calls = [Call(gateway, wait=LONG) for _ in range(2)]
             await parked(gateway, 2)

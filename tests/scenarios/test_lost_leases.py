@@ -30,7 +30,7 @@ async def built(settings: Settings, prefix: str) -> AsyncIterator[tuple[httpx.As
     own = replace(settings, redis=replace(settings.redis, prefix=f"{settings.redis.prefix}-{prefix}"))
     async with bootstrap.gateway(own) as gateway:
         transport = httpx.ASGITransport(app=gateway.app, client=("127.0.0.1", 5000))
-        async with httpx.AsyncClient(transport=transport, base_url="http://mqgate") as api:
+        async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as api:
             yield api, gateway
 
 

@@ -564,7 +564,7 @@ async def test_everything_survives_a_restart_between_any_two_requests(settings: 
     async def restarted(step: Any) -> Any:
         async with bootstrap.gateway(settings, wall_ms=clock) as gateway:
             transport = httpx.ASGITransport(app=gateway.app)
-            async with httpx.AsyncClient(transport=transport, base_url="http://mqgate") as api:
+            async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as api:
                 return await step(api)
 
     await restarted(lambda api: shop(api, ordered=True, maxAttempts=2, backoff=["10s"], visibility=30))

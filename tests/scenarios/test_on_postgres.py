@@ -37,7 +37,7 @@ def on(settings: Settings, stack: Stack, schema: str) -> Settings:
 async def opened(settings: Settings) -> AsyncIterator[httpx.AsyncClient]:
     async with bootstrap.gateway(settings) as gateway:
         transport = httpx.ASGITransport(app=gateway.app, client=("127.0.0.1", 5000))
-        async with httpx.AsyncClient(transport=transport, base_url="http://mqgate", timeout=60) as client:
+        async with httpx.AsyncClient(transport=transport, base_url="http://localhost", timeout=60) as client:
             yield client
 
 

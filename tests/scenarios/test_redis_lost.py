@@ -47,7 +47,7 @@ def settings(settings: Settings, mortal_redis: Stack, rocketmq: Stack, postgres:
 async def opened(settings: Settings) -> AsyncIterator[tuple[httpx.AsyncClient, bootstrap.Gateway]]:
     async with bootstrap.gateway(settings) as gateway:
         transport = httpx.ASGITransport(app=gateway.app, client=("127.0.0.1", 5000))
-        async with httpx.AsyncClient(transport=transport, base_url="http://mqgate", timeout=60) as api:
+        async with httpx.AsyncClient(transport=transport, base_url="http://localhost", timeout=60) as api:
             yield api, gateway
 
 

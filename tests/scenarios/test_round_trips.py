@@ -87,7 +87,7 @@ async def idle(settings: Settings, mortal_redis: Stack) -> AsyncIterator[bootstr
     own = replace(own, events=events, rocketmq=replace(own.rocketmq, mirror_interval=1.0))
     async with bootstrap.gateway(own) as gateway:
         transport = httpx.ASGITransport(app=gateway.app, client=("127.0.0.1", 5000))
-        async with httpx.AsyncClient(transport=transport, base_url="http://mqgate", timeout=60) as api:
+        async with httpx.AsyncClient(transport=transport, base_url="http://localhost", timeout=60) as api:
             await put(api, "topics/orders", queues=2)
             await put(api, "groups/workers", topic="orders")
             await publish(api, "waiting")

@@ -7,10 +7,10 @@ from typing import Any
 
 import click
 
-from mqgate.cli.listening import listen
 from mqgate.cli.output import examples
 from mqgate.cli.supervisor import Supervisor
 from mqgate.core.errors import MqgateError
+from mqgate.http.server.listening import listen
 from mqgate.settings import HttpSettings, Settings, SettingsInvalid
 from mqgate.telemetry import logs
 

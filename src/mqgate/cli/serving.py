@@ -2,6 +2,7 @@
 
 import asyncio
 import gc
+import resource
 import sys
 from collections.abc import Callable
 from dataclasses import replace
@@ -10,12 +11,16 @@ import structlog
 import uvloop
 
 from mqgate import bootstrap
-from mqgate.cli.listening import listen
-from mqgate.cli.server import Server
 from mqgate.cli.worker import Place
+from mqgate.http.server.listening import listen
+from mqgate.http.server.server import HttpServer
 from mqgate.settings import Settings
 
 __all__ = ["run"]
+
+# Files that a process needs besides its clients' connections: stores, brokers, logs.
+_OTHER_FILES = 512
+_log = structlog.get_logger()
 
 
 def run(settings: Settings, place: Place | None, *, demo: bool, greet: Callable[[int, bool], None]) -> None:
@@ -46,12 +51,14 @@ async def _serve(settings: Settings, place: Place | None, *, demo: bool, greet: 
             gateway.health.is_stopping = True
             gateway.long_poll.stop()
 
-        server = Server(
+        server = HttpServer(
             gateway.app,
-            stop_timeout=settings.http.stop_timeout,
+            replace(settings.http, max_connections=_allowed_connections(settings.http.max_connections)),
             started=place.tell_serving if place else lambda: greet(port, has_demo),
             stopping=stopping,
+            count_closed=lambda reason: gateway.metrics.connections_closed.labels(reason).inc(),
         )
+        gateway.metrics.connections.set_function(lambda: len(server.connections))
         if place is not None:
             gateway.health.worker = place.number
             place.follow(server)
@@ -59,4 +66,18 @@ async def _serve(settings: Settings, place: Place | None, *, demo: bool, greet: 
         gc.collect()
         gc.freeze()
         gc.set_threshold(10_000, 50, 100)
-        await server.serve(sockets=[listener])
+        await server.serve(listener)
+
+
+def _allowed_connections(wanted: int) -> int:
+    """Raise the limit of open files to what `max_connections` needs; return how many connections it allows."""
+    needed = wanted + _OTHER_FILES
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft < needed:
+        soft = needed if hard == resource.RLIM_INFINITY else min(needed, hard)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    if soft < needed:
+        allowed = max(soft - _OTHER_FILES, 1)
+        _log.warning("connection limit lowered to the limit of open files", wanted=wanted, allowed=allowed)
+        return allowed
+    return wanted

@@ -23,8 +23,8 @@ from collections.abc import Callable, Iterator, Sequence
 
 import structlog
 
-from mqgate.cli.listening import BACKLOG
 from mqgate.cli.worker_process import WorkerProcess
+from mqgate.http.server.listening import BACKLOG
 
 __all__ = ["Supervisor", "pause_before"]
 

@@ -9,8 +9,8 @@ import contextlib
 import socket
 from dataclasses import dataclass
 
-from mqgate.cli.server import FAREWELL, KEEP_ALIVE, Server
 from mqgate.cli.worker_process import DRAIN, SERVING
+from mqgate.http.server.server import DRAIN_PATIENCE, STOP_PATIENCE, HttpServer
 
 __all__ = ["Place"]
 
@@ -37,7 +37,7 @@ class Place:
         with contextlib.suppress(OSError):
             self.line.send(SERVING)
 
-    def follow(self, server: Server) -> None:
+    def follow(self, server: HttpServer) -> None:
         """From now on drain when told to, and stop when there is no supervisor any more."""
         loop = asyncio.get_running_loop()
 
@@ -51,6 +51,6 @@ class Place:
             if not told:
                 loop.remove_reader(self.line)
             # Nobody waits for a worker that is replaced: its idle connections may keep their whole time.
-            server.leave(KEEP_ALIVE if told else FAREWELL)
+            server.leave(DRAIN_PATIENCE if told else STOP_PATIENCE)
 
         loop.add_reader(self.line, hear)

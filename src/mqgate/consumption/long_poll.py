@@ -17,13 +17,13 @@ The log tells only "so many arrived on this topic"; other gateways may race for 
 import asyncio
 import math
 import time
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Awaitable, Callable
 from datetime import datetime, timedelta
 
 from mqgate.consumption.receive import Receive, Received, Receiver
 from mqgate.core.entries import Group, Mode
-from mqgate.core.errors import GroupNotFound, Overloaded
+from mqgate.core.errors import GroupNotFound, Overloaded, TooManyParked
 from mqgate.core.events import Poll
 from mqgate.core.lease import State, Verb
 from mqgate.ports.directory import Directory
@@ -110,6 +110,7 @@ class LongPoll:
         *,
         clock: Callable[[], datetime],
         most_parked: int,
+        most_parked_per_key: int | None = None,
         is_waking: bool = True,
     ) -> None:
         self._receiver = receiver
@@ -119,6 +120,8 @@ class LongPoll:
         self._recorder = recorder
         self._clock = clock
         self._most_parked = most_parked
+        self._most_parked_per_key = most_parked if most_parked_per_key is None else most_parked_per_key
+        self._parked_by_key: Counter[str] = Counter()
         self._is_waking = is_waking
         self._lines: dict[Scope, _Line] = {}
         self._by_topic: dict[str, dict[Scope, _Line]] = {}
@@ -176,8 +179,7 @@ class LongPoll:
         watcher = asyncio.ensure_future(until_gone())
         watcher.add_done_callback(lambda _: parked.hang_up())
         later = request._replace(settlements=())
-        self._parked += 1
-        self._metrics.parked.set(self._parked)
+        self._count_parked(request, 1)
         try:
             while True:
                 self._expect(line, received)
@@ -212,9 +214,16 @@ class LongPoll:
                     return received
                 self._metrics.empty_wake_ups.inc(int(is_woken))
         finally:
-            self._parked -= 1
-            self._metrics.parked.set(self._parked)
+            self._count_parked(request, -1)
             watcher.cancel()
+
+    def _count_parked(self, request: Receive, change: int) -> None:
+        self._parked += change
+        self._metrics.parked.set(self._parked)
+        if request.key:
+            self._parked_by_key[request.key] += change
+            if not self._parked_by_key[request.key]:
+                del self._parked_by_key[request.key]
 
     @property
     def parked(self) -> int:
@@ -327,6 +336,9 @@ class LongPoll:
     def _enrol(self, request: Receive, parked: _Parked) -> _Line:
         if self._parked >= self._most_parked:
             raise Overloaded(f"{self._most_parked} requests are waiting already: poll without wait", retry_after=1)
+        limit = self._most_parked_per_key
+        if request.key and self._parked_by_key.get(request.key, 0) >= limit:
+            raise TooManyParked(f"At most {limit} receives of one key can be parked. Poll without wait.", retry_after=1)
         line = self._lines.get(request.scope)
         if line is None:
             line = self._lines[request.scope] = _Line(request)

@@ -42,7 +42,10 @@ _WIDEST = 512
 
 
 class Receive(NamedTuple):
-    """What a client asks for. `scope`: the table of leases that it is about. `shape`: of its attempt, see Acquire."""
+    """What a client asks for. `scope`: the table of leases that it is about. `shape`: of its attempt, see Acquire.
+
+    `key`: id of the API key that it was sent with; empty without one.
+    """
 
     group: Group
     client: str
@@ -54,6 +57,7 @@ class Receive(NamedTuple):
     settlements: Sequence[Settlement] = ()
     address: str = ""
     shape: str = ""
+    key: str = ""
 
     @property
     def place(self) -> tuple[Group, str]:
@@ -323,7 +327,7 @@ def _step(
     is_crowded: bool,
     wait: timedelta,
 ) -> Acquire:
-    group, client, scope, most, visibility, _, attempt, _, address, shape = request
+    group, client, scope, most, visibility, _, attempt, _, address, shape, _ = request
     polled_by = client or f"@{address}"
     closed = heads.closed | unread if unread else heads.closed
     told = polled_by, address, attempt, settlements, is_crowded, closed, heads.boots, wait, shape, heads.rose

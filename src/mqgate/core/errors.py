@@ -10,11 +10,11 @@
     |   |-- QueueNotFound  MessageNotFound  DeadLetterNotFound  ClientNotFound  ScheduledNotFound  FiguresNotFound
     |-- Conflict
     |   |-- TopicInUse  FixedSetting  QueuesOnlyGrow  AttemptMismatch  RegistryChanged
-    |   |-- LeaseLost  LeaseGone  AlreadyDelivered  AlreadyCancelled  IdempotencyMismatch  LastKey
+    |   |-- LeaseLost  LeaseGone  AlreadyDelivered  AlreadyCancelled  IdempotencyMismatch  LastKey  FirstKeyNotAdmin
     |-- AccessDenied
-    |   |-- Unauthorized  Forbidden
+    |   |-- Unauthorized  Forbidden  HostNotAllowed  OriginNotAllowed
     |-- Busy                the same call may succeed later
-        |-- RateLimited  TooManyClients  Overloaded  Stopping
+        |-- RateLimited  TooManyClients  TooManyParked  Overloaded  Stopping  RequestTimeout
         |-- StorageFull  StorageUnavailable  QueueUnavailable  OutcomeUnknown
     |-- StorageRefused      an operator has to mend it
 
@@ -210,6 +210,11 @@ class LastKey(Conflict):
     title = "Without this key everybody would get in"
 
 
+class FirstKeyNotAdmin(Conflict):
+    code = "first_key_not_admin"
+    title = "The first key must be an admin key"
+
+
 class AlreadyDelivered(Conflict):
     code = "already_delivered"
     title = "The message was delivered before"
@@ -239,6 +244,16 @@ class Forbidden(AccessDenied):
     title = "The key does not allow this"
 
 
+class HostNotAllowed(AccessDenied):
+    code = "host_not_allowed"
+    title = "The Host header is not allowed"
+
+
+class OriginNotAllowed(AccessDenied):
+    code = "origin_not_allowed"
+    title = "Requests of other web origins are refused"
+
+
 class Busy(MqgateError):
     retryable = True
 
@@ -253,6 +268,11 @@ class TooManyClients(Busy):
     title = "The group has as many clients as it may"
 
 
+class TooManyParked(Busy):
+    code = "too_many_parked"
+    title = "Too many receives of this key are parked"
+
+
 class Overloaded(Busy):
     code = "overloaded"
     title = "This gateway has as much work as it may hold"
@@ -261,6 +281,11 @@ class Overloaded(Busy):
 class Stopping(Busy):
     code = "stopping"
     title = "This gateway is stopping"
+
+
+class RequestTimeout(Busy):
+    code = "request_timeout"
+    title = "The request did not arrive in time"
 
 
 class StorageFull(Busy):

@@ -34,7 +34,7 @@ _KEY_ID = 2
 _MARK = 4
 _TAG = 16
 _REMEMBERED = 20_000
-_LONGEST = 1536
+MAX_RECEIPT_LENGTH = 1536
 _LEASE_FIELDS = 8
 
 
@@ -176,7 +176,7 @@ class ReceiptKeys:
         return token
 
     def _read(self, token: str) -> "_Token | None":
-        if len(token) > _LONGEST:
+        if len(token) > MAX_RECEIPT_LENGTH:
             return None
         try:
             raw = _raw(token)

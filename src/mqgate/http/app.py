@@ -64,7 +64,9 @@ def build(door: Door, operations: Sequence[Operation]) -> App:
             tag="health",
             handler=openapi,
         ),
-        Operation(name="docs", method="GET", path="/docs", summary="For people", tag="health", handler=docs),
+        Operation(
+            name="docs", method="GET", path="/docs", summary="For people", tag="health", handler=docs, is_page=True
+        ),
     ]
     by_path: dict[str, dict[str, Operation]] = {}
     for operation in (*operations, *about):

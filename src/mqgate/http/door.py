@@ -1,19 +1,17 @@
 """The door: what every request passes, on every surface, in one place.
 
-limits -> caller -> body -> handler -> answer. An error becomes a problem document here and nowhere else; a bug
-becomes a 500 with the request's id, and is logged with it.
+limits -> caller -> body -> handler -> answer. A caller that may not call is refused before its body is read. The bytes
+of bodies are counted as they arrive, so that a body which is only announced takes nothing away from others. An error
+becomes a problem document here and nowhere else; a bug becomes a 500 with the request's id, and is logged with it.
 
 A streamed answer has said 200 before it is whole. Whatever goes wrong then leaves it unfinished, upon which the server
 closes the connection, so that nobody takes the part for the whole. It counts with the status of what went wrong.
 """
 
 import asyncio
-import itertools
-import os
 import re
 import time
 from collections.abc import Awaitable, Callable, Mapping, MutableMapping
-from itertools import chain
 from typing import Any
 from urllib.parse import unquote_plus
 
@@ -22,7 +20,7 @@ import structlog
 from mqgate.consumption.long_poll import ClientGone
 from mqgate.control.access.service import Access
 from mqgate.core.errors import (
-    HeadersTooLarge,
+    Forbidden,
     InvalidValue,
     MethodNotAllowed,
     MqgateError,
@@ -33,16 +31,15 @@ from mqgate.core.errors import (
 )
 from mqgate.http.exchange import Answer, Request, Stream, refuse, reply
 from mqgate.http.operation import Operation
+from mqgate.http.origin_guard import OriginGuard
+from mqgate.http.request_id import request_id_of
+from mqgate.http.server.forwarded import is_loopback
 from mqgate.settings import HttpSettings
 from mqgate.telemetry.metrics import Metrics
 
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
-_SANE_ID = re.compile(rb"[A-Za-z0-9._:+/=-]{1,128}")
-# Unique over restarts and gateways by the prefix, within the process by the number.
-_ID_PREFIX = os.urandom(4).hex()
-_numbers = itertools.count()
 _LONGEST_NUMBER = 18
 _log = structlog.get_logger()
 
@@ -52,10 +49,21 @@ class _Stalled(Exception):
 
 
 class Door:
-    def __init__(self, access: Access, metrics: Metrics, settings: HttpSettings, log_requests: str) -> None:
+    def __init__(
+        self,
+        access: Access,
+        metrics: Metrics,
+        settings: HttpSettings,
+        log_requests: str,
+        *,
+        parked: Callable[[], int] = lambda: 0,
+    ) -> None:
         self._access = access
         self._metrics = metrics
         self._settings = settings
+        self._parked = parked
+        own_host = (settings.host,) if is_loopback(settings.host) else ()
+        self._guard = OriginGuard((*settings.allowed_hosts, *own_host), settings.cors_origins)
         self._log_all = log_requests == "all"
         self._requests = 0
         self._bytes = 0
@@ -74,32 +82,62 @@ class Door:
     async def turn_away(self, why: MqgateError, scope: Scope, send: Send) -> None:
         """There is no such address or method; but who may not come in does not even learn that."""
         headers = dict(scope["headers"])
+        request = Request(scope, headers, request_id_of(headers), _no_body)
         try:
-            await self._access.authenticate(headers.get(b"authorization", b"").decode("latin-1"))
+            await self._identify(request)
             answer = refuse(why)
         except MqgateError as error:
             answer = refuse(error)
-        await _send(send, answer, _request_id(headers))
+        await _send(send, answer, request.request_id)
+
+    async def preflight(self, methods: str, scope: Scope, send: Send) -> bool:
+        """Answer the preflight request of a page whose origin is listed. Return False if this is none."""
+        headers = dict(scope["headers"])
+        allowed = self._guard.preflight_headers(headers, methods)
+        if allowed:
+            await _send(send, Answer(204, headers=allowed), request_id_of(headers))
+        return bool(allowed)
+
+    async def _identify(self, request: Request) -> None:
+        """Find out who calls; raise if nobody is known, or if a web page of another origin calls without a key."""
+        if not self._access.is_for_all:
+            request.principal = await self._access.authenticate(request.header(b"authorization"))
+            return
+        self._check_anonymous(request)
+
+    def _check_anonymous(self, request: Request, *, is_page: bool = False) -> None:
+        self._guard.check(request.scope["method"], request.headers, is_page=is_page)
+
+    async def _admit(self, operation: Operation, request: Request) -> None:
+        if operation.is_public:
+            # Probes of balancers name hosts of their own. Where there is no key, only loopback clients can connect.
+            if self._access.is_for_all:
+                self._check_anonymous(request, is_page=operation.is_page)
+        elif operation.is_anonymous:
+            self._check_anonymous(request)
+        elif self._access.is_for_all:
+            # A proxy on this machine must not turn everybody into a loopback client.
+            if not is_loopback(request.address):
+                raise Forbidden("Without a key only clients on loopback are served. Create an admin key.")
+            self._check_anonymous(request, is_page=operation.is_page)
+        else:
+            request.principal = await self._access.authenticate(request.header(b"authorization"))
+        if operation.permit is not None:
+            operation.permit(request)
 
     async def serve(self, operation: Operation, scope: Scope, receive: Receive, send: Send) -> None:
         began = time.perf_counter()
         headers = dict(scope["headers"])
-        request_id = _request_id(headers)
+        request_id = request_id_of(headers)
         request = Request(scope, headers, request_id, receive)
-        size = 0
         self._requests += 1
         try:
-            self._check(scope)
-            if not operation.is_public and (b"authorization" in headers or not self._access.is_for_all):
-                request.principal = await self._access.authenticate(request.header(b"authorization"))
-            size = self._reserve(scope, operation, headers)
-            if size:
-                event = await receive()
-                # Mostly all of it has come by now.
-                body = event.get("body", b"")
-                if len(body) > size or event.get("more_body") or event["type"] == "http.disconnect":
-                    body = await self._body(event, receive, size)
-                request.body = body
+            if not operation.is_health:
+                self._check_load()
+            await self._admit(operation, request)
+            if b"content-length" in headers or b"transfer-encoding" in headers:
+                await self._read_body(operation, request, receive)
+            self._check_query(operation, scope)
             answer = await operation.handler(request)
         except MqgateError as error:
             answer = operation.refuse(error)
@@ -121,7 +159,9 @@ class Door:
             )._replace(content_type=b"application/problem+json")
         finally:
             self._requests -= 1
-            self._bytes -= size
+            self._bytes -= request.body_bytes
+        if b"origin" in headers:
+            answer = answer._replace(headers=[*answer.headers, *self._guard.cors_headers(headers)])
         status = answer.status
         if answer.stream is None:
             await send(_start(answer, request_id, (b"content-length", b"%d" % len(answer.body))))
@@ -176,52 +216,42 @@ class Door:
         _log.warning("answer cut off", request_id=request.request_id, operation=operation.name, why=why)
         return status
 
-    def _check(self, scope: Scope) -> None:
-        settings = self._settings
-        if self._requests > settings.max_requests:
-            raise Overloaded(f"{settings.max_requests} requests are being worked on: try again", retry_after=1)
-        # Joined, although only the length is wanted: to add them up one by one takes three times as long.
-        size = len(b"".join(chain.from_iterable(scope["headers"])))
-        if size > settings.max_header_bytes:
-            raise HeadersTooLarge(
-                f"headers may have {settings.max_header_bytes} bytes", limit=settings.max_header_bytes
-            )
+    def _check_load(self) -> None:
+        limit = self._settings.max_requests
+        # Parked receives have a limit of their own.
+        if self._requests - self._parked() > limit:
+            raise Overloaded(f"{limit} requests are being worked on: try again", retry_after=1)
 
-    def _reserve(self, scope: Scope, operation: Operation, headers: Mapping[bytes, bytes]) -> int:
-        """Room for the body of a call that can be made so; without a length, for the largest one."""
-        settings = self._settings
+    @staticmethod
+    def _check_query(operation: Operation, scope: Scope) -> None:
         if operation.query is None and scope["query_string"] and not operation.ignores_query:
-            name = unquote_plus(re.split(b"[=&]", scope["query_string"], maxsplit=1)[0].decode("latin-1"))
+            name = unquote_plus(re.split(b"[=&]", scope["query_string"], maxsplit=1)[0].decode("latin-1"))[:100]
             raise UnknownField(f"this call takes no query: {name} is not known here", field=name)
-        length = headers.get(b"content-length")
-        if length is None:
-            size = settings.max_request_bytes if b"transfer-encoding" in headers else 0
-        elif not length.isdigit() or len(length) > _LONGEST_NUMBER:
-            raise InvalidValue("content-length must be a number", field="content-length")
-        else:
-            size = int(length)
-        if size > settings.max_request_bytes:
-            raise TooLarge(f"a request may have {settings.max_request_bytes} bytes", limit=settings.max_request_bytes)
-        if self._bytes + size > settings.max_bytes_in_flight:
-            raise Overloaded("too many bytes are being worked on: try again", retry_after=1)
-        self._bytes += size
-        return size
 
-    async def _body(self, event: MutableMapping[str, Any], receive: Receive, size: int) -> bytes:
-        """A body from its first event on."""
+    async def _read_body(self, operation: Operation, request: Request, receive: Receive) -> None:
+        """Read the body of a permitted request, within the limits of the operation and of the gateway."""
+        limit = operation.max_body_bytes
+        length = request.headers.get(b"content-length")
+        if length is not None and (not length.isdigit() or len(length) > _LONGEST_NUMBER):
+            raise InvalidValue("content-length must be a number", field="content-length")
+        if length is not None and int(length) > limit:
+            raise _too_large(limit)
         chunks = []
-        seen = 0
         while True:
+            event = await receive()
             if event["type"] == "http.disconnect":
                 raise ClientGone
             chunk = event.get("body", b"")
-            seen += len(chunk)
-            if seen > size:
-                raise TooLarge(f"a request may have {size} bytes", limit=size)
+            request.body_bytes += len(chunk)
+            self._bytes += len(chunk)
+            if request.body_bytes > limit:
+                raise _too_large(limit)
+            if self._bytes > self._settings.max_bytes_in_flight:
+                raise Overloaded("too many bytes are being worked on: try again", retry_after=1)
             chunks.append(chunk)
             if not event.get("more_body"):
-                return chunks[0] if len(chunks) == 1 else b"".join(chunks)
-            event = await receive()
+                request.body = chunks[0] if len(chunks) == 1 else b"".join(chunks)
+                return
 
     def _tell(self, operation: Operation, status: int, seconds: float, request: Request) -> None:
         _log.info(
@@ -248,20 +278,28 @@ class Resource:
         method = scope["method"]
         # HEAD is GET whose body the server leaves out.
         operation = self._operations.get(method) or (self._operations.get("GET") if method == "HEAD" else None)
+        if method == "OPTIONS":
+            return self._options(operation, scope, receive, send)
         if operation is None:
             return self._door.turn_away(self._refuse, scope, send)
         return self._door.serve(operation, scope, receive, send)
 
+    async def _options(self, operation: Operation | None, scope: Scope, receive: Receive, send: Send) -> None:
+        if await self._door.preflight(str(self._refuse.members["allow"]), scope, send):
+            return
+        if operation is None:
+            await self._door.turn_away(self._refuse, scope, send)
+        else:
+            await self._door.serve(operation, scope, receive, send)
 
-def new_request_id() -> str:
-    return f"{_ID_PREFIX}{next(_numbers):08x}"
+
+def _too_large(limit: int) -> TooLarge:
+    detail = f"a request of this kind may have {limit} bytes" if limit else "this call takes no body"
+    return TooLarge(detail, limit=limit)
 
 
-def _request_id(headers: Mapping[bytes, bytes]) -> str:
-    given = headers.get(b"x-request-id")
-    if given is not None and _SANE_ID.fullmatch(given):
-        return given.decode()
-    return new_request_id()
+async def _no_body() -> MutableMapping[str, Any]:
+    return {"type": "http.disconnect"}
 
 
 def _start(answer: Answer, request_id: str, *length: tuple[bytes, bytes]) -> MutableMapping[str, Any]:

@@ -42,7 +42,7 @@ class Answer(NamedTuple):
 class Request:
     """What a handler sees; the body is whole, the caller is known."""
 
-    __slots__ = ("_receive", "body", "headers", "principal", "request_id", "scope")
+    __slots__ = ("_receive", "body", "body_bytes", "headers", "principal", "request_id", "scope")
 
     def __init__(
         self, scope: Mapping[str, Any], headers: dict[bytes, bytes], request_id: str, receive: ReceiveEvent
@@ -52,6 +52,7 @@ class Request:
         self.headers = headers
         self.request_id = request_id
         self.body = b""
+        self.body_bytes = 0
         self.principal: Principal = OPEN
 
     def path(self, name: str) -> str:

@@ -8,6 +8,8 @@ from mqgate.core.errors import MqgateError
 from mqgate.http.exchange import Answer, Request, refuse
 
 Handler = Callable[[Request], Awaitable[Answer]]
+# Largest body of a call that takes a few settings, or nothing.
+SMALL_BODY = 256 << 10
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,7 +31,17 @@ class Operation:
     # The type in which a 200 is streamed to those who ask for it.
     streams: str | None = None
     refusals: tuple[int, ...] = ()
+    # Served to everybody, without a key.
     is_public: bool = False
+    # Served without a key to those that `permit` lets in.
+    is_anonymous: bool = False
+    # For people: a browser may navigate there from another site.
+    is_page: bool = False
+    # Served under any load, so that a balancer does not take a busy gateway for a dead one.
+    is_health: bool = False
+    # Raises if the caller may not call. Called before the body is read.
+    permit: Callable[[Request], None] | None = None
+    max_body_bytes: int = SMALL_BODY
     ignores_query: bool = False
     refuse: Callable[[MqgateError], Answer] = refuse
     content_type: str = "application/json"

@@ -18,6 +18,21 @@ class Metrics:
         self.requests = Tally("mqgate_requests", "Requests answered", ["operation", "status"], registry)
         self.latency = Timings("mqgate_request_seconds", "Time to answer", "operation", registry, bounds=_LATENCIES)
         self.in_flight = Gauge("mqgate_requests_in_flight", "Requests worked on now", registry=registry)
+        self.connections = Gauge("mqgate_connections", "Open client connections", registry=registry)
+        self.connections_closed = Counter(
+            "mqgate_connections_closed", "Client connections that the gateway closed", ["reason"], registry=registry
+        )
+        self.loop_lag = Histogram(
+            "mqgate_loop_lag_seconds",
+            "Delay of a timer of the event loop",
+            registry=registry,
+            buckets=(0.001, 0.005, 0.01, 0.05, 0.1, 0.25, 0.5, 1, 5, 10),
+        )
+        self.loop_blocked = Gauge(
+            "mqgate_loop_blocked_cpu_seconds",
+            "Longest CPU time that the event loop spent in one turn since the process started",
+            registry=registry,
+        )
         self.published = Tally("mqgate_published", "Messages stored", ["topic"], registry)
         self.delivered = Tally("mqgate_delivered", "Messages delivered", ["group"], registry)
         self.settled = Tally("mqgate_settled", "Settlements by outcome", ["group", "verb", "outcome"], registry)

@@ -6,8 +6,9 @@ import httpx
 import pytest
 from mq_surface import Mq
 
+from mqgate import bootstrap
 from mqgate.bootstrap import Gateway
-from mqgate.settings import MqSettings, Settings, SqliteSettings
+from mqgate.settings import HttpSettings, MqSettings, Settings, SqliteSettings
 
 NO_PERMISSION = {"status": 500, "message": "no permission!"}
 
@@ -29,15 +30,40 @@ async def locked(mq: Mq, gateway: Gateway) -> Gateway:
 
 async def from_address(gateway: Gateway, address: str, path: str, **headers: str) -> httpx.Response:
     transport = httpx.ASGITransport(app=gateway.app, client=(address, 5000))
-    async with httpx.AsyncClient(transport=transport, base_url="http://mqgate") as http:
+    async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as http:
         return await http.post(f"/mq/{path}", headers=headers)
 
 
-async def test_without_keys_everybody_who_can_connect_is_served(mq: Mq, gateway: Gateway) -> None:
-    """The server is open then, and listens on loopback only."""
-    answer = await from_address(gateway, "192.0.2.1", "produce?producer=P&message=m")
+@pytest.mark.parametrize(
+    ("address", "status"), [("127.0.0.1", 200), ("::1", 200), ("10.1.2.3", 200), ("192.0.2.1", 500)]
+)
+async def test_without_keys_loopback_and_the_listed_networks_are_served(
+    mq: Mq, gateway: Gateway, address: str, status: int
+) -> None:
+    """The gateway listens on loopback then. An address that a trusted proxy reports is not made local by the proxy."""
+    answer = await from_address(gateway, address, "produce?producer=P&message=m")
 
-    assert answer.json()["status"] == 200
+    assert answer.json()["status"] == status
+
+
+async def test_the_last_key_deleted_through_another_gateway_does_not_open_the_dialect(tmp_path: Path) -> None:
+    """A gateway that listens beyond loopback stays closed without any key; `/v1` does, and `/mq` must too."""
+    store = SqliteSettings(directory=str(tmp_path / "data"), tidy_interval=3600.0)
+    async with bootstrap.gateway(Settings(sqlite=store)) as local:
+        key, _ = await local.access.create(producer=None, group=None, role="admin", expires_at=None, actor="test")
+    public = Settings(sqlite=store, http=HttpSettings(host="192.0.2.7"))
+    async with bootstrap.gateway(public) as gateway:
+        snapshot = gateway.registry.snapshot
+        # What another gateway, which listens on loopback, is allowed to do.
+        gateway.access._may_be_open = True
+        await gateway.access.delete(key.id, "test")
+        gateway.access._may_be_open = False
+
+        answer = await from_address(gateway, "127.0.0.1", "produce?producer=P&message=m")
+
+        assert snapshot.keys
+        assert not gateway.registry.snapshot.keys
+        assert answer.json() == NO_PERMISSION
 
 
 @pytest.mark.parametrize("address", ["10.1.2.3", "fd00::1", "::ffff:10.1.2.3"])
@@ -71,7 +97,7 @@ async def test_with_keys_everybody_else_is_shut_out(locked: Gateway, address: st
 async def test_looking_is_shut_out_too(locked: Gateway, path: str) -> None:
     """Offsets and settings are not for strangers, and neither is what addresses there are."""
     transport = httpx.ASGITransport(app=locked.app, client=("10.2.0.1", 5000))
-    async with httpx.AsyncClient(transport=transport, base_url="http://mqgate") as http:
+    async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as http:
         answer = await http.get(f"/mq/{path}")
 
     assert answer.json() == NO_PERMISSION

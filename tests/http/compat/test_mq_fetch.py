@@ -135,6 +135,7 @@ async def test_a_client_that_hung_up_takes_nothing_with_it(mq: Mq, gateway: Gate
         "path": "/mq/message",
         "query_string": b"topic=T&consumer=C",
         "headers": [],
+        "client": ("127.0.0.1", 5000),
     }
     sent: list[Any] = []
 

@@ -31,7 +31,7 @@ async def open_api(settings: Settings, clock: ManualClock) -> AsyncIterator[Open
             own = replace(settings, http=HttpSettings(**http), **(groups or {}))
             gateway = await stack.enter_async_context(bootstrap.gateway(own, wall_ms=clock))
             transport = httpx.ASGITransport(app=gateway.app, client=("127.0.0.1", 5000))
-            client = httpx.AsyncClient(transport=transport, base_url="http://mqgate")
+            client = httpx.AsyncClient(transport=transport, base_url="http://localhost")
             return await stack.enter_async_context(client)
 
         yield open_api

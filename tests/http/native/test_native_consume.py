@@ -17,7 +17,7 @@ RECEIVE = "/v1/groups/workers/receive"
 
 
 def client_of(gateway: bootstrap.Gateway) -> httpx.AsyncClient:
-    return httpx.AsyncClient(transport=httpx.ASGITransport(app=gateway.app), base_url="http://mqgate")
+    return httpx.AsyncClient(transport=httpx.ASGITransport(app=gateway.app), base_url="http://localhost")
 
 
 async def test_a_batch_comes_with_one_lease_for_all_of_it(shop: httpx.AsyncClient) -> None:

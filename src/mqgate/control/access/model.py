@@ -15,6 +15,7 @@ class Principal:
     is_admin: bool = False
     producer: str | None = None
     group: str | None = None
+    key_id: str = ""
 
     def need_admin(self) -> None:
         if not self.is_admin:

@@ -13,7 +13,15 @@ from datetime import datetime
 from mqgate.control.access.model import OPEN, Principal
 from mqgate.control.registry.directory import CachedDirectory
 from mqgate.core.entries import ApiKey
-from mqgate.core.errors import GroupNotFound, InvalidValue, KeyNotFound, LastKey, ProducerNotFound, Unauthorized
+from mqgate.core.errors import (
+    FirstKeyNotAdmin,
+    GroupNotFound,
+    InvalidValue,
+    KeyNotFound,
+    LastKey,
+    ProducerNotFound,
+    Unauthorized,
+)
 from mqgate.ports.registry_store import Act, RegistryStore
 
 
@@ -60,7 +68,13 @@ class Access:
         is_right = hmac.compare_digest(_digest(secret), key.digest if key else _digest(""))
         if key is None or not is_right or (key.expires_at and key.expires_at <= self._clock()):
             raise Unauthorized("this key is unknown, was deleted, or has expired")
-        return Principal(name=f"key {key.id}", is_admin=key.role == "admin", producer=key.producer, group=key.group)
+        return Principal(
+            name=f"key {key.id}",
+            is_admin=key.role == "admin",
+            producer=key.producer,
+            group=key.group,
+            key_id=key.id,
+        )
 
     async def create(
         self,
@@ -81,6 +95,9 @@ class Access:
             raise GroupNotFound(f"group {group} is not registered", group=group)
         if role not in {None, "admin"}:
             raise InvalidValue("the only role is admin", field="role")
+        if role != "admin" and not snapshot.keys:
+            # The first key closes the API. Without an admin key nobody could create another one.
+            raise FirstKeyNotAdmin('Create an admin key first: {"role": "admin"}.', field="role")
         if expires_at is not None and expires_at <= self._clock():
             raise InvalidValue("expiresAt must lie in the future", field="expiresAt")
         secret = secrets.token_urlsafe(32)

@@ -76,6 +76,8 @@ class HealthApi:
                 handler=self.livez,
                 answers={200: Alive},
                 is_public=True,
+                is_health=True,
+                max_body_bytes=0,
             ),
             Operation(
                 name="readyz",
@@ -86,6 +88,8 @@ class HealthApi:
                 handler=self.readyz,
                 answers={200: Health, 503: Health},
                 is_public=True,
+                is_health=True,
+                max_body_bytes=0,
             ),
             Operation(
                 name="metrics",
@@ -96,6 +100,7 @@ class HealthApi:
                 handler=self.metrics,
                 answers={200: str},
                 content_type="text/plain",
+                is_health=True,
             ),
             Operation(
                 name="info",

@@ -24,6 +24,8 @@ from mqgate.ports.lease_store import LeaseStore
 from mqgate.ports.registry_store import RegistryStore
 
 _LONGEST_REASON = 1_000
+# An offset for each of a thousand queues, with long names of brokers.
+_MAX_SEEK_BYTES = 256 << 10
 
 
 class LagQuery(Struct, rename="camel", forbid_unknown_fields=True):
@@ -170,6 +172,7 @@ class OperateApi:
                 tag="operate",
                 handler=self.seek,
                 takes=SeekIn,
+                max_body_bytes=_MAX_SEEK_BYTES,
                 answers={200: SeekOut},
                 refusals=(404, 507),
             ),

@@ -19,6 +19,7 @@ from mqgate.http.native.shapes import PublishResults, ScheduledOut, StoredOut
 from mqgate.http.operation import Operation
 from mqgate.production.publish import Publisher
 from mqgate.production.store import Item, Published
+from mqgate.settings import HttpSettings
 from mqgate.telemetry.recorder import Recorder
 
 _HEADERS = {
@@ -44,12 +45,15 @@ _NO_ENVELOPE = Envelope()
 
 
 class PublishApi:
-    def __init__(self, registry: Registry, publisher: Publisher, reader: Reader, recorder: Recorder, most: int) -> None:
+    def __init__(
+        self, registry: Registry, publisher: Publisher, reader: Reader, recorder: Recorder, settings: HttpSettings
+    ) -> None:
         self._registry = registry
         self._publisher = publisher
         self._recorder = recorder
         self._reader = reader
-        self._most = most
+        self._most = settings.max_batch
+        self._max_body_bytes = settings.max_request_bytes
 
     def operations(self) -> list[Operation]:
         return [
@@ -71,12 +75,13 @@ class PublishApi:
                     207: PublishResults,
                 },
                 refusals=(404, 422, 429, 507),
+                permit=_may_publish,
+                max_body_bytes=self._max_body_bytes,
             )
         ]
 
     async def publish(self, request: Request) -> Answer:
         name = request.path("topic")
-        request.principal.need_publish()
         is_named = request.principal.producer is not None or request.scope["query_string"]
         producer = await self._producer(request, name) if is_named else None
         topic = self._registry.snapshot.topics.get(name) or await self._registry.topic(name)
@@ -160,6 +165,10 @@ class PublishApi:
         if producer.topic != topic:
             raise Forbidden(f"producer {name} publishes to topic {producer.topic} only")
         return producer
+
+
+def _may_publish(request: Request) -> None:
+    request.principal.need_publish()
 
 
 def _refuse_headers(headers: Mapping[bytes, bytes], given: PublishIn) -> None:

@@ -18,14 +18,14 @@ from mqgate.core.entries import Group, Mode
 from mqgate.core.errors import InvalidValue, UnsupportedByMode
 from mqgate.core.lease import Lease, Outcome, Settled, Verb, shape_of
 from mqgate.core.names import check_client
-from mqgate.core.receipt import ReceiptKeys
+from mqgate.core.receipt import MAX_RECEIPT_LENGTH, ReceiptKeys
 from mqgate.core.stamps import of_messages, stamps
 from mqgate.core.times import format_instant, format_ms, parse_duration
 from mqgate.http.errors import problem, refusal
 from mqgate.http.exchange import Answer, Request, refuse, reply
 from mqgate.http.json_input import decode_flat
 from mqgate.http.native.shapes import LeaseOut, MessageOut, OutcomeOut, Outcomes, ReceiveOut, texts_or_base64
-from mqgate.http.operation import Operation
+from mqgate.http.operation import SMALL_BODY, Operation
 from mqgate.settings import HttpSettings
 from mqgate.telemetry.metrics import Metrics
 from mqgate.telemetry.recorder import Recorder
@@ -92,6 +92,7 @@ class ReceiveApi:
         self._metrics = metrics
         self._recorder = recorder
         self._settings = settings
+        self._max_body_bytes = settings.max_batch * MAX_RECEIPT_LENGTH + SMALL_BODY
 
     def operations(self) -> list[Operation]:
         settle: dict[str, Any] = {
@@ -99,6 +100,8 @@ class ReceiveApi:
             "tag": "consume",
             "answers": {200: (OutcomeOut, Outcomes), 207: Outcomes},
             "refusals": (404, 409, 410, 507),
+            "permit": _may_consume,
+            "max_body_bytes": self._max_body_bytes,
         }
         return [
             Operation(
@@ -112,6 +115,8 @@ class ReceiveApi:
                 takes_nothing_too=True,
                 answers={200: ReceiveOut},
                 refusals=(404, 409, 429, 507),
+                permit=_may_consume,
+                max_body_bytes=self._max_body_bytes,
             ),
             Operation(
                 name="ack",
@@ -173,7 +178,9 @@ class ReceiveApi:
         held = group.visibility if visibility is None else visibility
         wanted = client, scope_of(group, client), given.max, held, self._settings.max_answer_bytes
         shape = "" if given.attempt_id is None else shape_of(given.max, visibility)
-        return Receive(group, *wanted, given.attempt_id, carried(given.ack, leases), request.address, shape)
+        settlements = carried(given.ack, leases)
+        key = request.principal.key_id
+        return Receive(group, *wanted, given.attempt_id, settlements, request.address, shape, key)
 
     def _received(self, group: Group, received: Received, leases: list[Lease | None]) -> ReceiveOut:
         acked = merge(leases, received.settled)
@@ -236,9 +243,7 @@ class ReceiveApi:
         return self._settled(group, Verb.EXTEND, given, settled)
 
     def _group(self, request: Request) -> Coroutine[Any, Any, Group]:
-        name = request.path("group")
-        request.principal.need_group(name)
-        return self._registry.group(name)
+        return self._registry.group(request.path("group"))
 
     def _receipts(self, given: AckIn | NackIn | ExtendIn) -> list[str]:
         if (given.receipt is UNSET) == (given.receipts is UNSET):
@@ -267,6 +272,10 @@ class ReceiveApi:
             self._metrics.settled.labels(group.name, verb, each.outcome).inc(count)
             found += [_outcome(each)] * count
         return found
+
+
+def _may_consume(request: Request) -> None:
+    request.principal.need_group(request.path("group"))
 
 
 def _wait(given: ReceiveIn) -> timedelta:

@@ -27,6 +27,7 @@ from mqgate.http.operation import Operation
 from mqgate.ports.message_log import MessageLog
 from mqgate.production.publish import Publisher
 from mqgate.production.store import Item, Published
+from mqgate.settings import HttpSettings
 
 _LONGEST_ID = 128
 
@@ -65,14 +66,15 @@ class ReplayApi:
         log: MessageLog,
         publisher: Publisher,
         reader: Reader,
-        most: int,
+        settings: HttpSettings,
         changed: Callable[[Group], Awaitable[None]],
     ) -> None:
         self._registry = registry
         self._log = log
         self._publisher = publisher
         self._reader = reader
-        self._most = most
+        self._most = settings.max_batch
+        self._max_body_bytes = settings.max_request_bytes
         self._changed = changed
 
     def operations(self) -> list[Operation]:
@@ -87,6 +89,8 @@ class ReplayApi:
                 takes=ReplayIn,
                 answers={200: PublishResults, 207: PublishResults},
                 refusals=(404, 422, 507),
+                permit=_may_replay,
+                max_body_bytes=self._max_body_bytes,
             )
             for kind, for_whom, handler in (
                 ("topic", "for everybody", self.to_topic),
@@ -95,13 +99,11 @@ class ReplayApi:
         ]
 
     async def to_topic(self, request: Request) -> Answer:
-        request.principal.need_admin()
         topic = await self._registry.topic(request.path("topic"))
         done = await self._replay(request, topic, f"topic {topic.name}", lambda _, item: item)
         return answer_batch(topic.name, done)
 
     async def to_group(self, request: Request) -> Answer:
-        request.principal.need_admin()
         group = await self._registry.group(request.path("group"))
         if group.mode is Mode.BROADCAST:
             raise UnsupportedByMode("a replayed message would reach every client of a broadcast group")
@@ -148,6 +150,10 @@ class ReplayApi:
         )
         item = self._reader.from_envelope(topic, envelope, NO_PROPERTIES)
         return item._replace(draft=item.draft._replace(id=given.id))
+
+
+def _may_replay(request: Request) -> None:
+    request.principal.need_admin()
 
 
 def _as_redriven(given: ReplayMessage, item: Item) -> Item:

@@ -1,4 +1,4 @@
-"""The dialect's routes, and what every one of them passes: preflight, network, method, errors.
+"""The dialect's routes, and what every one of them passes: network, method, errors.
 
 Every method leads here, so that a wrong one is answered as its clients know it (HTTP 200, status 500 in the
 body). An error becomes an envelope here, before the door could make a problem document of it.
@@ -19,14 +19,14 @@ from mqgate.core.errors import MqgateError
 from mqgate.http.compat.mq.badge import Badges
 from mqgate.http.compat.mq.consume import ConsumeApi
 from mqgate.http.compat.mq.consumer_config import ConsumerConfigApi
-from mqgate.http.compat.mq.envelope import FAILED, Refusal, failed, not_there, preflight, said
+from mqgate.http.compat.mq.envelope import FAILED, Refusal, failed, not_there, said
 from mqgate.http.compat.mq.offsets import OffsetsApi
 from mqgate.http.compat.mq.produce import ProduceApi
 from mqgate.http.compat.mq.queue_info import QueueInfos
 from mqgate.http.compat.mq.resends import Resends
 from mqgate.http.compat.mq.visitors import Visitors
 from mqgate.http.exchange import Answer, Request
-from mqgate.http.operation import Handler, Operation
+from mqgate.http.operation import SMALL_BODY, Handler, Operation
 from mqgate.ports.lease_store import LeaseStore
 from mqgate.ports.message_log import MessageLog
 from mqgate.production.publish import Publisher
@@ -61,6 +61,8 @@ class MqDialect:
         clock: Callable[[], datetime],
     ) -> None:
         resends = Resends()
+        # A form may write each byte of the message with three characters.
+        self._max_produce_bytes = 3 * http.max_message_bytes + SMALL_BODY
         self._visitors = Visitors(access, settings.anonymous_from)
         self._produce = ProduceApi(registry, publisher, recorder, http, longest_delay, clock)
         self._consume = ConsumeApi(
@@ -105,10 +107,7 @@ class MqDialect:
     def _operation(self, name: str, path: str, methods: tuple[str, ...], handler: Handler) -> Operation:
         async def serve(request: Request) -> Answer:
             method = request.scope["method"]
-            if method == "OPTIONS":
-                return preflight(methods, request.headers.get(b"access-control-request-headers"))
             try:
-                self._visitors.admit(request.address)
                 if method not in methods:
                     return said(FAILED, f"method {method} is not supported here: use {methods[0]}")
                 return await handler(request)
@@ -129,7 +128,9 @@ class MqDialect:
             summary="mq-proxy's own",
             tag="mq",
             handler=serve,
-            is_public=True,
+            is_anonymous=True,
+            permit=self._visitors.admit,
+            max_body_bytes=self._max_produce_bytes if name == "mqProduce" else SMALL_BODY,
             refuse=failed,
             ignores_query=True,
         )

@@ -14,8 +14,6 @@ FAILED = 500
 _HTTP_OK = 200
 _HTTP_NOT_FOUND = 404
 _JSON = b"application/json"
-# For every origin, also without Origin: the answer is the same for all, so a cache cannot mix two up.
-_CORS: Headers = [(b"access-control-allow-origin", b"*")]
 _encode = msgspec.json.Encoder().encode
 
 
@@ -30,7 +28,7 @@ class Refusal(Exception):
 
 def done(result: Any, cookie: bytes | None = None) -> Answer:
     """The answer with a result; 201 where there is none to give."""
-    headers = _CORS if cookie is None else [*_CORS, (b"set-cookie", cookie)]
+    headers: Headers = [] if cookie is None else [(b"set-cookie", cookie)]
     if result is None:
         return Answer(_HTTP_OK, _encode({"status": OK_WITHOUT_RESULT}), _JSON, headers)
     return Answer(_HTTP_OK, _encode({"status": OK, "result": result}), _JSON, headers)
@@ -41,7 +39,7 @@ def said(status: int, message: str | None = None) -> Answer:
     body: dict[str, object] = {"status": status}
     if message is not None:
         body["message"] = message
-    return Answer(_HTTP_OK, _encode(body), _JSON, _CORS)
+    return Answer(_HTTP_OK, _encode(body), _JSON)
 
 
 def failed(error: MqgateError) -> Answer:
@@ -52,16 +50,4 @@ def failed(error: MqgateError) -> Answer:
 def not_there(path: str) -> Answer:
     """An address that no handler has: the only answer whose HTTP status is not 200."""
     body = {"status": _HTTP_NOT_FOUND, "message": f"nothing at {path}"}
-    return Answer(_HTTP_NOT_FOUND, _encode(body), _JSON, _CORS)
-
-
-def preflight(methods: tuple[str, ...], wanted_headers: bytes | None) -> Answer:
-    """What a browser asks before it sends; it never reaches a handler, so it cannot lock a queue."""
-    headers = [
-        *_CORS,
-        (b"access-control-allow-methods", ", ".join(methods).encode()),
-        (b"access-control-max-age", b"1800"),
-    ]
-    if wanted_headers is not None:
-        headers.append((b"access-control-allow-headers", wanted_headers))
-    return Answer(_HTTP_OK, b"", _JSON, headers)
+    return Answer(_HTTP_NOT_FOUND, _encode(body), _JSON)

@@ -2,27 +2,25 @@
 
 import asyncio
 import json
-import socket
 from typing import Any
 
 import pytest
 from supervised import Connection
 
-from mqgate.cli.listening import listen
-from mqgate.cli.server import Server
+from mqgate.http.server.listening import listen
+from mqgate.http.server.server import HttpServer
+from mqgate.settings import HttpSettings
 
 CLIENTS = 20
 
 
-async def test_who_is_queued_when_the_server_stops_accepting_is_answered(monkeypatch):
+async def test_who_is_queued_when_the_server_stops_accepting_is_answered():
     """A socket that is closed resets its queue, and a balancer that had just connected has to give up its request."""
     begun = asyncio.Event()
     (listener,) = listen("127.0.0.1", 0, 1)
     port = listener.getsockname()[1]
-    server = Server(_greets, stop_timeout=20.0, started=begun.set, stopping=lambda: None)
-    # The test ends it, at the moment of its choice.
-    monkeypatch.setattr(server, "shutdown", _nothing)
-    serving = asyncio.create_task(server.serve(sockets=[listener]))
+    server = HttpServer(_greets, HttpSettings(stop_timeout=20.0), started=begun.set)
+    serving = asyncio.create_task(server.serve(listener))
     await begun.wait()
 
     # Nothing is awaited from here on, so nobody accepts.
@@ -30,9 +28,8 @@ async def test_who_is_queued_when_the_server_stops_accepting_is_answered(monkeyp
     for connection in queued:
         connection.send()
     server.leave(patience=20.0)
-    ending = asyncio.create_task(Server.shutdown(server, [listener]))
     answers = await asyncio.gather(*(asyncio.to_thread(connection.answer) for connection in queued))
-    await asyncio.gather(serving, ending)
+    await serving
 
     assert {body for _, body in answers} == {"hello"}
     assert all("connection: close" in head for head, _ in answers)
@@ -53,8 +50,8 @@ async def test_what_is_no_http_is_refused_as_everything_else_is(sent: bytes) -> 
     """A problem document, and a request id to look for."""
     begun = asyncio.Event()
     (listener,) = listen("127.0.0.1", 0, 1)
-    server = Server(_greets, stop_timeout=20.0, started=begun.set, stopping=lambda: None)
-    serving = asyncio.create_task(server.serve(sockets=[listener]))
+    server = HttpServer(_greets, HttpSettings(stop_timeout=20.0), started=begun.set)
+    serving = asyncio.create_task(server.serve(listener))
     await begun.wait()
 
     reader, writer = await asyncio.open_connection(*listener.getsockname())
@@ -71,10 +68,6 @@ async def test_what_is_no_http_is_refused_as_everything_else_is(sent: bytes) -> 
     assert headers["content-type"] == "application/problem+json"
     assert headers["x-request-id"]
     assert (problem["status"], problem["code"], problem["retryable"]) == (400, "malformed_request", False)
-
-
-async def _nothing(sockets: list[socket.socket] | None = None) -> None:
-    pass
 
 
 async def _greets(scope: dict[str, Any], receive: Any, send: Any) -> None:

@@ -1,0 +1,175 @@
+"""One request and its response on a connection, as an ASGI application sees them.
+
+`receive` returns the parts of the body as they arrive, and `http.disconnect` once the connection is closed or the
+response is complete. `send` writes a response that has one part with a single write.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, MutableMapping
+from http import HTTPStatus
+from typing import TYPE_CHECKING, Any
+
+import structlog
+
+if TYPE_CHECKING:
+    from mqgate.http.server.connection import Connection
+
+__all__ = ["AsgiApp", "Event", "Exchange"]
+
+Event = MutableMapping[str, Any]
+AsgiApp = Callable[[Event, Callable[[], Awaitable[Event]], Callable[[Event], Awaitable[None]]], Awaitable[None]]
+
+STATUS_LINES = {status.value: f"HTTP/1.1 {status.value} {status.phrase}\r\n".encode("ascii") for status in HTTPStatus}
+# Reading stops while the application has not taken this much of a body.
+_MAX_UNREAD_BODY = 64 << 10
+# A smaller body is copied behind its head, so that both leave with one write.
+_MAX_COPIED_BODY = 64 << 10
+_WITHOUT_BODY = {204, 304}
+_log = structlog.get_logger()
+
+
+class Exchange:
+    """A request, and the response that the application sends."""
+
+    __slots__ = (
+        "_chunks",
+        "_connection",
+        "_event",
+        "_is_chunked",
+        "_is_end_delivered",
+        "_start",
+        "_unread",
+        "expects_continue",
+        "is_body_complete",
+        "is_complete",
+        "is_disconnected",
+        "is_keep_alive",
+        "is_started",
+        "scope",
+        "status",
+    )
+
+    def __init__(self, connection: "Connection", scope: Event, *, is_keep_alive: bool, expects_continue: bool) -> None:
+        self._connection = connection
+        self.scope = scope
+        self.is_keep_alive = is_keep_alive
+        self.expects_continue = expects_continue
+        self._chunks: list[bytes] = []
+        self._unread = 0
+        # Created when somebody waits. Most requests have arrived completely before the application asks.
+        self._event: asyncio.Event | None = None
+        self._start: Event | None = None
+        self._is_chunked = False
+        self._is_end_delivered = False
+        self.is_body_complete = False
+        self.is_disconnected = False
+        self.is_started = False
+        self.is_complete = False
+        self.status = 0
+
+    async def run(self, app: AsgiApp) -> None:
+        """Run the application. If it fails or leaves the response unfinished, close the connection."""
+        try:
+            await app(self.scope, self.receive, self.send)
+        except Exception:  # noqa: BLE001 - a fault of one request must not end the connection's others unlogged
+            _log.exception("application failed", path=self.scope["path"][:100])
+        if not self.is_complete and not self.is_disconnected:
+            self._connection.abort("unfinished")
+
+    def add_body(self, chunk: bytes) -> None:
+        self._chunks.append(chunk)
+        self._unread += len(chunk)
+        if self._unread > _MAX_UNREAD_BODY:
+            self._connection.pause_reading()
+        self._notify()
+
+    def complete_body(self) -> None:
+        self.is_body_complete = True
+        self._notify()
+
+    def disconnect(self) -> None:
+        self.is_disconnected = True
+        self._notify()
+
+    def _notify(self) -> None:
+        if self._event is not None:
+            self._event.set()
+
+    async def receive(self) -> Event:
+        if self.expects_continue:
+            self.expects_continue = False
+            self._connection.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+        while True:
+            if self.is_disconnected or self.is_complete:
+                return {"type": "http.disconnect"}
+            if self._chunks or (self.is_body_complete and not self._is_end_delivered):
+                return self._take_body()
+            if self._event is None:
+                self._event = asyncio.Event()
+            self._event.clear()
+            await self._event.wait()
+
+    def _take_body(self) -> Event:
+        chunks = self._chunks
+        body = chunks[0] if len(chunks) == 1 else b"".join(chunks)
+        self._chunks = []
+        self._is_end_delivered = self.is_body_complete
+        if self._unread > _MAX_UNREAD_BODY:
+            self._connection.resume_reading()
+        self._unread = 0
+        return {"type": "http.request", "body": body, "more_body": not self.is_body_complete}
+
+    async def send(self, event: Event) -> None:
+        if self._connection.is_write_paused and not self.is_disconnected:
+            await self._connection.wait_writable()
+        if self.is_disconnected:
+            return
+        if event["type"] == "http.response.start":
+            self._start = event
+            return
+        body = event.get("body", b"")
+        has_more = event.get("more_body", False)
+        if self._start is not None:
+            head = self._head(self._start)
+            self._start = None
+            self._write_first(head, self._framed(body, has_more=has_more))
+        else:
+            self._connection.write(self._framed(body, has_more=has_more))
+        if not has_more:
+            self.is_complete = True
+            self._notify()
+            self._connection.response_completed(self)
+
+    def _write_first(self, head: bytes, body: bytes) -> None:
+        if len(body) <= _MAX_COPIED_BODY:
+            self._connection.write(head + body)
+        else:
+            self._connection.write(head)
+            self._connection.write(body)
+
+    def _head(self, start: Event) -> bytes:
+        self.is_started = True
+        self.status = status = start["status"]
+        parts = [STATUS_LINES[status], self._connection.date_line]
+        has_length = False
+        for name, value in start["headers"]:
+            parts += (name, b": ", value, b"\r\n")
+            has_length = has_length or name == b"content-length"
+        if not has_length and status not in _WITHOUT_BODY:
+            # HTTP/1.0 knows no chunks: there the end of the connection is the end of the body.
+            self._is_chunked = self.scope["http_version"] == "1.1"
+            self.is_keep_alive = self.is_keep_alive and self._is_chunked
+            parts.append(b"transfer-encoding: chunked\r\n" if self._is_chunked else b"")
+        if not self._connection.may_stay_open(self):
+            self.is_keep_alive = False
+            parts.append(b"connection: close\r\n")
+        parts.append(b"\r\n")
+        return b"".join(parts)
+
+    def _framed(self, body: Any, *, has_more: bool) -> bytes:
+        if self.scope["method"] == "HEAD":
+            return b""
+        if not self._is_chunked:
+            return body if isinstance(body, bytes) else bytes(body)
+        chunk = b"%x\r\n%b\r\n" % (len(body), body) if body else b""
+        return chunk if has_more else chunk + b"0\r\n\r\n"
