@@ -1,20 +1,23 @@
 """POST /v1/topics/{topic}/messages: envelopes, batches, and bodies as they are."""
 
+import asyncio
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import Annotated
 
 import msgspec
-from msgspec import UNSET, Raw, Struct, UnsetType
+from msgspec import UNSET, Meta, Raw, Struct, UnsetType
 
 from mqgate.control.registry.service import Registry
 from mqgate.core.entries import Producer, Topic
-from mqgate.core.errors import Forbidden, InvalidValue, MqgateError
+from mqgate.core.errors import Forbidden, InvalidJson, InvalidValue, MqgateError
 from mqgate.core.message import NO_PROPERTIES
 from mqgate.core.times import format_instant
+from mqgate.http.deep_json import split_deep_batch
 from mqgate.http.errors import headers_of, problem
 from mqgate.http.exchange import Answer, Request, reply
-from mqgate.http.json_input import decode_outside, query, refuse_repeats
-from mqgate.http.native.envelope import Envelope, Reader, plain_body
+from mqgate.http.json_input import ItemSplitter, decode, query
+from mqgate.http.native.envelope import Envelope, Reader
 from mqgate.http.native.shapes import PublishResults, ScheduledOut, StoredOut
 from mqgate.http.operation import Operation
 from mqgate.production.publish import Publisher
@@ -31,8 +34,12 @@ _HEADERS = {
 }
 
 
+# Counted before its items are decoded.
+Messages = Annotated[Raw, Meta(extra_json_schema={"type": "array", "items": {}, "minItems": 1})]
+
+
 class PublishIn(Envelope, rename="camel", forbid_unknown_fields=True):
-    messages: list[Raw] | UnsetType = UNSET
+    messages: Messages | UnsetType = UNSET
 
 
 class PublishQuery(Struct, rename="camel", forbid_unknown_fields=True):
@@ -40,6 +47,8 @@ class PublishQuery(Struct, rename="camel", forbid_unknown_fields=True):
 
 
 _JSON = b"application/json"
+# Bytes of a batch that are decoded in one turn of the event loop.
+TURN_BYTES = 1 << 20
 _publish_in = msgspec.json.Decoder(PublishIn)
 _NO_ENVELOPE = Envelope()
 
@@ -52,7 +61,7 @@ class PublishApi:
         self._publisher = publisher
         self._recorder = recorder
         self._reader = reader
-        self._most = settings.max_batch
+        self._splitter = ItemSplitter("messages", settings.max_batch)
         self._max_body_bytes = settings.max_request_bytes
 
     def operations(self) -> list[Operation]:
@@ -85,10 +94,12 @@ class PublishApi:
         is_named = request.principal.producer is not None or request.scope["query_string"]
         producer = await self._producer(request, name) if is_named else None
         topic = self._registry.snapshot.topics.get(name) or await self._registry.topic(name)
+        trace = request.headers.get(b"traceparent")
+        extra = {"traceparent": trace.decode("latin-1")} if trace else NO_PROPERTIES
         try:
-            item = self._item(request, topic)
-            if not isinstance(item, Item):
-                return await self._batch(topic, producer, *item)
+            item = await self._read(request, topic, extra)
+            if isinstance(item, list):
+                return await self._batch(topic, producer, item, extra)
             (published,) = await self._publisher.publish(topic, producer, (item,))
             if isinstance(published, MqgateError):
                 raise published
@@ -97,45 +108,33 @@ class PublishApi:
             raise
         return reply(*_answer(name, published))
 
-    def _item(self, request: Request, topic: Topic) -> Item | tuple[PublishIn, Mapping[str, str]]:
-        """The message of a request; of a batch, what it was read as, and what all of its messages get besides."""
+    async def _read(self, request: Request, topic: Topic, extra: Mapping[str, str]) -> Item | list[bytes]:
+        """Return the message of a request, or the texts of the items of a batch."""
         headers, body = request.headers, request.body
-        trace = headers.get(b"traceparent")
-        extra = {"traceparent": trace.decode("latin-1")} if trace else NO_PROPERTIES
         kind = headers.get(b"content-type", b"")
         if kind != _JSON and kind.partition(b";")[0].strip().lower() != _JSON:
             return self._reader.from_headers(topic.name, request, extra)
-        given = decode_outside(body, _publish_in)
-        _refuse_headers(headers, given)
-        if given.messages is not UNSET:
-            # Each item is looked at on its own; of the rest, only `messages` itself could be repeated.
-            if body.count(b'"messages"') > 1:
-                refuse_repeats(body)
-            return given, extra
-        plain = plain_body(body, given)
-        if plain is None:
-            refuse_repeats(body)
-        if given.idempotency_key is None and b"idempotency-key" in headers:
-            given.idempotency_key = request.header(b"idempotency-key")
-        return self._reader.from_envelope(topic.name, given, extra, plain)
-
-    async def _batch(
-        self, topic: Topic, producer: Producer | None, given: PublishIn, extra: Mapping[str, str]
-    ) -> Answer:
-        raws = given.messages
-        assert raws is not UNSET  # noqa: S101 - for the type checker; the caller looked
+        try:
+            given = decode(body, _publish_in)
+        except InvalidJson as error:
+            texts = await split_deep_batch(body, error, self._splitter)
+            _check_headers(headers, is_batch=True)
+            return texts
+        _check_headers(headers, is_batch=given.messages is not UNSET, has_key=given.idempotency_key is not None)
+        if given.messages is UNSET:
+            if given.idempotency_key is None and b"idempotency-key" in headers:
+                given.idempotency_key = request.header(b"idempotency-key")
+            return self._reader.from_envelope(topic.name, given, extra)
         if any(getattr(given, name) != getattr(_NO_ENVELOPE, name) for name in _NO_ENVELOPE.__struct_fields__):
             raise InvalidValue("a batch has only messages: put the rest into its items", field="messages")
-        if not 1 <= len(raws) <= self._most:
-            raise InvalidValue(f"a batch has 1 to {self._most} messages", field="messages", limit=self._most)
-        items: list[Item] = []
-        outcomes: list[Published | MqgateError | None] = []
-        for raw in raws:
-            try:
-                items.append(self._reader.from_raw(topic.name, raw, extra))
-                outcomes.append(None)
-            except MqgateError as error:
-                outcomes.append(error)
+        if len(body) > TURN_BYTES:
+            await asyncio.sleep(0)
+        return self._splitter.split(given.messages)
+
+    async def _batch(
+        self, topic: Topic, producer: Producer | None, texts: Sequence[bytes], extra: Mapping[str, str]
+    ) -> Answer:
+        items, outcomes = await decode_items(texts, lambda text: self._reader.from_json(topic.name, text, extra))
         published = iter(await self._stored(topic, producer, items) if items else ())
         done = [next(published) if outcome is None else outcome for outcome in outcomes]
         for code, count in Counter(each.code for each in done if isinstance(each, MqgateError)).items():
@@ -171,16 +170,36 @@ def _may_publish(request: Request) -> None:
     request.principal.need_publish()
 
 
-def _refuse_headers(headers: Mapping[bytes, bytes], given: PublishIn) -> None:
-    """What a JSON body has a member for is not taken from a header as well, and never ignored."""
+def _check_headers(headers: Mapping[bytes, bytes], *, is_batch: bool, has_key: bool = False) -> None:
+    """Refuse headers for which a JSON body has a member: they would be ignored silently."""
     if b"mqgate-" in b" ".join(headers):
         for name in headers:
             if name.startswith(b"mqgate-"):
-                raise InvalidValue(
-                    "a JSON body carries this itself: put it into the envelope", field=name.decode("latin-1")
-                )
-    if b"idempotency-key" in headers and (given.messages is not UNSET or given.idempotency_key is not None):
+                field = name[:100].decode("latin-1")
+                raise InvalidValue("a JSON body carries this itself: put it into the envelope", field=field)
+    if b"idempotency-key" in headers and (is_batch or has_key):
         raise InvalidValue("say idempotencyKey in the envelope or the items only", field="idempotency-key")
+
+
+async def decode_items(
+    texts: Sequence[bytes], decode_item: Callable[[bytes], Item]
+) -> tuple[list[Item], list[MqgateError | None]]:
+    """Return the items that are valid, and for each text its error or None."""
+    items: list[Item] = []
+    errors: list[MqgateError | None] = []
+    size = 0
+    for text in texts:
+        size += len(text)
+        if size > TURN_BYTES:
+            # Let other requests run between the parts of a large batch.
+            size = 0
+            await asyncio.sleep(0)
+        try:
+            items.append(decode_item(text))
+            errors.append(None)
+        except MqgateError as error:
+            errors.append(error)
+    return items, errors
 
 
 def answer_batch(topic: str, done: Sequence[Published | MqgateError]) -> Answer:

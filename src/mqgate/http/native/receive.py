@@ -23,7 +23,7 @@ from mqgate.core.stamps import of_messages, stamps
 from mqgate.core.times import format_instant, format_ms, parse_duration
 from mqgate.http.errors import problem, refusal
 from mqgate.http.exchange import Answer, Request, refuse, reply
-from mqgate.http.json_input import decode_flat
+from mqgate.http.json_input import decode
 from mqgate.http.native.shapes import LeaseOut, MessageOut, OutcomeOut, Outcomes, ReceiveOut, texts_or_base64
 from mqgate.http.operation import SMALL_BODY, Operation
 from mqgate.settings import HttpSettings
@@ -146,7 +146,7 @@ class ReceiveApi:
 
     async def receive(self, request: Request) -> Answer:
         group = await self._group(request)
-        given = decode_flat(request.body, _receive_in) if request.body else ReceiveIn()
+        given = decode(request.body, _receive_in) if request.body else ReceiveIn()
         leases = await self._acknowledger.read(group, given.ack)
         if group.mode is Mode.BROADCAST:
             # No client moves another one's place.
@@ -211,7 +211,7 @@ class ReceiveApi:
 
     async def ack(self, request: Request) -> Answer:
         group = await self._group(request)
-        given = decode_flat(request.body, _ack_in)
+        given = decode(request.body, _ack_in)
         receipts = self._receipts(given)
         if given.through is not None and given.receipts is not UNSET:
             raise InvalidValue("through goes with one receipt", field="through")
@@ -222,7 +222,7 @@ class ReceiveApi:
 
     async def nack(self, request: Request) -> Answer:
         group = await self._group(request)
-        given = decode_flat(request.body, _nack_in)
+        given = decode(request.body, _nack_in)
         receipts = self._receipts(given)
         delay = None if given.delay is UNSET else parse_duration(given.delay, "delay")
         if delay is not None and delay > _LONGEST_DELAY:
@@ -234,7 +234,7 @@ class ReceiveApi:
 
     async def extend(self, request: Request) -> Answer:
         group = await self._group(request)
-        given = decode_flat(request.body, _extend_in)
+        given = decode(request.body, _extend_in)
         receipts = self._receipts(given)
         visibility = group.visibility
         if given.visibility is not UNSET:

@@ -14,14 +14,15 @@ from mqgate.consumption.group_log import private_queue, redriven
 from mqgate.control.registry.model import Instant
 from mqgate.control.registry.service import Registry
 from mqgate.core.entries import Group, Mode, Topic
-from mqgate.core.errors import InvalidValue, MqgateError, UnsupportedByMode
+from mqgate.core.errors import InvalidJson, InvalidValue, MqgateError, UnsupportedByMode
 from mqgate.core.message import NO_PROPERTIES, Message, milliseconds
 from mqgate.core.names import retry_topic
 from mqgate.core.times import parse_instant
+from mqgate.http.deep_json import split_deep_batch
 from mqgate.http.exchange import Answer, Request
-from mqgate.http.json_input import decode
-from mqgate.http.native.envelope import Envelope, Reader
-from mqgate.http.native.publish import answer_batch
+from mqgate.http.json_input import ItemSplitter, decode
+from mqgate.http.native.envelope import Envelope, Properties, Reader
+from mqgate.http.native.publish import Messages, answer_batch, decode_items
 from mqgate.http.native.shapes import PublishResults
 from mqgate.http.operation import Operation
 from mqgate.ports.message_log import MessageLog
@@ -41,7 +42,7 @@ class ReplayMessage(Struct, rename="camel", forbid_unknown_fields=True):
     offset: int | None = None
     key: str | None = None
     tag: str | None = None
-    properties: dict[str, str] | None = None
+    properties: Properties | UnsetType = UNSET
     body: Raw | UnsetType = UNSET
     body_base64: str | UnsetType = UNSET
     stored_at: Instant | None = None
@@ -49,7 +50,7 @@ class ReplayMessage(Struct, rename="camel", forbid_unknown_fields=True):
 
 
 class ReplayIn(Struct, rename="camel", forbid_unknown_fields=True):
-    messages: list[Raw]
+    messages: Messages
 
 
 _replay_in = msgspec.json.Decoder(ReplayIn)
@@ -73,7 +74,7 @@ class ReplayApi:
         self._log = log
         self._publisher = publisher
         self._reader = reader
-        self._most = settings.max_batch
+        self._splitter = ItemSplitter("messages", settings.max_batch)
         self._max_body_bytes = settings.max_request_bytes
         self._changed = changed
 
@@ -117,18 +118,16 @@ class ReplayApi:
     async def _replay(
         self, request: Request, topic: Topic, target: str, placed: Callable[[ReplayMessage, Item], Item]
     ) -> list[Published | MqgateError]:
-        raws = decode(request.body, _replay_in).messages
-        if not 1 <= len(raws) <= self._most:
-            raise InvalidValue(f"a batch has 1 to {self._most} messages", field="messages", limit=self._most)
-        items: list[Item] = []
-        outcomes: list[Published | MqgateError | None] = []
-        for raw in raws:
-            try:
-                given = decode(bytes(raw), _message)
-                items.append(placed(given, self._item(topic.name, given)))
-                outcomes.append(None)
-            except MqgateError as error:
-                outcomes.append(error)
+        try:
+            texts = self._splitter.split(decode(request.body, _replay_in).messages)
+        except InvalidJson as error:
+            texts = await split_deep_batch(request.body, error, self._splitter)
+
+        def item_of(text: bytes) -> Item:
+            given = decode(text, _message)
+            return placed(given, self._item(topic.name, given))
+
+        items, outcomes = await decode_items(texts, item_of)
         published = iter(await self._publisher.publish(topic, None, items) if items else ())
         done = [next(published) if outcome is None else outcome for outcome in outcomes]
         count = sum(isinstance(each, Published) and not each.is_duplicate for each in done)
