@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import bare_sqlite
+import beside
 import events_cost
 import on_pipelines
 import on_production
@@ -175,6 +176,8 @@ def main() -> None:
     benches: dict[str, Callable[[], None]] = {
         "publish": publish,
         "receive": receive,
+        "beside": lambda: beside.embedded(Table),
+        "beside-distributed": lambda: beside.distributed(Table),
         "flat": flat,
         "wake": lambda: parked.wake(Table),
         "parked": lambda: parked.idle(Table),
