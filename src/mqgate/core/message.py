@@ -13,6 +13,8 @@ from typing import NamedTuple
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MILLISECOND = timedelta(milliseconds=1)
+# Offsets of the embedded engine have 40 bits.
+END_OF_OFFSETS = 1 << 40
 NO_PROPERTIES: Mapping[str, str] = {}
 
 

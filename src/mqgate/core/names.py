@@ -16,18 +16,28 @@ def retry_topic(group: str) -> str:
     return f"{OWN_PREFIX}retry_{group}"
 
 
+def is_name(text: str) -> bool:
+    """Whether a topic, producer or group can have this name; the gateway's own names count too."""
+    return bool(_NAME.fullmatch(text))
+
+
 def check_name(name: str, field: str) -> str:
     """Return a topic's, producer's or group's name, or refuse it."""
-    if not _NAME.fullmatch(name):
+    if not is_name(name):
         raise InvalidValue(f"{field} must be 1 to 100 characters of A-Z a-z 0-9 _ -", field=field)
     if name.startswith(OWN_PREFIX):
         raise InvalidValue(f"{field} must not begin with {OWN_PREFIX}: those names are mqgate's own", field=field)
     return name
 
 
+def is_client(text: str) -> bool:
+    """Whether a client can have this name."""
+    return 1 <= len(text) <= _LONGEST_CLIENT and text.isprintable()
+
+
 def check_client(client: str, field: str = "clientId") -> str:
     """Return a client's name, or refuse it."""
-    if not 1 <= len(client) <= _LONGEST_CLIENT or not client.isprintable():
+    if not is_client(client):
         raise InvalidValue(f"{field} must be 1 to {_LONGEST_CLIENT} printable characters", field=field)
     return client
 

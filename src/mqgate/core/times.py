@@ -11,7 +11,7 @@ from mqgate.core.message import instant
 _UNITS = {"ms": 0.001, "s": 1, "m": 60, "h": 3600, "d": 86400}
 _DURATION = re.compile(r"([0-9]{1,12})(ms|s|m|h|d)")
 _RFC3339 = re.compile(r"\d{4}-\d\d-\d\d[Tt ]\d\d:\d\d:\d\d(\.\d{1,9})?([Zz]|[+-]\d\d:\d\d)")
-_LATEST_MS = 253_402_300_799_999
+LATEST_MS = 253_402_300_799_999
 LONGEST = timedelta(days=36_500)
 
 
@@ -32,7 +32,7 @@ def parse_duration(value: float | str, field: str) -> timedelta:
 def parse_instant(value: int | str, field: str) -> datetime:
     """RFC 3339 with a zone, or milliseconds since 1970."""
     if isinstance(value, int):
-        if not 0 <= value <= _LATEST_MS:
+        if not 0 <= value <= LATEST_MS:
             raise InvalidValue(f"{field} must be milliseconds since 1970, up to the year 9999", field=field)
         return instant(value)
     if _RFC3339.fullmatch(value):

@@ -37,7 +37,10 @@ class DeadLetterStore(Protocol):
         most: int,
         after: str | None,
     ) -> tuple[Sequence[DeadLetter], str | None]:
-        """Dead letters by time of death in [since, until), and where to go on (None: no more)."""
+        """Dead letters by time of death in [since, until), and where to go on (None: no more).
+
+        InvalidValue if `after` is no such place.
+        """
 
     async def get(self, group: str, message_id: str) -> Sequence[DeadLetter]:
         """The dead letters of one message, the newest first: it may have died for several broadcast clients."""

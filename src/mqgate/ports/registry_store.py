@@ -49,7 +49,7 @@ class RegistryStore(Protocol):
         """Record an act that changed no entry (a seek)."""
 
     async def acts(self, most: int, before: str | None) -> tuple[Sequence[Act], str | None]:
-        """The newest acts first, and where to go on (None: no more)."""
+        """The newest acts first, and where to go on (None: no more); InvalidValue if `before` is no such place."""
 
     async def receipt_keys(self, terms: KeyTerms) -> SigningKeys:
         """The keys still accepted and the one to sign with; a fresh one is made, and old ones go, when it is time.

@@ -56,7 +56,10 @@ class TimerStore(Protocol):
         most: int,
         after: str | None,
     ) -> tuple[Sequence[Timer], str | None]:
-        """Scheduled timers by due time, without bodies, and where to go on (None: no more)."""
+        """Scheduled timers by due time, without bodies, and where to go on (None: no more).
+
+        InvalidValue if `after` is no such place.
+        """
 
     async def change(self, message_id: str, due: datetime | None) -> TimerState | None:
         """Re-time a scheduled message, or cancel it (due None); the state it was found in, None if unknown."""

@@ -5,6 +5,9 @@ from collections.abc import Awaitable, Callable
 from datetime import datetime, timedelta
 from typing import Any
 
+import pytest
+
+from mqgate.core.errors import InvalidValue
 from mqgate.core.message import Message, milliseconds
 from mqgate.ports.dead_letters import DeadLetter, DeadLetterStore
 from mqgate.testing.clock import NOON
@@ -105,6 +108,14 @@ class DeadLettersContract:
             await store.record(_letter(offset))
 
         assert await _found(store) == [0, 1, 2, 3, 4]
+
+    @pytest.mark.parametrize("after", ["", "x", "-1", "1.1", "9" * 19, "9" * 5_000])
+    async def test_a_place_that_no_page_named_is_refused(self, store: DeadLetterStore, after: str) -> None:
+        """Callers send it: a number beyond the column is no fault of ours."""
+        with pytest.raises(InvalidValue) as refused:
+            await store.list("workers", key=None, since=None, until=None, most=1, after=after)
+
+        assert refused.value.members["field"] == "cursor"
 
     async def test_dead_letters_are_found_by_key_and_by_time_of_death(self, store: DeadLetterStore) -> None:
         """From the first instant up to before the last."""

@@ -8,7 +8,7 @@ import pytest
 
 from mqgate.core.backoff import Backoff
 from mqgate.core.entries import Mode, RateLimit
-from mqgate.core.errors import RegistryChanged
+from mqgate.core.errors import InvalidValue, RegistryChanged
 from mqgate.core.receipt import KeyTerms
 from mqgate.ports.registry_store import Act, Entry, RegistryStore
 from mqgate.testing.clock import NOON, ManualClock
@@ -159,6 +159,14 @@ class RegistryStoreContract:
 
         assert [*first, *second, *last] == [_act(number) for number in (4, 3, 2, 1, 0)]
         assert end is None
+
+    @pytest.mark.parametrize("before", ["", "x", "-1", "1.1", "9" * 19, "9" * 5_000])
+    async def test_a_place_that_no_page_of_acts_named_is_refused(self, store: RegistryStore, before: str) -> None:
+        """Callers send it: a number beyond the column is no fault of ours."""
+        with pytest.raises(InvalidValue) as refused:
+            await store.acts(1, before)
+
+        assert refused.value.members["field"] == "cursor"
 
     async def test_receipt_keys_survive_a_restart(self, store: RegistryStore, reopen: Reopen) -> None:
         """A receipt handed out before a restart is accepted after it."""

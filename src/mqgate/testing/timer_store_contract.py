@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from mqgate.core.errors import InvalidValue
 from mqgate.core.message import Draft
 from mqgate.ports.timer_store import Timer, TimerState, TimerStore
 from mqgate.testing.clock import NOON, ManualClock
@@ -145,6 +146,18 @@ class TimerStoreContract:
         assert await _listed(store, topic="red") == ["m1", "m3", "m5"]
         assert await _listed(store, since=NOON + 2 * MINUTE, until=NOON + 5 * MINUTE) == ["m2", "m3", "m4"]
         assert await _listed(store, topic="blue", since=NOON + 3 * MINUTE) == ["m4", "m6"]
+
+    @pytest.mark.parametrize(
+        "after", ["", "1", "1.", ".1", "-1.1", "1.1.1", "one.1", "9" * 18 + ".1", "1." + "9" * 19, "9" * 5_000 + ".1"]
+    )
+    async def test_a_place_that_no_page_named_is_refused(self, store: TimerStore, after: str) -> None:
+        """Callers send it: neither a time beyond the calendar nor a number beyond the column is a fault of ours."""
+        await store.add([_timer(1)])
+
+        with pytest.raises(InvalidValue) as refused:
+            await store.list(topic=None, since=None, until=None, most=1, after=after)
+
+        assert refused.value.members["field"] == "cursor"
 
     async def test_a_cancelled_timer_never_comes_due_and_says_so_again(
         self, store: TimerStore, clock: ManualClock

@@ -9,6 +9,7 @@ import msgspec
 
 from mqgate.adapters.postgres.database import Database, queries
 from mqgate.adapters.postgres.text import kept, told
+from mqgate.core.cursors import MAX_ROW, parse_cursor
 from mqgate.core.message import NO_PROPERTIES, Message, milliseconds
 from mqgate.ports.dead_letters import DeadLetter
 
@@ -43,13 +44,14 @@ class PostgresDeadLetters:
         most: int,
         after: str | None,
     ) -> tuple[Sequence[DeadLetter], str | None]:
+        (number,) = (0,) if after is None else parse_cursor(after, MAX_ROW)
         values = {
             "group": group,
             "key": kept(key),
             "since": since or _BEGIN_OF_TIME,
             "until": until or _END_OF_TIME,
             "most": most + 1,
-            "after": int(after or 0),
+            "after": number,
         }
         rows = await self._database.read(_SQL["list" if key is None else "list_key"], values)
         return [_letter(row) for row in rows[:most]], str(rows[most - 1][0]) if len(rows) > most else None

@@ -19,6 +19,7 @@ import msgspec
 
 from mqgate.adapters.postgres.database import Database, Transaction, queries
 from mqgate.adapters.postgres.text import kept, told
+from mqgate.core.cursors import MAX_ROW, parse_cursor
 from mqgate.core.entries import ApiKey, Group, Producer, Snapshot, Topic
 from mqgate.core.errors import RegistryChanged
 from mqgate.core.receipt import KeyTerms, SigningKeys, StoredKey
@@ -84,7 +85,8 @@ class PostgresRegistryStore:
         await self._database.write(_SQL["record"], _columns(act))
 
     async def acts(self, most: int, before: str | None) -> tuple[Sequence[Act], str | None]:
-        values = {"before": int(before) if before else _NEWEST, "most": most + 1}
+        (newest,) = (_NEWEST,) if before is None else parse_cursor(before, MAX_ROW)
+        values = {"before": newest, "most": most + 1}
         rows = await self._database.read(_SQL["acts"], values)
         return [_act(row) for row in rows[:most]], str(rows[most - 1][0]) if len(rows) > most else None
 

@@ -23,6 +23,7 @@ from mqgate.adapters.postgres.database import Database, queries
 from mqgate.adapters.postgres.gathering import Gathering
 from mqgate.adapters.postgres.presence import Presence
 from mqgate.adapters.postgres.text import kept, told
+from mqgate.core.cursors import MAX_ROW, parse_cursor
 from mqgate.core.message import NO_PROPERTIES, Draft
 from mqgate.ports.timer_store import Timer, TimerState
 
@@ -35,6 +36,7 @@ _BEGIN_OF_TIME = datetime.min.replace(tzinfo=UTC)
 _END_OF_TIME = datetime.max.replace(tzinfo=UTC)
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
+_LATEST_MICROSECOND = (_END_OF_TIME - _EPOCH) // _MICROSECOND
 # Another gateway is just claiming what we see due.
 _LOOK_AGAIN = timedelta(milliseconds=50)
 
@@ -114,13 +116,13 @@ class PostgresTimerStore:
         most: int,
         after: str | None,
     ) -> tuple[Sequence[Timer], str | None]:
-        due, _, number = (after or "").partition(".")
+        due, number = (None, 0) if after is None else parse_cursor(after, _LATEST_MICROSECOND, MAX_ROW)
         values = {
             "topic": kept(topic),
             "since": since or _BEGIN_OF_TIME,
             "until": until or _END_OF_TIME,
-            "due": _EPOCH + int(due) * _MICROSECOND if due else _BEGIN_OF_TIME,
-            "number": int(number or 0),
+            "due": _BEGIN_OF_TIME if due is None else _EPOCH + due * _MICROSECOND,
+            "number": number,
             "most": most + 1,
         }
         rows = await self._database.read(_SQL["list" if topic is None else "list_topic"], values)

@@ -17,7 +17,8 @@ from mqgate.adapters.rocketmq.search import Search
 from mqgate.adapters.rocketmq.topics import Queue, Topic, Topics
 from mqgate.adapters.rocketmq.translate import users_name
 from mqgate.adapters.rocketmq.watch import Watches
-from mqgate.core.errors import InvalidValue, MqgateError, QueueNotFound, StorageUnavailable, TopicNotFound
+from mqgate.core.cursors import invalid_cursor
+from mqgate.core.errors import MqgateError, QueueNotFound, StorageUnavailable, TopicNotFound
 from mqgate.core.message import Draft, Message, Stored, milliseconds
 from mqgate.core.names import OWN_PREFIX
 from mqgate.ports.message_log import Heads
@@ -256,7 +257,7 @@ def _cursor(message: Message) -> str:
 def _place_of(topic: Topic, cursor: str) -> tuple[int, str, int]:
     found = _CURSOR.fullmatch(cursor)
     if found is None or found[2] not in topic.queues:
-        raise InvalidValue("use the cursor that the page before gave as next", field="cursor")
+        raise invalid_cursor()
     return int(found[1]), found[2], int(found[3])
 
 

@@ -9,6 +9,7 @@ import msgspec
 
 from mqgate.adapters.sqlite.engine import Engine, queries
 from mqgate.adapters.sqlite.threads import Transaction
+from mqgate.core.cursors import MAX_ROW, parse_cursor
 from mqgate.core.message import NO_PROPERTIES, Message, instant, milliseconds
 from mqgate.ports.dead_letters import DeadLetter
 
@@ -62,7 +63,8 @@ class SqliteDeadLetters:
     ) -> tuple[Sequence[DeadLetter], str | None]:
         low = milliseconds(since) if since else 0
         high = milliseconds(until) if until else _END_OF_TIME
-        values = (group, int(after or 0), key, low, high, most + 1)
+        (number,) = (0,) if after is None else parse_cursor(after, MAX_ROW)
+        values = (group, number, key, low, high, most + 1)
         rows = await self._engine.read(lambda view: view.all(_SQL["list"], values))
         return [_letter(row) for row in rows[:most]], str(rows[most - 1][0]) if len(rows) > most else None
 

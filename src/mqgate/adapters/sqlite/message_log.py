@@ -20,7 +20,8 @@ import msgspec
 from mqgate.adapters.sqlite import message_columns
 from mqgate.adapters.sqlite.engine import Engine, queries
 from mqgate.adapters.sqlite.threads import Transaction, View
-from mqgate.core.errors import InvalidValue, MqgateError, QueueNotFound, TopicNotFound
+from mqgate.core.cursors import MAX_ROW, parse_cursor
+from mqgate.core.errors import MqgateError, QueueNotFound, TopicNotFound
 from mqgate.core.lease import Head
 from mqgate.core.message import NO_PROPERTIES, Draft, Message, Stored, instant, milliseconds
 from mqgate.ports.message_columns import as_columns
@@ -35,19 +36,11 @@ _INSERT = "INSERT INTO message (position, id, key, tag, properties, stored_at, b
 _ROW = "(?, ?, ?, ?, ?, ?, ?)"
 _MOST_ROWS = 128
 _NOTE_MS = 1_000
-# More does not fit into SQLite's whole numbers.
-_LONGEST_CURSOR = 18
 _decode_properties = msgspec.json.Decoder(dict[str, str]).decode
 
 
 def position(number: int, offset: int) -> int:
     return number << _OFFSET_BITS | offset
-
-
-def _place_of(cursor: str) -> int:
-    if not (cursor.isascii() and cursor.isdigit() and len(cursor) <= _LONGEST_CURSOR):
-        raise InvalidValue("use the cursor that the page before gave as next", field="cursor")
-    return int(cursor)
 
 
 def offset_of(place: int) -> int:
@@ -247,7 +240,7 @@ class SqliteMessageLog:
     ) -> tuple[Sequence[Message], str | None]:
         names = self._names(topic)
         queues = [(queue.number, queue.head) for queue in self._topic(topic).queues]
-        place = -1 if after is None else _place_of(after)
+        (place,) = (-1,) if after is None else parse_cursor(after, MAX_ROW)
         low, high = milliseconds(since), milliseconds(until)
 
         def job(view: View) -> list[Any]:

@@ -10,6 +10,7 @@ import msgspec
 
 from mqgate.adapters.sqlite.engine import Engine, queries
 from mqgate.adapters.sqlite.threads import Transaction, View
+from mqgate.core.cursors import MAX_ROW, parse_cursor
 from mqgate.core.entries import ApiKey, Group, Producer, Snapshot, Topic
 from mqgate.core.errors import RegistryChanged
 from mqgate.core.message import instant, milliseconds
@@ -76,7 +77,7 @@ class SqliteRegistryStore:
         await self._engine.write(lambda tx: _record(tx, act))
 
     async def acts(self, most: int, before: str | None) -> tuple[Sequence[Act], str | None]:
-        newest = int(before) if before else _NEWEST
+        (newest,) = (_NEWEST,) if before is None else parse_cursor(before, MAX_ROW)
         rows = await self._engine.read(lambda view: view.all(_SQL["acts"], (newest, most + 1)))
         found = [
             Act(at=instant(at), actor=actor, action=action, subject=subject, reason=reason, details=details)

@@ -8,7 +8,9 @@ import msgspec
 
 from mqgate.adapters.sqlite.engine import Engine, queries
 from mqgate.adapters.sqlite.threads import Transaction, View
+from mqgate.core.cursors import MAX_ROW, parse_cursor
 from mqgate.core.message import NO_PROPERTIES, Draft, instant, milliseconds
+from mqgate.core.times import LATEST_MS
 from mqgate.ports.timer_store import Timer, TimerState
 
 _COLUMNS = "number, id, topic, due, state, key, tag, properties, slot, body"
@@ -85,10 +87,10 @@ class SqliteTimerStore:
         most: int,
         after: str | None,
     ) -> tuple[Sequence[Timer], str | None]:
-        due, _, number = (after or "-1.0").partition(".")
+        due, number = (-1, 0) if after is None else parse_cursor(after, LATEST_MS, MAX_ROW)
         low = milliseconds(since) if since else 0
         high = milliseconds(until) if until else _END_OF_TIME
-        values = (topic, low, high, int(due), int(number), most + 1)
+        values = (topic, low, high, due, number, most + 1)
         rows = await self._engine.read(lambda view: view.all(_SQL["list"], values))
         last = rows[most - 1] if len(rows) > most else None
         return [_timer(row) for row in rows[:most]], f"{last[3]}.{last[0]}" if last else None

@@ -13,7 +13,7 @@ from mqgate.core.errors import DeadLetterNotFound, InvalidValue, UnsupportedByMo
 from mqgate.core.times import format_instant
 from mqgate.http.exchange import Answer, Request, reply
 from mqgate.http.json_input import decode, query, query_instant
-from mqgate.http.native.registry import check_cursor, check_limit
+from mqgate.http.native.registry import check_limit
 from mqgate.http.native.shapes import MessageOut, message_out
 from mqgate.http.operation import Operation
 from mqgate.ports.dead_letters import DeadLetter, DeadLetterStore
@@ -147,7 +147,7 @@ class DeadLetterApi:
             since=query_instant(asked.from_, "from"),
             until=query_instant(asked.to, "to"),
             most=check_limit(asked.limit),
-            after=check_cursor(asked.cursor),
+            after=asked.cursor,
         )
         return reply(200, DeadLetters([_short(each) for each in letters], more))
 

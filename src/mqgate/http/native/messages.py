@@ -8,6 +8,7 @@ from msgspec import Struct
 
 from mqgate.control.registry.service import Registry
 from mqgate.core.errors import InvalidValue, MessageNotFound
+from mqgate.core.message import END_OF_OFFSETS
 from mqgate.http.accept import choose
 from mqgate.http.exchange import Answer, Request, reply
 from mqgate.http.json_input import query, query_instant
@@ -23,7 +24,6 @@ _FIRST = datetime(1970, 1, 1, tzinfo=UTC)
 _LAST = datetime(9999, 1, 1, tzinfo=UTC)
 _JSON = "application/json"
 _FEW, _MANY = 32, 10_000
-_END_OF_OFFSETS = 1 << 40
 
 
 class FindQuery(Struct, rename="camel", forbid_unknown_fields=True):
@@ -123,7 +123,7 @@ class MessagesApi:
         request.principal.need_admin()
         topic = await self._registry.readable(request.path("topic"))
         asked = query(request, RangeQuery)
-        if not 0 <= asked.offset < _END_OF_OFFSETS:
+        if not 0 <= asked.offset < END_OF_OFFSETS:
             raise InvalidValue("offset must be 0 or more", field="offset")
         if choose(request.header(b"accept"), (_JSON, ARROW)) == ARROW:
             return await self._stream(topic, request.path("queue"), asked)

@@ -13,11 +13,11 @@ from mqgate.control.registry.service import Registry
 from mqgate.core.entries import Group, Mode
 from mqgate.core.errors import InvalidValue, UnsupportedByMode
 from mqgate.core.lease import Client, Position
-from mqgate.core.names import check_client
+from mqgate.core.names import check_client, is_client
 from mqgate.core.times import format_instant, parse_instant
 from mqgate.http.exchange import Answer, Request, reply
 from mqgate.http.json_input import decode, query
-from mqgate.http.native.registry import GroupOut, ListQuery, check_cursor, check_limit, group_out, page
+from mqgate.http.native.registry import GroupOut, ListQuery, check_limit, group_out, page
 from mqgate.http.native.shapes import maybe_instant
 from mqgate.http.operation import Operation
 from mqgate.ports.lease_store import LeaseStore
@@ -213,7 +213,7 @@ class OperateApi:
         request.principal.need_admin()
         group = await self._registry.group(request.path("group"))
         found = {client.name: client for client in await self._leases.clients(group.name)}
-        return page(request, found, _client_out)
+        return page(request, found, _client_out, is_client)
 
     async def seek(self, request: Request) -> Answer:
         request.principal.need_admin()
@@ -248,7 +248,7 @@ class OperateApi:
     async def acts(self, request: Request) -> Answer:
         request.principal.need_admin()
         asked = query(request, ListQuery)
-        found, more = await self._store.acts(check_limit(asked.limit), check_cursor(asked.cursor))
+        found, more = await self._store.acts(check_limit(asked.limit), asked.cursor)
         items = [
             ActOut(
                 format_instant(each.at),

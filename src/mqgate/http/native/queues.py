@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from msgspec import UNSET, Struct, UnsetType
 
 from mqgate.control.registry.service import Registry
+from mqgate.core.cursors import invalid_cursor
 from mqgate.core.errors import QueueUnavailable
 from mqgate.core.lease import Head
 from mqgate.http.exchange import Answer, Request, reply
@@ -18,6 +19,7 @@ from mqgate.ports.message_log import Heads, MessageLog
 __all__ = ["QueuesApi"]
 
 _MOST_AT_ONCE = 32
+_NO_QUEUE = (1 << 31, "")
 
 
 class QueuesQuery(Struct, rename="camel", forbid_unknown_fields=True):
@@ -69,9 +71,12 @@ class QueuesApi:
         asked = query(request, QueuesQuery)
         at = query_instant(asked.at, "at")
         limit = check_limit(asked.limit)
+        last = None if asked.cursor is None else _order(asked.cursor)
+        if last is not None and (last >= _NO_QUEUE or not last[1]):
+            raise invalid_cursor()
         heads = await self._log.heads(topic)
         names = sorted(heads.queues.keys() | heads.closed, key=_order)
-        rest = [name for name in names if asked.cursor is None or _order(name) > _order(asked.cursor)]
+        rest = [name for name in names if last is None or _order(name) > last]
         offsets = None if at is None else await self._log.offsets_at(topic, at)
         items = await asyncio.gather(
             *(self._shown(topic, name, heads, offsets, is_timed=asked.times) for name in rest[:limit])
@@ -117,4 +122,4 @@ def _order(queue: str) -> tuple[int, str]:
     """By a queue's place in its broker, then by broker; what is no queue's name comes last."""
     broker, _, number = queue.rpartition(":")
     is_number = number.isascii() and number.isdigit() and len(number) < 10  # noqa: PLR2004 - digits
-    return int(number) if is_number else 1 << 31, broker
+    return int(number) if is_number else _NO_QUEUE[0], broker

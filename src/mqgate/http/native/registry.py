@@ -11,8 +11,10 @@ from mqgate.control.access.service import Access
 from mqgate.control.registry.model import GroupSpec, Instant, ProducerSpec, TopicSpec
 from mqgate.control.registry.service import Registry
 from mqgate.core.backoff import Backoff
+from mqgate.core.cursors import invalid_cursor
 from mqgate.core.entries import ApiKey, Group, Producer, RateLimit, Topic
 from mqgate.core.errors import InvalidValue
+from mqgate.core.names import is_name
 from mqgate.core.times import format_instant, parse_instant
 from mqgate.http.exchange import Answer, Request, reply
 from mqgate.http.json_input import decode, query
@@ -325,22 +327,22 @@ def check_limit(limit: int) -> int:
     return limit
 
 
-def check_cursor(cursor: str | None) -> str | None:
-    """Cursors of stored rows are their numbers; anything else was not given by us."""
-    if cursor is not None and not (cursor.isascii() and cursor.isdigit() and len(cursor) <= 18):  # noqa: PLR2004 - SQLite's
-        raise InvalidValue("use the cursor that the page before gave as next", field="cursor")
-    return cursor
-
-
 def _list(request: Request, entries: Mapping[str, _T], shape: Callable[[_T], Any]) -> Answer:
     request.principal.need_admin()
     return page(request, entries, shape)
 
 
-def page(request: Request, entries: Mapping[str, _T], shape: Callable[[_T], Any]) -> Answer:
+def page(
+    request: Request,
+    entries: Mapping[str, _T],
+    shape: Callable[[_T], Any],
+    may_be_named: Callable[[str], bool] = is_name,
+) -> Answer:
     """A page of entries by name; the cursor is the last name of the page before."""
     asked = query(request, ListQuery)
     limit = check_limit(asked.limit)
+    if asked.cursor is not None and not may_be_named(asked.cursor):
+        raise invalid_cursor()
     names = sorted(name for name in entries if asked.cursor is None or name > asked.cursor)
     more = names[limit - 1] if len(names) > limit else None
     return reply(200, {"items": [shape(entries[name]) for name in names[:limit]], "next": more})

@@ -15,8 +15,8 @@ from mqgate.control.registry.model import Instant
 from mqgate.control.registry.service import Registry
 from mqgate.core.entries import Group, Mode, Topic
 from mqgate.core.errors import InvalidJson, InvalidValue, MqgateError, UnsupportedByMode
-from mqgate.core.message import NO_PROPERTIES, Message, milliseconds
-from mqgate.core.names import retry_topic
+from mqgate.core.message import END_OF_OFFSETS, NO_PROPERTIES, Message, milliseconds
+from mqgate.core.names import is_name, retry_topic
 from mqgate.core.times import parse_instant
 from mqgate.http.deep_json import split_deep_batch
 from mqgate.http.exchange import Answer, Request
@@ -31,6 +31,7 @@ from mqgate.production.store import Item, Published
 from mqgate.settings import HttpSettings
 
 _LONGEST_ID = 128
+_MAX_QUEUE_NAME = 255
 
 
 class ReplayMessage(Struct, rename="camel", forbid_unknown_fields=True):
@@ -161,11 +162,23 @@ def _as_redriven(given: ReplayMessage, item: Item) -> Item:
         if getattr(given, field) is None:
             name = "storedAt" if field == "stored_at" else field
             raise InvalidValue(f"say where the message lay: {name}, as a read of its queue tells it", field=name)
+    _check_origin(given)
     draft = item.draft
     lay = str(given.topic), str(given.queue), int(given.offset or 0)
     stored_ms = milliseconds(parse_instant(given.stored_at or 0, "storedAt"))
     message = Message(draft.id, *lay, draft.body, draft.key, draft.tag, draft.properties, stored_ms)
     return item._replace(draft=redriven(message))
+
+
+def _check_origin(given: ReplayMessage) -> None:
+    """Refuse what no store of dead letters could keep: the message would block its group when it fails."""
+    if not is_name(given.topic or ""):
+        raise InvalidValue("topic must be the name of a topic", field="topic")
+    queue = given.queue or ""
+    if not 1 <= len(queue) <= _MAX_QUEUE_NAME or not queue.isprintable():
+        raise InvalidValue("queue must be the name of a queue", field="queue")
+    if not 0 <= (given.offset or 0) < END_OF_OFFSETS:
+        raise InvalidValue(f"offset must be 0 to {END_OF_OFFSETS - 1}", field="offset")
 
 
 def _as_seen(outcome: Published | MqgateError) -> Published | MqgateError:

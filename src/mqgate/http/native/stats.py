@@ -2,18 +2,19 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any, Literal
 
 import msgspec
 from msgspec import Struct
 
+from mqgate.core.cursors import MAX_ROW, parse_cursor
 from mqgate.core.errors import InvalidValue
 from mqgate.core.message import instant
 from mqgate.core.times import format_instant
 from mqgate.http.exchange import Answer, Request, reply
 from mqgate.http.json_input import query, query_instant
-from mqgate.http.native.registry import check_cursor, check_limit
+from mqgate.http.native.registry import check_limit
 from mqgate.http.operation import Operation
 from mqgate.stats import reading
 from mqgate.stats.reading import Asked, Step
@@ -24,6 +25,7 @@ __all__ = ["StatsApi"]
 _NAMES = ("topic", "kind", "producer", "group", "clientId", "outcome")
 # Unless the caller says: as much as fits on a screen.
 _SPANS = {"minute": timedelta(hours=1), "hour": timedelta(days=1), "day": timedelta(days=30)}
+_FIRST = datetime.min.replace(tzinfo=UTC)
 
 
 class StatsQuery(Struct, rename="camel", forbid_unknown_fields=True):
@@ -299,11 +301,16 @@ class StatsApi:
         read: Callable[[StatsStore, Asked], list[dict[str, Any]]],
         shape: type[Struct],
     ) -> Answer:
-        limit, skipped = check_limit(given.limit), int(check_cursor(given.cursor) or 0)
+        limit = check_limit(given.limit)
+        (skipped,) = (0,) if given.cursor is None else parse_cursor(given.cursor, MAX_ROW)
         until = query_instant(given.to, "to") or self._clock() + timedelta(minutes=1)
-        since = query_instant(given.from_, "from") or until - _SPANS[step]
+        since = query_instant(given.from_, "from") or max(until, _FIRST + _SPANS[step]) - _SPANS[step]
         names = {"topic": given.topic, "group": given.group, **filters}
         known = {name: value for name, value in names.items() if value}
+        for name, value in known.items():
+            if "\0" in value:
+                # SQLite finds nothing, PostgreSQL refuses the statement.
+                raise InvalidValue(f"{name} must not contain U+0000", field="clientId" if name == "client" else name)
         asked = Asked(since, until, limit + 1, skipped, step, known)
         rows = await asyncio.to_thread(lambda: read(self._open(), asked))
         more = str(skipped + limit) if len(rows) > limit else None
