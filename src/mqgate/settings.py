@@ -26,7 +26,7 @@ class SettingsInvalid(Exception):
 
 
 def option(default: Any, doc: str, *, secret: bool = False) -> Any:
-    return field(default=default, repr=not secret, metadata={"doc": doc})
+    return field(default=default, repr=not secret, metadata={"doc": doc, "secret": secret})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -312,7 +312,9 @@ def _set(settings: Settings, group: str, name: str, value: Any, where: str, faul
     try:
         parsed = _parse(hints[name], value)
     except (TypeError, ValueError, KeyError):
-        faults.append(f"{where}: {value!r} is not {_spoken(hints[name])}")
+        is_secret = next(each for each in fields(options) if each.name == name).metadata["secret"]
+        shown = "the value" if is_secret else repr(value)
+        faults.append(f"{where}: {shown} is not {_spoken(hints[name])}")
         return settings
     return _with(settings, group, replace(options, **{name: parsed}))
 

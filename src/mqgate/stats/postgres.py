@@ -7,8 +7,10 @@ from typing import Any
 
 import psycopg
 from psycopg import errors, sql
+from psycopg.conninfo import conninfo_to_dict
 
 from mqgate.core.errors import FiguresNotFound, MqgateError, StorageFull, StorageRefused, StorageUnavailable
+from mqgate.core.urls import can_show_hosts
 from mqgate.stats.store import Execute, Row
 
 __all__ = ["PostgresDatabase"]
@@ -18,6 +20,13 @@ _IS_SCHEMA = "SELECT 1 FROM pg_namespace WHERE nspname = %s"
 
 class PostgresDatabase:
     def __init__(self, url: str, schema: str, *, connect_timeout: float = 3.0) -> None:
+        if not can_show_hosts(url):
+            raise StorageRefused("[postgres] url: write @ as %40 and / as %2F in the password")
+        try:
+            conninfo_to_dict(url)
+        except psycopg.ProgrammingError:
+            # Its text shows the URL, and so the password.
+            raise StorageRefused("[postgres] url is not one: postgresql://user:password@host:5432/database") from None
         self._url = url
         self._schema = schema
         self._timeout = max(1, round(connect_timeout))

@@ -21,6 +21,7 @@ from psycopg.rows import TupleRow
 from psycopg_pool import AsyncConnectionPool
 
 from mqgate.core.errors import StorageRefused
+from mqgate.core.urls import can_show_hosts
 
 __all__ = ["Connection", "Timeouts", "connect_alone", "is_alive", "open_pool", "sever"]
 
@@ -108,6 +109,8 @@ def _with_defaults(url: str, timeouts: Timeouts) -> str:
         "keepalives_count": "3",
         "tcp_user_timeout": str(2 * timeouts.statement // _MS),
     }
+    if not can_show_hosts(url):
+        raise StorageRefused("[postgres] url: write @ as %40 and / as %2F in the password")
     try:
         given = conninfo_to_dict(url)
     except psycopg.ProgrammingError:

@@ -213,8 +213,11 @@ def _parsed(url: str) -> dict[str, Any]:
     ours = {"protocol": 2, "socket_timeout": None}
     try:
         return {"socket_keepalive": True, "client_name": "mqgate", **client.parse_url(url), **ours}
-    except ValueError as error:
-        raise StorageRefused(f"[redis] url: {error}") from None
+    except ValueError:
+        # Its text may show a part of the password, which was taken for the port.
+        raise StorageRefused(
+            "[redis] url is not one: redis://user:password@host:6379/0, with / ? # [ of the password percent-encoded"
+        ) from None
 
 
 def _from_the_door(error: Exception) -> MqgateError:
