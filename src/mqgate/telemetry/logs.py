@@ -1,26 +1,62 @@
-"""Logs: events with fields, JSON or, on a terminal, for people."""
+"""Logs: events with fields, JSON or, on a terminal, for people. Warnings of libraries take the same way."""
 
 import logging
 import sys
 
 import structlog
 
+from mqgate.core.urls import mask_passwords
+
 
 def configure(level: str, style: str) -> None:
-    """Set up structlog once, at start; `auto` is readable on a terminal and JSON elsewhere."""
+    """Set up structlog and logging once, at start; `auto` is readable on a terminal and JSON elsewhere."""
     is_console = style == "console" or (style == "auto" and sys.stderr.isatty())
     renderer: structlog.typing.Processor = (
         structlog.dev.ConsoleRenderer() if is_console else structlog.processors.JSONRenderer()
     )
+    described: list[structlog.typing.Processor] = [
+        structlog.contextvars.merge_contextvars,
+        structlog.processors.add_log_level,
+        structlog.processors.TimeStamper(fmt="iso", utc=True),
+    ]
+    rendered: list[structlog.typing.Processor] = [structlog.processors.format_exc_info, _mask, renderer]
+    threshold = logging.getLevelNamesMapping()[level.upper()]
     structlog.configure(
-        processors=[
-            structlog.contextvars.merge_contextvars,
-            structlog.processors.add_log_level,
-            structlog.processors.TimeStamper(fmt="iso", utc=True),
-            structlog.processors.format_exc_info,
-            renderer,
-        ],
-        wrapper_class=structlog.make_filtering_bound_logger(logging.getLevelName(level.upper())),
+        processors=described + rendered,
+        wrapper_class=structlog.make_filtering_bound_logger(threshold),
         logger_factory=structlog.PrintLoggerFactory(sys.stdout),
         cache_logger_on_first_use=True,
     )
+    handler = _Printed()
+    handler.setFormatter(
+        structlog.stdlib.ProcessorFormatter(
+            foreign_pre_chain=[*described, structlog.stdlib.add_logger_name],
+            processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, *rendered],
+        )
+    )
+    logging.basicConfig(handlers=[handler], level=max(threshold, logging.WARNING), force=True)
+    logging.captureWarnings(capture=True)
+
+
+class _Printed(logging.Handler):
+    """Prints records as structlog prints its events, under the same lock: lines are never mixed."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._print = structlog.PrintLogger(sys.stdout).msg
+
+    def emit(self, record: logging.LogRecord) -> None:
+        try:
+            self._print(self.format(record))
+        except Exception:  # noqa: BLE001 - as every handler of logging does
+            self.handleError(record)
+
+
+def _mask(
+    _logger: structlog.typing.WrappedLogger, _method: str, event: structlog.typing.EventDict
+) -> structlog.typing.EventDict:
+    """Hide passwords of URLs: drivers quote the addresses that they cannot reach."""
+    for name, value in event.items():
+        if type(value) is str:
+            event[name] = mask_passwords(value)
+    return event

@@ -1,0 +1,121 @@
+"""The log of `mqgate serve`: what libraries write is in it, in the same form."""
+
+import json
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+
+HIDDEN = "hunter2"
+PROGRAM = """
+import asyncio, gc, logging, warnings
+import structlog, uvloop
+from psycopg_pool import AsyncConnectionPool
+from mqgate.telemetry import logs
+
+logs.configure("info", "json")
+structlog.contextvars.bind_contextvars(worker=3)
+structlog.get_logger().info("our own line", url="redis://ada:hunter2@h")
+logging.getLogger("psycopg.pool").warning("error in %r: %s", "mqgate", "postgresql://ada:hunter2@h/db is away")
+logging.getLogger("redis").info("of no interest")
+logging.getLogger("redis.connection").error("two\\nlines, user=ada password=hunter2")
+warnings.warn("old", DeprecationWarning, stacklevel=1)
+try:
+    raise ValueError("redis://ada:hunter2@h")
+except ValueError:
+    logging.getLogger("any.library").exception("it failed")
+
+async def fail():
+    raise RuntimeError("nobody asks")
+
+async def main():
+    task = asyncio.create_task(fail())
+    await asyncio.wait([task])
+    del task
+    gc.collect()
+    failed = asyncio.Event()
+    pool = AsyncConnectionPool(
+        "postgresql://ada:hunter2@127.0.0.1:1/db", open=False, min_size=1, reconnect_timeout=0.1, name="own",
+        reconnect_failed=lambda pool: failed.set(),
+    )
+    await pool.open()
+    await asyncio.wait_for(failed.wait(), 60)
+    await pool.close()
+
+with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+    runner.run(main())
+"""
+
+
+@pytest.fixture(scope="module")
+def lines() -> list[dict[str, Any]]:
+    """Everything that the program wrote; a line that is not JSON fails here."""
+    command = [sys.executable, "-W", "always", "-c", PROGRAM]
+    ended = subprocess.run(command, capture_output=True, text=True, check=True, timeout=120)  # noqa: S603 - our own interpreter
+    assert ended.stderr == ""
+    assert HIDDEN not in ended.stdout
+    return [json.loads(line) for line in ended.stdout.splitlines()]
+
+
+def line_of(lines: list[dict[str, Any]], logger: str) -> dict[str, Any]:
+    return next(line for line in lines if line.get("logger") == logger)
+
+
+def test_a_librarys_warning_is_a_line_as_ours_are(lines: list[dict[str, Any]]) -> None:
+    """A collector that reads JSON drops or mixes up everything else."""
+    ours, theirs = lines[0], line_of(lines, "psycopg.pool")
+
+    assert ours["event"] == "our own line"
+    assert theirs["event"] == "error in 'mqgate': postgresql://ada:***@h/db is away"
+    assert theirs.keys() - {"logger"} == ours.keys() - {"url"}
+    assert (theirs["level"], theirs["worker"]) == ("warning", 3)
+
+
+def test_every_line_names_its_event(lines: list[dict[str, Any]]) -> None:
+    """And all but ours the library that wrote it."""
+    assert all(line["event"] and line["level"] and line["timestamp"] for line in lines)
+    assert all(line["logger"] for line in lines[1:])
+
+
+def test_what_libraries_say_below_a_warning_is_left_out(lines: list[dict[str, Any]]) -> None:
+    """Some tell of every command."""
+    assert not [line for line in lines if line["event"] == "of no interest"]
+
+
+def test_an_exception_is_a_member_of_its_line(lines: list[dict[str, Any]]) -> None:
+    """Not further lines; and without the password that its text has."""
+    failed = line_of(lines, "any.library")
+
+    assert failed["event"] == "it failed"
+    assert failed["exception"].endswith("ValueError: redis://ada:***@h")
+
+
+def test_a_python_warning_is_a_line(lines: list[dict[str, Any]]) -> None:
+    """It would go to stderr as plain text."""
+    assert "DeprecationWarning: old" in line_of(lines, "py.warnings")["event"]
+
+
+def test_an_exception_that_no_task_passed_on_is_a_line(lines: list[dict[str, Any]]) -> None:
+    """A bug in the background shows nowhere else."""
+    lost = line_of(lines, "asyncio")
+
+    assert lost["event"].startswith("Task exception was never retrieved")
+    assert lost["exception"].endswith("RuntimeError: nobody asks")
+
+
+def test_a_pool_that_cannot_connect_tells_no_password(lines: list[dict[str, Any]]) -> None:
+    """What psycopg itself writes while PostgreSQL is away."""
+    events = [line["event"] for line in lines if line.get("logger") == "psycopg.pool"]
+
+    assert any("'own'" in event for event in events)
+
+
+def test_only_the_server_configures_logging() -> None:
+    """Applications that import the client, or run Spark, have logs of their own."""
+    program = "import logging, mqgate.client, mqgate.spark; print(logging.getLogger().handlers)"
+    command = [sys.executable, "-c", program]
+
+    ended = subprocess.run(command, capture_output=True, text=True, check=True, timeout=120)  # noqa: S603 - our own interpreter
+
+    assert ended.stdout.strip() == "[]"
