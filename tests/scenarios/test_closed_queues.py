@@ -74,6 +74,25 @@ async def test_a_queue_that_is_down_holds_nobody_up_and_goes_on_where_it_stood(
     assert {message["delivery"] for message in back["messages"]} == {1}
 
 
+async def test_clients_that_met_a_closed_queue_are_remembered_up_to_a_limit(
+    api: httpx.AsyncClient, gateway: bootstrap.Gateway, outage: Outage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Callers choose the names of clients: memory must not grow with them; who was forgotten misses nothing."""
+    monkeypatch.setattr("mqgate.consumption.receive._SCOPES_REMEMBERED", 3)
+    await filled(api, mode="broadcast")
+    outage.closed.add(FIRST)
+    clients = [{"clientId": f"c{number}"} for number in range(9)]
+    for client in clients:
+        assert bodies((await receive(api, **client))["messages"]) == ["x"]
+
+    remembered = len(gateway.long_poll._receiver._withheld)
+    outage.end()
+    back = [bodies((await receive(api, **client))["messages"]) for client in clients]
+
+    assert remembered <= 3
+    assert back == [["a", "b", "c"]] * len(clients)
+
+
 @MODES
 async def test_what_the_log_calls_closed_is_not_even_tried(api: httpx.AsyncClient, outage: Outage, mode: str) -> None:
     """A read that is known to fail costs a time-out at a real broker, for every receive."""

@@ -145,7 +145,7 @@ class Receiver:
         self._told: OrderedDict[tuple[str, str], int] = OrderedDict()
         self._latest: OrderedDict[tuple[str, str], int] = OrderedDict()
         # Which of them were closed then: one that the store had not met is told again when it opens.
-        self._withheld: dict[tuple[str, str], frozenset[str]] = {}
+        self._withheld: OrderedDict[tuple[str, str], frozenset[str]] = OrderedDict()
         self._burials: dict[Lease, asyncio.Future[bool]] = {}
         # Of ordered groups: who looks at keys that the store does not know yet.
         self._looking: dict[tuple[str, str], _Looking] = {}
@@ -237,6 +237,10 @@ class Receiver:
         withheld = self._withheld.pop(scope, None) or frozenset()
         if heads.closed and (still := (withheld | heads.queues.keys()) & heads.closed):
             self._withheld[scope] = still
+            if len(self._withheld) > _SCOPES_REMEMBERED:
+                # Without a version all of its queues are told again, also those that open meanwhile.
+                oldest, _ = self._withheld.popitem(last=False)
+                self._told.pop(oldest, None)
 
     async def give_back(self, group: Group, received: Received) -> None:
         """Nobody is there to take it: the leases end at once, and the deliveries do not count."""

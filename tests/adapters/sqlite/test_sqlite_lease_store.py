@@ -4,7 +4,10 @@ import pytest
 
 from mqgate.adapters.sqlite.engine import Engine
 from mqgate.adapters.sqlite.lease_store import SqliteLeaseStore
+from mqgate.testing.clock import ManualClock
 from mqgate.testing.lease_store_contract import LeaseStoreContract
+from mqgate.testing.leasing import ask, opened
+from mqgate.testing.samples import a_group, queues
 
 
 class TestSqliteLeaseStore(LeaseStoreContract):
@@ -13,3 +16,20 @@ class TestSqliteLeaseStore(LeaseStoreContract):
     @pytest.fixture
     def store(self, engine: Engine) -> SqliteLeaseStore:
         return SqliteLeaseStore(engine, most_clients=self.most_clients)
+
+    async def test_names_of_clients_do_not_pile_up(
+        self, store: SqliteLeaseStore, engine: Engine, clock: ManualClock
+    ) -> None:
+        """A caller may make up a new clientId for every poll; the newest are kept, in each group."""
+        groups = [a_group(name="workers"), a_group(name="others")]
+        for group in groups:
+            await opened(store, group, queues(9))
+        for number in range(20 * self.most_clients):
+            await ask(store, groups[number % 2], polled_by=f"c{number}")
+            clock.advance(0.001)
+
+        ((kept,),) = await engine.read(lambda view: view.all("SELECT count(*) FROM lease_client"))
+        listed = await store.clients("workers")
+
+        assert kept <= 2 * len(groups) * self.most_clients
+        assert [each.name for each in listed] == ["c98", "c96", "c94", "c92", "c90"]

@@ -83,6 +83,8 @@ class SqliteLeaseStore:
             if tx.now_ms - seen_at >= _SEEN_EVERY_MS:
                 seen_at = tx.now_ms
                 tx.execute(SQL["see_client"], (*seen, seen_at))
+                if seen not in self._seen:
+                    self._trim_clients(tx, request.group.name)
             steps = message_leases if request.group.mode is Mode.MESSAGE else queue_leases
             return steps.acquire(tx, scope, request), seen_at
 
@@ -93,6 +95,11 @@ class SqliteLeaseStore:
                 self._seen.clear()
             self._seen[seen] = seen_at
         return acquired
+
+    def _trim_clients(self, tx: Transaction, group: str) -> None:
+        """Keep no more names than `clients` lists: callers choose them. Half of them at once, because it takes long."""
+        if tx.one(SQL["count_clients"], (group,))[0] > 2 * self._most_clients:
+            tx.execute(SQL["trim_clients"], (group, self._most_clients))
 
     async def place(self, group: Group, placements: Sequence[Placement]) -> Sequence[frozenset[int]]:
         def job(tx: Transaction) -> list[frozenset[int]]:

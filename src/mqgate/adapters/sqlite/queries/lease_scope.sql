@@ -36,6 +36,13 @@ ON CONFLICT DO UPDATE SET tokens = ?2, at = ?3
 INSERT INTO lease_client (group_name, client, address, first_seen, last_seen) VALUES (?1, ?2, ?3, ?4, ?4)
 ON CONFLICT DO UPDATE SET address = ?3, last_seen = ?4
 
+-- name: count_clients
+SELECT count(*) FROM lease_client WHERE group_name = ?
+
+-- name: trim_clients
+DELETE FROM lease_client WHERE group_name = ?1 AND client IN (
+    SELECT client FROM lease_client WHERE group_name = ?1 ORDER BY last_seen DESC LIMIT -1 OFFSET ?2)
+
 -- name: clients
 SELECT client, address, first_seen, last_seen FROM lease_client WHERE group_name = ? ORDER BY last_seen DESC LIMIT ?
 
