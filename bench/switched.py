@@ -12,14 +12,14 @@ from typing import Any
 
 from mqgate.cli.main import main
 from mqgate.events.writer import EventWriter
-from mqgate.telemetry.recorder import Recorder
+from mqgate.telemetry.recorder import EventRecorder
 
 _start = EventWriter.start
-_made: list[Recorder] = []
+_made: list[EventRecorder] = []
 
 
 def _noted(init: Any) -> Any:
-    def made(self: Recorder, *arguments: Any, **options: Any) -> None:
+    def made(self: EventRecorder, *arguments: Any, **options: Any) -> None:
         init(self, *arguments, **options)
         self.is_on = False
         _made.append(self)
@@ -40,6 +40,6 @@ def _started(self: EventWriter) -> None:
 
 
 if __name__ == "__main__":
-    Recorder.__init__ = _noted(Recorder.__init__)  # type: ignore[method-assign]  # a switch that users have no use for
+    EventRecorder.__init__ = _noted(EventRecorder.__init__)  # type: ignore[method-assign]  # a switch that users have no use for
     EventWriter.start = _started  # type: ignore[method-assign]  # a switch that users have no use for
     main()

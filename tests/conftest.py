@@ -64,15 +64,15 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     lengths = {path: max(map(_length, found)) for path, found in modules.items()}
     by_length = sorted(modules, key=lambda path: -lengths[path])
     workers = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
-    heads: list[list[pytest.Item]] = [[] for _ in range(workers)]
+    bounds: list[list[pytest.Item]] = [[] for _ in range(workers)]
     others = [path for path in by_length if path.parent != SPARK]
-    heads[0] += [item for path in by_length if path.parent == SPARK for item in modules[path]]
+    bounds[0] += [item for path in by_length if path.parent == SPARK for item in modules[path]]
     for turn, path in enumerate(path for path in others if lengths[path]):
-        heads[-1 - turn % max(workers - 1, 1)] += modules[path]
+        bounds[-1 - turn % max(workers - 1, 1)] += modules[path]
     rest = [item for path in others if not lengths[path] for item in modules[path]]
     share = len(items) // workers
     items.clear()
-    for head in heads:
+    for head in bounds:
         fill = max(share - len(head), 0)
         items += [*head, *rest[:fill]]
         del rest[:fill]

@@ -17,33 +17,33 @@ from mqgate.adapters.sqlite.janitor import Janitor
 from mqgate.adapters.sqlite.message_log import SqliteMessageLog
 from mqgate.adapters.sqlite.retention import Retention
 from mqgate.consumption.acknowledge import Acknowledger
+from mqgate.consumption.dead_letters import DeadLetterWriter
 from mqgate.consumption.group_log import GroupLog
+from mqgate.consumption.lease_state import LeaseStateInitializer
 from mqgate.consumption.long_poll import LongPoll
-from mqgate.consumption.mirror import Mirror
-from mqgate.consumption.opening import Opener
-from mqgate.consumption.positions import Positions
+from mqgate.consumption.offset_mirror import OffsetMirrorService
+from mqgate.consumption.positions import PositionService
 from mqgate.consumption.receive import Receiver
 from mqgate.consumption.redrive import Redriver
-from mqgate.consumption.rescue import Undertaker
 from mqgate.control.access.service import Access
 from mqgate.control.registry.directory import CachedDirectory, differing
-from mqgate.control.registry.follower import Follower
+from mqgate.control.registry.follower import RegistryFollower
 from mqgate.control.registry.model import Defaults, GroupSpec, ProducerSpec, TopicSpec
 from mqgate.control.registry.service import Registry
 from mqgate.core.entries import Group, Mode, Snapshot
 from mqgate.core.errors import Busy
 from mqgate.core.events import EVENTS_TOPIC
 from mqgate.core.lease import Verb
-from mqgate.core.receipt import KeyTerms, ReceiptKeys
-from mqgate.declaring import declare, declare_later
-from mqgate.delay.mover import Mover
+from mqgate.core.receipt import KeyRotationPolicy, ReceiptKeys
+from mqgate.declared import declare, declare_later
+from mqgate.delay.dispatcher import TimerDispatcher
 from mqgate.engines import Control, Leases, Log, Service, open_control, open_engine, open_leases, open_log
 from mqgate.events.lag_samples import LagSamples
 from mqgate.events.writer import EventWriter
 from mqgate.http import app
 from mqgate.http.app import App
 from mqgate.http.compat.mq.dialect import MqDialect
-from mqgate.http.door import Door
+from mqgate.http.middleware import RequestMiddleware
 from mqgate.http.native.dead_letters import DeadLetterApi
 from mqgate.http.native.envelope import Reader
 from mqgate.http.native.health import HealthApi
@@ -59,16 +59,16 @@ from mqgate.http.native.stats import StatsApi
 from mqgate.http.server.forwarded import is_loopback
 from mqgate.ports.lease_store import LeaseStore
 from mqgate.ports.message_log import MessageLog
-from mqgate.production.once import Once
+from mqgate.production.idempotency import IdempotentPublisher
+from mqgate.production.message_writer import MessageWriter
 from mqgate.production.publish import Publisher
-from mqgate.production.slices import Slices
-from mqgate.production.store import Storekeeper
+from mqgate.production.rate_limiter import ProducerRateLimiter
 from mqgate.settings import RedisSettings, RocketMQSettings, Settings, SettingsInvalid
 from mqgate.stats.opening import open_stats
 from mqgate.stats.watch import PipelineWatch
 from mqgate.telemetry.loop_lag import LoopLag
 from mqgate.telemetry.metrics import Metrics
-from mqgate.telemetry.recorder import Recorder
+from mqgate.telemetry.recorder import EventRecorder
 
 if TYPE_CHECKING:
     from mqgate.adapters.redis.health import Health
@@ -89,10 +89,10 @@ class Gateway:
     long_poll: LongPoll
     janitor: Janitor
     retention: Retention | None
-    mirror: Mirror
-    mover: Mover
+    mirror: OffsetMirrorService
+    mover: TimerDispatcher
     leases: LeaseStore
-    follower: Follower
+    follower: RegistryFollower
     events: EventWriter
     lag_samples: LagSamples
 
@@ -103,7 +103,7 @@ async def gateway(settings: Settings, wall_ms: Callable[[], int] | None = None) 
     engine = open_engine(settings, wall_ms)
     metrics = Metrics()
     telling = settings.events
-    recorder = Recorder(metrics, wall_ms or _wall_ms, most_rows=telling.max_buffered, is_on=telling.enabled)
+    recorder = EventRecorder(metrics, wall_ms or _wall_ms, most_rows=telling.max_buffered, is_on=telling.enabled)
     log: Log | None = None
     control = contextlib.AsyncExitStack()
     try:
@@ -159,7 +159,7 @@ async def redis_health(settings: RedisSettings) -> "Health":
     return await health(settings.url, settings.prefix, patience=settings.timeout)
 
 
-async def _recover(mover: Mover) -> None:
+async def _recover(mover: TimerDispatcher) -> None:
     """Finish what a process that is gone had begun; while the brokers are away, the mover does it later."""
     try:
         await mover.recover()
@@ -175,29 +175,29 @@ async def _build(
     control: Control,
     leasing: Leases,
     metrics: Metrics,
-    recorder: Recorder,
+    recorder: EventRecorder,
 ) -> Gateway:
     log = opened.log
     leases = leasing.store
     store, timers, dead_letters, idempotency, clock = control[:5]
     directory = CachedDirectory(store)
     await directory.refresh()
-    keys = ReceiptKeys(await store.receipt_keys(KeyTerms()))
+    keys = ReceiptKeys(await store.receipt_keys(KeyRotationPolicy()))
 
     async def reload_keys() -> None:
-        keys.learn(await store.receipt_keys(KeyTerms()))
+        keys.update_keys(await store.receipt_keys(KeyRotationPolicy()))
 
-    follower = Follower(directory.refresh, reload_keys)
+    follower = RegistryFollower(directory.refresh, reload_keys)
     catch_up = follower.catch_up if control.is_shared else _be_alone
     group_log = GroupLog(log)
 
     def expired(scope: tuple[str, str]) -> None:
         long_poll.expired(scope)
 
-    undertaker = Undertaker(group_log, leases, dead_letters, metrics, recorder, expired)
+    undertaker = DeadLetterWriter(group_log, leases, dead_letters, metrics, recorder, expired)
     interval = timedelta(seconds=settings.rocketmq.mirror_interval)
-    mirror = Mirror(opened.mirror, group_log, leases, directory, interval)
-    opener = Opener(group_log, leases, mirror)
+    mirror = OffsetMirrorService(opened.mirror, group_log, leases, directory, interval)
+    opener = LeaseStateInitializer(group_log, leases, mirror)
     receiver = Receiver(group_log, leases, undertaker, metrics, mirror, opener, recorder)
     http = settings.http
     long_poll = LongPoll(
@@ -224,10 +224,12 @@ async def _build(
 
     directory.follow(replaced)
     acknowledger = Acknowledger(leases, undertaker, keys, settled, catch_up, recorder)
-    positions = Positions(group_log, leases, undertaker, mirror, opener, recorder)
-    mover = Mover(timers, log, metrics, recorder, clock)
-    storekeeper = Storekeeper(log, timers, mover.planned, metrics, recorder)
-    publisher = Publisher(storekeeper, Once(storekeeper, idempotency), Slices(leasing.rates, clock))
+    positions = PositionService(group_log, leases, undertaker, mirror, opener, recorder)
+    mover = TimerDispatcher(timers, log, metrics, recorder, clock)
+    storekeeper = MessageWriter(log, timers, mover.planned, metrics, recorder)
+    publisher = Publisher(
+        storekeeper, IdempotentPublisher(storekeeper, idempotency), ProducerRateLimiter(leasing.rates, clock)
+    )
 
     async def redriven(group: Group) -> None:
         # The store is told first: for a moment other gateways believe that the group has no log of its own, or nothing
@@ -325,7 +327,7 @@ async def _build(
         pipelines.run_once,
     ]
     lag_samples, events = _telling(settings, log, directory, recorder, positions, metrics)
-    door = Door(access, metrics, http, settings.log.requests, parked=lambda: long_poll.parked)
+    door = RequestMiddleware(access, metrics, http, settings.log.requests, parked=lambda: long_poll.parked)
     return Gateway(
         app=app.build(door, operations),
         metrics=metrics,
@@ -348,8 +350,8 @@ def _telling(
     settings: Settings,
     log: MessageLog,
     directory: CachedDirectory,
-    recorder: Recorder,
-    positions: Positions,
+    recorder: EventRecorder,
+    positions: PositionService,
     metrics: Metrics,
 ) -> tuple[LagSamples, EventWriter]:
     """What writes events, and adds the lag of those who are at work."""

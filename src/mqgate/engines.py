@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import structlog
 
-from mqgate.adapters.local.rates import LocalRates
+from mqgate.adapters.local.rate_limits import LocalRateLimits
 from mqgate.adapters.sqlite.dead_letters import SqliteDeadLetters
 from mqgate.adapters.sqlite.engine import Engine
 from mqgate.adapters.sqlite.idempotency import SqliteIdempotencyStore
@@ -20,11 +20,11 @@ from mqgate.adapters.sqlite.timer_store import SqliteTimerStore
 from mqgate.consumption.long_poll import LongPoll
 from mqgate.core.errors import Busy
 from mqgate.core.message import instant
-from mqgate.delay.mover import Mover
+from mqgate.delay.dispatcher import TimerDispatcher
 from mqgate.ports.dead_letters import DeadLetterStore
 from mqgate.ports.idempotency import IdempotencyStore
 from mqgate.ports.lease_store import LeaseStore
-from mqgate.ports.rates import Rates
+from mqgate.ports.rate_limits import RateLimitStore
 from mqgate.ports.registry_store import RegistryStore
 from mqgate.ports.timer_store import TimerStore
 from mqgate.settings import PostgresSettings, RedisSettings, Settings, SettingsInvalid
@@ -100,7 +100,7 @@ class Leases(NamedTuple):
     """
 
     store: LeaseStore
-    rates: Rates
+    rates: RateLimitStore
     clock: Callable[[], datetime]
     wake: Callable[[str], Awaitable[None]]
     jobs: Sequence[Callable[[], Awaitable[object]]]
@@ -127,7 +127,7 @@ async def open_leases(
     async def wake(_: str) -> None:
         """There is no other gateway."""
 
-    yield Leases(store, LocalRates(clock), clock, wake, jobs=(store.tidy,), checks={}, services=lambda _: ())
+    yield Leases(store, LocalRateLimits(clock), clock, wake, jobs=(store.tidy,), checks={}, services=lambda _: ())
 
 
 @contextlib.asynccontextmanager
@@ -137,7 +137,7 @@ async def _open_redis(
     try:
         # With them come redis-py and hiredis, which are an extra.
         from mqgate.adapters.redis.lease_store import RedisLeaseStore  # noqa: PLC0415
-        from mqgate.adapters.redis.rates import RedisRates  # noqa: PLC0415
+        from mqgate.adapters.redis.rate_limits import RedisRateLimits  # noqa: PLC0415
         from mqgate.adapters.redis.server import Server  # noqa: PLC0415
         from mqgate.adapters.redis.wakes import Wakes  # noqa: PLC0415
     except ModuleNotFoundError as error:
@@ -161,7 +161,7 @@ async def _open_redis(
             _log.warning("leases wait for Redis", error=error.detail)
         yield Leases(
             store,
-            RedisRates(server, prefix=settings.prefix, clock=wall_ms),
+            RedisRateLimits(server, prefix=settings.prefix, clock=wall_ms),
             store.now,
             store.wake,
             jobs=(),
@@ -195,7 +195,7 @@ class Control(NamedTuple):
     jobs: Sequence[Callable[[], Awaitable[object]]]
     checks: Mapping[str, Callable[[], Awaitable[object]]]
     is_shared: bool
-    services: Callable[[Mover, Callable[[], Awaitable[None]]], Sequence[Service]]
+    services: Callable[[TimerDispatcher, Callable[[], Awaitable[None]]], Sequence[Service]]
 
 
 @contextlib.asynccontextmanager
@@ -261,7 +261,7 @@ async def _open_postgres(
         sending = timedelta(seconds=settings.longest_publish)
         idempotency = PostgresIdempotencyStore(database, presence, window, sending=sending)
 
-        def watch(mover: Mover, look: Callable[[], Awaitable[None]]) -> list[Service]:
+        def watch(mover: TimerDispatcher, look: Callable[[], Awaitable[None]]) -> list[Service]:
             return [
                 TimerWatch(timers, planned=mover.planned, abandoned=mover.recover_soon),
                 RegistryWatch(database, look),

@@ -6,7 +6,7 @@ from datetime import timedelta
 import httpx
 
 from mqgate import bootstrap
-from mqgate.core.receipt import KeyTerms
+from mqgate.core.receipt import KeyRotationPolicy
 from mqgate.testing.clock import ManualClock
 
 
@@ -25,7 +25,7 @@ async def test_a_gateway_that_runs_for_long_changes_its_key(
     gateway: bootstrap.Gateway, api: httpx.AsyncClient, clock: ManualClock
 ) -> None:
     """Not only at a restart; what the old key signed is accepted until no lease of it can be held any more."""
-    terms = KeyTerms()
+    terms = KeyRotationPolicy()
     await api.put("/v1/topics/orders", json={"queues": 1})
     await api.put("/v1/groups/workers", json={"topic": "orders"})
     first = await received(api)
@@ -39,8 +39,8 @@ async def test_a_gateway_that_runs_for_long_changes_its_key(
     answers = [await api.post("/v1/groups/workers/ack", json={"receipt": each}) for each in (made, settled)]
     clock.advance(terms.overlap + timedelta(minutes=1))
     await gateway.janitor.run_once()
-    outlived = await api.post("/v1/groups/workers/ack", json={"receipt": made})
+    retired = await api.post("/v1/groups/workers/ack", json={"receipt": made})
 
     assert key_of(made) == key_of(first) != key_of(settled)
     assert "invalid_receipt" not in {answer.json().get("code") for answer in answers}
-    assert outlived.json()["code"] == "invalid_receipt"
+    assert retired.json()["code"] == "invalid_receipt"

@@ -4,54 +4,54 @@ from datetime import timedelta
 
 import pytest
 
-from mqgate.core.lease import Lease, Outcome, Standing, Verb, batch_size, judge
+from mqgate.core.lease import Lease, QueueLeaseState, SettlementOutcome, Verb, batch_size, decide_outcome
 from mqgate.testing.clock import NOON
 
 LEASE = Lease("workers", "", "local:0", 10, 14, 5, "inc")
-HELD = Standing("inc", 5, 0, 7, 10, NOON + timedelta(seconds=30))
+HELD = QueueLeaseState("inc", 5, 0, 7, 10, NOON + timedelta(seconds=30))
 
 
 @pytest.mark.parametrize("verb", Verb)
 @pytest.mark.parametrize(
     ("standing", "spent_by_same", "outcome"),
     [
-        (None, False, Outcome.GONE),
-        (HELD._replace(incarnation="other"), False, Outcome.GONE),
-        (HELD._replace(incarnation="other"), True, Outcome.GONE),
-        (HELD._replace(epoch=9, swept_epoch=8), False, Outcome.GONE),
-        (HELD._replace(swept_epoch=5), False, Outcome.GONE),
-        (HELD._replace(epoch=6), False, Outcome.LOST),
-        (HELD._replace(epoch=6, min=11), False, Outcome.GONE),
-        (HELD._replace(epoch=6), True, Outcome.DUPLICATE),
-        (HELD, True, Outcome.DUPLICATE),
-        (HELD._replace(committed=12), False, Outcome.GONE),
-        (HELD, False, Outcome.APPLIED),
-        (HELD._replace(leased_until=NOON + timedelta(milliseconds=1)), False, Outcome.APPLIED),
-        (HELD._replace(leased_until=NOON), False, Outcome.LATE_APPLIED),
+        (None, False, SettlementOutcome.GONE),
+        (HELD._replace(incarnation="other"), False, SettlementOutcome.GONE),
+        (HELD._replace(incarnation="other"), True, SettlementOutcome.GONE),
+        (HELD._replace(epoch=9, revoked_epoch=8), False, SettlementOutcome.GONE),
+        (HELD._replace(revoked_epoch=5), False, SettlementOutcome.GONE),
+        (HELD._replace(epoch=6), False, SettlementOutcome.LOST),
+        (HELD._replace(epoch=6, min=11), False, SettlementOutcome.GONE),
+        (HELD._replace(epoch=6), True, SettlementOutcome.DUPLICATE),
+        (HELD, True, SettlementOutcome.DUPLICATE),
+        (HELD._replace(committed=12), False, SettlementOutcome.GONE),
+        (HELD, False, SettlementOutcome.APPLIED),
+        (HELD._replace(leased_until=NOON + timedelta(milliseconds=1)), False, SettlementOutcome.APPLIED),
+        (HELD._replace(leased_until=NOON), False, SettlementOutcome.LATE_APPLIED),
     ],
 )
 def test_a_settlement_is_judged_by_the_table(
-    verb: Verb, standing: Standing | None, spent_by_same: bool, outcome: Outcome
+    verb: Verb, standing: QueueLeaseState | None, spent_by_same: bool, outcome: SettlementOutcome
 ) -> None:
     """The table of semantics.md, the same for every verb."""
-    assert judge(verb, LEASE, standing, verb if spent_by_same else None, NOON) is outcome
+    assert decide_outcome(verb, LEASE, standing, verb if spent_by_same else None, NOON) is outcome
 
 
 @pytest.mark.parametrize("verb", Verb)
 @pytest.mark.parametrize("spent_by", Verb)
 def test_a_receipt_spent_by_another_verb_is_lost(verb: Verb, spent_by: Verb) -> None:
     """Duplicate means done as asked."""
-    expected = Outcome.DUPLICATE if verb is spent_by else Outcome.LOST
+    expected = SettlementOutcome.DUPLICATE if verb is spent_by else SettlementOutcome.LOST
 
-    assert judge(verb, LEASE, HELD, spent_by, NOON) is expected
+    assert decide_outcome(verb, LEASE, HELD, spent_by, NOON) is expected
 
 
 def test_only_what_was_done_is_done() -> None:
     """200 for these three, a refusal for the others."""
-    assert [each for each in Outcome if each.is_done] == [
-        Outcome.APPLIED,
-        Outcome.DUPLICATE,
-        Outcome.LATE_APPLIED,
+    assert [each for each in SettlementOutcome if each.is_done] == [
+        SettlementOutcome.APPLIED,
+        SettlementOutcome.DUPLICATE,
+        SettlementOutcome.LATE_APPLIED,
     ]
 
 

@@ -167,10 +167,10 @@ def test_keys_learned_later_count_from_then_on() -> None:
     keys = ReceiptKeys(SigningKeys({1: OLD}, 1))
     by_old = keys.sign(LEASE)
 
-    keys.learn(BOTH)
+    keys.update_keys(BOTH)
     by_new = keys.sign(LEASE)
     accepted = keys.verify(by_old, LEASE.group)
-    keys.learn(SigningKeys({2: NEW}, 2))
+    keys.update_keys(SigningKeys({2: NEW}, 2))
 
     assert accepted == LEASE
     assert ReceiptKeys(SigningKeys({2: NEW}, 2)).verify(by_new, LEASE.group) == LEASE
@@ -189,13 +189,13 @@ def test_a_receipt_of_a_key_that_is_not_known_is_strange() -> None:
     """Only for those it is worth looking for a new key; forged ones of known keys are not."""
     known, receipt = ReceiptKeys(SigningKeys({1: OLD}, 1)), ReceiptKeys(BOTH).sign(LEASE)
 
-    assert known.is_strange(receipt)
-    assert known.is_strange(message(10))
-    assert not known.is_strange(known.sign(LEASE))
-    assert not known.is_strange(known.sign(LEASE)[:-4] + "AAAA")
+    assert known.has_unknown_key(receipt)
+    assert known.has_unknown_key(message(10))
+    assert not known.has_unknown_key(known.sign(LEASE))
+    assert not known.has_unknown_key(known.sign(LEASE)[:-4] + "AAAA")
 
 
 @given(st.text(max_size=20))
 def test_any_text_is_strange_or_not(text: str) -> None:
     """Never an exception."""
-    assert KEYS.is_strange(text) in {True, False}
+    assert KEYS.has_unknown_key(text) in {True, False}

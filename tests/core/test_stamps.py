@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from mqgate.core.lease import Lease
 from mqgate.core.message import instant
 from mqgate.core.receipt import ReceiptKeys, SigningKeys
-from mqgate.core.stamps import granted_at, of_messages, stamps, stored_at, stored_at_each
+from mqgate.core.receipt_times import granted_at, of_messages, stamps, stored_at, stored_at_each
 
 KEYS = ReceiptKeys(SigningKeys({1: b"k" * 32}, 1))
 BEGAN = 1_700_000_000_000

@@ -11,11 +11,11 @@ from doc_pages import ROOT, without_blocks
 
 from mqgate.adapters.redis.faults import translated
 from mqgate.adapters.redis.lease_store import RedisLeaseStore
-from mqgate.adapters.redis.rates import RedisRates
+from mqgate.adapters.redis.rate_limits import RedisRateLimits
 from mqgate.adapters.redis.server import Server
 from mqgate.core.backoff import Backoff
 from mqgate.core.entries import Group, Mode, RateLimit
-from mqgate.core.lease import Acquire, Boot, Head, Placement, Settlement, Verb
+from mqgate.core.lease import AcquireRequest, BrokerBoot, PullReport, QueueBounds, Settlement, Verb
 from mqgate.http.errors import STATUS
 from mqgate.stack import Stack
 from mqgate.testing.leasing import QUEUE, ack, ask, granted, nack, opened
@@ -77,13 +77,13 @@ async def seen(redis: Stack) -> AsyncIterator[Look]:
     await server.close()
 
 
-def _booted(group: Group) -> Acquire:
+def _booted(group: Group) -> AcquireRequest:
     """A receive that finds nothing, tells when a broker was started, and waits."""
     wait = timedelta(seconds=30)
-    boots = {QUEUE: Boot(1, 0)}
-    heads = {QUEUE: Head(0, 9)}
-    return Acquire(
-        group=group, client="", most=0, visibility=group.visibility, heads=heads, boots=boots, wait=wait, attempt="x"
+    boots = {QUEUE: BrokerBoot(1, 0)}
+    bounds = {QUEUE: QueueBounds(0, 9)}
+    return AcquireRequest(
+        group=group, client="", most=0, visibility=group.visibility, bounds=bounds, boots=boots, wait=wait, attempt="x"
     )
 
 
@@ -111,7 +111,7 @@ async def _lose_in_queues(seen: Look) -> None:
     group = a_group(name="losses", backoff=Backoff(steps=(timedelta(0),)))
     await opened(seen.store, group, queues(9))
     moment = timedelta(milliseconds=1)
-    wish = Acquire(group=group, client="", most=1, visibility=moment, heads={QUEUE: Head(1, 9)})
+    wish = AcquireRequest(group=group, client="", most=1, visibility=moment, bounds={QUEUE: QueueBounds(1, 9)})
     for _ in range(2):
         while not (await seen.store.acquire(wish)).grants:  # noqa: ASYNC110 - each is a question
             await asyncio.sleep(0.002)
@@ -132,7 +132,7 @@ async def _live_in_messages(seen: Look) -> None:
     await opened(store, group, queues(9))
     grant = await granted(store, group, attempt="a", most=2)
     seen.look()
-    await store.place(group, [Placement(grant, 2, {0: "k", 1: "k"})])
+    await store.place(group, [PullReport(grant, 2, {0: "k", 1: "k"})])
     seen.look()
     lease = grant.lease._replace(next=1)
     for _ in range(group.max_attempts):
@@ -152,7 +152,7 @@ async def test_every_key_on_the_page_is_there_and_no_other(seen: Look) -> None:
     await _live_in_queues(seen)
     await _live_as_a_client(seen)
     await _live_in_messages(seen)
-    await RedisRates(seen.server, prefix=seen.prefix).take("shop", RATE, 1)
+    await RedisRateLimits(seen.server, prefix=seen.prefix).take("shop", RATE, 1)
     seen.look()
 
     assert seen.keys == named

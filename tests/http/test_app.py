@@ -8,8 +8,8 @@ import pytest
 from mqgate.control.access.service import Access
 from mqgate.control.registry.directory import CachedDirectory
 from mqgate.http.app import App, build
-from mqgate.http.door import Door
-from mqgate.http.exchange import Answer, Request, reply
+from mqgate.http.exchange import Request, Response, reply
+from mqgate.http.middleware import RequestMiddleware
 from mqgate.http.operation import Operation
 from mqgate.settings import HttpSettings
 from mqgate.telemetry.metrics import Metrics
@@ -19,7 +19,7 @@ def app_of(*paths: str) -> App:
     """Every operation answers with its path, and with what it found in the address."""
 
     def operation(path: str) -> Operation:
-        async def tell(request: Request) -> Answer:
+        async def tell(request: Request) -> Response:
             return reply(200, [path, request.scope["path_params"]])
 
         return Operation(
@@ -28,7 +28,7 @@ def app_of(*paths: str) -> App:
 
     directory = CachedDirectory(None)  # type: ignore[arg-type]  # nobody asks it
     access = Access(None, directory, None, may_be_open=True, catch_up=None)  # type: ignore[arg-type]  # nor these
-    return build(Door(access, Metrics(), HttpSettings(), "errors"), [operation(path) for path in paths])
+    return build(RequestMiddleware(access, Metrics(), HttpSettings(), "errors"), [operation(path) for path in paths])
 
 
 async def ask(app: App, path: str, **more: object) -> tuple[int, bytes]:

@@ -6,15 +6,15 @@ from datetime import timedelta
 
 import pytest
 
-from mqgate.adapters.local.rates import LocalRates
+from mqgate.adapters.local.rate_limits import LocalRateLimits
 from mqgate.core.entries import RateLimit
-from mqgate.production.slices import Slices
+from mqgate.production.rate_limiter import ProducerRateLimiter
 from mqgate.testing.clock import ManualClock
 
 SLICE = timedelta(milliseconds=100)
 
 
-class Counted(LocalRates):
+class Counted(LocalRateLimits):
     """The bucket that all gateways share; it counts what it is asked, and can be made to take its time."""
 
     def __init__(self, clock: ManualClock) -> None:
@@ -45,12 +45,18 @@ def rates(clock: ManualClock) -> Counted:
 
 
 @pytest.fixture
-def gateways(rates: Counted, clock: ManualClock) -> list[Slices]:
-    return [Slices(rates, lambda: clock.now) for _ in range(4)]
+def gateways(rates: Counted, clock: ManualClock) -> list[ProducerRateLimiter]:
+    return [ProducerRateLimiter(rates, lambda: clock.now) for _ in range(4)]
 
 
 async def run(
-    gateways: list[Slices], clock: ManualClock, limit: RateLimit, *, every_ms: int, seconds: int, count: int = 1
+    gateways: list[ProducerRateLimiter],
+    clock: ManualClock,
+    limit: RateLimit,
+    *,
+    every_ms: int,
+    seconds: int,
+    count: int = 1,
 ) -> int:
     """Messages that were let through, sent one after the other to one gateway after the other."""
     passed = 0
@@ -63,7 +69,7 @@ async def run(
 
 @pytest.mark.parametrize("every_ms", [1, 3, 7, 150])
 async def test_the_rate_is_never_exceeded_over_all_gateways(
-    gateways: list[Slices], clock: ManualClock, every_ms: int
+    gateways: list[ProducerRateLimiter], clock: ManualClock, every_ms: int
 ) -> None:
     """Four gateways let through what one bucket gives, not four times as much."""
     limit = RateLimit(rate=100, burst=20)
@@ -75,7 +81,7 @@ async def test_the_rate_is_never_exceeded_over_all_gateways(
 
 @pytest.mark.parametrize("every_ms", [1, 5])
 async def test_a_steady_load_above_the_rate_gets_all_of_it(
-    gateways: list[Slices], clock: ManualClock, every_ms: int
+    gateways: list[ProducerRateLimiter], clock: ManualClock, every_ms: int
 ) -> None:
     """What is taken is used: slices cost nothing where there is enough to do."""
     limit = RateLimit(rate=100, burst=10)
@@ -87,7 +93,7 @@ async def test_a_steady_load_above_the_rate_gets_all_of_it(
 
 @pytest.mark.parametrize("every_ms", [10, 12, 25, 60, 110, 150, 400])
 async def test_a_steady_producer_within_its_rate_is_never_refused(
-    gateways: list[Slices], clock: ManualClock, every_ms: int
+    gateways: list[ProducerRateLimiter], clock: ManualClock, every_ms: int
 ) -> None:
     """Also at exactly its rate, spread over gateways, each of which sees little of it: no reserve lapses."""
     limit = RateLimit(rate=100, burst=10)
@@ -98,7 +104,7 @@ async def test_a_steady_producer_within_its_rate_is_never_refused(
 
 
 async def test_a_lone_slow_producer_takes_only_what_it_needs(
-    gateways: list[Slices], rates: Counted, clock: ManualClock
+    gateways: list[ProducerRateLimiter], rates: Counted, clock: ManualClock
 ) -> None:
     """A reserve of what the rate gives in a slice would be lost each time."""
     await run(gateways, clock, RateLimit(rate=1000, burst=1000), every_ms=500, seconds=20)
@@ -108,12 +114,12 @@ async def test_a_lone_slow_producer_takes_only_what_it_needs(
 
 @pytest.mark.parametrize("seed", range(5))
 async def test_within_half_of_its_limit_nobody_is_refused_however_it_comes(
-    gateways: list[Slices], rates: Counted, clock: ManualClock, seed: int
+    gateways: list[ProducerRateLimiter], rates: Counted, clock: ManualClock, seed: int
 ) -> None:
     """What lapses is at most what was used: the bound that the slices promise, under a load made to be bad."""
     limit = RateLimit(rate=1000, burst=200)
     half = RateLimit(rate=500, burst=100 - 1000 * SLICE.total_seconds() / 2)
-    keeping, dice = LocalRates(lambda: clock.now), random.Random(seed)
+    keeping, dice = LocalRateLimits(lambda: clock.now), random.Random(seed)
     passed = sent = 0
 
     for _ in range(3_000):
@@ -127,7 +133,9 @@ async def test_within_half_of_its_limit_nobody_is_refused_however_it_comes(
     assert passed < rates.taken <= 2 * passed
 
 
-async def test_a_load_is_served_from_slices(gateways: list[Slices], rates: Counted, clock: ManualClock) -> None:
+async def test_a_load_is_served_from_slices(
+    gateways: list[ProducerRateLimiter], rates: Counted, clock: ManualClock
+) -> None:
     """The store is asked about once a slice, not for every message."""
     await run(gateways[:1], clock, RateLimit(rate=10_000, burst=10_000), every_ms=1, seconds=1)
     begun = len(rates.asked)
@@ -137,7 +145,9 @@ async def test_a_load_is_served_from_slices(gateways: list[Slices], rates: Count
     assert len(rates.asked) - begun <= 110
 
 
-async def test_what_is_left_of_a_slice_lapses(gateways: list[Slices], rates: Counted, clock: ManualClock) -> None:
+async def test_what_is_left_of_a_slice_lapses(
+    gateways: list[ProducerRateLimiter], rates: Counted, clock: ManualClock
+) -> None:
     """Tokens kept for later would be a second burst."""
     limit = RateLimit(rate=1000, burst=1000)
     await run(gateways[:1], clock, limit, every_ms=10, seconds=1)
@@ -151,7 +161,7 @@ async def test_what_is_left_of_a_slice_lapses(gateways: list[Slices], rates: Cou
     assert rates.asked[asked:] == [1]
 
 
-async def test_one_asks_for_all_who_wait(gateways: list[Slices], rates: Counted) -> None:
+async def test_one_asks_for_all_who_wait(gateways: list[ProducerRateLimiter], rates: Counted) -> None:
     """Many requests at once are two questions: the first one's, and one for those who came meanwhile."""
     limit = RateLimit(rate=100, burst=100)
     rates.may_answer.clear()
@@ -169,7 +179,7 @@ async def test_one_asks_for_all_who_wait(gateways: list[Slices], rates: Counted)
 
 
 async def test_while_there_is_nothing_the_store_is_left_alone(
-    gateways: list[Slices], rates: Counted, clock: ManualClock
+    gateways: list[ProducerRateLimiter], rates: Counted, clock: ManualClock
 ) -> None:
     """A producer that does not heed its refusals must not load the store with them; and is told when to come."""
     limit = RateLimit(rate=2, burst=3)
@@ -185,7 +195,7 @@ async def test_while_there_is_nothing_the_store_is_left_alone(
     assert allowed == 1
 
 
-async def test_a_changed_limit_counts_at_once(gateways: list[Slices], clock: ManualClock) -> None:
+async def test_a_changed_limit_counts_at_once(gateways: list[ProducerRateLimiter], clock: ManualClock) -> None:
     """An admin who raises the rate need not wait for the old one's refusals to end."""
     await gateways[0].take("shop", RateLimit(rate=0.001, burst=1), 1)
     refused, _ = await gateways[0].take("shop", RateLimit(rate=0.001, burst=1), 1)
@@ -196,7 +206,9 @@ async def test_a_changed_limit_counts_at_once(gateways: list[Slices], clock: Man
     assert (refused, allowed) == (0, 1)
 
 
-async def test_who_leaves_while_the_store_is_asked_keeps_nobody_waiting(gateways: list[Slices], rates: Counted) -> None:
+async def test_who_leaves_while_the_store_is_asked_keeps_nobody_waiting(
+    gateways: list[ProducerRateLimiter], rates: Counted
+) -> None:
     """Clients hang up; the next in line asks."""
     limit = RateLimit(rate=100, burst=100)
     rates.may_answer.clear()
@@ -210,7 +222,9 @@ async def test_who_leaves_while_the_store_is_asked_keeps_nobody_waiting(gateways
     assert (await second)[0] == 1
 
 
-async def test_a_clock_that_was_set_back_refuses_nobody_for_long(gateways: list[Slices], clock: ManualClock) -> None:
+async def test_a_clock_that_was_set_back_refuses_nobody_for_long(
+    gateways: list[ProducerRateLimiter], clock: ManualClock
+) -> None:
     """Not until the old time comes again."""
     limit = RateLimit(rate=10, burst=1)
     await gateways[0].take("shop", limit, 2)

@@ -6,7 +6,7 @@ from typing import Any
 from mqgate import bootstrap
 from mqgate.core.errors import MqgateError, OutcomeUnknown, QueueUnavailable
 from mqgate.core.message import Draft, Message, Stored, slot_of
-from mqgate.ports.message_log import Heads
+from mqgate.ports.message_log import TopicBounds
 
 TOPIC = "orders"
 
@@ -25,9 +25,9 @@ class Outage:
 
     def __init__(self, gateway: bootstrap.Gateway) -> None:
         self._log: Any = gateway.mover._log
-        self._append, self._read, self._heads = self._log.append, self._log.read, self._log.heads
+        self._append, self._read, self._heads = self._log.append, self._log.read, self._log.bounds
         self._find = self._log.find
-        self._log.append, self._log.read, self._log.heads = self.append, self.read, self.heads
+        self._log.append, self._log.read, self._log.bounds = self.append, self.read, self.bounds
         self._log.find = self.find
         self.closed: set[str] = set()
         self.unreadable: set[str] = set()
@@ -49,10 +49,10 @@ class Outage:
             for arrived in self._log._watchers.get(topic, ()):
                 arrived(queue, 1)
 
-    async def heads(self, topic: str, since: int = 0) -> Heads:
+    async def bounds(self, topic: str, since: int = 0) -> TopicBounds:
         found = await self._heads(topic, since)
         names = (place.split("/") for place in self.closed)
-        return Heads(found.version, found.queues, frozenset(queue for name, queue in names if name == topic))
+        return TopicBounds(found.version, found.queues, frozenset(queue for name, queue in names if name == topic))
 
     async def read(
         self, topic: str, queue: str, offset: int, most: int, most_bytes: int, group: str = ""

@@ -189,7 +189,7 @@ class Place:
         queue.free_at = FAR_PAST
         queue.attempts, queue.is_exhausted, queue.last_consumed = 0, False, now
 
-    # Receive.
+    # ReceiveRequest.
 
     def replay(self, attempt: Shape, now: int) -> Lease | str | None:
         """The lease that this attempt holds, `mismatch` if it asked for something else, None if it holds none."""

@@ -16,7 +16,7 @@ from message_calls import bodies, publish, put, refused, send, shop, take, until
 from mqgate import bootstrap
 from mqgate.core.errors import StorageFull
 from mqgate.core.times import parse_instant
-from mqgate.delay.mover import Mover
+from mqgate.delay.dispatcher import TimerDispatcher
 from mqgate.settings import Settings
 from mqgate.testing.clock import ManualClock
 
@@ -24,7 +24,7 @@ DAY = timedelta(days=1)
 
 
 @pytest.fixture
-async def mover(gateway: bootstrap.Gateway) -> Mover:
+async def mover(gateway: bootstrap.Gateway) -> TimerDispatcher:
     """Moves what is due when it is told to, and not by itself."""
     await gateway.mover.stop()
     return gateway.mover
@@ -52,7 +52,7 @@ async def later(api: httpx.AsyncClient, body: str = "later", **envelope: Any) ->
 
 
 async def test_a_delayed_message_is_never_early_and_comes_when_it_is_due(
-    api: httpx.AsyncClient, mover: Mover, clock: ManualClock, engine: str
+    api: httpx.AsyncClient, mover: TimerDispatcher, clock: ManualClock, engine: str
 ) -> None:
     """Invariant 21, to the millisecond."""
     await shop(api)
@@ -148,7 +148,7 @@ async def test_an_impossible_time_is_refused_never_clamped(api: httpx.AsyncClien
 
 
 async def test_a_two_year_timer_is_listed_retimed_cancelled_and_never_delivered(
-    api: httpx.AsyncClient, mover: Mover, clock: ManualClock
+    api: httpx.AsyncClient, mover: TimerDispatcher, clock: ManualClock
 ) -> None:
     """The longest that is allowed, to the second."""
     await shop(api)
@@ -178,7 +178,7 @@ async def test_a_two_year_timer_is_listed_retimed_cancelled_and_never_delivered(
 
 
 async def test_a_two_year_timer_is_delivered_after_two_years(
-    api: httpx.AsyncClient, mover: Mover, clock: ManualClock
+    api: httpx.AsyncClient, mover: TimerDispatcher, clock: ManualClock
 ) -> None:
     """As it was published."""
     await shop(api)
@@ -234,7 +234,7 @@ async def test_a_cancel_says_the_same_again_when_repeated(api: httpx.AsyncClient
 
 
 async def test_what_was_delivered_can_be_neither_cancelled_nor_retimed(
-    api: httpx.AsyncClient, mover: Mover, clock: ManualClock
+    api: httpx.AsyncClient, mover: TimerDispatcher, clock: ManualClock
 ) -> None:
     """409 `already_delivered`, and the message is there once."""
     await shop(api)
@@ -291,7 +291,9 @@ async def test_a_bad_list_is_refused(api: httpx.AsyncClient, query: dict[str, st
     assert answer.status_code == 400
 
 
-async def test_re_timed_into_the_past_means_now(api: httpx.AsyncClient, mover: Mover, clock: ManualClock) -> None:
+async def test_re_timed_into_the_past_means_now(
+    api: httpx.AsyncClient, mover: TimerDispatcher, clock: ManualClock
+) -> None:
     """As at publish."""
     await shop(api)
     answer = await later(api, delay="1h")
@@ -303,7 +305,7 @@ async def test_re_timed_into_the_past_means_now(api: httpx.AsyncClient, mover: M
 
 
 async def test_a_batch_mixes_delays_and_errors_index_by_index(
-    api: httpx.AsyncClient, mover: Mover, clock: ManualClock
+    api: httpx.AsyncClient, mover: TimerDispatcher, clock: ManualClock
 ) -> None:
     """One bad item does not fail the others; each is stored, scheduled or refused as if alone."""
     await shop(api)
@@ -330,7 +332,7 @@ async def test_a_batch_mixes_delays_and_errors_index_by_index(
 
 
 async def test_a_key_picks_the_same_queue_now_and_later(
-    api: httpx.AsyncClient, mover: Mover, clock: ManualClock
+    api: httpx.AsyncClient, mover: TimerDispatcher, clock: ManualClock
 ) -> None:
     """Delay does not move a key elsewhere."""
     await shop(api, queues=8)
@@ -349,7 +351,7 @@ async def test_a_key_picks_the_same_queue_now_and_later(
 
 
 async def test_cancel_and_delivery_at_once_have_one_winner_and_the_answer_says_which(
-    api: httpx.AsyncClient, mover: Mover, clock: ManualClock
+    api: httpx.AsyncClient, mover: TimerDispatcher, clock: ManualClock
 ) -> None:
     """A hundred messages cancelled while they are being dispatched."""
     await shop(api)
@@ -466,7 +468,7 @@ def _ms(text: str) -> float:
 
 
 async def test_a_timer_of_a_deleted_topic_is_dropped_and_holds_nobody(
-    api: httpx.AsyncClient, mover: Mover, clock: ManualClock
+    api: httpx.AsyncClient, mover: TimerDispatcher, clock: ManualClock
 ) -> None:
     """Its topic is gone; the others' timers are delivered."""
     await shop(api)

@@ -11,7 +11,7 @@ from message_calls import bodies, put, refused, send, shop, take
 
 from mqgate import bootstrap
 from mqgate.core.errors import StorageFull
-from mqgate.production.store import Storekeeper
+from mqgate.production.message_writer import MessageWriter
 from mqgate.settings import Settings
 from mqgate.testing.clock import ManualClock
 
@@ -202,16 +202,16 @@ async def test_a_process_that_died_in_between_leaves_one_message(
         transport = httpx.ASGITransport(app=gateway.app, raise_app_exceptions=False)
         api = httpx.AsyncClient(transport=transport, base_url="http://localhost")
         await shop(api)
-        real = Storekeeper.store
+        real = MessageWriter.store
 
         async def dies(self: Any, *arguments: Any) -> Any:
             if is_stored:
                 await real(self, *arguments)
             raise SystemError("power cut")
 
-        monkeypatch.setattr(Storekeeper, "store", dies)
+        monkeypatch.setattr(MessageWriter, "store", dies)
         cut = await send(api, body="a", idempotencyKey="k1", **when)
-        monkeypatch.setattr(Storekeeper, "store", real)
+        monkeypatch.setattr(MessageWriter, "store", real)
 
     async with opened(settings, clock) as api:
         again = await send(api, body="a", idempotencyKey="k1", **when)

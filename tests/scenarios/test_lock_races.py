@@ -22,7 +22,7 @@ from mqgate.adapters.redis.server import Server
 from mqgate.adapters.sqlite.engine import Engine
 from mqgate.adapters.sqlite.lease_store import SqliteLeaseStore
 from mqgate.core.entries import Group
-from mqgate.core.lease import Grant, Outcome, Settlement, Verb
+from mqgate.core.lease import Grant, Settlement, SettlementOutcome, Verb
 from mqgate.ports.lease_store import LeaseStore
 from mqgate.testing.clock import ManualClock
 from mqgate.testing.leasing import ask, gave_back, opened, position, settled
@@ -131,16 +131,16 @@ class Table:
             assert answer.outcome is expected
             self.write_down(held, verb, expected, through)
 
-    def expected(self, held: Held, verb: Verb) -> Outcome:
+    def expected(self, held: Held, verb: Verb) -> SettlementOutcome:
         """What the outcome table of semantics.md says, from the observer's notes."""
         if held.spent_by is not None:
-            return Outcome.DUPLICATE if held.spent_by is verb else Outcome.LOST
+            return SettlementOutcome.DUPLICATE if held.spent_by is verb else SettlementOutcome.LOST
         if held is not self.newest:
-            return Outcome.LOST
-        return Outcome.APPLIED if self.clock.now < held.until else Outcome.LATE_APPLIED
+            return SettlementOutcome.LOST
+        return SettlementOutcome.APPLIED if self.clock.now < held.until else SettlementOutcome.LATE_APPLIED
 
-    def write_down(self, held: Held, verb: Verb, outcome: Outcome, through: int | None = None) -> None:
-        if outcome not in {Outcome.APPLIED, Outcome.LATE_APPLIED}:
+    def write_down(self, held: Held, verb: Verb, outcome: SettlementOutcome, through: int | None = None) -> None:
+        if outcome not in {SettlementOutcome.APPLIED, SettlementOutcome.LATE_APPLIED}:
             return
         if verb is Verb.EXTEND:
             held.until = self.clock.now + VISIBILITY
@@ -157,7 +157,7 @@ class Table:
         *,
         attempt: str | None = None,
         carrying: Held | None = None,
-        expected: Outcome | None = None,
+        expected: SettlementOutcome | None = None,
     ) -> None:
         acks = [Settlement(verb=Verb.ACK, lease=carrying.grant.lease)] if carrying else []
         acquired = await ask(self.store, self.group, most=10, attempt=attempt, carrying=acks)

@@ -17,7 +17,7 @@ from message_model import Attempt, GroupModel, Message, Shape
 
 from mqgate.core.message import milliseconds
 from mqgate.core.times import parse_instant
-from mqgate.delay.mover import Mover
+from mqgate.delay.dispatcher import TimerDispatcher
 from mqgate.stack import Stack
 from random_examples import examples
 
@@ -43,7 +43,7 @@ class MessageDriver(GatewayDriver):
 
     def _open(self) -> None:
         # Not stopped when it is up: what is overdue would be moved by whoever comes first.
-        with patch.object(Mover, "start"):
+        with patch.object(TimerDispatcher, "start"):
             super()._open()
 
     def move(self) -> int:

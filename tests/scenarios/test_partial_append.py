@@ -9,7 +9,7 @@ from outage import Outage, key_for
 
 from mqgate import bootstrap
 from mqgate.core.errors import OutcomeUnknown, QueueUnavailable
-from mqgate.delay import mover as mover_module
+from mqgate.delay import dispatcher as mover_module
 from mqgate.testing.clock import ManualClock
 
 FIRST, SECOND = "orders/local:0", "orders/local:1"

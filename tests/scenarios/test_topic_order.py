@@ -9,7 +9,7 @@ from message_calls import bodies, put, refused, send, take
 
 from mqgate import bootstrap
 from mqgate.core.errors import StorageUnavailable
-from mqgate.ports.registry_store import Act
+from mqgate.ports.registry_store import AuditEntry
 from mqgate.testing.clock import NOON, ManualClock
 from mqgate.testing.samples import a_draft, a_group, a_topic
 
@@ -86,8 +86,8 @@ async def test_whoever_publishes_while_a_topic_is_deleted_leaves_nothing_to_its_
     assert {answer.status_code for answer in again} == {201}
 
 
-def an_act(subject: str) -> Act:
-    return Act(at=NOON, actor="another gateway", action="create", subject=subject, reason=None, details="{}")
+def an_act(subject: str) -> AuditEntry:
+    return AuditEntry(at=NOON, actor="another gateway", action="create", subject=subject, reason=None, details="{}")
 
 
 async def test_a_change_by_another_gateway_meanwhile_does_not_leave_a_deletion_half_done(

@@ -12,10 +12,10 @@ from mqgate.adapters.redis.lease_store import RedisLeaseStore
 
 pytestmark = on_rocketmq
 LONG = 20
-Act = Callable[[], Awaitable[object]]
+AuditEntry = Callable[[], Awaitable[object]]
 
 
-async def woken(there: Side, act: Act, count: int = 1) -> Json:
+async def woken(there: Side, act: AuditEntry, count: int = 1) -> Json:
     """What one of so many clients that wait there is given when something is done elsewhere."""
     waiting = [asyncio.create_task(receive(there.api, wait=LONG)) for _ in range(count)]
     await parked(there.gateway, count)

@@ -8,14 +8,14 @@ import pytest
 from event_log import rows_of
 from mqgate.core.errors import QueueUnavailable
 from mqgate.core.events import EVENTS, Poll
-from mqgate.core.lease import Lease, Outcome, Settled, Settlement, Verb
+from mqgate.core.lease import Lease, Settlement, SettlementOutcome, SettlementResult, Verb
 from mqgate.core.message import Stored, instant
 from mqgate.core.receipt import ReceiptKeys, SigningKeys
-from mqgate.core.stamps import stamps
+from mqgate.core.receipt_times import stamps
 from mqgate.events.encoding import encode
 from mqgate.telemetry.event_rows import Notes, parts_of
 from mqgate.telemetry.metrics import Metrics
-from mqgate.telemetry.recorder import Recorder, Taken
+from mqgate.telemetry.recorder import EventRecorder, Taken
 from mqgate.testing.samples import a_draft, a_group
 
 NOW = 1_700_000_000_000
@@ -24,11 +24,11 @@ GROUP = a_group()
 KEYS = ReceiptKeys(SigningKeys({1: b"k" * 32}, 1))
 
 
-def recorder(most_rows: int = 100, *, is_on: bool = True) -> Recorder:
-    return Recorder(Metrics(), lambda: NOW, most_rows=most_rows, is_on=is_on)
+def recorder(most_rows: int = 100, *, is_on: bool = True) -> EventRecorder:
+    return EventRecorder(Metrics(), lambda: NOW, most_rows=most_rows, is_on=is_on)
 
 
-def publish(noting: Recorder, count: int) -> None:
+def publish(noting: EventRecorder, count: int) -> None:
     stored = [Stored("local:0", number, AT) for number in range(count)]
     noting.published("orders", "shop", [a_draft("hello")] * count, stored)
 
@@ -133,8 +133,8 @@ def test_the_ack_of_a_batch_is_one_row_for_each_message_that_it_committed() -> N
     noting = recorder()
     whole, prefix = batch_of(3), batch_of(3)._replace(through=11)
 
-    noting.settled(GROUP, "ada", [whole], [Settled(Outcome.APPLIED)])
-    noting.settled(GROUP, "ada", [prefix], [Settled(Outcome.LATE_APPLIED)])
+    noting.settled(GROUP, "ada", [whole], [SettlementResult(SettlementOutcome.APPLIED)])
+    noting.settled(GROUP, "ada", [prefix], [SettlementResult(SettlementOutcome.LATE_APPLIED)])
 
     told = [(row["offset"], row["stored_at"], row["granted_at"], row["outcome"]) for row in rows(noting.take())]
     begin = NOW - 50
@@ -150,9 +150,15 @@ def test_the_ack_of_a_batch_is_one_row_for_each_message_that_it_committed() -> N
 def test_a_settlement_that_changed_nothing_is_refused_or_no_news() -> None:
     """Repeating an ack is fine; one that is lost or gone is not, and counts once, however large its batch."""
     noting = recorder()
-    outcomes = [Outcome.APPLIED, Outcome.DUPLICATE, Outcome.LOST, Outcome.GONE, Outcome.INVALID]
+    outcomes = [
+        SettlementOutcome.APPLIED,
+        SettlementOutcome.DUPLICATE,
+        SettlementOutcome.LOST,
+        SettlementOutcome.GONE,
+        SettlementOutcome.INVALID,
+    ]
 
-    noting.settled(GROUP, "", [batch_of(2)] * 5, [Settled(each) for each in outcomes])
+    noting.settled(GROUP, "", [batch_of(2)] * 5, [SettlementResult(each) for each in outcomes])
 
     told = [(row["kind"], row["outcome"]) for row in rows(noting.take())]
     assert told == [("acked", "applied")] * 2 + [("refused", each) for each in ("lost", "gone", "invalid")]

@@ -6,7 +6,7 @@ import pytest
 from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
 
 from mqgate.core.lease import Verb
-from mqgate.telemetry.tallies import Tally, Timings
+from mqgate.telemetry.tallies import LabelledCounter, LabelledHistogram
 
 
 def told(registry: CollectorRegistry) -> str:
@@ -16,7 +16,7 @@ def told(registry: CollectorRegistry) -> str:
 def test_a_tally_tells_what_a_counter_tells() -> None:
     """Dashboards must not notice; and one label is one line, however it was given."""
     ours, theirs = CollectorRegistry(), CollectorRegistry()
-    tally = Tally("mqgate_done", "What was done", ["verb", "status"], ours)
+    tally = LabelledCounter("mqgate_done", "What was done", ["verb", "status"], ours)
     counter = Counter("mqgate_done", "What was done", ["verb", "status"], registry=theirs)
 
     for each in (tally, counter):
@@ -32,7 +32,7 @@ def test_a_tally_tells_what_a_counter_tells() -> None:
 def test_timings_tell_what_a_histogram_tells(bounds: tuple[float, ...]) -> None:
     """Also of what lies on a bound, or beyond all of them."""
     ours, theirs = CollectorRegistry(), CollectorRegistry()
-    timings = Timings("mqgate_took", "How long", "what", ours, bounds=bounds)
+    timings = LabelledHistogram("mqgate_took", "How long", "what", ours, bounds=bounds)
     histogram = Histogram("mqgate_took", "How long", ["what"], registry=theirs, buckets=(*bounds, float("inf")))
 
     for each in (timings, histogram):

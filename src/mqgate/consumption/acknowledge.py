@@ -5,15 +5,15 @@ from collections.abc import Awaitable, Callable, Sequence
 from datetime import timedelta
 from itertools import repeat
 
-from mqgate.consumption.rescue import Undertaker
+from mqgate.consumption.dead_letters import DeadLetterWriter
 from mqgate.core.entries import Group
 from mqgate.core.errors import InvalidValue, MqgateError
-from mqgate.core.lease import Lease, Outcome, Settled, Settlement, Verb
+from mqgate.core.lease import Lease, Settlement, SettlementOutcome, SettlementResult, Verb
 from mqgate.core.receipt import ReceiptKeys
 from mqgate.ports.lease_store import LeaseStore
-from mqgate.telemetry.recorder import Recorder
+from mqgate.telemetry.recorder import EventRecorder
 
-_INVALID = Settled(Outcome.INVALID)
+_INVALID = SettlementResult(SettlementOutcome.INVALID)
 
 
 class Acknowledger:
@@ -25,11 +25,11 @@ class Acknowledger:
     def __init__(
         self,
         leases: LeaseStore,
-        undertaker: Undertaker,
+        undertaker: DeadLetterWriter,
         keys: ReceiptKeys,
         settled: Callable[[tuple[str, str], Verb], None],
         catch_up: Callable[[], Awaitable[None]],
-        recorder: Recorder,
+        recorder: EventRecorder,
     ) -> None:
         self._leases = leases
         self._undertaker = undertaker
@@ -43,12 +43,12 @@ class Acknowledger:
         leases = self.keys.verify_each(receipts, group.name)
         if None not in leases:
             return leases
-        if any(map(self.keys.is_strange, receipts)):
+        if any(map(self.keys.has_unknown_key, receipts)):
             # While the store is away we go by the keys that we have: the other receipts are not to suffer.
             with contextlib.suppress(MqgateError):
                 await self._catch_up()
             leases = self.keys.verify_each(receipts, group.name)
-        self._recorder.refused(group.topic, Outcome.INVALID, leases.count(None), group=group.name)
+        self._recorder.refused(group.topic, SettlementOutcome.INVALID, leases.count(None), group=group.name)
         return leases
 
     async def settle(
@@ -61,7 +61,7 @@ class Acknowledger:
         delay: timedelta | None = None,
         reason: str | None = None,
         visibility: timedelta | None = None,
-    ) -> list[Settled]:
+    ) -> list[SettlementResult]:
         """Apply one verb to receipts, an outcome each; what is refused changes nothing."""
         leases = await self.read(group, receipts)
         settlements = [
@@ -74,11 +74,11 @@ class Acknowledger:
                 raise InvalidValue(f"through must lie in the batch: {lease.start} to {lease.next - 1}", field="through")
         settled = await self._leases.settle(group, settlements) if settlements else ()
         self._recorder.settled(group, "", settlements, settled)
-        await self._undertaker.bury_all(group, [each.doomed for each in settled if each.doomed is not None])
+        await self._undertaker.bury_all(group, [each.exhausted for each in settled if each.exhausted is not None])
         self._tell(leases, settled, verb)
         return merge(leases, settled)
 
-    def _tell(self, leases: Sequence[Lease | None], settled: Sequence[Settled], verb: Verb) -> None:
+    def _tell(self, leases: Sequence[Lease | None], settled: Sequence[SettlementResult], verb: Verb) -> None:
         for lease, each in zip((lease for lease in leases if lease), settled, strict=True):
             if each.outcome.is_done:
                 self._settled((lease.group, lease.client), verb)
@@ -95,7 +95,7 @@ def carried(receipts: Sequence[str], leases: Sequence[Lease | None]) -> list[Set
     return list(map(tuple.__new__, repeat(Settlement), rows))
 
 
-def merge(leases: Sequence[Lease | None], settled: Sequence[Settled]) -> list[Settled]:
+def merge(leases: Sequence[Lease | None], settled: Sequence[SettlementResult]) -> list[SettlementResult]:
     """Outcomes in the order of the receipts; those that prove nothing are invalid."""
     if len(settled) == len(leases):
         return list(settled)

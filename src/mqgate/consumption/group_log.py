@@ -7,10 +7,10 @@ from typing import Any
 
 from mqgate.core.entries import Group
 from mqgate.core.errors import TopicNotFound
-from mqgate.core.lease import Head
+from mqgate.core.lease import QueueBounds
 from mqgate.core.message import Draft, Message
 from mqgate.core.names import OWN_PREFIX, retry_topic
-from mqgate.ports.message_log import Heads, MessageLog
+from mqgate.ports.message_log import MessageLog, TopicBounds
 from mqgate.ports.offset_mirror import OffsetMirror
 
 _RETRY = "retry-"
@@ -44,29 +44,29 @@ class GroupLog:
     def __init__(self, log: MessageLog) -> None:
         self._log = log
 
-    async def heads(self, group: Group, since: int = 0) -> Heads:
-        heads = await self._log.heads(group.topic, since)
+    async def bounds(self, group: Group, since: int = 0) -> TopicBounds:
+        bounds = await self._log.bounds(group.topic, since)
         topic = retry_topic(group.name)
         # Most groups have none, and are asked for it all the time.
-        if self._log.lacks(topic):
-            return heads
+        if self._log.is_known_missing(topic):
+            return bounds
         try:
-            private = await self._log.heads(topic, since)
+            private = await self._log.bounds(topic, since)
         except TopicNotFound:
-            return heads
-        return _merged(heads, private)
+            return bounds
+        return _merged(bounds, private)
 
-    async def heads_now(self, group: Group, *, is_complete: bool = True) -> Heads:
+    async def current_bounds(self, group: Group, *, is_complete: bool = True) -> TopicBounds:
         """The same with all that was stored before the question; else with what can be seen by now."""
-        heads = await self._log.heads_now(group.topic, is_complete=is_complete)
+        bounds = await self._log.current_bounds(group.topic, is_complete=is_complete)
         topic = retry_topic(group.name)
-        if not is_complete and self._log.lacks(topic):
-            return heads
+        if not is_complete and self._log.is_known_missing(topic):
+            return bounds
         try:
-            private = await self._log.heads_now(topic, is_complete=is_complete)
+            private = await self._log.current_bounds(topic, is_complete=is_complete)
         except TopicNotFound:
-            return heads
-        return _merged(heads, private)
+            return bounds
+        return _merged(bounds, private)
 
     def read(
         self, group: Group, queue: str, offset: int, most: int, most_bytes: int
@@ -90,16 +90,18 @@ class GroupLog:
         found = await self._log.read(topic, queue, offset, 1, 1, group.name)
         return _original(found[0]) if found else None
 
-    async def starts(self, group: Group, heads: Mapping[str, Head], since: datetime | None) -> Mapping[str, int]:
+    async def starts(
+        self, group: Group, bounds: Mapping[str, QueueBounds], since: datetime | None
+    ) -> Mapping[str, int]:
         """Where a group begins; its private log is always read from its first message."""
         if group.start == "latest":
-            starts = {queue: head.max for queue, head in heads.items()}
+            starts = {queue: head.max for queue, head in bounds.items()}
         else:
-            starts = {queue: head.min for queue, head in heads.items()}
+            starts = {queue: head.min for queue, head in bounds.items()}
         if since is not None:
             found = await self._log.offsets_at(group.topic, since)
-            starts |= {queue: max(heads[queue].min, min(at, heads[queue].max)) for queue, at in found.items()}
-        return starts | {queue: head.min for queue, head in heads.items() if queue.startswith(_RETRY)}
+            starts |= {queue: max(bounds[queue].min, min(at, bounds[queue].max)) for queue, at in found.items()}
+        return starts | {queue: head.min for queue, head in bounds.items() if queue.startswith(_RETRY)}
 
     async def mirrored(self, group: Group, mirror: OffsetMirror, queues: Sequence[str]) -> Mapping[str, int | None]:
         """What a mirror holds of a group's queues; those of which it cannot tell now are missing."""
@@ -122,9 +124,12 @@ class GroupLog:
         return await self._log.offsets_at(group.topic, since)
 
 
-def _merged(heads: Heads, private: Heads) -> Heads:
-    queues = {**heads.queues, **{f"{_RETRY}{queue}": head for queue, head in private.queues.items()}}
-    closed = heads.closed | {f"{_RETRY}{queue}" for queue in private.closed}
-    boots = {**heads.boots, **{f"{_RETRY}{queue}": boot for queue, boot in private.boots.items()}}
-    rose = {**heads.rose, **{f"{_RETRY}{queue}": at for queue, at in private.rose.items()}}
-    return Heads(min(heads.version, private.version), queues, closed, boots, rose)
+def _merged(bounds: TopicBounds, private: TopicBounds) -> TopicBounds:
+    queues = {**bounds.queues, **{f"{_RETRY}{queue}": head for queue, head in private.queues.items()}}
+    closed = bounds.closed | {f"{_RETRY}{queue}" for queue in private.closed}
+    boots = {**bounds.boots, **{f"{_RETRY}{queue}": boot for queue, boot in private.boots.items()}}
+    last_append_ms = {
+        **bounds.last_append_ms,
+        **{f"{_RETRY}{queue}": at for queue, at in private.last_append_ms.items()},
+    }
+    return TopicBounds(min(bounds.version, private.version), queues, closed, boots, last_append_ms)

@@ -21,15 +21,15 @@ from collections import Counter, OrderedDict
 from collections.abc import Awaitable, Callable
 from datetime import datetime, timedelta
 
-from mqgate.consumption.receive import Receive, Received, Receiver
+from mqgate.consumption.receive import Receiver, ReceiveRequest, ReceiveResult
 from mqgate.core.entries import Group, Mode
 from mqgate.core.errors import GroupNotFound, Overloaded, TooManyParked
 from mqgate.core.events import Poll
-from mqgate.core.lease import State, Verb
+from mqgate.core.lease import ReceiveState, Verb
 from mqgate.ports.directory import Directory
 from mqgate.ports.message_log import MessageLog
 from mqgate.telemetry.metrics import Metrics
-from mqgate.telemetry.recorder import Recorder
+from mqgate.telemetry.recorder import EventRecorder
 
 Scope = tuple[str, str]
 _LEAST_WAIT = timedelta(seconds=1)
@@ -40,11 +40,11 @@ _MOST_UNTOLD = 10_000
 _EARLY = 0.002
 
 
-class ClientGone(Exception):
+class ClientDisconnected(Exception):
     """The client hung up; whatever it was given has been given back."""
 
 
-class _Parked:
+class ParkedReceive:
     """One request that tries or waits. It remembers a wake-up until its next try."""
 
     __slots__ = ("_is_gone", "_waiter", "is_woken", "woken_at")
@@ -84,13 +84,13 @@ class _Parked:
             timer.cancel()
 
 
-class _Line:
+class WaitQueue:
     """The parked requests of one scope, the oldest first."""
 
     __slots__ = ("is_exclusive", "is_queue_mode", "needs_acks", "parked", "timer", "timer_at")
 
-    def __init__(self, request: Receive) -> None:
-        self.parked: OrderedDict[_Parked, None] = OrderedDict()
+    def __init__(self, request: ReceiveRequest) -> None:
+        self.parked: OrderedDict[ParkedReceive, None] = OrderedDict()
         self.timer: asyncio.TimerHandle | None = None
         self.timer_at = 0.0
         self.is_queue_mode = request.group.mode is not Mode.MESSAGE
@@ -106,7 +106,7 @@ class LongPoll:
         log: MessageLog,
         directory: Directory,
         metrics: Metrics,
-        recorder: Recorder,
+        recorder: EventRecorder,
         *,
         clock: Callable[[], datetime],
         most_parked: int,
@@ -123,16 +123,18 @@ class LongPoll:
         self._most_parked_per_key = most_parked if most_parked_per_key is None else most_parked_per_key
         self._parked_by_key: Counter[str] = Counter()
         self._is_waking = is_waking
-        self._lines: dict[Scope, _Line] = {}
-        self._by_topic: dict[str, dict[Scope, _Line]] = {}
+        self._lines: dict[Scope, WaitQueue] = {}
+        self._by_topic: dict[str, dict[Scope, WaitQueue]] = {}
         self._watches: dict[str, Callable[[], None]] = {}
-        self._untold: OrderedDict[Scope, Received] = OrderedDict()
+        self._untold: OrderedDict[Scope, ReceiveResult] = OrderedDict()
         self._parked = 0
         self._is_stopping = False
 
-    async def receive(self, request: Receive, wait: timedelta, until_gone: Callable[[], Awaitable[object]]) -> Received:
-        """Receive, waiting until something is there; raises ClientGone when nobody is left to answer."""
-        received = await self._receive(request, wait, until_gone)
+    async def receive(
+        self, request: ReceiveRequest, wait: timedelta, wait_disconnect: Callable[[], Awaitable[object]]
+    ) -> ReceiveResult:
+        """Receive, waiting until something is there; raises ClientDisconnected when nobody is left to answer."""
+        received = await self._receive(request, wait, wait_disconnect)
         before = self._untold.pop(request.scope, None) if self._untold else None
         # Who begins anew has no before.
         if before is not None and not received.is_registered:
@@ -140,43 +142,43 @@ class LongPoll:
         return received
 
     async def _receive(
-        self, request: Receive, wait: timedelta, until_gone: Callable[[], Awaitable[object]]
-    ) -> Received:
+        self, request: ReceiveRequest, wait: timedelta, wait_disconnect: Callable[[], Awaitable[object]]
+    ) -> ReceiveResult:
         if not wait:
-            is_crowded = self._is_crowded(request, 0)
-            received = await self._receiver.receive(request, is_crowded=is_crowded)
+            has_other_waiters = self._is_crowded(request, 0)
+            received = await self._receiver.receive(request, has_other_waiters=has_other_waiters)
             self._recorder.polled(request.group, request.client, Poll.HIT if received.batches else Poll.EMPTY)
-            self._acked(request, received, is_crowded=is_crowded)
+            self._acked(request, received, has_other_waiters=has_other_waiters)
             self._pass_on(request.scope, received)
             return received
         wait = max(wait, _LEAST_WAIT)
         deadline = time.monotonic() + wait.total_seconds()
-        parked = _Parked()
+        parked = ParkedReceive()
         line = self._enrol(request, parked)
         try:
-            is_crowded = self._is_crowded(request, 1)
-            received = await self._receiver.receive(request, is_crowded=is_crowded, wait=wait)
-            self._acked(request, received, is_crowded=is_crowded)
+            has_other_waiters = self._is_crowded(request, 1)
+            received = await self._receiver.receive(request, has_other_waiters=has_other_waiters, wait=wait)
+            self._acked(request, received, has_other_waiters=has_other_waiters)
             if received.batches:
                 self._metrics.long_polls.labels("short_poll_hit").inc()
                 self._recorder.polled(request.group, request.client, Poll.HIT)
                 self._pass_on(request.scope, received)
                 return received
-            return await self._wait(request, line, parked, received, deadline, until_gone)
+            return await self._wait(request, line, parked, received, deadline, wait_disconnect)
         finally:
             self._leave(request, line, parked)
 
     async def _wait(
         self,
-        request: Receive,
-        line: _Line,
-        parked: _Parked,
-        received: Received,
+        request: ReceiveRequest,
+        line: WaitQueue,
+        parked: ParkedReceive,
+        received: ReceiveResult,
         deadline: float,
-        until_gone: Callable[[], Awaitable[object]],
-    ) -> Received:
+        wait_disconnect: Callable[[], Awaitable[object]],
+    ) -> ReceiveResult:
         """Park until woken, gone or out of time; what earlier tries found out is told with whatever comes."""
-        watcher = asyncio.ensure_future(until_gone())
+        watcher = asyncio.ensure_future(wait_disconnect())
         watcher.add_done_callback(lambda _: parked.hang_up())
         later = request._replace(settlements=())
         self._count_parked(request, 1)
@@ -188,7 +190,7 @@ class LongPoll:
                     await parked.wait(left)
                 if parked.has_gone():
                     self._keep(request.scope, received)
-                    raise ClientGone
+                    raise ClientDisconnected
                 is_over = time.monotonic() >= deadline
                 is_woken, woken_at = parked.is_woken, parked.woken_at
                 parked.is_woken = False
@@ -196,12 +198,12 @@ class LongPoll:
                 # Never without: what is freed elsewhere between this look and the last one must be heard.
                 wait = timedelta(seconds=max(deadline - time.monotonic(), _SOONEST_TIMER))
                 before = received
-                received = await self._receiver.receive(later, is_crowded=self._is_crowded(later, 1), wait=wait)
+                received = await self._receiver.receive(later, has_other_waiters=self._is_crowded(later, 1), wait=wait)
                 received.carry(before)
                 if received.batches:
                     if parked.has_gone():
-                        await self.give_back(request.group, received)
-                        raise ClientGone
+                        await self.release(request.group, received)
+                        raise ClientDisconnected
                     self._metrics.long_polls.labels("woken").inc()
                     self._recorder.polled(request.group, request.client, Poll.WOKEN)
                     if woken_at:
@@ -217,7 +219,7 @@ class LongPoll:
             self._count_parked(request, -1)
             watcher.cancel()
 
-    def _count_parked(self, request: Receive, change: int) -> None:
+    def _count_parked(self, request: ReceiveRequest, change: int) -> None:
         self._parked += change
         self._metrics.parked.set(self._parked)
         if request.key:
@@ -230,9 +232,9 @@ class LongPoll:
         """How many requests wait now."""
         return self._parked
 
-    async def give_back(self, group: Group, received: Received) -> None:
+    async def release(self, group: Group, received: ReceiveResult) -> None:
         """Nobody is there to take it: the leases end at once, and the next one in line may have them."""
-        await self._receiver.give_back(group, received)
+        await self._receiver.release(group, received)
         for grant in received.grants[:1]:
             scope = grant.lease.group, grant.lease.client
             self._keep(scope, received)
@@ -240,11 +242,11 @@ class LongPoll:
             if line is not None:
                 self._wake(line, 1)
 
-    def _keep(self, scope: Scope, received: Received) -> None:
-        news = Received(is_registered=received.is_registered, expired=received.expired, rewound=received.rewound)
-        if news == Received():
+    def _keep(self, scope: Scope, received: ReceiveResult) -> None:
+        news = ReceiveResult(is_registered=received.is_registered, expired=received.expired, rewound=received.rewound)
+        if news == ReceiveResult():
             return
-        news.carry(self._untold.pop(scope, Received()))
+        news.carry(self._untold.pop(scope, ReceiveResult()))
         self._untold[scope] = news
         if len(self._untold) > _MOST_UNTOLD:
             self._untold.popitem(last=False)
@@ -257,7 +259,7 @@ class LongPoll:
 
     def expired(self, scope: Scope) -> None:
         """Retention took a message that was to die: told by the next answer."""
-        self._keep(scope, Received(expired=1))
+        self._keep(scope, ReceiveResult(expired=1))
 
     def changed(self, group: str) -> None:
         """A group was resumed, moved, changed or deleted: whoever waits for it tries again."""
@@ -295,17 +297,17 @@ class LongPoll:
             raise GroupNotFound(f"group {group.name} was deleted", group=group.name)
         return found
 
-    def _is_crowded(self, request: Receive, own: int) -> bool:
+    def _is_crowded(self, request: ReceiveRequest, own: int) -> bool:
         """Whether others wait too; in an ordered group somebody may begin to while keys are being looked at."""
         line = self._lines.get(request.scope)
         return request.group.is_ordered or (line is not None and len(line.parked) > own)
 
-    def _acked(self, request: Receive, received: Received, *, is_crowded: bool) -> None:
+    def _acked(self, request: ReceiveRequest, received: ReceiveResult, *, has_other_waiters: bool) -> None:
         """A receive settled what it carried; those who wait hear of it, unless it was told whether more is ready.
 
         In queue mode it mostly takes the very queue that it freed: to wake somebody for that would be in vain.
         """
-        is_told = is_crowded and bool(received.batches)
+        is_told = has_other_waiters and bool(received.batches)
         # A broadcast client may carry what is another's.
         if request.group.mode is not Mode.BROADCAST:
             line = self._lines.get(request.scope)
@@ -316,7 +318,7 @@ class LongPoll:
             if settled.outcome.is_done and not (is_told and scope == request.scope):
                 self.settled(scope, each.verb)
 
-    def _pass_on(self, scope: Scope, received: Received) -> None:
+    def _pass_on(self, scope: Scope, received: ReceiveResult) -> None:
         """Who leaves with messages tells those who wait what is left for them."""
         line = self._lines.get(scope)
         if line is None or not received.batches:
@@ -326,14 +328,14 @@ class LongPoll:
         else:
             self._set_timer(line, self._next_try(received))
 
-    def _next_try(self, received: Received) -> datetime | None:
+    def _next_try(self, received: ReceiveResult) -> datetime | None:
         """When it is worth trying again, without any other news."""
         if not received.has_unread:
             return received.next_at
         soon = self._clock() + _UNREAD_PAUSE
         return soon if received.next_at is None else min(soon, received.next_at)
 
-    def _enrol(self, request: Receive, parked: _Parked) -> _Line:
+    def _enrol(self, request: ReceiveRequest, parked: ParkedReceive) -> WaitQueue:
         if self._parked >= self._most_parked:
             raise Overloaded(f"{self._most_parked} requests are waiting already: poll without wait", retry_after=1)
         limit = self._most_parked_per_key
@@ -341,7 +343,7 @@ class LongPoll:
             raise TooManyParked(f"At most {limit} receives of one key can be parked. Poll without wait.", retry_after=1)
         line = self._lines.get(request.scope)
         if line is None:
-            line = self._lines[request.scope] = _Line(request)
+            line = self._lines[request.scope] = WaitQueue(request)
             topic = request.group.topic
             lines = self._by_topic.setdefault(topic, {})
             if not lines and self._is_waking:
@@ -350,7 +352,7 @@ class LongPoll:
         line.parked[parked] = None
         return line
 
-    def _leave(self, request: Receive, line: _Line, parked: _Parked) -> None:
+    def _leave(self, request: ReceiveRequest, line: WaitQueue, parked: ParkedReceive) -> None:
         del line.parked[parked]
         if parked.is_woken:
             self._wake(line, 1)
@@ -371,7 +373,7 @@ class LongPoll:
             self._wake(line, 1 if line.is_queue_mode else count)
 
     @staticmethod
-    def _wake(line: _Line, count: int) -> None:
+    def _wake(line: WaitQueue, count: int) -> None:
         if count <= 0:
             return
         now = time.monotonic()
@@ -383,13 +385,13 @@ class LongPoll:
                 if not count:
                     return
 
-    def _expect(self, line: _Line, received: Received) -> None:
+    def _expect(self, line: WaitQueue, received: ReceiveResult) -> None:
         """Take note of what the line waits for, and set its timer."""
-        is_busy = received.state is State.BUSY and line.is_exclusive
-        line.needs_acks = is_busy or received.needs_settling or received.state is State.IN_FLIGHT_CAP
+        is_busy = received.state is ReceiveState.BUSY and line.is_exclusive
+        line.needs_acks = is_busy or received.is_span_full or received.state is ReceiveState.IN_FLIGHT_CAP
         self._set_timer(line, self._next_try(received))
 
-    def _set_timer(self, line: _Line, next_at: datetime | None) -> None:
+    def _set_timer(self, line: WaitQueue, next_at: datetime | None) -> None:
         if next_at is None or not self._is_waking:
             return
         loop = asyncio.get_running_loop()

@@ -5,16 +5,16 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Literal, NamedTuple
 
+from mqgate.consumption.dead_letters import DeadLetterWriter
 from mqgate.consumption.group_log import GroupLog
-from mqgate.consumption.mirror import Mirror
-from mqgate.consumption.opening import Opener
-from mqgate.consumption.rescue import Undertaker
+from mqgate.consumption.lease_state import LeaseStateInitializer
+from mqgate.consumption.offset_mirror import OffsetMirrorService
 from mqgate.core.entries import Group, Mode
 from mqgate.core.errors import ClientNotFound, InvalidValue, QueueNotFound, QueueUnavailable
 from mqgate.core.events import Kind
-from mqgate.core.lease import Head, Moved, Position, Span
+from mqgate.core.lease import OffsetRange, Position, QueueBounds, SeekResult
 from mqgate.ports.lease_store import LeaseStore
-from mqgate.telemetry.recorder import Recorder
+from mqgate.telemetry.recorder import EventRecorder
 
 Target = Literal["earliest", "latest"] | datetime | Mapping[str, int]
 
@@ -24,15 +24,15 @@ class Lag(NamedTuple):
     oldest: datetime | None
 
 
-class Positions:
+class PositionService:
     def __init__(
         self,
         log: GroupLog,
         leases: LeaseStore,
-        undertaker: Undertaker,
-        mirror: Mirror,
-        opener: Opener,
-        recorder: Recorder,
+        undertaker: DeadLetterWriter,
+        mirror: OffsetMirrorService,
+        opener: LeaseStateInitializer,
+        recorder: EventRecorder,
     ) -> None:
         self._log = log
         self._mirror = mirror
@@ -62,18 +62,18 @@ class Positions:
         unopened = frozenset[str]()
         while True:
             log = self._log
-            heads = await (log.heads_now(group, is_complete=False) if is_now else log.heads(group))
-            found = await self._leases.positions(group, client, heads.queues, heads.rose)
+            bounds = await (log.current_bounds(group, is_complete=False) if is_now else log.bounds(group))
+            found = await self._leases.positions(group, client, bounds.queues, bounds.last_append_ms)
             if found is None:
                 await self._open(group, client, may_make=is_now)
                 continue
-            positions, doomed = found
-            strangers = heads.queues.keys() - {position.queue for position in positions} - unopened
-            if strangers:
-                unopened |= await self._opener.welcome(group, client, sorted(strangers))
+            positions, exhausted = found
+            unknown_queues = bounds.queues.keys() - {position.queue for position in positions} - unopened
+            if unknown_queues:
+                unopened |= await self._opener.add_queues(group, client, sorted(unknown_queues))
                 continue
             # Those whose queue cannot be read now go on waiting, and count as such.
-            if not any(await self._undertaker.bury_all(group, doomed)):
+            if not any(await self._undertaker.bury_all(group, exhausted)):
                 return positions
 
     async def standings(self, group: Group) -> list[tuple[str, Sequence[Position], datetime | None]]:
@@ -105,18 +105,20 @@ class Positions:
                     stored += [each.stored_at for each in await self._log.read(group, position.queue, first, 1, 1)]
         return min(stored, default=None)
 
-    async def seek(self, group: Group, client: str, target: Target, *, is_dry_run: bool) -> Sequence[Moved]:
+    async def seek(self, group: Group, client: str, target: Target, *, is_dry_run: bool) -> Sequence[SeekResult]:
         """Put a group, or one broadcast client, elsewhere; per queue from where to where."""
         # What was stored before must not come after: not even what was confirmed at another gateway just now.
-        told = await self._log.heads_now(group)
-        heads, rose = told.queues, told.rose
-        targets = await self._resolve(group, target, heads)
+        told = await self._log.current_bounds(group)
+        bounds, last_append_ms = told.queues, told.last_append_ms
+        targets = await self._resolve(group, target, bounds)
         while (
-            moved := await self._leases.seek(group, client, targets, heads=heads, rose=rose, is_dry_run=is_dry_run)
+            moved := await self._leases.seek(
+                group, client, targets, bounds=bounds, last_append_ms=last_append_ms, is_dry_run=is_dry_run
+            )
         ) is None:
             await self._open(group, client, may_make=True)
         if not is_dry_run:
-            skipped = [Span(each.queue, each.old, each.new) for each in moved if each.new > each.old]
+            skipped = [OffsetRange(each.queue, each.old, each.new) for each in moved if each.new > each.old]
             self._recorder.spans(Kind.SKIPPED, group, client, skipped)
             await self._mirror.sought(group)
         return sorted(moved, key=lambda each: _natural(each.queue))
@@ -131,19 +133,19 @@ class Positions:
             raise ClientNotFound(f"group {group.name} has no lease state yet: receive once")
         await self._opener.open(group, client)
 
-    async def _resolve(self, group: Group, target: Target, heads: Mapping[str, Head]) -> Mapping[str, int]:
+    async def _resolve(self, group: Group, target: Target, bounds: Mapping[str, QueueBounds]) -> Mapping[str, int]:
         if target == "earliest":
-            return {queue: head.min for queue, head in heads.items()}
+            return {queue: head.min for queue, head in bounds.items()}
         if target == "latest":
-            return {queue: head.max for queue, head in heads.items()}
+            return {queue: head.max for queue, head in bounds.items()}
         if isinstance(target, datetime):
             found = await self._log.offsets_at(group, target)
-            return {queue: max(at, heads[queue].min) for queue, at in found.items()}
+            return {queue: max(at, bounds[queue].min) for queue, at in found.items()}
         assert isinstance(target, Mapping)  # noqa: S101 - for the type checker
         for queue, offset in target.items():
-            if queue not in heads:
+            if queue not in bounds:
                 raise QueueNotFound(f"topic {group.topic} has no queue {queue}", queue=queue)
-            low, end = heads[queue]
+            low, end = bounds[queue]
             if not low <= offset <= end:
                 raise InvalidValue(f"{queue} holds offsets {low} to {end}", field=f"to.{queue}", limit=[low, end])
         return target

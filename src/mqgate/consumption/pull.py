@@ -11,21 +11,21 @@ from typing import NamedTuple
 from mqgate.consumption.group_log import GroupLog
 from mqgate.core.entries import Group
 from mqgate.core.errors import QueueUnavailable
-from mqgate.core.lease import Grant, Lease, Placement, Span
+from mqgate.core.lease import Grant, Lease, OffsetRange, PullReport
 from mqgate.core.message import Message, body_of
 from mqgate.ports.lease_store import LeaseStore
 
 _NONE: frozenset[str] = frozenset()
 
 
-class Batch(NamedTuple):
+class DeliveredBatch(NamedTuple):
     """A grant, and the messages that came by it; there is at least one."""
 
     grant: Grant
     messages: Sequence[Message]
 
 
-class Pulled(NamedTuple):
+class PulledBatches(NamedTuple):
     """What came of grants; `is_short`: some of it went back unread, and others may have it.
 
     `unread`: queues that turned out not to be readable; what was granted there went back.
@@ -33,37 +33,37 @@ class Pulled(NamedTuple):
     `filtered`: what the group does not want, and now counts as done.
     """
 
-    batches: list[Batch]
+    batches: list[DeliveredBatch]
     grants: Sequence[Grant]
     is_short: bool
     unread: frozenset[str] = _NONE
     empty: frozenset[str] = _NONE
-    filtered: Sequence[Span] = ()
+    filtered: Sequence[OffsetRange] = ()
 
 
-async def pull_queue(log: GroupLog, leases: LeaseStore, group: Group, grant: Grant, most_bytes: int) -> Pulled:
+async def pull_queue(log: GroupLog, leases: LeaseStore, group: Group, grant: Grant, most_bytes: int) -> PulledBatches:
     """Queue mode: one batch; the grant as it stands after the pull, none if nothing came."""
     lease = grant.lease
     try:
         messages = await log.read(group, lease.queue, lease.start, lease.next - lease.start, most_bytes)
     except BaseException as error:
-        await leases.place(group, (Placement(grant, lease.start),))
+        await leases.place(group, (PullReport(grant, lease.start),))
         if isinstance(error, QueueUnavailable):
-            return Pulled([], (), is_short=False, unread=frozenset({lease.queue}))
+            return PulledBatches([], (), is_short=False, unread=frozenset({lease.queue}))
         raise
     after = lease.start + len(messages)
     if after < lease.next:
-        await leases.place(group, (Placement(grant, after),))
+        await leases.place(group, (PullReport(grant, after),))
         grant = grant._replace(lease=lease._replace(next=after))
     if not messages:
-        return Pulled([], (), is_short=False, empty=frozenset({lease.queue}))
+        return PulledBatches([], (), is_short=False, empty=frozenset({lease.queue}))
     # What went back is behind the lock: no news for anybody else.
-    return Pulled([Batch(grant, messages)], (grant,), is_short=False)
+    return PulledBatches([DeliveredBatch(grant, messages)], (grant,), is_short=False)
 
 
 async def pull_messages(
     log: GroupLog, leases: LeaseStore, group: Group, grants: Sequence[Grant], most: int, most_bytes: int
-) -> Pulled:
+) -> PulledBatches:
     """Message mode: all ranges at once; placed only when short, filtered, ordered or served again.
 
     `most` messages that can be delivered: a wide look may find more.
@@ -73,7 +73,7 @@ async def pull_messages(
         # Mostly there is one range: a task for it would cost more than the read.
         ranges = [await reads[0]] if len(reads) == 1 else await asyncio.gather(*reads)
     except BaseException:
-        await leases.place(group, [Placement(grant, grant.lease.start) for grant in grants])
+        await leases.place(group, [PullReport(grant, grant.lease.start) for grant in grants])
         raise
     unread = empty = _NONE
     if not all(ranges):
@@ -88,7 +88,7 @@ async def pull_messages(
             fitting, most = _wanted(fitting, group.tags, most)
         found.append(fitting)
         placements.append(_placement(group, grant, fitting))
-    filtered: list[Span] = []
+    filtered: list[OffsetRange] = []
     # What went back unread is news for nobody: whoever is woken for it could not read it either.
     is_short = any(each.after < each.grant.lease.next for each in placements if each.grant.lease.queue not in unread)
     # Served again: the range may have holes, of what a filter did not keep.
@@ -99,8 +99,8 @@ async def pull_messages(
         filtered += [span for each, some in zip(placements, found, strict=True) for span in _filtered(each, some)]
         found = [[each for each in some if each.offset in stay] for some, stay in zip(found, placed, strict=True)]
         grants = [_shortened(grant, stay) for grant, stay in zip(grants, placed, strict=True)]
-    batches = [Batch(grant, messages) for grant, messages in zip(grants, found, strict=True) if messages]
-    return Pulled(batches, grants, is_short, unread, empty, filtered)
+    batches = [DeliveredBatch(grant, messages) for grant, messages in zip(grants, found, strict=True) if messages]
+    return PulledBatches(batches, grants, is_short, unread, empty, filtered)
 
 
 async def _read(log: GroupLog, group: Group, lease: Lease, most_bytes: int) -> Sequence[Message] | None:
@@ -130,16 +130,16 @@ def _wanted(messages: Sequence[Message], tags: Container[str | None], most: int)
     return messages, most - len(matches)
 
 
-def _placement(group: Group, grant: Grant, messages: Sequence[Message]) -> Placement:
+def _placement(group: Group, grant: Grant, messages: Sequence[Message]) -> PullReport:
     after = messages[-1].offset + 1 if messages else grant.lease.start
     if not group.tags and not group.is_ordered:
-        return Placement(grant, after)
+        return PullReport(grant, after)
     kept = {each.offset: each.key for each in messages if not group.tags or each.tag in group.tags}
-    return Placement(grant, after, kept)
+    return PullReport(grant, after, kept)
 
 
 async def _without_surplus(
-    leases: LeaseStore, group: Group, placements: Sequence[Placement], placed: Sequence[frozenset[int]], most: int
+    leases: LeaseStore, group: Group, placements: Sequence[PullReport], placed: Sequence[frozenset[int]], most: int
 ) -> list[frozenset[int]]:
     """Only so many of what is in turn, which only the store can tell; the others go back, uncounted."""
     surplus = []
@@ -154,12 +154,12 @@ async def _without_surplus(
     return left
 
 
-def _filtered(placement: Placement, messages: Sequence[Message]) -> list[Span]:
+def _filtered(placement: PullReport, messages: Sequence[Message]) -> list[OffsetRange]:
     """What of a range's messages is not kept; told with the first serve, for then it was settled."""
     kept, grant = placement.kept, placement.grant
     if kept is None or grant.serve > 1:
         return []
-    spans: list[Span] = []
+    spans: list[OffsetRange] = []
     for message in messages:
         at = message.offset
         if at in kept:
@@ -167,7 +167,7 @@ def _filtered(placement: Placement, messages: Sequence[Message]) -> list[Span]:
         if spans and spans[-1].next == at:
             spans[-1] = spans[-1]._replace(next=at + 1)
         else:
-            spans.append(Span(grant.lease.queue, at, at + 1))
+            spans.append(OffsetRange(grant.lease.queue, at, at + 1))
     return spans
 
 

@@ -18,19 +18,29 @@ from typing import Any, NamedTuple
 
 import structlog
 
+from mqgate.consumption.dead_letters import DeadLetterWriter
 from mqgate.consumption.group_log import GroupLog
-from mqgate.consumption.mirror import Mirror
-from mqgate.consumption.opening import Opener
-from mqgate.consumption.pull import Batch, Pulled, pull_messages, pull_queue
-from mqgate.consumption.rescue import Undertaker
+from mqgate.consumption.lease_state import LeaseStateInitializer
+from mqgate.consumption.offset_mirror import OffsetMirrorService
+from mqgate.consumption.pull import DeliveredBatch, PulledBatches, pull_messages, pull_queue
 from mqgate.core.entries import Group, Mode
 from mqgate.core.events import Kind
-from mqgate.core.lease import Acquire, Acquired, Doomed, Grant, Lease, Placement, Settled, Settlement, State
+from mqgate.core.lease import (
+    AcquireRequest,
+    AcquireResult,
+    ExhaustedMessage,
+    Grant,
+    Lease,
+    PullReport,
+    ReceiveState,
+    Settlement,
+    SettlementResult,
+)
 from mqgate.core.message import Message, stored_ms_of
 from mqgate.ports.lease_store import LeaseStore
-from mqgate.ports.message_log import Heads
+from mqgate.ports.message_log import TopicBounds
 from mqgate.telemetry.metrics import Metrics
-from mqgate.telemetry.recorder import Recorder
+from mqgate.telemetry.recorder import EventRecorder
 
 _log = structlog.get_logger()
 _SCOPES_REMEMBERED = 10_000
@@ -41,8 +51,10 @@ _LONGEST_LOOK = 0.3
 _WIDEST = 512
 
 
-class Receive(NamedTuple):
-    """What a client asks for. `scope`: the table of leases that it is about. `shape`: of its attempt, see Acquire.
+class ReceiveRequest(NamedTuple):
+    """A receive of a client.
+
+    `scope`: its lease scope. `shape`: the fingerprint of its attempt, see AcquireRequest.
 
     `key`: id of the API key that it was sent with; empty without one.
     """
@@ -71,18 +83,18 @@ def scope_of(group: Group, client: str) -> tuple[str, str]:
 
 
 @dataclass(slots=True)
-class Received:
+class ReceiveResult:
     """What it gets. `has_unread`: a queue could not be read although the log had not said so: worth another try."""
 
-    batches: Sequence[Batch] = ()
+    batches: Sequence[DeliveredBatch] = ()
     grants: Sequence[Grant] = ()
-    settled: Sequence[Settled] = ()
-    state: State = State.OK
+    settled: Sequence[SettlementResult] = ()
+    state: ReceiveState = ReceiveState.OK
     is_registered: bool = False
     expired: int = 0
     rewound: int = 0
     has_more: bool = False
-    needs_settling: bool = False
+    is_span_full: bool = False
     has_unread: bool = False
     next_at: datetime | None = None
 
@@ -102,7 +114,7 @@ class Received:
         """Queue and broadcast mode: the lease of the whole batch."""
         return self.batches[0].grant if self.batches else None
 
-    def carry(self, before: "Received") -> None:
+    def carry(self, before: "ReceiveResult") -> None:
         """Tell also what an earlier try of the same request found out."""
         self.settled = [*before.settled, *self.settled]
         self.is_registered |= before.is_registered
@@ -128,11 +140,11 @@ class Receiver:
         self,
         log: GroupLog,
         leases: LeaseStore,
-        undertaker: Undertaker,
+        undertaker: DeadLetterWriter,
         metrics: Metrics,
-        mirror: Mirror,
-        opener: Opener,
-        recorder: Recorder,
+        mirror: OffsetMirrorService,
+        opener: LeaseStateInitializer,
+        recorder: EventRecorder,
     ) -> None:
         self._log = log
         self._recorder = recorder
@@ -150,20 +162,22 @@ class Receiver:
         # Of ordered groups: who looks at keys that the store does not know yet.
         self._looking: dict[tuple[str, str], _Looking] = {}
 
-    async def receive(self, request: Receive, *, is_crowded: bool = False, wait: timedelta = timedelta(0)) -> Received:
+    async def receive(
+        self, request: ReceiveRequest, *, has_other_waiters: bool = False, wait: timedelta = timedelta(0)
+    ) -> ReceiveResult:
         """Try everywhere, once.
 
-        `is_crowded`: others wait too, so tell whether more is ready. `wait`: for how long the caller will wait if there
-        is nothing.
+        `has_other_waiters`: other receives are parked, so report whether more is ready. `wait`: how long the caller
+        will wait if there is nothing.
         """
         if not request.group.is_ordered:
-            return await self._try(request, is_crowded, wait)
+            return await self._try(request, has_other_waiters, wait)
         looking = self._looking.setdefault(request.scope, _Looking())
-        received = Received()
+        received = ReceiveResult()
         if not looking.turn.locked():
             seen = looking.count
-            received = await self._try(request, is_crowded, wait)
-            if received.batches or received.state is not State.BUSY or not looking.since(seen):
+            received = await self._try(request, has_other_waiters, wait)
+            if received.batches or received.state is not ReceiveState.BUSY or not looking.since(seen):
                 return received
             request = request._replace(settlements=())
         # As often as others look at keys: a queue is closed meanwhile, but not empty because of that.
@@ -173,28 +187,28 @@ class Receiver:
                 if looking.pulls:
                     await asyncio.wait(looking.pulls, timeout=_LONGEST_LOOK, return_when=asyncio.FIRST_COMPLETED)
                 seen, is_last = looking.count, time.monotonic() > deadline
-                before, received = received, await self._try(request, is_crowded, wait)
+                before, received = received, await self._try(request, has_other_waiters, wait)
                 received.carry(before)
-                if is_last or received.batches or received.state is not State.BUSY or not looking.since(seen):
+                if is_last or received.batches or received.state is not ReceiveState.BUSY or not looking.since(seen):
                     return received
                 request = request._replace(settlements=())
 
-    async def _try(self, request: Receive, is_crowded: bool, wait: timedelta) -> Received:
-        received = Received()
+    async def _try(self, request: ReceiveRequest, has_other_waiters: bool, wait: timedelta) -> ReceiveResult:
+        received = ReceiveResult()
         self._mirror.touched(request.group.name)
         settlements = request.settlements
         unread = empty = _NONE
         asked = request
         while True:
-            heads = await self._heads(request)
-            step = _step(asked, heads, unread, settlements, is_crowded=is_crowded, wait=wait)
+            bounds = await self._heads(request)
+            step = _step(asked, bounds, unread, settlements, has_other_waiters=has_other_waiters, wait=wait)
             acquired = await self._leases.acquire(step)
-            if not acquired.is_known:
+            if not acquired.state_exists:
                 received.is_registered |= await self._opener.open(*request.place)
                 self._told.pop(request.scope, None)
                 continue
-            if not acquired.strangers:
-                self._remember_told(request.scope, heads)
+            if not acquired.unknown_queues:
+                self._remember_told(request.scope, bounds)
             if settlements:
                 self._recorder.settled(request.group, request.client, settlements, acquired.settled)
             self._recorder.granted(request.group, request.scope[1], acquired)
@@ -210,72 +224,76 @@ class Receiver:
                     # Nothing there although its end said so: worth one more look, and no more.
                     unread |= found.unread | (empty & found.empty)
                     empty |= found.empty
-            if acquired.doomed:
-                unread |= await self._bury(request.group, received, acquired.doomed)
+            if acquired.exhausted:
+                unread |= await self._bury(request.group, received, acquired.exhausted)
             received.has_unread = bool(unread)
-            if acquired.strangers:
-                unread |= await self._opener.welcome(*request.place, acquired.strangers)
+            if acquired.unknown_queues:
+                unread |= await self._opener.add_queues(*request.place, acquired.unknown_queues)
                 continue
             # What died or expired may have hidden something that is ready.
-            if received.batches or not (acquired.grants or acquired.doomed or acquired.lost):
+            if received.batches or not (acquired.grants or acquired.exhausted or acquired.lost):
                 return received
 
-    async def _heads(self, request: Receive) -> Heads:
+    async def _heads(self, request: ReceiveRequest) -> TopicBounds:
         """What the store is told next, never older than what another request is telling: an end that fell is a loss."""
         scope = request.scope
         while True:
-            heads = await self._log.heads(request.group, self._told.get(scope, 0))
+            bounds = await self._log.bounds(request.group, self._told.get(scope, 0))
             withheld = self._withheld.get(scope)
-            if withheld and withheld - heads.closed:
-                heads = await self._log.heads(request.group)
-            if heads.version >= self._latest.get(scope, 0):
-                _remember(self._latest, scope, heads.version)
-                return heads
+            if withheld and withheld - bounds.closed:
+                bounds = await self._log.bounds(request.group)
+            if bounds.version >= self._latest.get(scope, 0):
+                _remember(self._latest, scope, bounds.version)
+                return bounds
 
-    def _remember_told(self, scope: tuple[str, str], heads: Heads) -> None:
-        _remember(self._told, scope, heads.version)
+    def _remember_told(self, scope: tuple[str, str], bounds: TopicBounds) -> None:
+        _remember(self._told, scope, bounds.version)
         withheld = self._withheld.pop(scope, None) or frozenset()
-        if heads.closed and (still := (withheld | heads.queues.keys()) & heads.closed):
+        if bounds.closed and (still := (withheld | bounds.queues.keys()) & bounds.closed):
             self._withheld[scope] = still
             if len(self._withheld) > _SCOPES_REMEMBERED:
                 # Without a version all of its queues are told again, also those that open meanwhile.
                 oldest, _ = self._withheld.popitem(last=False)
                 self._told.pop(oldest, None)
 
-    async def give_back(self, group: Group, received: Received) -> None:
+    async def release(self, group: Group, received: ReceiveResult) -> None:
         """Nobody is there to take it: the leases end at once, and the deliveries do not count."""
-        placements = [Placement(grant, grant.lease.start) for grant in received.grants]
+        placements = [PullReport(grant, grant.lease.start) for grant in received.grants]
         if placements:
             await self._leases.place(group, placements)
 
-    async def _bury(self, group: Group, received: Received, doomed: Sequence[Doomed]) -> frozenset[str]:
+    async def _bury(
+        self, group: Group, received: ReceiveResult, exhausted: Sequence[ExhaustedMessage]
+    ) -> frozenset[str]:
         """Let die what must; each message by one of us, and all at once: leases given above run meanwhile.
 
         Returns the queues that could not be read for it.
         """
         try:
-            are_buried = await asyncio.gather(*(self._burial(group, each) for each in doomed))
+            are_buried = await asyncio.gather(*(self._burial(group, each) for each in exhausted))
         except BaseException:
-            await self.give_back(group, received)
+            await self.release(group, received)
             raise
-        return frozenset(each.lease.queue for each, is_buried in zip(doomed, are_buried, strict=True) if not is_buried)
+        return frozenset(
+            each.lease.queue for each, is_buried in zip(exhausted, are_buried, strict=True) if not is_buried
+        )
 
-    async def _burial(self, group: Group, doomed: Doomed) -> bool:
-        under_way = self._burials.get(doomed.lease)
+    async def _burial(self, group: Group, exhausted: ExhaustedMessage) -> bool:
+        under_way = self._burials.get(exhausted.lease)
         if under_way is None:
-            under_way = asyncio.ensure_future(self._undertaker.bury(group, doomed))
-            self._burials[doomed.lease] = under_way
-            under_way.add_done_callback(lambda _: self._burials.pop(doomed.lease))
+            under_way = asyncio.ensure_future(self._undertaker.write(group, exhausted))
+            self._burials[exhausted.lease] = under_way
+            under_way.add_done_callback(lambda _: self._burials.pop(exhausted.lease))
         return await asyncio.shield(under_way)
 
-    def _pull(self, request: Receive, grants: Sequence[Grant]) -> Coroutine[Any, Any, Pulled]:
+    def _pull(self, request: ReceiveRequest, grants: Sequence[Grant]) -> Coroutine[Any, Any, PulledBatches]:
         group = request.group
         if group.mode is Mode.MESSAGE:
             pulling = pull_messages(self._log, self._leases, group, grants, request.most, request.most_bytes)
             return self._looked_at(request.scope, pulling) if group.is_ordered else pulling
         return pull_queue(self._log, self._leases, group, grants[0], request.most_bytes)
 
-    async def _looked_at(self, scope: tuple[str, str], pulling: Coroutine[Any, Any, Pulled]) -> Pulled:
+    async def _looked_at(self, scope: tuple[str, str], pulling: Coroutine[Any, Any, PulledBatches]) -> PulledBatches:
         looking = self._looking[scope]
         is_over = asyncio.get_running_loop().create_future()
         looking.pulls.add(is_over)
@@ -287,13 +305,13 @@ class Receiver:
             looking.count += 1
             is_over.set_result(None)
 
-    def _note(self, group: Group, received: Received, acquired: Acquired) -> None:
+    def _note(self, group: Group, received: ReceiveResult, acquired: AcquireResult) -> None:
         self._mirror.touched(group.name)
         received.settled = [*received.settled, *acquired.settled]
         received.state = acquired.state
         received.rewound += acquired.rewound
         received.has_more = acquired.has_more
-        received.needs_settling = acquired.needs_settling
+        received.is_span_full = acquired.is_span_full
         received.next_at = acquired.next_at
         if acquired.lost:
             received.expired += acquired.expired
@@ -304,7 +322,7 @@ class Receiver:
             _log.warning("a queue came back shorter", group=group.name, count=acquired.rewound)
 
 
-def _wider(asked: Receive, found: Pulled) -> Receive:
+def _wider(asked: ReceiveRequest, found: PulledBatches) -> ReceiveRequest:
     """If nothing of what was granted can be delivered: look at more at once, or each such message takes a step.
 
     They are of other tags; or, in an ordered group, behind others of their keys.
@@ -323,17 +341,28 @@ def _remember(versions: OrderedDict[tuple[str, str], int], scope: tuple[str, str
 
 
 def _step(
-    request: Receive,
-    heads: Heads,
+    request: ReceiveRequest,
+    bounds: TopicBounds,
     unread: frozenset[str],
     settlements: Sequence[Settlement],
     *,
-    is_crowded: bool,
+    has_other_waiters: bool,
     wait: timedelta,
-) -> Acquire:
+) -> AcquireRequest:
     group, client, scope, most, visibility, _, attempt, _, address, shape, _ = request
     polled_by = client or f"@{address}"
-    closed = heads.closed | unread if unread else heads.closed
-    told = polled_by, address, attempt, settlements, is_crowded, closed, heads.boots, wait, shape, heads.rose
+    closed = bounds.closed | unread if unread else bounds.closed
+    told = (
+        polled_by,
+        address,
+        attempt,
+        settlements,
+        has_other_waiters,
+        closed,
+        bounds.boots,
+        wait,
+        shape,
+        bounds.last_append_ms,
+    )
     # Not by its fields' names: every receive makes one.
-    return tuple.__new__(Acquire, (group, scope[1], most, visibility, heads.queues, *told))
+    return tuple.__new__(AcquireRequest, (group, scope[1], most, visibility, bounds.queues, *told))

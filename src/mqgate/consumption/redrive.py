@@ -22,7 +22,7 @@ MOST_AT_ONCE = 1_000
 _SLICE = 0.1
 
 
-class Fate(StrEnum):
+class RedriveOutcome(StrEnum):
     REDRIVEN = "redriven"
     PURGED = "purged"
     NOT_FOUND = "not_found"
@@ -32,7 +32,7 @@ class Fate(StrEnum):
     @property
     def is_left(self) -> bool:
         """Whether the dead letter is still there although it was to go: try again later."""
-        return self is Fate.FAILED or self is Fate.UNKNOWN
+        return self is RedriveOutcome.FAILED or self is RedriveOutcome.UNKNOWN
 
 
 class Redriver:
@@ -57,9 +57,9 @@ class Redriver:
         found = [await self._dead_letters.get(group.name, each) for each in dict.fromkeys(ids)]
         return [letter for letters in found for letter in letters], False
 
-    async def redrive(self, group: Group, letters: Sequence[DeadLetter], rate: float | None) -> list[Fate]:
+    async def redrive(self, group: Group, letters: Sequence[DeadLetter], rate: float | None) -> list[RedriveOutcome]:
         """Store them again for this group, at most so many a second; what became of each."""
-        fates: list[Fate] = []
+        fates: list[RedriveOutcome] = []
         if not letters:
             return fates
         topic = retry_topic(group.name)
@@ -87,7 +87,7 @@ async def _paced(letters: Sequence[DeadLetter], rate: float | None) -> AsyncIter
         yield letters[start : start + size]
 
 
-def _fate(outcome: Stored | MqgateError) -> Fate:
+def _fate(outcome: Stored | MqgateError) -> RedriveOutcome:
     if isinstance(outcome, OutcomeUnknown):
-        return Fate.UNKNOWN
-    return Fate.FAILED if isinstance(outcome, MqgateError) else Fate.REDRIVEN
+        return RedriveOutcome.UNKNOWN
+    return RedriveOutcome.FAILED if isinstance(outcome, MqgateError) else RedriveOutcome.REDRIVEN

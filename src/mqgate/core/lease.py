@@ -30,14 +30,14 @@ LEAST_REMEMBERED = 10_000
 _MOST_SERVES = 50
 
 
-class Head(NamedTuple):
+class QueueBounds(NamedTuple):
     """A queue's ends: the first offset it still holds, and the next one it will store at."""
 
     min: int
     max: int
 
 
-class Boot(NamedTuple):
+class BrokerBoot(NamedTuple):
     """When a queue's broker was started, by its own clock, and the first offset that was stored after that."""
 
     at_ms: int
@@ -50,7 +50,7 @@ class Verb(StrEnum):
     EXTEND = "extend"
 
 
-class Outcome(StrEnum):
+class SettlementOutcome(StrEnum):
     """What became of a settlement; the first three changed something or did so before."""
 
     APPLIED = "applied"
@@ -62,16 +62,16 @@ class Outcome(StrEnum):
 
     @property
     def is_done(self) -> bool:
-        return self.is_new or self is Outcome.DUPLICATE
+        return self.is_new or self is SettlementOutcome.DUPLICATE
 
     @property
     def is_new(self) -> bool:
         """Whether this very settlement changed something."""
         # By identity: an enum's hash is computed in Python, and a batch asks this dozens of times.
-        return self is Outcome.APPLIED or self is Outcome.LATE_APPLIED
+        return self is SettlementOutcome.APPLIED or self is SettlementOutcome.LATE_APPLIED
 
 
-class State(StrEnum):
+class ReceiveState(StrEnum):
     """Why a receive may be empty."""
 
     OK = "ok"
@@ -93,7 +93,7 @@ class Lease(NamedTuple):
     incarnation: str
 
 
-class Span(NamedTuple):
+class OffsetRange(NamedTuple):
     """Messages of a queue, one behind the other, in [start, next)."""
 
     queue: str
@@ -113,10 +113,10 @@ class Grant(NamedTuple):
     granted_at: datetime
     leased_until: datetime
     serve: int = 1
-    lapsed: int = 0
+    lease_expired: int = 0
 
 
-class Placement(NamedTuple):
+class PullReport(NamedTuple):
     """What the pull found of a grant: everything before `after`; at the grant's start, nothing at all.
 
     `kept` (message mode): only these offsets are wanted, the others are filtered out; with their keys, for order.
@@ -127,10 +127,10 @@ class Placement(NamedTuple):
     kept: Mapping[int, str | None] | None = None
 
 
-class Doomed(NamedTuple):
+class ExhaustedMessage(NamedTuple):
     """A message whose last delivery failed: it must be recorded as dead before its queue goes on.
 
-    `is_lapsed`: by a lease that ended without a settlement.
+    `is_lease_expired`: by a lease that ended without a settlement.
     """
 
     lease: Lease
@@ -138,7 +138,7 @@ class Doomed(NamedTuple):
     first_at: datetime
     last_at: datetime
     reason: str | None
-    is_lapsed: bool = False
+    is_lease_expired: bool = False
 
 
 class Settlement(NamedTuple):
@@ -153,16 +153,16 @@ class Settlement(NamedTuple):
     receipt: str = ""
 
 
-class Settled(NamedTuple):
+class SettlementResult(NamedTuple):
     """What became of a settlement; `error` says why, where the outcome alone does not."""
 
-    outcome: Outcome
-    doomed: Doomed | None = None
+    outcome: SettlementOutcome
+    exhausted: ExhaustedMessage | None = None
     leased_until: datetime | None = None
     error: MqgateError | None = None
 
 
-class Acquire(NamedTuple):
+class AcquireRequest(NamedTuple):
     """One receive, as the lease store sees it; a tuple, as its answer: frozen dataclasses are slow to make.
 
     `heads` holds the queues whose ends changed since the last call; the store remembers the others.
@@ -171,7 +171,7 @@ class Acquire(NamedTuple):
     `boots`: of a broker that was started anew the last messages may be lost, and others stored at their offsets. Where
     it matters (leases that outlive a broker) its queues go back to the first message stored after the start.
     `wait`: if nothing is granted somebody waits for so long, and wants to hear of what is done on other gateways.
-    `shape`: what the attempt asks for (shape_of); the same attempt must ask for the same.
+    `shape`: what the attempt asks for (attempt_fingerprint); the same attempt must ask for the same.
     `rose`: when the newest messages of these queues were stored. A queue that had no backlog before has waited to be
     served since then, though nobody asked; those that are not among them wait from now on.
     """
@@ -180,40 +180,40 @@ class Acquire(NamedTuple):
     client: str
     most: int
     visibility: timedelta
-    heads: Mapping[str, Head]
+    bounds: Mapping[str, QueueBounds]
     polled_by: str = ""
     address: str = ""
     attempt: str | None = None
     settlements: Sequence[Settlement] = ()
-    is_crowded: bool = False
+    has_other_waiters: bool = False
     closed: frozenset[str] = frozenset()
-    boots: Mapping[str, Boot] = MappingProxyType({})
+    boots: Mapping[str, BrokerBoot] = MappingProxyType({})
     wait: timedelta = timedelta(0)
     shape: str = ""
-    rose: Mapping[str, int] = MappingProxyType({})
+    last_append_ms: Mapping[str, int] = MappingProxyType({})
 
 
-class Acquired(NamedTuple):
-    """What a receive was given. `is_known` false: no state for this group or client, open it first.
+class AcquireResult(NamedTuple):
+    """What a receive was given. `state_exists` false: no state for this group or client, open it first.
 
     `lost`: what retention had taken, found out when it was to be granted, or when nothing else was there.
-    `has_more` (asked for by `is_crowded`): somebody else could be given something too.
-    `needs_settling`: there are new messages, but too many before them are unsettled (MAX_SPAN).
+    `has_more` (asked for by `has_other_waiters`): somebody else could be given something too.
+    `is_span_full`: there are new messages, but too many before them are unsettled (MAX_SPAN).
     `strangers`: queues among the heads that the state does not know. Then nothing is granted: open them, and ask again.
     `next_at`: when something may become ready by time alone (a lease ends, a delay is over, tokens come).
     """
 
-    is_known: bool
-    settled: Sequence[Settled] = ()
+    state_exists: bool
+    settled: Sequence[SettlementResult] = ()
     grants: Sequence[Grant] = ()
-    state: State = State.OK
-    lost: Sequence[Span] = ()
+    state: ReceiveState = ReceiveState.OK
+    lost: Sequence[OffsetRange] = ()
     rewound: int = 0
-    doomed: Sequence[Doomed] = ()
+    exhausted: Sequence[ExhaustedMessage] = ()
     next_at: datetime | None = None
     has_more: bool = False
-    needs_settling: bool = False
-    strangers: Sequence[str] = ()
+    is_span_full: bool = False
+    unknown_queues: Sequence[str] = ()
 
     @property
     def expired(self) -> int:
@@ -221,7 +221,7 @@ class Acquired(NamedTuple):
         return sum(span.next - span.start for span in self.lost)
 
 
-UNKNOWN = Acquired(is_known=False)
+UNKNOWN = AcquireResult(state_exists=False)
 
 
 class Position(NamedTuple):
@@ -248,7 +248,7 @@ class Position(NamedTuple):
         return self.ready + self.leased + self.waiting
 
 
-class Moved(NamedTuple):
+class SeekResult(NamedTuple):
     """What a seek did, or would do, to one queue.
 
     `done_before`, `done_behind` (message mode): how many messages were settled out of turn, from the old place to the
@@ -282,43 +282,45 @@ class Client(NamedTuple):
     holds: Sequence[str]
 
 
-class Standing(NamedTuple):
+class QueueLeaseState(NamedTuple):
     """What a store knows of the queue that a settlement names."""
 
     incarnation: str
     epoch: int
-    swept_epoch: int
+    revoked_epoch: int
     min: int
     committed: int
     leased_until: datetime
 
 
-def judge(verb: Verb, lease: Lease, queue: Standing | None, spent_by: Verb | None, now: datetime) -> Outcome:
+def decide_outcome(
+    verb: Verb, lease: Lease, queue: QueueLeaseState | None, spent_by: Verb | None, now: datetime
+) -> SettlementOutcome:
     """Decide a settlement; pure, so that every store and the reference model agree on it."""
     if queue is None or queue.incarnation != lease.incarnation:
-        return Outcome.GONE
+        return SettlementOutcome.GONE
     if spent_by is not None:
-        return Outcome.DUPLICATE if spent_by is verb else Outcome.LOST
-    if lease.epoch <= queue.swept_epoch:
-        return Outcome.GONE
+        return SettlementOutcome.DUPLICATE if spent_by is verb else SettlementOutcome.LOST
+    if lease.epoch <= queue.revoked_epoch:
+        return SettlementOutcome.GONE
     if lease.epoch != queue.epoch:
-        return Outcome.GONE if lease.start < queue.min else Outcome.LOST
+        return SettlementOutcome.GONE if lease.start < queue.min else SettlementOutcome.LOST
     if lease.start != queue.committed:
-        return Outcome.GONE
-    return Outcome.APPLIED if now < queue.leased_until else Outcome.LATE_APPLIED
+        return SettlementOutcome.GONE
+    return SettlementOutcome.APPLIED if now < queue.leased_until else SettlementOutcome.LATE_APPLIED
 
 
-def shape_of(most: int, visibility: timedelta | None) -> str:
+def attempt_fingerprint(most: int, visibility: timedelta | None) -> str:
     """What an attempt asks for, in its own words: what it leaves to the group (None) may change meanwhile."""
     return f"{most}:{'' if visibility is None else visibility // timedelta(milliseconds=1)}"
 
 
-def returning(returned: int, serve: int) -> int:
+def mark_serve_returned(returned: int, serve: int) -> int:
     """The serves of a lease that nobody took, a bit each, with one more."""
     return returned | 1 << serve - 1 if serve <= _MOST_SERVES else returned
 
 
-def is_nobodys(returned: int, serves: int) -> bool:
+def all_serves_returned(returned: int, serves: int) -> bool:
     """Whether nobody took any of a lease's serves: which of two answers came first is not known to a store.
 
     One that was served too often ends by itself.

@@ -26,7 +26,7 @@ from typing import NamedTuple
 
 from mqgate.core.lease import Lease
 
-__all__ = ["KeyTerms", "ReceiptKeys", "SigningKeys", "StoredKey", "stamps_of"]
+__all__ = ["KeyRotationPolicy", "ReceiptKeys", "SigningKeys", "StoredKey", "stamps_of"]
 
 _SEPARATOR = "\x1f"
 _BATCH, _RANGE, _MARKED = "batch", "range", "marked"
@@ -52,7 +52,7 @@ class StoredKey(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class KeyTerms:
+class KeyRotationPolicy:
     """When a key is made, signs and goes; all by the store's clock. Keys come in the order they were made."""
 
     lifetime: timedelta = timedelta(days=30)
@@ -64,7 +64,7 @@ class KeyTerms:
         """Whether a new key is to be made."""
         return not keys or keys[-1].made_at + self.lifetime <= now
 
-    def outlived(self, keys: Sequence[StoredKey], now: datetime) -> Sequence[StoredKey]:
+    def retired(self, keys: Sequence[StoredKey], now: datetime) -> Sequence[StoredKey]:
         """Those whose successor has been signing for the overlap."""
         ended = now - self.ahead - self.overlap
         return [key for key, successor in itertools.pairwise(keys) if successor.made_at <= ended]
@@ -90,9 +90,9 @@ class ReceiptKeys:
         self._keys: dict[bytes, bytes] = {}
         self._markers: dict[bytes, hashlib.blake2s] = {}
         self._begun: dict[bytes, hmac.HMAC] = {}
-        self.learn(keys)
+        self.update_keys(keys)
 
-    def learn(self, keys: SigningKeys) -> None:
+    def update_keys(self, keys: SigningKeys) -> None:
         """Go by these keys from now on."""
         named = {number.to_bytes(_KEY_ID): secret for number, secret in keys.accepted.items()}
         if not named.items() >= self._keys.items():
@@ -107,7 +107,7 @@ class ReceiptKeys:
         }
         self._current = keys.current.to_bytes(_KEY_ID)
 
-    def is_strange(self, receipt: str) -> bool:
+    def has_unknown_key(self, receipt: str) -> bool:
         """Whether it names a key that is not here: another gateway may have made it since."""
         try:
             # Four characters are three bytes.

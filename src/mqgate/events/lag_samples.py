@@ -18,7 +18,7 @@ from mqgate.core.lease import Position
 from mqgate.core.message import milliseconds
 from mqgate.ports.directory import Directory
 from mqgate.telemetry.event_rows import Active
-from mqgate.telemetry.recorder import LagRow, Recorder
+from mqgate.telemetry.recorder import EventRecorder, LagRow
 
 __all__ = ["LagSamples"]
 
@@ -33,7 +33,7 @@ class LagSamples:
     def __init__(
         self,
         directory: Directory,
-        recorder: Recorder,
+        recorder: EventRecorder,
         standings: Callable[[Group], Awaitable[Sequence[Standing]]],
         *,
         interval: timedelta,

@@ -23,7 +23,7 @@ from mqgate.events.encoding import Batch, encode
 from mqgate.ports.message_log import MessageLog
 from mqgate.telemetry.event_rows import Active, Part, parts_of
 from mqgate.telemetry.metrics import Metrics
-from mqgate.telemetry.recorder import Recorder, Taken
+from mqgate.telemetry.recorder import EventRecorder, Taken
 
 __all__ = ["EventWriter"]
 
@@ -41,7 +41,7 @@ class EventWriter:
     def __init__(
         self,
         log: MessageLog,
-        recorder: Recorder,
+        recorder: EventRecorder,
         metrics: Metrics,
         active: Callable[[Active], None],
         *,

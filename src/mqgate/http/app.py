@@ -7,8 +7,8 @@ from typing import Any
 from starlette.routing import Route, Router
 
 from mqgate.http import docs_page
-from mqgate.http.door import Door, Receive, Resource, Scope, Send
-from mqgate.http.exchange import Answer, Request, reply
+from mqgate.http.exchange import Request, Response, reply
+from mqgate.http.middleware import Receive, RequestMiddleware, Resource, Scope, Send
 from mqgate.http.openapi import document
 from mqgate.http.operation import Operation
 
@@ -37,7 +37,7 @@ class App:
         await self._router(scope, receive, send)
 
 
-def build(door: Door, operations: Sequence[Operation]) -> App:
+def build(door: RequestMiddleware, operations: Sequence[Operation]) -> App:
     """Route every operation through the door; the order of the table is the order of matching, hot ones first."""
 
     # When somebody asks: to describe everything takes longer than all else that a gateway does before it serves.
@@ -49,11 +49,11 @@ def build(door: Door, operations: Sequence[Operation]) -> App:
     def page() -> bytes:
         return docs_page.render(described())
 
-    async def openapi(_: Request) -> Answer:
+    async def openapi(_: Request) -> Response:
         return reply(200, described())
 
-    async def docs(_: Request) -> Answer:
-        return Answer(200, page(), b"text/html; charset=utf-8")
+    async def docs(_: Request) -> Response:
+        return Response(200, page(), b"text/html; charset=utf-8")
 
     about = [
         Operation(

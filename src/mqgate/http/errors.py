@@ -5,7 +5,7 @@ from collections.abc import Mapping
 
 from mqgate.core import errors
 from mqgate.core.errors import MqgateError
-from mqgate.core.lease import Outcome, Settled
+from mqgate.core.lease import SettlementOutcome, SettlementResult
 
 STATUS: Mapping[type[MqgateError], int] = {
     errors.MalformedRequest: 400,
@@ -88,15 +88,15 @@ def headers_of(error: MqgateError) -> list[tuple[bytes, bytes]]:
     return []
 
 
-def refusal(settled: Settled) -> MqgateError:
+def refusal(settled: SettlementResult) -> MqgateError:
     """The error that a settlement which was not done becomes."""
     outcome = settled.outcome
     if settled.error is not None:
         settled.error.members["outcome"] = outcome
         return settled.error
-    if outcome is Outcome.LOST:
+    if outcome is SettlementOutcome.LOST:
         return errors.LeaseLost("somebody else holds it, finished it, or it is dead; nothing changed", outcome=outcome)
-    if outcome is Outcome.GONE:
+    if outcome is SettlementOutcome.GONE:
         return errors.LeaseGone(
             "retention, a seek, a deletion or lost lease state ended this lease; nothing changed",
             outcome=outcome,

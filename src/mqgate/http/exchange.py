@@ -29,7 +29,7 @@ class Stream(Protocol):
         """Give back what the stream holds. Safe to call twice."""
 
 
-class Answer(NamedTuple):
+class Response(NamedTuple):
     """`stream`, where there is one, is sent in place of `body`."""
 
     status: int
@@ -82,12 +82,12 @@ class Request:
             raise InvalidValue("a query parameter was given twice", field="query")
         return found
 
-    async def until_gone(self) -> None:
+    async def wait_disconnect(self) -> None:
         """Return when the client has hung up."""
         while (await self._receive())["type"] != "http.disconnect":
             pass
 
-    def is_gone(self) -> bool:
+    def is_disconnected(self) -> bool:
         """Whether the client is known to have hung up, without waiting: one step of asking, then asking no more."""
         while True:
             asking = self._receive().__await__()
@@ -106,13 +106,13 @@ class Request:
         return client[0] if client else ""
 
 
-def reply(status: int, content: Any, headers: Headers | None = None) -> Answer:
+def reply(status: int, content: Any, headers: Headers | None = None) -> Response:
     # Not by its fields' names: every request makes one.
-    return tuple.__new__(Answer, (status, _encode(content), _JSON, headers or [], None))
+    return tuple.__new__(Response, (status, _encode(content), _JSON, headers or [], None))
 
 
-def refuse(error: MqgateError) -> Answer:
+def refuse(error: MqgateError) -> Response:
     document = problem(error)
     status = document["status"]
     assert isinstance(status, int)  # noqa: S101 - for the type checker
-    return Answer(status, _encode(document), _PROBLEM, headers_of(error))
+    return Response(status, _encode(document), _PROBLEM, headers_of(error))

@@ -5,9 +5,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from mqgate.core.errors import MqgateError
-from mqgate.http.exchange import Answer, Request, refuse
+from mqgate.http.exchange import Request, Response, refuse
 
-Handler = Callable[[Request], Awaitable[Answer]]
+Handler = Callable[[Request], Awaitable[Response]]
 # Largest body of a call that takes a few settings, or nothing.
 SMALL_BODY = 256 << 10
 
@@ -43,5 +43,5 @@ class Operation:
     permit: Callable[[Request], None] | None = None
     max_body_bytes: int = SMALL_BODY
     ignores_query: bool = False
-    refuse: Callable[[MqgateError], Answer] = refuse
+    refuse: Callable[[MqgateError], Response] = refuse
     content_type: str = "application/json"

@@ -13,7 +13,7 @@ class Claim(NamedTuple):
     id: str
 
 
-class Known(NamedTuple):
+class KeyRecord(NamedTuple):
     """The key was used before. No answer: it may or may not have been published.
 
     The process that used it is gone, or nobody answered it.
@@ -24,10 +24,10 @@ class Known(NamedTuple):
 
 
 class IdempotencyStore(Protocol):
-    async def claim(self, claims: Sequence[Claim]) -> Sequence[Known | None]:
+    async def claim(self, claims: Sequence[Claim]) -> Sequence[KeyRecord | None]:
         """Record keys before their messages are sent; None: yours, go on.
 
-        Known without an answer: yours too, but look first whether the message is there already.
+        KeyRecord without an answer: yours too, but look first whether the message is there already.
         """
 
     async def complete(self, claims: Sequence[Claim], answers: Sequence[str]) -> None:

@@ -10,35 +10,37 @@ from typing import Protocol
 
 from mqgate.core.entries import Group
 from mqgate.core.lease import (
-    Acquire,
-    Acquired,
+    AcquireRequest,
+    AcquireResult,
     Client,
-    Doomed,
-    Head,
-    Moved,
-    Placement,
+    ExhaustedMessage,
     Position,
-    Settled,
+    PullReport,
+    QueueBounds,
+    SeekResult,
     Settlement,
+    SettlementResult,
 )
 
 
 class LeaseStore(Protocol):
-    async def open(self, group: Group, client: str, starts: Mapping[str, int], heads: Mapping[str, Head]) -> bool:
+    async def open(
+        self, group: Group, client: str, starts: Mapping[str, int], bounds: Mapping[str, QueueBounds]
+    ) -> bool:
         """Make the state of a group (client "") or of a broadcast client; False if it was there already.
 
         Queues that it does not have yet are added where `starts` says, the others stay as they are. More broadcast
         clients than the store's limit raise TooManyClients.
         """
 
-    async def acquire(self, request: Acquire) -> Acquired:
+    async def acquire(self, request: AcquireRequest) -> AcquireResult:
         """Apply the carried settlements, then choose and lock one queue.
 
         Free queues with backlog; unserved for AGEING first, oldest first; then the largest backlog; ties go to the
         least recently consumed. An attempt repeated while its lease is untouched gets the same lease, uncounted; with
         other parameters AttemptMismatch is raised.
 
-        Heads of a queue that the state does not know make it a stranger, unless it is closed. An end lower
+        TopicBounds of a queue that the state does not know make it a stranger, unless it is closed. An end lower
         than before may be old news of a slower gateway, and be believed some seconds later only.
 
         Nothing of a closed queue is granted or doomed. An attempt whose leases all lie in closed queues is a new
@@ -46,7 +48,7 @@ class LeaseStore(Protocol):
         only some lie there (message mode), the others are given again.
         """
 
-    async def place(self, group: Group, placements: Sequence[Placement]) -> Sequence[frozenset[int]]:
+    async def place(self, group: Group, placements: Sequence[PullReport]) -> Sequence[frozenset[int]]:
         """Say what a pull found, or that nobody is left to take it; which offsets of each grant stay granted.
 
         What lies behind `after` goes back at once; if that is everything, the delivery does not count. Tokens
@@ -56,10 +58,10 @@ class LeaseStore(Protocol):
         order they end; else the last serve places it.
         """
 
-    async def settle(self, group: Group, settlements: Sequence[Settlement]) -> Sequence[Settled]:
+    async def settle(self, group: Group, settlements: Sequence[Settlement]) -> Sequence[SettlementResult]:
         """Apply acks, nacks and extends one by one; refused ones change nothing."""
 
-    async def bury(self, group: Group, doomed: Doomed, *, is_expired: bool = False) -> bool:
+    async def settle_dead(self, group: Group, exhausted: ExhaustedMessage, *, is_expired: bool = False) -> bool:
         """Move committed past a dead message, if its queue still stands there; only then is the answer True.
 
         `is_expired`: retention took it before anybody could keep it, and it counts as that.
@@ -71,19 +73,23 @@ class LeaseStore(Protocol):
         client: str,
         targets: Mapping[str, int],
         *,
-        heads: Mapping[str, Head] = MappingProxyType({}),
-        rose: Mapping[str, int] = MappingProxyType({}),
+        bounds: Mapping[str, QueueBounds] = MappingProxyType({}),
+        last_append_ms: Mapping[str, int] = MappingProxyType({}),
         is_dry_run: bool,
-    ) -> Sequence[Moved] | None:
+    ) -> Sequence[SeekResult] | None:
         """Put committed offsets elsewhere and sweep away every lease given before; None: no such state.
 
         `heads` may name queues that the store has not met yet.
         """
 
     async def positions(
-        self, group: Group, client: str, heads: Mapping[str, Head], rose: Mapping[str, int] = MappingProxyType({})
-    ) -> tuple[Sequence[Position], Sequence[Doomed]] | None:
-        """Where each queue stands, and which messages must die first; None: no such state. `rose`: see Acquire."""
+        self,
+        group: Group,
+        client: str,
+        bounds: Mapping[str, QueueBounds],
+        last_append_ms: Mapping[str, int] = MappingProxyType({}),
+    ) -> tuple[Sequence[Position], Sequence[ExhaustedMessage]] | None:
+        """Return the position of each queue and the messages that must be dead-lettered first; None: no such state."""
 
     async def committed(self, group: str) -> Mapping[str, int] | None:
         """The committed offset of each queue of a group that is not broadcast; None: no such state. Changes nothing."""

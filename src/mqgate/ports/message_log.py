@@ -6,14 +6,14 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from mqgate.core.errors import MqgateError
-from mqgate.core.lease import Boot, Head
+from mqgate.core.lease import BrokerBoot, QueueBounds
 from mqgate.core.message import Draft, Message, Stored
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 
-class Heads(NamedTuple):
+class TopicBounds(NamedTuple):
     """Ends of queues as of a version; a later question `since` that version brings only what changed.
 
     `closed`: all queues that cannot be read now, with every answer, whatever `since` was.
@@ -22,10 +22,10 @@ class Heads(NamedTuple):
     """
 
     version: int
-    queues: Mapping[str, Head]
+    queues: Mapping[str, QueueBounds]
     closed: frozenset[str] = frozenset()
-    boots: Mapping[str, Boot] = MappingProxyType({})
-    rose: Mapping[str, int] = MappingProxyType({})
+    boots: Mapping[str, BrokerBoot] = MappingProxyType({})
+    last_append_ms: Mapping[str, int] = MappingProxyType({})
 
 
 class MessageLog(Protocol):
@@ -62,20 +62,20 @@ class MessageLog(Protocol):
         there, or no longer.
         """
 
-    async def heads(self, topic: str, since: int = 0) -> Heads:
+    async def bounds(self, topic: str, since: int = 0) -> TopicBounds:
         """The ends of all queues whose ends changed after version `since` (0: of all); they may be of a moment ago."""
 
-    async def heads_now(self, topic: str, *, is_complete: bool = True) -> Heads:
+    async def current_bounds(self, topic: str, *, is_complete: bool = True) -> TopicBounds:
         """The ends of all queues, with all that was stored before the question, whoever stored it; it may take longer.
 
         Not `is_complete`: with what can be seen by now, which is nearly all, and nearly at once. Of a queue that cannot
         be read now, or whose broker does not say, what `heads` tells.
         """
 
-    def lacks(self, topic: str) -> bool:
+    def is_known_missing(self, topic: str) -> bool:
         """Whether a topic was not there a moment ago, without asking anybody: `heads` would raise TopicNotFound.
 
-        Another gateway may have made it since. `heads_now`, `read` and `drop` do not go by that.
+        Another gateway may have made it since. `current_bounds`, `read` and `drop` do not go by that.
         """
 
     async def offsets_at(self, topic: str, instant: datetime) -> Mapping[str, int]:

@@ -7,13 +7,13 @@ from datetime import datetime
 from typing import Protocol
 
 from mqgate.core.entries import ApiKey, Group, Producer, Snapshot, Topic
-from mqgate.core.receipt import KeyTerms, SigningKeys
+from mqgate.core.receipt import KeyRotationPolicy, SigningKeys
 
 Entry = Topic | Producer | Group | ApiKey
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Act:
+class AuditEntry:
     """Who did what to whom, when and why."""
 
     at: datetime
@@ -39,19 +39,19 @@ class RegistryStore(Protocol):
     async def load(self) -> Snapshot:
         """Everything, as one consistent view."""
 
-    async def save(self, entry: Entry, act: Act, *, decided_on: int) -> None:
+    async def save(self, entry: Entry, act: AuditEntry, *, decided_on: int) -> None:
         """Add or replace an entry and record the act, in one step."""
 
-    async def remove(self, entry: Entry, act: Act, *, decided_on: int) -> None:
+    async def remove(self, entry: Entry, act: AuditEntry, *, decided_on: int) -> None:
         """Remove an entry and record the act, in one step."""
 
-    async def record(self, act: Act) -> None:
+    async def record(self, act: AuditEntry) -> None:
         """Record an act that changed no entry (a seek)."""
 
-    async def acts(self, most: int, before: str | None) -> tuple[Sequence[Act], str | None]:
+    async def acts(self, most: int, before: str | None) -> tuple[Sequence[AuditEntry], str | None]:
         """The newest acts first, and where to go on (None: no more); InvalidValue if `before` is no such place."""
 
-    async def receipt_keys(self, terms: KeyTerms) -> SigningKeys:
+    async def receipt_keys(self, terms: KeyRotationPolicy) -> SigningKeys:
         """The keys still accepted and the one to sign with; a fresh one is made, and old ones go, when it is time.
 
         To be asked now and then: every gateway must know a key before any signs with it.

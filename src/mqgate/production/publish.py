@@ -5,15 +5,15 @@ from typing import Any
 
 from mqgate.core.entries import Producer, Topic
 from mqgate.core.errors import MqgateError, RateLimited
-from mqgate.production.once import Once
-from mqgate.production.slices import Slices
-from mqgate.production.store import Item, Published, Storekeeper
+from mqgate.production.idempotency import IdempotentPublisher
+from mqgate.production.message_writer import Item, MessageWriter, Published
+from mqgate.production.rate_limiter import ProducerRateLimiter
 
 
 class Publisher:
     """One gateway's way in."""
 
-    def __init__(self, store: Storekeeper, once: Once, slices: Slices) -> None:
+    def __init__(self, store: MessageWriter, once: IdempotentPublisher, slices: ProducerRateLimiter) -> None:
         self._store = store
         self._once = once
         self._slices = slices

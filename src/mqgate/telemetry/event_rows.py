@@ -12,8 +12,8 @@ from typing import Any, NamedTuple
 
 from mqgate.core.entries import Group
 from mqgate.core.events import EVENTS, Kind
-from mqgate.core.lease import Outcome, Settled, Settlement, Verb
-from mqgate.core.stamps import granted_at, stored_at, stored_at_each
+from mqgate.core.lease import Settlement, SettlementOutcome, SettlementResult, Verb
+from mqgate.core.receipt_times import granted_at, stored_at, stored_at_each
 
 __all__ = ["BETWEEN", "PACKED", "Active", "Joined", "Notes", "Part", "Run", "instants", "packed", "parts_of"]
 
@@ -22,7 +22,7 @@ Active = set[tuple[str, str | None]]
 _NAMES = tuple(name for name, _ in EVENTS.columns)
 _SETTLED = {Verb.ACK: Kind.ACKED.value, Verb.NACK: Kind.NACKED.value, Verb.EXTEND: Kind.EXTENDED.value}
 # Which settlements changed something, in words: a member's own value is looked up by slow means.
-_NEW = {outcome: outcome.value for outcome in Outcome if outcome.is_new}
+_NEW = {outcome: outcome.value for outcome in SettlementOutcome if outcome.is_new}
 
 
 class Run(NamedTuple):
@@ -47,7 +47,7 @@ BETWEEN = "\x01"
 # Bytes of a packed number.
 PACKED = 8
 Delivered = tuple[int, Group, str, Run]
-Settlements = tuple[int, Group, str, Sequence[Settlement], Sequence[Settled]]
+Settlements = tuple[int, Group, str, Sequence[Settlement], Sequence[SettlementResult]]
 
 
 class Notes(NamedTuple):
@@ -169,13 +169,13 @@ def _settled(notes: Sequence[Settlements], active: Active) -> Part:
     for at, group, client, settlements, outcomes in notes:
         topic, name = group.topic, group.name
         active.add((topic, name))
-        last: tuple[str, Verb, Outcome] | None = None
+        last: tuple[str, Verb, SettlementOutcome] | None = None
         for (verb, lease, through, _, reason, _, receipt), done in zip(settlements, outcomes, strict=True):
             outcome, who = done[0], client or lease.client or None
             token, _, rest = receipt.partition(".")
             if outcome not in _NEW:
                 last = None
-                if outcome is not Outcome.DUPLICATE:
+                if outcome is not SettlementOutcome.DUPLICATE:
                     runs.append((at, Kind.REFUSED.value, topic, None, name, who, None, outcome.value, None))
                     counts.append(1)
                     offsets.append(None)

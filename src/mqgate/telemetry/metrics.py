@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Metric, generate_latest
 from prometheus_client.registry import Collector
 
-from mqgate.telemetry.tallies import Count, Tally, Timing, Timings
+from mqgate.telemetry.tallies import Count, LabelledCounter, LabelledHistogram, Timing
 
 _LATENCIES = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
 
@@ -15,8 +15,10 @@ class Metrics:
         registry = self._registry = CollectorRegistry()
         # What is counted at every answer.
         self._answers: dict[tuple[str, int], tuple[Count, Timing]] = {}
-        self.requests = Tally("mqgate_requests", "Requests answered", ["operation", "status"], registry)
-        self.latency = Timings("mqgate_request_seconds", "Time to answer", "operation", registry, bounds=_LATENCIES)
+        self.requests = LabelledCounter("mqgate_requests", "Requests answered", ["operation", "status"], registry)
+        self.latency = LabelledHistogram(
+            "mqgate_request_seconds", "Time to answer", "operation", registry, bounds=_LATENCIES
+        )
         self.in_flight = Gauge("mqgate_requests_in_flight", "Requests worked on now", registry=registry)
         self.connections = Gauge("mqgate_connections", "Open client connections", registry=registry)
         self.connections_closed = Counter(
@@ -33,9 +35,11 @@ class Metrics:
             "Longest CPU time that the event loop spent in one turn since the process started",
             registry=registry,
         )
-        self.published = Tally("mqgate_published", "Messages stored", ["topic"], registry)
-        self.delivered = Tally("mqgate_delivered", "Messages delivered", ["group"], registry)
-        self.settled = Tally("mqgate_settled", "Settlements by outcome", ["group", "verb", "outcome"], registry)
+        self.published = LabelledCounter("mqgate_published", "Messages stored", ["topic"], registry)
+        self.delivered = LabelledCounter("mqgate_delivered", "Messages delivered", ["group"], registry)
+        self.settled = LabelledCounter(
+            "mqgate_settled", "Settlements by outcome", ["group", "verb", "outcome"], registry
+        )
         self.dead = Counter("mqgate_dead", "Messages that became dead letters", ["group"], registry=registry)
         self.expired = Counter(
             "mqgate_expired",
@@ -44,7 +48,9 @@ class Metrics:
             registry=registry,
         )
 
-        self.long_polls = Tally("mqgate_long_polls", "Waiting receives by how they ended", ["outcome"], registry)
+        self.long_polls = LabelledCounter(
+            "mqgate_long_polls", "Waiting receives by how they ended", ["outcome"], registry
+        )
         self.parked = Gauge("mqgate_parked_requests", "Requests that wait now", registry=registry)
         self.wake_up = Histogram(
             "mqgate_wake_up_seconds",

@@ -13,12 +13,12 @@ from typing import NamedTuple, TypeVar, cast
 from mqgate.core.entries import Group, Mode, Producer
 from mqgate.core.errors import MqgateError
 from mqgate.core.events import Kind, Poll
-from mqgate.core.lease import Acquired, Doomed, Grant, Settled, Settlement, Span
+from mqgate.core.lease import AcquireResult, ExhaustedMessage, Grant, OffsetRange, Settlement, SettlementResult
 from mqgate.core.message import Draft, Message, Stored, body_of, stored_ms_of
 from mqgate.telemetry.event_rows import BETWEEN, Notes, Run, Singles, instants, packed
 from mqgate.telemetry.metrics import Metrics
 
-__all__ = ["Recorder", "Taken"]
+__all__ = ["EventRecorder", "Taken"]
 
 # Topic, group, client, how it ended.
 PollKey = tuple[str, str, str, Poll]
@@ -41,7 +41,7 @@ class Taken(NamedTuple):
     reserved: int
 
 
-class Recorder:
+class EventRecorder:
     """Called in the loop's thread only. `clock` gives milliseconds."""
 
     def __init__(self, metrics: Metrics, clock: Callable[[], int], *, most_rows: int, is_on: bool = True) -> None:
@@ -102,7 +102,7 @@ class Recorder:
                     self._notes.delivered.append((self.now(), group, client, _run(grant, messages)))
 
     def settled(
-        self, group: Group, client: str, settlements: Sequence[Settlement], outcomes: Sequence[Settled]
+        self, group: Group, client: str, settlements: Sequence[Settlement], outcomes: Sequence[SettlementResult]
     ) -> None:
         if self.is_on and outcomes:
             is_single = group.mode is Mode.MESSAGE
@@ -110,19 +110,21 @@ class Recorder:
             if self._has_room(count):
                 self._notes.settled.append((self.now(), group, client, settlements, outcomes))
 
-    def granted(self, group: Group, client: str, acquired: Acquired) -> None:
+    def granted(self, group: Group, client: str, acquired: AcquireResult) -> None:
         """What a receive found out: deliveries before that ended by themselves, messages that retention took.
 
         `client` is that of a broadcast group only: who let a lease lapse is not known.
         """
         for grant in acquired.grants:
-            if grant.lapsed:
+            if grant.lease_expired:
                 start = grant.lease.start
-                span = Span(grant.lease.queue, start, start + grant.lapsed)
+                span = OffsetRange(grant.lease.queue, start, start + grant.lease_expired)
                 self.spans(Kind.LEASE_EXPIRED, group, client, [span], grant.delivery - 1 or None)
         self.spans(Kind.RETENTION_EXPIRED, group, client, acquired.lost)
 
-    def spans(self, kind: Kind, group: Group, client: str, spans: Sequence[Span], delivery: int | None = None) -> None:
+    def spans(
+        self, kind: Kind, group: Group, client: str, spans: Sequence[OffsetRange], delivery: int | None = None
+    ) -> None:
         """Something happened to whole ranges."""
         if spans:
             queue, offset = [span.queue for span in spans], [span.start for span in spans]
@@ -130,12 +132,12 @@ class Recorder:
             given = {"group": group.name, "client": client or None, "delivery": delivery}
             self._add(len(spans), kind, group.topic, queue=queue, offset=offset, count=count, **given)
 
-    def dead(self, group: Group, doomed: Doomed, message: Message | None) -> None:
+    def dead(self, group: Group, exhausted: ExhaustedMessage, message: Message | None) -> None:
         """A message was buried; without one: retention had taken it before anybody could keep it."""
-        lease = doomed.lease
-        span = Span(lease.queue, lease.start, lease.next)
-        if doomed.is_lapsed:
-            self.spans(Kind.LEASE_EXPIRED, group, lease.client, [span], doomed.deliveries)
+        lease = exhausted.lease
+        span = OffsetRange(lease.queue, lease.start, lease.next)
+        if exhausted.is_lease_expired:
+            self.spans(Kind.LEASE_EXPIRED, group, lease.client, [span], exhausted.deliveries)
         if message is None:
             self.spans(Kind.RETENTION_EXPIRED, group, lease.client, [span])
             return
@@ -149,9 +151,9 @@ class Recorder:
             offset=lease.start,
             id=message.id,
             stored_at=message.stored_ms,
-            delivery=doomed.deliveries,
+            delivery=exhausted.deliveries,
             bytes=len(message.body),
-            reason=doomed.reason,
+            reason=exhausted.reason,
         )
 
     def refused(

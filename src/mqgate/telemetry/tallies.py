@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from prometheus_client import CollectorRegistry, Metric
 from prometheus_client.registry import Collector
 
-__all__ = ["Count", "Tally", "Timing", "Timings"]
+__all__ = ["Count", "LabelledCounter", "LabelledHistogram", "Timing"]
 
 
 class Count:
@@ -25,7 +25,7 @@ class Count:
         self.value += amount
 
 
-class Tally(Collector):
+class LabelledCounter(Collector):
     """A counter for each combination of labels."""
 
     def __init__(self, name: str, about: str, labels: Sequence[str], registry: CollectorRegistry) -> None:
@@ -67,7 +67,7 @@ class Timing:
         self.sum += seconds
 
 
-class Timings(Collector):
+class LabelledHistogram(Collector):
     """A histogram for each value of one label."""
 
     def __init__(

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from datetime import timedelta
 
-from mqgate.ports.idempotency import Claim, IdempotencyStore, Known
+from mqgate.ports.idempotency import Claim, IdempotencyStore, KeyRecord
 from mqgate.testing.clock import ManualClock
 
 __all__ = ["IdempotencyContract"]
@@ -15,7 +15,7 @@ CLAIM = Claim("orders", "k1", "digest", "id1")
 OTHER_BODY = CLAIM._replace(digest="other", id="id2")
 
 
-async def _claim(store: IdempotencyStore, claim: Claim = CLAIM) -> Known | None:
+async def _claim(store: IdempotencyStore, claim: Claim = CLAIM) -> KeyRecord | None:
     (known,) = await store.claim([claim])
     return known
 
@@ -36,16 +36,16 @@ class IdempotencyContract:
         await _claim(store)
         await store.complete([CLAIM], ["the answer"])
 
-        assert await _claim(store) == Known("digest", "the answer")
-        assert await _claim(await reopen()) == Known("digest", "the answer")
+        assert await _claim(store) == KeyRecord("digest", "the answer")
+        assert await _claim(await reopen()) == KeyRecord("digest", "the answer")
 
     async def test_another_body_learns_which_one_the_key_was_used_for(self, store: IdempotencyStore) -> None:
         """So that it can be refused; and the first answer stays."""
         await _claim(store)
         await store.complete([CLAIM], ["the answer"])
 
-        assert await _claim(store, OTHER_BODY) == Known("digest", "the answer")
-        assert await _claim(store) == Known("digest", "the answer")
+        assert await _claim(store, OTHER_BODY) == KeyRecord("digest", "the answer")
+        assert await _claim(store) == KeyRecord("digest", "the answer")
 
     async def test_a_key_whose_publish_never_ended_is_yours_with_a_warning(
         self, store: IdempotencyStore, reopen: Reopen
@@ -54,8 +54,8 @@ class IdempotencyContract:
         await _claim(store)
         again = await reopen()
 
-        assert await _claim(again) == Known("digest", None)
-        assert (await _claim(again, OTHER_BODY)) == Known("digest", None)
+        assert await _claim(again) == KeyRecord("digest", None)
+        assert (await _claim(again, OTHER_BODY)) == KeyRecord("digest", None)
 
     async def test_a_released_key_is_free_for_any_body(self, store: IdempotencyStore) -> None:
         """Nothing was sent under it."""
@@ -71,7 +71,7 @@ class IdempotencyContract:
 
         await store.release([CLAIM])
 
-        assert await _claim(store) == Known("digest", "the answer")
+        assert await _claim(store) == KeyRecord("digest", "the answer")
 
     async def test_a_key_is_remembered_for_the_window_and_then_free(
         self, store: IdempotencyStore, clock: ManualClock
@@ -84,7 +84,7 @@ class IdempotencyContract:
         within = await _claim(store, OTHER_BODY)
         clock.advance(timedelta(milliseconds=1))
 
-        assert within == Known("digest", "the answer")
+        assert within == KeyRecord("digest", "the answer")
         assert await _claim(store, OTHER_BODY) is None
 
     async def test_of_many_claims_at_once_one_is_first(self, store: IdempotencyStore) -> None:
@@ -92,4 +92,4 @@ class IdempotencyContract:
         found = await asyncio.gather(*(_claim(store) for _ in range(20)))
 
         assert [known for known in found if known is None] == [None]
-        assert {known for known in found if known is not None} == {Known("digest", None)}
+        assert {known for known in found if known is not None} == {KeyRecord("digest", None)}

@@ -8,7 +8,7 @@ import pytest
 from mqgate.core.backoff import Backoff
 from mqgate.core.entries import RateLimit
 from mqgate.core.errors import AttemptMismatch
-from mqgate.core.lease import Outcome, Settlement, State, Verb
+from mqgate.core.lease import ReceiveState, Settlement, SettlementOutcome, Verb
 from mqgate.ports.lease_store import LeaseStore
 from mqgate.testing.clock import ManualClock
 from mqgate.testing.leasing import (
@@ -53,7 +53,7 @@ class AttemptContract:
         assert {first.lease.queue, other.lease.queue} == {QUEUE, OTHER}
 
     @pytest.mark.parametrize(
-        "change", [{"most": 5}, {"visibility": timedelta(minutes=1)}, {"most": 5, "heads": queues(9, 5, 1)}]
+        "change", [{"most": 5}, {"visibility": timedelta(minutes=1)}, {"most": 5, "bounds": queues(9, 5, 1)}]
     )
     async def test_an_attempt_with_other_parameters_is_refused_and_changes_nothing(
         self, store: LeaseStore, change: dict[str, object]
@@ -70,8 +70,8 @@ class AttemptContract:
             await ask(store, group, attempt="a1", carrying=acks, **{"most": 4, **change})  # type: ignore[arg-type]
 
         assert await positions(store, group) == before
-        assert await ack(store, group, first.lease) is Outcome.APPLIED
-        assert await ack(store, group, carried.lease) is Outcome.APPLIED
+        assert await ack(store, group, first.lease) is SettlementOutcome.APPLIED
+        assert await ack(store, group, carried.lease) is SettlementOutcome.APPLIED
 
     async def test_an_attempt_that_leaves_the_visibility_to_the_group_survives_a_change_of_it(
         self, store: LeaseStore
@@ -95,8 +95,8 @@ class AttemptContract:
         first = await granted(store, group, most=4, attempt="a1")
         clock.advance(31)
         second = await granted(store, group, most=4, attempt="a1")
-        assert await extend(store, group, first.lease, timedelta(seconds=30)) is Outcome.LATE_APPLIED
-        assert await ack(store, group, second.lease) is Outcome.APPLIED
+        assert await extend(store, group, first.lease, timedelta(seconds=30)) is SettlementOutcome.LATE_APPLIED
+        assert await ack(store, group, second.lease) is SettlementOutcome.APPLIED
 
         third = await granted(store, group, most=4, attempt="a1")
 
@@ -168,7 +168,7 @@ class AttemptContract:
         await gave_back(store, group, broken, after=0)
 
         assert not (await ask(store, group)).grants
-        assert await ack(store, group, served.lease) is Outcome.APPLIED
+        assert await ack(store, group, served.lease) is SettlementOutcome.APPLIED
         assert await committed(store, group) == 4
 
     @pytest.mark.parametrize("first", [0, 1])
@@ -199,7 +199,7 @@ class PlaceContract:
         held = await position(store, group)
         assert (held.leased, held.ready) == (2, 7)
         assert not (await ask(store, group)).grants
-        assert await ack(store, group, grant.lease._replace(next=2)) is Outcome.APPLIED
+        assert await ack(store, group, grant.lease._replace(next=2)) is SettlementOutcome.APPLIED
         assert (await granted(store, group)).lease.start == 2
 
     async def test_an_empty_pull_frees_the_queue_and_does_not_count(self, store: LeaseStore) -> None:
@@ -236,7 +236,7 @@ class PlaceContract:
         early = await ask(store, group)
         clock.advance(2)
 
-        assert outcome is Outcome.LATE_APPLIED
+        assert outcome is SettlementOutcome.LATE_APPLIED
         assert not early.grants
         assert (await ask(store, group)).grants
 
@@ -266,7 +266,7 @@ class PlaceContract:
         await gave_back(store, group, short, after=4)
         refunded = await granted(store, group, most=10)
 
-        assert spent.state is State.RATE_LIMITED
+        assert spent.state is ReceiveState.RATE_LIMITED
         assert refunded.lease.next - refunded.lease.start == 6
 
     async def test_a_hand_back_refunds_once(self, store: LeaseStore) -> None:

@@ -6,7 +6,7 @@ import pytest
 
 from mqgate.core.entries import Mode, RateLimit
 from mqgate.core.errors import TooManyClients
-from mqgate.core.lease import Outcome, State
+from mqgate.core.lease import ReceiveState, SettlementOutcome
 from mqgate.ports.lease_store import LeaseStore
 from mqgate.testing.clock import ManualClock
 from mqgate.testing.leasing import OTHER, QUEUE, ack, ask, committed, granted, nack, opened, positions
@@ -31,7 +31,7 @@ class BroadcastContract:
 
         assert adas.lease.start == 0
         assert await positions(store, group, "ben") == before
-        assert await ack(store, group, bens.lease) is Outcome.APPLIED
+        assert await ack(store, group, bens.lease) is SettlementOutcome.APPLIED
         assert await committed(store, group, client="ada") == 9
         assert await committed(store, group, client="ben") == 2
 
@@ -56,11 +56,11 @@ class BroadcastContract:
 
         unknown = await ask(store, group, client="ada", polled_by="ada")
         await opened(store, group, queues(1), client="ada")
-        stranger = await ask(store, group, client="ada", polled_by="ada", heads=queues(1, 1))
+        stranger = await ask(store, group, client="ada", polled_by="ada", bounds=queues(1, 1))
         await opened(store, group, queues(1, 1), client="ada")
         await granted(store, group, client="ada", polled_by="ada")
 
-        assert (unknown.is_known, list(stranger.strangers)) == (False, [OTHER])
+        assert (unknown.state_exists, list(stranger.unknown_queues)) == (False, [OTHER])
         assert [client.name for client in await store.clients(group.name)] == ["ada"]
 
     async def test_the_same_attempt_of_two_clients_is_two_attempts(self, store: LeaseStore) -> None:
@@ -88,8 +88,8 @@ class BroadcastContract:
         clock.advance(group.client_ttl)
         afterwards = await ask(store, group, client="ada")
 
-        assert still_there.is_known
-        assert not afterwards.is_known
+        assert still_there.state_exists
+        assert not afterwards.state_exists
 
     async def test_a_client_that_comes_back_after_that_begins_anew(self, store: LeaseStore, clock: ManualClock) -> None:
         """Never a silent jump: its return is a registration, and its old receipts are gone."""
@@ -103,7 +103,7 @@ class BroadcastContract:
         after_its_return = await ack(store, group, old.lease)
 
         assert is_new
-        assert (before_its_return, after_its_return) == (Outcome.GONE, Outcome.GONE)
+        assert (before_its_return, after_its_return) == (SettlementOutcome.GONE, SettlementOutcome.GONE)
         assert await committed(store, group, client="ada") == 9
 
     async def test_more_clients_than_allowed_are_refused(self, store: LeaseStore) -> None:
@@ -115,7 +115,7 @@ class BroadcastContract:
         with pytest.raises(TooManyClients):
             await opened(store, group, queues(9), client="one-too-many")
 
-        assert not (await ask(store, group, client="one-too-many")).is_known
+        assert not (await ask(store, group, client="one-too-many")).state_exists
         assert (await ask(store, group, client="c0")).grants
 
     async def test_idle_clients_make_room_for_new_ones(self, store: LeaseStore, clock: ManualClock) -> None:
@@ -138,7 +138,7 @@ class BroadcastContract:
 
         starved = await ask(store, group, client="ben")
 
-        assert starved.state is State.RATE_LIMITED
+        assert starved.state is ReceiveState.RATE_LIMITED
 
     async def test_operators_see_what_each_client_holds(self, store: LeaseStore) -> None:
         """The client's name is its place's name here."""
@@ -161,7 +161,7 @@ class BroadcastContract:
 
         await store.forget(group.name)
 
-        assert not (await ask(store, group, client="ada")).is_known
+        assert not (await ask(store, group, client="ada")).state_exists
         assert not await store.clients(group.name)
         await opened(store, group, queues(9), client="ada")
         assert (await granted(store, group, client="ada", most=5)).lease.next == 5

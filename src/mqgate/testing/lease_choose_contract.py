@@ -3,7 +3,7 @@
 import asyncio
 from datetime import timedelta
 
-from mqgate.core.lease import AGEING, Head, State
+from mqgate.core.lease import AGEING, QueueBounds, ReceiveState
 from mqgate.ports.lease_store import LeaseStore
 from mqgate.testing.clock import ManualClock
 from mqgate.testing.leasing import OTHER, QUEUE, ack, ask, granted, opened, position
@@ -18,11 +18,11 @@ class ChooseContract:
         """A store that lost its state must say so, instead of inventing a position."""
         group = a_group()
 
-        before = await ask(store, group, heads=queues(5))
+        before = await ask(store, group, bounds=queues(5))
         is_new = await opened(store, group, queues(5))
         is_new_again = await opened(store, group, queues(5), starts={QUEUE: 3})
 
-        assert not before.is_known
+        assert not before.state_exists
         assert is_new
         assert not is_new_again
         assert (await granted(store, group)).lease.start == 0
@@ -78,7 +78,7 @@ class ChooseContract:
             clock.advance(1)
 
         clock.advance(AGEING)
-        served = [(await granted(store, group, heads={QUEUE: Head(0, 99)})).lease.queue for _ in range(3)]
+        served = [(await granted(store, group, bounds={QUEUE: QueueBounds(0, 99)})).lease.queue for _ in range(3)]
 
         assert served == ["local:2", "local:1", "local:0"]
 
@@ -91,9 +91,9 @@ class ChooseContract:
         came = clock()
         clock.advance(AGEING + 5 * _SECOND)
         recent, ahead = clock() - 1_000, clock() + 9_000
-        rose = {"local:0": came + 4_000, "local:1": came + 3_000, "local:2": recent, "local:3": ahead}
+        last_append_ms = {"local:0": came + 4_000, "local:1": came + 3_000, "local:2": recent, "local:3": ahead}
 
-        first = await granted(store, group, heads=queues(1, 2, 50, 90), rose=rose)
+        first = await granted(store, group, bounds=queues(1, 2, 50, 90), last_append_ms=last_append_ms)
         others = [(await granted(store, group)).lease.queue for _ in range(3)]
 
         assert [first.lease.queue, *others] == ["local:1", "local:0", "local:3", "local:2"]
@@ -106,7 +106,9 @@ class ChooseContract:
         await opened(store, group, queues(1, 50))
         clock.advance(AGEING)
 
-        served = await granted(store, group, heads=queues(2, 60), rose={"local:0": clock(), "local:1": clock()})
+        served = await granted(
+            store, group, bounds=queues(2, 60), last_append_ms={"local:0": clock(), "local:1": clock()}
+        )
 
         assert served.lease.queue == QUEUE
 
@@ -116,11 +118,11 @@ class ChooseContract:
         """What nobody consumed in time is gone; it gives what comes later no advantage."""
         group = a_group()
         await opened(store, group, queues(1, 9))
-        await ask(store, group, heads={QUEUE: Head(1, 1)}, closed=[QUEUE, OTHER])
+        await ask(store, group, bounds={QUEUE: QueueBounds(1, 1)}, closed=[QUEUE, OTHER])
 
         clock.advance(AGEING)
         await ack(store, group, (await granted(store, group, most=1)).lease)
-        served = await granted(store, group, most=1, heads={QUEUE: Head(1, 2)})
+        served = await granted(store, group, most=1, bounds={QUEUE: QueueBounds(1, 2)})
 
         assert served.lease.queue == OTHER
 
@@ -135,7 +137,7 @@ class ChooseContract:
 
         assert {first.lease.queue, second.lease.queue} == {QUEUE, OTHER}
         assert not third.grants
-        assert third.state is State.BUSY
+        assert third.state is ReceiveState.BUSY
 
     async def test_nothing_to_do_is_ok_not_busy(self, store: LeaseStore) -> None:
         """A client may tell an empty topic from a crowded one."""
@@ -145,7 +147,7 @@ class ChooseContract:
         acquired = await ask(store, group)
 
         assert not acquired.grants
-        assert acquired.state is State.OK
+        assert acquired.state is ReceiveState.OK
 
     async def test_a_batch_starts_at_committed_and_ends_at_the_queues_end_or_the_wish(self, store: LeaseStore) -> None:
         """Invariant 7: consecutive from committed, never beyond what is stored, never more than asked."""
@@ -164,7 +166,7 @@ class ChooseContract:
         group = a_group()
         await opened(store, group, queues(0, 0))
 
-        told = await granted(store, group, heads={OTHER: queues(0, 4)[OTHER]}, most=1)
+        told = await granted(store, group, bounds={OTHER: queues(0, 4)[OTHER]}, most=1)
         await ack(store, group, told.lease)
         untold = await granted(store, group)
 
@@ -214,7 +216,7 @@ class ChooseContract:
         group = a_group()
         await ask(store, group, polled_by="ada")
         await opened(store, group, queues(5))
-        await ask(store, group, polled_by="ada", heads=queues(5, 1))
+        await ask(store, group, polled_by="ada", bounds=queues(5, 1))
         await opened(store, group, queues(5, 1))
 
         await ask(store, group, polled_by="ada")

@@ -6,7 +6,7 @@ import pytest
 
 from mqgate.core.entries import Mode, RateLimit
 from mqgate.core.errors import AttemptMismatch
-from mqgate.core.lease import AGEING, Outcome, Settlement, State, Verb
+from mqgate.core.lease import AGEING, ReceiveState, Settlement, SettlementOutcome, Verb
 from mqgate.ports.lease_store import LeaseStore
 from mqgate.testing.clock import ManualClock
 from mqgate.testing.leasing import (
@@ -15,7 +15,7 @@ from mqgate.testing.leasing import (
     ack,
     ask,
     committed,
-    doomed,
+    exhausted,
     extend,
     granted,
     nack,
@@ -60,16 +60,16 @@ class ClosedContract:
         await opened(store, group, queues(9, 2, 0))
         await granted(store, group)
 
-        empty = await ask(store, group, closed=[QUEUE, OTHER], is_crowded=True)
+        empty = await ask(store, group, closed=[QUEUE, OTHER], has_other_waiters=True)
 
-        assert (empty.state, empty.next_at, empty.has_more) == (State.BUSY, None, False)
+        assert (empty.state, empty.next_at, empty.has_more) == (ReceiveState.BUSY, None, False)
 
     async def test_a_closed_queue_is_nothing_more_to_have(self, store: LeaseStore) -> None:
         """Who leaves with the last batch that can be read wakes nobody for the rest."""
         group = a_group()
         await opened(store, group, queues(9, 2))
 
-        given = await ask(store, group, closed=[QUEUE], is_crowded=True)
+        given = await ask(store, group, closed=[QUEUE], has_other_waiters=True)
 
         assert given.grants[0].lease.queue == OTHER
         assert not given.has_more
@@ -83,7 +83,7 @@ class ClosedContract:
 
         empty = await ask(store, group, closed=[QUEUE])
 
-        assert (empty.state, empty.next_at) == (State.BUSY, None)
+        assert (empty.state, empty.next_at) == (ReceiveState.BUSY, None)
 
     async def test_a_lease_of_a_closed_queue_is_settled_as_always(self, store: LeaseStore) -> None:
         """The consumer has the messages: what it did counts, alone or carried by a receive."""
@@ -94,10 +94,10 @@ class ClosedContract:
         told = await ask(store, group, closed=[QUEUE], carrying=[carried])
         second = await granted(store, group, most=2)
 
-        assert [each.outcome for each in told.settled] == [Outcome.APPLIED]
+        assert [each.outcome for each in told.settled] == [SettlementOutcome.APPLIED]
         assert not told.grants
-        assert await extend(store, group, second.lease, group.visibility) is Outcome.APPLIED
-        assert await ack(store, group, second.lease) is Outcome.APPLIED
+        assert await extend(store, group, second.lease, group.visibility) is SettlementOutcome.APPLIED
+        assert await ack(store, group, second.lease) is SettlementOutcome.APPLIED
         assert await committed(store, group) == 6
 
     async def test_what_must_die_in_a_closed_queue_waits_until_it_opens(
@@ -113,11 +113,11 @@ class ClosedContract:
         late = await ack(store, group, saved.lease)
         open_again = await ask(store, group)
 
-        assert not shut.doomed
-        assert shut.state is State.BUSY
-        assert late is Outcome.LATE_APPLIED
-        assert [each.lease.queue for each in open_again.doomed] == [lost.lease.queue]
-        assert [each.lease.queue for each in await doomed(store, group)] == [lost.lease.queue]
+        assert not shut.exhausted
+        assert shut.state is ReceiveState.BUSY
+        assert late is SettlementOutcome.LATE_APPLIED
+        assert [each.lease.queue for each in open_again.exhausted] == [lost.lease.queue]
+        assert [each.lease.queue for each in await exhausted(store, group)] == [lost.lease.queue]
 
     async def test_a_last_nack_carried_while_its_queue_is_closed_dooms_it_when_it_opens(
         self, store: LeaseStore
@@ -131,9 +131,9 @@ class ClosedContract:
         shut = await ask(store, group, closed=[QUEUE], carrying=[nacked])
         open_again = await ask(store, group)
 
-        assert [each.outcome for each in shut.settled] == [Outcome.APPLIED]
-        assert (list(shut.doomed), list(shut.grants)) == ([], [])
-        assert [(each.lease.start, each.reason) for each in open_again.doomed] == [(0, "broken")]
+        assert [each.outcome for each in shut.settled] == [SettlementOutcome.APPLIED]
+        assert (list(shut.exhausted), list(shut.grants)) == ([], [])
+        assert [(each.lease.start, each.reason) for each in open_again.exhausted] == [(0, "broken")]
 
     async def test_an_attempt_in_a_closed_queue_is_kept_until_something_else_is_given(self, store: LeaseStore) -> None:
         """Its answer cannot be read again now; it can as soon as the queue opens."""
@@ -144,7 +144,7 @@ class ClosedContract:
         shut = await ask(store, group, attempt="a1", closed=[QUEUE])
         again = await granted(store, group, attempt="a1")
 
-        assert (list(shut.grants), shut.state) == ([], State.BUSY)
+        assert (list(shut.grants), shut.state) == ([], ReceiveState.BUSY)
         assert (again.lease, again.delivery) == (first.lease, 1)
 
     async def test_an_attempt_in_a_closed_queue_is_given_another_queue_and_means_that_from_then_on(
@@ -160,7 +160,7 @@ class ClosedContract:
 
         assert (first.lease.queue, other.lease.queue) == (QUEUE, OTHER)
         assert again.lease == other.lease
-        assert await ack(store, group, first.lease) is Outcome.APPLIED
+        assert await ack(store, group, first.lease) is SettlementOutcome.APPLIED
 
     async def test_an_attempt_in_a_closed_queue_with_other_parameters_is_refused(self, store: LeaseStore) -> None:
         """It is the same bug of the client, whatever the brokers do."""

@@ -6,7 +6,7 @@ from datetime import timedelta
 import pytest
 
 from mqgate.core.entries import Mode, RateLimit
-from mqgate.core.lease import Head, Moved, Outcome, Settlement, Span, State, Verb
+from mqgate.core.lease import OffsetRange, QueueBounds, ReceiveState, SeekResult, Settlement, SettlementOutcome, Verb
 from mqgate.ports.lease_store import LeaseStore
 from mqgate.testing.clock import ManualClock
 from mqgate.testing.leasing import (
@@ -36,7 +36,7 @@ class ChangingLogContract:
         first = await granted(store, group, most=2)
         await ack(store, group, first.lease)
 
-        skipped = await ask(store, group, most=1, heads=queues((7, 9)))
+        skipped = await ask(store, group, most=1, bounds=queues((7, 9)))
         await ack(store, group, skipped.grants[0].lease)
         following = await ask(store, group)
 
@@ -50,7 +50,7 @@ class ChangingLogContract:
         await opened(store, group, queues(9))
         await nack(store, group, (await granted(store, group)).lease)
 
-        following = await granted(store, group, most=2, heads=queues((3, 9)))
+        following = await granted(store, group, most=2, bounds=queues((3, 9)))
 
         assert (following.lease.start, following.delivery) == (3, 1)
 
@@ -59,7 +59,7 @@ class ChangingLogContract:
         group = a_group()
         await opened(store, group, queues(9))
 
-        acquired = await ask(store, group, heads=queues((9, 9)))
+        acquired = await ask(store, group, bounds=queues((9, 9)))
 
         assert not acquired.grants
         assert (await position(store, group)).lag == 0
@@ -71,10 +71,10 @@ class ChangingLogContract:
         group = a_group()
         await opened(store, group, queues(9, 4))
 
-        acquired = [await ask(store, group, heads=queues((9, 9), (4, 4))) for _ in range(2)]
+        acquired = [await ask(store, group, bounds=queues((9, 9), (4, 4))) for _ in range(2)]
 
         places = await positions(store, group)
-        assert [list(each.lost) for each in acquired] == [[Span(QUEUE, 0, 9), Span(OTHER, 0, 4)], []]
+        assert [list(each.lost) for each in acquired] == [[OffsetRange(QUEUE, 0, 9), OffsetRange(OTHER, 0, 4)], []]
         assert not any(each.grants for each in acquired)
         assert [(places[each].committed, places[each].expired) for each in (QUEUE, OTHER)] == [(9, 9), (4, 4)]
 
@@ -86,12 +86,12 @@ class ChangingLogContract:
         await opened(store, group, queues(3))
         held = await granted(store, group)
 
-        before = await ask(store, group, heads=queues((3, 3)))
+        before = await ask(store, group, bounds=queues((3, 3)))
         clock.advance(group.visibility)
         after = await ask(store, group)
 
         assert (before.expired, after.expired) == (0, 3)
-        assert await ack(store, group, held.lease) is Outcome.GONE
+        assert await ack(store, group, held.lease) is SettlementOutcome.GONE
 
     async def test_a_receipt_of_what_retention_took_is_gone(self, store: LeaseStore, clock: ManualClock) -> None:
         """Nobody else had it, nobody finished it: not lost to anybody."""
@@ -100,12 +100,12 @@ class ChangingLogContract:
         first = await granted(store, group)
         clock.advance(group.visibility)
 
-        following = await granted(store, group, heads=queues((2, 3)))
+        following = await granted(store, group, bounds=queues((2, 3)))
 
         assert following.lease.start == 2
-        assert await ack(store, group, first.lease) is Outcome.GONE
-        assert await nack(store, group, first.lease) is Outcome.GONE
-        assert await ack(store, group, following.lease) is Outcome.APPLIED
+        assert await ack(store, group, first.lease) is SettlementOutcome.GONE
+        assert await nack(store, group, first.lease) is SettlementOutcome.GONE
+        assert await ack(store, group, following.lease) is SettlementOutcome.APPLIED
 
     async def test_a_queue_that_came_back_shorter_restarts_at_its_first_offset(
         self, store: LeaseStore, clock: ManualClock
@@ -117,7 +117,7 @@ class ChangingLogContract:
         await ack(store, group, first.lease)
         clock.advance(LONGEST_DOUBT)
 
-        acquired = await ask(store, group, heads=queues((1, 4)))
+        acquired = await ask(store, group, bounds=queues((1, 4)))
 
         assert acquired.rewound == 8
         assert [(grant.lease.start, grant.lease.next) for grant in acquired.grants] == [(1, 4)]
@@ -129,7 +129,7 @@ class ChangingLogContract:
         await ack(store, group, (await granted(store, group, most=8)).lease)
         old = await granted(store, group)
         clock.advance(group.visibility)
-        new = await granted(store, group, heads=queues(4))
+        new = await granted(store, group, bounds=queues(4))
 
         outcomes = [
             await ack(store, group, old.lease),
@@ -137,8 +137,8 @@ class ChangingLogContract:
             await extend(store, group, old.lease, _MINUTE),
         ]
 
-        assert outcomes == [Outcome.GONE] * 3
-        assert await ack(store, group, new.lease) is Outcome.APPLIED
+        assert outcomes == [SettlementOutcome.GONE] * 3
+        assert await ack(store, group, new.lease) is SettlementOutcome.APPLIED
         assert await committed(store, group) == 4
 
     async def test_a_new_queue_starts_at_its_first_offset(self, store: LeaseStore) -> None:
@@ -146,11 +146,13 @@ class ChangingLogContract:
         group = a_group(start="latest")
         await opened(store, group, queues(9), starts={QUEUE: 9})
 
-        before = await ask(store, group, heads={OTHER: Head(2, 5)})
-        is_new = await opened(store, group, {OTHER: Head(2, 5), QUEUE: Head(0, 9)}, starts={OTHER: 2, QUEUE: 0})
+        before = await ask(store, group, bounds={OTHER: QueueBounds(2, 5)})
+        is_new = await opened(
+            store, group, {OTHER: QueueBounds(2, 5), QUEUE: QueueBounds(0, 9)}, starts={OTHER: 2, QUEUE: 0}
+        )
         grant = await granted(store, group)
 
-        assert (before.strangers, list(before.grants)) == ([OTHER], [])
+        assert (before.unknown_queues, list(before.grants)) == ([OTHER], [])
         assert not is_new
         assert (grant.lease.queue, grant.lease.start, grant.lease.next) == (OTHER, 2, 5)
 
@@ -160,9 +162,9 @@ class ChangingLogContract:
         await opened(store, group, queues(9, 5))
         grant = await granted(store, group, most=4)
         await ack(store, group, grant.lease)
-        await ask(store, group, heads={OTHER: Head(0, 6)})
+        await ask(store, group, bounds={OTHER: QueueBounds(0, 6)})
 
-        back = await granted(store, group, heads={QUEUE: Head(0, 12)})
+        back = await granted(store, group, bounds={QUEUE: QueueBounds(0, 12)})
 
         assert (back.lease.queue, back.lease.start) == (QUEUE, 4)
 
@@ -176,7 +178,7 @@ class SeekContract:
 
         moved = await store.seek(group, "", {QUEUE: 1}, is_dry_run=False)
 
-        assert moved == [Moved(QUEUE, 4, 1)]
+        assert moved == [SeekResult(QUEUE, 4, 1)]
         assert (await committed(store, group), await committed(store, group, OTHER)) == (1, 0)
         assert (await granted(store, group)).lease.start == 1
 
@@ -185,10 +187,10 @@ class SeekContract:
         group = a_group()
         await opened(store, group, queues(9))
 
-        await store.seek(group, "", {QUEUE: 9, OTHER: 5}, heads=queues(9, 5), is_dry_run=False)
+        await store.seek(group, "", {QUEUE: 9, OTHER: 5}, bounds=queues(9, 5), is_dry_run=False)
 
         assert (await committed(store, group), await committed(store, group, OTHER)) == (9, 5)
-        assert not (await ask(store, group, heads=queues(9, 5))).grants
+        assert not (await ask(store, group, bounds=queues(9, 5))).grants
 
     async def test_a_seek_sweeps_away_every_lease_given_before(self, store: LeaseStore) -> None:
         """Old receipts are gone, whether their lease was running or had ended; the queue is free at once."""
@@ -207,10 +209,10 @@ class SeekContract:
         ]
         following = await granted(store, group, most=2)
 
-        assert outcomes == [Outcome.GONE] * 4
+        assert outcomes == [SettlementOutcome.GONE] * 4
         assert (following.lease.start, following.delivery) == (0, 1)
         assert following.lease.epoch > held.lease.epoch
-        assert await ack(store, group, following.lease) is Outcome.APPLIED
+        assert await ack(store, group, following.lease) is SettlementOutcome.APPLIED
 
     async def test_an_attempt_from_before_a_seek_is_a_new_receive(self, store: LeaseStore) -> None:
         """The swept lease must not come back through the attemptId."""
@@ -233,9 +235,9 @@ class SeekContract:
 
         moved = await store.seek(group, "", {QUEUE: 7}, is_dry_run=True)
 
-        assert moved == [Moved(QUEUE, 0, 7)]
+        assert moved == [SeekResult(QUEUE, 0, 7)]
         assert await positions(store, group) == before
-        assert await ack(store, group, held.lease) is Outcome.APPLIED
+        assert await ack(store, group, held.lease) is SettlementOutcome.APPLIED
 
     async def test_state_that_is_not_there_cannot_be_moved_or_shown(self, store: LeaseStore) -> None:
         """None, not an empty list: the caller must tell unknown from unchanged."""
@@ -269,7 +271,7 @@ class PauseContract:
         resumed = await ask(store, group)
 
         assert not paused.grants
-        assert paused.state is State.PAUSED
+        assert paused.state is ReceiveState.PAUSED
         assert resumed.grants
 
     async def test_settlements_go_on_while_paused(self, store: LeaseStore) -> None:
@@ -283,8 +285,8 @@ class PauseContract:
         by_ack = await ack(store, paused, acked.lease)
         by_extend = await extend(store, paused, extended.lease, _MINUTE)
 
-        assert [each.outcome for each in by_receive.settled] == [Outcome.APPLIED]
-        assert (by_ack, by_extend) == (Outcome.APPLIED, Outcome.APPLIED)
+        assert [each.outcome for each in by_receive.settled] == [SettlementOutcome.APPLIED]
+        assert (by_ack, by_extend) == (SettlementOutcome.APPLIED, SettlementOutcome.APPLIED)
 
 
 class RateContract:
@@ -299,7 +301,7 @@ class RateContract:
 
         assert [grant.lease.next - grant.lease.start for grant in (first, second)] == [7, 3]
         assert not third.grants
-        assert third.state is State.RATE_LIMITED
+        assert third.state is ReceiveState.RATE_LIMITED
 
     async def test_tokens_come_back_exactly_with_time(self, store: LeaseStore, clock: ManualClock) -> None:
         """Five a second is one every 200 ms: not at 199, and no more than the burst after an hour."""
@@ -346,7 +348,7 @@ class RateContract:
         for _ in range(20):
             await ask(store, group)
 
-        grant = await granted(store, group, heads=queues(9), most=5)
+        grant = await granted(store, group, bounds=queues(9), most=5)
 
         assert grant.lease.next == 5
 

@@ -6,7 +6,7 @@ from datetime import timedelta
 import pytest
 
 from mqgate.core.entries import OnPoison
-from mqgate.core.lease import Outcome, Settlement, Verb
+from mqgate.core.lease import Settlement, SettlementOutcome, Verb
 from mqgate.ports.lease_store import LeaseStore
 from mqgate.testing.clock import ManualClock
 from mqgate.testing.leasing import (
@@ -15,7 +15,7 @@ from mqgate.testing.leasing import (
     ack,
     ask,
     committed,
-    doomed,
+    exhausted,
     extend,
     gave_back,
     granted,
@@ -62,11 +62,11 @@ class PoisonContract:
 
         answer = await settled(store, group, Verb.NACK, last.lease, reason="broken")
 
-        assert answer.outcome is Outcome.APPLIED
-        assert answer.doomed is not None
-        assert (answer.doomed.lease.queue, answer.doomed.lease.start) == (QUEUE, 0)
-        assert (answer.doomed.deliveries, answer.doomed.reason) == (2, "broken")
-        assert (answer.doomed.first_at, answer.doomed.last_at) == (first_at, clock.now)
+        assert answer.outcome is SettlementOutcome.APPLIED
+        assert answer.exhausted is not None
+        assert (answer.exhausted.lease.queue, answer.exhausted.lease.start) == (QUEUE, 0)
+        assert (answer.exhausted.deliveries, answer.exhausted.reason) == (2, "broken")
+        assert (answer.exhausted.first_at, answer.exhausted.last_at) == (first_at, clock.now)
 
     async def test_a_last_lease_that_ends_dooms_the_message_at_the_next_look(
         self, store: LeaseStore, clock: ManualClock
@@ -77,10 +77,10 @@ class PoisonContract:
         await granted(store, group)
         await granted(store, group)
 
-        held = await doomed(store, group)
+        held = await exhausted(store, group)
         clock.advance(group.visibility)
-        seen_by_lag = await doomed(store, group)
-        seen_by_receive = (await ask(store, group)).doomed
+        seen_by_lag = await exhausted(store, group)
+        seen_by_receive = (await ask(store, group)).exhausted
 
         assert not held
         assert {each.lease.queue for each in seen_by_lag} == {QUEUE, OTHER}
@@ -97,7 +97,7 @@ class PoisonContract:
         await granted(store, group)
         clock.advance(group.visibility)
 
-        found = [*await doomed(store, group), *await doomed(store, group)]
+        found = [*await exhausted(store, group), *await exhausted(store, group)]
 
         assert [each.reason for each in found] == ["the lease ended without an answer"] * 2
 
@@ -106,10 +106,10 @@ class PoisonContract:
         group = a_group(max_attempts=1)
         await opened(store, group, queues(9))
         last = await settled(store, group, Verb.NACK, (await granted(store, group)).lease)
-        assert last.doomed is not None
+        assert last.exhausted is not None
 
         closed = await ask(store, group)
-        is_buried = await store.bury(group, last.doomed)
+        is_buried = await store.settle_dead(group, last.exhausted)
         following = await granted(store, group)
 
         assert not closed.grants
@@ -121,10 +121,10 @@ class PoisonContract:
         group = a_group(max_attempts=1)
         await opened(store, group, queues(9))
         last = await settled(store, group, Verb.NACK, (await granted(store, group)).lease)
-        assert last.doomed is not None
-        (found_by_another,) = await doomed(store, group)
+        assert last.exhausted is not None
+        (found_by_another,) = await exhausted(store, group)
 
-        buried = [await store.bury(group, each) for each in (last.doomed, found_by_another, last.doomed)]
+        buried = [await store.settle_dead(group, each) for each in (last.exhausted, found_by_another, last.exhausted)]
 
         assert buried == [True, False, False]
         assert await committed(store, group) == 1
@@ -134,9 +134,9 @@ class PoisonContract:
         group = a_group(max_attempts=1)
         await opened(store, group, queues(9))
         last = await settled(store, group, Verb.NACK, (await granted(store, group)).lease)
-        assert last.doomed is not None
+        assert last.exhausted is not None
 
-        buried = [await store.bury(group, last.doomed, is_expired=True) for _ in range(2)]
+        buried = [await store.settle_dead(group, last.exhausted, is_expired=True) for _ in range(2)]
 
         assert buried == [True, False]
         assert (await position(store, group)).expired == 1
@@ -145,12 +145,12 @@ class PoisonContract:
         """The gateway that was told died: the next one that looks is told the same."""
         group = a_group(max_attempts=1)
         await opened(store, group, queues(9))
-        told = (await settled(store, group, Verb.NACK, (await granted(store, group)).lease)).doomed
+        told = (await settled(store, group, Verb.NACK, (await granted(store, group)).lease)).exhausted
 
         found = [
-            (await ask(store, group)).doomed,
-            await doomed(store, group),
-            (await ask(store, group)).doomed,
+            (await ask(store, group)).exhausted,
+            await exhausted(store, group),
+            (await ask(store, group)).exhausted,
         ]
 
         assert told is not None
@@ -160,11 +160,11 @@ class PoisonContract:
         """The operator put the group elsewhere in between; a late burial must not skip a message there."""
         group = a_group(max_attempts=1)
         await opened(store, group, queues(9))
-        told = (await settled(store, group, Verb.NACK, (await granted(store, group)).lease)).doomed
+        told = (await settled(store, group, Verb.NACK, (await granted(store, group)).lease)).exhausted
         assert told is not None
         await store.seek(group, "", {QUEUE: 0}, is_dry_run=False)
 
-        is_buried = await store.bury(group, told)
+        is_buried = await store.settle_dead(group, told)
 
         assert not is_buried
         assert await committed(store, group) == 0
@@ -175,7 +175,7 @@ class PoisonContract:
         await opened(store, group, queues(9))
         last = await granted(store, group)
         clock.advance(group.visibility)
-        await doomed(store, group)
+        await exhausted(store, group)
 
         outcomes = [
             await ack(store, group, last.lease),
@@ -183,7 +183,7 @@ class PoisonContract:
             await extend(store, group, last.lease, timedelta(minutes=1)),
         ]
 
-        assert outcomes == [Outcome.LOST] * 3
+        assert outcomes == [SettlementOutcome.LOST] * 3
         assert await committed(store, group) == 0
 
     async def test_an_ack_of_the_last_attempt_saves_the_message(self, store: LeaseStore) -> None:
@@ -195,8 +195,8 @@ class PoisonContract:
 
         outcome = await ack(store, group, last.lease)
 
-        assert outcome is Outcome.APPLIED
-        assert not await doomed(store, group)
+        assert outcome is SettlementOutcome.APPLIED
+        assert not await exhausted(store, group)
         assert (await granted(store, group)).delivery == 1
 
     async def test_progress_starts_the_count_anew(self, store: LeaseStore) -> None:
@@ -221,7 +221,7 @@ class PoisonContract:
         await gave_back(store, group, await granted(store, group), after=0)
         clock.advance(group.visibility)
 
-        assert not await doomed(store, group)
+        assert not await exhausted(store, group)
         assert (await granted(store, group)).delivery == 1
 
     async def test_a_carried_nack_may_doom_too(self, store: LeaseStore) -> None:
@@ -232,7 +232,7 @@ class PoisonContract:
 
         acquired = await ask(store, group, carrying=[Settlement(verb=Verb.NACK, lease=last.lease)])
 
-        assert {each.lease.start for each in acquired.doomed} == {0}
+        assert {each.lease.start for each in acquired.exhausted} == {0}
         assert not acquired.grants
 
     @pytest.mark.parametrize("look", ["receive", "positions"])
@@ -247,13 +247,13 @@ class PoisonContract:
         lowered = replace(group, max_attempts=2)
 
         answered = await ask(store, lowered) if look == "receive" else None
-        found = await doomed(store, lowered)
+        found = await exhausted(store, lowered)
 
         assert answered is None or [grant.lease.queue for grant in answered.grants] == [OTHER]
-        assert answered is None or list(answered.doomed) == list(found)
+        assert answered is None or list(answered.exhausted) == list(found)
         assert [(each.lease.queue, each.lease.start) for each in found] == [(QUEUE, 0)]
         assert [(each.deliveries, each.reason, each.last_at) for each in found] == [(3, "worse", clock.now)]
-        assert await store.bury(lowered, found[0])
+        assert await store.settle_dead(lowered, found[0])
         assert await committed(store, lowered) == 1
 
     async def test_a_lowered_limit_blocks_a_queue_that_is_not_to_lose_anything(self, store: LeaseStore) -> None:
@@ -267,7 +267,7 @@ class PoisonContract:
         stopped = await ask(store, lowered)
 
         assert not stopped.grants
-        assert not stopped.doomed
+        assert not stopped.exhausted
         assert (await position(store, lowered)).is_blocked
         assert (await granted(store, group)).delivery == 4
 
@@ -280,9 +280,9 @@ class PoisonContract:
         held = await granted(store, group)
         lowered = replace(group, max_attempts=2)
 
-        assert not (await ask(store, lowered)).doomed
-        assert not await doomed(store, lowered)
-        assert await ack(store, lowered, held.lease) is Outcome.APPLIED
+        assert not (await ask(store, lowered)).exhausted
+        assert not await exhausted(store, lowered)
+        assert await ack(store, lowered, held.lease) is SettlementOutcome.APPLIED
 
     async def test_a_blocked_queue_stops_visibly_and_alone(self, store: LeaseStore, clock: ManualClock) -> None:
         """onPoison=block: nothing is skipped, nothing dies, the other queues go on."""
@@ -294,7 +294,7 @@ class PoisonContract:
         following = await ask(store, group)
 
         assert [grant.lease.queue for grant in following.grants] == [OTHER]
-        assert not following.doomed
+        assert not following.exhausted
         assert (await position(store, group)).is_blocked
         assert not (await position(store, group, OTHER)).is_blocked
         assert await committed(store, group) == 0

@@ -5,7 +5,7 @@ from datetime import timedelta
 import pytest
 
 from mqgate.core.backoff import Backoff
-from mqgate.core.lease import LONGEST_HOLD, MEMORY, Outcome, Settlement, Verb
+from mqgate.core.lease import LONGEST_HOLD, MEMORY, Settlement, SettlementOutcome, Verb
 from mqgate.ports.lease_store import LeaseStore
 from mqgate.testing.clock import ManualClock
 from mqgate.testing.leasing import (
@@ -38,7 +38,7 @@ class SettleContract:
 
         outcome = await ack(store, group, grant.lease)
 
-        assert outcome is Outcome.APPLIED
+        assert outcome is SettlementOutcome.APPLIED
         following = await granted(store, group)
         assert (following.lease.start, following.delivery) == (4, 1)
 
@@ -53,7 +53,7 @@ class SettleContract:
 
         outcomes = [await ack(store, group, grant.lease) for _ in range(3)]
 
-        assert outcomes == [Outcome.DUPLICATE] * 3
+        assert outcomes == [SettlementOutcome.DUPLICATE] * 3
         assert await positions(store, group) == before
 
     async def test_a_receipt_spent_by_one_verb_is_lost_to_the_others(self, store: LeaseStore) -> None:
@@ -72,8 +72,8 @@ class SettleContract:
             await extend(store, group, nacked, _MINUTE),
         ]
 
-        assert outcomes == [Outcome.LOST] * 4
-        assert await nack(store, group, nacked) is Outcome.DUPLICATE
+        assert outcomes == [SettlementOutcome.LOST] * 4
+        assert await nack(store, group, nacked) is SettlementOutcome.DUPLICATE
         assert await committed(store, group) == 4
 
     async def test_how_a_lease_ended_is_told_also_after_others_and_after_a_seek(
@@ -98,7 +98,7 @@ class SettleContract:
         await store.seek(group, "", {QUEUE: 0}, is_dry_run=False)
         later = [await ack(store, group, lease) for lease in (*leases, newest)]
 
-        lost, duplicate, gone = Outcome.LOST, Outcome.DUPLICATE, Outcome.GONE
+        lost, duplicate, gone = SettlementOutcome.LOST, SettlementOutcome.DUPLICATE, SettlementOutcome.GONE
         assert acks == [lost, lost, duplicate, lost]
         assert nacks == [lost, duplicate, lost, lost]
         assert later == [gone, lost, duplicate, gone, gone]
@@ -112,7 +112,7 @@ class SettleContract:
 
         outcomes = [each.outcome for each in await store.settle(group, acks)]
 
-        assert outcomes == [Outcome.APPLIED, Outcome.DUPLICATE, Outcome.APPLIED]
+        assert outcomes == [SettlementOutcome.APPLIED, SettlementOutcome.DUPLICATE, SettlementOutcome.APPLIED]
 
     async def test_a_partial_ack_commits_a_prefix_and_spends_the_receipt(self, store: LeaseStore) -> None:
         """Half a batch done is half a batch kept; the rest is delivered anew as a first attempt."""
@@ -123,9 +123,9 @@ class SettleContract:
         outcome = await ack(store, group, grant.lease, through=2)
         rest = await granted(store, group, most=6)
 
-        assert outcome is Outcome.APPLIED
+        assert outcome is SettlementOutcome.APPLIED
         assert (rest.lease.start, rest.delivery) == (3, 1)
-        assert await ack(store, group, grant.lease) is Outcome.DUPLICATE
+        assert await ack(store, group, grant.lease) is SettlementOutcome.DUPLICATE
         assert await committed(store, group) == 3
 
     async def test_a_nack_frees_the_queue_and_commits_nothing(self, store: LeaseStore) -> None:
@@ -137,7 +137,7 @@ class SettleContract:
         outcome = await nack(store, group, grant.lease)
         again = await granted(store, group, most=4)
 
-        assert outcome is Outcome.APPLIED
+        assert outcome is SettlementOutcome.APPLIED
         assert (again.lease.start, again.lease.next, again.delivery) == (0, 4, 2)
 
     async def test_a_nack_with_a_delay_holds_the_queue_back_exactly_that_long(
@@ -170,7 +170,7 @@ class SettleContract:
 
         acquired = await ask(store, group, carrying=[Settlement(verb=Verb.NACK, lease=grant.lease, delay=_MINUTE)])
 
-        assert [each.outcome for each in acquired.settled] == [Outcome.LATE_APPLIED]
+        assert [each.outcome for each in acquired.settled] == [SettlementOutcome.LATE_APPLIED]
         assert not acquired.grants
         assert acquired.next_at == clock.now + _MINUTE
 
@@ -225,11 +225,11 @@ class SettleContract:
         clock.advance(_MINUTE - _MOMENT)
         contender = await ask(store, group)
 
-        assert renewed.outcome is Outcome.APPLIED
+        assert renewed.outcome is SettlementOutcome.APPLIED
         assert renewed.leased_until == clock.now + _MOMENT
         assert not contender.grants
-        assert await extend(store, group, grant.lease, _MINUTE) is Outcome.APPLIED
-        assert await ack(store, group, grant.lease) is Outcome.APPLIED
+        assert await extend(store, group, grant.lease, _MINUTE) is SettlementOutcome.APPLIED
+        assert await ack(store, group, grant.lease) is SettlementOutcome.APPLIED
 
     async def test_a_lease_is_held_for_twelve_hours_in_all_at_most(self, store: LeaseStore, clock: ManualClock) -> None:
         """Renewing for ever does not keep a queue for ever; refused, the lease stays as it was."""
@@ -242,10 +242,10 @@ class SettleContract:
         before = await position(store, group)
         beyond = await extend(store, group, grant.lease, 2 * _MINUTE + _MOMENT)
 
-        assert to_the_limit is Outcome.APPLIED
-        assert beyond is Outcome.INVALID
+        assert to_the_limit is SettlementOutcome.APPLIED
+        assert beyond is SettlementOutcome.INVALID
         assert await position(store, group) == before
-        assert await ack(store, group, grant.lease) is Outcome.APPLIED
+        assert await ack(store, group, grant.lease) is SettlementOutcome.APPLIED
 
     @pytest.mark.parametrize("verb", _VERBS)
     async def test_what_comes_late_but_first_is_still_done(
@@ -259,7 +259,7 @@ class SettleContract:
 
         answer = await settled(store, group, verb, grant.lease, visibility=_MINUTE)
 
-        assert answer.outcome is Outcome.LATE_APPLIED
+        assert answer.outcome is SettlementOutcome.LATE_APPLIED
         assert await committed(store, group) == (4 if verb is Verb.ACK else 0)
 
     async def test_a_late_extend_locks_the_queue_again(self, store: LeaseStore, clock: ManualClock) -> None:
@@ -272,7 +272,7 @@ class SettleContract:
         await extend(store, group, grant.lease, _MINUTE)
 
         assert not (await ask(store, group)).grants
-        assert await ack(store, group, grant.lease) is Outcome.APPLIED
+        assert await ack(store, group, grant.lease) is SettlementOutcome.APPLIED
 
     @pytest.mark.parametrize("verb", _VERBS)
     async def test_a_late_settlement_never_touches_the_next_holder(
@@ -288,10 +288,10 @@ class SettleContract:
 
         late = await settled(store, group, verb, slow.lease, visibility=_MINUTE)
 
-        assert late.outcome is Outcome.LOST
+        assert late.outcome is SettlementOutcome.LOST
         assert await positions(store, group) == before
         assert not (await ask(store, group)).grants
-        assert await ack(store, group, quick.lease) is Outcome.APPLIED
+        assert await ack(store, group, quick.lease) is SettlementOutcome.APPLIED
         assert await committed(store, group) == 6
 
     @pytest.mark.parametrize("verb", _VERBS)
@@ -308,7 +308,7 @@ class SettleContract:
 
         late = await settled(store, group, verb, slow.lease, visibility=_MINUTE)
 
-        assert late.outcome is Outcome.LOST
+        assert late.outcome is SettlementOutcome.LOST
         assert await committed(store, group) == 8
 
     @pytest.mark.parametrize("verb", _VERBS)
@@ -324,10 +324,10 @@ class SettleContract:
         new = await granted(store, group, most=4)
         with_new_state = await settled(store, group, verb, old.lease, visibility=_MINUTE)
 
-        assert without_state.outcome is Outcome.GONE
-        assert with_new_state.outcome is Outcome.GONE
+        assert without_state.outcome is SettlementOutcome.GONE
+        assert with_new_state.outcome is SettlementOutcome.GONE
         assert new.lease.incarnation != old.lease.incarnation
-        assert await ack(store, group, new.lease) is Outcome.APPLIED
+        assert await ack(store, group, new.lease) is SettlementOutcome.APPLIED
 
     async def test_a_receipt_of_a_queue_never_seen_is_gone(self, store: LeaseStore) -> None:
         """A deleted queue's receipts mean nothing any more, and that is no failure of the store."""
@@ -337,7 +337,7 @@ class SettleContract:
 
         outcome = await ack(store, group, grant.lease._replace(queue="local:77"))
 
-        assert outcome is Outcome.GONE
+        assert outcome is SettlementOutcome.GONE
 
     async def test_a_carried_ack_is_applied_before_the_choice(self, store: LeaseStore) -> None:
         """One round trip per batch: ack the last one and get the next of the same queue."""
@@ -347,7 +347,7 @@ class SettleContract:
 
         carried = await ask(store, group, carrying=[Settlement(verb=Verb.ACK, lease=first.lease)])
 
-        assert [each.outcome for each in carried.settled] == [Outcome.APPLIED]
+        assert [each.outcome for each in carried.settled] == [SettlementOutcome.APPLIED]
         assert [grant.lease.start for grant in carried.grants] == [4]
 
     async def test_a_carried_ack_that_is_refused_never_fails_the_receive(
@@ -362,7 +362,7 @@ class SettleContract:
 
         carried = await ask(store, group, carrying=[Settlement(verb=Verb.ACK, lease=slow.lease)])
 
-        assert [each.outcome for each in carried.settled] == [Outcome.LOST]
+        assert [each.outcome for each in carried.settled] == [SettlementOutcome.LOST]
         assert len(carried.grants) == 1
 
     async def test_a_spent_receipt_is_remembered_for_ten_minutes(self, store: LeaseStore, clock: ManualClock) -> None:
@@ -377,7 +377,7 @@ class SettleContract:
 
         clock.advance(MEMORY / 10 - _MOMENT)
 
-        assert await ack(store, group, grant.lease) is Outcome.DUPLICATE
+        assert await ack(store, group, grant.lease) is SettlementOutcome.DUPLICATE
 
     async def test_lag_is_ready_plus_leased_plus_waiting(self, store: LeaseStore, clock: ManualClock) -> None:
         """Invariant 4 as operators see it: every message behind the end is in exactly one state."""

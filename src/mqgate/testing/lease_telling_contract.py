@@ -3,10 +3,10 @@
 from dataclasses import replace
 from datetime import timedelta
 
-from mqgate.core.lease import Head, Outcome, Span
+from mqgate.core.lease import OffsetRange, QueueBounds, SettlementOutcome
 from mqgate.ports.lease_store import LeaseStore
 from mqgate.testing.clock import ManualClock
-from mqgate.testing.leasing import QUEUE, ack, ask, doomed, extend, gave_back, granted, nack, opened
+from mqgate.testing.leasing import QUEUE, ack, ask, exhausted, extend, gave_back, granted, nack, opened
 from mqgate.testing.message_leasing import HOUR, one, returned, taken, workers
 from mqgate.testing.samples import a_group, queues
 
@@ -39,7 +39,7 @@ class TellingContract:
         second = await granted(store, group, most=2, attempt="a1")
         again = await granted(store, group, most=2, attempt="a1")
 
-        assert [each.lapsed for each in (first, second, again)] == [0, 4, 0]
+        assert [each.lease_expired for each in (first, second, again)] == [0, 4, 0]
 
     async def test_a_batch_that_somebody_ended_has_not_lapsed(self, store: LeaseStore, clock: ManualClock) -> None:
         """Acked, nacked, acked late, given back, moved: each of them is told in its own way."""
@@ -52,7 +52,7 @@ class TellingContract:
         await nack(store, group, told[-1].lease)
         told.append(await granted(store, group))
         clock.advance(group.visibility)
-        assert await nack(store, group, told[-1].lease) is Outcome.LATE_APPLIED
+        assert await nack(store, group, told[-1].lease) is SettlementOutcome.LATE_APPLIED
         told.append(await granted(store, group))
         await gave_back(store, group, told[-1], told[-1].lease.start)
         told.append(await granted(store, group))
@@ -60,7 +60,7 @@ class TellingContract:
         clock.advance(group.visibility)
         told.append(await granted(store, group))
 
-        assert [each.lapsed for each in told] == [0] * 5
+        assert [each.lease_expired for each in told] == [0] * 5
 
     async def test_what_lapsed_is_told_once_although_the_next_lease_goes_back(
         self, store: LeaseStore, clock: ManualClock
@@ -75,7 +75,7 @@ class TellingContract:
 
         third = await granted(store, group)
 
-        assert (second.lapsed, third.lapsed) == (4, 0)
+        assert (second.lease_expired, third.lease_expired) == (4, 0)
 
     async def test_a_dead_message_tells_whether_its_lease_lapsed(self, store: LeaseStore, clock: ManualClock) -> None:
         """As long as it is not buried, to everybody who looks; one that was nacked to death did not."""
@@ -84,13 +84,13 @@ class TellingContract:
         await granted(store, group)
         clock.advance(group.visibility)
 
-        (lapsed,) = await doomed(store, group)
-        (again,) = await doomed(store, group)
-        await store.bury(group, lapsed)
+        (lease_expired,) = await exhausted(store, group)
+        (again,) = await exhausted(store, group)
+        await store.settle_dead(group, lease_expired)
         await nack(store, group, (await granted(store, group)).lease)
-        (nacked,) = await doomed(store, group)
+        (nacked,) = await exhausted(store, group)
 
-        assert (lapsed.is_lapsed, again.is_lapsed, nacked.is_lapsed) == (True, True, False)
+        assert (lease_expired.is_lease_expired, again.is_lease_expired, nacked.is_lease_expired) == (True, True, False)
 
     async def test_what_retention_took_is_told_with_its_place(self, store: LeaseStore, clock: ManualClock) -> None:
         """Also of a batch whose lease had lapsed: what is left of it is given again, the rest is lost."""
@@ -99,10 +99,10 @@ class TellingContract:
         await granted(store, group, most=4)
         clock.advance(group.visibility)
 
-        acquired = await ask(store, group, heads={QUEUE: Head(3, 9)})
+        acquired = await ask(store, group, bounds={QUEUE: QueueBounds(3, 9)})
 
-        assert list(acquired.lost) == [Span(QUEUE, 0, 3)]
-        assert [(each.lease.start, each.lapsed) for each in acquired.grants] == [(3, 1)]
+        assert list(acquired.lost) == [OffsetRange(QUEUE, 0, 3)]
+        assert [(each.lease.start, each.lease_expired) for each in acquired.grants] == [(3, 1)]
 
 
 class MessageTellingContract:
@@ -135,9 +135,9 @@ class MessageTellingContract:
         second = await ask(store, group, attempt="a1")
         again = await ask(store, group, attempt="a1")
 
-        told = [(each.lease.start, each.lease.next, each.lapsed) for each in second.grants]
+        told = [(each.lease.start, each.lease.next, each.lease_expired) for each in second.grants]
         assert told == [(0, 2, 2), (2, 3, 0), (3, 4, 1)]
-        assert [each.lapsed for each in again.grants] == [0, 0, 0]
+        assert [each.lease_expired for each in again.grants] == [0, 0, 0]
 
     async def test_a_message_that_somebody_ended_has_not_lapsed(self, store: LeaseStore, clock: ManualClock) -> None:
         """Acked late it does not come again; nacked late, or given back after it was told, it is not told again."""
@@ -145,15 +145,15 @@ class MessageTellingContract:
         await opened(store, group, queues(3))
         late, nacked, again = await taken(store, group)
         clock.advance(group.visibility)
-        assert await ack(store, group, late) is Outcome.LATE_APPLIED
-        assert await nack(store, group, nacked) is Outcome.LATE_APPLIED
+        assert await ack(store, group, late) is SettlementOutcome.LATE_APPLIED
+        assert await nack(store, group, nacked) is SettlementOutcome.LATE_APPLIED
 
         second = (await ask(store, group)).grants
         await returned(store, group, second)
         third = (await ask(store, group)).grants
 
-        assert [(each.lease.start, each.lapsed) for each in second] == [(nacked.start, 0), (again.start, 1)]
-        assert sum(each.lapsed for each in third) == 0
+        assert [(each.lease.start, each.lease_expired) for each in second] == [(nacked.start, 0), (again.start, 1)]
+        assert sum(each.lease_expired for each in third) == 0
 
     async def test_a_lease_held_on_after_its_end_lapses_when_it_ends_for_good(
         self, store: LeaseStore, clock: ManualClock
@@ -164,12 +164,12 @@ class MessageTellingContract:
         lease = await one(store, group)
         clock.advance(group.visibility)
         await ask(store, replace(group, is_paused=True))
-        assert await extend(store, group, lease, _MOMENT) is Outcome.LATE_APPLIED
+        assert await extend(store, group, lease, _MOMENT) is SettlementOutcome.LATE_APPLIED
         clock.advance(_MOMENT)
 
         (only,) = (await ask(store, group)).grants
 
-        assert only.lapsed == 1
+        assert only.lease_expired == 1
 
     async def test_a_dead_message_tells_whether_its_lease_lapsed(self, store: LeaseStore, clock: ManualClock) -> None:
         """As long as it is not buried, to everybody who looks; one that was nacked to death did not."""
@@ -179,7 +179,7 @@ class MessageTellingContract:
         await nack(store, group, second)
         clock.advance(HOUR)
 
-        told = {each.lease.start: each.is_lapsed for each in await doomed(store, group)}
+        told = {each.lease.start: each.is_lease_expired for each in await exhausted(store, group)}
 
         assert told == {first.start: True, second.start: False}
 
@@ -191,8 +191,13 @@ class MessageTellingContract:
         for lease in leases:
             await nack(store, group, lease)
 
-        lost: list[Span] = []
+        lost: list[OffsetRange] = []
         for _ in range(4):
-            lost += (await ask(store, group, most=1, heads={QUEUE: Head(8, 9)})).lost
+            lost += (await ask(store, group, most=1, bounds={QUEUE: QueueBounds(8, 9)})).lost
 
-        assert sorted(lost) == [Span(QUEUE, 0, 1), Span(QUEUE, 1, 2), Span(QUEUE, 2, 3), Span(QUEUE, 3, 8)]
+        assert sorted(lost) == [
+            OffsetRange(QUEUE, 0, 1),
+            OffsetRange(QUEUE, 1, 2),
+            OffsetRange(QUEUE, 2, 3),
+            OffsetRange(QUEUE, 3, 8),
+        ]

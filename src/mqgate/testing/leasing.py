@@ -6,19 +6,19 @@ from typing import Any
 
 from mqgate.core.entries import Group
 from mqgate.core.lease import (
-    Acquire,
-    Acquired,
-    Doomed,
+    AcquireRequest,
+    AcquireResult,
+    ExhaustedMessage,
     Grant,
-    Head,
     Lease,
-    Outcome,
-    Placement,
     Position,
-    Settled,
+    PullReport,
+    QueueBounds,
     Settlement,
+    SettlementOutcome,
+    SettlementResult,
     Verb,
-    shape_of,
+    attempt_fingerprint,
 )
 from mqgate.ports.lease_store import LeaseStore
 
@@ -31,46 +31,46 @@ OTHER = "local:1"
 async def opened(
     store: LeaseStore,
     group: Group,
-    heads: Mapping[str, Head],
+    bounds: Mapping[str, QueueBounds],
     *,
     client: str = "",
     starts: Mapping[str, int] | None = None,
 ) -> bool:
     """Make a group's (or a client's) state; at the queues' first offsets unless told."""
-    return await store.open(group, client, starts or {queue: head.min for queue, head in heads.items()}, heads)
+    return await store.open(group, client, starts or {queue: head.min for queue, head in bounds.items()}, bounds)
 
 
 async def ask(
     store: LeaseStore,
     group: Group,
     *,
-    heads: Mapping[str, Head] | None = None,
+    bounds: Mapping[str, QueueBounds] | None = None,
     client: str = "",
     most: int = 32,
     visibility: timedelta | None = None,
     polled_by: str = "consumer",
     attempt: str | None = None,
     carrying: Sequence[Settlement] = (),
-    is_crowded: bool = False,
+    has_other_waiters: bool = False,
     closed: Sequence[str] = (),
-    rose: Mapping[str, int] | None = None,
-) -> Acquired:
+    last_append_ms: Mapping[str, int] | None = None,
+) -> AcquireResult:
     """One receive."""
     return await store.acquire(
-        Acquire(
+        AcquireRequest(
             group=group,
             client=client,
             most=most,
             visibility=visibility or group.visibility,
-            heads=heads or {},
+            bounds=bounds or {},
             polled_by=polled_by,
             address="192.0.2.1",
             attempt=attempt,
             settlements=carrying,
-            rose=rose or {},
-            is_crowded=is_crowded,
+            last_append_ms=last_append_ms or {},
+            has_other_waiters=has_other_waiters,
             closed=frozenset(closed),
-            shape=shape_of(most, visibility),
+            shape=attempt_fingerprint(most, visibility),
         )
     )
 
@@ -82,26 +82,26 @@ async def granted(store: LeaseStore, group: Group, **wish: Any) -> Grant:
     return acquired.grants[0]
 
 
-async def settled(store: LeaseStore, group: Group, verb: Verb, lease: Lease, **details: Any) -> Settled:
+async def settled(store: LeaseStore, group: Group, verb: Verb, lease: Lease, **details: Any) -> SettlementResult:
     (only,) = await store.settle(group, [Settlement(verb=verb, lease=lease, **details)])
     return only
 
 
-async def ack(store: LeaseStore, group: Group, lease: Lease, through: int | None = None) -> Outcome:
+async def ack(store: LeaseStore, group: Group, lease: Lease, through: int | None = None) -> SettlementOutcome:
     return (await settled(store, group, Verb.ACK, lease, through=through)).outcome
 
 
-async def nack(store: LeaseStore, group: Group, lease: Lease, **details: Any) -> Outcome:
+async def nack(store: LeaseStore, group: Group, lease: Lease, **details: Any) -> SettlementOutcome:
     return (await settled(store, group, Verb.NACK, lease, **details)).outcome
 
 
-async def extend(store: LeaseStore, group: Group, lease: Lease, visibility: timedelta) -> Outcome:
+async def extend(store: LeaseStore, group: Group, lease: Lease, visibility: timedelta) -> SettlementOutcome:
     return (await settled(store, group, Verb.EXTEND, lease, visibility=visibility)).outcome
 
 
 async def gave_back(store: LeaseStore, group: Group, grant: Grant, after: int) -> None:
     """The pull found everything before `after`, and no more."""
-    await store.place(group, [Placement(grant, after)])
+    await store.place(group, [PullReport(grant, after)])
 
 
 async def positions(store: LeaseStore, group: Group, client: str = "") -> dict[str, Position]:
@@ -118,7 +118,7 @@ async def committed(store: LeaseStore, group: Group, queue: str = QUEUE, *, clie
     return (await position(store, group, queue, client=client)).committed
 
 
-async def doomed(store: LeaseStore, group: Group, client: str = "") -> Sequence[Doomed]:
+async def exhausted(store: LeaseStore, group: Group, client: str = "") -> Sequence[ExhaustedMessage]:
     """What must die before its queue goes on."""
     found = await store.positions(group, client, {})
     assert found is not None, "the store knows no such state"

@@ -6,7 +6,7 @@ from datetime import timedelta
 import pytest
 
 from mqgate.core.errors import AttemptMismatch
-from mqgate.core.lease import Outcome, Placement, Settlement, Verb
+from mqgate.core.lease import PullReport, Settlement, SettlementOutcome, Verb
 from mqgate.ports.lease_store import LeaseStore
 from mqgate.testing.clock import ManualClock
 from mqgate.testing.leasing import QUEUE, ack, ask, extend, nack, opened, position, settled
@@ -31,7 +31,7 @@ class MessageAttemptContract:
         assert not (await ask(store, group)).grants
 
     @pytest.mark.parametrize(
-        "change", [{"most": 5}, {"visibility": timedelta(minutes=1)}, {"most": 5, "heads": queues(9, 1)}]
+        "change", [{"most": 5}, {"visibility": timedelta(minutes=1)}, {"most": 5, "bounds": queues(9, 1)}]
     )
     async def test_an_attempt_with_other_parameters_is_refused_and_changes_nothing(
         self, store: LeaseStore, change: dict[str, object]
@@ -48,8 +48,8 @@ class MessageAttemptContract:
             await ask(store, group, attempt="a1", carrying=acks, **{"most": 4, **change})  # type: ignore[arg-type]
 
         assert await position(store, group) == before
-        assert await ack(store, group, carried) is Outcome.APPLIED
-        assert await ack(store, group, first.lease._replace(next=first.lease.start + 1)) is Outcome.APPLIED
+        assert await ack(store, group, carried) is SettlementOutcome.APPLIED
+        assert await ack(store, group, first.lease._replace(next=first.lease.start + 1)) is SettlementOutcome.APPLIED
 
     async def test_an_attempt_that_leaves_the_visibility_to_the_group_survives_a_change_of_it(
         self, store: LeaseStore
@@ -121,7 +121,7 @@ class MessageAttemptContract:
         await opened(store, group, queues(1))
         first = await taken(store, group, attempt="a1")
 
-        repeated = await taken(store, group, attempt="a1", heads=queues(2))
+        repeated = await taken(store, group, attempt="a1", bounds=queues(2))
 
         assert repeated == first
         assert places(await taken(store, group)) == [(QUEUE, 1)]
@@ -148,7 +148,7 @@ class MessageAttemptContract:
         await opened(store, group, queues(2))
         serves = [(await ask(store, group, attempt="a1")).grants[0] for _ in range(2)]
 
-        left = await store.place(group, [Placement(serves[0], 1)])
+        left = await store.place(group, [PullReport(serves[0], 1)])
         await returned(store, group, [serves[1]])
 
         assert list(left) == [frozenset()]
@@ -178,7 +178,7 @@ class PlaceMessageContract:
         await opened(store, group, queues(9))
         acquired = await ask(store, group, most=6)
 
-        stay = await store.place(group, [Placement(acquired.grants[0], 2)])
+        stay = await store.place(group, [PullReport(acquired.grants[0], 2)])
 
         assert list(stay) == [frozenset({0, 1})]
         assert await lag(store, group) == (7, 2, 0)
@@ -223,7 +223,7 @@ class PlaceMessageContract:
         acquired = await ask(store, group)
         clock.advance(group.visibility)
         assert await lag(store, group) == (1, 0, 0)
-        assert await extend(store, group, singles(acquired)[0], HOUR) is Outcome.LATE_APPLIED
+        assert await extend(store, group, singles(acquired)[0], HOUR) is SettlementOutcome.LATE_APPLIED
 
         await returned(store, group, acquired.grants)
 

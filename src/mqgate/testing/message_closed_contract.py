@@ -3,7 +3,7 @@
 from datetime import timedelta
 
 from mqgate.core.entries import RateLimit
-from mqgate.core.lease import Outcome, Settlement, State, Verb
+from mqgate.core.lease import ReceiveState, Settlement, SettlementOutcome, Verb
 from mqgate.ports.lease_store import LeaseStore
 from mqgate.testing.clock import ManualClock
 from mqgate.testing.leasing import OTHER, QUEUE, ack, ask, committed, nack, opened, position
@@ -30,9 +30,9 @@ class ClosedMessageContract:
     async def test_more_closed_queues_than_a_receive_has_ranges_hide_nothing(self, store: LeaseStore) -> None:
         """A wide topic with half of its brokers down: the one queue behind a hundred closed ones is found."""
         group = workers()
-        heads = queues(*[5] * 101)
-        await opened(store, group, heads)
-        closed = [queue for queue in heads if queue != "local:100"]
+        bounds = queues(*[5] * 101)
+        await opened(store, group, bounds)
+        closed = [queue for queue in bounds if queue != "local:100"]
 
         found = await taken(store, group, closed=closed, most=9)
 
@@ -61,11 +61,11 @@ class ClosedMessageContract:
             await nack(store, group, lease)
         await one(store, group, closed=[OTHER])
 
-        empty = await ask(store, group, closed=[QUEUE, OTHER], is_crowded=True)
+        empty = await ask(store, group, closed=[QUEUE, OTHER], has_other_waiters=True)
 
         assert not empty.grants
-        assert (empty.state, empty.next_at, empty.has_more) == (State.BUSY, None, False)
-        assert not empty.needs_settling
+        assert (empty.state, empty.next_at, empty.has_more) == (ReceiveState.BUSY, None, False)
+        assert not empty.is_span_full
 
     async def test_a_closed_queue_is_nothing_more_to_have(self, store: LeaseStore) -> None:
         """Who leaves with what can be read wakes nobody for the rest; its own lease is the next event."""
@@ -73,7 +73,7 @@ class ClosedMessageContract:
         await opened(store, group, queues(3, 1))
         await nack(store, group, await one(store, group, closed=[OTHER]))
 
-        given = await ask(store, group, closed=[QUEUE], is_crowded=True)
+        given = await ask(store, group, closed=[QUEUE], has_other_waiters=True)
 
         assert places(singles(given)) == [(OTHER, 0)]
         assert not given.has_more
@@ -87,7 +87,7 @@ class ClosedMessageContract:
 
         empty = await ask(store, group, closed=[QUEUE])
 
-        assert (empty.state, empty.next_at) == (State.BUSY, None)
+        assert (empty.state, empty.next_at) == (ReceiveState.BUSY, None)
 
     async def test_at_the_cap_a_lease_of_a_closed_queue_still_frees_its_place(
         self, store: LeaseStore, clock: ManualClock
@@ -101,7 +101,7 @@ class ClosedMessageContract:
         clock.advance(group.visibility)
         freed = await taken(store, group, closed=[QUEUE])
 
-        assert (full.state, full.next_at) == (State.IN_FLIGHT_CAP, clock.now)
+        assert (full.state, full.next_at) == (ReceiveState.IN_FLIGHT_CAP, clock.now)
         assert places(freed) == [(OTHER, 0)]
 
     async def test_a_lease_of_a_closed_queue_is_settled_as_always(self, store: LeaseStore) -> None:
@@ -113,8 +113,8 @@ class ClosedMessageContract:
 
         told = await ask(store, group, closed=[QUEUE], carrying=[carried])
 
-        assert [each.outcome for each in told.settled] == [Outcome.APPLIED]
-        assert await ack(store, group, second) is Outcome.APPLIED
+        assert [each.outcome for each in told.settled] == [SettlementOutcome.APPLIED]
+        assert await ack(store, group, second) is SettlementOutcome.APPLIED
         assert await committed(store, group) == 2
 
     async def test_what_must_die_in_a_closed_queue_waits_until_it_opens(
@@ -131,10 +131,10 @@ class ClosedMessageContract:
         by_end = await ask(store, group, closed=[QUEUE])
         open_again = await ask(store, group)
 
-        assert [each.outcome for each in by_nack.settled] == [Outcome.APPLIED] * 2
-        assert places(each.lease for each in by_nack.doomed) == [(OTHER, 0)]
-        assert places(each.lease for each in by_end.doomed) == [(OTHER, 0)]
-        assert sorted(places(each.lease for each in open_again.doomed)) == [(QUEUE, 0), (QUEUE, 1), (OTHER, 0)]
+        assert [each.outcome for each in by_nack.settled] == [SettlementOutcome.APPLIED] * 2
+        assert places(each.lease for each in by_nack.exhausted) == [(OTHER, 0)]
+        assert places(each.lease for each in by_end.exhausted) == [(OTHER, 0)]
+        assert sorted(places(each.lease for each in open_again.exhausted)) == [(QUEUE, 0), (QUEUE, 1), (OTHER, 0)]
         assert not open_again.grants
 
     async def test_an_attempt_is_given_again_what_lies_in_open_queues(self, store: LeaseStore) -> None:
@@ -159,14 +159,14 @@ class ClosedMessageContract:
         nothing = await ask(store, group, attempt="a1", closed=[QUEUE])
         kept = await taken(store, group, attempt="a1")
 
-        other = await taken(store, group, attempt="a1", closed=[QUEUE], heads=queues(2, 1))
+        other = await taken(store, group, attempt="a1", closed=[QUEUE], bounds=queues(2, 1))
         again = await taken(store, group, attempt="a1")
 
-        assert (list(nothing.grants), nothing.state) == ([], State.BUSY)
+        assert (list(nothing.grants), nothing.state) == ([], ReceiveState.BUSY)
         assert kept == first
         assert places(other) == [(OTHER, 0)]
         assert again == other
-        assert await ack(store, group, first[0]) is Outcome.APPLIED
+        assert await ack(store, group, first[0]) is SettlementOutcome.APPLIED
 
     async def test_a_delay_in_a_closed_queue_is_no_news(self, store: LeaseStore, clock: ManualClock) -> None:
         """Only the open queue's redelivery is a time to try again at."""

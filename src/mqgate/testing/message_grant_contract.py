@@ -6,7 +6,7 @@ from datetime import timedelta
 import pytest
 
 from mqgate.core.backoff import Backoff
-from mqgate.core.lease import Outcome, Settlement, State, Verb
+from mqgate.core.lease import ReceiveState, Settlement, SettlementOutcome, Verb
 from mqgate.ports.lease_store import LeaseStore
 from mqgate.testing.clock import ManualClock
 from mqgate.testing.leasing import OTHER, QUEUE, ack, ask, committed, extend, nack, opened, position, settled
@@ -85,10 +85,10 @@ class GrantContract:
         group = workers()
         await opened(store, group, queues(0))
 
-        before = await ask(store, group, heads=queues(0, (2, 4)))
+        before = await ask(store, group, bounds=queues(0, (2, 4)))
         await opened(store, group, queues(0, (2, 4)))
 
-        assert (before.strangers, list(before.grants)) == ([OTHER], [])
+        assert (before.unknown_queues, list(before.grants)) == ([OTHER], [])
         assert places(await taken(store, group)) == [(OTHER, 2), (OTHER, 3)]
 
     async def test_an_empty_group_says_ok_and_a_held_one_busy(self, store: LeaseStore) -> None:
@@ -101,7 +101,7 @@ class GrantContract:
         await ack(store, group, lease)
         done = await ask(store, group)
 
-        assert (held.state, done.state) == (State.BUSY, State.OK)
+        assert (held.state, done.state) == (ReceiveState.BUSY, ReceiveState.OK)
         assert not held.grants
         assert not done.grants
 
@@ -119,7 +119,7 @@ class SettleMessageContract:
             await extend(store, group, third, HOUR),
         ]
 
-        assert outcomes == [Outcome.APPLIED] * 3
+        assert outcomes == [SettlementOutcome.APPLIED] * 3
         assert await lag(store, group) == (0, 1, 1)
 
     async def test_a_repeated_settlement_is_a_duplicate_and_another_verb_is_lost(self, store: LeaseStore) -> None:
@@ -131,12 +131,12 @@ class SettleMessageContract:
         await nack(store, group, nacked, delay=HOUR)
         before = await position(store, group)
 
-        assert await ack(store, group, acked) is Outcome.DUPLICATE
-        assert await nack(store, group, acked) is Outcome.LOST
-        assert await extend(store, group, acked, HOUR) is Outcome.LOST
-        assert await nack(store, group, nacked) is Outcome.DUPLICATE
-        assert await ack(store, group, nacked) is Outcome.LOST
-        assert await extend(store, group, nacked, HOUR) is Outcome.LOST
+        assert await ack(store, group, acked) is SettlementOutcome.DUPLICATE
+        assert await nack(store, group, acked) is SettlementOutcome.LOST
+        assert await extend(store, group, acked, HOUR) is SettlementOutcome.LOST
+        assert await nack(store, group, nacked) is SettlementOutcome.DUPLICATE
+        assert await ack(store, group, nacked) is SettlementOutcome.LOST
+        assert await extend(store, group, nacked, HOUR) is SettlementOutcome.LOST
         assert await position(store, group) == before
 
     @pytest.mark.parametrize("verb", list(Verb))
@@ -154,7 +154,7 @@ class SettleMessageContract:
 
         outcome = (await settled(store, group, verb, lease, visibility=HOUR, delay=HOUR)).outcome
 
-        assert outcome is Outcome.LATE_APPLIED
+        assert outcome is SettlementOutcome.LATE_APPLIED
         expected = {Verb.ACK: (0, 0, 0), Verb.NACK: (0, 0, 1), Verb.EXTEND: (0, 1, 0)}
         assert await lag(store, group) == expected[verb]
 
@@ -168,9 +168,9 @@ class SettleMessageContract:
         quick = await one(store, group)
         before = await position(store, group)
 
-        assert (await settled(store, group, verb, slow, visibility=HOUR)).outcome is Outcome.LOST
+        assert (await settled(store, group, verb, slow, visibility=HOUR)).outcome is SettlementOutcome.LOST
         assert await position(store, group) == before
-        assert await ack(store, group, quick) is Outcome.APPLIED
+        assert await ack(store, group, quick) is SettlementOutcome.APPLIED
 
     async def test_a_foreign_incarnation_is_gone(self, store: LeaseStore) -> None:
         """Lease state that was dropped and made anew does not know the receipts of before."""
@@ -181,8 +181,8 @@ class SettleMessageContract:
         await opened(store, group, queues(1))
         again = await one(store, group)
 
-        assert await ack(store, group, lease) is Outcome.GONE
-        assert await ack(store, group, again) is Outcome.APPLIED
+        assert await ack(store, group, lease) is SettlementOutcome.GONE
+        assert await ack(store, group, again) is SettlementOutcome.APPLIED
 
     async def test_carried_acks_are_applied_before_the_choice(self, store: LeaseStore) -> None:
         """One round trip per turn of a worker: a place under the cap is free at once."""
@@ -192,7 +192,7 @@ class SettleMessageContract:
 
         acquired = await ask(store, group, carrying=[Settlement(verb=Verb.ACK, lease=lease)])
 
-        assert [each.outcome for each in acquired.settled] == [Outcome.APPLIED]
+        assert [each.outcome for each in acquired.settled] == [SettlementOutcome.APPLIED]
         assert places(singles(acquired)) == [(QUEUE, 1)]
 
     async def test_the_last_ack_carried_leaves_nothing_to_wait_for(self, store: LeaseStore) -> None:
@@ -203,7 +203,7 @@ class SettleMessageContract:
 
         acquired = await ask(store, group, carrying=[Settlement(verb=Verb.ACK, lease=lease)])
 
-        assert (acquired.state, list(acquired.grants)) == (State.OK, [])
+        assert (acquired.state, list(acquired.grants)) == (ReceiveState.OK, [])
 
 
 class ExtendContract:
@@ -220,7 +220,7 @@ class ExtendContract:
         again = await taken(store, group)
 
         assert places(again) == [(QUEUE, 0), (QUEUE, 2)]
-        assert await ack(store, group, leases[1]) is Outcome.APPLIED
+        assert await ack(store, group, leases[1]) is SettlementOutcome.APPLIED
 
     async def test_the_receipt_stays_valid_after_extends(self, store: LeaseStore, clock: ManualClock) -> None:
         """A worker extends as often as it needs, and acks with what it received."""
@@ -230,9 +230,9 @@ class ExtendContract:
 
         for _ in range(10):
             clock.advance(group.visibility - SECOND)
-            assert await extend(store, group, lease, group.visibility) is Outcome.APPLIED
+            assert await extend(store, group, lease, group.visibility) is SettlementOutcome.APPLIED
 
-        assert await ack(store, group, lease) is Outcome.APPLIED
+        assert await ack(store, group, lease) is SettlementOutcome.APPLIED
 
     async def test_extend_counts_from_now_and_says_until_when(self, store: LeaseStore, clock: ManualClock) -> None:
         """Also when that is sooner than before: a worker may give notice."""
@@ -261,9 +261,9 @@ class ExtendContract:
         still_held = await lag(store, group)
         clock.advance(SECOND)
 
-        assert beyond.outcome is Outcome.INVALID
+        assert beyond.outcome is SettlementOutcome.INVALID
         assert beyond.error is not None
         assert before.leased == 1
-        assert exactly.outcome is Outcome.APPLIED
+        assert exactly.outcome is SettlementOutcome.APPLIED
         assert still_held == (0, 1, 0)
         assert await deliveries(store, group) == [2]

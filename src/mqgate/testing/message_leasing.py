@@ -6,7 +6,7 @@ from typing import Any
 
 from mqgate.core.backoff import NO_BACKOFF
 from mqgate.core.entries import Group, Mode
-from mqgate.core.lease import Acquired, Grant, Lease, Placement
+from mqgate.core.lease import AcquireResult, Grant, Lease, PullReport
 from mqgate.ports.lease_store import LeaseStore
 from mqgate.testing.leasing import QUEUE, ask, position
 from mqgate.testing.samples import a_group
@@ -20,7 +20,7 @@ def workers(**changes: Any) -> Group:
     return a_group(mode=Mode.MESSAGE, **{"backoff": NO_BACKOFF, **changes})
 
 
-def singles(acquired: Acquired) -> list[Lease]:
+def singles(acquired: AcquireResult) -> list[Lease]:
     """The lease of every single message granted, as receipts carry them."""
     return [
         grant.lease._replace(start=offset, next=offset + 1)
@@ -50,7 +50,7 @@ async def deliveries(store: LeaseStore, group: Group, **wish: Any) -> list[int]:
 async def placed(
     store: LeaseStore,
     group: Group,
-    acquired: Acquired,
+    acquired: AcquireResult,
     keys: Mapping[int, str | None],
     after: int | None = None,
 ) -> list[Lease]:
@@ -58,7 +58,7 @@ async def placed(
     stay = await store.place(
         group,
         [
-            Placement(
+            PullReport(
                 grant,
                 grant.lease.next if after is None else after,
                 {offset: key for offset, key in keys.items() if grant.lease.start <= offset < grant.lease.next},
@@ -76,7 +76,7 @@ async def in_turn(store: LeaseStore, group: Group, keys: Mapping[int, str | None
 
 async def returned(store: LeaseStore, group: Group, grants: Sequence[Grant]) -> None:
     """Nobody was left to take them."""
-    await store.place(group, [Placement(grant, grant.lease.start) for grant in grants])
+    await store.place(group, [PullReport(grant, grant.lease.start) for grant in grants])
 
 
 async def lag(store: LeaseStore, group: Group, queue: str = QUEUE) -> tuple[int, int, int]:

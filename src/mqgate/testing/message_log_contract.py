@@ -7,7 +7,7 @@ from datetime import timedelta
 import pytest
 
 from mqgate.core.errors import InvalidValue, QueueNotFound, TopicNotFound
-from mqgate.core.lease import Head
+from mqgate.core.lease import QueueBounds
 from mqgate.core.message import Draft, Message, Stored, milliseconds
 from mqgate.ports.message_log import MessageLog
 from mqgate.testing.clock import NOON
@@ -28,7 +28,7 @@ Tick = Callable[[], None]
 async def _all(log: MessageLog, topic: str = _TOPIC) -> list[Message]:
     """Everything a topic holds, queue by queue."""
     found: list[Message] = []
-    for queue, (first, end) in (await log.heads(topic)).queues.items():
+    for queue, (first, end) in (await log.bounds(topic)).queues.items():
         offset = first
         while offset < end:
             page = await log.read(topic, queue, offset, 100, _LARGE)
@@ -88,10 +88,10 @@ class MessageLogContract(ColumnsContract):
     async def test_a_log_whose_queues_can_all_be_read_calls_none_closed(self, log: MessageLog) -> None:
         """With every answer, whatever changed: a queue that is wrongly closed is never consumed."""
         await log.create(_TOPIC, 2)
-        heads = await log.heads(_TOPIC)
+        bounds = await log.bounds(_TOPIC)
 
-        assert heads.closed == frozenset()
-        assert (await log.heads(_TOPIC, heads.version)).closed == frozenset()
+        assert bounds.closed == frozenset()
+        assert (await log.bounds(_TOPIC, bounds.version)).closed == frozenset()
 
     async def test_offsets_are_dense_and_in_the_order_of_the_call(self, log: MessageLog) -> None:
         """Invariant 3: no hole, no repeat, first come first stored."""
@@ -135,7 +135,7 @@ class MessageLogContract(ColumnsContract):
             places |= {(place.queue, place.offset): draft.body for draft, place in zip(sent, kept, strict=True)}
         assert len(places) == sum(map(len, drafts))
         assert {(each.queue, each.offset): each.body for each in await _all(log)} == places
-        for queue, head in (await log.heads(_TOPIC)).queues.items():
+        for queue, head in (await log.bounds(_TOPIC)).queues.items():
             assert sorted(offset for name, offset in places if name == queue) == list(range(head.max))
 
     async def test_what_was_answered_survives_a_restart(self, log: MessageLog, reopen: Reopen) -> None:
@@ -187,25 +187,25 @@ class MessageLogContract(ColumnsContract):
         await log.create(_TOPIC, 2)
         await log.append(_TOPIC, [a_draft(queue=1)] * 3)
 
-        heads = await log.heads(_TOPIC)
-        now = await log.heads_now(_TOPIC)
+        bounds = await log.bounds(_TOPIC)
+        now = await log.current_bounds(_TOPIC)
 
-        assert heads.queues == queues(0, 3)
+        assert bounds.queues == queues(0, 3)
         assert now.queues == queues(0, 3)
 
     async def test_heads_since_a_version_tell_only_what_changed(self, log: MessageLog) -> None:
         """Flat cost: a gateway hears of the two queues that moved, not of all thousand."""
         await log.create(_TOPIC, 3)
         await log.append(_TOPIC, [a_draft(queue=0)])
-        before = await log.heads(_TOPIC)
+        before = await log.bounds(_TOPIC)
 
-        nothing = await log.heads(_TOPIC, before.version)
+        nothing = await log.bounds(_TOPIC, before.version)
         await log.append(_TOPIC, [a_draft(queue=2)])
-        moved = await log.heads(_TOPIC, before.version)
-        after = await log.heads(_TOPIC, moved.version)
+        moved = await log.bounds(_TOPIC, before.version)
+        after = await log.bounds(_TOPIC, moved.version)
 
         assert nothing.queues == {}
-        assert moved.queues == {"local:2": Head(0, 1)}
+        assert moved.queues == {"local:2": QueueBounds(0, 1)}
         assert after.queues == {}
 
     async def test_heads_tell_when_a_queue_got_its_newest_message(self, log: MessageLog) -> None:
@@ -214,14 +214,14 @@ class MessageLogContract(ColumnsContract):
         (first,) = await log.append(_TOPIC, [a_draft(queue=0)])
         (last,) = await log.append(_TOPIC, [a_draft(queue=2)])
 
-        rose = (await log.heads_now(_TOPIC)).rose
+        last_append_ms = (await log.current_bounds(_TOPIC)).last_append_ms
 
         assert isinstance(first, Stored)
         assert isinstance(last, Stored)
-        assert rose.keys() == {first.queue, last.queue}
+        assert last_append_ms.keys() == {first.queue, last.queue}
         # A broker may tell it by its own clock.
         for each in (first, last):
-            assert abs(rose[each.queue] - milliseconds(each.stored_at)) < _MOST_DIFFERENCE_MS
+            assert abs(last_append_ms[each.queue] - milliseconds(each.stored_at)) < _MOST_DIFFERENCE_MS
 
     async def test_an_answered_append_is_seen_by_the_next_question(self, log: MessageLog) -> None:
         """No false empty: whoever asks after a 2xx finds the message."""
@@ -230,7 +230,7 @@ class MessageLogContract(ColumnsContract):
         for number in range(20):
             await log.append(_TOPIC, [a_draft(f"{number}")])
 
-            assert (await log.heads(_TOPIC)).queues[_QUEUE].max == number + 1
+            assert (await log.bounds(_TOPIC)).queues[_QUEUE].max == number + 1
             assert len(await log.read(_TOPIC, _QUEUE, number, 1, 1)) == 1
 
     async def test_an_instant_becomes_offsets(self, log: MessageLog, tick: Tick) -> None:
@@ -363,17 +363,17 @@ class MessageLogContract(ColumnsContract):
         """Repeating a creation changes nothing; more queues begin empty; fewer are not taken away."""
         await log.create(_TOPIC, 2)
         await log.append(_TOPIC, [a_draft(queue=1)])
-        before = await log.heads(_TOPIC)
+        before = await log.bounds(_TOPIC)
 
         await log.create(_TOPIC, 2)
-        repeated = (await log.heads(_TOPIC)).queues
+        repeated = (await log.bounds(_TOPIC)).queues
         await log.create(_TOPIC, 4)
-        grown = await log.heads(_TOPIC, before.version)
+        grown = await log.bounds(_TOPIC, before.version)
         await log.create(_TOPIC, 1)
-        not_shrunk = (await log.heads(_TOPIC)).queues
+        not_shrunk = (await log.bounds(_TOPIC)).queues
 
         assert repeated == queues(0, 1)
-        assert grown.queues == {"local:2": Head(0, 0), "local:3": Head(0, 0)}
+        assert grown.queues == {"local:2": QueueBounds(0, 0), "local:3": QueueBounds(0, 0)}
         assert not_shrunk == queues(0, 1, 0, 0)
 
     async def test_a_dropped_topic_is_gone_with_its_messages(self, log: MessageLog, reopen: Reopen) -> None:
@@ -385,11 +385,11 @@ class MessageLogContract(ColumnsContract):
         await log.drop(_TOPIC)
         await log.drop(_TOPIC)
         with pytest.raises(TopicNotFound):
-            await log.heads(_TOPIC)
+            await log.bounds(_TOPIC)
         await log.create(_TOPIC, 1)
         again = await reopen()
 
-        assert (await again.heads(_TOPIC)).queues == queues(0)
+        assert (await again.bounds(_TOPIC)).queues == queues(0)
         assert await again.find(_TOPIC, draft.id) is None
         assert [each.offset for each in await _stored(again, [a_draft()])] == [0]
 
@@ -402,7 +402,7 @@ class MessageLogContract(ColumnsContract):
         with pytest.raises(TopicNotFound):
             await log.read("nowhere", _QUEUE, 0, 1, 1)
         with pytest.raises(TopicNotFound):
-            await log.heads_now("nowhere")
+            await log.current_bounds("nowhere")
         with pytest.raises(TopicNotFound):
             await log.offsets_at("nowhere", NOON)
         with pytest.raises(QueueNotFound):
@@ -411,13 +411,13 @@ class MessageLogContract(ColumnsContract):
     async def test_a_topic_is_lacking_only_until_it_is_made(self, log: MessageLog) -> None:
         """Nobody is asked, so it may be said of too few topics, never of one that is there."""
         with pytest.raises(TopicNotFound):
-            await log.heads(_TOPIC)
-        before = log.lacks(_TOPIC)
+            await log.bounds(_TOPIC)
+        before = log.is_known_missing(_TOPIC)
         await log.create(_TOPIC, 1)
-        between = log.lacks(_TOPIC)
+        between = log.is_known_missing(_TOPIC)
         await log.drop(_TOPIC)
 
-        assert (before, between, log.lacks(_TOPIC)) == (True, False, True)
+        assert (before, between, log.is_known_missing(_TOPIC)) == (True, False, True)
 
     async def test_an_append_that_meets_the_end_of_its_topic_fails_alone(self, log: MessageLog) -> None:
         """Deleting one topic while everybody publishes is an ordinary day: only its own are refused."""
@@ -434,4 +434,4 @@ class MessageLogContract(ColumnsContract):
         assert dropped is None
         assert isinstance(late, TopicNotFound)
         assert isinstance(unharmed, list)
-        assert (await log.heads("other")).queues == queues(1)
+        assert (await log.bounds("other")).queues == queues(1)

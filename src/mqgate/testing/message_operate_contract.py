@@ -7,10 +7,18 @@ import pytest
 
 from mqgate.core.backoff import Backoff
 from mqgate.core.entries import Group
-from mqgate.core.lease import Acquire, Head, Outcome, Settlement, Span, State, Verb
+from mqgate.core.lease import (
+    AcquireRequest,
+    OffsetRange,
+    QueueBounds,
+    ReceiveState,
+    Settlement,
+    SettlementOutcome,
+    Verb,
+)
 from mqgate.ports.lease_store import LeaseStore
 from mqgate.testing.clock import ManualClock
-from mqgate.testing.leasing import LONGEST_DOUBT, QUEUE, ack, ask, committed, doomed, extend, nack, opened, position
+from mqgate.testing.leasing import LONGEST_DOUBT, QUEUE, ack, ask, committed, exhausted, extend, nack, opened, position
 from mqgate.testing.message_leasing import HOUR, SECOND, lag, one, placed, places, singles, taken, workers
 from mqgate.testing.samples import queues
 
@@ -31,11 +39,11 @@ class MessageOperateContract:
         assert moved is not None
         assert [(each.old, each.new) for each in moved] == [(0, 0)]
         assert await lag(store, group) == (4, 0, 0)
-        assert not await doomed(store, group)
+        assert not await exhausted(store, group)
         assert [await ack(store, group, lease) for lease in (held, waiting, dying)] == [
-            Outcome.GONE,
-            Outcome.LOST,
-            Outcome.LOST,
+            SettlementOutcome.GONE,
+            SettlementOutcome.LOST,
+            SettlementOutcome.LOST,
         ]
         assert [grant.delivery for grant in (await ask(store, group)).grants] == [1]
         assert await lag(store, group) == (0, 4, 0)
@@ -52,7 +60,7 @@ class MessageOperateContract:
         assert moved is not None
         assert [(each.queue, each.old, each.new) for each in moved] == [(QUEUE, 0, 4)]
         assert await position(store, group) == before
-        assert await ack(store, group, lease) is Outcome.APPLIED
+        assert await ack(store, group, lease) is SettlementOutcome.APPLIED
 
     async def test_after_a_seek_the_cap_counts_from_nothing(self, store: LeaseStore) -> None:
         """Swept leases hold no places."""
@@ -72,9 +80,9 @@ class MessageOperateContract:
         paused = await ask(store, workers(is_paused=True), carrying=[Settlement(verb=Verb.ACK, lease=first)])
 
         assert not paused.grants
-        assert paused.state is State.PAUSED
-        assert [each.outcome for each in paused.settled] == [Outcome.APPLIED]
-        assert await nack(store, group, second) is Outcome.APPLIED
+        assert paused.state is ReceiveState.PAUSED
+        assert [each.outcome for each in paused.settled] == [SettlementOutcome.APPLIED]
+        assert await nack(store, group, second) is SettlementOutcome.APPLIED
 
     async def test_a_seek_counts_what_was_settled_out_of_turn(self, store: LeaseStore) -> None:
         """Whoever asks before moving a group hears how many messages it would miss, and how many come again."""
@@ -104,7 +112,7 @@ class MessageOperateContract:
         found: list[tuple[str, int]] = []
 
         for _ in range(4):
-            acquired = await ask(store, group, heads=queues((4, 6)))
+            acquired = await ask(store, group, bounds=queues((4, 6)))
             told += acquired.expired
             found += places(singles(acquired))
 
@@ -120,11 +128,11 @@ class MessageOperateContract:
         await opened(store, group, queues(6))
         held = await taken(store, group, most=2)
 
-        acquired = [await ask(store, group, heads=queues((6, 6))) for _ in range(2)]
+        acquired = [await ask(store, group, bounds=queues((6, 6))) for _ in range(2)]
 
-        assert [list(each.lost) for each in acquired] == [[Span(QUEUE, 2, 6)], []]
+        assert [list(each.lost) for each in acquired] == [[OffsetRange(QUEUE, 2, 6)], []]
         assert await committed(store, group) == 0
-        assert [await ack(store, group, each) for each in held] == [Outcome.APPLIED] * 2
+        assert [await ack(store, group, each) for each in held] == [SettlementOutcome.APPLIED] * 2
         assert await committed(store, group) == 6
 
     @pytest.mark.parametrize("delay", [None, HOUR])
@@ -145,9 +153,9 @@ class MessageOperateContract:
         after = await ask(store, group)
 
         assert left == (0, 1, 0)
-        assert list(told.lost) == [Span(QUEUE, 1, 2), Span(QUEUE, 2, 3)]
-        assert (told.grants, told.state) == ([], State.BUSY)
-        assert (after.lost, after.state, after.next_at) == ([], State.OK, None)
+        assert list(told.lost) == [OffsetRange(QUEUE, 1, 2), OffsetRange(QUEUE, 2, 3)]
+        assert (told.grants, told.state) == ([], ReceiveState.BUSY)
+        assert (after.lost, after.state, after.next_at) == ([], ReceiveState.OK, None)
         found = await position(store, group)
         assert (found.committed, found.expired) == (3, 2)
 
@@ -159,17 +167,17 @@ class MessageOperateContract:
         await opened(store, group, queues(2))
         acked, failed = await taken(store, group)
 
-        held = await ask(store, group, heads=queues((2, 2)))
+        held = await ask(store, group, bounds=queues((2, 2)))
         outcome = await ack(store, group, acked)
         clock.advance(group.visibility)
         left = await lag(store, group)
         ended = await ask(store, group)
 
-        assert (held.lost, held.state) == ([], State.BUSY)
-        assert outcome is Outcome.APPLIED
+        assert (held.lost, held.state) == ([], ReceiveState.BUSY)
+        assert outcome is SettlementOutcome.APPLIED
         assert left == (0, 0, 0)
-        assert (list(ended.lost), ended.state) == ([Span(QUEUE, 1, 2)], State.OK)
-        assert await ack(store, group, failed) is Outcome.GONE
+        assert (list(ended.lost), ended.state) == ([OffsetRange(QUEUE, 1, 2)], ReceiveState.OK)
+        assert await ack(store, group, failed) is SettlementOutcome.GONE
 
     async def test_retention_takes_a_key_with_all_that_waits_behind_it(self, store: LeaseStore) -> None:
         """Ordered groups: what is left of the key goes on, what is not neither waits nor counts."""
@@ -193,7 +201,7 @@ class MessageOperateContract:
         await opened(store, group, queues(1))
         await nack(store, group, await one(store, group), delay=HOUR)
 
-        closed = await ask(store, group, heads=queues((1, 1)), closed=[QUEUE])
+        closed = await ask(store, group, bounds=queues((1, 1)), closed=[QUEUE])
         opens = await ask(store, group)
 
         assert (closed.expired, opens.expired) == (0, 1)
@@ -205,11 +213,11 @@ class MessageOperateContract:
         (lease,) = await taken(store, group)
         clock.advance(group.visibility)
 
-        acquired = await ask(store, group, heads=queues((1, 1)))
+        acquired = await ask(store, group, bounds=queues((1, 1)))
 
         assert acquired.expired == 1
-        assert await ack(store, group, lease) is Outcome.GONE
-        assert await nack(store, group, lease) is Outcome.GONE
+        assert await ack(store, group, lease) is SettlementOutcome.GONE
+        assert await nack(store, group, lease) is SettlementOutcome.GONE
 
     async def test_a_queue_that_came_back_shorter_is_read_from_its_first_message(
         self, store: LeaseStore, clock: ManualClock
@@ -220,11 +228,11 @@ class MessageOperateContract:
         leases = await taken(store, group)
         clock.advance(LONGEST_DOUBT)
 
-        acquired = await ask(store, group, heads=queues(2))
+        acquired = await ask(store, group, bounds=queues(2))
 
         assert acquired.rewound == 5
         assert places(singles(acquired)) == [(QUEUE, 0), (QUEUE, 1)]
-        assert await ack(store, group, leases[4]) is Outcome.GONE
+        assert await ack(store, group, leases[4]) is SettlementOutcome.GONE
 
     async def test_a_crowded_receive_tells_whether_more_is_ready_and_when_something_will_be(
         self, store: LeaseStore, clock: ManualClock
@@ -269,5 +277,7 @@ class MessageOperateContract:
         assert seen == [[QUEUE], [QUEUE], []]
 
 
-def _crowded(group: Group, most: int, heads: Mapping[str, Head] | None = None) -> Acquire:
-    return Acquire(group=group, client="", most=most, visibility=group.visibility, heads=heads or {}, is_crowded=True)
+def _crowded(group: Group, most: int, bounds: Mapping[str, QueueBounds] | None = None) -> AcquireRequest:
+    return AcquireRequest(
+        group=group, client="", most=most, visibility=group.visibility, bounds=bounds or {}, has_other_waiters=True
+    )

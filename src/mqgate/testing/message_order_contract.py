@@ -5,10 +5,10 @@ from datetime import timedelta
 import pytest
 
 from mqgate.core.backoff import Backoff
-from mqgate.core.lease import State
+from mqgate.core.lease import ReceiveState
 from mqgate.ports.lease_store import LeaseStore
 from mqgate.testing.clock import ManualClock
-from mqgate.testing.leasing import QUEUE, ack, ask, committed, doomed, nack, opened
+from mqgate.testing.leasing import QUEUE, ack, ask, committed, exhausted, nack, opened
 from mqgate.testing.message_leasing import (
     HOUR,
     SECOND,
@@ -80,7 +80,7 @@ class OrderContract:
         (first,) = await placed(store, group, await ask(store, group), keys)
         await nack(store, group, first, delay=10 * SECOND)
 
-        meanwhile = await placed(store, group, await ask(store, group, heads=queues(3)), keys)
+        meanwhile = await placed(store, group, await ask(store, group, bounds=queues(3)), keys)
         clock.advance(10)
         again = await placed(store, group, await ask(store, group), keys)
         await ack(store, group, again[0])
@@ -111,8 +111,8 @@ class OrderContract:
         (first,) = await placed(store, group, await ask(store, group), keys)
         await nack(store, group, first)
         blocked = await in_turn(store, group, keys)
-        for each in await doomed(store, group):
-            await store.bury(group, each)
+        for each in await exhausted(store, group):
+            await store.settle_dead(group, each)
 
         assert blocked == []
         assert await in_turn(store, group, keys) == [1]
@@ -128,7 +128,7 @@ class OrderContract:
         await placed(store, group, acquired, keys)
 
         assert not meanwhile.grants
-        assert meanwhile.state is State.BUSY
+        assert meanwhile.state is ReceiveState.BUSY
         assert await in_turn(store, group, keys, most=3) == []
         await ack(store, group, singles(acquired)[0])
         assert await in_turn(store, group, keys, most=3) == [1]
@@ -195,4 +195,4 @@ class OrderContract:
         await placed(store, group, acquired, keys)
         await returned(store, group, acquired.grants)
 
-        assert await in_turn(store, group, keys, heads=queues((1, 2))) == [1]
+        assert await in_turn(store, group, keys, bounds=queues((1, 2))) == [1]

@@ -7,10 +7,10 @@ import pytest
 
 from mqgate.core.backoff import Backoff
 from mqgate.core.entries import RateLimit
-from mqgate.core.lease import Outcome, State, Verb
+from mqgate.core.lease import ReceiveState, SettlementOutcome, Verb
 from mqgate.ports.lease_store import LeaseStore
 from mqgate.testing.clock import ManualClock
-from mqgate.testing.leasing import QUEUE, ack, ask, committed, doomed, nack, opened, position, settled
+from mqgate.testing.leasing import QUEUE, ack, ask, committed, exhausted, nack, opened, position, settled
 from mqgate.testing.message_leasing import HOUR, SECOND, deliveries, lag, one, placed, places, singles, taken, workers
 from mqgate.testing.samples import queues
 
@@ -26,11 +26,11 @@ class RetryContract:
         clock.advance(group.visibility)
         await nack(store, group, await one(store, group))
 
-        found = await ask(store, group, heads=queues((5, 6)))
+        found = await ask(store, group, bounds=queues((5, 6)))
         again = await ask(store, group)
 
         assert sum(span.next - span.start for span in found.lost) == 5
-        assert not found.doomed
+        assert not found.exhausted
         assert places(singles(found)) == [(QUEUE, 5)]
         assert not again.lost
         assert (await position(store, group)).expired == 5
@@ -48,7 +48,7 @@ class RetryContract:
         clock.advance(timedelta(milliseconds=1))
 
         assert not early.grants
-        assert early.state is State.BUSY
+        assert early.state is ReceiveState.BUSY
         assert early.next_at == clock.now
         assert await deliveries(store, group) == [2]
 
@@ -122,11 +122,11 @@ class DeadMessageContract:
 
         answer = await settled(store, group, Verb.NACK, lease, reason="still bad")
 
-        assert answer.outcome is Outcome.APPLIED
-        assert answer.doomed is not None
-        assert (answer.doomed.lease.queue, answer.doomed.lease.start) == (QUEUE, 0)
-        assert (answer.doomed.deliveries, answer.doomed.reason) == (2, "still bad")
-        assert (answer.doomed.first_at, answer.doomed.last_at) == (first_at, clock.now)
+        assert answer.outcome is SettlementOutcome.APPLIED
+        assert answer.exhausted is not None
+        assert (answer.exhausted.lease.queue, answer.exhausted.lease.start) == (QUEUE, 0)
+        assert (answer.exhausted.deliveries, answer.exhausted.reason) == (2, "still bad")
+        assert (answer.exhausted.first_at, answer.exhausted.last_at) == (first_at, clock.now)
 
     @pytest.mark.parametrize("look", ["receive", "paused receive", "positions"])
     async def test_the_last_ended_lease_dooms_the_message_when_somebody_looks(
@@ -139,13 +139,13 @@ class DeadMessageContract:
         clock.advance(group.visibility)
 
         if look == "positions":
-            found = await doomed(store, group)
+            found = await exhausted(store, group)
         else:
-            found = (await ask(store, workers(max_attempts=1, is_paused="paused" in look))).doomed
+            found = (await ask(store, workers(max_attempts=1, is_paused="paused" in look))).exhausted
 
         assert [(each.lease.start, each.deliveries) for each in found] == [(0, 1)]
         assert found[0].last_at == clock.now
-        assert await ack(store, group, lease) is Outcome.LOST
+        assert await ack(store, group, lease) is SettlementOutcome.LOST
 
     async def test_a_doomed_message_is_named_until_it_is_buried_and_buried_once(self, store: LeaseStore) -> None:
         """A gateway that dies in between leaves the work to the next; only one of two counts the death."""
@@ -154,16 +154,16 @@ class DeadMessageContract:
         first, second = await taken(store, group)
         await ack(store, group, second)
         await nack(store, group, first)
-        (named,) = await doomed(store, group)
+        (named,) = await exhausted(store, group)
         assert not (await ask(store, group)).grants
         assert await committed(store, group) == 0
 
-        buried = [await store.bury(group, named) for _ in range(3)]
+        buried = [await store.settle_dead(group, named) for _ in range(3)]
 
         assert buried == [True, False, False]
         assert await committed(store, group) == 2
         assert await lag(store, group) == (0, 0, 0)
-        assert not await doomed(store, group)
+        assert not await exhausted(store, group)
 
     async def test_a_message_that_retention_took_before_it_could_be_kept_is_expired(self, store: LeaseStore) -> None:
         """Each message is in one place: what is no dead letter is counted as lost to retention."""
@@ -171,9 +171,9 @@ class DeadMessageContract:
         await opened(store, group, queues(2))
         first, _ = await taken(store, group)
         await nack(store, group, first)
-        (named,) = await doomed(store, group)
+        (named,) = await exhausted(store, group)
 
-        buried = [await store.bury(group, named, is_expired=True) for _ in range(2)]
+        buried = [await store.settle_dead(group, named, is_expired=True) for _ in range(2)]
 
         assert buried == [True, False]
         assert (await position(store, group)).expired == 1
@@ -193,7 +193,7 @@ class DeadMessageContract:
 
         assert counts == [1, 2, 3, 4, 5]
         assert not (await ask(store, group)).grants
-        assert len(await doomed(store, group)) == 1
+        assert len(await exhausted(store, group)) == 1
 
     @pytest.mark.parametrize("look", ["receive", "paused receive", "positions"])
     async def test_a_lowered_limit_counts_the_deliveries_of_before(
@@ -207,13 +207,13 @@ class DeadMessageContract:
         lowered = replace(group, max_attempts=2, is_paused="paused" in look)
 
         answered = None if look == "positions" else await ask(store, lowered, most=1)
-        found = await doomed(store, lowered)
+        found = await exhausted(store, lowered)
 
         assert answered is None or not answered.grants
-        assert answered is None or list(answered.doomed) == list(found)
+        assert answered is None or list(answered.exhausted) == list(found)
         assert [(each.lease.start, each.deliveries, each.reason) for each in found] == [(0, 3, "worse")]
         assert found[0].last_at == clock.now
-        assert await store.bury(lowered, found[0])
+        assert await store.settle_dead(lowered, found[0])
         assert await lag(store, lowered) == (0, 0, 0)
         assert await committed(store, lowered) == 1
 
@@ -230,11 +230,11 @@ class DeadMessageContract:
         await nack(store, group, delayed, delay=HOUR)
         lowered = replace(group, max_attempts=2)
 
-        assert not await doomed(store, lowered)
-        assert await ack(store, lowered, held) is Outcome.APPLIED
+        assert not await exhausted(store, lowered)
+        assert await ack(store, lowered, held) is SettlementOutcome.APPLIED
         clock.advance(HOUR)
-        assert [each.lease.start for each in (await ask(store, lowered)).doomed] == [1]
-        assert await ack(store, lowered, delayed) is Outcome.LOST
+        assert [each.lease.start for each in (await ask(store, lowered)).exhausted] == [1]
+        assert await ack(store, lowered, delayed) is SettlementOutcome.LOST
 
 
 class CapContract:
@@ -250,7 +250,7 @@ class CapContract:
 
         assert len(leases) == 3
         assert not full.grants
-        assert full.state is State.IN_FLIGHT_CAP
+        assert full.state is ReceiveState.IN_FLIGHT_CAP
         assert len(await taken(store, group, most=10)) == 2
 
     async def test_an_ended_lease_frees_its_place(self, store: LeaseStore, clock: ManualClock) -> None:
@@ -275,7 +275,7 @@ class CapContract:
 
         full = await ask(store, group)
 
-        assert full.state is State.IN_FLIGHT_CAP
+        assert full.state is ReceiveState.IN_FLIGHT_CAP
         assert full.next_at == clock.now + group.visibility - 10 * SECOND
 
     async def test_without_tokens_the_next_instant_is_when_they_come(
@@ -290,7 +290,7 @@ class CapContract:
 
         limited = await ask(store, group)
 
-        assert limited.state is State.RATE_LIMITED
+        assert limited.state is ReceiveState.RATE_LIMITED
         assert limited.next_at == clock.now + 7 * SECOND
         clock.advance(7)
         assert len(await taken(store, group)) == 1

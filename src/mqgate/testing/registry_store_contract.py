@@ -9,20 +9,20 @@ import pytest
 from mqgate.core.backoff import Backoff
 from mqgate.core.entries import Mode, RateLimit
 from mqgate.core.errors import InvalidValue, RegistryChanged
-from mqgate.core.receipt import KeyTerms
-from mqgate.ports.registry_store import Act, Entry, RegistryStore
+from mqgate.core.receipt import KeyRotationPolicy
+from mqgate.ports.registry_store import AuditEntry, Entry, RegistryStore
 from mqgate.testing.clock import NOON, ManualClock
 from mqgate.testing.samples import a_group, a_key, a_producer, a_topic
 
 __all__ = ["RegistryStoreContract"]
 
-_TERMS = KeyTerms()
+_TERMS = KeyRotationPolicy()
 _MOMENT = timedelta(milliseconds=1)
 Reopen = Callable[[], Awaitable[RegistryStore]]
 
 
-def _act(number: int = 0) -> Act:
-    return Act(
+def _act(number: int = 0) -> AuditEntry:
+    return AuditEntry(
         at=NOON + timedelta(seconds=number),
         actor="ada",
         action="create",

@@ -7,7 +7,7 @@ from typing import Any
 
 from mqgate.core.backoff import NO_BACKOFF
 from mqgate.core.entries import ApiKey, Group, Mode, OnPoison, Producer, Topic
-from mqgate.core.lease import Head
+from mqgate.core.lease import QueueBounds
 from mqgate.core.message import Draft, new_id
 from mqgate.testing.clock import NOON
 
@@ -52,7 +52,7 @@ def a_draft(body: bytes | str = b"hello", *, queue: int | None = None, **changes
     return Draft(new_id(int.from_bytes(os.urandom(5))), raw, slot=queue)._replace(**changes)
 
 
-def queues(*ends: int | tuple[int, int]) -> dict[str, Head]:
+def queues(*ends: int | tuple[int, int]) -> dict[str, QueueBounds]:
     """Queues local:0, local:1, ... that end there; (first kept, end) where retention has been."""
     pairs = [(0, end) if isinstance(end, int) else end for end in ends]
-    return {f"local:{number}": Head(*pair) for number, pair in enumerate(pairs)}
+    return {f"local:{number}": QueueBounds(*pair) for number, pair in enumerate(pairs)}

@@ -2,12 +2,12 @@
 
 import pytest
 
-from mqgate.adapters.local.rates import LocalRates
+from mqgate.adapters.local.rate_limits import LocalRateLimits
 from mqgate.testing.clock import ManualClock
-from mqgate.testing.rates_contract import RatesContract
+from mqgate.testing.rate_limits_contract import RateLimitsContract
 
 
-class TestLocalRates(RatesContract):
+class TestLocalRates(RateLimitsContract):
     @pytest.fixture
-    def rates(self, clock: ManualClock) -> LocalRates:
-        return LocalRates(lambda: clock.now)
+    def rates(self, clock: ManualClock) -> LocalRateLimits:
+        return LocalRateLimits(lambda: clock.now)

@@ -11,7 +11,7 @@ from eventually import until
 from mqgate.adapters.postgres.database import Database
 from mqgate.adapters.postgres.idempotency import PostgresIdempotencyStore
 from mqgate.adapters.postgres.presence import Presence
-from mqgate.ports.idempotency import Claim, Known
+from mqgate.ports.idempotency import Claim, KeyRecord
 from mqgate.testing.clock import ManualClock
 from mqgate.testing.idempotency_contract import CLAIM, OTHER_BODY, WINDOW
 
@@ -27,7 +27,7 @@ class Gateway:
         self.presence = Presence(database, lease=LEASE)
         self.keys = PostgresIdempotencyStore(database, self.presence, WINDOW, sending=SENDING)
 
-    async def claim(self, claim: Claim = CLAIM) -> Known | None:
+    async def claim(self, claim: Claim = CLAIM) -> KeyRecord | None:
         (known,) = await self.keys.claim([claim])
         return known
 
@@ -57,7 +57,7 @@ async def test_a_repeat_on_another_gateway_waits_for_the_answer(gateways: tuple[
 
     await one.keys.complete([CLAIM], ["the answer"])
 
-    assert await repeat == Known("digest", "the answer")
+    assert await repeat == KeyRecord("digest", "the answer")
 
 
 async def test_a_repeat_on_another_gateway_may_go_on_when_nothing_was_sent(gateways: tuple[Gateway, Gateway]) -> None:
@@ -82,7 +82,7 @@ async def test_a_repeat_of_what_a_dead_gateway_began_must_look_first(
     clock.advance(LEASE)
     await other.presence.run_once()
 
-    assert await repeat == Known("digest", None)
+    assert await repeat == KeyRecord("digest", None)
 
 
 async def test_a_repeat_of_what_never_got_an_answer_must_look_first(
@@ -98,7 +98,7 @@ async def test_a_repeat_of_what_never_got_an_answer_must_look_first(
 
     clock.advance(timedelta(milliseconds=1))
 
-    assert await repeat == Known("digest", None)
+    assert await repeat == KeyRecord("digest", None)
 
 
 async def test_nobody_waits_longer_than_a_publish_may_take(gateways: tuple[Gateway, Gateway]) -> None:
@@ -107,7 +107,7 @@ async def test_nobody_waits_longer_than_a_publish_may_take(gateways: tuple[Gatew
     await one.claim()
     hasty = PostgresIdempotencyStore(other.database, other.presence, WINDOW, sending=timedelta(milliseconds=100))
 
-    assert await hasty.claim([CLAIM]) == [Known("digest", None)]
+    assert await hasty.claim([CLAIM]) == [KeyRecord("digest", None)]
 
 
 async def test_what_is_ours_stays_ours_while_the_rest_of_a_batch_waits(
@@ -126,7 +126,7 @@ async def test_what_is_ours_stays_ours_while_the_rest_of_a_batch_waits(
     await until(lambda: is_renewed(one.database, clock))
     await one.keys.complete([CLAIM], ["the answer"])
 
-    assert await batch == [None, Known("digest", "the answer")]
+    assert await batch == [None, KeyRecord("digest", "the answer")]
     clock.advance(timedelta(seconds=1))
     (await waiting(one.claim(fresh))).cancel()
 
@@ -141,7 +141,7 @@ async def test_a_gateway_need_not_wait_for_itself(gateways: tuple[Gateway, Gatew
     one, _ = gateways
     await one.claim()
 
-    assert await one.claim() == Known("digest", None)
+    assert await one.claim() == KeyRecord("digest", None)
 
 
 async def test_another_body_is_refused_without_waiting(gateways: tuple[Gateway, Gateway]) -> None:
@@ -149,7 +149,7 @@ async def test_another_body_is_refused_without_waiting(gateways: tuple[Gateway, 
     one, other = gateways
     await one.claim()
 
-    assert await other.claim(OTHER_BODY) == Known("digest", None)
+    assert await other.claim(OTHER_BODY) == KeyRecord("digest", None)
 
 
 async def test_of_two_gateways_that_race_one_wins_every_key(gateways: tuple[Gateway, Gateway]) -> None:
@@ -165,7 +165,7 @@ async def test_of_two_gateways_that_race_one_wins_every_key(gateways: tuple[Gate
     found = await asyncio.gather(*(publish(gateways[turn % 2], claims[:: 1 if turn % 3 else -1]) for turn in range(12)))
 
     assert sorted(key for some in found for key in some) == sorted(claim.key for claim in claims)
-    assert await gateways[0].keys.claim(claims) == [Known("digest", claim.key) for claim in claims]
+    assert await gateways[0].keys.claim(claims) == [KeyRecord("digest", claim.key) for claim in claims]
 
 
 async def test_a_slow_gateway_frees_nobody_elses_key(gateways: tuple[Gateway, Gateway], clock: ManualClock) -> None:
@@ -178,7 +178,7 @@ async def test_a_slow_gateway_frees_nobody_elses_key(gateways: tuple[Gateway, Ga
 
     await slow.keys.release([CLAIM])
 
-    assert await other.claim() == Known("digest", None)
+    assert await other.claim() == KeyRecord("digest", None)
 
 
 async def test_a_slow_answer_is_not_given_to_another_body(
@@ -193,15 +193,15 @@ async def test_a_slow_answer_is_not_given_to_another_body(
     await slow.keys.complete([CLAIM], ["the answer"])
     await other.keys.complete([OTHER_BODY], ["the other answer"])
 
-    assert await other.claim(OTHER_BODY) == Known("other", "the other answer")
+    assert await other.claim(OTHER_BODY) == KeyRecord("other", "the other answer")
 
 
 async def test_a_key_twice_in_one_call_is_used_twice(gateways: tuple[Gateway, Gateway]) -> None:
     """One after the other, as in two calls."""
     assert await gateways[0].keys.claim([CLAIM, CLAIM, OTHER_BODY]) == [
         None,
-        Known("digest", None),
-        Known("digest", None),
+        KeyRecord("digest", None),
+        KeyRecord("digest", None),
     ]
 
 
@@ -214,7 +214,7 @@ async def test_a_forgotten_topic_leaves_no_keys(gateways: tuple[Gateway, Gateway
 
     await other.keys.forget("orders")
 
-    assert await other.keys.claim([CLAIM, elsewhere]) == [None, Known("digest", "there")]
+    assert await other.keys.claim([CLAIM, elsewhere]) == [None, KeyRecord("digest", "there")]
 
 
 async def test_tidying_forgets_no_key_within_its_window(gateways: tuple[Gateway, Gateway], clock: ManualClock) -> None:
@@ -229,5 +229,5 @@ async def test_tidying_forgets_no_key_within_its_window(gateways: tuple[Gateway,
     clock.advance(WINDOW)
     await asyncio.gather(one.keys.tidy(), other.keys.tidy())
 
-    assert within == Known("digest", "the answer")
+    assert within == KeyRecord("digest", "the answer")
     assert await one.database.read(b"SELECT count(*) FROM idempotency") == [(0,)]

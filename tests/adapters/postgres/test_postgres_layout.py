@@ -14,7 +14,7 @@ from mqgate.adapters.postgres.registry_store import PostgresRegistryStore
 from mqgate.adapters.postgres.timer_store import PostgresTimerStore
 from mqgate.core.errors import MqgateError, StorageRefused
 from mqgate.core.message import Draft
-from mqgate.core.receipt import KeyTerms
+from mqgate.core.receipt import KeyRotationPolicy
 from mqgate.ports.timer_store import Timer
 from mqgate.stack import Stack
 from mqgate.testing.clock import NOON
@@ -122,7 +122,7 @@ async def test_a_user_who_may_not_make_tables_can_use_them(postgres: Stack, sche
     humble = Database(url, schema=schema)
     await humble.open()
 
-    await PostgresRegistryStore(humble).receipt_keys(KeyTerms())
+    await PostgresRegistryStore(humble).receipt_keys(KeyRotationPolicy())
     (outcome,) = await _open_all(Database(url, schema=f"{schema}_2"))
 
     await humble.close()

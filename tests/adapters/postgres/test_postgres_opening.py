@@ -15,11 +15,11 @@ from mqgate.adapters.postgres.timer_watch import TimerWatch
 from mqgate.adapters.sqlite.engine import Engine
 from mqgate.adapters.sqlite.message_log import SqliteMessageLog
 from mqgate.core.message import Draft
-from mqgate.delay.mover import Mover
+from mqgate.delay.dispatcher import TimerDispatcher
 from mqgate.ports.timer_store import Timer, TimerState
 from mqgate.stack import Stack
 from mqgate.telemetry.metrics import Metrics
-from mqgate.telemetry.recorder import Recorder
+from mqgate.telemetry.recorder import EventRecorder
 
 LEASE = timedelta(seconds=1)
 CLAIMS = """
@@ -66,11 +66,13 @@ def url(postgres: Stack, schema: str, database: object) -> str:
     return postgres.postgres_url
 
 
-def mover_of(postgres: Postgres, log: SqliteMessageLog) -> tuple[Mover, TimerWatch]:
+def mover_of(postgres: Postgres, log: SqliteMessageLog) -> tuple[TimerDispatcher, TimerWatch]:
     """As a gateway puts them together."""
     timers = PostgresTimerStore(postgres.database, postgres.presence)
     metrics = Metrics()
-    mover = Mover(timers, log, metrics, Recorder(metrics, int, most_rows=0, is_on=False), postgres.clock.now)
+    mover = TimerDispatcher(
+        timers, log, metrics, EventRecorder(metrics, int, most_rows=0, is_on=False), postgres.clock.now
+    )
 
     def abandoned() -> None:
         mover.recover_later()

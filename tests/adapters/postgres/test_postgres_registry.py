@@ -13,14 +13,14 @@ from mqgate.adapters.postgres.dead_letters import PostgresDeadLetters
 from mqgate.adapters.postgres.registry_store import PostgresRegistryStore
 from mqgate.core.errors import RegistryChanged
 from mqgate.core.message import Message, milliseconds
-from mqgate.core.receipt import KeyTerms
+from mqgate.core.receipt import KeyRotationPolicy
 from mqgate.ports.dead_letters import DeadLetter
-from mqgate.ports.registry_store import Act
+from mqgate.ports.registry_store import AuditEntry
 from mqgate.testing.clock import NOON
 from mqgate.testing.samples import a_topic
 
 OpenDatabase = Callable[..., Awaitable[Database]]
-ACT = Act(at=NOON, actor="ada", action="create", subject="topic", reason=None, details="{}")
+ACT = AuditEntry(at=NOON, actor="ada", action="create", subject="topic", reason=None, details="{}")
 
 
 @pytest.fixture
@@ -89,7 +89,7 @@ async def test_gateways_that_start_at_once_sign_with_the_same_key(open_database:
     """Else one would refuse the receipts of another."""
     stores = [PostgresRegistryStore(await open_database(most=2)) for _ in range(5)]
 
-    found = await asyncio.gather(*(store.receipt_keys(KeyTerms()) for store in stores * 3))
+    found = await asyncio.gather(*(store.receipt_keys(KeyRotationPolicy()) for store in stores * 3))
 
     assert len(found[0].accepted) == 1
     assert all(each == found[0] for each in found)

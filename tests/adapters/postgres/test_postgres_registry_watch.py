@@ -12,14 +12,14 @@ from mqgate.adapters.postgres.database import Database
 from mqgate.adapters.postgres.registry_store import PostgresRegistryStore
 from mqgate.adapters.postgres.registry_watch import RegistryWatch
 from mqgate.core.errors import StorageUnavailable
-from mqgate.core.receipt import KeyTerms
-from mqgate.ports.registry_store import Act
+from mqgate.core.receipt import KeyRotationPolicy
+from mqgate.ports.registry_store import AuditEntry
 from mqgate.testing.clock import NOON
 from mqgate.testing.samples import a_topic
 
 OpenDatabase = Callable[..., Awaitable[Database]]
 NEVER = timedelta(hours=1)
-ACT = Act(at=NOON, actor="ada", action="create", subject="topic", reason=None, details="{}")
+ACT = AuditEntry(at=NOON, actor="ada", action="create", subject="topic", reason=None, details="{}")
 END_LISTENERS = b"""
     SELECT pg_terminate_backend(pid)::text FROM pg_stat_activity WHERE query = 'LISTEN "' || current_schema() || '"'
 """
@@ -79,7 +79,7 @@ async def test_changes_by_another_gateway_are_heard_without_asking(
         await looks.reached(3)
         await other.record(ACT)
         await other.load()
-        await other.receipt_keys(KeyTerms())
+        await other.receipt_keys(KeyRotationPolicy())
         await looks.reached(4)
 
     assert looks.count == 4
@@ -119,7 +119,7 @@ async def test_after_a_lost_connection_it_looks_and_listens_again(
     async with watching(database, looks):
         assert await database.read(END_LISTENERS) == [("true",)]
         await other.save(a_topic(), ACT, decided_on=0)
-        # Once when the pause is over, once when it listens again.
+        # IdempotentPublisher when the pause is over, once when it listens again.
         await looks.reached(3)
 
         await other.save(a_topic(queues=9), ACT, decided_on=1)

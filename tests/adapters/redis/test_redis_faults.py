@@ -12,7 +12,7 @@ from mqgate.adapters.redis.lease_store import RedisLeaseStore
 from mqgate.adapters.redis.server import Server
 from mqgate.core.entries import Group, Mode
 from mqgate.core.errors import StorageUnavailable
-from mqgate.core.lease import Grant, Outcome, Placement
+from mqgate.core.lease import Grant, PullReport, SettlementOutcome
 from mqgate.stack import Stack
 from mqgate.stack.free_ports import free_port
 from mqgate.testing.leasing import QUEUE, ack, ask, granted, opened, position, positions
@@ -96,10 +96,10 @@ async def test_a_server_that_starts_again_is_another_incarnation(
     acquired = await ask(store, group)
     outcome = await ack(store, group, before.lease)
 
-    assert not acquired.is_known
-    assert outcome is Outcome.GONE
+    assert not acquired.state_exists
+    assert outcome is SettlementOutcome.GONE
     assert await opened(store, group, queues(9))
-    assert await ack(store, group, before.lease) is Outcome.GONE
+    assert await ack(store, group, before.lease) is SettlementOutcome.GONE
     assert (await granted(store, group, most=4)).delivery == 1
 
 
@@ -115,7 +115,7 @@ async def test_a_request_that_meets_a_restart_waits_for_it(
     asking = asyncio.create_task(ask(store, group))
     await asyncio.to_thread(mortal_redis.start, "redis")
 
-    assert not (await asking).is_known
+    assert not (await asking).state_exists
 
 
 @MODES
@@ -127,8 +127,8 @@ async def test_flushed_keys_are_lost_state(mortal_redis: Stack, open_store: Open
     with operator(mortal_redis.redis_url) as redis:
         redis.flushall()
 
-    assert not (await ask(store, group)).is_known
-    assert await ack(store, group, before.lease) is Outcome.GONE
+    assert not (await ask(store, group)).state_exists
+    assert await ack(store, group, before.lease) is SettlementOutcome.GONE
     assert await store.positions(group, "", {}) is None
 
 
@@ -144,7 +144,7 @@ async def test_scripts_that_were_flushed_are_loaded_again(
             redis.script_flush()
             grant = await granted(store, group, most=1)
             redis.script_flush()
-            assert (grant.lease.start, await ack(store, group, grant.lease)) == (turn, Outcome.APPLIED)
+            assert (grant.lease.start, await ack(store, group, grant.lease)) == (turn, SettlementOutcome.APPLIED)
 
 
 @MODES
@@ -203,7 +203,7 @@ async def test_a_receive_whose_answer_was_lost_is_given_the_same_again(
 
     assert (grant.lease.epoch, grant.delivery) == (1, 1)
     assert await leases(other, group, 4)
-    assert await ack(other, group, grant.lease) is Outcome.APPLIED
+    assert await ack(other, group, grant.lease) is SettlementOutcome.APPLIED
 
 
 async def test_a_short_pull_whose_answer_was_lost_still_stands(mortal_redis: Stack, open_store: OpenStore) -> None:
@@ -233,9 +233,9 @@ async def test_a_hand_back_whose_answer_was_lost_counts_once(mortal_redis: Stack
     assert (await granted(other, group)).delivery == 1
 
 
-def _found(grant: Grant, count: int) -> Placement:
+def _found(grant: Grant, count: int) -> PullReport:
     """The pull found so many of it."""
-    return Placement(grant, grant.lease.start + count)
+    return PullReport(grant, grant.lease.start + count)
 
 
 async def _repeated(
@@ -261,8 +261,8 @@ async def test_a_broadcast_client_hears_that_it_was_registered_though_the_answer
         store = open_store(wire.url, timeout=20.0)
         opening = store.open(group, "screen", {QUEUE: 9}, queues(9))
 
-        async def is_known() -> bool:
+        async def state_exists() -> bool:
             return await other.positions(group, "screen", {}) is not None
 
-        assert await _repeated(wire, store, opening, is_known)
+        assert await _repeated(wire, store, opening, state_exists)
     assert not await opened(other, group, queues(9), client="screen")

@@ -9,7 +9,7 @@ from mqgate.adapters.redis.health import sizes
 from mqgate.adapters.redis.lease_store import RedisLeaseStore
 from mqgate.adapters.redis.server import Server
 from mqgate.core.entries import Group, Mode
-from mqgate.core.lease import LEAST_REMEMBERED, Outcome, Settlement, Verb
+from mqgate.core.lease import LEAST_REMEMBERED, Settlement, SettlementOutcome, Verb
 from mqgate.testing.clock import ManualClock
 from mqgate.testing.leasing import ack, ask, granted, opened
 from mqgate.testing.message_leasing import placed, workers
@@ -88,7 +88,7 @@ async def test_an_ack_in_queue_mode_leaves_nothing_behind(
     await consume(store, clock, group, 100)
 
     assert await server.command("HLEN", f"{prefix}:{{{group.name}}}:unacked") == 0
-    assert await ack(store, group, first) is Outcome.DUPLICATE
+    assert await ack(store, group, first) is SettlementOutcome.DUPLICATE
 
 
 async def test_an_attempt_keeps_nothing_of_what_a_filter_did_not(

@@ -14,13 +14,13 @@ from redis.exceptions import RedisError
 from eventually import until
 from mqgate.adapters.redis.faults import is_elsewhere, translated
 from mqgate.adapters.redis.lease_store import RedisLeaseStore
-from mqgate.adapters.redis.rates import RedisRates
+from mqgate.adapters.redis.rate_limits import RedisRateLimits
 from mqgate.adapters.redis.scripts import SCRIPTS, Script
 from mqgate.adapters.redis.server import Server, judge
 from mqgate.adapters.redis.wakes import Wakes
 from mqgate.core.entries import Group, RateLimit
 from mqgate.core.errors import MqgateError, StorageFull, StorageRefused, StorageUnavailable
-from mqgate.core.lease import Acquire, Outcome, Verb
+from mqgate.core.lease import AcquireRequest, SettlementOutcome, Verb
 from mqgate.stack import Stack
 from mqgate.testing.leasing import ack, ask, granted, opened, settled
 from mqgate.testing.message_leasing import workers
@@ -252,9 +252,9 @@ async def test_tls_is_spoken_to_a_server_that_an_authority_of_ours_signed(
                 await open_server(wire.url.replace("rediss", "redis")).connect()
 
 
-def _waiting(group: Group) -> Acquire:
+def _waiting(group: Group) -> AcquireRequest:
     """A receive that finds nothing and waits."""
-    return Acquire(group=group, client="", most=0, visibility=group.visibility, heads={}, wait=WAIT)
+    return AcquireRequest(group=group, client="", most=0, visibility=group.visibility, bounds={}, wait=WAIT)
 
 
 class Recorded(Server):
@@ -276,11 +276,11 @@ async def walk(url: str) -> None:
     for group in (a_group(name="q", max_attempts=1), workers(name="m", max_attempts=1)):
         await opened(store, group, queues(9))
         grant = await granted(store, group, most=1)
-        assert await ack(store, group, grant.lease) is Outcome.APPLIED
+        assert await ack(store, group, grant.lease) is SettlementOutcome.APPLIED
         last = await granted(store, group, most=1)
-        dying = (await settled(store, group, Verb.NACK, last.lease)).doomed
+        dying = (await settled(store, group, Verb.NACK, last.lease)).exhausted
         assert dying is not None
-        assert await store.bury(group, dying)
+        assert await store.settle_dead(group, dying)
         await store.place(group, [])
         # Twice: whoever waits longer looks for how long others do.
         for _ in range(2):
@@ -291,7 +291,7 @@ async def walk(url: str) -> None:
         await store.clients(group.name)
         await store.wake(group.name)
         await store.forget(group.name)
-    await RedisRates(server).take("shop", RateLimit(rate=1, burst=1), 1)
+    await RedisRateLimits(server).take("shop", RateLimit(rate=1, burst=1), 1)
     await server.probe()
     await server.close()
     assert server.ran == {each.name for each in SCRIPTS}

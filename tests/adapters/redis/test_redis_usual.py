@@ -17,7 +17,7 @@ from mqgate.adapters.redis.lease_store import RedisLeaseStore
 from mqgate.adapters.redis.server import Server
 from mqgate.core.backoff import NO_BACKOFF, Backoff
 from mqgate.core.entries import Mode
-from mqgate.core.lease import Acquire, Grant, Settlement, Verb
+from mqgate.core.lease import AcquireRequest, Grant, Settlement, Verb
 from mqgate.stack import Stack
 from mqgate.testing.leasing import ask, opened
 from mqgate.testing.samples import a_group, queues
@@ -54,15 +54,15 @@ class Walk(TwinMachine):
     def carry_on(self) -> None:
         dice, client = self.dice, self.dice.choice(CLIENTS)
         grant = self.delivered[-dice.choice([1, 1, 1, 2, 3]) % len(self.delivered)]
-        request = Acquire(
+        request = AcquireRequest(
             group=self.group,
             client=self.scope(client),
             most=dice.choice([1, 2, 8]),
             visibility=dice.choice([SECOND, 30 * SECOND, 300 * SECOND, 300 * SECOND]),
-            heads={},
+            bounds={},
             polled_by=client,
             settlements=acks_of(self.mode, grant),
-            is_crowded=dice.random() < 0.5,
+            has_other_waiters=dice.random() < 0.5,
             wait=dice.choice([timedelta(0), timedelta(hours=1)]),
         )
         self.acquire(client, request)
@@ -72,7 +72,7 @@ class Walk(TwinMachine):
         """Whatever was changed is as it was, and there is more to consume."""
         limits = {"is_paused": False, "rate_limit": None, "max_attempts": 4, "max_in_flight": 10_000}
         self.group = replace(self.group, backoff=self.dice.choice([STEPS, NO_BACKOFF, Backoff()]), **limits)
-        for number in range(len(self.heads)):
+        for number in range(len(self.bounds)):
             self.append(number, 100)
         self.look("ada", is_told=True)
 
@@ -108,7 +108,7 @@ def wish(dice: random.Random) -> dict[str, Any]:
         "visibility": dice.choice([SECOND, 5 * SECOND, 30 * SECOND]),
         "attempt": dice.choice([None, None, "a1", "a2"]),
         "carried": [settlement(dice, [Verb.ACK, Verb.ACK, Verb.NACK]) for _ in range(dice.randrange(3))],
-        "is_crowded": dice.random() < 0.5,
+        "has_other_waiters": dice.random() < 0.5,
         "closed": dice.choice([(), (), ("local:0",)]),
         "is_told": dice.random() < 0.7,
     }
@@ -125,7 +125,7 @@ ODD: Sequence[Callable[[Walk, random.Random], None]] = (
     *[Walk.nack] * 3,
     lambda walk, dice: walk.come_back_shorter(dice.randrange(4), dice.randint(0, 3)),
     lambda walk, dice: walk.tell_late(dice.randrange(4), dice.choice([0, 1, 100])) if walk.grants else None,
-    lambda walk, dice: walk.bury(dice.randrange(4)) if walk.doomed else None,
+    lambda walk, dice: walk.settle_dead(dice.randrange(4)) if walk.exhausted else None,
     lambda walk, dice: walk.seek(dice.choice(CLIENTS), dice.randrange(4), dice.randrange(101), is_dry_run=False),
     lambda walk, dice: walk.change_the_group(dice.choice(CHANGES)),
     lambda walk, dice: walk.something_rare(dice.choice(["forget", "open"]), dice.choice(CLIENTS)),
@@ -156,9 +156,9 @@ def test_the_short_way_leads_where_the_long_one_does(
 
 @pytest.mark.parametrize("server", ["alone"], indirect=True)
 @pytest.mark.parametrize("mode", [Mode.QUEUE, Mode.MESSAGE])
-@pytest.mark.parametrize(("consumers", "is_crowded"), [(8, False), (8, True), (3, True), (3, False), (1, False)])
+@pytest.mark.parametrize(("consumers", "has_other_waiters"), [(8, False), (8, True), (3, True), (3, False), (1, False)])
 async def test_a_steady_consumer_takes_the_short_way(
-    server: Server, prefix: str, monkeypatch: pytest.MonkeyPatch, mode: Mode, consumers: int, is_crowded: bool
+    server: Server, prefix: str, monkeypatch: pytest.MonkeyPatch, mode: Mode, consumers: int, has_other_waiters: bool
 ) -> None:
     """As many consumers as queues or fewer, and whether others wait or not: it is what they do all day."""
     ways: Counter[bool] = Counter()
@@ -180,7 +180,11 @@ async def test_a_steady_consumer_takes_the_short_way(
         if number == WARM:
             ways.clear()
         acquired = await ask(
-            store, group, polled_by=f"c-{consumer}", carrying=carried.get(consumer, ()), is_crowded=is_crowded
+            store,
+            group,
+            polled_by=f"c-{consumer}",
+            carrying=carried.get(consumer, ()),
+            has_other_waiters=has_other_waiters,
         )
         carried[consumer] = [each for grant in acquired.grants for each in acks_of(group.mode, grant)]
 

@@ -10,7 +10,17 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition,
 
 from mqgate.core.backoff import NO_BACKOFF, Backoff
 from mqgate.core.entries import Mode, OnPoison, RateLimit
-from mqgate.core.lease import Acquire, Acquired, Doomed, Grant, Head, Placement, Settlement, Verb, shape_of
+from mqgate.core.lease import (
+    AcquireRequest,
+    AcquireResult,
+    ExhaustedMessage,
+    Grant,
+    PullReport,
+    QueueBounds,
+    Settlement,
+    Verb,
+    attempt_fingerprint,
+)
 from mqgate.testing.clock import ManualClock
 from mqgate.testing.leasing import LONGEST_DOUBT
 from mqgate.testing.samples import a_group
@@ -51,7 +61,7 @@ wishes = st.fixed_dictionaries(
         "visibility": visibilities,
         "attempt": st.sampled_from([None, None, "a1", "a2"]),
         "carried": st.lists(settlements(Verb.ACK, Verb.ACK, Verb.NACK), max_size=2),
-        "is_crowded": st.booleans(),
+        "has_other_waiters": st.booleans(),
         "closed": st.sampled_from([(), (), (), ("local:0",), ("local:0", "local:1")]),
         "is_told": st.sampled_from([True, True, False]),
     }
@@ -101,44 +111,44 @@ class TwinMachine(RuleBasedStateMachine):
             client_ttl=timedelta(hours=1),
             is_ordered=kind == "ordered",
         )
-        self.heads: dict[str, Head] = {}
-        self.told: dict[str, dict[str, Head]] = {}
+        self.bounds: dict[str, QueueBounds] = {}
+        self.told: dict[str, dict[str, QueueBounds]] = {}
         self.grants: list[Grant] = []
         # Of an ordered group nobody has a receipt before the keys were told.
         self.delivered: list[Grant] = []
-        self.doomed: list[Doomed] = []
+        self.exhausted: list[ExhaustedMessage] = []
 
     # What the log has, and time.
 
     @initialize(ends=st.lists(st.integers(0, 8), min_size=1, max_size=3))
     def register(self, ends: list[int]) -> None:
-        self.heads = {f"local:{number}": Head(FIRST, FIRST + end) for number, end in enumerate(ends)}
+        self.bounds = {f"local:{number}": QueueBounds(FIRST, FIRST + end) for number, end in enumerate(ends)}
         if self.mode is not Mode.BROADCAST:
             self.open("ada")
 
     @rule(number=st.integers(0, 2), count=st.integers(1, 6))
     def append(self, number: int, count: int) -> None:
-        queue = list(self.heads)[number % len(self.heads)]
-        head = self.heads[queue]
-        self.heads[queue] = Head(head.min, min(head.max + count, LAST))
+        queue = list(self.bounds)[number % len(self.bounds)]
+        head = self.bounds[queue]
+        self.bounds[queue] = QueueBounds(head.min, min(head.max + count, LAST))
 
     @rule(number=st.integers(0, 2), count=st.integers(1, 8))
     def lose_to_retention(self, number: int, count: int) -> None:
-        queue = list(self.heads)[number % len(self.heads)]
-        head = self.heads[queue]
-        self.heads[queue] = Head(min(head.min + count, head.max), head.max)
+        queue = list(self.bounds)[number % len(self.bounds)]
+        head = self.bounds[queue]
+        self.bounds[queue] = QueueBounds(min(head.min + count, head.max), head.max)
 
     @rule(number=st.integers(0, 2), left=st.integers(0, 3))
     def come_back_shorter(self, number: int, left: int) -> None:
         """A lower end is news to Redis only when the higher one is old: gateways may be slow to tell."""
-        queue = list(self.heads)[number % len(self.heads)]
+        queue = list(self.bounds)[number % len(self.bounds)]
         self.twins.clock.advance(LONGEST_DOUBT)
-        self.heads[queue] = Head(FIRST, FIRST + left)
+        self.bounds[queue] = QueueBounds(FIRST, FIRST + left)
 
-    @precondition(lambda self: len(self.heads) < 4)
+    @precondition(lambda self: len(self.bounds) < 4)
     @rule(count=st.integers(0, 4))
     def add_a_queue(self, count: int) -> None:
-        self.heads[f"local:{len(self.heads)}"] = Head(FIRST, FIRST + count)
+        self.bounds[f"local:{len(self.bounds)}"] = QueueBounds(FIRST, FIRST + count)
 
     @rule(seconds=st.sampled_from([0.001, 0.5, 1, 2, 5, 10, 31, 61]))
     def wait(self, seconds: float) -> None:
@@ -162,14 +172,14 @@ class TwinMachine(RuleBasedStateMachine):
     def open(self, client: str) -> None:
         scope = self.scope(client)
         at_end = self.mode is Mode.BROADCAST
-        starts = {queue: head.max if at_end else head.min for queue, head in self.heads.items()}
-        self.twins.play("open", self.group, scope, starts, self.heads)
-        self.told.setdefault(scope, {}).update(self.heads)
+        starts = {queue: head.max if at_end else head.min for queue, head in self.bounds.items()}
+        self.twins.play("open", self.group, scope, starts, self.bounds)
+        self.told.setdefault(scope, {}).update(self.bounds)
 
-    def news(self, scope: str) -> dict[str, Head]:
+    def news(self, scope: str) -> dict[str, QueueBounds]:
         """The ends that changed since the scope was told."""
         known = self.told.get(scope, {})
-        return {queue: head for queue, head in self.heads.items() if known.get(queue) != head}
+        return {queue: head for queue, head in self.bounds.items() if known.get(queue) != head}
 
     def ask(
         self,
@@ -179,43 +189,43 @@ class TwinMachine(RuleBasedStateMachine):
         visibility: timedelta,
         attempt: str | None,
         carried: list[Mapping[str, Any]],
-        is_crowded: bool,
+        has_other_waiters: bool,
         closed: tuple[str, ...],
         is_told: bool,
     ) -> list[Grant]:
         scope = self.scope(client)
-        heads = self.news(scope) if is_told else {}
-        if any(head.max < self.told.get(scope, {}).get(queue, head).max for queue, head in heads.items()):
+        bounds = self.news(scope) if is_told else {}
+        if any(head.max < self.told.get(scope, {}).get(queue, head).max for queue, head in bounds.items()):
             # Whether an attempt is refused that asks for something else than what this very news sweeps away is open.
             attempt = None
-        request = Acquire(
+        request = AcquireRequest(
             group=self.group,
             client=scope,
             most=most,
             visibility=visibility,
-            heads=heads,
+            bounds=bounds,
             polled_by=client,
             attempt=attempt,
             settlements=[self.settlement(**each) for each in carried] if self.delivered else [],
-            is_crowded=is_crowded,
+            has_other_waiters=has_other_waiters,
             closed=frozenset(closed),
-            shape=shape_of(most, visibility),
+            shape=attempt_fingerprint(most, visibility),
         )
         return self.acquire(client, request)
 
-    def acquire(self, client: str, request: Acquire) -> list[Grant]:
-        scope, heads = request.client, request.heads
+    def acquire(self, client: str, request: AcquireRequest) -> list[Grant]:
+        scope, bounds = request.client, request.bounds
         acquired = self.twins.play("acquire", request)
-        if not isinstance(acquired, Acquired):
+        if not isinstance(acquired, AcquireResult):
             return []
-        if not acquired.is_known or acquired.strangers:
+        if not acquired.state_exists or acquired.unknown_queues:
             self.open(client)
             return []
-        self.told.setdefault(scope, {}).update(heads)
+        self.told.setdefault(scope, {}).update(bounds)
         self.grants += acquired.grants
         if not self.group.is_ordered:
             self.delivered += acquired.grants
-        self.doomed += acquired.doomed
+        self.exhausted += acquired.exhausted
         return list(acquired.grants)
 
     @rule(wish=wishes, share=shares)
@@ -235,15 +245,15 @@ class TwinMachine(RuleBasedStateMachine):
         """The gateway that asked is killed before it could tell what it found."""
         self.ask(**wish)
 
-    def placement(self, grant: Grant, share: int) -> Placement:
+    def placement(self, grant: Grant, share: int) -> PullReport:
         after = min(grant.lease.start + share, grant.lease.next)
         if not (self.has_tags or self.group.is_ordered):
-            return Placement(grant, after)
+            return PullReport(grant, after)
         found = range(grant.lease.start, after)
         kept = {offset: KEYS[offset % len(KEYS)] for offset in found if not self.has_tags or offset % 4}
-        return Placement(grant, after, kept)
+        return PullReport(grant, after, kept)
 
-    def placed(self, placements: list[Placement]) -> None:
+    def placed(self, placements: list[PullReport]) -> None:
         self.twins.play("place", self.group, placements)
         if self.group.is_ordered:
             self.delivered += [each.grant for each in placements]
@@ -275,24 +285,24 @@ class TwinMachine(RuleBasedStateMachine):
     @rule(wanted=st.lists(settlements(Verb.ACK, Verb.ACK, Verb.NACK, Verb.EXTEND), min_size=1, max_size=3))
     def settle(self, wanted: list[dict[str, Any]]) -> None:
         settled = self.twins.play("settle", self.group, [self.settlement(**each) for each in wanted])
-        self.doomed += [each.doomed for each in settled if each.doomed is not None]
+        self.exhausted += [each.exhausted for each in settled if each.exhausted is not None]
 
-    @precondition(lambda self: self.doomed)
+    @precondition(lambda self: self.exhausted)
     @rule(number=numbers)
-    def bury(self, number: int) -> None:
-        self.twins.play("bury", self.group, self.doomed[-1 - number % len(self.doomed)])
+    def settle_dead(self, number: int) -> None:
+        self.twins.play("bury", self.group, self.exhausted[-1 - number % len(self.exhausted)])
 
     # Operators.
 
     @rule(client=clients, is_told=st.booleans())
     def look(self, client: str, is_told: bool) -> None:
         scope = self.scope(client)
-        heads = self.heads if is_told else {}
-        found = self.twins.play("positions", self.group, scope, heads)
+        bounds = self.bounds if is_told else {}
+        found = self.twins.play("positions", self.group, scope, bounds)
         if found is not None:
             known = self.told.setdefault(scope, {})
-            known |= {queue: head for queue, head in heads.items() if queue in known}
-            self.doomed += found[1]
+            known |= {queue: head for queue, head in bounds.items() if queue in known}
+            self.exhausted += found[1]
         self.twins.play("committed", self.group.name)
         # Of a broadcast group more clients poll than may be registered, and not all of them are listed.
         if self.mode is not Mode.BROADCAST:
@@ -301,12 +311,12 @@ class TwinMachine(RuleBasedStateMachine):
     @rule(client=clients, number=st.integers(0, 3), share=st.integers(0, 100), is_dry_run=st.booleans())
     def seek(self, client: str, number: int, share: int, is_dry_run: bool) -> None:
         scope = self.scope(client)
-        queue = list(self.heads)[number % len(self.heads)]
-        head = self.heads[queue]
+        queue = list(self.bounds)[number % len(self.bounds)]
+        head = self.bounds[queue]
         targets = {queue: head.min + share % (head.max - head.min + 1)}
-        moved = self.twins.play("seek", self.group, scope, targets, heads=self.heads, is_dry_run=is_dry_run)
+        moved = self.twins.play("seek", self.group, scope, targets, bounds=self.bounds, is_dry_run=is_dry_run)
         if moved is not None:
-            self.told.setdefault(scope, {}).update(self.heads)
+            self.told.setdefault(scope, {}).update(self.bounds)
 
     @rule(change=changes)
     def change_the_group(self, change: dict[str, Any]) -> None:

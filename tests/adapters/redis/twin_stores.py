@@ -14,7 +14,7 @@ from mqgate.adapters.redis.server import Server
 from mqgate.adapters.sqlite.engine import Engine
 from mqgate.adapters.sqlite.lease_store import SqliteLeaseStore
 from mqgate.core.errors import MqgateError
-from mqgate.core.lease import Acquired, Client, Doomed, Lease, Position
+from mqgate.core.lease import AcquireResult, Client, ExhaustedMessage, Lease, Position
 from mqgate.ports.lease_store import LeaseStore
 from mqgate.testing.clock import ManualClock
 
@@ -58,7 +58,7 @@ class Twins:
         in_sqlite, in_redis = (
             self._loop.run_until_complete(side.play(verb, arguments, options)) for side in self._sides
         )
-        if isinstance(in_redis, Acquired) and in_redis.grants and in_redis.next_at and in_sqlite.next_at:
+        if isinstance(in_redis, AcquireResult) and in_redis.grants and in_redis.next_at and in_sqlite.next_at:
             # Told to those who wait; for them it may be too early, but not too late.
             assert self.clock.now <= in_redis.next_at <= in_sqlite.next_at
             in_redis = in_redis._replace(next_at=in_sqlite.next_at)
@@ -85,8 +85,8 @@ def _walked(value: Any, renamed: Callable[[str], str]) -> Any:
         walked = type(value)(*(_walked(each, renamed) for each in value))
     elif isinstance(value, list | tuple):
         walked = [_walked(each, renamed) for each in value]
-        if value and isinstance(value[0], Position | Client | Doomed):
+        if value and isinstance(value[0], Position | Client | ExhaustedMessage):
             walked = sorted(walked)
-    if isinstance(walked, Acquired):
-        walked = walked._replace(strangers=sorted(walked.strangers))
+    if isinstance(walked, AcquireResult):
+        walked = walked._replace(unknown_queues=sorted(walked.unknown_queues))
     return walked

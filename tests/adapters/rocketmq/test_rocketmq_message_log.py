@@ -74,8 +74,8 @@ async def test_a_broker_that_cannot_say_yet_when_it_was_started_is_asked_again(
 
     async def told() -> tuple[bool, list[str]]:
         await log._topics.look_again(await log._topics.get("orders"), None)
-        heads = await log.heads("orders")
-        return bool(heads.closed), list(heads.boots)
+        bounds = await log.bounds("orders")
+        return bool(bounds.closed), list(bounds.boots)
 
     monkeypatch.setattr(admin, "runtime", hesitant)
     at_first = await told()
@@ -97,10 +97,10 @@ async def test_ends_as_they_are_now_include_what_others_stored(open_log: OpenLog
     await here.create("orders", 1)
 
     for number in range(1, 11):
-        await there.heads("orders")
+        await there.bounds("orders")
         await here.append("orders", [a_draft()])
 
-        assert (await there.heads_now("orders")).queues == queues(number)
+        assert (await there.current_bounds("orders")).queues == queues(number)
 
 
 @pytest.mark.rocketmq
@@ -109,7 +109,7 @@ async def test_a_broker_that_is_behind_is_waited_for(open_log: OpenLog, monkeypa
     here, there = open_log(), open_log()
     await here.create("orders", 1)
     await here.append("orders", [a_draft()])
-    await there.heads_now("orders")
+    await there.current_bounds("orders")
     ends = there._client.offsets.ends
     looks = iter([(1_000, 100), (1_050, 100), (1_200, 150)])
     is_behind = True
@@ -126,8 +126,8 @@ async def test_a_broker_that_is_behind_is_waited_for(open_log: OpenLog, monkeypa
     monkeypatch.setattr(there._client.admin, "runtime", busy)
     monkeypatch.setattr(there._client.offsets, "ends", shown)
     await here.append("orders", [a_draft()])
-    await here.heads_now("orders")
-    now = await there.heads_now("orders")
+    await here.current_bounds("orders")
+    now = await there.current_bounds("orders")
 
     assert now.queues == queues(2)
     assert list(looks) == []
@@ -141,13 +141,13 @@ async def test_ends_are_told_though_a_broker_does_not_say_whether_it_has_caught_
     log = open_log()
     await log.create("orders", 1)
     await log.append("orders", [a_draft()])
-    before = await log.heads("orders")
+    before = await log.bounds("orders")
 
     async def refused(broker: str) -> Mapping[str, str]:
         raise Refused(Response.NO_PERMISSION, "no", broker)
 
     monkeypatch.setattr(log._client.admin, "runtime", refused)
-    now = await log.heads_now("orders")
+    now = await log.current_bounds("orders")
 
     assert (now.queues, now.closed) == (before.queues, frozenset())
 
@@ -161,15 +161,15 @@ async def test_a_topic_that_others_made_is_read_and_dropped_whatever_was_believe
     here, reader, dropper = open_log(), open_log(), open_log()
     for log in (reader, dropper):
         with pytest.raises(TopicNotFound):
-            await log.heads("orders")
+            await log.bounds("orders")
     await here.create("orders", 1)
     await here.append("orders", [a_draft()])
 
-    believed = reader.lacks("orders"), dropper.lacks("orders")
+    believed = reader.is_known_missing("orders"), dropper.is_known_missing("orders")
     found = await reader.read("orders", "local:0", 0, 1, 1)
     await dropper.drop("orders")
 
     assert believed == (True, True)
     assert len(found) == 1
     with pytest.raises(TopicNotFound):
-        await open_log().heads("orders")
+        await open_log().bounds("orders")

@@ -19,7 +19,7 @@ from mqgate.adapters.sqlite.retention import Retention
 from mqgate.control.registry.directory import CachedDirectory
 from mqgate.core.entries import Mode
 from mqgate.core.errors import StorageFull, StorageUnavailable
-from mqgate.ports.registry_store import Act
+from mqgate.ports.registry_store import AuditEntry
 from mqgate.testing.clock import NOON, ManualClock
 from mqgate.testing.leasing import ack, granted, nack, opened
 from mqgate.testing.samples import a_draft, a_group, a_topic, queues
@@ -113,8 +113,8 @@ async def test_a_directory_of_the_first_release_is_brought_up_to_date(
     again = await granted(after, group)
     clock.advance(group.visibility)
 
-    assert (again.delivery, again.lapsed) == (2, 0)
-    assert (await granted(after, group)).lapsed == 1
+    assert (again.delivery, again.lease_expired) == (2, 0)
+    assert (await granted(after, group)).lease_expired == 1
 
 
 async def test_the_clock_never_goes_back_over_a_restart(
@@ -145,7 +145,7 @@ async def test_the_clock_never_goes_back_while_running(engine: Engine, clock: Ma
 
     clock.advance(-3600)
     await ack(leases, group, grant.lease)
-    following = await granted(leases, group, heads=queues(50))
+    following = await granted(leases, group, bounds=queues(50))
 
     assert following.leased_until == grant.leased_until
 
@@ -185,7 +185,7 @@ class Full:
 
     async def keep(self, **limits: object) -> None:
         await self.log.create("orders", 1)
-        act = Act(at=NOON, actor="test", action="create", subject="topic", reason=None, details="{}")
+        act = AuditEntry(at=NOON, actor="test", action="create", subject="topic", reason=None, details="{}")
         entry = a_topic(queues=1, **limits)
         await self.registry.save(entry, act, decided_on=await self.registry.version())
         await self.directory.refresh()
@@ -209,7 +209,7 @@ async def test_a_full_disk_refuses_publishes_and_loses_nothing(open_engine: Open
 
     found = await full.log.read("orders", "local:0", 0, 10_000, 1 << 30)
     assert [each.offset for each in found] == list(range(full.stored))
-    assert (await full.log.heads("orders")).queues == queues(full.stored)
+    assert (await full.log.bounds("orders")).queues == queues(full.stored)
     assert await full.log.find("orders", found[-1].id) == found[-1]
     with pytest.raises(StorageFull):
         await full.log.append("orders", [a_draft(b"x" * 2_000)])
@@ -223,7 +223,7 @@ async def test_a_batch_that_does_not_fit_stores_nothing(open_engine: OpenEngine)
     with pytest.raises(StorageFull):
         await full.log.append("orders", [a_draft(b"x" * 2_000)] * 1_000)
 
-    assert (await full.log.heads("orders")).queues == queues(0)
+    assert (await full.log.bounds("orders")).queues == queues(0)
     assert [each.offset for each in await full.log.append("orders", [a_draft()])] == [0]
 
 
@@ -282,11 +282,11 @@ async def test_a_torn_tail_costs_at_most_the_torn_commits(killed: Path, tmp_path
     engine = Engine(tmp_path / "data")
     log = await loaded(engine)
     if not torn:
-        assert len((await log.heads("orders")).queues) == 2
+        assert len((await log.bounds("orders")).queues) == 2
 
     bodies: dict[str, list[bytes]] = {}
     if log.topics():
-        for queue, head in (await log.heads("orders")).queues.items():
+        for queue, head in (await log.bounds("orders")).queues.items():
             found = await log.read("orders", queue, 0, 100, MIB)
             assert [each.offset for each in found] == list(range(head.max))
             bodies[queue] = [each.body for each in found]

@@ -12,14 +12,14 @@ from mqgate.adapters.sqlite.message_log import SqliteMessageLog
 from mqgate.adapters.sqlite.registry_store import SqliteRegistryStore
 from mqgate.adapters.sqlite.retention import Retention
 from mqgate.control.registry.directory import CachedDirectory
-from mqgate.core.lease import LEAST_REMEMBERED, MEMORY, Lease, Outcome, Settlement, Verb
-from mqgate.ports.registry_store import Act
+from mqgate.core.lease import LEAST_REMEMBERED, MEMORY, Lease, Settlement, SettlementOutcome, Verb
+from mqgate.ports.registry_store import AuditEntry
 from mqgate.testing.clock import NOON, ManualClock
 from mqgate.testing.leasing import ack, ask, opened
 from mqgate.testing.samples import a_draft, a_group, a_topic, queues
 
 OpenEngine = Callable[..., Engine]
-ACT = Act(at=NOON, actor="test", action="create", subject="topic", reason=None, details="{}")
+ACT = AuditEntry(at=NOON, actor="test", action="create", subject="topic", reason=None, details="{}")
 
 
 class Store:
@@ -40,13 +40,13 @@ class Store:
 
     async def kept(self, topic: str = "orders") -> dict[str, tuple[int, int]]:
         """The ends of the queues, after making sure that just the messages between them are there."""
-        heads = (await self.log.heads(topic)).queues
-        for queue, (first, end) in heads.items():
+        bounds = (await self.log.bounds(topic)).queues
+        for queue, (first, end) in bounds.items():
             found = await self.log.read(topic, queue, first, 100_000, 1 << 40)
             assert [each.offset for each in found] == list(range(first, end))
             if first:
                 assert not await self.log.read(topic, queue, first - 1, 10, 1 << 20)
-        return {queue: (head.min, head.max) for queue, head in heads.items()}
+        return {queue: (head.min, head.max) for queue, head in bounds.items()}
 
 
 @pytest.fixture
@@ -176,10 +176,10 @@ async def test_old_spent_receipts_are_forgotten_but_never_the_newest_ten_thousan
     await store.leases.tidy()
 
     assert len(spent) == LEAST_REMEMBERED + wide
-    assert just_in_time is Outcome.DUPLICATE
-    assert [await ack(store.leases, group, lease) for lease in spent[:wide]] == [Outcome.GONE] * wide
-    assert await ack(store.leases, group, spent[wide]) is Outcome.DUPLICATE
-    assert await ack(store.leases, group, spent[-1]) is Outcome.DUPLICATE
+    assert just_in_time is SettlementOutcome.DUPLICATE
+    assert [await ack(store.leases, group, lease) for lease in spent[:wide]] == [SettlementOutcome.GONE] * wide
+    assert await ack(store.leases, group, spent[wide]) is SettlementOutcome.DUPLICATE
+    assert await ack(store.leases, group, spent[-1]) is SettlementOutcome.DUPLICATE
 
 
 async def restarted(engine: Engine, open_engine: OpenEngine) -> tuple[Store, Engine]:

@@ -1,4 +1,4 @@
-"""Badges as the dialect's consoles make them."""
+"""MuHeader as the dialect's consoles make them."""
 
 import base64
 from typing import Any

@@ -9,8 +9,8 @@ from mq_badge import KEY, sealed
 from mq_surface import Mq
 
 from mqgate import bootstrap
-from mqgate.http.compat.mq.badge import Badges
 from mqgate.http.compat.mq.envelope import Refusal
+from mqgate.http.compat.mq.mu_header import MuHeader
 from mqgate.settings import MqSettings, Settings, SettingsInvalid, SqliteSettings
 
 PUBLIC_KEY = "DJs32jslkdghDSDf"
@@ -51,13 +51,13 @@ async def test_every_mutating_call_wants_a_badge(mq: Mq, path: str, badge: str |
 
 def test_the_badge_is_what_existing_consoles_send() -> None:
     """The recorded header of the original, with its well-known key: the same cipher, padding and coding."""
-    assert Badges(PUBLIC_KEY).check(b"R7Wq7nd2uceLXL+vNjHSnA==") == "admin@admin.com"
+    assert MuHeader(PUBLIC_KEY).check(b"R7Wq7nd2uceLXL+vNjHSnA==") == "admin@admin.com"
 
 
 def test_without_a_cipher_key_no_badge_opens_anything() -> None:
     """Off is the default: nobody inherits the original's well-known key."""
     with pytest.raises(Refusal, match=r"no permission! .* set \[mq\] cipher_key"):
-        Badges(MqSettings().cipher_key).check(b"R7Wq7nd2uceLXL+vNjHSnA==")
+        MuHeader(MqSettings().cipher_key).check(b"R7Wq7nd2uceLXL+vNjHSnA==")
 
 
 def test_the_well_known_key_is_never_accepted() -> None:

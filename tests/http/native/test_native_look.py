@@ -9,7 +9,7 @@ from native_calls import lag, publish, put, refused
 
 from mqgate import bootstrap
 from mqgate.core.errors import QueueUnavailable
-from mqgate.ports.message_log import Heads
+from mqgate.ports.message_log import TopicBounds
 from mqgate.testing.clock import ManualClock
 
 URL = "/v1/topics/orders"
@@ -129,13 +129,13 @@ async def test_queues_that_cannot_be_read_now_are_shown_closed(
     await put(shop, "topics/orders", queues=3)
     await publish(shop, *"abc")
     log: Any = gateway.mover._log
-    heads, offsets_at, read = log.heads, log.offsets_at, log.read
+    bounds, offsets_at, read = log.bounds, log.offsets_at, log.read
 
-    async def heads_while_down(topic: str, since: int = 0) -> Heads:
-        found = await heads(topic, since)
+    async def heads_while_down(topic: str, since: int = 0) -> TopicBounds:
+        found = await bounds(topic, since)
         # The last one was never seen while it was up.
         known = {queue: head for queue, head in found.queues.items() if queue != "local:2"}
-        return Heads(found.version, known, frozenset({"local:1", "local:2"} if is_known else {"local:2"}))
+        return TopicBounds(found.version, known, frozenset({"local:1", "local:2"} if is_known else {"local:2"}))
 
     async def offsets_while_down(topic: str, at: datetime) -> dict[str, int]:
         found = await offsets_at(topic, at)
@@ -146,7 +146,7 @@ async def test_queues_that_cannot_be_read_now_are_shown_closed(
             raise QueueUnavailable("its broker is down")
         return await read(topic, queue, *wish)
 
-    log.heads, log.offsets_at, log.read = heads_while_down, offsets_while_down, read_while_down
+    log.bounds, log.offsets_at, log.read = heads_while_down, offsets_while_down, read_while_down
     answer = await shop.get(f"{URL}/queues?at=0")
 
     items = answer.json()["items"]
@@ -164,12 +164,12 @@ async def test_pages_of_queues_of_several_brokers_lose_none(
     """Brokers number their queues alike: a page that ends between two of one number goes on with the second."""
     log: Any = gateway.mover._log
     names = [f"{broker}:{number}" for number in (0, 1, 10) for broker in ("a", "b")]
-    closed = Heads(1, {}, frozenset(names))
+    closed = TopicBounds(1, {}, frozenset(names))
 
-    async def heads(topic: str, since: int = 0) -> Heads:
+    async def bounds(topic: str, since: int = 0) -> TopicBounds:
         return closed
 
-    log.heads = heads
+    log.bounds = bounds
     found, cursor = [], None
     while cursor != "":
         query = {"limit": "1"} | ({"cursor": cursor} if cursor else {})

@@ -19,7 +19,7 @@ from typing import Literal, NamedTuple
 from mqgate.adapters.postgres.database import Database, queries
 from mqgate.adapters.postgres.gathering import Gathering
 from mqgate.adapters.postgres.presence import Presence
-from mqgate.ports.idempotency import Claim, Known
+from mqgate.ports.idempotency import Claim, KeyRecord
 
 __all__ = ["PostgresIdempotencyStore"]
 
@@ -33,7 +33,7 @@ class _Others(Enum):
     PUBLISH = "another gateway is publishing under the key"
 
 
-_Found = Known | None | Literal[_Others.PUBLISH]
+_Found = KeyRecord | None | Literal[_Others.PUBLISH]
 
 
 class _Done(NamedTuple):
@@ -57,7 +57,7 @@ class PostgresIdempotencyStore:
         self._claims: Gathering[Claim, _Found] = Gathering(self._claim, database.spawn)
         self._answers: Gathering[_Done, None] = Gathering(self._complete, database.spawn)
 
-    async def claim(self, claims: Sequence[Claim]) -> Sequence[Known | None]:
+    async def claim(self, claims: Sequence[Claim]) -> Sequence[KeyRecord | None]:
         loop = asyncio.get_running_loop()
         found = await self._claims.ask(claims)
         # By the store's clock, others have had their time by then.
@@ -70,7 +70,7 @@ class PostgresIdempotencyStore:
             again = await self._claims.ask(claims)
             found = [_still(*each) for each in zip(claims, found, again, strict=True)]
         return [
-            Known(claim.digest, None) if each is _Others.PUBLISH else each
+            KeyRecord(claim.digest, None) if each is _Others.PUBLISH else each
             for claim, each in zip(claims, found, strict=True)
         ]
 
@@ -103,10 +103,10 @@ class PostgresIdempotencyStore:
             if uses is None:
                 others[index] = claim
             else:
-                found[index] = None if uses == 1 else Known(claim.digest, None)
+                found[index] = None if uses == 1 else KeyRecord(claim.digest, None)
         if others:
             rows = await self._database.read(_SQL["find"], _columns(others.values()))
-            known = {(topic, key): Known(digest, answer) for topic, key, digest, answer in rows}
+            known = {(topic, key): KeyRecord(digest, answer) for topic, key, digest, answer in rows}
             for index, claim in others.items():
                 there = known.get((claim.topic, claim.key))
                 if there is not None:
@@ -147,4 +147,4 @@ def _columns(claims: Iterable[Claim]) -> dict[str, list[str]]:
 
 def _still(claim: Claim, before: _Found, now: _Found) -> _Found:
     """What was ours at the first look is so without a warning, though the second finds it begun: by ourselves."""
-    return None if before is None and now == Known(claim.digest, None) else now
+    return None if before is None and now == KeyRecord(claim.digest, None) else now

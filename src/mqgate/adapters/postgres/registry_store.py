@@ -22,8 +22,8 @@ from mqgate.adapters.postgres.text import kept, told
 from mqgate.core.cursors import MAX_ROW, parse_cursor
 from mqgate.core.entries import ApiKey, Group, Producer, Snapshot, Topic
 from mqgate.core.errors import RegistryChanged
-from mqgate.core.receipt import KeyTerms, SigningKeys, StoredKey
-from mqgate.ports.registry_store import Act, Entry
+from mqgate.core.receipt import KeyRotationPolicy, SigningKeys, StoredKey
+from mqgate.ports.registry_store import AuditEntry, Entry
 
 __all__ = ["PostgresRegistryStore"]
 
@@ -64,13 +64,13 @@ class PostgresRegistryStore:
             keys=found["key"],
         )
 
-    async def save(self, entry: Entry, act: Act, *, decided_on: int) -> None:
+    async def save(self, entry: Entry, act: AuditEntry, *, decided_on: int) -> None:
         await self._change("save", entry, act, decided_on)
 
-    async def remove(self, entry: Entry, act: Act, *, decided_on: int) -> None:
+    async def remove(self, entry: Entry, act: AuditEntry, *, decided_on: int) -> None:
         await self._change("remove", entry, act, decided_on)
 
-    async def _change(self, name: str, entry: Entry, act: Act, decided_on: int) -> None:
+    async def _change(self, name: str, entry: Entry, act: AuditEntry, decided_on: int) -> None:
         values = {
             "kind": _KINDS[type(entry)],
             "name": _name(entry),
@@ -81,18 +81,18 @@ class PostgresRegistryStore:
         if not await self._database.write(_SQL[name], values):
             raise RegistryChanged("read the registry again and repeat the change")
 
-    async def record(self, act: Act) -> None:
+    async def record(self, act: AuditEntry) -> None:
         await self._database.write(_SQL["record"], _columns(act))
 
-    async def acts(self, most: int, before: str | None) -> tuple[Sequence[Act], str | None]:
+    async def acts(self, most: int, before: str | None) -> tuple[Sequence[AuditEntry], str | None]:
         (newest,) = (_NEWEST,) if before is None else parse_cursor(before, MAX_ROW)
         values = {"before": newest, "most": most + 1}
         rows = await self._database.read(_SQL["acts"], values)
         return [_act(row) for row in rows[:most]], str(rows[most - 1][0]) if len(rows) > most else None
 
-    async def receipt_keys(self, terms: KeyTerms) -> SigningKeys:
+    async def receipt_keys(self, terms: KeyRotationPolicy) -> SigningKeys:
         now, keys = _keys(await self._database.read(_SQL["receipt_keys"]))
-        if not terms.is_one_due(keys, now) and not terms.outlived(keys, now):
+        if not terms.is_one_due(keys, now) and not terms.retired(keys, now):
             return terms.signing(keys, now)
 
         async def job(transaction: Transaction) -> SigningKeys:
@@ -102,7 +102,7 @@ class PostgresRegistryStore:
             if terms.is_one_due(keys, now):
                 added = await transaction.rows(_SQL["add_receipt_key"], {"secret": os.urandom(32)})
                 keys.append(StoredKey(*added[0][:3]))
-            for key in terms.outlived(keys, now):
+            for key in terms.retired(keys, now):
                 await transaction.rows(_SQL["drop_receipt_key"], {"number": key.number})
                 keys.remove(key)
             return terms.signing(keys, now)
@@ -119,7 +119,7 @@ def _keys(rows: Sequence[tuple[Any, ...]]) -> tuple[datetime, list[StoredKey]]:
     return rows[0][0], [StoredKey(*key) for _, *key in rows if key[0] is not None]
 
 
-def _columns(act: Act) -> dict[str, Any]:
+def _columns(act: AuditEntry) -> dict[str, Any]:
     return {
         "at": act.at,
         "actor": kept(act.actor),
@@ -130,9 +130,9 @@ def _columns(act: Act) -> dict[str, Any]:
     }
 
 
-def _act(row: tuple[Any, ...]) -> Act:
+def _act(row: tuple[Any, ...]) -> AuditEntry:
     _, at, actor, action, subject, reason, details = row
-    return Act(
+    return AuditEntry(
         at=at,
         actor=str(told(actor)),
         action=action,

@@ -9,7 +9,7 @@ from mqgate.core import lease as facts
 from mqgate.core.errors import InvalidValue
 from mqgate.core.message import instant
 
-__all__ = ["Acquired", "Client", "Positions", "Settlements", "is_usual", "outcomes", "read", "usual"]
+__all__ = ["AcquireReply", "Client", "PositionsReply", "Settlements", "is_usual", "outcomes", "read", "usual"]
 
 _T = TypeVar("_T")
 _USUAL = struct.Struct("<6q")
@@ -34,15 +34,15 @@ class _Grant(msgspec.Struct, array_like=True):
     granted_at: int
     until_ms: int
     serve: int
-    lapsed: int
+    lease_expired: int
 
     def told(self, group: str, client: str, incarnation: str) -> facts.Grant:
         lease = facts.Lease(group, client, self.queue, self.start, self.next, self.epoch, incarnation)
         times = instant(self.granted_at), instant(self.until_ms)
-        return facts.Grant(lease, self.delivery, *times, self.serve, self.lapsed)
+        return facts.Grant(lease, self.delivery, *times, self.serve, self.lease_expired)
 
 
-class _Doomed(msgspec.Struct, array_like=True):
+class _ExhaustedMessage(msgspec.Struct, array_like=True):
     client: str
     queue: str
     start: int
@@ -53,53 +53,53 @@ class _Doomed(msgspec.Struct, array_like=True):
     first_at: int
     last_at: int
     reason: str | bool
-    lapsed: bool
+    lease_expired: bool
 
-    def told(self, group: str) -> facts.Doomed:
+    def told(self, group: str) -> facts.ExhaustedMessage:
         lease = facts.Lease(group, self.client, self.queue, self.start, self.next, self.epoch, self.incarnation)
         times = instant(self.first_at), instant(self.last_at)
         reason = self.reason if isinstance(self.reason, str) else None
-        return facts.Doomed(lease, self.deliveries, *times, reason, self.lapsed)
+        return facts.ExhaustedMessage(lease, self.deliveries, *times, reason, self.lease_expired)
 
 
-class _Settled(msgspec.Struct, array_like=True):
+class _SettlementResult(msgspec.Struct, array_like=True):
     outcome: str
     until_ms: int
-    doomed: _Doomed | None = None
+    exhausted: _ExhaustedMessage | None = None
 
 
-Settlements = list[str | _Settled]
-_PLAIN = {outcome.value: facts.Settled(outcome) for outcome in facts.Outcome}
-_STATES = {state.value: state for state in facts.State}
+Settlements = list[str | _SettlementResult]
+_PLAIN = {outcome.value: facts.SettlementResult(outcome) for outcome in facts.SettlementOutcome}
+_STATES = {state.value: state for state in facts.ReceiveState}
 
 
-def _settled(answer: str | _Settled, group: str) -> facts.Settled:
+def _settled(answer: str | _SettlementResult, group: str) -> facts.SettlementResult:
     """One settlement's outcome."""
     if isinstance(answer, str):
         return _PLAIN.get(answer) or _too_long()
-    return facts.Settled(
-        facts.Outcome(answer.outcome),
-        doomed=None if answer.doomed is None else answer.doomed.told(group),
+    return facts.SettlementResult(
+        facts.SettlementOutcome(answer.outcome),
+        exhausted=None if answer.exhausted is None else answer.exhausted.told(group),
         leased_until=instant(answer.until_ms) if answer.until_ms else None,
     )
 
 
-def outcomes(answer: Settlements, count: int, group: str) -> list[facts.Settled]:
+def outcomes(answer: Settlements, count: int, group: str) -> list[facts.SettlementResult]:
     """One for each settlement; if all are the same they may be told once."""
     found = [_settled(each, group) for each in answer]
     return found if len(found) == count else found * count
 
 
-def _too_long() -> facts.Settled:
+def _too_long() -> facts.SettlementResult:
     error = InvalidValue(
         "a lease is held for 12 hours in all at most: ack or nack it",
         field="visibility",
         limit=facts.LONGEST_HOLD.total_seconds(),
     )
-    return facts.Settled(facts.Outcome.INVALID, error=error)
+    return facts.SettlementResult(facts.SettlementOutcome.INVALID, error=error)
 
 
-class Acquired(msgspec.Struct, array_like=True):
+class AcquireReply(msgspec.Struct, array_like=True):
     """What a receive was given. What is seldom there comes last, and then together."""
 
     incarnation: str
@@ -110,23 +110,23 @@ class Acquired(msgspec.Struct, array_like=True):
     has_more: bool
     rewound: int = 0
     lost: list[tuple[str, int, int]] = []
-    doomed: list[_Doomed] = []
-    strangers: list[str] = []
-    needs_settling: bool = False
+    exhausted: list[_ExhaustedMessage] = []
+    unknown_queues: list[str] = []
+    is_span_full: bool = False
 
-    def told(self, group: str, client: str, settlements: int) -> facts.Acquired:
-        return facts.Acquired(
+    def told(self, group: str, client: str, settlements: int) -> facts.AcquireResult:
+        return facts.AcquireResult(
             True,
             outcomes(self.settled, settlements, group),
             [each.told(group, client, self.incarnation) for each in self.grants],
             _STATES[self.state],
-            [facts.Span(*span) for span in self.lost],
+            [facts.OffsetRange(*span) for span in self.lost],
             self.rewound,
-            [each.told(group) for each in self.doomed],
+            [each.told(group) for each in self.exhausted],
             instant(self.next_at) if self.next_at else None,
             self.has_more,
-            self.needs_settling,
-            self.strangers,
+            self.is_span_full,
+            self.unknown_queues,
         )
 
 
@@ -135,14 +135,14 @@ def is_usual(reply: Any) -> bool:
     return isinstance(reply, bytes) and reply[:1] == b"u"
 
 
-def usual(reply: bytes, request: facts.Acquire) -> facts.Acquired:
+def usual(reply: bytes, request: facts.AcquireRequest) -> facts.AcquireResult:
     """What a usual receive was given: its ack was applied, and there is one batch."""
     start, after, epoch, now, next_at, has_more = _USUAL.unpack_from(reply, 1)
     queue = reply[1 + _USUAL.size :].decode()
     group, client, incarnation = request.group.name, request.client, request.settlements[0].lease.incarnation
     lease = facts.Lease(group, client, queue, start, after, epoch, incarnation)
     granted_at = instant(now)
-    return facts.Acquired(
+    return facts.AcquireResult(
         True,
         [_PLAIN["applied"]] * len(request.settlements),
         [facts.Grant(lease, 1, granted_at, granted_at + request.visibility)],
@@ -188,12 +188,12 @@ class _Position(msgspec.Struct):
         )
 
 
-class Positions(msgspec.Struct):
+class PositionsReply(msgspec.Struct):
     positions: list[_Position]
-    doomed: list[_Doomed]
+    exhausted: list[_ExhaustedMessage]
 
-    def told(self, group: str) -> tuple[list[facts.Position], list[facts.Doomed]]:
-        return [each.told() for each in self.positions], [each.told(group) for each in self.doomed]
+    def told(self, group: str) -> tuple[list[facts.Position], list[facts.ExhaustedMessage]]:
+        return [each.told() for each in self.positions], [each.told(group) for each in self.exhausted]
 
 
 class Client(msgspec.Struct, array_like=True):

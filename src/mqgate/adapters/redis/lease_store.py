@@ -22,18 +22,18 @@ from mqgate.core.lease import (
     LONGEST_HOLD,
     MAX_SPAN,
     UNKNOWN,
-    Acquire,
-    Acquired,
-    Boot,
+    AcquireRequest,
+    AcquireResult,
+    BrokerBoot,
     Client,
-    Doomed,
-    Head,
-    Moved,
-    Outcome,
-    Placement,
+    ExhaustedMessage,
     Position,
-    Settled,
+    PullReport,
+    QueueBounds,
+    SeekResult,
     Settlement,
+    SettlementOutcome,
+    SettlementResult,
     Verb,
 )
 from mqgate.core.message import instant
@@ -47,7 +47,7 @@ _RULES = struct.Struct("<14d")
 _MOMENT = struct.Struct("<2d")
 _NO_RULES = bytes(_RULES.size), b""
 _USUAL = struct.Struct("<8d")
-_GONE = Settled(Outcome.GONE)
+_GONE = SettlementResult(SettlementOutcome.GONE)
 _SEEN_EVERY = 1.0
 _REMEMBERED = 10_000
 _MISMATCH = 0
@@ -81,8 +81,10 @@ class RedisLeaseStore:
         self._incarnations: dict[tuple[str, str], str] = {}
         self._returns: set[asyncio.Task[Any]] = set()
 
-    async def open(self, group: Group, client: str, starts: Mapping[str, int], heads: Mapping[str, Head]) -> bool:
-        queues = [(_head(queue, heads[queue]), at) for queue, at in starts.items()]
+    async def open(
+        self, group: Group, client: str, starts: Mapping[str, int], bounds: Mapping[str, QueueBounds]
+    ) -> bool:
+        queues = [(_head(queue, bounds[queue]), at) for queue, at in starts.items()]
         made = await self._run("open", group, client, os.urandom(8).hex(), self._most_clients, queues)
         self._incarnations.pop((group.name, client), None)
         if made < 0:
@@ -93,7 +95,7 @@ class RedisLeaseStore:
             )
         return bool(made)
 
-    async def acquire(self, request: Acquire) -> Acquired:
+    async def acquire(self, request: AcquireRequest) -> AcquireResult:
         group, scope = request.group, (request.group.name, request.client)
         nonce = _DICE.getrandbits(48)
         incarnation = self._incarnations.get(scope)
@@ -112,12 +114,12 @@ class RedisLeaseStore:
                         request.visibility // _MS,
                         request.polled_by,
                         nonce,
-                        request.is_crowded,
+                        request.has_other_waiters,
                         incarnation or False,
                         (request.wait and request.wait // _MS) or False,
                         False if request.attempt is None else request.attempt,
                         (request.settlements and _settlements(group, request.settlements)) or False,
-                        (request.heads and _heads(request.heads, request.boots, request.rose)) or False,
+                        (request.bounds and _heads(request.bounds, request.boots, request.last_append_ms)) or False,
                         list(request.closed) or False,
                         is_news and request.address,
                         request.shape,
@@ -129,8 +131,8 @@ class RedisLeaseStore:
             return answers.usual(reply, request)
         if reply == _MISMATCH:
             raise AttemptMismatch("use a new attemptId when max or visibility change", attemptId=request.attempt)
-        answer = None if reply is None else answers.read(reply, answers.Acquired)
-        if answer is None or answer.strangers:
+        answer = None if reply is None else answers.read(reply, answers.AcquireReply)
+        if answer is None or answer.unknown_queues:
             # Who opens the state, or adds to it, asks again; and is noted then.
             self._seen.pop((group.name, request.polled_by), None)
         elif is_news:
@@ -143,12 +145,12 @@ class RedisLeaseStore:
         self._incarnations[scope] = answer.incarnation
         return answer.told(group.name, request.client, len(request.settlements))
 
-    def _give_back(self, returning: Coroutine[Any, Any, None]) -> None:
-        task = asyncio.ensure_future(returning)
+    def _give_back(self, mark_serve_returned: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.ensure_future(mark_serve_returned)
         self._returns.add(task)
         task.add_done_callback(self._returns.discard)
 
-    async def _returned(self, group: Group, request: Acquire, nonce: int, reply: Any) -> None:
+    async def _returned(self, group: Group, request: AcquireRequest, nonce: int, reply: Any) -> None:
         """Nobody waits for what a receive was given: it goes back. If the answer is lost, it is asked for first."""
         until = time.monotonic() + request.visibility.total_seconds()
         is_lost = reply is None
@@ -162,9 +164,9 @@ class RedisLeaseStore:
                 if answers.is_usual(reply):
                     grants = answers.usual(reply, request).grants
                 else:
-                    grants = answers.read(reply, answers.Acquired).told(group.name, request.client, 0).grants
+                    grants = answers.read(reply, answers.AcquireReply).told(group.name, request.client, 0).grants
                 # Served again since: its attempt was repeated, and somebody has it.
-                lonely = [Placement(grant, grant.lease.start) for grant in grants if not is_lost or grant.serve == 1]
+                lonely = [PullReport(grant, grant.lease.start) for grant in grants if not is_lost or grant.serve == 1]
                 if lonely:
                     await self.place(group, lonely)
             except MqgateError as error:
@@ -189,7 +191,7 @@ class RedisLeaseStore:
             self._seen.clear()
         self._seen[group, client] = time.monotonic()
 
-    async def place(self, group: Group, placements: Sequence[Placement]) -> Sequence[frozenset[int]]:
+    async def place(self, group: Group, placements: Sequence[PullReport]) -> Sequence[frozenset[int]]:
         reply = await self._run("place", group, [_placement(each) for each in placements])
         if reply is None:
             return [frozenset() for _ in placements]
@@ -200,14 +202,14 @@ class RedisLeaseStore:
             for each, stands in zip(placements, answers.read(reply, list[bool]), strict=True)
         ]
 
-    async def settle(self, group: Group, settlements: Sequence[Settlement]) -> Sequence[Settled]:
+    async def settle(self, group: Group, settlements: Sequence[Settlement]) -> Sequence[SettlementResult]:
         reply = await self._run("settle", group, _settlements(group, settlements))
         if reply is None:
             return [_GONE for _ in settlements]
         return answers.outcomes(answers.read(reply, answers.Settlements), len(settlements), group.name)
 
-    async def bury(self, group: Group, doomed: Doomed, *, is_expired: bool = False) -> bool:
-        return bool(await self._run("bury", group, doomed.lease[1:], is_expired))
+    async def settle_dead(self, group: Group, exhausted: ExhaustedMessage, *, is_expired: bool = False) -> bool:
+        return bool(await self._run("bury", group, exhausted.lease[1:], is_expired))
 
     async def seek(
         self,
@@ -215,22 +217,28 @@ class RedisLeaseStore:
         client: str,
         targets: Mapping[str, int],
         *,
-        heads: Mapping[str, Head] = MappingProxyType({}),
-        rose: Mapping[str, int] = MappingProxyType({}),
+        bounds: Mapping[str, QueueBounds] = MappingProxyType({}),
+        last_append_ms: Mapping[str, int] = MappingProxyType({}),
         is_dry_run: bool,
-    ) -> Sequence[Moved] | None:
-        reply = await self._run("seek", group, client, _heads(heads, rose=rose), list(targets.items()), is_dry_run)
+    ) -> Sequence[SeekResult] | None:
+        reply = await self._run(
+            "seek", group, client, _heads(bounds, last_append_ms=last_append_ms), list(targets.items()), is_dry_run
+        )
         return (
             None
             if reply is None
-            else [Moved(*each) for each in answers.read(reply, list[tuple[str, int, int, int, int]])]
+            else [SeekResult(*each) for each in answers.read(reply, list[tuple[str, int, int, int, int]])]
         )
 
     async def positions(
-        self, group: Group, client: str, heads: Mapping[str, Head], rose: Mapping[str, int] = MappingProxyType({})
-    ) -> tuple[Sequence[Position], Sequence[Doomed]] | None:
-        reply = await self._run("positions", group, client, _heads(heads, rose=rose))
-        return None if reply is None else answers.read(reply, answers.Positions).told(group.name)
+        self,
+        group: Group,
+        client: str,
+        bounds: Mapping[str, QueueBounds],
+        last_append_ms: Mapping[str, int] = MappingProxyType({}),
+    ) -> tuple[Sequence[Position], Sequence[ExhaustedMessage]] | None:
+        reply = await self._run("positions", group, client, _heads(bounds, last_append_ms=last_append_ms))
+        return None if reply is None else answers.read(reply, answers.PositionsReply).told(group.name)
 
     async def committed(self, group: str) -> Mapping[str, int] | None:
         reply = await self._evaluate("committed", group, _NO_RULES, _NOTHING)
@@ -314,10 +322,10 @@ def _steps(group: Group) -> list[int]:
     return [step // _MS for step in group.backoff.steps]
 
 
-def _usual(request: Acquire, nonce: int, incarnation: str | None) -> tuple[Any, ...] | None:
+def _usual(request: AcquireRequest, nonce: int, incarnation: str | None) -> tuple[Any, ...] | None:
     """The receive in the short form of queue_usual.lua, if it is one of those: it acks one batch, and asks for more."""
     settlements = request.settlements
-    if not settlements or request.client or request.attempt is not None or request.heads or request.closed:
+    if not settlements or request.client or request.attempt is not None or request.bounds or request.closed:
         return None
     _, lease, through, *_ = settlements[0]
     _, _, queue, start, after, epoch, _ = lease
@@ -338,24 +346,26 @@ def _usual(request: Acquire, nonce: int, incarnation: str | None) -> tuple[Any, 
         start,
         after,
         epoch,
-        request.is_crowded,
+        request.has_other_waiters,
     )
     return numbers, request.polled_by, queue, incarnation
 
 
 def _heads(
-    heads: Mapping[str, Head],
-    boots: Mapping[str, Boot] = MappingProxyType({}),
-    rose: Mapping[str, int] = MappingProxyType({}),
+    bounds: Mapping[str, QueueBounds],
+    boots: Mapping[str, BrokerBoot] = MappingProxyType({}),
+    last_append_ms: Mapping[str, int] = MappingProxyType({}),
 ) -> list[tuple[Any, ...]]:
-    return [_head(queue, head, boots.get(queue), rose.get(queue)) for queue, head in heads.items()]
+    return [_head(queue, head, boots.get(queue), last_append_ms.get(queue)) for queue, head in bounds.items()]
 
 
-def _head(queue: str, head: Head, boot: Boot | None = None, rose: int | None = None) -> tuple[Any, ...]:
-    return (queue, *head, *(boot or (False, False)), rose or False)
+def _head(
+    queue: str, head: QueueBounds, boot: BrokerBoot | None = None, last_append_ms: int | None = None
+) -> tuple[Any, ...]:
+    return (queue, *head, *(boot or (False, False)), last_append_ms or False)
 
 
-def _placement(placement: Placement) -> tuple[Any, ...]:
+def _placement(placement: PullReport) -> tuple[Any, ...]:
     kept: Any = False
     if placement.kept is not None:
         kept = [(offset, key or False) for offset, key in placement.kept.items()]

@@ -22,7 +22,7 @@ from mqgate.rocketmq.remoting.codes import Response
 
 __all__ = ["Appender"]
 
-Outcome = Stored | MqgateError
+PublishOutcome = Stored | MqgateError
 # A broker takes 4 MiB at once, its own overhead included; one message alone may be as large.
 _MOST_BATCH_BYTES = 3 << 20
 _MOST_TOGETHER = 128
@@ -39,7 +39,7 @@ class Appender:
         self._now_ms = 0
         self._now = instant(0)
 
-    def append(self, topic: Topic, drafts: Sequence[Draft], producer: str) -> Coroutine[Any, Any, list[Outcome]]:
+    def append(self, topic: Topic, drafts: Sequence[Draft], producer: str) -> Coroutine[Any, Any, list[PublishOutcome]]:
         """Store messages; an outcome each."""
         self._topics.keep_up(topic)
         if len(drafts) == 1:
@@ -50,8 +50,8 @@ class Appender:
             return self._send_to(topic, topic.slots[slot % len(topic.slots)], drafts, producer)
         return self._append(topic, drafts, producer)
 
-    async def _append(self, topic: Topic, drafts: Sequence[Draft], producer: str) -> list[Outcome]:
-        outcomes: list[Outcome] = [StorageUnavailable("not sent")] * len(drafts)
+    async def _append(self, topic: Topic, drafts: Sequence[Draft], producer: str) -> list[PublishOutcome]:
+        outcomes: list[PublishOutcome] = [StorageUnavailable("not sent")] * len(drafts)
         parts: dict[Queue | int, list[int]] = {}
         loose = 0
         for index, draft in enumerate(drafts):
@@ -69,19 +69,21 @@ class Appender:
 
     async def _send_part(
         self, topic: Topic, place: Queue | int, drafts: Sequence[Draft], indexes: Sequence[int], producer: str
-    ) -> list[Outcome]:
+    ) -> list[PublishOutcome]:
         some = [drafts[index] for index in indexes]
         if isinstance(place, Queue):
             return await self._send_to(topic, place, some, producer)
         return await self._send_anywhere(topic, some, producer)
 
-    async def _send_to(self, topic: Topic, queue: Queue, drafts: Sequence[Draft], producer: str) -> list[Outcome]:
+    async def _send_to(
+        self, topic: Topic, queue: Queue, drafts: Sequence[Draft], producer: str
+    ) -> list[PublishOutcome]:
         """Store at one queue, in order; behind what fails nothing more is tried."""
         if not queue.can_write or self._client.brokers.is_down(queue.broker):
             await self._topics.look_again(topic, queue.broker)
             if not queue.can_write or self._client.brokers.is_down(queue.broker):
                 return [_unavailable(queue)] * len(drafts)
-        outcomes: list[Outcome] = []
+        outcomes: list[PublishOutcome] = []
         for batch in (drafts,) if len(drafts) == 1 else _batches(drafts):
             try:
                 outcomes += await self._send(topic, queue, batch, producer)
@@ -92,14 +94,14 @@ class Appender:
                 break
         return outcomes
 
-    async def _send_anywhere(self, topic: Topic, drafts: Sequence[Draft], producer: str) -> list[Outcome]:
+    async def _send_anywhere(self, topic: Topic, drafts: Sequence[Draft], producer: str) -> list[PublishOutcome]:
         """Store at the next queue that takes it."""
-        outcomes: list[Outcome] = []
+        outcomes: list[PublishOutcome] = []
         for batch in _batches(drafts):
             outcomes += await self._send_batch_anywhere(topic, batch, producer)
         return outcomes
 
-    async def _send_batch_anywhere(self, topic: Topic, batch: Sequence[Draft], producer: str) -> list[Outcome]:
+    async def _send_batch_anywhere(self, topic: Topic, batch: Sequence[Draft], producer: str) -> list[PublishOutcome]:
         failure: MqgateError | None = None
         tried: tuple[str, ...] = ()
         while True:
@@ -128,7 +130,7 @@ class Appender:
                 return queue
         return None
 
-    async def _send(self, topic: Topic, queue: Queue, batch: Sequence[Draft], producer: str) -> list[Outcome]:
+    async def _send(self, topic: Topic, queue: Queue, batch: Sequence[Draft], producer: str) -> list[PublishOutcome]:
         """Store at one queue; a broker that is busy has certainly not stored it, and is asked again a little later."""
         messages = self._client.messages
         by = producer or self._producer

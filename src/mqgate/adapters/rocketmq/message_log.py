@@ -21,7 +21,7 @@ from mqgate.core.cursors import invalid_cursor
 from mqgate.core.errors import MqgateError, QueueNotFound, StorageUnavailable, TopicNotFound
 from mqgate.core.message import Draft, Message, Stored, milliseconds
 from mqgate.core.names import OWN_PREFIX
-from mqgate.ports.message_log import Heads
+from mqgate.ports.message_log import TopicBounds
 from mqgate.rocketmq.admin import LAYOUTS
 from mqgate.rocketmq.client import Client
 
@@ -167,29 +167,29 @@ class RocketMQMessageLog:
             raise QueueNotFound(f"topic {topic} has no queue {queue}", queue=queue)
         return known, place
 
-    async def heads(self, topic: str, since: int = 0) -> Heads:
+    async def bounds(self, topic: str, since: int = 0) -> TopicBounds:
         topics = self._topics
         known = topics.known(topic) or await topics.get(topic)
         if stale := topics.stale(known):
             await topics.wait(known, stale)
         return self._told(known, since)
 
-    async def heads_now(self, topic: str, *, is_complete: bool = True) -> Heads:
+    async def current_bounds(self, topic: str, *, is_complete: bool = True) -> TopicBounds:
         known = await self._topics.ask_for(topic)
         await (self._topics.catch_up(known) if is_complete else self._topics.renew(known))
         return self._told(known, 0)
 
-    def _told(self, known: Topic, since: int) -> Heads:
+    def _told(self, known: Topic, since: int) -> TopicBounds:
         topics = self._topics
         changed = topics.changed_since(known, since)
         if not changed:
-            return Heads(topics.version, {}, known.closed)
-        heads = {queue.name: queue.head for queue in changed if queue.head is not None}
+            return TopicBounds(topics.version, {}, known.closed)
+        bounds = {queue.name: queue.head for queue in changed if queue.head is not None}
         boots = {queue.name: queue.boot for queue in changed if queue.boot is not None}
-        rose = {queue.name: queue.rose_ms for queue in changed if queue.rose_ms}
-        return Heads(topics.version, heads, known.closed, boots, rose)
+        last_append_ms = {queue.name: queue.rose_ms for queue in changed if queue.rose_ms}
+        return TopicBounds(topics.version, bounds, known.closed, boots, last_append_ms)
 
-    def lacks(self, topic: str) -> bool:
+    def is_known_missing(self, topic: str) -> bool:
         return self._topics.is_unknown(topic)
 
     async def offsets_at(self, topic: str, instant: datetime) -> Mapping[str, int]:

@@ -20,7 +20,7 @@ import structlog
 from mqgate.adapters.rocketmq.catching_up import CatchingUp
 from mqgate.adapters.rocketmq.faults import translating
 from mqgate.core.errors import StorageUnavailable, TopicNotFound
-from mqgate.core.lease import Boot, Head
+from mqgate.core.lease import BrokerBoot, QueueBounds
 from mqgate.rocketmq.client import Client
 from mqgate.rocketmq.errors import Refused, RocketMQError
 from mqgate.rocketmq.remoting.codes import Response
@@ -65,8 +65,8 @@ class Queue:
         self.broker = broker
         self.id = queue_id
         self.name = f"{broker}:{queue_id}"
-        self.head: Head | None = None
-        self.boot: Boot | None = None
+        self.head: QueueBounds | None = None
+        self.boot: BrokerBoot | None = None
         self.version = 0
         self.rose_at = 0.0
         # When its newest message was stored: by its broker, or by our own clock if we saw it come; 0: not known.
@@ -335,7 +335,7 @@ class Topics:
         news = [each for each in queues if each.boot is None or each.boot.at_ms != at_ms]
         floors = await asyncio.gather(*(client.offsets.at(broker, topic.wire, each.id, at_ms) for each in news))
         for queue, floor in zip(news, floors, strict=True):
-            queue.boot = Boot(at_ms, floor)
+            queue.boot = BrokerBoot(at_ms, floor)
             if queue.head is not None:
                 self._tell(topic, queue)
 
@@ -420,7 +420,7 @@ class Topics:
             end = max(end, head.max)
         if head is not None and end < head.max:
             _log.warning("queue became shorter", topic=topic.name, queue=queue.name, was=head.max, now=end)
-        self._move(topic, queue, Head(low, max(low, end)), stored_ms)
+        self._move(topic, queue, QueueBounds(low, max(low, end)), stored_ms)
 
     def confirmed(self, topic: Topic, queue: Queue, end: int) -> None:
         """A broker confirmed a message: the queue reaches at least so far."""
@@ -433,7 +433,7 @@ class Topics:
         if head is not None and end > head[1]:
             # As `_move`, for what certainly rises.
             queue.rose_at, queue.rose_ms = now, time.time_ns() // 1_000_000
-            queue.head = tuple.__new__(Head, (head[0], end))
+            queue.head = tuple.__new__(QueueBounds, (head[0], end))
             self._tell(topic, queue)
             for arrived in list(topic.watchers) if topic.watchers else ():
                 arrived(queue.name, end - head[1])
@@ -442,7 +442,7 @@ class Topics:
     def _is_believed(queue: Queue) -> bool:
         return time.monotonic() < queue.confirmed_at + _BELIEVED
 
-    def _move(self, topic: Topic, queue: Queue, head: Head, stored_ms: int) -> None:
+    def _move(self, topic: Topic, queue: Queue, head: QueueBounds, stored_ms: int) -> None:
         before = queue.head
         if before == head:
             return

@@ -84,9 +84,9 @@ def messages_of(topic: str, queue: str, page: PulledPage) -> list[Message]:
 
 def _ids_first(texts: Sequence[bytes]) -> tuple[Sequence[str], Sequence[bytes]] | None:
     """The ids in texts of properties, and the texts without them; None unless all begin with it, as we write them."""
-    heads, _, others = zip(*map(bytes.partition, texts, repeat(_END)), strict=True)
+    bounds, _, others = zip(*map(bytes.partition, texts, repeat(_END)), strict=True)
     # As lines, because one text is checked, decoded and cut in a tenth of the time that many are.
-    lines = b"\n".join((b"", *heads))
+    lines = b"\n".join((b"", *bounds))
     if not lines.count(b"\n") == lines.count(_ID_LINE) == len(texts):
         return None
     return lines.decode("utf-8", "replace").split(_ID_LINE.decode())[1:], others

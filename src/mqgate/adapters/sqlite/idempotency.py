@@ -10,7 +10,7 @@ from datetime import timedelta
 
 from mqgate.adapters.sqlite.engine import Engine, queries
 from mqgate.adapters.sqlite.threads import Transaction
-from mqgate.ports.idempotency import Claim, Known
+from mqgate.ports.idempotency import Claim, KeyRecord
 
 _SQL = queries("idempotency")
 _FORGOTTEN_AT_ONCE = 2_000
@@ -22,15 +22,15 @@ class SqliteIdempotencyStore:
         self._record = engine.write if is_log_elsewhere else engine.step
         self._window_ms = window // timedelta(milliseconds=1)
 
-    async def claim(self, claims: Sequence[Claim]) -> Sequence[Known | None]:
+    async def claim(self, claims: Sequence[Claim]) -> Sequence[KeyRecord | None]:
         return await self._record(lambda tx: [self._claim(tx, each) for each in claims])
 
-    def _claim(self, tx: Transaction, claim: Claim) -> Known | None:
+    def _claim(self, tx: Transaction, claim: Claim) -> KeyRecord | None:
         row = tx.one(_SQL["find"], (claim.topic, claim.key, tx.now_ms - self._window_ms))
         if row is not None and (row[1] is not None or row[0] != claim.digest):
-            return Known(row[0], row[1])
+            return KeyRecord(row[0], row[1])
         tx.execute(_SQL["claim"], (*claim, tx.now_ms))
-        return None if row is None else Known(claim.digest, None)
+        return None if row is None else KeyRecord(claim.digest, None)
 
     async def complete(self, claims: Sequence[Claim], answers: Sequence[str]) -> None:
         def job(tx: Transaction) -> None:

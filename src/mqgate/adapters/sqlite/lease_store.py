@@ -18,17 +18,17 @@ from mqgate.core.lease import (
     LEAST_REMEMBERED,
     MEMORY,
     UNKNOWN,
-    Acquire,
-    Acquired,
+    AcquireRequest,
+    AcquireResult,
     Client,
-    Doomed,
-    Head,
-    Moved,
-    Outcome,
-    Placement,
+    ExhaustedMessage,
     Position,
-    Settled,
+    PullReport,
+    QueueBounds,
+    SeekResult,
     Settlement,
+    SettlementOutcome,
+    SettlementResult,
 )
 from mqgate.core.message import instant
 
@@ -45,17 +45,19 @@ class SqliteLeaseStore:
         self._most_clients = most_clients
         self._seen: dict[tuple[str, str, str], int] = {}
 
-    async def open(self, group: Group, client: str, starts: Mapping[str, int], heads: Mapping[str, Head]) -> bool:
+    async def open(
+        self, group: Group, client: str, starts: Mapping[str, int], bounds: Mapping[str, QueueBounds]
+    ) -> bool:
         def job(tx: Transaction) -> bool:
             steps = message_leases if group.mode is Mode.MESSAGE else queue_leases
             known = scope_of(tx, group, client)
             if known is not None:
-                steps.open_queues(tx, known.number, starts, heads)
+                steps.open_queues(tx, known.number, starts, bounds)
                 return False
             if group.mode is Mode.BROADCAST:
                 self._make_room(tx, group)
             scope = tx.one(SQL["add_scope"], (group.name, client, os.urandom(8).hex(), tx.now_ms))[0]
-            steps.open_queues(tx, scope, starts, heads)
+            steps.open_queues(tx, scope, starts, bounds)
             return True
 
         return await self._engine.write(job)
@@ -71,10 +73,10 @@ class SqliteLeaseStore:
                 limit=self._most_clients,
             )
 
-    async def acquire(self, request: Acquire) -> Acquired:
+    async def acquire(self, request: AcquireRequest) -> AcquireResult:
         seen = (request.group.name, request.polled_by, request.address)
 
-        def job(tx: Transaction) -> tuple[Acquired, int]:
+        def job(tx: Transaction) -> tuple[AcquireResult, int]:
             scope = scope_of(tx, request.group, request.client, is_contact=True)
             if scope is None:
                 return UNKNOWN, 0
@@ -90,7 +92,7 @@ class SqliteLeaseStore:
 
         acquired, seen_at = await self._engine.step(job)
         # Not before it is written: a receive that is refused undoes all of its step.
-        if acquired.is_known:
+        if acquired.state_exists:
             if len(self._seen) > _SEEN_REMEMBERED:
                 self._seen.clear()
             self._seen[seen] = seen_at
@@ -101,7 +103,7 @@ class SqliteLeaseStore:
         if tx.one(SQL["count_clients"], (group,))[0] > 2 * self._most_clients:
             tx.execute(SQL["trim_clients"], (group, self._most_clients))
 
-    async def place(self, group: Group, placements: Sequence[Placement]) -> Sequence[frozenset[int]]:
+    async def place(self, group: Group, placements: Sequence[PullReport]) -> Sequence[frozenset[int]]:
         def job(tx: Transaction) -> list[frozenset[int]]:
             if group.mode is not Mode.MESSAGE:
                 return [queue_leases.place(tx, group, each) for each in placements]
@@ -112,23 +114,23 @@ class SqliteLeaseStore:
 
         return await self._engine.step(job)
 
-    async def settle(self, group: Group, settlements: Sequence[Settlement]) -> Sequence[Settled]:
-        def job(tx: Transaction) -> list[Settled]:
+    async def settle(self, group: Group, settlements: Sequence[Settlement]) -> Sequence[SettlementResult]:
+        def job(tx: Transaction) -> list[SettlementResult]:
             if group.mode is not Mode.MESSAGE:
                 return [queue_leases.settle(tx, group, each) for each in settlements]
             scope = scope_of(tx, group, "")
             if scope is None:
-                return [Settled(Outcome.GONE) for _ in settlements]
+                return [SettlementResult(SettlementOutcome.GONE) for _ in settlements]
             return message_leases.settle(tx, scope, group, settlements)
 
         return await self._engine.step(job)
 
-    async def bury(self, group: Group, doomed: Doomed, *, is_expired: bool = False) -> bool:
+    async def settle_dead(self, group: Group, exhausted: ExhaustedMessage, *, is_expired: bool = False) -> bool:
         def job(tx: Transaction) -> bool:
             if group.mode is not Mode.MESSAGE:
-                return queue_leases.bury(tx, group, doomed, is_expired=is_expired)
+                return queue_leases.settle_dead(tx, group, exhausted, is_expired=is_expired)
             scope = scope_of(tx, group, "")
-            return scope is not None and message_leases.bury(tx, scope, group, doomed, is_expired=is_expired)
+            return scope is not None and message_leases.settle_dead(tx, scope, group, exhausted, is_expired=is_expired)
 
         return await self._engine.write(job)
 
@@ -138,30 +140,34 @@ class SqliteLeaseStore:
         client: str,
         targets: Mapping[str, int],
         *,
-        heads: Mapping[str, Head] = MappingProxyType({}),
-        rose: Mapping[str, int] = MappingProxyType({}),
+        bounds: Mapping[str, QueueBounds] = MappingProxyType({}),
+        last_append_ms: Mapping[str, int] = MappingProxyType({}),
         is_dry_run: bool,
-    ) -> Sequence[Moved] | None:
-        def job(tx: Transaction) -> list[Moved] | None:
+    ) -> Sequence[SeekResult] | None:
+        def job(tx: Transaction) -> list[SeekResult] | None:
             scope = scope_of(tx, group, client)
             if scope is None:
                 return None
             if group.mode is Mode.MESSAGE:
-                return message_leases.seek(tx, scope, group, targets, heads, is_dry_run=is_dry_run)
-            return queue_leases.seek(tx, scope, targets, heads, rose, is_dry_run=is_dry_run)
+                return message_leases.seek(tx, scope, group, targets, bounds, is_dry_run=is_dry_run)
+            return queue_leases.seek(tx, scope, targets, bounds, last_append_ms, is_dry_run=is_dry_run)
 
         return await self._engine.write(job)
 
     async def positions(
-        self, group: Group, client: str, heads: Mapping[str, Head], rose: Mapping[str, int] = MappingProxyType({})
-    ) -> tuple[Sequence[Position], Sequence[Doomed]] | None:
-        def job(tx: Transaction) -> tuple[list[Position], list[Doomed]] | None:
+        self,
+        group: Group,
+        client: str,
+        bounds: Mapping[str, QueueBounds],
+        last_append_ms: Mapping[str, int] = MappingProxyType({}),
+    ) -> tuple[Sequence[Position], Sequence[ExhaustedMessage]] | None:
+        def job(tx: Transaction) -> tuple[list[Position], list[ExhaustedMessage]] | None:
             scope = scope_of(tx, group, client)
             if scope is None:
                 return None
             if group.mode is Mode.MESSAGE:
-                return message_leases.positions(tx, scope, group, heads)
-            return queue_leases.positions(tx, scope, group, heads, rose)
+                return message_leases.positions(tx, scope, group, bounds)
+            return queue_leases.positions(tx, scope, group, bounds, last_append_ms)
 
         return await self._engine.write(job)
 

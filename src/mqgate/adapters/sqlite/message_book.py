@@ -18,7 +18,15 @@ from mqgate.adapters.sqlite.lease_scope import Scope
 from mqgate.adapters.sqlite.threads import Transaction
 from mqgate.core.entries import Group
 from mqgate.core.errors import InvalidValue
-from mqgate.core.lease import LONGEST_HOLD, Doomed, Lease, Outcome, Settled, Settlement, Verb
+from mqgate.core.lease import (
+    LONGEST_HOLD,
+    ExhaustedMessage,
+    Lease,
+    Settlement,
+    SettlementOutcome,
+    SettlementResult,
+    Verb,
+)
 from mqgate.core.message import instant
 
 _DICE = random.Random()  # noqa: S311 - jitter, not secrets
@@ -187,43 +195,43 @@ class Book:
                 self.has_due = True
                 tx.execute(SQL["let_go"], (tx.now_ms, scope, queue, behind))
 
-    def settle(self, settlement: Settlement) -> Settled:
+    def settle(self, settlement: Settlement) -> SettlementResult:
         lease = settlement.lease
         grant = self.grant(lease.epoch)
         if grant is None or lease.incarnation != self.scope.incarnation:
-            return Settled(Outcome.GONE)
+            return SettlementResult(SettlementOutcome.GONE)
         number = lease.start - grant.start
         outcome = self._judge(settlement.verb, lease, grant, 1 << number)
         if not outcome.is_new:
-            return Settled(outcome)
+            return SettlementResult(outcome)
         if settlement.verb is Verb.ACK:
             self.shut(grant, number)
             grant.acked |= 1 << number
             grant.is_changed = True
             self._consumed.add(grant.queue)
             # A first delivery that never came back has no row to remove, and without order nobody waits behind it.
-            if grant.again or outcome is Outcome.LATE_APPLIED or self.group.is_ordered:
+            if grant.again or outcome is SettlementOutcome.LATE_APPLIED or self.group.is_ordered:
                 self.finish(grant.queue, lease.start)
-            return Settled(outcome)
+            return SettlementResult(outcome)
         if settlement.verb is Verb.NACK:
             return self._nack(grant, number, settlement, outcome)
         return self._extend(grant, number, settlement, outcome)
 
-    def _judge(self, verb: Verb, lease: Lease, grant: Granted, bit: int) -> Outcome:
+    def _judge(self, verb: Verb, lease: Lease, grant: Granted, bit: int) -> SettlementOutcome:
         if grant.acked & bit:
-            return Outcome.DUPLICATE if verb is Verb.ACK else Outcome.LOST
+            return SettlementOutcome.DUPLICATE if verb is Verb.ACK else SettlementOutcome.LOST
         if grant.nacked & bit:
-            return Outcome.DUPLICATE if verb is Verb.NACK else Outcome.LOST
+            return SettlementOutcome.DUPLICATE if verb is Verb.NACK else SettlementOutcome.LOST
         swept, first = self._gone_before(lease.queue)
         if swept is None or lease.epoch <= swept:
-            return Outcome.GONE
+            return SettlementOutcome.GONE
         if grant.open & bit:
             late = grant.end_of(lease.start - grant.start) <= self.tx.now_ms
-            return Outcome.LATE_APPLIED if late else Outcome.APPLIED
+            return SettlementOutcome.LATE_APPLIED if late else SettlementOutcome.APPLIED
         failed = self.failed(lease.queue, lease.start)
         if failed and failed.epoch == lease.epoch and failed.ready_at is not None:
-            return Outcome.LATE_APPLIED
-        return Outcome.GONE if lease.start < first else Outcome.LOST
+            return SettlementOutcome.LATE_APPLIED
+        return SettlementOutcome.GONE if lease.start < first else SettlementOutcome.LOST
 
     def _gone_before(self, queue: str) -> tuple[int | None, int]:
         """The last epoch that a seek swept away, None if there is no such queue; and the first message that is kept."""
@@ -232,7 +240,9 @@ class Book:
             self._gone[queue] = (None, 0) if row is None else (row.swept_epoch, row.head_min)
         return self._gone[queue]
 
-    def _nack(self, grant: Granted, number: int, settlement: Settlement, outcome: Outcome) -> Settled:
+    def _nack(
+        self, grant: Granted, number: int, settlement: Settlement, outcome: SettlementOutcome
+    ) -> SettlementResult:
         delay = settlement.delay
         if delay is None:
             delay = self.group.backoff.delay(grant.delivery, _DICE)
@@ -240,17 +250,19 @@ class Book:
         grant.nacked |= 1 << number
         grant.is_changed = True
         ready_at = self.tx.now_ms + delay // _MS
-        doomed = self.fail(grant, number, ready_at, self.tx.now_ms, settlement.reason or "nacked", lapsed=0)
-        return Settled(outcome, doomed=doomed)
+        exhausted = self.fail(grant, number, ready_at, self.tx.now_ms, settlement.reason or "nacked", lease_expired=0)
+        return SettlementResult(outcome, exhausted=exhausted)
 
-    def _extend(self, grant: Granted, number: int, settlement: Settlement, outcome: Outcome) -> Settled:
+    def _extend(
+        self, grant: Granted, number: int, settlement: Settlement, outcome: SettlementOutcome
+    ) -> SettlementResult:
         until = self.tx.now_ms + (settlement.visibility or self.group.visibility) // _MS
         if until > grant.granted_at + LONGEST_HOLD // _MS:
             limit = LONGEST_HOLD.total_seconds()
             error = InvalidValue(
                 "a lease is held for 12 hours in all at most: ack or nack it", field="visibility", limit=limit
             )
-            return Settled(Outcome.INVALID, error=error)
+            return SettlementResult(SettlementOutcome.INVALID, error=error)
         bit = 1 << number
         if not grant.open & bit:
             # It had come back already, and nobody had taken it: leased again.
@@ -262,9 +274,11 @@ class Book:
             self.tx.execute(SQL["regrant"], values)
         grant.ends[number] = until
         grant.is_changed = True
-        return Settled(outcome, leased_until=instant(until))
+        return SettlementResult(outcome, leased_until=instant(until))
 
-    def fail(self, grant: Granted, number: int, ready_at: int, at: int, reason: str, *, lapsed: int) -> Doomed | None:
+    def fail(
+        self, grant: Granted, number: int, ready_at: int, at: int, reason: str, *, lease_expired: int
+    ) -> ExhaustedMessage | None:
         """A delivery failed: ready again later, or never."""
         offset = grant.start + number
         is_dead = grant.delivery >= self.group.max_attempts
@@ -281,14 +295,14 @@ class Book:
                 grant.granted_at,
                 at,
                 reason,
-                lapsed,
+                lease_expired,
             ),
         )
         self.touch(grant.queue)
         if not is_dead:
             return None
         row = self.failed(grant.queue, offset)
-        return None if row is None else self.doomed(row)
+        return None if row is None else self.exhausted(row)
 
     def is_overdrawn(self, row: FailedRow) -> bool:
         """Whether a message that is ready again had all its deliveries: the limit was lowered since it failed."""
@@ -299,11 +313,11 @@ class Book:
         self.tx.execute(SQL["doom"], (self.scope.number, row.queue, row.offset))
         self.has_dying = True
 
-    def doomed(self, row: FailedRow) -> Doomed:
+    def exhausted(self, row: FailedRow) -> ExhaustedMessage:
         scope = self.scope
         lease = Lease(scope.group, "", row.queue, row.offset, row.offset + 1, row.epoch, scope.incarnation)
         times = instant(row.first_at), instant(row.last_at)
-        return Doomed(lease, row.delivery, *times, row.reason, is_lapsed=bool(row.lapsed))
+        return ExhaustedMessage(lease, row.delivery, *times, row.reason, is_lease_expired=bool(row.lapsed))
 
     def expire_ended(self) -> None:
         """Leases that ended are failed deliveries; the backoff counts from their end."""
@@ -317,7 +331,7 @@ class Book:
                     if end <= tx.now_ms:
                         delay = self.group.backoff.delay(grant.delivery, _DICE) // _MS
                         self.shut(grant, number)
-                        self.fail(grant, number, end + delay, end, _EXPIRED, lapsed=1)
+                        self.fail(grant, number, end + delay, end, _EXPIRED, lease_expired=1)
                 self._save(grant)
 
     def _save(self, grant: Granted) -> None:

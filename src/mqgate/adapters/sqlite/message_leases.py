@@ -21,21 +21,21 @@ from mqgate.core.entries import Group
 from mqgate.core.errors import AttemptMismatch
 from mqgate.core.lease import (
     MAX_SPAN,
-    Acquire,
-    Acquired,
-    Doomed,
+    AcquireRequest,
+    AcquireResult,
+    ExhaustedMessage,
     Grant,
-    Head,
     Lease,
-    Moved,
-    Placement,
+    OffsetRange,
     Position,
-    Settled,
+    PullReport,
+    QueueBounds,
+    ReceiveState,
+    SeekResult,
     Settlement,
-    Span,
-    State,
-    is_nobodys,
-    returning,
+    SettlementResult,
+    all_serves_returned,
+    mark_serve_returned,
 )
 from mqgate.core.message import instant
 
@@ -43,66 +43,72 @@ _MS = timedelta(milliseconds=1)
 _PLACING = timedelta(seconds=10)
 
 
-def open_queues(tx: Transaction, scope: int, starts: Mapping[str, int], heads: Mapping[str, Head]) -> None:
+def open_queues(tx: Transaction, scope: int, starts: Mapping[str, int], bounds: Mapping[str, QueueBounds]) -> None:
     """Add queues; those that are there stay where they are."""
     for queue, start in starts.items():
-        head = heads[queue]
+        head = bounds[queue]
         tx.execute(SQL["add_queue"], (scope, queue, head.min, head.max, start, tx.now_ms))
 
 
-def acquire(tx: Transaction, scope: Scope, request: Acquire) -> Acquired:
+def acquire(tx: Transaction, scope: Scope, request: AcquireRequest) -> AcquireResult:
     group = request.group
     book = Book(tx, scope, group, request.closed)
     settled = [book.settle(each) for each in request.settlements]
     # Before any answer: ends of queues are told once.
-    rewound, strangers = see_heads(book, request.heads)
-    strangers = [queue for queue in strangers if queue not in request.closed]
-    if strangers:
+    rewound, unknown_queues = see_heads(book, request.bounds)
+    unknown_queues = [queue for queue in unknown_queues if queue not in request.closed]
+    if unknown_queues:
         _of_attempt(book, request)
         book.close()
-        return Acquired(is_known=True, settled=settled, rewound=rewound, doomed=dying(book), strangers=strangers)
+        return AcquireResult(
+            state_exists=True, settled=settled, rewound=rewound, exhausted=dying(book), unknown_queues=unknown_queues
+        )
     _end_leases(book)
     book.flush()
     if request.attempt is not None:
         same = _replay(book, request)
         if same:
             book.close()
-            return Acquired(is_known=True, settled=settled, grants=same, rewound=rewound, doomed=dying(book))
+            return AcquireResult(
+                state_exists=True, settled=settled, grants=same, rewound=rewound, exhausted=dying(book)
+            )
     if group.is_paused:
         doom_due(book, request.most)
         book.close()
-        return Acquired(is_known=True, settled=settled, state=State.PAUSED, rewound=rewound, doomed=dying(book))
+        return AcquireResult(
+            state_exists=True, settled=settled, state=ReceiveState.PAUSED, rewound=rewound, exhausted=dying(book)
+        )
     grants, state, lost = _grant(book, request)
     if grants and book.closed and request.attempt is not None:
         leave_attempt(book, request.attempt)
     book.close()
-    return Acquired(
-        is_known=True,
+    return AcquireResult(
+        state_exists=True,
         settled=settled,
         grants=grants,
         state=state,
         lost=lost,
         rewound=rewound,
-        doomed=dying(book),
-        next_at=None if grants and not request.is_crowded else next_at(book, state),
-        needs_settling=state is State.BUSY and any(not row.placing for row in fresh_rows(book)),
-        has_more=bool(grants) and request.is_crowded and bool(fresh_rows(book) or due(book, 1)),
+        exhausted=dying(book),
+        next_at=None if grants and not request.has_other_waiters else next_at(book, state),
+        is_span_full=state is ReceiveState.BUSY and any(not row.placing for row in fresh_rows(book)),
+        has_more=bool(grants) and request.has_other_waiters and bool(fresh_rows(book) or due(book, 1)),
     )
 
 
-def see_heads(book: Book, heads: Mapping[str, Head]) -> tuple[int, list[str]]:
+def see_heads(book: Book, bounds: Mapping[str, QueueBounds]) -> tuple[int, list[str]]:
     """Take note of queues' ends: how far queues went back that came again shorter, and those that are not known."""
     rewound = 0
-    strangers = []
+    unknown_queues = []
     tx, scope = book.tx, book.scope.number
-    for queue, head in heads.items():
+    for queue, head in bounds.items():
         seen = tx.one(SQL["see_head"], (head.min, head.max, scope, queue))
         if seen is None:
-            strangers.append(queue)
+            unknown_queues.append(queue)
         elif seen[0] > head.max:
             rewound += seen[0] - head.min
             move(book, queue, head.min)
-    return rewound, strangers
+    return rewound, unknown_queues
 
 
 def move(book: Book, queue: str, to: int) -> None:
@@ -118,7 +124,7 @@ def move(book: Book, queue: str, to: int) -> None:
     tx.execute(SQL["move"], (to, book.epoch, tx.now_ms, scope, queue))
 
 
-def _of_attempt(book: Book, request: Acquire) -> list[Granted] | None:
+def _of_attempt(book: Book, request: AcquireRequest) -> list[Granted] | None:
     """The grants that the same attempt was given; None if something of them was touched, or has ended."""
     rows = [book.keep(granted(row)) for row in book.tx.all(SQL["by_attempt"], (book.scope.number, request.attempt))]
     if any(grant.is_touched or (grant.open and grant.until <= book.tx.now_ms) for grant in rows):
@@ -129,7 +135,7 @@ def _of_attempt(book: Book, request: Acquire) -> list[Granted] | None:
     return rows
 
 
-def _replay(book: Book, request: Acquire) -> list[Grant]:
+def _replay(book: Book, request: AcquireRequest) -> list[Grant]:
     """The leases that the same attempt was given, while they are untouched; of those, what can be read."""
     rows = _of_attempt(book, request)
     if rows is None:
@@ -175,12 +181,12 @@ def _take_back_unplaced(book: Book) -> None:
             tx.execute(SQL["roll_back"], (grant.start, scope, queue.queue))
 
 
-def _grant(book: Book, request: Acquire) -> tuple[list[Grant], State, list[Span]]:
+def _grant(book: Book, request: AcquireRequest) -> tuple[list[Grant], ReceiveState, list[OffsetRange]]:
     group = request.group
     room = min(request.most, group.max_in_flight - book.in_flight)
     if room <= 0:
         doom_due(book, request.most)
-        return [], State.IN_FLIGHT_CAP, []
+        return [], ReceiveState.IN_FLIGHT_CAP, []
     lost = _expire(book)
     allowed = room
     if group.rate_limit is not None:
@@ -193,32 +199,32 @@ def _grant(book: Book, request: Acquire) -> tuple[list[Grant], State, list[Span]
     lease_scope.refund(book.tx, group, left)
     lost += skipped
     if grants:
-        return grants, State.OK, lost
+        return grants, ReceiveState.OK, lost
     lost += _skip_emptied(book) if allowed else []
     # What expired is settled: it may have been all there was.
     book.flush()
     if not book.tx.one(SQL["has_backlog"], (book.scope.number,))[0]:
-        return [], State.OK, lost
-    state = State.BUSY
+        return [], ReceiveState.OK, lost
+    state = ReceiveState.BUSY
     if not allowed:
         doom_due(book, request.most)
-        state = State.RATE_LIMITED if fresh_rows(book) or due(book, 1) else State.BUSY
+        state = ReceiveState.RATE_LIMITED if fresh_rows(book) or due(book, 1) else ReceiveState.BUSY
     return [], state, lost
 
 
-def _expire(book: Book) -> list[Span]:
+def _expire(book: Book) -> list[OffsetRange]:
     """What retention took of messages that were granted before, and that nobody holds: settled, and told now."""
     tx, scope = book.tx, book.scope.number
     lost = []
     for row in overtaken(book):
         book.finish(row.queue, row.offset)
         tx.execute(SQL["expire"], (1, scope, row.queue))
-        lost.append(Span(row.queue, row.offset, row.offset + 1))
+        lost.append(OffsetRange(row.queue, row.offset, row.offset + 1))
     book.flush()
     return lost
 
 
-def _redeliver(book: Book, request: Acquire, most: int) -> list[Grant]:
+def _redeliver(book: Book, request: AcquireRequest, most: int) -> list[Grant]:
     """Grant what is ready again; neighbours that failed as often, and alike, become one range."""
     runs: list[list[FailedRow]] = []
     tx, scope = book.tx, book.scope.number
@@ -239,14 +245,14 @@ def _redeliver(book: Book, request: Acquire, most: int) -> list[Grant]:
         grant = _add(book, request, run[0].queue, run[0].offset, len(run), delivery=run[0].delivery + 1, is_again=True)
         for row in run:
             tx.execute(SQL["regrant"], (grant.lease.epoch, grant.delivery, tx.now_ms, scope, row.queue, row.offset))
-        grants.append(grant._replace(lapsed=len(run) if run[0].lapsed else 0))
+        grants.append(grant._replace(lease_expired=len(run) if run[0].lapsed else 0))
     return grants
 
 
-def _fresh(book: Book, request: Acquire, most: int) -> tuple[list[Grant], list[Span]]:
+def _fresh(book: Book, request: AcquireRequest, most: int) -> tuple[list[Grant], list[OffsetRange]]:
     """Grant what nobody had yet: queues in turn, the least recently served first."""
     grants: list[Grant] = []
-    lost: list[Span] = []
+    lost: list[OffsetRange] = []
     for row in fresh_rows(book) if most else ():
         if row.placing:
             continue
@@ -272,7 +278,7 @@ def _fresh(book: Book, request: Acquire, most: int) -> tuple[list[Grant], list[S
             ),
         )
         if skipped:
-            lost.append(Span(row.queue, row.cursor, cursor))
+            lost.append(OffsetRange(row.queue, row.cursor, cursor))
         grants.append(grant)
         most -= count
         if not most:
@@ -280,20 +286,27 @@ def _fresh(book: Book, request: Acquire, most: int) -> tuple[list[Grant], list[S
     return grants, lost
 
 
-def _skip_emptied(book: Book) -> list[Span]:
+def _skip_emptied(book: Book) -> list[OffsetRange]:
     """Queues that retention has emptied: nothing new there will ever be granted, so it is told now."""
-    lost: list[Span] = []
+    lost: list[OffsetRange] = []
     for found in book.tx.all(SQL["emptied"], (book.scope.number,)):
         row = QueueRow(*found)
         if row.queue not in book.closed:
-            lost.append(Span(row.queue, row.cursor, row.head_min))
+            lost.append(OffsetRange(row.queue, row.cursor, row.head_min))
             committed = row.committed if row.committed < row.cursor else row.head_min
             book.tx.execute(SQL["skip"], (committed, book.scope.number, row.queue))
     return lost
 
 
 def _add(
-    book: Book, request: Acquire, queue: str, start: int, count: int, *, delivery: int = 1, is_again: bool = False
+    book: Book,
+    request: AcquireRequest,
+    queue: str,
+    start: int,
+    count: int,
+    *,
+    delivery: int = 1,
+    is_again: bool = False,
 ) -> Grant:
     tx, scope = book.tx, book.scope
     book.epoch += 1
@@ -321,21 +334,21 @@ def _add(
     return Grant(lease, delivery, instant(tx.now_ms), instant(until))
 
 
-def settle(tx: Transaction, scope: Scope, group: Group, settlements: Sequence[Settlement]) -> list[Settled]:
+def settle(tx: Transaction, scope: Scope, group: Group, settlements: Sequence[Settlement]) -> list[SettlementResult]:
     book = Book(tx, scope, group)
     settled = [book.settle(each) for each in settlements]
     book.close()
     return settled
 
 
-def place(tx: Transaction, scope: Scope, group: Group, placements: Sequence[Placement]) -> list[frozenset[int]]:
+def place(tx: Transaction, scope: Scope, group: Group, placements: Sequence[PullReport]) -> list[frozenset[int]]:
     book = Book(tx, scope, group)
     placed = [_place(book, each) for each in placements]
     book.close()
     return placed
 
 
-def _place(book: Book, placement: Placement) -> frozenset[int]:
+def _place(book: Book, placement: PullReport) -> frozenset[int]:
     given, after, kept = placement
     tx, scope = book.tx, book.scope.number
     grant = book.grant(given.lease.epoch)
@@ -343,9 +356,9 @@ def _place(book: Book, placement: Placement) -> frozenset[int]:
         return frozenset()
     if given.serve < grant.serves or after <= grant.start:
         # Nobody took it; or the last who was served it places it, and this answer is left without.
-        grant.returned = returning(grant.returned, given.serve)
+        grant.returned = mark_serve_returned(grant.returned, given.serve)
         grant.is_changed = True
-        if not is_nobodys(grant.returned, grant.serves):
+        if not all_serves_returned(grant.returned, grant.serves):
             return frozenset()
         after = grant.start
     before = grant.open.bit_count()
@@ -410,10 +423,10 @@ def _keep_order(book: Book, grant: Granted, number: int, key: str | None) -> Non
         tx.execute(SQL["fail"], values)
 
 
-def bury(tx: Transaction, scope: Scope, group: Group, doomed: Doomed, *, is_expired: bool) -> bool:
+def settle_dead(tx: Transaction, scope: Scope, group: Group, exhausted: ExhaustedMessage, *, is_expired: bool) -> bool:
     book = Book(tx, scope, group)
-    row = book.failed(doomed.lease.queue, doomed.lease.start)
-    if row is None or not row.dying or row.epoch != doomed.lease.epoch:
+    row = book.failed(exhausted.lease.queue, exhausted.lease.start)
+    if row is None or not row.dying or row.epoch != exhausted.lease.epoch:
         return False
     book.finish(row.queue, row.offset)
     if is_expired:
@@ -427,13 +440,13 @@ def seek(
     scope: Scope,
     group: Group,
     targets: Mapping[str, int],
-    heads: Mapping[str, Head],
+    bounds: Mapping[str, QueueBounds],
     *,
     is_dry_run: bool,
-) -> list[Moved]:
+) -> list[SeekResult]:
     book = Book(tx, scope, group)
-    _, strangers = see_heads(book, heads)
-    open_queues(tx, scope.number, {queue: heads[queue].min for queue in strangers}, heads)
+    _, unknown_queues = see_heads(book, bounds)
+    open_queues(tx, scope.number, {queue: bounds[queue].min for queue in unknown_queues}, bounds)
     rows = {row[0]: QueueRow(*row) for row in tx.all(SQL["queues"], (scope.number,))}
     moves = [_moved(book, rows[queue], to) for queue, to in targets.items() if queue in rows]
     if not is_dry_run:
@@ -443,7 +456,7 @@ def seek(
     return moves
 
 
-def _moved(book: Book, row: QueueRow, to: int) -> Moved:
+def _moved(book: Book, row: QueueRow, to: int) -> SeekResult:
     tx, scope = book.tx, book.scope.number
     unsettled: set[int] = {offset for (offset,) in tx.all(SQL["failed_of_queue"], (scope, row.queue))}
     for grant in map(granted, tx.all(SQL["open_grants_of_queue"], (scope, row.queue))):
@@ -453,14 +466,14 @@ def _moved(book: Book, row: QueueRow, to: int) -> Moved:
         return max(high - low, 0) - sum(low <= each < high for each in unsettled)
 
     behind = done(max(row.committed, to), row.cursor)
-    return Moved(row.queue, row.committed, to, done(row.committed, min(to, row.cursor)), behind)
+    return SeekResult(row.queue, row.committed, to, done(row.committed, min(to, row.cursor)), behind)
 
 
 def positions(
-    tx: Transaction, scope: Scope, group: Group, heads: Mapping[str, Head]
-) -> tuple[list[Position], list[Doomed]]:
+    tx: Transaction, scope: Scope, group: Group, bounds: Mapping[str, QueueBounds]
+) -> tuple[list[Position], list[ExhaustedMessage]]:
     book = Book(tx, scope, group)
-    see_heads(book, heads)
+    see_heads(book, bounds)
     _end_leases(book)
     book.close()
     leased: dict[str, int] = {}

@@ -22,10 +22,10 @@ from mqgate.adapters.sqlite.engine import Engine, queries
 from mqgate.adapters.sqlite.threads import Transaction, View
 from mqgate.core.cursors import MAX_ROW, parse_cursor
 from mqgate.core.errors import MqgateError, QueueNotFound, TopicNotFound
-from mqgate.core.lease import Head
+from mqgate.core.lease import QueueBounds
 from mqgate.core.message import NO_PROPERTIES, Draft, Message, Stored, instant, milliseconds
 from mqgate.ports.message_columns import as_columns
-from mqgate.ports.message_log import Heads
+from mqgate.ports.message_log import TopicBounds
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -52,7 +52,7 @@ class _Queue:
 
     __slots__ = ("head", "name", "number", "rose_ms", "version")
 
-    def __init__(self, name: str, number: int, head: Head, version: int, rose_ms: int = 0) -> None:
+    def __init__(self, name: str, number: int, head: QueueBounds, version: int, rose_ms: int = 0) -> None:
         self.rose_ms = rose_ms
         self.name = name
         self.number = number
@@ -105,8 +105,10 @@ class SqliteMessageLog:
             for topic, queue_id, number, low, noted in view.all(SQL["all_queues"]):
                 last, size = view.one(SQL["unnoted"], _positions(number, noted))
                 end = noted if last is None else offset_of(last) + 1
-                rose = view.one(SQL["stored_at"], (position(number, end - 1),))
-                found.append((topic, queue_id, number, low, noted, end, size, rose[0] if rose else 0))
+                last_append_ms = view.one(SQL["stored_at"], (position(number, end - 1),))
+                found.append(
+                    (topic, queue_id, number, low, noted, end, size, last_append_ms[0] if last_append_ms else 0)
+                )
             return found
 
         for topic, queue_id, number, low, noted, end, size, rose_ms in await self._engine.read(job):
@@ -114,7 +116,7 @@ class SqliteMessageLog:
             if end != noted:
                 # The process ended before it brought the queue's row up to date.
                 self._unnoted[number] = size
-            queue = _Queue(f"local:{queue_id}", number, Head(low, end), self._version, rose_ms)
+            queue = _Queue(f"local:{queue_id}", number, QueueBounds(low, end), self._version, rose_ms)
             self._topics.setdefault(topic, _Topic()).add(queue)
 
     async def create(self, topic: str, queues: int) -> None:
@@ -132,7 +134,7 @@ class SqliteMessageLog:
             self._version += 1
             entry = self._topics.setdefault(topic, _Topic())
             for queue_id, number, low, end in rows[len(entry.queues) :]:
-                entry.add(_Queue(f"local:{queue_id}", number, Head(low, end), self._version))
+                entry.add(_Queue(f"local:{queue_id}", number, QueueBounds(low, end), self._version))
 
         await self._engine.write(job, publish)
 
@@ -200,21 +202,21 @@ class SqliteMessageLog:
                 raise TopicNotFound(f"topic {topic} was deleted", topic=topic)
         return page
 
-    async def heads(self, topic: str, since: int = 0) -> Heads:
-        changed: dict[str, Head] = {}
-        rose: dict[str, int] = {}
+    async def bounds(self, topic: str, since: int = 0) -> TopicBounds:
+        changed: dict[str, QueueBounds] = {}
+        last_append_ms: dict[str, int] = {}
         for queue in reversed(self._topic(topic).changed.values()):
             if queue.version <= since:
                 break
             changed[queue.name] = queue.head
             if queue.rose_ms:
-                rose[queue.name] = queue.rose_ms
-        return Heads(self._version, changed, rose=rose)
+                last_append_ms[queue.name] = queue.rose_ms
+        return TopicBounds(self._version, changed, last_append_ms=last_append_ms)
 
-    async def heads_now(self, topic: str, *, is_complete: bool = True) -> Heads:  # noqa: ARG002 - it always is
-        return await self.heads(topic)
+    async def current_bounds(self, topic: str, *, is_complete: bool = True) -> TopicBounds:  # noqa: ARG002 - it always is
+        return await self.bounds(topic)
 
-    def lacks(self, topic: str) -> bool:
+    def is_known_missing(self, topic: str) -> bool:
         return topic not in self._topics
 
     async def offsets_at(self, topic: str, instant: datetime) -> Mapping[str, int]:
@@ -277,7 +279,7 @@ class SqliteMessageLog:
         if entry and queue:
             self._version += 1
             came = 0 if end is None else end - queue.head.max
-            queue.head = Head(queue.head.min if low is None else low, queue.head.max if end is None else end)
+            queue.head = QueueBounds(queue.head.min if low is None else low, queue.head.max if end is None else end)
             queue.rose_ms = at_ms or queue.rose_ms
             queue.version = self._version
             entry.changed.pop(name)
@@ -311,7 +313,7 @@ class SqliteMessageLog:
     def topics(self) -> list[str]:
         return list(self._topics)
 
-    def queues_of(self, topic: str) -> list[tuple[str, int, Head]]:
+    def queues_of(self, topic: str) -> list[tuple[str, int, QueueBounds]]:
         return [(queue.name, queue.number, queue.head) for queue in self._topic(topic).queues]
 
     def _topic(self, name: str) -> _Topic:
@@ -448,7 +450,7 @@ def _positions(number: int, first: int) -> tuple[int, int]:
     return position(number, first), position(number + 1, 0) - 1
 
 
-def first_since(view: View, number: int, head: Head, sought: int) -> int:
+def first_since(view: View, number: int, head: QueueBounds, sought: int) -> int:
     """The first offset stored at or after an instant, by halving: offsets are dense and times never fall."""
     low, high = head
     while low < high:

@@ -10,7 +10,7 @@ from typing import Any
 
 from mqgate.adapters.sqlite import lease_scope
 from mqgate.adapters.sqlite.message_book import SQL, Book, FailedRow, QueueRow
-from mqgate.core.lease import Doomed, State
+from mqgate.core.lease import ExhaustedMessage, ReceiveState
 from mqgate.core.message import instant
 
 _MOST_RANGES = 64
@@ -37,10 +37,10 @@ def fresh_rows(book: Book) -> list[QueueRow]:
     return [QueueRow(*row) for row in _ask(book, "fresh", _MOST_RANGES)]
 
 
-def dying(book: Book) -> list[Doomed]:
+def dying(book: Book) -> list[ExhaustedMessage]:
     """Messages that must die, as far as they can be read for it."""
     rows = [FailedRow(*row) for row in book.tx.all(SQL["dying"], (book.scope.number,))] if book.has_dying else []
-    return [book.doomed(row) for row in rows if row.queue not in book.closed and not is_expired(book, row)]
+    return [book.exhausted(row) for row in rows if row.queue not in book.closed and not is_expired(book, row)]
 
 
 def overtaken(book: Book) -> list[FailedRow]:
@@ -60,13 +60,13 @@ def is_expired(book: Book, row: FailedRow) -> bool:
     return queue is None or row.offset < queue.head_min
 
 
-def next_at(book: Book, state: State) -> datetime | None:
+def next_at(book: Book, state: ReceiveState) -> datetime | None:
     """When something becomes ready by time alone."""
     tx, scope = book.tx, book.scope.number
     # Without tokens, or at the cap, what is ready is no news: who waits would try again at once, and again.
-    if state is State.RATE_LIMITED:
+    if state is ReceiveState.RATE_LIMITED:
         times = [lease_scope.next_token_at(tx, book.group)]
-    elif state is State.IN_FLIGHT_CAP:
+    elif state is ReceiveState.IN_FLIGHT_CAP:
         # Of a closed queue as well: a place below the cap is a place.
         times = [tx.one(SQL["next_end"], (scope,))[0]]
     else:

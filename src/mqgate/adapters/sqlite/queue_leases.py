@@ -22,26 +22,26 @@ from mqgate.core.errors import AttemptMismatch, InvalidValue
 from mqgate.core.lease import (
     AGEING,
     LONGEST_HOLD,
-    Acquire,
-    Acquired,
-    Doomed,
+    AcquireRequest,
+    AcquireResult,
+    ExhaustedMessage,
     Grant,
-    Head,
     Lease,
-    Moved,
-    Outcome,
-    Placement,
+    OffsetRange,
     Position,
-    Settled,
+    PullReport,
+    QueueBounds,
+    QueueLeaseState,
+    ReceiveState,
+    SeekResult,
     Settlement,
-    Span,
-    Standing,
-    State,
+    SettlementOutcome,
+    SettlementResult,
     Verb,
+    all_serves_returned,
     batch_size,
-    is_nobodys,
-    judge,
-    returning,
+    decide_outcome,
+    mark_serve_returned,
 )
 from mqgate.core.message import instant
 
@@ -85,72 +85,76 @@ def _lease(scope: Scope, row: Row, epoch: int) -> Lease:
     return Lease(scope.group, scope.client, row.queue, row.committed, row.batch_next, epoch, scope.incarnation)
 
 
-def open_queues(tx: Transaction, scope: int, starts: Mapping[str, int], heads: Mapping[str, Head]) -> None:
+def open_queues(tx: Transaction, scope: int, starts: Mapping[str, int], bounds: Mapping[str, QueueBounds]) -> None:
     """Add queues; those that are there stay where they are."""
     for queue, start in starts.items():
-        head = heads[queue]
+        head = bounds[queue]
         tx.execute(SQL["add_queue"], (scope, queue, head.min, head.max, start, tx.now_ms))
 
 
-def acquire(tx: Transaction, scope: Scope, request: Acquire) -> Acquired:
+def acquire(tx: Transaction, scope: Scope, request: AcquireRequest) -> AcquireResult:
     group = request.group
     closed = request.closed
     settled = [settle(tx, group, each) for each in request.settlements]
-    doomed = [each.doomed for each in settled if each.doomed and each.doomed.lease.queue not in closed]
+    exhausted = [each.exhausted for each in settled if each.exhausted and each.exhausted.lease.queue not in closed]
     # Before any answer: ends of queues are told once.
-    rewound, strangers = see_heads(tx, scope, request.heads, request.rose)
-    strangers = [queue for queue in strangers if queue not in closed]
+    rewound, unknown_queues = see_heads(tx, scope, request.bounds, request.last_append_ms)
+    unknown_queues = [queue for queue in unknown_queues if queue not in closed]
     held = None if request.attempt is None else held_by_attempt(tx, scope, request)
-    if strangers:
-        return Acquired(is_known=True, settled=settled, rewound=rewound, doomed=doomed, strangers=strangers)
+    if unknown_queues:
+        return AcquireResult(
+            state_exists=True, settled=settled, rewound=rewound, exhausted=exhausted, unknown_queues=unknown_queues
+        )
     if held is not None:
         same = replay(tx, scope, held)
-        return Acquired(is_known=True, settled=settled, grants=(same,), rewound=rewound, doomed=doomed)
+        return AcquireResult(state_exists=True, settled=settled, grants=(same,), rewound=rewound, exhausted=exhausted)
     if group.is_paused:
-        return Acquired(is_known=True, settled=settled, state=State.PAUSED, rewound=rewound, doomed=doomed)
-    doomed += free_and_doom(tx, scope, group, closed)
+        return AcquireResult(
+            state_exists=True, settled=settled, state=ReceiveState.PAUSED, rewound=rewound, exhausted=exhausted
+        )
+    exhausted += free_and_doom(tx, scope, group, closed)
     row = choose(tx, scope, closed)
     while row is not None and is_overdrawn(row, group):
-        doomed += _exhaust(tx, scope, group, row)
+        exhausted += _exhaust(tx, scope, group, row)
         row = choose(tx, scope, closed)
     given, lost = grant(tx, scope, request, row) if row else (None, skip_emptied(tx, scope, closed))
-    state = State.OK
+    state = ReceiveState.OK
     if given is None:
-        state = why_empty(tx, scope) if row is None else State.RATE_LIMITED
+        state = why_empty(tx, scope) if row is None else ReceiveState.RATE_LIMITED
     elif request.attempt is not None:
         # From here on the attempt means this queue, though a lease that it had may be extended late.
         tx.execute(SQL["leave_attempt"], (scope.number, request.attempt, given.lease.queue))
-    return Acquired(
-        is_known=True,
+    return AcquireResult(
+        state_exists=True,
         settled=settled,
         grants=(given,) if given else (),
         state=state,
         lost=lost,
         rewound=rewound,
-        doomed=doomed,
-        next_at=None if given and not request.is_crowded else next_at(tx, scope, group, state, closed),
-        has_more=given is not None and request.is_crowded and choose(tx, scope, closed) is not None,
+        exhausted=exhausted,
+        next_at=None if given and not request.has_other_waiters else next_at(tx, scope, group, state, closed),
+        has_more=given is not None and request.has_other_waiters and choose(tx, scope, closed) is not None,
     )
 
 
 def see_heads(
-    tx: Transaction, scope: Scope, heads: Mapping[str, Head], rose: Mapping[str, int]
+    tx: Transaction, scope: Scope, bounds: Mapping[str, QueueBounds], last_append_ms: Mapping[str, int]
 ) -> tuple[int, list[str]]:
     """Take note of queues' ends: how far queues went back that came again shorter, and those that are not known."""
     rewound = 0
-    strangers = []
-    for queue, head in heads.items():
-        since = min(rose.get(queue, tx.now_ms), tx.now_ms)
+    unknown_queues = []
+    for queue, head in bounds.items():
+        since = min(last_append_ms.get(queue, tx.now_ms), tx.now_ms)
         seen = tx.one(SQL["see_head"], (head.min, head.max, since, scope.number, queue))
         if seen is None:
-            strangers.append(queue)
+            unknown_queues.append(queue)
         elif seen[0] > head.max:
             rewound += seen[0] - head.min
             tx.execute(SQL["move"], (head.min, tx.now_ms, tx.now_ms, scope.number, queue))
-    return rewound, strangers
+    return rewound, unknown_queues
 
 
-def held_by_attempt(tx: Transaction, scope: Scope, request: Acquire) -> Row | None:
+def held_by_attempt(tx: Transaction, scope: Scope, request: AcquireRequest) -> Row | None:
     """The queue that the same attempt was given, while its lease is untouched and it can be read."""
     found = tx.one(SQL["by_attempt"], (scope.number, request.attempt, tx.now_ms))
     if found is None:
@@ -167,7 +171,9 @@ def replay(tx: Transaction, scope: Scope, row: Row) -> Grant:
     return Grant(lease, row.attempts, *times, row.serves + 1)
 
 
-def free_and_doom(tx: Transaction, scope: Scope, group: Group, closed: frozenset[str] = frozenset()) -> list[Doomed]:
+def free_and_doom(
+    tx: Transaction, scope: Scope, group: Group, closed: frozenset[str] = frozenset()
+) -> list[ExhaustedMessage]:
     """What time has done: leases that ended free their queues, or doom their message if it was the last attempt."""
     has_ended, has_exhausted = tx.one(SQL["look"], (scope.number, tx.now_ms))
     if has_ended:
@@ -175,9 +181,9 @@ def free_and_doom(tx: Transaction, scope: Scope, group: Group, closed: frozenset
     return _doom_exhausted(tx, scope, group, closed) if has_exhausted else []
 
 
-def _doom_exhausted(tx: Transaction, scope: Scope, group: Group, closed: frozenset[str]) -> list[Doomed]:
+def _doom_exhausted(tx: Transaction, scope: Scope, group: Group, closed: frozenset[str]) -> list[ExhaustedMessage]:
     """The messages whose last lease ended; from here on nobody can settle them."""
-    doomed = []
+    exhausted = []
     for found in tx.all(SQL["exhausted"], (scope.number,)):
         row = Row(*found)
         if row.queue in closed:
@@ -187,8 +193,8 @@ def _doom_exhausted(tx: Transaction, scope: Scope, group: Group, closed: frozens
             kept = row.attempts if row.committed >= row.head_min else 0
             tx.execute(SQL["relieve"], (kept, scope.number, row.queue))
         elif group.on_poison is OnPoison.DEAD:
-            doomed.append(_doom(tx, scope, row))
-    return doomed
+            exhausted.append(_doom(tx, scope, row))
+    return exhausted
 
 
 def is_overdrawn(row: Row, group: Group) -> bool:
@@ -196,26 +202,26 @@ def is_overdrawn(row: Row, group: Group) -> bool:
     return row.attempts >= group.max_attempts and row.committed >= row.head_min
 
 
-def _exhaust(tx: Transaction, scope: Scope, group: Group, row: Row) -> list[Doomed]:
+def _exhaust(tx: Transaction, scope: Scope, group: Group, row: Row) -> list[ExhaustedMessage]:
     """The limit was lowered: what was granted as often was granted for the last time."""
     tx.execute(SQL["exhaust"], (scope.number, row.queue))
     return [_doom(tx, scope, row)] if group.on_poison is OnPoison.DEAD else []
 
 
-def _doom(tx: Transaction, scope: Scope, row: Row) -> Doomed:
+def _doom(tx: Transaction, scope: Scope, row: Row) -> ExhaustedMessage:
     epoch = row.epoch
     if row.exhausted < 2:  # noqa: PLR2004 - 2 is `dying` in the schema
         reason = None if row.serves else row.reason
         tx.execute(SQL["doom"], (reason, scope.number, row.queue))
         epoch += 1 + row.leap
         row = row._replace(reason=reason)
-    return Doomed(
+    return ExhaustedMessage(
         _lease(scope, row, epoch),
         row.attempts,
         instant(row.first_at),
         instant(min(row.leased_until, tx.now_ms)),
         row.reason or "the lease ended without an answer",
-        is_lapsed=bool(row.serves),
+        is_lease_expired=bool(row.serves),
     )
 
 
@@ -239,7 +245,9 @@ def _listed(closed: frozenset[str]) -> str:
     return json.dumps(sorted(closed))
 
 
-def grant(tx: Transaction, scope: Scope, request: Acquire, row: Row) -> tuple[Grant | None, Sequence[Span]]:
+def grant(
+    tx: Transaction, scope: Scope, request: AcquireRequest, row: Row
+) -> tuple[Grant | None, Sequence[OffsetRange]]:
     """Lock a queue; the grant (None: no tokens) and what retention had taken."""
     group = request.group
     expired = max(row.head_min - row.committed, 0)
@@ -277,54 +285,58 @@ def grant(tx: Transaction, scope: Scope, request: Acquire, row: Row) -> tuple[Gr
         scope.group, scope.client, row.queue, committed, committed + most, row.epoch + 1 + row.leap, scope.incarnation
     )
     # Whatever else ends a batch leaves it with no serves.
-    lapsed = max(row.batch_next - committed, 0) if row.serves else 0
-    lost = (Span(row.queue, row.committed, committed),) if expired else ()
-    return Grant(lease, attempts, instant(tx.now_ms), instant(until), lapsed=lapsed), lost
+    lease_expired = max(row.batch_next - committed, 0) if row.serves else 0
+    lost = (OffsetRange(row.queue, row.committed, committed),) if expired else ()
+    return Grant(lease, attempts, instant(tx.now_ms), instant(until), lease_expired=lease_expired), lost
 
 
-def skip_emptied(tx: Transaction, scope: Scope, closed: frozenset[str]) -> list[Span]:
+def skip_emptied(tx: Transaction, scope: Scope, closed: frozenset[str]) -> list[OffsetRange]:
     """Queues that retention has emptied: nothing there will ever be granted, so it is told now."""
     rows = [Row(*found) for found in tx.all(SQL["emptied"], (scope.number,))]
-    lost = [Span(row.queue, row.committed, row.head_min) for row in rows if row.queue not in closed]
+    lost = [OffsetRange(row.queue, row.committed, row.head_min) for row in rows if row.queue not in closed]
     for span in lost:
         tx.execute(SQL["skip"], (scope.number, span.queue))
     return lost
 
 
-def why_empty(tx: Transaction, scope: Scope) -> State:
-    return State.BUSY if tx.one(SQL["has_backlog"], (scope.number,))[0] else State.OK
+def why_empty(tx: Transaction, scope: Scope) -> ReceiveState:
+    return ReceiveState.BUSY if tx.one(SQL["has_backlog"], (scope.number,))[0] else ReceiveState.OK
 
 
-def next_at(tx: Transaction, scope: Scope, group: Group, state: State, closed: frozenset[str]) -> datetime | None:
+def next_at(
+    tx: Transaction, scope: Scope, group: Group, state: ReceiveState, closed: frozenset[str]
+) -> datetime | None:
     """When a queue becomes free, or tokens come, by time alone."""
-    at = next_token_at(tx, group) if state is State.RATE_LIMITED else _first(tx, scope, "next_free", closed)[0]
+    at = next_token_at(tx, group) if state is ReceiveState.RATE_LIMITED else _first(tx, scope, "next_free", closed)[0]
     return None if at is None else instant(max(at, tx.now_ms))
 
 
-def settle(tx: Transaction, group: Group, settlement: Settlement) -> Settled:
+def settle(tx: Transaction, group: Group, settlement: Settlement) -> SettlementResult:
     lease = settlement.lease
     scope = scope_of(tx, group, lease.client, is_contact=True)
     found = scope and tx.one(SQL["queue"], (scope.number, lease.queue))
     if scope is None or found is None:
-        return Settled(Outcome.GONE)
+        return SettlementResult(SettlementOutcome.GONE)
     row = Row(*found)
     spent = tx.one(SQL["spent_by"], (scope.number, lease.queue, lease.epoch))
     ends = row.head_min, row.committed, instant(row.leased_until)
-    standing = Standing(scope.incarnation, row.epoch, row.swept_epoch, *ends)
-    outcome = judge(settlement.verb, lease, standing, Verb(spent[0]) if spent else None, instant(tx.now_ms))
+    standing = QueueLeaseState(scope.incarnation, row.epoch, row.swept_epoch, *ends)
+    outcome = decide_outcome(settlement.verb, lease, standing, Verb(spent[0]) if spent else None, instant(tx.now_ms))
     if not outcome.is_new:
-        return Settled(outcome)
+        return SettlementResult(outcome)
     if settlement.verb is Verb.EXTEND:
         return _extend(tx, scope, group, row, settlement, outcome)
     tx.execute(SQL["spend"], (scope.number, lease.queue, lease.epoch, settlement.verb, tx.now_ms))
     if settlement.verb is Verb.ACK:
         after = lease.next if settlement.through is None else settlement.through + 1
         tx.execute(SQL["commit"], (after, tx.now_ms, tx.now_ms, scope.number, lease.queue))
-        return Settled(outcome)
+        return SettlementResult(outcome)
     return _nack(tx, scope, group, row, settlement, outcome)
 
 
-def _nack(tx: Transaction, scope: Scope, group: Group, row: Row, settlement: Settlement, outcome: Outcome) -> Settled:
+def _nack(
+    tx: Transaction, scope: Scope, group: Group, row: Row, settlement: Settlement, outcome: SettlementOutcome
+) -> SettlementResult:
     reason = settlement.reason or "nacked"
     is_dead = row.attempts >= group.max_attempts and group.on_poison is OnPoison.DEAD
     delay = settlement.delay
@@ -334,24 +346,26 @@ def _nack(tx: Transaction, scope: Scope, group: Group, row: Row, settlement: Set
     tx.execute(SQL["release"], (tx.now_ms, int(free_at > tx.now_ms), free_at, reason, scope.number, row.queue))
     if is_dead:
         row = row._replace(reason=reason, leased_until=tx.now_ms, serves=0)
-        return Settled(outcome, doomed=_doom(tx, scope, row))
-    return Settled(outcome)
+        return SettlementResult(outcome, exhausted=_doom(tx, scope, row))
+    return SettlementResult(outcome)
 
 
-def _extend(tx: Transaction, scope: Scope, group: Group, row: Row, settlement: Settlement, outcome: Outcome) -> Settled:
+def _extend(
+    tx: Transaction, scope: Scope, group: Group, row: Row, settlement: Settlement, outcome: SettlementOutcome
+) -> SettlementResult:
     until = tx.now_ms + (settlement.visibility or group.visibility) // _MS
     if until > row.granted_at + LONGEST_HOLD // _MS:
         limit = LONGEST_HOLD.total_seconds()
         error = InvalidValue(
             "a lease is held for 12 hours in all at most: ack or nack it", field="visibility", limit=limit
         )
-        return Settled(Outcome.INVALID, error=error)
+        return SettlementResult(SettlementOutcome.INVALID, error=error)
     free_at = until + group.backoff.delay(row.attempts, _DICE) // _MS
     tx.execute(SQL["renew"], (until, free_at, scope.number, row.queue))
-    return Settled(outcome, leased_until=instant(until))
+    return SettlementResult(outcome, leased_until=instant(until))
 
 
-def place(tx: Transaction, group: Group, placement: Placement) -> frozenset[int]:
+def place(tx: Transaction, group: Group, placement: PullReport) -> frozenset[int]:
     grant, after, _ = placement
     lease = grant.lease
     found = current(tx, group, lease, is_contact=True)
@@ -359,9 +373,9 @@ def place(tx: Transaction, group: Group, placement: Placement) -> frozenset[int]
         return frozenset()
     scope, row = found
     if after == lease.start and grant.serve <= row.serves:
-        returned = returning(row.returned, grant.serve)
+        returned = mark_serve_returned(row.returned, grant.serve)
         tx.execute(SQL["return"], (returned, scope.number, row.queue))
-        if is_nobodys(returned, row.serves):
+        if all_serves_returned(returned, row.serves):
             refund(tx, group, row.batch_next - after)
             tx.execute(SQL["take_back"], (tx.now_ms, scope.number, row.queue))
     elif after > lease.start and row.batch_next == lease.next and row.serves == grant.serve:
@@ -371,8 +385,8 @@ def place(tx: Transaction, group: Group, placement: Placement) -> frozenset[int]
     return frozenset()
 
 
-def bury(tx: Transaction, group: Group, doomed: Doomed, *, is_expired: bool) -> bool:
-    found = current(tx, group, doomed.lease)
+def settle_dead(tx: Transaction, group: Group, exhausted: ExhaustedMessage, *, is_expired: bool) -> bool:
+    found = current(tx, group, exhausted.lease)
     if found is None:
         return False
     scope, row = found
@@ -386,15 +400,15 @@ def seek(
     tx: Transaction,
     scope: Scope,
     targets: Mapping[str, int],
-    heads: Mapping[str, Head],
-    rose: Mapping[str, int],
+    bounds: Mapping[str, QueueBounds],
+    last_append_ms: Mapping[str, int],
     *,
     is_dry_run: bool,
-) -> list[Moved]:
-    _, strangers = see_heads(tx, scope, heads, rose)
-    open_queues(tx, scope.number, {queue: heads[queue].min for queue in strangers}, heads)
+) -> list[SeekResult]:
+    _, unknown_queues = see_heads(tx, scope, bounds, last_append_ms)
+    open_queues(tx, scope.number, {queue: bounds[queue].min for queue in unknown_queues}, bounds)
     rows = {row[0]: Row(*row) for row in tx.all(SQL["queues"], (scope.number,))}
-    moves = [Moved(queue, rows[queue].committed, to) for queue, to in targets.items() if queue in rows]
+    moves = [SeekResult(queue, rows[queue].committed, to) for queue, to in targets.items() if queue in rows]
     if not is_dry_run:
         for move in moves:
             tx.execute(SQL["move"], (move.new, tx.now_ms, tx.now_ms, scope.number, move.queue))
@@ -402,14 +416,14 @@ def seek(
 
 
 def positions(
-    tx: Transaction, scope: Scope, group: Group, heads: Mapping[str, Head], rose: Mapping[str, int]
-) -> tuple[list[Position], list[Doomed]]:
-    see_heads(tx, scope, heads, rose)
-    doomed = free_and_doom(tx, scope, group)
+    tx: Transaction, scope: Scope, group: Group, bounds: Mapping[str, QueueBounds], last_append_ms: Mapping[str, int]
+) -> tuple[list[Position], list[ExhaustedMessage]]:
+    see_heads(tx, scope, bounds, last_append_ms)
+    exhausted = free_and_doom(tx, scope, group)
     for row in map(Row._make, tx.all(SQL["all_free"], (scope.number,))):
         if is_overdrawn(row, group):
-            doomed += _exhaust(tx, scope, group, row)
-    return [_position(Row(*row), tx.now_ms) for row in tx.all(SQL["queues"], (scope.number,))], doomed
+            exhausted += _exhaust(tx, scope, group, row)
+    return [_position(Row(*row), tx.now_ms) for row in tx.all(SQL["queues"], (scope.number,))], exhausted
 
 
 def _position(row: Row, now_ms: int) -> Position:

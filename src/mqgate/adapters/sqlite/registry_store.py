@@ -14,8 +14,8 @@ from mqgate.core.cursors import MAX_ROW, parse_cursor
 from mqgate.core.entries import ApiKey, Group, Producer, Snapshot, Topic
 from mqgate.core.errors import RegistryChanged
 from mqgate.core.message import instant, milliseconds
-from mqgate.core.receipt import KeyTerms, SigningKeys, StoredKey
-from mqgate.ports.registry_store import Act, Entry
+from mqgate.core.receipt import KeyRotationPolicy, SigningKeys, StoredKey
+from mqgate.ports.registry_store import AuditEntry, Entry
 
 _SQL = queries("registry_store")
 _KINDS: dict[type[Entry], str] = {Topic: "topic", Producer: "producer", Group: "group", ApiKey: "key"}
@@ -57,7 +57,7 @@ class SqliteRegistryStore:
             keys=found["key"],
         )
 
-    async def save(self, entry: Entry, act: Act, *, decided_on: int) -> None:
+    async def save(self, entry: Entry, act: AuditEntry, *, decided_on: int) -> None:
         def job(tx: Transaction) -> None:
             _raise_version(tx, decided_on)
             tx.execute(_SQL["save"], (_KINDS[type(entry)], _name(entry), msgspec.json.encode(entry)))
@@ -65,7 +65,7 @@ class SqliteRegistryStore:
 
         await self._engine.write(job)
 
-    async def remove(self, entry: Entry, act: Act, *, decided_on: int) -> None:
+    async def remove(self, entry: Entry, act: AuditEntry, *, decided_on: int) -> None:
         def job(tx: Transaction) -> None:
             _raise_version(tx, decided_on)
             tx.execute(_SQL["remove"], (_KINDS[type(entry)], _name(entry)))
@@ -73,26 +73,26 @@ class SqliteRegistryStore:
 
         await self._engine.write(job)
 
-    async def record(self, act: Act) -> None:
+    async def record(self, act: AuditEntry) -> None:
         await self._engine.write(lambda tx: _record(tx, act))
 
-    async def acts(self, most: int, before: str | None) -> tuple[Sequence[Act], str | None]:
+    async def acts(self, most: int, before: str | None) -> tuple[Sequence[AuditEntry], str | None]:
         (newest,) = (_NEWEST,) if before is None else parse_cursor(before, MAX_ROW)
         rows = await self._engine.read(lambda view: view.all(_SQL["acts"], (newest, most + 1)))
         found = [
-            Act(at=instant(at), actor=actor, action=action, subject=subject, reason=reason, details=details)
+            AuditEntry(at=instant(at), actor=actor, action=action, subject=subject, reason=reason, details=details)
             for _, at, actor, action, subject, reason, details in rows[:most]
         ]
         return found, str(rows[most - 1][0]) if len(rows) > most else None
 
-    async def receipt_keys(self, terms: KeyTerms) -> SigningKeys:
+    async def receipt_keys(self, terms: KeyRotationPolicy) -> SigningKeys:
         def job(tx: Transaction) -> SigningKeys:
             now = instant(tx.now_ms)
             keys = [StoredKey(number, secret, instant(made)) for number, secret, made in tx.all(_SQL["receipt_keys"])]
             if terms.is_one_due(keys, now):
                 secret = os.urandom(32)
                 keys.append(StoredKey(tx.one(_SQL["add_receipt_key"], (secret, tx.now_ms))[0], secret, now))
-            for key in terms.outlived(keys, now):
+            for key in terms.retired(keys, now):
                 tx.execute(_SQL["drop_receipt_key"], (key.number,))
                 keys.remove(key)
             return terms.signing(keys, now)
@@ -110,6 +110,6 @@ def _raise_version(tx: Transaction, decided_on: int) -> None:
     tx.execute(_SQL["raise_version"])
 
 
-def _record(tx: Transaction, act: Act) -> None:
+def _record(tx: Transaction, act: AuditEntry) -> None:
     values = (milliseconds(act.at), act.actor, act.action, act.subject, act.reason, act.details)
     tx.execute(_SQL["record"], values)

@@ -9,7 +9,7 @@ from mqgate.adapters.sqlite.engine import Engine
 from mqgate.adapters.sqlite.message_log import SQL, SqliteMessageLog, first_since, offset_of, position
 from mqgate.adapters.sqlite.threads import Transaction, View
 from mqgate.core.entries import Topic
-from mqgate.core.lease import Head
+from mqgate.core.lease import QueueBounds
 from mqgate.core.names import retry_topic
 from mqgate.ports.directory import Directory
 
@@ -72,7 +72,9 @@ class Retention:
             number, size, low, end = max(rows, key=lambda row: row[1])
             name = next(name for name, own, _ in self._log.queues_of(topic) if own == number)
             share = min(excess, max(size // 4, 1))
-            after = await self._engine.read(partial(_after_bytes, number=number, head=Head(low, end), excess=share))
+            after = await self._engine.read(
+                partial(_after_bytes, number=number, head=QueueBounds(low, end), excess=share)
+            )
             await self._expire(topic, name, number, after)
             forgotten += after - low
 
@@ -92,11 +94,11 @@ class Retention:
         await self._engine.write(job, lambda _: self._log.moved(topic, name, low=after))
 
 
-def _first_kept(queues: Sequence[tuple[str, int, Head]], cutoff: int, view: View) -> list[int]:
+def _first_kept(queues: Sequence[tuple[str, int, QueueBounds]], cutoff: int, view: View) -> list[int]:
     return [first_since(view, number, head, cutoff) for _, number, head in queues]
 
 
-def _after_bytes(view: View, number: int, head: Head, excess: int) -> int:
+def _after_bytes(view: View, number: int, head: QueueBounds, excess: int) -> int:
     """The offset before which at least `excess` bytes lie, at most one chunk further."""
     after = head.min
     last = position(number, head.max) - 1

@@ -22,7 +22,7 @@ from mqgate.core.errors import (
     ProducerNotFound,
     Unauthorized,
 )
-from mqgate.ports.registry_store import Act, RegistryStore
+from mqgate.ports.registry_store import AuditEntry, RegistryStore
 
 
 class Access:
@@ -127,9 +127,9 @@ class Access:
         await self._store.remove(key, self._act(actor, "delete", key), decided_on=snapshot.version)
         await self._directory.refresh()
 
-    def _act(self, actor: str, action: str, key: ApiKey) -> Act:
+    def _act(self, actor: str, action: str, key: ApiKey) -> AuditEntry:
         owner = key.producer or key.group or key.role
-        return Act(
+        return AuditEntry(
             at=self._clock(),
             actor=actor,
             action=action,

@@ -12,10 +12,10 @@ from datetime import timedelta
 
 from mqgate.core.errors import MqgateError
 
-__all__ = ["Follower"]
+__all__ = ["RegistryFollower"]
 
 
-class Follower:
+class RegistryFollower:
     """`looks` are what there is to do: each catches up with one thing."""
 
     def __init__(

@@ -27,7 +27,7 @@ from mqgate.ports.dead_letters import DeadLetterStore
 from mqgate.ports.idempotency import IdempotencyStore
 from mqgate.ports.lease_store import LeaseStore
 from mqgate.ports.message_log import MessageLog
-from mqgate.ports.registry_store import Act, Entry, RegistryStore
+from mqgate.ports.registry_store import AuditEntry, Entry, RegistryStore
 from mqgate.ports.timer_store import TimerStore
 
 
@@ -149,7 +149,7 @@ class Registry:
             seen = await self._unused(name)
             await self._forget(name)
             await self._log.drop(name)
-            # Once more: whoever published meanwhile may have left a key whose message is dropped by now.
+            # IdempotentPublisher more: whoever published meanwhile may have left a key whose message is dropped by now.
             await self._forget(name)
             while True:
                 try:
@@ -226,8 +226,8 @@ class Registry:
         await self._store.remove(entry, act, decided_on=seen.version)
         await self._directory.refresh()
 
-    def _act(self, actor: str, action: str, subject: str, reason: str | None, details: object) -> Act:
-        return Act(
+    def _act(self, actor: str, action: str, subject: str, reason: str | None, details: object) -> AuditEntry:
+        return AuditEntry(
             at=self._clock(),
             actor=actor,
             action=action,

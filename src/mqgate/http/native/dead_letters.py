@@ -5,13 +5,13 @@ from collections.abc import Sequence
 import msgspec
 from msgspec import UNSET, Struct, UnsetType
 
-from mqgate.consumption.positions import Positions
-from mqgate.consumption.redrive import MOST_AT_ONCE, Fate, Redriver
+from mqgate.consumption.positions import PositionService
+from mqgate.consumption.redrive import MOST_AT_ONCE, RedriveOutcome, Redriver
 from mqgate.control.registry.service import Registry
 from mqgate.core.entries import Group, Mode
 from mqgate.core.errors import DeadLetterNotFound, InvalidValue, UnsupportedByMode
 from mqgate.core.times import format_instant
-from mqgate.http.exchange import Answer, Request, reply
+from mqgate.http.exchange import Request, Response, reply
 from mqgate.http.json_input import decode, query, query_instant
 from mqgate.http.native.registry import check_limit
 from mqgate.http.native.shapes import MessageOut, message_out
@@ -82,7 +82,7 @@ _chosen_in = msgspec.json.Decoder(ChosenIn)
 
 class DeadLetterApi:
     def __init__(
-        self, *, registry: Registry, dead_letters: DeadLetterStore, positions: Positions, redriver: Redriver
+        self, *, registry: Registry, dead_letters: DeadLetterStore, positions: PositionService, redriver: Redriver
     ) -> None:
         self._registry = registry
         self._dead_letters = dead_letters
@@ -138,7 +138,7 @@ class DeadLetterApi:
             ),
         ]
 
-    async def list(self, request: Request) -> Answer:
+    async def list(self, request: Request) -> Response:
         group = await self._group(request)
         asked = query(request, DeadQuery)
         letters, more = await self._dead_letters.list(
@@ -151,14 +151,14 @@ class DeadLetterApi:
         )
         return reply(200, DeadLetters([_short(each) for each in letters], more))
 
-    async def get(self, request: Request) -> Answer:
+    async def get(self, request: Request) -> Response:
         group = await self._group(request)
         letters = await self._dead_letters.get(group.name, request.path("id"))
         if not letters:
             raise DeadLetterNotFound(f"group {group.name} has no dead letter {request.path('id')}")
         return reply(200, _whole(letters[0]))
 
-    async def redrive(self, request: Request) -> Answer:
+    async def redrive(self, request: Request) -> Response:
         group = await self._group(request)
         if group.mode is Mode.BROADCAST:
             raise UnsupportedByMode(
@@ -168,7 +168,7 @@ class DeadLetterApi:
         ids = _ids(given)
         async with self._redriver.turn(group):
             letters, more = await self._chosen(group, ids, given.rate)
-            fates = [Fate.REDRIVEN] * len(letters)
+            fates = [RedriveOutcome.REDRIVEN] * len(letters)
             if not given.dry_run:
                 fates = await self._redriver.redrive(group, letters, given.rate)
                 done = [each for each, fate in zip(letters, fates, strict=True) if not fate.is_left]
@@ -176,7 +176,7 @@ class DeadLetterApi:
         is_whole = not any(fate.is_left for fate in fates)
         return reply(200 if is_whole else 207, _fates(given, ids, letters, fates, more=more))
 
-    async def purge(self, request: Request) -> Answer:
+    async def purge(self, request: Request) -> Response:
         group = await self._group(request)
         given = decode(request.body, _chosen_in)
         ids = _ids(given)
@@ -185,7 +185,7 @@ class DeadLetterApi:
             if not given.dry_run:
                 await self._redriver.purge(letters, given.rate)
                 await self._record(request, group, "purge", letters)
-        return reply(200, _fates(given, ids, letters, [Fate.PURGED] * len(letters), more=more))
+        return reply(200, _fates(given, ids, letters, [RedriveOutcome.PURGED] * len(letters), more=more))
 
     async def _group(self, request: Request) -> Group:
         """The group; a last lease that ended makes a dead letter at the latest when somebody looks."""
@@ -221,13 +221,18 @@ def _ids(given: ChosenIn) -> Sequence[str] | None:
 
 
 def _fates(
-    given: ChosenIn, ids: Sequence[str] | None, letters: Sequence[DeadLetter], fates: Sequence[Fate], *, more: bool
+    given: ChosenIn,
+    ids: Sequence[str] | None,
+    letters: Sequence[DeadLetter],
+    fates: Sequence[RedriveOutcome],
+    *,
+    more: bool,
 ) -> Fates:
     told = [(letter.message.id, fate) for letter, fate in zip(letters, fates, strict=True)]
     if ids is not None:
         # An id may have died more than once: what is left of it is what its caller must know.
         found = dict(sorted(told, key=lambda each: each[1].is_left))
-        told = [(each, found.get(each, Fate.NOT_FOUND)) for each in dict.fromkeys(ids)]
+        told = [(each, found.get(each, RedriveOutcome.NOT_FOUND)) for each in dict.fromkeys(ids)]
     return Fates(given.dry_run, [FateOut(*each) for each in told], more)
 
 

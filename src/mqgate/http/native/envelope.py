@@ -19,8 +19,8 @@ from mqgate.core.times import parse_duration, parse_instant
 from mqgate.delay.plan import plan
 from mqgate.http.exchange import Request
 from mqgate.http.json_input import decode
-from mqgate.production.once import derived_id
-from mqgate.production.store import Item
+from mqgate.production.idempotency import derived_id
+from mqgate.production.message_writer import Item
 
 # Around every property, where RocketMQ keeps them.
 _MARKS = 2

@@ -8,7 +8,7 @@ from msgspec import Struct
 from mqgate import __version__
 from mqgate.control.access.service import Access
 from mqgate.core.errors import MqgateError
-from mqgate.http.exchange import Answer, Request, reply
+from mqgate.http.exchange import Request, Response, reply
 from mqgate.http.operation import Operation
 from mqgate.settings import HttpSettings
 from mqgate.telemetry.metrics import Metrics
@@ -113,10 +113,10 @@ class HealthApi:
             ),
         ]
 
-    async def livez(self, _: Request) -> Answer:
+    async def livez(self, _: Request) -> Response:
         return reply(200, Alive("ok"))
 
-    async def readyz(self, _: Request) -> Answer:
+    async def readyz(self, _: Request) -> Response:
         parts: dict[str, str] = {}
         is_ready = not self.is_stopping
         for name, check in self._checks.items():
@@ -130,12 +130,12 @@ class HealthApi:
         answer = reply(200 if is_ready else 503, Health(status, parts))
         return answer if is_ready else answer._replace(headers=[(b"retry-after", b"1")])
 
-    async def metrics(self, request: Request) -> Answer:
+    async def metrics(self, request: Request) -> Response:
         # They tell of all topics and groups.
         request.principal.need_admin()
-        return Answer(200, self._metrics.render(self.worker), b"text/plain; version=0.0.4; charset=utf-8")
+        return Response(200, self._metrics.render(self.worker), b"text/plain; version=0.0.4; charset=utf-8")
 
-    async def info(self, _: Request) -> Answer:
+    async def info(self, _: Request) -> Response:
         settings = self._settings
         return reply(
             200,

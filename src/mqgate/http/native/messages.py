@@ -10,7 +10,7 @@ from mqgate.control.registry.service import Registry
 from mqgate.core.errors import InvalidValue, MessageNotFound
 from mqgate.core.message import END_OF_OFFSETS
 from mqgate.http.accept import choose
-from mqgate.http.exchange import Answer, Request, reply
+from mqgate.http.exchange import Request, Response, reply
 from mqgate.http.json_input import query, query_instant
 from mqgate.http.native.bulk_read import ARROW, BulkReads, Wish
 from mqgate.http.native.registry import check_limit
@@ -97,7 +97,7 @@ class MessagesApi:
             ),
         ]
 
-    async def get(self, request: Request) -> Answer:
+    async def get(self, request: Request) -> Response:
         request.principal.need_admin()
         topic = await self._registry.readable(request.path("topic"))
         message = await self._log.find(topic, request.path("id"))
@@ -105,7 +105,7 @@ class MessagesApi:
             raise MessageNotFound(f"topic {topic} holds no message {request.path('id')}")
         return reply(200, message_out(message))
 
-    async def find(self, request: Request) -> Answer:
+    async def find(self, request: Request) -> Response:
         request.principal.need_admin()
         topic = await self._registry.readable(request.path("topic"))
         asked = query(request, FindQuery)
@@ -119,7 +119,7 @@ class MessagesApi:
         )
         return reply(200, Messages([message_out(each) for each in found], more))
 
-    async def read(self, request: Request) -> Answer:
+    async def read(self, request: Request) -> Response:
         request.principal.need_admin()
         topic = await self._registry.readable(request.path("topic"))
         asked = query(request, RangeQuery)
@@ -131,16 +131,16 @@ class MessagesApi:
             raise InvalidValue(f"columns are chosen only with Accept: {ARROW}", field="columns")
         most = _check_max(asked.max, _FEW, self._settings.max_batch)
         found = await self._log.read(topic, request.path("queue"), asked.offset, most, self._settings.max_answer_bytes)
-        head = (await self._log.heads(topic)).queues[request.path("queue")]
+        head = (await self._log.bounds(topic)).queues[request.path("queue")]
         return reply(
             200,
             RangeOut([message_out(each) for each in found], asked.offset + len(found), head.min, head.max),
         )
 
-    async def _stream(self, topic: str, queue: str, asked: RangeQuery) -> Answer:
+    async def _stream(self, topic: str, queue: str, asked: RangeQuery) -> Response:
         most = _check_max(asked.max, _MANY, self._settings.max_bulk_messages)
         wish = Wish(topic, queue, asked.offset, asked.offset + most, _check_columns(asked.columns))
-        return Answer(200, content_type=ARROW.encode(), stream=await self._bulk_reads.open(wish))
+        return Response(200, content_type=ARROW.encode(), stream=await self._bulk_reads.open(wish))
 
 
 def _check_max(given: int | None, default: int, limit: int) -> int:

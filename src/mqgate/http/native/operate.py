@@ -7,7 +7,7 @@ from typing import Any, Literal
 import msgspec
 from msgspec import Struct
 
-from mqgate.consumption.positions import Positions, Target, age
+from mqgate.consumption.positions import PositionService, Target, age
 from mqgate.control.registry.model import Instant
 from mqgate.control.registry.service import Registry
 from mqgate.core.entries import Group, Mode
@@ -15,7 +15,7 @@ from mqgate.core.errors import InvalidValue, UnsupportedByMode
 from mqgate.core.lease import Client, Position
 from mqgate.core.names import check_client, is_client
 from mqgate.core.times import format_instant, parse_instant
-from mqgate.http.exchange import Answer, Request, reply
+from mqgate.http.exchange import Request, Response, reply
 from mqgate.http.json_input import decode, query
 from mqgate.http.native.registry import GroupOut, ListQuery, check_limit, group_out, page
 from mqgate.http.native.shapes import maybe_instant
@@ -119,7 +119,7 @@ class OperateApi:
         *,
         registry: Registry,
         store: RegistryStore,
-        positions: Positions,
+        positions: PositionService,
         leases: LeaseStore,
         clock: Callable[[], datetime],
         changed: Callable[[str], None],
@@ -190,7 +190,7 @@ class OperateApi:
             ),
         ]
 
-    async def lag(self, request: Request) -> Answer:
+    async def lag(self, request: Request) -> Response:
         request.principal.need_group(request.path("group"))
         group = await self._registry.group(request.path("group"))
         client = _client(group, query(request, LagQuery).client_id)
@@ -209,13 +209,13 @@ class OperateApi:
             ),
         )
 
-    async def clients(self, request: Request) -> Answer:
+    async def clients(self, request: Request) -> Response:
         request.principal.need_admin()
         group = await self._registry.group(request.path("group"))
         found = {client.name: client for client in await self._leases.clients(group.name)}
         return page(request, found, _client_out, is_client)
 
-    async def seek(self, request: Request) -> Answer:
+    async def seek(self, request: Request) -> Response:
         request.principal.need_admin()
         group = await self._registry.group(request.path("group"))
         given = decode(request.body, _seek_in)
@@ -229,13 +229,13 @@ class OperateApi:
             await self._registry.record(request.principal.name, "seek", f"group {group.name}", given.reason, details)
         return reply(200, SeekOut(given.dry_run, rows))
 
-    async def pause(self, request: Request) -> Answer:
+    async def pause(self, request: Request) -> Response:
         return await self._pause(request, is_paused=True)
 
-    async def resume(self, request: Request) -> Answer:
+    async def resume(self, request: Request) -> Response:
         return await self._pause(request, is_paused=False)
 
-    async def _pause(self, request: Request, *, is_paused: bool) -> Answer:
+    async def _pause(self, request: Request, *, is_paused: bool) -> Response:
         request.principal.need_admin()
         await self._registry.group(request.path("group"))
         given = decode(request.body, _reason_in) if request.body else ReasonIn()
@@ -245,7 +245,7 @@ class OperateApi:
         )
         return reply(200, group_out(group))
 
-    async def acts(self, request: Request) -> Answer:
+    async def acts(self, request: Request) -> Response:
         request.principal.need_admin()
         asked = query(request, ListQuery)
         found, more = await self._store.acts(check_limit(asked.limit), asked.cursor)

@@ -15,15 +15,15 @@ from mqgate.core.message import NO_PROPERTIES
 from mqgate.core.times import format_instant
 from mqgate.http.deep_json import split_deep_batch
 from mqgate.http.errors import headers_of, problem
-from mqgate.http.exchange import Answer, Request, reply
+from mqgate.http.exchange import Request, Response, reply
 from mqgate.http.json_input import ItemSplitter, decode, query
 from mqgate.http.native.envelope import Envelope, Reader
 from mqgate.http.native.shapes import PublishResults, ScheduledOut, StoredOut
 from mqgate.http.operation import Operation
+from mqgate.production.message_writer import Item, Published
 from mqgate.production.publish import Publisher
-from mqgate.production.store import Item, Published
 from mqgate.settings import HttpSettings
-from mqgate.telemetry.recorder import Recorder
+from mqgate.telemetry.recorder import EventRecorder
 
 _HEADERS = {
     "Mqgate-Key": "message key, for bodies that are not JSON",
@@ -55,7 +55,7 @@ _NO_ENVELOPE = Envelope()
 
 class PublishApi:
     def __init__(
-        self, registry: Registry, publisher: Publisher, reader: Reader, recorder: Recorder, settings: HttpSettings
+        self, registry: Registry, publisher: Publisher, reader: Reader, recorder: EventRecorder, settings: HttpSettings
     ) -> None:
         self._registry = registry
         self._publisher = publisher
@@ -89,7 +89,7 @@ class PublishApi:
             )
         ]
 
-    async def publish(self, request: Request) -> Answer:
+    async def publish(self, request: Request) -> Response:
         name = request.path("topic")
         is_named = request.principal.producer is not None or request.scope["query_string"]
         producer = await self._producer(request, name) if is_named else None
@@ -133,7 +133,7 @@ class PublishApi:
 
     async def _batch(
         self, topic: Topic, producer: Producer | None, texts: Sequence[bytes], extra: Mapping[str, str]
-    ) -> Answer:
+    ) -> Response:
         items, outcomes = await decode_items(texts, lambda text: self._reader.from_json(topic.name, text, extra))
         published = iter(await self._stored(topic, producer, items) if items else ())
         done = [next(published) if outcome is None else outcome for outcome in outcomes]
@@ -202,7 +202,7 @@ async def decode_items(
     return items, errors
 
 
-def answer_batch(topic: str, done: Sequence[Published | MqgateError]) -> Answer:
+def answer_batch(topic: str, done: Sequence[Published | MqgateError]) -> Response:
     """An outcome for every message of a batch, in their order."""
     results = [_result(topic, index, outcome) for index, outcome in enumerate(done)]
     failed = [each for each in done if isinstance(each, MqgateError)]

@@ -8,13 +8,13 @@ from msgspec import UNSET, Struct, UnsetType
 from mqgate.control.registry.service import Registry
 from mqgate.core.cursors import invalid_cursor
 from mqgate.core.errors import QueueUnavailable
-from mqgate.core.lease import Head
-from mqgate.http.exchange import Answer, Request, reply
+from mqgate.core.lease import QueueBounds
+from mqgate.http.exchange import Request, Response, reply
 from mqgate.http.json_input import query, query_instant
 from mqgate.http.native.registry import check_limit
 from mqgate.http.native.shapes import maybe_instant
 from mqgate.http.operation import Operation
-from mqgate.ports.message_log import Heads, MessageLog
+from mqgate.ports.message_log import MessageLog, TopicBounds
 
 __all__ = ["QueuesApi"]
 
@@ -65,7 +65,7 @@ class QueuesApi:
             ),
         ]
 
-    async def list(self, request: Request) -> Answer:
+    async def list(self, request: Request) -> Response:
         request.principal.need_admin()
         topic = await self._registry.readable(request.path("topic"))
         asked = query(request, QueuesQuery)
@@ -74,20 +74,20 @@ class QueuesApi:
         last = None if asked.cursor is None else _order(asked.cursor)
         if last is not None and (last >= _NO_QUEUE or not last[1]):
             raise invalid_cursor()
-        heads = await self._log.heads(topic)
-        names = sorted(heads.queues.keys() | heads.closed, key=_order)
+        bounds = await self._log.bounds(topic)
+        names = sorted(bounds.queues.keys() | bounds.closed, key=_order)
         rest = [name for name in names if last is None or _order(name) > last]
         offsets = None if at is None else await self._log.offsets_at(topic, at)
         items = await asyncio.gather(
-            *(self._shown(topic, name, heads, offsets, is_timed=asked.times) for name in rest[:limit])
+            *(self._shown(topic, name, bounds, offsets, is_timed=asked.times) for name in rest[:limit])
         )
         return reply(200, Queues(items, rest[limit - 1] if len(rest) > limit else None))
 
     async def _shown(
-        self, topic: str, name: str, heads: Heads, offsets: Mapping[str, int] | None, *, is_timed: bool
+        self, topic: str, name: str, bounds: TopicBounds, offsets: Mapping[str, int] | None, *, is_timed: bool
     ) -> QueueOut:
-        head = heads.queues.get(name)
-        if head is None or name in heads.closed:
+        head = bounds.queues.get(name)
+        if head is None or name in bounds.closed:
             return _closed(name, head, offsets)
         times: tuple[str | None, str | None] = (None, None)
         if is_timed and head.min < head.max:
@@ -104,13 +104,13 @@ class QueuesApi:
         return maybe_instant(found[0].stored_at if found else None)
 
 
-def _closed(name: str, head: Head | None, offsets: Mapping[str, int] | None) -> QueueOut:
+def _closed(name: str, head: QueueBounds | None, offsets: Mapping[str, int] | None) -> QueueOut:
     """What was known last; nothing, if it was never seen open."""
     low, end = head or (None, None)
     return QueueOut(name, False, low, end, None, None, UNSET if offsets is None else None)
 
 
-def _offset_at(name: str, head: Head, offsets: Mapping[str, int] | None) -> int | None | UnsetType:
+def _offset_at(name: str, head: QueueBounds, offsets: Mapping[str, int] | None) -> int | None | UnsetType:
     if offsets is None:
         return UNSET
     found = offsets.get(name)

@@ -9,26 +9,26 @@ import msgspec
 from msgspec import UNSET, Meta, Struct, UnsetType
 
 from mqgate.consumption.acknowledge import Acknowledger, carried, merge
-from mqgate.consumption.long_poll import ClientGone, LongPoll
-from mqgate.consumption.pull import Batch
-from mqgate.consumption.receive import Receive, Received, Receiver, scope_of
+from mqgate.consumption.long_poll import ClientDisconnected, LongPoll
+from mqgate.consumption.pull import DeliveredBatch
+from mqgate.consumption.receive import Receiver, ReceiveRequest, ReceiveResult, scope_of
 from mqgate.control.registry.model import Duration, check_visibility
 from mqgate.control.registry.service import Registry
 from mqgate.core.entries import Group, Mode
 from mqgate.core.errors import InvalidValue, UnsupportedByMode
-from mqgate.core.lease import Lease, Outcome, Settled, Verb, shape_of
+from mqgate.core.lease import Lease, SettlementOutcome, SettlementResult, Verb, attempt_fingerprint
 from mqgate.core.names import check_client
 from mqgate.core.receipt import MAX_RECEIPT_LENGTH, ReceiptKeys
-from mqgate.core.stamps import of_messages, stamps
+from mqgate.core.receipt_times import of_messages, stamps
 from mqgate.core.times import format_instant, format_ms, parse_duration
 from mqgate.http.errors import problem, refusal
-from mqgate.http.exchange import Answer, Request, refuse, reply
+from mqgate.http.exchange import Request, Response, refuse, reply
 from mqgate.http.json_input import decode
 from mqgate.http.native.shapes import LeaseOut, MessageOut, OutcomeOut, Outcomes, ReceiveOut, texts_or_base64
 from mqgate.http.operation import SMALL_BODY, Operation
 from mqgate.settings import HttpSettings
 from mqgate.telemetry.metrics import Metrics
-from mqgate.telemetry.recorder import Recorder
+from mqgate.telemetry.recorder import EventRecorder
 
 _LONGEST_WAIT = timedelta(seconds=60)
 _LONGEST_DELAY = timedelta(hours=12)
@@ -66,7 +66,7 @@ class ExtendIn(Struct, rename="camel", forbid_unknown_fields=True):
 
 
 # Never changed, so one of each serves all.
-_PLAIN = {outcome: OutcomeOut(outcome) for outcome in Outcome}
+_PLAIN = {outcome: OutcomeOut(outcome) for outcome in SettlementOutcome}
 _receive_in = msgspec.json.Decoder(ReceiveIn)
 _ack_in = msgspec.json.Decoder(AckIn)
 _nack_in = msgspec.json.Decoder(NackIn)
@@ -82,7 +82,7 @@ class ReceiveApi:
         long_poll: LongPoll,
         acknowledger: Acknowledger,
         metrics: Metrics,
-        recorder: Recorder,
+        recorder: EventRecorder,
         settings: HttpSettings,
     ) -> None:
         self._registry = registry
@@ -144,7 +144,7 @@ class ReceiveApi:
             ),
         ]
 
-    async def receive(self, request: Request) -> Answer:
+    async def receive(self, request: Request) -> Response:
         group = await self._group(request)
         given = decode(request.body, _receive_in) if request.body else ReceiveIn()
         leases = await self._acknowledger.read(group, given.ack)
@@ -152,14 +152,14 @@ class ReceiveApi:
             # No client moves another one's place.
             leases = [lease if lease and lease.client == given.client_id else None for lease in leases]
         wish = self._wish(request, group, given, leases)
-        received = await self._long_poll.receive(wish, _wait(given), request.until_gone)
-        if received.batches and request.is_gone():
-            await self._long_poll.give_back(group, received)
-            raise ClientGone
+        received = await self._long_poll.receive(wish, _wait(given), request.wait_disconnect)
+        if received.batches and request.is_disconnected():
+            await self._long_poll.release(group, received)
+            raise ClientDisconnected
         self._recorder.delivered(group, wish.client, received.batches)
         return reply(200, self._received(group, received, leases))
 
-    def _wish(self, request: Request, group: Group, given: ReceiveIn, leases: list[Lease | None]) -> Receive:
+    def _wish(self, request: Request, group: Group, given: ReceiveIn, leases: list[Lease | None]) -> ReceiveRequest:
         most = self._settings.max_batch
         if not 1 <= given.max <= most:
             raise InvalidValue(f"max must be 1 to {most}", field="max", limit=most)
@@ -177,12 +177,12 @@ class ReceiveApi:
         client = given.client_id or ""
         held = group.visibility if visibility is None else visibility
         wanted = client, scope_of(group, client), given.max, held, self._settings.max_answer_bytes
-        shape = "" if given.attempt_id is None else shape_of(given.max, visibility)
+        shape = "" if given.attempt_id is None else attempt_fingerprint(given.max, visibility)
         settlements = carried(given.ack, leases)
         key = request.principal.key_id
-        return Receive(group, *wanted, given.attempt_id, settlements, request.address, shape, key)
+        return ReceiveRequest(group, *wanted, given.attempt_id, settlements, request.address, shape, key)
 
-    def _received(self, group: Group, received: Received, leases: list[Lease | None]) -> ReceiveOut:
+    def _received(self, group: Group, received: ReceiveResult, leases: list[Lease | None]) -> ReceiveOut:
         acked = merge(leases, received.settled)
         keys = self._acknowledger.keys
         is_single = group.mode is Mode.MESSAGE
@@ -209,7 +209,7 @@ class ReceiveApi:
             answer.rewound = received.rewound
         return answer
 
-    async def ack(self, request: Request) -> Answer:
+    async def ack(self, request: Request) -> Response:
         group = await self._group(request)
         given = decode(request.body, _ack_in)
         receipts = self._receipts(given)
@@ -220,7 +220,7 @@ class ReceiveApi:
         settled = await self._acknowledger.settle(group, Verb.ACK, receipts, through=given.through)
         return self._settled(group, Verb.ACK, given, settled)
 
-    async def nack(self, request: Request) -> Answer:
+    async def nack(self, request: Request) -> Response:
         group = await self._group(request)
         given = decode(request.body, _nack_in)
         receipts = self._receipts(given)
@@ -232,7 +232,7 @@ class ReceiveApi:
         settled = await self._acknowledger.settle(group, Verb.NACK, receipts, delay=delay, reason=given.reason)
         return self._settled(group, Verb.NACK, given, settled)
 
-    async def extend(self, request: Request) -> Answer:
+    async def extend(self, request: Request) -> Response:
         group = await self._group(request)
         given = decode(request.body, _extend_in)
         receipts = self._receipts(given)
@@ -256,7 +256,9 @@ class ReceiveApi:
             raise InvalidValue(f"receipts must be 1 to {most}", field="receipts", limit=most)
         return given.receipts
 
-    def _settled(self, group: Group, verb: Verb, given: AckIn | NackIn | ExtendIn, settled: list[Settled]) -> Answer:
+    def _settled(
+        self, group: Group, verb: Verb, given: AckIn | NackIn | ExtendIn, settled: list[SettlementResult]
+    ) -> Response:
         told = self._told(group, verb, settled)
         if given.receipts is UNSET:
             (only,) = settled
@@ -264,7 +266,7 @@ class ReceiveApi:
         is_whole = all(each.outcome.is_done for each in settled)
         return reply(200 if is_whole else 207, Outcomes(told))
 
-    def _told(self, group: Group, verb: Verb, settled: list[Settled]) -> list[OutcomeOut]:
+    def _told(self, group: Group, verb: Verb, settled: list[SettlementResult]) -> list[OutcomeOut]:
         """What became of settlements, counted; mostly the same of all of them."""
         found: list[OutcomeOut] = []
         for each, alike in groupby(settled):
@@ -285,7 +287,7 @@ def _wait(given: ReceiveIn) -> timedelta:
     return wait
 
 
-def _messages(batches: Sequence[Batch], signing: ReceiptKeys | None) -> list[MessageOut]:
+def _messages(batches: Sequence[DeliveredBatch], signing: ReceiptKeys | None) -> list[MessageOut]:
     """The messages of an answer, made of columns: there may be a thousand of them; with a receipt each, if signed."""
     found: list[MessageOut] = []
     for grant, messages in batches:
@@ -299,7 +301,7 @@ def _messages(batches: Sequence[Batch], signing: ReceiptKeys | None) -> list[Mes
     return found
 
 
-def _outcome(settled: Settled) -> OutcomeOut:
+def _outcome(settled: SettlementResult) -> OutcomeOut:
     if settled.leased_until is None and settled.error is None:
         return _PLAIN[settled.outcome]
     answer = OutcomeOut(settled.outcome)

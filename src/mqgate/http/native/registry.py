@@ -16,7 +16,7 @@ from mqgate.core.entries import ApiKey, Group, Producer, RateLimit, Topic
 from mqgate.core.errors import InvalidValue
 from mqgate.core.names import is_name
 from mqgate.core.times import format_instant, parse_instant
-from mqgate.http.exchange import Answer, Request, reply
+from mqgate.http.exchange import Request, Response, reply
 from mqgate.http.json_input import decode, query
 from mqgate.http.native.shapes import maybe_instant
 from mqgate.http.operation import Operation
@@ -240,67 +240,67 @@ class RegistryApi:
             ),
         ]
 
-    async def put_topic(self, request: Request) -> Answer:
+    async def put_topic(self, request: Request) -> Response:
         request.principal.need_admin()
         spec = decode(request.body, _topic_in) if request.body else TopicSpec()
         topic, is_new = await self._registry.put_topic(request.path("topic"), spec, request.principal.name)
         return reply(201 if is_new else 200, topic_out(topic))
 
-    async def get_topic(self, request: Request) -> Answer:
+    async def get_topic(self, request: Request) -> Response:
         request.principal.need_admin()
         return reply(200, topic_out(await self._registry.topic(request.path("topic"))))
 
-    async def delete_topic(self, request: Request) -> Answer:
+    async def delete_topic(self, request: Request) -> Response:
         request.principal.need_admin()
         await self._registry.delete_topic(request.path("topic"), request.principal.name)
-        return Answer(204)
+        return Response(204)
 
-    async def list_topics(self, request: Request) -> Answer:
+    async def list_topics(self, request: Request) -> Response:
         return _list(request, self._directory.snapshot.topics, topic_out)
 
-    async def put_producer(self, request: Request) -> Answer:
+    async def put_producer(self, request: Request) -> Response:
         request.principal.need_admin()
         spec = decode(request.body, _producer_in)
         producer, is_new = await self._registry.put_producer(request.path("producer"), spec, request.principal.name)
         return reply(201 if is_new else 200, producer_out(producer))
 
-    async def get_producer(self, request: Request) -> Answer:
+    async def get_producer(self, request: Request) -> Response:
         request.principal.need_admin()
         return reply(200, producer_out(await self._registry.producer(request.path("producer"))))
 
-    async def delete_producer(self, request: Request) -> Answer:
+    async def delete_producer(self, request: Request) -> Response:
         request.principal.need_admin()
         await self._registry.delete_producer(request.path("producer"), request.principal.name)
-        return Answer(204)
+        return Response(204)
 
-    async def list_producers(self, request: Request) -> Answer:
+    async def list_producers(self, request: Request) -> Response:
         return _list(request, self._directory.snapshot.producers, producer_out)
 
-    async def put_group(self, request: Request) -> Answer:
+    async def put_group(self, request: Request) -> Response:
         request.principal.need_admin()
         spec = decode(request.body, _group_in)
         group, is_new = await self._registry.put_group(request.path("group"), spec, request.principal.name)
         return reply(201 if is_new else 200, group_out(group))
 
-    async def patch_group(self, request: Request) -> Answer:
+    async def patch_group(self, request: Request) -> Response:
         request.principal.need_admin()
         spec = decode(request.body, _group_in)
         group = await self._registry.patch_group(request.path("group"), spec, request.principal.name)
         return reply(200, group_out(group))
 
-    async def get_group(self, request: Request) -> Answer:
+    async def get_group(self, request: Request) -> Response:
         request.principal.need_admin()
         return reply(200, group_out(await self._registry.group(request.path("group"))))
 
-    async def delete_group(self, request: Request) -> Answer:
+    async def delete_group(self, request: Request) -> Response:
         request.principal.need_admin()
         await self._registry.delete_group(request.path("group"), request.principal.name)
-        return Answer(204)
+        return Response(204)
 
-    async def list_groups(self, request: Request) -> Answer:
+    async def list_groups(self, request: Request) -> Response:
         return _list(request, self._directory.snapshot.groups, group_out)
 
-    async def create_key(self, request: Request) -> Answer:
+    async def create_key(self, request: Request) -> Response:
         request.principal.need_admin()
         given = decode(request.body, _key_in)
         key, text = await self._access.create(
@@ -312,13 +312,13 @@ class RegistryApi:
         )
         return reply(201, NewKeyOut(key.id, text))
 
-    async def list_keys(self, request: Request) -> Answer:
+    async def list_keys(self, request: Request) -> Response:
         return _list(request, self._directory.snapshot.keys, _key_out)
 
-    async def delete_key(self, request: Request) -> Answer:
+    async def delete_key(self, request: Request) -> Response:
         request.principal.need_admin()
         await self._access.delete(request.path("key"), request.principal.name)
-        return Answer(204)
+        return Response(204)
 
 
 def check_limit(limit: int) -> int:
@@ -327,7 +327,7 @@ def check_limit(limit: int) -> int:
     return limit
 
 
-def _list(request: Request, entries: Mapping[str, _T], shape: Callable[[_T], Any]) -> Answer:
+def _list(request: Request, entries: Mapping[str, _T], shape: Callable[[_T], Any]) -> Response:
     request.principal.need_admin()
     return page(request, entries, shape)
 
@@ -337,7 +337,7 @@ def page(
     entries: Mapping[str, _T],
     shape: Callable[[_T], Any],
     may_be_named: Callable[[str], bool] = is_name,
-) -> Answer:
+) -> Response:
     """A page of entries by name; the cursor is the last name of the page before."""
     asked = query(request, ListQuery)
     limit = check_limit(asked.limit)

@@ -19,15 +19,15 @@ from mqgate.core.message import END_OF_OFFSETS, NO_PROPERTIES, Message, millisec
 from mqgate.core.names import is_name, retry_topic
 from mqgate.core.times import parse_instant
 from mqgate.http.deep_json import split_deep_batch
-from mqgate.http.exchange import Answer, Request
+from mqgate.http.exchange import Request, Response
 from mqgate.http.json_input import ItemSplitter, decode
 from mqgate.http.native.envelope import Envelope, Properties, Reader
 from mqgate.http.native.publish import Messages, answer_batch, decode_items
 from mqgate.http.native.shapes import PublishResults
 from mqgate.http.operation import Operation
 from mqgate.ports.message_log import MessageLog
+from mqgate.production.message_writer import Item, Published
 from mqgate.production.publish import Publisher
-from mqgate.production.store import Item, Published
 from mqgate.settings import HttpSettings
 
 _LONGEST_ID = 128
@@ -100,12 +100,12 @@ class ReplayApi:
             )
         ]
 
-    async def to_topic(self, request: Request) -> Answer:
+    async def to_topic(self, request: Request) -> Response:
         topic = await self._registry.topic(request.path("topic"))
         done = await self._replay(request, topic, f"topic {topic.name}", lambda _, item: item)
         return answer_batch(topic.name, done)
 
-    async def to_group(self, request: Request) -> Answer:
+    async def to_group(self, request: Request) -> Response:
         group = await self._registry.group(request.path("group"))
         if group.mode is Mode.BROADCAST:
             raise UnsupportedByMode("a replayed message would reach every client of a broadcast group")

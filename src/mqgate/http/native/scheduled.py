@@ -9,15 +9,15 @@ from msgspec import Struct
 from mqgate.control.registry.model import Duration, Instant
 from mqgate.core.errors import AlreadyCancelled, AlreadyDelivered, InvalidValue, ScheduledNotFound
 from mqgate.core.times import parse_duration, parse_instant
-from mqgate.delay.mover import Mover
+from mqgate.delay.dispatcher import TimerDispatcher
 from mqgate.delay.plan import plan
-from mqgate.http.exchange import Answer, Request, reply
+from mqgate.http.exchange import Request, Response, reply
 from mqgate.http.json_input import decode, query, query_instant
 from mqgate.http.native.registry import check_limit
 from mqgate.http.native.shapes import Scheduled, ScheduledWhole, scheduled_out, scheduled_whole
 from mqgate.http.operation import Operation
 from mqgate.ports.timer_store import Timer, TimerState, TimerStore
-from mqgate.telemetry.recorder import Recorder
+from mqgate.telemetry.recorder import EventRecorder
 
 
 class ScheduledQuery(Struct, rename="camel", forbid_unknown_fields=True):
@@ -50,8 +50,8 @@ class ScheduledApi:
     def __init__(
         self,
         timers: TimerStore,
-        mover: Mover,
-        recorder: Recorder,
+        mover: TimerDispatcher,
+        recorder: EventRecorder,
         longest_delay: timedelta,
         clock: Callable[[], datetime],
     ) -> None:
@@ -107,7 +107,7 @@ class ScheduledApi:
             ),
         ]
 
-    async def list(self, request: Request) -> Answer:
+    async def list(self, request: Request) -> Response:
         request.principal.need_admin()
         asked = query(request, ScheduledQuery)
         timers, more = await self._timers.list(
@@ -119,11 +119,11 @@ class ScheduledApi:
         )
         return reply(200, ScheduledList([scheduled_out(timer) for timer in timers], more))
 
-    async def get(self, request: Request) -> Answer:
+    async def get(self, request: Request) -> Response:
         request.principal.need_admin()
         return reply(200, scheduled_whole(await self._find(request.path("id"))))
 
-    async def cancel(self, request: Request) -> Answer:
+    async def cancel(self, request: Request) -> Response:
         request.principal.need_admin()
         message_id = request.path("id")
         state = await self._timers.change(message_id, None)
@@ -133,7 +133,7 @@ class ScheduledApi:
             self._recorder.cancelled(timer.topic, message_id, timer.due)
         return reply(200, Cancelled(message_id, "cancelled"))
 
-    async def retime(self, request: Request) -> Answer:
+    async def retime(self, request: Request) -> Response:
         request.principal.need_admin()
         message_id = request.path("id")
         given = decode(request.body, _retime_in)

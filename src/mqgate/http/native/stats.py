@@ -12,7 +12,7 @@ from mqgate.core.cursors import MAX_ROW, parse_cursor
 from mqgate.core.errors import InvalidValue
 from mqgate.core.message import instant
 from mqgate.core.times import format_instant
-from mqgate.http.exchange import Answer, Request, reply
+from mqgate.http.exchange import Request, Response, reply
 from mqgate.http.json_input import query, query_instant
 from mqgate.http.native.registry import check_limit
 from mqgate.http.operation import Operation
@@ -222,7 +222,7 @@ class StatsApi:
         self._clock = clock
 
     def operations(self) -> list[Operation]:
-        tables: list[tuple[str, str, Any, Any, Callable[[Request], Awaitable[Answer]]]] = [
+        tables: list[tuple[str, str, Any, Any, Callable[[Request], Awaitable[Response]]]] = [
             ("traffic", "Counts, bytes, errors, redeliveries", TrafficQuery, TrafficPage, self.traffic),
             ("latency", "How long messages took, as percentiles", LatencyQuery, LatencyPage, self.latency),
             ("redelivery", "What came again, died, or was asked for in vain", StepQuery, RedeliveryPage,
@@ -249,7 +249,7 @@ class StatsApi:
             for name, summary, asked, page, handler in tables
         ]
 
-    async def traffic(self, request: Request) -> Answer:
+    async def traffic(self, request: Request) -> Response:
         request.principal.need_admin()
         given = query(request, TrafficQuery)
         by = tuple(given.by.split(","))
@@ -259,36 +259,36 @@ class StatsApi:
         filters = {"producer": given.producer, "client": given.client_id, "kind": given.kind}
         return await self._page(given, given.step, filters, lambda s, a: reading.traffic(s, a, columns), TrafficOut)
 
-    async def latency(self, request: Request) -> Answer:
+    async def latency(self, request: Request) -> Response:
         request.principal.need_admin()
         given = query(request, LatencyQuery)
         return await self._page(given, given.step, {"measure": given.measure}, reading.latency, LatencyOut)
 
-    async def redelivery(self, request: Request) -> Answer:
+    async def redelivery(self, request: Request) -> Response:
         request.principal.need_admin()
         given = query(request, StepQuery)
         return await self._page(given, given.step, {}, reading.redelivery, RedeliveryOut)
 
-    async def lag(self, request: Request) -> Answer:
+    async def lag(self, request: Request) -> Response:
         request.principal.need_admin()
         given = query(request, LagHistoryQuery)
         return await self._page(given, "minute", {"client": given.client_id}, reading.lag, LagPoint)
 
-    async def reconciliation(self, request: Request) -> Answer:
+    async def reconciliation(self, request: Request) -> Response:
         request.principal.need_admin()
         given = query(request, ReconciliationQuery)
         return await self._page(given, "hour", {"state": given.state}, reading.reconciliation, ReconciliationOut)
 
-    async def findings(self, request: Request) -> Answer:
+    async def findings(self, request: Request) -> Response:
         request.principal.need_admin()
         given = query(request, FindingsQuery)
         return await self._page(given, "hour", {"finding": given.finding}, reading.findings, FindingOut)
 
-    async def stuck(self, request: Request) -> Answer:
+    async def stuck(self, request: Request) -> Response:
         request.principal.need_admin()
         return await self._page(query(request, StatsQuery), "hour", {}, reading.stuck, StuckOut)
 
-    async def pipelines(self, request: Request) -> Answer:
+    async def pipelines(self, request: Request) -> Response:
         request.principal.need_admin()
         rows = await asyncio.to_thread(lambda: reading.pipelines(self._open()))
         return reply(200, {"items": [_shape(PipelineOut, row) for row in rows]})
@@ -300,7 +300,7 @@ class StatsApi:
         filters: dict[str, str | None],
         read: Callable[[StatsStore, Asked], list[dict[str, Any]]],
         shape: type[Struct],
-    ) -> Answer:
+    ) -> Response:
         limit = check_limit(given.limit)
         (skipped,) = (0,) if given.cursor is None else parse_cursor(given.cursor, MAX_ROW)
         until = query_instant(given.to, "to") or self._clock() + timedelta(minutes=1)

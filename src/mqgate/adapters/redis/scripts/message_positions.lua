@@ -33,4 +33,4 @@ for _, queue in ipairs(call('HKEYS', scope.base .. ':positions')) do
     last_consumed_at = row.last_consumed_at, attempts = 0, is_blocked = false, expired = row.expired, epoch = row.placing}
 end
 local doomed = book().dying(scope)
-return cmsgpack.pack({positions = found, doomed = doomed})
+return cmsgpack.pack({positions = found, exhausted = doomed})

@@ -20,4 +20,4 @@ for _, queue in ipairs(call('HKEYS', scope.base .. ':positions')) do
     expired = row.expired, epoch = row.epoch}
 end
 save(scope)
-return cmsgpack.pack({positions = found, doomed = doomed})
+return cmsgpack.pack({positions = found, exhausted = doomed})

@@ -6,7 +6,7 @@ was as well, without a clock. forceAck is always false: clients cannot ask for i
 
 from typing import NamedTuple
 
-from mqgate.core.lease import Lease, Outcome
+from mqgate.core.lease import Lease, SettlementOutcome
 from mqgate.http.compat.mq.envelope import INVALID, OK
 
 _NOBODYS = "the requestId was not given to this consumer"
@@ -24,26 +24,26 @@ NOTHING_TO_ACK = AckInfo(INVALID, "ack illegal null-0:0,0,0,false")
 ILLEGAL = AckInfo(INVALID, f"ack illegal: {_NOBODYS}")
 
 
-def of_ack(lease: Lease, outcome: Outcome) -> AckInfo:
+def of_ack(lease: Lease, outcome: SettlementOutcome) -> AckInfo:
     """Only `ok` says that this very call committed; the others changed nothing."""
     info = _info(lease)
     match outcome:
-        case Outcome.APPLIED | Outcome.LATE_APPLIED:
+        case SettlementOutcome.APPLIED | SettlementOutcome.LATE_APPLIED:
             return AckInfo(OK, f"ok {info}")
-        case Outcome.DUPLICATE:
+        case SettlementOutcome.DUPLICATE:
             return AckInfo(OK, f"offset has committed {info}")
-        case Outcome.LOST:
+        case SettlementOutcome.LOST:
             return AckInfo(OK, f"ack lockTime small than the current one {info}")
-        case Outcome.GONE:
+        case SettlementOutcome.GONE:
             return AckInfo(OK, f"lock not exist {info}")
-        case Outcome.INVALID:
+        case SettlementOutcome.INVALID:
             return ILLEGAL
 
 
-def of_unlock(lease: Lease, outcome: Outcome) -> AckInfo:
-    if outcome is Outcome.INVALID:
+def of_unlock(lease: Lease, outcome: SettlementOutcome) -> AckInfo:
+    if outcome is SettlementOutcome.INVALID:
         return ILLEGAL
-    is_unlocked = outcome in {Outcome.APPLIED, Outcome.LATE_APPLIED}
+    is_unlocked = outcome in {SettlementOutcome.APPLIED, SettlementOutcome.LATE_APPLIED}
     return AckInfo(OK, f"{_info(lease)} unlock:{'true' if is_unlocked else 'false'}")
 
 

@@ -8,25 +8,29 @@ from datetime import timedelta
 from msgspec import UNSET, Struct, UnsetType
 
 from mqgate.consumption.acknowledge import Acknowledger, carried
-from mqgate.consumption.long_poll import ClientGone, LongPoll
-from mqgate.consumption.receive import Receive, Received, Receiver, scope_of
+from mqgate.consumption.long_poll import ClientDisconnected, LongPoll
+from mqgate.consumption.receive import Receiver, ReceiveRequest, ReceiveResult, scope_of
 from mqgate.control.registry.service import Registry
-from mqgate.core.lease import Grant, Lease, Outcome, State, Verb
+from mqgate.core.lease import Grant, Lease, ReceiveState, SettlementOutcome, Verb
 from mqgate.core.message import Message
-from mqgate.core.stamps import stamps
+from mqgate.core.receipt_times import stamps
 from mqgate.http.compat.mq import ack_info
 from mqgate.http.compat.mq.ack_info import AckInfo
 from mqgate.http.compat.mq.call import Call, read_call, set_cookie
 from mqgate.http.compat.mq.envelope import FAILED, Refusal, done, said
 from mqgate.http.compat.mq.queue_info import QueueInfo, QueueInfos
 from mqgate.http.compat.mq.resends import Resends
-from mqgate.http.exchange import Answer, Request
+from mqgate.http.exchange import Request, Response
 from mqgate.settings import HttpSettings
 from mqgate.telemetry.metrics import Metrics
-from mqgate.telemetry.recorder import Recorder
+from mqgate.telemetry.recorder import EventRecorder
 
 MAX_PULL_SIZE = 32
-_EMPTY_STATUS = {State.OK: "NO_NEW_MSG", State.PAUSED: "PAUSED", State.RATE_LIMITED: "RATE_LIMITED"}
+_EMPTY_STATUS = {
+    ReceiveState.OK: "NO_NEW_MSG",
+    ReceiveState.PAUSED: "PAUSED",
+    ReceiveState.RATE_LIMITED: "RATE_LIMITED",
+}
 _AT_ONCE = timedelta(0)
 
 
@@ -58,7 +62,7 @@ class ConsumeApi:
         queue_infos: QueueInfos,
         resends: Resends,
         metrics: Metrics,
-        recorder: Recorder,
+        recorder: EventRecorder,
         settings: HttpSettings,
     ) -> None:
         self._registry = registry
@@ -71,10 +75,10 @@ class ConsumeApi:
         self._recorder = recorder
         self._settings = settings
 
-    async def fetch(self, request: Request) -> Answer:
+    async def fetch(self, request: Request) -> Response:
         call = await read_call(request, self._registry)
         lease = await self._lease(call)
-        wish = Receive(
+        wish = ReceiveRequest(
             group=call.group,
             client=call.client,
             scope=scope_of(call.group, call.client),
@@ -84,13 +88,13 @@ class ConsumeApi:
             address=call.address,
             most_bytes=self._settings.max_answer_bytes,
         )
-        received = await self._long_poll.receive(wish, call.wait, request.until_gone)
-        if received.batches and request.is_gone():
-            await self._consumer.give_back(call.group, received)
-            raise ClientGone
+        received = await self._long_poll.receive(wish, call.wait, request.wait_disconnect)
+        if received.batches and request.is_disconnected():
+            await self._consumer.release(call.group, received)
+            raise ClientDisconnected
         self._recorder.delivered(call.group, call.client, received.batches)
         acked = self._acked(call, lease, received)
-        if received.grant is None and received.state is State.BUSY:
+        if received.grant is None and received.state is ReceiveState.BUSY:
             raise Refusal(FAILED, "no consumerQueueOffsetResult")
         messages = await self._texts(call, received)
         result = await self._result(call, received, messages, acked)
@@ -98,7 +102,7 @@ class ConsumeApi:
             return done(result)
         return done(result, set_cookie(None if result.request_id is UNSET else result.request_id))
 
-    async def ack(self, request: Request) -> Answer:
+    async def ack(self, request: Request) -> Response:
         call = await read_call(request, self._registry)
         lease = await self._lease(call)
         if lease is None:
@@ -106,7 +110,7 @@ class ConsumeApi:
         outcome = await self._settle(call, Verb.ACK)
         return said(*ack_info.of_ack(lease, outcome))
 
-    async def unlock(self, request: Request) -> Answer:
+    async def unlock(self, request: Request) -> Response:
         call = await read_call(request, self._registry)
         lease = await self._lease(call)
         if lease is None:
@@ -122,16 +126,18 @@ class ConsumeApi:
         # Another broadcast client's receipt is genuine, but clients must not touch each other's place.
         return None if lease is None or lease.client != call.client else lease
 
-    def _acked(self, call: Call, lease: Lease | None, received: Received) -> AckInfo:
+    def _acked(self, call: Call, lease: Lease | None, received: ReceiveResult) -> AckInfo:
         if lease is None:
             if call.request_id is not None:
-                self._count(call, Verb.ACK, Outcome.INVALID)
+                self._count(call, Verb.ACK, SettlementOutcome.INVALID)
             return _illegal(call)
         outcome = received.settled[0].outcome
         self._count(call, Verb.ACK, outcome)
         return ack_info.of_ack(lease, outcome)
 
-    async def _result(self, call: Call, received: Received, messages: list[MessageOut], acked: AckInfo) -> FetchResult:
+    async def _result(
+        self, call: Call, received: ReceiveResult, messages: list[MessageOut], acked: AckInfo
+    ) -> FetchResult:
         grant = received.grant
         again = [_text(message) for message in self._resends.take(call.group, call.client)]
         if grant is None:
@@ -150,10 +156,10 @@ class ConsumeApi:
             ack_info=acked.as_object(),
         )
 
-    def _receipt(self, received: Received, grant: Grant) -> str:
+    def _receipt(self, received: ReceiveResult, grant: Grant) -> str:
         return self._acknowledger.keys.sign(grant.lease, stamps(grant.granted_at, received.stored_ms))
 
-    async def _texts(self, call: Call, received: Received) -> list[MessageOut]:
+    async def _texts(self, call: Call, received: ReceiveResult) -> list[MessageOut]:
         """The batch as text; with other bytes in it, it is a failed delivery, so that the culprit dies."""
         try:
             return [_text(message) for message in received.messages]
@@ -165,7 +171,7 @@ class ConsumeApi:
             await self._acknowledger.settle(call.group, Verb.NACK, (receipt,), delay=_AT_ONCE, reason=reason)
             raise Refusal(FAILED, f"a message of {grant.lease.queue} is {reason}") from None
 
-    async def _settle(self, call: Call, verb: Verb, reason: str | None = None) -> Outcome:
+    async def _settle(self, call: Call, verb: Verb, reason: str | None = None) -> SettlementOutcome:
         assert call.request_id is not None  # noqa: S101 - for the type checker; it proved a lease
         (settled,) = await self._acknowledger.settle(
             call.group, verb, (call.request_id,), delay=_AT_ONCE, reason=reason
@@ -173,7 +179,7 @@ class ConsumeApi:
         self._count(call, verb, settled.outcome)
         return settled.outcome
 
-    def _count(self, call: Call, verb: Verb, outcome: Outcome) -> None:
+    def _count(self, call: Call, verb: Verb, outcome: SettlementOutcome) -> None:
         self._metrics.settled.labels(call.group.name, verb, outcome).inc()
 
 

@@ -11,21 +11,21 @@ from typing import Annotated
 import msgspec
 from msgspec import UNSET, Meta, Struct, UnsetType
 
-from mqgate.consumption.positions import Positions
+from mqgate.consumption.positions import PositionService
 from mqgate.control.registry.model import GroupSpec, check_visibility
 from mqgate.control.registry.service import Registry
 from mqgate.core.entries import Group, Mode
 from mqgate.core.errors import ClientNotFound, InvalidValue, NotSupportedYet
 from mqgate.core.message import Message
 from mqgate.core.times import parse_duration, parse_instant
-from mqgate.http.compat.mq.badge import Badges
 from mqgate.http.compat.mq.call import find_group
 from mqgate.http.compat.mq.consume import MAX_PULL_SIZE
 from mqgate.http.compat.mq.envelope import FAILED, INVALID, OK, Refusal, said
+from mqgate.http.compat.mq.mu_header import MuHeader
 from mqgate.http.compat.mq.offsets import DEFAULT_RATE, PULL_TIMEOUT_MS
 from mqgate.http.compat.mq.parameters import read_parameters, trimmed
 from mqgate.http.compat.mq.resends import Resends
-from mqgate.http.exchange import Answer, Request
+from mqgate.http.exchange import Request, Response
 from mqgate.http.json_input import explain
 from mqgate.ports.lease_store import LeaseStore
 from mqgate.ports.message_log import MessageLog
@@ -51,11 +51,11 @@ class ConsumerConfigApi:
         self,
         *,
         registry: Registry,
-        positions: Positions,
+        positions: PositionService,
         leases: LeaseStore,
         log: MessageLog,
         resends: Resends,
-        badges: Badges,
+        badges: MuHeader,
         changed: Callable[[str], None],
     ) -> None:
         self._registry = registry
@@ -66,7 +66,7 @@ class ConsumerConfigApi:
         self._badges = badges
         self._changed = changed
 
-    async def configure(self, request: Request) -> Answer:
+    async def configure(self, request: Request) -> Response:
         actor = self._actor(request)
         given = _config_in(request.body)
         group = await find_group(self._registry, given.consumer)
@@ -95,7 +95,7 @@ class ConsumerConfigApi:
             await self._registry.record(actor, "seek", f"group {group.name}", "/mq/consumer/config", details)
         return said(OK)
 
-    async def unregister(self, request: Request) -> Answer:
+    async def unregister(self, request: Request) -> Response:
         """Stop a consumer: paused, with its offsets and dead letters kept, so that a slip can be undone."""
         actor = self._actor(request)
         name = (await read_parameters(request)).text("consumer")

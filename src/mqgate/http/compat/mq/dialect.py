@@ -10,29 +10,29 @@ from datetime import datetime, timedelta
 import structlog
 
 from mqgate.consumption.acknowledge import Acknowledger
-from mqgate.consumption.long_poll import ClientGone, LongPoll
-from mqgate.consumption.positions import Positions
+from mqgate.consumption.long_poll import ClientDisconnected, LongPoll
+from mqgate.consumption.positions import PositionService
 from mqgate.consumption.receive import Receiver
 from mqgate.control.access.service import Access
 from mqgate.control.registry.service import Registry
 from mqgate.core.errors import MqgateError
-from mqgate.http.compat.mq.badge import Badges
 from mqgate.http.compat.mq.consume import ConsumeApi
 from mqgate.http.compat.mq.consumer_config import ConsumerConfigApi
 from mqgate.http.compat.mq.envelope import FAILED, Refusal, failed, not_there, said
+from mqgate.http.compat.mq.mu_header import MuHeader
+from mqgate.http.compat.mq.network_allow_list import NetworkAllowList
 from mqgate.http.compat.mq.offsets import OffsetsApi
 from mqgate.http.compat.mq.produce import ProduceApi
 from mqgate.http.compat.mq.queue_info import QueueInfos
 from mqgate.http.compat.mq.resends import Resends
-from mqgate.http.compat.mq.visitors import Visitors
-from mqgate.http.exchange import Answer, Request
+from mqgate.http.exchange import Request, Response
 from mqgate.http.operation import SMALL_BODY, Handler, Operation
 from mqgate.ports.lease_store import LeaseStore
 from mqgate.ports.message_log import MessageLog
 from mqgate.production.publish import Publisher
 from mqgate.settings import HttpSettings, MqSettings
 from mqgate.telemetry.metrics import Metrics
-from mqgate.telemetry.recorder import Recorder
+from mqgate.telemetry.recorder import EventRecorder
 
 _ANY = ("GET", "POST", "PUT", "PATCH", "DELETE", "HEAD", "TRACE")
 _READ = ("GET", "HEAD")
@@ -49,12 +49,12 @@ class MqDialect:
         consumer: Receiver,
         long_poll: LongPoll,
         acknowledger: Acknowledger,
-        positions: Positions,
+        positions: PositionService,
         leases: LeaseStore,
         log: MessageLog,
         access: Access,
         metrics: Metrics,
-        recorder: Recorder,
+        recorder: EventRecorder,
         http: HttpSettings,
         settings: MqSettings,
         longest_delay: timedelta,
@@ -63,7 +63,7 @@ class MqDialect:
         resends = Resends()
         # A form may write each byte of the message with three characters.
         self._max_produce_bytes = 3 * http.max_message_bytes + SMALL_BODY
-        self._visitors = Visitors(access, settings.anonymous_from)
+        self._visitors = NetworkAllowList(access, settings.anonymous_from)
         self._produce = ProduceApi(registry, publisher, recorder, http, longest_delay, clock)
         self._consume = ConsumeApi(
             registry=registry,
@@ -83,7 +83,7 @@ class MqDialect:
             leases=leases,
             log=log,
             resends=resends,
-            badges=Badges(settings.cipher_key),
+            badges=MuHeader(settings.cipher_key),
             changed=long_poll.changed,
         )
 
@@ -105,13 +105,13 @@ class MqDialect:
         return [self._operation(*row) for row in table]
 
     def _operation(self, name: str, path: str, methods: tuple[str, ...], handler: Handler) -> Operation:
-        async def serve(request: Request) -> Answer:
+        async def serve(request: Request) -> Response:
             method = request.scope["method"]
             try:
                 if method not in methods:
                     return said(FAILED, f"method {method} is not supported here: use {methods[0]}")
                 return await handler(request)
-            except ClientGone:
+            except ClientDisconnected:
                 raise
             except Refusal as refusal:
                 return said(refusal.status, refusal.message)
@@ -136,5 +136,5 @@ class MqDialect:
         )
 
 
-async def _not_there(request: Request) -> Answer:
+async def _not_there(request: Request) -> Response:
     return not_there(request.scope["path"])

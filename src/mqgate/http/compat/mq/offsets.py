@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 from msgspec import UNSET, Struct, UnsetType
 
-from mqgate.consumption.positions import Positions
+from mqgate.consumption.positions import PositionService
 from mqgate.control.registry.service import Registry
 from mqgate.core.entries import Group, Mode
 from mqgate.core.errors import ClientNotFound
@@ -15,7 +15,7 @@ from mqgate.http.compat.mq.consume import MAX_PULL_SIZE
 from mqgate.http.compat.mq.envelope import FAILED, Refusal, done
 from mqgate.http.compat.mq.parameters import read_parameters
 from mqgate.http.compat.mq.queue_info import QueueInfo, of_position
-from mqgate.http.exchange import Answer, Request
+from mqgate.http.exchange import Request, Response
 from mqgate.ports.lease_store import LeaseStore
 
 # The dialect's own, shown where a group has no limit: what switching the limiter on gives it.
@@ -49,12 +49,12 @@ class ConfigOut(Struct, rename="camel", kw_only=True):
 
 
 class OffsetsApi:
-    def __init__(self, registry: Registry, positions: Positions, leases: LeaseStore) -> None:
+    def __init__(self, registry: Registry, positions: PositionService, leases: LeaseStore) -> None:
         self._registry = registry
         self._positions = positions
         self._leases = leases
 
-    async def queue_offsets(self, request: Request) -> Answer:
+    async def queue_offsets(self, request: Request) -> Response:
         name = (await read_parameters(request)).text("consumer")
         if name is None:
             # A parameter bound by its name alone: where it is missing the original answers 500, not 400.
@@ -64,7 +64,7 @@ class OffsetsApi:
             raise Refusal(FAILED, f"consumer:{name} haven't registered")
         return done(await self._offsets(group) or None)
 
-    async def config(self, request: Request) -> Answer:
+    async def config(self, request: Request) -> Response:
         group = await find_group(self._registry, request.path("consumer"))
         if group is None:
             return done(None)

@@ -15,11 +15,11 @@ from mqgate.delay.plan import plan
 from mqgate.http.compat.mq.envelope import FAILED, Refusal, done
 from mqgate.http.compat.mq.parameters import Parameters, read_parameters, trimmed
 from mqgate.http.compat.mq.queue_info import MessageQueue, message_queue
-from mqgate.http.exchange import Answer, Request
+from mqgate.http.exchange import Request, Response
+from mqgate.production.message_writer import Item, Published
 from mqgate.production.publish import Publisher
-from mqgate.production.store import Item, Published
 from mqgate.settings import HttpSettings
-from mqgate.telemetry.recorder import Recorder
+from mqgate.telemetry.recorder import EventRecorder
 
 _SECONDS = (1, 5, 10, 30, 60, 120, 180, 240, 300, 360, 420, 480, 540, 600, 1200, 1800, 3600, 7200)
 # RocketMQ's delay levels, 1 to 18.
@@ -45,7 +45,7 @@ class ProduceApi:
         self,
         registry: Registry,
         publisher: Publisher,
-        recorder: Recorder,
+        recorder: EventRecorder,
         settings: HttpSettings,
         longest_delay: timedelta,
         clock: Callable[[], datetime],
@@ -60,7 +60,7 @@ class ProduceApi:
         # senders. It begins anew with the process; the order of queues goes on from the first one then.
         self._turns: dict[str, int] = {}
 
-    async def produce(self, request: Request) -> Answer:
+    async def produce(self, request: Request) -> Response:
         given = await read_parameters(request)
         name = given.required("producer")
         body = given.required("message").encode()

@@ -14,7 +14,7 @@ from typing import NamedTuple
 from msgspec import UNSET, Struct, UnsetType
 
 from mqgate.core.entries import Group
-from mqgate.core.lease import Grant, Head, Position, State
+from mqgate.core.lease import Grant, Position, QueueBounds, ReceiveState
 from mqgate.core.message import milliseconds
 from mqgate.ports.message_log import MessageLog
 
@@ -54,7 +54,7 @@ class QueueInfos:
         self._log = log
         # Asked for by difference, so that a fetch costs the same with 8 queues and with 256.
         self._versions: dict[str, int] = {}
-        self._ends: dict[str, dict[str, Head]] = {}
+        self._ends: dict[str, dict[str, QueueBounds]] = {}
         self._seen: OrderedDict[tuple[str, str, str], _Seen] = OrderedDict()
 
     async def of_grant(self, group: Group, grant: Grant, address: str) -> QueueInfo:
@@ -74,16 +74,16 @@ class QueueInfos:
             first_consume=lease.epoch == 1,
         )
 
-    async def of_nothing(self, group: Group, state: State) -> QueueInfo:
+    async def of_nothing(self, group: Group, state: ReceiveState) -> QueueInfo:
         queue, head = next(iter((await self._heads(group.topic)).items()))
         return QueueInfo(
             message_queue=message_queue(group.topic, queue),
             max_offset=head.max,
-            committed_offset=head.max if state is State.OK else _NONE,
+            committed_offset=head.max if state is ReceiveState.OK else _NONE,
         )
 
-    async def _heads(self, topic: str) -> Mapping[str, Head]:
-        news = await self._log.heads(topic, self._versions.get(topic, 0))
+    async def _heads(self, topic: str) -> Mapping[str, QueueBounds]:
+        news = await self._log.bounds(topic, self._versions.get(topic, 0))
         ends = self._ends.setdefault(topic, {})
         # An answer older than what is known by now would put ends back.
         if news.version >= self._versions.get(topic, 0):

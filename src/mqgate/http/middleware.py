@@ -17,7 +17,7 @@ from urllib.parse import unquote_plus
 
 import structlog
 
-from mqgate.consumption.long_poll import ClientGone
+from mqgate.consumption.long_poll import ClientDisconnected
 from mqgate.control.access.service import Access
 from mqgate.core.errors import (
     Forbidden,
@@ -29,7 +29,7 @@ from mqgate.core.errors import (
     TooLarge,
     UnknownField,
 )
-from mqgate.http.exchange import Answer, Request, Stream, refuse, reply
+from mqgate.http.exchange import Request, Response, Stream, refuse, reply
 from mqgate.http.operation import Operation
 from mqgate.http.origin_guard import OriginGuard
 from mqgate.http.request_id import request_id_of
@@ -48,7 +48,7 @@ class _Stalled(Exception):
     """The client takes nothing."""
 
 
-class Door:
+class RequestMiddleware:
     def __init__(
         self,
         access: Access,
@@ -77,9 +77,9 @@ class Door:
         if scope["type"] == "websocket":
             await send({"type": "websocket.close", "code": 1000})
             return
-        await self.turn_away(RouteNotFound("see /docs for what there is"), scope, send)
+        await self.reject(RouteNotFound("see /docs for what there is"), scope, send)
 
-    async def turn_away(self, why: MqgateError, scope: Scope, send: Send) -> None:
+    async def reject(self, why: MqgateError, scope: Scope, send: Send) -> None:
         """There is no such address or method; but who may not come in does not even learn that."""
         headers = dict(scope["headers"])
         request = Request(scope, headers, request_id_of(headers), _no_body)
@@ -95,7 +95,7 @@ class Door:
         headers = dict(scope["headers"])
         allowed = self._guard.preflight_headers(headers, methods)
         if allowed:
-            await _send(send, Answer(204, headers=allowed), request_id_of(headers))
+            await _send(send, Response(204, headers=allowed), request_id_of(headers))
         return bool(allowed)
 
     async def _identify(self, request: Request) -> None:
@@ -141,7 +141,7 @@ class Door:
             answer = await operation.handler(request)
         except MqgateError as error:
             answer = operation.refuse(error)
-        except ClientGone:
+        except ClientDisconnected:
             return
         except asyncio.CancelledError:
             raise
@@ -173,7 +173,9 @@ class Door:
         if self._log_all or status >= 500:  # noqa: PLR2004 - where HTTP's own failures begin
             self._tell(operation, status, seconds, request)
 
-    async def _stream(self, operation: Operation, request: Request, answer: Answer, stream: Stream, send: Send) -> int:
+    async def _stream(
+        self, operation: Operation, request: Request, answer: Response, stream: Stream, send: Send
+    ) -> int:
         """Send an answer piece by piece; the status that tells how it went."""
         self._requests += 1
         try:
@@ -181,7 +183,7 @@ class Door:
             if request.scope["method"] != "HEAD":
                 await self._pieces(request, stream, send)
             await self._hand_over(send, b"", is_last=True)
-        except ClientGone:
+        except ClientDisconnected:
             # Who has seen enough hangs up.
             return answer.status
         except _Stalled:
@@ -200,8 +202,8 @@ class Door:
         async for piece in stream:
             await self._hand_over(send, piece)
             # A server takes pieces also when there is nobody left to send them to.
-            if request.is_gone():
-                raise ClientGone
+            if request.is_disconnected():
+                raise ClientDisconnected
             # Sending into free buffers never waits: let others have their turn.
             await asyncio.sleep(0)
 
@@ -240,7 +242,7 @@ class Door:
         while True:
             event = await receive()
             if event["type"] == "http.disconnect":
-                raise ClientGone
+                raise ClientDisconnected
             chunk = event.get("body", b"")
             request.body_bytes += len(chunk)
             self._bytes += len(chunk)
@@ -267,7 +269,7 @@ class Door:
 class Resource:
     """An ASGI endpoint: one address with its methods."""
 
-    def __init__(self, door: Door, operations: Mapping[str, Operation]) -> None:
+    def __init__(self, door: RequestMiddleware, operations: Mapping[str, Operation]) -> None:
         self._door = door
         self._operations = operations
         self._refuse = MethodNotAllowed(
@@ -281,14 +283,14 @@ class Resource:
         if method == "OPTIONS":
             return self._options(operation, scope, receive, send)
         if operation is None:
-            return self._door.turn_away(self._refuse, scope, send)
+            return self._door.reject(self._refuse, scope, send)
         return self._door.serve(operation, scope, receive, send)
 
     async def _options(self, operation: Operation | None, scope: Scope, receive: Receive, send: Send) -> None:
         if await self._door.preflight(str(self._refuse.members["allow"]), scope, send):
             return
         if operation is None:
-            await self._door.turn_away(self._refuse, scope, send)
+            await self._door.reject(self._refuse, scope, send)
         else:
             await self._door.serve(operation, scope, receive, send)
 
@@ -302,7 +304,7 @@ async def _no_body() -> MutableMapping[str, Any]:
     return {"type": "http.disconnect"}
 
 
-def _start(answer: Answer, request_id: str, *length: tuple[bytes, bytes]) -> MutableMapping[str, Any]:
+def _start(answer: Response, request_id: str, *length: tuple[bytes, bytes]) -> MutableMapping[str, Any]:
     return {
         "type": "http.response.start",
         "status": answer.status,
@@ -315,6 +317,6 @@ def _start(answer: Answer, request_id: str, *length: tuple[bytes, bytes]) -> Mut
     }
 
 
-async def _send(send: Send, answer: Answer, request_id: str) -> None:
+async def _send(send: Send, answer: Response, request_id: str) -> None:
     await send(_start(answer, request_id, (b"content-length", b"%d" % len(answer.body))))
     await send({"type": "http.response.body", "body": answer.body})

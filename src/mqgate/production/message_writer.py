@@ -10,7 +10,7 @@ from mqgate.core.message import Draft, Stored
 from mqgate.ports.message_log import MessageLog
 from mqgate.ports.timer_store import Timer, TimerState, TimerStore
 from mqgate.telemetry.metrics import Metrics
-from mqgate.telemetry.recorder import Recorder
+from mqgate.telemetry.recorder import EventRecorder
 
 
 class Item(NamedTuple):
@@ -30,7 +30,7 @@ class Published(NamedTuple):
     is_duplicate: bool = False
 
 
-class Storekeeper:
+class MessageWriter:
     """`planned` hears of every due time, so that the mover wakes up for it."""
 
     def __init__(
@@ -39,7 +39,7 @@ class Storekeeper:
         timers: TimerStore,
         planned: Callable[[datetime], None],
         metrics: Metrics,
-        recorder: Recorder,
+        recorder: EventRecorder,
     ) -> None:
         self._log = log
         self._timers = timers

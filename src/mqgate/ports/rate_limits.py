@@ -5,7 +5,7 @@ from typing import Protocol
 from mqgate.core.entries import RateLimit
 
 
-class Rates(Protocol):
+class RateLimitStore(Protocol):
     """A token bucket for each name, full at first, by one clock. It need not survive anything: it fills again."""
 
     async def take(self, name: str, limit: RateLimit, most: int) -> tuple[int, float]:

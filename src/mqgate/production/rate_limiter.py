@@ -20,9 +20,9 @@ from collections.abc import Callable
 from datetime import datetime, timedelta
 
 from mqgate.core.entries import RateLimit
-from mqgate.ports.rates import Rates
+from mqgate.ports.rate_limits import RateLimitStore
 
-__all__ = ["Slices"]
+__all__ = ["ProducerRateLimiter"]
 
 _LENGTH = timedelta(milliseconds=100)
 _ASKED_AGAIN = 0.01
@@ -55,8 +55,8 @@ class _Slice:
         self.began, self.left, self.used = now, 0, 0
 
 
-class Slices:
-    def __init__(self, rates: Rates, clock: Callable[[], datetime]) -> None:
+class ProducerRateLimiter:
+    def __init__(self, rates: RateLimitStore, clock: Callable[[], datetime]) -> None:
         self._rates = rates
         self._clock = clock
         self._slices: dict[str, _Slice] = {}

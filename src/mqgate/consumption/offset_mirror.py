@@ -15,16 +15,16 @@ from mqgate.background import Background
 from mqgate.consumption.group_log import GroupLog
 from mqgate.core.entries import Group, Mode
 from mqgate.core.errors import MqgateError, StorageUnavailable
-from mqgate.core.lease import Head
+from mqgate.core.lease import QueueBounds
 from mqgate.ports.directory import Directory
 from mqgate.ports.lease_store import LeaseStore
-from mqgate.ports.message_log import Heads
+from mqgate.ports.message_log import TopicBounds
 from mqgate.ports.offset_mirror import OffsetMirror
 
 _log = structlog.get_logger()
 
 
-class Mirror:
+class OffsetMirrorService:
     """Without a mirror (the embedded engine: leases and messages are in one file) it does nothing."""
 
     def __init__(
@@ -60,7 +60,7 @@ class Mirror:
         """Make a new group known. Raises StorageUnavailable while a queue cannot be read: nobody can tell its start."""
         if self._mirror is None or group.mode is Mode.BROADCAST:
             return
-        closed = sorted((await self._log.heads(group)).closed)
+        closed = sorted((await self._log.bounds(group)).closed)
         if closed:
             raise StorageUnavailable(
                 f"{', '.join(closed)} cannot be read now, so where group {group.name} begins there cannot be kept",
@@ -68,14 +68,14 @@ class Mirror:
             )
         await self._mirror.open(group.name)
 
-    async def starts(self, group: Group, starts: Mapping[str, int], heads: Heads) -> Mapping[str, int]:
+    async def starts(self, group: Group, starts: Mapping[str, int], bounds: TopicBounds) -> Mapping[str, int]:
         """Where a group without lease state goes on: where it stood; without the queues of which nobody can tell."""
         if self._mirror is None or group.mode is Mode.BROADCAST:
             return starts
-        open_now = [queue for queue in starts if queue not in heads.closed]
+        open_now = [queue for queue in starts if queue not in bounds.closed]
         known = await self._log.mirrored(group, self._mirror, open_now)
         found = {
-            queue: starts[queue] if at is None else _within(heads.queues[queue], at) for queue, at in known.items()
+            queue: starts[queue] if at is None else _within(bounds.queues[queue], at) for queue, at in known.items()
         }
         if any(at != starts[queue] for queue, at in found.items()):
             _log.info("group resumed from the offsets kept beside its messages", group=group.name, offsets=known)
@@ -143,6 +143,6 @@ class Mirror:
             await self.run_once()
 
 
-def _within(ends: Head, at: int) -> int:
+def _within(ends: QueueBounds, at: int) -> int:
     """Where to go on; beyond the end: the queue was made anew, and begins at its beginning."""
     return ends.min if at > ends.max else max(at, ends.min)

@@ -19,7 +19,7 @@ _ADDRESS = re.compile(r"[A-Za-z0-9._%+-]{1,64}@[A-Za-z0-9.-]{1,255}")
 _BLOCK_BITS = 128
 
 
-class Badges:
+class MuHeader:
     def __init__(self, cipher_key: str) -> None:
         self._cipher = _cipher(cipher_key) if cipher_key else None
 

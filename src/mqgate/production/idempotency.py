@@ -19,10 +19,10 @@ import msgspec
 
 from mqgate.core.entries import Topic
 from mqgate.core.errors import IdempotencyMismatch, MqgateError, OutcomeUnknown
-from mqgate.ports.idempotency import Claim, IdempotencyStore, Known
-from mqgate.production.store import Item, Published, Storekeeper
+from mqgate.ports.idempotency import Claim, IdempotencyStore, KeyRecord
+from mqgate.production.message_writer import Item, MessageWriter, Published
 
-Outcome = Published | MqgateError
+PublishOutcome = Published | MqgateError
 _answer = msgspec.json.Decoder(Published)
 
 
@@ -34,15 +34,15 @@ def derived_id(topic: str, key: str, body: bytes) -> str:
     return digest.hexdigest()[:32]
 
 
-class Once:
-    def __init__(self, store: Storekeeper, keys: IdempotencyStore) -> None:
+class IdempotentPublisher:
+    def __init__(self, store: MessageWriter, keys: IdempotencyStore) -> None:
         self._store = store
         self._keys = keys
         self._under_way: dict[tuple[str, str], asyncio.Future[None]] = {}
 
-    async def store(self, topic: Topic, items: Sequence[Item], producer: str = "") -> list[Outcome]:
+    async def store(self, topic: Topic, items: Sequence[Item], producer: str = "") -> list[PublishOutcome]:
         """Store items, those with a key once; an outcome each, in their order."""
-        outcomes: dict[int, Outcome] = {}
+        outcomes: dict[int, PublishOutcome] = {}
         waiting = dict(enumerate(items))
         while waiting:
             mine: dict[int, Item] = {}
@@ -62,7 +62,9 @@ class Once:
                 await asyncio.wait({self._under_way[topic.name, str(first)]})
         return [outcomes[index] for index in range(len(items))]
 
-    async def _turn(self, topic: Topic, mine: dict[int, Item], keys: set[str], producer: str) -> dict[int, Outcome]:
+    async def _turn(
+        self, topic: Topic, mine: dict[int, Item], keys: set[str], producer: str
+    ) -> dict[int, PublishOutcome]:
         """Publish items whose keys nobody else of this gateway uses now."""
         done = asyncio.get_running_loop().create_future()
         self._under_way |= {(topic.name, key): done for key in keys}
@@ -73,12 +75,12 @@ class Once:
                 del self._under_way[topic.name, key]
             done.set_result(None)
 
-    async def _decide(self, topic: Topic, mine: dict[int, Item], producer: str) -> dict[int, Outcome]:
+    async def _decide(self, topic: Topic, mine: dict[int, Item], producer: str) -> dict[int, PublishOutcome]:
         fresh = {index: item for index, item in mine.items() if item.idempotency_key is None}
         claims = {index: _claim(topic, item) for index, item in mine.items() if index not in fresh}
         known = await self._keys.claim(list(claims.values())) if claims else ()
         before = dict(zip(claims, known, strict=True))
-        outcomes: dict[int, Outcome] = {}
+        outcomes: dict[int, PublishOutcome] = {}
         for index, claim in claims.items():
             answer = await self._known(topic, claim, before[index])
             if before[index] is None and mine[index].due is not None:
@@ -91,7 +93,7 @@ class Once:
         await self._keep(claims, before, outcomes)
         return outcomes
 
-    async def _known(self, topic: Topic, claim: Claim, before: Known | None) -> Outcome | None:
+    async def _known(self, topic: Topic, claim: Claim, before: KeyRecord | None) -> PublishOutcome | None:
         """What a key's earlier use says about this one; None: publish it."""
         if before is None:
             return None
@@ -110,7 +112,7 @@ class Once:
 
     async def _publish(
         self, topic: Topic, fresh: dict[int, Item], claims: dict[int, Claim], producer: str
-    ) -> dict[int, Outcome]:
+    ) -> dict[int, PublishOutcome]:
         order = sorted(fresh)
         if not order:
             return {}
@@ -126,7 +128,7 @@ class Once:
         return dict(zip(order, published, strict=True))
 
     async def _keep(
-        self, claims: dict[int, Claim], before: dict[int, Known | None], outcomes: dict[int, Outcome]
+        self, claims: dict[int, Claim], before: dict[int, KeyRecord | None], outcomes: dict[int, PublishOutcome]
     ) -> None:
         """Record the answers of keys that have one now, and free those whose message was certainly never stored."""
         mine = {

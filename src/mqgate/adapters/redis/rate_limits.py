@@ -8,10 +8,10 @@ from mqgate.adapters.redis.scripts import script
 from mqgate.adapters.redis.server import Server
 from mqgate.core.entries import RateLimit
 
-__all__ = ["RedisRates"]
+__all__ = ["RedisRateLimits"]
 
 
-class RedisRates:
+class RedisRateLimits:
     """`clock` stands in for Redis' in tests."""
 
     def __init__(self, server: Server, *, prefix: str = "mqgate", clock: Callable[[], int] | None = None) -> None:

@@ -13,18 +13,18 @@ import structlog
 from mqgate.consumption.group_log import GroupLog
 from mqgate.core.entries import Group
 from mqgate.core.errors import QueueUnavailable, TopicNotFound
-from mqgate.core.lease import Doomed
+from mqgate.core.lease import ExhaustedMessage
 from mqgate.ports.dead_letters import DeadLetter, DeadLetterStore
 from mqgate.ports.lease_store import LeaseStore
 from mqgate.telemetry.metrics import Metrics
-from mqgate.telemetry.recorder import Recorder
+from mqgate.telemetry.recorder import EventRecorder
 
 _log = structlog.get_logger()
 # More would take all connections of a pool, which others need as well.
 _AT_ONCE = 8
 
 
-class Undertaker:
+class DeadLetterWriter:
     """`expired` hears in which scope retention took a message before it could be kept."""
 
     def __init__(
@@ -33,7 +33,7 @@ class Undertaker:
         leases: LeaseStore,
         dead_letters: DeadLetterStore,
         metrics: Metrics,
-        recorder: Recorder,
+        recorder: EventRecorder,
         expired: Callable[[tuple[str, str]], None],
     ) -> None:
         self._log = log
@@ -43,17 +43,17 @@ class Undertaker:
         self._recorder = recorder
         self._expired = expired
 
-    async def bury_all(self, group: Group, doomed: Sequence[Doomed]) -> list[bool]:
+    async def bury_all(self, group: Group, exhausted: Sequence[ExhaustedMessage]) -> list[bool]:
         """Some at a time, whose writes are stored together."""
         done: list[bool] = []
-        for start in range(0, len(doomed), _AT_ONCE):
-            some = doomed[start : start + _AT_ONCE]
-            done += await asyncio.gather(*(self.bury(group, each) for each in some))
+        for start in range(0, len(exhausted), _AT_ONCE):
+            some = exhausted[start : start + _AT_ONCE]
+            done += await asyncio.gather(*(self.write(group, each) for each in some))
         return done
 
-    async def bury(self, group: Group, doomed: Doomed) -> bool:
+    async def write(self, group: Group, exhausted: ExhaustedMessage) -> bool:
         """Record a dead message and let its queue go on; False: it cannot be read now, a later look will do it."""
-        lease = doomed.lease
+        lease = exhausted.lease
         try:
             message = await self._log.original(group, lease.queue, lease.start)
         except (QueueUnavailable, TopicNotFound):
@@ -66,14 +66,14 @@ class Undertaker:
                     group=group.name,
                     client=lease.client,
                     message=message,
-                    deliveries=doomed.deliveries,
-                    first_at=doomed.first_at,
-                    last_at=doomed.last_at,
-                    reason=doomed.reason,
+                    deliveries=exhausted.deliveries,
+                    first_at=exhausted.first_at,
+                    last_at=exhausted.last_at,
+                    reason=exhausted.reason,
                 )
             )
-        if await self._leases.bury(group, doomed, is_expired=message is None):
-            self._recorder.dead(group, doomed, message)
+        if await self._leases.settle_dead(group, exhausted, is_expired=message is None):
+            self._recorder.dead(group, exhausted, message)
             if message is None:
                 self._metrics.expired.labels(group.name).inc()
                 self._expired((lease.group, lease.client))
@@ -84,7 +84,7 @@ class Undertaker:
                 group=group.name,
                 queue=lease.queue,
                 offset=lease.start,
-                deliveries=doomed.deliveries,
-                reason=doomed.reason,
+                deliveries=exhausted.deliveries,
+                reason=exhausted.reason,
             )
         return True

@@ -25,7 +25,7 @@ from mqgate.core.errors import MqgateError, TopicNotFound
 from mqgate.ports.message_log import MessageLog
 from mqgate.ports.timer_store import Timer, TimerStore
 from mqgate.telemetry.metrics import Metrics
-from mqgate.telemetry.recorder import Recorder
+from mqgate.telemetry.recorder import EventRecorder
 
 _log = structlog.get_logger()
 _BATCH = 500
@@ -40,13 +40,13 @@ class _Failed(NamedTuple):
     error: MqgateError
 
 
-class Mover:
+class TimerDispatcher:
     def __init__(
         self,
         timers: TimerStore,
         log: MessageLog,
         metrics: Metrics,
-        recorder: Recorder,
+        recorder: EventRecorder,
         clock: Callable[[], datetime],
     ) -> None:
         self._timers = timers

@@ -7,10 +7,10 @@ from mqgate.core.errors import Forbidden
 from mqgate.http.exchange import Request
 from mqgate.http.server.forwarded import Networks, is_loopback
 
-__all__ = ["Visitors"]
+__all__ = ["NetworkAllowList"]
 
 
-class Visitors:
+class NetworkAllowList:
     """Decides by the client's address: loopback while there is no key, and the networks of `[mq] anonymous_from`."""
 
     def __init__(self, access: Access, networks: Sequence[str]) -> None:

@@ -9,19 +9,19 @@ from collections.abc import Sequence
 import structlog
 
 from mqgate.consumption.group_log import GroupLog
-from mqgate.consumption.mirror import Mirror
+from mqgate.consumption.offset_mirror import OffsetMirrorService
 from mqgate.core.entries import Group, Mode
 from mqgate.core.errors import Busy
 from mqgate.core.times import parse_instant
 from mqgate.ports.lease_store import LeaseStore
 
-__all__ = ["Opener"]
+__all__ = ["LeaseStateInitializer"]
 
 _log = structlog.get_logger()
 
 
-class Opener:
-    def __init__(self, log: GroupLog, leases: LeaseStore, mirror: Mirror) -> None:
+class LeaseStateInitializer:
+    def __init__(self, log: GroupLog, leases: LeaseStore, mirror: OffsetMirrorService) -> None:
         self._log = log
         self._leases = leases
         self._mirror = mirror
@@ -37,23 +37,23 @@ class Opener:
         """Make the state of a group or a broadcast client at the group's start; True if it tells a client so."""
         log = self._log
         # What was stored before it began is not for it.
-        heads = await (log.heads(group) if group.start == "earliest" else log.heads_now(group))
+        bounds = await (log.bounds(group) if group.start == "earliest" else log.current_bounds(group))
         instant = None if group.start in {"earliest", "latest"} else parse_instant(group.start, "start")
-        starts = await log.starts(group, heads.queues, instant)
-        known = await self._mirror.starts(group, starts, heads)
-        return await self._leases.open(group, client, known, heads.queues) and group.mode is Mode.BROADCAST
+        starts = await log.starts(group, bounds.queues, instant)
+        known = await self._mirror.starts(group, starts, bounds)
+        return await self._leases.open(group, client, known, bounds.queues) and group.mode is Mode.BROADCAST
 
-    async def welcome(self, group: Group, client: str, strangers: Sequence[str]) -> frozenset[str]:
+    async def add_queues(self, group: Group, client: str, unknown_queues: Sequence[str]) -> frozenset[str]:
         """Open queues that came later, from their first message; those that cannot be opened yet."""
         found: dict[str, int] = {}
         try:
-            heads = await self._log.heads(group)
-            starts = {queue: heads.queues[queue].min for queue in strangers if queue in heads.queues}
-            known = await self._mirror.starts(group, starts, heads)
+            bounds = await self._log.bounds(group)
+            starts = {queue: bounds.queues[queue].min for queue in unknown_queues if queue in bounds.queues}
+            known = await self._mirror.starts(group, starts, bounds)
             found = {queue: known[queue] for queue in starts if queue in known}
             if found:
-                await self._leases.open(group, client, found, heads.queues)
+                await self._leases.open(group, client, found, bounds.queues)
         except Busy as error:
-            _log.info("queues are opened later", group=group.name, queues=strangers, error=error.detail)
+            _log.info("queues are opened later", group=group.name, queues=unknown_queues, error=error.detail)
             found = {}
-        return frozenset(strangers) - found.keys()
+        return frozenset(unknown_queues) - found.keys()

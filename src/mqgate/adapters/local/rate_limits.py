@@ -1,4 +1,4 @@
-"""Rates of producers in this process: one gateway is all that there is."""
+"""Rate limits of producers, for a deployment of one gateway."""
 
 from collections.abc import Callable
 from datetime import datetime
@@ -7,10 +7,10 @@ from mqgate.core.entries import RateLimit
 from mqgate.core.message import milliseconds
 from mqgate.core.tokens import Bucket
 
-__all__ = ["LocalRates"]
+__all__ = ["LocalRateLimits"]
 
 
-class LocalRates:
+class LocalRateLimits:
     def __init__(self, clock: Callable[[], datetime]) -> None:
         self._clock = clock
         self._buckets: dict[str, Bucket] = {}
