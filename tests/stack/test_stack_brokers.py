@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from listening_sockets import listening_addresses
 
 from mqgate.stack import Stack, find_java, jars
 from mqgate.stack.probe import is_listed
@@ -21,6 +22,17 @@ def _has(stack: Stack, topic: str, broker: str) -> bool:
 def test_three_brokers_are_ready(pair: Stack) -> None:
     """What every test with RocketMQ stands on."""
     assert [name for name in pair.brokers if pair.is_ready(name)] == ["local", "broker-a", "broker-b"]
+
+
+@pytest.mark.slow
+def test_name_server_and_brokers_listen_on_loopback_only(pair: Stack) -> None:
+    """A stack has no passwords: nobody else on the network may reach it, not even the port for replicas."""
+    pids = {name: part.pid for name, part in pair.parts().items()}
+
+    addresses = {name: listening_addresses(pid) for name, pid in pids.items() if pid is not None}
+
+    assert addresses.keys() >= {"namesrv", "local", "broker-a", "broker-b"}
+    assert all(found and all(address.is_loopback for address in found) for found in addresses.values()), addresses
 
 
 @pytest.mark.slow

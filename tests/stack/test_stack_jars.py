@@ -1,5 +1,6 @@
-"""RocketMQ's jars are fetched once, whatever happens meanwhile."""
+"""RocketMQ's jars are fetched once, whatever happens meanwhile, and only released ones are used."""
 
+import hashlib
 import os
 import shutil
 import subprocess
@@ -8,7 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from mqgate.stack import StackUnavailable, find_java, jars
+from mqgate.stack import ROCKETMQ_VERSION, StackUnavailable, find_java, jars
+
+CHECKSUMS = {"a.jar": hashlib.sha256(b"").hexdigest()}
 
 # Fails as a registry in trouble does, unless it is asked again with -U.
 MAVEN = """#!/bin/sh
@@ -35,6 +38,10 @@ def environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
+def _lib(environment: Path) -> Path:
+    return environment / "cache" / "mqgate" / f"rocketmq-{ROCKETMQ_VERSION}" / "lib"
+
+
 def _java(directory: Path) -> Path:
     java = directory / "bin" / "java"
     java.parent.mkdir()
@@ -45,12 +52,12 @@ def _java(directory: Path) -> Path:
 
 def test_two_processes_that_need_the_jars_fetch_them_once(environment: Path) -> None:
     """A test run starts many workers at once, and a half-filled folder would break them all."""
-    program = "from mqgate.stack import jars; print(*jars('1.2.3').iterdir())"
+    program = f"from mqgate.stack import jars; print(*jars(checksums={CHECKSUMS}).iterdir())"
     workers = [subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True) for _ in range(2)]  # noqa: S603 - our own words
 
     said = [worker.communicate(timeout=60)[0].strip() for worker in workers]
 
-    assert said == [str(environment / "cache" / "mqgate" / "rocketmq-1.2.3" / "lib" / "a.jar")] * 2
+    assert said == [str(_lib(environment) / "a.jar")] * 2
     calls = (environment / "calls").read_text().splitlines()
     assert ["-U" in call for call in calls] == [False, True]
 
@@ -61,10 +68,41 @@ def test_a_fetch_that_fails_leaves_nothing_that_looks_whole(environment: Path) -
     maven.write_text(MAVEN.replace("-U", "never"))
 
     with pytest.raises(StackUnavailable, match="could not find artifact"):
-        jars("1.2.3")
+        jars(checksums=CHECKSUMS)
     maven.write_text(MAVEN)
 
-    assert [each.name for each in jars("1.2.3").iterdir()] == ["a.jar"]
+    assert [each.name for each in jars(checksums=CHECKSUMS).iterdir()] == ["a.jar"]
+
+
+def test_a_download_that_differs_from_its_checksum_is_refused_and_not_kept(environment: Path) -> None:
+    """A repository that serves something else than what was released must not get it run."""
+    with pytest.raises(StackUnavailable, match=r"^a\.jar .* has the SHA-256 \w{64}, expected 0{64}"):
+        jars(checksums={"a.jar": "0" * 64})
+
+    assert not _lib(environment).exists()
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "fault"),
+    [("a.jar", b"tampered", "has the SHA-256"), ("b.jar", b"added", "is not an artifact"), ("a.jar", None, "missing")],
+)
+def test_a_file_that_was_changed_after_the_fetch_is_refused(
+    environment: Path, name: str, content: bytes | None, fault: str
+) -> None:
+    """The folder is used for months, and a JVM loads every jar in it."""
+    path = jars(checksums=CHECKSUMS) / name
+    path.unlink(missing_ok=True)
+    if content is not None:
+        path.write_bytes(content)
+
+    with pytest.raises(StackUnavailable, match=f"^{name} of RocketMQ .*{fault}"):
+        jars(checksums=CHECKSUMS)
+
+
+def test_without_an_argument_the_checksums_of_the_release_count(environment: Path) -> None:
+    """The committed list decides, not what Maven brought."""
+    with pytest.raises(StackUnavailable, match=f"^a.jar of RocketMQ {ROCKETMQ_VERSION} is not an artifact"):
+        jars()
 
 
 def test_java_home_wins_over_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

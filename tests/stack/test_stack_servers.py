@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import pytest
+from listening_sockets import listening_addresses
 
 from mqgate.stack import PortTaken, Stack
 from mqgate.stack.free_ports import free_port
@@ -50,6 +51,18 @@ def test_redis_and_postgres_come_up_and_answer_without_java(directory: Path, mon
 
     assert _ping(stack) == b"+PONG\r\n"
     assert said.stdout == "42\n"
+
+
+def test_redis_and_postgres_listen_on_loopback_only(directory: Path) -> None:
+    """They have no passwords: nobody else on the network may reach them."""
+    stack = Stack(directory)
+    stack.up(brokers=(), parts=("redis", "postgres"))
+    pids = {name: part.pid for name, part in stack.parts().items()}
+
+    addresses = {name: listening_addresses(pid) for name, pid in pids.items() if pid is not None}
+
+    assert addresses.keys() == {"redis", "postgres"}
+    assert all(found and all(address.is_loopback for address in found) for found in addresses.values()), addresses
 
 
 def test_a_stack_that_went_down_politely_comes_back_on_its_ports(directory: Path) -> None:

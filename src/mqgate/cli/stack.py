@@ -42,7 +42,12 @@ def stack() -> None:
 @click.option("--brokers", type=click.IntRange(1, 9), default=2, show_default=True, help="How many brokers.")
 @click.option("--redis", "has_redis", is_flag=True, help="Redis (or Valkey) as well.")
 @click.option("--postgres", "has_postgres", is_flag=True, help="PostgreSQL as well.")
-@click.option("--proxy", "has_proxy", is_flag=True, help="RocketMQ's own proxy as well, for gRPC clients.")
+@click.option(
+    "--proxy",
+    "has_proxy",
+    is_flag=True,
+    help="RocketMQ's own proxy as well, for gRPC clients. It listens on all interfaces.",
+)
 @with_json
 def up(session: Session, directory: Path, brokers: int, has_redis: bool, has_postgres: bool, has_proxy: bool) -> None:
     """Start the servers, wait until they are ready, and print the configuration for a gateway.

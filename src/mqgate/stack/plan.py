@@ -37,7 +37,6 @@ class Plan:
         directory: Path,
         alive: Mapping[str, Part],
         choose: Callable[[str, Sequence[int]], int],
-        version: str,
         progress: Callable[[str], None],
     ) -> dict[str, Part]:
         """All parts in the order of their start. Those that are alive stay as they are; PartFailed if they cannot."""
@@ -47,7 +46,7 @@ class Plan:
             parts[name] = alive.get(name) or make(directory / name, choose(name, others))
 
         if self._brokers:
-            rocketmq = RocketMq(find_java(), jars(version, progress=progress))
+            rocketmq = RocketMq(find_java(), jars(progress=progress))
             add(NAME_SERVER, rocketmq.name_server)
             address = parts[NAME_SERVER].address
             for name, spec in self._brokers.items():

@@ -1,7 +1,7 @@
 """RocketMQ's servers: their files and their command lines.
 
 Each has a home of its own (logs, configuration, store). TLS is off, because every server would make a certificate at
-its start, for seconds. A broker takes three ports: its own, two below (the "fast" listener) and one above (HA).
+its start, for seconds. A broker takes two ports: its own, and two below it the "fast" listener.
 """
 
 import json
@@ -9,11 +9,12 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from mqgate.stack.broker_spec import BrokerSpec
+from mqgate.stack.no_replication import write_plugin
 from mqgate.stack.part import Part
 
 __all__ = ["BROKER_PORTS", "RocketMq"]
 
-BROKER_PORTS = (-2, +1)
+BROKER_PORTS = (-2,)
 _SMALL_JVM = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
 _BROKER = {
     "brokerId": "0",
@@ -55,6 +56,7 @@ class RocketMq:
     def __init__(self, java: Path, lib: Path) -> None:
         self._java = java
         self._lib = lib
+        self._plugin = lib.parent / "no-replication.jar"
 
     def name_server(self, home: Path, port: int) -> Part:
         conf = _write(home / "namesrv.conf", f"listenPort={port}\nbindAddress=127.0.0.1\n")
@@ -74,11 +76,11 @@ class RocketMq:
             "flushDiskType": "SYNC_FLUSH" if spec.is_sync_flush else "ASYNC_FLUSH",
             "namesrvAddr": name_server,
             "listenPort": str(port),
-            "haListenPort": str(port + 1),
             "storePathRootDir": str(home / "store"),
             **_BROKER,
             **spec.settings,
         }
+        write_plugin(self._plugin)
         conf = _write(home / "broker.conf", "".join(f"{key}={value}\n" for key, value in settings.items()))
         return Part(
             name=spec.name,
@@ -90,7 +92,7 @@ class RocketMq:
         )
 
     def proxy(self, home: Path, port: int, cluster: str, name_server: str) -> Part:
-        """It has gRPC on the port, remoting on the one above; both listen on all interfaces, it cannot be helped."""
+        """It has gRPC on the port, remoting on the one above. Both listen on all interfaces; no setting changes it."""
         settings = {
             "rocketMQClusterName": cluster,
             "proxyMode": "CLUSTER",
@@ -120,7 +122,8 @@ class RocketMq:
             f"-Djava.io.tmpdir={home}",
             f"-Drocketmq.home.dir={home}",
             "-cp",
-            f"{self._lib}/*",
+            # A class archive fits as long as the class path begins as the one that it was made with.
+            f"{self._lib}/*:{self._plugin}",
             f"org.apache.rocketmq.{main}",
             *arguments,
         )

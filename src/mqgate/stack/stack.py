@@ -18,7 +18,6 @@ from mqgate.stack import readiness
 from mqgate.stack.broker_spec import BrokerSpec
 from mqgate.stack.errors import PartFailed, PortTaken, StackError
 from mqgate.stack.free_ports import free_port
-from mqgate.stack.jars import ROCKETMQ_VERSION
 from mqgate.stack.lock import locked
 from mqgate.stack.part import Part, load_parts, save_parts
 from mqgate.stack.plan import NAME_SERVER, Extra, Plan
@@ -67,8 +66,6 @@ class Stack:
         self,
         brokers: Sequence[BrokerSpec] = TWO_BROKERS,
         parts: Sequence[Extra] = (),
-        *,
-        version: str = ROCKETMQ_VERSION,
     ) -> bool:
         """Start what is asked for and what was here before, unless it runs; False if all of it ran already.
 
@@ -82,7 +79,7 @@ class Stack:
             plan = Plan(brokers, parts, before)
             for attempt in range(_TRIES):
                 choose = partial(self._port, {} if attempt else before)
-                wanted = plan.parts(self.directory, alive, choose, version, self._progress)
+                wanted = plan.parts(self.directory, alive, choose, self._progress)
                 save_parts(self._state, wanted)
                 try:
                     self._start_all([part for name, part in wanted.items() if name not in alive])
