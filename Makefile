@@ -15,7 +15,7 @@ INSTALL = $(BIN)/uv pip install --quiet --offline --require-hashes -r $(1) 2>/de
 # Tests start hundreds of Python processes, and none is to compile what another one has compiled.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: run test check lint ready ready-rocketmq ready-spark ready-tests dev docs bench chaos soak lock clean
+.PHONY: run test check lint ready ready-rocketmq ready-spark ready-tests dev docs bench chaos soak lock audit clean
 
 run: .venv/run.stamp
 	$(BIN)/mqgate serve --demo --port $(PORT) --data-dir $(DATA)
@@ -32,7 +32,7 @@ lint: .venv/dev.stamp
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
-	@! grep -n '://' requirements/*.txt || (echo 'a lock names a host' && false)
+	@! grep -n '://' requirements/*.txt deploy/requirements.txt || (echo 'a lock names a host' && false)
 
 # What tests would otherwise wait for, or do again in each process. All but the first are only to be quicker.
 ready: ready-rocketmq ready-spark ready-tests
@@ -64,16 +64,21 @@ soak: .venv/dev.stamp ## the random tests with many times the examples, new ones
 		tests/scenarios/test_model.py tests/scenarios/test_message_model.py tests/adapters/redis/test_redis_agrees_with_sqlite.py
 
 lock: .venv/uv.stamp ## write the locks anew; UPGRADE=--upgrade takes newer versions
+	$(COMPILE) --group uv -o requirements/uv.txt
 	$(COMPILE) pyproject.toml --group build -o requirements/run.txt
 	$(COMPILE) -c requirements/run.txt pyproject.toml --all-extras --group build --group dev -o requirements/dev.txt
 	$(COMPILE) -c requirements/dev.txt --group bench -o requirements/bench.txt
+	$(COMPILE) --group audit -o requirements/audit.txt
 	$(COMPILE) -c requirements/run.txt pyproject.toml --extra postgres --extra redis --extra mq-admin --group build \
 		-o deploy/requirements.txt
 
-.venv/uv.stamp:
+audit: .venv/audit.stamp ## look up known vulnerabilities of all locked packages; needs the network
+	.venv/audit/bin/python requirements/audit.py requirements/*.txt deploy/requirements.txt
+
+.venv/uv.stamp: requirements/uv.txt
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "mqgate needs Python 3.11 or newer: make PYTHON=python3.12 ...")'
 	$(PYTHON) -m venv .venv
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check "uv>=0.5"
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/uv.txt
 	@touch $@
 
 .venv/run.stamp: .venv/uv.stamp requirements/run.txt pyproject.toml
@@ -88,6 +93,11 @@ lock: .venv/uv.stamp ## write the locks anew; UPGRADE=--upgrade takes newer vers
 
 .venv/bench.stamp: .venv/dev.stamp requirements/bench.txt
 	$(call INSTALL,requirements/bench.txt)
+	@touch $@
+
+.venv/audit.stamp: .venv/uv.stamp requirements/audit.txt
+	$(BIN)/uv venv --quiet --clear .venv/audit
+	$(BIN)/uv pip install --quiet --python .venv/audit --require-hashes -r requirements/audit.txt
 	@touch $@
 
 clean:
