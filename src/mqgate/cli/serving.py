@@ -5,6 +5,7 @@ import gc
 import resource
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 
 import structlog
@@ -74,8 +75,11 @@ def _allowed_connections(wanted: int) -> int:
     needed = wanted + _OTHER_FILES
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft < needed:
-        soft = needed if hard == resource.RLIM_INFINITY else min(needed, hard)
-        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+        raised = needed if hard == resource.RLIM_INFINITY else min(needed, hard)
+        # A sandbox may deny it, and macOS refuses more than the kernel has.
+        with suppress(OSError, ValueError):
+            resource.setrlimit(resource.RLIMIT_NOFILE, (raised, hard))
+            soft = raised
     if soft < needed:
         allowed = max(soft - _OTHER_FILES, 1)
         _log.warning("connection limit lowered to the limit of open files", wanted=wanted, allowed=allowed)
