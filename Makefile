@@ -15,17 +15,17 @@ INSTALL = $(BIN)/uv pip install --quiet --offline --require-hashes -r $(1) 2>/de
 # Tests start hundreds of Python processes, and none is to compile what another one has compiled.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: run test check lint ready ready-rocketmq ready-spark ready-tests dev docs bench chaos soak lock audit clean
+.PHONY: run test check lint ready ready-rocketmq ready-spark ready-tests dev docs bench chaos soak lock audit clean ready-chromium
 
 run: .venv/run.stamp
 	$(BIN)/mqgate serve --demo --port $(PORT) --data-dir $(DATA)
 
 test: .venv/dev.stamp ## everything: format, lint, types, import rules, locks, all tests
-	@$(MAKE) --no-print-directory -j 4 lint ready
+	@$(MAKE) --no-print-directory -j 5 lint ready
 	$(BIN)/pytest -n auto --dist worksteal
 
 check: lint ## the fast loop, on the embedded engine alone
-	$(BIN)/pytest -n auto --dist worksteal -m "not slow and not rocketmq and not postgres and not redis and not spark"
+	$(BIN)/pytest -n auto --dist worksteal -m "not slow and not rocketmq and not postgres and not redis and not spark and not browser"
 
 lint: .venv/dev.stamp
 	$(BIN)/ruff format --check .
@@ -34,8 +34,11 @@ lint: .venv/dev.stamp
 	$(BIN)/lint-imports
 	@! grep -n '://' requirements/*.txt deploy/requirements.txt || (echo 'a lock names a host' && false)
 
-# What tests would otherwise wait for, or do again in each process. All but the first are only to be quicker.
-ready: ready-rocketmq ready-spark ready-tests
+# What tests need or would otherwise wait for. Spark and the last are only to be quicker.
+ready: ready-chromium ready-rocketmq ready-spark ready-tests
+
+ready-chromium: .venv/dev.stamp
+	@$(BIN)/python tests/browser/chromium.py
 
 ready-rocketmq: .venv/dev.stamp
 	@# Once, and not within a test's time limit; where it cannot be had, the tests say why.
