@@ -5,6 +5,7 @@ DATA ?= ./data
 MINUTES ?= 10
 SEED ?= 1
 TIMES ?= 20
+FUZZ ?= 100000
 BIN := .venv/bin
 COMPILE := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \
 	--no-emit-index-url --custom-compile-command "make lock" $(UPGRADE)
@@ -62,7 +63,8 @@ bench: .venv/bench.stamp ## compare; BENCH="rocketmq flat" runs only those
 chaos: .venv/dev.stamp ## kill gateways, brokers, Redis and PostgreSQL under load, and judge; MINUTES=2 SEED=7
 	$(BIN)/python tests/chaos/chaos_run.py $(MINUTES) $(SEED) bench/results/chaos.md
 
-soak: .venv/dev.stamp ## the random tests with many times the examples, new ones every time; TIMES=20
+soak: .venv/dev.stamp ## the random tests with many times the examples; TIMES=20 FUZZ=100000 SEED=1
+	FUZZ_REQUESTS=$(FUZZ) FUZZ_SEED=$(SEED) $(BIN)/pytest -s tests/fuzz
 	EXAMPLES_TIMES=$(TIMES) $(BIN)/pytest -n auto --dist worksteal --timeout 7200 tests/http/test_openapi.py \
 		tests/scenarios/test_model.py tests/scenarios/test_message_model.py tests/adapters/redis/test_redis_agrees_with_sqlite.py
 
