@@ -35,7 +35,10 @@ class HttpSettings:
     port: int = option(8080, "port to listen on; 0 takes a free one")
     workers: int = option(1, "processes that serve, one for each core; more than 1 needs every engine outside of us")
     max_message_bytes: int = option(4 * MIB, "largest body of one message")
-    max_request_bytes: int = option(32 * MIB, "largest body of a publish; other calls have smaller limits of their own")
+    max_request_bytes: int = option(
+        8 * MIB,
+        "largest body of a publish; other calls have smaller limits of their own. Parsing 8 MiB takes up to 0.1 s of CPU",
+    )
     max_header_bytes: int = option(64 << 10, "largest request line and headers of a request")
     max_batch: int = option(1_000, "most messages of a batch, receipts of a settlement, messages of a receive")
     max_answer_bytes: int = option(16 * MIB, "message bytes in one answer; a longer batch is cut, never a message")

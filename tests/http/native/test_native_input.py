@@ -139,9 +139,9 @@ async def test_names_in_error_texts_are_cut(shop: httpx.AsyncClient) -> None:
 @pytest.mark.parametrize(
     ("path", "raw"),
     [
-        ("topics/orders/messages", b'{"messages": [%b1]}' % (b"1," * 15_000_000)),
-        ("topics/orders/messages", b'{"body": "b", "properties": {%b"a": "b"}}' % (b'"a":"b",' * 4_000_000)),
-        ("topics/orders/messages", b'{"body": [%b1]}' % (b"1," * 15_000_000)),
+        ("topics/orders/messages", b'{"messages": [%b1]}' % (b"1," * 4_000_000)),
+        ("topics/orders/messages", b'{"body": "b", "properties": {%b"a": "b"}}' % (b'"a":"b",' * 1_000_000)),
+        ("topics/orders/messages", b'{"body": [%b1]}' % (b"1," * 4_000_000)),
         ("topics/orders/messages", b'{%b"body": "b"}' % (b'"key":"k",' * 20_000)),
         ("topics/orders/messages", b'{"%b": 1}' % (b" - at `$" * 14_000)),
         ("groups/workers/ack", b'{"receipts": [%b"r"]}' % (b'"%b",' % (b"r" * 1_500) * 1_100)),
