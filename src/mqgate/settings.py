@@ -35,11 +35,8 @@ class HttpSettings:
     port: int = option(8080, "port to listen on; 0 takes a free one")
     workers: int = option(1, "processes that serve, one for each core; more than 1 needs every engine outside of us")
     max_message_bytes: int = option(4 * MIB, "largest body of one message")
-    max_request_bytes: int = option(
-        8 * MIB,
-        "largest body of a publish; other calls have smaller limits of their own. Parsing 8 MiB takes up to 0.1 s of CPU",
-    )
-    max_header_bytes: int = option(64 << 10, "largest request line and headers of a request")
+    max_request_bytes: int = option(8 * MIB, "largest body of a publish; other calls have smaller limits of their own")
+    max_header_bytes: int = option(64 << 10, "largest request line and headers of a request; at most 100 headers")
     max_batch: int = option(1_000, "most messages of a batch, receipts of a settlement, messages of a receive")
     max_answer_bytes: int = option(16 * MIB, "message bytes in one answer; a longer batch is cut, never a message")
     max_requests: int = option(
@@ -56,7 +53,8 @@ class HttpSettings:
     )
     max_unread_bytes: int = option(
         256 * MIB,
-        "maximum size of responses that clients have not read; above it, the slowest clients are disconnected",
+        "maximum size of unread responses, incomplete heads and pipelined requests; above it, the slowest clients are "
+        "disconnected",
     )
     max_bulk_messages: int = option(1_000_000, "most messages of one bulk read (Arrow)")
     max_bulk_reads: int = option(4, "bulk reads served at once; more wait a few seconds, then are answered 503")

@@ -48,6 +48,10 @@ class RawClient:
         except ConnectionResetError:
             return b""
 
+    def half_close(self) -> None:
+        """Close the sending side only."""
+        self._writer.write_eof()
+
     def close(self) -> None:
         self._writer.close()
 
@@ -99,6 +103,13 @@ async def served(app: Asgi, **settings: Any) -> AsyncIterator[Served]:
         await server.stop()
 
 
+async def until(condition: Callable[[], object]) -> None:
+    """Wait for a state that the server reports to nobody."""
+    async with asyncio.timeout(60):
+        while not condition():  # noqa: ASYNC110 - there is no event to wait for
+            await asyncio.sleep(0.001)
+
+
 async def respond(send: Any, body: bytes, status: int = 200) -> None:
     headers = [(b"content-length", b"%d" % len(body))]
     await send({"type": "http.response.start", "status": status, "headers": headers})
@@ -132,6 +143,27 @@ async def refuse_early(scope: Any, receive: Any, send: Any) -> None:
 def post(body: bytes, path: str = "/", *headers: str) -> bytes:
     lines = "".join(f"{header}\r\n" for header in headers)
     return f"POST {path} HTTP/1.1\r\nHost: localhost\r\n{lines}Content-Length: {len(body)}\r\n\r\n".encode() + body
+
+
+def park(gone: list[str], go: asyncio.Event | None = None) -> Asgi:
+    """Return an application that responds to /park when the client disconnects or `go` is set, and echoes others."""
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        if scope["path"] != "/park":
+            await echo(scope, receive, send)
+            return
+        await read_body(receive)
+        leaving = asyncio.ensure_future(receive())
+        going = asyncio.ensure_future((go or asyncio.Event()).wait())
+        await asyncio.wait((leaving, going), return_when=asyncio.FIRST_COMPLETED)
+        if leaving.done():
+            gone.append(scope["path"])
+        else:
+            await respond(send, b"parked")
+        leaving.cancel()
+        going.cancel()
+
+    return app
 
 
 def get(path: str = "/") -> bytes:

@@ -4,7 +4,7 @@ import asyncio
 import json
 from typing import Any
 
-from raw_client import echo, get, post, read_body, respond, served
+from raw_client import echo, get, park, post, read_body, refuse_early, respond, served, until
 
 MIB = 1 << 20
 
@@ -15,7 +15,7 @@ async def test_a_head_that_does_not_arrive_is_timed_out() -> None:
         client = await server.connect()
         await client.send(b"GET / HTTP/1.1\r\nHost: loc")
         await server.connections(1)
-        await _until(lambda: next(iter(server.server.connections))._head_read > 1)
+        await until(lambda: next(iter(server.server.connections))._head_read > 1)
 
         server.pass_time()
         response = await client.response()
@@ -33,11 +33,11 @@ async def test_single_bytes_do_not_extend_the_time_for_a_head() -> None:
         await server.connections(1)
         connection = next(iter(server.server.connections))
         await client.send(b"G")
-        await _until(lambda: connection._head_read > 0)
+        await until(lambda: connection._head_read > 0)
         deadline = connection.deadline
 
         await client.send(b"ET")
-        await _until(lambda: connection._head_read > 2)
+        await until(lambda: connection._head_read > 2)
 
         assert connection.deadline == deadline
 
@@ -53,12 +53,12 @@ async def test_a_body_that_does_not_arrive_is_timed_out() -> None:
         client = await server.connect()
         await client.send(post(b"x" * 100)[:-50])
         await server.connections(1)
-        await _until(lambda: server.server.tasks)
+        await until(lambda: server.server.tasks)
 
         server.pass_time()
         response = await client.response()
         await client.rest()
-        await _until(lambda: seen)
+        await until(lambda: seen)
 
         assert response.status == 408
         assert seen == [None]
@@ -72,11 +72,11 @@ async def test_a_body_gets_more_time_as_it_arrives() -> None:
         await server.connections(1)
         connection = next(iter(server.server.connections))
         await client.send(post(b"x" * 60_000)[:-10_000])
-        await _until(lambda: connection._incoming is not None)
+        await until(lambda: connection._incoming is not None)
         begun = connection.deadline
 
         await client.send(b"x" * 5_000)
-        await _until(lambda: connection.deadline > begun + 4)
+        await until(lambda: connection.deadline > begun + 4)
         server.pass_time(5.0)
         response = await client.exchange(b"x" * 5_000)
 
@@ -107,7 +107,7 @@ async def test_a_long_poll_has_no_deadline() -> None:
     async with served(app) as server:
         client = await server.connect()
         await client.send(get())
-        await _until(lambda: server.server.tasks)
+        await until(lambda: server.server.tasks)
 
         server.pass_time()
         go.set()
@@ -124,7 +124,7 @@ async def test_a_client_that_does_not_read_is_disconnected() -> None:
     async with served(app) as server:
         client = await server.connect()
         await client.send(get())
-        await _until(lambda: any(each.unread_bytes for each in server.server.connections))
+        await until(lambda: any(each.is_write_paused for each in server.server.connections))
 
         server.pass_time(61.0)
         is_still_there = len(server.server.connections)
@@ -145,16 +145,90 @@ async def test_responses_that_nobody_reads_have_a_limit_together() -> None:
         for count in (1, 2):
             client = await server.connect()
             await client.send(get())
-            await _until(
-                lambda count=count: sum(bool(each.unread_bytes) for each in server.server.connections) == count
+            await until(lambda count=count: sum(each.is_write_paused for each in server.server.connections) == count)
+
+        server.pass_time(0.0)
+        await server.connections(1)
+
+        assert server.closed == ["memory_limit"]
+
+
+async def test_heads_that_do_not_end_have_a_limit_together() -> None:
+    """Many clients, each within the size and time of its head, must not take all memory."""
+    async with served(echo, max_unread_bytes=100_000) as server:
+        for count in (1, 2):
+            client = await server.connect()
+            await client.send(get()[:-2] + b"X-Long: " + b"a" * 60_000)
+            await until(
+                lambda count=count: sum(each.held_bytes > 60_000 for each in server.server.connections) == count
             )
 
         server.pass_time(0.0)
         await server.connections(1)
 
-        assert server.closed == ["unread_response"]
+        assert server.closed == ["memory_limit"]
 
 
-async def _until(condition: Any) -> None:
-    while not condition():  # noqa: ASYNC110 - the server reports this to nobody
-        await asyncio.sleep(0.001)
+async def test_a_pipelined_body_that_does_not_arrive_is_timed_out() -> None:
+    """Its time begins with its turn. Without a deadline, the connection and the handler would wait for ever."""
+    async with served(echo) as server:
+        client = await server.connect()
+        await client.send(get("/first") + post(b"x" * 100, "/second")[:-50])
+        first = await client.response()
+        await until(lambda: next(iter(server.server.connections)).deadline < 1e9)
+
+        server.pass_time()
+        second = await client.response()
+
+        assert (first.status, second.status) == (200, 408)
+        assert server.closed == ["body_timeout"]
+
+
+async def test_a_pipelined_body_that_nobody_wants_is_timed_out() -> None:
+    """Its response was sent early. The client can neither send the next request nor keep the connection."""
+    async with served(refuse_early) as server:
+        client = await server.connect()
+        await client.send(get("/first") + post(b"x" * 100, "/second")[:-50])
+        statuses = [(await client.response()).status for _ in range(2)]
+
+        server.pass_time()
+
+        assert await client.rest() == b""
+        assert statuses == [401, 401]
+        assert server.closed == ["body_timeout"]
+
+
+async def test_a_long_poll_has_no_deadline_while_the_next_request_arrives() -> None:
+    """The end of its body and a part of the next request can arrive in one segment."""
+    go = asyncio.Event()
+    async with served(park([], go)) as server:
+        client = await server.connect()
+        poll = post(b"x" * 10, "/park")
+        await client.send(poll[:-5])
+        await until(lambda: server.server.tasks)
+        await client.send(poll[-5:] + post(b"abc", "/next")[:-1])
+        connection = next(iter(server.server.connections))
+        await until(lambda: connection._pipeline)
+
+        server.pass_time()
+        go.set()
+        responses = [await client.response(), await client.exchange(b"c")]
+
+        assert [response.body for response in responses] == [b"parked", b"POST /next abc"]
+
+
+async def test_a_fault_of_one_check_does_not_end_the_deadlines() -> None:
+    """The checks of all connections run in one task."""
+    checks: list[float] = []
+
+    def fail_once(now: float) -> None:
+        checks.append(now)
+        if len(checks) == 1:
+            raise RuntimeError("broken")
+
+    async with served(echo) as server:
+        server.server.connections.check_deadlines = fail_once  # type: ignore[method-assign]
+
+        await until(lambda: len(checks) > 1)
+
+    assert len(checks) > 1

@@ -54,6 +54,33 @@ async def test_a_chunked_body_is_read_despite_an_upgrade() -> None:
         assert response.body == b"POST /c abcde"
 
 
+async def test_upgrades_in_one_segment_are_all_ignored() -> None:
+    """Each of them needs a parser of its own."""
+    async with served(echo) as server:
+        client = await server.connect()
+        requests = [post(b"%d" % number, "/u", *UPGRADE) for number in range(90)]
+
+        await client.send(b"".join(requests))
+        bodies = [(await client.response()).body for _ in requests]
+
+        assert bodies == [b"POST /u %d" % number for number in range(90)]
+
+
+async def test_an_absolute_target_decides_the_host() -> None:
+    """A proxy in front may have decided by it (RFC 9112, 3.2.2)."""
+
+    async def app(scope: Any, _receive: Any, send: Any) -> None:
+        hosts = [value for name, value in scope["headers"] if name == b"host"]
+        await respond(send, b" ".join(hosts) + b" " + scope["path"].encode())
+
+    async with served(app) as server:
+        client = await server.connect()
+
+        response = await client.exchange(b"GET http://evil:80/path HTTP/1.1\r\nHost: localhost\r\n\r\n")
+
+        assert response.body == b"evil:80 /path"
+
+
 @pytest.mark.parametrize(
     "request_",
     [
@@ -71,6 +98,21 @@ async def test_a_chunked_body_is_read_despite_an_upgrade() -> None:
         b"CONNECT localhost:80 HTTP/1.1\r\nHost: localhost\r\n\r\n",
         b"GET http:// HTTP/1.1\r\nHost: localhost\r\n\r\n",
         b"GET /\xff HTTP/1.1\r\nHost: localhost\r\n\r\n",
+        b"GET / HTTP/1.1\r\n\r\n",
+        b"GET / HTTP/2.0\r\nHost: localhost\r\n\r\n",
+        b"GET /\r\n\r\n",
+        b"POST / HTTP/1.0\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
+        b"POST / HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: identity\r\nTransfer-Encoding: chunked\r\n\r\n",
+        b"POST / HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding : chunked\r\n\r\n0\r\n\r\n",
+        b"POST / HTTP/1.1\r\nHost: localhost\r\nContent-Length: 3\r\nContent-Length: 3\r\n\r\nabc",
+        b"POST / HTTP/1.1\r\nHost: localhost\r\nContent-Length: +3\r\n\r\nabc",
+        b"POST / HTTP/1.1\r\nHost: localhost\r\nContent-Length: 3, 3\r\n\r\nabc",
+        b"GET / HTTP/1.1\nHost: localhost\n\n",
+        b"GET / HTTP/1.1\r\nHost: localhost\r\nX: a\r\n b\r\n\r\n",
+        b"GET / HTTP/1.1\r\nHost: localhost\r\nX: a\0b\r\n\r\n",
+        b"get / HTTP/1.1\r\nHost: localhost\r\n\r\n",
+        CHUNKED + b"3\nabc\n0\n\n",
+        CHUNKED + b"3;a=b\nabc\r\n0\r\n\r\n",
     ],
 )
 async def test_ambiguous_framing_is_refused(request_: bytes) -> None:
@@ -123,6 +165,23 @@ async def test_a_body_is_asked_for_when_it_is_wanted() -> None:
         assert response.body == b"POST / abc"
 
 
+async def test_a_body_is_not_asked_for_after_the_response() -> None:
+    """The client would take it for the response to its next request."""
+
+    async def app(_scope: Any, receive: Any, send: Any) -> None:
+        await respond(send, b"no", 401)
+        await receive()
+
+    async with served(app) as server:
+        client = await server.connect()
+        await client.send(post(b"abc", "/", "Expect: 100-continue")[:-3])
+
+        received = await client.rest()
+
+        assert received.startswith(b"HTTP/1.1 401 ")
+        assert b"100 Continue" not in received
+
+
 async def test_an_http_1_0_client_gets_its_response_and_the_end() -> None:
     """Old health checkers still speak it, some without Host."""
     async with served(echo) as server:
@@ -162,7 +221,7 @@ async def test_a_streamed_response_is_framed_for_the_client(version: bytes, body
 
     async with served(app) as server:
         client = await server.connect()
-        await client.send(b"GET / HTTP/%b\r\nConnection: close\r\n\r\n" % version)
+        await client.send(b"GET / HTTP/%b\r\nHost: localhost\r\nConnection: close\r\n\r\n" % version)
 
         _, _, received = (await client.rest()).partition(b"\r\n\r\n")
 

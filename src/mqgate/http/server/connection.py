@@ -6,6 +6,7 @@ before its body is read. Phases of a connection, and what ends them:
 - HEAD: waiting for a request, or reading its head. Ends `header_timeout` after the first byte (408), or after
   `idle_timeout` on a connection that waits for its next request.
 - BODY: the body is arriving. Ends after `body_timeout` plus one second for each `min_rate` bytes that arrived (408).
+  With the size limits of requests this bounds the slowest body: by default 30 s + 32 MiB / 8 KiB/s = 69 min.
 - BUSY: the application is preparing the response, or the client is waiting in a long poll. No deadline.
 - LINGER: the response was sent before the body had arrived completely. What still arrives is discarded for a moment,
   because closing a socket with unread data would destroy the response on its way.
@@ -14,77 +15,57 @@ before its body is read. Phases of a connection, and what ends them:
 In every phase, a client that does not read its response is disconnected after `stall_timeout` plus one second for
 each `min_rate` bytes that it has left unread.
 
+Requests that arrive before the current one has its response are parsed and queued. Reading goes on meanwhile, so that
+a disconnect is noticed, until the queued requests take 64 KiB; beyond that a disconnect is noticed with the response.
+
+A client that closes its side of the connection after its requests (`nc -N`) gets the responses, except from handlers
+that ask whether it is still there: a long poll ends, and its messages are released. A closed socket looks the same.
+
 A request to upgrade (the JDK's client sends one for h2c by default) is ignored, as RFC 9110 allows. The parser takes
 the rest of an upgraded connection for another protocol and stops; a new parser, which is fed the framing headers
 again, reads the body.
 """
 
 import asyncio
-import enum
 import math
-import urllib.parse
-from collections import deque
-from typing import Any, Protocol
+from typing import Any
 
 import httptools
 
 from mqgate.core.errors import HeadersTooLarge, MalformedRequest, MqgateError, Overloaded, RequestTimeout
-from mqgate.http.exchange import refuse
-from mqgate.http.request_id import new_request_id
-from mqgate.http.server.exchange import STATUS_LINES, AsgiApp, Exchange
-from mqgate.http.server.forwarded import Networks
-from mqgate.settings import HttpSettings
+from mqgate.http.server.exchange import Exchange, refusal
+from mqgate.http.server.head import Headers, scope_of
+from mqgate.http.server.owner import Eviction, Owner, Phase
 
-__all__ = ["Connection", "Owner", "Phase"]
+__all__ = ["Connection"]
 
 # A body of this size is read to its end after an early response. For a larger one the connection is closed.
 _MAX_DISCARDED_BODY = 64 << 10
-# Requests that may wait behind the current one. They arrived in one read; reading is paused meanwhile.
+# Requests that may wait behind the current one, and the memory that they may take before reading is paused.
 _MAX_PIPELINED = 100
+_MAX_PIPELINED_BYTES = 64 << 10
+# Memory of a parsed request besides its bytes.
+_REQUEST_OVERHEAD = 2 << 10
+# Each header takes about 150 bytes of memory besides its bytes.
+_MAX_HEADERS = 100
+# Data is parsed in parts, because the part in which a head begins is not counted against `max_header_bytes`.
+_MAX_PART = 64 << 10
 _LINGER_SECONDS = 2.0
 _FRAMING = {b"content-length", b"transfer-encoding"}
-_CHUNKED = b"chunked"
-
-
-class Phase(enum.Enum):
-    HEAD = enum.auto()
-    BODY = enum.auto()
-    BUSY = enum.auto()
-    LINGER = enum.auto()
-    CLOSING = enum.auto()
-
-
-class Owner(Protocol):
-    """What a connection needs of the server that accepted it."""
-
-    app: AsgiApp
-    settings: HttpSettings
-    trusted_proxies: Networks
-    date_line: bytes
-    is_stopping: bool
-    loop: asyncio.AbstractEventLoop
-    tasks: set[asyncio.Task[None]]
-
-    def admit(self, connection: "Connection") -> bool:
-        """Count a new connection; False if a limit is reached."""
-
-    def discard(self, connection: "Connection") -> None:
-        """Forget a connection that has ended."""
-
-    def count_closed(self, reason: str) -> None:
-        """Count a connection that the server closed, by reason."""
+# Why a connection is aborted whose phase has no response left to send.
+_OVERDUE = {Phase.BODY: "body_timeout", Phase.LINGER: "linger", Phase.CLOSING: "unread_response"}
 
 
 class Connection(asyncio.Protocol):
     __slots__ = (
         "_client",
-        "_declared",
         "_exchange",
+        "_has_progressed",
         "_head_bytes",
         "_head_read",
         "_headers",
         "_incoming",
-        "_is_head_only",
+        "_is_half_closed",
         "_is_in_head",
         "_is_reading_paused",
         "_is_replaying",
@@ -92,18 +73,20 @@ class Connection(asyncio.Protocol):
         "_parser",
         "_peer_is_proxy",
         "_pipeline",
+        "_pipelined_bytes",
         "_refusal",
         "_server",
-        "_stalled_at",
         "_transport",
         "_url",
         "_write_waiter",
         "address",
         "deadline",
+        "eviction",
         "is_write_paused",
         "last_used",
         "phase",
         "served",
+        "stalled_at",
     )
 
     def __init__(self, server: Owner) -> None:
@@ -115,24 +98,27 @@ class Connection(asyncio.Protocol):
         self._exchange: Exchange | None = None
         # The exchange whose body is arriving: the current one, or the last one of the pipeline.
         self._incoming: Exchange | None = None
-        self._pipeline: deque[Exchange] = deque()
+        self._pipeline: list[Exchange] = []
+        self._pipelined_bytes = 0
         self._refusal: MqgateError | None = None
-        self._headers: list[tuple[bytes, bytes]] = []
+        self._headers: Headers = []
         self._url = b""
-        # Size of the request line and headers that were parsed, and of what was read for a head that is not complete.
+        # Size of the request line, headers and trailers that were parsed, and of what was read since a head began,
+        # a part of a body arrived or a request was complete.
         self._head_bytes = 0
         self._head_read = 0
-        self._declared: int | None = 0
+        self._has_progressed = False
         self._is_in_head = True
-        self._is_head_only = True
         self._is_upgrade = False
         self._is_replaying = False
         self._is_reading_paused = False
+        self._is_half_closed = False
         self._write_waiter: asyncio.Future[None] | None = None
-        self._stalled_at = math.inf
+        self.stalled_at = math.inf
         self.is_write_paused = False
         self.address = ""
         self.phase = Phase.HEAD
+        self.eviction: Eviction | None = None
         self.deadline = math.inf
         self.last_used = 0.0
         self.served = 0
@@ -161,42 +147,69 @@ class Connection(asyncio.Protocol):
         for exchange in (self._exchange, *self._pipeline):
             if exchange is not None and not exchange.is_complete:
                 exchange.disconnect()
-        self._pipeline.clear()
         self.resume_writing()
+        # These refer to this connection. Without them it is freed now, and not by the garbage collector.
+        del self._parser
+        self._exchange = self._incoming = None
+        self._pipeline.clear()
+
+    def eof_received(self) -> bool:
+        """Serve the requests that are complete, then close the connection."""
+        if self._exchange is None or self._incoming is self._exchange:
+            return False
+        self._is_half_closed = True
+        if self._incoming is not None:
+            self._incoming = None
+            self._pipeline.pop()
+        for exchange in (self._exchange, *self._pipeline):
+            exchange.half_close()
+        return True
 
     def data_received(self, data: bytes) -> None:
-        if self.phase is Phase.LINGER or self.phase is Phase.CLOSING or self._is_refused():
-            return
+        rest: bytes | memoryview = data if len(data) <= _MAX_PART else memoryview(data)
+        while rest and self._refusal is None and self.phase is not Phase.LINGER and self.phase is not Phase.CLOSING:
+            rest = rest[self._parse(rest[:_MAX_PART]) :]
+
+    def _parse(self, part: bytes | memoryview) -> int:
+        """Feed the parser. Return how many bytes it took: not all of them if a request asks for an upgrade."""
         if self._is_in_head and not self._head_read and self._exchange is None:
             self.deadline = self._server.loop.time() + self._server.settings.header_timeout
-        # Stays as it is while a head goes on for the whole of this data.
-        self._is_head_only = self._is_in_head
+        taken = len(part)
+        self._has_progressed = False
         try:
-            self._parser.feed_data(data)
+            self._parser.feed_data(part)
         except httptools.HttpParserUpgrade as upgrade:
-            self._read_after_upgrade(data[upgrade.args[0] :])
-            return
+            taken = upgrade.args[0]
+            self._ignore_upgrade()
+        except httptools.HttpParserCallbackError:
+            # A fault of this class and not of the client: the event loop logs it and closes the connection.
+            raise
         except httptools.HttpParserError as error:
             self._refuse(MalformedRequest(f"The request is not valid HTTP/1.1: {error}."))
-        if self._is_head_only:
-            self._head_read += len(data)
+        if not self._has_progressed:
+            self._head_read += taken
             self._check_head(self._head_read)
-        if self._is_refused():
+        if self._pipeline:
+            self._pipelined_bytes += taken
+            if self._pipelined_bytes > _MAX_PIPELINED_BYTES:
+                self.pause_reading()
+        if self._refusal is not None:
             self._end_with_refusal()
         else:
             self._update_phase()
+        return taken
 
     def _update_phase(self) -> None:
-        if self._incoming is not None:
-            if self.phase is not Phase.BODY and self._incoming is self._exchange:
-                self.phase = Phase.BODY
-                self.deadline = self._server.loop.time() + self._server.settings.body_timeout
-        elif self._exchange is not None:
+        if self._exchange is None:
+            if self.phase is Phase.BODY and self._incoming is None:
+                # The rest of a body arrived after its response.
+                self._await_request()
+        elif self._incoming is not self._exchange:
             self.phase = Phase.BUSY
             self.deadline = math.inf
-        elif self.phase is Phase.BODY:
-            # The rest of a body arrived after its response.
-            self._await_request()
+        elif self.phase is not Phase.BODY:
+            self.phase = Phase.BODY
+            self.deadline = self._server.loop.time() + self._server.settings.body_timeout
 
     def _await_request(self) -> None:
         self.phase = Phase.HEAD
@@ -206,11 +219,13 @@ class Connection(asyncio.Protocol):
 
     def pause_writing(self) -> None:
         self.is_write_paused = True
-        self._stalled_at = self._server.loop.time()
+        self.stalled_at = self._server.loop.time()
+        self._update_eviction()
 
     def resume_writing(self) -> None:
         self.is_write_paused = False
-        self._stalled_at = math.inf
+        self.stalled_at = math.inf
+        self._update_eviction()
         if self._write_waiter is not None and not self._write_waiter.done():
             self._write_waiter.set_result(None)
 
@@ -242,7 +257,6 @@ class Connection(asyncio.Protocol):
         if not self._is_replaying:
             self._url = b""
             self._headers = []
-            self._declared = 0
 
     def on_url(self, url: bytes) -> None:
         if not self._is_replaying:
@@ -251,79 +265,51 @@ class Connection(asyncio.Protocol):
             self._check_head(self._head_bytes)
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        if self._is_replaying:
+        if self._is_replaying or self._refusal is not None:
             return
         self._head_bytes += len(name) + len(value) + 4
         self._check_head(self._head_bytes)
         if not self._is_in_head:
             # A trailer: counted, so that it is bounded, and dropped.
             return
-        name = name.lower()
-        if name == b"content-length":
-            # The parser has checked that it is a number.
-            self._declared = int(value)
-        elif name == b"transfer-encoding":
-            self._declared = None
-            if value.strip().lower() != _CHUNKED:
-                self._refuse(MalformedRequest("The only Transfer-Encoding that is supported is chunked."))
-        self._headers.append((name, value))
+        if len(self._headers) >= _MAX_HEADERS:
+            self._refuse(HeadersTooLarge(f"A request may have {_MAX_HEADERS} headers.", limit=_MAX_HEADERS))
+        self._headers.append((name.lower(), value))
 
     def on_headers_complete(self) -> None:
+        self._is_in_head = False
+        self._progress()
         if self._is_replaying:
             self._is_replaying = False
             return
-        self._is_in_head = self._is_head_only = False
-        self._head_bytes = self._head_read = 0
         self._is_upgrade = self._parser.should_upgrade()
         if self._refusal is None:
             self._accept_request()
 
     def _accept_request(self) -> None:
-        headers = dict(self._headers)
-        if len(headers) < len(self._headers) and sum(name == b"host" for name, _ in self._headers) > 1:
-            self._refuse(MalformedRequest("The Host header was sent more than once."))
-            return
-        try:
-            url = httptools.parse_url(self._url)
-            path = url.path.decode("ascii")
-        except (httptools.HttpParserInvalidURLError, UnicodeDecodeError, AttributeError):
-            self._refuse(MalformedRequest("The request target is not a path."))
-            return
         if len(self._pipeline) >= _MAX_PIPELINED:
             self._refuse(MalformedRequest(f"At most {_MAX_PIPELINED} requests can be pipelined."))
             return
-        client, scheme = self._client, "http"
+        version = self._parser.get_http_version()
+        try:
+            scope = scope_of(self._parser.get_method().decode("ascii"), self._url, version, self._headers)
+        except MalformedRequest as error:
+            self._refuse(error)
+            return
+        scope["client"], scope["scheme"] = self._client, "http"
         if self._peer_is_proxy:
             address, forwarded_scheme = self._server.trusted_proxies.forwarded(self.address, self._headers)
-            client, scheme = (address, 0), forwarded_scheme or "http"
-        version = self._parser.get_http_version()
-        scope = {
-            "type": "http",
-            "asgi": {"version": "3.0", "spec_version": "2.3"},
-            "http_version": version,
-            "scheme": scheme,
-            "method": self._parser.get_method().decode("ascii"),
-            "root_path": "",
-            "path": urllib.parse.unquote(path) if "%" in path else path,
-            "raw_path": url.path,
-            "query_string": url.query or b"",
-            "headers": self._headers,
-            "client": client,
-        }
-        exchange = Exchange(
-            self,
-            scope,
-            is_keep_alive=version == "1.1" and self._parser.should_keep_alive(),
-            expects_continue=headers.get(b"expect", b"").lower() == b"100-continue",
-        )
+            scope["client"], scope["scheme"] = (address, 0), forwarded_scheme or "http"
+        exchange = Exchange(self, scope, is_keep_alive=version == "1.1" and self._parser.should_keep_alive())
         self._incoming = exchange
         if self._exchange is None:
             self._begin(exchange)
         else:
             self._pipeline.append(exchange)
-            self.pause_reading()
+            self._pipelined_bytes += _REQUEST_OVERHEAD
 
     def on_body(self, body: bytes) -> None:
+        self._progress()
         if self._refusal is not None or self._incoming is None:
             return
         self.deadline += len(body) / self._server.settings.min_rate
@@ -331,34 +317,35 @@ class Connection(asyncio.Protocol):
             self._incoming.add_body(body)
 
     def on_message_complete(self) -> None:
+        self._progress()
         if self._is_upgrade:
             # The parser stops at the head. The body, if there is one, is read by another parser.
             return
         self._is_in_head = True
-        self._head_bytes = self._head_read = 0
         if self._incoming is not None:
             self._incoming.complete_body()
             self._incoming = None
 
-    def _read_after_upgrade(self, rest: bytes) -> None:
-        """Read the body of a request whose upgrade is ignored, and the requests that follow it."""
+    def _progress(self) -> None:
+        self._has_progressed = True
+        self._head_read = self._head_bytes = 0
+
+    def _ignore_upgrade(self) -> None:
+        """Let another parser read the body of a request whose upgrade is ignored, and the requests that follow it."""
         self._parser = httptools.HttpRequestParser(self)
         self._is_upgrade = False
-        if self._refusal is not None:
-            self._end_with_refusal()
-            return
-        framing = b"".join(b"%b: %b\r\n" % pair for pair in self._headers if pair[0] in _FRAMING)
-        self._is_replaying = True
-        self._parser.feed_data(b"POST / HTTP/1.1\r\n" + framing + b"\r\n")
-        if rest:
-            self.data_received(rest)
-        else:
-            self._update_phase()
+        if self._refusal is None:
+            framing = b"".join(b"%b: %b\r\n" % pair for pair in self._headers if pair[0] in _FRAMING)
+            self._is_replaying = True
+            self._parser.feed_data(b"POST / HTTP/1.1\r\n" + framing + b"\r\n")
 
     # Requests and responses
 
     def _begin(self, exchange: Exchange) -> None:
         self._exchange = exchange
+        self.phase = Phase.BUSY
+        self.deadline = math.inf
+        self._update_eviction()
         task = self._server.loop.create_task(exchange.run(self._server.app))
         self._server.tasks.add(task)
         task.add_done_callback(self._server.tasks.discard)
@@ -372,8 +359,8 @@ class Connection(asyncio.Protocol):
         if not exchange.is_keep_alive or self._server.is_stopping:
             return False
         if exchange.is_body_complete:
-            return True
-        return self._declared is not None and self._declared <= _MAX_DISCARDED_BODY and not exchange.expects_continue
+            return bool(self._pipeline) or not self._is_half_closed
+        return exchange.declared_length() <= _MAX_DISCARDED_BODY and not exchange.awaits_continue()
 
     def response_completed(self, exchange: Exchange) -> None:
         """Go on with the next request, or close the connection."""
@@ -385,15 +372,21 @@ class Connection(asyncio.Protocol):
             else:
                 self._linger()
         elif self._pipeline:
-            self._begin(self._pipeline.popleft())
+            self.last_used = self._server.loop.time()
+            self._begin(self._pipeline.pop(0))
+            self._update_phase()
             if not self._pipeline:
+                self._pipelined_bytes = 0
                 self.resume_reading()
         elif self._refusal is not None:
             self._end_with_refusal()
+        elif self._is_half_closed:
+            self.close()
         else:
             self.resume_reading()
             if self._incoming is None:
                 self._await_request()
+            self._update_eviction()
 
     def _check_head(self, size: int) -> None:
         limit = self._server.settings.max_header_bytes
@@ -409,9 +402,6 @@ class Connection(asyncio.Protocol):
             self._pipeline.pop()
             self._incoming = None
 
-    def _is_refused(self) -> bool:
-        return self._refusal is not None
-
     def _end_with_refusal(self) -> None:
         if self._exchange is not None and not self._exchange.is_complete:
             if self._incoming is not self._exchange or self._exchange.is_started:
@@ -425,23 +415,23 @@ class Connection(asyncio.Protocol):
         self._linger()
 
     def _write_refusal(self, error: MqgateError) -> None:
-        response = refuse(error)
-        headers = (
-            (b"content-type", response.content_type),
-            (b"content-length", b"%d" % len(response.body)),
-            (b"x-request-id", new_request_id().encode()),
-            (b"connection", b"close"),
-            *response.headers,
-        )
-        lines = b"".join(b"%b: %b\r\n" % header for header in headers)
-        self.write(STATUS_LINES[response.status] + self.date_line + lines + b"\r\n" + response.body)
+        self.write(refusal(error, self.date_line))
 
     # Ends
 
+    def _update_eviction(self) -> None:
+        if self.is_write_paused:
+            eviction: Eviction | None = Eviction.STALLED
+        elif self._exchange is not None or self.phase is Phase.CLOSING:
+            eviction = None
+        else:
+            eviction = Eviction.IDLE if self.served else Eviction.NEW
+        if eviction is not self.eviction:
+            self._server.set_eviction(self, eviction)
+
     def check_deadline(self, now: float) -> None:
         """Close the connection if its client takes too long."""
-        settings = self._server.settings
-        if self._stalled_at < now and self._stalled_at + self._patience(settings.stall_timeout) < now:
+        if self.stalled_at + self._patience(self._server.settings.stall_timeout) < now:
             self.abort("unread_response")
         elif self.deadline >= now:
             return
@@ -451,7 +441,7 @@ class Connection(asyncio.Protocol):
         elif self.phase is Phase.HEAD or (self.phase is Phase.BODY and self._is_response_pending()):
             self._time_out()
         else:
-            self.abort("linger" if self.phase is Phase.LINGER else "body_timeout")
+            self.abort(_OVERDUE[self.phase])
 
     def _patience(self, timeout: float) -> float:
         return timeout + self._transport.get_write_buffer_size() / self._server.settings.min_rate
@@ -468,18 +458,15 @@ class Connection(asyncio.Protocol):
             self._exchange.disconnect()
         self.close()
 
-    def is_unused(self) -> bool:
-        """Return whether no request is being served, so that closing the connection interrupts nothing."""
-        return self._exchange is None and self.phase is not Phase.CLOSING
+    @property
+    def held_bytes(self) -> int:
+        """Return how much memory this client makes the server hold: unread responses, heads, pipelined requests."""
+        held = self._head_read + self._pipelined_bytes
+        return held + self._transport.get_write_buffer_size() if self.is_write_paused else held
 
     @property
-    def unread_bytes(self) -> int:
-        """Return how many written bytes the client has not read yet."""
-        return self._transport.get_write_buffer_size() if self.is_write_paused else 0
-
-    @property
-    def stalled_at(self) -> float:
-        return self._stalled_at
+    def waiting_since(self) -> float:
+        return self.stalled_at if self.is_write_paused else self.last_used
 
     def finish(self) -> None:
         """Close the connection now if it is unused, otherwise after its response."""
@@ -492,7 +479,8 @@ class Connection(asyncio.Protocol):
         """Close the connection once everything that was written is flushed."""
         self.phase = Phase.CLOSING
         self._transport.close()
-        self.deadline = self._server.loop.time() + self._patience(_LINGER_SECONDS)
+        self.deadline = self._server.loop.time() + self._patience(self._server.settings.stall_timeout)
+        self._update_eviction()
 
     def abort(self, reason: str) -> None:
         """Close the connection at once and drop what was written."""
@@ -505,3 +493,4 @@ class Connection(asyncio.Protocol):
         if not self._transport.is_closing():
             self._transport.write_eof()
         self.resume_reading()
+        self._update_eviction()

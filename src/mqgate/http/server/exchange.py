@@ -11,15 +11,19 @@ from typing import TYPE_CHECKING, Any
 
 import structlog
 
+from mqgate.core.errors import MqgateError
+from mqgate.http.exchange import refuse
+from mqgate.http.request_id import new_request_id
+
 if TYPE_CHECKING:
     from mqgate.http.server.connection import Connection
 
-__all__ = ["AsgiApp", "Event", "Exchange"]
+__all__ = ["AsgiApp", "Event", "Exchange", "refusal"]
 
 Event = MutableMapping[str, Any]
 AsgiApp = Callable[[Event, Callable[[], Awaitable[Event]], Callable[[Event], Awaitable[None]]], Awaitable[None]]
 
-STATUS_LINES = {status.value: f"HTTP/1.1 {status.value} {status.phrase}\r\n".encode("ascii") for status in HTTPStatus}
+_STATUS_LINES = {status.value: f"HTTP/1.1 {status.value} {status.phrase}\r\n".encode("ascii") for status in HTTPStatus}
 # Reading stops while the application has not taken this much of a body.
 _MAX_UNREAD_BODY = 64 << 10
 # A smaller body is copied behind its head, so that both leave with one write.
@@ -36,24 +40,24 @@ class Exchange:
         "_connection",
         "_event",
         "_is_chunked",
+        "_is_continue_sent",
         "_is_end_delivered",
         "_start",
         "_unread",
-        "expects_continue",
         "is_body_complete",
         "is_complete",
         "is_disconnected",
+        "is_half_closed",
         "is_keep_alive",
         "is_started",
         "scope",
         "status",
     )
 
-    def __init__(self, connection: "Connection", scope: Event, *, is_keep_alive: bool, expects_continue: bool) -> None:
+    def __init__(self, connection: "Connection", scope: Event, *, is_keep_alive: bool) -> None:
         self._connection = connection
         self.scope = scope
         self.is_keep_alive = is_keep_alive
-        self.expects_continue = expects_continue
         self._chunks: list[bytes] = []
         self._unread = 0
         # Created when somebody waits. Most requests have arrived completely before the application asks.
@@ -61,8 +65,10 @@ class Exchange:
         self._start: Event | None = None
         self._is_chunked = False
         self._is_end_delivered = False
+        self._is_continue_sent = False
         self.is_body_complete = False
         self.is_disconnected = False
+        self.is_half_closed = False
         self.is_started = False
         self.is_complete = False
         self.status = 0
@@ -73,7 +79,11 @@ class Exchange:
             await app(self.scope, self.receive, self.send)
         except Exception:  # noqa: BLE001 - a fault of one request must not end the connection's others unlogged
             _log.exception("application failed", path=self.scope["path"][:100])
-        if not self.is_complete and not self.is_disconnected:
+        if self.is_complete or self.is_disconnected:
+            return
+        if self.is_half_closed:
+            self._connection.close()
+        else:
             self._connection.abort("unfinished")
 
     def add_body(self, chunk: bytes) -> None:
@@ -91,19 +101,36 @@ class Exchange:
         self.is_disconnected = True
         self._notify()
 
+    def half_close(self) -> None:
+        """Note that the client has closed its side. It can still read the response, or it has disconnected."""
+        self.is_half_closed = True
+        self._notify()
+
+    def declared_length(self) -> float:
+        """Return the size of the body according to the head; infinity if it is sent in chunks."""
+        return float(dict(self.scope["headers"]).get(b"content-length", b"inf"))
+
+    def awaits_continue(self) -> bool:
+        """Return whether the client sends its body only after the server has asked for it."""
+        if self._is_continue_sent or self.scope["http_version"] == "1.0":
+            return False
+        return bytes(dict(self.scope["headers"]).get(b"expect", b"")).lower() == b"100-continue"
+
     def _notify(self) -> None:
         if self._event is not None:
             self._event.set()
 
     async def receive(self) -> Event:
-        if self.expects_continue:
-            self.expects_continue = False
-            self._connection.write(b"HTTP/1.1 100 Continue\r\n\r\n")
         while True:
             if self.is_disconnected or self.is_complete:
                 return {"type": "http.disconnect"}
             if self._chunks or (self.is_body_complete and not self._is_end_delivered):
                 return self._take_body()
+            if self.is_half_closed:
+                return {"type": "http.disconnect"}
+            if self.awaits_continue():
+                self._is_continue_sent = True
+                self._connection.write(b"HTTP/1.1 100 Continue\r\n\r\n")
             if self._event is None:
                 self._event = asyncio.Event()
             self._event.clear()
@@ -150,7 +177,7 @@ class Exchange:
     def _head(self, start: Event) -> bytes:
         self.is_started = True
         self.status = status = start["status"]
-        parts = [STATUS_LINES[status], self._connection.date_line]
+        parts = [_STATUS_LINES[status], self._connection.date_line]
         has_length = False
         for name, value in start["headers"]:
             parts += (name, b": ", value, b"\r\n")
@@ -173,3 +200,17 @@ class Exchange:
             return body if isinstance(body, bytes) else bytes(body)
         chunk = b"%x\r\n%b\r\n" % (len(body), body) if body else b""
         return chunk if has_more else chunk + b"0\r\n\r\n"
+
+
+def refusal(error: MqgateError, date_line: bytes) -> bytes:
+    """Return the response of the server itself to a request that the application does not get."""
+    response = refuse(error)
+    headers = (
+        (b"content-type", response.content_type),
+        (b"content-length", b"%d" % len(response.body)),
+        (b"x-request-id", new_request_id().encode()),
+        (b"connection", b"close"),
+        *response.headers,
+    )
+    lines = b"".join(b"%b: %b\r\n" % header for header in headers)
+    return _STATUS_LINES[response.status] + date_line + lines + b"\r\n" + response.body

@@ -13,11 +13,14 @@ import socket
 from collections.abc import Callable, Iterator
 from email.utils import formatdate
 
+import structlog
+
 from mqgate.http.server.connection import Connection
 from mqgate.http.server.connections import Connections
 from mqgate.http.server.exchange import AsgiApp
 from mqgate.http.server.forwarded import Networks
 from mqgate.http.server.listening import BACKLOG
+from mqgate.http.server.owner import Eviction
 from mqgate.settings import HttpSettings
 
 __all__ = ["DRAIN_PATIENCE", "STOP_PATIENCE", "HttpServer"]
@@ -28,6 +31,7 @@ STOP_PATIENCE = 1.0
 DRAIN_PATIENCE = 5.0
 _TICK = 0.05
 _CHECK_INTERVAL = 1.0
+_log = structlog.get_logger()
 
 
 class HttpServer:
@@ -58,10 +62,13 @@ class HttpServer:
         self._stop_requested = asyncio.Event()
 
     def admit(self, connection: Connection) -> bool:
-        return self.connections.admit(connection)
+        return self.connections.admit(connection, self.loop.time())
 
     def discard(self, connection: Connection) -> None:
         self.connections.discard(connection)
+
+    def set_eviction(self, connection: Connection, eviction: Eviction | None) -> None:
+        self.connections.set_eviction(connection, eviction)
 
     async def serve(self, listener: socket.socket) -> None:
         """Serve until `leave` is called or the process gets SIGTERM or SIGINT."""
@@ -125,7 +132,10 @@ class HttpServer:
     async def _check_regularly(self) -> None:
         while True:
             await asyncio.sleep(_CHECK_INTERVAL)
-            self._check()
+            try:
+                self._check()
+            except Exception:  # noqa: BLE001 - a fault of one connection must not end the deadlines of all
+                _log.exception("deadline check failed")
 
     def _check(self) -> None:
         self.date_line = f"date: {formatdate(usegmt=True)}\r\n".encode("ascii")
@@ -134,8 +144,9 @@ class HttpServer:
 
 def _queued_connections(listener: socket.socket) -> Iterator[socket.socket]:
     """Accept the connections in the queue of a socket. Closing the socket would reset them."""
-    with contextlib.suppress(BlockingIOError):
-        while True:
+    # The queue is empty, new connections arrive all the time, or there are no file descriptors left.
+    with contextlib.suppress(OSError):
+        for _ in range(BACKLOG):
             connection, _ = listener.accept()
             connection.setblocking(False)
             yield connection
