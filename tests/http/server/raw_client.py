@@ -90,7 +90,8 @@ class Served:
 
     def pass_time(self, seconds: float = FAR_FUTURE) -> None:
         """Check the deadlines as if this much time had passed."""
-        self.server.connections.check_deadlines(self.server.loop.time() + seconds)
+        for _ in self.server.connections.check_deadlines(self.server.loop.time() + seconds):
+            pass
 
 
 @asynccontextmanager

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+from collections.abc import Iterator
 from typing import Any
 
 from raw_client import echo, get, park, post, read_body, refuse_early, respond, served, until
@@ -221,10 +222,11 @@ async def test_a_fault_of_one_check_does_not_end_the_deadlines() -> None:
     """The checks of all connections run in one task."""
     checks: list[float] = []
 
-    def fail_once(now: float) -> None:
+    def fail_once(now: float) -> Iterator[None]:
         checks.append(now)
         if len(checks) == 1:
             raise RuntimeError("broken")
+        yield
 
     async with served(echo) as server:
         server.server.connections.check_deadlines = fail_once  # type: ignore[method-assign]
@@ -232,3 +234,16 @@ async def test_a_fault_of_one_check_does_not_end_the_deadlines() -> None:
         await until(lambda: len(checks) > 1)
 
     assert len(checks) > 1
+
+
+async def test_others_run_while_many_connections_are_closed() -> None:
+    """An attacker can let the time of all its connections end at once, and closing each takes some time."""
+    async with served(echo) as server:
+        clients = [await server.connect() for _ in range(250)]
+        await server.connections(len(clients))
+        now = server.server.loop.time() + 1e9
+
+        closed_per_turn = [len(server.closed) for _ in server.server.connections.check_deadlines(now)]
+
+        assert closed_per_turn == [99, 199]
+        assert len(server.closed) == 250

@@ -49,7 +49,9 @@ _REQUEST_OVERHEAD = 2 << 10
 # Each header takes about 150 bytes of memory besides its bytes.
 _MAX_HEADERS = 100
 # Data is parsed in parts, because the part in which a head begins is not counted against `max_header_bytes`.
-_MAX_PART = 64 << 10
+_MAX_PART = 16 << 10
+# More than this counts against `max_unread_bytes`.
+_MAX_UNCOUNTED_RESPONSE = 16 << 10
 _LINGER_SECONDS = 2.0
 _FRAMING = {b"content-length", b"transfer-encoding"}
 # Why a connection is aborted whose phase has no response left to send.
@@ -128,6 +130,7 @@ class Connection(asyncio.Protocol):
     def connection_made(self, transport: Any) -> None:
         """Start the deadline of the first request."""
         self._transport = transport
+        transport.set_write_buffer_limits(high=_MAX_UNCOUNTED_RESPONSE)
         peer = transport.get_extra_info("peername")
         if isinstance(peer, tuple):
             self._client = (peer[0], peer[1])

@@ -18,6 +18,7 @@ __all__ = ["Connections"]
 _MIN_STALL = 5.0
 # Memory below which disconnecting a client would free nothing worth it.
 _MIN_HELD = 16 << 10
+_CHECKED_AT_ONCE = 100
 
 
 class _Pool:
@@ -102,12 +103,17 @@ class Connections:
         connection.abort("evicted")
         return True
 
-    def check_deadlines(self, now: float) -> None:
-        """Close connections whose clients are too slow, and the slowest ones if all of them hold too much memory."""
+    def check_deadlines(self, now: float) -> Iterator[None]:
+        """Close connections whose clients are too slow, and the slowest ones if all of them hold too much memory.
+
+        Yields after some work, so that the caller can let others run: closing 10,000 connections takes half a second.
+        """
         held = 0
         holders = []
-        for connection in self:
-            if connection.deadline < now or connection.is_write_paused:
+        for index, connection in enumerate(self):
+            if index % _CHECKED_AT_ONCE == _CHECKED_AT_ONCE - 1:
+                yield
+            if (connection.deadline < now or connection.is_write_paused) and connection in self._all:
                 connection.check_deadline(now)
             if size := connection.held_bytes:
                 held += size
@@ -117,6 +123,8 @@ class Connections:
             return
         holders.sort(key=lambda each: each.waiting_since)
         for connection in holders:
+            if connection not in self._all:
+                continue
             held -= connection.held_bytes
             connection.abort("memory_limit")
             if held <= self._settings.max_unread_bytes:

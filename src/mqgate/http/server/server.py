@@ -72,7 +72,7 @@ class HttpServer:
 
     async def serve(self, listener: socket.socket) -> None:
         """Serve until `leave` is called or the process gets SIGTERM or SIGINT."""
-        self._check()
+        self._update_date()
         server = await self.loop.create_server(lambda: Connection(self), sock=listener, backlog=BACKLOG)
         checking = asyncio.create_task(self._check_regularly())
         try:
@@ -132,14 +132,15 @@ class HttpServer:
     async def _check_regularly(self) -> None:
         while True:
             await asyncio.sleep(_CHECK_INTERVAL)
+            self._update_date()
             try:
-                self._check()
+                for _ in self.connections.check_deadlines(self.loop.time()):
+                    await asyncio.sleep(0)
             except Exception:  # noqa: BLE001 - a fault of one connection must not end the deadlines of all
                 _log.exception("deadline check failed")
 
-    def _check(self) -> None:
+    def _update_date(self) -> None:
         self.date_line = f"date: {formatdate(usegmt=True)}\r\n".encode("ascii")
-        self.connections.check_deadlines(self.loop.time())
 
 
 def _queued_connections(listener: socket.socket) -> Iterator[socket.socket]:
