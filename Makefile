@@ -16,7 +16,8 @@ INSTALL = $(BIN)/uv pip install --quiet --offline --require-hashes -r $(1) 2>/de
 # Tests start hundreds of Python processes, and none is to compile what another one has compiled.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: run test check lint ready ready-rocketmq ready-spark ready-tests dev docs bench chaos soak lock audit clean ready-chromium
+.PHONY: run test check lint ready ready-chromium ready-rocketmq ready-spark ready-tests dev docs bench chaos abuse soak \
+	lock audit clean
 
 run: .venv/run.stamp
 	$(BIN)/mqgate serve --demo --port $(PORT) --data-dir $(DATA)
@@ -62,6 +63,9 @@ bench: .venv/bench.stamp ## compare; BENCH="rocketmq flat" runs only those
 
 chaos: .venv/dev.stamp ## kill gateways, brokers, Redis and PostgreSQL under load, and judge; MINUTES=2 SEED=7
 	$(BIN)/python tests/chaos/chaos_run.py $(MINUTES) $(SEED) bench/results/chaos.md
+
+abuse: .venv/dev.stamp ## attack a gateway in every way that needs no key, and judge; takes about 15 minutes
+	$(BIN)/python tests/abuse/abuse_run.py bench/results/abuse.md
 
 soak: .venv/dev.stamp ## the random tests with many times the examples; TIMES=20 FUZZ=100000 SEED=1
 	FUZZ_REQUESTS=$(FUZZ) FUZZ_SEED=$(SEED) $(BIN)/pytest -s tests/fuzz
