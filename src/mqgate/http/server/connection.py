@@ -6,7 +6,7 @@ before its body is read. Phases of a connection, and what ends them:
 - HEAD: waiting for a request, or reading its head. Ends `header_timeout` after the first byte (408), or after
   `idle_timeout` on a connection that waits for its next request.
 - BODY: the body is arriving. Ends after `body_timeout` plus one second for each `min_rate` bytes that arrived (408).
-  With the size limits of requests this bounds the slowest body: by default 30 s + 32 MiB / 8 KiB/s = 69 min.
+  With the size limits of requests this bounds the slowest body: by default 30 s + 8 MiB / 8 KiB/s = 18 min.
 - BUSY: the application is preparing the response, or the client is waiting in a long poll. No deadline.
 - LINGER: the response was sent before the body had arrived completely. What still arrives is discarded for a moment,
   because closing a socket with unread data would destroy the response on its way.
