@@ -45,7 +45,7 @@ from mqgate.http.app import App
 from mqgate.http.compat.mq.dialect import MqDialect
 from mqgate.http.middleware import RequestMiddleware
 from mqgate.http.native.dead_letters import DeadLetterApi
-from mqgate.http.native.envelope import Reader
+from mqgate.http.native.envelope import EnvelopeParser
 from mqgate.http.native.health import HealthApi
 from mqgate.http.native.messages import MessagesApi
 from mqgate.http.native.operate import OperateApi
@@ -56,6 +56,7 @@ from mqgate.http.native.registry import RegistryApi
 from mqgate.http.native.replay import ReplayApi
 from mqgate.http.native.scheduled import ScheduledApi
 from mqgate.http.native.stats import StatsApi
+from mqgate.http.routes import Apis, route_table
 from mqgate.http.server.forwarded import is_loopback
 from mqgate.ports.lease_store import LeaseStore
 from mqgate.ports.message_log import MessageLog
@@ -121,7 +122,7 @@ async def gateway(settings: Settings, wall_ms: Callable[[], int] | None = None) 
             built.janitor,
             built.mirror,
             built.mover,
-            *opened.services(built.mover, built.follower.look),
+            *opened.services(built.mover, built.follower.refresh),
             *leases.services(built.long_poll),
         ]
         for service in services:
@@ -263,10 +264,10 @@ async def _build(
         checks={**control.checks, **leasing.checks, **disk, "log": log.probe},
     )
     longest_delay = timedelta(seconds=settings.publish.longest_delay)
-    reader = Reader(max_message_bytes=http.max_message_bytes, longest_delay=longest_delay, clock=clock)
-    operations = [
-        *PublishApi(registry, publisher, reader, recorder, http).operations(),
-        *ReceiveApi(
+    parser = EnvelopeParser(max_message_bytes=http.max_message_bytes, longest_delay=longest_delay, clock=clock)
+    apis = Apis(
+        publish=PublishApi(registry, publisher, parser, recorder, http),
+        receive=ReceiveApi(
             registry=registry,
             receiver=receiver,
             long_poll=long_poll,
@@ -274,8 +275,8 @@ async def _build(
             metrics=metrics,
             recorder=recorder,
             settings=http,
-        ).operations(),
-        *MqDialect(
+        ),
+        mq=MqDialect(
             registry=registry,
             publisher=publisher,
             consumer=receiver,
@@ -291,31 +292,31 @@ async def _build(
             settings=settings.mq,
             longest_delay=longest_delay,
             clock=clock,
-        ).operations(),
-        *OperateApi(
+        ),
+        operate=OperateApi(
             registry=registry,
             store=store,
             positions=positions,
             leases=leases,
             clock=clock,
             changed=long_poll.changed,
-        ).operations(),
-        *DeadLetterApi(
+        ),
+        dead_letters=DeadLetterApi(
             registry=registry,
             dead_letters=dead_letters,
             positions=positions,
             redriver=Redriver(log, dead_letters, redriven),
-        ).operations(),
-        *ReplayApi(
-            registry=registry, log=log, publisher=publisher, reader=reader, settings=http, changed=redriven
-        ).operations(),
-        *ScheduledApi(timers, mover, recorder, longest_delay, clock).operations(),
-        *RegistryApi(registry, access, directory).operations(),
-        *MessagesApi(registry, log, http).operations(),
-        *QueuesApi(registry, log).operations(),
-        *StatsApi(partial(open_stats, settings, is_writing=False), clock).operations(),
-        *health.operations(),
-    ]
+        ),
+        replay=ReplayApi(
+            registry=registry, log=log, publisher=publisher, parser=parser, settings=http, changed=redriven
+        ),
+        scheduled=ScheduledApi(timers, mover, recorder, longest_delay, clock),
+        registry=RegistryApi(registry, access, directory),
+        messages=MessagesApi(registry, log, http),
+        queues=QueuesApi(registry, log),
+        stats=StatsApi(partial(open_stats, settings, is_writing=False), clock),
+        health=health,
+    )
     retention = _retention(settings, engine, log, directory)
     tidying = [] if retention is None else [retention.run_once]
     pipelines = PipelineWatch(partial(open_stats, settings, is_writing=False), metrics)
@@ -327,9 +328,9 @@ async def _build(
         pipelines.run_once,
     ]
     lag_samples, events = _telling(settings, log, directory, recorder, positions, metrics)
-    door = RequestMiddleware(access, metrics, http, settings.log.requests, parked=lambda: long_poll.parked)
+    middleware = RequestMiddleware(access, metrics, http, settings.log.requests, parked=lambda: long_poll.parked)
     return Gateway(
-        app=app.build(door, operations),
+        app=app.build(middleware, route_table(apis, http)),
         metrics=metrics,
         registry=registry,
         access=access,
@@ -397,7 +398,7 @@ def _defaults(settings: Settings) -> Defaults:
     is_embedded = settings.log.engine == "sqlite"
     return Defaults(
         queues=topic.queues,
-        most_queues=topic.max_queues,
+        max_queues=topic.max_queues,
         retention=timedelta(seconds=topic.retention) if is_embedded else None,
         has_retention=is_embedded,
         visibility=timedelta(seconds=group.visibility),

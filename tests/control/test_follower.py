@@ -20,7 +20,7 @@ class Store:
         self.may_answer.set()
         self.fault: StorageUnavailable | None = None
 
-    async def look(self) -> None:
+    async def refresh(self) -> None:
         self.looks += 1
         found = self.truth
         self.began.set()
@@ -33,7 +33,7 @@ class Store:
 async def test_whoever_asks_sees_what_was_true_when_they_asked() -> None:
     """A look that had begun before does not count: it may have missed what the caller knows of."""
     store = Store()
-    follower = RegistryFollower(store.look, spacing=timedelta(0))
+    follower = RegistryFollower(store.refresh, spacing=timedelta(0))
     store.may_answer.clear()
     first = asyncio.create_task(follower.catch_up())
     await store.began.wait()
@@ -52,7 +52,7 @@ async def test_whoever_asks_sees_what_was_true_when_they_asked() -> None:
 async def test_those_who_come_together_share_a_look() -> None:
     """A thousand requests for what is nowhere are two questions to the store."""
     store = Store()
-    follower = RegistryFollower(store.look)
+    follower = RegistryFollower(store.refresh)
 
     await asyncio.gather(*(follower.catch_up() for _ in range(1_000)))
 
@@ -63,7 +63,7 @@ async def test_looks_are_spaced_out() -> None:
     """One after the other they are no quicker: however many come, the store is asked a few times a second."""
     store = Store()
     spacing = timedelta(milliseconds=50)
-    follower = RegistryFollower(store.look, spacing=spacing)
+    follower = RegistryFollower(store.refresh, spacing=spacing)
     loop = asyncio.get_running_loop()
 
     began = loop.time()
@@ -78,7 +78,7 @@ async def test_a_look_that_failed_is_told_to_all_who_waited_for_it() -> None:
     """Nobody can say that something is not there; and they do not wait for the store one after the other."""
     store = Store()
     store.fault = StorageUnavailable("away")
-    follower = RegistryFollower(store.look)
+    follower = RegistryFollower(store.refresh)
 
     outcomes = await asyncio.gather(*(follower.catch_up() for _ in range(100)), return_exceptions=True)
 
@@ -89,7 +89,7 @@ async def test_a_look_that_failed_is_told_to_all_who_waited_for_it() -> None:
 async def test_after_a_failure_it_looks_again() -> None:
     """The store comes back."""
     store = Store()
-    follower = RegistryFollower(store.look, spacing=timedelta(0))
+    follower = RegistryFollower(store.refresh, spacing=timedelta(0))
     store.fault = StorageUnavailable("away")
     with pytest.raises(StorageUnavailable):
         await follower.catch_up()
@@ -103,7 +103,7 @@ async def test_after_a_failure_it_looks_again() -> None:
 async def test_who_leaves_in_mid_look_leaves_the_others_theirs() -> None:
     """Clients hang up; the next in line looks itself."""
     store = Store()
-    follower = RegistryFollower(store.look, spacing=timedelta(0))
+    follower = RegistryFollower(store.refresh, spacing=timedelta(0))
     store.may_answer.clear()
     first = asyncio.create_task(follower.catch_up())
     second = asyncio.create_task(follower.catch_up())

@@ -214,17 +214,17 @@ async def test_receipts_of_one_are_accepted_by_the_other_whatever_becomes_of_the
     messages = await take(a.api, max=2)
 
     await execute(shared, "UPDATE receipt_key SET created_at = created_at - interval '31 days'")
-    await a.gateway.follower.look()
+    await a.gateway.follower.refresh()
     messages += await take(a.api, max=2)
     await execute(shared, "UPDATE receipt_key SET created_at = created_at - interval '6 minutes'")
-    await a.gateway.follower.look()
+    await a.gateway.follower.refresh()
     messages += await take(a.api, max=2)
     await execute(
         shared,
         "INSERT INTO receipt_key (secret, created_at) "
         "VALUES (decode(repeat('ab', 32), 'hex'), clock_timestamp() - interval '6 minutes')",
     )
-    await a.gateway.follower.look()
+    await a.gateway.follower.refresh()
     messages += await take(a.api, max=2)
 
     numbers = [base64.urlsafe_b64decode(message["receipt"][:4])[:2] for message in messages]

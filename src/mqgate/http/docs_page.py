@@ -42,21 +42,21 @@ def _operation(path: str, method: str, operation: dict[str, Any]) -> str:
         for each in operation["parameters"]
     )
     body = operation.get("requestBody", {}).get("content", {}).get("application/json", {}).get("schema")
-    answers = "".join(
-        f"<tr><td>{status}</td><td>{html.escape(answer['description'])}</td><td>{_links(answer)}</td></tr>"
-        for status, answer in operation["responses"].items()
+    responses = "".join(
+        f"<tr><td>{status}</td><td>{html.escape(response['description'])}</td><td>{_links(response)}</td></tr>"
+        for status, response in operation["responses"].items()
     )
     return (
         f"<details><summary><span class='m {method}'>{method}</span><code>{html.escape(path)}</code> &nbsp; "
         f"{html.escape(operation['summary'])}</summary><table>{rows}</table>"
-        f"{'<p>Body</p>' + _json(body) if body else ''}<p>Answers</p><table>{answers}</table></details>"
+        f"{'<p>Body</p>' + _json(body) if body else ''}<p>Answers</p><table>{responses}</table></details>"
     )
 
 
-def _links(answer: dict[str, Any]) -> str:
+def _links(response: dict[str, Any]) -> str:
     names = {
         content["schema"]["$ref"].rpartition("/")[2]
-        for content in answer.get("content", {}).values()
+        for content in response.get("content", {}).values()
         if "$ref" in content["schema"]
     }
     return " ".join(f"<a href='#{html.escape(name)}'>{html.escape(name)}</a>" for name in sorted(names))

@@ -37,10 +37,10 @@ from mqgate.http.server.forwarded import is_loopback
 from mqgate.settings import HttpSettings
 from mqgate.telemetry.metrics import Metrics
 
-Scope = MutableMapping[str, Any]
-Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
-Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
-_LONGEST_NUMBER = 18
+AsgiScope = MutableMapping[str, Any]
+AsgiReceive = Callable[[], Awaitable[MutableMapping[str, Any]]]
+AsgiSend = Callable[[MutableMapping[str, Any]], Awaitable[None]]
+_MAX_DIGITS = 18
 _log = structlog.get_logger()
 
 
@@ -72,25 +72,25 @@ class RequestMiddleware:
     def resource(self, operations: Mapping[str, Operation]) -> "Resource":
         return Resource(self, operations)
 
-    async def not_found(self, scope: Scope, _receive: Receive, send: Send) -> None:
+    async def not_found(self, scope: AsgiScope, _receive: AsgiReceive, send: AsgiSend) -> None:
         """Answer for every address that no resource has."""
         if scope["type"] == "websocket":
             await send({"type": "websocket.close", "code": 1000})
             return
         await self.reject(RouteNotFound("see /docs for what there is"), scope, send)
 
-    async def reject(self, why: MqgateError, scope: Scope, send: Send) -> None:
+    async def reject(self, why: MqgateError, scope: AsgiScope, send: AsgiSend) -> None:
         """There is no such address or method; but who may not come in does not even learn that."""
         headers = dict(scope["headers"])
         request = Request(scope, headers, request_id_of(headers), _no_body)
         try:
             await self._identify(request)
-            answer = refuse(why)
+            response = refuse(why)
         except MqgateError as error:
-            answer = refuse(error)
-        await _send(send, answer, request.request_id)
+            response = refuse(error)
+        await _send(send, response, request.request_id)
 
-    async def preflight(self, methods: str, scope: Scope, send: Send) -> bool:
+    async def preflight(self, methods: str, scope: AsgiScope, send: AsgiSend) -> bool:
         """Answer the preflight request of a page whose origin is listed. Return False if this is none."""
         headers = dict(scope["headers"])
         allowed = self._guard.preflight_headers(headers, methods)
@@ -125,7 +125,7 @@ class RequestMiddleware:
         if operation.permit is not None:
             operation.permit(request)
 
-    async def serve(self, operation: Operation, scope: Scope, receive: Receive, send: Send) -> None:
+    async def serve(self, operation: Operation, scope: AsgiScope, receive: AsgiReceive, send: AsgiSend) -> None:
         began = time.perf_counter()
         headers = dict(scope["headers"])
         request_id = request_id_of(headers)
@@ -138,16 +138,16 @@ class RequestMiddleware:
             if b"content-length" in headers or b"transfer-encoding" in headers:
                 await self._read_body(operation, request, receive)
             self._check_query(operation, scope)
-            answer = await operation.handler(request)
+            response = await operation.handler(request)
         except MqgateError as error:
-            answer = operation.refuse(error)
+            response = operation.refuse(error)
         except ClientDisconnected:
             return
         except asyncio.CancelledError:
             raise
         except Exception:  # noqa: BLE001 - a bug becomes an answer, and is logged
             _log.exception("request failed", request_id=request.request_id, operation=operation.name)
-            answer = reply(
+            response = reply(
                 500,
                 {
                     "status": 500,
@@ -161,31 +161,31 @@ class RequestMiddleware:
             self._requests -= 1
             self._bytes -= request.body_bytes
         if b"origin" in headers:
-            answer = answer._replace(headers=[*answer.headers, *self._guard.cors_headers(headers)])
-        status = answer.status
-        if answer.stream is None:
-            await send(_start(answer, request_id, (b"content-length", b"%d" % len(answer.body))))
-            await send({"type": "http.response.body", "body": answer.body})
+            response = response._replace(headers=[*response.headers, *self._guard.cors_headers(headers)])
+        status = response.status
+        if response.stream is None:
+            await send(_start(response, request_id, (b"content-length", b"%d" % len(response.body))))
+            await send({"type": "http.response.body", "body": response.body})
         else:
-            status = await self._stream(operation, request, answer, answer.stream, send)
+            status = await self._stream(operation, request, response, response.stream, send)
         seconds = time.perf_counter() - began
         self._metrics.answered(operation.name, status, seconds)
         if self._log_all or status >= 500:  # noqa: PLR2004 - where HTTP's own failures begin
             self._tell(operation, status, seconds, request)
 
     async def _stream(
-        self, operation: Operation, request: Request, answer: Response, stream: Stream, send: Send
+        self, operation: Operation, request: Request, response: Response, stream: Stream, send: AsgiSend
     ) -> int:
-        """Send an answer piece by piece; the status that tells how it went."""
+        """AsgiSend an answer piece by piece; the status that tells how it went."""
         self._requests += 1
         try:
-            await send(_start(answer, request.request_id))
+            await send(_start(response, request.request_id))
             if request.scope["method"] != "HEAD":
                 await self._pieces(request, stream, send)
             await self._hand_over(send, b"", is_last=True)
         except ClientDisconnected:
             # Who has seen enough hangs up.
-            return answer.status
+            return response.status
         except _Stalled:
             return self._cut(operation, request, 408, "nothing was taken")
         except MqgateError as error:
@@ -196,9 +196,9 @@ class RequestMiddleware:
         finally:
             self._requests -= 1
             await stream.aclose()
-        return answer.status
+        return response.status
 
-    async def _pieces(self, request: Request, stream: Stream, send: Send) -> None:
+    async def _pieces(self, request: Request, stream: Stream, send: AsgiSend) -> None:
         async for piece in stream:
             await self._hand_over(send, piece)
             # A server takes pieces also when there is nobody left to send them to.
@@ -207,7 +207,7 @@ class RequestMiddleware:
             # Sending into free buffers never waits: let others have their turn.
             await asyncio.sleep(0)
 
-    async def _hand_over(self, send: Send, piece: bytes | memoryview, *, is_last: bool = False) -> None:
+    async def _hand_over(self, send: AsgiSend, piece: bytes | memoryview, *, is_last: bool = False) -> None:
         try:
             async with asyncio.timeout(self._settings.stall_timeout):
                 await send({"type": "http.response.body", "body": piece, "more_body": not is_last})
@@ -225,16 +225,16 @@ class RequestMiddleware:
             raise Overloaded(f"{limit} requests are being worked on: try again", retry_after=1)
 
     @staticmethod
-    def _check_query(operation: Operation, scope: Scope) -> None:
+    def _check_query(operation: Operation, scope: AsgiScope) -> None:
         if operation.query is None and scope["query_string"] and not operation.ignores_query:
             name = unquote_plus(re.split(b"[=&]", scope["query_string"], maxsplit=1)[0].decode("latin-1"))[:100]
             raise UnknownField(f"this call takes no query: {name} is not known here", field=name)
 
-    async def _read_body(self, operation: Operation, request: Request, receive: Receive) -> None:
+    async def _read_body(self, operation: Operation, request: Request, receive: AsgiReceive) -> None:
         """Read the body of a permitted request, within the limits of the operation and of the gateway."""
         limit = operation.max_body_bytes
         length = request.headers.get(b"content-length")
-        if length is not None and (not length.isdigit() or len(length) > _LONGEST_NUMBER):
+        if length is not None and (not length.isdigit() or len(length) > _MAX_DIGITS):
             raise InvalidValue("content-length must be a number", field="content-length")
         if length is not None and int(length) > limit:
             raise _too_large(limit)
@@ -269,30 +269,32 @@ class RequestMiddleware:
 class Resource:
     """An ASGI endpoint: one address with its methods."""
 
-    def __init__(self, door: RequestMiddleware, operations: Mapping[str, Operation]) -> None:
-        self._door = door
+    def __init__(self, middleware: RequestMiddleware, operations: Mapping[str, Operation]) -> None:
+        self._middleware = middleware
         self._operations = operations
         self._refuse = MethodNotAllowed(
             f"use {' or '.join(sorted(operations))} here", allow=", ".join(sorted(operations))
         )
 
-    def __call__(self, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
+    def __call__(self, scope: AsgiScope, receive: AsgiReceive, send: AsgiSend) -> Awaitable[None]:
         method = scope["method"]
         # HEAD is GET whose body the server leaves out.
         operation = self._operations.get(method) or (self._operations.get("GET") if method == "HEAD" else None)
         if method == "OPTIONS":
             return self._options(operation, scope, receive, send)
         if operation is None:
-            return self._door.reject(self._refuse, scope, send)
-        return self._door.serve(operation, scope, receive, send)
+            return self._middleware.reject(self._refuse, scope, send)
+        return self._middleware.serve(operation, scope, receive, send)
 
-    async def _options(self, operation: Operation | None, scope: Scope, receive: Receive, send: Send) -> None:
-        if await self._door.preflight(str(self._refuse.members["allow"]), scope, send):
+    async def _options(
+        self, operation: Operation | None, scope: AsgiScope, receive: AsgiReceive, send: AsgiSend
+    ) -> None:
+        if await self._middleware.preflight(str(self._refuse.members["allow"]), scope, send):
             return
         if operation is None:
-            await self._door.reject(self._refuse, scope, send)
+            await self._middleware.reject(self._refuse, scope, send)
         else:
-            await self._door.serve(operation, scope, receive, send)
+            await self._middleware.serve(operation, scope, receive, send)
 
 
 def _too_large(limit: int) -> TooLarge:
@@ -304,19 +306,19 @@ async def _no_body() -> MutableMapping[str, Any]:
     return {"type": "http.disconnect"}
 
 
-def _start(answer: Response, request_id: str, *length: tuple[bytes, bytes]) -> MutableMapping[str, Any]:
+def _start(response: Response, request_id: str, *length: tuple[bytes, bytes]) -> MutableMapping[str, Any]:
     return {
         "type": "http.response.start",
-        "status": answer.status,
+        "status": response.status,
         "headers": [
-            (b"content-type", answer.content_type),
+            (b"content-type", response.content_type),
             *length,
             (b"x-request-id", request_id.encode()),
-            *answer.headers,
+            *response.headers,
         ],
     }
 
 
-async def _send(send: Send, answer: Response, request_id: str) -> None:
-    await send(_start(answer, request_id, (b"content-length", b"%d" % len(answer.body))))
-    await send({"type": "http.response.body", "body": answer.body})
+async def _send(send: AsgiSend, response: Response, request_id: str) -> None:
+    await send(_start(response, request_id, (b"content-length", b"%d" % len(response.body))))
+    await send({"type": "http.response.body", "body": response.body})

@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 
 from mqgate import __version__
-from mqgate.http.native.shapes import Problem
+from mqgate.http.native.schemas import Problem
 from mqgate.http.operation import Operation
 
 _TEMPLATE = "#/components/schemas/{name}"
@@ -47,7 +47,7 @@ def document(operations: Iterable[Operation]) -> dict[str, Any]:
     chosen = [operation for operation in operations if not operation.path.startswith(("/mq/", "/openapi", "/docs"))]
     types: list[Any] = [Problem]
     for operation in chosen:
-        for each in (operation.takes, operation.query, *operation.answers.values()):
+        for each in (operation.request_type, operation.query, *operation.responses.values()):
             types += each if isinstance(each, tuple) else [each] if each else []
     schemas, components = msgspec.json.schema_components(types, ref_template=_TEMPLATE)
     by_type = dict(zip(map(repr, types), schemas, strict=True))
@@ -80,11 +80,11 @@ def _describe(operation: Operation, by_type: Mapping[str, Any], components: Mapp
     }
     if not operation.is_public:
         described["security"] = [{}, {"key": []}]
-    if operation.takes is not None:
-        content: dict[str, Any] = {"application/json": {"schema": by_type[repr(operation.takes)]}}
-        if operation.takes_bytes:
+    if operation.request_type is not None:
+        content: dict[str, Any] = {"application/json": {"schema": by_type[repr(operation.request_type)]}}
+        if operation.accepts_bytes:
             content["application/octet-stream"] = {"schema": {"type": "string", "format": "binary"}}
-        described["requestBody"] = {"required": not operation.takes_nothing_too, "content": content}
+        described["requestBody"] = {"required": not operation.is_body_optional, "content": content}
     return described
 
 
@@ -135,17 +135,17 @@ def _headers(operation: Operation) -> list[dict[str, Any]]:
 
 def _responses(operation: Operation, by_type: Mapping[str, Any]) -> dict[str, Any]:
     found: dict[str, Any] = {}
-    for status, shape in operation.answers.items():
+    for status, shape in operation.responses.items():
         found[str(status)] = {"description": _REASONS[status]}
         if shape is not None:
             kinds = [by_type[repr(each)] for each in (shape if isinstance(shape, tuple) else (shape,))]
             schema = kinds[0] if len(kinds) == 1 else {"anyOf": kinds}
             found[str(status)]["content"] = {operation.content_type: {"schema": schema}}
-    if operation.streams:
-        found["200"]["content"][operation.streams] = {"schema": {"type": "string", "format": "binary"}}
+    if operation.stream_type:
+        found["200"]["content"][operation.stream_type] = {"schema": {"type": "string", "format": "binary"}}
     problem = {"application/problem+json": {"schema": by_type[repr(Problem)]}}
-    refusals = {*_ALWAYS, *operation.refusals, *(() if operation.is_public else _WITH_KEYS)}
-    for status in sorted(refusals):
+    errors = {*_ALWAYS, *operation.errors, *(() if operation.is_public else _WITH_KEYS)}
+    for status in sorted(errors):
         entry = found.setdefault(str(status), {"description": _REASONS[status], "content": {}})
         entry["content"] |= problem
     return found

@@ -1,20 +1,25 @@
-"""What the surface offers, as data: the router, the OpenAPI document and the docs page are all read from it."""
+"""One entry of the route table. The router, the OpenAPI document and the docs page are built from these entries."""
 
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from functools import partial
+from typing import Any, TypeVar
 
 from mqgate.core.errors import MqgateError
 from mqgate.http.exchange import Request, Response, refuse
 
+__all__ = ["SMALL_BODY", "Handler", "Operation", "describe", "route"]
+
 Handler = Callable[[Request], Awaitable[Response]]
-# Largest body of a call that takes a few settings, or nothing.
+_F = TypeVar("_F", bound=Callable[..., Awaitable[Response]])
+_DESCRIPTION = "__operation__"
+# Maximum body of an operation that takes a few settings or no body.
 SMALL_BODY = 256 << 10
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Operation:
-    """One method of one resource."""
+    """One method of one path, with its handler and its description. `method` may list several, separated by `|`."""
 
     name: str
     method: str
@@ -22,26 +27,44 @@ class Operation:
     summary: str
     handler: Handler
     tag: str
-    takes: Any = None
-    takes_nothing_too: bool = False
-    takes_bytes: bool = False
+    request_type: Any = None
+    is_body_optional: bool = False
+    accepts_bytes: bool = False
     query: Any = None
     headers: Mapping[str, str] = field(default_factory=dict)
-    answers: Mapping[int, Any] = field(default_factory=dict)
-    # The type in which a 200 is streamed to those who ask for it.
-    streams: str | None = None
-    refusals: tuple[int, ...] = ()
-    # Served to everybody, without a key.
+    # Response types by status; a tuple lists alternatives.
+    responses: Mapping[int, Any] = field(default_factory=dict)
+    # The media type of a 200 that is streamed if the client accepts it.
+    stream_type: str | None = None
+    errors: tuple[int, ...] = ()
+    # No key is required.
     is_public: bool = False
-    # Served without a key to those that `permit` lets in.
+    # No key is required from clients that `permit` accepts.
     is_anonymous: bool = False
-    # For people: a browser may navigate there from another site.
+    # A browser may navigate here from another site.
     is_page: bool = False
-    # Served under any load, so that a balancer does not take a busy gateway for a dead one.
+    # Served under any load, so that a load balancer does not remove a busy gateway.
     is_health: bool = False
-    # Raises if the caller may not call. Called before the body is read.
+    # Raises if the caller lacks permission. Called before the body is read.
     permit: Callable[[Request], None] | None = None
     max_body_bytes: int = SMALL_BODY
     ignores_query: bool = False
     refuse: Callable[[MqgateError], Response] = refuse
     content_type: str = "application/json"
+
+
+def describe(name: str, tag: str, **members: Any) -> Callable[[_F], _F]:
+    """Attach the description of an operation to its handler. The summary is the first line of the docstring."""
+
+    def attach(handler: _F) -> _F:
+        summary = (handler.__doc__ or "").partition("\n")[0].rstrip(".")
+        setattr(handler, _DESCRIPTION, partial(Operation, name=name, tag=tag, summary=summary, **members))
+        return handler
+
+    return attach
+
+
+def route(method: str, path: str, handler: Handler, **members: Any) -> Operation:
+    """Return the operation that a described handler serves at a path."""
+    operation: Operation = getattr(handler, _DESCRIPTION)(method=method, path=path, handler=handler, **members)
+    return operation

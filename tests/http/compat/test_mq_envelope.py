@@ -30,7 +30,7 @@ async def test_an_address_that_is_not_there_is_a_plain_404(mq: Mq) -> None:
 
     assert answer.status_code == 404
     assert answer.headers["content-type"] == "application/json"
-    assert answer.json() == {"status": 404, "message": "nothing at /mq/produce/batch"}
+    assert answer.json() == {"status": 404, "message": "no route for /mq/produce/batch"}
 
 
 @pytest.mark.parametrize("path", ["produce?producer=P&message=m", "message?topic=T&consumer=none", "nowhere"])

@@ -13,7 +13,7 @@ from native_calls import publish, put, refused
 
 from mqgate import bootstrap
 from mqgate.http.native import bulk_read
-from mqgate.http.native.bulk_read import BulkReads, Wish
+from mqgate.http.native.bulk_read import BulkReads, BulkReadRequest
 
 URL = "/v1/topics/orders/queues/local:0/messages"
 AS_ARROW = {"Accept": ARROW}
@@ -296,7 +296,7 @@ async def test_a_slow_reader_has_one_page_built_ahead_and_no_more(
         return pages[-1]
 
     log.read_columns = noted
-    stream = await BulkReads(log, 1).open(Wish("orders", "local:0", 0, 1_000, ["body"]))
+    stream = await BulkReads(log, 1).open(BulkReadRequest("orders", "local:0", 0, 1_000, ["body"]))
 
     for sent in range(1, 5):
         assert stream._next_page is not None

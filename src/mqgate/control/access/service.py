@@ -110,7 +110,7 @@ class Access:
             created_at=self._clock(),
             expires_at=expires_at,
         )
-        await self._store.save(key, self._act(actor, "create", key), decided_on=snapshot.version)
+        await self._store.save(key, self._audit_entry(actor, "create", key), decided_on=snapshot.version)
         await self._directory.refresh()
         return key, f"mqk_{key.id}_{secret}"
 
@@ -124,10 +124,10 @@ class Access:
             raise LastKey("this gateway listens beyond loopback: make another key before you delete its last one")
         if key.role == "admin" and others and not any(each.role == "admin" for each in others):
             raise LastKey("only an admin can make keys: make another admin's key first, or delete the others first")
-        await self._store.remove(key, self._act(actor, "delete", key), decided_on=snapshot.version)
+        await self._store.remove(key, self._audit_entry(actor, "delete", key), decided_on=snapshot.version)
         await self._directory.refresh()
 
-    def _act(self, actor: str, action: str, key: ApiKey) -> AuditEntry:
+    def _audit_entry(self, actor: str, action: str, key: ApiKey) -> AuditEntry:
         owner = key.producer or key.group or key.role
         return AuditEntry(
             at=self._clock(),

@@ -19,9 +19,9 @@ class RegistryFollower:
     """`looks` are what there is to do: each catches up with one thing."""
 
     def __init__(
-        self, *looks: Callable[[], Awaitable[object]], spacing: timedelta = timedelta(milliseconds=100)
+        self, *sources: Callable[[], Awaitable[object]], spacing: timedelta = timedelta(milliseconds=100)
     ) -> None:
-        self._looks = looks
+        self._sources = sources
         self._spacing = spacing.total_seconds()
         self._turn = asyncio.Lock()
         self._began_at = float("-inf")
@@ -30,10 +30,10 @@ class RegistryFollower:
         self._begun = self._ended = 0
         self._error: MqgateError | None = None
 
-    async def look(self) -> None:
+    async def refresh(self) -> None:
         """Catch up now."""
-        for look in self._looks:
-            await look()
+        for refresh in self._sources:
+            await refresh()
 
     async def catch_up(self) -> None:
         """Wait for a look that began after this call did; raises what it failed with, for then nothing is known."""
@@ -46,7 +46,7 @@ class RegistryFollower:
                 number, began_at = self._begun, now()
                 self._error = None
                 try:
-                    await self.look()
+                    await self.refresh()
                 except MqgateError as error:
                     self._error = error
                 # Not if this was cancelled: the next in line looks itself then.

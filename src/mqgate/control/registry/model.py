@@ -26,13 +26,13 @@ Instant = Annotated[
     int | str,
     Meta(description="RFC 3339 with zone, or milliseconds since 1970.", examples=["2026-01-31T12:00:00Z"]),
 ]
-_LEAST_VISIBILITY = timedelta(seconds=1)
-_MOST_ATTEMPTS = 1_000
+_MIN_VISIBILITY = timedelta(seconds=1)
+_MAX_ATTEMPTS = 1_000
 # Slower ones would wait for longer than clocks of ours can count; two weeks for a message are enough.
-_LEAST_RATE, _MOST_RATE = 0.000_001, 1_000_000_000.0
-_MOST_STEPS = 100
-_MOST_TAGS = 100
-_MOST_IN_FLIGHT = 1_000_000
+_MIN_RATE, _MAX_RATE = 0.000_001, 1_000_000_000.0
+_MAX_BACKOFF_STEPS = 100
+_MAX_TAGS = 100
+_MAX_IN_FLIGHT = 1_000_000
 
 
 class TopicSpec(Struct, rename="camel", forbid_unknown_fields=True, omit_defaults=True):
@@ -82,7 +82,7 @@ class Defaults:
     """What is taken where nobody says."""
 
     queues: int = 8
-    most_queues: int = 1_024
+    max_queues: int = 1_024
     retention: timedelta | None = timedelta(days=3)
     # On a broker what is kept how long is the broker's business.
     has_retention: bool = True
@@ -97,10 +97,8 @@ def decide_topic(name: str, spec: TopicSpec, old: Topic | None, defaults: Defaul
     )
     changes: dict[str, Any] = {}
     if spec.queues is not UNSET:
-        if not 1 <= spec.queues <= defaults.most_queues:
-            raise InvalidValue(
-                f"queues must be 1 to {defaults.most_queues}", field="queues", limit=defaults.most_queues
-            )
+        if not 1 <= spec.queues <= defaults.max_queues:
+            raise InvalidValue(f"queues must be 1 to {defaults.max_queues}", field="queues", limit=defaults.max_queues)
         if old is not None and spec.queues < old.queues:
             raise QueuesOnlyGrow(f"topic {name} has {old.queues} queues: give it as many or more", field="queues")
         changes["queues"] = spec.queues
@@ -143,14 +141,14 @@ def decide_rate(spec: float | RateSpec | None) -> RateLimit | None:
         return None
     rate = spec.rate if isinstance(spec, RateSpec) else spec
     burst = spec.burst if isinstance(spec, RateSpec) and spec.burst is not UNSET else max(rate, 1.0)
-    if not _LEAST_RATE <= rate <= _MOST_RATE:
+    if not _MIN_RATE <= rate <= _MAX_RATE:
         raise InvalidValue(
-            f"rateLimit must be {_LEAST_RATE:f} to {_MOST_RATE:.0f} messages a second, or null for no limit",
+            f"rateLimit must be {_MIN_RATE:f} to {_MAX_RATE:.0f} messages a second, or null for no limit",
             field="rateLimit",
-            limit=_MOST_RATE,
+            limit=_MAX_RATE,
         )
-    if not 1 <= burst <= _MOST_RATE:
-        raise InvalidValue(f"rateLimit.burst must be 1 to {_MOST_RATE:.0f} messages", field="rateLimit.burst")
+    if not 1 <= burst <= _MAX_RATE:
+        raise InvalidValue(f"rateLimit.burst must be 1 to {_MAX_RATE:.0f} messages", field="rateLimit.burst")
     return RateLimit(rate=rate, burst=burst)
 
 
@@ -186,12 +184,12 @@ def _group_rules(spec: GroupSpec) -> list[tuple[str, Any, Callable[[Any], Any]]]
     return [
         ("start", spec.start, _start),
         ("visibility", spec.visibility, lambda given: check_visibility(parse_duration(given, "visibility"))),
-        ("max_attempts", spec.max_attempts, lambda given: _between(given, _MOST_ATTEMPTS, "maxAttempts")),
+        ("max_attempts", spec.max_attempts, lambda given: _between(given, _MAX_ATTEMPTS, "maxAttempts")),
         ("backoff", spec.backoff, decide_backoff),
         ("on_poison", spec.on_poison, OnPoison),
         ("tags", spec.filter, _tags),
         ("is_ordered", spec.ordered, bool),
-        ("max_in_flight", spec.max_in_flight, lambda given: _between(given, _MOST_IN_FLIGHT, "maxInFlight")),
+        ("max_in_flight", spec.max_in_flight, lambda given: _between(given, _MAX_IN_FLIGHT, "maxInFlight")),
         ("rate_limit", spec.rate_limit, decide_rate),
         ("client_ttl", spec.client_ttl, _client_ttl),
     ]
@@ -205,8 +203,8 @@ def _between(given: int, most: int, field: str) -> int:
 
 def decide_backoff(spec: "BackoffSpec | list[Duration]") -> Backoff:
     if isinstance(spec, list):
-        if not 1 <= len(spec) <= _MOST_STEPS:
-            raise InvalidValue(f"backoff must list 1 to {_MOST_STEPS} durations", field="backoff")
+        if not 1 <= len(spec) <= _MAX_BACKOFF_STEPS:
+            raise InvalidValue(f"backoff must list 1 to {_MAX_BACKOFF_STEPS} durations", field="backoff")
         return Backoff(steps=tuple(parse_duration(each, f"backoff[{n}]") for n, each in enumerate(spec)))
     return Backoff(
         initial=parse_duration(spec.initial, "backoff.initial"),
@@ -217,7 +215,7 @@ def decide_backoff(spec: "BackoffSpec | list[Duration]") -> Backoff:
 
 
 def check_visibility(visibility: timedelta) -> timedelta:
-    if not _LEAST_VISIBILITY <= visibility <= LONGEST_HOLD:
+    if not _MIN_VISIBILITY <= visibility <= LONGEST_HOLD:
         raise InvalidValue("visibility must be 1 s to 12 h", field="visibility")
     return visibility
 
@@ -249,8 +247,8 @@ def _fixed(field: str, given: str | UnsetType, stored: str | None) -> str:
 def _tags(spec: FilterSpec | None) -> frozenset[str]:
     if spec is None:
         return frozenset()
-    if not 1 <= len(spec.tags) <= _MOST_TAGS:
-        raise InvalidValue(f"filter.tags must list 1 to {_MOST_TAGS} tags; null: no filter", field="filter.tags")
+    if not 1 <= len(spec.tags) <= _MAX_TAGS:
+        raise InvalidValue(f"filter.tags must list 1 to {_MAX_TAGS} tags; null: no filter", field="filter.tags")
     return frozenset(check_text(tag, "filter.tags") for tag in spec.tags)
 
 

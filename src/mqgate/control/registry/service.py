@@ -202,7 +202,7 @@ class Registry:
         return seen
 
     async def record(self, actor: str, action: str, subject: str, reason: str | None, details: object) -> None:
-        await self._store.record(self._act(actor, action, subject, reason, details))
+        await self._store.record(self._audit_entry(actor, action, subject, reason, details))
 
     async def _save(
         self,
@@ -217,16 +217,16 @@ class Registry:
         if entry == old:
             return
         action = action or ("create" if old is None else "change")
-        act = self._act(actor, action, _subject(entry), reason, {"new": _told(entry)})
+        act = self._audit_entry(actor, action, _subject(entry), reason, {"new": _audit_details(entry)})
         await self._store.save(entry, act, decided_on=seen.version)
         await self._directory.refresh()
 
     async def _remove(self, entry: Entry, actor: str, seen: Snapshot) -> None:
-        act = self._act(actor, "delete", _subject(entry), None, {"old": _told(entry)})
+        act = self._audit_entry(actor, "delete", _subject(entry), None, {"old": _audit_details(entry)})
         await self._store.remove(entry, act, decided_on=seen.version)
         await self._directory.refresh()
 
-    def _act(self, actor: str, action: str, subject: str, reason: str | None, details: object) -> AuditEntry:
+    def _audit_entry(self, actor: str, action: str, subject: str, reason: str | None, details: object) -> AuditEntry:
         return AuditEntry(
             at=self._clock(),
             actor=actor,
@@ -237,7 +237,7 @@ class Registry:
         )
 
 
-def _told(entry: Entry) -> dict[str, object]:
+def _audit_details(entry: Entry) -> dict[str, object]:
     """An entry for the audit; of a key never its digest."""
     told: dict[str, object] = msgspec.to_builtins(entry)
     told.pop("digest", None)

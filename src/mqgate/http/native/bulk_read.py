@@ -14,7 +14,7 @@ from mqgate.core.errors import Overloaded
 from mqgate.ports.message_columns import schema_of
 from mqgate.ports.message_log import MessageLog
 
-__all__ = ["ARROW", "ArrowStream", "BulkReads", "Wish"]
+__all__ = ["ARROW", "ArrowStream", "BulkReadRequest", "BulkReads"]
 
 ARROW = "application/vnd.apache.arrow.stream"
 _PAGE_ROWS = 4_096
@@ -25,7 +25,7 @@ _PATIENCE = 3.0
 _END_MARK = b"\xff\xff\xff\xff\x00\x00\x00\x00"
 
 
-class Wish(NamedTuple):
+class BulkReadRequest(NamedTuple):
     """Messages of a queue in [offset, end), as these columns."""
 
     topic: str
@@ -38,19 +38,19 @@ class Wish(NamedTuple):
 class BulkReads:
     """Opens streams, so many at once."""
 
-    def __init__(self, log: MessageLog, most_at_once: int) -> None:
+    def __init__(self, log: MessageLog, max_concurrent: int) -> None:
         self._log = log
-        self._slots = asyncio.Semaphore(most_at_once)
-        self._most = most_at_once
+        self._slots = asyncio.Semaphore(max_concurrent)
+        self._most = max_concurrent
 
-    async def open(self, wish: Wish) -> "ArrowStream":
+    async def open(self, request: BulkReadRequest) -> "ArrowStream":
         """Wait for a slot and read the first page; Overloaded if none becomes free soon."""
         try:
             async with asyncio.timeout(_PATIENCE):
                 await self._slots.acquire()
         except TimeoutError:
             raise Overloaded(f"{self._most} bulk reads are being served: try again", retry_after=1) from None
-        stream = ArrowStream(self._log, wish, self._slots.release)
+        stream = ArrowStream(self._log, request, self._slots.release)
         try:
             await stream.begin()
         except BaseException:
@@ -62,17 +62,17 @@ class BulkReads:
 class ArrowStream:
     """The pieces of one bulk read."""
 
-    def __init__(self, log: MessageLog, wish: Wish, closed: Callable[[], None]) -> None:
+    def __init__(self, log: MessageLog, request: BulkReadRequest, closed: Callable[[], None]) -> None:
         self._log = log
-        self._wish = wish
-        self._offset = wish.offset
+        self._request = request
+        self._offset = request.offset
         self._closed: Callable[[], None] | None = closed
         self._pieces: deque[bytes | memoryview] = deque()
         self._next_page: asyncio.Task[memoryview] | None = None
 
     async def begin(self) -> None:
         page = await self._page()
-        self._pieces.append(bytes(schema_of(self._wish.columns).serialize()))
+        self._pieces.append(bytes(schema_of(self._request.columns).serialize()))
         self._cut(page)
 
     def __aiter__(self) -> Self:
@@ -108,15 +108,15 @@ class ArrowStream:
         self._next_page = asyncio.create_task(self._page())
 
     async def _page(self) -> memoryview:
-        wish = self._wish
-        rows = min(wish.end - self._offset, _PAGE_ROWS)
+        request = self._request
+        rows = min(request.end - self._offset, _PAGE_ROWS)
         if rows <= 0:
             return memoryview(b"")
         # Always with offsets: a message may be gone from the middle, and then rows do not tell where a page ended.
-        names = dict.fromkeys((*wish.columns, "offset"))
-        page = await self._log.read_columns(wish.topic, wish.queue, self._offset, rows, _PAGE_BYTES, list(names))
+        names = dict.fromkeys((*request.columns, "offset"))
+        page = await self._log.read_columns(request.topic, request.queue, self._offset, rows, _PAGE_BYTES, list(names))
         if page.num_rows:
             self._offset = page.column("offset")[-1].as_py() + 1
-            page = page.select(list(wish.columns))
+            page = page.select(list(request.columns))
         # Dictionaries and the like would need more than the batch; our columns have none.
         return memoryview(await asyncio.to_thread(page.serialize) if page.num_rows else b"")

@@ -14,11 +14,11 @@ from mqgate.core.times import format_instant
 from mqgate.http.exchange import Request, Response, reply
 from mqgate.http.json_input import decode, query, query_instant
 from mqgate.http.native.registry import check_limit
-from mqgate.http.native.shapes import MessageOut, message_out
-from mqgate.http.operation import Operation
+from mqgate.http.native.schemas import MessageOut, message_out
+from mqgate.http.operation import describe
 from mqgate.ports.dead_letters import DeadLetter, DeadLetterStore
 
-_LONGEST_REDRIVE = 60
+_MAX_REDRIVE_SECONDS = 60
 
 
 class DeadQuery(Struct, rename="camel", forbid_unknown_fields=True):
@@ -46,7 +46,7 @@ class DeadOut(Struct, rename="camel"):
     client_id: str | None
 
 
-class DeadWhole(DeadOut, rename="camel"):
+class DeadLetterDetailOut(DeadOut, rename="camel"):
     tag: str | None
     properties: dict[str, str]
     stored_at: str
@@ -66,14 +66,14 @@ class ChosenIn(Struct, rename="camel", forbid_unknown_fields=True):
     dry_run: bool = False
 
 
-class FateOut(Struct):
+class RedriveResultOut(Struct):
     id: str
     outcome: str
 
 
-class Fates(Struct, rename="camel"):
+class RedriveOut(Struct, rename="camel"):
     dry_run: bool
-    results: list[FateOut]
+    results: list[RedriveResultOut]
     more: bool
 
 
@@ -89,56 +89,9 @@ class DeadLetterApi:
         self._positions = positions
         self._redriver = redriver
 
-    def operations(self) -> list[Operation]:
-        path = "/v1/groups/{group}/dead-letters"
-        return [
-            Operation(
-                name="listDeadLetters",
-                method="GET",
-                path=path,
-                summary="List dead letters, the oldest first",
-                tag="operate",
-                handler=self.list,
-                query=DeadQuery,
-                answers={200: DeadLetters},
-                refusals=(404, 507),
-            ),
-            Operation(
-                name="redriveDeadLetters",
-                method="POST",
-                path=f"{path}/redrive",
-                summary="Deliver dead letters to their group again",
-                tag="operate",
-                handler=self.redrive,
-                takes=ChosenIn,
-                answers={200: Fates, 207: Fates},
-                refusals=(404, 507),
-            ),
-            Operation(
-                name="purgeDeadLetters",
-                method="POST",
-                path=f"{path}/purge",
-                summary="Throw dead letters away",
-                tag="operate",
-                handler=self.purge,
-                takes=ChosenIn,
-                answers={200: Fates},
-                refusals=(404, 507),
-            ),
-            # Behind those two: whatever comes first matches.
-            Operation(
-                name="getDeadLetter",
-                method="GET",
-                path=f"{path}/{{id}}",
-                summary="Show a dead letter with its body",
-                tag="operate",
-                handler=self.get,
-                answers={200: DeadWhole},
-                refusals=(404, 507),
-            ),
-        ]
-
+    @describe("listDeadLetters", "operate", query=DeadQuery, responses={200: DeadLetters}, errors=(404, 507))
     async def list(self, request: Request) -> Response:
+        """List dead letters, the oldest first."""
         group = await self._group(request)
         asked = query(request, DeadQuery)
         letters, more = await self._dead_letters.list(
@@ -151,14 +104,24 @@ class DeadLetterApi:
         )
         return reply(200, DeadLetters([_short(each) for each in letters], more))
 
+    @describe("getDeadLetter", "operate", responses={200: DeadLetterDetailOut}, errors=(404, 507))
     async def get(self, request: Request) -> Response:
+        """Show a dead letter with its body."""
         group = await self._group(request)
         letters = await self._dead_letters.get(group.name, request.path("id"))
         if not letters:
             raise DeadLetterNotFound(f"group {group.name} has no dead letter {request.path('id')}")
         return reply(200, _whole(letters[0]))
 
+    @describe(
+        "redriveDeadLetters",
+        "operate",
+        request_type=ChosenIn,
+        responses={200: RedriveOut, 207: RedriveOut},
+        errors=(404, 507),
+    )
     async def redrive(self, request: Request) -> Response:
+        """Deliver dead letters to their group again."""
         group = await self._group(request)
         if group.mode is Mode.BROADCAST:
             raise UnsupportedByMode(
@@ -176,7 +139,9 @@ class DeadLetterApi:
         is_whole = not any(fate.is_left for fate in fates)
         return reply(200 if is_whole else 207, _fates(given, ids, letters, fates, more=more))
 
+    @describe("purgeDeadLetters", "operate", request_type=ChosenIn, responses={200: RedriveOut}, errors=(404, 507))
     async def purge(self, request: Request) -> Response:
+        """Delete dead letters."""
         group = await self._group(request)
         given = decode(request.body, _chosen_in)
         ids = _ids(given)
@@ -201,7 +166,7 @@ class DeadLetterApi:
         if rate is not None and not 0 < rate <= 1_000_000:  # noqa: PLR2004 - more is no limit
             raise InvalidValue("rate must be more than 0 messages a second", field="rate")
         letters, more = await self._redriver.choose(group, ids)
-        if rate is not None and len(letters) / rate > _LONGEST_REDRIVE:
+        if rate is not None and len(letters) / rate > _MAX_REDRIVE_SECONDS:
             raise InvalidValue("this would take longer than 60 s: name fewer ids, or a higher rate", field="rate")
         return letters, more
 
@@ -227,13 +192,13 @@ def _fates(
     fates: Sequence[RedriveOutcome],
     *,
     more: bool,
-) -> Fates:
+) -> RedriveOut:
     told = [(letter.message.id, fate) for letter, fate in zip(letters, fates, strict=True)]
     if ids is not None:
         # An id may have died more than once: what is left of it is what its caller must know.
         found = dict(sorted(told, key=lambda each: each[1].is_left))
         told = [(each, found.get(each, RedriveOutcome.NOT_FOUND)) for each in dict.fromkeys(ids)]
-    return Fates(given.dry_run, [FateOut(*each) for each in told], more)
+    return RedriveOut(given.dry_run, [RedriveResultOut(*each) for each in told], more)
 
 
 def _short(letter: DeadLetter) -> DeadOut:
@@ -250,10 +215,10 @@ def _short(letter: DeadLetter) -> DeadOut:
     )
 
 
-def _whole(letter: DeadLetter) -> DeadWhole:
+def _whole(letter: DeadLetter) -> DeadLetterDetailOut:
     short = _short(letter)
     message: MessageOut = message_out(letter.message)
-    return DeadWhole(
+    return DeadLetterDetailOut(
         **{name: getattr(short, name) for name in short.__struct_fields__},
         tag=message.tag,
         properties=message.properties,

@@ -24,7 +24,7 @@ from mqgate.production.message_writer import Item
 
 # Around every property, where RocketMQ keeps them.
 _MARKS = 2
-_LONGEST_KEY = 256
+_MAX_KEY_LENGTH = 256
 _MAX_QUOTED = 100
 _PROPERTY = b"mqgate-property-"
 _NUMBER = re.compile(r"-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][-+]?[0-9]+)?")
@@ -60,11 +60,11 @@ _ESCAPED = 6
 _MAX_SPACING = 2
 
 
-class Reader:
+class EnvelopeParser:
     """Makes items of envelopes and requests for one topic."""
 
     def __init__(self, *, max_message_bytes: int, longest_delay: timedelta, clock: Callable[[], datetime]) -> None:
-        self._most_bytes = max_message_bytes
+        self._max_message_bytes = max_message_bytes
         self._longest_delay = longest_delay
         self._clock = clock
 
@@ -94,16 +94,16 @@ class Reader:
     def _item(self, topic: str, body: bytes, given: Envelope, properties: Mapping[str, str]) -> Item:
         if not body:
             raise EmptyBody("a message must not be empty: RocketMQ cannot carry it", field="body")
-        if len(body) > self._most_bytes:
+        if len(body) > self._max_message_bytes:
             raise self._too_large()
         key, tag, once = given.key, given.tag, given.idempotency_key
         if properties or key is not None or tag is not None:
             _check(key, tag, properties)
-        if once is not None and not (1 <= len(once) <= _LONGEST_KEY and once.isprintable()):
+        if once is not None and not (1 <= len(once) <= _MAX_KEY_LENGTH and once.isprintable()):
             raise InvalidValue(
-                f"an idempotency key has 1 to {_LONGEST_KEY} printable characters",
+                f"an idempotency key has 1 to {_MAX_KEY_LENGTH} printable characters",
                 field="idempotencyKey",
-                limit=_LONGEST_KEY,
+                limit=_MAX_KEY_LENGTH,
             )
         due = None
         if given.delay is not None or given.deliver_at is not None:
@@ -128,7 +128,7 @@ class Reader:
             raise EmptyBody("a message needs body or bodyBase64", field="body")
         raw = bytes(given.body)
         is_text = raw[:1] == b'"'
-        if len(raw) > (_ESCAPED if is_text else _MAX_SPACING) * self._most_bytes:
+        if len(raw) > (_ESCAPED if is_text else _MAX_SPACING) * self._max_message_bytes:
             raise self._too_large()
         try:
             if is_text:
@@ -143,7 +143,9 @@ class Reader:
         return compact
 
     def _too_large(self) -> TooLarge:
-        return TooLarge(f"a message may have {self._most_bytes} bytes", field="body", limit=self._most_bytes)
+        return TooLarge(
+            f"a message may have {self._max_message_bytes} bytes", field="body", limit=self._max_message_bytes
+        )
 
 
 def _check_headers(request: Request) -> None:

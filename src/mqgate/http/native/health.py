@@ -9,7 +9,7 @@ from mqgate import __version__
 from mqgate.control.access.service import Access
 from mqgate.core.errors import MqgateError
 from mqgate.http.exchange import Request, Response, reply
-from mqgate.http.operation import Operation
+from mqgate.http.operation import describe
 from mqgate.settings import HttpSettings
 from mqgate.telemetry.metrics import Metrics
 
@@ -28,16 +28,16 @@ _CAPABILITIES = [
 ]
 
 
-class Health(Struct):
+class ReadinessOut(Struct):
     status: str
     parts: dict[str, str]
 
 
-class Alive(Struct):
+class LivenessOut(Struct):
     status: str
 
 
-class Info(Struct, rename="camel"):
+class InfoOut(Struct, rename="camel"):
     name: str
     version: str
     engine: str
@@ -65,58 +65,21 @@ class HealthApi:
         # Its number where several processes serve one address.
         self.worker: int | None = None
 
-    def operations(self) -> list[Operation]:
-        return [
-            Operation(
-                name="livez",
-                method="GET",
-                path="/livez",
-                summary="The process runs",
-                tag="health",
-                handler=self.livez,
-                answers={200: Alive},
-                is_public=True,
-                is_health=True,
-                max_body_bytes=0,
-            ),
-            Operation(
-                name="readyz",
-                method="GET",
-                path="/readyz",
-                summary="Every part answers",
-                tag="health",
-                handler=self.readyz,
-                answers={200: Health, 503: Health},
-                is_public=True,
-                is_health=True,
-                max_body_bytes=0,
-            ),
-            Operation(
-                name="metrics",
-                method="GET",
-                path="/metrics",
-                summary="Prometheus metrics",
-                tag="health",
-                handler=self.metrics,
-                answers={200: str},
-                content_type="text/plain",
-                is_health=True,
-            ),
-            Operation(
-                name="info",
-                method="GET",
-                path="/v1/info",
-                summary="Version, engine, capabilities, limits",
-                tag="health",
-                handler=self.info,
-                answers={200: Info},
-            ),
-        ]
-
+    @describe("livez", "health", responses={200: LivenessOut}, is_public=True, is_health=True, max_body_bytes=0)
     async def livez(self, _: Request) -> Response:
-        return reply(200, Alive("ok"))
+        """Report that the process is running."""
+        return reply(200, LivenessOut("ok"))
 
+    @describe(
+        "readyz",
+        "health",
+        responses={200: ReadinessOut, 503: ReadinessOut},
+        is_public=True,
+        is_health=True,
+        max_body_bytes=0,
+    )
     async def readyz(self, _: Request) -> Response:
+        """Report whether the gateway and its stores are ready."""
         parts: dict[str, str] = {}
         is_ready = not self.is_stopping
         for name, check in self._checks.items():
@@ -127,19 +90,23 @@ class HealthApi:
             parts |= {} if isinstance(told, str) else told
         parts["server"] = "stopping" if self.is_stopping else "ok"
         status = "unavailable" if not is_ready else "ok" if set(parts.values()) == {"ok"} else "degraded"
-        answer = reply(200 if is_ready else 503, Health(status, parts))
-        return answer if is_ready else answer._replace(headers=[(b"retry-after", b"1")])
+        response = reply(200 if is_ready else 503, ReadinessOut(status, parts))
+        return response if is_ready else response._replace(headers=[(b"retry-after", b"1")])
 
+    @describe("metrics", "health", responses={200: str}, content_type="text/plain", is_health=True)
     async def metrics(self, request: Request) -> Response:
+        """Return the Prometheus metrics."""
         # They tell of all topics and groups.
         request.principal.need_admin()
         return Response(200, self._metrics.render(self.worker), b"text/plain; version=0.0.4; charset=utf-8")
 
+    @describe("info", "health", responses={200: InfoOut})
     async def info(self, _: Request) -> Response:
+        """Show the version, engine, capabilities and limits."""
         settings = self._settings
         return reply(
             200,
-            Info(
+            InfoOut(
                 name="mqgate",
                 version=__version__,
                 engine=self._engine,

@@ -12,10 +12,10 @@ from mqgate.core.message import END_OF_OFFSETS
 from mqgate.http.accept import choose
 from mqgate.http.exchange import Request, Response, reply
 from mqgate.http.json_input import query, query_instant
-from mqgate.http.native.bulk_read import ARROW, BulkReads, Wish
+from mqgate.http.native.bulk_read import ARROW, BulkReadRequest, BulkReads
 from mqgate.http.native.registry import check_limit
-from mqgate.http.native.shapes import MessageOut, message_out
-from mqgate.http.operation import Operation
+from mqgate.http.native.schemas import MessageOut, message_out
+from mqgate.http.operation import describe
 from mqgate.ports.message_columns import COLUMNS, DEFAULT_COLUMNS
 from mqgate.ports.message_log import MessageLog
 from mqgate.settings import HttpSettings
@@ -59,45 +59,9 @@ class MessagesApi:
         self._settings = settings
         self._bulk_reads = BulkReads(log, settings.max_bulk_reads)
 
-    def operations(self) -> list[Operation]:
-        topic = "/v1/topics/{topic}"
-        return [
-            Operation(
-                name="findMessages",
-                method="GET",
-                path=f"{topic}/messages",
-                summary="Find messages by key and time",
-                tag="look",
-                handler=self.find,
-                query=FindQuery,
-                answers={200: Messages},
-                refusals=(404,),
-            ),
-            Operation(
-                name="getMessage",
-                method="GET",
-                path=f"{topic}/messages/{{id}}",
-                summary="Show a message",
-                tag="look",
-                handler=self.get,
-                answers={200: MessageOut},
-                refusals=(404,),
-            ),
-            Operation(
-                name="readQueue",
-                method="GET",
-                path=f"{topic}/queues/{{queue}}/messages",
-                summary="A range of a queue",
-                tag="look",
-                handler=self.read,
-                query=RangeQuery,
-                answers={200: RangeOut},
-                streams=ARROW,
-                refusals=(404, 406),
-            ),
-        ]
-
+    @describe("getMessage", "look", responses={200: MessageOut}, errors=(404,))
     async def get(self, request: Request) -> Response:
+        """Show a message."""
         request.principal.need_admin()
         topic = await self._registry.readable(request.path("topic"))
         message = await self._log.find(topic, request.path("id"))
@@ -105,7 +69,9 @@ class MessagesApi:
             raise MessageNotFound(f"topic {topic} holds no message {request.path('id')}")
         return reply(200, message_out(message))
 
+    @describe("findMessages", "look", query=FindQuery, responses={200: Messages}, errors=(404,))
     async def find(self, request: Request) -> Response:
+        """Find messages by key and time."""
         request.principal.need_admin()
         topic = await self._registry.readable(request.path("topic"))
         asked = query(request, FindQuery)
@@ -119,7 +85,9 @@ class MessagesApi:
         )
         return reply(200, Messages([message_out(each) for each in found], more))
 
+    @describe("readQueue", "look", query=RangeQuery, responses={200: RangeOut}, stream_type=ARROW, errors=(404, 406))
     async def read(self, request: Request) -> Response:
+        """Read a range of a queue."""
         request.principal.need_admin()
         topic = await self._registry.readable(request.path("topic"))
         asked = query(request, RangeQuery)
@@ -139,7 +107,7 @@ class MessagesApi:
 
     async def _stream(self, topic: str, queue: str, asked: RangeQuery) -> Response:
         most = _check_max(asked.max, _MANY, self._settings.max_bulk_messages)
-        wish = Wish(topic, queue, asked.offset, asked.offset + most, _check_columns(asked.columns))
+        wish = BulkReadRequest(topic, queue, asked.offset, asked.offset + most, _check_columns(asked.columns))
         return Response(200, content_type=ARROW.encode(), stream=await self._bulk_reads.open(wish))
 
 

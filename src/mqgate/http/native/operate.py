@@ -18,12 +18,12 @@ from mqgate.core.times import format_instant, parse_instant
 from mqgate.http.exchange import Request, Response, reply
 from mqgate.http.json_input import decode, query
 from mqgate.http.native.registry import GroupOut, ListQuery, check_limit, group_out, page
-from mqgate.http.native.shapes import maybe_instant
-from mqgate.http.operation import Operation
+from mqgate.http.native.schemas import maybe_instant
+from mqgate.http.operation import describe
 from mqgate.ports.lease_store import LeaseStore
 from mqgate.ports.registry_store import RegistryStore
 
-_LONGEST_REASON = 1_000
+_MAX_REASON_LENGTH = 1_000
 # An offset for each of a thousand queues, with long names of brokers.
 _MAX_SEEK_BYTES = 256 << 10
 
@@ -78,7 +78,7 @@ class SeekIn(Struct, rename="camel", forbid_unknown_fields=True):
     reason: str | None = None
 
 
-class MovedOut(Struct, rename={"old": "from", "new": "to"}):
+class SeekResultOut(Struct, rename={"old": "from", "new": "to"}):
     queue: str
     old: int
     new: int
@@ -88,14 +88,14 @@ class MovedOut(Struct, rename={"old": "from", "new": "to"}):
 
 class SeekOut(Struct, rename="camel"):
     dry_run: bool
-    queues: list[MovedOut]
+    queues: list[SeekResultOut]
 
 
 class ReasonIn(Struct, rename="camel", forbid_unknown_fields=True):
     reason: str | None = None
 
 
-class ActOut(Struct, rename="camel"):
+class AuditEntryOut(Struct, rename="camel"):
     at: str
     actor: str
     action: str
@@ -104,8 +104,8 @@ class ActOut(Struct, rename="camel"):
     details: Any
 
 
-class Acts(Struct):
-    items: list[ActOut]
+class AuditEntriesOut(Struct):
+    items: list[AuditEntryOut]
     next: str | None
 
 
@@ -131,66 +131,9 @@ class OperateApi:
         self._clock = clock
         self._changed = changed
 
-    def operations(self) -> list[Operation]:
-        group = "/v1/groups/{group}"
-        pausing: dict[str, Any] = {
-            "method": "POST",
-            "tag": "operate",
-            "takes": ReasonIn,
-            "takes_nothing_too": True,
-            "answers": {200: GroupOut},
-            "refusals": (404, 409, 507),
-        }
-        return [
-            Operation(
-                name="lag",
-                method="GET",
-                path=f"{group}/lag",
-                summary="How far behind a group is, per queue",
-                tag="operate",
-                handler=self.lag,
-                query=LagQuery,
-                answers={200: LagOut},
-                refusals=(404, 507),
-            ),
-            Operation(
-                name="clients",
-                method="GET",
-                path=f"{group}/clients",
-                summary="Who polled when, from where, and what it holds",
-                tag="operate",
-                handler=self.clients,
-                query=ListQuery,
-                answers={200: Clients},
-                refusals=(404, 507),
-            ),
-            Operation(
-                name="seek",
-                method="POST",
-                path=f"{group}/seek",
-                summary="Put a group elsewhere",
-                tag="operate",
-                handler=self.seek,
-                takes=SeekIn,
-                max_body_bytes=_MAX_SEEK_BYTES,
-                answers={200: SeekOut},
-                refusals=(404, 507),
-            ),
-            Operation(name="pause", path=f"{group}/pause", summary="Stop grants", handler=self.pause, **pausing),
-            Operation(name="resume", path=f"{group}/resume", summary="Go on", handler=self.resume, **pausing),
-            Operation(
-                name="listActs",
-                method="GET",
-                path="/v1/audit",
-                summary="Who changed what and why, the newest first",
-                tag="operate",
-                handler=self.acts,
-                query=ListQuery,
-                answers={200: Acts},
-            ),
-        ]
-
+    @describe("lag", "operate", query=LagQuery, responses={200: LagOut}, errors=(404, 507))
     async def lag(self, request: Request) -> Response:
+        """Show the lag of a group, per queue."""
         request.principal.need_group(request.path("group"))
         group = await self._registry.group(request.path("group"))
         client = _client(group, query(request, LagQuery).client_id)
@@ -209,30 +152,59 @@ class OperateApi:
             ),
         )
 
+    @describe("clients", "operate", query=ListQuery, responses={200: Clients}, errors=(404, 507))
     async def clients(self, request: Request) -> Response:
+        """List the clients of a group and the queues that they hold."""
         request.principal.need_admin()
         group = await self._registry.group(request.path("group"))
         found = {client.name: client for client in await self._leases.clients(group.name)}
         return page(request, found, _client_out, is_client)
 
+    @describe(
+        "seek",
+        "operate",
+        request_type=SeekIn,
+        responses={200: SeekOut},
+        errors=(404, 507),
+        max_body_bytes=_MAX_SEEK_BYTES,
+    )
     async def seek(self, request: Request) -> Response:
+        """Seek a group to another position."""
         request.principal.need_admin()
         group = await self._registry.group(request.path("group"))
         given = decode(request.body, _seek_in)
         _check_reason(given.reason)
         client = _client(group, given.client_id)
         moved = await self._positions.seek(group, client, _target(given.to), is_dry_run=given.dry_run)
-        rows = [MovedOut(each.queue, each.old, each.new, each.skipped, each.repeated) for each in moved]
+        rows = [SeekResultOut(each.queue, each.old, each.new, each.skipped, each.repeated) for each in moved]
         if not given.dry_run:
             self._changed(group.name)
             details = {"client": client, "queues": [[each.queue, each.old, each.new] for each in moved]}
             await self._registry.record(request.principal.name, "seek", f"group {group.name}", given.reason, details)
         return reply(200, SeekOut(given.dry_run, rows))
 
+    @describe(
+        "pause",
+        "operate",
+        request_type=ReasonIn,
+        is_body_optional=True,
+        responses={200: GroupOut},
+        errors=(404, 409, 507),
+    )
     async def pause(self, request: Request) -> Response:
+        """Pause a group: no new leases are granted."""
         return await self._pause(request, is_paused=True)
 
+    @describe(
+        "resume",
+        "operate",
+        request_type=ReasonIn,
+        is_body_optional=True,
+        responses={200: GroupOut},
+        errors=(404, 409, 507),
+    )
     async def resume(self, request: Request) -> Response:
+        """Resume a paused group."""
         return await self._pause(request, is_paused=False)
 
     async def _pause(self, request: Request, *, is_paused: bool) -> Response:
@@ -245,12 +217,14 @@ class OperateApi:
         )
         return reply(200, group_out(group))
 
-    async def acts(self, request: Request) -> Response:
+    @describe("listActs", "operate", query=ListQuery, responses={200: AuditEntriesOut})
+    async def audit(self, request: Request) -> Response:
+        """List audit entries, the newest first."""
         request.principal.need_admin()
         asked = query(request, ListQuery)
         found, more = await self._store.acts(check_limit(asked.limit), asked.cursor)
         items = [
-            ActOut(
+            AuditEntryOut(
                 format_instant(each.at),
                 each.actor,
                 each.action,
@@ -260,7 +234,7 @@ class OperateApi:
             )
             for each in found
         ]
-        return reply(200, Acts(items, more))
+        return reply(200, AuditEntriesOut(items, more))
 
 
 def _client_out(client: Client) -> ClientOut:
@@ -291,8 +265,8 @@ def _target(to: Any) -> Target:
 
 
 def _check_reason(reason: str | None) -> None:
-    if reason is not None and len(reason) > _LONGEST_REASON:
-        raise InvalidValue(f"reason may have {_LONGEST_REASON} characters", field="reason", limit=_LONGEST_REASON)
+    if reason is not None and len(reason) > _MAX_REASON_LENGTH:
+        raise InvalidValue(f"reason may have {_MAX_REASON_LENGTH} characters", field="reason", limit=_MAX_REASON_LENGTH)
 
 
 def _queue_lag(row: Position) -> QueueLag:

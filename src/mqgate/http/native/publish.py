@@ -17,9 +17,9 @@ from mqgate.http.deep_json import split_deep_batch
 from mqgate.http.errors import headers_of, problem
 from mqgate.http.exchange import Request, Response, reply
 from mqgate.http.json_input import ItemSplitter, decode, query
-from mqgate.http.native.envelope import Envelope, Reader
-from mqgate.http.native.shapes import PublishResults, ScheduledOut, StoredOut
-from mqgate.http.operation import Operation
+from mqgate.http.native.envelope import Envelope, EnvelopeParser
+from mqgate.http.native.schemas import PublishResults, ScheduledOut, StoredOut
+from mqgate.http.operation import describe
 from mqgate.production.message_writer import Item, Published
 from mqgate.production.publish import Publisher
 from mqgate.settings import HttpSettings
@@ -53,43 +53,43 @@ _publish_in = msgspec.json.Decoder(PublishIn)
 _NO_ENVELOPE = Envelope()
 
 
+def _may_publish(request: Request) -> None:
+    request.principal.need_publish()
+
+
 class PublishApi:
     def __init__(
-        self, registry: Registry, publisher: Publisher, reader: Reader, recorder: EventRecorder, settings: HttpSettings
+        self,
+        registry: Registry,
+        publisher: Publisher,
+        parser: EnvelopeParser,
+        recorder: EventRecorder,
+        settings: HttpSettings,
     ) -> None:
         self._registry = registry
         self._publisher = publisher
         self._recorder = recorder
-        self._reader = reader
+        self._parser = parser
         self._splitter = ItemSplitter("messages", settings.max_batch)
-        self._max_body_bytes = settings.max_request_bytes
 
-    def operations(self) -> list[Operation]:
-        return [
-            Operation(
-                name="publish",
-                method="POST",
-                path="/v1/topics/{topic}/messages",
-                summary="Publish a message, or a batch",
-                tag="publish",
-                handler=self.publish,
-                takes=PublishIn,
-                takes_bytes=True,
-                query=PublishQuery,
-                headers=_HEADERS,
-                answers={
-                    200: (PublishResults, StoredOut, ScheduledOut),
-                    201: StoredOut,
-                    202: ScheduledOut,
-                    207: PublishResults,
-                },
-                refusals=(404, 422, 429, 507),
-                permit=_may_publish,
-                max_body_bytes=self._max_body_bytes,
-            )
-        ]
-
+    @describe(
+        "publish",
+        "publish",
+        request_type=PublishIn,
+        accepts_bytes=True,
+        query=PublishQuery,
+        headers=_HEADERS,
+        responses={
+            200: (PublishResults, StoredOut, ScheduledOut),
+            201: StoredOut,
+            202: ScheduledOut,
+            207: PublishResults,
+        },
+        errors=(404, 422, 429, 507),
+        permit=_may_publish,
+    )
     async def publish(self, request: Request) -> Response:
+        """Publish a message or a batch."""
         name = request.path("topic")
         is_named = request.principal.producer is not None or request.scope["query_string"]
         producer = await self._producer(request, name) if is_named else None
@@ -113,7 +113,7 @@ class PublishApi:
         headers, body = request.headers, request.body
         kind = headers.get(b"content-type", b"")
         if kind != _JSON and kind.partition(b";")[0].strip().lower() != _JSON:
-            return self._reader.from_headers(topic.name, request, extra)
+            return self._parser.from_headers(topic.name, request, extra)
         try:
             given = decode(body, _publish_in)
         except InvalidJson as error:
@@ -124,7 +124,7 @@ class PublishApi:
         if given.messages is UNSET:
             if given.idempotency_key is None and b"idempotency-key" in headers:
                 given.idempotency_key = request.header(b"idempotency-key")
-            return self._reader.from_envelope(topic.name, given, extra)
+            return self._parser.from_envelope(topic.name, given, extra)
         if any(getattr(given, name) != getattr(_NO_ENVELOPE, name) for name in _NO_ENVELOPE.__struct_fields__):
             raise InvalidValue("a batch has only messages: put the rest into its items", field="messages")
         if len(body) > TURN_BYTES:
@@ -134,7 +134,7 @@ class PublishApi:
     async def _batch(
         self, topic: Topic, producer: Producer | None, texts: Sequence[bytes], extra: Mapping[str, str]
     ) -> Response:
-        items, outcomes = await decode_items(texts, lambda text: self._reader.from_json(topic.name, text, extra))
+        items, outcomes = await decode_items(texts, lambda text: self._parser.from_json(topic.name, text, extra))
         published = iter(await self._stored(topic, producer, items) if items else ())
         done = [next(published) if outcome is None else outcome for outcome in outcomes]
         for code, count in Counter(each.code for each in done if isinstance(each, MqgateError)).items():
@@ -164,10 +164,6 @@ class PublishApi:
         if producer.topic != topic:
             raise Forbidden(f"producer {name} publishes to topic {producer.topic} only")
         return producer
-
-
-def _may_publish(request: Request) -> None:
-    request.principal.need_publish()
 
 
 def _check_headers(headers: Mapping[bytes, bytes], *, is_batch: bool, has_key: bool = False) -> None:

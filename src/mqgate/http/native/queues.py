@@ -12,13 +12,13 @@ from mqgate.core.lease import QueueBounds
 from mqgate.http.exchange import Request, Response, reply
 from mqgate.http.json_input import query, query_instant
 from mqgate.http.native.registry import check_limit
-from mqgate.http.native.shapes import maybe_instant
-from mqgate.http.operation import Operation
+from mqgate.http.native.schemas import maybe_instant
+from mqgate.http.operation import describe
 from mqgate.ports.message_log import MessageLog, TopicBounds
 
 __all__ = ["QueuesApi"]
 
-_MOST_AT_ONCE = 32
+_MAX_CONCURRENT = 32
 _NO_QUEUE = (1 << 31, "")
 
 
@@ -48,24 +48,11 @@ class QueuesApi:
     def __init__(self, registry: Registry, log: MessageLog) -> None:
         self._registry = registry
         self._log = log
-        self._turns = asyncio.Semaphore(_MOST_AT_ONCE)
+        self._turns = asyncio.Semaphore(_MAX_CONCURRENT)
 
-    def operations(self) -> list[Operation]:
-        return [
-            Operation(
-                name="listQueues",
-                method="GET",
-                path="/v1/topics/{topic}/queues",
-                summary="The ends of a topic's queues, and their times",
-                tag="look",
-                handler=self.list,
-                query=QueuesQuery,
-                answers={200: Queues},
-                refusals=(404,),
-            ),
-        ]
-
+    @describe("listQueues", "look", query=QueuesQuery, responses={200: Queues}, errors=(404,))
     async def list(self, request: Request) -> Response:
+        """List the queues of a topic with their bounds."""
         request.principal.need_admin()
         topic = await self._registry.readable(request.path("topic"))
         asked = query(request, QueuesQuery)

@@ -18,14 +18,14 @@ from mqgate.core.entries import Group, Mode
 from mqgate.core.errors import InvalidValue, UnsupportedByMode
 from mqgate.core.lease import Lease, SettlementOutcome, SettlementResult, Verb, attempt_fingerprint
 from mqgate.core.names import check_client
-from mqgate.core.receipt import MAX_RECEIPT_LENGTH, ReceiptKeys
+from mqgate.core.receipt import ReceiptKeys
 from mqgate.core.receipt_times import of_messages, stamps
 from mqgate.core.times import format_instant, format_ms, parse_duration
 from mqgate.http.errors import problem, refusal
 from mqgate.http.exchange import Request, Response, refuse, reply
 from mqgate.http.json_input import decode
-from mqgate.http.native.shapes import LeaseOut, MessageOut, OutcomeOut, Outcomes, ReceiveOut, texts_or_base64
-from mqgate.http.operation import SMALL_BODY, Operation
+from mqgate.http.native.schemas import LeaseOut, MessageOut, OutcomeOut, Outcomes, ReceiveOut, texts_or_base64
+from mqgate.http.operation import describe
 from mqgate.settings import HttpSettings
 from mqgate.telemetry.metrics import Metrics
 from mqgate.telemetry.recorder import EventRecorder
@@ -65,12 +65,17 @@ class ExtendIn(Struct, rename="camel", forbid_unknown_fields=True):
     visibility: Duration | UnsetType = UNSET
 
 
+_SETTLED = {200: (OutcomeOut, Outcomes), 207: Outcomes}
 # Never changed, so one of each serves all.
 _PLAIN = {outcome: OutcomeOut(outcome) for outcome in SettlementOutcome}
 _receive_in = msgspec.json.Decoder(ReceiveIn)
 _ack_in = msgspec.json.Decoder(AckIn)
 _nack_in = msgspec.json.Decoder(NackIn)
 _extend_in = msgspec.json.Decoder(ExtendIn)
+
+
+def _may_consume(request: Request) -> None:
+    request.principal.need_group(request.path("group"))
 
 
 class ReceiveApi:
@@ -92,59 +97,18 @@ class ReceiveApi:
         self._metrics = metrics
         self._recorder = recorder
         self._settings = settings
-        self._max_body_bytes = settings.max_batch * MAX_RECEIPT_LENGTH + SMALL_BODY
 
-    def operations(self) -> list[Operation]:
-        settle: dict[str, Any] = {
-            "method": "POST",
-            "tag": "consume",
-            "answers": {200: (OutcomeOut, Outcomes), 207: Outcomes},
-            "refusals": (404, 409, 410, 507),
-            "permit": _may_consume,
-            "max_body_bytes": self._max_body_bytes,
-        }
-        return [
-            Operation(
-                name="receive",
-                method="POST",
-                path="/v1/groups/{group}/receive",
-                summary="Receive messages, and acknowledge earlier ones",
-                tag="consume",
-                handler=self.receive,
-                takes=ReceiveIn,
-                takes_nothing_too=True,
-                answers={200: ReceiveOut},
-                refusals=(404, 409, 429, 507),
-                permit=_may_consume,
-                max_body_bytes=self._max_body_bytes,
-            ),
-            Operation(
-                name="ack",
-                path="/v1/groups/{group}/ack",
-                summary="Say that messages are done",
-                handler=self.ack,
-                takes=AckIn,
-                **settle,
-            ),
-            Operation(
-                name="nack",
-                path="/v1/groups/{group}/nack",
-                summary="Give messages back",
-                handler=self.nack,
-                takes=NackIn,
-                **settle,
-            ),
-            Operation(
-                name="extend",
-                path="/v1/groups/{group}/extend",
-                summary="Hold messages longer",
-                handler=self.extend,
-                takes=ExtendIn,
-                **settle,
-            ),
-        ]
-
+    @describe(
+        "receive",
+        "consume",
+        request_type=ReceiveIn,
+        is_body_optional=True,
+        responses={200: ReceiveOut},
+        errors=(404, 409, 429, 507),
+        permit=_may_consume,
+    )
     async def receive(self, request: Request) -> Response:
+        """Receive messages, and acknowledge earlier ones."""
         group = await self._group(request)
         given = decode(request.body, _receive_in) if request.body else ReceiveIn()
         leases = await self._acknowledger.read(group, given.ack)
@@ -209,7 +173,11 @@ class ReceiveApi:
             answer.rewound = received.rewound
         return answer
 
+    @describe(
+        "ack", "consume", request_type=AckIn, responses=_SETTLED, errors=(404, 409, 410, 507), permit=_may_consume
+    )
     async def ack(self, request: Request) -> Response:
+        """Acknowledge messages."""
         group = await self._group(request)
         given = decode(request.body, _ack_in)
         receipts = self._receipts(given)
@@ -220,7 +188,11 @@ class ReceiveApi:
         settled = await self._acknowledger.settle(group, Verb.ACK, receipts, through=given.through)
         return self._settled(group, Verb.ACK, given, settled)
 
+    @describe(
+        "nack", "consume", request_type=NackIn, responses=_SETTLED, errors=(404, 409, 410, 507), permit=_may_consume
+    )
     async def nack(self, request: Request) -> Response:
+        """Release messages for another delivery."""
         group = await self._group(request)
         given = decode(request.body, _nack_in)
         receipts = self._receipts(given)
@@ -232,7 +204,11 @@ class ReceiveApi:
         settled = await self._acknowledger.settle(group, Verb.NACK, receipts, delay=delay, reason=given.reason)
         return self._settled(group, Verb.NACK, given, settled)
 
+    @describe(
+        "extend", "consume", request_type=ExtendIn, responses=_SETTLED, errors=(404, 409, 410, 507), permit=_may_consume
+    )
     async def extend(self, request: Request) -> Response:
+        """Extend the leases of messages."""
         group = await self._group(request)
         given = decode(request.body, _extend_in)
         receipts = self._receipts(given)
@@ -274,10 +250,6 @@ class ReceiveApi:
             self._metrics.settled.labels(group.name, verb, each.outcome).inc(count)
             found += [_outcome(each)] * count
         return found
-
-
-def _may_consume(request: Request) -> None:
-    request.principal.need_group(request.path("group"))
 
 
 def _wait(given: ReceiveIn) -> timedelta:

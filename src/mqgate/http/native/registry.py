@@ -18,11 +18,11 @@ from mqgate.core.names import is_name
 from mqgate.core.times import format_instant, parse_instant
 from mqgate.http.exchange import Request, Response, reply
 from mqgate.http.json_input import decode, query
-from mqgate.http.native.shapes import maybe_instant
-from mqgate.http.operation import Operation
+from mqgate.http.native.schemas import maybe_instant
+from mqgate.http.operation import describe
 from mqgate.ports.directory import Directory
 
-MOST_ITEMS = 1_000
+MAX_ITEMS = 1_000
 _T = TypeVar("_T")
 
 
@@ -134,173 +134,110 @@ class RegistryApi:
         self._access = access
         self._directory = directory
 
-    def operations(self) -> list[Operation]:
-        return [
-            *self._entry("topic", TopicSpec, TopicOut, Topics, self.put_topic, self.get_topic, self.delete_topic),
-            *self._entry(
-                "producer",
-                ProducerSpec,
-                ProducerOut,
-                Producers,
-                self.put_producer,
-                self.get_producer,
-                self.delete_producer,
-            ),
-            *self._entry("group", GroupSpec, GroupOut, Groups, self.put_group, self.get_group, self.delete_group),
-            Operation(
-                name="patchGroup",
-                method="PATCH",
-                path="/v1/groups/{group}",
-                summary="Change a group's settings",
-                tag="registry",
-                handler=self.patch_group,
-                takes=GroupSpec,
-                answers={200: GroupOut},
-                refusals=(404, 409, 507),
-            ),
-            Operation(
-                name="createKey",
-                method="POST",
-                path="/v1/keys",
-                summary="Make a key; it is shown this once",
-                tag="registry",
-                handler=self.create_key,
-                takes=KeyIn,
-                answers={201: NewKeyOut},
-                refusals=(404, 409, 507),
-            ),
-            Operation(
-                name="listKeys",
-                method="GET",
-                path="/v1/keys",
-                summary="List keys, never their text",
-                tag="registry",
-                handler=self.list_keys,
-                query=ListQuery,
-                answers={200: Keys},
-            ),
-            Operation(
-                name="deleteKey",
-                method="DELETE",
-                path="/v1/keys/{key}",
-                summary="Delete a key",
-                tag="registry",
-                handler=self.delete_key,
-                answers={204: None},
-                refusals=(404, 409, 507),
-            ),
-        ]
-
-    def _entry(self, kind: str, takes: Any, gives: Any, lists: Any, put: Any, get: Any, delete: Any) -> list[Operation]:
-        """The four operations that all kinds of entries share."""
-        title = kind.capitalize()
-        path = f"/v1/{kind}s/{{{kind}}}"
-        return [
-            Operation(
-                name=f"put{title}",
-                method="PUT",
-                path=path,
-                summary=f"Register or change a {kind}",
-                tag="registry",
-                handler=put,
-                takes=takes,
-                takes_nothing_too=kind == "topic",
-                answers={200: gives, 201: gives},
-                refusals=(404, 409, 507),
-            ),
-            Operation(
-                name=f"get{title}",
-                method="GET",
-                path=path,
-                summary=f"Show a {kind}",
-                tag="registry",
-                handler=get,
-                answers={200: gives},
-                refusals=(404,),
-            ),
-            Operation(
-                name=f"delete{title}",
-                method="DELETE",
-                path=path,
-                summary=f"Delete a {kind}",
-                tag="registry",
-                handler=delete,
-                answers={204: None},
-                refusals=(404, 409, 507),
-            ),
-            Operation(
-                name=f"list{title}s",
-                method="GET",
-                path=f"/v1/{kind}s",
-                summary=f"List {kind}s",
-                tag="registry",
-                handler=getattr(self, f"list_{kind}s"),
-                query=ListQuery,
-                answers={200: lists},
-            ),
-        ]
-
+    @describe(
+        "putTopic",
+        "registry",
+        request_type=TopicSpec,
+        responses={200: TopicOut, 201: TopicOut},
+        errors=(404, 409, 507),
+        is_body_optional=True,
+    )
     async def put_topic(self, request: Request) -> Response:
+        """Register or change a topic."""
         request.principal.need_admin()
         spec = decode(request.body, _topic_in) if request.body else TopicSpec()
         topic, is_new = await self._registry.put_topic(request.path("topic"), spec, request.principal.name)
         return reply(201 if is_new else 200, topic_out(topic))
 
+    @describe("getTopic", "registry", responses={200: TopicOut}, errors=(404,))
     async def get_topic(self, request: Request) -> Response:
+        """Show a topic."""
         request.principal.need_admin()
         return reply(200, topic_out(await self._registry.topic(request.path("topic"))))
 
+    @describe("deleteTopic", "registry", responses={204: None}, errors=(404, 409, 507))
     async def delete_topic(self, request: Request) -> Response:
+        """Delete a topic."""
         request.principal.need_admin()
         await self._registry.delete_topic(request.path("topic"), request.principal.name)
         return Response(204)
 
+    @describe("listTopics", "registry", query=ListQuery, responses={200: Topics})
     async def list_topics(self, request: Request) -> Response:
+        """List topics."""
         return _list(request, self._directory.snapshot.topics, topic_out)
 
+    @describe(
+        "putProducer",
+        "registry",
+        request_type=ProducerSpec,
+        responses={200: ProducerOut, 201: ProducerOut},
+        errors=(404, 409, 507),
+    )
     async def put_producer(self, request: Request) -> Response:
+        """Register or change a producer."""
         request.principal.need_admin()
         spec = decode(request.body, _producer_in)
         producer, is_new = await self._registry.put_producer(request.path("producer"), spec, request.principal.name)
         return reply(201 if is_new else 200, producer_out(producer))
 
+    @describe("getProducer", "registry", responses={200: ProducerOut}, errors=(404,))
     async def get_producer(self, request: Request) -> Response:
+        """Show a producer."""
         request.principal.need_admin()
         return reply(200, producer_out(await self._registry.producer(request.path("producer"))))
 
+    @describe("deleteProducer", "registry", responses={204: None}, errors=(404, 409, 507))
     async def delete_producer(self, request: Request) -> Response:
+        """Delete a producer."""
         request.principal.need_admin()
         await self._registry.delete_producer(request.path("producer"), request.principal.name)
         return Response(204)
 
+    @describe("listProducers", "registry", query=ListQuery, responses={200: Producers})
     async def list_producers(self, request: Request) -> Response:
+        """List producers."""
         return _list(request, self._directory.snapshot.producers, producer_out)
 
+    @describe(
+        "putGroup", "registry", request_type=GroupSpec, responses={200: GroupOut, 201: GroupOut}, errors=(404, 409, 507)
+    )
     async def put_group(self, request: Request) -> Response:
+        """Register or change a group."""
         request.principal.need_admin()
         spec = decode(request.body, _group_in)
         group, is_new = await self._registry.put_group(request.path("group"), spec, request.principal.name)
         return reply(201 if is_new else 200, group_out(group))
 
+    @describe("patchGroup", "registry", request_type=GroupSpec, responses={200: GroupOut}, errors=(404, 409, 507))
     async def patch_group(self, request: Request) -> Response:
+        """Change the settings of a group."""
         request.principal.need_admin()
         spec = decode(request.body, _group_in)
         group = await self._registry.patch_group(request.path("group"), spec, request.principal.name)
         return reply(200, group_out(group))
 
+    @describe("getGroup", "registry", responses={200: GroupOut}, errors=(404,))
     async def get_group(self, request: Request) -> Response:
+        """Show a group."""
         request.principal.need_admin()
         return reply(200, group_out(await self._registry.group(request.path("group"))))
 
+    @describe("deleteGroup", "registry", responses={204: None}, errors=(404, 409, 507))
     async def delete_group(self, request: Request) -> Response:
+        """Delete a group."""
         request.principal.need_admin()
         await self._registry.delete_group(request.path("group"), request.principal.name)
         return Response(204)
 
+    @describe("listGroups", "registry", query=ListQuery, responses={200: Groups})
     async def list_groups(self, request: Request) -> Response:
+        """List groups."""
         return _list(request, self._directory.snapshot.groups, group_out)
 
+    @describe("createKey", "registry", request_type=KeyIn, responses={201: NewKeyOut}, errors=(404, 409, 507))
     async def create_key(self, request: Request) -> Response:
+        """Create an API key; its text is returned only once."""
         request.principal.need_admin()
         given = decode(request.body, _key_in)
         key, text = await self._access.create(
@@ -312,18 +249,22 @@ class RegistryApi:
         )
         return reply(201, NewKeyOut(key.id, text))
 
+    @describe("listKeys", "registry", query=ListQuery, responses={200: Keys})
     async def list_keys(self, request: Request) -> Response:
+        """List API keys without their texts."""
         return _list(request, self._directory.snapshot.keys, _key_out)
 
+    @describe("deleteKey", "registry", responses={204: None}, errors=(404, 409, 507))
     async def delete_key(self, request: Request) -> Response:
+        """Delete an API key."""
         request.principal.need_admin()
         await self._access.delete(request.path("key"), request.principal.name)
         return Response(204)
 
 
 def check_limit(limit: int) -> int:
-    if not 1 <= limit <= MOST_ITEMS:
-        raise InvalidValue(f"limit must be 1 to {MOST_ITEMS}", field="limit", limit=MOST_ITEMS)
+    if not 1 <= limit <= MAX_ITEMS:
+        raise InvalidValue(f"limit must be 1 to {MAX_ITEMS}", field="limit", limit=MAX_ITEMS)
     return limit
 
 

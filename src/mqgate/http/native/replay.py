@@ -21,16 +21,16 @@ from mqgate.core.times import parse_instant
 from mqgate.http.deep_json import split_deep_batch
 from mqgate.http.exchange import Request, Response
 from mqgate.http.json_input import ItemSplitter, decode
-from mqgate.http.native.envelope import Envelope, Properties, Reader
+from mqgate.http.native.envelope import Envelope, EnvelopeParser, Properties
 from mqgate.http.native.publish import Messages, answer_batch, decode_items
-from mqgate.http.native.shapes import PublishResults
-from mqgate.http.operation import Operation
+from mqgate.http.native.schemas import PublishResults
+from mqgate.http.operation import describe
 from mqgate.ports.message_log import MessageLog
 from mqgate.production.message_writer import Item, Published
 from mqgate.production.publish import Publisher
 from mqgate.settings import HttpSettings
 
-_LONGEST_ID = 128
+_MAX_ID_LENGTH = 128
 _MAX_QUEUE_NAME = 255
 
 
@@ -58,6 +58,10 @@ _replay_in = msgspec.json.Decoder(ReplayIn)
 _message = msgspec.json.Decoder(ReplayMessage)
 
 
+def _may_replay(request: Request) -> None:
+    request.principal.need_admin()
+
+
 class ReplayApi:
     """`changed` is awaited with a group for which something new lies in its private log."""
 
@@ -67,45 +71,41 @@ class ReplayApi:
         registry: Registry,
         log: MessageLog,
         publisher: Publisher,
-        reader: Reader,
+        parser: EnvelopeParser,
         settings: HttpSettings,
         changed: Callable[[Group], Awaitable[None]],
     ) -> None:
         self._registry = registry
         self._log = log
         self._publisher = publisher
-        self._reader = reader
+        self._parser = parser
         self._splitter = ItemSplitter("messages", settings.max_batch)
-        self._max_body_bytes = settings.max_request_bytes
         self._changed = changed
 
-    def operations(self) -> list[Operation]:
-        return [
-            Operation(
-                name=f"replayTo{kind.capitalize()}",
-                method="POST",
-                path=f"/v1/{kind}s/{{{kind}}}/replay",
-                summary=f"Store messages of before once more, {for_whom}",
-                tag="operate",
-                handler=handler,
-                takes=ReplayIn,
-                answers={200: PublishResults, 207: PublishResults},
-                refusals=(404, 422, 507),
-                permit=_may_replay,
-                max_body_bytes=self._max_body_bytes,
-            )
-            for kind, for_whom, handler in (
-                ("topic", "for everybody", self.to_topic),
-                ("group", "for one group", self.to_group),
-            )
-        ]
-
+    @describe(
+        "replayToTopic",
+        "operate",
+        request_type=ReplayIn,
+        responses={200: PublishResults, 207: PublishResults},
+        errors=(404, 422, 507),
+        permit=_may_replay,
+    )
     async def to_topic(self, request: Request) -> Response:
+        """Replay messages to a topic."""
         topic = await self._registry.topic(request.path("topic"))
         done = await self._replay(request, topic, f"topic {topic.name}", lambda _, item: item)
         return answer_batch(topic.name, done)
 
+    @describe(
+        "replayToGroup",
+        "operate",
+        request_type=ReplayIn,
+        responses={200: PublishResults, 207: PublishResults},
+        errors=(404, 422, 507),
+        permit=_may_replay,
+    )
     async def to_group(self, request: Request) -> Response:
+        """Replay messages to one group."""
         group = await self._registry.group(request.path("group"))
         if group.mode is Mode.BROADCAST:
             raise UnsupportedByMode("a replayed message would reach every client of a broadcast group")
@@ -138,8 +138,10 @@ class ReplayApi:
 
     def _item(self, topic: str, given: ReplayMessage) -> Item:
         """The same message to be stored again: checked as any that is published."""
-        if not 1 <= len(given.id) <= _LONGEST_ID or not given.id.isascii() or not given.id.isprintable():
-            raise InvalidValue(f"an id has 1 to {_LONGEST_ID} printable characters", field="id", limit=_LONGEST_ID)
+        if not 1 <= len(given.id) <= _MAX_ID_LENGTH or not given.id.isascii() or not given.id.isprintable():
+            raise InvalidValue(
+                f"an id has 1 to {_MAX_ID_LENGTH} printable characters", field="id", limit=_MAX_ID_LENGTH
+            )
         envelope = Envelope(
             body=given.body,
             body_base64=given.body_base64,
@@ -148,12 +150,8 @@ class ReplayApi:
             properties=given.properties,
             idempotency_key=given.idempotency_key,
         )
-        item = self._reader.from_envelope(topic, envelope, NO_PROPERTIES)
+        item = self._parser.from_envelope(topic, envelope, NO_PROPERTIES)
         return item._replace(draft=item.draft._replace(id=given.id))
-
-
-def _may_replay(request: Request) -> None:
-    request.principal.need_admin()
 
 
 def _as_redriven(given: ReplayMessage, item: Item) -> Item:

@@ -14,8 +14,8 @@ from mqgate.delay.plan import plan
 from mqgate.http.exchange import Request, Response, reply
 from mqgate.http.json_input import decode, query, query_instant
 from mqgate.http.native.registry import check_limit
-from mqgate.http.native.shapes import Scheduled, ScheduledWhole, scheduled_out, scheduled_whole
-from mqgate.http.operation import Operation
+from mqgate.http.native.schemas import Scheduled, ScheduledDetailOut, scheduled_detail_out, scheduled_out
+from mqgate.http.operation import describe
 from mqgate.ports.timer_store import Timer, TimerState, TimerStore
 from mqgate.telemetry.recorder import EventRecorder
 
@@ -61,53 +61,9 @@ class ScheduledApi:
         self._longest_delay = longest_delay
         self._clock = clock
 
-    def operations(self) -> list[Operation]:
-        one = "/v1/scheduled/{id}"
-        return [
-            Operation(
-                name="listScheduled",
-                method="GET",
-                path="/v1/scheduled",
-                summary="List scheduled messages, the next one first",
-                tag="delay",
-                handler=self.list,
-                query=ScheduledQuery,
-                answers={200: ScheduledList},
-            ),
-            Operation(
-                name="getScheduled",
-                method="GET",
-                path=one,
-                summary="Show a scheduled message",
-                tag="delay",
-                handler=self.get,
-                answers={200: ScheduledWhole},
-                refusals=(404,),
-            ),
-            Operation(
-                name="cancelScheduled",
-                method="DELETE",
-                path=one,
-                summary="Cancel a scheduled message",
-                tag="delay",
-                handler=self.cancel,
-                answers={200: Cancelled},
-                refusals=(404, 409, 507),
-            ),
-            Operation(
-                name="retimeScheduled",
-                method="PATCH",
-                path=one,
-                summary="Deliver a scheduled message at another time",
-                tag="delay",
-                handler=self.retime,
-                takes=RetimeIn,
-                answers={200: Scheduled},
-                refusals=(404, 409, 507),
-            ),
-        ]
-
+    @describe("listScheduled", "delay", query=ScheduledQuery, responses={200: ScheduledList})
     async def list(self, request: Request) -> Response:
+        """List scheduled messages, the next one first."""
         request.principal.need_admin()
         asked = query(request, ScheduledQuery)
         timers, more = await self._timers.list(
@@ -119,11 +75,15 @@ class ScheduledApi:
         )
         return reply(200, ScheduledList([scheduled_out(timer) for timer in timers], more))
 
+    @describe("getScheduled", "delay", responses={200: ScheduledDetailOut}, errors=(404,))
     async def get(self, request: Request) -> Response:
+        """Show a scheduled message."""
         request.principal.need_admin()
-        return reply(200, scheduled_whole(await self._find(request.path("id"))))
+        return reply(200, scheduled_detail_out(await self._find(request.path("id"))))
 
+    @describe("cancelScheduled", "delay", responses={200: Cancelled}, errors=(404, 409, 507))
     async def cancel(self, request: Request) -> Response:
+        """Cancel a scheduled message."""
         request.principal.need_admin()
         message_id = request.path("id")
         state = await self._timers.change(message_id, None)
@@ -133,7 +93,9 @@ class ScheduledApi:
             self._recorder.cancelled(timer.topic, message_id, timer.due)
         return reply(200, Cancelled(message_id, "cancelled"))
 
+    @describe("retimeScheduled", "delay", request_type=RetimeIn, responses={200: Scheduled}, errors=(404, 409, 507))
     async def retime(self, request: Request) -> Response:
+        """Change the delivery time of a scheduled message."""
         request.principal.need_admin()
         message_id = request.path("id")
         given = decode(request.body, _retime_in)

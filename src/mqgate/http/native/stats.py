@@ -1,7 +1,7 @@
 """What the pipelines found out, over time: /v1/stats. What is true now stands at the groups themselves."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import Any, Literal
 
@@ -15,7 +15,7 @@ from mqgate.core.times import format_instant
 from mqgate.http.exchange import Request, Response, reply
 from mqgate.http.json_input import query, query_instant
 from mqgate.http.native.registry import check_limit
-from mqgate.http.operation import Operation
+from mqgate.http.operation import describe
 from mqgate.stats import reading
 from mqgate.stats.reading import Asked, Step
 from mqgate.stats.store import StatsStore
@@ -102,7 +102,7 @@ class RedeliveryOut(Struct, rename="camel"):
     empty_ratio: float | None
 
 
-class LagPoint(Struct, rename="camel"):
+class LagHistoryOut(Struct, rename="camel"):
     at: str
     topic: str
     group: str
@@ -191,7 +191,7 @@ class RedeliveryPage(Struct):
 
 
 class LagPage(Struct):
-    items: list[LagPoint]
+    items: list[LagHistoryOut]
     next: str | None
 
 
@@ -221,35 +221,9 @@ class StatsApi:
         self._open = open_store
         self._clock = clock
 
-    def operations(self) -> list[Operation]:
-        tables: list[tuple[str, str, Any, Any, Callable[[Request], Awaitable[Response]]]] = [
-            ("traffic", "Counts, bytes, errors, redeliveries", TrafficQuery, TrafficPage, self.traffic),
-            ("latency", "How long messages took, as percentiles", LatencyQuery, LatencyPage, self.latency),
-            ("redelivery", "What came again, died, or was asked for in vain", StepQuery, RedeliveryPage,
-             self.redelivery),
-            ("lag", "How far behind groups were, and where it leads", LagHistoryQuery, LagPage, self.lag),
-            ("reconciliation", "Where published messages went, by the hour", ReconciliationQuery, ReconciliationPage,
-             self.reconciliation),
-            ("findings", "Messages that do not fit", FindingsQuery, FindingsPage, self.findings),
-            ("stuck", "Messages delivered often, or long unsettled", StatsQuery, StuckPage, self.stuck),
-            ("pipelines", "How the pipelines themselves are", None, PipelinesOut, self.pipelines),
-        ]  # fmt: skip
-        return [
-            Operation(
-                name=f"{name}Stats",
-                method="GET",
-                path=f"/v1/stats/{name}",
-                summary=summary,
-                tag="stats",
-                handler=handler,
-                query=asked,
-                answers={200: page},
-                refusals=(404, 507),
-            )
-            for name, summary, asked, page, handler in tables
-        ]
-
+    @describe("trafficStats", "stats", query=TrafficQuery, responses={200: TrafficPage}, errors=(404, 507))
     async def traffic(self, request: Request) -> Response:
+        """Show message and byte counts, errors and redeliveries."""
         request.principal.need_admin()
         given = query(request, TrafficQuery)
         by = tuple(given.by.split(","))
@@ -259,36 +233,56 @@ class StatsApi:
         filters = {"producer": given.producer, "client": given.client_id, "kind": given.kind}
         return await self._page(given, given.step, filters, lambda s, a: reading.traffic(s, a, columns), TrafficOut)
 
+    @describe("latencyStats", "stats", query=LatencyQuery, responses={200: LatencyPage}, errors=(404, 507))
     async def latency(self, request: Request) -> Response:
+        """Show latency percentiles."""
         request.principal.need_admin()
         given = query(request, LatencyQuery)
         return await self._page(given, given.step, {"measure": given.measure}, reading.latency, LatencyOut)
 
+    @describe("redeliveryStats", "stats", query=StepQuery, responses={200: RedeliveryPage}, errors=(404, 507))
     async def redelivery(self, request: Request) -> Response:
+        """Show redeliveries, dead letters and empty receives."""
         request.principal.need_admin()
         given = query(request, StepQuery)
         return await self._page(given, given.step, {}, reading.redelivery, RedeliveryOut)
 
+    @describe("lagStats", "stats", query=LagHistoryQuery, responses={200: LagPage}, errors=(404, 507))
     async def lag(self, request: Request) -> Response:
+        """Show the lag of groups over time, and its trend."""
         request.principal.need_admin()
         given = query(request, LagHistoryQuery)
-        return await self._page(given, "minute", {"client": given.client_id}, reading.lag, LagPoint)
+        return await self._page(given, "minute", {"client": given.client_id}, reading.lag, LagHistoryOut)
 
+    @describe(
+        "reconciliationStats",
+        "stats",
+        query=ReconciliationQuery,
+        responses={200: ReconciliationPage},
+        errors=(404, 507),
+    )
     async def reconciliation(self, request: Request) -> Response:
+        """Show where published messages went, per hour."""
         request.principal.need_admin()
         given = query(request, ReconciliationQuery)
         return await self._page(given, "hour", {"state": given.state}, reading.reconciliation, ReconciliationOut)
 
+    @describe("findingsStats", "stats", query=FindingsQuery, responses={200: FindingsPage}, errors=(404, 507))
     async def findings(self, request: Request) -> Response:
+        """List messages that the reconciliation reported."""
         request.principal.need_admin()
         given = query(request, FindingsQuery)
         return await self._page(given, "hour", {"finding": given.finding}, reading.findings, FindingOut)
 
+    @describe("stuckStats", "stats", query=StatsQuery, responses={200: StuckPage}, errors=(404, 507))
     async def stuck(self, request: Request) -> Response:
+        """List messages that were delivered often or are unsettled for long."""
         request.principal.need_admin()
         return await self._page(query(request, StatsQuery), "hour", {}, reading.stuck, StuckOut)
 
+    @describe("pipelinesStats", "stats", responses={200: PipelinesOut}, errors=(404, 507))
     async def pipelines(self, request: Request) -> Response:
+        """Show the state of the pipelines."""
         request.principal.need_admin()
         rows = await asyncio.to_thread(lambda: reading.pipelines(self._open()))
         return reply(200, {"items": [_shape(PipelineOut, row) for row in rows]})

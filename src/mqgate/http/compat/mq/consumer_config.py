@@ -55,7 +55,7 @@ class ConsumerConfigApi:
         leases: LeaseStore,
         log: MessageLog,
         resends: Resends,
-        badges: MuHeader,
+        mu_header: MuHeader,
         changed: Callable[[str], None],
     ) -> None:
         self._registry = registry
@@ -63,7 +63,7 @@ class ConsumerConfigApi:
         self._leases = leases
         self._log = log
         self._resends = resends
-        self._badges = badges
+        self._mu_header = mu_header
         self._changed = changed
 
     async def configure(self, request: Request) -> Response:
@@ -107,7 +107,7 @@ class ConsumerConfigApi:
         return said(OK)
 
     def _actor(self, request: Request) -> str:
-        return f"mq {self._badges.check(request.headers.get(b'mu'))}"
+        return f"mq {self._mu_header.check(request.headers.get(b'mu'))}"
 
     async def _message(self, group: Group, message_id: str) -> Message:
         message = await self._log.find(group.topic, message_id)

@@ -1,7 +1,7 @@
-"""The dialect's routes, and what every one of them passes: network, method, errors.
+"""The /mq dialect: checks of network and method, and the error format that its clients expect.
 
-Every method leads here, so that a wrong one is answered as its clients know it (HTTP 200, status 500 in the
-body). An error becomes an envelope here, before the door could make a problem document of it.
+Routes accept every method, because clients expect HTTP 200 with status 500 in the body for a wrong one. Errors are
+rendered here, so that the middleware does not turn them into problem documents.
 """
 
 from collections.abc import Callable
@@ -18,7 +18,7 @@ from mqgate.control.registry.service import Registry
 from mqgate.core.errors import MqgateError
 from mqgate.http.compat.mq.consume import ConsumeApi
 from mqgate.http.compat.mq.consumer_config import ConsumerConfigApi
-from mqgate.http.compat.mq.envelope import FAILED, Refusal, failed, not_there, said
+from mqgate.http.compat.mq.envelope import FAILED, Refusal, failed, no_route, said
 from mqgate.http.compat.mq.mu_header import MuHeader
 from mqgate.http.compat.mq.network_allow_list import NetworkAllowList
 from mqgate.http.compat.mq.offsets import OffsetsApi
@@ -34,9 +34,11 @@ from mqgate.settings import HttpSettings, MqSettings
 from mqgate.telemetry.metrics import Metrics
 from mqgate.telemetry.recorder import EventRecorder
 
-_ANY = ("GET", "POST", "PUT", "PATCH", "DELETE", "HEAD", "TRACE")
-_READ = ("GET", "HEAD")
-_POST = ("POST",)
+__all__ = ["ANY", "POST", "READ", "MqDialect", "not_found"]
+
+ANY = ("GET", "POST", "PUT", "PATCH", "DELETE", "HEAD", "TRACE")
+READ = ("GET", "HEAD")
+POST = ("POST",)
 _log = structlog.get_logger()
 
 
@@ -61,11 +63,9 @@ class MqDialect:
         clock: Callable[[], datetime],
     ) -> None:
         resends = Resends()
-        # A form may write each byte of the message with three characters.
-        self._max_produce_bytes = 3 * http.max_message_bytes + SMALL_BODY
-        self._visitors = NetworkAllowList(access, settings.anonymous_from)
-        self._produce = ProduceApi(registry, publisher, recorder, http, longest_delay, clock)
-        self._consume = ConsumeApi(
+        self._networks = NetworkAllowList(access, settings.anonymous_from)
+        self.produce = ProduceApi(registry, publisher, recorder, http, longest_delay, clock)
+        self.consume = ConsumeApi(
             registry=registry,
             consumer=consumer,
             long_poll=long_poll,
@@ -76,35 +76,27 @@ class MqDialect:
             recorder=recorder,
             settings=http,
         )
-        self._offsets = OffsetsApi(registry, positions, leases)
-        self._config = ConsumerConfigApi(
+        self.offsets = OffsetsApi(registry, positions, leases)
+        self.config = ConsumerConfigApi(
             registry=registry,
             positions=positions,
             leases=leases,
             log=log,
             resends=resends,
-            badges=MuHeader(settings.cipher_key),
+            mu_header=MuHeader(settings.cipher_key),
             changed=long_poll.changed,
         )
 
-    def operations(self) -> list[Operation]:
-        table: tuple[tuple[str, str, tuple[str, ...], Handler], ...] = (
-            ("mqProduce", "/mq/produce", _POST, self._produce.produce),
-            ("mqMessage", "/mq/message", _ANY, self._consume.fetch),
-            ("mqAck", "/mq/ack", _ANY, self._consume.ack),
-            ("mqUnlock", "/mq/unlock", _ANY, self._consume.unlock),
-            ("mqClusteringOffset", "/mq/clustering/queue/offset", _READ, self._offsets.queue_offsets),
-            ("mqBroadcastOffset", "/mq/broadcast/queue/offset", _READ, self._offsets.queue_offsets),
-            ("mqConfig", "/mq/config/{consumer}", _READ, self._offsets.config),
-            ("mqConsumerConfig", "/mq/consumer/config", _POST, self._config.configure),
-            # Two addresses, one check: the original guards the first and serves the second.
-            ("mqConsumerUnregister", "/mq/consumer/unregister", _POST, self._config.unregister),
-            ("mqUnregister", "/mq/unregister", _POST, self._config.unregister),
-            ("mqNotThere", "/mq/{rest:path}", _ANY, _not_there),
-        )
-        return [self._operation(*row) for row in table]
+    def route(
+        self,
+        name: str,
+        methods: tuple[str, ...],
+        path: str,
+        handler: Handler,
+        max_body_bytes: int = SMALL_BODY,
+    ) -> Operation:
+        """Return an operation of the dialect. Every method is routed to it; only `methods` reach the handler."""
 
-    def _operation(self, name: str, path: str, methods: tuple[str, ...], handler: Handler) -> Operation:
         async def serve(request: Request) -> Response:
             method = request.scope["method"]
             try:
@@ -117,24 +109,25 @@ class MqDialect:
                 return said(refusal.status, refusal.message)
             except MqgateError as error:
                 return failed(error)
-            except Exception:  # noqa: BLE001 - the outermost place that knows how the dialect says it
+            except Exception:  # noqa: BLE001 - the last place that knows the error format of the dialect
                 _log.exception("request failed", request_id=request.request_id, operation=name)
-                return said(FAILED, f"a bug in mqgate: look for {request.request_id} in the gateway's log")
+                return said(FAILED, f"internal error: search the gateway's log for {request.request_id}")
 
         return Operation(
             name=name,
-            method="|".join((*_ANY, "OPTIONS")),
+            method="|".join((*ANY, "OPTIONS")),
             path=path,
-            summary="mq-proxy's own",
+            summary="mq-proxy dialect",
             tag="mq",
             handler=serve,
             is_anonymous=True,
-            permit=self._visitors.admit,
-            max_body_bytes=self._max_produce_bytes if name == "mqProduce" else SMALL_BODY,
+            permit=self._networks.admit,
+            max_body_bytes=max_body_bytes,
             refuse=failed,
             ignores_query=True,
         )
 
 
-async def _not_there(request: Request) -> Response:
-    return not_there(request.scope["path"])
+async def not_found(request: Request) -> Response:
+    """Respond to a path that the dialect does not have."""
+    return no_route(request.scope["path"])

@@ -1,4 +1,4 @@
-"""Answers of the dialect: HTTP 200 whatever happened, the outcome in the body, null members left out."""
+"""Responses of the dialect: always HTTP 200, with the outcome in the body and without null members."""
 
 from typing import Any
 
@@ -18,7 +18,7 @@ _encode = msgspec.json.Encoder().encode
 
 
 class Refusal(Exception):
-    """What the dialect itself refuses, with the status that its clients know."""
+    """An error of the dialect itself, with a status that its clients expect."""
 
     def __init__(self, status: int, message: str) -> None:
         super().__init__(message)
@@ -27,7 +27,7 @@ class Refusal(Exception):
 
 
 def done(result: Any, cookie: bytes | None = None) -> Response:
-    """The answer with a result; 201 where there is none to give."""
+    """Return a response with a result, or status 201 if the result is None."""
     headers: Headers = [] if cookie is None else [(b"set-cookie", cookie)]
     if result is None:
         return Response(_HTTP_OK, _encode({"status": OK_WITHOUT_RESULT}), _JSON, headers)
@@ -35,7 +35,7 @@ def done(result: Any, cookie: bytes | None = None) -> Response:
 
 
 def said(status: int, message: str | None = None) -> Response:
-    """The answer without a result."""
+    """Return a response without a result."""
     body: dict[str, object] = {"status": status}
     if message is not None:
         body["message"] = message
@@ -43,11 +43,11 @@ def said(status: int, message: str | None = None) -> Response:
 
 
 def failed(error: MqgateError) -> Response:
-    """Our errors in the dialect's two classes: what the caller can mend, and everything else."""
+    """Return an error in one of the two classes of the dialect: invalid input, and everything else."""
     return said(INVALID if isinstance(error, BadInput) else FAILED, error.detail)
 
 
-def not_there(path: str) -> Response:
-    """An address that no handler has: the only answer whose HTTP status is not 200."""
-    body = {"status": _HTTP_NOT_FOUND, "message": f"nothing at {path}"}
+def no_route(path: str) -> Response:
+    """Return the response for an unknown path: the only one whose HTTP status is not 200."""
+    body = {"status": _HTTP_NOT_FOUND, "message": f"no route for {path}"}
     return Response(_HTTP_NOT_FOUND, _encode(body), _JSON)

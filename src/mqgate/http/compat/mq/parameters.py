@@ -23,7 +23,7 @@ _KNOWN = {
 }
 # What Java's String.trim cuts off: fewer characters than Python's, and orderId is hashed after it.
 _BLANKS = "".join(map(chr, range(0x21)))
-_MOST_FIELDS = 100
+_MAX_FIELDS = 100
 _TURN_BYTES = 64 << 10
 _NUMBER = re.compile(r"[+-]?[0-9]{1,15}")
 _FLAGS = {"": False, "true": True, "on": True, "yes": True, "1": True}
@@ -85,12 +85,12 @@ def trimmed(text: str) -> str:
 async def _pairs(raw: bytes, where: str) -> list[tuple[str, str]]:
     try:
         raw.decode()
-        if raw.count(b"&") < _MOST_FIELDS:
+        if raw.count(b"&") < _MAX_FIELDS:
             fields = (field.partition(b"=") for field in raw.split(b"&") if field)
             return [(await _unquoted(name), await _unquoted(value)) for name, _, value in fields]
     except UnicodeDecodeError:
         pass
-    raise InvalidValue(f"{where} must be percent-encoded UTF-8 of at most {_MOST_FIELDS} parameters")
+    raise InvalidValue(f"{where} must be percent-encoded UTF-8 of at most {_MAX_FIELDS} parameters")
 
 
 async def _unquoted(text: bytes) -> str:
@@ -120,7 +120,7 @@ async def _multipart(request: Request) -> list[tuple[str, str]]:
             Headers(raw=request.scope["headers"]),
             body(),
             max_files=0,
-            max_fields=_MOST_FIELDS,
+            max_fields=_MAX_FIELDS,
             max_part_size=len(request.body),
         ).parse()
         pairs = [(name, str(value)) for name, value in form.multi_items()]
@@ -129,7 +129,7 @@ async def _multipart(request: Request) -> list[tuple[str, str]]:
             value.encode()
     except (UnicodeError, MultiPartException, FormParserError) as error:
         raise InvalidValue(
-            f"the form must be multipart of at most {_MOST_FIELDS} UTF-8 fields and no file: {error}"
+            f"the form must be multipart of at most {_MAX_FIELDS} UTF-8 fields and no file: {error}"
         ) from None
     return pairs
 

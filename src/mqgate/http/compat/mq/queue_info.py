@@ -19,7 +19,7 @@ from mqgate.core.message import milliseconds
 from mqgate.ports.message_log import MessageLog
 
 _NONE = -1
-_MOST_REMEMBERED = 10_000
+_MAX_REMEMBERED = 10_000
 
 
 class MessageQueue(Struct, rename="camel"):
@@ -94,7 +94,7 @@ class QueueInfos:
     def _remember(self, place: tuple[str, str, str], seen: _Seen) -> _Seen | None:
         before = self._seen.pop(place, None)
         self._seen[place] = seen
-        if len(self._seen) > _MOST_REMEMBERED:
+        if len(self._seen) > _MAX_REMEMBERED:
             self._seen.popitem(last=False)
         return before
 

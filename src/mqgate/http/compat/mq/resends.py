@@ -10,7 +10,7 @@ from mqgate.core.entries import Group
 from mqgate.core.message import Message
 from mqgate.http.compat.mq.envelope import FAILED, Refusal
 
-_MOST = 32
+_MAX_PENDING = 32
 
 
 class Resends:
@@ -20,8 +20,8 @@ class Resends:
     def add(self, group: Group, client: str, message: Message) -> None:
         """Hand a message to the next fetch of a group (client "") or of a broadcast client."""
         waiting = self._waiting.setdefault((group.name, client), [])
-        if len(waiting) >= _MOST:
-            raise Refusal(FAILED, f"{_MOST} messages already wait for the next fetch of consumer:{group.name}")
+        if len(waiting) >= _MAX_PENDING:
+            raise Refusal(FAILED, f"{_MAX_PENDING} messages already wait for the next fetch of consumer:{group.name}")
         waiting.append(message)
 
     def take(self, group: Group, client: str) -> Sequence[Message]:

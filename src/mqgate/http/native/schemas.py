@@ -52,7 +52,7 @@ class Scheduled(Struct, rename="camel"):
     properties: dict[str, str]
 
 
-class ScheduledWhole(Scheduled):
+class ScheduledDetailOut(Scheduled):
     body: str | UnsetType = UNSET
     body_base64: str | UnsetType = UNSET
 
@@ -140,9 +140,9 @@ def scheduled_out(timer: Timer) -> Scheduled:
     return Scheduled(*_scheduled(timer))
 
 
-def scheduled_whole(timer: Timer) -> ScheduledWhole:
+def scheduled_detail_out(timer: Timer) -> ScheduledDetailOut:
     """With the body, while it is still scheduled."""
-    whole = ScheduledWhole(*_scheduled(timer))
+    whole = ScheduledDetailOut(*_scheduled(timer))
     if timer.draft.body:
         whole.body, whole.body_base64 = text_or_base64(timer.draft.body)
     return whole
