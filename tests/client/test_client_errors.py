@@ -14,7 +14,7 @@ def test_a_problem_document_becomes_one_exception_with_all_it_says(peer):
     problem = {
         "status": 400,
         "code": "unknown_field",
-        "title": "A member is not known here",
+        "title": "Unknown member",
         "detail": "leave out colour",
         "retryable": False,
         "field": "colour",
@@ -25,7 +25,7 @@ def test_a_problem_document_becomes_one_exception_with_all_it_says(peer):
         client.topics.put("orders", {"colour": "red"})
 
     error = caught.value
-    assert (error.status, error.code, error.title) == (400, "unknown_field", "A member is not known here")
+    assert (error.status, error.code, error.title) == (400, "unknown_field", "Unknown member")
     assert (error.detail, error.retryable, error.members) == ("leave out colour", False, {"field": "colour"})
 
 

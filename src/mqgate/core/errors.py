@@ -1,7 +1,7 @@
-"""Every fact that mqgate reports as an error.
+"""The error tree of mqgate.
 
     MqgateError
-    |-- BadInput            the caller can mend it
+    |-- BadInput            the caller must correct the request
     |   |-- MalformedRequest  InvalidJson  UnknownField  InvalidValue  EmptyBody  ReceiptInvalid
     |   |-- UnsupportedByMode  UnsupportedByEngine  NotSupportedYet
     |   |-- TooLarge  HeadersTooLarge  MethodNotAllowed  NotAcceptable
@@ -16,16 +16,16 @@
     |-- Busy                the same call may succeed later
         |-- RateLimited  TooManyClients  TooManyParked  Overloaded  Stopping  RequestTimeout
         |-- StorageFull  StorageUnavailable  QueueUnavailable  OutcomeUnknown
-    |-- StorageRefused      an operator has to mend it
+    |-- StorageRefused      an operator must grant access
 
-A leaf has a stable `code`; its text may improve any day. Which HTTP status it becomes is the surface's business.
+The `code` of a leaf never changes; texts may change. HTTP statuses are assigned in `mqgate.http.errors`.
 """
 
 from typing import ClassVar
 
 
 class MqgateError(Exception):
-    """A fact to report: a stable code, a sentence that says what to do, members that help."""
+    """An error with a stable code, a text that names the remedy, and additional members."""
 
     code: ClassVar[str]
     title: ClassVar[str]
@@ -53,17 +53,17 @@ class InvalidJson(BadInput):
 
 class UnknownField(BadInput):
     code = "unknown_field"
-    title = "A member is not known here"
+    title = "Unknown member"
 
 
 class InvalidValue(BadInput):
     code = "invalid_value"
-    title = "A value is not acceptable"
+    title = "Invalid value"
 
 
 class EmptyBody(BadInput):
     code = "empty_body"
-    title = "A message needs a body"
+    title = "The message body is empty"
 
 
 class ReceiptInvalid(BadInput):
@@ -73,17 +73,17 @@ class ReceiptInvalid(BadInput):
 
 class UnsupportedByMode(BadInput):
     code = "unsupported_by_mode"
-    title = "The group's mode does not have this"
+    title = "Not supported by the mode of the group"
 
 
 class UnsupportedByEngine(BadInput):
     code = "unsupported_by_engine"
-    title = "The engine does not have this"
+    title = "Not supported by the engine"
 
 
 class NotSupportedYet(BadInput):
     code = "not_supported_yet"
-    title = "This version does not have this yet"
+    title = "Not supported yet"
 
 
 class TooLarge(BadInput):
@@ -93,17 +93,17 @@ class TooLarge(BadInput):
 
 class HeadersTooLarge(BadInput):
     code = "headers_too_large"
-    title = "The request's headers are too large"
+    title = "The request headers are too large"
 
 
 class MethodNotAllowed(BadInput):
     code = "method_not_allowed"
-    title = "This resource does not take that method"
+    title = "Method not allowed"
 
 
 class NotAcceptable(BadInput):
     code = "not_acceptable"
-    title = "The answer has no such form"
+    title = "Media type not available"
 
 
 class NotFound(MqgateError):
@@ -112,7 +112,7 @@ class NotFound(MqgateError):
 
 class RouteNotFound(NotFound):
     code = "route_not_found"
-    title = "There is nothing at this address"
+    title = "Route not found"
 
 
 class TopicNotFound(NotFound):
@@ -132,37 +132,37 @@ class GroupNotFound(NotFound):
 
 class KeyNotFound(NotFound):
     code = "key_not_found"
-    title = "There is no such key"
+    title = "API key not found"
 
 
 class QueueNotFound(NotFound):
     code = "queue_not_found"
-    title = "The topic has no such queue"
+    title = "Queue not found"
 
 
 class MessageNotFound(NotFound):
     code = "message_not_found"
-    title = "The topic holds no such message"
+    title = "Message not found"
 
 
 class DeadLetterNotFound(NotFound):
     code = "dead_letter_not_found"
-    title = "The group has no such dead letter"
+    title = "Dead letter not found"
 
 
 class FiguresNotFound(NotFound):
     code = "figures_not_found"
-    title = "No pipeline has written figures yet"
+    title = "No statistics have been written yet"
 
 
 class ClientNotFound(NotFound):
     code = "client_not_found"
-    title = "The group does not know this client"
+    title = "Client not found"
 
 
 class ScheduledNotFound(NotFound):
     code = "scheduled_not_found"
-    title = "There is no such scheduled message"
+    title = "Scheduled message not found"
 
 
 class Conflict(MqgateError):
@@ -171,63 +171,63 @@ class Conflict(MqgateError):
 
 class TopicInUse(Conflict):
     code = "topic_in_use"
-    title = "Producers or groups still use the topic"
+    title = "The topic is in use"
 
 
 class FixedSetting(Conflict):
     code = "fixed_setting"
-    title = "This setting is decided once"
+    title = "The setting cannot be changed"
 
 
 class QueuesOnlyGrow(Conflict):
     code = "queues_only_grow"
-    title = "A topic cannot lose queues"
+    title = "The number of queues cannot be reduced"
 
 
 class AttemptMismatch(Conflict):
     code = "attempt_mismatch"
-    title = "The attemptId was used with other parameters"
+    title = "The attemptId was used with different parameters"
 
 
 class RegistryChanged(Conflict):
     code = "registry_changed"
-    title = "Somebody else changed the registry at the same moment"
+    title = "The registry was changed concurrently"
     retryable = True
 
 
 class LeaseLost(Conflict):
     code = "lease_lost"
-    title = "Somebody else holds or finished this"
+    title = "The lease is no longer held"
 
 
 class LeaseGone(Conflict):
     code = "lease_gone"
-    title = "This lease no longer means anything"
+    title = "The lease no longer exists"
 
 
 class LastKey(Conflict):
     code = "last_key"
-    title = "Without this key everybody would get in"
+    title = "The last API key cannot be deleted"
 
 
 class FirstKeyNotAdmin(Conflict):
     code = "first_key_not_admin"
-    title = "The first key must be an admin key"
+    title = "The first API key must be an admin key"
 
 
 class AlreadyDelivered(Conflict):
     code = "already_delivered"
-    title = "The message was delivered before"
+    title = "The message was already delivered"
 
 
 class AlreadyCancelled(Conflict):
     code = "already_cancelled"
-    title = "The message was cancelled before"
+    title = "The message was already cancelled"
 
 
 class IdempotencyMismatch(Conflict):
     code = "idempotency_mismatch"
-    title = "The idempotency key was used with another body"
+    title = "The idempotency key was used with a different body"
 
 
 class AccessDenied(MqgateError):
@@ -236,12 +236,12 @@ class AccessDenied(MqgateError):
 
 class Unauthorized(AccessDenied):
     code = "unauthorized"
-    title = "A valid key is needed"
+    title = "A valid API key is required"
 
 
 class Forbidden(AccessDenied):
     code = "forbidden"
-    title = "The key does not allow this"
+    title = "The API key lacks permission"
 
 
 class HostNotAllowed(AccessDenied):
@@ -251,7 +251,7 @@ class HostNotAllowed(AccessDenied):
 
 class OriginNotAllowed(AccessDenied):
     code = "origin_not_allowed"
-    title = "Requests of other web origins are refused"
+    title = "The web origin is not allowed"
 
 
 class Busy(MqgateError):
@@ -260,32 +260,32 @@ class Busy(MqgateError):
 
 class RateLimited(Busy):
     code = "rate_limited"
-    title = "The producer's rate limit is reached"
+    title = "The rate limit of the producer is exceeded"
 
 
 class TooManyClients(Busy):
     code = "too_many_clients"
-    title = "The group has as many clients as it may"
+    title = "The group has reached its client limit"
 
 
 class TooManyParked(Busy):
     code = "too_many_parked"
-    title = "Too many receives of this key are parked"
+    title = "Too many parked receives for this API key"
 
 
 class Overloaded(Busy):
     code = "overloaded"
-    title = "This gateway has as much work as it may hold"
+    title = "The gateway is overloaded"
 
 
 class Stopping(Busy):
     code = "stopping"
-    title = "This gateway is stopping"
+    title = "The gateway is shutting down"
 
 
 class RequestTimeout(Busy):
     code = "request_timeout"
-    title = "The request did not arrive in time"
+    title = "The request timed out"
 
 
 class StorageFull(Busy):
@@ -295,21 +295,21 @@ class StorageFull(Busy):
 
 class StorageUnavailable(Busy):
     code = "storage_unavailable"
-    title = "The store does not answer"
+    title = "The store is unavailable"
 
 
 class QueueUnavailable(Busy):
     code = "queue_unavailable"
-    title = "The key's queue is not available"
+    title = "The queue of the message key is unavailable"
 
 
 class OutcomeUnknown(Busy):
-    """It was sent and nobody answered: it may or may not be done, and a repeat must look first."""
+    """A request to a store got no response. It may have been applied, so check before repeating it."""
 
     code = "unknown"
-    title = "It is not known whether this was done"
+    title = "The outcome is unknown"
 
 
 class StorageRefused(MqgateError):
     code = "storage_refused"
-    title = "The store does not let the gateway do this"
+    title = "The store denied the operation"

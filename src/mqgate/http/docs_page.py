@@ -1,4 +1,4 @@
-"""/docs: the operations as one page without a script or a foreign host."""
+"""The page at /docs: all operations, without scripts or external resources."""
 
 import html
 import json
@@ -17,6 +17,7 @@ table{border-collapse:collapse}td,th{text-align:left;padding:.15rem .8rem .15rem
 
 
 def render(document: dict[str, Any]) -> bytes:
+    """Return the page of an OpenAPI document."""
     by_tag: dict[str, list[str]] = {}
     for path, methods in document["paths"].items():
         for method, operation in methods.items():
@@ -30,16 +31,16 @@ def render(document: dict[str, Any]) -> bytes:
     return (
         "<!doctype html><html lang=en><meta charset=utf-8><meta name=viewport content='width=device-width'>"
         f"<title>mqgate API</title><style>{_STYLE}</style><h1>mqgate {html.escape(document['info']['version'])}</h1>"
-        "<p>Every operation of the native surface. The same as a machine reads it: "
-        f"<a href='/openapi.json'>openapi.json</a>.</p>{sections}<h2>structures</h2>{schemas}</html>"
+        "<p>All operations of the native API, generated from "
+        f"<a href='/openapi.json'>openapi.json</a>.</p>{sections}<h2>Types</h2>{schemas}</html>"
     ).encode()
 
 
 def _operation(path: str, method: str, operation: dict[str, Any]) -> str:
     rows = "".join(
-        f"<tr><td>{html.escape(each['in'])}</td><td><code>{html.escape(each['name'])}</code></td>"
-        f"<td><code>{html.escape(json.dumps(each['schema']))}</code></td></tr>"
-        for each in operation["parameters"]
+        f"<tr><td>{html.escape(parameter['in'])}</td><td><code>{html.escape(parameter['name'])}</code></td>"
+        f"<td><code>{html.escape(json.dumps(parameter['schema']))}</code></td></tr>"
+        for parameter in operation["parameters"]
     )
     body = operation.get("requestBody", {}).get("content", {}).get("application/json", {}).get("schema")
     responses = "".join(
@@ -49,7 +50,7 @@ def _operation(path: str, method: str, operation: dict[str, Any]) -> str:
     return (
         f"<details><summary><span class='m {method}'>{method}</span><code>{html.escape(path)}</code> &nbsp; "
         f"{html.escape(operation['summary'])}</summary><table>{rows}</table>"
-        f"{'<p>Body</p>' + _json(body) if body else ''}<p>Answers</p><table>{responses}</table></details>"
+        f"{'<p>Body</p>' + _json(body) if body else ''}<p>Responses</p><table>{responses}</table></details>"
     )
 
 

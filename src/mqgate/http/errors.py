@@ -1,4 +1,4 @@
-"""From facts to answers: which HTTP status an error becomes, and its problem document."""
+"""The HTTP status and the problem document of every error."""
 
 import math
 from collections.abc import Mapping
@@ -60,11 +60,11 @@ STATUS: Mapping[type[MqgateError], int] = {
     errors.OutcomeUnknown: 503,
     errors.StorageRefused: 502,
 }
-_ASKS_TO_WAIT = {429, 503}
+_WITH_RETRY_AFTER = {429, 503}
 
 
 def problem(error: MqgateError) -> dict[str, object]:
-    """The problem document of an error; `retry_after` becomes a header, not a member."""
+    """Return the problem document of an error. `retry_after` becomes a header, not a member."""
     members = {name: value for name, value in error.members.items() if name != "retry_after"}
     return {
         "status": STATUS[type(error)],
@@ -77,7 +77,8 @@ def problem(error: MqgateError) -> dict[str, object]:
 
 
 def headers_of(error: MqgateError) -> list[tuple[bytes, bytes]]:
-    if STATUS[type(error)] in _ASKS_TO_WAIT:
+    """Return the headers that the status of an error requires."""
+    if STATUS[type(error)] in _WITH_RETRY_AFTER:
         wait = error.members.get("retry_after", 1)
         seconds = max(math.ceil(wait), 1) if isinstance(wait, int | float) else 1
         return [(b"retry-after", str(seconds).encode())]
@@ -89,16 +90,18 @@ def headers_of(error: MqgateError) -> list[tuple[bytes, bytes]]:
 
 
 def refusal(settled: SettlementResult) -> MqgateError:
-    """The error that a settlement which was not done becomes."""
+    """Return the error of a settlement that was not applied."""
     outcome = settled.outcome
     if settled.error is not None:
         settled.error.members["outcome"] = outcome
         return settled.error
     if outcome is SettlementOutcome.LOST:
-        return errors.LeaseLost("somebody else holds it, finished it, or it is dead; nothing changed", outcome=outcome)
+        return errors.LeaseLost(
+            "Another client holds or settled the message, or it is a dead letter. Nothing was changed.", outcome=outcome
+        )
     if outcome is SettlementOutcome.GONE:
         return errors.LeaseGone(
-            "retention, a seek, a deletion or lost lease state ended this lease; nothing changed",
+            "Retention, a seek, a deletion or lost lease state ended this lease. Nothing was changed.",
             outcome=outcome,
         )
-    return errors.ReceiptInvalid("use the receipt as it was received, with the group that received it", outcome=outcome)
+    return errors.ReceiptInvalid("Send the receipt unchanged, to the group that received it.", outcome=outcome)

@@ -1,4 +1,4 @@
-"""One request and its answer, as thin as ASGI allows."""
+"""One HTTP request and its response, as a thin layer over ASGI."""
 
 from collections.abc import Awaitable, Callable, Mapping, MutableMapping
 from typing import Any, NamedTuple, Protocol, Self
@@ -18,29 +18,29 @@ _encode = msgspec.json.Encoder().encode
 
 
 class Stream(Protocol):
-    """A body that is made while it is sent. Closed in any case, also when nobody ever asked for a piece."""
+    """A response body that is produced while it is sent. It is always closed, even if no piece was read."""
 
     def __aiter__(self) -> Self: ...
 
     async def __anext__(self) -> bytes | memoryview:
-        """The next piece; whatever is raised but the end cuts the connection."""
+        """Return the next piece. Any exception except the end of the iteration closes the connection."""
 
     async def aclose(self) -> None:
-        """Give back what the stream holds. Safe to call twice."""
+        """Release the resources of the stream. Safe to call twice."""
 
 
 class Response(NamedTuple):
-    """`stream`, where there is one, is sent in place of `body`."""
+    """A response. `stream`, if present, is sent instead of `body`."""
 
     status: int
     body: bytes = b""
     content_type: bytes = _JSON
-    headers: Headers = []  # noqa: RUF012 - never changed, copied when sent
+    headers: Headers = []  # noqa: RUF012 - never mutated
     stream: Stream | None = None
 
 
 class Request:
-    """What a handler sees; the body is whole, the caller is known."""
+    """A request as handlers see it: the body is complete and the caller is authenticated."""
 
     __slots__ = ("_receive", "body", "body_bytes", "headers", "principal", "request_id", "scope")
 
@@ -59,45 +59,45 @@ class Request:
         return str(self.scope["path_params"][name])
 
     def header(self, name: bytes) -> str | None:
-        """A header as text; bytes that are not UTF-8 are refused."""
+        """Return a header as text. Raise InvalidValue if it is not UTF-8."""
         value = self.headers.get(name)
         if value is None:
             return None
         try:
             return value.decode()
         except UnicodeDecodeError:
-            raise InvalidValue(f"header {name.decode()} must be UTF-8", field=name.decode()) from None
+            raise InvalidValue(f"Header {name.decode()} must be UTF-8.", field=name.decode()) from None
 
     def query(self) -> dict[str, str]:
-        """The query's parameters; one given twice is refused."""
+        """Return the query parameters. Raise InvalidValue if one is repeated."""
         raw = self.scope["query_string"]
         if not raw:
             return {}
         try:
             pairs = parse_qsl(raw.decode("ascii"), keep_blank_values=True, errors="strict", max_num_fields=100)
         except ValueError:
-            raise InvalidValue("the query string must be percent-encoded UTF-8", field="query") from None
-        found = dict(pairs)
-        if len(found) < len(pairs):
-            raise InvalidValue("a query parameter was given twice", field="query")
-        return found
+            raise InvalidValue("The query string must be percent-encoded UTF-8.", field="query") from None
+        parameters = dict(pairs)
+        if len(parameters) < len(pairs):
+            raise InvalidValue("A query parameter was sent more than once. Send it once.", field="query")
+        return parameters
 
     async def wait_disconnect(self) -> None:
-        """Return when the client has hung up."""
+        """Wait until the client has disconnected."""
         while (await self._receive())["type"] != "http.disconnect":
             pass
 
     def is_disconnected(self) -> bool:
-        """Whether the client is known to have hung up, without waiting: one step of asking, then asking no more."""
+        """Return whether the client has disconnected, without waiting: run one step of `receive` and close it."""
         while True:
-            asking = self._receive().__await__()
+            receiving = self._receive().__await__()
             try:
-                asking.send(None)
-            except StopIteration as told:
-                if told.value["type"] == "http.disconnect":
+                receiving.send(None)
+            except StopIteration as received:
+                if received.value["type"] == "http.disconnect":
                     return True
             else:
-                asking.close()
+                receiving.close()
                 return False
 
     @property
@@ -107,11 +107,13 @@ class Request:
 
 
 def reply(status: int, content: Any, headers: Headers | None = None) -> Response:
-    # Not by its fields' names: every request makes one.
+    """Return a JSON response."""
+    # Faster than keyword arguments; every request creates one.
     return tuple.__new__(Response, (status, _encode(content), _JSON, headers or [], None))
 
 
 def refuse(error: MqgateError) -> Response:
+    """Return the problem document of an error as a response."""
     document = problem(error)
     status = document["status"]
     assert isinstance(status, int)  # noqa: S101 - for the type checker

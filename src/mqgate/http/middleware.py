@@ -1,11 +1,12 @@
-"""The door: what every request passes, on every surface, in one place.
+"""The processing of every request: limits, authentication, body, handler, response.
 
-limits -> caller -> body -> handler -> answer. A caller that may not call is refused before its body is read. The bytes
-of bodies are counted as they arrive, so that a body which is only announced takes nothing away from others. An error
-becomes a problem document here and nowhere else; a bug becomes a 500 with the request's id, and is logged with it.
+A caller without permission is refused before its body is read. Bytes of bodies are counted as they arrive, so that a
+body that is only announced does not use up the limit. Errors become problem documents only here. An unexpected
+exception becomes a 500 with the request id and is logged.
 
-A streamed answer has said 200 before it is whole. Whatever goes wrong then leaves it unfinished, upon which the server
-closes the connection, so that nobody takes the part for the whole. It counts with the status of what went wrong.
+A streamed response has sent its status 200 before it is complete. If it fails later, it is left unfinished and the
+server closes the connection, so that a client cannot mistake the part for the whole. Metrics and logs then show the
+status of the failure.
 """
 
 import asyncio
@@ -45,10 +46,12 @@ _log = structlog.get_logger()
 
 
 class _Stalled(Exception):
-    """The client takes nothing."""
+    """The client does not read the response."""
 
 
 class RequestMiddleware:
+    """Limits, authentication and errors of every request."""
+
     def __init__(
         self,
         access: Access,
@@ -73,25 +76,25 @@ class RequestMiddleware:
         return Resource(self, operations)
 
     async def not_found(self, scope: AsgiScope, _receive: AsgiReceive, send: AsgiSend) -> None:
-        """Answer for every address that no resource has."""
+        """Respond to a path that no route has."""
         if scope["type"] == "websocket":
             await send({"type": "websocket.close", "code": 1000})
             return
-        await self.reject(RouteNotFound("see /docs for what there is"), scope, send)
+        await self.reject(RouteNotFound("See /docs for the routes."), scope, send)
 
-    async def reject(self, why: MqgateError, scope: AsgiScope, send: AsgiSend) -> None:
-        """There is no such address or method; but who may not come in does not even learn that."""
+    async def reject(self, error: MqgateError, scope: AsgiScope, send: AsgiSend) -> None:
+        """Respond with an error of routing. An unauthenticated caller gets 401 instead, for any path or method."""
         headers = dict(scope["headers"])
         request = Request(scope, headers, request_id_of(headers), _no_body)
         try:
             await self._identify(request)
-            response = refuse(why)
-        except MqgateError as error:
             response = refuse(error)
+        except MqgateError as denied:
+            response = refuse(denied)
         await _send(send, response, request.request_id)
 
     async def preflight(self, methods: str, scope: AsgiScope, send: AsgiSend) -> bool:
-        """Answer the preflight request of a page whose origin is listed. Return False if this is none."""
+        """Respond to a CORS preflight request of a listed origin. Return False for any other request."""
         headers = dict(scope["headers"])
         allowed = self._guard.preflight_headers(headers, methods)
         if allowed:
@@ -99,7 +102,7 @@ class RequestMiddleware:
         return bool(allowed)
 
     async def _identify(self, request: Request) -> None:
-        """Find out who calls; raise if nobody is known, or if a web page of another origin calls without a key."""
+        """Authenticate the caller. Without keys, raise if a web page of another origin sent the request."""
         if not self._access.is_for_all:
             request.principal = await self._access.authenticate(request.header(b"authorization"))
             return
@@ -110,13 +113,13 @@ class RequestMiddleware:
 
     async def _admit(self, operation: Operation, request: Request) -> None:
         if operation.is_public:
-            # Probes of balancers name hosts of their own. Where there is no key, only loopback clients can connect.
+            # Load balancers probe with host names of their own. Without keys, only loopback clients can connect.
             if self._access.is_for_all:
                 self._check_anonymous(request, is_page=operation.is_page)
         elif operation.is_anonymous:
             self._check_anonymous(request)
         elif self._access.is_for_all:
-            # A proxy on this machine must not turn everybody into a loopback client.
+            # Clients behind a proxy on this machine are not loopback clients.
             if not is_loopback(request.address):
                 raise Forbidden("Without a key only clients on loopback are served. Create an admin key.")
             self._check_anonymous(request, is_page=operation.is_page)
@@ -145,15 +148,15 @@ class RequestMiddleware:
             return
         except asyncio.CancelledError:
             raise
-        except Exception:  # noqa: BLE001 - a bug becomes an answer, and is logged
+        except Exception:  # noqa: BLE001 - becomes a 500 and is logged
             _log.exception("request failed", request_id=request.request_id, operation=operation.name)
             response = reply(
                 500,
                 {
                     "status": 500,
                     "code": "internal_error",
-                    "title": "A bug in mqgate",
-                    "detail": f"look for {request.request_id} in the gateway's log",
+                    "title": "Internal error",
+                    "detail": f"Search the gateway's log for {request.request_id}.",
                     "retryable": False,
                 },
             )._replace(content_type=b"application/problem+json")
@@ -170,72 +173,71 @@ class RequestMiddleware:
             status = await self._stream(operation, request, response, response.stream, send)
         seconds = time.perf_counter() - began
         self._metrics.answered(operation.name, status, seconds)
-        if self._log_all or status >= 500:  # noqa: PLR2004 - where HTTP's own failures begin
-            self._tell(operation, status, seconds, request)
+        if self._log_all or status >= 500:  # noqa: PLR2004 - server errors
+            self._log_request(operation, status, seconds, request)
 
     async def _stream(
         self, operation: Operation, request: Request, response: Response, stream: Stream, send: AsgiSend
     ) -> int:
-        """AsgiSend an answer piece by piece; the status that tells how it went."""
+        """Send a response in pieces. Return its status, or the status of the failure that ended it."""
         self._requests += 1
         try:
             await send(_start(response, request.request_id))
             if request.scope["method"] != "HEAD":
-                await self._pieces(request, stream, send)
-            await self._hand_over(send, b"", is_last=True)
+                await self._send_pieces(request, stream, send)
+            await self._send_piece(send, b"", is_last=True)
         except ClientDisconnected:
-            # Who has seen enough hangs up.
             return response.status
         except _Stalled:
-            return self._cut(operation, request, 408, "nothing was taken")
+            return self._abort_stream(operation, request, 408, "stalled")
         except MqgateError as error:
-            return self._cut(operation, request, operation.refuse(error).status, error.code)
-        except Exception:  # noqa: BLE001 - as for an answer that is whole
+            return self._abort_stream(operation, request, operation.refuse(error).status, error.code)
+        except Exception:  # noqa: BLE001 - logged, and the connection is closed
             _log.exception("request failed", request_id=request.request_id, operation=operation.name)
-            return self._cut(operation, request, 500, "internal_error")
+            return self._abort_stream(operation, request, 500, "internal_error")
         finally:
             self._requests -= 1
             await stream.aclose()
         return response.status
 
-    async def _pieces(self, request: Request, stream: Stream, send: AsgiSend) -> None:
+    async def _send_pieces(self, request: Request, stream: Stream, send: AsgiSend) -> None:
         async for piece in stream:
-            await self._hand_over(send, piece)
-            # A server takes pieces also when there is nobody left to send them to.
+            await self._send_piece(send, piece)
+            # Sending does not fail when the client has disconnected.
             if request.is_disconnected():
                 raise ClientDisconnected
-            # Sending into free buffers never waits: let others have their turn.
+            # Sending into free buffers does not yield to the event loop.
             await asyncio.sleep(0)
 
-    async def _hand_over(self, send: AsgiSend, piece: bytes | memoryview, *, is_last: bool = False) -> None:
+    async def _send_piece(self, send: AsgiSend, piece: bytes | memoryview, *, is_last: bool = False) -> None:
         try:
             async with asyncio.timeout(self._settings.stall_timeout):
                 await send({"type": "http.response.body", "body": piece, "more_body": not is_last})
         except TimeoutError:
             raise _Stalled from None
 
-    def _cut(self, operation: Operation, request: Request, status: int, why: str) -> int:
-        _log.warning("answer cut off", request_id=request.request_id, operation=operation.name, why=why)
+    def _abort_stream(self, operation: Operation, request: Request, status: int, reason: str) -> int:
+        _log.warning("response aborted", request_id=request.request_id, operation=operation.name, reason=reason)
         return status
 
     def _check_load(self) -> None:
         limit = self._settings.max_requests
-        # Parked receives have a limit of their own.
+        # Parked receives have a separate limit.
         if self._requests - self._parked() > limit:
-            raise Overloaded(f"{limit} requests are being worked on: try again", retry_after=1)
+            raise Overloaded(f"The limit of {limit} concurrent requests is reached. Try again later.", retry_after=1)
 
     @staticmethod
     def _check_query(operation: Operation, scope: AsgiScope) -> None:
         if operation.query is None and scope["query_string"] and not operation.ignores_query:
             name = unquote_plus(re.split(b"[=&]", scope["query_string"], maxsplit=1)[0].decode("latin-1"))[:100]
-            raise UnknownField(f"this call takes no query: {name} is not known here", field=name)
+            raise UnknownField(f"This operation takes no query parameters. Remove {name}.", field=name)
 
     async def _read_body(self, operation: Operation, request: Request, receive: AsgiReceive) -> None:
         """Read the body of a permitted request, within the limits of the operation and of the gateway."""
         limit = operation.max_body_bytes
         length = request.headers.get(b"content-length")
         if length is not None and (not length.isdigit() or len(length) > _MAX_DIGITS):
-            raise InvalidValue("content-length must be a number", field="content-length")
+            raise InvalidValue("Content-Length must be a number.", field="content-length")
         if length is not None and int(length) > limit:
             raise _too_large(limit)
         chunks = []
@@ -249,15 +251,15 @@ class RequestMiddleware:
             if request.body_bytes > limit:
                 raise _too_large(limit)
             if self._bytes > self._settings.max_bytes_in_flight:
-                raise Overloaded("too many bytes are being worked on: try again", retry_after=1)
+                raise Overloaded("The limit of request bytes in memory is reached. Try again later.", retry_after=1)
             chunks.append(chunk)
             if not event.get("more_body"):
                 request.body = chunks[0] if len(chunks) == 1 else b"".join(chunks)
                 return
 
-    def _tell(self, operation: Operation, status: int, seconds: float, request: Request) -> None:
+    def _log_request(self, operation: Operation, status: int, seconds: float, request: Request) -> None:
         _log.info(
-            "request answered",
+            "request served",
             request_id=request.request_id,
             operation=operation.name,
             status=status,
@@ -267,38 +269,38 @@ class RequestMiddleware:
 
 
 class Resource:
-    """An ASGI endpoint: one address with its methods."""
+    """An ASGI endpoint: one path with its methods."""
 
     def __init__(self, middleware: RequestMiddleware, operations: Mapping[str, Operation]) -> None:
         self._middleware = middleware
         self._operations = operations
-        self._refuse = MethodNotAllowed(
-            f"use {' or '.join(sorted(operations))} here", allow=", ".join(sorted(operations))
+        self._method_error = MethodNotAllowed(
+            f"Use {' or '.join(sorted(operations))}.", allow=", ".join(sorted(operations))
         )
 
     def __call__(self, scope: AsgiScope, receive: AsgiReceive, send: AsgiSend) -> Awaitable[None]:
         method = scope["method"]
-        # HEAD is GET whose body the server leaves out.
+        # The server omits the body of a HEAD response.
         operation = self._operations.get(method) or (self._operations.get("GET") if method == "HEAD" else None)
         if method == "OPTIONS":
             return self._options(operation, scope, receive, send)
         if operation is None:
-            return self._middleware.reject(self._refuse, scope, send)
+            return self._middleware.reject(self._method_error, scope, send)
         return self._middleware.serve(operation, scope, receive, send)
 
     async def _options(
         self, operation: Operation | None, scope: AsgiScope, receive: AsgiReceive, send: AsgiSend
     ) -> None:
-        if await self._middleware.preflight(str(self._refuse.members["allow"]), scope, send):
+        if await self._middleware.preflight(str(self._method_error.members["allow"]), scope, send):
             return
         if operation is None:
-            await self._middleware.reject(self._refuse, scope, send)
+            await self._middleware.reject(self._method_error, scope, send)
         else:
             await self._middleware.serve(operation, scope, receive, send)
 
 
 def _too_large(limit: int) -> TooLarge:
-    detail = f"a request of this kind may have {limit} bytes" if limit else "this call takes no body"
+    detail = f"The body may have at most {limit} bytes." if limit else "This operation takes no body."
     return TooLarge(detail, limit=limit)
 
 

@@ -1,4 +1,4 @@
-"""The OpenAPI 3.1 document, read off the table of operations and the structures they take and give."""
+"""The OpenAPI 3.1 document, built from the route table and the request and response types."""
 
 import re
 from collections.abc import Iterable, Mapping
@@ -11,30 +11,30 @@ from mqgate.http.native.schemas import Problem
 from mqgate.http.operation import Operation
 
 _TEMPLATE = "#/components/schemas/{name}"
-_REASONS = {
-    200: "Done",
+_DESCRIPTIONS = {
+    200: "Success",
     201: "Stored",
     202: "Scheduled",
-    204: "Gone",
-    207: "Done in part: an outcome each",
-    400: "The request is not acceptable",
-    401: "A valid key is needed",
-    403: "The key does not allow this",
-    404: "No such thing",
-    405: "Not with this method",
-    406: "Not in this form",
-    409: "In conflict with what is there",
-    410: "No longer there",
-    413: "Too large",
-    422: "The idempotency key was used with another body",
-    429: "Too many",
-    431: "Headers too large",
-    500: "A bug",
-    503: "Not now",
+    204: "Deleted",
+    207: "Partial success: one outcome per item",
+    400: "Invalid request",
+    401: "A valid API key is required",
+    403: "The API key lacks permission",
+    404: "Not found",
+    405: "Method not allowed",
+    406: "Media type not available",
+    409: "Conflict with the current state",
+    410: "The lease no longer exists",
+    413: "The request is too large",
+    422: "The idempotency key was used with a different body",
+    429: "Limit exceeded",
+    431: "The request headers are too large",
+    500: "Internal error",
+    503: "Temporarily unavailable",
     507: "The store is full",
 }
-_ALWAYS = (400, 413, 431, 500, 503)
-_WITH_KEYS = (401, 403)
+_COMMON_ERRORS = (400, 413, 431, 500, 503)
+_KEY_ERRORS = (401, 403)
 _PARAMETER = re.compile(r"\{(\w+)\}")
 _PATTERNS = {
     "topic": "^[A-Za-z0-9_-]{1,100}$",
@@ -44,20 +44,21 @@ _PATTERNS = {
 
 
 def document(operations: Iterable[Operation]) -> dict[str, Any]:
-    chosen = [operation for operation in operations if not operation.path.startswith(("/mq/", "/openapi", "/docs"))]
+    """Return the document of all native operations. The /mq dialect is not part of it."""
+    documented = [operation for operation in operations if not operation.path.startswith(("/mq/", "/openapi", "/docs"))]
     types: list[Any] = [Problem]
-    for operation in chosen:
-        for each in (operation.request_type, operation.query, *operation.responses.values()):
-            types += each if isinstance(each, tuple) else [each] if each else []
+    for operation in documented:
+        for used in (operation.request_type, operation.query, *operation.responses.values()):
+            types += used if isinstance(used, tuple) else [used] if used else []
     schemas, components = msgspec.json.schema_components(types, ref_template=_TEMPLATE)
     by_type = dict(zip(map(repr, types), schemas, strict=True))
     paths: dict[str, dict[str, Any]] = {}
-    for operation in chosen:
+    for operation in documented:
         described = _describe(operation, by_type, components)
         paths.setdefault(operation.path, {})[operation.method.lower()] = described
     return {
         "openapi": "3.1.0",
-        "info": {"title": "mqgate", "version": __version__, "summary": "One HTTP door to message middleware"},
+        "info": {"title": "mqgate", "version": __version__, "summary": "HTTP gateway for message queues"},
         "paths": paths,
         "components": {
             "schemas": components,
@@ -106,16 +107,16 @@ def _query_parameters(operation: Operation, components: Mapping[str, Any]) -> li
     schema = components[operation.query.__name__]
     required = schema.get("required", ())
     return [
-        {"name": name, "in": "query", "required": name in required, "schema": _without_null(each)}
-        for name, each in schema["properties"].items()
+        {"name": name, "in": "query", "required": name in required, "schema": _without_null(member)}
+        for name, member in schema["properties"].items()
     ]
 
 
 def _without_null(schema: Mapping[str, Any]) -> dict[str, Any]:
-    """A parameter that may be left out is simply left out; there is no null in a query."""
+    """Return the schema without null: an optional query parameter is omitted, never null."""
     plain = {name: value for name, value in schema.items() if name != "default" or value is not None}
     if "anyOf" in plain:
-        kinds = [each for each in plain.pop("anyOf") if each != {"type": "null"}]
+        kinds = [kind for kind in plain.pop("anyOf") if kind != {"type": "null"}]
         return {**plain, **kinds[0]} if len(kinds) == 1 else {**plain, "anyOf": kinds}
     return plain
 
@@ -135,17 +136,17 @@ def _headers(operation: Operation) -> list[dict[str, Any]]:
 
 def _responses(operation: Operation, by_type: Mapping[str, Any]) -> dict[str, Any]:
     found: dict[str, Any] = {}
-    for status, shape in operation.responses.items():
-        found[str(status)] = {"description": _REASONS[status]}
-        if shape is not None:
-            kinds = [by_type[repr(each)] for each in (shape if isinstance(shape, tuple) else (shape,))]
+    for status, types in operation.responses.items():
+        found[str(status)] = {"description": _DESCRIPTIONS[status]}
+        if types is not None:
+            kinds = [by_type[repr(kind)] for kind in (types if isinstance(types, tuple) else (types,))]
             schema = kinds[0] if len(kinds) == 1 else {"anyOf": kinds}
             found[str(status)]["content"] = {operation.content_type: {"schema": schema}}
     if operation.stream_type:
         found["200"]["content"][operation.stream_type] = {"schema": {"type": "string", "format": "binary"}}
     problem = {"application/problem+json": {"schema": by_type[repr(Problem)]}}
-    errors = {*_ALWAYS, *operation.errors, *(() if operation.is_public else _WITH_KEYS)}
+    errors = {*_COMMON_ERRORS, *operation.errors, *(() if operation.is_public else _KEY_ERRORS)}
     for status in sorted(errors):
-        entry = found.setdefault(str(status), {"description": _REASONS[status], "content": {}})
+        entry = found.setdefault(str(status), {"description": _DESCRIPTIONS[status], "content": {}})
         entry["content"] |= problem
     return found

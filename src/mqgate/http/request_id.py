@@ -1,4 +1,4 @@
-"""Request ids: the caller's own if it is well formed, otherwise a new one."""
+"""Request ids: the X-Request-Id of the client if it is well formed, otherwise a new id."""
 
 import itertools
 import os
@@ -8,7 +8,7 @@ from collections.abc import Mapping
 __all__ = ["new_request_id", "request_id_of"]
 
 _WELL_FORMED = re.compile(rb"[A-Za-z0-9._:+/=-]{1,128}")
-# Unique over restarts and gateways by the prefix, within the process by the number.
+# The prefix is unique per process, the number within the process.
 _PREFIX = os.urandom(4).hex()
 _numbers = itertools.count()
 

@@ -174,7 +174,7 @@ async def test_async_retries_are_checked(mq: Mq, tries: str) -> None:
         ({"producer": "P", "message": "m" * 1_001}, 400, "a message may have 1000 bytes"),
         ({"producer": "P", "message": "m", "keys": "a\x01b"}, 400, "keys must not contain U+0001 or U+0002"),
         ({"producer": "P", "message": "m", "ordered": "perhaps"}, 400, "ordered must be true or false"),
-        ({"producer": ["P", "P"], "message": "m"}, 400, "producer was given twice: say it once"),
+        ({"producer": ["P", "P"], "message": "m"}, 400, "producer was sent more than once. Send it once."),
     ],
 )
 async def test_what_cannot_be_sent_is_told_in_the_envelope_and_not_stored(

@@ -13,7 +13,7 @@ from native_calls import publish, put, refused
 
 from mqgate import bootstrap
 from mqgate.http.native import bulk_read
-from mqgate.http.native.bulk_read import BulkReads, BulkReadRequest
+from mqgate.http.native.bulk_read import BulkReadRequest, BulkReads
 
 URL = "/v1/topics/orders/queues/local:0/messages"
 AS_ARROW = {"Accept": ARROW}

@@ -1,1 +1,1 @@
-"""Keys, and what they open."""
+"""API keys and permissions."""

@@ -1,7 +1,8 @@
-"""Who is calling, and what that opens.
+"""The caller of a request and its permissions.
 
-A producer's key publishes to its topic; a group's key receives, settles and reads its lag; the rest is admin's. With no
-key in the registry everybody is admin, and the server listens on loopback only.
+The key of a producer permits publishing to its topic. The key of a group permits receiving, settling and reading its
+lag. Everything else requires an admin key. While the registry has no key, every caller is an admin, and the server
+listens on loopback only.
 """
 
 from dataclasses import dataclass
@@ -11,6 +12,8 @@ from mqgate.core.errors import Forbidden
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Principal:
+    """The caller of a request."""
+
     name: str
     is_admin: bool = False
     producer: str | None = None
@@ -19,15 +22,15 @@ class Principal:
 
     def need_admin(self) -> None:
         if not self.is_admin:
-            raise Forbidden("this call needs an admin's key")
+            raise Forbidden("This operation requires an admin key.")
 
     def need_group(self, group: str) -> None:
         if not self.is_admin and self.group != group:
-            raise Forbidden(f"this call needs the key of group {group}, or an admin's")
+            raise Forbidden(f"This operation requires a key of group {group} or an admin key.")
 
     def need_publish(self) -> None:
         if not self.is_admin and self.producer is None:
-            raise Forbidden("this call needs a producer's key, or an admin's")
+            raise Forbidden("This operation requires a producer key or an admin key.")
 
 
 OPEN = Principal(name="open", is_admin=True)

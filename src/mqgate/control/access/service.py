@@ -1,7 +1,7 @@
-"""Make, list and delete keys; tell who a key belongs to.
+"""Create and delete API keys, and authenticate callers.
 
-A key is `mqk_<id>_<secret>`: the id finds the entry, the secret has 256 random bits, so a plain SHA-256 of it is all
-that is kept.
+A key has the form `mqk_<id>_<secret>`. The id identifies the entry. The secret has 256 random bits, so that storing its
+plain SHA-256 is safe.
 """
 
 import hashlib
@@ -26,6 +26,8 @@ from mqgate.ports.registry_store import AuditEntry, RegistryStore
 
 
 class Access:
+    """API keys and authentication."""
+
     def __init__(
         self,
         store: RegistryStore,
@@ -43,31 +45,31 @@ class Access:
 
     @property
     def is_open(self) -> bool:
-        """Whether there is no key: then everybody may do everything, if the server listens on loopback."""
+        """Whether there is no key."""
         return not self._directory.snapshot.keys
 
     @property
     def is_for_all(self) -> bool:
-        """Whether it is open, and may be: who calls needs not be found out."""
+        """Whether callers need no key: there is none, and the server listens on loopback."""
         return self._may_be_open and not self._directory.snapshot.keys
 
     async def authenticate(self, authorization: str | None) -> Principal:
-        """The caller, by the Authorization header; Unauthorized if keys are in use and this is none of them."""
+        """Return the caller that the Authorization header names. Raise Unauthorized if the key is not valid."""
         if self.is_for_all:
             return OPEN
         keys = self._directory.snapshot.keys
         scheme, _, token = (authorization or "").partition(" ")
         if scheme.lower() != "bearer" or not token:
-            raise Unauthorized("send Authorization: Bearer <key>")
+            raise Unauthorized("Send the header Authorization: Bearer <key>.")
         key_id, _, secret = token.strip().removeprefix("mqk_").partition("_")
         if key_id not in keys:
-            # Another gateway may have made it.
+            # Another gateway may have created it.
             await self._catch_up()
         key = self._directory.snapshot.keys.get(key_id)
-        # Compared also when there is no such key, so that the time taken does not tell.
+        # Also compared if the key does not exist, so that the response time does not reveal it.
         is_right = hmac.compare_digest(_digest(secret), key.digest if key else _digest(""))
         if key is None or not is_right or (key.expires_at and key.expires_at <= self._clock()):
-            raise Unauthorized("this key is unknown, was deleted, or has expired")
+            raise Unauthorized("The key is unknown, deleted or expired.")
         return Principal(
             name=f"key {key.id}",
             is_admin=key.role == "admin",
@@ -85,21 +87,21 @@ class Access:
         expires_at: datetime | None,
         actor: str,
     ) -> tuple[ApiKey, str]:
-        """A new key and its text, which is shown this once."""
+        """Create a key. Return it with its text, which is not stored."""
         snapshot = await self._directory.refresh()
-        if sum(each is not None for each in (producer, group, role)) != 1:
-            raise InvalidValue("say one of producer, group or role", field="producer")
+        if sum(owner is not None for owner in (producer, group, role)) != 1:
+            raise InvalidValue("Provide exactly one of producer, group and role.", field="producer")
         if producer is not None and producer not in snapshot.producers:
-            raise ProducerNotFound(f"producer {producer} is not registered", producer=producer)
+            raise ProducerNotFound(f"Producer {producer} is not registered.", producer=producer)
         if group is not None and group not in snapshot.groups:
-            raise GroupNotFound(f"group {group} is not registered", group=group)
+            raise GroupNotFound(f"Group {group} is not registered.", group=group)
         if role not in {None, "admin"}:
-            raise InvalidValue("the only role is admin", field="role")
+            raise InvalidValue("role must be admin", field="role")
         if role != "admin" and not snapshot.keys:
-            # The first key closes the API. Without an admin key nobody could create another one.
+            # From the first key on, requests need a key. Without an admin key no further key could be created.
             raise FirstKeyNotAdmin('Create an admin key first: {"role": "admin"}.', field="role")
         if expires_at is not None and expires_at <= self._clock():
-            raise InvalidValue("expiresAt must lie in the future", field="expiresAt")
+            raise InvalidValue("expiresAt must be in the future", field="expiresAt")
         secret = secrets.token_urlsafe(32)
         key = ApiKey(
             id=secrets.token_hex(6),
@@ -118,12 +120,12 @@ class Access:
         snapshot = await self._directory.refresh()
         key = snapshot.keys.get(key_id)
         if key is None:
-            raise KeyNotFound(f"there is no key {key_id}: GET /v1/keys lists them")
-        others = [each for each in snapshot.keys.values() if each.id != key_id]
+            raise KeyNotFound(f"Key {key_id} does not exist. List the keys with GET /v1/keys.")
+        others = [other for other in snapshot.keys.values() if other.id != key_id]
         if not others and not self._may_be_open:
-            raise LastKey("this gateway listens beyond loopback: make another key before you delete its last one")
-        if key.role == "admin" and others and not any(each.role == "admin" for each in others):
-            raise LastKey("only an admin can make keys: make another admin's key first, or delete the others first")
+            raise LastKey("The gateway listens on more than loopback. Create another key first.")
+        if key.role == "admin" and others and not any(other.role == "admin" for other in others):
+            raise LastKey("Only an admin can create keys. Create another admin key, or delete the others first.")
         await self._store.remove(key, self._audit_entry(actor, "delete", key), decided_on=snapshot.version)
         await self._directory.refresh()
 

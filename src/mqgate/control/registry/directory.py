@@ -1,4 +1,4 @@
-"""The registry as the data plane sees it: the last version loaded."""
+"""The cached registry that the data plane reads."""
 
 import asyncio
 from collections.abc import Callable, Mapping
@@ -10,28 +10,30 @@ __all__ = ["CachedDirectory", "differing"]
 
 
 class CachedDirectory:
+    """The last loaded version of the registry."""
+
     def __init__(self, store: RegistryStore) -> None:
         self._store = store
-        # Read by every request, replaced here only.
+        # Every request reads it; only `refresh` replaces it.
         self.snapshot: Snapshot = EMPTY
-        self._replaced: list[Callable[[Snapshot, Snapshot], None]] = []
-        # Of two that catch up at once, the one with the older answer may not come last.
-        self._turn = asyncio.Lock()
+        self._listeners: list[Callable[[Snapshot, Snapshot], None]] = []
+        # Without it, the older result of two concurrent loads could be stored last.
+        self._lock = asyncio.Lock()
 
-    def follow(self, replaced: Callable[[Snapshot, Snapshot], None]) -> None:
-        """Call `replaced` with what was known and what is, whenever that is not the same; whoever changed it."""
-        self._replaced.append(replaced)
+    def follow(self, listener: Callable[[Snapshot, Snapshot], None]) -> None:
+        """Call `listener` with the previous and the new snapshot after every change, by any gateway."""
+        self._listeners.append(listener)
 
     async def refresh(self) -> Snapshot:
-        """Catch up with the store; cheap when nothing changed."""
-        async with self._turn:
+        """Reload the registry if its version changed, and return the current snapshot."""
+        async with self._lock:
             if await self._store.version() != self.snapshot.version:
                 before, self.snapshot = self.snapshot, await self._store.load()
-                for replaced in self._replaced:
-                    replaced(before, self.snapshot)
+                for listener in self._listeners:
+                    listener(before, self.snapshot)
             return self.snapshot
 
 
 def differing(before: Mapping[str, object], after: Mapping[str, object]) -> set[str]:
-    """The names of entries that are new, gone or changed."""
+    """Return the names of entries that were added, removed or changed."""
     return {name for name in before.keys() | after.keys() if before.get(name) != after.get(name)}

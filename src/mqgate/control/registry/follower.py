@@ -1,9 +1,9 @@
-"""Keeps what a gateway knows of control data up to date with what other gateways change.
+"""Reloads control data that other gateways change.
 
-It looks when it is told to: by whoever hears of changes, and by requests for something that is not known here. An admin
-who has registered a topic at one gateway may use it at the next at once: nobody is told that something is not there
-before this gateway has looked. Requests for what is nowhere must not become questions to the store one by one: those
-that come together share a look, and looks are spaced out.
+The data is reloaded when a change is notified, and when a request names an entry that this gateway does not have. So an
+entry that was registered at one gateway can be used at any other immediately: no gateway reports an entry as missing
+before it has reloaded the registry. Requests for entries that exist nowhere must not cause one store query each:
+concurrent ones share a reload, and reloads have a minimum spacing.
 """
 
 import asyncio
@@ -16,40 +16,40 @@ __all__ = ["RegistryFollower"]
 
 
 class RegistryFollower:
-    """`looks` are what there is to do: each catches up with one thing."""
+    """The reload of control data. Each of `sources` reloads one part."""
 
     def __init__(
         self, *sources: Callable[[], Awaitable[object]], spacing: timedelta = timedelta(milliseconds=100)
     ) -> None:
         self._sources = sources
         self._spacing = spacing.total_seconds()
-        self._turn = asyncio.Lock()
-        self._began_at = float("-inf")
-        # Looks that began, and the last one that came to an end. Not told apart by when they began: uvloop's clock
-        # stands still for a millisecond, and for as long as a turn of the loop takes.
-        self._begun = self._ended = 0
+        self._lock = asyncio.Lock()
+        self._started_at = float("-inf")
+        # Reloads are numbered and not compared by start time: the clock of uvloop does not advance within one
+        # iteration of the loop.
+        self._last_started = self._last_finished = 0
         self._error: MqgateError | None = None
 
     async def refresh(self) -> None:
-        """Catch up now."""
-        for refresh in self._sources:
-            await refresh()
+        """Reload now."""
+        for source in self._sources:
+            await source()
 
     async def catch_up(self) -> None:
-        """Wait for a look that began after this call did; raises what it failed with, for then nothing is known."""
+        """Wait for a reload that started after this call. Raise its error, because then the state is unknown."""
         now = asyncio.get_running_loop().time
-        asked = self._begun
-        async with self._turn:
-            if self._ended <= asked:
-                await asyncio.sleep(self._began_at + self._spacing - now())
-                self._begun += 1
-                number, began_at = self._begun, now()
+        started_before = self._last_started
+        async with self._lock:
+            if self._last_finished <= started_before:
+                await asyncio.sleep(self._started_at + self._spacing - now())
+                self._last_started += 1
+                number, started_at = self._last_started, now()
                 self._error = None
                 try:
                     await self.refresh()
                 except MqgateError as error:
                     self._error = error
-                # Not if this was cancelled: the next in line looks itself then.
-                self._ended, self._began_at = number, began_at
+                # Not reached on cancellation: the next waiting call then reloads.
+                self._last_finished, self._started_at = number, started_at
             if self._error is not None:
                 raise self._error.with_traceback(None)

@@ -1,7 +1,7 @@
-"""What may be registered: the members people write, and the rules that make entries of them.
+"""The settings of topics, producers and groups, and their validation.
 
-A member that is left out keeps what is stored (on creation: its default); null removes a limit. The same structures are
-read from HTTP and from mqgate.toml.
+An omitted member keeps its stored value (on creation: its default). Null removes a limit. The same structures are read
+from HTTP requests and from mqgate.toml.
 """
 
 from collections.abc import Callable
@@ -28,7 +28,7 @@ Instant = Annotated[
 ]
 _MIN_VISIBILITY = timedelta(seconds=1)
 _MAX_ATTEMPTS = 1_000
-# Slower ones would wait for longer than clocks of ours can count; two weeks for a message are enough.
+# At the minimum rate a message waits about 12 days. Longer waits would overflow the clocks.
 _MIN_RATE, _MAX_RATE = 0.000_001, 1_000_000_000.0
 _MAX_BACKOFF_STEPS = 100
 _MAX_TAGS = 100
@@ -79,12 +79,12 @@ class GroupSpec(Struct, rename="camel", forbid_unknown_fields=True, omit_default
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Defaults:
-    """What is taken where nobody says."""
+    """Default values and limits."""
 
     queues: int = 8
     max_queues: int = 1_024
     retention: timedelta | None = timedelta(days=3)
-    # On a broker what is kept how long is the broker's business.
+    # RocketMQ brokers have their own retention.
     has_retention: bool = True
     visibility: timedelta = timedelta(seconds=30)
     max_attempts: int = 16
@@ -100,10 +100,10 @@ def decide_topic(name: str, spec: TopicSpec, old: Topic | None, defaults: Defaul
         if not 1 <= spec.queues <= defaults.max_queues:
             raise InvalidValue(f"queues must be 1 to {defaults.max_queues}", field="queues", limit=defaults.max_queues)
         if old is not None and spec.queues < old.queues:
-            raise QueuesOnlyGrow(f"topic {name} has {old.queues} queues: give it as many or more", field="queues")
+            raise QueuesOnlyGrow(f"Topic {name} has {old.queues} queues. Use the same number or more.", field="queues")
         changes["queues"] = spec.queues
     if not defaults.has_retention:
-        _refuse_retention(spec)
+        _reject_retention(spec)
     if spec.retention is not UNSET:
         changes["retention"] = None if spec.retention is None else _retention(spec.retention)
     if spec.retention_bytes is not UNSET:
@@ -113,18 +113,18 @@ def decide_topic(name: str, spec: TopicSpec, old: Topic | None, defaults: Defaul
     return replace(base, **changes)
 
 
-def _refuse_retention(spec: TopicSpec) -> None:
+def _reject_retention(spec: TopicSpec) -> None:
     for field, given in (("retention", spec.retention), ("retentionBytes", spec.retention_bytes)):
         if given is not UNSET and given is not None:
             raise UnsupportedByEngine(
-                "RocketMQ keeps messages as its brokers are told (fileReservedTime): leave this out", field=field
+                "RocketMQ brokers set the retention (fileReservedTime). Omit this member.", field=field
             )
 
 
 def _retention(value: float | str) -> timedelta:
     retention = parse_duration(value, "retention")
     if not retention:
-        raise InvalidValue("retention must be longer than 0, or null to keep messages for ever", field="retention")
+        raise InvalidValue("retention must be greater than 0, or null to keep messages forever", field="retention")
     return retention
 
 
@@ -143,7 +143,7 @@ def decide_rate(spec: float | RateSpec | None) -> RateLimit | None:
     burst = spec.burst if isinstance(spec, RateSpec) and spec.burst is not UNSET else max(rate, 1.0)
     if not _MIN_RATE <= rate <= _MAX_RATE:
         raise InvalidValue(
-            f"rateLimit must be {_MIN_RATE:f} to {_MAX_RATE:.0f} messages a second, or null for no limit",
+            f"rateLimit must be {_MIN_RATE:f} to {_MAX_RATE:.0f} messages per second, or null for no limit",
             field="rateLimit",
             limit=_MAX_RATE,
         )
@@ -155,7 +155,7 @@ def decide_rate(spec: float | RateSpec | None) -> RateLimit | None:
 def decide_group(name: str, spec: GroupSpec, old: Group | None, defaults: Defaults, now: datetime) -> Group:
     given = Mode.MESSAGE if old is None and spec.mode is UNSET else spec.mode
     mode = Mode(_fixed("mode", given, old.mode if old else None))
-    _refuse_foreign(spec, mode)
+    _reject_unsupported(spec, mode)
     base = old or Group(
         name=name,
         topic=_fixed("topic", spec.topic, None),
@@ -163,7 +163,7 @@ def decide_group(name: str, spec: GroupSpec, old: Group | None, defaults: Defaul
         start="latest" if mode is Mode.BROADCAST else "earliest",
         visibility=defaults.visibility,
         max_attempts=defaults.max_attempts,
-        # A released queue is free at once unless the group says otherwise; single messages back off.
+        # By default a released queue can be leased again immediately; single messages back off.
         backoff=Backoff() if mode is Mode.MESSAGE else NO_BACKOFF,
         on_poison=OnPoison.DEAD,
         rate_limit=None,
@@ -174,13 +174,13 @@ def decide_group(name: str, spec: GroupSpec, old: Group | None, defaults: Defaul
     if old is not None:
         _fixed("start", UNSET if spec.start is UNSET else _start(spec.start), old.start)
         if spec.ordered not in {UNSET, old.is_ordered}:
-            raise FixedSetting("ordered cannot change: messages are on their way", field="ordered")
+            raise FixedSetting("ordered cannot be changed while messages are in flight", field="ordered")
     changes: dict[str, Any] = {name: rule(given) for name, given, rule in _group_rules(spec) if given is not UNSET}
     return replace(base, **changes)
 
 
 def _group_rules(spec: GroupSpec) -> list[tuple[str, Any, Callable[[Any], Any]]]:
-    """Each setting of a group: its name in the entry, what was given, and how to check it."""
+    """Return for each setting of a group: its field in the entry, the given value, and the function that checks it."""
     return [
         ("start", spec.start, _start),
         ("visibility", spec.visibility, lambda given: check_visibility(parse_duration(given, "visibility"))),
@@ -195,9 +195,9 @@ def _group_rules(spec: GroupSpec) -> list[tuple[str, Any, Callable[[Any], Any]]]
     ]
 
 
-def _between(given: int, most: int, field: str) -> int:
-    if not 1 <= given <= most:
-        raise InvalidValue(f"{field} must be 1 to {most}", field=field, limit=most)
+def _between(given: int, maximum: int, field: str) -> int:
+    if not 1 <= given <= maximum:
+        raise InvalidValue(f"{field} must be 1 to {maximum}", field=field, limit=maximum)
     return given
 
 
@@ -205,7 +205,7 @@ def decide_backoff(spec: "BackoffSpec | list[Duration]") -> Backoff:
     if isinstance(spec, list):
         if not 1 <= len(spec) <= _MAX_BACKOFF_STEPS:
             raise InvalidValue(f"backoff must list 1 to {_MAX_BACKOFF_STEPS} durations", field="backoff")
-        return Backoff(steps=tuple(parse_duration(each, f"backoff[{n}]") for n, each in enumerate(spec)))
+        return Backoff(steps=tuple(parse_duration(step, f"backoff[{n}]") for n, step in enumerate(spec)))
     return Backoff(
         initial=parse_duration(spec.initial, "backoff.initial"),
         factor=spec.factor,
@@ -234,13 +234,15 @@ def _start(value: int | str) -> str:
 
 
 def _fixed(field: str, given: str | UnsetType, stored: str | None) -> str:
-    """A member that is decided once."""
+    """Return a member that cannot be changed after creation."""
     if given is UNSET:
         if stored is None:
-            raise InvalidValue(f"{field} is needed", field=field)
+            raise InvalidValue(f"{field} is required", field=field)
         return stored
     if stored is not None and given != stored:
-        raise FixedSetting(f"{field} is {stored} and cannot change: delete the entry and register it anew", field=field)
+        raise FixedSetting(
+            f"{field} is {stored} and cannot be changed. Delete and register the entry again.", field=field
+        )
     return str(given)
 
 
@@ -248,19 +250,19 @@ def _tags(spec: FilterSpec | None) -> frozenset[str]:
     if spec is None:
         return frozenset()
     if not 1 <= len(spec.tags) <= _MAX_TAGS:
-        raise InvalidValue(f"filter.tags must list 1 to {_MAX_TAGS} tags; null: no filter", field="filter.tags")
+        raise InvalidValue(f"filter.tags must list 1 to {_MAX_TAGS} tags. Use null for no filter.", field="filter.tags")
     return frozenset(check_text(tag, "filter.tags") for tag in spec.tags)
 
 
-def _refuse_foreign(spec: GroupSpec, mode: Mode) -> None:
-    """A setting that the mode does not honour is never accepted."""
-    foreign: dict[str, object] = {}
+def _reject_unsupported(spec: GroupSpec, mode: Mode) -> None:
+    """Raise UnsupportedByMode for a setting that has no effect in the mode of the group."""
+    unsupported: dict[str, object] = {}
     if mode is Mode.MESSAGE:
-        foreign["onPoison"] = spec.on_poison if spec.on_poison is OnPoison.BLOCK else UNSET
+        unsupported["onPoison"] = spec.on_poison if spec.on_poison is OnPoison.BLOCK else UNSET
     else:
-        foreign |= {"filter": spec.filter, "ordered": spec.ordered, "maxInFlight": spec.max_in_flight}
+        unsupported |= {"filter": spec.filter, "ordered": spec.ordered, "maxInFlight": spec.max_in_flight}
     if mode is not Mode.BROADCAST:
-        foreign["clientTtl"] = spec.client_ttl
-    for field, value in foreign.items():
+        unsupported["clientTtl"] = spec.client_ttl
+    for field, value in unsupported.items():
         if value is not UNSET:
-            raise UnsupportedByMode(f"{field} does not belong to {mode} mode: leave it out", field=field)
+            raise UnsupportedByMode(f"{field} is not supported in {mode} mode. Omit it.", field=field)

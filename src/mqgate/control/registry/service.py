@@ -1,11 +1,11 @@
 """Register, change and remove topics, producers and groups; pause and resume groups.
 
-Data first, registry last: a topic's queues and a group's start offsets exist before anybody can see the entry, so a
-crash in between leaves only something that the next try takes up.
+Data is created before its registry entry: the queues of a topic and the start offsets of a group exist before the entry
+is visible. After a crash in between, registering again completes the creation.
 
-A topic's messages are dropped only by deleting it, never by registering it: on a broker a topic may have been there
-before us, and is adopted. So a deletion drops them before it removes the entry. A crash in between leaves an entry
-whose publishes answer topic_not_found; deleting it again finishes, putting it again makes an empty topic.
+Only a deletion drops the messages of a topic. A registration never does, because the topic may already exist on a
+broker. A deletion drops the messages before it removes the entry. After a crash in between, publishes to the entry
+return topic_not_found. Deleting the topic again completes the deletion; registering it again creates an empty topic.
 """
 
 from collections.abc import Awaitable, Callable
@@ -48,7 +48,7 @@ class Registry:
         clock: Callable[[], datetime],
         catch_up: Callable[[], Awaitable[None]],
     ) -> None:
-        """`catch_up` is awaited before something is said not to be there: another gateway may have made it."""
+        """`catch_up` is awaited before an entry is reported as missing: another gateway may have created it."""
         self._store = store
         self._directory = directory
         self._log = log
@@ -64,7 +64,7 @@ class Registry:
 
     @property
     def snapshot(self) -> Snapshot:
-        """The registry as this gateway saw it last."""
+        """The last loaded version of the registry."""
         return self._directory.snapshot
 
     @property
@@ -77,7 +77,7 @@ class Registry:
         return _topic(self._directory.snapshot, name)
 
     async def readable(self, name: str) -> str:
-        """A topic whose messages may be looked at: a registered one, or that of our own events."""
+        """Return the name of a topic that can be read: a registered one, or the topic of the gateway's own events."""
         return name if name == EVENTS_TOPIC else (await self.topic(name)).name
 
     async def producer(self, name: str) -> Producer:
@@ -91,14 +91,14 @@ class Registry:
         return _group(self._directory.snapshot, name)
 
     async def put_topic(self, name: str, spec: TopicSpec, actor: str) -> tuple[Topic, bool]:
-        """Create or change a topic; True if it is new."""
+        """Create or change a topic. Return it, and whether it is new."""
         check_name(name, "topic")
         async with self._store.turn():
             seen = await self._directory.refresh()
             old = seen.topics.get(name)
             entry = model.decide_topic(name, spec, old, self._defaults, self._clock())
             if old is None:
-                await self._forget(name)
+                await self._delete_topic_state(name)
             await self._log.create(name, entry.queues)
             await self._save(entry, old, actor, seen)
         return entry, old is None
@@ -114,7 +114,7 @@ class Registry:
         return entry, old is None
 
     async def put_group(self, name: str, spec: GroupSpec, actor: str) -> tuple[Group, bool]:
-        """Create or change a group; a new one gets its start offsets here."""
+        """Create or change a group. Return it, and whether it is new; the start offsets of a new group are set."""
         check_name(name, "group")
         async with self._store.turn():
             seen = await self._directory.refresh()
@@ -130,12 +130,12 @@ class Registry:
         return entry, old is None
 
     async def patch_group(self, name: str, spec: GroupSpec, actor: str) -> Group:
-        """Change a group that is there."""
+        """Change an existing group."""
         await self.group(name)
         return (await self.put_group(name, spec, actor))[0]
 
     async def pause(self, name: str, *, is_paused: bool, reason: str | None, actor: str) -> Group:
-        """Stop or start a group's grants; acks go on either way."""
+        """Pause or resume a group. A paused group grants no leases but accepts acks."""
         async with self._store.turn():
             seen = await self._directory.refresh()
             old = _group(seen, name)
@@ -144,31 +144,31 @@ class Registry:
         return entry
 
     async def delete_topic(self, name: str, actor: str) -> None:
-        """Remove a topic with its messages, unless somebody uses it."""
+        """Remove a topic and its messages. Raise TopicInUse if it has producers or groups."""
         async with self._store.turn():
-            seen = await self._unused(name)
-            await self._forget(name)
+            seen = await self._check_unused(name)
+            await self._delete_topic_state(name)
             await self._log.drop(name)
-            # IdempotentPublisher more: whoever published meanwhile may have left a key whose message is dropped by now.
-            await self._forget(name)
+            # Again: a publish in between may have stored an idempotency key whose message is dropped by now.
+            await self._delete_topic_state(name)
             while True:
                 try:
                     return await self._remove(seen.topics[name], actor, seen)
                 except RegistryChanged:
-                    # Another gateway changed something; refused now, the deletion would be half done.
-                    seen = await self._unused(name)
+                    # Another gateway changed the registry. Giving up now would leave the deletion incomplete.
+                    seen = await self._check_unused(name)
 
-    async def _unused(self, name: str) -> Snapshot:
+    async def _check_unused(self, name: str) -> Snapshot:
         snapshot = await self._directory.refresh()
         _topic(snapshot, name)
-        users = [each.name for each in snapshot.producers.values() if each.topic == name]
-        users += [each.name for each in snapshot.groups.values() if each.topic == name]
+        users = [producer.name for producer in snapshot.producers.values() if producer.topic == name]
+        users += [group.name for group in snapshot.groups.values() if group.topic == name]
         if users:
-            raise TopicInUse(f"delete its producers and groups first: {', '.join(sorted(users)[:10])}", topic=name)
+            raise TopicInUse(f"Delete its producers and groups first: {', '.join(sorted(users)[:10])}.", topic=name)
         return snapshot
 
-    async def _forget(self, topic: str) -> None:
-        """No timer and no idempotency key of a topic may come up again in a later one of its name."""
+    async def _delete_topic_state(self, topic: str) -> None:
+        """Delete timers and idempotency keys, so that a later topic of the same name does not get them."""
         await self._timers.cancel_all(topic)
         await self._idempotency.forget(topic)
 
@@ -180,7 +180,7 @@ class Registry:
             await self._remove(_producer(seen, name), actor, seen)
 
     async def delete_group(self, name: str, actor: str) -> None:
-        """Remove a group with its offsets and dead letters."""
+        """Remove a group with its offsets, dead letters and API keys."""
         async with self._store.turn():
             seen = await self._directory.refresh()
             _group(seen, name)
@@ -191,13 +191,13 @@ class Registry:
             await self._close_group(name)
             await self._log.drop(retry_topic(name))
 
-    async def _remove_keys(self, is_its: Callable[[ApiKey], bool], actor: str, seen: Snapshot) -> Snapshot:
-        """The keys of what is gone must not open a later one of its name.
+    async def _remove_keys(self, belongs: Callable[[ApiKey], bool], actor: str, seen: Snapshot) -> Snapshot:
+        """Remove the API keys of an entry, so that they do not grant access to a later entry of the same name.
 
-        They go first, and their owner is removed on what was seen without them: none can be made in between.
+        The entry is removed afterwards, based on the returned snapshot. So no key can be created in between.
         """
-        while its := [key for key in seen.keys.values() if is_its(key)]:
-            await self._remove(its[0], actor, seen)
+        while keys := [key for key in seen.keys.values() if belongs(key)]:
+            await self._remove(keys[0], actor, seen)
             seen = self._directory.snapshot
         return seen
 
@@ -213,17 +213,17 @@ class Registry:
         action: str | None = None,
         reason: str | None = None,
     ) -> None:
-        """Keep what was decided on what was seen: not on what another gateway has changed since."""
+        """Store an entry. Raise RegistryChanged if another gateway changed the registry after `seen` was loaded."""
         if entry == old:
             return
         action = action or ("create" if old is None else "change")
-        act = self._audit_entry(actor, action, _subject(entry), reason, {"new": _audit_details(entry)})
-        await self._store.save(entry, act, decided_on=seen.version)
+        audit_entry = self._audit_entry(actor, action, _subject(entry), reason, {"new": _audit_details(entry)})
+        await self._store.save(entry, audit_entry, decided_on=seen.version)
         await self._directory.refresh()
 
     async def _remove(self, entry: Entry, actor: str, seen: Snapshot) -> None:
-        act = self._audit_entry(actor, "delete", _subject(entry), None, {"old": _audit_details(entry)})
-        await self._store.remove(entry, act, decided_on=seen.version)
+        audit_entry = self._audit_entry(actor, "delete", _subject(entry), None, {"old": _audit_details(entry)})
+        await self._store.remove(entry, audit_entry, decided_on=seen.version)
         await self._directory.refresh()
 
     def _audit_entry(self, actor: str, action: str, subject: str, reason: str | None, details: object) -> AuditEntry:
@@ -238,10 +238,10 @@ class Registry:
 
 
 def _audit_details(entry: Entry) -> dict[str, object]:
-    """An entry for the audit; of a key never its digest."""
-    told: dict[str, object] = msgspec.to_builtins(entry)
-    told.pop("digest", None)
-    return told
+    """Return an entry as audit details, without the digest of an API key."""
+    details: dict[str, object] = msgspec.to_builtins(entry)
+    details.pop("digest", None)
+    return details
 
 
 def _subject(entry: Entry) -> str:
@@ -267,5 +267,5 @@ _T = TypeVar("_T", Topic, Producer, Group)
 
 def _found(entry: _T | None, error: type[TopicNotFound | ProducerNotFound | GroupNotFound], kind: str, name: str) -> _T:
     if entry is None:
-        raise error(f"{kind} {name} is not registered: PUT /v1/{kind}s/{name} first", **{kind: name})
+        raise error(f"{kind.capitalize()} {name} is not registered. Use PUT /v1/{kind}s/{name}.", **{kind: name})
     return entry

@@ -1,8 +1,8 @@
 """A range of a queue as an Arrow stream.
 
-The first page is read before anything is answered, so that what is wrong with the wish is told as ever. From then on
-one page is sent while the next one is built, and no further: a slow reader costs two pages of memory. Whatever fails in
-the middle cuts the connection before the end mark; a reader never takes a part for the whole.
+The first page is read before the response starts, so that errors of the request are returned as usual. After that, the
+next page is built while one is sent: a slow client uses the memory of two pages. A failure closes the connection before
+the end mark, so that a client cannot mistake a part for the whole.
 """
 
 import asyncio
@@ -19,14 +19,14 @@ __all__ = ["ARROW", "ArrowStream", "BulkReadRequest", "BulkReads"]
 ARROW = "application/vnd.apache.arrow.stream"
 _PAGE_ROWS = 4_096
 _PAGE_BYTES = 2 << 20
-# A piece is copied and handed to the system in the loop's thread: a tenth of a millisecond.
-_PIECE = 256 << 10
-_PATIENCE = 3.0
+# Copying a piece and passing it to the system blocks the event loop for about 0.1 ms.
+_PIECE_BYTES = 256 << 10
+_MAX_WAIT = 3.0
 _END_MARK = b"\xff\xff\xff\xff\x00\x00\x00\x00"
 
 
 class BulkReadRequest(NamedTuple):
-    """Messages of a queue in [offset, end), as these columns."""
+    """The messages of a queue in [offset, end), with the columns to return."""
 
     topic: str
     queue: str
@@ -36,20 +36,22 @@ class BulkReadRequest(NamedTuple):
 
 
 class BulkReads:
-    """Opens streams, so many at once."""
+    """Opens streams, at most `max_concurrent` at a time."""
 
     def __init__(self, log: MessageLog, max_concurrent: int) -> None:
         self._log = log
         self._slots = asyncio.Semaphore(max_concurrent)
-        self._most = max_concurrent
+        self._max_concurrent = max_concurrent
 
     async def open(self, request: BulkReadRequest) -> "ArrowStream":
-        """Wait for a slot and read the first page; Overloaded if none becomes free soon."""
+        """Wait for a slot and read the first page. Raise Overloaded if no slot becomes free within 3 s."""
         try:
-            async with asyncio.timeout(_PATIENCE):
+            async with asyncio.timeout(_MAX_WAIT):
                 await self._slots.acquire()
         except TimeoutError:
-            raise Overloaded(f"{self._most} bulk reads are being served: try again", retry_after=1) from None
+            raise Overloaded(
+                f"{self._max_concurrent} bulk reads are being served. Try again later.", retry_after=1
+            ) from None
         stream = ArrowStream(self._log, request, self._slots.release)
         try:
             await stream.begin()
@@ -86,7 +88,7 @@ class ArrowStream:
         return self._pieces.popleft()
 
     async def aclose(self) -> None:
-        """End the page that is being built, and free the slot."""
+        """Cancel the page that is being built, and free the slot."""
         closed, self._closed = self._closed, None
         if closed is None:
             return
@@ -99,12 +101,12 @@ class ArrowStream:
             closed()
 
     def _cut(self, page: memoryview) -> None:
-        """Make pieces of a page and have the next one built; after an empty one comes the end."""
+        """Split a page into pieces and start to build the next one. An empty page is the end."""
         if not page:
             self._pieces.append(_END_MARK)
             self._next_page = None
             return
-        self._pieces.extend(page[start : start + _PIECE] for start in range(0, len(page), _PIECE))
+        self._pieces.extend(page[start : start + _PIECE_BYTES] for start in range(0, len(page), _PIECE_BYTES))
         self._next_page = asyncio.create_task(self._page())
 
     async def _page(self) -> memoryview:
@@ -112,11 +114,11 @@ class ArrowStream:
         rows = min(request.end - self._offset, _PAGE_ROWS)
         if rows <= 0:
             return memoryview(b"")
-        # Always with offsets: a message may be gone from the middle, and then rows do not tell where a page ended.
+        # The offset column is always read: offsets may have gaps, so the row count does not give the next offset.
         names = dict.fromkeys((*request.columns, "offset"))
         page = await self._log.read_columns(request.topic, request.queue, self._offset, rows, _PAGE_BYTES, list(names))
         if page.num_rows:
             self._offset = page.column("offset")[-1].as_py() + 1
             page = page.select(list(request.columns))
-        # Dictionaries and the like would need more than the batch; our columns have none.
+        # A batch is self-contained because no column has a dictionary.
         return memoryview(await asyncio.to_thread(page.serialize) if page.num_rows else b"")

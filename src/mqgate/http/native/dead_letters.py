@@ -1,4 +1,4 @@
-"""Dead letters: list, show, redrive, purge."""
+"""Handlers that list, show, redrive and purge dead letters."""
 
 from collections.abc import Sequence
 
@@ -93,16 +93,16 @@ class DeadLetterApi:
     async def list(self, request: Request) -> Response:
         """List dead letters, the oldest first."""
         group = await self._group(request)
-        asked = query(request, DeadQuery)
-        letters, more = await self._dead_letters.list(
+        requested = query(request, DeadQuery)
+        letters, next_cursor = await self._dead_letters.list(
             group.name,
-            key=asked.key,
-            since=query_instant(asked.from_, "from"),
-            until=query_instant(asked.to, "to"),
-            most=check_limit(asked.limit),
-            after=asked.cursor,
+            key=requested.key,
+            since=query_instant(requested.from_, "from"),
+            until=query_instant(requested.to, "to"),
+            most=check_limit(requested.limit),
+            after=requested.cursor,
         )
-        return reply(200, DeadLetters([_short(each) for each in letters], more))
+        return reply(200, DeadLetters([_dead_out(letter) for letter in letters], next_cursor))
 
     @describe("getDeadLetter", "operate", responses={200: DeadLetterDetailOut}, errors=(404, 507))
     async def get(self, request: Request) -> Response:
@@ -110,8 +110,8 @@ class DeadLetterApi:
         group = await self._group(request)
         letters = await self._dead_letters.get(group.name, request.path("id"))
         if not letters:
-            raise DeadLetterNotFound(f"group {group.name} has no dead letter {request.path('id')}")
-        return reply(200, _whole(letters[0]))
+            raise DeadLetterNotFound(f"Group {group.name} has no dead letter {request.path('id')}.")
+        return reply(200, _dead_detail_out(letters[0]))
 
     @describe(
         "redriveDeadLetters",
@@ -125,19 +125,19 @@ class DeadLetterApi:
         group = await self._group(request)
         if group.mode is Mode.BROADCAST:
             raise UnsupportedByMode(
-                "a redriven message would reach every client of a broadcast group: publish it again"
+                "A redriven message would reach every client of a broadcast group. Publish it again instead."
             )
         given = decode(request.body, _chosen_in)
         ids = _ids(given)
         async with self._redriver.turn(group):
             letters, more = await self._chosen(group, ids, given.rate)
-            fates = [RedriveOutcome.REDRIVEN] * len(letters)
+            outcomes = [RedriveOutcome.REDRIVEN] * len(letters)
             if not given.dry_run:
-                fates = await self._redriver.redrive(group, letters, given.rate)
-                done = [each for each, fate in zip(letters, fates, strict=True) if not fate.is_left]
+                outcomes = await self._redriver.redrive(group, letters, given.rate)
+                done = [letter for letter, outcome in zip(letters, outcomes, strict=True) if not outcome.is_left]
                 await self._record(request, group, "redrive", done)
-        is_whole = not any(fate.is_left for fate in fates)
-        return reply(200 if is_whole else 207, _fates(given, ids, letters, fates, more=more))
+        is_complete = not any(outcome.is_left for outcome in outcomes)
+        return reply(200 if is_complete else 207, _redrive_out(given, ids, letters, outcomes, more=more))
 
     @describe("purgeDeadLetters", "operate", request_type=ChosenIn, responses={200: RedriveOut}, errors=(404, 507))
     async def purge(self, request: Request) -> Response:
@@ -150,10 +150,10 @@ class DeadLetterApi:
             if not given.dry_run:
                 await self._redriver.purge(letters, given.rate)
                 await self._record(request, group, "purge", letters)
-        return reply(200, _fates(given, ids, letters, [RedriveOutcome.PURGED] * len(letters), more=more))
+        return reply(200, _redrive_out(given, ids, letters, [RedriveOutcome.PURGED] * len(letters), more=more))
 
     async def _group(self, request: Request) -> Group:
-        """The group; a last lease that ended makes a dead letter at the latest when somebody looks."""
+        """Return the group, after dead letters were written for messages whose last lease has expired."""
         request.principal.need_admin()
         group = await self._registry.group(request.path("group"))
         await self._positions.let_die(group)
@@ -162,46 +162,46 @@ class DeadLetterApi:
     async def _chosen(
         self, group: Group, ids: Sequence[str] | None, rate: float | None
     ) -> tuple[Sequence[DeadLetter], bool]:
-        """The dead letters that are meant, and whether there are more; refused if the rate makes no sense for them."""
-        if rate is not None and not 0 < rate <= 1_000_000:  # noqa: PLR2004 - more is no limit
-            raise InvalidValue("rate must be more than 0 messages a second", field="rate")
+        """Return the chosen dead letters, and whether there are more. Raise InvalidValue for an unsuitable rate."""
+        if rate is not None and not 0 < rate <= 1_000_000:  # noqa: PLR2004 - a higher rate is no limit
+            raise InvalidValue("rate must be greater than 0 messages per second", field="rate")
         letters, more = await self._redriver.choose(group, ids)
         if rate is not None and len(letters) / rate > _MAX_REDRIVE_SECONDS:
-            raise InvalidValue("this would take longer than 60 s: name fewer ids, or a higher rate", field="rate")
+            raise InvalidValue("The redrive would take longer than 60 s. Use fewer ids or a higher rate.", field="rate")
         return letters, more
 
     async def _record(self, request: Request, group: Group, action: str, letters: Sequence[DeadLetter]) -> None:
-        details = {"ids": [each.message.id for each in letters]}
+        details = {"ids": [letter.message.id for letter in letters]}
         await self._registry.record(request.principal.name, action, f"group {group.name}", None, details)
 
 
 def _ids(given: ChosenIn) -> Sequence[str] | None:
     if (given.ids is UNSET) == (not given.all):
-        raise InvalidValue('say "ids": [...] or "all": true, one of them', field="ids")
+        raise InvalidValue('Provide either "ids": [...] or "all": true.', field="ids")
     if given.ids is UNSET:
         return None
     if not 1 <= len(given.ids) <= MOST_AT_ONCE:
-        raise InvalidValue(f"ids must be 1 to {MOST_AT_ONCE}", field="ids", limit=MOST_AT_ONCE)
+        raise InvalidValue(f"ids must have 1 to {MOST_AT_ONCE} items", field="ids", limit=MOST_AT_ONCE)
     return given.ids
 
 
-def _fates(
+def _redrive_out(
     given: ChosenIn,
     ids: Sequence[str] | None,
     letters: Sequence[DeadLetter],
-    fates: Sequence[RedriveOutcome],
+    outcomes: Sequence[RedriveOutcome],
     *,
     more: bool,
 ) -> RedriveOut:
-    told = [(letter.message.id, fate) for letter, fate in zip(letters, fates, strict=True)]
+    results = [(letter.message.id, outcome) for letter, outcome in zip(letters, outcomes, strict=True)]
     if ids is not None:
-        # An id may have died more than once: what is left of it is what its caller must know.
-        found = dict(sorted(told, key=lambda each: each[1].is_left))
-        told = [(each, found.get(each, RedriveOutcome.NOT_FOUND)) for each in dict.fromkeys(ids)]
-    return RedriveOut(given.dry_run, [RedriveResultOut(*each) for each in told], more)
+        # A message may have several dead letters. If one of them is left, its outcome is reported.
+        by_id = dict(sorted(results, key=lambda result: result[1].is_left))
+        results = [(message_id, by_id.get(message_id, RedriveOutcome.NOT_FOUND)) for message_id in dict.fromkeys(ids)]
+    return RedriveOut(given.dry_run, [RedriveResultOut(*result) for result in results], more)
 
 
-def _short(letter: DeadLetter) -> DeadOut:
+def _dead_out(letter: DeadLetter) -> DeadOut:
     message = letter.message
     return DeadOut(
         id=message.id,
@@ -215,8 +215,8 @@ def _short(letter: DeadLetter) -> DeadOut:
     )
 
 
-def _whole(letter: DeadLetter) -> DeadLetterDetailOut:
-    short = _short(letter)
+def _dead_detail_out(letter: DeadLetter) -> DeadLetterDetailOut:
+    short = _dead_out(letter)
     message: MessageOut = message_out(letter.message)
     return DeadLetterDetailOut(
         **{name: getattr(short, name) for name in short.__struct_fields__},

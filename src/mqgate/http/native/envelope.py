@@ -1,4 +1,4 @@
-"""A message as people send it: an envelope, or a bare body with headers; checked once, here."""
+"""Parsing and validation of published messages: a JSON envelope, or a raw body with headers."""
 
 import base64
 import binascii
@@ -22,8 +22,8 @@ from mqgate.http.json_input import decode
 from mqgate.production.idempotency import derived_id
 from mqgate.production.message_writer import Item
 
-# Around every property, where RocketMQ keeps them.
-_MARKS = 2
+# RocketMQ stores two separators with every property.
+_SEPARATORS = 2
 _MAX_KEY_LENGTH = 256
 _MAX_QUOTED = 100
 _PROPERTY = b"mqgate-property-"
@@ -54,14 +54,14 @@ class Envelope(Struct, rename="camel", forbid_unknown_fields=True):
 _envelope = msgspec.json.Decoder(Envelope)
 _text = msgspec.json.Decoder(str)
 _properties = msgspec.json.Decoder(dict[str, str] | None)
-# A character of a JSON text takes up to six bytes: \u0041.
+# A character of a JSON string takes up to six bytes: \u0041.
 _ESCAPED = 6
-# A JSON value is stored without its white space. More than this share of white space is refused unread.
+# JSON values are stored without white space. A text longer than this multiple of the limit is refused unread.
 _MAX_SPACING = 2
 
 
 class EnvelopeParser:
-    """Makes items of envelopes and requests for one topic."""
+    """Parses envelopes and requests into items to publish."""
 
     def __init__(self, *, max_message_bytes: int, longest_delay: timedelta, clock: Callable[[], datetime]) -> None:
         self._max_message_bytes = max_message_bytes
@@ -93,15 +93,17 @@ class EnvelopeParser:
 
     def _item(self, topic: str, body: bytes, given: Envelope, properties: Mapping[str, str]) -> Item:
         if not body:
-            raise EmptyBody("a message must not be empty: RocketMQ cannot carry it", field="body")
+            raise EmptyBody("The message is empty. Send a body of at least one byte.", field="body")
         if len(body) > self._max_message_bytes:
             raise self._too_large()
-        key, tag, once = given.key, given.tag, given.idempotency_key
+        key, tag, idempotency_key = given.key, given.tag, given.idempotency_key
         if properties or key is not None or tag is not None:
             _check(key, tag, properties)
-        if once is not None and not (1 <= len(once) <= _MAX_KEY_LENGTH and once.isprintable()):
+        if idempotency_key is not None and not (
+            1 <= len(idempotency_key) <= _MAX_KEY_LENGTH and idempotency_key.isprintable()
+        ):
             raise InvalidValue(
-                f"an idempotency key has 1 to {_MAX_KEY_LENGTH} printable characters",
+                f"idempotencyKey must have 1 to {_MAX_KEY_LENGTH} printable characters.",
                 field="idempotencyKey",
                 limit=_MAX_KEY_LENGTH,
             )
@@ -110,11 +112,14 @@ class EnvelopeParser:
             delay = None if given.delay is None else parse_duration(given.delay, "delay")
             at = None if given.deliver_at is None else parse_instant(given.deliver_at, "deliverAt")
             due = plan(delay, at, self._clock(), self._longest_delay)
-        message_id = new_id(time.time_ns() // 1_000_000) if once is None else derived_id(topic, once, body)
+        if idempotency_key is None:
+            message_id = new_id(time.time_ns() // 1_000_000)
+        else:
+            message_id = derived_id(topic, idempotency_key, body)
         slot = None if key is None else slot_of(key)
-        # Not by their fields' names: a batch makes a hundred of each.
+        # Faster than keyword arguments; a batch creates a hundred of each.
         draft = tuple.__new__(Draft, (message_id, body, key, tag, properties, slot))
-        return tuple.__new__(Item, (draft, due, once))
+        return tuple.__new__(Item, (draft, due, idempotency_key))
 
     def _body(self, given: Envelope) -> bytes:
         if given.body_base64 is not UNSET:
@@ -123,9 +128,9 @@ class EnvelopeParser:
             try:
                 return base64.b64decode(given.body_base64, validate=True)
             except (binascii.Error, ValueError):
-                raise InvalidValue("bodyBase64 must be standard base64 with padding", field="bodyBase64") from None
+                raise InvalidValue("bodyBase64 must be standard base64 with padding.", field="bodyBase64") from None
         if given.body is UNSET:
-            raise EmptyBody("a message needs body or bodyBase64", field="body")
+            raise EmptyBody("Provide body or bodyBase64.", field="body")
         raw = bytes(given.body)
         is_text = raw[:1] == b'"'
         if len(raw) > (_ESCAPED if is_text else _MAX_SPACING) * self._max_message_bytes:
@@ -134,7 +139,7 @@ class EnvelopeParser:
             if is_text:
                 return _text.decode(raw).encode()
             compact = msgspec.json.format(raw, indent=-1)
-            # The formatter does not check the encoding of texts.
+            # The formatter does not check the encoding of strings.
             compact.decode()
         except (msgspec.DecodeError, UnicodeError) as error:
             raise InvalidJson(f"Correct the JSON: {error}", field="body") from None
@@ -144,12 +149,12 @@ class EnvelopeParser:
 
     def _too_large(self) -> TooLarge:
         return TooLarge(
-            f"a message may have {self._max_message_bytes} bytes", field="body", limit=self._max_message_bytes
+            f"A message may have at most {self._max_message_bytes} bytes.", field="body", limit=self._max_message_bytes
         )
 
 
 def _check_headers(request: Request) -> None:
-    """Refuse headers of ours that are misspelt or repeated: they would change the message silently."""
+    """Raise for unknown or repeated Mqgate headers. Ignoring them would change the message silently."""
     seen = set()
     for header, _ in request.scope["headers"]:
         if not header.startswith(b"mqgate-") and header != b"idempotency-key":
@@ -170,11 +175,9 @@ def _check(key: str | None, tag: str | None, properties: Mapping[str, str]) -> N
         size += len(check_text(tag, "tag").encode())
     for name, value in properties.items():
         if name.startswith(OWN_PREFIX):
-            raise InvalidValue(
-                f"properties must not begin with {OWN_PREFIX}: those are mqgate's own", field="properties"
-            )
+            raise InvalidValue(f"Property names must not begin with {OWN_PREFIX}. It is reserved.", field="properties")
         size += len(check_text(name, "properties").encode())
-        size += len(check_text(value, f"properties.{name}").encode()) + _MARKS
+        size += len(check_text(value, f"properties.{name}").encode()) + _SEPARATORS
     if size > MOST_PROPERTY_BYTES:
         raise _too_many_properties()
 
@@ -185,17 +188,17 @@ def _decode_properties(raw: Raw) -> Mapping[str, str]:
     try:
         return _properties.decode(raw) or NO_PROPERTIES
     except (msgspec.DecodeError, UnicodeDecodeError):
-        raise InvalidValue("properties must be an object whose values are texts.", field="properties") from None
+        raise InvalidValue("properties must be an object whose values are strings.", field="properties") from None
 
 
 def _too_many_properties() -> TooLarge:
-    return TooLarge("key, tag and properties may have 30 KiB together.", field="properties", limit=MOST_PROPERTY_BYTES)
+    return TooLarge("key, tag and properties exceed 30 KiB together.", field="properties", limit=MOST_PROPERTY_BYTES)
 
 
 def _number(text: str | None) -> float | str | None:
-    """A header's duration: a bare number, written as JSON's are, is seconds."""
+    """Return a duration header; a JSON number is a number of seconds."""
     return float(text) if text is not None and _NUMBER.fullmatch(text) else text
 
 
 def _whole(text: str | None) -> int | str | None:
-    return int(text) if text is not None and text.isascii() and text.isdigit() and len(text) < 16 else text  # noqa: PLR2004 - more is no instant
+    return int(text) if text is not None and text.isascii() and text.isdigit() and len(text) < 16 else text  # noqa: PLR2004 - longer numbers are no instants

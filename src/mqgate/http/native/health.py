@@ -1,4 +1,4 @@
-"""Is it alive, is it ready, what is it: /livez, /readyz, /metrics, /v1/info."""
+"""GET /livez, /readyz, /metrics and /v1/info."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
@@ -62,7 +62,7 @@ class HealthApi:
         self._engine = engine
         self._checks = checks
         self.is_stopping = False
-        # Its number where several processes serve one address.
+        # The number of this process if several share one address.
         self.worker: int | None = None
 
     @describe("livez", "health", responses={200: LivenessOut}, is_public=True, is_health=True, max_body_bytes=0)
@@ -83,11 +83,11 @@ class HealthApi:
         parts: dict[str, str] = {}
         is_ready = not self.is_stopping
         for name, check in self._checks.items():
-            told = await _ask(check)
-            parts[name] = told if isinstance(told, str) else "ok"
+            result = await _run_check(check)
+            parts[name] = result if isinstance(result, str) else "ok"
             is_ready &= parts[name] == "ok"
-            # Of these one may be down, and the others still do the work.
-            parts |= {} if isinstance(told, str) else told
+            # A check of several servers passes if the remaining servers can serve; failed ones are listed.
+            parts |= {} if isinstance(result, str) else result
         parts["server"] = "stopping" if self.is_stopping else "ok"
         status = "unavailable" if not is_ready else "ok" if set(parts.values()) == {"ok"} else "degraded"
         response = reply(200 if is_ready else 503, ReadinessOut(status, parts))
@@ -96,7 +96,7 @@ class HealthApi:
     @describe("metrics", "health", responses={200: str}, content_type="text/plain", is_health=True)
     async def metrics(self, request: Request) -> Response:
         """Return the Prometheus metrics."""
-        # They tell of all topics and groups.
+        # Metrics name all topics and groups.
         request.principal.need_admin()
         return Response(200, self._metrics.render(self.worker), b"text/plain; version=0.0.4; charset=utf-8")
 
@@ -124,12 +124,12 @@ class HealthApi:
         )
 
 
-async def _ask(check: Check) -> str | dict[str, str]:
-    """How a part is: ok or what is wrong, or how each of several servers is."""
+async def _run_check(check: Check) -> str | dict[str, str]:
+    """Return "ok" or an error code, or the states of several servers by name."""
     try:
-        told = await asyncio.wait_for(check(), _DEADLINE)
+        result = await asyncio.wait_for(check(), _DEADLINE)
     except MqgateError as error:
         return error.code
     except TimeoutError:
         return "timeout"
-    return dict(told) if isinstance(told, Mapping) else "ok"
+    return dict(result) if isinstance(result, Mapping) else "ok"

@@ -1,4 +1,4 @@
-"""Looking into the log: by id, by key and time, by offset. Touches no group."""
+"""Handlers that read messages by id, by key and time, or by offset. Groups are not affected."""
 
 from collections.abc import Sequence
 from datetime import UTC, datetime
@@ -20,10 +20,10 @@ from mqgate.ports.message_columns import COLUMNS, DEFAULT_COLUMNS
 from mqgate.ports.message_log import MessageLog
 from mqgate.settings import HttpSettings
 
-_FIRST = datetime(1970, 1, 1, tzinfo=UTC)
-_LAST = datetime(9999, 1, 1, tzinfo=UTC)
+_EARLIEST = datetime(1970, 1, 1, tzinfo=UTC)
+_LATEST = datetime(9999, 1, 1, tzinfo=UTC)
 _JSON = "application/json"
-_FEW, _MANY = 32, 10_000
+_DEFAULT_MESSAGES, _DEFAULT_BULK_MESSAGES = 32, 10_000
 
 
 class FindQuery(Struct, rename="camel", forbid_unknown_fields=True):
@@ -66,7 +66,7 @@ class MessagesApi:
         topic = await self._registry.readable(request.path("topic"))
         message = await self._log.find(topic, request.path("id"))
         if message is None:
-            raise MessageNotFound(f"topic {topic} holds no message {request.path('id')}")
+            raise MessageNotFound(f"Topic {topic} has no message {request.path('id')}.")
         return reply(200, message_out(message))
 
     @describe("findMessages", "look", query=FindQuery, responses={200: Messages}, errors=(404,))
@@ -74,54 +74,60 @@ class MessagesApi:
         """Find messages by key and time."""
         request.principal.need_admin()
         topic = await self._registry.readable(request.path("topic"))
-        asked = query(request, FindQuery)
-        found, more = await self._log.find_by_key(
+        requested = query(request, FindQuery)
+        found, next_cursor = await self._log.find_by_key(
             topic,
-            asked.key,
-            since=query_instant(asked.from_, "from") or _FIRST,
-            until=query_instant(asked.to, "to") or _LAST,
-            most=check_limit(asked.limit),
-            after=asked.cursor,
+            requested.key,
+            since=query_instant(requested.from_, "from") or _EARLIEST,
+            until=query_instant(requested.to, "to") or _LATEST,
+            most=check_limit(requested.limit),
+            after=requested.cursor,
         )
-        return reply(200, Messages([message_out(each) for each in found], more))
+        return reply(200, Messages([message_out(message) for message in found], next_cursor))
 
     @describe("readQueue", "look", query=RangeQuery, responses={200: RangeOut}, stream_type=ARROW, errors=(404, 406))
     async def read(self, request: Request) -> Response:
         """Read a range of a queue."""
         request.principal.need_admin()
         topic = await self._registry.readable(request.path("topic"))
-        asked = query(request, RangeQuery)
-        if not 0 <= asked.offset < END_OF_OFFSETS:
+        requested = query(request, RangeQuery)
+        if not 0 <= requested.offset < END_OF_OFFSETS:
             raise InvalidValue("offset must be 0 or more", field="offset")
         if choose(request.header(b"accept"), (_JSON, ARROW)) == ARROW:
-            return await self._stream(topic, request.path("queue"), asked)
-        if asked.columns is not None:
-            raise InvalidValue(f"columns are chosen only with Accept: {ARROW}", field="columns")
-        most = _check_max(asked.max, _FEW, self._settings.max_batch)
-        found = await self._log.read(topic, request.path("queue"), asked.offset, most, self._settings.max_answer_bytes)
-        head = (await self._log.bounds(topic)).queues[request.path("queue")]
+            return await self._stream(topic, request.path("queue"), requested)
+        if requested.columns is not None:
+            raise InvalidValue(f"columns requires Accept: {ARROW}", field="columns")
+        limit = _check_max(requested.max, _DEFAULT_MESSAGES, self._settings.max_batch)
+        found = await self._log.read(
+            topic, request.path("queue"), requested.offset, limit, self._settings.max_answer_bytes
+        )
+        bounds = (await self._log.bounds(topic)).queues[request.path("queue")]
         return reply(
             200,
-            RangeOut([message_out(each) for each in found], asked.offset + len(found), head.min, head.max),
+            RangeOut(
+                [message_out(message) for message in found], requested.offset + len(found), bounds.min, bounds.max
+            ),
         )
 
-    async def _stream(self, topic: str, queue: str, asked: RangeQuery) -> Response:
-        most = _check_max(asked.max, _MANY, self._settings.max_bulk_messages)
-        wish = BulkReadRequest(topic, queue, asked.offset, asked.offset + most, _check_columns(asked.columns))
-        return Response(200, content_type=ARROW.encode(), stream=await self._bulk_reads.open(wish))
+    async def _stream(self, topic: str, queue: str, requested: RangeQuery) -> Response:
+        limit = _check_max(requested.max, _DEFAULT_BULK_MESSAGES, self._settings.max_bulk_messages)
+        bulk_request = BulkReadRequest(
+            topic, queue, requested.offset, requested.offset + limit, _check_columns(requested.columns)
+        )
+        return Response(200, content_type=ARROW.encode(), stream=await self._bulk_reads.open(bulk_request))
 
 
 def _check_max(given: int | None, default: int, limit: int) -> int:
-    most = min(default, limit) if given is None else given
-    if not 1 <= most <= limit:
+    chosen = min(default, limit) if given is None else given
+    if not 1 <= chosen <= limit:
         raise InvalidValue(f"max must be 1 to {limit}", field="max", limit=limit)
-    return most
+    return chosen
 
 
 def _check_columns(given: str | None) -> Sequence[str]:
     names = DEFAULT_COLUMNS if given is None else tuple(given.split(","))
     unknown = [name for name in names if name not in COLUMNS]
     if unknown or len(set(names)) < len(names):
-        wrong = f"{unknown[0]!r} is none" if unknown else "one is named twice"
-        raise InvalidValue(f"columns are some of {','.join(COLUMNS)}: {wrong}", field="columns")
+        problem = f"{unknown[0]!r} is unknown" if unknown else "a column is repeated"
+        raise InvalidValue(f"columns must be a list of {','.join(COLUMNS)}: {problem}", field="columns")
     return names

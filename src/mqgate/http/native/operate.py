@@ -1,4 +1,4 @@
-"""What operators do with a group: lag, clients, seek, pause, resume; and who did what."""
+"""Handlers for operators: lag, clients, seek, pause and resume of a group, and the audit log."""
 
 from collections.abc import Callable
 from datetime import datetime
@@ -23,8 +23,8 @@ from mqgate.http.operation import describe
 from mqgate.ports.lease_store import LeaseStore
 from mqgate.ports.registry_store import RegistryStore
 
-_MAX_REASON_LENGTH = 1_000
-# An offset for each of a thousand queues, with long names of brokers.
+_MAX_REASON = 1_000
+# Enough for an offset for each of 1,000 queues with long broker names.
 _MAX_SEEK_BYTES = 256 << 10
 
 
@@ -176,10 +176,10 @@ class OperateApi:
         _check_reason(given.reason)
         client = _client(group, given.client_id)
         moved = await self._positions.seek(group, client, _target(given.to), is_dry_run=given.dry_run)
-        rows = [SeekResultOut(each.queue, each.old, each.new, each.skipped, each.repeated) for each in moved]
+        rows = [SeekResultOut(row.queue, row.old, row.new, row.skipped, row.repeated) for row in moved]
         if not given.dry_run:
             self._changed(group.name)
-            details = {"client": client, "queues": [[each.queue, each.old, each.new] for each in moved]}
+            details = {"client": client, "queues": [[row.queue, row.old, row.new] for row in moved]}
             await self._registry.record(request.principal.name, "seek", f"group {group.name}", given.reason, details)
         return reply(200, SeekOut(given.dry_run, rows))
 
@@ -221,20 +221,20 @@ class OperateApi:
     async def audit(self, request: Request) -> Response:
         """List audit entries, the newest first."""
         request.principal.need_admin()
-        asked = query(request, ListQuery)
-        found, more = await self._store.acts(check_limit(asked.limit), asked.cursor)
+        requested = query(request, ListQuery)
+        entries, next_cursor = await self._store.acts(check_limit(requested.limit), requested.cursor)
         items = [
             AuditEntryOut(
-                format_instant(each.at),
-                each.actor,
-                each.action,
-                each.subject,
-                each.reason,
-                msgspec.Raw(each.details.encode()),
+                format_instant(entry.at),
+                entry.actor,
+                entry.action,
+                entry.subject,
+                entry.reason,
+                msgspec.Raw(entry.details.encode()),
             )
-            for each in found
+            for entry in entries
         ]
-        return reply(200, AuditEntriesOut(items, more))
+        return reply(200, AuditEntriesOut(items, next_cursor))
 
 
 def _client_out(client: Client) -> ClientOut:
@@ -245,17 +245,17 @@ def _client_out(client: Client) -> ClientOut:
 def _client(group: Group, client: str | None) -> str:
     if group.mode is Mode.BROADCAST:
         if client is None:
-            raise InvalidValue("a broadcast group needs clientId: each client has its own place", field="clientId")
+            raise InvalidValue("clientId is required for broadcast groups", field="clientId")
         return check_client(client)
     if client is not None:
-        raise UnsupportedByMode("clientId belongs to broadcast groups: leave it out", field="clientId")
+        raise UnsupportedByMode("clientId is supported for broadcast groups only. Omit it.", field="clientId")
     return ""
 
 
 def _target(to: Any) -> Target:
     if isinstance(to, dict):
         if not to:
-            raise InvalidValue("name at least one queue", field="to")
+            raise InvalidValue("to must name at least one queue", field="to")
         return to
     if to == "earliest":
         return "earliest"
@@ -265,8 +265,8 @@ def _target(to: Any) -> Target:
 
 
 def _check_reason(reason: str | None) -> None:
-    if reason is not None and len(reason) > _MAX_REASON_LENGTH:
-        raise InvalidValue(f"reason may have {_MAX_REASON_LENGTH} characters", field="reason", limit=_MAX_REASON_LENGTH)
+    if reason is not None and len(reason) > _MAX_REASON:
+        raise InvalidValue(f"reason may have at most {_MAX_REASON} characters", field="reason", limit=_MAX_REASON)
 
 
 def _queue_lag(row: Position) -> QueueLag:

@@ -1,4 +1,4 @@
-"""The queues of a topic: where they begin and end, by offset and by time. Touches no group."""
+"""The handler that lists the queues of a topic with their bounds and times. Groups are not affected."""
 
 import asyncio
 from collections.abc import Mapping
@@ -48,17 +48,17 @@ class QueuesApi:
     def __init__(self, registry: Registry, log: MessageLog) -> None:
         self._registry = registry
         self._log = log
-        self._turns = asyncio.Semaphore(_MAX_CONCURRENT)
+        self._reads = asyncio.Semaphore(_MAX_CONCURRENT)
 
     @describe("listQueues", "look", query=QueuesQuery, responses={200: Queues}, errors=(404,))
     async def list(self, request: Request) -> Response:
         """List the queues of a topic with their bounds."""
         request.principal.need_admin()
         topic = await self._registry.readable(request.path("topic"))
-        asked = query(request, QueuesQuery)
-        at = query_instant(asked.at, "at")
-        limit = check_limit(asked.limit)
-        last = None if asked.cursor is None else _order(asked.cursor)
+        requested = query(request, QueuesQuery)
+        at = query_instant(requested.at, "at")
+        limit = check_limit(requested.limit)
+        last = None if requested.cursor is None else _order(requested.cursor)
         if last is not None and (last >= _NO_QUEUE or not last[1]):
             raise invalid_cursor()
         bounds = await self._log.bounds(topic)
@@ -66,33 +66,33 @@ class QueuesApi:
         rest = [name for name in names if last is None or _order(name) > last]
         offsets = None if at is None else await self._log.offsets_at(topic, at)
         items = await asyncio.gather(
-            *(self._shown(topic, name, bounds, offsets, is_timed=asked.times) for name in rest[:limit])
+            *(self._queue_out(topic, name, bounds, offsets, is_timed=requested.times) for name in rest[:limit])
         )
         return reply(200, Queues(items, rest[limit - 1] if len(rest) > limit else None))
 
-    async def _shown(
+    async def _queue_out(
         self, topic: str, name: str, bounds: TopicBounds, offsets: Mapping[str, int] | None, *, is_timed: bool
     ) -> QueueOut:
         head = bounds.queues.get(name)
         if head is None or name in bounds.closed:
-            return _closed(name, head, offsets)
+            return _closed_out(name, head, offsets)
         times: tuple[str | None, str | None] = (None, None)
         if is_timed and head.min < head.max:
             try:
                 first = self._stored_at(topic, name, head.min)
                 times = await asyncio.gather(first, self._stored_at(topic, name, head.max - 1))
             except QueueUnavailable:
-                return _closed(name, head, offsets)
+                return _closed_out(name, head, offsets)
         return QueueOut(name, True, *head, *times, _offset_at(name, head, offsets))
 
     async def _stored_at(self, topic: str, queue: str, offset: int) -> str | None:
-        async with self._turns:
+        async with self._reads:
             found = await self._log.read(topic, queue, offset, 1, 1)
         return maybe_instant(found[0].stored_at if found else None)
 
 
-def _closed(name: str, head: QueueBounds | None, offsets: Mapping[str, int] | None) -> QueueOut:
-    """What was known last; nothing, if it was never seen open."""
+def _closed_out(name: str, head: QueueBounds | None, offsets: Mapping[str, int] | None) -> QueueOut:
+    """Return a closed queue with its last known bounds, or null if there are none."""
     low, end = head or (None, None)
     return QueueOut(name, False, low, end, None, None, UNSET if offsets is None else None)
 
@@ -101,12 +101,12 @@ def _offset_at(name: str, head: QueueBounds, offsets: Mapping[str, int] | None) 
     if offsets is None:
         return UNSET
     found = offsets.get(name)
-    # More may have come between the two questions: the end is the one that is told beside it.
+    # Messages may have arrived between the two reads. The offset must not exceed the returned maximum.
     return None if found is None else min(found, head.max)
 
 
 def _order(queue: str) -> tuple[int, str]:
-    """By a queue's place in its broker, then by broker; what is no queue's name comes last."""
+    """Return the sort key of a queue: its number, then its broker. An invalid name is sorted last."""
     broker, _, number = queue.rpartition(":")
     is_number = number.isascii() and number.isdigit() and len(number) < 10  # noqa: PLR2004 - digits
     return int(number) if is_number else _NO_QUEUE[0], broker

@@ -1,4 +1,4 @@
-"""Topics, producers, groups and keys: PUT, GET, PATCH, DELETE, lists."""
+"""Handlers for topics, producers, groups and API keys."""
 
 from collections.abc import Callable, Mapping
 from datetime import timedelta
@@ -268,25 +268,25 @@ def check_limit(limit: int) -> int:
     return limit
 
 
-def _list(request: Request, entries: Mapping[str, _T], shape: Callable[[_T], Any]) -> Response:
+def _list(request: Request, entries: Mapping[str, _T], render: Callable[[_T], Any]) -> Response:
     request.principal.need_admin()
-    return page(request, entries, shape)
+    return page(request, entries, render)
 
 
 def page(
     request: Request,
     entries: Mapping[str, _T],
-    shape: Callable[[_T], Any],
-    may_be_named: Callable[[str], bool] = is_name,
+    render: Callable[[_T], Any],
+    is_valid_name: Callable[[str], bool] = is_name,
 ) -> Response:
-    """A page of entries by name; the cursor is the last name of the page before."""
-    asked = query(request, ListQuery)
-    limit = check_limit(asked.limit)
-    if asked.cursor is not None and not may_be_named(asked.cursor):
+    """Return a page of entries, sorted by name. The cursor is the last name of the previous page."""
+    requested = query(request, ListQuery)
+    limit = check_limit(requested.limit)
+    if requested.cursor is not None and not is_valid_name(requested.cursor):
         raise invalid_cursor()
-    names = sorted(name for name in entries if asked.cursor is None or name > asked.cursor)
-    more = names[limit - 1] if len(names) > limit else None
-    return reply(200, {"items": [shape(entries[name]) for name in names[:limit]], "next": more})
+    names = sorted(name for name in entries if requested.cursor is None or name > requested.cursor)
+    next_cursor = names[limit - 1] if len(names) > limit else None
+    return reply(200, {"items": [render(entries[name]) for name in names[:limit]], "next": next_cursor})
 
 
 def topic_out(topic: Topic) -> TopicOut:

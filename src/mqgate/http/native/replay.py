@@ -1,7 +1,7 @@
-"""POST .../replay: messages of before once more, under their own ids.
+"""Handlers that replay messages: they are stored again under their original ids.
 
-Into a topic for everybody who reads it, or for one group alone, through the log that is private to it. An item looks as
-a read of a queue answers it. With an idempotency key of its own it is stored once, however often it is sent.
+A replay to a topic reaches all of its groups. A replay to a group is stored in the private log of that group. An item
+has the form in which a queue read returns it. An item with an idempotency key is stored once, even if sent repeatedly.
 """
 
 from collections.abc import Awaitable, Callable
@@ -35,7 +35,7 @@ _MAX_QUEUE_NAME = 255
 
 
 class ReplayMessage(Struct, rename="camel", forbid_unknown_fields=True):
-    """What it was, and where it lay; the latter is needed for a group only."""
+    """A message and its origin. The origin is required for a replay to a group only."""
 
     id: str
     topic: str | None = None
@@ -63,7 +63,7 @@ def _may_replay(request: Request) -> None:
 
 
 class ReplayApi:
-    """`changed` is awaited with a group for which something new lies in its private log."""
+    """Stores messages again. `changed` is awaited after a message was added to the private log of a group."""
 
     def __init__(
         self,
@@ -108,16 +108,16 @@ class ReplayApi:
         """Replay messages to one group."""
         group = await self._registry.group(request.path("group"))
         if group.mode is Mode.BROADCAST:
-            raise UnsupportedByMode("a replayed message would reach every client of a broadcast group")
+            raise UnsupportedByMode("A replayed message would reach every client of a broadcast group.")
         topic = await self._registry.topic(group.topic)
         private = replace(topic, name=retry_topic(group.name), queues=1)
         await self._log.create(private.name, private.queues)
-        done = await self._replay(request, private, f"group {group.name}", _as_redriven)
+        done = await self._replay(request, private, f"group {group.name}", _with_origin)
         await self._changed(group)
-        return answer_batch(topic.name, [_as_seen(each) for each in done])
+        return answer_batch(topic.name, [_with_private_queue(outcome) for outcome in done])
 
     async def _replay(
-        self, request: Request, topic: Topic, target: str, placed: Callable[[ReplayMessage, Item], Item]
+        self, request: Request, topic: Topic, target: str, prepare: Callable[[ReplayMessage, Item], Item]
     ) -> list[Published | MqgateError]:
         try:
             texts = self._splitter.split(decode(request.body, _replay_in).messages)
@@ -126,21 +126,21 @@ class ReplayApi:
 
         def item_of(text: bytes) -> Item:
             given = decode(text, _message)
-            return placed(given, self._item(topic.name, given))
+            return prepare(given, self._item(topic.name, given))
 
         items, outcomes = await decode_items(texts, item_of)
         published = iter(await self._publisher.publish(topic, None, items) if items else ())
         done = [next(published) if outcome is None else outcome for outcome in outcomes]
-        count = sum(isinstance(each, Published) and not each.is_duplicate for each in done)
+        count = sum(isinstance(outcome, Published) and not outcome.is_duplicate for outcome in done)
         if count:
             await self._registry.record(request.principal.name, "replay", target, None, {"messages": count})
         return done
 
     def _item(self, topic: str, given: ReplayMessage) -> Item:
-        """The same message to be stored again: checked as any that is published."""
+        """Return the message as an item to store, validated like a published one."""
         if not 1 <= len(given.id) <= _MAX_ID_LENGTH or not given.id.isascii() or not given.id.isprintable():
             raise InvalidValue(
-                f"an id has 1 to {_MAX_ID_LENGTH} printable characters", field="id", limit=_MAX_ID_LENGTH
+                f"id must have 1 to {_MAX_ID_LENGTH} printable characters", field="id", limit=_MAX_ID_LENGTH
             )
         envelope = Envelope(
             body=given.body,
@@ -154,22 +154,22 @@ class ReplayApi:
         return item._replace(draft=item.draft._replace(id=given.id))
 
 
-def _as_redriven(given: ReplayMessage, item: Item) -> Item:
-    """Consumers see it where it lay: its origin goes along."""
+def _with_origin(given: ReplayMessage, item: Item) -> Item:
+    """Return an item that carries the origin of its message, which consumers receive."""
     for field in ("topic", "queue", "offset", "stored_at"):
         if getattr(given, field) is None:
             name = "storedAt" if field == "stored_at" else field
-            raise InvalidValue(f"say where the message lay: {name}, as a read of its queue tells it", field=name)
+            raise InvalidValue(f"{name} is required: send the value that a queue read returned.", field=name)
     _check_origin(given)
     draft = item.draft
-    lay = str(given.topic), str(given.queue), int(given.offset or 0)
+    origin = str(given.topic), str(given.queue), int(given.offset or 0)
     stored_ms = milliseconds(parse_instant(given.stored_at or 0, "storedAt"))
-    message = Message(draft.id, *lay, draft.body, draft.key, draft.tag, draft.properties, stored_ms)
+    message = Message(draft.id, *origin, draft.body, draft.key, draft.tag, draft.properties, stored_ms)
     return item._replace(draft=redriven(message))
 
 
 def _check_origin(given: ReplayMessage) -> None:
-    """Refuse what no store of dead letters could keep: the message would block its group when it fails."""
+    """Raise InvalidValue for an origin that cannot be stored in a dead letter. It would block the group later."""
     if not is_name(given.topic or ""):
         raise InvalidValue("topic must be the name of a topic", field="topic")
     queue = given.queue or ""
@@ -179,8 +179,8 @@ def _check_origin(given: ReplayMessage) -> None:
         raise InvalidValue(f"offset must be 0 to {END_OF_OFFSETS - 1}", field="offset")
 
 
-def _as_seen(outcome: Published | MqgateError) -> Published | MqgateError:
-    """Where consumers will find it."""
+def _with_private_queue(outcome: Published | MqgateError) -> Published | MqgateError:
+    """Return the outcome with the queue name that consumers see."""
     if isinstance(outcome, MqgateError) or outcome.stored is None:
         return outcome
     return outcome._replace(stored=outcome.stored._replace(queue=private_queue(outcome.stored.queue)))

@@ -1,4 +1,4 @@
-"""Messages that wait for their time: list, show, cancel, re-time."""
+"""Handlers that list, show, cancel and reschedule scheduled messages."""
 
 from collections.abc import Callable
 from datetime import datetime, timedelta
@@ -50,13 +50,13 @@ class ScheduledApi:
     def __init__(
         self,
         timers: TimerStore,
-        mover: TimerDispatcher,
+        dispatcher: TimerDispatcher,
         recorder: EventRecorder,
         longest_delay: timedelta,
         clock: Callable[[], datetime],
     ) -> None:
         self._timers = timers
-        self._mover = mover
+        self._dispatcher = dispatcher
         self._recorder = recorder
         self._longest_delay = longest_delay
         self._clock = clock
@@ -65,15 +65,15 @@ class ScheduledApi:
     async def list(self, request: Request) -> Response:
         """List scheduled messages, the next one first."""
         request.principal.need_admin()
-        asked = query(request, ScheduledQuery)
-        timers, more = await self._timers.list(
-            topic=asked.topic,
-            since=query_instant(asked.from_, "from"),
-            until=query_instant(asked.to, "to"),
-            most=check_limit(asked.limit),
-            after=asked.cursor,
+        requested = query(request, ScheduledQuery)
+        timers, next_cursor = await self._timers.list(
+            topic=requested.topic,
+            since=query_instant(requested.from_, "from"),
+            until=query_instant(requested.to, "to"),
+            most=check_limit(requested.limit),
+            after=requested.cursor,
         )
-        return reply(200, ScheduledList([scheduled_out(timer) for timer in timers], more))
+        return reply(200, ScheduledList([scheduled_out(timer) for timer in timers], next_cursor))
 
     @describe("getScheduled", "delay", responses={200: ScheduledDetailOut}, errors=(404,))
     async def get(self, request: Request) -> Response:
@@ -87,7 +87,7 @@ class ScheduledApi:
         request.principal.need_admin()
         message_id = request.path("id")
         state = await self._timers.change(message_id, None)
-        _refuse(message_id, state, {TimerState.SCHEDULED, TimerState.CANCELLED})
+        _check_state(message_id, state, {TimerState.SCHEDULED, TimerState.CANCELLED})
         if state is TimerState.SCHEDULED:
             timer = await self._find(message_id)
             self._recorder.cancelled(timer.topic, message_id, timer.due)
@@ -100,13 +100,13 @@ class ScheduledApi:
         message_id = request.path("id")
         given = decode(request.body, _retime_in)
         if given.delay is None and given.deliver_at is None:
-            raise InvalidValue("say delay or deliverAt", field="deliverAt")
+            raise InvalidValue("Provide delay or deliverAt.", field="deliverAt")
         now = self._clock()
         delay = None if given.delay is None else parse_duration(given.delay, "delay")
         at = None if given.deliver_at is None else parse_instant(given.deliver_at, "deliverAt")
         due = plan(delay, at, now, self._longest_delay) or now
-        _refuse(message_id, await self._timers.change(message_id, due), {TimerState.SCHEDULED})
-        self._mover.planned(due)
+        _check_state(message_id, await self._timers.change(message_id, due), {TimerState.SCHEDULED})
+        self._dispatcher.planned(due)
         timer = await self._find(message_id)
         return reply(200, scheduled_out(timer))
 
@@ -117,15 +117,15 @@ class ScheduledApi:
         return timer
 
 
-def _refuse(message_id: str, state: TimerState | None, allowed: set[TimerState]) -> None:
+def _check_state(message_id: str, state: TimerState | None, allowed: set[TimerState]) -> None:
     if state is None:
         raise _unknown(message_id)
     if state in allowed:
         return
     if state is TimerState.CANCELLED:
-        raise AlreadyCancelled(f"message {message_id} was cancelled: publish it again", id=message_id)
-    raise AlreadyDelivered(f"message {message_id} was delivered before", id=message_id)
+        raise AlreadyCancelled(f"Message {message_id} was cancelled. Publish it again.", id=message_id)
+    raise AlreadyDelivered(f"Message {message_id} was already delivered.", id=message_id)
 
 
 def _unknown(message_id: str) -> ScheduledNotFound:
-    return ScheduledNotFound(f"no message {message_id} is scheduled, nor was lately")
+    return ScheduledNotFound(f"Message {message_id} is not scheduled, and was not recently.")

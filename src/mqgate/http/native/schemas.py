@@ -1,4 +1,4 @@
-"""The answers' structures: encoded as they stand, and described in the OpenAPI document."""
+"""Response types that several operations share. They are encoded as they are, and part of the OpenAPI document."""
 
 import base64
 from collections.abc import Iterable, Sequence
@@ -141,16 +141,16 @@ def scheduled_out(timer: Timer) -> Scheduled:
 
 
 def scheduled_detail_out(timer: Timer) -> ScheduledDetailOut:
-    """With the body, while it is still scheduled."""
-    whole = ScheduledDetailOut(*_scheduled(timer))
+    """Return a scheduled message with its body. The body is no longer stored after delivery or cancellation."""
+    detail = ScheduledDetailOut(*_scheduled(timer))
     if timer.draft.body:
-        whole.body, whole.body_base64 = text_or_base64(timer.draft.body)
-    return whole
+        detail.body, detail.body_base64 = text_or_base64(timer.draft.body)
+    return detail
 
 
 def _scheduled(timer: Timer) -> tuple[str, str, str, str, str | None, str | None, dict[str, str]]:
     draft = timer.draft
-    # Claimed for dispatch counts as delivered.
+    # A timer that is claimed for dispatch is reported as delivered.
     state = TimerState.DELIVERED if timer.state is TimerState.CLAIMED else timer.state
     return (
         draft.id,
@@ -164,7 +164,7 @@ def _scheduled(timer: Timer) -> tuple[str, str, str, str, str | None, str | None
 
 
 def text_or_base64(body: bytes) -> tuple[str | UnsetType, str | UnsetType]:
-    """A body as it can stand in JSON: as text, or else as base64."""
+    """Return a body as (text, unset) if it is UTF-8, otherwise as (unset, base64)."""
     try:
         return body.decode(), UNSET
     except UnicodeDecodeError:
@@ -172,7 +172,7 @@ def text_or_base64(body: bytes) -> tuple[str | UnsetType, str | UnsetType]:
 
 
 def texts_or_base64(bodies: Sequence[bytes]) -> tuple[Iterable[str | UnsetType], Iterable[str | UnsetType]]:
-    """The same of many; mostly all of them are text."""
+    """Return many bodies as columns of texts and of base64. The common case, all texts, is the fastest."""
     try:
         return list(map(bytes.decode, bodies)), repeat(UNSET)
     except UnicodeDecodeError:

@@ -1,4 +1,4 @@
-"""What the pipelines found out, over time: /v1/stats. What is true now stands at the groups themselves."""
+"""GET /v1/stats: statistics over time, as the pipelines wrote them."""
 
 import asyncio
 from collections.abc import Callable
@@ -23,8 +23,8 @@ from mqgate.stats.store import StatsStore
 __all__ = ["StatsApi"]
 
 _NAMES = ("topic", "kind", "producer", "group", "clientId", "outcome")
-# Unless the caller says: as much as fits on a screen.
-_SPANS = {"minute": timedelta(hours=1), "hour": timedelta(days=1), "day": timedelta(days=30)}
+# The default time range by step.
+_DEFAULT_RANGES = {"minute": timedelta(hours=1), "hour": timedelta(days=1), "day": timedelta(days=30)}
 _FIRST = datetime.min.replace(tzinfo=UTC)
 
 
@@ -215,7 +215,7 @@ class PipelinesOut(Struct):
 
 
 class StatsApi:
-    """Reads happen in a thread of their own: a long report holds up nobody's message."""
+    """Reads the statistics in threads, so that a long report does not block the event loop."""
 
     def __init__(self, open_store: Callable[[], StatsStore], clock: Callable[[], datetime]) -> None:
         self._open = open_store
@@ -228,7 +228,7 @@ class StatsApi:
         given = query(request, TrafficQuery)
         by = tuple(given.by.split(","))
         if not set(by) <= set(_NAMES) or len(set(by)) < len(by):
-            raise InvalidValue(f"by must be some of {', '.join(_NAMES)}, with commas", field="by")
+            raise InvalidValue(f"by must be a comma-separated list of {', '.join(_NAMES)}", field="by")
         columns = tuple("client" if name == "clientId" else name for name in by)
         filters = {"producer": given.producer, "client": given.client_id, "kind": given.kind}
         return await self._page(given, given.step, filters, lambda s, a: reading.traffic(s, a, columns), TrafficOut)
@@ -285,7 +285,7 @@ class StatsApi:
         """Show the state of the pipelines."""
         request.principal.need_admin()
         rows = await asyncio.to_thread(lambda: reading.pipelines(self._open()))
-        return reply(200, {"items": [_shape(PipelineOut, row) for row in rows]})
+        return reply(200, {"items": [_to_struct(PipelineOut, row) for row in rows]})
 
     async def _page(
         self,
@@ -293,32 +293,32 @@ class StatsApi:
         step: Step,
         filters: dict[str, str | None],
         read: Callable[[StatsStore, Asked], list[dict[str, Any]]],
-        shape: type[Struct],
+        out: type[Struct],
     ) -> Response:
         limit = check_limit(given.limit)
         (skipped,) = (0,) if given.cursor is None else parse_cursor(given.cursor, MAX_ROW)
         until = query_instant(given.to, "to") or self._clock() + timedelta(minutes=1)
-        since = query_instant(given.from_, "from") or max(until, _FIRST + _SPANS[step]) - _SPANS[step]
+        since = query_instant(given.from_, "from") or max(until, _FIRST + _DEFAULT_RANGES[step]) - _DEFAULT_RANGES[step]
         names = {"topic": given.topic, "group": given.group, **filters}
         known = {name: value for name, value in names.items() if value}
         for name, value in known.items():
             if "\0" in value:
-                # SQLite finds nothing, PostgreSQL refuses the statement.
+                # SQLite would return no rows, PostgreSQL would fail.
                 raise InvalidValue(f"{name} must not contain U+0000", field="clientId" if name == "client" else name)
         asked = Asked(since, until, limit + 1, skipped, step, known)
         rows = await asyncio.to_thread(lambda: read(self._open(), asked))
-        more = str(skipped + limit) if len(rows) > limit else None
-        return reply(200, {"items": [_shape(shape, row) for row in rows[:limit]], "next": more})
+        next_cursor = str(skipped + limit) if len(rows) > limit else None
+        return reply(200, {"items": [_to_struct(out, row) for row in rows[:limit]], "next": next_cursor})
 
 
-def _shape(shape: type[Struct], row: dict[str, Any]) -> Struct:
-    """A row as its structure: instants as text, what is empty as null."""
-    told = {}
+def _to_struct(out: type[Struct], row: dict[str, Any]) -> Struct:
+    """Return a row as its response type: instants as text, empty text as null."""
+    members = {}
     for name, value in row.items():
         if name in {"at", "stored_at", "judged_at"}:
-            told[name] = None if value is None else format_instant(instant(value))
+            members[name] = None if value is None else format_instant(instant(value))
         elif name == "client":
-            told["client_id"] = value or None
+            members["client_id"] = value or None
         else:
-            told[name] = None if value == "" and name not in {"topic", "group", "queue"} else value
-    return shape(**told)
+            members[name] = None if value == "" and name not in {"topic", "group", "queue"} else value
+    return out(**members)

@@ -121,7 +121,7 @@ class Connections:
                     holders.append(connection)
         if held <= self._settings.max_unread_bytes:
             return
-        holders.sort(key=lambda each: each.waiting_since)
+        holders.sort(key=lambda holder: holder.waiting_since)
         for connection in holders:
             if connection not in self._all:
                 continue

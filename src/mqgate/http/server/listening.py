@@ -8,7 +8,7 @@ BACKLOG = 2048
 
 
 def listen(host: str, port: int, count: int) -> list[socket.socket]:
-    """Sockets that share one address, over which the kernel spreads connections; OSError if it cannot be had."""
+    """Return sockets that share one address; the kernel distributes connections. Raise OSError if it is in use."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     listeners: list[socket.socket] = []
     try:
@@ -19,7 +19,7 @@ def listen(host: str, port: int, count: int) -> list[socket.socket]:
                 listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
             listener.bind((host, port))
             listener.setblocking(False)
-            # Where any port would do, the first one decides.
+            # With port 0 the first socket determines the port of all.
             port = listener.getsockname()[1]
     except OSError as error:
         for listener in listeners:

@@ -1,8 +1,7 @@
-"""/mq/consumer/config and unregister: the dialect's admin calls, for who wears a badge.
+"""/mq/consumer/config and unregister: the admin calls of the dialect, which require the MU header.
 
-Everything that can be refused is looked at before anything is changed. What mqgate would not honour is
-refused, not stored: another pull size, or settings of a consumer that is not there (the original keeps
-those).
+Everything is validated before anything is changed. Settings that mqgate does not support are refused and not stored:
+another pull size, or settings of a consumer that is not registered (the original stores those).
 """
 
 from collections.abc import Callable
@@ -73,11 +72,11 @@ class ConsumerConfigApi:
         if group is None:
             raise Refusal(FAILED, f"consumer:{given.consumer} haven't registered")
         spec = _changes(given, group)
-        to = None
+        target = None
         if given.reset_offset_timestamp is not None:
-            to = parse_instant(given.reset_offset_timestamp, "resetOffsetTimestamp")
-        again = await self._message(group, given.retry_msg_id) if given.retry_msg_id else None
-        clients = await self._clients(group, given.client_id) if to or again else []
+            target = parse_instant(given.reset_offset_timestamp, "resetOffsetTimestamp")
+        resent = await self._message(group, given.retry_msg_id) if given.retry_msg_id else None
+        clients = await self._clients(group, given.client_id) if target or resent else []
 
         await self._registry.patch_group(group.name, spec, actor)
         if given.pause is not None:
@@ -85,18 +84,18 @@ class ConsumerConfigApi:
                 group.name, is_paused=bool(given.pause), reason="/mq/consumer/config", actor=actor
             )
         for client in clients:
-            if again is not None:
-                self._resends.add(group, client, again)
-            if to is None:
+            if resent is not None:
+                self._resends.add(group, client, resent)
+            if target is None:
                 continue
-            moved = await self._positions.seek(group, client, to, is_dry_run=False)
+            moved = await self._positions.seek(group, client, target, is_dry_run=False)
             self._changed(group.name)
-            details = {"client": client, "queues": [[each.queue, each.old, each.new] for each in moved]}
+            details = {"client": client, "queues": [[row.queue, row.old, row.new] for row in moved]}
             await self._registry.record(actor, "seek", f"group {group.name}", "/mq/consumer/config", details)
         return said(OK)
 
     async def unregister(self, request: Request) -> Response:
-        """Stop a consumer: paused, with its offsets and dead letters kept, so that a slip can be undone."""
+        """Pause a consumer. Its offsets and dead letters are kept, so that a mistake can be undone."""
         actor = self._actor(request)
         name = (await read_parameters(request)).text("consumer")
         if name is None:
@@ -116,23 +115,23 @@ class ConsumerConfigApi:
         try:
             message.body.decode()
         except UnicodeDecodeError:
-            raise InvalidValue("the message is not UTF-8: /mq carries text only", field="retryMsgId") from None
+            raise InvalidValue("The message is not UTF-8. /mq supports text only.", field="retryMsgId") from None
         return message
 
     async def _clients(self, group: Group, client: str | None) -> list[str]:
-        """The places to act on: a group's only one; in broadcast mode the named client's, or everybody's."""
+        """Return the clients to act on: [""] for a group, the named client or all clients in broadcast mode."""
         if group.mode is not Mode.BROADCAST:
             return [""]
         if client is not None and trimmed(client):
             await self._positions.lag(group, client)
             return [client]
         found = []
-        for each in await self._leases.clients(group.name):
+        for known in await self._leases.clients(group.name):
             try:
-                await self._positions.lag(group, each.name)
+                await self._positions.lag(group, known.name)
             except ClientNotFound:
                 continue
-            found.append(each.name)
+            found.append(known.name)
         return found
 
 
@@ -142,7 +141,7 @@ def _config_in(body: bytes) -> ConfigIn:
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise Refusal(FAILED, f"the body must be JSON: {error}") from None
     try:
-        # Not strict: the dialect takes a number also as text.
+        # Not strict: the dialect accepts numbers as text.
         config = msgspec.convert(given, ConfigIn, strict=False)
     except msgspec.ValidationError as error:
         raise explain(error) from None
@@ -157,7 +156,7 @@ def _changes(given: ConfigIn, group: Group) -> GroupSpec:
         ("pullTimeoutInMillis", given.pull_timeout_in_millis, PULL_TIMEOUT_MS),
     ):
         if value not in {None, fixed}:
-            raise NotSupportedYet(f"{field} is {fixed} and cannot be changed: leave it out", field=field)
+            raise NotSupportedYet(f"{field} is {fixed} and cannot be changed. Omit it.", field=field)
     spec = GroupSpec(rate_limit=_rate(given, group))
     if given.consume_timeout_in_millis is not None:
         spec.visibility = f"{given.consume_timeout_in_millis}ms"
@@ -166,7 +165,7 @@ def _changes(given: ConfigIn, group: Group) -> GroupSpec:
 
 
 def _rate(given: ConfigIn, group: Group) -> float | UnsetType | None:
-    """One limit instead of a switch and a rate: off forgets the rate, and naming a rate switches it on."""
+    """Return the rate limit for a switch and a rate. Off removes the rate; a rate alone enables the limit."""
     if given.rate_limit_enabled == 0:
         return None
     if given.limit_rate is not None:

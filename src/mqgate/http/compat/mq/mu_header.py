@@ -1,8 +1,8 @@
-"""The MU header, by which the dialect's admin calls are opened: an e-mail address under a shared AES key.
+"""The MU header, which authenticates admin calls of the dialect: an e-mail address, encrypted with a shared AES key.
 
-The scheme is the original's and weak: no time, no nonce, so a header once seen is good for ever. Hence: off
-without a key, shut to foreign networks like the rest of the dialect, and what decrypts must look like an
-address (the original takes anything, and of random blocks one in 256 decrypts).
+The scheme of the original is weak: it has no time and no nonce, so a captured header stays valid forever. Therefore it
+is disabled without a key and limited to the allowed networks, and the decrypted text must be an e-mail address. The
+original accepts any text, and one in 256 random blocks decrypts.
 """
 
 import base64
@@ -20,17 +20,19 @@ _BLOCK_BITS = 128
 
 
 class MuHeader:
+    """Decrypts and checks MU headers."""
+
     def __init__(self, cipher_key: str) -> None:
         self._cipher = _cipher(cipher_key) if cipher_key else None
 
-    def check(self, badge: bytes | None) -> str:
-        """The e-mail address on a badge; Refusal without one, with a wrong one, or when nobody may."""
+    def check(self, header: bytes | None) -> str:
+        """Return the e-mail address in a header. Raise Refusal for a missing or wrong header, or without a key."""
         if self._cipher is None:
-            raise Refusal(FAILED, "no permission! the admin calls are off: set [mq] cipher_key")
-        if not badge:
+            raise Refusal(FAILED, "no permission! admin calls are disabled: set [mq] cipher_key")
+        if not header:
             raise Refusal(FAILED, "no permission!")
         try:
-            address = _open(self._cipher, base64.b64decode(badge, validate=True))
+            address = _decrypt(self._cipher, base64.b64decode(header, validate=True))
         except ValueError:
             raise Refusal(FAILED, "access denied!") from None
         if not _ADDRESS.fullmatch(address):
@@ -43,15 +45,15 @@ def _cipher(key: str) -> "Cipher[modes.ECB]":
         from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes  # noqa: PLC0415 - an extra
     except ImportError:
         raise SettingsInvalid(
-            ["[mq] cipher_key needs a package that is not installed: pip install mqgate[mq-admin]"]
+            ["[mq] cipher_key requires a package that is not installed: pip install mqgate[mq-admin]"]
         ) from None
-    return Cipher(algorithms.AES(key.encode()), modes.ECB())  # noqa: S305 - what the header's senders use
+    return Cipher(algorithms.AES(key.encode()), modes.ECB())  # noqa: S305 - required by the dialect
 
 
-def _open(cipher: "Cipher[modes.ECB]", sealed: bytes) -> str:
-    from cryptography.hazmat.primitives.padding import PKCS7  # noqa: PLC0415 - an extra, there since the cipher is
+def _decrypt(cipher: "Cipher[modes.ECB]", encrypted: bytes) -> str:
+    from cryptography.hazmat.primitives.padding import PKCS7  # noqa: PLC0415 - an extra
 
     decryptor = cipher.decryptor()
-    padded = decryptor.update(sealed) + decryptor.finalize()
+    padded = decryptor.update(encrypted) + decryptor.finalize()
     unpadder = PKCS7(_BLOCK_BITS).unpadder()
     return (unpadder.update(padded) + unpadder.finalize()).decode("ascii")

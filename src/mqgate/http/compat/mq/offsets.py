@@ -1,4 +1,4 @@
-"""What people may look at: where a consumer stands, and its settings."""
+"""Handlers that show the offsets and the settings of a consumer."""
 
 from collections.abc import Mapping
 
@@ -18,9 +18,9 @@ from mqgate.http.compat.mq.queue_info import QueueInfo, of_position
 from mqgate.http.exchange import Request, Response
 from mqgate.ports.lease_store import LeaseStore
 
-# The dialect's own, shown where a group has no limit: what switching the limiter on gives it.
+# The rate that is shown for a group without a limit, and set when the limiter is enabled without a rate.
 DEFAULT_RATE = 1024.0
-# The original's time limit of a pull from its broker; there is no such call to time here.
+# The broker pull timeout of the original. It has no effect here.
 PULL_TIMEOUT_MS = 10_000
 QueueOffsets = list[QueueInfo] | Mapping[str, list[QueueInfo]]
 
@@ -39,7 +39,7 @@ class ConfigOut(Struct, rename="camel", kw_only=True):
     consume_timeout_in_millis: int
     consumer_pull_timeout_millis: int = PULL_TIMEOUT_MS
     pause: bool
-    # The original misspelt it; the console that reads it does not. Both are sent.
+    # The original misspells the member, its console does not. Both are sent.
     rate_limier_enabled: bool
     rate_limiter_enabled: bool
     limit_rate: float
@@ -57,7 +57,7 @@ class OffsetsApi:
     async def queue_offsets(self, request: Request) -> Response:
         name = (await read_parameters(request)).text("consumer")
         if name is None:
-            # A parameter bound by its name alone: where it is missing the original answers 500, not 400.
+            # The original returns 500 and not 400 if this parameter is missing.
             raise Refusal(FAILED, "consumer is required")
         group = await find_group(self._registry, name)
         if group is None:
@@ -84,14 +84,14 @@ class OffsetsApi:
         )
         if is_broadcast:
             found.client_id_map = {
-                each.name: ClientSeen(each.name, milliseconds(each.last_seen))
-                for each in await self._leases.clients(group.name)
+                client.name: ClientSeen(client.name, milliseconds(client.last_seen))
+                for client in await self._leases.clients(group.name)
             }
         return done(found)
 
     async def _offsets(self, group: Group) -> QueueOffsets:
-        """A list for a clustering consumer, a list for each client of a broadcast one."""
-        addresses = {each.name: each.address for each in await self._leases.clients(group.name)}
+        """Return the queues of a clustering consumer, or of each client of a broadcast consumer."""
+        addresses = {client.name: client.address for client in await self._leases.clients(group.name)}
         if group.mode is not Mode.BROADCAST:
             return await self._of_scope(group, "", addresses)
         found = {}
@@ -99,7 +99,7 @@ class OffsetsApi:
             try:
                 found[client] = await self._of_scope(group, client, addresses)
             except ClientNotFound:
-                # Seen today, but idle for longer than the group keeps a place.
+                # The client was idle for longer than clientTtl, so its offsets were deleted.
                 continue
         return found
 
@@ -109,6 +109,6 @@ class OffsetsApi:
 
 
 def _choice_order(row: Position) -> tuple[bool, int, int]:
-    """As fetches choose: free queues first, the fullest of them, then the one longest not consumed."""
+    """Return the sort key in which fetches choose queues: free ones, the highest lag, the least recently consumed."""
     consumed = milliseconds(row.last_consumed_at) if row.last_consumed_at else 0
     return row.locked_until is not None, -row.lag, consumed

@@ -1,7 +1,7 @@
-"""Parameters of the dialect: from the query string and from a form body, all of them text.
+"""Parameters of the dialect, read as text from the query string and from a form body.
 
-A JSON body binds nothing here, as in the original. A parameter that nobody knows is ignored; one that we know
-and was given twice is refused, because whichever we took, the other would be lost without a word.
+As in the original, a JSON body sets no parameters and unknown parameters are ignored. A known parameter that is
+repeated is refused, because one of its values would be lost silently.
 """
 
 import asyncio
@@ -21,7 +21,7 @@ _KNOWN = {
     *("deliveryTimestamp", "pullTimeout"),
     *("topic", "consumer", "requestId", "clientId", "useCookie", "clientIp"),
 }
-# What Java's String.trim cuts off: fewer characters than Python's, and orderId is hashed after it.
+# The characters that Java's String.trim removes: fewer than Python's. orderId is hashed after trimming.
 _BLANKS = "".join(map(chr, range(0x21)))
 _MAX_FIELDS = 100
 _TURN_BYTES = 64 << 10
@@ -31,7 +31,7 @@ _FLAGS |= {"false": False, "off": False, "no": False, "0": False}
 
 
 class Parameters:
-    """What a call was given; blank text counts as not given."""
+    """The parameters of a request. A blank value counts as missing."""
 
     __slots__ = ("_given",)
 
@@ -64,7 +64,7 @@ class Parameters:
 
 
 async def read_parameters(request: Request) -> Parameters:
-    """The parameters of a request, wherever they stand."""
+    """Return the parameters of a request, from its query string and its form."""
     pairs = await _pairs(request.scope["query_string"], "the query string")
     if request.body:
         kind = request.headers.get(b"content-type", b"").partition(b";")[0].strip().lower()
@@ -74,7 +74,7 @@ async def read_parameters(request: Request) -> Parameters:
             pairs += await _multipart(request)
     given = dict(pairs)
     if len(given) < len(pairs):
-        _refuse_repeats(pairs)
+        _reject_repeated(pairs)
     return Parameters(given)
 
 
@@ -114,7 +114,7 @@ async def _multipart(request: Request) -> list[tuple[str, str]]:
         yield request.body
 
     try:
-        # The parser would read what is not UTF-8 as Latin-1 and store something nobody sent.
+        # The parser would decode invalid UTF-8 as Latin-1, which changes the text.
         request.body.decode()
         form = await MultiPartParser(
             Headers(raw=request.scope["headers"]),
@@ -125,7 +125,7 @@ async def _multipart(request: Request) -> list[tuple[str, str]]:
         ).parse()
         pairs = [(name, str(value)) for name, value in form.multi_items()]
         for _, value in pairs:
-            # A charset of the sender's choice can make text that no UTF-8 has.
+            # Another charset of a part can produce text that UTF-8 cannot encode.
             value.encode()
     except (UnicodeError, MultiPartException, FormParserError) as error:
         raise InvalidValue(
@@ -134,9 +134,9 @@ async def _multipart(request: Request) -> list[tuple[str, str]]:
     return pairs
 
 
-def _refuse_repeats(pairs: list[tuple[str, str]]) -> None:
+def _reject_repeated(pairs: list[tuple[str, str]]) -> None:
     seen = set()
     for name, _ in pairs:
         if name in seen and name in _KNOWN:
-            raise InvalidValue(f"{name} was given twice: say it once", field=name)
+            raise InvalidValue(f"{name} was sent more than once. Send it once.", field=name)
         seen.add(name)

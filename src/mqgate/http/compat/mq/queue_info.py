@@ -1,10 +1,10 @@
-"""queueInfo: what the dialect tells about a queue with every fetch, without asking the lease store again.
+"""queueInfo: the state of a queue that every fetch returns, without another call to the lease store.
 
-Exact: the queue, committedOffset, maxOffset (the log's newest, hence newerMaxOffset is always -1),
-lockTimestamp, firstConsume (the first epoch is the first grant). Approximated: lastConsumeTimestamp and
-lastConsumeClientIp are what this process saw; a restart forgets them. Without a batch there is no queue to
-tell about: any of the topic's is named, with committedOffset at its end, or -1 (not looked up) while paused
-or rate limited. The offset lists read the lease store and are exact.
+Exact members: the queue, committedOffset, maxOffset (read from the log, hence newerMaxOffset is always -1),
+lockTimestamp, firstConsume (the first epoch is the first grant). Approximate members: lastConsumeTimestamp and
+lastConsumeClientIp contain what this process observed since its start. A fetch without a batch returns any queue of the
+topic, with committedOffset at its end, or -1 (unknown) while the group is paused or rate limited. The offset lists read
+the lease store and are exact.
 """
 
 from collections import OrderedDict
@@ -39,7 +39,7 @@ class QueueInfo(Struct, rename="camel", kw_only=True):
     newer_max_offset: int = _NONE
 
 
-class _Seen(NamedTuple):
+class _LastConsume(NamedTuple):
     at_ms: int
     address: str
 
@@ -50,23 +50,25 @@ def message_queue(topic: str, queue: str) -> MessageQueue:
 
 
 class QueueInfos:
+    """Builds the queueInfo of fetches."""
+
     def __init__(self, log: MessageLog) -> None:
         self._log = log
-        # Asked for by difference, so that a fetch costs the same with 8 queues and with 256.
+        # Only changed bounds are read, so that the cost of a fetch does not depend on the number of queues.
         self._versions: dict[str, int] = {}
-        self._ends: dict[str, dict[str, QueueBounds]] = {}
-        self._seen: OrderedDict[tuple[str, str, str], _Seen] = OrderedDict()
+        self._bounds: dict[str, dict[str, QueueBounds]] = {}
+        self._last_consumes: OrderedDict[tuple[str, str, str], _LastConsume] = OrderedDict()
 
     async def of_grant(self, group: Group, grant: Grant, address: str) -> QueueInfo:
-        """The queue of a batch just given, and who had the one before."""
+        """Return the queue of a granted batch, with the previous consumer."""
         lease = grant.lease
-        head = (await self._heads(group.topic)).get(lease.queue)
+        bounds = (await self._current_bounds(group.topic)).get(lease.queue)
         locked_at = milliseconds(grant.granted_at)
-        before = self._remember((group.name, lease.client, lease.queue), _Seen(locked_at, address))
+        before = self._remember((group.name, lease.client, lease.queue), _LastConsume(locked_at, address))
         return QueueInfo(
             message_queue=message_queue(group.topic, lease.queue),
-            # A queue that is the group's own is not the topic's: its end is at least where the batch ends.
-            max_offset=head.max if head else lease.next,
+            # The private queue of a group is not in the bounds of the topic. Its end is at least the end of the batch.
+            max_offset=bounds.max if bounds else lease.next,
             committed_offset=lease.start,
             lock_timestamp=locked_at,
             last_consume_timestamp=before.at_ms if before else 0,
@@ -75,32 +77,33 @@ class QueueInfos:
         )
 
     async def of_nothing(self, group: Group, state: ReceiveState) -> QueueInfo:
-        queue, head = next(iter((await self._heads(group.topic)).items()))
+        """Return any queue of the topic, for a fetch without a batch."""
+        queue, bounds = next(iter((await self._current_bounds(group.topic)).items()))
         return QueueInfo(
             message_queue=message_queue(group.topic, queue),
-            max_offset=head.max,
-            committed_offset=head.max if state is ReceiveState.OK else _NONE,
+            max_offset=bounds.max,
+            committed_offset=bounds.max if state is ReceiveState.OK else _NONE,
         )
 
-    async def _heads(self, topic: str) -> Mapping[str, QueueBounds]:
-        news = await self._log.bounds(topic, self._versions.get(topic, 0))
-        ends = self._ends.setdefault(topic, {})
-        # An answer older than what is known by now would put ends back.
-        if news.version >= self._versions.get(topic, 0):
-            self._versions[topic] = news.version
-            ends.update(news.queues)
-        return ends
+    async def _current_bounds(self, topic: str) -> Mapping[str, QueueBounds]:
+        changes = await self._log.bounds(topic, self._versions.get(topic, 0))
+        bounds = self._bounds.setdefault(topic, {})
+        # A response that is older than the known bounds would move them back.
+        if changes.version >= self._versions.get(topic, 0):
+            self._versions[topic] = changes.version
+            bounds.update(changes.queues)
+        return bounds
 
-    def _remember(self, place: tuple[str, str, str], seen: _Seen) -> _Seen | None:
-        before = self._seen.pop(place, None)
-        self._seen[place] = seen
-        if len(self._seen) > _MAX_REMEMBERED:
-            self._seen.popitem(last=False)
+    def _remember(self, key: tuple[str, str, str], consume: _LastConsume) -> _LastConsume | None:
+        before = self._last_consumes.pop(key, None)
+        self._last_consumes[key] = consume
+        if len(self._last_consumes) > _MAX_REMEMBERED:
+            self._last_consumes.popitem(last=False)
         return before
 
 
 def of_position(group: Group, position: Position, addresses: Mapping[str, str]) -> QueueInfo:
-    """A queue as the lease store has it; a lock that was extended seems younger than it is."""
+    """Return a queue as the lease store reports it. The lock timestamp of an extended lease is too recent."""
     until, consumed = position.locked_until, position.last_consumed_at
     return QueueInfo(
         message_queue=message_queue(group.topic, position.queue),

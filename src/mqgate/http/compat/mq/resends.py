@@ -1,7 +1,7 @@
-"""Messages that an operator wants a consumer to see once more, beside its batches and without a receipt.
+"""Messages that an operator resends to a consumer, in addition to its batches and without a receipt.
 
-Held in this process's memory and handed out once, as in the original: a restart, or an answer that never
-arrives, loses the wish, not the message. Whoever needs more than that seeks.
+As in the original, they are held in the memory of this process and delivered once. A restart or a lost response loses
+the resend, not the message. A seek is the reliable alternative.
 """
 
 from collections.abc import Sequence
@@ -14,17 +14,21 @@ _MAX_PENDING = 32
 
 
 class Resends:
+    """Messages to add to the next fetch of a consumer."""
+
     def __init__(self) -> None:
-        self._waiting: dict[tuple[str, str], list[Message]] = {}
+        self._pending: dict[tuple[str, str], list[Message]] = {}
 
     def add(self, group: Group, client: str, message: Message) -> None:
-        """Hand a message to the next fetch of a group (client "") or of a broadcast client."""
-        waiting = self._waiting.setdefault((group.name, client), [])
-        if len(waiting) >= _MAX_PENDING:
-            raise Refusal(FAILED, f"{_MAX_PENDING} messages already wait for the next fetch of consumer:{group.name}")
-        waiting.append(message)
+        """Add a message to the next fetch of a group (client "") or of a broadcast client."""
+        pending = self._pending.setdefault((group.name, client), [])
+        if len(pending) >= _MAX_PENDING:
+            raise Refusal(
+                FAILED, f"{_MAX_PENDING} messages are pending for the next fetch of consumer:{group.name}"
+            )
+        pending.append(message)
 
     def take(self, group: Group, client: str) -> Sequence[Message]:
-        waiting = self._waiting.pop((group.name, client), None) if self._waiting else None
-        # The name may have been registered anew, on another topic, since the wish.
-        return [message for message in waiting if message.topic == group.topic] if waiting else ()
+        pending = self._pending.pop((group.name, client), None) if self._pending else None
+        # Meanwhile the group may have been registered again for another topic.
+        return [message for message in pending if message.topic == group.topic] if pending else ()
