@@ -1,4 +1,4 @@
-"""Entries that the configuration declares: applied at the start, and what differs is told."""
+"""Entries of the configuration file are applied at the start, and differences are logged."""
 
 from dataclasses import replace
 from typing import Any
@@ -13,16 +13,16 @@ TOPIC = {"name": "orders", "queues": 2}
 
 
 async def started(settings: Settings, **entries: Any) -> tuple[dict[str, Any], list[str]]:
-    """What is registered after a start with these entries, and what was said of them."""
+    """Start with entries. Return what is registered, and the log events about entries."""
     with structlog.testing.capture_logs() as logs:
         async with bootstrap.gateway(replace(settings, **entries)) as gateway:
             found = gateway.registry.snapshot
-    said = [log["event"] for log in logs if log.get("kind")]
-    return {"queues": found.topics["orders"].queues, "groups": set(found.groups)}, said
+    events = [log["event"] for log in logs if log.get("kind")]
+    return {"queues": found.topics["orders"].queues, "groups": set(found.groups)}, events
 
 
-async def test_a_change_in_the_file_is_applied_and_told(settings: Settings) -> None:
-    """What was registered otherwise is changed, and the log says so."""
+async def test_a_change_in_the_file_is_applied_and_logged(settings: Settings) -> None:
+    """An entry that differs from the file is changed, and the log shows it."""
     first = await started(settings, topic=(TOPIC,))
     same = await started(settings, topic=(TOPIC,))
     more = await started(settings, topic=({**TOPIC, "queues": 3},))
@@ -32,18 +32,18 @@ async def test_a_change_in_the_file_is_applied_and_told(settings: Settings) -> N
     assert more == ({"queues": 3, "groups": set()}, ["entry differed from the file and was changed"])
 
 
-async def test_a_topic_that_has_grown_since_starts_all_the_same(settings: Settings) -> None:
-    """Queues only become more: at three in the morning an old file must not keep a gateway down."""
+async def test_a_topic_that_has_grown_does_not_prevent_the_start(settings: Settings) -> None:
+    """Queues cannot be removed, and an old file must not keep a gateway down."""
     await started(settings, topic=({**TOPIC, "queues": 5},))
 
     found = await started(settings, topic=(TOPIC,), group=({"name": "workers", "topic": "orders"},))
 
-    told = ["entry differs from the file and stays", "entry registered"]
-    assert found == ({"queues": 5, "groups": {"workers"}}, told)
+    events = ["entry differs from the file and stays", "entry registered"]
+    assert found == ({"queues": 5, "groups": {"workers"}}, events)
 
 
-async def test_an_entry_that_contradicts_what_is_stored_refuses_to_start(settings: Settings) -> None:
-    """A group's mode is decided once: whoever wants another one has to say so by deleting it."""
+async def test_a_conflicting_entry_prevents_the_start(settings: Settings) -> None:
+    """The mode of a group is fixed. Changing it requires a deletion."""
     group = {"name": "workers", "topic": "orders"}
     await started(settings, topic=(TOPIC,), group=(group,))
 

@@ -1,4 +1,4 @@
-"""Receipt keys change while a gateway runs."""
+"""Rotation of receipt keys in a running gateway."""
 
 import base64
 from datetime import timedelta
@@ -11,7 +11,7 @@ from mqgate.testing.clock import ManualClock
 
 
 async def received(api: httpx.AsyncClient) -> str:
-    """A receipt of a message published now."""
+    """Publish a message, receive it and return its receipt."""
     await api.post("/v1/topics/orders/messages", json={"body": "x"})
     answer = (await api.post("/v1/groups/workers/receive", json={})).json()
     return str(answer["messages"][0]["receipt"])
@@ -21,23 +21,23 @@ def key_of(receipt: str) -> int:
     return int.from_bytes(base64.urlsafe_b64decode(receipt[:4])[:2])
 
 
-async def test_a_gateway_that_runs_for_long_changes_its_key(
+async def test_a_running_gateway_rotates_its_receipt_key(
     gateway: bootstrap.Gateway, api: httpx.AsyncClient, clock: ManualClock
 ) -> None:
-    """Not only at a restart; what the old key signed is accepted until no lease of it can be held any more."""
-    terms = KeyRotationPolicy()
+    """Receipts of the old key are accepted until none of their leases can be held."""
+    policy = KeyRotationPolicy()
     await api.put("/v1/topics/orders", json={"queues": 1})
     await api.put("/v1/groups/workers", json={"topic": "orders"})
     first = await received(api)
 
-    clock.advance(terms.lifetime)
+    clock.advance(policy.lifetime)
     await gateway.janitor.run_once()
     made = await received(api)
-    clock.advance(terms.ahead)
+    clock.advance(policy.ahead)
     await gateway.janitor.run_once()
     settled = await received(api)
-    answers = [await api.post("/v1/groups/workers/ack", json={"receipt": each}) for each in (made, settled)]
-    clock.advance(terms.overlap + timedelta(minutes=1))
+    answers = [await api.post("/v1/groups/workers/ack", json={"receipt": receipt}) for receipt in (made, settled)]
+    clock.advance(policy.overlap + timedelta(minutes=1))
     await gateway.janitor.run_once()
     retired = await api.post("/v1/groups/workers/ack", json={"receipt": made})
 

@@ -1,4 +1,4 @@
-"""Which form of an answer a client takes."""
+"""Content negotiation with the Accept header."""
 
 import pytest
 
@@ -30,13 +30,13 @@ JSON, ARROW = "application/json", "application/vnd.apache.arrow.stream"
         ("text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8", JSON),
     ],
 )
-def test_the_type_liked_best_is_answered(accept: str | None, chosen: str) -> None:
-    """Browsers, curl and libraries that say nothing get JSON; who names Arrow gets Arrow."""
+def test_the_type_with_the_highest_quality_is_chosen(accept: str | None, chosen: str) -> None:
+    """Browsers, curl and libraries without a preference get JSON."""
     assert choose(accept, (JSON, ARROW)) == chosen
 
 
 @pytest.mark.parametrize("accept", ["text/html", "text/*", f"{ARROW};q=0", f"{JSON};q=0", "*/*;q=0", "nonsense", ";,"])
-def test_who_takes_nothing_of_it_is_told(accept: str) -> None:
-    """Better than an answer that the client cannot read."""
+def test_an_accept_header_without_a_match_is_refused(accept: str) -> None:
+    """The client could not read any available type."""
     with pytest.raises(NotAcceptable, match=ARROW):
         choose(accept, (JSON, ARROW))

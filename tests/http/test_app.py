@@ -1,4 +1,4 @@
-"""The application: an address is answered as the table of operations says, by the short cut or the long way."""
+"""Routing: paths are served as the route table says, by direct lookup or by the router."""
 
 from collections.abc import MutableMapping
 from typing import Any
@@ -16,18 +16,18 @@ from mqgate.telemetry.metrics import Metrics
 
 
 def app_of(*paths: str) -> App:
-    """Every operation answers with its path, and with what it found in the address."""
+    """Return an application whose operations respond with their path and path parameters."""
 
     def operation(path: str) -> Operation:
-        async def tell(request: Request) -> Response:
+        async def respond(request: Request) -> Response:
             return reply(200, [path, request.scope["path_params"]])
 
         return Operation(
-            name=path, method="GET", path=path, summary="", handler=tell, tag="", is_public=True, ignores_query=True
+            name=path, method="GET", path=path, summary="", handler=respond, tag="", is_public=True, ignores_query=True
         )
 
-    directory = CachedDirectory(None)  # type: ignore[arg-type]  # nobody asks it
-    access = Access(None, directory, None, may_be_open=True, catch_up=None)  # type: ignore[arg-type]  # nor these
+    directory = CachedDirectory(None)  # type: ignore[arg-type]  # not used
+    access = Access(None, directory, None, may_be_open=True, catch_up=None)  # type: ignore[arg-type]  # not used
     return build(RequestMiddleware(access, Metrics(), HttpSettings(), "errors"), [operation(path) for path in paths])
 
 
@@ -56,8 +56,8 @@ async def ask(app: App, path: str, **more: object) -> tuple[int, bytes]:
         ("/v1/topics/orders", b'["/v1/topics/{topic}",{"topic":"orders"}]'),
     ],
 )
-async def test_an_address_is_answered_by_the_first_operation_that_has_it(path: str, answer: bytes) -> None:
-    """A short cut must not overtake what stands before it in the table, nor give up what stands behind."""
+async def test_the_first_operation_that_matches_is_served(path: str, answer: bytes) -> None:
+    """The direct lookup must keep the order of the table."""
     app = app_of(
         "/v1/topics/{topic}/messages",
         "/v1/topics/all/messages",
@@ -72,13 +72,13 @@ async def test_an_address_is_answered_by_the_first_operation_that_has_it(path: s
 @pytest.mark.parametrize(
     "path", ["/v1/topics//messages", "/v1/topics/a/b/messages", "v1/topics/a/messages", "messages"]
 )
-async def test_an_address_that_no_operation_has_is_not_found(path: str) -> None:
-    """A name is one step of the address, and not empty."""
+async def test_a_path_without_an_operation_is_404(path: str) -> None:
+    """A name is exactly one path segment, and not empty."""
     assert (await ask(app_of("/v1/topics/{topic}/messages"), path))[0] == 404
 
 
-async def test_an_application_below_another_path_is_found_there() -> None:
-    """Whoever mounts it tells where."""
+async def test_an_application_mounted_below_a_path_is_served() -> None:
+    """The ASGI server passes the root path."""
     app = app_of("/v1/topics/{topic}/messages")
 
     status, answer = await ask(app, "/below/v1/topics/orders/messages", root_path="/below")

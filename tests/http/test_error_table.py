@@ -1,4 +1,4 @@
-"""The tree of errors and the table of their HTTP statuses."""
+"""The error tree and the HTTP status of every error."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -28,16 +28,16 @@ def test_every_error_has_a_status() -> None:
     assert {each.__name__ for each in OURS} == {each.__name__ for each in STATUS}
 
 
-def test_no_code_is_used_twice() -> None:
-    """Clients switch on it."""
+def test_error_codes_are_unique() -> None:
+    """Clients decide by the code."""
     codes = [each.code for each in OURS]
 
     assert sorted(codes) == sorted(set(codes))
 
 
 @pytest.mark.parametrize("error", OURS, ids=lambda error: error.code)
-def test_every_error_makes_a_problem_document(error: type[MqgateError]) -> None:
-    """The same members for all, a 4xx or 5xx, and a wait where waiting helps."""
+def test_every_error_has_a_problem_document(error: type[MqgateError]) -> None:
+    """All have the same members, a status of 4xx or 5xx, and Retry-After where a retry helps."""
     document = problem(error("what to do", allow="GET", field="x"))
 
     assert set(document) >= {"status", "code", "title", "detail", "retryable"}
@@ -50,7 +50,7 @@ def test_every_error_makes_a_problem_document(error: type[MqgateError]) -> None:
 
 
 def test_retryable_says_whether_the_same_call_may_succeed_later() -> None:
-    """What the caller must mend is never retryable; what the server lacks for a moment always is."""
+    """Errors of the request are never retryable, temporary errors of the server always are."""
     for error in OURS:
         if issubclass(error, errors.BadInput | errors.NotFound | errors.AccessDenied):
             assert not error.retryable, error
@@ -59,14 +59,14 @@ def test_retryable_says_whether_the_same_call_may_succeed_later() -> None:
 
 
 @pytest.mark.parametrize("error", OURS, ids=lambda error: error.code)
-def test_every_error_is_in_the_tree_that_is_drawn(error: type[MqgateError]) -> None:
-    """The drawing at the top of core/errors.py is what people read."""
+def test_every_error_is_in_the_documented_tree(error: type[MqgateError]) -> None:
+    """Readers rely on the tree in the docstring of core/errors.py."""
     assert errors.__doc__ is not None
     assert error.__name__ in errors.__doc__.replace("|", " ").split()
 
 
 def test_every_code_is_documented() -> None:
-    """A stable code that nobody can look up is no promise."""
+    """A stable code is useful only if its meaning is documented."""
     pages = "".join(page.read_text("utf-8") for page in (ROOT / "docs").rglob("*.md"))
 
     assert [each.code for each in OURS if f"`{each.code}`" not in pages] == []

@@ -1,4 +1,4 @@
-"""Schemathesis over the OpenAPI document: whatever it allows or forbids, the answers are those it promises."""
+"""Schemathesis over the OpenAPI document: responses to valid and invalid requests are as documented."""
 
 import re
 from collections.abc import Iterator
@@ -40,7 +40,7 @@ BOUNDED = settings(
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
-    """A gateway where the names that the tests use are registered and have messages."""
+    """A gateway with registered names and messages."""
     server = ServerProcess(tmp_path_factory.mktemp("openapi"), MQGATE_SQLITE_SYNCHRONOUS="normal").start()
     with httpx.Client(base_url=server.url) as api:
         for path, body in {
@@ -58,19 +58,19 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
 
 
 def aim(case: Any) -> None:
-    """Most generated names exist nowhere: aim at what is registered, except where it would be deleted."""
+    """Replace most generated names by registered ones, except in deletions."""
     given = case.path_parameters or {}
     for name, known in KNOWN.items():
         value = given.get(name)
         if case.method != "DELETE" and isinstance(value, str) and NAME.fullmatch(value) and len(value) % 5:
             given[name] = known
-    # A long poll would wait for nothing.
+    # A long poll would only slow down the test.
     if isinstance(case.body, dict) and "wait" in case.body:
         case.body["wait"] = 0
 
 
 def probe(operation: Any, mode: GenerationMode) -> None:
-    """Call one operation with what its description allows, or with what it forbids."""
+    """Call one operation with valid or with invalid input."""
 
     @BOUNDED
     @given(case=operation.as_strategy(generation_mode=mode))
@@ -82,7 +82,7 @@ def probe(operation: Any, mode: GenerationMode) -> None:
 
 
 def probe_all(document: Any) -> None:
-    """Every operation both ways; all failures are told, not only the first."""
+    """Probe every operation with valid and invalid input, and report all failures."""
     failures = []
     for result in document.get_all_operations():
         operation = result.ok()
@@ -90,22 +90,22 @@ def probe_all(document: Any) -> None:
             try:
                 probe(operation, mode)
             except Unsatisfiable:
-                # Nothing can be forbidden where nothing is asked for.
+                # An operation without input has no invalid input.
                 continue
             except (AssertionError, FailureGroup, ExceptionGroup) as error:
                 failures.append(f"{operation.label} ({mode.value}): {error}")
     assert not failures, "\n\n".join(failures)
 
 
-def test_no_call_is_answered_otherwise_than_documented(server: ServerProcess) -> None:
-    """No 5xx, no undocumented status or type, every answer of its described shape."""
+def test_every_response_matches_the_openapi_document(server: ServerProcess) -> None:
+    """There is no 5xx and no undocumented status, type or member."""
     document = schemathesis.openapi.from_url(f"{server.url}/openapi.json")
 
     probe_all(document.exclude(operation_id="createKey"))
 
 
-def test_making_keys_is_answered_as_documented(tmp_path: Path) -> None:
-    """Also after the first one, when every call without a key is refused: on a gateway of its own."""
+def test_key_creation_matches_the_openapi_document(tmp_path: Path) -> None:
+    """After the first key every call needs one, so this test uses its own gateway."""
     server = ServerProcess(tmp_path, MQGATE_SQLITE_SYNCHRONOUS="normal").start()
     document = schemathesis.openapi.from_url(f"{server.url}/openapi.json")
 
@@ -114,8 +114,8 @@ def test_making_keys_is_answered_as_documented(tmp_path: Path) -> None:
     server.stop()
 
 
-def test_a_streamed_answer_is_described_beside_the_other(server: ServerProcess) -> None:
-    """Who generates a client from the document learns of Arrow, of the columns, and of 406."""
+def test_a_streamed_response_is_in_the_openapi_document(server: ServerProcess) -> None:
+    """Generated clients learn about Arrow, columns and 406."""
     with httpx.Client(base_url=server.url) as api:
         document = api.get("/openapi.json").json()
         described = document["paths"]["/v1/topics/{topic}/queues/{queue}/messages"]["get"]
@@ -129,8 +129,8 @@ def test_a_streamed_answer_is_described_beside_the_other(server: ServerProcess) 
     assert arrow.headers["transfer-encoding"] == "chunked"
 
 
-def test_methods_that_are_not_described_are_405_with_allow(server: ServerProcess) -> None:
-    """On every address: HTTP's own answer, in our shape."""
+def test_undocumented_methods_are_405_with_allow(server: ServerProcess) -> None:
+    """This holds for every path, and the response is a problem document."""
     with httpx.Client(base_url=server.url) as api:
         for path, methods in api.get("/openapi.json").json()["paths"].items():
             address = re.sub(r"\{(\w+)\}", lambda found: KNOWN.get(found[1], "x"), path)

@@ -1,7 +1,6 @@
 """`mqgate doctor`: is the gateway there, is it well, and do we fit together."""
 
 import asyncio
-import ipaddress
 import os
 import platform
 from collections.abc import Iterator, Mapping
@@ -20,6 +19,7 @@ from mqgate.cli.check import Check
 from mqgate.cli.output import as_json, examples, table
 from mqgate.cli.session import Session, with_session
 from mqgate.client import Client, GatewayUnreachable
+from mqgate.http.server.forwarded import is_loopback
 from mqgate.settings import Settings, SettingsInvalid
 
 __all__ = ["doctor", "judge_clock", "judge_keys", "judge_parts", "judge_version"]
@@ -140,7 +140,7 @@ def judge_clock(date: str | None, now: datetime) -> Check:
 def judge_keys(url: str, *, has_key: bool, anonymous_status: int, own_status: int) -> Check:
     """Whether keys are in use, and whether ours fits."""
     if anonymous_status != _UNAUTHORIZED:
-        is_local = _is_loopback(httpx.URL(url).host)
+        is_local = is_loopback(httpx.URL(url).host)
         return Check(
             check="keys",
             status="ok" if is_local else "warn",
@@ -161,13 +161,6 @@ def judge_version(version: Any) -> Check:
     if version == __version__:
         return Check(check="version", status="ok", detail=f"the gateway is {version}, as this command is")
     return Check(check="version", status="warn", detail=f"the gateway is {version}, this command {__version__}")
-
-
-def _is_loopback(host: str) -> bool:
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
 
 
 def _members(response: httpx.Response) -> Mapping[str, Any]:

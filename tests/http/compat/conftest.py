@@ -1,4 +1,4 @@
-"""What the /mq tests stand on: a topic with a producer and two consumers."""
+"""Fixtures of the /mq tests: a topic with a producer and two consumers."""
 
 import httpx
 import pytest

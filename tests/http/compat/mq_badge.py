@@ -1,4 +1,4 @@
-"""MuHeader as the dialect's consoles make them."""
+"""MU headers as consoles of the dialect create them."""
 
 import base64
 from typing import Any

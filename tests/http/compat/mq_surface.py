@@ -1,4 +1,4 @@
-"""The /mq surface as its clients see it."""
+"""Calls of the /mq dialect, as its clients send them."""
 
 from typing import Any
 
@@ -6,7 +6,7 @@ import httpx
 
 
 class Mq:
-    """HTTP 200 always, the outcome in the body."""
+    """A client that expects HTTP 200 and the outcome in the body."""
 
     def __init__(self, http: httpx.AsyncClient) -> None:
         self.http = http

@@ -1,4 +1,4 @@
-"""Who may use /mq once there are keys: its clients have none, so their network decides."""
+"""Access to /mq: its clients have no keys, so their network decides."""
 
 from pathlib import Path
 
@@ -23,7 +23,7 @@ def settings(tmp_path: Path) -> Settings:
 
 @pytest.fixture
 async def locked(mq: Mq, gateway: Gateway) -> Gateway:
-    """The gateway after its first key was made."""
+    """A gateway with one API key."""
     await gateway.access.create(producer=None, group=None, role="admin", expires_at=None, actor="test")
     return gateway
 
@@ -85,8 +85,8 @@ async def test_with_keys_the_listed_networks_need_none(locked: Gateway, address:
         "unregister?consumer=C",
     ],
 )
-async def test_with_keys_everybody_else_is_shut_out(locked: Gateway, address: str, path: str) -> None:
-    """Knowing a producer's name must not be enough to write to its topic from anywhere."""
+async def test_with_keys_other_networks_are_refused(locked: Gateway, address: str, path: str) -> None:
+    """The name of a producer must not be enough to publish from anywhere."""
     answer = await from_address(locked, address, path)
 
     assert answer.status_code == 200
@@ -94,8 +94,8 @@ async def test_with_keys_everybody_else_is_shut_out(locked: Gateway, address: st
 
 
 @pytest.mark.parametrize("path", ["clustering/queue/offset?consumer=C", "config/C", "nowhere"])
-async def test_looking_is_shut_out_too(locked: Gateway, path: str) -> None:
-    """Offsets and settings are not for strangers, and neither is what addresses there are."""
+async def test_reads_from_other_networks_are_refused(locked: Gateway, path: str) -> None:
+    """Offsets, settings and even the existence of paths are not public."""
     transport = httpx.ASGITransport(app=locked.app, client=("10.2.0.1", 5000))
     async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as http:
         answer = await http.get(f"/mq/{path}")
@@ -103,8 +103,8 @@ async def test_looking_is_shut_out_too(locked: Gateway, path: str) -> None:
     assert answer.json() == NO_PERMISSION
 
 
-async def test_a_header_cannot_move_a_stranger_into_the_network(locked: Gateway) -> None:
-    """Anybody can write X-Forwarded-For: it is shown to operators, never decided on."""
+async def test_a_forwarded_header_grants_no_access(locked: Gateway) -> None:
+    """Any client can send X-Forwarded-For. It is shown to operators only."""
     forged = {"x-forwarded-for": "10.1.2.3", "x-real-ip": "10.1.2.3"}
 
     answer = await from_address(locked, "192.0.2.1", "produce?producer=P&message=m", **forged)

@@ -1,4 +1,4 @@
-"""/mq/ack and /mq/unlock, and the ack that a fetch carries: done, ignored or illegal."""
+"""/mq/ack, /mq/unlock, and acks that a fetch carries."""
 
 import pytest
 from mq_surface import Mq
@@ -21,8 +21,8 @@ async def test_a_forged_request_id_acks_nothing_and_never_fails_a_fetch(mq: Mq, 
         assert await mq.get(path, topic="T", consumer="C", requestId=request_id) == illegal
 
 
-async def test_a_request_id_is_good_for_its_own_consumer_only(mq: Mq) -> None:
-    """One consumer's receipt must not move another's place, nor one broadcast client's another's."""
+async def test_a_request_id_is_valid_for_its_own_consumer_only(mq: Mq) -> None:
+    """A receipt must not move the offsets of another consumer or broadcast client."""
     await mq.register("groups/D", topic="T", mode="queue")
     for client in ("one", "two"):
         await mq.fetch(consumer="B", clientId=client)

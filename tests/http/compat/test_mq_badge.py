@@ -1,4 +1,4 @@
-"""The MU header: what opens the dialect's admin calls, and that nothing else does."""
+"""The MU header, which admin calls of the dialect require."""
 
 import base64
 import sys
@@ -39,8 +39,8 @@ CALLS = ["consumer/config", "consumer/unregister?consumer=C", "unregister?consum
         (sealed("no address"), "access denied!"),
     ],
 )
-async def test_every_mutating_call_wants_a_badge(mq: Mq, path: str, badge: str | None, said: str) -> None:
-    """The original guards two of the three addresses and takes whatever decrypts; all are shut here."""
+async def test_every_mutating_call_requires_the_mu_header(mq: Mq, path: str, badge: str | None, said: str) -> None:
+    """The original checks two of the three paths and accepts any text that decrypts."""
     headers = {} if badge is None else {"MU": badge}
 
     answer = await mq.call("POST", path, json={"consumer": "C", "pause": 1}, headers=headers)
@@ -49,19 +49,19 @@ async def test_every_mutating_call_wants_a_badge(mq: Mq, path: str, badge: str |
     assert (await mq.get("config/C"))["result"]["pause"] is False
 
 
-def test_the_badge_is_what_existing_consoles_send() -> None:
-    """The recorded header of the original, with its well-known key: the same cipher, padding and coding."""
+def test_the_mu_header_of_existing_consoles_is_accepted() -> None:
+    """A recorded header of the original is decrypted with its key."""
     assert MuHeader(PUBLIC_KEY).check(b"R7Wq7nd2uceLXL+vNjHSnA==") == "admin@admin.com"
 
 
-def test_without_a_cipher_key_no_badge_opens_anything() -> None:
-    """Off is the default: nobody inherits the original's well-known key."""
+def test_without_a_cipher_key_every_mu_header_is_refused() -> None:
+    """Admin calls are disabled by default."""
     with pytest.raises(Refusal, match=r"no permission! .* set \[mq\] cipher_key"):
         MuHeader(MqSettings().cipher_key).check(b"R7Wq7nd2uceLXL+vNjHSnA==")
 
 
 def test_the_well_known_key_is_never_accepted() -> None:
-    """It is in the original's public source: with it everybody could write badges."""
+    """It is public, so anyone could create valid headers."""
     with pytest.raises(SettingsInvalid, match="cipher_key"):
         Settings.load(None, environment={"MQGATE_MQ_CIPHER_KEY": PUBLIC_KEY})
 

@@ -1,4 +1,4 @@
-"""The clients that ship with the original, call for call: they must run here unchanged."""
+"""The bundled clients of the original, call by call: they must work unchanged."""
 
 from typing import Any
 from urllib.parse import quote
@@ -11,7 +11,7 @@ from mqgate.testing.clock import ManualClock
 
 
 class HttpProducer:
-    """POST with the producer in the query and the message in the form, again and again until status 200."""
+    """POST with the producer in the query and the message in the form, repeated until status 200."""
 
     def __init__(self, http: httpx.AsyncClient, producer: str) -> None:
         self.http = http
@@ -26,7 +26,7 @@ class HttpProducer:
 
 
 class HttpConsumer:
-    """GET with the requestId of the answer before, empty at first; kept when an answer is not 200."""
+    """GET with the requestId of the last response of status 200, empty at first."""
 
     def __init__(self, http: httpx.AsyncClient, topic: str, consumer: str, client: str = "") -> None:
         self.http = http
@@ -83,8 +83,8 @@ async def test_stopping_a_consumer_acks_its_last_batch(mq: Mq, clock: ManualCloc
     assert successor.messages == []
 
 
-async def test_a_consumer_that_vanished_leaves_its_batch_to_the_next(mq: Mq, clock: ManualClock) -> None:
-    """While the lock lives a second consumer hears 500 and keeps asking; then it gets the same messages."""
+async def test_the_batch_of_a_vanished_consumer_is_delivered_to_the_next(mq: Mq, clock: ManualClock) -> None:
+    """Until the lock expires, a second consumer gets 500 and retries."""
     await mq.http.post("/mq/produce?producer=P&message=orphan")
     await HttpConsumer(mq.http, "T", "C").poll()
     successor = HttpConsumer(mq.http, "T", "C")
@@ -162,8 +162,8 @@ async def test_a_request_id_given_beside_the_cookie_wins(mq: Mq) -> None:
 
 
 @pytest.mark.parametrize("method", ["GET", "POST", "PUT", "DELETE"])
-async def test_a_fetch_takes_any_method(mq: Mq, method: str) -> None:
-    """Fetch, ack and unlock never cared about the method, and somebody out there uses each of them."""
+async def test_a_fetch_accepts_any_method(mq: Mq, method: str) -> None:
+    """The original ignores the method of fetch, ack and unlock."""
     await mq.produce("any")
 
     answer = await mq.call(method, "message?topic=T&consumer=C")

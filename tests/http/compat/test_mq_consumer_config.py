@@ -1,4 +1,4 @@
-"""/mq/consumer/config and unregister, for who wears a badge."""
+"""/mq/consumer/config and unregister, with an MU header."""
 
 import asyncio
 from pathlib import Path
@@ -22,8 +22,8 @@ def settings(tmp_path: Path) -> Settings:
     )
 
 
-async def test_settings_are_changed_and_audited_under_the_badges_name(mq: Mq) -> None:
-    """The original only logs the address; here the registry keeps who did it."""
+async def test_settings_changes_are_audited_with_the_mu_address(mq: Mq) -> None:
+    """The original only logs the address."""
     answer = await configure(mq, consumeTimeoutInMillis=60_000, limitRate="2.5", pause=1, unknown=1)
 
     assert answer == {"status": 200}
@@ -33,8 +33,8 @@ async def test_settings_are_changed_and_audited_under_the_badges_name(mq: Mq) ->
     assert {act["actor"] for act in acts[:2]} == {"mq ann@example.com"}
 
 
-async def test_the_limiter_has_one_switch(mq: Mq) -> None:
-    """Off forgets the rate, on without one takes the dialect's own: what is shown is what is enforced."""
+async def test_the_rate_limiter_has_one_switch(mq: Mq) -> None:
+    """Off removes the rate. On without a rate sets the default of the dialect."""
     seen = []
     for change in ({"rateLimitEnabled": 1}, {"limitRate": 5, "rateLimitEnabled": 0}, {"limitRate": 7}):
         await configure(mq, **change)
@@ -62,7 +62,7 @@ async def test_the_limiter_has_one_switch(mq: Mq) -> None:
     ],
 )
 async def test_a_refused_change_changes_nothing(mq: Mq, change: dict[str, Any], status: int) -> None:
-    """What we do not honour is not accepted, and a good member beside a bad one is not applied either."""
+    """A valid member beside an invalid one is not applied either."""
     answer = await configure(mq, **{"rateLimitEnabled": 1, **change})
 
     assert answer["status"] == status
@@ -70,8 +70,8 @@ async def test_a_refused_change_changes_nothing(mq: Mq, change: dict[str, Any], 
 
 
 @pytest.mark.parametrize("body", [b"", b"{", b"consumer=C", b'{"consumer": "\xff"}'])
-async def test_a_body_that_is_no_json_is_a_server_error(mq: Mq, body: bytes) -> None:
-    """As the dialect has it: bad members are 400, bad JSON is 500."""
+async def test_invalid_json_returns_status_500(mq: Mq, body: bytes) -> None:
+    """The dialect returns 400 for invalid members and 500 for invalid JSON."""
     headers = {"MU": sealed("ann@example.com")}
 
     answer = await mq.call("POST", "consumer/config", content=body, headers=headers)
@@ -94,8 +94,8 @@ async def test_resetting_by_time_repeats_what_was_stored_since(mq: Mq, clock: Ma
     assert acts[0]["action"] == "seek"
 
 
-async def test_a_reset_wakes_those_who_wait_for_messages(mq: Mq) -> None:
-    """A consumer of the same group that long-polls /v1 must not sleep through what the reset made ready."""
+async def test_a_reset_wakes_parked_receives(mq: Mq) -> None:
+    """A long poll of the same group must receive the messages that the reset made ready."""
     await mq.produce("m")
     await mq.get("ack", topic="T", consumer="C", requestId=(await mq.fetch())["requestId"])
     waiting = asyncio.ensure_future(mq.http.post("/v1/groups/C/receive", json={"wait": 60}))
@@ -131,8 +131,8 @@ async def test_resetting_a_broadcast_consumer_moves_the_named_client_or_all(mq: 
     assert await reset() == [1, 1]
 
 
-async def test_a_message_asked_for_again_comes_beside_the_batch_once(mq: Mq) -> None:
-    """retryMsgId: an operator lets a consumer see one message once more, without moving its place."""
+async def test_a_resent_message_is_delivered_once_with_the_next_batch(mq: Mq) -> None:
+    """RetryMsgId resends one message without moving the offsets."""
     sent = await mq.produce("look again")
     await mq.get("ack", topic="T", consumer="C", requestId=(await mq.fetch())["requestId"])
 
@@ -158,8 +158,8 @@ async def test_unregister_stops_a_consumer_and_can_be_undone(mq: Mq, path: str) 
 
 
 @pytest.mark.parametrize(("query", "status"), [("?consumer=nobody", 400), ("", 500)])
-async def test_unregistering_nobody_is_refused(mq: Mq, query: str, status: int) -> None:
-    """Here the dialect says 400 for a consumer that is not registered, and 500 for none named."""
+async def test_unregistering_an_unknown_consumer_is_refused(mq: Mq, query: str, status: int) -> None:
+    """The dialect returns 400 for an unknown consumer and 500 for a missing parameter."""
     headers = {"MU": sealed("ann@example.com")}
 
     assert (await mq.call("POST", f"unregister{query}", headers=headers))["status"] == status

@@ -1,4 +1,4 @@
-"""What every address of the dialect shares: the envelope, the methods, forms that are not forms, CORS."""
+"""Common rules of the dialect: response format, methods, malformed forms, CORS."""
 
 import pytest
 from mq_surface import Mq
@@ -16,16 +16,16 @@ from mqgate.bootstrap import Gateway
         ("GET", "consumer/config"),
     ],
 )
-async def test_a_wrong_method_is_told_in_the_envelope(mq: Mq, method: str, path: str) -> None:
-    """Clients of this dialect read the body only: an HTTP 405 would look like a broken server to them."""
+async def test_a_wrong_method_is_reported_in_the_body(mq: Mq, method: str, path: str) -> None:
+    """Clients of the dialect read the body only."""
     answer = await mq.call(method, path)
 
     assert answer["status"] == 500
     assert f"method {method} is not supported" in answer["message"]
 
 
-async def test_an_address_that_is_not_there_is_a_plain_404(mq: Mq) -> None:
-    """The one case in which HTTP's own status speaks; it is JSON of this dialect all the same."""
+async def test_an_unknown_mq_path_is_404(mq: Mq) -> None:
+    """It is the only response with another HTTP status, and its body is JSON of the dialect."""
     answer = await mq.http.get("/mq/produce/batch")
 
     assert answer.status_code == 404
@@ -76,16 +76,16 @@ async def test_a_preflight_is_not_granted_and_reaches_no_queue(mq: Mq) -> None:
         ),
     ],
 )
-async def test_a_form_that_cannot_be_read_is_the_callers_to_mend(mq: Mq, content_type: str, body: bytes) -> None:
-    """Broken bytes are 400 and stored as nothing: a guess would become somebody's message."""
+async def test_a_malformed_form_is_400(mq: Mq, content_type: str, body: bytes) -> None:
+    """Nothing is stored from a malformed form."""
     answer = await mq.call("POST", "produce?producer=P", content=body, headers={"content-type": content_type})
 
     assert answer["status"] == 400
     assert (await mq.http.get("/v1/topics/T/messages")).json()["items"] == []
 
 
-async def test_a_bug_is_answered_in_the_envelope_with_the_requests_id(mq: Mq, gateway: Gateway) -> None:
-    """Even then no problem document: the client logs the message, and the id leads to our log."""
+async def test_an_internal_error_is_reported_in_the_body_with_the_request_id(mq: Mq, gateway: Gateway) -> None:
+    """The client logs the message, and the id leads to the log of the gateway."""
     await mq.produce("m")
 
     async def broken(*_: object) -> None:
@@ -98,8 +98,8 @@ async def test_a_bug_is_answered_in_the_envelope_with_the_requests_id(mq: Mq, ga
     assert "r-17" in answer["message"]
 
 
-async def test_a_body_that_is_no_text_dies_instead_of_blocking_its_queue(mq: Mq) -> None:
-    """/v1 takes any bytes, this dialect carries text: the culprit dies, the rest is delivered."""
+async def test_a_binary_message_becomes_a_dead_letter(mq: Mq) -> None:
+    """/v1 accepts any bytes, but the dialect supports text only. The other messages are delivered."""
     await mq.register("topics/one", queues=1)
     await mq.register("groups/G", topic="one", mode="queue", maxAttempts=2)
     octets = {"content-type": "application/octet-stream"}

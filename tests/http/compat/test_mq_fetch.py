@@ -1,4 +1,4 @@
-"""/mq/message beyond what the bundled clients use: every member, every refusal."""
+"""/mq/message beyond what the bundled clients use: every member, every error."""
 
 from typing import Any
 
@@ -95,15 +95,15 @@ async def test_a_fetch_gets_at_most_thirty_two_messages(mq: Mq) -> None:
     ],
 )
 @pytest.mark.parametrize("path", ["message", "ack", "unlock"])
-async def test_who_may_not_consume_hears_why(
+async def test_consumers_without_permission_get_the_reason(
     mq: Mq, path: str, parameters: dict[str, str], status: int, said: str
 ) -> None:
-    """The three calls name their consumer in the same way, and refuse in the same words."""
+    """All three calls check the consumer in the same way and return the same text."""
     assert await mq.get(path, **parameters) == {"status": status, "message": said}
 
 
 async def test_a_message_mode_group_is_not_served(mq: Mq) -> None:
-    """It has no locked queues to give: serving it here would promise an order that it does not keep."""
+    """It has no locked queues, so the dialect could not keep its order."""
     await mq.register("groups/M", topic="T", mode="message")
 
     answer = await mq.get("message", topic="T", consumer="M")
@@ -116,8 +116,8 @@ async def test_a_blank_client_id_is_none_for_a_clustering_consumer(mq: Mq) -> No
     assert (await mq.fetch(clientId=""))["status"] == "NO_NEW_MSG"
 
 
-async def test_while_others_hold_all_there_is_a_fetch_fails_softly(mq: Mq) -> None:
-    """The text that clients wait on; they retry, and must not take it for an empty topic."""
+async def test_a_fetch_while_all_queues_are_locked_returns_a_retryable_failure(mq: Mq) -> None:
+    """Clients recognise the text and retry. It must differ from an empty topic."""
     await mq.produce("m")
     await mq.fetch()
 
@@ -126,8 +126,8 @@ async def test_while_others_hold_all_there_is_a_fetch_fails_softly(mq: Mq) -> No
     assert answer == {"status": 500, "message": "no consumerQueueOffsetResult"}
 
 
-async def test_a_client_that_hung_up_takes_nothing_with_it(mq: Mq, gateway: Gateway) -> None:
-    """The bundled clients give up after a second: a batch nobody read must be free at once."""
+async def test_a_disconnected_client_releases_its_batch(mq: Mq, gateway: Gateway) -> None:
+    """The bundled clients time out after one second, and the batch must be free immediately."""
     await mq.produce("m")
     scope = {
         "type": "http",
@@ -154,10 +154,10 @@ async def test_a_client_that_hung_up_takes_nothing_with_it(mq: Mq, gateway: Gate
 @pytest.mark.parametrize(
     ("change", "status"), [({"rateLimit": {"rate": 1, "burst": 1}}, "RATE_LIMITED"), (None, "PAUSED")]
 )
-async def test_an_empty_answer_says_what_holds_the_messages_back(
+async def test_an_empty_fetch_returns_paused_or_rate_limited(
     mq: Mq, change: dict[str, object] | None, status: str
 ) -> None:
-    """PAUSED and RATE_LIMITED are states of a healthy consumer: 200, no lock, nothing to ack."""
+    """Both are states of a healthy consumer: 200, without a lock."""
     for _ in range(2):
         await mq.produce("m")
     if change is None:
@@ -183,10 +183,10 @@ async def test_an_empty_answer_says_what_holds_the_messages_back(
         ({"x-forwarded-for": "x" * 65, "x-real-ip": "10.0.0.2"}, {}, "10.0.0.2"),
     ],
 )
-async def test_operators_see_where_a_client_says_it_sits(
+async def test_the_reported_client_address_is_shown_to_operators(
     mq: Mq, headers: dict[str, str], parameters: dict[str, str], address: str
 ) -> None:
-    """Behind a proxy the socket's address says nothing; what is shown follows the dialect's order."""
+    """Behind a proxy the address of the connection is the proxy's."""
     query = {"topic": "T", "consumer": "C", **parameters}
     await mq.call("GET", "message", params=query, headers=headers)
 

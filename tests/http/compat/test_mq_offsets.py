@@ -1,4 +1,4 @@
-"""What consoles read: the offset lists and a consumer's settings."""
+"""The offset lists and consumer settings that consoles read."""
 
 import pytest
 from mq_surface import Mq
@@ -46,8 +46,8 @@ async def test_a_broadcast_consumer_has_a_list_for_every_client(mq: Mq, kind: st
     assert backlog == {"one": 1, "two": 0}
 
 
-async def test_a_client_that_stayed_away_too_long_is_listed_no_more(mq: Mq, clock: ManualClock) -> None:
-    """Its place is gone and it will begin anew: showing old offsets would hide that from operators."""
+async def test_an_expired_client_is_not_listed(mq: Mq, clock: ManualClock) -> None:
+    """Its offsets are deleted, and showing old ones would hide that."""
     await mq.register("groups/B", clientTtl="60s")
     await mq.fetch(consumer="B", clientId="one")
     clock.advance(61)
@@ -59,8 +59,8 @@ async def test_a_client_that_stayed_away_too_long_is_listed_no_more(mq: Mq, cloc
     ("parameters", "said"),
     [({"consumer": "nobody"}, "consumer:nobody haven't registered"), ({}, "consumer is required")],
 )
-async def test_offsets_of_nobody_are_refused_as_a_server_error(mq: Mq, parameters: dict[str, str], said: str) -> None:
-    """Here a missing parameter is 500, not 400: the dialect binds it in another way."""
+async def test_offsets_without_a_consumer_return_status_500(mq: Mq, parameters: dict[str, str], said: str) -> None:
+    """The dialect returns 500 and not 400 for this parameter."""
     answer = await mq.get("clustering/queue/offset", **parameters)
 
     assert answer == {"status": 500, "message": said}
@@ -90,8 +90,8 @@ async def test_a_consumers_settings_are_shown_in_both_spellings(mq: Mq) -> None:
     }
 
 
-async def test_a_broadcast_consumers_settings_tell_who_came_when(mq: Mq, clock: ManualClock) -> None:
-    """Operators find a client that stopped coming by its access time."""
+async def test_the_settings_of_a_broadcast_consumer_include_access_times(mq: Mq, clock: ManualClock) -> None:
+    """Operators find a client that stopped polling by its access time."""
     clock.advance(3)
     await mq.fetch(consumer="B", clientId="one")
 
@@ -103,6 +103,6 @@ async def test_a_broadcast_consumers_settings_tell_who_came_when(mq: Mq, clock: 
     assert (result["rateLimiterEnabled"], result["limitRate"]) == (False, 1024.0)
 
 
-async def test_settings_of_nobody_are_nothing(mq: Mq) -> None:
-    """Consoles ask for consumers that are not here yet; that is no failure."""
+async def test_settings_of_an_unknown_consumer_are_empty(mq: Mq) -> None:
+    """Consoles request consumers that are not registered yet."""
     assert await mq.get("config/nobody") == {"status": 201}

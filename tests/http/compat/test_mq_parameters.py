@@ -16,7 +16,7 @@ _PIECES = st.sampled_from([b"%41", b"%e2%82%ac", b"%", b"%4", b"a", b"+", b"=", 
 
 @given(st.lists(_PIECES, max_size=40).map(b"".join))
 def test_a_form_is_decoded_like_the_standard_library_does(raw: bytes) -> None:
-    """Wherever it is cut: the parts here have 7 bytes."""
+    """The result must not depend on where the parts are cut; here they have 7 bytes."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(parameters, "_TURN_BYTES", 7)
         try:

@@ -1,4 +1,4 @@
-"""/mq/produce: what is stored, and in which queue."""
+"""/mq/produce: stored messages and their queues."""
 
 from pathlib import Path
 
@@ -24,8 +24,8 @@ async def queues_of(mq: Mq, count: int, **form: str) -> list[int]:
     return [(await mq.produce("m", **form))["messageQueue"]["queueId"] for _ in range(count)]
 
 
-async def test_a_send_answers_with_the_whole_send_result(mq: Mq) -> None:
-    """Clients print and trace the broker's SendResult; its members are part of the dialect."""
+async def test_a_send_returns_the_complete_send_result(mq: Mq) -> None:
+    """Clients print the SendResult of the broker, so its members are part of the dialect."""
     result = await mq.produce("héllo")
 
     message_id = result["msgId"]
@@ -42,8 +42,8 @@ async def test_a_send_answers_with_the_whole_send_result(mq: Mq) -> None:
 
 
 @pytest.mark.parametrize("place", ["query", "form", "multipart", "raw form"])
-async def test_parameters_are_taken_wherever_they_stand(mq: Mq, place: str) -> None:
-    """Clients put them into the query, a form, a multipart form, or a form whose bytes are plain UTF-8."""
+async def test_parameters_are_read_from_query_and_forms(mq: Mq, place: str) -> None:
+    """Clients send them in the query, a form, a multipart form, or a form with raw UTF-8."""
     text = "a+b & ü"
     values = {"producer": "P", "message": text}
     options = {
@@ -62,15 +62,15 @@ async def test_parameters_are_taken_wherever_they_stand(mq: Mq, place: str) -> N
     assert (await stored(mq, answer["result"]["msgId"]))["body"] == text
 
 
-async def test_parameters_that_nobody_knows_are_ignored(mq: Mq) -> None:
-    """Newer clients send more than this dialect has; also twice, that is none of our business."""
+async def test_unknown_parameters_are_ignored(mq: Mq) -> None:
+    """Newer clients send more parameters, also repeated ones."""
     answer = await mq.call("POST", "produce?producer=P&message=m&tags=a&tags=b&flag")
 
     assert answer["status"] == 200
 
 
-async def test_a_json_body_binds_nothing(mq: Mq) -> None:
-    """The original binds forms only; a JSON body must be told so, not stored as something else."""
+async def test_a_json_body_sets_no_parameters(mq: Mq) -> None:
+    """The original reads forms only, and a JSON body must not be stored as something else."""
     answer = await mq.call("POST", "produce", json={"producer": "P", "message": "m"})
 
     assert answer == {"status": 400, "message": "producer must not be blank"}
@@ -117,8 +117,8 @@ async def test_ordered_sends_go_round_strictly_whatever_else_is_sent(mq: Mq) -> 
     assert chosen == [1, 2, 0, 1, 2]
 
 
-async def test_a_refused_send_does_not_turn_the_wheel(mq: Mq) -> None:
-    """A queue skipped by a message that was never stored would break the strict order of those that were."""
+async def test_a_refused_send_does_not_advance_the_queue(mq: Mq) -> None:
+    """Skipping a queue would break the strict order of stored messages."""
     await queues_of(mq, 1, ordered="true")
 
     await mq.post("produce", producer="P", message="m", ordered="true", delayLevel="99")
@@ -177,17 +177,17 @@ async def test_async_retries_are_checked(mq: Mq, tries: str) -> None:
         ({"producer": ["P", "P"], "message": "m"}, 400, "producer was sent more than once. Send it once."),
     ],
 )
-async def test_what_cannot_be_sent_is_told_in_the_envelope_and_not_stored(
+async def test_an_invalid_send_is_reported_in_the_body_and_not_stored(
     mq: Mq, form: dict[str, str], status: int, said: str
 ) -> None:
-    """The client's only clue is the body's status: 400 for what it can mend, 500 for the rest."""
+    """Clients distinguish errors by the status in the body: 400 for invalid input, 500 otherwise."""
     assert await mq.post("produce", **form) == {"status": status, "message": said}
 
     assert (await mq.http.get("/v1/topics/T/messages")).json()["items"] == []
 
 
-async def test_a_producer_over_its_rate_is_told_to_come_back(mq: Mq) -> None:
-    """HttpProducer repeats whatever is not 200, so a limit delays its message and does not lose it."""
+async def test_a_rate_limited_send_is_refused_and_retried(mq: Mq) -> None:
+    """HttpProducer repeats every send that is not 200, so no message is lost."""
     await mq.register("producers/P", topic="T", rateLimit={"rate": 1, "burst": 1})
     await mq.produce("first")
 

@@ -1,4 +1,4 @@
-"""One request over bare ASGI, for tests that take an answer piece by piece, or not at all."""
+"""One request over plain ASGI, for tests that read a response in pieces or not at all."""
 
 import asyncio
 from typing import TYPE_CHECKING, Any
@@ -11,7 +11,7 @@ ARROW = "application/vnd.apache.arrow.stream"
 
 
 class Call:
-    """A request and what was sent for it; the client does, before it takes the body's n-th piece, what a test says."""
+    """A request and its response. A test can run code before the client reads the n-th piece of the body."""
 
     def __init__(self, app: Any, url: str, *, method: str = "GET", accept: str = ARROW) -> None:
         self._app = app

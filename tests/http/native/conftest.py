@@ -1,4 +1,4 @@
-"""Gateways to start from: of a test's own making, with a topic and a group, and on either control engine."""
+"""Gateways for tests: with custom settings, with a topic and a group, and on both control engines."""
 
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack
@@ -21,13 +21,13 @@ OpenApi = Callable[..., Awaitable[httpx.AsyncClient]]
 
 @pytest.fixture
 def settings(settings: Settings) -> Settings:
-    """Without an fsync for every answer: what survives a power cut is tested where it is promised."""
+    """Disable fsync. Durability is tested elsewhere."""
     return replace(settings, sqlite=replace(settings.sqlite, synchronous="normal"))
 
 
 @pytest.fixture
 async def open_api(settings: Settings, clock: ManualClock) -> AsyncIterator[OpenApi]:
-    """Opens a gateway whose [http] settings, or other groups of them, the test names."""
+    """Return a function that opens a gateway with the given settings."""
     async with AsyncExitStack() as stack:
 
         async def open_api(groups: dict[str, Any] | None = None, **http: Any) -> httpx.AsyncClient:

@@ -1,4 +1,4 @@
-"""Calls of /v1 as these tests write them, and the shape that every refusal has."""
+"""Calls of /v1, and a check of problem documents."""
 
 from typing import Any
 
@@ -8,7 +8,7 @@ Json = dict[str, Any]
 
 
 async def put(api: httpx.AsyncClient, path: str, **body: Any) -> Json:
-    """Register something."""
+    """Register an entry."""
     answer = await api.put(f"/v1/{path}", json=body)
     assert answer.status_code in {200, 201}, answer.text
     return dict(answer.json())
@@ -42,7 +42,7 @@ def bodies(received: Json) -> list[str]:
 
 
 def refused(answer: httpx.Response, status: int, code: str, **members: Any) -> Json:
-    """An answer that refuses, in the one shape that all of them have."""
+    """Check that a response is a problem document, and return it."""
     assert answer.status_code == status, answer.text
     assert answer.headers["content-type"] == "application/problem+json"
     assert answer.headers["x-request-id"]

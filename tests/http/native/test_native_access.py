@@ -1,4 +1,4 @@
-"""Keys: who may do what, and what is said to who may not."""
+"""API keys: permissions, and the errors without them."""
 
 from dataclasses import replace
 from datetime import timedelta
@@ -51,7 +51,7 @@ GROUPS_OWN = [
 
 
 class Keys:
-    """A gateway with an admin's, a producer's and a group's key."""
+    """The keys of an admin, a producer and a group."""
 
     def __init__(self, api: httpx.AsyncClient) -> None:
         self.api = api
@@ -80,14 +80,14 @@ async def keys(shop: httpx.AsyncClient) -> Keys:
     return keys
 
 
-async def test_without_a_key_in_the_registry_everybody_may_everything(shop: httpx.AsyncClient) -> None:
-    """Open, and says so."""
+async def test_without_keys_every_caller_is_admin(shop: httpx.AsyncClient) -> None:
+    """The info response reports that the gateway is open."""
     assert (await shop.get("/v1/info")).json()["open"] is True
     assert (await shop.get("/v1/keys")).json()["items"] == []
 
 
-async def test_with_the_first_key_the_door_closes(keys: Keys) -> None:
-    """Every call needs one, only the health checks do not."""
+async def test_after_the_first_key_every_call_requires_a_key(keys: Keys) -> None:
+    """Only the health checks need none."""
     others = [("GET", "/v1/info"), ("GET", "/nowhere"), ("PATCH", "/v1/topics"), ("PUT", "/v1/topics/orders?colour=x")]
     for method, path in [*ADMIN_ONLY, *((m, p) for m, p, _ in GROUPS_OWN), *others]:
         answer = await keys.call(method, path)
@@ -106,20 +106,20 @@ async def test_with_the_first_key_the_door_closes(keys: Keys) -> None:
     ["", "Bearer", "Bearer ", "Basic YTpi", "Bearer nonsense", "Bearer mqk__", "Bearer mqk_x_y", "Bearer é", "bearer"],
 )
 async def test_a_wrong_key_is_refused(keys: Keys, header: str) -> None:
-    """In one way, whatever is wrong with it."""
+    """The response is the same for every kind of wrong key."""
     answer = await keys.api.get("/v1/topics", headers=[(b"authorization", header.encode())])
 
     refused(answer, 401, "unauthorized")
 
 
 async def test_a_key_with_another_secret_is_refused(keys: Keys) -> None:
-    """The id alone opens nothing."""
+    """The id of a key is not secret."""
     refused(await keys.call("GET", "/v1/topics", f"mqk_{keys.id['admin']}_guess"), 401, "unauthorized")
     refused(await keys.call("GET", "/v1/topics", keys.text["admin"][:-1]), 401, "unauthorized")
 
 
-async def test_an_admins_key_opens_everything(keys: Keys) -> None:
-    """The scheme is case-insensitive, as HTTP has it."""
+async def test_an_admin_key_permits_everything(keys: Keys) -> None:
+    """The Authorization scheme is case-insensitive, as RFC 9110 requires."""
     answer = await keys.api.get("/v1/topics", headers={"authorization": f"bearer {keys.text['admin']}"})
 
     assert answer.status_code == 200
@@ -128,15 +128,15 @@ async def test_an_admins_key_opens_everything(keys: Keys) -> None:
 
 
 @pytest.mark.parametrize("who", ["producer", "group"])
-async def test_the_rest_is_admins(keys: Keys, who: str) -> None:
-    """403, also for what does not exist: a key does not tell what is there."""
+async def test_other_operations_require_an_admin_key(keys: Keys, who: str) -> None:
+    """The response is 403 also for missing entries, so that a key does not reveal what exists."""
     for method, path in ADMIN_ONLY:
         refused(await keys.call(method, path, who), 403, "forbidden")
 
 
 @pytest.mark.parametrize(("method", "path", "status"), GROUPS_OWN)
-async def test_a_groups_key_receives_settles_and_reads_its_lag(keys: Keys, method: str, path: str, status: int) -> None:
-    """Its own group's only; a producer's key does none of it."""
+async def test_a_group_key_permits_receive_settle_and_lag(keys: Keys, method: str, path: str, status: int) -> None:
+    """It is limited to its own group. A producer key permits none of these."""
     body: dict[str, Any] = {"json": {"receipt": "forged"}} if status == 400 else {}
 
     assert (await keys.call(method, path, "group", **body)).status_code == status
@@ -145,8 +145,8 @@ async def test_a_groups_key_receives_settles_and_reads_its_lag(keys: Keys, metho
     refused(await keys.call(method, path, "producer", **body), 403, "forbidden")
 
 
-async def test_a_producers_key_publishes_to_its_topic(keys: Keys) -> None:
-    """And to no other, nor under another's name; a group's key does not publish."""
+async def test_a_producer_key_permits_publishing_to_its_topic(keys: Keys) -> None:
+    """It permits no other topic or producer. A group key does not permit publishing."""
     own = await keys.call("POST", "/v1/topics/orders/messages", "producer", content=b"x")
     named = await keys.call("POST", "/v1/topics/orders/messages?producer=shop", "producer", content=b"x")
 
@@ -157,8 +157,8 @@ async def test_a_producers_key_publishes_to_its_topic(keys: Keys) -> None:
     refused(await keys.call("POST", "/v1/topics/orders/messages", "group", content=b"x"), 403, "forbidden")
 
 
-async def test_a_key_is_shown_once(keys: Keys) -> None:
-    """The list has what it opens, never the key."""
+async def test_the_text_of_a_key_is_returned_once(keys: Keys) -> None:
+    """The list shows permissions, never the text."""
     listed = await keys.call("GET", "/v1/keys", "admin")
 
     assert {(each["id"], each["producer"], each["group"], each["role"]) for each in listed.json()["items"]} == {
@@ -170,8 +170,8 @@ async def test_a_key_is_shown_once(keys: Keys) -> None:
         assert text.removeprefix("mqk_").partition("_")[2] not in listed.text
 
 
-async def test_keys_are_hashed_at_rest(keys: Keys, settings: Settings) -> None:
-    """Who reads the file finds no key in it."""
+async def test_keys_are_stored_as_hashes(keys: Keys, settings: Settings) -> None:
+    """A reader of the database file finds no usable key."""
     content = b"".join(file.read_bytes() for file in sorted(Path(settings.sqlite.directory).iterdir()))  # noqa: ASYNC240
 
     assert keys.id["admin"].encode() in content
@@ -179,8 +179,8 @@ async def test_keys_are_hashed_at_rest(keys: Keys, settings: Settings) -> None:
         assert text.removeprefix("mqk_").partition("_")[2].encode() not in content
 
 
-async def test_a_deleted_key_opens_nothing(keys: Keys) -> None:
-    """At once."""
+async def test_a_deleted_key_is_refused(keys: Keys) -> None:
+    """The deletion takes effect immediately."""
     deleted = await keys.call("DELETE", f"/v1/keys/{keys.id['group']}", "admin")
 
     assert deleted.status_code == 204
@@ -188,8 +188,8 @@ async def test_a_deleted_key_opens_nothing(keys: Keys) -> None:
     refused(await keys.call("DELETE", f"/v1/keys/{keys.id['group']}", "admin"), 404, "key_not_found")
 
 
-async def test_a_key_expires(keys: Keys, clock: ManualClock) -> None:
-    """At its instant, not a moment before."""
+async def test_a_key_expires_at_its_instant(keys: Keys, clock: ManualClock) -> None:
+    """It is valid until then."""
     await keys.make("guest", group="workers", expiresAt="2026-01-01T13:00:00Z")
 
     clock.advance(timedelta(hours=1) - timedelta(milliseconds=1))
@@ -213,15 +213,17 @@ async def test_a_key_expires(keys: Keys, clock: ManualClock) -> None:
         ({"role": "admin", "expiresAt": "soon"}, 400, "invalid_value"),
     ],
 )
-async def test_a_bad_key_is_not_made(shop: httpx.AsyncClient, body: dict[str, Any], status: int, code: str) -> None:
-    """And the server stays open."""
+async def test_an_invalid_key_request_creates_no_key(
+    shop: httpx.AsyncClient, body: dict[str, Any], status: int, code: str
+) -> None:
+    """The gateway stays open."""
     refused(await shop.post("/v1/keys", json=body), status, code)
 
     assert (await shop.get("/v1/info")).json()["open"] is True
 
 
-async def test_an_open_server_binds_to_loopback_only(settings: Settings) -> None:
-    """Any other address without keys refuses to start, and says what to do."""
+async def test_a_gateway_without_keys_binds_to_loopback_only(settings: Settings) -> None:
+    """For any other address the start fails and names the remedy."""
     for host in ("0.0.0.0", "192.0.2.1", "::", "example.org"):  # noqa: S104 - just what must be refused
         with pytest.raises(SettingsInvalid, match="mqgate key create"):
             async with bootstrap.gateway(replace(settings, http=HttpSettings(host=host))):
@@ -231,13 +233,13 @@ async def test_an_open_server_binds_to_loopback_only(settings: Settings) -> None
             pass
 
 
-async def test_with_a_key_it_may_bind_anywhere(keys: Keys, settings: Settings, gateway: object) -> None:
-    """As soon as one key exists."""
+async def test_a_gateway_with_a_key_binds_to_any_address(keys: Keys, settings: Settings, gateway: object) -> None:
+    """One key is enough."""
     bootstrap.refuse_open_door(replace(settings, http=HttpSettings(host="0.0.0.0")), gateway.access)  # type: ignore[attr-defined]  # noqa: S104
 
 
-async def test_acts_name_the_key_that_did_them(keys: Keys) -> None:
-    """Who did what, in a server with keys."""
+async def test_audit_entries_name_the_key(keys: Keys) -> None:
+    """Operators must see who changed what."""
     await keys.call("PUT", "/v1/topics/new", "admin")
 
     acts = (await keys.call("GET", "/v1/audit", "admin")).json()["items"]
@@ -245,8 +247,8 @@ async def test_acts_name_the_key_that_did_them(keys: Keys) -> None:
     assert acts[0]["actor"] == f"key {keys.id['admin']}"
 
 
-async def test_messages_flow_while_keys_are_made(shop: httpx.AsyncClient) -> None:
-    """A key for a group does not change the group."""
+async def test_messages_flow_while_keys_are_created(shop: httpx.AsyncClient) -> None:
+    """A key of a group does not change the group."""
     await publish(shop, "a")
     keys = Keys(shop)
     await keys.make("admin", role="admin")

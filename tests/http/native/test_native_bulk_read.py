@@ -1,4 +1,4 @@
-"""A queue as an Arrow stream: what is in it, what it refuses, and what it never does to the gateway."""
+"""Bulk reads of a queue as an Arrow stream: content, errors and resource limits."""
 
 import asyncio
 import re
@@ -36,7 +36,7 @@ async def publish_many(api: httpx.AsyncClient, count: int, size: int = 10) -> No
 
 
 async def counted(api: httpx.AsyncClient) -> dict[str, int]:
-    """How many bulk reads were counted, by status; and how many requests are being worked on, this one left out."""
+    """Return the counted bulk reads by status, and the number of other requests in progress."""
     text = (await api.get("/metrics")).text
     found = re.findall(r'mqgate_requests_total\{operation="readQueue",status="(\d+)"\} (\d+)', text)
     (in_flight,) = re.findall(r"mqgate_requests_in_flight (\d+)", text)
@@ -44,7 +44,7 @@ async def counted(api: httpx.AsyncClient) -> dict[str, int]:
 
 
 async def test_a_queue_is_read_as_columns(shop: httpx.AsyncClient) -> None:
-    """The same messages that JSON shows, typed, ready for Spark and DuckDB."""
+    """The columns contain the same messages as JSON, with types for Spark and DuckDB."""
     stored = await publish(shop, "a", "b", key="k", tag="t", properties={"p": "v"})
 
     table = await read(shop)
@@ -66,8 +66,8 @@ async def test_a_queue_is_read_as_columns(shop: httpx.AsyncClient) -> None:
     assert (second["offset"], second["body"]) == (1, b"b")
 
 
-async def test_columns_and_range_are_the_readers_choice(shop: httpx.AsyncClient) -> None:
-    """A reader of bodies pays for bodies."""
+async def test_a_client_chooses_columns_and_range(shop: httpx.AsyncClient) -> None:
+    """A client that needs bodies only does not pay for the rest."""
     await publish_many(shop, 10)
 
     table = await read(shop, "offset=3&max=4&columns=propertiesJson,offset")
@@ -76,17 +76,17 @@ async def test_columns_and_range_are_the_readers_choice(shop: httpx.AsyncClient)
 
 
 @pytest.mark.parametrize("query", ["offset=10", "offset=1099511627775", "offset=12&columns=body"])
-async def test_beyond_the_end_is_an_empty_stream(shop: httpx.AsyncClient, query: str) -> None:
-    """With its schema and its end: nothing to read is no error."""
+async def test_a_read_beyond_the_end_is_an_empty_stream(shop: httpx.AsyncClient, query: str) -> None:
+    """The stream has a schema and an end mark, because this is no error."""
     await publish_many(shop, 10)
 
     assert (await read(shop, query)).num_rows == 0
 
 
-async def test_what_retention_took_is_an_empty_stream(
+async def test_a_range_deleted_by_retention_is_an_empty_stream(
     shop: httpx.AsyncClient, gateway: bootstrap.Gateway, clock: Any
 ) -> None:
-    """The reader compares offsets and knows what it lost; later messages never stand in for earlier ones."""
+    """Later messages never replace missing ones. The client detects the loss by offsets."""
     await put(shop, "topics/orders", retention=60)
     await publish(shop, "old")
     clock.advance(61)
@@ -99,7 +99,7 @@ async def test_what_retention_took_is_an_empty_stream(
 
 
 async def test_many_pages_are_one_stream(shop: httpx.AsyncClient) -> None:
-    """In order, without a gap, in batches that a reader can hold."""
+    """Rows are in order without gaps, in batches of bounded size."""
     await publish_many(shop, 9_000)
 
     answer = await shop.get(URL, headers=AS_ARROW)
@@ -110,7 +110,7 @@ async def test_many_pages_are_one_stream(shop: httpx.AsyncClient) -> None:
 
 
 async def test_large_bodies_make_small_batches(shop: httpx.AsyncClient) -> None:
-    """Memory is bounded by bytes as much as by rows; and a body larger than a page still comes."""
+    """Batches are bounded by bytes and by rows, and a body larger than a page is still returned."""
     await publish(shop, *("x" * 700 * KIB for _ in range(6)), "y" * 3_000 * KIB, "z")
 
     answer = await shop.get(URL, headers=AS_ARROW)
@@ -135,15 +135,15 @@ async def test_large_bodies_make_small_batches(shop: httpx.AsyncClient) -> None:
         ("colour=red", 400, "unknown_field", "colour"),
     ],
 )
-async def test_a_bad_wish_is_refused_as_ever(
+async def test_an_invalid_bulk_read_returns_a_problem_document(
     shop: httpx.AsyncClient, query: str, status: int, code: str, field: str
 ) -> None:
-    """A problem document, before any stream begins."""
+    """The error is returned before the stream begins."""
     refused(await shop.get(f"{URL}?{query}", headers=AS_ARROW), status, code, field=field)
 
 
-async def test_what_is_not_there_is_refused_as_ever(shop: httpx.AsyncClient) -> None:
-    """Never an empty stream for a typo; and a refusal takes nobody's place, however often."""
+async def test_a_bulk_read_of_a_missing_queue_is_refused(shop: httpx.AsyncClient) -> None:
+    """A typo must not return an empty stream, and refused reads release their slots."""
     for _ in range(6):
         unknown_queue = await shop.get("/v1/topics/orders/queues/local:7/messages", headers=AS_ARROW)
         unknown_topic = await shop.get("/v1/topics/nowhere/queues/local:0/messages", headers=AS_ARROW)
@@ -152,8 +152,8 @@ async def test_what_is_not_there_is_refused_as_ever(shop: httpx.AsyncClient) -> 
         refused(unknown_topic, 404, "topic_not_found")
 
 
-async def test_a_form_that_there_is_not_is_406(shop: httpx.AsyncClient) -> None:
-    """And columns are of Arrow: JSON has all members, always."""
+async def test_an_unavailable_media_type_is_406(shop: httpx.AsyncClient) -> None:
+    """Columns can be chosen for Arrow only, because JSON always has all members."""
     other = await shop.get(URL, headers={"Accept": "text/csv"})
     columns = await shop.get(f"{URL}?columns=id", headers={"Accept": "application/json"})
 
@@ -161,8 +161,8 @@ async def test_a_form_that_there_is_not_is_406(shop: httpx.AsyncClient) -> None:
     refused(columns, 400, "invalid_value", field="columns")
 
 
-async def test_the_operators_limit_holds(open_api: Callable[..., Any]) -> None:
-    """Also for who does not say how many."""
+async def test_the_bulk_read_limit_applies(open_api: Callable[..., Any]) -> None:
+    """It also applies without an explicit maximum."""
     api = await open_api(max_bulk_messages=5)
     await put(api, "topics/orders", queues=1)
     await publish_many(api, 8)
@@ -172,8 +172,8 @@ async def test_the_operators_limit_holds(open_api: Callable[..., Any]) -> None:
     refused(await api.get(f"{URL}?max=6", headers=AS_ARROW), 400, "invalid_value", field="max", limit=5)
 
 
-async def test_head_tells_the_type_and_holds_nothing(open_api: Callable[..., Any]) -> None:
-    """HEAD is GET without the body: nobody will ever take the pieces, so none may wait to be taken."""
+async def test_a_head_request_releases_its_slot(open_api: Callable[..., Any]) -> None:
+    """No piece of the body is ever read, so the stream must be closed."""
     api = await open_api(max_bulk_reads=1)
     await put(api, "topics/orders", queues=1)
     await publish_many(api, 10)
@@ -184,8 +184,8 @@ async def test_head_tells_the_type_and_holds_nothing(open_api: Callable[..., Any
     assert (await read(api)).num_rows == 10
 
 
-async def test_who_hangs_up_frees_everything(shop: httpx.AsyncClient, gateway: bootstrap.Gateway) -> None:
-    """Nobody reads for a client that is gone, and its place is another's at once."""
+async def test_a_disconnect_releases_the_slot(shop: httpx.AsyncClient, gateway: bootstrap.Gateway) -> None:
+    """Pages are not read for a disconnected client, and another read can start."""
     await publish_many(shop, 400, 20 * KIB)
 
     for _ in range(10):
@@ -199,10 +199,10 @@ async def test_who_hangs_up_frees_everything(shop: httpx.AsyncClient, gateway: b
     assert (await read(shop)).num_rows == 400
 
 
-async def test_a_failure_in_mid_stream_leaves_it_unfinished(
+async def test_a_failure_during_a_stream_leaves_it_unfinished(
     shop: httpx.AsyncClient, gateway: bootstrap.Gateway
 ) -> None:
-    """The server closes such a connection; had the answer an end, a part would pass for the whole."""
+    """A terminated response would make a part look complete."""
     await shop.delete("/v1/groups/workers")
     await publish_many(shop, 1_000, 20 * KIB)
     call = Call(gateway.app, URL)
@@ -218,8 +218,10 @@ async def test_a_failure_in_mid_stream_leaves_it_unfinished(
     assert await counted(shop) == {"404": 1, "in flight": 0}
 
 
-async def test_a_bug_in_mid_stream_is_logged_and_cuts(shop: httpx.AsyncClient, gateway: bootstrap.Gateway) -> None:
-    """A 200 that was said cannot be taken back; what counts is how it ended."""
+async def test_an_exception_during_a_stream_is_logged_and_aborts_it(
+    shop: httpx.AsyncClient, gateway: bootstrap.Gateway
+) -> None:
+    """The status 200 was sent already, so metrics show the failure instead."""
     await publish_many(shop, 1_000, 20 * KIB)
     log: Any = gateway.mover._log
     read_columns = log.read_columns
@@ -237,8 +239,8 @@ async def test_a_bug_in_mid_stream_is_logged_and_cuts(shop: httpx.AsyncClient, g
     assert await counted(shop) == {"500": 1, "in flight": 0}
 
 
-async def test_who_takes_nothing_is_cut_off(open_api: Callable[..., Any]) -> None:
-    """Else four clients that fell asleep would keep everybody else from reading."""
+async def test_a_client_that_stops_reading_is_disconnected(open_api: Callable[..., Any]) -> None:
+    """Otherwise four stalled clients would block all other bulk reads."""
     api = await open_api(stall_timeout=0.05, max_bulk_reads=1)
     await put(api, "topics/orders", queues=1)
     await publish_many(api, 400, 20 * KIB)
@@ -254,11 +256,11 @@ async def test_who_takes_nothing_is_cut_off(open_api: Callable[..., Any]) -> Non
     assert await counted(api) == {"408": 3, "in flight": 0}
 
 
-async def test_reads_beyond_the_limit_wait_then_are_told_to_come_back(
+async def test_reads_beyond_the_limit_wait_and_then_get_503(
     open_api: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A few seconds are worth waiting for; more would pile up."""
-    monkeypatch.setattr(bulk_read, "_PATIENCE", 0.05)
+    """A wait of a few seconds is acceptable. More would accumulate."""
+    monkeypatch.setattr(bulk_read, "_MAX_WAIT", 0.05)
     api = await open_api(max_bulk_reads=1)
     await put(api, "topics/orders", queues=1)
     await publish_many(api, 10)
@@ -274,7 +276,7 @@ async def test_reads_beyond_the_limit_wait_then_are_told_to_come_back(
     await has_begun.wait()
 
     refused(await api.get(URL, headers=AS_ARROW), 503, "overloaded")
-    monkeypatch.setattr(bulk_read, "_PATIENCE", 60.0)
+    monkeypatch.setattr(bulk_read, "_MAX_WAIT", 60.0)
     waiting = asyncio.create_task(read(api))
     await asyncio.sleep(0)
     may_go_on.set()
@@ -283,10 +285,8 @@ async def test_reads_beyond_the_limit_wait_then_are_told_to_come_back(
     assert (await first).is_whole
 
 
-async def test_a_slow_reader_has_one_page_built_ahead_and_no_more(
-    shop: httpx.AsyncClient, gateway: bootstrap.Gateway
-) -> None:
-    """Memory does not depend on how much was asked for."""
+async def test_at_most_one_page_is_built_ahead(shop: httpx.AsyncClient, gateway: bootstrap.Gateway) -> None:
+    """Memory use does not depend on the requested range."""
     await publish_many(shop, 1_000, 20 * KIB)
     log: Any = gateway.mover._log
     read_columns, pages = log.read_columns, []
@@ -312,10 +312,8 @@ async def test_a_slow_reader_has_one_page_built_ahead_and_no_more(
     assert max(page.nbytes for page in pages) < 3 << 20
 
 
-async def test_publishing_goes_on_beside_a_stream_that_waits(
-    shop: httpx.AsyncClient, gateway: bootstrap.Gateway
-) -> None:
-    """Between two pieces nothing of the store is held: no lock, no reading transaction, no thread."""
+async def test_a_stalled_stream_does_not_block_publishing(shop: httpx.AsyncClient, gateway: bootstrap.Gateway) -> None:
+    """A stream holds no lock, transaction or thread between two pieces."""
     await publish_many(shop, 1_000, 20 * KIB)
     call = Call(gateway.app, f"{URL}?max=1000000&columns=offset,body")
     published = []

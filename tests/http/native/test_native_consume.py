@@ -20,8 +20,8 @@ def client_of(gateway: bootstrap.Gateway) -> httpx.AsyncClient:
     return httpx.AsyncClient(transport=httpx.ASGITransport(app=gateway.app), base_url="http://localhost")
 
 
-async def test_a_batch_comes_with_one_lease_for_all_of_it(shop: httpx.AsyncClient) -> None:
-    """Queue mode: the lease names queue, range, end and delivery; messages have no receipt of their own."""
+async def test_a_batch_has_one_lease(shop: httpx.AsyncClient) -> None:
+    """In queue mode the lease has queue, range, end and delivery count. Messages have no receipts."""
     await publish(shop, "a", "b", "c")
 
     received = await receive(shop, max=2)
@@ -39,7 +39,7 @@ async def test_a_batch_comes_with_one_lease_for_all_of_it(shop: httpx.AsyncClien
 
 
 async def test_a_body_is_optional(shop: httpx.AsyncClient) -> None:
-    """`curl -X POST …/receive` works."""
+    """`curl -X POST` without a body works."""
     await publish(shop, "a")
 
     answer = await shop.post(RECEIVE)
@@ -48,15 +48,15 @@ async def test_a_body_is_optional(shop: httpx.AsyncClient) -> None:
     assert bodies(answer.json()) == ["a"]
 
 
-async def test_only_what_happened_is_in_the_answer(shop: httpx.AsyncClient) -> None:
-    """No lease, no registered, no expired unless there is one."""
+async def test_optional_members_are_omitted_from_the_response(shop: httpx.AsyncClient) -> None:
+    """There is no lease, registered or expired member without a reason."""
     received = await receive(shop)
 
     assert received == {"messages": [], "acked": [], "state": "ok"}
 
 
-async def test_an_ack_moves_the_group_on(shop: httpx.AsyncClient) -> None:
-    """Ack, then the next batch starts right behind."""
+async def test_an_ack_advances_the_group(shop: httpx.AsyncClient) -> None:
+    """The next batch starts after the acknowledged one."""
     await publish(shop, "a", "b", "c")
     lease = (await receive(shop, max=2))["lease"]
 
@@ -66,8 +66,8 @@ async def test_an_ack_moves_the_group_on(shop: httpx.AsyncClient) -> None:
     assert bodies(await receive(shop)) == ["c"]
 
 
-async def test_a_receive_may_carry_acks(shop: httpx.AsyncClient) -> None:
-    """One round trip a batch; an outcome for each, in order, and a bad one never fails the receive."""
+async def test_a_receive_can_carry_acks(shop: httpx.AsyncClient) -> None:
+    """It saves a request per batch. Outcomes are in order, and an invalid receipt does not fail the receive."""
     await publish(shop, "a", "b")
     first = (await receive(shop, max=1))["lease"]["receipt"]
 
@@ -77,8 +77,8 @@ async def test_a_receive_may_carry_acks(shop: httpx.AsyncClient) -> None:
     assert bodies(received) == ["b"]
 
 
-async def test_busy_says_that_somebody_else_holds_the_backlog(shop: httpx.AsyncClient) -> None:
-    """A client can tell a crowded topic from an empty one."""
+async def test_state_busy_means_that_others_hold_the_backlog(shop: httpx.AsyncClient) -> None:
+    """A client can distinguish it from an empty topic."""
     await publish(shop, "a")
     await receive(shop)
 
@@ -86,8 +86,8 @@ async def test_busy_says_that_somebody_else_holds_the_backlog(shop: httpx.AsyncC
 
 
 @pytest.mark.parametrize("mode", ["queue", "broadcast"])
-async def test_a_queue_ages_also_while_nobody_asks(api: httpx.AsyncClient, clock: ManualClock, mode: str) -> None:
-    """Who comes back after a while finds first what waited longest, not what came in a flood just now."""
+async def test_a_queue_ages_without_receives(api: httpx.AsyncClient, clock: ManualClock, mode: str) -> None:
+    """After a pause the longest waiting queue is delivered first, not the fullest."""
     await put(api, "topics/orders", queues=2)
     await put(api, "groups/workers", topic="orders", mode=mode)
     wish = {"max": 1, **({"clientId": "ada"} if mode == "broadcast" else {})}
@@ -104,8 +104,8 @@ async def test_a_queue_ages_also_while_nobody_asks(api: httpx.AsyncClient, clock
 
 
 @pytest.mark.parametrize("verb", ["ack", "nack", "extend"])
-async def test_every_outcome_has_its_status(shop: httpx.AsyncClient, clock: ManualClock, verb: str) -> None:
-    """The table of semantics.md over HTTP: 200, 200, 409, 410, 400, each with the outcome beside the code."""
+async def test_every_outcome_has_its_http_status(shop: httpx.AsyncClient, clock: ManualClock, verb: str) -> None:
+    """This is the table of semantics.md: 200, 200, 409, 410 and 400, each with its outcome."""
     await publish(shop, "a", "b", "c", "d")
     late = (await receive(shop, max=1))["lease"]["receipt"]
     clock.advance(30)
@@ -127,7 +127,7 @@ async def test_every_outcome_has_its_status(shop: httpx.AsyncClient, clock: Manu
 
 
 async def test_a_repeated_ack_or_nack_is_a_duplicate(shop: httpx.AsyncClient) -> None:
-    """200, so that a client that retries is content."""
+    """The status is 200, so that a client can retry safely."""
     await publish(shop, "a", "b")
     nacked = (await receive(shop, max=1))["lease"]["receipt"]
     await settle(shop, "nack", nacked)
@@ -139,8 +139,8 @@ async def test_a_repeated_ack_or_nack_is_a_duplicate(shop: httpx.AsyncClient) ->
     refused(await settle(shop, "nack", acked), 409, "lease_lost")
 
 
-async def test_several_receipts_are_answered_one_by_one(shop: httpx.AsyncClient, clock: ManualClock) -> None:
-    """200 if all are done, else 207, index-aligned."""
+async def test_several_receipts_return_one_outcome_each(shop: httpx.AsyncClient, clock: ManualClock) -> None:
+    """The status is 200 if all are applied, otherwise 207."""
     await put(shop, "topics/orders", queues=2)
     await publish(shop, "a", "b", "c", "d")
     receipts = [(await receive(shop, max=1))["lease"]["receipt"] for _ in range(2)]
@@ -155,7 +155,7 @@ async def test_several_receipts_are_answered_one_by_one(shop: httpx.AsyncClient,
 
 
 async def test_a_prefix_can_be_acked(shop: httpx.AsyncClient) -> None:
-    """`through` commits up to and with that offset."""
+    """`through` commits up to and including that offset."""
     await publish(shop, *"abcd")
     lease = (await receive(shop))["lease"]
 
@@ -167,7 +167,7 @@ async def test_a_prefix_can_be_acked(shop: httpx.AsyncClient) -> None:
 
 @pytest.mark.parametrize("through", [-1, 4, 1 << 80])
 async def test_a_prefix_outside_the_batch_is_refused_and_nothing_changes(shop: httpx.AsyncClient, through: int) -> None:
-    """The lease stays valid; nothing is skipped by a slip."""
+    """The lease stays valid, and no message is skipped."""
     await publish(shop, *"abcdef")
     lease = (await receive(shop, max=4))["lease"]
 
@@ -178,8 +178,8 @@ async def test_a_prefix_outside_the_batch_is_refused_and_nothing_changes(shop: h
     assert (await settle(shop, "ack", lease["receipt"])).json() == {"outcome": "applied"}
 
 
-async def test_through_goes_with_one_receipt(shop: httpx.AsyncClient) -> None:
-    """With several it would mean something else for each."""
+async def test_through_requires_a_single_receipt(shop: httpx.AsyncClient) -> None:
+    """It has no defined meaning for several."""
     await publish(shop, "a")
     receipt = (await receive(shop))["lease"]["receipt"]
 
@@ -189,7 +189,7 @@ async def test_through_goes_with_one_receipt(shop: httpx.AsyncClient) -> None:
 
 
 async def test_a_nack_redelivers_after_its_delay(shop: httpx.AsyncClient, clock: ManualClock) -> None:
-    """Release with a delay: the same messages, counted, not before their time."""
+    """The same messages are delivered again, counted, and not before the delay."""
     await publish(shop, "a")
     first = (await receive(shop))["lease"]
 
@@ -206,7 +206,7 @@ async def test_a_nack_redelivers_after_its_delay(shop: httpx.AsyncClient, clock:
 
 
 async def test_an_extend_counts_from_now(shop: httpx.AsyncClient, clock: ManualClock) -> None:
-    """The new end is in the answer, and holds."""
+    """The response contains the new end of the lease, and the lease lasts until then."""
     await publish(shop, "a")
     lease = (await receive(shop))["lease"]
     clock.advance(20)
@@ -218,8 +218,8 @@ async def test_an_extend_counts_from_now(shop: httpx.AsyncClient, clock: ManualC
     assert by_default.json() == {"outcome": "applied", "leasedUntil": "2026-01-01T12:00:50.000Z"}
 
 
-async def test_an_extend_beyond_twelve_hours_in_all_is_refused(shop: httpx.AsyncClient, clock: ManualClock) -> None:
-    """400 and untouched, whether alone or among others."""
+async def test_an_extend_over_twelve_hours_in_total_is_refused(shop: httpx.AsyncClient, clock: ManualClock) -> None:
+    """The response is 400 and the lease is unchanged, for one or several receipts."""
     await publish(shop, "a")
     lease = (await receive(shop, visibility="12h"))["lease"]
     clock.advance(1)
@@ -233,7 +233,7 @@ async def test_an_extend_beyond_twelve_hours_in_all_is_refused(shop: httpx.Async
 
 
 async def test_an_attempt_can_be_repeated(shop: httpx.AsyncClient) -> None:
-    """The same messages and the very same receipt; with other parameters 409."""
+    """The same messages and receipt are returned. Other parameters are refused with 409."""
     await publish(shop, "a", "b")
     first = await receive(shop, attemptId="t1", max=1)
 
@@ -244,8 +244,8 @@ async def test_an_attempt_can_be_repeated(shop: httpx.AsyncClient) -> None:
     refused(other, 409, "attempt_mismatch", attemptId="t1")
 
 
-async def test_visibility_may_be_the_requests_own(shop: httpx.AsyncClient) -> None:
-    """Seconds or text, 1 s to 12 h."""
+async def test_a_receive_can_set_its_visibility(shop: httpx.AsyncClient) -> None:
+    """It is a number of seconds or text, from 1 s to 12 h."""
     await publish(shop, "a")
 
     received = await receive(shop, visibility=90)
@@ -253,8 +253,8 @@ async def test_visibility_may_be_the_requests_own(shop: httpx.AsyncClient) -> No
     assert received["lease"]["leasedUntil"] == "2026-01-01T12:01:30.000Z"
 
 
-async def test_an_answer_has_a_size_and_a_large_message_still_comes(open_api: OpenApi) -> None:
-    """A batch is cut at max_answer_bytes, a message never; what was cut off comes next."""
+async def test_a_response_has_a_maximum_size_but_at_least_one_message(open_api: OpenApi) -> None:
+    """A batch ends at max_answer_bytes. The next receive returns the rest."""
     api = await open_api(max_answer_bytes=100)
     await put(api, "topics/orders", queues=1)
     await put(api, "groups/workers", topic="orders", mode="queue")
@@ -271,8 +271,10 @@ async def test_an_answer_has_a_size_and_a_large_message_still_comes(open_api: Op
     assert batches == [[500], [60], [60]]
 
 
-async def test_what_retention_took_is_reported(api: httpx.AsyncClient, gateway: Any, clock: ManualClock) -> None:
-    """`expired: n`, once: a consumer knows that it missed something."""
+async def test_messages_deleted_by_retention_are_reported_once(
+    api: httpx.AsyncClient, gateway: Any, clock: ManualClock
+) -> None:
+    """`expired: n` shows the consumer that it missed messages."""
     await put(api, "topics/orders", queues=1, retention="1h")
     await put(api, "groups/workers", topic="orders", mode="queue")
     await publish(api, "a", "b")
@@ -289,10 +291,10 @@ async def test_what_retention_took_is_reported(api: httpx.AsyncClient, gateway: 
 
 
 @pytest.mark.parametrize("mode", ["queue", "message"])
-async def test_what_retention_took_from_under_a_lease_is_expired_though_it_was_to_die(
+async def test_an_exhausted_message_deleted_by_retention_is_expired(
     api: httpx.AsyncClient, gateway: Any, clock: ManualClock, mode: str
 ) -> None:
-    """No body is left for a dead letter; but every message is accounted for."""
+    """It has no body for a dead letter, but every message is accounted for."""
     await put(api, "topics/orders", queues=1, retention="1h")
     await put(api, "groups/workers", topic="orders", mode=mode, maxAttempts=1, visibility="12h")
     await publish(api, *"abcd")
@@ -308,8 +310,8 @@ async def test_what_retention_took_from_under_a_lease_is_expired_though_it_was_t
     assert (told, (await lag(api))["queues"][0]["expired"]) == (4, 4)
 
 
-async def test_a_broadcast_client_is_registered_at_the_end_and_told_so(shop: httpx.AsyncClient) -> None:
-    """First contact: nothing old comes, and the client knows that it starts now."""
+async def test_a_new_broadcast_client_starts_at_the_end(shop: httpx.AsyncClient) -> None:
+    """`registered` tells the client that earlier messages are not delivered."""
     await put(shop, "groups/all", topic="orders", mode="broadcast")
     await publish(shop, "before")
 
@@ -336,8 +338,8 @@ async def test_every_broadcast_client_gets_every_message(shop: httpx.AsyncClient
     assert (await lag(shop, "all", clientId="ben"))["lag"] == 2
 
 
-async def test_a_broadcast_client_carries_no_ack_of_anothers(shop: httpx.AsyncClient) -> None:
-    """Whoever comes by another client's receipt does not move its place with its own receive."""
+async def test_a_broadcast_client_cannot_ack_for_another(shop: httpx.AsyncClient) -> None:
+    """A receipt of another client in a receive changes nothing."""
     await put(shop, "groups/all", topic="orders", mode="broadcast", start="earliest")
     await publish(shop, "a")
     receipt = (await receive(shop, "all", clientId="ada"))["lease"]["receipt"]
@@ -349,8 +351,8 @@ async def test_a_broadcast_client_carries_no_ack_of_anothers(shop: httpx.AsyncCl
     assert (await receive(shop, "all", clientId="ada", ack=[receipt]))["acked"] == [{"outcome": "applied"}]
 
 
-async def test_a_client_forgotten_is_registered_anew(shop: httpx.AsyncClient, clock: ManualClock) -> None:
-    """Never a silent jump: registered says that what lay between is skipped."""
+async def test_an_expired_client_is_registered_again(shop: httpx.AsyncClient, clock: ManualClock) -> None:
+    """The notice `registered` reports that messages were skipped."""
     await put(shop, "groups/all", topic="orders", mode="broadcast", clientTtl="1h")
     await receive(shop, "all", clientId="ada")
     await publish(shop, "missed")
@@ -361,8 +363,8 @@ async def test_a_client_forgotten_is_registered_anew(shop: httpx.AsyncClient, cl
     assert (back["registered"], back["messages"]) == (True, [])
 
 
-async def test_broadcast_needs_a_client_id(shop: httpx.AsyncClient) -> None:
-    """Without a name there is no place to keep."""
+async def test_broadcast_groups_require_a_client_id(shop: httpx.AsyncClient) -> None:
+    """Offsets are stored per client."""
     await put(shop, "groups/all", topic="orders", mode="broadcast")
 
     refused(await shop.post("/v1/groups/all/receive"), 400, "invalid_value", field="clientId")
@@ -370,7 +372,7 @@ async def test_broadcast_needs_a_client_id(shop: httpx.AsyncClient) -> None:
 
 
 async def test_too_many_broadcast_clients_are_refused(open_api: OpenApi) -> None:
-    """429 with Retry-After; those who are there go on."""
+    """The response is 429 with Retry-After. Existing clients continue."""
     api = await open_api({"group_defaults": GroupSettings(max_clients=2)})
     await put(api, "topics/orders", queues=1)
     await put(api, "groups/all", topic="orders", mode="broadcast")
@@ -384,7 +386,7 @@ async def test_too_many_broadcast_clients_are_refused(open_api: OpenApi) -> None
 
 
 async def test_receipts_of_another_group_are_invalid(shop: httpx.AsyncClient) -> None:
-    """Foreign is treated as forged: nothing changes in either group."""
+    """They are treated like forged ones, and neither group changes."""
     await put(shop, "groups/others", topic="orders", mode="queue")
     await publish(shop, "a")
     receipt = (await receive(shop))["lease"]["receipt"]
@@ -397,8 +399,8 @@ async def test_receipts_of_another_group_are_invalid(shop: httpx.AsyncClient) ->
     assert (await settle(shop, "ack", receipt)).json() == {"outcome": "applied"}
 
 
-async def test_a_receipt_changed_anywhere_is_invalid(shop: httpx.AsyncClient) -> None:
-    """Signed: no character can be turned into another right."""
+async def test_a_modified_receipt_is_invalid(shop: httpx.AsyncClient) -> None:
+    """Receipts are signed."""
     await publish(shop, "a")
     receipt = (await receive(shop))["lease"]["receipt"]
 
@@ -410,13 +412,13 @@ async def test_a_receipt_changed_anywhere_is_invalid(shop: httpx.AsyncClient) ->
 
 
 @pytest.mark.parametrize("receipt", ["", " ", "=", "é", "AAAA", "A" * 5_000, "\x00", "💥", "../../etc", "-_" * 40])
-async def test_a_malformed_receipt_is_invalid_never_a_failure(shop: httpx.AsyncClient, receipt: str) -> None:
-    """Whatever text comes, it is answered 400."""
+async def test_a_malformed_receipt_is_invalid(shop: httpx.AsyncClient, receipt: str) -> None:
+    """Any text is answered with 400, never with a 500."""
     refused(await settle(shop, "ack", receipt), 400, "invalid_receipt", outcome="invalid")
 
 
 async def test_receipts_survive_a_restart(settings: Settings, clock: ManualClock) -> None:
-    """A gateway killed between two requests of a client changes no outcome."""
+    """A restart between two requests of a client changes no outcome."""
     async with bootstrap.gateway(settings, wall_ms=clock) as gateway, client_of(gateway) as api:
         await put(api, "topics/orders", queues=1)
         await put(api, "groups/workers", topic="orders", mode="queue")
@@ -447,10 +449,10 @@ async def test_receipts_survive_a_restart(settings: Settings, clock: ManualClock
         {"receipts": [None]},
     ],
 )
-async def test_a_settlement_names_one_receipt_or_some(
+async def test_a_settlement_takes_either_receipt_or_receipts(
     shop: httpx.AsyncClient, verb: str, given: dict[str, object]
 ) -> None:
-    """One way to say it; the other ways are refused."""
+    """Both or neither are refused."""
     refused(await shop.post(f"/v1/groups/workers/{verb}", json=given), 400, "invalid_value")
 
 
@@ -487,10 +489,10 @@ async def test_a_settlement_names_one_receipt_or_some(
         ({"ack": [1]}, None),
     ],
 )
-async def test_a_bad_wish_is_refused_by_name(
+async def test_an_invalid_receive_is_refused_with_the_member(
     shop: httpx.AsyncClient, wish: dict[str, object], field: str | None
 ) -> None:
-    """400, the member, and no lease is taken."""
+    """The response is 400, and no lease is granted."""
     await publish(shop, "a")
 
     problem = refused(await shop.post(RECEIVE, json=wish), 400, "invalid_value")
@@ -513,10 +515,10 @@ async def test_a_bad_wish_is_refused_by_name(
         ("ack", {"through": 1.5}, "through"),
     ],
 )
-async def test_a_bad_settlement_is_refused_by_name_and_changes_nothing(
+async def test_an_invalid_settlement_is_refused_and_changes_nothing(
     shop: httpx.AsyncClient, verb: str, more: dict[str, object], field: str
 ) -> None:
-    """Refused means untouched: the lease is still there to be acked."""
+    """The lease can still be acknowledged."""
     await publish(shop, "a")
     receipt = (await receive(shop))["lease"]["receipt"]
 

@@ -1,4 +1,4 @@
-"""Cursors that no page gave: refused alike by every list, on both control engines."""
+"""Invalid cursors are refused by every list, on both control engines."""
 
 import httpx
 import pytest
@@ -58,7 +58,7 @@ WELL_FORMED = {
 
 @pytest.fixture
 async def stocked(either: httpx.AsyncClient) -> httpx.AsyncClient:
-    """Two of everything that is listed."""
+    """Register two of every entry that is listed."""
     for name in ("orders", "returns"):
         await put(either, f"topics/{name}", queues=2)
         await put(either, f"producers/{name}", topic=name)
@@ -72,8 +72,8 @@ async def stocked(either: httpx.AsyncClient) -> httpx.AsyncClient:
 
 
 @pytest.mark.parametrize("url", LISTS)
-async def test_a_cursor_that_no_page_gave_is_refused(stocked: httpx.AsyncClient, url: str) -> None:
-    """With one code on both engines: never a 500, and never a page of something else than was asked for."""
+async def test_an_invalid_cursor_is_refused(stocked: httpx.AsyncClient, url: str) -> None:
+    """Both engines return the same code, never a 500 or another page."""
     hostile = [each for each in (*HOSTILE, *LISTS[url]) if each not in WELL_FORMED.get(url, ())]
 
     for cursor in hostile:
@@ -84,7 +84,7 @@ async def test_a_cursor_that_no_page_gave_is_refused(stocked: httpx.AsyncClient,
 
 @pytest.mark.parametrize("url", LISTS)
 async def test_every_list_is_read_to_its_end_by_its_cursors(stocked: httpx.AsyncClient, url: str) -> None:
-    """What is refused must not be a cursor of our own."""
+    """The validation of cursors must accept those that lists return."""
     whole = (await stocked.get(url)).json()["items"]
     seen, query = [], {"limit": "1"}
 

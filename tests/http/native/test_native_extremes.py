@@ -1,4 +1,4 @@
-"""Instants at the ends of the calendar, on both control engines: refused with their field, or simply answered."""
+"""Instants at the ends of the calendar, on both control engines."""
 
 from typing import Any
 
@@ -50,7 +50,7 @@ BODIES = [
 
 
 def _faults(answers: list[tuple[Any, httpx.Response]], field: str) -> list[str]:
-    """What is wrong with the answers: each must succeed, or refuse the value by the name of its field."""
+    """Return the responses that neither succeed nor refuse the value with the name of its field."""
     found = []
     for value, answer in answers:
         problem = answer.json()
@@ -61,20 +61,20 @@ def _faults(answers: list[tuple[Any, httpx.Response]], field: str) -> list[str]:
 
 
 @pytest.mark.parametrize(("url", "field"), QUERIES, ids=[f"{url}{field}" for url, field in QUERIES])
-async def test_an_extreme_instant_in_a_query_is_no_fault_of_ours(
+async def test_an_extreme_instant_in_a_query_does_not_cause_a_500(
     either: httpx.AsyncClient, url: str, field: str
 ) -> None:
-    """Arithmetic beyond the calendar must not become a 500."""
+    """Arithmetic beyond the calendar raises in Python."""
     answers = [(value, await either.get(f"{url}{field}={str(value).replace('+', '%2B')}")) for value in EXTREMES]
 
     assert _faults(answers, field) == []
 
 
 @pytest.mark.parametrize(("method", "url", "field", "body"), BODIES, ids=[f"{each[1]} {each[2]}" for each in BODIES])
-async def test_an_extreme_instant_in_a_body_is_no_fault_of_ours(
+async def test_an_extreme_instant_in_a_body_does_not_cause_a_500(
     either: httpx.AsyncClient, method: str, url: str, field: str, body: dict[str, Any]
 ) -> None:
-    """A group that starts there, or a key that ends there, must also be usable afterwards."""
+    """A group or key with such an instant must also work afterwards."""
     scheduled = (await either.post("/v1/topics/orders/messages", json={"body": "far", "delay": "1h"})).json()["id"]
     path = url.format(scheduled=scheduled)
     answers = []
@@ -96,7 +96,7 @@ async def test_an_extreme_instant_in_a_body_is_no_fault_of_ours(
 
 
 async def test_a_message_replayed_with_an_extreme_time_is_received(either: httpx.AsyncClient) -> None:
-    """What was accepted must be readable: a message that cannot be shown would block its group for ever."""
+    """A message that is accepted but cannot be rendered would block its group forever."""
     url = "/v1/groups/workers/replay"
     faults = []
     for value in EXTREMES:
@@ -127,10 +127,10 @@ async def test_a_message_replayed_with_an_extreme_time_is_received(either: httpx
         ("topic", "orders\x00"),
     ],
 )
-async def test_a_replayed_message_from_an_impossible_place_is_refused(
+async def test_a_replayed_message_with_an_invalid_origin_is_refused(
     either: httpx.AsyncClient, field: str, value: int | str
 ) -> None:
-    """No store could keep it as a dead letter: the group would fail on it for ever."""
+    """It could not be stored as a dead letter, so its group would fail forever."""
     message = {**REPLAYED, "storedAt": 0, field: value}
 
     answer = await either.post("/v1/groups/workers/replay", json={"messages": [message]})
@@ -141,7 +141,7 @@ async def test_a_replayed_message_from_an_impossible_place_is_refused(
 
 @pytest.mark.parametrize("field", ["topic", "group", "clientId", "kind"])
 async def test_a_name_that_postgresql_cannot_compare_is_refused(either: httpx.AsyncClient, field: str) -> None:
-    """An answer of 503 would have the caller repeat it for ever."""
+    """A 503 would make the client retry forever."""
     answer = await either.get("/v1/stats/traffic", params={field: "a\x00b"})
 
     refused(answer, 400, "invalid_value", field=field)

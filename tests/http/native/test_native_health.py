@@ -1,4 +1,4 @@
-"""Health, metrics, info, request ids, and the page for people."""
+"""Health checks, metrics, info, request ids and the docs page."""
 
 import re
 from typing import Any
@@ -8,8 +8,8 @@ import pytest
 from native_calls import publish, receive, settle
 
 
-async def test_livez_and_readyz_say_ok(api: httpx.AsyncClient) -> None:
-    """Per part, so that an operator sees which one is not."""
+async def test_livez_and_readyz_return_ok(api: httpx.AsyncClient) -> None:
+    """The response lists every part, so that an operator sees which one failed."""
     assert (await api.get("/livez")).json() == {"status": "ok"}
     ready = await api.get("/readyz")
     assert ready.status_code == 200
@@ -19,7 +19,7 @@ async def test_livez_and_readyz_say_ok(api: httpx.AsyncClient) -> None:
 
 
 async def test_a_stopping_server_is_alive_but_not_ready(api: httpx.AsyncClient, gateway: Any) -> None:
-    """A load balancer sends nothing new while what runs is finished."""
+    """A load balancer sends no new requests while running ones finish."""
     gateway.health.is_stopping = True
 
     ready = await api.get("/readyz")
@@ -30,8 +30,8 @@ async def test_a_stopping_server_is_alive_but_not_ready(api: httpx.AsyncClient, 
     assert (await api.get("/livez")).status_code == 200
 
 
-async def test_info_tells_version_engine_and_limits(api: httpx.AsyncClient) -> None:
-    """What a client needs to know before it starts."""
+async def test_info_shows_version_engine_and_limits(api: httpx.AsyncClient) -> None:
+    """Clients read the limits before they start."""
     info = (await api.get("/v1/info")).json()
 
     assert (info["name"], info["engine"]) == ("mqgate", "sqlite")
@@ -39,8 +39,8 @@ async def test_info_tells_version_engine_and_limits(api: httpx.AsyncClient) -> N
     assert {"message", "queue", "broadcast"} <= set(info["capabilities"])
 
 
-async def test_metrics_count_what_happened(shop: httpx.AsyncClient) -> None:
-    """In Prometheus' text format, with registered names as labels only."""
+async def test_metrics_count_published_and_settled_messages(shop: httpx.AsyncClient) -> None:
+    """The format is Prometheus text, and only registered names are labels."""
     await publish(shop, "a", "b")
     await settle(shop, "ack", (await receive(shop))["lease"]["receipt"])
     await shop.get("/v1/topics/unregistered-name")
@@ -55,15 +55,15 @@ async def test_metrics_count_what_happened(shop: httpx.AsyncClient) -> None:
 
 
 @pytest.mark.parametrize("given", ["abc", "4bf92f35-77b3/4da6:1+2=.x_".replace("_", "-"), "x" * 128])
-async def test_a_sane_request_id_comes_back(api: httpx.AsyncClient, given: str) -> None:
-    """One id through all logs, on answers and refusals alike."""
+async def test_a_valid_request_id_is_returned(api: httpx.AsyncClient, given: str) -> None:
+    """One id appears in all logs, for responses and errors alike."""
     for path in ("/livez", "/v1/nothing", "/v1/topics/nothing"):
         assert (await api.get(path, headers={"x-request-id": given})).headers["x-request-id"] == given
 
 
 @pytest.mark.parametrize("given", ["", "a b", "x" * 129, "<script>", "a\tb", "ü"])
-async def test_another_request_id_is_replaced(api: httpx.AsyncClient, given: str) -> None:
-    """Nothing strange gets into the logs; every answer has an id all the same."""
+async def test_an_invalid_request_id_is_replaced(api: httpx.AsyncClient, given: str) -> None:
+    """Arbitrary text must not get into the logs, and every response has an id."""
     headers = [(b"x-request-id", given.encode())]
 
     ids = [(await api.get("/livez", headers=headers)).headers["x-request-id"] for _ in range(2)]
@@ -73,8 +73,8 @@ async def test_another_request_id_is_replaced(api: httpx.AsyncClient, given: str
     assert all(re.fullmatch(r"[0-9a-f]{16}", each) for each in ids)
 
 
-async def test_the_docs_page_asks_no_foreign_host_for_anything(api: httpx.AsyncClient) -> None:
-    """It works offline: no script, style, font or picture from elsewhere, and every operation is on it."""
+async def test_the_docs_page_loads_no_external_resources(api: httpx.AsyncClient) -> None:
+    """It works offline, and it lists every operation."""
     page = (await api.get("/docs")).text
     document = (await api.get("/openapi.json")).json()
 
@@ -84,8 +84,8 @@ async def test_the_docs_page_asks_no_foreign_host_for_anything(api: httpx.AsyncC
         assert path in page
 
 
-async def test_the_openapi_document_says_what_there_is(api: httpx.AsyncClient) -> None:
-    """3.1, an id for each operation, none twice, every refusal a problem document."""
+async def test_the_openapi_document_is_complete(api: httpx.AsyncClient) -> None:
+    """It is version 3.1, operation ids are unique, and every error is a problem document."""
     document = (await api.get("/openapi.json")).json()
 
     operations = [each for methods in document["paths"].values() for each in methods.values()]

@@ -1,4 +1,4 @@
-"""What every call of /v1 refuses: broken JSON, wrong addresses, too much of anything."""
+"""Input validation of /v1: malformed JSON, unknown paths, limits."""
 
 import asyncio
 import time
@@ -50,8 +50,8 @@ BROKEN = [
 
 
 @pytest.mark.parametrize(("method", "path"), CALLS)
-async def test_broken_json_is_refused(shop: httpx.AsyncClient, method: str, path: str) -> None:
-    """400 everywhere, in one shape; never a guess, never a 500."""
+async def test_invalid_json_is_refused(shop: httpx.AsyncClient, method: str, path: str) -> None:
+    """Every operation returns the same 400, never a 500."""
     for raw in BROKEN:
         answer = await shop.request(method, path, content=raw, headers=JSON)
 
@@ -60,8 +60,8 @@ async def test_broken_json_is_refused(shop: httpx.AsyncClient, method: str, path
 
 
 @pytest.mark.parametrize(("method", "path"), CALLS)
-async def test_json_of_another_shape_is_refused(shop: httpx.AsyncClient, method: str, path: str) -> None:
-    """An object is wanted; the answer says so."""
+async def test_json_of_a_wrong_type_is_refused(shop: httpx.AsyncClient, method: str, path: str) -> None:
+    """The response names the expected type."""
     for raw in (b"[]", b"3", b"null", b'"text"', b"true", b"1e999"):
         answer = await shop.request(method, path, content=raw, headers=JSON)
 
@@ -70,7 +70,7 @@ async def test_json_of_another_shape_is_refused(shop: httpx.AsyncClient, method:
 
 @pytest.mark.parametrize(("method", "path"), CALLS)
 async def test_an_unknown_member_is_refused_everywhere(shop: httpx.AsyncClient, method: str, path: str) -> None:
-    """A setting we do not honour is never accepted."""
+    """A setting without effect would mislead the caller."""
     refused(await shop.request(method, path, json={"colour": "blue"}), 400, "unknown_field", field="colour")
 
 
@@ -94,7 +94,7 @@ async def test_the_last_of_two_equal_members_counts(shop: httpx.AsyncClient, raw
 
 @pytest.mark.parametrize("path", ["/v1/topics/orders/messages", "/v1/topics/orders/replay"])
 async def test_an_item_that_is_nested_too_deeply_fails_alone(shop: httpx.AsyncClient, path: str) -> None:
-    """The decoder gives up on the whole request; the other items of the batch are stored all the same."""
+    """The other items of the batch are stored."""
     deep = b'{"id": "deep", "body": %b}' % (b"[" * 50_000 + b"]" * 50_000)
     fine = [b'{"id": "a", "body": "] , ["}', b'{"id": "b", "body": {"c": "\\"}, ["}}']
     items = [each if "replay" in path else each.replace(b'"id": "', b'"key": "') for each in (fine[0], deep, fine[1])]
@@ -126,8 +126,8 @@ async def test_other_json_that_is_nested_too_deeply_is_refused(shop: httpx.Async
     refused(answer, 400, "invalid_json")
 
 
-async def test_names_in_error_texts_are_cut(shop: httpx.AsyncClient) -> None:
-    """The caller chooses them. An error of a megabyte helps nobody."""
+async def test_names_in_error_texts_are_truncated(shop: httpx.AsyncClient) -> None:
+    """The caller chooses them, and an error text must stay short."""
     for name in ("x" * 50_000, "x" * 100_000 + " - at `$", " - at `$." * 10_000):
         for body in ({name: 1}, {"properties": {name: 1}, "body": "b"}, {"messages": [{name: 1}]}):
             answer = await shop.post("/v1/topics/orders/messages", json=body)
@@ -149,8 +149,8 @@ async def test_names_in_error_texts_are_cut(shop: httpx.AsyncClient) -> None:
     ],
     ids=["items", "properties", "body", "duplicates", "name", "receipts", "acks"],
 )
-async def test_no_request_blocks_the_others_while_it_is_refused(shop: httpx.AsyncClient, path: str, raw: bytes) -> None:
-    """A body is measured and counted before it is decoded or verified: these took between 4 and 26 seconds."""
+async def test_a_refused_request_does_not_block_others(shop: httpx.AsyncClient, path: str, raw: bytes) -> None:
+    """Bodies are measured and counted before they are decoded: these took between 4 and 26 seconds."""
     began = time.thread_time()
     answer = await shop.post(f"/v1/{path}", content=raw, headers=JSON)
     seconds = time.thread_time() - began
@@ -161,18 +161,18 @@ async def test_no_request_blocks_the_others_while_it_is_refused(shop: httpx.Asyn
 
 
 @pytest.mark.parametrize("headers", [[("Mqgate-Deley", "1h")], [("Mqgate-Key", "a"), ("Mqgate-Key", "b")]])
-async def test_a_header_of_ours_that_is_misspelt_or_given_twice_is_refused(
+async def test_an_unknown_or_repeated_mqgate_header_is_refused(
     shop: httpx.AsyncClient, headers: list[tuple[str, str]]
 ) -> None:
-    """Else a message that was to wait is sent at once, and nobody is told."""
+    """Otherwise a delayed message could be delivered immediately without notice."""
     answer = await shop.post("/v1/topics/orders/messages", content=b"x", headers=headers)
 
     assert answer.status_code == 400, answer.text
     assert not (await receive(shop))["messages"]
 
 
-async def test_a_query_where_none_is_taken_is_refused(shop: httpx.AsyncClient) -> None:
-    """`receive?max=1` must not quietly receive 32; and what is not known is named."""
+async def test_an_unexpected_query_parameter_is_refused(shop: httpx.AsyncClient) -> None:
+    """`receive?max=1` must not silently receive 32 messages."""
     for method, path, field in (
         ("POST", "/v1/groups/workers/receive?max=1", "max"),
         ("GET", "/v1/topics/orders?x=1&y=2", "x"),
@@ -182,8 +182,8 @@ async def test_a_query_where_none_is_taken_is_refused(shop: httpx.AsyncClient) -
 
 
 @pytest.mark.parametrize("delay", ["1_0", "+5", ".5", "5.", "1e", "٣", " 3", "05", "nan", "inf", "-1"])
-async def test_a_delay_in_a_header_is_written_as_in_json(shop: httpx.AsyncClient, delay: str) -> None:
-    """What Python takes for a number is no duration for that."""
+async def test_a_delay_header_accepts_json_numbers_only(shop: httpx.AsyncClient, delay: str) -> None:
+    """Python accepts more number formats."""
     headers = {"Mqgate-Delay": delay.encode()}
 
     answer = await shop.post("/v1/topics/orders/messages", content=b"x", headers=headers)
@@ -191,27 +191,27 @@ async def test_a_delay_in_a_header_is_written_as_in_json(shop: httpx.AsyncClient
     refused(answer, 400, "invalid_value", field="delay")
 
 
-async def test_head_answers_as_get_does(api: httpx.AsyncClient) -> None:
-    """Load balancers ask so."""
+async def test_head_returns_the_headers_of_get(api: httpx.AsyncClient) -> None:
+    """Load balancers use HEAD for probes."""
     assert (await api.head("/livez")).status_code == 200
 
 
-async def test_an_address_that_is_not_there_is_404(api: httpx.AsyncClient) -> None:
-    """In the same shape as every refusal."""
+async def test_an_unknown_path_is_404(api: httpx.AsyncClient) -> None:
+    """The response is a problem document."""
     for path in ("/", "/v1", "/v1/nothing", "/v1/topics/", "/v1/topics/a/b", "/v2/topics"):
         refused(await api.get(path), 404, "route_not_found")
 
 
-async def test_a_method_that_is_not_there_is_405_and_says_which_are(api: httpx.AsyncClient) -> None:
-    """With Allow, as HTTP wants it."""
+async def test_an_unsupported_method_is_405_with_allow(api: httpx.AsyncClient) -> None:
+    """RFC 9110 requires the Allow header."""
     answer = await api.request("PATCH", "/v1/topics/orders")
 
     refused(answer, 405, "method_not_allowed")
     assert answer.headers["allow"] == "DELETE, GET, PUT"
 
 
-async def test_a_body_beyond_the_limit_is_refused(open_api: OpenApi) -> None:
-    """413 before it is read, with the limit."""
+async def test_a_body_over_the_limit_is_refused(open_api: OpenApi) -> None:
+    """The response is 413 with the limit, before the body is read."""
     api = await open_api(max_request_bytes=1_000)
     await put(api, "topics/orders")
 
@@ -221,8 +221,8 @@ async def test_a_body_beyond_the_limit_is_refused(open_api: OpenApi) -> None:
     assert (await api.post("/v1/topics/orders/messages", content=b"x" * 1_000)).status_code == 201
 
 
-async def test_a_body_without_a_length_is_counted_as_it_comes(open_api: OpenApi) -> None:
-    """Chunked bodies have the same limit."""
+async def test_a_chunked_body_over_the_limit_is_refused(open_api: OpenApi) -> None:
+    """It has the same limit as a body with Content-Length."""
     api = await open_api(max_request_bytes=1_000)
     await put(api, "topics/orders")
 
@@ -238,29 +238,29 @@ async def test_a_body_without_a_length_is_counted_as_it_comes(open_api: OpenApi)
 
 
 @pytest.mark.parametrize("length", ["x", "-1", "1.5", "9" * 30, "9" * 5_000], ids=lambda length: length[:5])
-async def test_a_length_that_cannot_be_is_refused(shop: httpx.AsyncClient, length: str) -> None:
-    """Whatever server stands before us and lets it through: never a 500."""
+async def test_an_invalid_content_length_is_refused(shop: httpx.AsyncClient, length: str) -> None:
+    """Another ASGI server may pass it on. It must not cause a 500."""
     answer = await shop.post("/v1/topics/orders/messages", content=b"x", headers={"content-length": length})
 
     assert answer.status_code in {400, 413}, answer.text
 
 
 async def test_headers_that_are_not_utf_8_are_refused(shop: httpx.AsyncClient) -> None:
-    """A key that nobody could read back."""
+    """Such a key could not be returned in JSON."""
     answer = await shop.post("/v1/topics/orders/messages", content=b"x", headers=[(b"mqgate-key", b"\xff")])
 
     refused(answer, 400, "invalid_value", field="mqgate-key")
 
 
 async def test_a_query_that_is_not_utf_8_is_refused(shop: httpx.AsyncClient) -> None:
-    """And one with a parameter twice, or with too many."""
+    """Repeated and too many parameters are refused as well."""
     many = "&".join(f"a{number}=1" for number in range(200))
     for query in ("limit=%FF", "limit=1&limit=2", many):
         assert (await shop.get(f"/v1/topics?{query}")).status_code == 400
 
 
 class Slow:
-    """One request over bare ASGI whose body arrives when the test says so."""
+    """One request over plain ASGI whose body is sent by the test."""
 
     def __init__(self, gateway: bootstrap.Gateway, size: int, arrived: int = 0) -> None:
         self._gateway = gateway
@@ -299,8 +299,8 @@ class Slow:
         return self.status
 
 
-async def test_more_bytes_in_flight_than_allowed_are_refused(settings: Any, clock: Any) -> None:
-    """503 with Retry-After. Bytes count when they have arrived: a body that is only announced takes no room."""
+async def test_too_many_bytes_in_flight_are_refused(settings: Any, clock: Any) -> None:
+    """The response is 503 with Retry-After. Only bytes that have arrived count."""
     limited = replace(settings, http=HttpSettings(max_bytes_in_flight=1_000))
     async with bootstrap.gateway(limited, wall_ms=clock) as gateway:
         transport = httpx.ASGITransport(app=gateway.app)
@@ -321,8 +321,8 @@ async def test_more_bytes_in_flight_than_allowed_are_refused(settings: Any, cloc
     assert (beside.status_code, finished, afterwards.status_code) == (201, 201, 201)
 
 
-async def test_more_requests_than_allowed_are_refused(settings: Any, clock: Any) -> None:
-    """503 with Retry-After; the one that is being worked on is finished."""
+async def test_too_many_concurrent_requests_are_refused(settings: Any, clock: Any) -> None:
+    """The response is 503 with Retry-After, and running requests finish."""
     limited = replace(settings, http=HttpSettings(max_requests=1))
     async with bootstrap.gateway(limited, wall_ms=clock) as gateway:
         transport = httpx.ASGITransport(app=gateway.app)
@@ -339,10 +339,8 @@ async def test_more_requests_than_allowed_are_refused(settings: Any, clock: Any)
     assert (finished, afterwards.status_code) == (201, 200)
 
 
-async def test_a_client_that_hangs_up_in_its_body_stores_nothing(
-    gateway: bootstrap.Gateway, api: httpx.AsyncClient
-) -> None:
-    """Half a message is no message."""
+async def test_a_disconnect_during_the_body_stores_nothing(gateway: bootstrap.Gateway, api: httpx.AsyncClient) -> None:
+    """A partial message must not be stored."""
     await put(api, "topics/orders", queues=1)
     await put(api, "groups/workers", topic="orders", mode="queue")
     events = [{"type": "http.request", "body": b"half", "more_body": True}, {"type": "http.disconnect"}]
@@ -369,7 +367,7 @@ async def test_a_client_that_hangs_up_in_its_body_stores_nothing(
 
 
 async def test_a_full_disk_refuses_publishes_and_serves_reads(open_api: OpenApi, settings: Any) -> None:
-    """507, nothing acknowledged is lost, looking goes on, and readiness says so."""
+    """The response is 507. Stored messages are kept, and readiness reports the full disk."""
     small = replace(settings.sqlite, max_bytes=1 << 20)
     api = await open_api({"sqlite": small})
     await put(api, "topics/orders", queues=1)
@@ -388,8 +386,8 @@ async def test_a_full_disk_refuses_publishes_and_serves_reads(open_api: OpenApi,
     assert (await api.get(f"/v1/topics/orders/messages/{stored[-1]['id']}")).status_code == 200
 
 
-async def test_publishing_still_works_after_all_that(shop: httpx.AsyncClient) -> None:
-    """A refusal leaves no trace in the next request."""
+async def test_publishing_works_after_refused_requests(shop: httpx.AsyncClient) -> None:
+    """A refused request has no effect on the next one."""
     for raw in (b"{", b"[]", b'{"body": "a", "bodies": "b"}'):
         await shop.post("/v1/topics/orders/messages", content=raw, headers=JSON)
 

@@ -1,4 +1,4 @@
-"""Looking into the log: by id, by key and time, by offset."""
+"""Reads of messages by id, by key and time, and by offset."""
 
 from datetime import datetime
 from typing import Any
@@ -16,7 +16,7 @@ URL = "/v1/topics/orders"
 
 
 async def test_a_message_is_found_by_its_id(shop: httpx.AsyncClient) -> None:
-    """Everything about it, and no group hears of it."""
+    """All members are returned, and no group is affected."""
     (stored,) = await publish(shop, "a", key="k", tag="t", properties={"p": "v"})
 
     found = (await shop.get(f"{URL}/messages/{stored['id']}")).json()
@@ -37,7 +37,7 @@ async def test_a_message_is_found_by_its_id(shop: httpx.AsyncClient) -> None:
 
 
 async def test_messages_are_found_by_key_and_time_page_by_page(shop: httpx.AsyncClient, clock: ManualClock) -> None:
-    """From the first instant up to before the last; no key means all."""
+    """The start of the range is inclusive, the end is exclusive. Without a key all messages match."""
     for body, key in zip("abcd", ("red", "blue", "red", "red"), strict=True):
         await publish(shop, body, key=key)
         clock.advance(60)
@@ -55,7 +55,7 @@ async def test_messages_are_found_by_key_and_time_page_by_page(shop: httpx.Async
 
 
 async def test_a_range_of_a_queue_is_read(shop: httpx.AsyncClient) -> None:
-    """`next` goes on; the queue's ends are beside it; no group is touched."""
+    """The response has the next offset and the queue bounds. No group is affected."""
     await publish(shop, *"abcde")
     url = f"{URL}/queues/local:0/messages"
 
@@ -68,8 +68,8 @@ async def test_a_range_of_a_queue_is_read(shop: httpx.AsyncClient) -> None:
     assert (await lag(shop))["ready"] == 5
 
 
-async def test_queues_show_their_ends_and_times(api: httpx.AsyncClient, clock: ManualClock) -> None:
-    """In the order of their numbers; an empty one has no times."""
+async def test_queues_show_their_bounds_and_times(api: httpx.AsyncClient, clock: ManualClock) -> None:
+    """They are sorted by number. An empty queue has no times."""
     await put(api, "topics/orders", queues=12)
     (stored,) = await publish(api, "a", key="k")
 
@@ -82,8 +82,8 @@ async def test_queues_show_their_ends_and_times(api: httpx.AsyncClient, clock: M
     assert {(each["max"], each["lastStoredAt"]) for each in by_queue.values()} == {(0, None)}
 
 
-async def test_queues_tell_where_an_instant_is(api: httpx.AsyncClient, clock: ManualClock) -> None:
-    """A reader that starts by time asks once for all queues; where nothing is so new, it starts at the end."""
+async def test_queues_return_the_offset_of_an_instant(api: httpx.AsyncClient, clock: ManualClock) -> None:
+    """A reader that starts by time needs one request. Without a newer message the offset is the end."""
     await put(api, "topics/orders", queues=2)
     at = []
     for _ in range(3):
@@ -103,8 +103,8 @@ async def test_queues_tell_where_an_instant_is(api: httpx.AsyncClient, clock: Ma
     assert not [item for item in without if "offsetAt" in item]
 
 
-async def test_queues_without_times_are_not_read(shop: httpx.AsyncClient, gateway: bootstrap.Gateway) -> None:
-    """A thousand queues are asked every few seconds: their ends are known, their messages cost."""
+async def test_queues_without_times_read_no_messages(shop: httpx.AsyncClient, gateway: bootstrap.Gateway) -> None:
+    """Monitoring requests the bounds of a thousand queues every few seconds."""
     await publish(shop, "a")
     log: Any = gateway.mover._log
     log.read = None
@@ -122,10 +122,10 @@ async def test_queues_without_times_are_not_read(shop: httpx.AsyncClient, gatewa
 
 
 @pytest.mark.parametrize("is_known", [True, False])
-async def test_queues_that_cannot_be_read_now_are_shown_closed(
+async def test_unavailable_queues_are_shown_as_closed(
     shop: httpx.AsyncClient, gateway: bootstrap.Gateway, is_known: bool
 ) -> None:
-    """One broker that is down is no reason to tell nothing of the others; known or only found out now."""
+    """A failed broker must not hide the queues of the others."""
     await put(shop, "topics/orders", queues=3)
     await publish(shop, *"abc")
     log: Any = gateway.mover._log
@@ -158,10 +158,10 @@ async def test_queues_that_cannot_be_read_now_are_shown_closed(
     assert [item["firstStoredAt"] is None for item in items] == [False, True, True]
 
 
-async def test_pages_of_queues_of_several_brokers_lose_none(
+async def test_pages_of_queues_of_several_brokers_are_complete(
     shop: httpx.AsyncClient, gateway: bootstrap.Gateway
 ) -> None:
-    """Brokers number their queues alike: a page that ends between two of one number goes on with the second."""
+    """Brokers use the same numbers, so a page may end between two queues of one number."""
     log: Any = gateway.mover._log
     names = [f"{broker}:{number}" for number in (0, 1, 10) for broker in ("a", "b")]
     closed = TopicBounds(1, {}, frozenset(names))
@@ -206,13 +206,13 @@ async def test_pages_of_queues_of_several_brokers_lose_none(
         (f"{URL}/messages?key=%FF", 400, "invalid_value"),
     ],
 )
-async def test_a_bad_look_is_refused(shop: httpx.AsyncClient, path: str, status: int, code: str) -> None:
-    """400 with what to mend, 404 for what is not there."""
+async def test_an_invalid_read_is_refused(shop: httpx.AsyncClient, path: str, status: int, code: str) -> None:
+    """The response is 400 with the member, or 404 for a missing entry."""
     refused(await shop.get(path), status, code)
 
 
-async def test_the_last_offset_there_can_be_is_simply_empty(shop: httpx.AsyncClient) -> None:
-    """The end of the number range is no other queue's beginning."""
+async def test_a_read_at_the_maximum_offset_is_empty(shop: httpx.AsyncClient) -> None:
+    """The end of the number range must not overflow into another queue."""
     await put(shop, "topics/orders", queues=4)
     await publish(shop, *"abcd")
 

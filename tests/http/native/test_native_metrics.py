@@ -1,4 +1,4 @@
-"""/metrics: how many series there are is decided by what is registered, never by callers."""
+"""/metrics: callers cannot increase the number of series."""
 
 import httpx
 from native_calls import publish, receive, settle
@@ -7,13 +7,13 @@ ROUNDS = 12
 
 
 async def series(api: httpx.AsyncClient) -> set[str]:
-    """Names and labels of all numbers."""
+    """Return the names and labels of all series."""
     text = (await api.get("/metrics")).text
     return {line.rpartition(" ")[0] for line in text.splitlines() if not line.startswith("#")}
 
 
 async def misuse(api: httpx.AsyncClient, number: int) -> None:
-    """Everything of a request that a caller chooses freely, new in every round."""
+    """Send requests with new names in every part that a caller chooses."""
     word = f"made-up-{number}"
     headers = {"x-request-id": word, "user-agent": word, "mqgate-key": word, "mqgate-tag": word}
     await api.post(f"/v1/topics/{word}/messages", json={"body": "x"})
@@ -33,8 +33,8 @@ async def misuse(api: httpx.AsyncClient, number: int) -> None:
     await api.get("/mq/message", params={"topic": word, "consumer": word, "clientId": word})
 
 
-async def test_callers_cannot_make_up_series(shop: httpx.AsyncClient) -> None:
-    """Each would stay in memory, here and in the server that scrapes it."""
+async def test_callers_cannot_create_metric_series(shop: httpx.AsyncClient) -> None:
+    """Every series uses memory, here and in Prometheus."""
     await publish(shop, "a")
     await misuse(shop, 0)
     # A scrape is counted when it has been answered.

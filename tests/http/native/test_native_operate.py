@@ -13,13 +13,13 @@ DEAD = "/v1/groups/workers/dead-letters"
 
 
 async def fail(api: httpx.AsyncClient, group: str = "workers", **nack: Any) -> None:
-    """Receive a batch and give it back."""
+    """Receive a batch and nack it."""
     receipt = (await receive(api, group))["lease"]["receipt"]
     assert (await settle(api, "nack", receipt, group, **nack)).status_code == 200
 
 
 async def test_lag_is_ready_plus_leased_plus_waiting(shop: httpx.AsyncClient, clock: ManualClock) -> None:
-    """Exact at rest, per queue and in all, with the age of the oldest unsettled message."""
+    """It is exact while nothing changes, per queue and in total, with the age of the oldest message."""
     await publish(shop, *"abcdef")
     clock.advance(60)
     lease = (await receive(shop, max=2, clientId="ada"))["lease"]
@@ -42,14 +42,14 @@ async def test_lag_is_ready_plus_leased_plus_waiting(shop: httpx.AsyncClient, cl
     assert rest["queues"][0]["lastConsumedAt"] == "2026-01-01T12:02:00.000Z"
 
 
-async def test_nothing_behind_has_no_age(shop: httpx.AsyncClient) -> None:
-    """Null, not zero: there is nothing that could be old."""
+async def test_without_lag_the_oldest_age_is_null(shop: httpx.AsyncClient) -> None:
+    """There is no message whose age could be reported."""
     assert (await lag(shop))["oldestAge"] is None
     assert (await lag(shop))["lag"] == 0
 
 
 async def test_lag_of_an_unknown_broadcast_client_is_404(shop: httpx.AsyncClient) -> None:
-    """Looking registers nobody."""
+    """A lag request does not register a client."""
     await put(shop, "groups/all", topic="orders", mode="broadcast")
 
     refused(await shop.get("/v1/groups/all/lag?clientId=eve"), 404, "client_not_found")
@@ -58,8 +58,8 @@ async def test_lag_of_an_unknown_broadcast_client_is_404(shop: httpx.AsyncClient
     refused(await shop.get("/v1/groups/nobody/lag"), 404, "group_not_found")
 
 
-async def test_clients_show_who_polled_and_what_it_holds(shop: httpx.AsyncClient, clock: ManualClock) -> None:
-    """With and without a name; the address is the socket's."""
+async def test_clients_show_addresses_and_held_queues(shop: httpx.AsyncClient, clock: ManualClock) -> None:
+    """The address is the one of the connection, with and without a clientId."""
     await publish(shop, "a")
     await receive(shop, clientId="ada")
     clock.advance(5)
@@ -84,10 +84,8 @@ async def test_clients_show_who_polled_and_what_it_holds(shop: httpx.AsyncClient
         ({"local:0": 1}, 1),
     ],
 )
-async def test_a_seek_lands_where_it_was_told(
-    shop: httpx.AsyncClient, clock: ManualClock, to: Any, landed: int
-) -> None:
-    """Earliest, latest, an instant in either writing, or offsets; the answer says from where to where."""
+async def test_a_seek_moves_to_its_target(shop: httpx.AsyncClient, clock: ManualClock, to: Any, landed: int) -> None:
+    """The target is earliest, latest, an instant or offsets. The response has old and new offsets."""
     for body in "abcd":
         await publish(shop, body)
         clock.advance(1)
@@ -110,8 +108,8 @@ async def test_a_seek_lands_where_it_was_told(
     assert bodies(await receive(shop)) == list("abcd")[landed:]
 
 
-async def test_a_seek_covers_queues_that_the_group_has_not_met_yet(shop: httpx.AsyncClient) -> None:
-    """Seek is exact: `latest` after a topic grew skips what lies in the new queues too."""
+async def test_a_seek_covers_new_queues(shop: httpx.AsyncClient) -> None:
+    """A seek to latest also skips the messages of queues that were added later."""
     await put(shop, "topics/orders", queues=3)
     await publish(shop, *"abcdef")
 
@@ -123,8 +121,8 @@ async def test_a_seek_covers_queues_that_the_group_has_not_met_yet(shop: httpx.A
     assert (await lag(shop))["lag"] == 0
 
 
-async def test_a_seek_of_one_broadcast_client_leaves_the_others(shop: httpx.AsyncClient) -> None:
-    """Each client has its own place."""
+async def test_a_seek_of_one_broadcast_client_does_not_move_others(shop: httpx.AsyncClient) -> None:
+    """Every client has its own offsets."""
     await put(shop, "groups/all", topic="orders", mode="broadcast", start="earliest")
     await publish(shop, "a", "b")
     for client in ("ada", "ben"):
@@ -155,10 +153,10 @@ async def test_a_seek_of_one_broadcast_client_leaves_the_others(shop: httpx.Asyn
         ({"to": "latest", "colour": 1}, 400, "unknown_field"),
     ],
 )
-async def test_a_bad_seek_is_refused_and_moves_nothing(
+async def test_an_invalid_seek_moves_nothing(
     shop: httpx.AsyncClient, body: dict[str, Any], status: int, code: str
 ) -> None:
-    """All or nothing: not even the queues that were named rightly."""
+    """Not even the valid queues of the request are moved."""
     await publish(shop, "a", "b")
 
     refused(await shop.post(SEEK, json=body), status, code)
@@ -166,8 +164,8 @@ async def test_a_bad_seek_is_refused_and_moves_nothing(
     assert (await lag(shop))["queues"][0]["committed"] == 0
 
 
-async def test_a_paused_group_gets_nothing_and_may_finish_what_it_has(shop: httpx.AsyncClient) -> None:
-    """Pause stops grants, not acks; resume goes on where it stood."""
+async def test_a_paused_group_receives_nothing_and_accepts_acks(shop: httpx.AsyncClient) -> None:
+    """After a resume the group continues at its position."""
     await publish(shop, "a", "b")
     receipt = (await receive(shop, max=1))["lease"]["receipt"]
 
@@ -184,7 +182,7 @@ async def test_a_paused_group_gets_nothing_and_may_finish_what_it_has(shop: http
 
 
 async def test_a_rate_limit_is_exact(shop: httpx.AsyncClient, clock: ManualClock) -> None:
-    """Changed by PATCH, heeded at the next receive."""
+    """A change by PATCH applies to the next receive."""
     await publish(shop, *"abcdefgh")
     await shop.patch("/v1/groups/workers", json={"rateLimit": {"rate": 2, "burst": 3}})
 
@@ -198,10 +196,8 @@ async def test_a_rate_limit_is_exact(shop: httpx.AsyncClient, clock: ManualClock
     assert bodies(second) == ["d", "e"]
 
 
-async def test_a_message_that_failed_for_the_last_time_is_a_dead_letter(
-    shop: httpx.AsyncClient, clock: ManualClock
-) -> None:
-    """With its story and its body; the others of its batch live on."""
+async def test_an_exhausted_message_becomes_a_dead_letter(shop: httpx.AsyncClient, clock: ManualClock) -> None:
+    """It keeps its history and body. Other messages of the batch are not affected."""
     await shop.patch("/v1/groups/workers", json={"maxAttempts": 2})
     (stored, _) = await publish(shop, "poison", "fine", key="k1")
     await fail(shop)
@@ -225,10 +221,10 @@ async def test_a_message_that_failed_for_the_last_time_is_a_dead_letter(
     assert bodies(await receive(shop)) == ["fine"]
 
 
-async def test_a_last_lease_that_ends_is_a_dead_letter_when_somebody_looks(
+async def test_an_expired_last_lease_becomes_a_dead_letter_at_the_next_call(
     shop: httpx.AsyncClient, clock: ManualClock
 ) -> None:
-    """At the latest at the next receive, lag or dead-letter call."""
+    """The next receive, lag or dead-letter call writes it."""
     await shop.patch("/v1/groups/workers", json={"maxAttempts": 1})
     await publish(shop, "a", "b")
     await receive(shop)
@@ -240,10 +236,10 @@ async def test_a_last_lease_that_ends_is_a_dead_letter_when_somebody_looks(
     assert (await lag(shop))["queues"][0]["committed"] == 1
 
 
-async def test_a_broadcast_clients_dead_letter_is_found_when_somebody_looks(
+async def test_an_expired_last_lease_of_a_broadcast_client_becomes_a_dead_letter(
     shop: httpx.AsyncClient, clock: ManualClock
 ) -> None:
-    """The same promise for broadcast: a dead-letter call finds the death, with the client's name."""
+    """The dead letter names the client."""
     await put(shop, "groups/all", topic="orders", mode="broadcast", start="earliest", maxAttempts=1)
     await publish(shop, "a")
     await receive(shop, "all", clientId="ada")
@@ -254,8 +250,8 @@ async def test_a_broadcast_clients_dead_letter_is_found_when_somebody_looks(
     assert [letter["clientId"] for letter in letters] == ["ada"]
 
 
-async def test_a_blocking_group_stops_visibly(shop: httpx.AsyncClient) -> None:
-    """onPoison=block: lag says which queue, nothing dies."""
+async def test_a_blocked_group_is_visible_in_its_lag(shop: httpx.AsyncClient) -> None:
+    """With onPoison=block no dead letter is written, and lag shows the queue."""
     await shop.patch("/v1/groups/workers", json={"maxAttempts": 1, "onPoison": "block"})
     await publish(shop, "a", "b")
     await fail(shop)
@@ -270,7 +266,7 @@ async def test_a_blocking_group_stops_visibly(shop: httpx.AsyncClient) -> None:
 async def test_dead_letters_are_listed_by_key_and_time_page_by_page(
     shop: httpx.AsyncClient, clock: ManualClock
 ) -> None:
-    """What an operator looks for in an incident."""
+    """Operators search them during an incident."""
     await shop.patch("/v1/groups/workers", json={"maxAttempts": 1})
     for body, key in zip("abcd", ("red", "blue", "red", "blue"), strict=True):
         await publish(shop, body, key=key)
@@ -288,8 +284,8 @@ async def test_dead_letters_are_listed_by_key_and_time_page_by_page(
     assert await offsets(limit="3", cursor=first["next"]) == [3]
 
 
-async def test_a_bad_look_at_dead_letters_is_refused(shop: httpx.AsyncClient) -> None:
-    """400 by name, 404 for what is not there."""
+async def test_an_invalid_dead_letter_query_is_refused(shop: httpx.AsyncClient) -> None:
+    """The response is 400 with the member, or 404."""
     refused(await shop.get(f"{DEAD}?limit=0"), 400, "invalid_value", field="limit")
     refused(await shop.get(f"{DEAD}?cursor=x"), 400, "invalid_value", field="cursor")
     refused(await shop.get(f"{DEAD}?from=noon"), 400, "invalid_value", field="from")

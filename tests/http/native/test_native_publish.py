@@ -13,8 +13,8 @@ from mqgate.testing.clock import ManualClock
 URL = "/v1/topics/orders/messages"
 
 
-async def test_a_message_is_stored_and_the_answer_says_where(shop: httpx.AsyncClient, clock: ManualClock) -> None:
-    """201 means stored: id, queue, offset and time are what every later look-up shows."""
+async def test_a_stored_message_is_returned_with_its_position(shop: httpx.AsyncClient, clock: ManualClock) -> None:
+    """201 means stored. Later reads return the same id, queue, offset and time."""
     answer = await shop.post(URL, json={"body": "hello"})
 
     stored = answer.json()
@@ -37,7 +37,7 @@ async def test_a_message_is_stored_and_the_answer_says_where(shop: httpx.AsyncCl
     ],
 )
 async def test_text_is_stored_as_text_and_other_json_compactly(shop: httpx.AsyncClient, given: str, kept: str) -> None:
-    """Consumers get what was meant; numbers keep their digits."""
+    """Consumers receive the same value, and numbers keep their digits."""
     raw = f'{{"body": {given}}}'
 
     answer = await shop.post(URL, content=raw, headers={"content-type": "application/json"})
@@ -46,8 +46,8 @@ async def test_text_is_stored_as_text_and_other_json_compactly(shop: httpx.Async
     assert bodies(await receive(shop)) == [kept]
 
 
-async def test_bytes_travel_as_base64_both_ways(shop: httpx.AsyncClient) -> None:
-    """What is not UTF-8 comes back as bodyBase64, and never as broken text."""
+async def test_binary_bodies_use_base64_in_both_directions(shop: httpx.AsyncClient) -> None:
+    """A body that is not UTF-8 is returned as bodyBase64."""
     raw = bytes(range(256))
 
     answer = await shop.post(URL, json={"bodyBase64": base64.b64encode(raw).decode()})
@@ -58,8 +58,8 @@ async def test_bytes_travel_as_base64_both_ways(shop: httpx.AsyncClient) -> None
     assert "body" not in message
 
 
-async def test_any_other_content_type_is_the_message_itself(shop: httpx.AsyncClient) -> None:
-    """`curl -d hello` publishes hello; the metadata comes in headers."""
+async def test_a_body_that_is_not_json_is_the_message(shop: httpx.AsyncClient) -> None:
+    """`curl -d hello` publishes hello, with metadata in headers."""
     headers = {
         "content-type": "application/x-www-form-urlencoded",
         "mqgate-key": "k1",
@@ -76,14 +76,14 @@ async def test_any_other_content_type_is_the_message_itself(shop: httpx.AsyncCli
 
 
 async def test_without_a_content_type_the_body_is_the_message(shop: httpx.AsyncClient) -> None:
-    """JSON is parsed only where the caller says that it is JSON."""
+    """JSON is parsed only if the content type names it."""
     await shop.post(URL, content=b'{"body":"not unwrapped"}')
 
     assert bodies(await receive(shop)) == ['{"body":"not unwrapped"}']
 
 
-async def test_a_charset_beside_the_type_is_still_json(shop: httpx.AsyncClient) -> None:
-    """Many clients send it."""
+async def test_a_json_content_type_with_a_charset_is_json(shop: httpx.AsyncClient) -> None:
+    """Many clients send one."""
     headers = {"content-type": "Application/JSON; charset=utf-8"}
 
     await shop.post(URL, content=b'{"body":"unwrapped"}', headers=headers)
@@ -91,8 +91,8 @@ async def test_a_charset_beside_the_type_is_still_json(shop: httpx.AsyncClient) 
     assert bodies(await receive(shop)) == ["unwrapped"]
 
 
-async def test_headers_carry_utf_8(shop: httpx.AsyncClient) -> None:
-    """A key in any script picks the same queue by header and by envelope."""
+async def test_headers_accept_utf_8(shop: httpx.AsyncClient) -> None:
+    """A key has the same queue in a header and in an envelope."""
     headers = [(b"mqgate-key", "ключ".encode()), (b"mqgate-property-a", "ü".encode())]
 
     await shop.post(URL, content=b"x", headers=headers)
@@ -101,8 +101,8 @@ async def test_headers_carry_utf_8(shop: httpx.AsyncClient) -> None:
     assert (message["key"], message["properties"]) == ("ключ", {"a": "ü"})
 
 
-async def test_key_tag_and_properties_come_back_as_given(shop: httpx.AsyncClient) -> None:
-    """Invariant 2, over HTTP."""
+async def test_key_tag_and_properties_are_returned_unchanged(shop: httpx.AsyncClient) -> None:
+    """This is invariant 2 of the semantics, over HTTP."""
     properties = {"a": "1", "Case": "Kept", "dotted.name": "ü\u0000\n"}
 
     await publish(shop, "x", key="k", tag="t", properties=properties)
@@ -111,8 +111,8 @@ async def test_key_tag_and_properties_come_back_as_given(shop: httpx.AsyncClient
     assert (message["key"], message["tag"], message["properties"]) == ("k", "t", properties)
 
 
-async def test_one_key_always_goes_to_one_queue(api: httpx.AsyncClient) -> None:
-    """Per-key order stands on it: CRC-32 of the key over the registered queues."""
+async def test_messages_of_one_key_use_one_queue(api: httpx.AsyncClient) -> None:
+    """The order per key depends on it: CRC-32 of the key over the registered queues."""
     await put(api, "topics/orders", queues=8)
 
     for key in ("a", "b", "ключ"):
@@ -121,8 +121,8 @@ async def test_one_key_always_goes_to_one_queue(api: httpx.AsyncClient) -> None:
         assert {each["queue"] for each in stored} == {f"local:{slot_of(key) % 8}"}
 
 
-async def test_a_batch_is_answered_item_by_item(shop: httpx.AsyncClient) -> None:
-    """Offsets in the order of the items; all went well is 200."""
+async def test_a_batch_returns_one_result_per_item(shop: httpx.AsyncClient) -> None:
+    """Offsets are in the order of the items. The status is 200 if all succeed."""
     answer = await shop.post(URL, json={"messages": [{"body": f"{n}"} for n in range(3)]})
 
     results = answer.json()["results"]
@@ -132,8 +132,8 @@ async def test_a_batch_is_answered_item_by_item(shop: httpx.AsyncClient) -> None
     assert len({each["id"] for each in results}) == 3
 
 
-async def test_a_bad_item_does_not_fail_the_others(shop: httpx.AsyncClient) -> None:
-    """207, index-aligned: whoever was refused learns why, the others are stored."""
+async def test_an_invalid_item_does_not_fail_the_others(shop: httpx.AsyncClient) -> None:
+    """The status is 207 with one result per item, and valid items are stored."""
     items = [
         {"body": "good"},
         {},
@@ -156,7 +156,7 @@ async def test_a_bad_item_does_not_fail_the_others(shop: httpx.AsyncClient) -> N
 
 @pytest.mark.parametrize("item", [3, None, "text", []])
 async def test_an_item_that_is_no_object_is_refused_alone(shop: httpx.AsyncClient, item: object) -> None:
-    """A slip in one place of a generated batch."""
+    """One mistake in a generated batch must not affect the other items."""
     answer = await shop.post(URL, json={"messages": [item, {"body": "good"}]})
 
     assert answer.status_code == 207
@@ -165,7 +165,7 @@ async def test_an_item_that_is_no_object_is_refused_alone(shop: httpx.AsyncClien
 
 @pytest.mark.parametrize("count", [0, 1_001])
 async def test_a_batch_has_1_to_1000_messages(shop: httpx.AsyncClient, count: int) -> None:
-    """The limit is named; nothing is stored."""
+    """The error contains the limit, and nothing is stored."""
     answer = await shop.post(URL, json={"messages": [{"body": "x"}] * count})
 
     refused(answer, 400, "invalid_value", field="messages", limit=1_000)
@@ -173,8 +173,8 @@ async def test_a_batch_has_1_to_1000_messages(shop: httpx.AsyncClient, count: in
 
 
 @pytest.mark.parametrize("extra", [{"body": "x"}, {"key": "k"}, {"tag": "t"}, {"properties": {"a": "b"}}])
-async def test_a_batch_has_nothing_beside_its_messages(shop: httpx.AsyncClient, extra: dict[str, object]) -> None:
-    """A key beside `messages` would be honoured by nobody."""
+async def test_a_batch_has_no_members_besides_messages(shop: httpx.AsyncClient, extra: dict[str, object]) -> None:
+    """A key beside `messages` would have no effect."""
     answer = await shop.post(URL, json={"messages": [{"body": "x"}], **extra})
 
     refused(answer, 400, "invalid_value")
@@ -205,10 +205,10 @@ async def test_a_batch_has_nothing_beside_its_messages(shop: httpx.AsyncClient, 
         ({"Body": "x"}, "unknown_field", "Body"),
     ],
 )
-async def test_a_bad_envelope_is_refused_by_name(
+async def test_an_invalid_envelope_is_refused_with_the_member(
     shop: httpx.AsyncClient, envelope: dict[str, object], code: str, field: str | None
 ) -> None:
-    """What RocketMQ cannot carry, and what nobody would honour, is refused on every engine."""
+    """Both engines refuse what RocketMQ cannot store."""
     answer = await shop.post(URL, json=envelope)
 
     problem = refused(answer, 400, code)
@@ -217,20 +217,20 @@ async def test_a_bad_envelope_is_refused_by_name(
 
 
 async def test_an_empty_raw_body_is_refused(shop: httpx.AsyncClient) -> None:
-    """The same rule for bodies as they are."""
+    """The same rule applies to raw bodies."""
     refused(await shop.post(URL, content=b"", headers={"content-type": "text/plain"}), 400, "empty_body")
 
 
 async def test_lone_surrogates_are_refused(shop: httpx.AsyncClient) -> None:
-    """They are no Unicode text: nothing could carry them to a consumer."""
+    """They are not valid Unicode, so no consumer could receive them."""
     for raw in (rb'{"body": "\ud800"}', rb'{"body": "x", "key": "\udfff"}', rb'{"body": ["\ud800"]}'):
         answer = await shop.post(URL, content=raw, headers={"content-type": "application/json"})
 
         assert answer.status_code == 400, (raw, answer.text)
 
 
-async def test_a_message_beyond_the_limit_is_refused(open_api: object) -> None:
-    """413 with the limit; a batch refuses only its large item."""
+async def test_a_message_over_the_limit_is_refused(open_api: object) -> None:
+    """The response is 413 with the limit. In a batch only the large item is refused."""
     api = await open_api(max_message_bytes=100)  # type: ignore[operator]
     await put(api, "topics/orders", queues=1)
 
@@ -243,8 +243,8 @@ async def test_a_message_beyond_the_limit_is_refused(open_api: object) -> None:
     assert [each["status"] for each in batch.json()["results"]] == [413, 201]
 
 
-async def test_properties_beyond_the_limit_are_refused(shop: httpx.AsyncClient) -> None:
-    """RocketMQ carries 32 KiB of them, some of which are its own and ours."""
+async def test_properties_over_the_limit_are_refused(shop: httpx.AsyncClient) -> None:
+    """RocketMQ stores 32 KiB, of which the broker and mqgate use a part."""
     answer = await shop.post(URL, json={"body": "x", "properties": {"a": "x" * 40_000}})
 
     refused(answer, 413, "too_large", limit=30_720)
@@ -256,8 +256,8 @@ async def test_a_topic_that_is_not_there_is_refused(api: httpx.AsyncClient) -> N
     assert (await api.get("/v1/topics")).json()["items"] == []
 
 
-async def test_a_producer_is_named_where_the_server_is_open(shop: httpx.AsyncClient) -> None:
-    """Unknown ones are refused, and one of another topic too."""
+async def test_a_producer_can_be_named_on_an_open_gateway(shop: httpx.AsyncClient) -> None:
+    """Unknown producers and those of another topic are refused."""
     await put(shop, "topics/other", queues=1)
     await put(shop, "producers/shop", topic="orders")
     await put(shop, "producers/foreign", topic="other")
@@ -268,8 +268,8 @@ async def test_a_producer_is_named_where_the_server_is_open(shop: httpx.AsyncCli
     refused(await shop.post(f"{URL}?colour=blue", json={"body": "x"}), 400, "unknown_field", field="colour")
 
 
-async def test_a_producers_rate_limit_is_kept(shop: httpx.AsyncClient, clock: ManualClock) -> None:
-    """429 with Retry-After; in a batch the first ones that fit are stored."""
+async def test_the_rate_limit_of_a_producer_applies(shop: httpx.AsyncClient, clock: ManualClock) -> None:
+    """The response is 429 with Retry-After. The first items of a batch that fit are stored."""
     await put(shop, "producers/shop", topic="orders", rateLimit={"rate": 2, "burst": 3})
     url = f"{URL}?producer=shop"
 
@@ -283,8 +283,8 @@ async def test_a_producers_rate_limit_is_kept(shop: httpx.AsyncClient, clock: Ma
     assert later.status_code == 201
 
 
-async def test_traceparent_comes_back_as_a_property(shop: httpx.AsyncClient) -> None:
-    """A trace goes through the queue; what the publisher set itself has priority."""
+async def test_traceparent_becomes_a_property(shop: httpx.AsyncClient) -> None:
+    """A trace continues through the queue. A property of the publisher has priority."""
     trace = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
 
     await shop.post(URL, json={"body": "a", "properties": {"b": "c"}}, headers={"traceparent": trace})
@@ -297,8 +297,8 @@ async def test_traceparent_comes_back_as_a_property(shop: httpx.AsyncClient) -> 
     assert properties == [{"b": "c", **traced}, traced, traced, {"traceparent": "own"}]
 
 
-async def test_a_deeply_nested_body_is_answered_not_crashed_on(shop: httpx.AsyncClient) -> None:
-    """Never a 500 for bad input, however deep."""
+async def test_a_deeply_nested_body_does_not_cause_a_500(shop: httpx.AsyncClient) -> None:
+    """Invalid input must never cause a 500."""
     raw = b'{"body": ' + b"[" * 100_000 + b"]" * 100_000 + b"}"
 
     answer = await shop.post(URL, content=raw, headers={"content-type": "application/json"})
@@ -306,16 +306,16 @@ async def test_a_deeply_nested_body_is_answered_not_crashed_on(shop: httpx.Async
     assert answer.status_code in {201, 400}, answer.text
 
 
-async def test_large_numbers_are_answered_not_crashed_on(shop: httpx.AsyncClient) -> None:
-    """Numbers that no machine type holds are text to us, or refused."""
+async def test_large_numbers_do_not_cause_a_500(shop: httpx.AsyncClient) -> None:
+    """Numbers beyond machine types are kept as text or refused."""
     for number in ("1" * 5_000, "1e999999", "-0", "1E-400"):
         answer = await shop.post(URL, content=f'{{"body": {number}}}', headers={"content-type": "application/json"})
 
         assert answer.status_code in {201, 400}, answer.text
 
 
-async def test_what_was_stored_is_json_for_whoever_stored_json(shop: httpx.AsyncClient) -> None:
-    """Compacting must not change the value."""
+async def test_compact_json_has_the_same_value(shop: httpx.AsyncClient) -> None:
+    """Removing white space must not change the value."""
     value = {"name": 'ü\n"\\ ☃', "list": [1, -2.5e-3, True, None, {}], "": ""}
 
     await publish(shop, value)

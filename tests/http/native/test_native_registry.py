@@ -1,4 +1,4 @@
-"""Topics, producers, groups: PUT, PATCH, GET, DELETE, lists."""
+"""Registration of topics, producers and groups."""
 
 from typing import Any
 
@@ -10,7 +10,7 @@ from mqgate.testing.clock import ManualClock
 
 
 async def test_a_topic_has_defaults_and_shows_them(api: httpx.AsyncClient) -> None:
-    """`PUT` without a body is enough: 8 queues, 3 days."""
+    """A PUT without a body is enough: 8 queues, 3 days."""
     created = await api.put("/v1/topics/orders")
     shown = await api.get("/v1/topics/orders")
 
@@ -25,8 +25,8 @@ async def test_a_topic_has_defaults_and_shows_them(api: httpx.AsyncClient) -> No
     }
 
 
-async def test_a_repeated_put_changes_only_what_it_says(api: httpx.AsyncClient) -> None:
-    """201 the first time, 200 afterwards; null removes a limit, absence keeps it."""
+async def test_a_repeated_put_changes_only_given_members(api: httpx.AsyncClient) -> None:
+    """The first is 201, later ones are 200. Null removes a limit, an omitted member keeps it."""
     await put(api, "topics/orders", queues=2, retention="1h", retentionBytes=1_000)
 
     grown = await api.put("/v1/topics/orders", json={"queues": 3})
@@ -37,8 +37,8 @@ async def test_a_repeated_put_changes_only_what_it_says(api: httpx.AsyncClient) 
     assert (unlimited.json()["retention"], unlimited.json()["retentionBytes"]) == (None, None)
 
 
-async def test_a_topic_cannot_lose_queues(api: httpx.AsyncClient) -> None:
-    """The messages in them would have nowhere to be."""
+async def test_the_number_of_queues_cannot_be_reduced(api: httpx.AsyncClient) -> None:
+    """The messages of a removed queue would be lost."""
     await put(api, "topics/orders", queues=3)
 
     refused(await api.put("/v1/topics/orders", json={"queues": 2}), 409, "queues_only_grow", field="queues")
@@ -46,7 +46,7 @@ async def test_a_topic_cannot_lose_queues(api: httpx.AsyncClient) -> None:
 
 
 async def test_a_topic_in_use_cannot_be_deleted(shop: httpx.AsyncClient) -> None:
-    """First its producers and groups; then it is gone, with its messages."""
+    """Its producers and groups must be deleted first. Then its messages are deleted too."""
     await put(shop, "producers/shop", topic="orders")
     await publish(shop, "old")
 
@@ -71,8 +71,8 @@ async def test_what_is_not_there_is_404(api: httpx.AsyncClient, kind: str) -> No
         refused(await api.request(method, f"/v1/{kind}s/nothing"), 404, f"{kind}_not_found")
 
 
-async def test_a_patch_changes_a_group_that_is_there(shop: httpx.AsyncClient) -> None:
-    """PATCH never creates."""
+async def test_a_patch_changes_an_existing_group(shop: httpx.AsyncClient) -> None:
+    """PATCH never creates an entry."""
     changed = await shop.patch("/v1/groups/workers", json={"visibility": "2m", "maxAttempts": 3})
     missing = await shop.patch("/v1/groups/nobody", json={"visibility": "2m"})
 
@@ -83,8 +83,8 @@ async def test_a_patch_changes_a_group_that_is_there(shop: httpx.AsyncClient) ->
 
 
 @pytest.mark.parametrize("change", [{"topic": "other"}, {"mode": "broadcast"}, {"start": "latest"}])
-async def test_what_is_decided_once_never_changes_silently(shop: httpx.AsyncClient, change: dict[str, Any]) -> None:
-    """409 by PUT and by PATCH, and the group stays as it was; the same value again is no change."""
+async def test_fixed_settings_of_a_group_cannot_change(shop: httpx.AsyncClient, change: dict[str, Any]) -> None:
+    """PUT and PATCH return 409 and change nothing. The same value is accepted."""
     await put(shop, "topics/other", queues=1)
     before = (await shop.get("/v1/groups/workers")).json()
     (field,) = change
@@ -96,8 +96,8 @@ async def test_what_is_decided_once_never_changes_silently(shop: httpx.AsyncClie
     assert (await shop.put("/v1/groups/workers", json={field: before[field]})).status_code == 200
 
 
-async def test_a_producers_topic_never_changes_silently(shop: httpx.AsyncClient) -> None:
-    """Who publishes where is a decision, not a setting."""
+async def test_the_topic_of_a_producer_cannot_change(shop: httpx.AsyncClient) -> None:
+    """A different topic is a different producer."""
     await put(shop, "topics/other", queues=1)
     await put(shop, "producers/shop", topic="orders", rateLimit=10)
 
@@ -119,10 +119,8 @@ async def test_a_producers_topic_never_changes_silently(shop: httpx.AsyncClient)
         ("broadcast", {"maxInFlight": 5}),
     ],
 )
-async def test_a_setting_of_another_mode_is_never_accepted(
-    api: httpx.AsyncClient, mode: str, member: dict[str, Any]
-) -> None:
-    """A setting we do not honour would be a lie."""
+async def test_a_setting_of_another_mode_is_refused(api: httpx.AsyncClient, mode: str, member: dict[str, Any]) -> None:
+    """A setting without effect would mislead the operator."""
     await put(api, "topics/orders", queues=1)
 
     answer = await api.put("/v1/groups/g", json={"topic": "orders", "mode": mode, **member})
@@ -131,8 +129,8 @@ async def test_a_setting_of_another_mode_is_never_accepted(
     refused(await api.get("/v1/groups/g"), 404, "group_not_found")
 
 
-async def test_settings_come_back_as_they_were_given(api: httpx.AsyncClient) -> None:
-    """Answers use seconds as numbers, whatever way they were written."""
+async def test_settings_are_returned_as_given(api: httpx.AsyncClient) -> None:
+    """Responses use seconds as numbers, independent of the notation in the request."""
     await put(api, "topics/orders", queues=1)
 
     group = await put(
@@ -157,8 +155,8 @@ async def test_settings_come_back_as_they_were_given(api: httpx.AsyncClient) -> 
     assert (await api.get("/v1/groups/all")).json() == group
 
 
-async def test_a_backoff_may_grow_instead(shop: httpx.AsyncClient) -> None:
-    """Members left out have their defaults."""
+async def test_a_backoff_may_grow_exponentially(shop: httpx.AsyncClient) -> None:
+    """Omitted members have their defaults."""
     group = (await shop.patch("/v1/groups/workers", json={"backoff": {"initial": "2s", "jitter": 0}})).json()
 
     assert group["backoff"] == {"initial": 2.0, "factor": 2.0, "max": 600.0, "jitter": 0.0}
@@ -167,10 +165,10 @@ async def test_a_backoff_may_grow_instead(shop: httpx.AsyncClient) -> None:
 @pytest.mark.parametrize(
     ("start", "expected"), [("earliest", ["a", "b"]), ("latest", []), ("2026-01-01T12:00:01Z", ["b"])]
 )
-async def test_a_group_starts_where_it_says(
+async def test_a_group_starts_at_its_start_setting(
     api: httpx.AsyncClient, clock: ManualClock, start: str, expected: list[str]
 ) -> None:
-    """Turned into offsets when the group is registered, not when it first polls."""
+    """Start offsets are determined at registration, not at the first receive."""
     await put(api, "topics/orders", queues=1)
     await publish(api, "a")
     clock.advance(1)
@@ -181,8 +179,8 @@ async def test_a_group_starts_where_it_says(
     assert bodies(await receive(api, "g")) == [*expected, "c"]
 
 
-async def test_a_group_deleted_and_registered_anew_starts_anew(shop: httpx.AsyncClient) -> None:
-    """Nothing of the old one is left: offsets, receipts, dead letters."""
+async def test_a_group_that_is_registered_again_has_no_old_state(shop: httpx.AsyncClient) -> None:
+    """Offsets, receipts and dead letters of the deleted group are gone."""
     await publish(shop, "a")
     receipt = (await receive(shop))["lease"]["receipt"]
     await shop.delete("/v1/groups/workers")
@@ -195,8 +193,8 @@ async def test_a_group_deleted_and_registered_anew_starts_anew(shop: httpx.Async
     assert (bodies(again), again["lease"]["delivery"]) == (["a"], 1)
 
 
-async def test_a_new_queue_is_read_by_the_groups_that_are_there(shop: httpx.AsyncClient) -> None:
-    """Growing a topic loses nothing for whoever was registered before."""
+async def test_existing_groups_read_new_queues(shop: httpx.AsyncClient) -> None:
+    """Groups that were registered before a topic grew miss no message."""
     await put(shop, "topics/orders", queues=2)
     stored = await publish(shop, "a", "b")
 
@@ -207,8 +205,8 @@ async def test_a_new_queue_is_read_by_the_groups_that_are_there(shop: httpx.Asyn
 
 
 @pytest.mark.parametrize("kind", ["topic", "producer", "group"])
-async def test_lists_come_page_by_page_in_order_of_names(api: httpx.AsyncClient, kind: str) -> None:
-    """`next` goes on behind the last name; null at the end."""
+async def test_lists_are_paged_by_name(api: httpx.AsyncClient, kind: str) -> None:
+    """The cursor continues after the last name, and is null at the end."""
     await put(api, "topics/t")
     body: dict[str, Any] = {"producer": {"topic": "t"}, "group": {"topic": "t", "mode": "queue"}}.get(kind, {})
     names = [f"n{number}" for number in (3, 1, 4, 2, 5)]
@@ -230,15 +228,15 @@ async def test_lists_come_page_by_page_in_order_of_names(api: httpx.AsyncClient,
 
 
 @pytest.mark.parametrize("limit", ["0", "-1", "1001", "ten", "", "1.5", "99999999999999999999"])
-async def test_a_bad_limit_is_refused(api: httpx.AsyncClient, limit: str) -> None:
-    """1 to 1,000, on every list."""
+async def test_an_invalid_limit_is_refused(api: httpx.AsyncClient, limit: str) -> None:
+    """The limit is 1 to 1,000 for every list."""
     for path in ("topics", "producers", "groups", "keys", "audit"):
         refused(await api.get(f"/v1/{path}?limit={limit}"), 400, "invalid_value", field="limit")
 
 
 @pytest.mark.parametrize("name", ["a.b", "a b", "é", "x" * 101, "mqgate_own", "a%00b", "a:b"])
-async def test_a_bad_name_is_refused(api: httpx.AsyncClient, name: str) -> None:
-    """What RocketMQ does not take, and what is ours."""
+async def test_an_invalid_name_is_refused(api: httpx.AsyncClient, name: str) -> None:
+    """RocketMQ does not accept it, or it is reserved."""
     await put(api, "topics/orders")
 
     refused(await api.put(f"/v1/topics/{name}"), 400, "invalid_value", field="topic")
@@ -248,8 +246,8 @@ async def test_a_bad_name_is_refused(api: httpx.AsyncClient, name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["a", "A-Z_09", "x" * 100])
-async def test_a_good_name_is_taken(api: httpx.AsyncClient, name: str) -> None:
-    """1 to 100 characters of A-Z a-z 0-9 _ -."""
+async def test_a_valid_name_is_accepted(api: httpx.AsyncClient, name: str) -> None:
+    """Names have 1 to 100 characters of A-Z a-z 0-9 _ -."""
     assert (await api.put(f"/v1/topics/{name}")).status_code == 201
 
 
@@ -295,10 +293,10 @@ async def test_a_good_name_is_taken(api: httpx.AsyncClient, name: str) -> None:
         ("groups/g", {"topic": "orders", "mode": "broadcast", "clientTtl": 0.5}, "clientTtl"),
     ],
 )
-async def test_a_bad_setting_is_refused_by_name(
+async def test_an_invalid_setting_is_refused_with_its_name(
     api: httpx.AsyncClient, path: str, body: dict[str, Any], field: str | None
 ) -> None:
-    """400, the member, and nothing is registered."""
+    """The response is 400 with the member, and nothing is registered."""
     await put(api, "topics/orders")
 
     problem = refused(await api.put(f"/v1/{path}", json=body), 400, "invalid_value")
@@ -326,16 +324,16 @@ async def test_an_unknown_member_is_refused_by_name(
     refused(await api.put(f"/v1/{path}", json=body), 400, "unknown_field", field=field)
 
 
-async def test_an_entry_for_a_topic_that_is_not_there_is_refused(api: httpx.AsyncClient) -> None:
-    """No dangling entries."""
+async def test_an_entry_for_a_missing_topic_is_refused(api: httpx.AsyncClient) -> None:
+    """No entry may refer to a missing topic."""
     group = {"topic": "nowhere", "mode": "queue"}
 
     refused(await api.put("/v1/producers/p", json={"topic": "nowhere"}), 404, "topic_not_found")
     refused(await api.put("/v1/groups/g", json=group), 404, "topic_not_found")
 
 
-async def test_every_change_is_recorded_with_who_and_why(shop: httpx.AsyncClient) -> None:
-    """The newest first: what, whom, by whom, and the reason given."""
+async def test_every_change_has_an_audit_entry(shop: httpx.AsyncClient) -> None:
+    """Entries are listed newest first, with actor, subject and reason."""
     await shop.post("/v1/groups/workers/pause", json={"reason": "lunch"})
     await shop.post("/v1/groups/workers/seek", json={"to": "latest", "reason": "skip"})
     await shop.delete("/v1/groups/workers")

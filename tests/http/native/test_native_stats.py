@@ -1,4 +1,4 @@
-"""/v1/stats: what the pipelines wrote, as the gateway shows it."""
+"""/v1/stats: statistics that the pipelines wrote."""
 
 from datetime import UTC, datetime
 from typing import Any
@@ -34,16 +34,16 @@ async def items(api: httpx.AsyncClient, report: str, **asked: Any) -> list[dict[
     return list(answer.json()["items"])
 
 
-async def test_before_any_pipeline_ran_the_answer_says_what_to_do(api: httpx.AsyncClient) -> None:
-    """An empty report would read as no traffic."""
+async def test_stats_without_pipelines_return_figures_not_found(api: httpx.AsyncClient) -> None:
+    """An empty report would look like no traffic."""
     answer = await api.get("/v1/stats/traffic")
 
     assert answer.status_code == 404
     assert (answer.json()["code"], "mqgate pipeline run" in answer.json()["detail"]) == ("figures_not_found", True)
 
 
-async def test_traffic_is_counted_by_the_names_asked_for(api: httpx.AsyncClient, store: StatsStore) -> None:
-    """The same rows serve a chart of a topic and the question which client it was."""
+async def test_traffic_is_grouped_by_the_requested_names(api: httpx.AsyncClient, store: StatsStore) -> None:
+    """The same rows serve a chart of a topic and the search for one client."""
     acked = (NOON_MS, "orders", "acked", "", "billing", "c1", "applied", 3, 0, 0)
     store.put({"traffic_minute": [acked, (*acked[:5], "c2", "applied", 4, 0, 0)]})
     store.put({"traffic_minute": [(NOON_MS, "orders", "delivered", "", "billing", "c1", "", 8, 80, 1)]})
@@ -58,8 +58,8 @@ async def test_traffic_is_counted_by_the_names_asked_for(api: httpx.AsyncClient,
     assert [(row["clientId"], row["count"]) for row in by_client] == [("c1", 3), ("c2", 4)]
 
 
-async def test_latency_is_told_as_percentiles_in_seconds(api: httpx.AsyncClient, store: StatsStore) -> None:
-    """Like every duration of the API; out of buckets of sums, so that an hour is not an average of minutes."""
+async def test_latency_is_reported_as_percentiles_in_seconds(api: httpx.AsyncClient, store: StatsStore) -> None:
+    """Durations of the API are seconds. Percentiles of an hour come from summed buckets, not from averages."""
     buckets = [(NOON_MS, "orders", "billing", "ack", bucket_of(100), 99), (NOON_MS, "orders", "billing", "ack", 40, 1)]
     store.put({"latency_hour": buckets})
 
@@ -70,8 +70,8 @@ async def test_latency_is_told_as_percentiles_in_seconds(api: httpx.AsyncClient,
     assert row["p99"] < 0.129
 
 
-async def test_lag_history_says_where_it_leads(api: httpx.AsyncClient, store: StatsStore) -> None:
-    """Growth and the time to drain are what an operator asks next, also across the beginning of the page."""
+async def test_lag_history_includes_growth_and_drain_time(api: httpx.AsyncClient, store: StatsStore) -> None:
+    """Operators need the trend, also for the first row of a page."""
     samples = [lag_sample(0, 400), lag_sample(0, 200, "local:1"), lag_sample(1, 200), lag_sample(1, 100, "local:1")]
     store.put({"lag_minute": samples})
 
@@ -83,8 +83,8 @@ async def test_lag_history_says_where_it_leads(api: httpx.AsyncClient, store: St
     assert alone == second
 
 
-async def test_redelivery_tells_shares(api: httpx.AsyncClient, store: StatsStore) -> None:
-    """A share of nothing is null, not zero."""
+async def test_redelivery_reports_ratios(api: httpx.AsyncClient, store: StatsStore) -> None:
+    """A ratio without a denominator is null, not zero."""
     store.put({"traffic_minute": [(NOON_MS, "orders", "delivered", "", "billing", "c1", "", 8, 80, 2)]})
     polls = [(NOON_MS, "orders", "billing", "c1", "hit", 1), (NOON_MS, "orders", "billing", "c1", "timed_out", 3)]
     store.put({"polls_minute": [*polls, (NOON_MS, "orders", "idle", "c1", "empty", 5)]})
@@ -95,8 +95,8 @@ async def test_redelivery_tells_shares(api: httpx.AsyncClient, store: StatsStore
     assert (idle["ratio"], idle["emptyRatio"]) == (None, 1.0)
 
 
-async def test_pages_are_whole_together(api: httpx.AsyncClient, store: StatsStore) -> None:
-    """As every list of the API: limit, cursor, next."""
+async def test_stats_pages_contain_every_row_once(api: httpx.AsyncClient, store: StatsStore) -> None:
+    """Statistics use limit, cursor and next like every list of the API."""
     rows = [(NOON_MS + n * MINUTE, "orders", "acked", "", "g", "", "", 1, 0, 0) for n in range(5)]
     store.put({"traffic_minute": rows})
 
@@ -114,7 +114,7 @@ async def test_pages_are_whole_together(api: httpx.AsyncClient, store: StatsStor
 
 
 async def test_reconciliations_findings_and_stuck_messages_are_shown(api: httpx.AsyncClient, store: StatsStore) -> None:
-    """The proof that nothing was lost is worth what it can be asked."""
+    """The reconciliation is useful only if its results can be queried."""
     fates = (10, 8, 0, 0, 0, 0, 1, 0, 0, 1)
     store.put({"reconciliation": [(NOON_MS, "orders", "billing", "", *fates, 0, 2, "broken", "", NOON_MS)]})
     store.put({"findings": [(NOON_MS, "orders", "billing", "", "local:0", 7, "missing", "id-7", "below committed")]})
@@ -142,17 +142,17 @@ async def test_reconciliations_findings_and_stuck_messages_are_shown(api: httpx.
         {"mood": "good"},
     ],
 )
-async def test_what_cannot_be_asked_is_refused(
+async def test_invalid_stats_queries_are_refused(
     api: httpx.AsyncClient, store: StatsStore, asked: dict[str, Any]
 ) -> None:
-    """Never a 500, and never a report of something else than was asked for."""
+    """A wrong query must not cause a 500 or return another report."""
     answer = await api.get("/v1/stats/traffic", params=asked)
 
     assert (answer.status_code, answer.headers["content-type"]) == (400, "application/problem+json")
 
 
-async def test_only_administrators_see_reports(api: httpx.AsyncClient, store: StatsStore) -> None:
-    """They tell of all topics and groups."""
+async def test_stats_require_an_admin_key(api: httpx.AsyncClient, store: StatsStore) -> None:
+    """Statistics name all topics and groups."""
     await api.put("/v1/topics/orders", json={})
     await api.put("/v1/groups/billing", json={"topic": "orders"})
     await api.post("/v1/keys", json={"role": "admin"})
@@ -162,10 +162,10 @@ async def test_only_administrators_see_reports(api: httpx.AsyncClient, store: St
         assert (await api.get(f"/v1/stats/{report}")).status_code == 401
 
 
-async def test_how_pipelines_are_is_in_the_metrics(
+async def test_metrics_include_the_state_of_pipelines(
     gateway: bootstrap.Gateway, api: httpx.AsyncClient, store: StatsStore
 ) -> None:
-    """An alert goes off when they stop, wherever they run."""
+    """An alert can fire when pipelines stop, on any machine."""
     store.put({"pipelines": [("minutes", NOON_MS, "running", 7, 100, 33.5, 12, 0, None)]})
     store.put({"pipelines": [("archive", NOON_MS, "failed", 7, 100, None, 0, 3, "disk full")]})
 

@@ -85,8 +85,8 @@ async def test_a_body_gets_more_time_as_it_arrives() -> None:
         assert len(response.body) == len("POST / ") + 60_000
 
 
-async def test_an_idle_connection_is_closed_without_a_word() -> None:
-    """A response that nobody asked for could be taken for that of the next request."""
+async def test_an_idle_connection_is_closed_without_a_response() -> None:
+    """A client could take the response for that of its next request."""
     async with served(echo) as server:
         client = await server.connect()
         await client.exchange(get())

@@ -23,9 +23,7 @@ class Resends:
         """Add a message to the next fetch of a group (client "") or of a broadcast client."""
         pending = self._pending.setdefault((group.name, client), [])
         if len(pending) >= _MAX_PENDING:
-            raise Refusal(
-                FAILED, f"{_MAX_PENDING} messages are pending for the next fetch of consumer:{group.name}"
-            )
+            raise Refusal(FAILED, f"{_MAX_PENDING} messages are pending for the next fetch of consumer:{group.name}")
         pending.append(message)
 
     def take(self, group: Group, client: str) -> Sequence[Message]:
