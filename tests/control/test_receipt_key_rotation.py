@@ -13,8 +13,8 @@ from mqgate.testing.clock import ManualClock
 async def received(api: httpx.AsyncClient) -> str:
     """Publish a message, receive it and return its receipt."""
     await api.post("/v1/topics/orders/messages", json={"body": "x"})
-    answer = (await api.post("/v1/groups/workers/receive", json={})).json()
-    return str(answer["messages"][0]["receipt"])
+    response = (await api.post("/v1/groups/workers/receive", json={})).json()
+    return str(response["messages"][0]["receipt"])
 
 
 def key_of(receipt: str) -> int:
@@ -36,11 +36,11 @@ async def test_a_running_gateway_rotates_its_receipt_key(
     clock.advance(policy.ahead)
     await gateway.janitor.run_once()
     settled = await received(api)
-    answers = [await api.post("/v1/groups/workers/ack", json={"receipt": receipt}) for receipt in (made, settled)]
+    responses = [await api.post("/v1/groups/workers/ack", json={"receipt": receipt}) for receipt in (made, settled)]
     clock.advance(policy.overlap + timedelta(minutes=1))
     await gateway.janitor.run_once()
     retired = await api.post("/v1/groups/workers/ack", json={"receipt": made})
 
     assert key_of(made) == key_of(first) != key_of(settled)
-    assert "invalid_receipt" not in {answer.json().get("code") for answer in answers}
+    assert "invalid_receipt" not in {response.json().get("code") for response in responses}
     assert retired.json()["code"] == "invalid_receipt"

@@ -137,8 +137,8 @@ def test_undocumented_methods_are_405_with_allow(server: ServerProcess) -> None:
             for method in {"GET", "PUT", "POST", "PATCH", "DELETE", "OPTIONS", "TRACE"} - {
                 each.upper() for each in methods
             }:
-                answer = api.request(method, address)
+                response = api.request(method, address)
 
-                assert answer.status_code == 405, (method, address)
-                assert answer.headers["content-type"] == "application/problem+json"
-                assert {each.strip().lower() for each in answer.headers["allow"].split(",")} == set(methods)
+                assert response.status_code == 405, (method, address)
+                assert response.headers["content-type"] == "application/problem+json"
+                assert {each.strip().lower() for each in response.headers["allow"].split(",")} == set(methods)

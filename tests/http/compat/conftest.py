@@ -2,7 +2,7 @@
 
 import httpx
 import pytest
-from mq_surface import Mq
+from mq_calls import Mq
 
 
 @pytest.fixture

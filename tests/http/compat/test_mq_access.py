@@ -4,7 +4,7 @@ from pathlib import Path
 
 import httpx
 import pytest
-from mq_surface import Mq
+from mq_calls import Mq
 
 from mqgate import bootstrap
 from mqgate.bootstrap import Gateway
@@ -41,9 +41,9 @@ async def test_without_keys_loopback_and_the_listed_networks_are_served(
     mq: Mq, gateway: Gateway, address: str, status: int
 ) -> None:
     """The gateway listens on loopback then. An address that a trusted proxy reports is not made local by the proxy."""
-    answer = await from_address(gateway, address, "produce?producer=P&message=m")
+    response = await from_address(gateway, address, "produce?producer=P&message=m")
 
-    assert answer.json()["status"] == status
+    assert response.json()["status"] == status
 
 
 async def test_the_last_key_deleted_through_another_gateway_does_not_open_the_dialect(tmp_path: Path) -> None:
@@ -59,19 +59,19 @@ async def test_the_last_key_deleted_through_another_gateway_does_not_open_the_di
         await gateway.access.delete(key.id, "test")
         gateway.access._may_be_open = False
 
-        answer = await from_address(gateway, "127.0.0.1", "produce?producer=P&message=m")
+        response = await from_address(gateway, "127.0.0.1", "produce?producer=P&message=m")
 
         assert snapshot.keys
         assert not gateway.registry.snapshot.keys
-        assert answer.json() == NO_PERMISSION
+        assert response.json() == NO_PERMISSION
 
 
 @pytest.mark.parametrize("address", ["10.1.2.3", "fd00::1", "::ffff:10.1.2.3"])
 async def test_with_keys_the_listed_networks_need_none(locked: Gateway, address: str) -> None:
     """Existing clients go on unchanged from where the operator expects them, on either kind of socket."""
-    answer = await from_address(locked, address, "produce?producer=P&message=m")
+    response = await from_address(locked, address, "produce?producer=P&message=m")
 
-    assert answer.json()["status"] == 200
+    assert response.json()["status"] == 200
 
 
 @pytest.mark.parametrize("address", ["10.2.0.1", "127.0.0.1", "::1", "::ffff:10.2.0.1", "", "testclient"])
@@ -87,10 +87,10 @@ async def test_with_keys_the_listed_networks_need_none(locked: Gateway, address:
 )
 async def test_with_keys_other_networks_are_refused(locked: Gateway, address: str, path: str) -> None:
     """The name of a producer must not be enough to publish from anywhere."""
-    answer = await from_address(locked, address, path)
+    response = await from_address(locked, address, path)
 
-    assert answer.status_code == 200
-    assert answer.json() == NO_PERMISSION
+    assert response.status_code == 200
+    assert response.json() == NO_PERMISSION
 
 
 @pytest.mark.parametrize("path", ["clustering/queue/offset?consumer=C", "config/C", "nowhere"])
@@ -98,15 +98,15 @@ async def test_reads_from_other_networks_are_refused(locked: Gateway, path: str)
     """Offsets, settings and even the existence of paths are not public."""
     transport = httpx.ASGITransport(app=locked.app, client=("10.2.0.1", 5000))
     async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as http:
-        answer = await http.get(f"/mq/{path}")
+        response = await http.get(f"/mq/{path}")
 
-    assert answer.json() == NO_PERMISSION
+    assert response.json() == NO_PERMISSION
 
 
 async def test_a_forwarded_header_grants_no_access(locked: Gateway) -> None:
     """Any client can send X-Forwarded-For. It is shown to operators only."""
     forged = {"x-forwarded-for": "10.1.2.3", "x-real-ip": "10.1.2.3"}
 
-    answer = await from_address(locked, "192.0.2.1", "produce?producer=P&message=m", **forged)
+    response = await from_address(locked, "192.0.2.1", "produce?producer=P&message=m", **forged)
 
-    assert answer.json() == NO_PERMISSION
+    assert response.json() == NO_PERMISSION

@@ -1,7 +1,7 @@
 """/mq/ack, /mq/unlock, and acks that a fetch carries."""
 
 import pytest
-from mq_surface import Mq
+from mq_calls import Mq
 
 from mqgate.testing.clock import ManualClock
 
@@ -62,9 +62,9 @@ async def test_only_an_ack_that_committed_begins_with_ok(mq: Mq, clock: ManualCl
 
 async def test_an_ack_without_request_id_is_illegal(mq: Mq) -> None:
     """A client that has nothing to ack learns so; nothing changes."""
-    answer = await mq.get("ack", topic="T", consumer="C", requestId="")
+    response = await mq.get("ack", topic="T", consumer="C", requestId="")
 
-    assert answer == {"status": 400, "message": "ack illegal null-0:0,0,0,false"}
+    assert response == {"status": 400, "message": "ack illegal null-0:0,0,0,false"}
 
 
 async def test_unlock_gives_the_batch_to_the_next_fetch_and_only_by_its_holder(mq: Mq) -> None:

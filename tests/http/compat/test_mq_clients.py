@@ -5,7 +5,7 @@ from urllib.parse import quote
 
 import httpx
 import pytest
-from mq_surface import Mq
+from mq_calls import Mq
 
 from mqgate.testing.clock import ManualClock
 
@@ -20,9 +20,9 @@ class HttpProducer:
     async def send(self, message: str) -> dict[str, Any]:
         body = f"message={quote(message)}"
         headers = {"content-type": "application/x-www-form-urlencoded"}
-        answer = (await self.http.post(self.url, content=body, headers=headers)).json()
-        assert answer["status"] == 200
-        return dict(answer)
+        response = (await self.http.post(self.url, content=body, headers=headers)).json()
+        assert response["status"] == 200
+        return dict(response)
 
 
 class HttpConsumer:
@@ -37,19 +37,19 @@ class HttpConsumer:
 
     async def poll(self) -> int:
         url = f"/mq/message?{self.query}&requestId={self.request_id}{self.extra}"
-        answer = (await self.http.get(url)).json()
-        if answer["status"] == 200:
-            result = answer["result"]
+        response = (await self.http.get(url)).json()
+        if response["status"] == 200:
+            result = response["result"]
             self.request_id = result.get("requestId", "")
             self.messages += [each["message"] for each in result.get("msgList", [])]
             self.messages += [each["message"] for each in result.get("retryMsgList", [])]
-        return int(answer["status"])
+        return int(response["status"])
 
     async def stop(self) -> dict[str, Any]:
         """The inherited one: it says neither clientId nor anything else."""
-        answer = await self.http.get(f"/mq/ack?{self.query}&requestId={self.request_id}")
-        assert answer.status_code == 200
-        return dict(answer.json())
+        response = await self.http.get(f"/mq/ack?{self.query}&requestId={self.request_id}")
+        assert response.status_code == 200
+        return dict(response.json())
 
 
 async def test_the_bundled_clients_move_messages_and_ack_with_the_next_fetch(mq: Mq) -> None:
@@ -72,11 +72,11 @@ async def test_stopping_a_consumer_acks_its_last_batch(mq: Mq, clock: ManualCloc
     consumer = HttpConsumer(mq.http, "T", "C")
     await consumer.poll()
 
-    answer = await consumer.stop()
+    response = await consumer.stop()
 
-    assert answer["status"] == 200
-    assert answer["message"].startswith("ok local-")
-    assert set(answer) == {"status", "message"}
+    assert response["status"] == 200
+    assert response["message"].startswith("ok local-")
+    assert set(response) == {"status", "message"}
     clock.advance(301)
     successor = HttpConsumer(mq.http, "T", "C")
     await successor.poll()
@@ -119,9 +119,9 @@ async def test_a_broadcast_stop_without_client_id_is_refused_and_changes_nothing
     await HttpProducer(mq.http, "P").send("news")
     await client.poll()
 
-    answer = await client.stop()
+    response = await client.stop()
 
-    assert answer == {"status": 500, "message": "consumer:B clientId is null"}
+    assert response == {"status": 500, "message": "consumer:B clientId is null"}
     proper = await mq.get("ack", topic="T", consumer="B", clientId="one", requestId=client.request_id)
     assert proper["message"].startswith("ok ")
 
@@ -130,9 +130,9 @@ async def test_the_cookie_client_without_a_cookie_jar_never_acks(mq: Mq, clock: 
     """That mode of the bundled client sends neither useCookie nor a cookie: its batch comes again."""
     await HttpProducer(mq.http, "P").send("again")
     for _ in range(2):
-        answer = await mq.http.get("/mq/message?topic=T&consumer=C")
-        assert "set-cookie" not in answer.headers
-        assert [each["message"] for each in answer.json()["result"]["msgList"]] == ["again"]
+        response = await mq.http.get("/mq/message?topic=T&consumer=C")
+        assert "set-cookie" not in response.headers
+        assert [each["message"] for each in response.json()["result"]["msgList"]] == ["again"]
         clock.advance(301)
 
 
@@ -166,6 +166,6 @@ async def test_a_fetch_accepts_any_method(mq: Mq, method: str) -> None:
     """The original ignores the method of fetch, ack and unlock."""
     await mq.produce("any")
 
-    answer = await mq.call(method, "message?topic=T&consumer=C")
+    response = await mq.call(method, "message?topic=T&consumer=C")
 
-    assert answer["result"]["msgListSize"] == 1
+    assert response["result"]["msgListSize"] == 1

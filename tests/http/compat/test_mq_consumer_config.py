@@ -5,8 +5,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from mq_badge import KEY, configure, sealed
-from mq_surface import Mq
+from mq_calls import Mq
+from mu_headers import KEY, configure, encrypt_mu_header
 
 from mqgate.settings import MqSettings, Settings, SqliteSettings
 from mqgate.testing.clock import NOON, ManualClock
@@ -24,9 +24,9 @@ def settings(tmp_path: Path) -> Settings:
 
 async def test_settings_changes_are_audited_with_the_mu_address(mq: Mq) -> None:
     """The original only logs the address."""
-    answer = await configure(mq, consumeTimeoutInMillis=60_000, limitRate="2.5", pause=1, unknown=1)
+    response = await configure(mq, consumeTimeoutInMillis=60_000, limitRate="2.5", pause=1, unknown=1)
 
-    assert answer == {"status": 200}
+    assert response == {"status": 200}
     config = (await mq.get("config/C"))["result"]
     assert (config["consumeTimeoutInMillis"], config["limitRate"], config["pause"]) == (60_000, 2.5, True)
     acts = (await mq.http.get("/v1/audit")).json()["items"]
@@ -63,21 +63,21 @@ async def test_the_rate_limiter_has_one_switch(mq: Mq) -> None:
 )
 async def test_a_refused_change_changes_nothing(mq: Mq, change: dict[str, Any], status: int) -> None:
     """A valid member beside an invalid one is not applied either."""
-    answer = await configure(mq, **{"rateLimitEnabled": 1, **change})
+    response = await configure(mq, **{"rateLimitEnabled": 1, **change})
 
-    assert answer["status"] == status
+    assert response["status"] == status
     assert (await mq.get("config/C"))["result"]["rateLimiterEnabled"] is False
 
 
 @pytest.mark.parametrize("body", [b"", b"{", b"consumer=C", b'{"consumer": "\xff"}'])
 async def test_invalid_json_returns_status_500(mq: Mq, body: bytes) -> None:
     """The dialect returns 400 for invalid members and 500 for invalid JSON."""
-    headers = {"MU": sealed("ann@example.com")}
+    headers = {"MU": encrypt_mu_header("ann@example.com")}
 
-    answer = await mq.call("POST", "consumer/config", content=body, headers=headers)
+    response = await mq.call("POST", "consumer/config", content=body, headers=headers)
 
-    assert answer["status"] == 500
-    assert answer["message"].startswith("the body must be JSON")
+    assert response["status"] == 500
+    assert response["message"].startswith("the body must be JSON")
 
 
 async def test_resetting_by_time_repeats_what_was_stored_since(mq: Mq, clock: ManualClock) -> None:
@@ -105,8 +105,8 @@ async def test_a_reset_wakes_parked_receives(mq: Mq) -> None:
 
     await configure(mq, resetOffsetTimestamp=0)
 
-    answer = await asyncio.wait_for(waiting, 10)
-    assert [each["body"] for each in answer.json()["messages"]] == ["m"]
+    response = await asyncio.wait_for(waiting, 10)
+    assert [each["body"] for each in response.json()["messages"]] == ["m"]
 
 
 async def test_resetting_a_broadcast_consumer_moves_the_named_client_or_all(mq: Mq) -> None:
@@ -147,7 +147,7 @@ async def test_a_resent_message_is_delivered_once_with_the_next_batch(mq: Mq) ->
 @pytest.mark.parametrize("path", ["consumer/unregister", "unregister"])
 async def test_unregister_stops_a_consumer_and_can_be_undone(mq: Mq, path: str) -> None:
     """Stopped, not deleted: its offsets stay, so that resuming it goes on where it was."""
-    headers = {"MU": sealed("ann@example.com")}
+    headers = {"MU": encrypt_mu_header("ann@example.com")}
     await mq.produce("m")
 
     assert await mq.call("POST", f"{path}?consumer=C", headers=headers) == {"status": 200}
@@ -160,6 +160,6 @@ async def test_unregister_stops_a_consumer_and_can_be_undone(mq: Mq, path: str) 
 @pytest.mark.parametrize(("query", "status"), [("?consumer=nobody", 400), ("", 500)])
 async def test_unregistering_an_unknown_consumer_is_refused(mq: Mq, query: str, status: int) -> None:
     """The dialect returns 400 for an unknown consumer and 500 for a missing parameter."""
-    headers = {"MU": sealed("ann@example.com")}
+    headers = {"MU": encrypt_mu_header("ann@example.com")}
 
     assert (await mq.call("POST", f"unregister{query}", headers=headers))["status"] == status

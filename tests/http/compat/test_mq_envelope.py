@@ -1,7 +1,7 @@
 """Common rules of the dialect: response format, methods, malformed forms, CORS."""
 
 import pytest
-from mq_surface import Mq
+from mq_calls import Mq
 
 from mqgate.bootstrap import Gateway
 
@@ -18,29 +18,29 @@ from mqgate.bootstrap import Gateway
 )
 async def test_a_wrong_method_is_reported_in_the_body(mq: Mq, method: str, path: str) -> None:
     """Clients of the dialect read the body only."""
-    answer = await mq.call(method, path)
+    response = await mq.call(method, path)
 
-    assert answer["status"] == 500
-    assert f"method {method} is not supported" in answer["message"]
+    assert response["status"] == 500
+    assert f"method {method} is not supported" in response["message"]
 
 
 async def test_an_unknown_mq_path_is_404(mq: Mq) -> None:
     """It is the only response with another HTTP status, and its body is JSON of the dialect."""
-    answer = await mq.http.get("/mq/produce/batch")
+    response = await mq.http.get("/mq/produce/batch")
 
-    assert answer.status_code == 404
-    assert answer.headers["content-type"] == "application/json"
-    assert answer.json() == {"status": 404, "message": "no route for /mq/produce/batch"}
+    assert response.status_code == 404
+    assert response.headers["content-type"] == "application/json"
+    assert response.json() == {"status": 404, "message": "no route for /mq/produce/batch"}
 
 
 @pytest.mark.parametrize("path", ["produce?producer=P&message=m", "message?topic=T&consumer=none", "nowhere"])
 async def test_pages_of_other_origins_are_refused(mq: Mq, path: str) -> None:
     """The dialect has no keys, so every page that a user opens could publish and consume."""
-    answer = await mq.http.post(f"/mq/{path}", headers={"origin": "http://elsewhere"})
+    response = await mq.http.post(f"/mq/{path}", headers={"origin": "http://elsewhere"})
 
-    assert answer.json()["status"] == 500
-    assert "http://elsewhere" in answer.json()["message"]
-    assert "access-control-allow-origin" not in answer.headers
+    assert response.json()["status"] == 500
+    assert "http://elsewhere" in response.json()["message"]
+    assert "access-control-allow-origin" not in response.headers
 
 
 async def test_a_preflight_is_not_granted_and_reaches_no_queue(mq: Mq) -> None:
@@ -48,9 +48,9 @@ async def test_a_preflight_is_not_granted_and_reaches_no_queue(mq: Mq) -> None:
     await mq.produce("m")
     asked = {"origin": "http://elsewhere", "access-control-request-method": "GET"}
 
-    answer = await mq.http.options("/mq/message?topic=T&consumer=C", headers=asked)
+    response = await mq.http.options("/mq/message?topic=T&consumer=C", headers=asked)
 
-    assert "access-control-allow-origin" not in answer.headers
+    assert "access-control-allow-origin" not in response.headers
     assert (await mq.fetch())["msgListSize"] == 1
 
 
@@ -78,9 +78,9 @@ async def test_a_preflight_is_not_granted_and_reaches_no_queue(mq: Mq) -> None:
 )
 async def test_a_malformed_form_is_400(mq: Mq, content_type: str, body: bytes) -> None:
     """Nothing is stored from a malformed form."""
-    answer = await mq.call("POST", "produce?producer=P", content=body, headers={"content-type": content_type})
+    response = await mq.call("POST", "produce?producer=P", content=body, headers={"content-type": content_type})
 
-    assert answer["status"] == 400
+    assert response["status"] == 400
     assert (await mq.http.get("/v1/topics/T/messages")).json()["items"] == []
 
 
@@ -92,10 +92,10 @@ async def test_an_internal_error_is_reported_in_the_body_with_the_request_id(mq:
         raise RuntimeError
 
     gateway.leases.acquire = broken  # type: ignore[assignment,method-assign]
-    answer = await mq.call("GET", "message?topic=T&consumer=C", headers={"x-request-id": "r-17"})
+    response = await mq.call("GET", "message?topic=T&consumer=C", headers={"x-request-id": "r-17"})
 
-    assert answer["status"] == 500
-    assert "r-17" in answer["message"]
+    assert response["status"] == 500
+    assert "r-17" in response["message"]
 
 
 async def test_a_binary_message_becomes_a_dead_letter(mq: Mq) -> None:
@@ -109,10 +109,10 @@ async def test_a_binary_message_becomes_a_dead_letter(mq: Mq) -> None:
     seen: list[str] = []
     request_id = ""
     for _ in range(8):
-        answer = await mq.get("message", topic="one", consumer="G", requestId=request_id)
-        if answer["status"] == 200:
-            request_id = answer["result"].get("requestId", "")
-            seen += [each["message"] for each in answer["result"].get("msgList", [])]
+        response = await mq.get("message", topic="one", consumer="G", requestId=request_id)
+        if response["status"] == 200:
+            request_id = response["result"].get("requestId", "")
+            seen += [each["message"] for each in response["result"].get("msgList", [])]
 
     assert seen == ["before", "after"]
     (dead,) = (await mq.http.get("/v1/groups/G/dead-letters")).json()["items"]

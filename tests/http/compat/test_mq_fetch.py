@@ -3,7 +3,7 @@
 from typing import Any
 
 import pytest
-from mq_surface import Mq
+from mq_calls import Mq
 
 from mqgate.bootstrap import Gateway
 from mqgate.testing.clock import NOON, ManualClock
@@ -106,9 +106,9 @@ async def test_a_message_mode_group_is_not_served(mq: Mq) -> None:
     """It has no locked queues, so the dialect could not keep its order."""
     await mq.register("groups/M", topic="T", mode="message")
 
-    answer = await mq.get("message", topic="T", consumer="M")
+    response = await mq.get("message", topic="T", consumer="M")
 
-    assert answer == {"status": 500, "message": "consumer:M haven't registered"}
+    assert response == {"status": 500, "message": "consumer:M haven't registered"}
 
 
 async def test_a_blank_client_id_is_none_for_a_clustering_consumer(mq: Mq) -> None:
@@ -121,9 +121,9 @@ async def test_a_fetch_while_all_queues_are_locked_returns_a_retryable_failure(m
     await mq.produce("m")
     await mq.fetch()
 
-    answer = await mq.get("message", topic="T", consumer="C")
+    response = await mq.get("message", topic="T", consumer="C")
 
-    assert answer == {"status": 500, "message": "no consumerQueueOffsetResult"}
+    assert response == {"status": 500, "message": "no consumerQueueOffsetResult"}
 
 
 async def test_a_disconnected_client_releases_its_batch(mq: Mq, gateway: Gateway) -> None:

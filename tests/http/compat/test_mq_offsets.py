@@ -1,7 +1,7 @@
 """The offset lists and consumer settings that consoles read."""
 
 import pytest
-from mq_surface import Mq
+from mq_calls import Mq
 
 from mqgate.testing.clock import NOON, ManualClock
 
@@ -61,9 +61,9 @@ async def test_an_expired_client_is_not_listed(mq: Mq, clock: ManualClock) -> No
 )
 async def test_offsets_without_a_consumer_return_status_500(mq: Mq, parameters: dict[str, str], said: str) -> None:
     """The dialect returns 500 and not 400 for this parameter."""
-    answer = await mq.get("clustering/queue/offset", **parameters)
+    response = await mq.get("clustering/queue/offset", **parameters)
 
-    assert answer == {"status": 500, "message": said}
+    assert response == {"status": 500, "message": said}
 
 
 async def test_a_consumers_settings_are_shown_in_both_spellings(mq: Mq) -> None:

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from mq_surface import Mq
+from mq_calls import Mq
 
 from mqgate.settings import HttpSettings, Settings, SqliteSettings
 
@@ -56,24 +56,24 @@ async def test_parameters_are_read_from_query_and_forms(mq: Mq, place: str) -> N
         },
     }
 
-    answer = await mq.call("POST", "produce", **options[place])
+    response = await mq.call("POST", "produce", **options[place])
 
-    assert answer["status"] == 200
-    assert (await stored(mq, answer["result"]["msgId"]))["body"] == text
+    assert response["status"] == 200
+    assert (await stored(mq, response["result"]["msgId"]))["body"] == text
 
 
 async def test_unknown_parameters_are_ignored(mq: Mq) -> None:
     """Newer clients send more parameters, also repeated ones."""
-    answer = await mq.call("POST", "produce?producer=P&message=m&tags=a&tags=b&flag")
+    response = await mq.call("POST", "produce?producer=P&message=m&tags=a&tags=b&flag")
 
-    assert answer["status"] == 200
+    assert response["status"] == 200
 
 
 async def test_a_json_body_sets_no_parameters(mq: Mq) -> None:
     """The original reads forms only, and a JSON body must not be stored as something else."""
-    answer = await mq.call("POST", "produce", json={"producer": "P", "message": "m"})
+    response = await mq.call("POST", "produce", json={"producer": "P", "message": "m"})
 
-    assert answer == {"status": 400, "message": "producer must not be blank"}
+    assert response == {"status": 400, "message": "producer must not be blank"}
 
 
 async def test_keys_are_kept_for_look_up_but_do_not_choose_the_queue(mq: Mq) -> None:
@@ -129,9 +129,9 @@ async def test_a_refused_send_does_not_advance_the_queue(mq: Mq) -> None:
 @pytest.mark.parametrize("level", ["0", "19", "x", "1.5", "99999999999"])
 async def test_a_delay_level_outside_the_brokers_table_is_refused(mq: Mq, level: str) -> None:
     """A level that no broker has must not become some other delay."""
-    answer = await mq.post("produce", producer="P", message="m", delayLevel=level)
+    response = await mq.post("produce", producer="P", message="m", delayLevel=level)
 
-    assert answer == {"status": 400, "message": "delayLevel must be a whole number from 1 to 18"}
+    assert response == {"status": 400, "message": "delayLevel must be a whole number from 1 to 18"}
 
 
 async def test_a_delay_level_is_waited_for_except_on_the_ordered_paths(mq: Mq) -> None:
@@ -191,6 +191,6 @@ async def test_a_rate_limited_send_is_refused_and_retried(mq: Mq) -> None:
     await mq.register("producers/P", topic="T", rateLimit={"rate": 1, "burst": 1})
     await mq.produce("first")
 
-    answer = await mq.post("produce", producer="P", message="second")
+    response = await mq.post("produce", producer="P", message="second")
 
-    assert answer == {"status": 500, "message": "producer P may publish 1 messages a second"}
+    assert response == {"status": 500, "message": "producer P may publish 1 messages a second"}

@@ -59,9 +59,9 @@ class Keys:
         self.id: dict[str, str] = {}
 
     async def make(self, name: str, **body: Any) -> None:
-        answer = await self.call("POST", "/v1/keys", "admin" if self.text else None, json=body)
-        assert answer.status_code == 201, answer.text
-        self.text[name], self.id[name] = answer.json()["key"], answer.json()["id"]
+        response = await self.call("POST", "/v1/keys", "admin" if self.text else None, json=body)
+        assert response.status_code == 201, response.text
+        self.text[name], self.id[name] = response.json()["key"], response.json()["id"]
 
     async def call(self, method: str, path: str, key: str | None = None, **more: Any) -> httpx.Response:
         headers = {"authorization": f"Bearer {self.text.get(key, key)}"} if key else {}
@@ -90,10 +90,10 @@ async def test_after_the_first_key_every_call_requires_a_key(keys: Keys) -> None
     """Only the health checks need none."""
     others = [("GET", "/v1/info"), ("GET", "/nowhere"), ("PATCH", "/v1/topics"), ("PUT", "/v1/topics/orders?colour=x")]
     for method, path in [*ADMIN_ONLY, *((m, p) for m, p, _ in GROUPS_OWN), *others]:
-        answer = await keys.call(method, path)
+        response = await keys.call(method, path)
 
-        refused(answer, 401, "unauthorized")
-        assert answer.headers["www-authenticate"] == "Bearer"
+        refused(response, 401, "unauthorized")
+        assert response.headers["www-authenticate"] == "Bearer"
     refused(await keys.call("POST", "/v1/topics/orders/messages", content=b"x"), 401, "unauthorized")
     refused(await keys.call("GET", "/nowhere", "group"), 404, "route_not_found")
     refused(await keys.call("PATCH", "/v1/topics", "group"), 405, "method_not_allowed")
@@ -107,9 +107,9 @@ async def test_after_the_first_key_every_call_requires_a_key(keys: Keys) -> None
 )
 async def test_a_wrong_key_is_refused(keys: Keys, header: str) -> None:
     """The response is the same for every kind of wrong key."""
-    answer = await keys.api.get("/v1/topics", headers=[(b"authorization", header.encode())])
+    response = await keys.api.get("/v1/topics", headers=[(b"authorization", header.encode())])
 
-    refused(answer, 401, "unauthorized")
+    refused(response, 401, "unauthorized")
 
 
 async def test_a_key_with_another_secret_is_refused(keys: Keys) -> None:
@@ -120,9 +120,9 @@ async def test_a_key_with_another_secret_is_refused(keys: Keys) -> None:
 
 async def test_an_admin_key_permits_everything(keys: Keys) -> None:
     """The Authorization scheme is case-insensitive, as RFC 9110 requires."""
-    answer = await keys.api.get("/v1/topics", headers={"authorization": f"bearer {keys.text['admin']}"})
+    response = await keys.api.get("/v1/topics", headers={"authorization": f"bearer {keys.text['admin']}"})
 
-    assert answer.status_code == 200
+    assert response.status_code == 200
     assert (await keys.call("POST", "/v1/topics/orders/messages", "admin", content=b"x")).status_code == 201
     assert (await keys.call("POST", "/v1/groups/workers/receive", "admin")).status_code == 200
 

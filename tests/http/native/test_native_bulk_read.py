@@ -21,18 +21,18 @@ KIB = 1 << 10
 
 
 async def read(api: httpx.AsyncClient, query: str = "") -> pa.Table:
-    answer = await api.get(f"{URL}?{query}", headers=AS_ARROW)
-    assert answer.status_code == 200, answer.text
-    assert answer.headers["content-type"] == ARROW
-    assert answer.content.endswith(b"\xff\xff\xff\xff\x00\x00\x00\x00")
-    return pa.ipc.open_stream(answer.content).read_all()
+    response = await api.get(f"{URL}?{query}", headers=AS_ARROW)
+    assert response.status_code == 200, response.text
+    assert response.headers["content-type"] == ARROW
+    assert response.content.endswith(b"\xff\xff\xff\xff\x00\x00\x00\x00")
+    return pa.ipc.open_stream(response.content).read_all()
 
 
 async def publish_many(api: httpx.AsyncClient, count: int, size: int = 10) -> None:
-    for start in range(0, count, 500):
-        batch = [{"body": f"{number:0{size}}"} for number in range(start, min(start + 500, count))]
-        answer = await api.post("/v1/topics/orders/messages", json={"messages": batch})
-        assert answer.status_code == 200, answer.text
+    for start in range(0, count, 250):
+        batch = [{"body": f"{number:0{size}}"} for number in range(start, min(start + 250, count))]
+        response = await api.post("/v1/topics/orders/messages", json={"messages": batch})
+        assert response.status_code == 200, response.text
 
 
 async def counted(api: httpx.AsyncClient) -> dict[str, int]:
@@ -102,9 +102,9 @@ async def test_many_pages_are_one_stream(shop: httpx.AsyncClient) -> None:
     """Rows are in order without gaps, in batches of bounded size."""
     await publish_many(shop, 9_000)
 
-    answer = await shop.get(URL, headers=AS_ARROW)
+    response = await shop.get(URL, headers=AS_ARROW)
 
-    batches = list(pa.ipc.open_stream(answer.content))
+    batches = list(pa.ipc.open_stream(response.content))
     assert [offset for batch in batches for offset in batch["offset"].to_pylist()] == list(range(9_000))
     assert len(batches) > 1
 
@@ -113,9 +113,9 @@ async def test_large_bodies_make_small_batches(shop: httpx.AsyncClient) -> None:
     """Batches are bounded by bytes and by rows, and a body larger than a page is still returned."""
     await publish(shop, *("x" * 700 * KIB for _ in range(6)), "y" * 3_000 * KIB, "z")
 
-    answer = await shop.get(URL, headers=AS_ARROW)
+    response = await shop.get(URL, headers=AS_ARROW)
 
-    sizes = [[len(body) // KIB for body in batch["body"].to_pylist()] for batch in pa.ipc.open_stream(answer.content)]
+    sizes = [[len(body) // KIB for body in batch["body"].to_pylist()] for batch in pa.ipc.open_stream(response.content)]
     assert [size for batch in sizes for size in batch] == [700] * 6 + [3_000, 0]
     assert all(len(batch) == 1 or sum(batch) <= 2_048 for batch in sizes)
 
@@ -178,9 +178,9 @@ async def test_a_head_request_releases_its_slot(open_api: Callable[..., Any]) ->
     await put(api, "topics/orders", queues=1)
     await publish_many(api, 10)
 
-    answers = [await api.head(URL, headers=AS_ARROW) for _ in range(3)]
+    responses = [await api.head(URL, headers=AS_ARROW) for _ in range(3)]
 
-    assert {(each.status_code, each.headers["content-type"], each.content) for each in answers} == {(200, ARROW, b"")}
+    assert {(each.status_code, each.headers["content-type"], each.content) for each in responses} == {(200, ARROW, b"")}
     assert (await read(api)).num_rows == 10
 
 

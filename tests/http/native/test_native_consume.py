@@ -42,10 +42,10 @@ async def test_a_body_is_optional(shop: httpx.AsyncClient) -> None:
     """`curl -X POST` without a body works."""
     await publish(shop, "a")
 
-    answer = await shop.post(RECEIVE)
+    response = await shop.post(RECEIVE)
 
-    assert answer.status_code == 200
-    assert bodies(answer.json()) == ["a"]
+    assert response.status_code == 200
+    assert bodies(response.json()) == ["a"]
 
 
 async def test_optional_members_are_omitted_from_the_response(shop: httpx.AsyncClient) -> None:
@@ -171,9 +171,9 @@ async def test_a_prefix_outside_the_batch_is_refused_and_nothing_changes(shop: h
     await publish(shop, *"abcdef")
     lease = (await receive(shop, max=4))["lease"]
 
-    answer = await settle(shop, "ack", lease["receipt"], through=through)
+    response = await settle(shop, "ack", lease["receipt"], through=through)
 
-    assert answer.status_code == 400
+    assert response.status_code == 400
     assert (await lag(shop))["queues"][0]["committed"] == 0
     assert (await settle(shop, "ack", lease["receipt"])).json() == {"outcome": "applied"}
 
@@ -183,9 +183,9 @@ async def test_through_requires_a_single_receipt(shop: httpx.AsyncClient) -> Non
     await publish(shop, "a")
     receipt = (await receive(shop))["lease"]["receipt"]
 
-    answer = await shop.post("/v1/groups/workers/ack", json={"receipts": [receipt], "through": 0})
+    response = await shop.post("/v1/groups/workers/ack", json={"receipts": [receipt], "through": 0})
 
-    refused(answer, 400, "invalid_value", field="through")
+    refused(response, 400, "invalid_value", field="through")
 
 
 async def test_a_nack_redelivers_after_its_delay(shop: httpx.AsyncClient, clock: ManualClock) -> None:
@@ -379,9 +379,9 @@ async def test_too_many_broadcast_clients_are_refused(open_api: OpenApi) -> None
     for client in ("ada", "ben"):
         await receive(api, "all", clientId=client)
 
-    answer = await api.post("/v1/groups/all/receive", json={"clientId": "eve"})
+    response = await api.post("/v1/groups/all/receive", json={"clientId": "eve"})
 
-    refused(answer, 429, "too_many_clients", limit=2)
+    refused(response, 429, "too_many_clients", limit=2)
     assert (await receive(api, "all", clientId="ada"))["state"] == "ok"
 
 
@@ -522,9 +522,9 @@ async def test_an_invalid_settlement_is_refused_and_changes_nothing(
     await publish(shop, "a")
     receipt = (await receive(shop))["lease"]["receipt"]
 
-    answer = await settle(shop, verb, receipt, **more)
+    response = await settle(shop, verb, receipt, **more)
 
-    refused(answer, 400, "invalid_value", field=field)
+    refused(response, 400, "invalid_value", field=field)
     assert (await settle(shop, "ack", receipt)).json() == {"outcome": "applied"}
 
 

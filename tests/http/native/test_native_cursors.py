@@ -77,9 +77,9 @@ async def test_an_invalid_cursor_is_refused(stocked: httpx.AsyncClient, url: str
     hostile = [each for each in (*HOSTILE, *LISTS[url]) if each not in WELL_FORMED.get(url, ())]
 
     for cursor in hostile:
-        answer = await stocked.get(httpx.URL(url).copy_merge_params({"cursor": cursor}))
+        response = await stocked.get(httpx.URL(url).copy_merge_params({"cursor": cursor}))
 
-        refused(answer, 400, "invalid_value", field="cursor")
+        refused(response, 400, "invalid_value", field="cursor")
 
 
 @pytest.mark.parametrize("url", LISTS)
@@ -89,11 +89,11 @@ async def test_every_list_is_read_to_its_end_by_its_cursors(stocked: httpx.Async
     seen, query = [], {"limit": "1"}
 
     for _ in range(len(whole) + 1):
-        answer = await stocked.get(httpx.URL(url).copy_merge_params(query))
-        assert answer.status_code == 200, answer.text
-        seen += answer.json()["items"]
-        if answer.json()["next"] is None:
+        response = await stocked.get(httpx.URL(url).copy_merge_params(query))
+        assert response.status_code == 200, response.text
+        seen += response.json()["items"]
+        if response.json()["next"] is None:
             break
-        query["cursor"] = answer.json()["next"]
+        query["cursor"] = response.json()["next"]
 
     assert seen == whole

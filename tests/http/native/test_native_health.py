@@ -45,13 +45,13 @@ async def test_metrics_count_published_and_settled_messages(shop: httpx.AsyncCli
     await settle(shop, "ack", (await receive(shop))["lease"]["receipt"])
     await shop.get("/v1/topics/unregistered-name")
 
-    answer = await shop.get("/metrics")
+    response = await shop.get("/metrics")
 
-    assert answer.headers["content-type"].startswith("text/plain")
-    assert 'mqgate_published_total{topic="orders"} 2.0' in answer.text
-    assert 'mqgate_delivered_total{group="workers"} 2.0' in answer.text
-    assert 'mqgate_settled_total{group="workers",outcome="applied",verb="ack"} 1.0' in answer.text
-    assert "unregistered-name" not in answer.text
+    assert response.headers["content-type"].startswith("text/plain")
+    assert 'mqgate_published_total{topic="orders"} 2.0' in response.text
+    assert 'mqgate_delivered_total{group="workers"} 2.0' in response.text
+    assert 'mqgate_settled_total{group="workers",outcome="applied",verb="ack"} 1.0' in response.text
+    assert "unregistered-name" not in response.text
 
 
 @pytest.mark.parametrize("given", ["abc", "4bf92f35-77b3/4da6:1+2=.x_".replace("_", "-"), "x" * 128])
@@ -94,6 +94,6 @@ async def test_the_openapi_document_is_complete(api: httpx.AsyncClient) -> None:
     assert len(ids) == len(set(ids))
     assert {"publish", "receive", "ack", "nack", "extend", "lag", "seek"} <= set(ids)
     for operation in operations:
-        for status, answer in operation["responses"].items():
+        for status, response in operation["responses"].items():
             if int(status) >= 400 and operation["operationId"] != "readyz":
-                assert set(answer["content"]) == {"application/problem+json"}, (operation["operationId"], status)
+                assert set(response["content"]) == {"application/problem+json"}, (operation["operationId"], status)

@@ -53,9 +53,9 @@ BROKEN = [
 async def test_invalid_json_is_refused(shop: httpx.AsyncClient, method: str, path: str) -> None:
     """Every operation returns the same 400, never a 500."""
     for raw in BROKEN:
-        answer = await shop.request(method, path, content=raw, headers=JSON)
+        response = await shop.request(method, path, content=raw, headers=JSON)
 
-        problem = refused(answer, 400, answer.json()["code"])
+        problem = refused(response, 400, response.json()["code"])
         assert problem["code"] in {"invalid_json", "unknown_field", "invalid_value"}, raw[:20]
 
 
@@ -63,9 +63,9 @@ async def test_invalid_json_is_refused(shop: httpx.AsyncClient, method: str, pat
 async def test_json_of_a_wrong_type_is_refused(shop: httpx.AsyncClient, method: str, path: str) -> None:
     """The response names the expected type."""
     for raw in (b"[]", b"3", b"null", b'"text"', b"true", b"1e999"):
-        answer = await shop.request(method, path, content=raw, headers=JSON)
+        response = await shop.request(method, path, content=raw, headers=JSON)
 
-        assert refused(answer, 400, answer.json()["code"])["code"] in {"invalid_value", "invalid_json"}, raw
+        assert refused(response, 400, response.json()["code"])["code"] in {"invalid_value", "invalid_json"}, raw
 
 
 @pytest.mark.parametrize(("method", "path"), CALLS)
@@ -86,9 +86,9 @@ async def test_an_unknown_member_is_refused_everywhere(shop: httpx.AsyncClient, 
 )
 async def test_the_last_of_two_equal_members_counts(shop: httpx.AsyncClient, raw: bytes, stored: list[str]) -> None:
     """Every common JSON parser does this. A body is stored as it was sent."""
-    answer = await shop.post("/v1/topics/orders/messages", content=raw, headers=JSON)
+    response = await shop.post("/v1/topics/orders/messages", content=raw, headers=JSON)
 
-    assert answer.is_success, answer.text
+    assert response.is_success, response.text
     assert sorted(each["body"] for each in (await receive(shop))["messages"]) == sorted(stored)
 
 
@@ -99,10 +99,10 @@ async def test_an_item_that_is_nested_too_deeply_fails_alone(shop: httpx.AsyncCl
     fine = [b'{"id": "a", "body": "] , ["}', b'{"id": "b", "body": {"c": "\\"}, ["}}']
     items = [each if "replay" in path else each.replace(b'"id": "', b'"key": "') for each in (fine[0], deep, fine[1])]
 
-    answer = await shop.post(path, content=b'{"messages": [%b]}' % b", ".join(items), headers=JSON)
+    response = await shop.post(path, content=b'{"messages": [%b]}' % b", ".join(items), headers=JSON)
 
-    assert [each["status"] for each in answer.json()["results"]] == [201, 400, 201]
-    assert answer.json()["results"][1]["error"]["code"] == "invalid_json"
+    assert [each["status"] for each in response.json()["results"]] == [201, 400, 201]
+    assert response.json()["results"][1]["error"]["code"] == "invalid_json"
     stored = sorted(each["body"] for each in (await receive(shop))["messages"])
     assert stored == ["] , [", '{"c":"\\"}, ["}']
 
@@ -121,19 +121,19 @@ async def test_an_item_that_is_nested_too_deeply_fails_alone(shop: httpx.AsyncCl
 )
 async def test_other_json_that_is_nested_too_deeply_is_refused(shop: httpx.AsyncClient, raw: bytes) -> None:
     """Only a complete batch can be split."""
-    answer = await shop.post("/v1/topics/orders/messages", content=raw, headers=JSON)
+    response = await shop.post("/v1/topics/orders/messages", content=raw, headers=JSON)
 
-    refused(answer, 400, "invalid_json")
+    refused(response, 400, "invalid_json")
 
 
 async def test_names_in_error_texts_are_truncated(shop: httpx.AsyncClient) -> None:
     """The caller chooses them, and an error text must stay short."""
     for name in ("x" * 50_000, "x" * 100_000 + " - at `$", " - at `$." * 10_000):
         for body in ({name: 1}, {"properties": {name: 1}, "body": "b"}, {"messages": [{name: 1}]}):
-            answer = await shop.post("/v1/topics/orders/messages", json=body)
+            response = await shop.post("/v1/topics/orders/messages", json=body)
 
-            assert answer.status_code in {207, 400}
-            assert len(answer.content) < 2_000
+            assert response.status_code in {207, 400}
+            assert len(response.content) < 2_000
 
 
 @pytest.mark.parametrize(
@@ -152,10 +152,10 @@ async def test_names_in_error_texts_are_truncated(shop: httpx.AsyncClient) -> No
 async def test_a_refused_request_does_not_block_others(shop: httpx.AsyncClient, path: str, raw: bytes) -> None:
     """Bodies are measured and counted before they are decoded: these took between 4 and 26 seconds."""
     began = time.thread_time()
-    answer = await shop.post(f"/v1/{path}", content=raw, headers=JSON)
+    response = await shop.post(f"/v1/{path}", content=raw, headers=JSON)
     seconds = time.thread_time() - began
 
-    assert answer.status_code in {201, 400, 413}, answer.text[:200]
+    assert response.status_code in {201, 400, 413}, response.text[:200]
     # CPU time of this thread, with the test's own client; seconds before, tens of milliseconds now.
     assert seconds < 1.0
 
@@ -165,9 +165,9 @@ async def test_an_unknown_or_repeated_mqgate_header_is_refused(
     shop: httpx.AsyncClient, headers: list[tuple[str, str]]
 ) -> None:
     """Otherwise a delayed message could be delivered immediately without notice."""
-    answer = await shop.post("/v1/topics/orders/messages", content=b"x", headers=headers)
+    response = await shop.post("/v1/topics/orders/messages", content=b"x", headers=headers)
 
-    assert answer.status_code == 400, answer.text
+    assert response.status_code == 400, response.text
     assert not (await receive(shop))["messages"]
 
 
@@ -186,9 +186,9 @@ async def test_a_delay_header_accepts_json_numbers_only(shop: httpx.AsyncClient,
     """Python accepts more number formats."""
     headers = {"Mqgate-Delay": delay.encode()}
 
-    answer = await shop.post("/v1/topics/orders/messages", content=b"x", headers=headers)
+    response = await shop.post("/v1/topics/orders/messages", content=b"x", headers=headers)
 
-    refused(answer, 400, "invalid_value", field="delay")
+    refused(response, 400, "invalid_value", field="delay")
 
 
 async def test_head_returns_the_headers_of_get(api: httpx.AsyncClient) -> None:
@@ -204,10 +204,10 @@ async def test_an_unknown_path_is_404(api: httpx.AsyncClient) -> None:
 
 async def test_an_unsupported_method_is_405_with_allow(api: httpx.AsyncClient) -> None:
     """RFC 9110 requires the Allow header."""
-    answer = await api.request("PATCH", "/v1/topics/orders")
+    response = await api.request("PATCH", "/v1/topics/orders")
 
-    refused(answer, 405, "method_not_allowed")
-    assert answer.headers["allow"] == "DELETE, GET, PUT"
+    refused(response, 405, "method_not_allowed")
+    assert response.headers["allow"] == "DELETE, GET, PUT"
 
 
 async def test_a_body_over_the_limit_is_refused(open_api: OpenApi) -> None:
@@ -215,9 +215,9 @@ async def test_a_body_over_the_limit_is_refused(open_api: OpenApi) -> None:
     api = await open_api(max_request_bytes=1_000)
     await put(api, "topics/orders")
 
-    answer = await api.post("/v1/topics/orders/messages", content=b"x" * 1_001)
+    response = await api.post("/v1/topics/orders/messages", content=b"x" * 1_001)
 
-    refused(answer, 413, "too_large", limit=1_000)
+    refused(response, 413, "too_large", limit=1_000)
     assert (await api.post("/v1/topics/orders/messages", content=b"x" * 1_000)).status_code == 201
 
 
@@ -240,16 +240,16 @@ async def test_a_chunked_body_over_the_limit_is_refused(open_api: OpenApi) -> No
 @pytest.mark.parametrize("length", ["x", "-1", "1.5", "9" * 30, "9" * 5_000], ids=lambda length: length[:5])
 async def test_an_invalid_content_length_is_refused(shop: httpx.AsyncClient, length: str) -> None:
     """Another ASGI server may pass it on. It must not cause a 500."""
-    answer = await shop.post("/v1/topics/orders/messages", content=b"x", headers={"content-length": length})
+    response = await shop.post("/v1/topics/orders/messages", content=b"x", headers={"content-length": length})
 
-    assert answer.status_code in {400, 413}, answer.text
+    assert response.status_code in {400, 413}, response.text
 
 
 async def test_headers_that_are_not_utf_8_are_refused(shop: httpx.AsyncClient) -> None:
     """Such a key could not be returned in JSON."""
-    answer = await shop.post("/v1/topics/orders/messages", content=b"x", headers=[(b"mqgate-key", b"\xff")])
+    response = await shop.post("/v1/topics/orders/messages", content=b"x", headers=[(b"mqgate-key", b"\xff")])
 
-    refused(answer, 400, "invalid_value", field="mqgate-key")
+    refused(response, 400, "invalid_value", field="mqgate-key")
 
 
 async def test_a_query_that_is_not_utf_8_is_refused(shop: httpx.AsyncClient) -> None:
@@ -373,12 +373,12 @@ async def test_a_full_disk_refuses_publishes_and_serves_reads(open_api: OpenApi,
     await put(api, "topics/orders", queues=1)
     stored = []
     for _ in range(2_000):
-        answer = await api.post("/v1/topics/orders/messages", content=b"x" * 4_000)
-        if answer.status_code != 201:
+        response = await api.post("/v1/topics/orders/messages", content=b"x" * 4_000)
+        if response.status_code != 201:
             break
-        stored.append(answer.json())
+        stored.append(response.json())
 
-    problem = refused(answer, 507, "storage_full")
+    problem = refused(response, 507, "storage_full")
     assert problem["retryable"]
     assert 100 < len(stored) < 2_000
     found = await api.get("/v1/topics/orders/queues/local:0/messages?max=1000")

@@ -15,10 +15,10 @@ URL = "/v1/topics/orders/messages"
 
 async def test_a_stored_message_is_returned_with_its_position(shop: httpx.AsyncClient, clock: ManualClock) -> None:
     """201 means stored. Later reads return the same id, queue, offset and time."""
-    answer = await shop.post(URL, json={"body": "hello"})
+    response = await shop.post(URL, json={"body": "hello"})
 
-    stored = answer.json()
-    assert answer.status_code == 201
+    stored = response.json()
+    assert response.status_code == 201
     assert (stored["topic"], stored["queue"], stored["offset"]) == ("orders", "local:0", 0)
     assert stored["storedAt"] == "2026-01-01T12:00:00.000Z"
     assert (await shop.get(f"{URL}/{stored['id']}")).json()["body"] == "hello"
@@ -40,9 +40,9 @@ async def test_text_is_stored_as_text_and_other_json_compactly(shop: httpx.Async
     """Consumers receive the same value, and numbers keep their digits."""
     raw = f'{{"body": {given}}}'
 
-    answer = await shop.post(URL, content=raw, headers={"content-type": "application/json"})
+    response = await shop.post(URL, content=raw, headers={"content-type": "application/json"})
 
-    assert answer.status_code == 201, answer.text
+    assert response.status_code == 201, response.text
     assert bodies(await receive(shop)) == [kept]
 
 
@@ -50,10 +50,10 @@ async def test_binary_bodies_use_base64_in_both_directions(shop: httpx.AsyncClie
     """A body that is not UTF-8 is returned as bodyBase64."""
     raw = bytes(range(256))
 
-    answer = await shop.post(URL, json={"bodyBase64": base64.b64encode(raw).decode()})
+    response = await shop.post(URL, json={"bodyBase64": base64.b64encode(raw).decode()})
 
     (message,) = (await receive(shop))["messages"]
-    assert answer.status_code == 201
+    assert response.status_code == 201
     assert base64.b64decode(message["bodyBase64"]) == raw
     assert "body" not in message
 
@@ -67,10 +67,10 @@ async def test_a_body_that_is_not_json_is_the_message(shop: httpx.AsyncClient) -
         "Mqgate-Property-Colour": "blue",
     }
 
-    answer = await shop.post(URL, content=b"a=1&b=2", headers=headers)
+    response = await shop.post(URL, content=b"a=1&b=2", headers=headers)
 
     (message,) = (await receive(shop))["messages"]
-    assert answer.status_code == 201
+    assert response.status_code == 201
     assert message["body"] == "a=1&b=2"
     assert (message["key"], message["tag"], message["properties"]) == ("k1", "t1", {"colour": "blue"})
 
@@ -123,10 +123,10 @@ async def test_messages_of_one_key_use_one_queue(api: httpx.AsyncClient) -> None
 
 async def test_a_batch_returns_one_result_per_item(shop: httpx.AsyncClient) -> None:
     """Offsets are in the order of the items. The status is 200 if all succeed."""
-    answer = await shop.post(URL, json={"messages": [{"body": f"{n}"} for n in range(3)]})
+    response = await shop.post(URL, json={"messages": [{"body": f"{n}"} for n in range(3)]})
 
-    results = answer.json()["results"]
-    assert answer.status_code == 200
+    results = response.json()["results"]
+    assert response.status_code == 200
     assert [each["status"] for each in results] == [201] * 3
     assert [each["offset"] for each in results] == [0, 1, 2]
     assert len({each["id"] for each in results}) == 3
@@ -143,10 +143,10 @@ async def test_an_invalid_item_does_not_fail_the_others(shop: httpx.AsyncClient)
         {"body": "last"},
     ]
 
-    answer = await shop.post(URL, json={"messages": items})
+    response = await shop.post(URL, json={"messages": items})
 
-    results = answer.json()["results"]
-    assert answer.status_code == 207
+    results = response.json()["results"]
+    assert response.status_code == 207
     assert [each["status"] for each in results] == [201, 400, 400, 400, 400, 201]
     codes = [each["error"]["code"] for each in results[1:5]]
     assert codes == ["empty_body", "unknown_field", "empty_body", "invalid_value"]
@@ -157,27 +157,27 @@ async def test_an_invalid_item_does_not_fail_the_others(shop: httpx.AsyncClient)
 @pytest.mark.parametrize("item", [3, None, "text", []])
 async def test_an_item_that_is_no_object_is_refused_alone(shop: httpx.AsyncClient, item: object) -> None:
     """One mistake in a generated batch must not affect the other items."""
-    answer = await shop.post(URL, json={"messages": [item, {"body": "good"}]})
+    response = await shop.post(URL, json={"messages": [item, {"body": "good"}]})
 
-    assert answer.status_code == 207
-    assert [each["status"] for each in answer.json()["results"]] == [400, 201]
+    assert response.status_code == 207
+    assert [each["status"] for each in response.json()["results"]] == [400, 201]
 
 
 @pytest.mark.parametrize("count", [0, 1_001])
 async def test_a_batch_has_1_to_1000_messages(shop: httpx.AsyncClient, count: int) -> None:
     """The error contains the limit, and nothing is stored."""
-    answer = await shop.post(URL, json={"messages": [{"body": "x"}] * count})
+    response = await shop.post(URL, json={"messages": [{"body": "x"}] * count})
 
-    refused(answer, 400, "invalid_value", field="messages", limit=1_000)
+    refused(response, 400, "invalid_value", field="messages", limit=1_000)
     assert not (await receive(shop))["messages"]
 
 
 @pytest.mark.parametrize("extra", [{"body": "x"}, {"key": "k"}, {"tag": "t"}, {"properties": {"a": "b"}}])
 async def test_a_batch_has_no_members_besides_messages(shop: httpx.AsyncClient, extra: dict[str, object]) -> None:
     """A key beside `messages` would have no effect."""
-    answer = await shop.post(URL, json={"messages": [{"body": "x"}], **extra})
+    response = await shop.post(URL, json={"messages": [{"body": "x"}], **extra})
 
-    refused(answer, 400, "invalid_value")
+    refused(response, 400, "invalid_value")
 
 
 @pytest.mark.parametrize(
@@ -209,9 +209,9 @@ async def test_an_invalid_envelope_is_refused_with_the_member(
     shop: httpx.AsyncClient, envelope: dict[str, object], code: str, field: str | None
 ) -> None:
     """Both engines refuse what RocketMQ cannot store."""
-    answer = await shop.post(URL, json=envelope)
+    response = await shop.post(URL, json=envelope)
 
-    problem = refused(answer, 400, code)
+    problem = refused(response, 400, code)
     assert field is None or problem["field"] == field
     assert not (await receive(shop))["messages"]
 
@@ -224,9 +224,9 @@ async def test_an_empty_raw_body_is_refused(shop: httpx.AsyncClient) -> None:
 async def test_lone_surrogates_are_refused(shop: httpx.AsyncClient) -> None:
     """They are not valid Unicode, so no consumer could receive them."""
     for raw in (rb'{"body": "\ud800"}', rb'{"body": "x", "key": "\udfff"}', rb'{"body": ["\ud800"]}'):
-        answer = await shop.post(URL, content=raw, headers={"content-type": "application/json"})
+        response = await shop.post(URL, content=raw, headers={"content-type": "application/json"})
 
-        assert answer.status_code == 400, (raw, answer.text)
+        assert response.status_code == 400, (raw, response.text)
 
 
 async def test_a_message_over_the_limit_is_refused(open_api: object) -> None:
@@ -245,9 +245,9 @@ async def test_a_message_over_the_limit_is_refused(open_api: object) -> None:
 
 async def test_properties_over_the_limit_are_refused(shop: httpx.AsyncClient) -> None:
     """RocketMQ stores 32 KiB, of which the broker and mqgate use a part."""
-    answer = await shop.post(URL, json={"body": "x", "properties": {"a": "x" * 40_000}})
+    response = await shop.post(URL, json={"body": "x", "properties": {"a": "x" * 40_000}})
 
-    refused(answer, 413, "too_large", limit=30_720)
+    refused(response, 413, "too_large", limit=30_720)
 
 
 async def test_a_topic_that_is_not_there_is_refused(api: httpx.AsyncClient) -> None:
@@ -301,17 +301,17 @@ async def test_a_deeply_nested_body_does_not_cause_a_500(shop: httpx.AsyncClient
     """Invalid input must never cause a 500."""
     raw = b'{"body": ' + b"[" * 100_000 + b"]" * 100_000 + b"}"
 
-    answer = await shop.post(URL, content=raw, headers={"content-type": "application/json"})
+    response = await shop.post(URL, content=raw, headers={"content-type": "application/json"})
 
-    assert answer.status_code in {201, 400}, answer.text
+    assert response.status_code in {201, 400}, response.text
 
 
 async def test_large_numbers_do_not_cause_a_500(shop: httpx.AsyncClient) -> None:
     """Numbers beyond machine types are kept as text or refused."""
     for number in ("1" * 5_000, "1e999999", "-0", "1E-400"):
-        answer = await shop.post(URL, content=f'{{"body": {number}}}', headers={"content-type": "application/json"})
+        response = await shop.post(URL, content=f'{{"body": {number}}}', headers={"content-type": "application/json"})
 
-        assert answer.status_code in {201, 400}, answer.text
+        assert response.status_code in {201, 400}, response.text
 
 
 async def test_compact_json_has_the_same_value(shop: httpx.AsyncClient) -> None:

@@ -123,9 +123,9 @@ async def test_a_setting_of_another_mode_is_refused(api: httpx.AsyncClient, mode
     """A setting without effect would mislead the operator."""
     await put(api, "topics/orders", queues=1)
 
-    answer = await api.put("/v1/groups/g", json={"topic": "orders", "mode": mode, **member})
+    response = await api.put("/v1/groups/g", json={"topic": "orders", "mode": mode, **member})
 
-    refused(answer, 400, "unsupported_by_mode", field=next(iter(member)))
+    refused(response, 400, "unsupported_by_mode", field=next(iter(member)))
     refused(await api.get("/v1/groups/g"), 404, "group_not_found")
 
 

@@ -29,17 +29,17 @@ def lag_sample(minute: int, ready: int, queue: str = "local:0") -> tuple[Any, ..
 
 
 async def items(api: httpx.AsyncClient, report: str, **asked: Any) -> list[dict[str, Any]]:
-    answer = await api.get(f"/v1/stats/{report}", params=SPAN | asked)
-    assert answer.status_code == 200, answer.text
-    return list(answer.json()["items"])
+    response = await api.get(f"/v1/stats/{report}", params=SPAN | asked)
+    assert response.status_code == 200, response.text
+    return list(response.json()["items"])
 
 
 async def test_stats_without_pipelines_return_figures_not_found(api: httpx.AsyncClient) -> None:
     """An empty report would look like no traffic."""
-    answer = await api.get("/v1/stats/traffic")
+    response = await api.get("/v1/stats/traffic")
 
-    assert answer.status_code == 404
-    assert (answer.json()["code"], "mqgate pipeline run" in answer.json()["detail"]) == ("figures_not_found", True)
+    assert response.status_code == 404
+    assert (response.json()["code"], "mqgate pipeline run" in response.json()["detail"]) == ("figures_not_found", True)
 
 
 async def test_traffic_is_grouped_by_the_requested_names(api: httpx.AsyncClient, store: StatsStore) -> None:
@@ -146,9 +146,9 @@ async def test_invalid_stats_queries_are_refused(
     api: httpx.AsyncClient, store: StatsStore, asked: dict[str, Any]
 ) -> None:
     """A wrong query must not cause a 500 or return another report."""
-    answer = await api.get("/v1/stats/traffic", params=asked)
+    response = await api.get("/v1/stats/traffic", params=asked)
 
-    assert (answer.status_code, answer.headers["content-type"]) == (400, "application/problem+json")
+    assert (response.status_code, response.headers["content-type"]) == (400, "application/problem+json")
 
 
 async def test_stats_require_an_admin_key(api: httpx.AsyncClient, store: StatsStore) -> None:

@@ -147,9 +147,9 @@ async def test_unavailable_queues_are_shown_as_closed(
         return await read(topic, queue, *wish)
 
     log.bounds, log.offsets_at, log.read = heads_while_down, offsets_while_down, read_while_down
-    answer = await shop.get(f"{URL}/queues?at=0")
+    response = await shop.get(f"{URL}/queues?at=0")
 
-    items = answer.json()["items"]
+    items = response.json()["items"]
     assert [(item["queue"], item["open"], item["min"], item["max"], item["offsetAt"]) for item in items] == [
         ("local:0", True, 0, 1, 0),
         ("local:1", False, 0, 1, None),
@@ -173,9 +173,9 @@ async def test_pages_of_queues_of_several_brokers_are_complete(
     found, cursor = [], None
     while cursor != "":
         query = {"limit": "1"} | ({"cursor": cursor} if cursor else {})
-        answer = (await shop.get(f"{URL}/queues", params=query)).json()
-        found += [item["queue"] for item in answer["items"]]
-        cursor = answer["next"] or ""
+        response = (await shop.get(f"{URL}/queues", params=query)).json()
+        found += [item["queue"] for item in response["items"]]
+        cursor = response["next"] or ""
 
     assert found == names
 
@@ -216,6 +216,6 @@ async def test_a_read_at_the_maximum_offset_is_empty(shop: httpx.AsyncClient) ->
     await put(shop, "topics/orders", queues=4)
     await publish(shop, *"abcd")
 
-    answer = await shop.get(f"{URL}/queues/local:0/messages?offset={(1 << 40) - 1}&max=1000")
+    response = await shop.get(f"{URL}/queues/local:0/messages?offset={(1 << 40) - 1}&max=1000")
 
-    assert answer.json()["messages"] == []
+    assert response.json()["messages"] == []

@@ -5,8 +5,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from mq_badge import KEY, sealed
-from mq_surface import Mq
+from mq_calls import Mq
+from mu_headers import KEY, encrypt_mu_header
 
 from mqgate import bootstrap
 from mqgate.http.compat.mq.envelope import Refusal
@@ -29,23 +29,25 @@ CALLS = ["consumer/config", "consumer/unregister?consumer=C", "unregister?consum
 
 @pytest.mark.parametrize("path", CALLS)
 @pytest.mark.parametrize(
-    ("badge", "said"),
+    ("mu_header", "message"),
     [
         (None, "no permission!"),
         ("", "no permission!"),
         ("not base64", "access denied!"),
         (base64.b64encode(b"fifteen bytes..").decode(), "access denied!"),
-        (sealed("ann@example.com", PUBLIC_KEY), "access denied!"),
-        (sealed("no address"), "access denied!"),
+        (encrypt_mu_header("ann@example.com", PUBLIC_KEY), "access denied!"),
+        (encrypt_mu_header("no address"), "access denied!"),
     ],
 )
-async def test_every_mutating_call_requires_the_mu_header(mq: Mq, path: str, badge: str | None, said: str) -> None:
+async def test_every_mutating_call_requires_the_mu_header(
+    mq: Mq, path: str, mu_header: str | None, message: str
+) -> None:
     """The original checks two of the three paths and accepts any text that decrypts."""
-    headers = {} if badge is None else {"MU": badge}
+    headers = {} if mu_header is None else {"MU": mu_header}
 
-    answer = await mq.call("POST", path, json={"consumer": "C", "pause": 1}, headers=headers)
+    response = await mq.call("POST", path, json={"consumer": "C", "pause": 1}, headers=headers)
 
-    assert answer == {"status": 500, "message": said}
+    assert response == {"status": 500, "message": said}
     assert (await mq.get("config/C"))["result"]["pause"] is False
 
 

@@ -12,10 +12,10 @@ class Mq:
         self.http = http
 
     async def call(self, method: str, path: str, **options: Any) -> dict[str, Any]:
-        answer = await self.http.request(method, f"/mq/{path}", **options)
-        assert answer.status_code == 200, answer.text
-        assert answer.headers["content-type"] == "application/json"
-        return dict(answer.json())
+        response = await self.http.request(method, f"/mq/{path}", **options)
+        assert response.status_code == 200, response.text
+        assert response.headers["content-type"] == "application/json"
+        return dict(response.json())
 
     async def get(self, path: str, **parameters: Any) -> dict[str, Any]:
         return await self.call("GET", path, params=parameters)
@@ -24,16 +24,16 @@ class Mq:
         return await self.call("POST", path, data=form)
 
     async def produce(self, message: str, **form: Any) -> dict[str, Any]:
-        answer = await self.post("produce", producer="P", message=message, **form)
-        assert answer["status"] == 200, answer
-        return dict(answer["result"])
+        response = await self.post("produce", producer="P", message=message, **form)
+        assert response["status"] == 200, response
+        return dict(response["result"])
 
     async def fetch(self, **parameters: Any) -> dict[str, Any]:
         """A fetch of the clustering consumer that must succeed."""
-        answer = await self.get("message", **{"topic": "T", "consumer": "C", **parameters})
-        assert answer["status"] == 200, answer
-        return dict(answer["result"])
+        response = await self.get("message", **{"topic": "T", "consumer": "C", **parameters})
+        assert response["status"] == 200, response
+        return dict(response["result"])
 
     async def register(self, path: str, **body: Any) -> None:
-        answer = await self.http.put(f"/v1/{path}", json=body)
-        assert answer.status_code in {200, 201}, answer.text
+        response = await self.http.put(f"/v1/{path}", json=body)
+        assert response.status_code in {200, 201}, response.text

@@ -4,12 +4,12 @@ import base64
 from typing import Any
 
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
-from mq_surface import Mq
+from mq_calls import Mq
 
 KEY = "sixteen-byte-key"
 
 
-def sealed(text: str, key: str = KEY) -> str:
+def encrypt_mu_header(text: str, key: str = KEY) -> str:
     raw = text.encode()
     left = 16 - len(raw) % 16
     encryptor = Cipher(algorithms.AES(key.encode()), modes.ECB()).encryptor()  # noqa: S305 - the header's own
@@ -18,5 +18,5 @@ def sealed(text: str, key: str = KEY) -> str:
 
 async def configure(mq: Mq, **body: Any) -> dict[str, Any]:
     return await mq.call(
-        "POST", "consumer/config", json={"consumer": "C", **body}, headers={"MU": sealed("ann@example.com")}
+        "POST", "consumer/config", json={"consumer": "C", **body}, headers={"MU": encrypt_mu_header("ann@example.com")}
     )
