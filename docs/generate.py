@@ -152,7 +152,7 @@ _SECTIONS = {
     "consume": "Consume",
     "delay": "Scheduled messages",
     "operate": "Operate",
-    "look": "Look up",
+    "messages": "Look up",
     "stats": "What happened, over time",
     "registry": "Registry",
     "health": "Health and telling",

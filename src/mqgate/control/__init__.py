@@ -1,1 +1,1 @@
-"""The control plane: what is registered, and who may do what."""
+"""The control plane: registered entries and permissions."""

@@ -1,1 +1,1 @@
-"""The HTTP faces: ASGI, thin endpoints, one table of operations."""
+"""The HTTP API: server, middleware, route table and handlers."""

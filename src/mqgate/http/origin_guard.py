@@ -25,7 +25,7 @@ _PREFLIGHT_SECONDS = b"600"
 
 
 class OriginGuard:
-    """Checks the browser's headers, and answers CORS for the origins that are listed."""
+    """Checks the headers that browsers add, and creates CORS headers for listed origins."""
 
     def __init__(self, allowed_hosts: Sequence[str], cors_origins: Sequence[str]) -> None:
         self._hosts = {_host_name(host) for host in allowed_hosts}

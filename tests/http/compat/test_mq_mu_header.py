@@ -47,7 +47,7 @@ async def test_every_mutating_call_requires_the_mu_header(
 
     response = await mq.call("POST", path, json={"consumer": "C", "pause": 1}, headers=headers)
 
-    assert response == {"status": 500, "message": said}
+    assert response == {"status": 500, "message": message}
     assert (await mq.get("config/C"))["result"]["pause"] is False
 
 

@@ -1,1 +1,1 @@
-"""Foreign dialects: what other gateways' clients already speak."""
+"""Dialects of other gateways, for their existing clients."""

@@ -1,1 +1,1 @@
-"""The native surface `/v1`."""
+"""The native API `/v1`."""

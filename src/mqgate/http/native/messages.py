@@ -59,7 +59,7 @@ class MessagesApi:
         self._settings = settings
         self._bulk_reads = BulkReads(log, settings.max_bulk_reads)
 
-    @describe("getMessage", "look", responses={200: MessageOut}, errors=(404,))
+    @describe("getMessage", "messages", responses={200: MessageOut}, errors=(404,))
     async def get(self, request: Request) -> Response:
         """Show a message."""
         request.principal.need_admin()
@@ -69,7 +69,7 @@ class MessagesApi:
             raise MessageNotFound(f"Topic {topic} has no message {request.path('id')}.")
         return reply(200, message_out(message))
 
-    @describe("findMessages", "look", query=FindQuery, responses={200: Messages}, errors=(404,))
+    @describe("findMessages", "messages", query=FindQuery, responses={200: Messages}, errors=(404,))
     async def find(self, request: Request) -> Response:
         """Find messages by key and time."""
         request.principal.need_admin()
@@ -85,7 +85,9 @@ class MessagesApi:
         )
         return reply(200, Messages([message_out(message) for message in found], next_cursor))
 
-    @describe("readQueue", "look", query=RangeQuery, responses={200: RangeOut}, stream_type=ARROW, errors=(404, 406))
+    @describe(
+        "readQueue", "messages", query=RangeQuery, responses={200: RangeOut}, stream_type=ARROW, errors=(404, 406)
+    )
     async def read(self, request: Request) -> Response:
         """Read a range of a queue."""
         request.principal.need_admin()

@@ -50,7 +50,7 @@ class QueuesApi:
         self._log = log
         self._reads = asyncio.Semaphore(_MAX_CONCURRENT)
 
-    @describe("listQueues", "look", query=QueuesQuery, responses={200: Queues}, errors=(404,))
+    @describe("listQueues", "messages", query=QueuesQuery, responses={200: Queues}, errors=(404,))
     async def list(self, request: Request) -> Response:
         """List the queues of a topic with their bounds."""
         request.principal.need_admin()

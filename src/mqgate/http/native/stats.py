@@ -305,8 +305,8 @@ class StatsApi:
             if "\0" in value:
                 # SQLite would return no rows, PostgreSQL would fail.
                 raise InvalidValue(f"{name} must not contain U+0000", field="clientId" if name == "client" else name)
-        asked = Asked(since, until, limit + 1, skipped, step, known)
-        rows = await asyncio.to_thread(lambda: read(self._open(), asked))
+        requested = Asked(since, until, limit + 1, skipped, step, known)
+        rows = await asyncio.to_thread(lambda: read(self._open(), requested))
         next_cursor = str(skipped + limit) if len(rows) > limit else None
         return reply(200, {"items": [_to_struct(out, row) for row in rows[:limit]], "next": next_cursor})
 

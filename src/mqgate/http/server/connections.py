@@ -106,7 +106,7 @@ class Connections:
     def check_deadlines(self, now: float) -> Iterator[None]:
         """Close connections whose clients are too slow, and the slowest ones if all of them hold too much memory.
 
-        Yields after some work, so that the caller can let others run: closing 10,000 connections takes half a second.
+        Yields regularly, so that the caller can let other tasks run: closing 10,000 connections takes half a second.
         """
         held = 0
         holders = []

@@ -60,7 +60,7 @@ class Exchange:
         self.is_keep_alive = is_keep_alive
         self._chunks: list[bytes] = []
         self._unread = 0
-        # Created when somebody waits. Most requests have arrived completely before the application asks.
+        # Created on the first wait. Usually the request is complete before the application reads it.
         self._event: asyncio.Event | None = None
         self._start: Event | None = None
         self._is_chunked = False

@@ -25,9 +25,9 @@ from mqgate.settings import HttpSettings
 
 __all__ = ["DRAIN_PATIENCE", "STOP_PATIENCE", "HttpServer"]
 
-# Seconds that idle connections get at a stop that somebody waits for. Busy clients send their next request sooner.
+# Seconds until idle connections are closed at a stop. Busy clients send their next request sooner.
 STOP_PATIENCE = 1.0
-# Seconds that they get when another worker has taken over.
+# The same after another worker has taken over.
 DRAIN_PATIENCE = 5.0
 _TICK = 0.05
 _CHECK_INTERVAL = 1.0

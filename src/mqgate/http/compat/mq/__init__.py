@@ -1,1 +1,1 @@
-"""mq-proxy's /mq surface for its existing clients, on mqgate's own semantics."""
+"""The /mq dialect of mq-proxy for its existing clients, with the semantics of mqgate."""
