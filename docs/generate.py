@@ -214,7 +214,7 @@ the texts may. `retryable`: the same request may succeed later. 429 and 503 carr
 [its own way](../how-to/move-from-mq-proxy.md).
 
 """
-_BUG = ("`internal_error`", "500", "A bug in mqgate", "no", "look for the request's id in the gateway's log; report it")
+_BUG = ("`internal_error`", "500", "Internal error", "no", "look for the request's id in the gateway's log; report it")
 _CLI_HEAD = """# Commands
 
 `mqgate` with its commands, as `--help` shows them. Exit codes: 0 done; 1 refused by the gateway; 2 a usage error; 3 the
