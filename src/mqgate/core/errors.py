@@ -1,7 +1,7 @@
-"""The error tree of mqgate.
+"""All errors that mqgate reports.
 
     MqgateError
-    |-- BadInput            the caller must correct the request
+    |-- BadInput            the caller can correct it
     |   |-- MalformedRequest  InvalidJson  UnknownField  InvalidValue  EmptyBody  ReceiptInvalid
     |   |-- UnsupportedByMode  UnsupportedByEngine  NotSupportedYet
     |   |-- TooLarge  HeadersTooLarge  MethodNotAllowed  NotAcceptable
@@ -16,16 +16,16 @@
     |-- Busy                the same call may succeed later
         |-- RateLimited  TooManyClients  TooManyParked  Overloaded  Stopping  RequestTimeout
         |-- StorageFull  StorageUnavailable  QueueUnavailable  OutcomeUnknown
-    |-- StorageRefused      an operator must grant access
+    |-- StorageRefused      an operator has to correct it
 
-The `code` of a leaf never changes; texts may change. HTTP statuses are assigned in `mqgate.http.errors`.
+Each leaf has a stable `code`; the text may change at any time. Each interface maps the classes to its own responses.
 """
 
 from typing import ClassVar
 
 
 class MqgateError(Exception):
-    """An error with a stable code, a text that names the remedy, and additional members."""
+    """An error with a stable code, a detail that names the problem and the remedy, and further members."""
 
     code: ClassVar[str]
     title: ClassVar[str]
@@ -63,7 +63,7 @@ class InvalidValue(BadInput):
 
 class EmptyBody(BadInput):
     code = "empty_body"
-    title = "The message body is empty"
+    title = "A message body is required"
 
 
 class ReceiptInvalid(BadInput):
@@ -83,7 +83,7 @@ class UnsupportedByEngine(BadInput):
 
 class NotSupportedYet(BadInput):
     code = "not_supported_yet"
-    title = "Not supported yet"
+    title = "Not supported by this version"
 
 
 class TooLarge(BadInput):
@@ -103,7 +103,7 @@ class MethodNotAllowed(BadInput):
 
 class NotAcceptable(BadInput):
     code = "not_acceptable"
-    title = "Media type not available"
+    title = "No acceptable response format"
 
 
 class NotFound(MqgateError):
@@ -132,37 +132,37 @@ class GroupNotFound(NotFound):
 
 class KeyNotFound(NotFound):
     code = "key_not_found"
-    title = "API key not found"
+    title = "The API key does not exist"
 
 
 class QueueNotFound(NotFound):
     code = "queue_not_found"
-    title = "Queue not found"
+    title = "The topic does not have this queue"
 
 
 class MessageNotFound(NotFound):
     code = "message_not_found"
-    title = "Message not found"
+    title = "The topic does not contain this message"
 
 
 class DeadLetterNotFound(NotFound):
     code = "dead_letter_not_found"
-    title = "Dead letter not found"
+    title = "The group does not have this dead letter"
 
 
 class FiguresNotFound(NotFound):
     code = "figures_not_found"
-    title = "No statistics have been written yet"
+    title = "No pipeline has written statistics yet"
 
 
 class ClientNotFound(NotFound):
     code = "client_not_found"
-    title = "Client not found"
+    title = "The group does not have this client"
 
 
 class ScheduledNotFound(NotFound):
     code = "scheduled_not_found"
-    title = "Scheduled message not found"
+    title = "The scheduled message does not exist"
 
 
 class Conflict(MqgateError):
@@ -171,12 +171,12 @@ class Conflict(MqgateError):
 
 class TopicInUse(Conflict):
     code = "topic_in_use"
-    title = "The topic is in use"
+    title = "Producers or groups still use the topic"
 
 
 class FixedSetting(Conflict):
     code = "fixed_setting"
-    title = "The setting cannot be changed"
+    title = "This setting cannot be changed"
 
 
 class QueuesOnlyGrow(Conflict):
@@ -197,12 +197,12 @@ class RegistryChanged(Conflict):
 
 class LeaseLost(Conflict):
     code = "lease_lost"
-    title = "The lease is no longer held"
+    title = "The lease was lost"
 
 
 class LeaseGone(Conflict):
     code = "lease_gone"
-    title = "The lease no longer exists"
+    title = "The lease is no longer valid"
 
 
 class LastKey(Conflict):
@@ -241,7 +241,7 @@ class Unauthorized(AccessDenied):
 
 class Forbidden(AccessDenied):
     code = "forbidden"
-    title = "The API key lacks permission"
+    title = "The API key does not permit this"
 
 
 class HostNotAllowed(AccessDenied):
@@ -251,7 +251,7 @@ class HostNotAllowed(AccessDenied):
 
 class OriginNotAllowed(AccessDenied):
     code = "origin_not_allowed"
-    title = "The web origin is not allowed"
+    title = "Requests from other web origins are not allowed"
 
 
 class Busy(MqgateError):
@@ -260,17 +260,17 @@ class Busy(MqgateError):
 
 class RateLimited(Busy):
     code = "rate_limited"
-    title = "The rate limit of the producer is exceeded"
+    title = "The rate limit of the producer was reached"
 
 
 class TooManyClients(Busy):
     code = "too_many_clients"
-    title = "The group has reached its client limit"
+    title = "The client limit of the group was reached"
 
 
 class TooManyParked(Busy):
     code = "too_many_parked"
-    title = "Too many parked receives for this API key"
+    title = "Too many receives of this API key are parked"
 
 
 class Overloaded(Busy):
@@ -280,12 +280,12 @@ class Overloaded(Busy):
 
 class Stopping(Busy):
     code = "stopping"
-    title = "The gateway is shutting down"
+    title = "The gateway is stopping"
 
 
 class RequestTimeout(Busy):
     code = "request_timeout"
-    title = "The request timed out"
+    title = "The request did not arrive in time"
 
 
 class StorageFull(Busy):
@@ -304,7 +304,7 @@ class QueueUnavailable(Busy):
 
 
 class OutcomeUnknown(Busy):
-    """A request to a store got no response. It may have been applied, so check before repeating it."""
+    """An operation without a response. It may have been applied, so a repeat must check first."""
 
     code = "unknown"
     title = "The outcome is unknown"
