@@ -39,7 +39,7 @@ async def test_a_request_id_is_valid_for_its_own_consumer_only(mq: Mq) -> None:
 
 
 async def test_only_an_ack_that_committed_begins_with_ok(mq: Mq, clock: ManualClock) -> None:
-    """The text's beginning is all by which a client can tell done from ignored: both are 200."""
+    """Both outcomes are 200, so a client distinguishes them by the beginning of the text."""
     await mq.produce("m")
     slow = (await mq.fetch())["requestId"]
     clock.advance(301)

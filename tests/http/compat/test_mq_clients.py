@@ -67,7 +67,7 @@ async def test_the_bundled_clients_move_messages_and_ack_with_the_next_fetch(mq:
 
 
 async def test_stopping_a_consumer_acks_its_last_batch(mq: Mq, clock: ManualClock) -> None:
-    """stop() is how the last batch of a consumer gets committed; without it somebody gets it again."""
+    """stop() commits the last batch of a consumer. Without it the batch is delivered again."""
     await HttpProducer(mq.http, "P").send("last")
     consumer = HttpConsumer(mq.http, "T", "C")
     await consumer.poll()

@@ -110,7 +110,7 @@ async def test_a_reset_wakes_parked_receives(mq: Mq) -> None:
 
 
 async def test_resetting_a_broadcast_consumer_moves_the_named_client_or_all(mq: Mq) -> None:
-    """An operator helps one client without repeating everything to the others; a wrong name moves nobody."""
+    """An operator can move one client without the others. An unknown name moves no client."""
     for client in ("one", "two"):
         await mq.fetch(consumer="B", clientId=client)
     await mq.produce("m")

@@ -38,7 +38,7 @@ async def test_a_fetch_shows_everything_that_the_dialect_promises(mq: Mq, clock:
 
 
 async def test_the_queue_info_follows_the_log_and_tells_who_came_before(mq: Mq, clock: ManualClock) -> None:
-    """A console shows backlog and last consumer from it: the log's end, and who had the batch before."""
+    """Consoles show the backlog and the last consumer from it."""
     await mq.register("topics/T", queues=2)
     for _ in range(80):
         await mq.produce("m", orderId="same")

@@ -34,7 +34,7 @@ async def test_a_clustering_consumers_queues_are_listed_in_the_order_of_choice(
 
 @pytest.mark.parametrize("kind", ["clustering", "broadcast"])
 async def test_a_broadcast_consumer_has_a_list_for_every_client(mq: Mq, kind: str) -> None:
-    """Every client has its own place, so a console must be able to tell them apart; none is 201."""
+    """Every client has its own offsets. Without clients the status is 201."""
     assert await mq.get(f"{kind}/queue/offset", consumer="B") == {"status": 201}
     await mq.fetch(consumer="B", clientId="one")
     await mq.produce("m", orderId="a")

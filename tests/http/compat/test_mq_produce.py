@@ -105,7 +105,7 @@ async def test_an_order_id_wins_over_ordered_and_a_blank_one_is_none(mq: Mq) -> 
 
 
 async def test_ordered_sends_go_round_strictly_whatever_else_is_sent(mq: Mq) -> None:
-    """The point of `ordered`: the n-th message lies in queue n mod count, also between ordinary sends."""
+    """The n-th ordered message is stored in queue n mod count, also between ordinary sends."""
     await mq.register("topics/T", queues=3)
     chosen = []
 

@@ -44,7 +44,7 @@ LISTS = {
     "/v1/stats/findings": (),
     "/v1/stats/stuck": (),
 }
-# Nothing tells these from names: a client may be called almost anything.
+# Any of these can be the name of a client.
 CLIENTS = {"-1", " ", "1.5.9", "1.", ".1", "+1", "0x10", "1e3", "\u0661", "../..", "' OR 1=1 --", "9" * 19}
 NAMES = {"-1", "0x10", "1e3", "9" * 19}
 WELL_FORMED = {

@@ -85,7 +85,7 @@ class Served:
 
     async def connections(self, count: int) -> None:
         """Wait until the server has this many connections."""
-        while len(self.server.connections) != count:  # noqa: ASYNC110 - the server reports this to nobody
+        while len(self.server.connections) != count:  # noqa: ASYNC110 - the server sets no event for this
             await asyncio.sleep(0.001)
 
     def pass_time(self, seconds: float = FAR_FUTURE) -> None:
@@ -105,7 +105,7 @@ async def served(app: Asgi, **settings: Any) -> AsyncIterator[Served]:
 
 
 async def until(condition: Callable[[], object]) -> None:
-    """Wait for a state that the server reports to nobody."""
+    """Wait for a state for which the server sets no event."""
     async with asyncio.timeout(60):
         while not condition():  # noqa: ASYNC110 - there is no event to wait for
             await asyncio.sleep(0.001)

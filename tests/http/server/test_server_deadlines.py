@@ -11,7 +11,7 @@ MIB = 1 << 20
 
 
 async def test_a_head_that_does_not_arrive_is_timed_out() -> None:
-    """Half a header would otherwise keep a connection for ever."""
+    """Half a header would otherwise keep a connection open forever."""
     async with served(echo) as server:
         client = await server.connect()
         await client.send(b"GET / HTTP/1.1\r\nHost: loc")
@@ -171,7 +171,7 @@ async def test_heads_that_do_not_end_have_a_limit_together() -> None:
 
 
 async def test_a_pipelined_body_that_does_not_arrive_is_timed_out() -> None:
-    """Its time begins with its turn. Without a deadline, the connection and the handler would wait for ever."""
+    """Its deadline starts when its request is served. Without one, the connection would stay open forever."""
     async with served(echo) as server:
         client = await server.connect()
         await client.send(get("/first") + post(b"x" * 100, "/second")[:-50])

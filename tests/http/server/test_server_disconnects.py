@@ -40,7 +40,7 @@ async def test_a_half_closed_client_gets_its_responses() -> None:
 
 
 async def test_a_half_closed_client_ends_its_long_poll() -> None:
-    """It cannot be told from one that has disconnected, for which no message may stay leased."""
+    """It cannot be distinguished from a disconnected client, for which no message may stay leased."""
     gone: list[str] = []
     async with served(park(gone)) as server:
         client = await server.connect()

@@ -112,7 +112,7 @@ async def test_a_connection_that_is_being_served_is_never_closed_for_another() -
         busy = [await server.connect(), await server.connect()]
         for client in busy:
             await client.send(get())
-        while len(server.server.tasks) < 2:  # noqa: ASYNC110 - the server reports this to nobody
+        while len(server.server.tasks) < 2:  # noqa: ASYNC110 - the server sets no event for this
             await asyncio.sleep(0.001)
 
         refused = await (await server.connect()).response()
@@ -150,7 +150,7 @@ async def test_one_address_has_a_limit_of_its_own() -> None:
     async with _parked(max_connections_per_address=1) as (server, go):
         first = await server.connect("127.0.0.2")
         await first.send(get())
-        while not server.server.tasks:  # noqa: ASYNC110 - the server reports this to nobody
+        while not server.server.tasks:  # noqa: ASYNC110 - the server sets no event for this
             await asyncio.sleep(0.001)
 
         refused = await (await server.connect("127.0.0.2")).response()
@@ -171,7 +171,7 @@ async def test_the_limit_of_an_address_does_not_block_a_trusted_proxy() -> None:
 
 
 async def test_connections_that_ended_are_not_counted() -> None:
-    """The count per address would otherwise shut an address out for ever."""
+    """The count per address would otherwise block an address forever."""
     async with served(echo, max_connections_per_address=2) as server:
         for _ in range(5):
             client = await server.connect()
@@ -188,7 +188,7 @@ async def test_pipelined_requests_are_limited() -> None:
     async with _parked() as (server, go):
         client = await server.connect()
         await client.send(get() * 1_000)
-        while not server.server.tasks:  # noqa: ASYNC110 - the server reports this to nobody
+        while not server.server.tasks:  # noqa: ASYNC110 - the server sets no event for this
             await asyncio.sleep(0.001)
         go.set()
 
