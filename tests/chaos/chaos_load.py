@@ -11,7 +11,7 @@ from typing import Any
 from history import Event, Group, History, Message, Publish, Receive, Sent, Settle, Settled, lease_of
 from plain_http import Answer, Cut, Http
 
-__all__ = ["Load", "Plan"]
+__all__ = ["Load", "LoadPlan"]
 
 # Said of a message that is certainly not stored.
 _REFUSED = frozenset({"queue_unavailable"})
@@ -20,7 +20,7 @@ _WAIT = 2.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Plan:
+class LoadPlan:
     """How much is done. `ahead`: so many messages producers may be ahead of the slowest group."""
 
     topic: str = "chaos"
@@ -40,7 +40,7 @@ class Counts:
 
 
 class Load:
-    def __init__(self, http: Http, history: History, plan: Plan, groups: list[Group], seed: int) -> None:
+    def __init__(self, http: Http, history: History, plan: LoadPlan, groups: list[Group], seed: int) -> None:
         self._http = http
         self._history = history
         self._plan = plan

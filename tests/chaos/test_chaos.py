@@ -4,7 +4,7 @@ import os
 import statistics
 
 import pytest
-from chaos_load import Plan
+from chaos_load import LoadPlan
 from chaos_run import chaos
 from nemesis import KINDS, schedule
 from recovery import BESIDE, NO_FAULT
@@ -32,7 +32,7 @@ def test_a_seed_decides_what_happens() -> None:
 def test_nothing_is_lost_when_any_of_them_dies() -> None:
     """The shorter run of `make chaos`, with load that leaves the machine room for other tests."""
     try:
-        outcome = chaos(seconds=SECONDS, seed=1, plan=Plan(batch=40, rate=100.0))
+        outcome = chaos(seconds=SECONDS, seed=1, plan=LoadPlan(batch=40, rate=100.0))
     except StackUnavailable as error:
         if os.environ.get("CI") == "true":
             pytest.fail(f"the servers cannot run here: {error}", pytrace=False)

@@ -13,13 +13,13 @@ from typing import Any
 
 import uvloop
 
-from mqgate.cli.worker import Place
+from mqgate.cli.worker import WorkerContext
 from mqgate.http.server.server import HttpServer
 from mqgate.settings import HttpSettings
 
 
 async def main() -> None:
-    directory, place = Path(sys.argv[1]), Place.parse(sys.argv[3])
+    directory, place = Path(sys.argv[1]), WorkerContext.parse(sys.argv[3])
     if (directory / "broken").exists():
         sys.stderr.write("error: the settings are broken\n")
         sys.exit(2)

@@ -4,7 +4,7 @@ from functools import partial
 
 import pytest
 
-from mqgate.cli.fates import in_slices
+from mqgate.cli.redrive_outcomes import in_slices
 from mqgate.client import Client, receipts_of
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from click.testing import Result
 
-from mqgate.cli.doctor_redis import judge_memory
+from mqgate.cli.doctor_redis import check_memory
 from mqgate.stack import Stack
 from redis_server import operator, serving
 
@@ -74,7 +74,7 @@ def test_a_server_that_is_not_there_is_said(run: Run, tmp_path: Path) -> None:
 
 def test_a_server_that_is_nearly_full_is_a_warning() -> None:
     """When it is full, groups stand still."""
-    told = [judge_memory({"used_memory": used, "maxmemory": most}) for used, most in (("79", "100"), ("81", "100"))]
+    told = [check_memory({"used_memory": used, "maxmemory": most}) for used, most in (("79", "100"), ("81", "100"))]
 
     assert [check.status for check in told] == ["ok", "warn"]
-    assert judge_memory({"used_memory": "1", "maxmemory": "0"}).status == "ok"
+    assert check_memory({"used_memory": "1", "maxmemory": "0"}).status == "ok"

@@ -2,7 +2,7 @@
 
 import pytest
 
-from mqgate.cli.batch import Batch, Settlement, check
+from mqgate.cli.batch import PendingSettlement, PrintedBatch, check
 from mqgate.client import GatewayError
 
 QUEUE_MODE = {
@@ -15,15 +15,15 @@ MESSAGE_MODE = {"messages": [{"receipt": "r1"}, {"receipt": "r2"}, {"receipt": "
 @pytest.mark.parametrize(
     ("printed", "due"),
     [
-        (0, Settlement([], None, ["r"])),
-        (1, Settlement(["r"], 7, [])),
-        (2, Settlement(["r"], 8, [])),
-        (3, Settlement(["r"], None, [])),
+        (0, PendingSettlement([], None, ["r"])),
+        (1, PendingSettlement(["r"], 7, [])),
+        (2, PendingSettlement(["r"], 8, [])),
+        (3, PendingSettlement(["r"], None, [])),
     ],
 )
 def test_a_leased_queue_is_acknowledged_as_far_as_it_was_printed(printed, due):
     """What was not shown must come again, what was shown must not."""
-    batch = Batch(QUEUE_MODE)
+    batch = PrintedBatch(QUEUE_MODE)
 
     batch.printed = printed
 
@@ -33,14 +33,14 @@ def test_a_leased_queue_is_acknowledged_as_far_as_it_was_printed(printed, due):
 @pytest.mark.parametrize(
     ("printed", "due"),
     [
-        (0, Settlement([], None, ["r1", "r2", "r3"])),
-        (2, Settlement(["r1", "r2"], None, ["r3"])),
-        (3, Settlement(["r1", "r2", "r3"], None, [])),
+        (0, PendingSettlement([], None, ["r1", "r2", "r3"])),
+        (2, PendingSettlement(["r1", "r2"], None, ["r3"])),
+        (3, PendingSettlement(["r1", "r2", "r3"], None, [])),
     ],
 )
 def test_messages_leased_singly_are_acknowledged_if_printed_and_else_handed_back(printed, due):
     """In message mode each receipt stands for itself."""
-    batch = Batch(MESSAGE_MODE)
+    batch = PrintedBatch(MESSAGE_MODE)
 
     batch.printed = printed
 
@@ -49,7 +49,7 @@ def test_messages_leased_singly_are_acknowledged_if_printed_and_else_handed_back
 
 def test_nothing_received_leaves_nothing_to_settle():
     """An empty poll carries no receipt."""
-    assert Batch({"messages": []}).settlement() == Settlement([], None, [])
+    assert PrintedBatch({"messages": []}).settlement() == PendingSettlement([], None, [])
 
 
 @pytest.mark.parametrize("outcome", ["lost", "gone", "invalid"])

@@ -12,7 +12,7 @@ import pytest
 
 from mqgate.stack import Stack
 
-Told = subprocess.CompletedProcess[str]
+CommandResult = subprocess.CompletedProcess[str]
 
 
 @pytest.fixture
@@ -26,10 +26,10 @@ def directory() -> Iterator[Path]:
 
 
 @pytest.fixture
-def run(directory: Path) -> Callable[..., Told]:
+def run(directory: Path) -> Callable[..., CommandResult]:
     """`run("up", "--redis")` in the directory, as from a shell; a variable given as None is not there."""
 
-    def run(*arguments: str, **environment: str | None) -> Told:
+    def run(*arguments: str, **environment: str | None) -> CommandResult:
         environ = {**os.environ, **environment}
         return subprocess.run(  # noqa: S603 - our own words
             [sys.executable, "-m", "mqgate.cli.main", "stack", *arguments, "--directory", str(directory)],

@@ -9,12 +9,12 @@ from typing import Any, NamedTuple
 
 from mqgate.client import Client, GatewayError, receipts_of
 
-__all__ = ["Batch", "Settlement", "check", "settle"]
+__all__ = ["PendingSettlement", "PrintedBatch", "check", "settle"]
 
 _DONE = frozenset({"applied", "duplicate", "late_applied"})
 
 
-class Settlement(NamedTuple):
+class PendingSettlement(NamedTuple):
     """Receipts to acknowledge (a lease's only `through` an offset), and receipts to hand back."""
 
     ack: list[str]
@@ -22,25 +22,25 @@ class Settlement(NamedTuple):
     hand_back: list[str]
 
 
-class Batch:
+class PrintedBatch:
     def __init__(self, answer: Mapping[str, Any]) -> None:
         self.messages: list[dict[str, Any]] = answer.get("messages", [])
         self.lease: dict[str, Any] | None = answer.get("lease")
         self.printed = 0
 
-    def settlement(self) -> Settlement:
+    def settlement(self) -> PendingSettlement:
         """What is due if nothing more of this batch is printed."""
         is_whole = self.printed == len(self.messages)
         if self.lease is None:
             receipts = receipts_of({"messages": self.messages})
-            return Settlement(receipts[: self.printed], None, receipts[self.printed :])
+            return PendingSettlement(receipts[: self.printed], None, receipts[self.printed :])
         receipt = [self.lease["receipt"]]
         if not self.printed and not is_whole:
-            return Settlement([], None, receipt)
-        return Settlement(receipt, None if is_whole else self.messages[self.printed - 1]["offset"], [])
+            return PendingSettlement([], None, receipt)
+        return PendingSettlement(receipt, None if is_whole else self.messages[self.printed - 1]["offset"], [])
 
 
-def settle(client: Client, group: str, due: Settlement) -> None:
+def settle(client: Client, group: str, due: PendingSettlement) -> None:
     """Acknowledge and hand back; raises if something printed could not be acknowledged."""
     if due.hand_back:
         client.nack_all(group, due.hand_back, delay=0, reason="mqgate sub stopped before it printed this")

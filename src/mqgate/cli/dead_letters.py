@@ -6,8 +6,8 @@ from typing import Any
 
 import click
 
-from mqgate.cli.fates import Fates, in_slices
 from mqgate.cli.output import examples
+from mqgate.cli.redrive_outcomes import RedriveOutcomes, in_slices
 from mqgate.cli.session import Session, with_session
 from mqgate.cli.values import name
 from mqgate.client import Client, every
@@ -82,16 +82,16 @@ def redrive(
     With --all those that are dead when the command begins. The exit code is 1 if an ID was not found.
     """
     _check_choice(ids, is_all)
-    fates = Fates(session)
+    outcomes = RedriveOutcomes(session)
     with session.connect() as client:
         call = partial(client.dead_letters.redrive, group_name)
         if dry_run:
-            fates.gather(_try(call, ids))
+            outcomes.gather(_try(call, ids))
         else:
             # Not the API's `all` until none is left: what fails again at once would be redriven for ever.
             chosen = ids or _dead_now(client, group_name)
-            fates.gather(in_slices(partial(call, rate=rate), chosen, rate))
-    fates.show(dry_run=dry_run)
+            outcomes.gather(in_slices(partial(call, rate=rate), chosen, rate))
+    outcomes.show(dry_run=dry_run)
 
 
 @dead_letters.command(
@@ -113,16 +113,16 @@ def purge(session: Session, group_name: str, ids: tuple[str, ...], is_all: bool,
     With --all it asks first, unless --yes is given. The exit code is 1 if an ID was not found.
     """
     _check_choice(ids, is_all)
-    fates = Fates(session)
+    outcomes = RedriveOutcomes(session)
     with session.connect() as client:
         call = partial(client.dead_letters.purge, group_name)
         if dry_run:
-            fates.gather(_try(call, ids))
+            outcomes.gather(_try(call, ids))
         elif ids:
-            fates.gather(in_slices(call, ids))
+            outcomes.gather(in_slices(call, ids))
         elif yes or _is_sure(client, group_name):
-            fates.gather(_until_none_is_left(call))
-    fates.show(dry_run=dry_run)
+            outcomes.gather(_until_none_is_left(call))
+    outcomes.show(dry_run=dry_run)
 
 
 def _check_choice(ids: tuple[str, ...], is_all: bool) -> None:

@@ -22,7 +22,7 @@ from mqgate.cli.session import Session, with_session
 from mqgate.client import Client, GatewayUnreachable
 from mqgate.settings import Settings, SettingsInvalid
 
-__all__ = ["doctor", "judge_clock", "judge_keys", "judge_parts", "judge_version"]
+__all__ = ["check_clock", "check_keys", "check_parts", "check_version", "doctor"]
 
 # The Date header counts whole seconds, and a server may write it once a second.
 _TOLERATED_SKEW = timedelta(seconds=5)
@@ -68,17 +68,17 @@ def _of_the_gateway(session: Session, client: Client) -> Iterator[Check]:
     try:
         live = send("GET", "/livez")
         yield Check(check="reachable", status="ok", detail=f"{session.url} answers")
-        yield _judge_live(live)
-        yield from judge_parts(send("GET", "/readyz"))
-        yield judge_clock(live.headers.get("Date"), datetime.now(UTC))
+        yield _check_live(live)
+        yield from check_parts(send("GET", "/readyz"))
+        yield check_clock(live.headers.get("Date"), datetime.now(UTC))
         info = send("GET", "/v1/info")
-        yield judge_keys(
+        yield check_keys(
             session.url,
             has_key=session.key is not None,
             anonymous_status=send("GET", "/v1/info", is_anonymous=True).status_code,
             own_status=info.status_code,
         )
-        yield judge_version(_members(info).get("version"))
+        yield check_version(_members(info).get("version"))
     except GatewayUnreachable as error:
         yield Check(check="reachable", status="fail", detail=error.detail)
 
@@ -104,12 +104,12 @@ def _of_the_stores(config: Path | None) -> Iterator[Check]:
         yield from (Check(check="settings", status="fail", detail=fault) for fault in error.faults)
 
 
-def _judge_live(live: httpx.Response) -> Check:
+def _check_live(live: httpx.Response) -> Check:
     is_live = live.status_code == _OK
     return Check(check="live", status="ok" if is_live else "fail", detail=f"/livez says {live.status_code}")
 
 
-def judge_parts(ready: httpx.Response) -> Iterator[Check]:
+def check_parts(ready: httpx.Response) -> Iterator[Check]:
     """Whether the gateway takes work, and which of its parts say otherwise."""
     is_ready = ready.status_code == _OK
     yield Check(check="ready", status="ok" if is_ready else "fail", detail=f"/readyz says {ready.status_code}")
@@ -118,7 +118,7 @@ def judge_parts(ready: httpx.Response) -> Iterator[Check]:
         yield Check(check=f"ready: {part}", status="ok" if state == "ok" else "fail", detail=str(state))
 
 
-def judge_clock(date: str | None, now: datetime) -> Check:
+def check_clock(date: str | None, now: datetime) -> Check:
     """How far the gateway's clock and ours are apart; instants we send are judged by the gateway's."""
     if date is None:
         return Check(check="clock", status="warn", detail="the gateway sends no Date")
@@ -137,7 +137,7 @@ def judge_clock(date: str | None, now: datetime) -> Check:
     )
 
 
-def judge_keys(url: str, *, has_key: bool, anonymous_status: int, own_status: int) -> Check:
+def check_keys(url: str, *, has_key: bool, anonymous_status: int, own_status: int) -> Check:
     """Whether keys are in use, and whether ours fits."""
     if anonymous_status != _UNAUTHORIZED:
         is_local = _is_loopback(httpx.URL(url).host)
@@ -154,7 +154,7 @@ def judge_keys(url: str, *, has_key: bool, anonymous_status: int, own_status: in
     return Check(check="keys", status="ok", detail=f"keys are in use, ours is {kind}")
 
 
-def judge_version(version: Any) -> Check:
+def check_version(version: Any) -> Check:
     """Whether this command and the gateway are the same release."""
     if not isinstance(version, str):
         return Check(check="version", status="warn", detail="the gateway does not tell us its version")

@@ -8,7 +8,7 @@ from mqgate.cli.check import Check
 from mqgate.core.errors import MqgateError
 from mqgate.settings import RedisSettings
 
-__all__ = ["examine", "judge_memory"]
+__all__ = ["check_memory", "examine"]
 
 _SHOWN = 3
 _FULL = 0.8
@@ -22,14 +22,14 @@ async def examine(settings: RedisSettings) -> list[Check]:
         return [Check(check="redis: reachable", status="fail", detail=error.detail)]
     version = found.info["redis_version"]
     checks = [Check(check="redis: reachable", status="ok", detail=f"{version} answers, and lets us in")]
-    checks += [judge_memory(found.info), _judge_rights(found.deaf)]
+    checks += [check_memory(found.info), _check_rights(found.deaf)]
     if isinstance(found.sizes, str):
         detail = f"their memory is not told to us: {found.sizes}"
         return [*checks, Check(check="redis: groups", status="warn", detail=detail)]
     return [*checks, _of_groups(*found.sizes)]
 
 
-def judge_memory(info: Mapping[str, str]) -> Check:
+def check_memory(info: Mapping[str, str]) -> Check:
     """How much is used of what there is."""
     used, most = int(info["used_memory"]), int(info.get("maxmemory", "0"))
     if not most:
@@ -40,7 +40,7 @@ def judge_memory(info: Mapping[str, str]) -> Check:
     return Check(check="redis: memory", status="warn", detail=detail)
 
 
-def _judge_rights(deaf: str) -> Check:
+def _check_rights(deaf: str) -> Check:
     if not deaf:
         return Check(check="redis: wake-ups", status="ok", detail="gateways hear of each other")
     detail = f"who waits on one gateway does not hear what is done on another: {deaf}"

@@ -6,16 +6,16 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from mqgate import bootstrap
-from mqgate.cli.check import Check
-from mqgate.cli.judge_broker import (
-    Told,
-    judge_access,
-    judge_broker_clock,
-    judge_broker_settings,
-    judge_disk,
-    judge_durability,
+from mqgate.cli.broker_checks import (
+    BrokerStatus,
+    check_access,
+    check_broker_clock,
+    check_broker_settings,
+    check_disk,
+    check_durability,
 )
-from mqgate.cli.judge_cluster import brokers_of, judge_cluster, judge_name_servers, judge_version, judge_versions
+from mqgate.cli.check import Check
+from mqgate.cli.cluster_checks import brokers_of, check_cluster, check_name_servers, check_version, check_versions
 from mqgate.rocketmq import Client, RocketMQError
 from mqgate.rocketmq.routes import Broker
 from mqgate.settings import RocketMQSettings, Settings
@@ -28,12 +28,12 @@ async def examine(settings: Settings) -> list[Check]:
     rocketmq = settings.rocketmq
     answers = await asyncio.gather(*(_name_server(rocketmq, address) for address in rocketmq.name_servers))
     told = dict(zip(rocketmq.name_servers, answers, strict=True))
-    checks = list(judge_name_servers(told))
+    checks = list(check_name_servers(told))
     known = {each.name: each for found in answers if not isinstance(found, RocketMQError) for each in found}
     if all(isinstance(answer, RocketMQError) for answer in answers):
         return checks
     brokers = [known[name] for name in sorted(known)]
-    checks += judge_cluster(brokers, rocketmq.cluster)
+    checks += check_cluster(brokers, rocketmq.cluster)
     masters = [each for each in brokers_of(brokers, rocketmq.cluster) if each.master is not None]
     client = bootstrap.rocketmq_client(rocketmq)
     try:
@@ -61,14 +61,14 @@ async def _brokers(client: Client, masters: Sequence[Broker], settings: Settings
     for broker, found in zip(masters, told, strict=True):
         if isinstance(found, RocketMQError):
             has_user = bool(settings.rocketmq.access_key)
-            checks.append(judge_access(broker.name, found, has_user=has_user))
+            checks.append(check_access(broker.name, found, has_user=has_user))
         else:
             versions[broker.name] = found.runtime.get("brokerVersionDesc", "")
-            checks += _judge(broker, found, settings.http.max_message_bytes)
-    return [*checks, *judge_versions(versions)]
+            checks += _check_broker(broker, found, settings.http.max_message_bytes)
+    return [*checks, *check_versions(versions)]
 
 
-async def _broker(client: Client, broker: str, settings: RocketMQSettings) -> Told | RocketMQError:
+async def _broker(client: Client, broker: str, settings: RocketMQSettings) -> BrokerStatus | RocketMQError:
     try:
         config = await client.admin.config(broker)
         asked_at = time.time()
@@ -80,13 +80,13 @@ async def _broker(client: Client, broker: str, settings: RocketMQSettings) -> To
         await client.admin.topic(broker, f"{prefix}mqgate_doctor")
     except RocketMQError as error:
         return error
-    return Told(runtime, asked_at, answered_at, config)
+    return BrokerStatus(runtime, asked_at, answered_at, config)
 
 
-def _judge(broker: Broker, told: Told, max_message_bytes: int) -> Iterator[Check]:
+def _check_broker(broker: Broker, told: BrokerStatus, max_message_bytes: int) -> Iterator[Check]:
     yield Check(check=f"{broker.name}: reachable", status="ok", detail=f"{broker.master} answers, and lets us in")
-    yield judge_version(broker.name, told.runtime.get("brokerVersionDesc", ""))
-    yield judge_broker_clock(broker.name, told)
-    yield judge_durability(broker.name, told.config)
-    yield judge_disk(broker.name, told)
-    yield from judge_broker_settings(broker.name, told.config, max_message_bytes)
+    yield check_version(broker.name, told.runtime.get("brokerVersionDesc", ""))
+    yield check_broker_clock(broker.name, told)
+    yield check_durability(broker.name, told.config)
+    yield check_disk(broker.name, told)
+    yield from check_broker_settings(broker.name, told.config, max_message_bytes)

@@ -52,11 +52,11 @@ def serve(config: Path | None, demo: bool, place: str | None, **given: Any) -> N
 def _serve(settings: Settings, place: str | None, *, demo: bool) -> None:
     # The whole gateway: a supervisor has no use for it.
     from mqgate.cli.serving import run  # noqa: PLC0415
-    from mqgate.cli.worker import Place  # noqa: PLC0415
+    from mqgate.cli.worker import WorkerContext  # noqa: PLC0415
 
     run(
         settings,
-        Place.parse(place) if place else None,
+        WorkerContext.parse(place) if place else None,
         demo=demo,
         greet=lambda port, has_demo: _greet(settings.http.host, port, demo=has_demo),
     )

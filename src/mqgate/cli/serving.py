@@ -12,7 +12,7 @@ import structlog
 import uvloop
 
 from mqgate import bootstrap
-from mqgate.cli.worker import Place
+from mqgate.cli.worker import WorkerContext
 from mqgate.http.server.listening import listen
 from mqgate.http.server.server import HttpServer
 from mqgate.settings import Settings
@@ -24,7 +24,7 @@ _OTHER_FILES = 512
 _log = structlog.get_logger()
 
 
-def run(settings: Settings, place: Place | None, *, demo: bool, greet: Callable[[int, bool], None]) -> None:
+def run(settings: Settings, place: WorkerContext | None, *, demo: bool, greet: Callable[[int, bool], None]) -> None:
     """Serve until told to stop.
 
     Without a place, on a socket of its own: `greet` is told its port, and whether the demo is there for everybody.
@@ -42,7 +42,9 @@ def run(settings: Settings, place: Place | None, *, demo: bool, greet: Callable[
         runner.run(_serve(settings, place, demo=demo, greet=greet))
 
 
-async def _serve(settings: Settings, place: Place | None, *, demo: bool, greet: Callable[[int, bool], None]) -> None:
+async def _serve(
+    settings: Settings, place: WorkerContext | None, *, demo: bool, greet: Callable[[int, bool], None]
+) -> None:
     async with bootstrap.gateway(settings) as gateway:
         has_demo = demo and await bootstrap.demo(gateway.registry) and gateway.access.is_open
         (listener,) = (place.listener,) if place else listen(settings.http.host, settings.http.port, 1)

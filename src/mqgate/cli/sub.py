@@ -10,7 +10,7 @@ import click
 from mqgate.cli.message_line import as_body, as_json_line, as_line
 from mqgate.cli.output import examples
 from mqgate.cli.session import Session, with_session
-from mqgate.cli.subscription import Subscription, Wishes
+from mqgate.cli.subscription import ReceiveOptions, Subscription
 from mqgate.cli.values import duration, name
 from mqgate.cli.values import wait as wait_type
 
@@ -76,7 +76,7 @@ def sub(
         raise click.UsageError("give either --body or --json")
     if wait == _NO_WAIT and not once:
         raise click.UsageError("--wait 0 would ask without a pause: give --once with it, or a longer --wait")
-    wishes = Wishes(
+    options = ReceiveOptions(
         most=most,
         wait=(_NO_WAIT if once else _LONG_POLL) if wait is None else wait,
         visibility=visibility,
@@ -85,7 +85,7 @@ def sub(
     )
     show = as_body if is_body else as_json_line if session.is_json else as_line
     with session.connect() as client, _terminable():
-        subscription = Subscription(client, group, wishes, show)
+        subscription = Subscription(client, group, options, show)
         try:
             subscription.once() if once else subscription.forever()
         except BaseException:

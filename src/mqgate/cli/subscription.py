@@ -16,12 +16,12 @@ from datetime import timedelta
 from typing import Any
 from uuid import uuid4
 
-from mqgate.cli.batch import Batch, check, settle
+from mqgate.cli.batch import PrintedBatch, check, settle
 from mqgate.cli.message_line import write
 from mqgate.cli.output import note
 from mqgate.client import Client, ClientError, GatewayError, GatewayUnreachable
 
-__all__ = ["Subscription", "Wishes"]
+__all__ = ["ReceiveOptions", "Subscription"]
 
 _PAUSE = timedelta(seconds=1)
 _NO_WAIT = timedelta(0)
@@ -35,7 +35,7 @@ Show = Callable[[Mapping[str, Any]], bytes]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wishes:
+class ReceiveOptions:
     """What the user asked every receive to be."""
 
     most: int
@@ -56,17 +56,17 @@ class _Asked:
 class Subscription:
     """The receives of one group, one after the other, and the batch it holds."""
 
-    def __init__(self, client: Client, group: str, wishes: Wishes, show: Show) -> None:
+    def __init__(self, client: Client, group: str, options: ReceiveOptions, show: Show) -> None:
         self._client = client
         self._group = group
-        self._wishes = wishes
+        self._options = options
         self._show = show
         self._asked: _Asked | None = None
-        self._held = Batch({})
+        self._held = PrintedBatch({})
         self._state = "ok"
 
     def once(self) -> None:
-        if not self._step(self._wishes.wait) and self._state == "ok":
+        if not self._step(self._options.wait) and self._state == "ok":
             note("no message is there")
         self._settle()
 
@@ -77,7 +77,7 @@ class Subscription:
             try:
                 if not self._step(wait) and not wait and sys.stderr.isatty():
                     note("waiting for messages; Ctrl-C ends it")
-                wait = self._wishes.wait
+                wait = self._options.wait
             except GatewayError as error:
                 if not error.retryable:
                     raise
@@ -96,20 +96,20 @@ class Subscription:
                 note(f"what was printed last may be delivered again: {error}")
 
     def _recover(self) -> list[dict[str, Any]]:
-        if self._asked is None or not self._wishes.is_acked:
+        if self._asked is None or not self._options.is_acked:
             return []
         answer = self._receive(self._asked, _NO_WAIT)
-        self._held = Batch(answer)
+        self._held = PrintedBatch(answer)
         acked: list[dict[str, Any]] = answer.get("acked", [])
         return acked
 
     def _settle(self) -> None:
-        if self._wishes.is_acked:
+        if self._options.is_acked:
             settle(self._client, self._group, self._held.settlement())
 
     def _step(self, wait: timedelta) -> int:
         answer = self._ask(wait)
-        self._held = Batch(answer)
+        self._held = PrintedBatch(answer)
         # Not earlier: an interrupt before this line must find either the question or the answer.
         self._asked = None
         self._tell(answer)
@@ -119,7 +119,7 @@ class Subscription:
         return self._held.printed
 
     def _ask(self, wait: timedelta) -> dict[str, Any]:
-        ack = self._held.settlement().ack if self._wishes.is_acked else []
+        ack = self._held.settlement().ack if self._options.is_acked else []
         self._asked = _Asked(attempt_id=uuid4().hex, ack=ack)
         try:
             return self._receive(self._asked, wait)
@@ -132,13 +132,13 @@ class Subscription:
             raise
 
     def _receive(self, asked: _Asked, wait: timedelta) -> dict[str, Any]:
-        wishes = self._wishes
+        options = self._options
         return self._client.receive(
             self._group,
-            most=wishes.most,
+            most=options.most,
             wait=wait,
-            visibility=wishes.visibility,
-            client_id=wishes.client_id,
+            visibility=options.visibility,
+            client_id=options.client_id,
             attempt_id=asked.attempt_id,
             ack=asked.ack,
         )
@@ -159,5 +159,5 @@ class Subscription:
         self._state = state
 
 
-def _receipt(batch: Batch) -> dict[str, Any]:
+def _receipt(batch: PrintedBatch) -> dict[str, Any]:
     return {"receipt": batch.lease["receipt"]} if batch.lease else {}

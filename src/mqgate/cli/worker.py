@@ -12,11 +12,11 @@ from dataclasses import dataclass
 from mqgate.cli.worker_process import DRAIN, SERVING
 from mqgate.http.server.server import DRAIN_PATIENCE, STOP_PATIENCE, HttpServer
 
-__all__ = ["Place"]
+__all__ = ["WorkerContext"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Place:
+class WorkerContext:
     """The worker's number, its listening socket, and the line to the supervisor."""
 
     number: int
@@ -24,10 +24,10 @@ class Place:
     line: socket.socket
 
     @staticmethod
-    def parse(text: str) -> "Place":
+    def parse(text: str) -> "WorkerContext":
         """Of `number:listener:line`, the last two as inherited file descriptors; ValueError or OSError if not."""
         number, listener, line = map(int, text.split(":"))
-        place = Place(number=number, listener=socket.socket(fileno=listener), line=socket.socket(fileno=line))
+        place = WorkerContext(number=number, listener=socket.socket(fileno=listener), line=socket.socket(fileno=line))
         place.listener.setblocking(False)
         place.line.setblocking(False)
         return place

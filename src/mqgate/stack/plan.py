@@ -14,14 +14,14 @@ from mqgate.stack.postgres_part import postgres
 from mqgate.stack.redis_part import redis
 from mqgate.stack.rocketmq_parts import BROKER_PORTS, RocketMq
 
-__all__ = ["NAME_SERVER", "Extra", "Plan"]
+__all__ = ["NAME_SERVER", "Extra", "StackPlan"]
 
 Extra = Literal["proxy", "redis", "postgres"]
 NAME_SERVER = "namesrv"
 _OTHERS = ("proxy", "redis", "postgres")
 
 
-class Plan:
+class StackPlan:
     """What belongs to a stack: what is asked for now, and what its directory had before."""
 
     def __init__(self, brokers: Sequence[BrokerSpec], extras: Sequence[Extra], known: Mapping[str, Part]) -> None:

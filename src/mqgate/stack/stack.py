@@ -20,7 +20,7 @@ from mqgate.stack.errors import PartFailed, PortTaken, StackError
 from mqgate.stack.free_ports import free_port
 from mqgate.stack.lock import locked
 from mqgate.stack.part import Part, load_parts, save_parts
-from mqgate.stack.plan import NAME_SERVER, Extra, Plan
+from mqgate.stack.plan import NAME_SERVER, Extra, StackPlan
 from mqgate.stack.postgres_part import user_name
 from mqgate.stack.process import end, is_running, launch
 
@@ -76,7 +76,7 @@ class Stack:
         with locked(self._lock):
             before = self.parts()
             alive = {name: part for name, part in before.items() if _runs(part)}
-            plan = Plan(brokers, parts, before)
+            plan = StackPlan(brokers, parts, before)
             for attempt in range(_TRIES):
                 choose = partial(self._port, {} if attempt else before)
                 wanted = plan.parts(self.directory, alive, choose, self._progress)

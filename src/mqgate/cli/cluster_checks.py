@@ -7,12 +7,12 @@ from mqgate.cli.check import Check
 from mqgate.rocketmq.errors import RocketMQError
 from mqgate.rocketmq.routes import Broker
 
-__all__ = ["brokers_of", "judge_cluster", "judge_name_servers", "judge_version", "judge_versions"]
+__all__ = ["brokers_of", "check_cluster", "check_name_servers", "check_version", "check_versions"]
 
 _OLDEST, _TESTED = (4, 9), (5, 0)
 
 
-def judge_name_servers(told: Mapping[str, Sequence[Broker] | RocketMQError]) -> Iterator[Check]:
+def check_name_servers(told: Mapping[str, Sequence[Broker] | RocketMQError]) -> Iterator[Check]:
     """Each answers, and all of them tell of the same brokers: they do not talk to each other."""
     everybody = {each for brokers in told.values() if not isinstance(brokers, RocketMQError) for each in brokers}
     for address, brokers in told.items():
@@ -34,7 +34,7 @@ def brokers_of(brokers: Sequence[Broker], cluster: str) -> list[Broker]:
     return [each for each in brokers if cluster in {"", each.cluster}]
 
 
-def judge_cluster(brokers: Sequence[Broker], cluster: str) -> Iterator[Check]:
+def check_cluster(brokers: Sequence[Broker], cluster: str) -> Iterator[Check]:
     """Whether there is exactly one cluster to use, and a master to each of its brokers."""
     clusters = ", ".join(sorted({each.cluster for each in brokers})) or "none at all"
     ours = brokers_of(brokers, cluster)
@@ -57,7 +57,7 @@ def judge_cluster(brokers: Sequence[Broker], cluster: str) -> Iterator[Check]:
             yield Check(check=f"{each.name}: reachable", status="warn", detail=detail)
 
 
-def judge_version(broker: str, text: str) -> Check:
+def check_version(broker: str, text: str) -> Check:
     """Whether a broker such as V5_5_0 is new enough."""
     check = f"{broker}: version"
     found = re.match(r"V(\d+)_(\d+)", text)
@@ -72,7 +72,7 @@ def judge_version(broker: str, text: str) -> Check:
     return Check(check=check, status="ok", detail=spoken)
 
 
-def judge_versions(versions: Mapping[str, str]) -> Iterator[Check]:
+def check_versions(versions: Mapping[str, str]) -> Iterator[Check]:
     """A cluster in the middle of an upgrade behaves like neither version."""
     if len(set(versions.values())) > 1:
         detail = ", ".join(f"{broker} is {version}" for broker, version in sorted(versions.items()))

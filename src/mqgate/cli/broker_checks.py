@@ -8,14 +8,21 @@ from mqgate.cli.check import Check
 from mqgate.rocketmq.errors import Refused, RocketMQError
 from mqgate.rocketmq.remoting.codes import Response
 
-__all__ = ["Told", "judge_access", "judge_broker_clock", "judge_broker_settings", "judge_disk", "judge_durability"]
+__all__ = [
+    "BrokerStatus",
+    "check_access",
+    "check_broker_clock",
+    "check_broker_settings",
+    "check_disk",
+    "check_durability",
+]
 
 _TOLERATED_SKEW = 2.0
 _READ_AND_WRITE = "6"
 _MIB = 1 << 20
 
 
-class Told(NamedTuple):
+class BrokerStatus(NamedTuple):
     """A broker's runtime table, between which two instants (Unix time) it was told, and its settings."""
 
     runtime: Mapping[str, str]
@@ -24,7 +31,7 @@ class Told(NamedTuple):
     config: Mapping[str, str]
 
 
-def judge_access(broker: str, error: RocketMQError, *, has_user: bool) -> Check:
+def check_access(broker: str, error: RocketMQError, *, has_user: bool) -> Check:
     """Why a broker did not let us look: it is away, it wants a user, or it does not let this user in."""
     if not isinstance(error, Refused):
         hint = "the address is the one that the broker told the name servers (brokerIP1)"
@@ -39,20 +46,20 @@ def judge_access(broker: str, error: RocketMQError, *, has_user: bool) -> Check:
     return Check(check=check, status="fail", detail=detail)
 
 
-def judge_broker_clock(broker: str, told: Told) -> Check:
+def check_broker_clock(broker: str, status: BrokerStatus) -> Check:
     """How far its clock and ours are apart: it dates messages, we decide about leases and delays.
 
     It tells when it booted and, in whole seconds, for how long it has run; the sum is a moment between question and
     answer, so the difference is known up to a second and the time that the answer took.
     """
     check = f"{broker}: clock"
-    parts = [int(part) for part in re.findall(r"\d+", told.runtime.get("runtime", ""))]
-    boot = told.runtime.get("bootTimestamp", "")
+    parts = [int(part) for part in re.findall(r"\d+", status.runtime.get("runtime", ""))]
+    boot = status.runtime.get("bootTimestamp", "")
     if len(parts) != 4 or not boot.isdigit():  # noqa: PLR2004 - days, hours, minutes, seconds
         return Check(check=check, status="warn", detail="the broker does not tell its time")
     days, hours, minutes, seconds = parts
     theirs = int(boot) / 1000 + ((days * 24 + hours) * 60 + minutes) * 60 + seconds
-    least, most = told.asked_at - theirs - 1, told.answered_at - theirs
+    least, most = status.asked_at - theirs - 1, status.answered_at - theirs
     if least > _TOLERATED_SKEW:
         return Check(check=check, status="warn", detail=f"at least {least:.0f} s behind this machine")
     if most < -_TOLERATED_SKEW:
@@ -60,7 +67,7 @@ def judge_broker_clock(broker: str, told: Told) -> Check:
     return Check(check=check, status="ok", detail="agrees with this machine")
 
 
-def judge_durability(broker: str, config: Mapping[str, str]) -> Check:
+def check_durability(broker: str, config: Mapping[str, str]) -> Check:
     """What a 2xx is worth after a power cut."""
     check = f"{broker}: durability"
     flush, role = config.get("flushDiskType", ""), config.get("brokerRole", "")
@@ -72,26 +79,26 @@ def judge_durability(broker: str, config: Mapping[str, str]) -> Check:
     return Check(check=check, status="warn", detail=detail)
 
 
-def judge_disk(broker: str, told: Told) -> Check:
+def check_disk(broker: str, status: BrokerStatus) -> Check:
     """How near the disk is to the marks at which a broker deletes what is not expired, and then refuses writes."""
     check = f"{broker}: disk"
-    forced = _ratio(told.config.get("diskSpaceCleanForciblyRatio"), 0.85)
-    refused = _ratio(told.config.get("diskSpaceWarningLevelRatio"), 0.9)
+    forced = _ratio(status.config.get("diskSpaceCleanForciblyRatio"), 0.85)
+    refused = _ratio(status.config.get("diskSpaceWarningLevelRatio"), 0.9)
     try:
-        used = max(float(told.runtime[name]) for name in ("commitLogDiskRatio", "consumeQueueDiskRatio"))
+        used = max(float(status.runtime[name]) for name in ("commitLogDiskRatio", "consumeQueueDiskRatio"))
     except (KeyError, ValueError):
         return Check(check=check, status="warn", detail="the broker does not tell how full it is")
     if used > refused:
         return Check(check=check, status="fail", detail=f"{used:.0%} full: above {refused:.0%} it refuses messages")
     if used > forced:
-        is_forced = told.config.get("cleanFileForciblyEnable", "true") == "true"
+        is_forced = status.config.get("cleanFileForciblyEnable", "true") == "true"
         deletes = "it deletes messages before their time, and " if is_forced else ""
         detail = f"{used:.0%} full: {deletes}above {refused:.0%} it refuses messages"
         return Check(check=check, status="warn", detail=detail)
     return Check(check=check, status="ok", detail=f"{used:.0%} full")
 
 
-def judge_broker_settings(broker: str, config: Mapping[str, str], max_message_bytes: int) -> Iterator[Check]:
+def check_broker_settings(broker: str, config: Mapping[str, str], max_message_bytes: int) -> Iterator[Check]:
     """Settings that change what the gateway can promise."""
     faults = list(_faults(config, max_message_bytes))
     for setting, detail in faults:

@@ -10,7 +10,7 @@ import click
 from mqgate.cli.output import note
 from mqgate.cli.session import Session
 
-__all__ = ["Fates", "in_slices"]
+__all__ = ["RedriveOutcomes", "in_slices"]
 
 _MOST_IDS = 1_000
 # Seconds that one request may take at a given rate: a gateway refuses a minute, and a person wants to see an end.
@@ -32,7 +32,7 @@ def in_slices(
         yield act(chosen[first : first + size])
 
 
-class Fates:
+class RedriveOutcomes:
     """An outcome for each message, gathered over requests."""
 
     def __init__(self, session: Session) -> None:
