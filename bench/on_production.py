@@ -38,7 +38,7 @@ JAVA_GROUP = "bench-java"
 # The broker may compile its code to the end.
 _JAVA = ("-Xms512m", "-Xmx1g", "-XX:MaxDirectMemorySize=1g")
 _CONFIG = """
-[log]
+[messages]
 engine = "rocketmq"
 [rocketmq]
 name_servers = ["{stack.name_server}"]

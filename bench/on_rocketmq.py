@@ -22,7 +22,7 @@ import uvloop
 
 from mqgate import bootstrap
 from mqgate.rocketmq import Client
-from mqgate.settings import LogSettings, RocketMQSettings, Settings, SqliteSettings
+from mqgate.settings import MessageSettings, RocketMQSettings, Settings, SqliteSettings
 from mqgate.stack import BrokerSpec, Stack
 
 ROUNDS = 3
@@ -50,7 +50,7 @@ def stack(*parts: Any) -> Iterator[Stack]:
 def gateway(server: str) -> processes.Server:
     directory = Path(tempfile.mkdtemp(prefix="mqgate-bench-"))
     config = directory / "mqgate.toml"
-    config.write_text(f'[log]\nengine = "rocketmq"\n[rocketmq]\nname_servers = ["{server}"]\n')
+    config.write_text(f'[messages]\nengine = "rocketmq"\n[rocketmq]\nname_servers = ["{server}"]\n')
     command = [sys.executable, "-m", "mqgate.cli.main", "serve", "--config", str(config)]
     return processes.Server([*command, "--data-dir", str(directory / "data"), "--port"])
 
@@ -159,7 +159,7 @@ def wake(table_type: Any) -> None:
 async def _wake(name_server: str) -> tuple[int, float, float, int, float, float]:
     settings = Settings(
         sqlite=SqliteSettings(directory=tempfile.mkdtemp(prefix="mqgate-bench-")),
-        log=LogSettings(engine="rocketmq"),
+        messages=MessageSettings(engine="rocketmq"),
         rocketmq=RocketMQSettings(name_servers=(name_server,)),
     )
     latencies: list[float] = []

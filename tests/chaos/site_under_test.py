@@ -38,7 +38,8 @@ class Site:
         self._forget_on_restart()
         config = self.directory / "mqgate.toml"
         config.write_text(
-            f'[log]\nengine = "rocketmq"\nformat = "json"\n[rocketmq]\nname_servers = ["{self.stack.name_server}"]\n'
+            '[messages]\nengine = "rocketmq"\n[logging]\nformat = "json"\n'
+            f'[rocketmq]\nname_servers = ["{self.stack.name_server}"]\n'
             f'[leases]\nengine = "redis"\n[redis]\nurl = "{self.stack.redis_url}"\n'
             f'[control]\nengine = "postgres"\n[postgres]\nurl = "{self.stack.postgres_url}"\n',
             "utf-8",

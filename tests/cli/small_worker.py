@@ -8,6 +8,7 @@ with `frail` as soon as it serves.
 import asyncio
 import os
 import sys
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -47,7 +48,7 @@ async def main() -> None:
         (directory / f"stopping-{os.getpid()}").touch()
         stopped.set()
 
-    server = HttpServer(app, HttpSettings(stop_timeout=20.0), started=started, stopping=stopping)
+    server = HttpServer(app, HttpSettings(stop_timeout=timedelta(seconds=20)), started=started, stopping=stopping)
     place.follow(server)
     await server.serve(place.listener)
 

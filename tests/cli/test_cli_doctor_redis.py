@@ -17,7 +17,7 @@ Run = Callable[..., Result]
 def _examined(run: Run, directory: Path, url: str) -> dict[str, tuple[str, str]]:
     config = directory / "gateway.toml"
     # Nobody is there to be asked about RocketMQ; Redis is looked at all the same.
-    rocketmq = '[log]\nengine = "rocketmq"\n[rocketmq]\nname_servers = ["127.0.0.1:1"]\n'
+    rocketmq = '[messages]\nengine = "rocketmq"\n[rocketmq]\nname_servers = ["127.0.0.1:1"]\n'
     config.write_text(f'{rocketmq}[leases]\nengine = "redis"\n[redis]\nurl = "{url}"\nprefix = "doctored"\n')
     result = run("--json", "doctor", "--config", str(config))
     checks = json.loads(result.stdout)["checks"]

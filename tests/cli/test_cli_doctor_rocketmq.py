@@ -27,7 +27,7 @@ def _statuses(result: Result) -> dict[str, str]:
 def _config(directory: Path, *name_servers: str, cluster: str = "") -> str:
     path = directory / "gateway.toml"
     servers = json.dumps(list(name_servers))
-    path.write_text(f'[log]\nengine = "rocketmq"\n[rocketmq]\nname_servers = {servers}\ncluster = "{cluster}"\n')
+    path.write_text(f'[messages]\nengine = "rocketmq"\n[rocketmq]\nname_servers = {servers}\ncluster = "{cluster}"\n')
     return str(path)
 
 
@@ -55,7 +55,7 @@ def test_a_cluster_is_examined_broker_by_broker(pair: Stack, run: Run, tmp_path:
 @pytest.mark.timeout(300)
 def test_variables_are_settings_too(pair: Stack, run: Run) -> None:
     """A gateway in a container has no file; here it also forgot to say which of two clusters."""
-    result = run("--json", "doctor", MQGATE_LOG_ENGINE="rocketmq", MQGATE_ROCKETMQ_NAME_SERVERS=pair.name_server)
+    result = run("--json", "doctor", MQGATE_MESSAGES_ENGINE="rocketmq", MQGATE_ROCKETMQ_NAME_SERVERS=pair.name_server)
 
     assert result.exit_code == 1
     assert _statuses(result)["cluster"] == "fail"

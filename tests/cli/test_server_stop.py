@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -19,7 +20,7 @@ async def test_who_is_queued_when_the_server_stops_accepting_is_answered():
     begun = asyncio.Event()
     (listener,) = listen("127.0.0.1", 0, 1)
     port = listener.getsockname()[1]
-    server = HttpServer(_greets, HttpSettings(stop_timeout=20.0), started=begun.set)
+    server = HttpServer(_greets, HttpSettings(stop_timeout=timedelta(seconds=20)), started=begun.set)
     serving = asyncio.create_task(server.serve(listener))
     await begun.wait()
 
@@ -50,7 +51,7 @@ async def test_what_is_no_http_is_refused_as_everything_else_is(sent: bytes) -> 
     """A problem document, and a request id to look for."""
     begun = asyncio.Event()
     (listener,) = listen("127.0.0.1", 0, 1)
-    server = HttpServer(_greets, HttpSettings(stop_timeout=20.0), started=begun.set)
+    server = HttpServer(_greets, HttpSettings(stop_timeout=timedelta(seconds=20)), started=begun.set)
     serving = asyncio.create_task(server.serve(listener))
     await begun.wait()
 

@@ -30,7 +30,7 @@ def test_a_gateway_that_is_killed_comes_back_with_what_it_had(supervised, tmp_pa
 
 def test_numbers_and_log_lines_of_a_worker_bear_its_number(supervised, tmp_path):
     """A scrape reaches any of the workers: without the label their counters would mix."""
-    (tmp_path / "mqgate.toml").write_text('[log]\nrequests = "all"\n[[topic]]\nname = "orders"\nqueues = 1\n')
+    (tmp_path / "mqgate.toml").write_text('[logging]\nrequests = "all"\n[[topic]]\nname = "orders"\nqueues = 1\n')
     it = supervised(*GATEWAY, str(tmp_path / "data"), "--config", str(tmp_path / "mqgate.toml"))
     httpx.get(f"{it.url}/livez").raise_for_status()
 
@@ -87,9 +87,15 @@ def test_a_gateway_that_refuses_to_start_says_why_and_is_not_tried_again(supervi
 @pytest.mark.parametrize(
     ("given", "named"),
     [
-        ({}, "[log], [leases], [control]"),
-        ({"MQGATE_LOG_ENGINE": "rocketmq", "MQGATE_ROCKETMQ_NAME_SERVERS": "10.0.0.1:9876"}, "[leases], [control]"),
-        ({"MQGATE_CONTROL_ENGINE": "postgres", "MQGATE_POSTGRES_URL": "postgresql://10.0.0.1/a"}, "[log], [leases]"),
+        ({}, "[messages], [leases], [control]"),
+        (
+            {"MQGATE_MESSAGES_ENGINE": "rocketmq", "MQGATE_ROCKETMQ_NAME_SERVERS": "10.0.0.1:9876"},
+            "[leases], [control]",
+        ),
+        (
+            {"MQGATE_CONTROL_ENGINE": "postgres", "MQGATE_POSTGRES_URL": "postgresql://10.0.0.1/a"},
+            "[messages], [leases]",
+        ),
     ],
     ids=["all", "leases and control", "log and leases"],
 )
@@ -99,7 +105,7 @@ def test_several_workers_are_refused_while_an_engine_is_embedded(given, named):
         Settings.load(None, environment={"MQGATE_HTTP_WORKERS": "2", **given})
 
     assert refused.value.faults == [
-        f"[http] workers: the embedded engine is one process; choose another engine for {named}"
+        f"[http] workers: the embedded engine supports one process; choose another engine for {named}"
     ]
 
 
@@ -108,7 +114,7 @@ def test_the_command_refuses_them_in_the_same_words(run, tmp_path):
     refused = run("serve", "--workers", "2", "--data-dir", str(tmp_path / "data"))
 
     assert refused.exit_code == 2
-    assert refused.stderr.startswith("error: [http] workers: the embedded engine is one process")
+    assert refused.stderr.startswith("error: [http] workers: the embedded engine supports one process")
     assert not (tmp_path / "data").exists()
 
 

@@ -32,8 +32,9 @@ def config(tmp_path: Path, names: dict[str, str], pair: Stack, redis: Stack, pos
     file = tmp_path / "mqgate.toml"
     file.write_text(
         f"""
-        [log]
+        [messages]
         engine = "rocketmq"
+        [logging]
         format = "json"
         [rocketmq]
         name_servers = ["{pair.name_server}"]

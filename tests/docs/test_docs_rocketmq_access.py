@@ -13,7 +13,7 @@ from doc_pages import ROOT
 from mqgate import bootstrap
 from mqgate.cli.doctor_rocketmq import examine
 from mqgate.rocketmq import Client, NotSent
-from mqgate.settings import LogSettings, RocketMQSettings, Settings, SqliteSettings
+from mqgate.settings import MessageSettings, RocketMQSettings, Settings, SqliteSettings
 from mqgate.stack import Stack
 from secured_stack import BROKER, ROOT_USER, Secured, make_authority, secured_stack
 
@@ -31,7 +31,7 @@ def secured(rocketmq: Stack) -> Iterator[Secured]:
 
 def _settings(secured: Secured, directory: Path, user: str, secret: str) -> Settings:
     return Settings(
-        log=LogSettings(engine="rocketmq"),
+        messages=MessageSettings(engine="rocketmq"),
         sqlite=SqliteSettings(directory=str(directory / "data"), synchronous="normal"),
         rocketmq=RocketMQSettings(
             name_servers=(secured.name_server,),

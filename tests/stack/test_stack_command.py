@@ -28,7 +28,7 @@ def test_a_stack_comes_up_tells_its_state_and_goes_down(run: Callable[..., Any],
     stack = Stack.open(directory)
 
     assert tomllib.loads(first.stdout) == {
-        "log": {"engine": "rocketmq"},
+        "messages": {"engine": "rocketmq"},
         "rocketmq": {"name_servers": [stack.name_server]},
     }
     assert Settings.load(directory / "mqgate.toml", {}).rocketmq.name_servers == (stack.name_server,)
@@ -71,7 +71,7 @@ def test_what_was_started_is_what_the_gateway_is_told_to_use(
     file.write_text(configuration(stack), "utf-8")
 
     settings = Settings.load(file, {})
-    assert (settings.log.engine, settings.rocketmq.name_servers) == ("rocketmq", (stack.name_server,))
+    assert (settings.messages.engine, settings.rocketmq.name_servers) == ("rocketmq", (stack.name_server,))
     assert (settings.leases.engine, settings.control.engine) == engines
     assert settings.redis.url == (stack.redis_url if "redis" in extras else "")
     assert settings.postgres.url == (stack.postgres_url if "postgres" in extras else "")

@@ -87,12 +87,13 @@ def _of_the_stores(config: Path | None) -> Iterator[Check]:
     """Nothing to say unless there are settings, and they name RocketMQ, or Redis with it."""
     if config is None and Path("mqgate.toml").exists():
         config = Path("mqgate.toml")
-    if config is None and "MQGATE_LOG_ENGINE" not in os.environ:
+    if config is None and not {"MQGATE_MESSAGES_ENGINE", "MQGATE_LOG_ENGINE"} & set(os.environ):
         return
     try:
         settings = Settings.load(config)
+        yield from (Check(check="settings", status="warn", detail=note) for note in settings.deprecations)
         # They bring the adapters: not for everybody who only asks how the gateway is.
-        if settings.log.engine == "rocketmq":
+        if settings.messages.engine == "rocketmq":
             from mqgate.cli import doctor_rocketmq  # noqa: PLC0415 - see above
 
             yield from asyncio.run(doctor_rocketmq.examine(settings))

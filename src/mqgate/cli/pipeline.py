@@ -206,7 +206,10 @@ def _settings(given: dict[str, Any]) -> Settings:
         config = Path("mqgate.toml")
     with _told():
         flags = {_SETTINGS[name]: given[name] for name in _SETTINGS if given.get(name) is not None}
-        return Settings.load(config, flags=flags)
+        settings = Settings.load(config, flags=flags)
+    for deprecation in settings.deprecations:
+        note(deprecation)
+    return settings
 
 
 def _plan(session: Session, settings: Settings) -> "Plan":
@@ -225,18 +228,18 @@ def _plan(session: Session, settings: Settings) -> "Plan":
         directory=Path(asked.directory).absolute(),
         master=asked.master,
         events_topic=asked.events_topic,
-        trigger=timedelta(seconds=asked.trigger),
+        trigger=asked.trigger,
         max_offsets=asked.max_offsets,
         max_messages=asked.max_messages,
-        minutes=timedelta(seconds=settings.stats.minutes),
+        minutes=settings.stats.minutes,
         archive=asked.archive,
-        archive_retention=timedelta(seconds=retention) if retention else None,
+        archive_retention=retention or None,
         reconcile_hours=asked.reconcile_hours,
         stuck_deliveries=asked.stuck_deliveries,
-        stuck_age=timedelta(seconds=asked.stuck_age),
+        stuck_age=asked.stuck_age,
     )
 
 
 def _kept(settings: Settings) -> dict[Span, timedelta]:
     spans = (span for span in Span if span is not Span.FOREVER)
-    return {span: timedelta(seconds=getattr(settings.stats, span.value)) for span in spans}
+    return {span: getattr(settings.stats, span.value) for span in spans}

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import click
+import structlog
 
 from mqgate.cli.output import examples
 from mqgate.cli.supervisor import Supervisor
@@ -17,6 +18,7 @@ from mqgate.telemetry import logs
 # Without the directory we are in: a file there must not pass for a module.
 _MQGATE = (sys.executable, "-P", "-m", "mqgate.cli.main")
 _SETTINGS = {"host": "http.host", "port": "http.port", "workers": "http.workers", "data_dir": "sqlite.directory"}
+_log = structlog.get_logger()
 
 
 @click.command(epilog=examples("mqgate serve --demo --port 8080 --data-dir ./data"))
@@ -35,7 +37,10 @@ def serve(config: Path | None, demo: bool, place: str | None, **given: Any) -> N
         config = Path("mqgate.toml")
     try:
         settings = Settings.load(config, flags=flags)
-        logs.configure(settings.log.level, settings.log.format)
+        logs.configure(settings.logging.level, settings.logging.format)
+        if place is None:
+            for note in settings.deprecations:
+                _log.warning("deprecated setting found", detail=note)
         if place is None and settings.http.workers > 1:
             arguments = {"config": config, **options} if config else options
             sys.exit(_supervise(settings.http, arguments, demo=demo))
@@ -73,7 +78,7 @@ def _supervise(settings: HttpSettings, arguments: dict[str, Any], *, demo: bool)
         return await Supervisor(
             command,
             listeners,
-            stop_timeout=settings.stop_timeout,
+            stop_timeout=settings.stop_timeout.total_seconds(),
             serving=lambda: _greet(settings.host, port, demo=demo),
         ).run()
 

@@ -98,7 +98,7 @@ def down(session: Session, directory: Path, is_now: bool) -> None:
 def configuration(opened: Stack) -> str:
     """What a gateway's mqgate.toml says to use this stack."""
     parts = opened.parts()
-    lines = ["[log]", 'engine = "rocketmq"', "", "[rocketmq]", f'name_servers = ["{opened.name_server}"]']
+    lines = ["[messages]", 'engine = "rocketmq"', "", "[rocketmq]", f'name_servers = ["{opened.name_server}"]']
     if "redis" in parts:
         lines += ["", "[leases]", 'engine = "redis"', "", "[redis]", f'url = "{opened.redis_url}"']
     if "postgres" in parts:

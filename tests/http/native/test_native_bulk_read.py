@@ -3,6 +3,7 @@
 import asyncio
 import re
 from collections.abc import Callable
+from datetime import timedelta
 from typing import Any
 
 import httpx
@@ -239,7 +240,7 @@ async def test_a_bug_in_mid_stream_is_logged_and_cuts(shop: httpx.AsyncClient, g
 
 async def test_who_takes_nothing_is_cut_off(open_api: Callable[..., Any]) -> None:
     """Else four clients that fell asleep would keep everybody else from reading."""
-    api = await open_api(stall_timeout=0.05, max_bulk_reads=1)
+    api = await open_api(stall_timeout=timedelta(seconds=0.05), max_bulk_reads=1)
     await put(api, "topics/orders", queues=1)
     await publish_many(api, 400, 20 * KIB)
     for number in (0, 1, 3):
