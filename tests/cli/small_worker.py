@@ -20,7 +20,7 @@ from mqgate.settings import HttpSettings
 
 
 async def main() -> None:
-    directory, place = Path(sys.argv[1]), WorkerContext.parse(sys.argv[3])
+    directory, worker = Path(sys.argv[1]), WorkerContext.parse(sys.argv[3])
     if (directory / "broken").exists():
         sys.stderr.write("error: the settings are broken\n")
         sys.exit(2)
@@ -40,7 +40,7 @@ async def main() -> None:
         await send({"type": "http.response.body", "body": body})
 
     def started() -> None:
-        place.tell_serving()
+        worker.report_serving()
         if (directory / "frail").exists():
             os._exit(9)
 
@@ -49,8 +49,8 @@ async def main() -> None:
         stopped.set()
 
     server = HttpServer(app, HttpSettings(stop_timeout=timedelta(seconds=20)), started=started, stopping=stopping)
-    place.follow(server)
-    await server.serve(place.listener)
+    worker.follow(server)
+    await server.serve(worker.listener)
 
 
 with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:

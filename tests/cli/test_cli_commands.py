@@ -104,7 +104,7 @@ def test_an_unreachable_gateway_is_exit_code_3_and_one_line(run, closed_port):
 
     assert result.exit_code == 3
     assert result.stdout == ""
-    assert result.stderr.startswith(f"error: no answer from {closed_port}")
+    assert result.stderr.startswith(f"error: no response from {closed_port}")
     assert result.stderr.endswith("(gateway_unreachable)\n")
     assert result.stderr.count("\n") == 1
 

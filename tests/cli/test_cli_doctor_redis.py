@@ -38,8 +38,8 @@ def test_a_server_is_examined_and_its_groups_are_weighed(redis: Stack, run: Run,
         "redis: wake-ups": "ok",
         "redis: groups": "ok",
     }
-    size, largest = found["redis: groups"][1].split(", most of all ")
-    assert size.startswith("2 take ")
+    size, largest = found["redis: groups"][1].split(", the largest: ")
+    assert size.startswith("2 use ")
     assert largest.startswith("large ")
     assert largest.endswith("small 0.0 MiB")
 

@@ -185,8 +185,8 @@ def test_each_setting_that_breaks_a_promise_has_its_own_line(setting: str, value
     ("error", "has_user", "words"),
     [
         (Refused(16, "username cannot be null.", "a:1"), False, "set [rocketmq] access_key"),
-        (Refused(16, "check signature failed.", "a:1"), True, "refuses the user"),
-        (Refused(1, "org.apache.rocketmq.acl.common.AclException: No accessKey", "a:1"), True, "refuses the user"),
+        (Refused(16, "check signature failed.", "a:1"), True, "refused the user"),
+        (Refused(1, "org.apache.rocketmq.acl.common.AclException: No accessKey", "a:1"), True, "refused the user"),
         (Refused(3, "request type 351 not supported", "a:1"), True, "351"),
         (NotSent("10.0.0.1:10911 cannot be reached"), True, "brokerIP1"),
     ],

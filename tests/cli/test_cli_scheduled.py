@@ -56,7 +56,7 @@ def test_a_file_of_lines_sent_again_with_its_key_is_stored_once(mqgate, names):
     again = mqgate(*arguments, stdin=b"a\nb\na\n")
 
     assert first.stderr == "2 published, 0 refused\n"
-    assert again.stderr == "1 published, 2 there before, 0 refused\n"
+    assert again.stderr == "1 published, 2 duplicate, 0 refused\n"
     assert mqgate("sub", group, "--once", "--body").stdout == "a\nb\na\n"
 
 

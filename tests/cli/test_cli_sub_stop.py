@@ -149,7 +149,7 @@ class LosesAnAnswer(Client):
 )
 def test_an_answer_that_was_lost_is_asked_for_again_and_handed_back(gateway_url, names, group, error, capfdbinary):
     """In a busy stream half of all Ctrl-C fall into a receive; its messages must not sit out a lease."""
-    options = ReceiveOptions(most=1, wait=timedelta(seconds=20), visibility=None, client_id=None, is_acked=True)
+    options = ReceiveOptions(max_messages=1, wait=timedelta(seconds=20), visibility=None, client_id=None, is_acked=True)
     with LosesAnAnswer(gateway_url, error) as client:
         client.publish_batch(names[0], [{"body": "printed"}, {"body": "lost"}])
         subscription = Subscription(client, group, options, as_body)
@@ -165,7 +165,7 @@ def test_an_answer_that_was_lost_is_asked_for_again_and_handed_back(gateway_url,
 
 def test_a_gateway_that_is_gone_is_told_once_with_what_may_come_again(gateway_url, names, group, capfdbinary):
     """What was printed could not be acknowledged, and only the reader can know what to do about it."""
-    options = ReceiveOptions(most=1, wait=timedelta(seconds=20), visibility=None, client_id=None, is_acked=True)
+    options = ReceiveOptions(max_messages=1, wait=timedelta(seconds=20), visibility=None, client_id=None, is_acked=True)
 
     class LosesItsGateway(Client):
         is_gone = False

@@ -35,7 +35,7 @@ def test_a_killed_worker_is_started_again_and_who_queued_meanwhile_is_answered(s
     assert pid != killed
     (ended,) = it.events("worker ended")
     assert (ended["worker"], ended["pid"], ended["code"], ended["again_in"]) == (1, killed, -signal.SIGKILL, 0)
-    until(lambda: [event["pid"] for event in it.events("worker serves")] == [killed, pid])
+    until(lambda: [event["pid"] for event in it.events("worker started")] == [killed, pid])
 
 
 def test_the_other_workers_do_not_notice_a_death(supervised):
@@ -44,7 +44,7 @@ def test_the_other_workers_do_not_notice_a_death(supervised):
     killed, other = it.pids()
     with closing(until(lambda: _to(it, other))) as connection:
         os.kill(killed, signal.SIGKILL)
-        until(lambda: len(it.events("worker serves")) == 3)
+        until(lambda: len(it.events("worker started")) == 3)
 
         assert connection.ask()[1] == str(other)
 

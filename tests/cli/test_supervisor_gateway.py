@@ -19,7 +19,7 @@ def test_a_gateway_that_is_killed_comes_back_with_what_it_had(supervised, tmp_pa
     it = supervised(*GATEWAY, str(tmp_path / "data"))
     published = httpx.post(f"{it.url}/v1/topics/demo/messages", content=b"hello").raise_for_status().json()
 
-    os.kill(it.events("worker serves")[0]["pid"], signal.SIGKILL)
+    os.kill(it.events("worker started")[0]["pid"], signal.SIGKILL)
     until(lambda: it.events("worker ended"))
     found = httpx.get(f"{it.url}/v1/topics/demo/messages/{published['id']}", timeout=PATIENCE)
 

@@ -108,7 +108,7 @@ def test_a_new_worker_that_does_not_come_up_leaves_everything_as_it_was(supervis
     (tmp_path / "broken").touch()
 
     it.tell(signal.SIGHUP)
-    until(lambda: it.events("rolling restart given up: a new worker did not come up"))
+    until(lambda: it.events("rolling restart given up: new worker did not start"))
 
     assert it.pids() == before
     (tmp_path / "broken").unlink()
@@ -124,9 +124,9 @@ def test_a_worker_killed_during_a_rolling_restart_is_made_up_for(supervised, tmp
     with closing(it.connection()) as slow:
         slow.send("/slow")
         until((tmp_path / "begun").exists)
-        old = it.events("worker serves")[0]["pid"]
+        old = it.events("worker started")[0]["pid"]
         it.tell(signal.SIGHUP)
-        new = until(lambda: len(it.events("worker serves")) == 2 and it.events("worker serves")[1]["pid"])
+        new = until(lambda: len(it.events("worker started")) == 2 and it.events("worker started")[1]["pid"])
         until(lambda: it.pid() == new)
 
         os.kill({"old": old, "new": new}[which], signal.SIGKILL)

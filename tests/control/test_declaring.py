@@ -29,7 +29,7 @@ async def test_a_change_in_the_file_is_applied_and_told(settings: Settings) -> N
 
     assert first == ({"queues": 2, "groups": set()}, ["entry registered"])
     assert same == ({"queues": 2, "groups": set()}, [])
-    assert more == ({"queues": 3, "groups": set()}, ["entry differed from the file and was changed"])
+    assert more == ({"queues": 3, "groups": set()}, ["entry changed to match the file"])
 
 
 async def test_a_topic_that_has_grown_since_starts_all_the_same(settings: Settings) -> None:
@@ -38,7 +38,7 @@ async def test_a_topic_that_has_grown_since_starts_all_the_same(settings: Settin
 
     found = await started(settings, topic=(TOPIC,), group=({"name": "workers", "topic": "orders"},))
 
-    told = ["entry differs from the file and stays", "entry registered"]
+    told = ["entry differs from the file, kept", "entry registered"]
     assert found == ({"queues": 5, "groups": {"workers"}}, told)
 
 

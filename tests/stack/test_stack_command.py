@@ -37,12 +37,12 @@ def test_a_stack_comes_up_tells_its_state_and_goes_down(run: Callable[..., Any],
         ("broker-a", "ready"),
         ("broker-b", "ready"),
     ]
-    assert "up already" in again.stderr
+    assert "is already running" in again.stderr
     assert json.loads(again.stdout) == told
 
-    assert run("down").stdout == "3 servers ended\n"
+    assert run("down").stdout == "3 servers stopped\n"
     assert run("status").returncode == 1
-    assert run("down").stdout == "nothing ran\n"
+    assert run("down").stdout == "no server was running\n"
 
 
 @pytest.mark.parametrize(

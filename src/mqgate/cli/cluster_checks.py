@@ -1,4 +1,4 @@
-"""What to make of the name servers and of the brokers that they know; no server is asked here."""
+"""Checks of the name servers and their broker lists. Pure functions without I/O."""
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -12,68 +12,74 @@ __all__ = ["brokers_of", "check_cluster", "check_name_servers", "check_version",
 _OLDEST, _TESTED = (4, 9), (5, 0)
 
 
-def check_name_servers(told: Mapping[str, Sequence[Broker] | RocketMQError]) -> Iterator[Check]:
-    """Each answers, and all of them tell of the same brokers: they do not talk to each other."""
-    everybody = {each for brokers in told.values() if not isinstance(brokers, RocketMQError) for each in brokers}
-    for address, brokers in told.items():
+def check_name_servers(found: Mapping[str, Sequence[Broker] | RocketMQError]) -> Iterator[Check]:
+    """Check that every name server responds with the same brokers. Name servers do not synchronise."""
+    all_brokers = {broker for brokers in found.values() if not isinstance(brokers, RocketMQError) for broker in brokers}
+    for address, brokers in found.items():
         check = f"name server {address}"
         if isinstance(brokers, RocketMQError):
             yield Check(check=check, status="fail", detail=str(brokers))
             continue
-        missing = sorted({each.name for each in everybody - set(brokers)})
+        missing = sorted({broker.name for broker in all_brokers - set(brokers)})
         if missing:
-            yield Check(check=check, status="warn", detail=f"other name servers know better of {', '.join(missing)}")
+            yield Check(
+                check=check, status="warn", detail=f"other name servers have different entries for {', '.join(missing)}"
+            )
         else:
-            yield Check(check=check, status="ok", detail=f"answers, and knows {len(brokers)} brokers")
+            yield Check(check=check, status="ok", detail=f"responds, and knows {len(brokers)} brokers")
 
 
 def brokers_of(brokers: Sequence[Broker], cluster: str) -> list[Broker]:
-    """Those of the cluster that the gateway would use; none if it could not tell which."""
-    if not cluster and len({each.cluster for each in brokers}) > 1:
+    """Return the brokers of the cluster that the gateway uses, or none if the cluster is ambiguous."""
+    if not cluster and len({broker.cluster for broker in brokers}) > 1:
         return []
-    return [each for each in brokers if cluster in {"", each.cluster}]
+    return [broker for broker in brokers if cluster in {"", broker.cluster}]
 
 
 def check_cluster(brokers: Sequence[Broker], cluster: str) -> Iterator[Check]:
-    """Whether there is exactly one cluster to use, and a master to each of its brokers."""
-    clusters = ", ".join(sorted({each.cluster for each in brokers})) or "none at all"
+    """Check that there is exactly one cluster to use, and that each of its brokers has a master."""
+    clusters = ", ".join(sorted({broker.cluster for broker in brokers})) or "none"
     ours = brokers_of(brokers, cluster)
-    masters = [each for each in ours if each.master is not None]
+    masters = [broker for broker in ours if broker.master is not None]
     if not cluster and brokers and not ours:
-        detail = f"there are several: set [rocketmq] cluster to one of {clusters}"
+        detail = f"there are several clusters: set [rocketmq] cluster to one of {clusters}"
         yield Check(check="cluster", status="fail", detail=detail)
     elif not ours:
         detail = f"no broker of {cluster or 'any cluster'} is registered; registered clusters: {clusters}"
         yield Check(check="cluster", status="fail", detail=detail)
     elif not masters:
-        detail = f"{ours[0].cluster} has no master now: nothing can be stored"
+        detail = f"{ours[0].cluster} has no master: no message can be stored"
         yield Check(check="cluster", status="fail", detail=detail)
     else:
-        names = ", ".join(each.name for each in masters)
-        yield Check(check="cluster", status="ok", detail=f"{ours[0].cluster}, with the masters {names}")
-    for each in ours:
-        if each.master is None and masters:
-            detail = "has no master: its queues are closed, and keys that hash to them are refused"
-            yield Check(check=f"{each.name}: reachable", status="warn", detail=detail)
+        names = ", ".join(broker.name for broker in masters)
+        yield Check(check="cluster", status="ok", detail=f"{ours[0].cluster}, masters: {names}")
+    for broker in ours:
+        if broker.master is None and masters:
+            detail = "has no master: its queues are closed, and messages whose keys map to them are refused"
+            yield Check(check=f"{broker.name}: reachable", status="warn", detail=detail)
 
 
 def check_version(broker: str, text: str) -> Check:
-    """Whether a broker such as V5_5_0 is new enough."""
+    """Check the version of a broker, such as V5_5_0."""
     check = f"{broker}: version"
     found = re.match(r"V(\d+)_(\d+)", text)
     if found is None:
-        return Check(check=check, status="warn", detail=f"unknown version {text or '(none told)'}")
+        return Check(check=check, status="warn", detail=f"unknown version {text or '(not reported)'}")
     version = int(found[1]), int(found[2])
-    spoken = text.removeprefix("V").replace("_", ".")
+    version_text = text.removeprefix("V").replace("_", ".")
     if version < _OLDEST:
-        return Check(check=check, status="fail", detail=f"{spoken} is too old: 5.0 or newer is needed")
+        return Check(check=check, status="fail", detail=f"{version_text} is too old: 5.0 or newer is required")
     if version < _TESTED:
-        return Check(check=check, status="warn", detail=f"{spoken} lacks requests that the gateway makes; 5.0 has them")
-    return Check(check=check, status="ok", detail=spoken)
+        return Check(
+            check=check,
+            status="warn",
+            detail=f"{version_text} does not support all requests of the gateway; upgrade to 5.0 or newer",
+        )
+    return Check(check=check, status="ok", detail=version_text)
 
 
 def check_versions(versions: Mapping[str, str]) -> Iterator[Check]:
-    """A cluster in the middle of an upgrade behaves like neither version."""
+    """Warn of different versions. A cluster during an upgrade behaves like neither version."""
     if len(set(versions.values())) > 1:
         detail = ", ".join(f"{broker} is {version}" for broker, version in sorted(versions.items()))
-        yield Check(check="versions", status="warn", detail=f"brokers differ: {detail}")
+        yield Check(check="versions", status="warn", detail=f"brokers have different versions: {detail}")
