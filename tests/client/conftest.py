@@ -67,7 +67,7 @@ def client(gateway_url: str) -> Iterator[Client]:
 
 @pytest.fixture
 def names(client: Client) -> tuple[str, str, str]:
-    """A topic with one queue, its producer and a group in queue mode, all fresh."""
+    """Create a topic with one queue, its producer and a group in queue mode."""
     suffix = uuid4().hex
     topic, producer, group = f"topic-{suffix}", f"producer-{suffix}", f"group-{suffix}"
     client.topics.put(topic, {"queues": 1})

@@ -14,7 +14,7 @@ _NO_WAIT = timedelta(0)
 
 
 class DeadLetters:
-    """Dead letters. Redrive and purge accept 1 to 1,000 `ids`, or `is_all`: the oldest 1,000, with `more` in the response."""
+    """Dead letters of groups. Redrive and purge accept 1 to 1,000 `ids`, or `is_all` for the oldest 1,000."""
 
     def __init__(self, transport: Transport) -> None:
         self._transport = transport

@@ -39,7 +39,7 @@ _MAX_DISK_USE = 0.88
 
 
 class Stack:
-    """A set of servers. `up` and `down` act on all, `start`, `stop`, `kill` and `pause` on one; all block until done."""
+    """A set of servers. `up` and `down` act on all, `start`, `stop`, `kill` and `pause` on one, and all block."""
 
     def __init__(
         self,
@@ -199,7 +199,7 @@ class Stack:
             if time.monotonic() > deadline:
                 raise readiness.failure(self.part(name), self.log(name), f"is not ready after {_START_TIMEOUT:.0f} s")
             time.sleep(0.1)
-            readiness.hasten(self.part(name), self.log(name))
+            readiness.speed_up(self.part(name), self.log(name))
 
     def _end_all(self, parts: Sequence[Part], *, patience: float) -> int:
         def end_one(part: Part) -> None:
