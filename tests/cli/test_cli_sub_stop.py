@@ -186,4 +186,4 @@ def test_an_unreachable_gateway_is_reported_once_with_possible_redeliveries(gate
 
     printed, errors = capfdbinary.readouterr()
     assert printed == b"printed\n"
-    assert errors == b"note: what was printed last may be delivered again: cut\n"
+    assert errors == b"note: the messages printed last may be delivered again: cut\n"

@@ -1,4 +1,4 @@
-"""`mqgate stack` as a newcomer uses it."""
+"""`mqgate stack` as a new user runs it."""
 
 import json
 import tomllib
@@ -19,8 +19,8 @@ NO_JAVA = {"PATH": "", "JAVA_HOME": None}
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 @pytest.mark.usefixtures("rocketmq")  # skips, or fails in CI, where there is no Java
-def test_a_stack_comes_up_tells_its_state_and_goes_down(run: Callable[..., Any], directory: Path) -> None:
-    """Three commands are the whole way from nothing to two brokers and back; each may be repeated."""
+def test_a_stack_starts_shows_its_state_and_stops(run: Callable[..., Any], directory: Path) -> None:
+    """Three commands are enough, and each may be repeated."""
     first = run("up")
     assert first.returncode == 0, first.stderr
     told = json.loads(run("status", "--json").stdout)
@@ -54,10 +54,10 @@ def test_a_stack_comes_up_tells_its_state_and_goes_down(run: Callable[..., Any],
         (("redis", "postgres", "proxy"), ("redis", "postgres")),
     ],
 )
-def test_what_was_started_is_what_the_gateway_is_told_to_use(
+def test_the_printed_configuration_uses_all_started_servers(
     tmp_path: Path, extras: Sequence[Kind], engines: tuple[str, str]
 ) -> None:
-    """Somebody who asked for Redis wants it used, not named in a comment."""
+    """A user who starts Redis wants the gateway to use it."""
     kinds: dict[str, Kind] = {"namesrv": "name-server", **{extra: extra for extra in extras}}
     ports = range(9_001, 9_999)
     parts = [
@@ -79,7 +79,7 @@ def test_what_was_started_is_what_the_gateway_is_told_to_use(
 
 @pytest.mark.parametrize("java_home", [None, "old"])
 def test_without_java_one_line_names_the_remedy(run: Callable[..., Any], tmp_path: Path, java_home: str | None) -> None:
-    """A stack trace would send a newcomer away."""
+    """A traceback does not help a new user."""
     old = tmp_path / "bin" / "java"
     old.parent.mkdir()
     old.write_text("#!/bin/sh\necho 'openjdk version \"1.8.0_292\"' >&2\n")
@@ -93,15 +93,15 @@ def test_without_java_one_line_names_the_remedy(run: Callable[..., Any], tmp_pat
     assert told.stdout == ""
 
 
-def test_a_program_reads_the_reason_as_json(run: Callable[..., Any]) -> None:
-    """As with every other command."""
+def test_an_error_is_json_if_json_was_requested(run: Callable[..., Any]) -> None:
+    """All commands behave alike."""
     told = run("up", "--json", **NO_JAVA)
 
     assert json.loads(told.stderr)["code"] == "stack_unavailable"
 
 
-def test_a_directory_without_a_stack_says_so(run: Callable[..., Any]) -> None:
-    """An empty table would look like a stack that died."""
+def test_a_directory_without_a_stack_is_an_error(run: Callable[..., Any]) -> None:
+    """An empty table would look like a stopped stack."""
     told = run("status")
 
     assert told.returncode == 1
