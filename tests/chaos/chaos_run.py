@@ -51,7 +51,7 @@ class Outcome(NamedTuple):
 
 
 def chaos(*, seconds: float, seed: int, plan: LoadPlan) -> Outcome:
-    """Bring it up, break it for so long, drain it, judge it. TimeoutError if it cannot be drained."""
+    """Start the site, inject faults, drain the groups and check the history. Raise TimeoutError if draining fails."""
     directory = Path(tempfile.mkdtemp(prefix="mqgate-chaos-"))
     # PostgreSQL may run as another user.
     directory.chmod(0o711)
@@ -106,7 +106,7 @@ async def _register(http: Http, history: History, plan: LoadPlan) -> None:
 
 
 async def _until_put(http: Http, path: str, **body: object) -> None:
-    """Gateways are about to come up."""
+    """Register an entry, and retry while gateways start."""
     deadline = time.monotonic() + 60
     while True:
         try:
@@ -122,7 +122,7 @@ async def _until_put(http: Http, path: str, **body: object) -> None:
 
 
 async def _drain(http: Http) -> None:
-    """Wait until there is no lag, several times: where queues end a gateway may know from a moment ago."""
+    """Wait until the lag is 0 several times, because queue bounds may be slightly outdated."""
     looks = 0
     async with asyncio.timeout(_DRAINED):
         while looks < _LOOKS:
