@@ -1,4 +1,4 @@
-"""Bare SQLite: the same rows into the same table with one commit (and fsync) per so many, nothing around it."""
+"""SQLite alone: insert the same rows into the same table, with one commit (and fsync) per batch."""
 
 import tempfile
 import time

@@ -1,4 +1,4 @@
-"""The same calls as the gateway makes, straight to the brokers with our own client: what the gateway is measured by.
+"""The calls of the gateway, made directly to the brokers with the same client: the baseline of the gateway.
 
     python bench/direct.py NAME_SERVER SCENARIO TASKS SECONDS ['{"topic": ...}']
 
@@ -40,7 +40,7 @@ class Load:
         return 100
 
     def receive(self) -> Callable[[int], Awaitable[int]]:
-        """Pull 32, then commit, as a consumer of one queue does."""
+        """Pull 32 messages, then commit, like a consumer of one queue."""
         offsets: dict[int, int] = {}
 
         async def receive(task: int) -> int:

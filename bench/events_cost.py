@@ -1,7 +1,7 @@
-"""What it costs to tell events: a gateway on the embedded engine that tells them and does not, in turns.
+"""The CPU cost of event recording, on the embedded engine, with recording switched on and off in turn.
 
-It is one process, switched while it runs (see switched.py), started anew several times. What counts is the CPU of a
-message, with that of writing what is told, and the median of the rounds' ratios.
+One process is switched while it runs (see switched.py), and is restarted several times. The result is the CPU per
+message, including the writing of events, as the median of the ratios of the rounds.
 """
 
 import os
@@ -21,9 +21,9 @@ SECONDS = 2.0
 QUEUES = 8
 CONNECTIONS = 16
 BACKLOG = 120_000
-# For so long the last events may be on their way.
+# Maximum time until the last events are written.
 WRITTEN = 0.5
-# What is measured, how it is loaded, and in which mode of a group; publishing has none, and an aim.
+# Name, load scenario and group mode of each case; publishing has no mode but a target.
 WAYS = (
     ("publish, one a request", "single", ""),
     ("publish, 100 a request", "batch", ""),
@@ -35,7 +35,7 @@ Found = dict[str, float]
 
 
 def compare(table_type: Any) -> None:
-    """The table; for run.py."""
+    """Write the table; for run.py."""
     table = table_type(
         "events",
         f"What it costs to tell events, embedded engine, 300-byte bodies, {STARTS} starts of {ROUNDS} rounds",
@@ -45,7 +45,7 @@ def compare(table_type: Any) -> None:
     for _ in range(STARTS):
         gateway = _started()
         for title, scenario, mode in WAYS:
-            # The first one warms up.
+            # The first round is a warm-up.
             for number in range(-1, ROUNDS):
                 names = ("silent", "telling") if number % 2 else ("telling", "silent")
                 found = {name: _turn(gateway, scenario, mode, name) for name in names}
@@ -64,7 +64,7 @@ def compare(table_type: Any) -> None:
 
 
 def _started() -> processes.Server:
-    """With a backlog to receive."""
+    """Start a gateway with a backlog to receive."""
     directory = tempfile.mkdtemp(prefix="mqgate-bench-")
     program = str(processes.HERE / "switched.py")
     gateway = processes.Server([sys.executable, program, "serve", "--data-dir", directory, "--port"])

@@ -1,9 +1,9 @@
-"""What a fetch costs when nothing of ours is in it: the same requests and answers, the same round trips, no work.
+"""The minimum cost of a fetch: the same requests, responses and round trips, without the work of the gateway.
 
     python bench/floor.py REDIS_URL NAME_SERVER BROKER TOPIC QUEUES PORT
 
-Every POST runs an empty script on Redis, pulls 32 messages, and answers with as many that were made before. Nothing is
-leased, read, acknowledged or checked. No gateway on this HTTP stack and these wires can cost less.
+Every POST runs an empty script on Redis, pulls 32 messages, and returns as many prebuilt ones. Nothing is leased,
+decoded, acknowledged or checked. No gateway on this HTTP stack and these connections can cost less.
 """
 
 import itertools
@@ -18,12 +18,12 @@ from mqgate.adapters.redis.server import Server
 from mqgate.rocketmq import Client
 
 MANY = 32
-# Every queue has at least so many messages.
+# Minimum number of messages in every queue.
 DEPTH = 500 * MANY
 MESSAGE = {
     "id": "0" * 32,
     "topic": "filled",
-    # The other way round a generator would take them for messages that came twice.
+    # Distinct offsets: the generator would count equal ones as duplicates.
     "offset": 1_000_000,
     "queue": "broker-a:0",
     "key": None,
@@ -57,7 +57,7 @@ class App:
             wanted = self._broker, self._topic, queue, offset, MANY
             await self._client.messages.pull_undecoded(*wanted, group="floor")
         else:
-            # Whoever asks whether we are there.
+            # Readiness checks.
             await self._client.routes.brokers()
         headers = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(ANSWER))]
         await send({"type": "http.response.start", "status": 200, "headers": headers})

@@ -1,9 +1,9 @@
-"""A load generator as a process of its own: keep-alive connections, answers read no further than needed.
+"""A load generator process with keep-alive connections, which parses only the necessary part of responses.
 
     python bench/load.py URL SCENARIO CONNECTIONS SECONDS ['{"group": ...}']
 
-Prints one JSON object: requests, messages, answers without any, errors, seconds, its own CPU seconds, the latencies in
-ms of answers that brought something, and which ranges of queues were delivered, so that duplicates can be counted.
+Prints one JSON object: requests, messages, empty responses, errors, seconds, its own CPU seconds, the latencies in ms
+of responses with messages, and the delivered offset ranges, so that duplicates can be counted.
 """
 
 import asyncio
@@ -23,7 +23,7 @@ BODY = "x" * 300
 
 
 class Connection(asyncio.Protocol):
-    """Sends a request, waits for the whole answer, sends the next."""
+    """A connection that sends a request, waits for the complete response, and sends the next."""
 
     def __init__(self, run: "Run") -> None:
         self.run = run
@@ -86,7 +86,7 @@ class Run:
             self.empty += 1
 
     def note(self, body: bytes) -> None:
-        """Remember which messages came, neighbours of one answer as one range."""
+        """Record the received messages, with consecutive offsets of one response as one range."""
         queue, start, end = b"", 0, 0
         for name, text in _PLACE.findall(body):
             offset = int(text)

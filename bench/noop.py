@@ -1,4 +1,4 @@
-"""The HTTP stack alone (uvicorn, Starlette's routing, a bare endpoint): reads the body, answers 204."""
+"""The HTTP stack alone (uvicorn, Starlette routing, an empty endpoint): reads the body and returns 204."""
 
 import sys
 from typing import Any

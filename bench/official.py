@@ -1,4 +1,4 @@
-"""Apache's own Python client through RocketMQ's proxy: what people would use instead.
+"""The Apache Python client through the RocketMQ proxy: the alternative to the gateway.
 
     python bench/official.py PROXY SCENARIO THREADS SECONDS TOPIC
 
@@ -38,7 +38,7 @@ def send(configuration: ClientConfiguration, topic: str, threads: int, seconds: 
 def receive(configuration: ClientConfiguration, topic: str, threads: int, seconds: float) -> tuple[int, float]:
     consumer = SimpleConsumer(configuration, "official", {topic: FilterExpression()})
     consumer.startup()
-    # Its settings reach the proxy only after startup has returned.
+    # The settings reach the proxy only after startup has returned.
     time.sleep(2)
     counts = [0] * threads
     end = time.perf_counter() + seconds

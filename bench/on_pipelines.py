@@ -1,7 +1,7 @@
-"""The pipelines by themselves: events to figures, and the proof over ever more messages.
+"""The pipelines alone: statistics from events, and reconciliation of a growing number of messages.
 
-One session on this machine. The frames are made by Spark, so that only the pipelines' own work is measured; reading
-the topic is measured with the source.
+One local session. Spark generates the frames, so that only the work of the pipelines is measured; on_spark.py measures
+reading the topic.
 """
 
 import io
@@ -18,7 +18,7 @@ import processes
 import pyarrow as pa
 from processes import descendants, tree_cpu
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F  # noqa: N812 - everybody's name for them
+from pyspark.sql import functions as F  # noqa: N812 - the usual name
 
 from mqgate.core.events import EVENTS
 from mqgate.spark.pipelines.decode import MESSAGE, SCHEMA, decoded
@@ -39,7 +39,7 @@ _TYPES = {
 
 
 def compare(table: Any) -> None:
-    """Rows per second of the minute figures, and the growth of a reconciliation."""
+    """Measure rows per second of the minute statistics, and the growth of a reconciliation."""
     spark = session("bench", "local[2]", **{"spark.sql.shuffle.partitions": 4, "spark.driver.memory": "2g"})
     _minutes(table, spark)
     _reconciliation(table, spark)
@@ -143,12 +143,12 @@ def _drained(frame: DataFrame) -> int:
 
 
 def _measured(work: Callable[[], int]) -> tuple[float, float, int, float]:
-    """Seconds, CPU seconds of all of Spark, what the work answered, and the most memory of all its processes in MiB."""
+    """Return seconds, CPU seconds of Spark, the result of the work, and the peak memory of all processes in MiB."""
     memory, done = [0.0], threading.Event()
 
     def look() -> None:
         while not done.wait(0.1):
-            # Workers come and go.
+            # Workers may end at any time.
             with suppress(OSError):
                 memory.append(sum(processes.memory_bytes(pid) for pid in descendants(os.getpid(), 0)) / 2**20)
 
@@ -163,7 +163,7 @@ def _measured(work: Callable[[], int]) -> tuple[float, float, int, float]:
 
 
 def _body() -> bytes:
-    """Acks of ten clients over three minutes."""
+    """Return acks of ten clients over three minutes."""
     values: dict[str, list[Any]] = {name: [None] * ROWS_A_BATCH for name, _ in EVENTS.columns}
     for number in range(ROWS_A_BATCH):
         row = {

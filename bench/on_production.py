@@ -1,9 +1,8 @@
-"""The production set under load: RocketMQ for messages, Redis for leases, PostgreSQL for control data.
+"""The distributed deployment under load: RocketMQ for messages, Redis for leases, PostgreSQL for control data.
 
-A gateway with one worker, one with two, Apache's Java client straight at the broker, and a server that does a fetch's
-round trips and nothing else (floor.py) take turns on one machine, with the load generators, so what a request costs in
-CPU says more than how many there were. The backlog is never used up:
-every turn reads it as a group of its own.
+A gateway with one worker, one with two, the Apache Java client at the broker, and a server that makes only the round
+trips of a fetch (floor.py) take turns on one machine. The load generators share it, so the CPU per request is more
+significant than the throughput. Every round reads the backlog with a new group, so it is never exhausted.
 """
 
 import sys
@@ -31,14 +30,14 @@ BODY_BYTES = 300
 WORKERS = (1, 2)
 CLIENTS = (8, 64)
 GENERATORS = 2
-# Longer than a turn: whoever gets no queue waits, as consumers do, and does not ask again and again.
+# Longer than a round: a client without a queue waits, as consumers do, instead of polling.
 WAIT = "30"
 BROKER = "broker-a"
 JAVA_GROUP = "bench-java"
-# The broker may compile its code to the end.
+# The broker may use the second compiler stage.
 _JAVA = ("-Xms512m", "-Xmx1g", "-XX:MaxDirectMemorySize=1g")
 _CONFIG = """
-[log]
+[messages]
 engine = "rocketmq"
 [rocketmq]
 name_servers = ["{stack.name_server}"]
@@ -56,7 +55,7 @@ FLOORS = tuple(Case("floor", 1, clients) for clients in CLIENTS)
 
 
 def compare(table_type: Any) -> None:
-    """The tables; for run.py."""
+    """Write the tables; for run.py."""
     with _stack() as stack, ExitStack() as ends:
         directory = Path(tempfile.mkdtemp(prefix="mqgate-bench-"))
         servers = {workers: _gateway(stack, directory, workers) for workers in WORKERS}
@@ -72,7 +71,7 @@ def compare(table_type: Any) -> None:
         ends.callback(send.stop)
         java: dict[str, list[Found]] = {"publish": [], "pull": []}
         rounds: dict[Case, list[Found]] = {case: [] for case in (*CASES, *FLOORS)}
-        # The first one measures compilers.
+        # The first round measures compilers.
         for number in range(-1, ROUNDS):
             found = {"publish": _direct(send, stack), "pull": _direct(pull, stack)}
             measured = {case: _measure(case, servers[case.workers], stack, number) for case in CASES}
@@ -95,7 +94,7 @@ def _stack() -> Iterator[Stack]:
     built = Stack(
         Path(tempfile.mkdtemp(prefix="mqgate-bench-stack-")), progress=lambda text: print(text, file=sys.stderr)
     )
-    # PostgreSQL runs as somebody else where we are root.
+    # PostgreSQL runs as another user if this process runs as root.
     built.directory.chmod(0o755)
     try:
         built.up([BrokerSpec(name=BROKER, java_options=_JAVA)], ("redis", "postgres"))
@@ -141,7 +140,7 @@ def _direct(child: processes.Child, stack: Stack) -> Found:
 
 
 def _measure(case: Case, server: processes.Server, stack: Stack, number: int) -> Found:
-    """One turn; in the modes of a group by a group of its own, so that the whole backlog lies before it."""
+    """Measure one round. Group modes use a new group each, which has the whole backlog."""
     group = f"{case.what}-{case.workers}-{case.clients}-{number + 1}"
     is_group = case.what in {"queue", "message"}
     if is_group:
@@ -159,6 +158,6 @@ def _measure(case: Case, server: processes.Server, stack: Stack, number: int) ->
 
 
 def _others(found: Found, in_all: float) -> Found:
-    """How many cores were busy with something else meanwhile."""
+    """Return the number of cores that other processes used."""
     ours = sum(found.get(name, 0.0) for name in ("cpu", "server_cpu", "redis_cpu", "broker_cpu"))
     return {"others": max(in_all - ours, 0.0) / found["seconds"]}

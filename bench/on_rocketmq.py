@@ -1,6 +1,6 @@
-"""The gateway on RocketMQ, beside the same calls made directly, and beside Apache's Python client through the proxy.
+"""The gateway on RocketMQ, compared with direct calls and with the Apache Python client through the proxy.
 
-All of it on the same two brokers, in one run, round by round.
+All use the same two brokers, in one run, with interleaved rounds.
 """
 
 import asyncio
@@ -22,15 +22,15 @@ import uvloop
 
 from mqgate import bootstrap
 from mqgate.rocketmq import Client
-from mqgate.settings import LogSettings, RocketMQSettings, Settings, SqliteSettings
+from mqgate.settings import MessageSettings, RocketMQSettings, Settings, SqliteSettings
 from mqgate.stack import BrokerSpec, Stack
 
 ROUNDS = 3
 SECONDS = 3.0
 WAKES = 500
-# The first messages of brokers that have just started measure Java's class loader.
+# The first messages of a new broker measure the class loader of Java.
 WARM_UP = 50
-# The brokers of a benchmark may compile their code to the end.
+# The brokers of a benchmark may use the second compiler stage.
 _JAVA = ("-Xms512m", "-Xmx1g", "-XX:MaxDirectMemorySize=1g")
 Found = dict[str, Any]
 
@@ -50,7 +50,7 @@ def stack(*parts: Any) -> Iterator[Stack]:
 def gateway(server: str) -> processes.Server:
     directory = Path(tempfile.mkdtemp(prefix="mqgate-bench-"))
     config = directory / "mqgate.toml"
-    config.write_text(f'[log]\nengine = "rocketmq"\n[rocketmq]\nname_servers = ["{server}"]\n')
+    config.write_text(f'[messages]\nengine = "rocketmq"\n[rocketmq]\nname_servers = ["{server}"]\n')
     command = [sys.executable, "-m", "mqgate.cli.main", "serve", "--config", str(config)]
     return processes.Server([*command, "--data-dir", str(directory / "data"), "--port"])
 
@@ -63,7 +63,7 @@ def child(program: str, *arguments: object) -> Found:
 
 
 class Case(NamedTuple):
-    """Something measured in every way: how many at once, and with how many threads the official client does it."""
+    """A case that is measured with every client: its concurrency, and the threads of the official client."""
 
     scenario: str
     title: str
@@ -124,7 +124,7 @@ def _compare(table: Any, case: Case, cluster: Stack, server: processes.Server) -
 
 
 def _added(table_type: Any, cluster: Stack, server: processes.Server) -> None:
-    """What a caller who is alone waits longer because of the gateway."""
+    """Measure the latency that the gateway adds for a single caller."""
     table = table_type(
         "rocketmq_latency",
         "On RocketMQ, one caller: what the gateway adds",
@@ -159,7 +159,7 @@ def wake(table_type: Any) -> None:
 async def _wake(name_server: str) -> tuple[int, float, float, int, float, float]:
     settings = Settings(
         sqlite=SqliteSettings(directory=tempfile.mkdtemp(prefix="mqgate-bench-")),
-        log=LogSettings(engine="rocketmq"),
+        messages=MessageSettings(engine="rocketmq"),
         rocketmq=RocketMQSettings(name_servers=(name_server,)),
     )
     latencies: list[float] = []
@@ -175,7 +175,7 @@ async def _wake(name_server: str) -> tuple[int, float, float, int, float, float]
             for number in range(WARM_UP + WAKES):
                 body = {"wait": 20, "ack": receipts}
                 waiting = asyncio.create_task(client.post("/v1/groups/bench/receive", json=body))
-                while gateway.long_poll.parked < 1:  # noqa: ASYNC110 - there is no event for a poll that parks
+                while gateway.long_poll.parked < 1:  # noqa: ASYNC110 - parking sets no event
                     await asyncio.sleep(0.0005)
                 began = time.perf_counter()
                 broker, queue = random.choice(("broker-a", "broker-b")), random.randrange(8)

@@ -1,4 +1,4 @@
-"""The Spark source and sink, beside what Spark's Python sources can do at best and usually do.
+"""The Spark source and sink, compared with the best and the usual performance of Python sources.
 
 One session on this machine, rounds interleaved. The limit is a source that yields the same Arrow batch again and
 again, so that only Spark's own part remains; the usual way is a source that yields tuples.
@@ -26,10 +26,10 @@ _PROPERTIES = {"region": "eu-west", "source": "shop", "version": "12"}
 
 
 def compare(table: Any) -> None:
-    """Rows per second of every way in, and of the sink."""
+    """Measure rows per second of every way to read, and of the sink."""
     gateway = processes.gateway()
     spark = session("bench", "local[2]", **{"spark.sql.shuffle.partitions": 2, "spark.driver.memory": "2g"})
-    # As the workers of a job find code that was shipped with it.
+    # The workers find shipped code in the same way.
     spark.sparkContext.addPyFile(str(Path(__file__).with_name("prebuilt_source.py")))
     for source in (Prebuilt, Tuples):
         spark.dataSource.register(source)

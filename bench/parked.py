@@ -1,4 +1,4 @@
-"""Waiting: how soon a parked client has its message, and what ten thousand of them cost."""
+"""Parked receives: the wake-up latency, and the cost of ten thousand parked clients."""
 
 import asyncio
 import json
@@ -39,7 +39,7 @@ async def _wake(*, is_waking: bool, count: int) -> tuple[list[float], int]:
     latencies: list[float] = []
     first = 0
     async with bootstrap.gateway(settings) as gateway:
-        gateway.long_poll._is_waking = is_waking  # noqa: SLF001 - switched off only to show what it is for
+        gateway.long_poll._is_waking = is_waking  # noqa: SLF001 - switched off only for comparison
         transport = httpx.ASGITransport(app=gateway.app)
         async with httpx.AsyncClient(transport=transport, base_url="http://bench", timeout=30) as client:
             await client.put("/v1/topics/bench", json={"queues": 8})
@@ -48,7 +48,7 @@ async def _wake(*, is_waking: bool, count: int) -> tuple[list[float], int]:
             for number in range(count):
                 body = {"wait": 2, "ack": receipts}
                 waiting = asyncio.create_task(client.post("/v1/groups/bench/receive", json=body))
-                while gateway.long_poll.parked < 1:  # noqa: ASYNC110 - there is no event for a poll that parks
+                while gateway.long_poll.parked < 1:  # noqa: ASYNC110 - parking sets no event
                     await asyncio.sleep(0.0005)
                 began = time.perf_counter()
                 key = f"key-{random.random()}"

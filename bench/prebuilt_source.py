@@ -1,4 +1,4 @@
-"""Two sources to be compared with: Arrow batches that were built before, and tuples. Shipped to Spark's workers."""
+"""Two sources for comparison: prebuilt Arrow batches, and tuples. They are shipped to the Spark workers."""
 
 from collections.abc import Iterator
 from datetime import UTC, datetime
@@ -42,7 +42,7 @@ class _Reader(DataSourceReader):
 
 
 class _ArrowReader(_Reader):
-    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:  # noqa: ARG002 - all are alike
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:  # noqa: ARG002 - all partitions are equal
         names = self._schema.fieldNames()
         rows = [{name: row[name] for name in names} for row in map(_row, range(_BATCH))]
         batch = pa.RecordBatch.from_pylist(rows, schema=to_arrow_schema(self._schema, timezone="UTC"))
@@ -51,7 +51,7 @@ class _ArrowReader(_Reader):
 
 
 class _TupleReader(_Reader):
-    def read(self, partition: InputPartition) -> Iterator[tuple[Any, ...]]:  # noqa: ARG002 - all are alike
+    def read(self, partition: InputPartition) -> Iterator[tuple[Any, ...]]:  # noqa: ARG002 - all partitions are equal
         row = tuple(_row(0).values())
         for number in range(self._rows // _TASKS):
             yield (row[0], row[1], row[2], number, *row[4:])

@@ -1,4 +1,4 @@
-"""Servers and load generators as processes, and what they cost."""
+"""Servers and load generators as processes, and their CPU and memory."""
 
 import json
 import os
@@ -26,19 +26,19 @@ def free_port() -> int:
 
 
 def cpu_seconds(pid: int) -> float:
-    """User and system time of a process, from the kernel."""
+    """Return the user and system time of a process."""
     fields = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def machine_cpu() -> float:
-    """What all processes of this machine used so far."""
+    """Return the CPU seconds of all processes of this machine."""
     user, nice, system, _, _, irq, soft_irq, *_ = map(int, Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:])
     return (user + nice + system + irq + soft_irq) / os.sysconf("SC_CLK_TCK")
 
 
 def tree_cpu(root: int, without: int = 0) -> float:
-    """Of a process and all below it, those that ended included; but for one child and what is below that."""
+    """Return the CPU seconds of a process tree, including ended processes, without the tree of one child."""
     total = 0.0
     for pid in descendants(root, without):
         try:
@@ -53,7 +53,7 @@ def descendants(root: int, without: int) -> Iterator[int]:
     yield root
     children: list[str] = []
     for task in Path(f"/proc/{root}/task").iterdir():
-        # Threads and children come and go.
+        # Threads and children may end at any time.
         with suppress(OSError):
             children += (task / "children").read_text().split()
     for child in children:
@@ -67,7 +67,7 @@ def memory_bytes(pid: int) -> int:
 
 
 class Server:
-    """A child that answers HTTP on a port of its own."""
+    """A child process that serves HTTP on its own port."""
 
     def __init__(self, command: list[str], path: str = "/livez", **env: str) -> None:
         self.port = free_port()
@@ -90,12 +90,12 @@ class Server:
     def load(
         self, scenario: str, connections: int, seconds: float, *, generators: int = 1, **options: str
     ) -> dict[str, Any]:
-        """Run one load against it; the generators' numbers together, and the CPU seconds of all its processes."""
+        """Run one load. Return the sum of the generator results, and the CPU seconds of all server processes."""
         before = tree_cpu(self.pid)
         command = [sys.executable, str(HERE / "load.py"), self.url, scenario]
         command += [str(connections // generators), str(seconds), json.dumps(options)]
         children = [subprocess.Popen(command, stdout=subprocess.PIPE) for _ in range(generators)]
-        found = _together([json.loads(each.communicate()[0]) for each in children])
+        found = _sum([json.loads(each.communicate()[0]) for each in children])
         found["server_cpu"] = tree_cpu(self.pid) - before
         return found
 
@@ -104,18 +104,20 @@ class Server:
         self.process.wait()
 
 
-def _together(some: list[dict[str, Any]]) -> dict[str, Any]:
-    """The numbers of generators that ran at the same time, as of one."""
-    found = {name: sum(each[name] for each in some) for name in ("requests", "messages", "empty", "errors", "cpu")}
-    latencies = sorted(latency for each in some for latency in each["latencies"]) or [0.0]
+def _sum(results: list[dict[str, Any]]) -> dict[str, Any]:
+    """Return the combined results of concurrent generators."""
+    found = {
+        name: sum(result[name] for result in results) for name in ("requests", "messages", "empty", "errors", "cpu")
+    }
+    latencies = sorted(latency for result in results for latency in result["latencies"]) or [0.0]
     found |= {"p50": latencies[len(latencies) // 2], "p99": latencies[int(len(latencies) * 0.99)]}
-    found["seconds"] = max(each["seconds"] for each in some)
-    found["duplicates"] = _duplicates(tuple(place) for each in some for place in each["delivered"])
+    found["seconds"] = max(result["seconds"] for result in results)
+    found["duplicates"] = _duplicates(tuple(place) for result in results for place in result["delivered"])
     return found
 
 
 def _duplicates(ranges: Iterable[tuple[str, int, int]]) -> int:
-    """How many messages came more than once, each further time counted."""
+    """Return the number of duplicate deliveries."""
     again, last, reached = 0, "", 0
     for queue, start, end in sorted(ranges):
         if queue != last:
@@ -140,7 +142,7 @@ def register(server: Server, path: str, **body: Any) -> None:
 
 
 class Child:
-    """A program that answers every line with a JSON object."""
+    """A program that responds to every input line with a JSON object."""
 
     def __init__(self, command: list[str], log: Path) -> None:
         with log.open("ab") as errors:
@@ -166,7 +168,7 @@ class Child:
 
 
 def java(program: str, directory: Path, *arguments: object) -> Child:
-    """One of the Java programs beside us, on Apache's client; what it says goes into a file of that directory."""
+    """Start one of the Java programs of this directory, on the Apache client. Its errors are written to a file."""
     command = [str(find_java()), "-Xmx512m", f"-Duser.home={directory}", "-cp", f"{jars()}/*"]
     source = HERE / "java" / f"{program}.java"
     return Child([*command, str(source), *map(str, arguments)], directory / f"{program}.log")

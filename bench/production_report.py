@@ -1,4 +1,4 @@
-"""What was measured on the production set, beside what is wanted of it."""
+"""Results of the distributed deployment, compared with its targets."""
 
 import statistics
 from collections.abc import Iterator
@@ -12,7 +12,7 @@ TITLES = {
 }
 FLOOR_TITLE = "the same round trips and answers, nothing done (floor.py)"
 JAVA_TITLES = {"publish": "send, 64 threads", "pull": "pulled message, 32 at a time, no acks"}
-# `others' cores`: how much of the machine was busy with something else meanwhile.
+# `others' cores`: cores that other processes used meanwhile.
 COLUMNS = (
     *("what", "workers", "clients", "requests/s", "messages/s", "p50 ms", "p99 ms"),
     *("gateway CPU", "Redis CPU", "broker CPU", "generator CPU"),
@@ -41,42 +41,42 @@ class Aim(NamedTuple):
 
 
 def _served(found: Found) -> int:
-    """Requests that brought something; what the others cost is theirs too."""
+    """Return the number of requests that returned messages. The cost of empty ones is attributed to them."""
     return int(found["requests"] - found["empty"] - found["errors"])
 
 
-def _rate(some: list[Found]) -> float:
-    return statistics.median(each["messages"] / each["seconds"] for each in some)
+def _rate(results: list[Found]) -> float:
+    return statistics.median(result["messages"] / result["seconds"] for result in results)
 
 
-def _cost(some: list[Found], name: str) -> float:
-    """CPU milliseconds per request."""
-    return statistics.median(each[name] / max(_served(each), 1) * 1000 for each in some)
+def _cost(results: list[Found], name: str) -> float:
+    """Return CPU milliseconds per request."""
+    return statistics.median(result[name] / max(_served(result), 1) * 1000 for result in results)
 
 
 def report(table_type: Any, title: str, rounds: dict[Case, list[Found]], java: dict[str, list[Found]]) -> None:
-    """Write the tables; CPU is in ms per request that brought something."""
+    """Write the tables. CPU is in ms per request that returned messages."""
     table = table_type("production", f"{title}; CPU in ms per request", COLUMNS)
-    for case, some in rounds.items():
+    for case, results in rounds.items():
         table.add(
             TITLES.get(case.what, FLOOR_TITLE),
             case.workers,
             case.clients,
-            f"{statistics.median(_served(each) / each['seconds'] for each in some):,.0f}",
-            f"{_rate(some):,.0f}",
-            *(statistics.median(each[name] for each in some) for name in ("p50", "p99")),
-            *(f"{_cost(some, name):.3f}" for name in ("server_cpu", "redis_cpu", "broker_cpu", "cpu")),
-            *(sum(each[name] for each in some) for name in ("empty", "errors", "duplicates")),
-            statistics.median(each["others"] for each in some),
+            f"{statistics.median(_served(result) / result['seconds'] for result in results):,.0f}",
+            f"{_rate(results):,.0f}",
+            *(statistics.median(result[name] for result in results) for name in ("p50", "p99")),
+            *(f"{_cost(results, name):.3f}" for name in ("server_cpu", "redis_cpu", "broker_cpu", "cpu")),
+            *(sum(result[name] for result in results) for name in ("empty", "errors", "duplicates")),
+            statistics.median(result["others"] for result in results),
         )
-    for name, some in java.items():
+    for name, results in java.items():
         cpu, broker = (
-            f"{statistics.median(each[part] / each['messages'] * 1000 for each in some):.3f}"
+            f"{statistics.median(result[part] / result['messages'] * 1000 for result in results):.3f}"
             for part in ("cpu", "broker_cpu")
         )
-        others = statistics.median(each["others"] for each in some)
+        others = statistics.median(result["others"] for result in results)
         title = f"Apache's Java client, per {JAVA_TITLES[name]}"
-        table.add(title, "", "", "", f"{_rate(some):,.0f}", "", "", cpu, "", broker, "", "", "", "", others)
+        table.add(title, "", "", "", f"{_rate(results):,.0f}", "", "", cpu, "", broker, "", "", "", "", others)
     aims = table_type(
         "production_aims",
         "What is wanted, and the worst of what was found",
@@ -92,14 +92,14 @@ def report(table_type: Any, title: str, rounds: dict[Case, list[Found]], java: d
 
 def _aims(rounds: dict[Case, list[Found]], java: dict[str, list[Found]]) -> Iterator[Aim]:
     def worst(what: str, name: str) -> float:
-        return max(_cost(some, name) for case, some in rounds.items() if case.what == what)
+        return max(_cost(results, name) for case, results in rounds.items() if case.what == what)
 
     def ratio(one: Case, other: Case) -> float:
         pairs = zip(rounds[one], rounds[other], strict=True)
         return statistics.median(a["messages"] / a["seconds"] / (b["messages"] / b["seconds"]) for a, b in pairs)
 
     def least(name: str) -> str:
-        return f"{min(_cost(some, name) for case, some in rounds.items() if case.what == 'floor'):.3f}"
+        return f"{min(_cost(results, name) for case, results in rounds.items() if case.what == 'floor'):.3f}"
 
     for who, name, wanted, theirs in (("gateway", "server_cpu", 0.30, "0.77"), ("Redis", "redis_cpu", 0.06, "0.28")):
         title = f"{who} CPU ms per fetch and ack of 32"
@@ -110,7 +110,9 @@ def _aims(rounds: dict[Case, list[Found]], java: dict[str, list[Found]]) -> Iter
         yield Aim(title, 1.0, "", True, ratio(Case("queue", workers, 64), Case("queue", workers, 8)))
 
     def per_message(case: Case) -> float:
-        return statistics.median((each["server_cpu"] + each["redis_cpu"]) / each["messages"] for each in rounds[case])
+        return statistics.median(
+            (result["server_cpu"] + result["redis_cpu"]) / result["messages"] for result in rounds[case]
+        )
 
     for _, workers, clients in (case for case in rounds if case.what == "queue"):
         title = f"a message in message mode, of queue mode's cost, {workers} worker(s), {clients} clients"

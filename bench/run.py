@@ -1,6 +1,6 @@
-"""`make bench`: how the gateway compares with what it stands on, in one run, interleaved rounds, medians.
+"""`make bench`: the gateway compared with its components, in one run, with interleaved rounds and medians.
 
-Only ratios mean anything: the machine is shared. Every table is also written to bench/results/.
+Only ratios are significant, because the machine is shared. Every table is also written to bench/results/.
 """
 
 import statistics
@@ -36,7 +36,7 @@ class Table:
         print("  ", " | ".join(self.rows[-1]), file=sys.stderr, flush=True)
 
     def write(self, *others: "Table") -> None:
-        """Into the file of its name, the others below it."""
+        """Write the table to the file of its name, below earlier ones."""
         text = "\n".join(table.text() for table in (self, *others))
         RESULTS.mkdir(exist_ok=True)
         (RESULTS / f"{self.name}.md").write_text(text)
@@ -124,7 +124,7 @@ def receive() -> None:
 
 
 def flat() -> None:
-    """The cost of a request must not grow with groups, queues, or somebody else's backlog."""
+    """Show that the cost of a request does not grow with groups, queues or the backlog of others."""
     table = Table(
         "flat",
         "Server CPU per receive of 32 (with carried acks), against more of everything",

@@ -1,11 +1,11 @@
-"""What an executor reads from a broker itself, beside Apache's Java client pulling the same queues.
+"""Direct reads of a Spark executor from a broker, compared with the Apache Java client on the same queues.
 
     python bench/spark_rocketmq.py                                      the table
     python bench/spark_rocketmq.py NAME_SERVER TOPIC QUEUES COLUMNS     a reader: everything once for every line sent
     python bench/spark_rocketmq.py OPTIONS                              the same by Spark, all columns
 
-All are warm, and take turns at the same broker. Ours are two processes, as two cores of an executor are, with two
-queues each; Java's is one with a thread for each of the four.
+All are warm and take turns at the same broker. This project uses two processes with two queues each, like two cores of
+an executor; the Java client uses one process with a thread for each of the four queues.
 """
 
 import asyncio
@@ -42,7 +42,7 @@ GROUP = "bench-java"
 BROKER = "broker-a"
 # The first passes measure compilers.
 WARM_UP = 2
-# The broker may compile its code to the end, and the client too.
+# The broker and the client may use the second compiler stage.
 _JAVA = ("-Xms512m", "-Xmx1g", "-XX:MaxDirectMemorySize=1g")
 _WAYS = {
     "ours, all columns": list(FIELDS),
@@ -53,7 +53,7 @@ Found = dict[str, Any]
 
 
 def compare(table_type: Any) -> None:
-    """The table; for run.py."""
+    """Write the table; for run.py."""
     table = table_type(
         "spark_rocketmq",
         f"Reading a broker directly: {MESSAGES:,} messages of {BODY_BYTES} bytes, {QUEUES} queues, default limits",
@@ -97,7 +97,7 @@ def compare(table_type: Any) -> None:
 
 
 def _cost(found: Found) -> float:
-    """What a message costs this machine, reader and broker together: what is left when others use it too."""
+    """Return the CPU time per message, of reader and broker together."""
     return float(found["reader"] + found["broker"])
 
 
@@ -124,7 +124,7 @@ def _spark(options: dict[str, str], directory: Path) -> Child:
 
 
 def _pass(readers: list[Child], stack: Stack) -> Found:
-    """All messages once, each queue by one of the readers."""
+    """Read all messages once, each queue by one of the readers."""
     broker = cpu_seconds(stack.part(BROKER).pid)
     began = time.perf_counter()
     for each in readers:
@@ -171,7 +171,7 @@ def _properties(number: int) -> dict[str, str]:
 
 
 def read_by_spark(options: dict[str, str]) -> None:
-    """Everything once, for every line of standard input."""
+    """Read all messages once for every line of standard input."""
     spark = session("bench", "local[2]")
     rows = spark.read.format("mqgate").options(**options).load()
     for _ in sys.stdin:

@@ -1,9 +1,9 @@
-"""A gateway that tells events or does not, switched by SIGUSR1 while it runs; at first it does not.
+"""A gateway whose event recording is switched by SIGUSR1 while it runs; initially it is off.
 
     python bench/switched.py serve ...
 
-Two processes of one program differ by a few per cent for as long as they live: more than what is to be measured.
-Whatever it has to tell when it is switched is written at once.
+Two processes of one program differ by a few per cent, which is more than the effect to measure. Buffered events are
+written when recording is switched.
 """
 
 import asyncio
@@ -40,6 +40,6 @@ def _started(self: EventWriter) -> None:
 
 
 if __name__ == "__main__":
-    EventRecorder.__init__ = _noted(EventRecorder.__init__)  # type: ignore[method-assign]  # a switch that users have no use for
-    EventWriter.start = _started  # type: ignore[method-assign]  # a switch that users have no use for
+    EventRecorder.__init__ = _noted(EventRecorder.__init__)  # type: ignore[method-assign]  # a switch for benchmarks only
+    EventWriter.start = _started  # type: ignore[method-assign]  # a switch for benchmarks only
     main()

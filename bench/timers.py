@@ -1,4 +1,4 @@
-"""A million timers far in the future: what they cost at rest and at start."""
+"""One million timers in the far future: their cost at rest and at start."""
 
 import json
 import tempfile
@@ -37,7 +37,7 @@ def many(table_type: Any) -> None:
 
 
 def _measure(server: processes.Server, directory: str) -> tuple[float, float, float, float]:
-    """Start-up as it was, memory and disk as they are, and how late a message due in a second is."""
+    """Return the start time, memory, disk use, and the delay of a message that is due in one second."""
     start, memory = server.start_seconds, processes.memory_bytes(server.pid) / (1 << 20)
     size = sum(each.stat().st_size for each in Path(directory).iterdir()) / (1 << 20)
     with httpx.Client(base_url=server.url, timeout=30) as client:

@@ -10,6 +10,7 @@ import inspect
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import fields
+from datetime import timedelta
 from pathlib import Path
 from typing import Any, get_args, get_origin, get_type_hints
 
@@ -184,7 +185,8 @@ _SETTINGS_HEAD = """# Settings
 
 Defaults < file < environment < flags. The file is `mqgate.toml` in the working directory, or what `--config` or
 `MQGATE_CONFIG` names. Unknown names are errors, and all faults are reported at once, before anything opens. In a
-variable a list is written with commas. `MQGATE_URL` and `MQGATE_KEY` are not settings of the server, but of the
+variable a list is written with commas. A duration is a number of seconds or text such as `"500ms"`, `"30s"`,
+`"15m"`, `"2h"` or `"3d"`. `MQGATE_URL` and `MQGATE_KEY` are not settings of the server, but of the
 commands that call it.
 """
 _SETTINGS_TAIL = """
@@ -325,13 +327,24 @@ def _events() -> str:
 def _kind(hint: Any) -> str:
     if get_origin(hint) is tuple:
         return f"list of {_kind(get_args(hint)[0])}"
-    return {bool: "true or false", int: "whole number", float: "number", str: "text"}[hint]
+    return {bool: "true or false", int: "whole number", timedelta: "duration", str: "text"}[hint]
 
 
 def _toml(value: Any) -> str:
+    if isinstance(value, timedelta):
+        return _duration(value)
     if isinstance(value, tuple):
         return f"[{', '.join(map(_toml, value))}]"
     return f'"{value}"' if isinstance(value, str) else str(value)
+
+
+def _duration(value: timedelta) -> str:
+    if not value:
+        return "0"
+    for letter, unit in (("d", timedelta(days=1)), ("h", timedelta(hours=1)), ("m", timedelta(minutes=1))):
+        if not value % unit:
+            return f'"{value // unit}{letter}"'
+    return f'"{value // timedelta(seconds=1)}s"'
 
 
 def _errors() -> str:

@@ -1,5 +1,5 @@
 #!/bin/sh
-# Broadcast mode: every client gets every message, each at its own pace.
+# Broadcast mode: every client receives every message, independently of the others.
 set -eu
 gate=${1:-http://127.0.0.1:8080}
 run=$$
@@ -21,14 +21,14 @@ done
 echo '2. publish'
 call POST "/v1/topics/example-$run/messages" '{"body": "prices changed"}'
 
-echo '3. both get it, and ack on their own'
+echo '3. both clients receive and ack the message'
 for client in web-1 web-2; do
     batch=$(call POST "/v1/groups/example-caches-$run/receive" "{\"clientId\": \"$client\", \"wait\": 5}")
     printf '%s\n' "$batch"
     call POST "/v1/groups/example-caches-$run/ack" "{\"receipt\": \"$(receipt "$batch")\"}"
 done
 
-echo '4. each has a lag of its own'
+echo '4. each client has its own lag'
 call GET "/v1/groups/example-caches-$run/lag?clientId=web-1" | sed 's/,"queues".*/}/'
 
 call DELETE "/v1/groups/example-caches-$run" > /dev/null

@@ -1,5 +1,5 @@
 #!/bin/sh
-# Message mode: every message has a lease and a receipt of its own.
+# Message mode: every message has its own lease and receipt.
 set -eu
 gate=${1:-http://127.0.0.1:8080}
 run=$$
@@ -23,14 +23,14 @@ printf '%s\n' "$first"
 echo '3. extend: the work takes longer, the receipt stays the same'
 call POST "/v1/groups/example-workers-$run/extend" "{\"receipt\": \"$(receipt "$first")\", \"visibility\": \"5m\"}"
 
-echo '4. nack: it failed, try again in a second'
+echo '4. nack: the work failed, deliver again after one second'
 call POST "/v1/groups/example-workers-$run/nack" "{\"receipt\": \"$(receipt "$first")\", \"delay\": \"1s\", \"reason\": \"no stock\"}"
 
 echo '5. receive again: waits for the redelivery, delivery 2'
 second=$(call POST "/v1/groups/example-workers-$run/receive" '{"max": 1, "wait": 5}')
 printf '%s\n' "$second"
 
-echo '6. ack, and once more: a repeated ack is harmless'
+echo '6. ack twice: a repeated ack has no effect'
 call POST "/v1/groups/example-workers-$run/ack" "{\"receipt\": \"$(receipt "$second")\"}"
 call POST "/v1/groups/example-workers-$run/ack" "{\"receipt\": \"$(receipt "$second")\"}"
 

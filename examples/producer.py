@@ -23,30 +23,30 @@ def call(url: str, method: str, path: str, body: Any) -> tuple[int, Any]:
     if key := os.environ.get("MQGATE_KEY"):
         request.add_header("Authorization", f"Bearer {key}")
     try:
-        with urllib.request.urlopen(request, timeout=30) as answer:  # noqa: S310 - the user's own
-            return answer.status, json.load(answer)
+        with urllib.request.urlopen(request, timeout=30) as response:  # noqa: S310 - the user's own
+            return response.status, json.load(response)
     except urllib.error.HTTPError as error:
         return error.code, json.load(error)
 
 
 def publish(url: str, topic: str, messages: list[dict[str, Any]], *, tries: int = 8) -> list[dict[str, Any]]:
-    """Store every message once; one result each. Waits longer after each failure."""
+    """Store every message once and return one result per message. The pause grows after each failure."""
     pause = 0.2
     for attempt in range(1, tries + 1):
         try:
-            status, answer = call(url, "POST", f"/v1/topics/{topic}/messages", {"messages": messages})
+            status, body = call(url, "POST", f"/v1/topics/{topic}/messages", {"messages": messages})
         except urllib.error.URLError as error:
-            status, answer = 0, {"detail": str(error.reason), "retryable": True}
-        results: list[dict[str, Any]] = answer.get("results", [])
-        again = [each for each in results if each.get("error", {}).get("retryable")]
-        if results and not again:
+            status, body = 0, {"detail": str(error.reason), "retryable": True}
+        results: list[dict[str, Any]] = body.get("results", [])
+        failed = [result for result in results if result.get("error", {}).get("retryable")]
+        if results and not failed:
             return results
-        if not results and not answer.get("retryable"):
-            sys.exit(f"refused: {answer.get('detail')} ({answer.get('code')})")
-        print(f"try {attempt}: {status or 'no answer'}, once more in {pause:.1f} s", file=sys.stderr)
+        if not results and not body.get("retryable"):
+            sys.exit(f"refused: {body.get('detail')} ({body.get('code')})")
+        print(f"attempt {attempt}: {status or 'no response'}, retry in {pause:.1f} s", file=sys.stderr)
         time.sleep(pause)
         pause = min(pause * 2, 10)
-    sys.exit("gave up: send the same keys again later, nothing will be stored twice")
+    sys.exit("failed: send the same keys again later, no message is stored twice")
 
 
 def main() -> None:
@@ -54,14 +54,16 @@ def main() -> None:
     parser.add_argument("--url", default="http://127.0.0.1:8080")
     parser.add_argument("--topic", default="example-orders")
     parser.add_argument("--count", type=int, default=10)
-    parser.add_argument("--run", default=str(int(time.time())), help="the same run again stores nothing new")
-    given = parser.parse_args()
-    call(given.url, "PUT", f"/v1/topics/{given.topic}", {})
+    parser.add_argument(
+        "--run", default=str(int(time.time())), help="name of the run; the same name stores nothing twice"
+    )
+    arguments = parser.parse_args()
+    call(arguments.url, "PUT", f"/v1/topics/{arguments.topic}", {})
     messages = [
-        {"body": {"order": number}, "key": f"customer-{number % 3}", "idempotencyKey": f"{given.run}-{number}"}
-        for number in range(given.count)
+        {"body": {"order": number}, "key": f"customer-{number % 3}", "idempotencyKey": f"{arguments.run}-{number}"}
+        for number in range(arguments.count)
     ]
-    for result in publish(given.url, given.topic, messages):
+    for result in publish(arguments.url, arguments.topic, messages):
         where = f"{result['queue']}@{result['offset']}" if "queue" in result else result.get("error")
         print(result["status"], result.get("id"), where, "duplicate" if result.get("duplicate") else "")
 

@@ -1,5 +1,5 @@
 #!/bin/sh
-# Queue mode: a receive locks one queue and gets its messages in order, under one receipt.
+# Queue mode: a receive locks one queue and returns its messages in order, with one receipt.
 set -eu
 gate=${1:-http://127.0.0.1:8080}
 run=$$
@@ -21,14 +21,14 @@ echo '2. receive: the whole queue is locked'
 batch=$(call POST "/v1/groups/example-ledger-$run/receive" '{"max": 10}')
 printf '%s\n' "$batch"
 
-echo '3. somebody else gets nothing meanwhile: busy'
+echo '3. another client receives nothing meanwhile: busy'
 call POST "/v1/groups/example-ledger-$run/receive"
 
-echo '4. only the first message is done: commit that part, free the queue'
+echo '4. only the first message is done: commit it and release the queue'
 start=$(printf '%s' "$batch" | sed 's/.*"start":\([0-9]*\).*/\1/')
 call POST "/v1/groups/example-ledger-$run/ack" "{\"receipt\": \"$(receipt "$batch")\", \"through\": $start}"
 
-echo '5. receive: goes on behind it'
+echo '5. receive: continues after it'
 batch=$(call POST "/v1/groups/example-ledger-$run/receive" '{"max": 10}')
 printf '%s\n' "$batch"
 

@@ -1,17 +1,17 @@
 #!/usr/bin/env python3
-# ruff: noqa: T201 - it talks to people
+# ruff: noqa: T201 - an example prints
 """A topic as a DataFrame, cell by cell: read it, aggregate, write the result to another topic.
 
 python examples/spark_orders.py --url http://127.0.0.1:8080
 """
 
-# %% What we work with
+# %% Imports and arguments
 import argparse
 import json
 import tempfile
 
 from pyspark.sql import DataFrame
-from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
+from pyspark.sql import functions as F  # noqa: N812 - the usual name
 
 from mqgate.client import Client
 from mqgate.spark.session import session
@@ -20,23 +20,23 @@ arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argpars
 arguments.add_argument("--url", default="http://127.0.0.1:8080")
 arguments.add_argument("--orders", default="orders", help="topic to read")
 arguments.add_argument("--totals", default="order-totals", help="topic to write")
-arguments.add_argument("--checkpoint", default=None, help="directory that remembers how far the stream has come")
-asked = arguments.parse_args()
+arguments.add_argument("--checkpoint", default=None, help="directory of the checkpoint of the stream")
+args = arguments.parse_args()
 
 # %% Two topics, and a few orders
-client = Client(asked.url)
-for topic in (asked.orders, asked.totals):
+client = Client(args.url)
+for topic in (args.orders, args.totals):
     client.topics.put(topic, {"queues": 4})
 orders = [{"customer": name, "amount": amount} for amount in range(1, 11) for name in ("ada", "bob", "eve")]
-client.publish_batch(asked.orders, [{"body": order, "key": order["customer"]} for order in orders])
+client.publish_batch(args.orders, [{"body": order, "key": order["customer"]} for order in orders])
 
-# %% A session: Java is looked for, everything stays on this machine
+# %% A local session; it finds Java by itself
 spark = session("orders", "local[2]", **{"spark.sql.shuffle.partitions": 2})
 
-# %% Read the whole topic; a schema asks for no more columns than are used
+# %% Read the whole topic; the schema selects only the columns that are used
 rows = (
     spark.read.format("mqgate")
-    .options(url=asked.url, subscribe=asked.orders)
+    .options(url=args.url, subscribe=args.orders)
     .schema("body STRING, storedAt TIMESTAMP")
     .load()
 )
@@ -44,10 +44,10 @@ parsed = rows.select(F.from_json("body", "customer STRING, amount INT").alias("o
 parsed.groupBy("customer").agg(F.count("*").alias("orders"), F.sum("amount").alias("total")).orderBy("customer").show()
 
 # %% The same as a stream: after every batch of orders one message per customer who ordered, exactly once
-checkpoint = asked.checkpoint or tempfile.mkdtemp(prefix="orders-")
+checkpoint = args.checkpoint or tempfile.mkdtemp(prefix="orders-")
 totals_so_far = (
     spark.readStream.format("mqgate")
-    .options(url=asked.url, subscribe=asked.orders, startingOffsets="earliest", maxOffsetsPerTrigger=1000)
+    .options(url=args.url, subscribe=args.orders, startingOffsets="earliest", maxOffsetsPerTrigger=1000)
     .schema("body STRING, storedAt TIMESTAMP")
     .load()
     .select(F.from_json("body", "customer STRING, amount INT").alias("order"))
@@ -58,8 +58,8 @@ totals_so_far = (
 
 
 def write(batch: DataFrame, number: int) -> None:
-    """Spark lets no Python sink take updates of an aggregate; a batch that is written under its own name is as safe."""
-    options = {"url": asked.url, "topic": asked.totals, "writeId": f"{checkpoint} {number}"}
+    """Write one batch. Spark has no update mode for Python sinks; a unique `writeId` makes a batch write idempotent."""
+    options = {"url": args.url, "topic": args.totals, "writeId": f"{checkpoint} {number}"}
     batch.write.format("mqgate").options(**options).mode("append").save()
 
 
@@ -72,8 +72,8 @@ query = (
 )
 query.awaitTermination()
 
-# %% What was written
-totals = spark.read.format("mqgate").options(url=asked.url, subscribe=asked.totals).schema("body STRING").load()
+# %% Show the written messages
+totals = spark.read.format("mqgate").options(url=args.url, subscribe=args.totals).schema("body STRING").load()
 for row in sorted(totals.collect()):
     print(json.dumps(json.loads(row.body)))
 spark.stop()

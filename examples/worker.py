@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-# ruff: noqa: T201 - it talks to people
-"""The loop of a worker: one request a turn.
+# ruff: noqa: T201 - an example prints
+"""The loop of a worker: one request per iteration.
 
-Each receive waits for work, acks what the turn before finished, and has a name (attemptId): if its answer is lost,
-asking again under the same name brings the same messages instead of more. SIGTERM and Ctrl-C end it after the current
-turn, with everything settled.
+Each receive waits for messages and acknowledges those of the previous iteration. It has an attempt id: after a lost
+response, the same id returns the same messages. SIGTERM and Ctrl-C end the loop after the current iteration, with all
+receipts settled.
 """
 
 import argparse
@@ -29,7 +29,7 @@ class Worker:
         self.is_stopping = False
 
     def run(self, wait: timedelta, *, is_until_empty: bool) -> int:
-        """Work until told to stop; how many messages were finished."""
+        """Work until stopped, and return the number of completed messages."""
         count = 0
         while not self.is_stopping:
             messages = self._receive(wait)
@@ -46,24 +46,24 @@ class Worker:
         pause = 0.2
         while True:
             try:
-                answer = self._client.receive(self._group, most=10, wait=wait, attempt_id=attempt, ack=self._finished)
+                response = self._client.receive(self._group, most=10, wait=wait, attempt_id=attempt, ack=self._finished)
                 break
             except (GatewayUnreachable, GatewayError) as error:
                 if self.is_stopping or not getattr(error, "retryable", True):
                     raise
-                print(f"{error}; again in {pause:.1f} s", file=sys.stderr)
+                print(f"{error}; retry in {pause:.1f} s", file=sys.stderr)
                 time.sleep(pause)
                 pause = min(pause * 2, 10)
-        for outcome in answer["acked"]:
+        for outcome in response["acked"]:
             if outcome["outcome"] not in _DONE:
-                print(f"an ack came too late: {outcome['outcome']}", file=sys.stderr)
+                print(f"ack refused: {outcome['outcome']}", file=sys.stderr)
         self._finished = []
-        return list(answer["messages"])
+        return list(response["messages"])
 
     def _try(self, message: dict[str, Any]) -> int:
         try:
             handle(message["id"], body_of(message))
-        except Exception as error:  # noqa: BLE001 - whatever it was, the message is tried again
+        except Exception as error:  # noqa: BLE001 - the message is delivered again after any error
             self._client.nack(self._group, message["receipt"], reason=str(error)[:1000])
             return 0
         self._finished.append(message["receipt"])
@@ -71,7 +71,7 @@ class Worker:
 
 
 def handle(message_id: str, body: bytes) -> None:
-    """The work. It may see a message twice: let twice be like once."""
+    """Process a message. A message may be delivered twice, so the work must be idempotent."""
     print(message_id, body.decode(errors="replace"))
 
 
@@ -80,8 +80,8 @@ def main() -> None:
     parser.add_argument("--url", default="http://127.0.0.1:8080")
     parser.add_argument("--topic", default="example-orders")
     parser.add_argument("--group", default="example-billing")
-    parser.add_argument("--wait", type=float, default=20, help="seconds to wait for work")
-    parser.add_argument("--until-empty", action="store_true", help="end when there is nothing to do")
+    parser.add_argument("--wait", type=float, default=20, help="seconds to wait for messages")
+    parser.add_argument("--until-empty", action="store_true", help="exit when there are no messages")
     given = parser.parse_args()
     with Client(given.url, os.environ.get("MQGATE_KEY")) as client:
         client.topics.put(given.topic, {})

@@ -23,7 +23,7 @@ import pytest
 from mqgate.stack import BrokerSpec, Stack, StackError, StackUnavailable
 from mqgate.stack.guard import guard
 from mqgate.stack.lock import locked
-from mqgate.stack.probe import _ask
+from mqgate.stack.probe import _request
 
 PAIR = ("broker-a", "broker-b")
 # A broker without timers of its own starts in half the CPU. But when it removes a topic, it stumbles at the end.
@@ -148,7 +148,7 @@ def set_timers(stack: Stack, *, are_on: bool) -> None:
     for the answer: 100 ms of CPU, and `local` is asked by a thousand gateways.
     """
     order = b"timerWheelEnable=true" if are_on else b"timerWheelEnable=false"
-    _ask(_place(stack.brokers["local"]), _UPDATE_BROKER_CONFIG, {}, order)
+    _request(_place(stack.brokers["local"]), _UPDATE_BROKER_CONFIG, {}, order)
 
 
 def _revive(stack: Stack) -> None:
@@ -163,7 +163,7 @@ def _rest(stack: Stack) -> None:
     for name in PAIR:
         stack.pause(name)
         who = {"clusterName": "pair", "brokerName": name, "brokerAddr": stack.brokers[name], "brokerId": "0"}
-        _ask(_place(stack.name_server), _UNREGISTER_BROKER, who)
+        _request(_place(stack.name_server), _UNREGISTER_BROKER, who)
 
 
 def _place(address: str) -> tuple[str, int]:

@@ -5,6 +5,7 @@ import gc
 import os
 import sys
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -98,7 +99,7 @@ def clock() -> ManualClock:
 
 @pytest.fixture
 def settings(tmp_path: Path) -> Settings:
-    return Settings(sqlite=SqliteSettings(directory=str(tmp_path / "data"), tidy_interval=3600.0))
+    return Settings(sqlite=SqliteSettings(directory=str(tmp_path / "data"), tidy_interval=timedelta(hours=1)))
 
 
 @pytest.fixture

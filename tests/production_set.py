@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from datetime import timedelta
 from uuid import uuid4
 
 import psycopg
@@ -10,7 +11,7 @@ import psycopg
 from mqgate.settings import (
     ControlSettings,
     LeaseSettings,
-    LogSettings,
+    MessageSettings,
     PostgresSettings,
     RedisSettings,
     RocketMQSettings,
@@ -27,10 +28,10 @@ def on_production(
     space = uuid4().hex[:8]
     yield replace(
         settings,
-        log=LogSettings(engine="rocketmq"),
+        messages=MessageSettings(engine="rocketmq"),
         rocketmq=RocketMQSettings(name_servers=(rocketmq.name_server,), cluster=cluster, namespace=space),
         leases=LeaseSettings(engine="redis"),
-        redis=RedisSettings(url=redis.redis_url, prefix=space, timeout=10.0),
+        redis=RedisSettings(url=redis.redis_url, prefix=space, timeout=timedelta(seconds=10)),
         control=ControlSettings(engine="postgres"),
         postgres=PostgresSettings(url=postgres.postgres_url, schema=f"test_{space}"),
     )
@@ -41,7 +42,7 @@ def on_production(
 def as_environment(settings: Settings) -> dict[str, str]:
     """The same for a gateway in a process of its own."""
     return {
-        "MQGATE_LOG_ENGINE": "rocketmq",
+        "MQGATE_MESSAGES_ENGINE": "rocketmq",
         "MQGATE_ROCKETMQ_NAME_SERVERS": ",".join(settings.rocketmq.name_servers),
         "MQGATE_ROCKETMQ_CLUSTER": settings.rocketmq.cluster,
         "MQGATE_ROCKETMQ_NAMESPACE": settings.rocketmq.namespace,

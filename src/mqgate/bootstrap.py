@@ -6,7 +6,6 @@ import socket
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass
-from datetime import timedelta
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -157,7 +156,7 @@ async def redis_health(settings: RedisSettings) -> "Health":
         from mqgate.adapters.redis.health import health  # noqa: PLC0415 - what it needs is an extra
     except ModuleNotFoundError as error:
         raise SettingsInvalid(['[leases] engine: pip install "mqgate[redis]"']) from error
-    return await health(settings.url, settings.prefix, patience=settings.timeout)
+    return await health(settings.url, settings.prefix, patience=settings.timeout.total_seconds())
 
 
 async def _recover(mover: TimerDispatcher) -> None:
@@ -196,7 +195,7 @@ async def _build(
         long_poll.expired(scope)
 
     undertaker = DeadLetterWriter(group_log, leases, dead_letters, metrics, recorder, expired)
-    interval = timedelta(seconds=settings.rocketmq.mirror_interval)
+    interval = settings.rocketmq.mirror_interval
     mirror = OffsetMirrorService(opened.mirror, group_log, leases, directory, interval)
     opener = LeaseStateInitializer(group_log, leases, mirror)
     receiver = Receiver(group_log, leases, undertaker, metrics, mirror, opener, recorder)
@@ -260,10 +259,10 @@ async def _build(
         access=access,
         metrics=metrics,
         settings=http,
-        engine=settings.log.engine,
+        engine=settings.messages.engine,
         checks={**control.checks, **leasing.checks, **disk, "log": log.probe},
     )
-    longest_delay = timedelta(seconds=settings.publish.longest_delay)
+    longest_delay = settings.publish.longest_delay
     parser = EnvelopeParser(max_message_bytes=http.max_message_bytes, longest_delay=longest_delay, clock=clock)
     apis = Apis(
         publish=PublishApi(registry, publisher, parser, recorder, http),
@@ -328,7 +327,7 @@ async def _build(
         pipelines.run_once,
     ]
     lag_samples, events = _telling(settings, log, directory, recorder, positions, metrics)
-    middleware = RequestMiddleware(access, metrics, http, settings.log.requests, parked=lambda: long_poll.parked)
+    middleware = RequestMiddleware(access, metrics, http, settings.logging.requests, parked=lambda: long_poll.parked)
     return Gateway(
         app=app.build(middleware, route_table(apis, http)),
         metrics=metrics,
@@ -336,7 +335,7 @@ async def _build(
         access=access,
         health=health,
         long_poll=long_poll,
-        janitor=Janitor(timedelta(seconds=settings.sqlite.tidy_interval), jobs),
+        janitor=Janitor(settings.sqlite.tidy_interval, jobs),
         retention=retention,
         mirror=mirror,
         mover=mover,
@@ -357,7 +356,7 @@ def _telling(
 ) -> tuple[LagSamples, EventWriter]:
     """What writes events, and adds the lag of those who are at work."""
     telling = settings.events
-    interval = timedelta(seconds=telling.lag_interval)
+    interval = telling.lag_interval
     lag_samples = LagSamples(directory, recorder, positions.standings, interval=interval)
     events = EventWriter(
         log,
@@ -366,7 +365,7 @@ def _telling(
         lag_samples.touched,
         gateway=gateway_name(settings),
         queues=telling.queues,
-        interval=timedelta(seconds=telling.flush_interval),
+        interval=telling.flush_interval,
     )
     return lag_samples, events
 
@@ -385,7 +384,7 @@ def _retention(
 ) -> Retention | None:
     if engine is None or not isinstance(log, SqliteMessageLog):
         return None
-    kept = timedelta(seconds=settings.events.retention)
+    kept = settings.events.retention
     return Retention(engine, log, directory, own={EVENTS_TOPIC: kept})
 
 
@@ -395,15 +394,15 @@ async def _be_alone() -> None:
 
 def _defaults(settings: Settings) -> Defaults:
     topic, group = settings.topic_defaults, settings.group_defaults
-    is_embedded = settings.log.engine == "sqlite"
+    is_embedded = settings.messages.engine == "sqlite"
     return Defaults(
         queues=topic.queues,
         max_queues=topic.max_queues,
-        retention=timedelta(seconds=topic.retention) if is_embedded else None,
+        retention=topic.retention if is_embedded else None,
         has_retention=is_embedded,
-        visibility=timedelta(seconds=group.visibility),
+        visibility=group.visibility,
         max_attempts=group.max_attempts,
-        client_ttl=timedelta(seconds=group.client_ttl),
+        client_ttl=group.client_ttl,
     )
 
 

@@ -1,4 +1,4 @@
-"""Registers the entries that mqgate.toml declares."""
+"""Registration of the entries that mqgate.toml declares."""
 
 import asyncio
 from collections.abc import Mapping
@@ -15,14 +15,14 @@ from mqgate.settings import Settings, SettingsInvalid
 
 __all__ = ["declare", "declare_later"]
 
-_DECLARED_AGAIN = 1.0
+_RETRY_INTERVAL = 1.0
 _log = structlog.get_logger()
 
 
 async def declare(registry: Registry, settings: Settings) -> bool:
-    """Apply the entries of mqgate.toml; what differs from what is stored is changed and told.
+    """Register the entries of mqgate.toml. Entries that differ from the registry are changed and logged.
 
-    False if the brokers were away: then the rest is to be applied later.
+    Return False if brokers were unavailable, so that entries are still to be registered.
     """
     faults: list[str] = []
     is_done = True
@@ -39,14 +39,14 @@ async def declare(registry: Registry, settings: Settings) -> bool:
             try:
                 await _declare(registry, kind, name, entry, spec_type, put)
             except Busy as error:
-                _log.warning("entry is registered later", kind=kind, name=name, error=error.detail)
+                _log.warning("entry registration postponed", kind=kind, name=name, error=error.detail)
                 is_done = False
             except NotFound as error:
-                # Of a topic that waits itself.
+                # The topic itself may be postponed.
                 faults += [f"[[{kind}]] {name}: {error.detail}"] if is_done else []
             except QueuesOnlyGrow as error:
-                # Somebody gave it more since the file was written: nothing is wrong with either.
-                _log.warning("entry differs from the file and stays", kind=kind, name=name, why=error.detail)
+                # The topic was given more queues after the file was written. Neither is an error.
+                _log.warning("entry differs from the file, kept", kind=kind, name=name, why=error.detail)
             except MqgateError as error:
                 faults.append(f"[[{kind}]] {name}: {error.detail}")
     if faults:
@@ -55,14 +55,14 @@ async def declare(registry: Registry, settings: Settings) -> bool:
 
 
 async def declare_later(registry: Registry, settings: Settings) -> None:
-    """A gateway serves while its brokers are away; what it could not register follows when they are back."""
+    """Retry until all entries are registered. A gateway serves while its brokers are unavailable."""
     is_done = False
     while not is_done:
-        await asyncio.sleep(_DECLARED_AGAIN)
+        await asyncio.sleep(_RETRY_INTERVAL)
         try:
             is_done = await declare(registry, settings)
         except SettingsInvalid as error:
-            _log.error("entries of the file are no good", error=str(error))
+            _log.error("entries of the file rejected", error=str(error))
             return
 
 
@@ -71,7 +71,7 @@ async def _declare(
 ) -> None:
     try:
         given = {key: value for key, value in entry.items() if key != "name"}
-        # TOML has instants of its own; ours are text.
+        # TOML has a type for instants; the registry expects text.
         spec = msgspec.convert(msgspec.to_builtins(given), spec_type)
     except msgspec.ValidationError as error:
         raise explain(error) from None
@@ -81,11 +81,11 @@ async def _declare(
             after, is_new = await put(name, spec, "mqgate.toml")
             break
         except RegistryChanged:
-            # Gateways that start together declare the same.
+            # Gateways that start at the same time declare the same entries.
             continue
     if is_new:
         _log.info("entry registered", kind=kind, name=name)
     elif before is not None and after != before:
         old, new = msgspec.to_builtins(before), msgspec.to_builtins(after)
         changed = {member: [old[member], new[member]] for member in new if old[member] != new[member]}
-        _log.warning("entry differed from the file and was changed", kind=kind, name=name, changed=changed)
+        _log.warning("entry changed to match the file", kind=kind, name=name, changed=changed)

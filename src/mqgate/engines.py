@@ -42,7 +42,7 @@ _log = structlog.get_logger()
 
 def open_engine(settings: Settings, wall_ms: Callable[[], int] | None) -> Engine | None:
     """The data directory, if anything lies in it."""
-    if "sqlite" not in {settings.log.engine, settings.leases.engine, settings.control.engine}:
+    if "sqlite" not in {settings.messages.engine, settings.leases.engine, settings.control.engine}:
         return None
     sqlite = settings.sqlite
     extra: dict[str, Any] = {} if wall_ms is None else {"wall_ms": wall_ms}
@@ -73,7 +73,7 @@ class Log(NamedTuple):
 
 async def open_log(settings: Settings, engine: Engine | None, metrics: Metrics) -> Log:
     """Open the log that the settings name."""
-    if settings.log.engine == "rocketmq":
+    if settings.messages.engine == "rocketmq":
         # With them comes the whole client of RocketMQ, which the embedded engine would load in vain.
         from mqgate.adapters.rocketmq.connecting import client_of, wire_names  # noqa: PLC0415
         from mqgate.adapters.rocketmq.message_log import RocketMQMessageLog  # noqa: PLC0415
@@ -143,7 +143,7 @@ async def _open_redis(
     except ModuleNotFoundError as error:
         raise SettingsInvalid(['[leases] engine: pip install "mqgate[redis]"']) from error
 
-    server = Server(settings.url, timeout=settings.timeout)
+    server = Server(settings.url, timeout=settings.timeout.total_seconds())
     gateway = os.urandom(8).hex()
     store = RedisLeaseStore(server, prefix=settings.prefix, gateway=gateway, most_clients=most_clients, clock=wall_ms)
 
@@ -203,7 +203,7 @@ async def open_control(
     settings: Settings, engine: Engine | None, log: Log, wall_ms: Callable[[], int] | None
 ) -> AsyncIterator[Control]:
     """Open control data and timers where the settings say; close them at the end. `wall_ms` as for leases."""
-    window = timedelta(seconds=settings.publish.idempotency_window)
+    window = settings.publish.idempotency_window
     if settings.control.engine == "postgres":
         async with _open_postgres(settings.postgres, window, wall_ms) as control:
             yield control
@@ -243,9 +243,9 @@ async def _open_postgres(
         raise SettingsInvalid(['[control] engine: pip install "mqgate[postgres]"']) from error
 
     timeouts = Timeouts(
-        connect=timedelta(seconds=settings.connect_timeout),
-        checkout=timedelta(seconds=settings.checkout_timeout),
-        statement=timedelta(seconds=settings.statement_timeout),
+        connect=settings.connect_timeout,
+        checkout=settings.checkout_timeout,
+        statement=settings.statement_timeout,
     )
     async with open_postgres(
         settings.url,
@@ -253,12 +253,12 @@ async def _open_postgres(
         least=settings.min_connections,
         most=settings.max_connections,
         timeouts=timeouts,
-        lease=timedelta(seconds=settings.gateway_lease),
+        lease=settings.gateway_lease,
         now=lambda: None if wall_ms is None else instant(wall_ms()),
     ) as opened:
         database, presence = opened.database, opened.presence
         timers = PostgresTimerStore(database, presence)
-        sending = timedelta(seconds=settings.longest_publish)
+        sending = settings.longest_publish
         idempotency = PostgresIdempotencyStore(database, presence, window, sending=sending)
 
         def watch(mover: TimerDispatcher, look: Callable[[], Awaitable[None]]) -> list[Service]:

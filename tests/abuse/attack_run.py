@@ -5,6 +5,7 @@ import statistics
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
+from datetime import timedelta
 from typing import Any
 
 from attacker import Attacker
@@ -59,10 +60,10 @@ SHORT = Plan(
         "max_connections": 1_000,
         "max_connections_per_address": 800,
         "max_unread_bytes": 32 * MIB,
-        "header_timeout": 1.0,
-        "body_timeout": 1.0,
-        "idle_timeout": 2.0,
-        "stall_timeout": 1.0,
+        "header_timeout": timedelta(seconds=1),
+        "body_timeout": timedelta(seconds=1),
+        "idle_timeout": timedelta(seconds=2),
+        "stall_timeout": timedelta(seconds=1),
         "min_rate": MIB,
     },
 )

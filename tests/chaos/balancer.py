@@ -1,4 +1,4 @@
-"""A round-robin balancer: every connection goes to the next gateway, and past those that refuse it."""
+"""A round-robin balancer: every connection is forwarded to the next gateway that accepts it."""
 
 import asyncio
 import contextlib
@@ -10,7 +10,7 @@ _CHUNK = 1 << 16
 
 
 class Balancer:
-    """Looks into nothing: a connection is one request, because its clients ask for no other on it."""
+    """A balancer of connections. Each connection carries one request."""
 
     def __init__(self, ports: Sequence[int]) -> None:
         self._ports = list(ports)
@@ -19,7 +19,7 @@ class Balancer:
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def start(self) -> int:
-        """Listen; the port."""
+        """Listen, and return the port."""
         self._server = await asyncio.start_server(self._accept, "127.0.0.1", 0, limit=_CHUNK)
         port: int = self._server.sockets[0].getsockname()[1]
         return port
@@ -60,7 +60,7 @@ class Balancer:
 async def _joined(
     one: tuple[asyncio.StreamReader, asyncio.StreamWriter], other: tuple[asyncio.StreamReader, asyncio.StreamWriter]
 ) -> None:
-    """Carry bytes both ways until either side is gone: then the other one hears of it at once."""
+    """Copy bytes in both directions until one side closes, then close the other."""
     ways = [asyncio.create_task(_carry(one[0], other[1])), asyncio.create_task(_carry(other[0], one[1]))]
     try:
         await asyncio.wait(ways, return_when=asyncio.FIRST_COMPLETED)

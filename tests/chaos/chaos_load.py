@@ -1,4 +1,4 @@
-"""Producers and consumers that behave as clients do while servers fail, and write down all that they see."""
+"""Producers and consumers that run while servers fail, and record all results."""
 
 import asyncio
 import random
@@ -11,7 +11,7 @@ from typing import Any
 from history import Event, Group, History, Message, Publish, Receive, Sent, Settle, Settled, lease_of
 from plain_http import Answer, Cut, Http
 
-__all__ = ["Load", "Plan"]
+__all__ = ["Load", "LoadPlan"]
 
 # Said of a message that is certainly not stored.
 _REFUSED = frozenset({"queue_unavailable"})
@@ -20,8 +20,8 @@ _WAIT = 2.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Plan:
-    """How much is done. `ahead`: so many messages producers may be ahead of the slowest group."""
+class LoadPlan:
+    """Size of the load. `ahead` is the maximum number of messages that the slowest group may lag behind."""
 
     topic: str = "chaos"
     keys: int = 400
@@ -40,7 +40,7 @@ class Counts:
 
 
 class Load:
-    def __init__(self, http: Http, history: History, plan: Plan, groups: list[Group], seed: int) -> None:
+    def __init__(self, http: Http, history: History, plan: LoadPlan, groups: list[Group], seed: int) -> None:
         self._http = http
         self._history = history
         self._plan = plan
@@ -51,11 +51,11 @@ class Load:
         self.is_over = False
 
     def producers(self) -> list[Any]:
-        """Coroutines, one for each producer; they end when nobody is to publish any more."""
+        """Return one coroutine per producer. They end when publishing is over."""
         return [self._produce(f"p{number}") for number in range(self._plan.producers)]
 
     def consumers(self) -> list[Any]:
-        """The same of consumers; they end when it is over."""
+        """Return one coroutine per consumer. They end when the run is over."""
         return [
             self._consume(group, random.Random(f"{self._seed} {group.name} {number}"))
             for group in self._groups
@@ -66,7 +66,7 @@ class Load:
         self._history.add(event)
 
     async def _produce(self, name: str) -> None:
-        """Batches of random size. Most have idempotency keys and are repeated until stored; some are sent once."""
+        """Publish batches of random size. Most have idempotency keys and are repeated until stored."""
         rng = random.Random(f"{self._seed} {name}")
         number = 0
         due = time.monotonic()
@@ -96,7 +96,7 @@ class Load:
         return self.counts.stored - slowest > self._plan.ahead
 
     async def _publish(self, envelopes: list[dict[str, str]]) -> list[dict[str, str]]:
-        """Those that are not known to be stored."""
+        """Return the messages that are not known to be stored."""
         began = time.time()
         try:
             answer = await self._http.call("POST", f"/v1/topics/{self._plan.topic}/messages", {"messages": envelopes})
@@ -140,7 +140,7 @@ class Load:
             await self._ack(group, carried)
 
     async def _receive(self, group: Group, wish: dict[str, Any], carried: list[str]) -> list[str]:
-        """Receipts of what came; what was carried is acked, again and again until somebody says so."""
+        """Return the receipts of the received messages. Carried acks are repeated until a response arrives."""
         began = time.time()
         try:
             path = f"/v1/groups/{group.name}/receive"
@@ -175,7 +175,7 @@ class Load:
         return receipts
 
     async def _ack(self, group: Group, receipts: list[str]) -> None:
-        """Until there is an answer."""
+        """Repeat the request until there is a response."""
         while not await self._settle(group, "ack", receipts):  # noqa: ASYNC110 - each is a request
             await asyncio.sleep(_PAUSE)
 

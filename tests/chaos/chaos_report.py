@@ -12,7 +12,7 @@ __all__ = ["Run", "written"]
 
 
 class Run(NamedTuple):
-    """What the history does not say."""
+    """Facts of a run that are not in the history."""
 
     seed: int
     seconds: float

@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 import uvloop
 from balancer import Balancer
-from chaos_load import Load, Plan
+from chaos_load import Load, LoadPlan
 from chaos_report import Run, written
 from checker import FAILURES, Findings, check
 from history import Group, History, read
@@ -50,8 +50,8 @@ class Outcome(NamedTuple):
         return not any(self.findings.failures[kind] for kind in FAILURES) and not self.ends
 
 
-def chaos(*, seconds: float, seed: int, plan: Plan) -> Outcome:
-    """Bring it up, break it for so long, drain it, judge it. TimeoutError if it cannot be drained."""
+def chaos(*, seconds: float, seed: int, plan: LoadPlan) -> Outcome:
+    """Start the site, inject faults, drain the groups and check the history. Raise TimeoutError if draining fails."""
     directory = Path(tempfile.mkdtemp(prefix="mqgate-chaos-"))
     # PostgreSQL may run as another user.
     directory.chmod(0o711)
@@ -74,7 +74,7 @@ def chaos(*, seconds: float, seed: int, plan: Plan) -> Outcome:
     return outcome
 
 
-async def _driven(site: Site, history: History, *, seconds: float, seed: int, plan: Plan) -> tuple[Load, float]:
+async def _driven(site: Site, history: History, *, seconds: float, seed: int, plan: LoadPlan) -> tuple[Load, float]:
     balancer = Balancer([gateway.port for gateway in site.gateways])
     http = Http(await balancer.start(), patience=_PATIENCE)
     await _register(http, history, plan)
@@ -96,7 +96,7 @@ async def _driven(site: Site, history: History, *, seconds: float, seed: int, pl
     return load, time.monotonic() - began
 
 
-async def _register(http: Http, history: History, plan: Plan) -> None:
+async def _register(http: Http, history: History, plan: LoadPlan) -> None:
     await _until_put(http, f"topics/{plan.topic}", queues=4)
     for group in GROUPS:
         settings = {"mode": group.mode, "visibility": group.visibility, "maxAttempts": 1000, "backoff": ["0s"]}
@@ -106,7 +106,7 @@ async def _register(http: Http, history: History, plan: Plan) -> None:
 
 
 async def _until_put(http: Http, path: str, **body: object) -> None:
-    """Gateways are about to come up."""
+    """Register an entry, and retry while gateways start."""
     deadline = time.monotonic() + 60
     while True:
         try:
@@ -122,7 +122,7 @@ async def _until_put(http: Http, path: str, **body: object) -> None:
 
 
 async def _drain(http: Http) -> None:
-    """Wait until there is no lag, several times: where queues end a gateway may know from a moment ago."""
+    """Wait until the lag is 0 several times, because queue bounds may be slightly outdated."""
     looks = 0
     async with asyncio.timeout(_DRAINED):
         while looks < _LOOKS:
@@ -140,7 +140,7 @@ async def _is_drained(http: Http) -> bool:
 
 def main() -> int:
     minutes, seed, *report = sys.argv[1:]
-    outcome = chaos(seconds=60 * float(minutes), seed=int(seed), plan=Plan(rate=2_000.0))
+    outcome = chaos(seconds=60 * float(minutes), seed=int(seed), plan=LoadPlan(rate=2_000.0))
     print(outcome.report)  # noqa: T201 - the program's answer
     for kind in FAILURES:
         for example in outcome.findings.examples[kind]:

@@ -36,7 +36,7 @@ Entry = tuple[str, int]
 
 
 class Grant(NamedTuple):
-    """One message in one lease; `came`: when a client had it."""
+    """One message in one lease. `came` is the time at which the client received it."""
 
     at: float
     came: float
@@ -47,7 +47,7 @@ class Grant(NamedTuple):
 
 
 class Done(NamedTuple):
-    """What somebody said about a lease of a message."""
+    """A settlement of a lease of a message."""
 
     began: float
     ended: float
@@ -56,7 +56,7 @@ class Done(NamedTuple):
 
 
 class Publishes(NamedTuple):
-    """By body: its key, what was said of its publishes, its id. `stored`: where answers said that bodies lie."""
+    """Key, publish outcomes and id by body. `stored` has the positions that responses reported."""
 
     keys: dict[str, str | None]
     outcomes: defaultdict[str, set[str]]
@@ -66,7 +66,7 @@ class Publishes(NamedTuple):
 
 @dataclass
 class Findings:
-    """`failures`: how many of each kind, and the first of them as text; `causes`: of explained repeats, by group."""
+    """Counts of `failures` by kind with the first example, and `causes` of explained redeliveries by group."""
 
     failures: Counter[str] = field(default_factory=Counter)
     examples: dict[str, list[str]] = field(default_factory=lambda: defaultdict(list))
@@ -84,7 +84,7 @@ class Findings:
 
 
 def check(events: Iterable[Event]) -> Findings:
-    """All findings of a history whose groups were drained at its end."""
+    """Return all findings of a history whose groups were drained at its end."""
     publishes, cases, faults = _sorted_out(events)
     findings = Findings(published=len(publishes.stored))
     came: dict[Entry, str] = dict(publishes.stored)
@@ -102,7 +102,7 @@ def check(events: Iterable[Event]) -> Findings:
 
 
 class Case:
-    """What one group was given, and what it said."""
+    """Deliveries and settlements of one group."""
 
     def __init__(self, group: Group) -> None:
         self.group = group
@@ -154,7 +154,7 @@ def _sorted_out(events: Iterable[Event]) -> tuple[Publishes, list[Case], list[Fa
 
 
 def _check_content(case: Case, publishes: Publishes, came: dict[Entry, str], findings: Findings) -> None:
-    """Whatever is delivered was published so, and lies where it was said to lie."""
+    """Check that every delivery was published with this body and is stored at the reported position."""
     for entry, grants in case.grants.items():
         findings.delivered[case.group.name] += len(grants)
         for message in {grant.message.id + grant.message.body: grant.message for grant in grants}.values():
@@ -180,7 +180,7 @@ def _check_loss(case: Case, publishes: Publishes, findings: Findings) -> None:
 
 
 def _check_repeats(case: Case, faults: list[Fault], findings: Findings) -> None:
-    """Every further delivery has a cause, and no lease begins before the one before is over."""
+    """Check that every redelivery has a cause, and that leases do not overlap."""
     for entry, grants in case.grants.items():
         grants.sort(key=lambda grant: (grant.at, grant.epoch))
         for before, again in pairwise(grants):
@@ -222,7 +222,7 @@ def _was_restarted(faults: list[Fault], queue: str, at: float) -> bool:
 
 
 def _check_settlements(case: Case, faults: list[Fault], findings: Findings) -> None:
-    """A receipt is applied once, and before its end only a loss of state, or what was said before, refuses it."""
+    """Check that a receipt is applied once, and is refused early only after a loss of state or a settlement."""
     for grants in case.grants.values():
         for grant in grants:
             said = case.said_of(grant)
@@ -242,7 +242,7 @@ def _is_excused(grant: Grant, done: Done, faults: list[Fault]) -> bool:
 
 
 def _check_queue_order(case: Case, findings: Findings) -> None:
-    """In the order of the grants: by the store's clock, and within a millisecond by epochs."""
+    """Return the order of a grant: by the clock of the store, and within a millisecond by epoch."""
     first: defaultdict[str, list[tuple[float, int, int]]] = defaultdict(list)
     for (queue, offset), grants in case.grants.items():
         earliest = min(grants, key=lambda grant: (grant.at, grant.epoch))
@@ -280,7 +280,7 @@ def _check_key_order(case: Case, findings: Findings) -> None:
 
 
 def _check_copies(came: Mapping[Entry, str], publishes: Publishes, findings: Findings) -> None:
-    """A message lies in the log once, or its publish was unknown at least once."""
+    """Check that a message is stored once, unless the outcome of a publish was unknown."""
     places: defaultdict[str, list[Entry]] = defaultdict(list)
     for entry, body in came.items():
         places[body].append(entry)

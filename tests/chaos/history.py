@@ -16,7 +16,7 @@ __all__ = ["Event", "Fault", "Group", "History", "Lease", "Message", "Publish", 
 
 
 class Group(msgspec.Struct, array_like=True, frozen=True, tag="group"):
-    """How a group was registered; `visibility` in seconds."""
+    """Settings of a group; `visibility` in seconds."""
 
     name: str
     mode: str
@@ -54,7 +54,7 @@ class Message(msgspec.Struct, array_like=True, frozen=True, gc=False):
 
 
 class Receive(msgspec.Struct, array_like=True, frozen=True, tag="receive"):
-    """An answer that was read to its end, or why there was none."""
+    """A complete response, or the reason why there was none."""
 
     group: str
     began: float
@@ -67,7 +67,7 @@ class Receive(msgspec.Struct, array_like=True, frozen=True, tag="receive"):
 
 
 class Settled(msgspec.Struct, array_like=True, frozen=True, gc=False):
-    """One receipt of a settlement; `unknown` if the answer was never seen."""
+    """One receipt of a settlement; `unknown` if the response was lost."""
 
     queue: str
     start: int
@@ -78,7 +78,7 @@ class Settled(msgspec.Struct, array_like=True, frozen=True, gc=False):
 
 
 class Settle(msgspec.Struct, array_like=True, frozen=True, tag="settle"):
-    """Acks or nacks, also those that a receive carried."""
+    """Acks or nacks, including those of a receive."""
 
     group: str
     verb: str
@@ -89,7 +89,7 @@ class Settle(msgspec.Struct, array_like=True, frozen=True, tag="settle"):
 
 
 class Fault(msgspec.Struct, array_like=True, frozen=True, tag="fault"):
-    """Something was done to a server at `began`; at `ended` it was started again, or as before."""
+    """A fault of a server that started at `began`; at `ended` the server was restarted or resumed."""
 
     kind: str
     target: str
@@ -103,7 +103,7 @@ _decoder = msgspec.json.Decoder(Event)
 
 
 class History:
-    """Writes events to a file as they come."""
+    """A history that is written to a file event by event."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -122,7 +122,7 @@ def read(path: Path) -> Iterator[Event]:
 
 
 class Lease(NamedTuple):
-    """What a receipt says. Clients must not look into it; a judge may: the epoch is the order of the grants."""
+    """Decode a receipt. Clients must not, but the checker needs the epoch, which is the order of the grants."""
 
     queue: str
     start: int

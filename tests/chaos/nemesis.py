@@ -1,4 +1,4 @@
-"""Faults by a schedule that a seed decides."""
+"""A schedule of faults that is determined by a seed."""
 
 import asyncio
 import itertools
@@ -18,7 +18,7 @@ _PAUSE = 3.0
 
 
 class Planned(NamedTuple):
-    """Seconds after the begin."""
+    """Seconds after the start of the run."""
 
     at: float
     kind: str
@@ -26,7 +26,7 @@ class Planned(NamedTuple):
 
 
 def schedule(seed: int, seconds: float, gateways: int, brokers: tuple[str, ...]) -> list[list[Planned]]:
-    """Two tracks: gateways killed every few seconds, and everything else. The same for the same seed."""
+    """Return two tracks: gateways killed every few seconds, and all other faults. The same seed gives the same plan."""
     rng = random.Random(f"{seed} kills")
     kills = [Planned(at, "gateway killed", str(rng.randrange(gateways))) for at in _instants(rng, 4, 8, seconds)]
     rng = random.Random(f"{seed} others")
@@ -46,7 +46,7 @@ def _instants(rng: random.Random, least: float, most: float, end: float) -> Iter
 
 
 class Nemesis:
-    """Does what is planned, track by track in its order: at its time, or when the fault before it is over."""
+    """Injects the planned faults of each track in order, at their time or after the previous fault."""
 
     def __init__(self, site: Site, history: History, seconds: float) -> None:
         self._site = site
@@ -54,7 +54,7 @@ class Nemesis:
         self._seconds = seconds
 
     async def run(self, tracks: list[list[Planned]]) -> None:
-        """Returns when the time is over and the last fault is."""
+        """Run until the time and the last fault are over."""
         began = time.monotonic()
         async with asyncio.TaskGroup() as group:
             for track in tracks:

@@ -1,4 +1,4 @@
-"""One request, one connection: so that a balancer chooses anew each time, and a client can hang up where it likes."""
+"""HTTP with one connection per request, so that a balancer chooses each time and a client can disconnect anywhere."""
 
 import asyncio
 from typing import Any, NamedTuple
@@ -9,7 +9,7 @@ __all__ = ["Answer", "Cut", "Http"]
 
 
 class Cut(Exception):
-    """No whole answer: the connection broke, or it took too long. What was asked for may have been done."""
+    """There was no complete response. The request may have been executed."""
 
 
 class Answer(NamedTuple):
@@ -18,7 +18,7 @@ class Answer(NamedTuple):
 
     @property
     def code(self) -> str:
-        """Of an answer that is no success."""
+        """The error code of an unsuccessful response."""
         return str(self.body.get("code", self.status)) if isinstance(self.body, dict) else str(self.status)
 
 
@@ -28,7 +28,7 @@ class Http:
         self._patience = patience
 
     async def call(self, method: str, path: str, body: Any = None) -> Answer:
-        """The whole answer, or Cut."""
+        """Return the complete response, or raise Cut."""
         try:
             async with asyncio.timeout(self._patience):
                 raw = await self._exchange(method, path, body)
@@ -38,7 +38,7 @@ class Http:
         return Answer(status, msgspec.json.decode(content) if content else None)
 
     async def hang_up(self, path: str, body: Any, *, after: int, patience: float) -> None:
-        """Send a request, and leave after so many bytes of the answer, or when patience ends."""
+        """Send a request, and disconnect after `after` bytes of the response or after the time limit."""
         try:
             async with asyncio.timeout(patience):
                 reader, writer = await self._sent("POST", path, body)
@@ -57,7 +57,7 @@ class Http:
             length = next(line[15:] for line in headers.split("\r\n") if line.startswith("content-length:"))
             return int(status.split()[1]), await reader.readexactly(int(length))
         except StopIteration:
-            raise ValueError("an answer without length") from None
+            raise ValueError("a response without content-length") from None
         finally:
             writer.close()
 

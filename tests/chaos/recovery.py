@@ -1,4 +1,4 @@
-"""How long it took after a fault until everybody was served again. Pure: events in, seconds out."""
+"""The time between a fault and the recovery of all clients. Pure functions."""
 
 from bisect import bisect_right
 from collections import defaultdict
@@ -50,7 +50,7 @@ def _is_quiet(at: float, faults: Iterable[Fault]) -> bool:
 
 
 def _earliest_ends(seen: list[tuple[float, float]]) -> tuple[list[float], list[float | None]]:
-    """Begins in their order, and for each the earliest end of those that began then or later."""
+    """Return start times in order, each with the earliest end of the requests that started then or later."""
     seen.sort()
     ends: list[float | None] = [None]
     for _, end in reversed(seen):
@@ -59,7 +59,7 @@ def _earliest_ends(seen: list[tuple[float, float]]) -> tuple[list[float], list[f
 
 
 def _quiet(faults: Sequence[Fault]) -> Iterator[tuple[str, float]]:
-    """Instants around which there is no fault."""
+    """Return instants without a fault nearby."""
     if not faults:
         return
     first, last = min(fault.began for fault in faults), max(fault.began for fault in faults)

@@ -1,4 +1,4 @@
-"""Two brokers, Redis, PostgreSQL and three gateways, each a process of its own on this machine."""
+"""Two brokers, Redis, PostgreSQL and three gateways, each as a process on this machine."""
 
 import os
 import signal
@@ -24,7 +24,7 @@ _NO_TIMERS = {"timerWheelEnable": "false"}
 
 
 class Site:
-    """`open` starts all of it, `close` ends it; should this process be killed, a guard ends the servers."""
+    """The servers under test. `open` starts and `close` stops them; a guard stops them if this process is killed."""
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
@@ -38,7 +38,8 @@ class Site:
         self._forget_on_restart()
         config = self.directory / "mqgate.toml"
         config.write_text(
-            f'[log]\nengine = "rocketmq"\nformat = "json"\n[rocketmq]\nname_servers = ["{self.stack.name_server}"]\n'
+            '[messages]\nengine = "rocketmq"\n[logging]\nformat = "json"\n'
+            f'[rocketmq]\nname_servers = ["{self.stack.name_server}"]\n'
             f'[leases]\nengine = "redis"\n[redis]\nurl = "{self.stack.redis_url}"\n'
             f'[control]\nengine = "postgres"\n[postgres]\nurl = "{self.stack.postgres_url}"\n',
             "utf-8",
@@ -47,7 +48,7 @@ class Site:
         self._all_serve()
 
     def kill_gateway(self, number: int) -> float:
-        """Kill it when all of them serve, and wait until it serves again; when it was killed."""
+        """Kill a server when all serve, wait until it serves again, and return the time of the kill."""
         with self._gateways_turn:
             self._all_serve()
             at = time.time()
@@ -56,7 +57,7 @@ class Site:
         return at
 
     def pause_gateway(self, number: int, seconds: float) -> float:
-        """Let it stand still when all of them serve; when that was."""
+        """Pause a server when all serve, and return the time."""
         with self._gateways_turn:
             self._all_serve()
             at = time.time()
@@ -66,7 +67,7 @@ class Site:
         return at
 
     def _all_serve(self) -> None:
-        """Wait for it: with none left there would be nothing to look at."""
+        """Wait until all serve, so that not all gateways are stopped at once."""
         deadline = time.monotonic() + _PATIENCE
         while not all(gateway.is_serving() for gateway in self.gateways):
             if time.monotonic() > deadline:
@@ -83,7 +84,7 @@ class Site:
         self._forget_on_restart()
 
     def _forget_on_restart(self) -> None:
-        """As in production: leases of another run never count, so a file of them only delays the start."""
+        """Disable persistence, as in production. Leases of an earlier run are never valid."""
         with redis.Redis.from_url(self.stack.redis_url) as client:
             client.config_set("appendonly", "no")
 
@@ -94,7 +95,7 @@ class Site:
 
 
 class Gateway:
-    """`mqgate serve` on a port of its own; whenever it ends it is started again, until `stop`."""
+    """A process of `mqgate serve` on its own port, which is restarted whenever it ends, until `stop`."""
 
     def __init__(self, config: Path, log: Path) -> None:
         with socket.socket() as probe:

@@ -1,10 +1,10 @@
-"""Three gateways, two brokers, Redis and PostgreSQL, killed again and again under load: no promise is broken."""
+"""Three gateways, two brokers, Redis and PostgreSQL, killed repeatedly under load: all guarantees hold."""
 
 import os
 import statistics
 
 import pytest
-from chaos_load import Plan
+from chaos_load import LoadPlan
 from chaos_run import chaos
 from nemesis import KINDS, schedule
 from recovery import BESIDE, NO_FAULT
@@ -14,8 +14,8 @@ from mqgate.stack import StackUnavailable
 SECONDS = 120.0
 
 
-def test_a_seed_decides_what_happens() -> None:
-    """A run that failed can be had again; and two minutes see a fault of every kind."""
+def test_the_seed_determines_the_faults() -> None:
+    """A failed run can be repeated, and two minutes contain a fault of every kind."""
     kills, others = schedule(1, SECONDS, 3, ("broker-a", "broker-b"))
 
     assert [kills, others] == schedule(1, SECONDS, 3, ("broker-a", "broker-b"))
@@ -29,10 +29,10 @@ def test_a_seed_decides_what_happens() -> None:
 @pytest.mark.redis
 @pytest.mark.postgres
 @pytest.mark.timeout(900)
-def test_nothing_is_lost_when_any_of_them_dies() -> None:
-    """The shorter run of `make chaos`, with load that leaves the machine room for other tests."""
+def test_no_message_is_lost_when_servers_are_killed() -> None:
+    """A short run of `make chaos`, with a load that leaves capacity for other tests."""
     try:
-        outcome = chaos(seconds=SECONDS, seed=1, plan=Plan(batch=40, rate=100.0))
+        outcome = chaos(seconds=SECONDS, seed=1, plan=LoadPlan(batch=40, rate=100.0))
     except StackUnavailable as error:
         if os.environ.get("CI") == "true":
             pytest.fail(f"the servers cannot run here: {error}", pytrace=False)

@@ -1,4 +1,4 @@
-"""The judge of `make chaos` finds what it is there for: each kind of broken promise, planted in a small history."""
+"""The checker of `make chaos` detects each kind of violation in a small history."""
 
 from dataclasses import dataclass, field
 
@@ -13,7 +13,7 @@ Q = "broker-a:0"
 
 @dataclass
 class Story:
-    """A history told in few words; every publish, delivery and ack takes a tenth of a second."""
+    """Builder of a history in which every publish, delivery and ack takes 0.1 s."""
 
     mode: str = "message"
     is_ordered: bool = False
@@ -69,8 +69,8 @@ def story() -> Story:
     return told
 
 
-def test_what_was_delivered_and_acked_once_is_good(story: Story) -> None:
-    """A judge who always complains is of no use."""
+def test_one_delivery_and_one_ack_is_no_finding(story: Story) -> None:
+    """The checker must not report false findings."""
     story.settle(at=1.2, epoch=1)
 
     found = check(story.events)
@@ -79,28 +79,28 @@ def test_what_was_delivered_and_acked_once_is_good(story: Story) -> None:
     assert (found.published, found.acked["g"], found.delivered["g"]) == (1, 1, 1)
 
 
-def test_what_was_stored_and_never_acked_is_lost(story: Story) -> None:
-    """Also if it was delivered: the group was drained, so somebody else must have taken it off."""
+def test_a_stored_message_without_an_ack_is_lost(story: Story) -> None:
+    """The group was drained, so an unacknowledged message disappeared, even if it was delivered."""
     assert failures(story) == {"lost": 1}
 
 
-def test_an_ack_without_answer_may_have_been_the_one(story: Story) -> None:
-    """The gateway died with the answer; the group has no lag, so it was applied."""
+def test_an_ack_without_a_response_may_have_been_applied(story: Story) -> None:
+    """The gateway was killed before it responded; the lag is 0, so the ack was applied."""
     story.settle(at=1.2, epoch=1, outcome="unknown")
 
     assert failures(story) == {}
 
 
-def test_an_ack_that_was_refused_leaves_it_lost(story: Story) -> None:
-    """Only what is applied counts."""
+def test_a_refused_ack_leaves_the_message_lost(story: Story) -> None:
+    """Only an applied ack settles a message."""
     story.settle(at=6.0, epoch=1, outcome="lost")
 
     assert failures(story) == {"lost": 1}
 
 
 @pytest.mark.parametrize("outcome", ["refused", "absent"])
-def test_what_nobody_published_is_unexpected(outcome: str) -> None:
-    """A refusal promises that nothing was stored."""
+def test_a_delivery_without_a_publish_is_unexpected(outcome: str) -> None:
+    """A refused publish must not store a message."""
     story = Story()
     if outcome == "refused":
         story.publish("a", outcome="refused")
@@ -110,8 +110,8 @@ def test_what_nobody_published_is_unexpected(outcome: str) -> None:
     assert failures(story) == {"unexpected": 1}
 
 
-def test_another_body_in_the_place_of_a_stored_one_is_unexpected(story: Story) -> None:
-    """An answer says where a message lies."""
+def test_another_body_at_the_position_of_a_stored_one_is_unexpected(story: Story) -> None:
+    """A response states the position of a message."""
     story.publish("b", 1)
     story.settle(at=1.2, epoch=1)
     story.deliver("a", at=2.0, epoch=2, offset=1)
@@ -120,8 +120,8 @@ def test_another_body_in_the_place_of_a_stored_one_is_unexpected(story: Story) -
     assert failures(story)["unexpected"] == 1
 
 
-def test_an_unknown_publish_that_came_is_recovered() -> None:
-    """Nobody was told that it is stored: no loss if not, no fault if so."""
+def test_a_delivered_message_of_an_unknown_publish_is_recovered() -> None:
+    """The outcome was unknown to the client, so both results are allowed."""
     story = Story()
     story.publish("a", outcome="unknown")
     story.publish("b", outcome="unknown")
@@ -135,7 +135,7 @@ def test_an_unknown_publish_that_came_is_recovered() -> None:
 
 
 def test_a_delivery_after_an_applied_ack_is_duplicated(story: Story) -> None:
-    """Acked is final, even when the lease would have ended long ago."""
+    """An ack is final, even after the expiry of the lease."""
     story.settle(at=1.2, epoch=1)
     story.deliver("a", at=9.0, epoch=2)
 
@@ -144,7 +144,7 @@ def test_a_delivery_after_an_applied_ack_is_duplicated(story: Story) -> None:
 
 @pytest.mark.parametrize("kind", ["redis flushed", "redis killed"])
 def test_lost_lease_state_explains_a_delivery_after_an_ack(story: Story, kind: str) -> None:
-    """Redis is disposable: duplicates, never loss."""
+    """A loss of Redis may cause duplicates, but no loss of messages."""
     story.settle(at=1.2, epoch=1)
     story.fault(kind, "redis", 2.0, 2.5)
     story.deliver("a", at=3.0, epoch=1, incarnation="two")
@@ -154,7 +154,7 @@ def test_lost_lease_state_explains_a_delivery_after_an_ack(story: Story, kind: s
 
 
 def test_a_new_incarnation_without_a_fault_of_redis_is_duplicated(story: Story) -> None:
-    """A gateway's death is no reason to forget leases."""
+    """The loss of a gateway must not delete leases."""
     story.settle(at=1.2, epoch=1)
     story.fault("gateway killed", "0", 2.0, 2.5)
     story.deliver("a", at=3.0, epoch=1, incarnation="two")
@@ -162,8 +162,8 @@ def test_a_new_incarnation_without_a_fault_of_redis_is_duplicated(story: Story) 
     assert failures(story) == {"duplicated": 1}
 
 
-def test_a_lease_that_ended_explains_the_next_delivery(story: Story) -> None:
-    """At least once: who does not answer in time is not alone with it any more."""
+def test_an_expired_lease_explains_the_next_delivery(story: Story) -> None:
+    """After its lease has expired, a message may be delivered to another client."""
     story.deliver("a", at=1.0 + VISIBILITY, epoch=2)
     story.settle(at=5.2, epoch=2)
 
@@ -171,7 +171,7 @@ def test_a_lease_that_ended_explains_the_next_delivery(story: Story) -> None:
 
 
 def test_a_nack_explains_the_next_delivery(story: Story) -> None:
-    """Given back is ready at once."""
+    """A released message is ready at once."""
     story.settle(at=1.2, epoch=1, verb="nack")
     story.deliver("a", at=1.5, epoch=2)
     story.settle(at=1.7, epoch=2)
@@ -179,8 +179,8 @@ def test_a_nack_explains_the_next_delivery(story: Story) -> None:
     assert causes(story) == {"given back": 1}
 
 
-def test_a_broker_that_came_back_explains_a_rewind(story: Story) -> None:
-    """Whoever starts again may have lost its last messages, so its queues go back."""
+def test_a_restarted_broker_explains_a_rewind(story: Story) -> None:
+    """A restarted broker may have lost its last messages, so groups are rewound."""
     story.settle(at=1.2, epoch=1)
     story.fault("broker killed", "broker-a", 2.0, 7.0)
     story.deliver("a", at=8.0, epoch=3)
@@ -189,8 +189,8 @@ def test_a_broker_that_came_back_explains_a_rewind(story: Story) -> None:
     assert causes(story) == {"broker restarted": 1}
 
 
-def test_another_broker_that_came_back_explains_nothing(story: Story) -> None:
-    """Only its own queues go back."""
+def test_another_restarted_broker_does_not_explain_a_rewind(story: Story) -> None:
+    """Only the queues of the restarted broker are rewound."""
     story.settle(at=1.2, epoch=1)
     story.fault("broker killed", "broker-b", 2.0, 7.0)
     story.deliver("a", at=8.0, epoch=3)
@@ -199,15 +199,15 @@ def test_another_broker_that_came_back_explains_nothing(story: Story) -> None:
 
 
 @pytest.mark.parametrize("epoch", [1, 2])
-def test_a_second_lease_before_the_first_ended_overlaps(story: Story, epoch: int) -> None:
-    """Also the same lease in two answers: nobody asked for a repeat."""
+def test_a_second_lease_before_the_end_of_the_first_overlaps(story: Story, epoch: int) -> None:
+    """The same lease in two responses is a violation too, without a repeated attempt id."""
     story.deliver("a", at=4.9, epoch=epoch)
     story.settle(at=5.5, epoch=epoch)
 
     assert failures(story) == {"overlap": 1}
 
 
-def test_a_copy_needs_an_unknown_publish() -> None:
+def test_a_copy_requires_an_unknown_publish() -> None:
     """With an idempotency key two copies are possible only after an unknown outcome, and both have one id."""
     told = {}
     for outcome in ("unknown", "stored"):
@@ -221,8 +221,8 @@ def test_a_copy_needs_an_unknown_publish() -> None:
     assert told == {"unknown": {}, "stored": {"duplicated": 1}}
 
 
-def test_a_receipt_that_is_applied_twice_is_told() -> None:
-    """Any number of repeats of an ack equals one: the second is a duplicate."""
+def test_a_receipt_that_is_applied_twice_is_reported() -> None:
+    """A repeated ack must be reported as a duplicate."""
     told = {}
     for second in ("duplicate", "applied"):
         story = Story()
@@ -237,7 +237,7 @@ def test_a_receipt_that_is_applied_twice_is_told() -> None:
 
 @pytest.mark.parametrize("outcome", ["lost", "gone", "invalid"])
 def test_an_ack_in_time_must_not_be_refused(story: Story, outcome: str) -> None:
-    """A lease is a right until its end, on every gateway."""
+    """A lease is valid until its expiry, on every gateway."""
     story.settle(at=1.2, epoch=1, outcome=outcome)
     story.deliver("a", at=6.0, epoch=2)
     story.settle(at=6.2, epoch=2)
@@ -246,7 +246,7 @@ def test_an_ack_in_time_must_not_be_refused(story: Story, outcome: str) -> None:
 
 
 def test_lost_lease_state_excuses_a_refusal(story: Story) -> None:
-    """Receipts of before are gone."""
+    """Receipts of an earlier incarnation are invalid."""
     story.fault("redis flushed", "redis", 1.1, 1.1)
     story.settle(at=1.2, epoch=1, outcome="gone")
     story.deliver("a", at=2.0, epoch=1, incarnation="two")
@@ -256,7 +256,7 @@ def test_lost_lease_state_excuses_a_refusal(story: Story) -> None:
 
 
 def test_queue_mode_first_deliveries_increase() -> None:
-    """Total order per queue: what is new never lies before what was given earlier."""
+    """Queue mode guarantees total order: a first delivery never precedes an earlier one."""
     story = Story(mode="queue")
     story.publish("a", 0)
     story.publish("b", 1)
@@ -269,7 +269,7 @@ def test_queue_mode_first_deliveries_increase() -> None:
 
 
 def keyed(*, settled_at: float, incarnation: str = "one") -> Story:
-    """Two messages of one key; the second one is in a client's hands at 2.1."""
+    """Return two messages of one key; the client receives the second one at 2.1."""
     story = Story(is_ordered=True)
     story.publish("a", 0, key="k")
     story.publish("b", 1, key="k")
@@ -281,13 +281,13 @@ def keyed(*, settled_at: float, incarnation: str = "one") -> Story:
 
 
 def test_an_ordered_group_waits_for_the_earlier_message_of_a_key() -> None:
-    """The next of a key only after all earlier ones are acked or dead."""
+    """A message is delivered only after all earlier ones of its key are acked or dead-lettered."""
     assert failures(keyed(settled_at=1.5)) == {}
     assert failures(keyed(settled_at=3.0)) == {"order": 1}
 
 
 def test_an_ordered_group_keeps_order_after_a_loss_of_lease_state_too() -> None:
-    """What is given again under a new incarnation is given again in order."""
+    """Redeliveries of a new incarnation keep the order too."""
     story = keyed(settled_at=1.5, incarnation="two")
     story.fault("redis flushed", "redis", 1.7, 1.7)
     assert failures(story) == {}, "it was acked before, and not given again"
@@ -298,8 +298,8 @@ def test_an_ordered_group_keeps_order_after_a_loss_of_lease_state_too() -> None:
     assert failures(story) == {"order": 1}
 
 
-def test_service_is_back_when_the_last_one_was_served() -> None:
-    """Requests that began before a fault say nothing, nor do empty answers."""
+def test_recovery_ends_when_the_last_client_was_served() -> None:
+    """Requests that started before the fault, and empty responses, do not show a recovery."""
     story = Story()
     story.fault("gateway killed", "0", 0.95, 0.95)
     story.deliver("a", at=0.9, epoch=1)

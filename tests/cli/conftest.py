@@ -1,4 +1,4 @@
-"""Running `mqgate` in this process."""
+"""Fixtures that run `mqgate` in this process."""
 
 import json
 from collections.abc import Callable, Iterator
@@ -17,7 +17,7 @@ Run = Callable[..., Result]
 
 @pytest.fixture
 def run() -> Run:
-    """`run("topic", "list")` as a shell with no MQGATE_ variables would."""
+    """Return a function that runs a command without MQGATE_ variables: `run("topic", "list")`."""
 
     def run(*arguments: str, stdin: bytes = b"", **env: str) -> Result:
         cleared = {"MQGATE_URL": None, "MQGATE_KEY": None}
@@ -28,13 +28,13 @@ def run() -> Run:
 
 @pytest.fixture
 def mqgate(run: Run, gateway_url: str) -> Run:
-    """The same against the running gateway."""
+    """Return a function that runs a command against the running gateway."""
     return lambda *arguments, **options: run("--url", gateway_url, *arguments, **options)
 
 
 @pytest.fixture
 def done(mqgate: Run) -> Callable[..., Any]:
-    """The same, expected to succeed; returns the JSON it printed."""
+    """Return a function that runs a successful command and returns its JSON output."""
 
     def done(*arguments: str, **options: Any) -> Any:
         result = mqgate("--json", *arguments, **options)
@@ -46,7 +46,7 @@ def done(mqgate: Run) -> Callable[..., Any]:
 
 @pytest.fixture
 def names(done: Callable[..., Any]) -> tuple[str, str, str]:
-    """A topic with one queue, its producer and a group in queue mode, all fresh."""
+    """Create a topic with one queue, its producer and a group in queue mode."""
     suffix = uuid4().hex
     topic, producer, group = f"topic-{suffix}", f"producer-{suffix}", f"group-{suffix}"
     done("topic", "create", topic, "--queues", "1")
@@ -57,7 +57,7 @@ def names(done: Callable[..., Any]) -> tuple[str, str, str]:
 
 @pytest.fixture
 def workers(done: Callable[..., Any], names: tuple[str, str, str]) -> str:
-    """A fresh group in message mode on the same topic."""
+    """Create a group in message mode on the same topic."""
     group = f"workers-{uuid4().hex}"
     done("group", "create", group, "--topic", names[0])
     return group
@@ -65,7 +65,7 @@ def workers(done: Callable[..., Any], names: tuple[str, str, str]) -> str:
 
 @pytest.fixture
 def supervised(tmp_path: Path) -> Iterator[Callable[..., Supervised]]:
-    """`supervised(workers=2)`: started, and gone at the end."""
+    """Return a function that starts a supervisor, which is stopped at the end: `supervised(workers=2)`."""
     started: list[Supervised] = []
 
     def start(*command: str, **options: Any) -> Supervised:

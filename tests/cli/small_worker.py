@@ -8,18 +8,19 @@ with `frail` as soon as it serves.
 import asyncio
 import os
 import sys
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import uvloop
 
-from mqgate.cli.worker import Place
+from mqgate.cli.worker import WorkerContext
 from mqgate.http.server.server import HttpServer
 from mqgate.settings import HttpSettings
 
 
 async def main() -> None:
-    directory, place = Path(sys.argv[1]), Place.parse(sys.argv[3])
+    directory, worker = Path(sys.argv[1]), WorkerContext.parse(sys.argv[3])
     if (directory / "broken").exists():
         sys.stderr.write("error: the settings are broken\n")
         sys.exit(2)
@@ -39,7 +40,7 @@ async def main() -> None:
         await send({"type": "http.response.body", "body": body})
 
     def started() -> None:
-        place.tell_serving()
+        worker.report_serving()
         if (directory / "frail").exists():
             os._exit(9)
 
@@ -47,9 +48,9 @@ async def main() -> None:
         (directory / f"stopping-{os.getpid()}").touch()
         stopped.set()
 
-    server = HttpServer(app, HttpSettings(stop_timeout=20.0), started=started, stopping=stopping)
-    place.follow(server)
-    await server.serve(place.listener)
+    server = HttpServer(app, HttpSettings(stop_timeout=timedelta(seconds=20)), started=started, stopping=stopping)
+    worker.follow(server)
+    await server.serve(worker.listener)
 
 
 with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:

@@ -1,4 +1,4 @@
-"""Workers under a supervisor, as processes of their own, to be told things and killed."""
+"""A supervisor and its workers as processes that tests control."""
 
 import json
 import signal
@@ -16,7 +16,7 @@ SMALL = (sys.executable, str(HERE / "small_worker.py"))
 
 
 def until(happened: Callable[[], Any]) -> Any:
-    """Look again and again, until something is so."""
+    """Poll until the condition is true, and return its value."""
     deadline = time.monotonic() + PATIENCE
     while not (found := happened()):
         assert time.monotonic() < deadline, "it did not happen"
@@ -25,7 +25,7 @@ def until(happened: Callable[[], Any]) -> Any:
 
 
 class Supervised:
-    """One supervisor and its workers; what they print is in a file."""
+    """One supervisor and its workers, with their output in a file."""
 
     def __init__(self, directory: Path, *command: str, workers: int = 1) -> None:
         self.directory = directory
@@ -40,7 +40,7 @@ class Supervised:
         self.greeting = "serving"
 
     def start(self) -> "Supervised":
-        """Start, and return when it says that it serves, or has ended."""
+        """Start, and return when it serves or has ended."""
         self.launch()
         until(lambda: self.process.poll() is not None or self.has_greeted())
         return self
@@ -58,7 +58,7 @@ class Supervised:
         return (self.directory / "out").read_text("utf-8").splitlines()
 
     def events(self, event: str) -> list[dict[str, Any]]:
-        """The lines of the log about that."""
+        """Return the log lines of an event."""
         lines = [json.loads(line) for line in self.printed() if line.startswith("{")]
         return [line for line in lines if line["event"] == event]
 
@@ -69,7 +69,7 @@ class Supervised:
         return self.process.wait(PATIENCE)
 
     def pid(self) -> int:
-        """The process that answers a request on a new connection."""
+        """Return the process that serves a new connection."""
         connection = self.connection()
         try:
             return int(connection.ask()[1])
@@ -77,7 +77,7 @@ class Supervised:
             connection.close()
 
     def pids(self) -> set[int]:
-        """All processes that answer, by as many connections as that takes."""
+        """Return all processes that serve, found by repeated connections."""
         found: set[int] = set()
         return until(lambda: found.add(self.pid()) or (len(found) == self.workers and found))
 
@@ -99,7 +99,7 @@ class Supervised:
 
 
 class Connection:
-    """One connection that is kept open, byte by byte in the test's hands."""
+    """One open connection that a test controls at byte level."""
 
     def __init__(self, port: int) -> None:
         self._socket = socket.create_connection(("127.0.0.1", port), timeout=PATIENCE)
@@ -108,7 +108,7 @@ class Connection:
         self._socket.sendall(f"GET {path} HTTP/1.1\r\nhost: mqgate\r\n\r\n".encode())
 
     def answer(self) -> tuple[str, str]:
-        """Head and body of one answer."""
+        """Return head and body of one response."""
         told = b""
         while b"\r\n\r\n" not in told:
             told += self._read()
@@ -123,7 +123,7 @@ class Connection:
         return self.answer()
 
     def has_ended(self) -> bool:
-        """Wait for the other side to close; True if it did so without an answer."""
+        """Wait until the server closes. Return True if it sent no response."""
         try:
             return self._socket.recv(1) == b""
         except ConnectionResetError:

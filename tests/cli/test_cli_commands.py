@@ -1,4 +1,4 @@
-"""What holds for the command as a whole: help, exit codes, errors."""
+"""The command as a whole: help, exit codes and errors."""
 
 import json
 import re
@@ -37,7 +37,7 @@ def closed_port() -> str:
 
 @pytest.mark.parametrize(("path", "command"), OURS, ids=[" ".join(path) or "mqgate" for path, _ in OURS])
 def test_every_command_explains_itself_and_each_of_its_options(path, command, run):
-    """--help is the manual most people read."""
+    """Most users read only --help."""
     result = run(*path, "--help")
 
     assert result.exit_code == 0
@@ -47,7 +47,7 @@ def test_every_command_explains_itself_and_each_of_its_options(path, command, ru
 
 
 def _examples() -> Iterator[str]:
-    """The lines of all help texts that a shell would hand to us as they are, give or take a date."""
+    """Return the example lines of all help texts, with dates filled in."""
     for _, command in OURS:
         for line in (command.epilog or "").splitlines():
             if line.startswith("  mqgate ") and not re.search(r"[|<]| serve| doctor| stack| pipeline| --url", line):
@@ -56,7 +56,7 @@ def _examples() -> Iterator[str]:
 
 @pytest.mark.parametrize("line", sorted({*_examples()}))
 def test_every_example_is_written_correctly(run, closed_port, line, tmp_path, monkeypatch):
-    """With the port closed, exit code 3 says that it was understood, and 2 that it was not."""
+    """With the port closed, exit code 3 means that the command was valid, and 2 that it was not."""
     monkeypatch.chdir(tmp_path)
     for file in re.findall(r"--file (\S+)", line):
         (tmp_path / file).write_text("{}")
@@ -73,38 +73,38 @@ def test_a_command_that_only_calls_a_gateway_does_not_load_one():
     assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0  # noqa: S603 - our own words
 
 
-def test_a_gateway_does_not_load_what_commands_call_it_with():
-    """Nor any command but the one that was named, nor the clients of engines that no setting named yet."""
+def test_serve_does_not_load_the_client():
+    """Other commands and the clients of unused engines are not loaded either, which keeps the start short."""
     spared = {"httpx", "pyspark", "mqgate.rocketmq", "redis", "psycopg"}
     program = f"import mqgate.cli.serve, mqgate.cli.serving, sys; sys.exit(bool({spared} & sys.modules.keys()))"
 
     assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0  # noqa: S603 - our own words
 
 
-def test_serving_is_among_the_commands_all_the_same(run):
-    """What is loaded late must not be hidden."""
+def test_serve_is_listed_among_the_commands(run):
+    """A command that is loaded late must still be listed."""
     assert "  serve " in run("--help").stdout
     assert run("serve", "--help").exit_code == 0
 
 
 @pytest.mark.parametrize("verb", ["topic", "producer", "group", "key"])
 def test_every_way_to_create_something_shows_an_example(verb, run):
-    """A line to copy says more than a grammar."""
+    """Users copy examples."""
     assert f"  mqgate {verb} create " in run(verb, "create", "--help").stdout
 
 
-def test_the_version_is_the_distributions(run):
-    """A bug report begins with it."""
+def test_the_version_is_that_of_the_distribution(run):
+    """Bug reports contain it."""
     assert run("--version").stdout == f"mqgate, version {__version__}\n"
 
 
 def test_an_unreachable_gateway_is_exit_code_3_and_one_line(run, closed_port):
-    """A script tells a gateway that is down from one that refuses."""
+    """A script must distinguish an unreachable gateway from a refusal."""
     result = run("--url", closed_port, "topic", "list")
 
     assert result.exit_code == 3
     assert result.stdout == ""
-    assert result.stderr.startswith(f"error: no answer from {closed_port}")
+    assert result.stderr.startswith(f"error: no response from {closed_port}")
     assert result.stderr.endswith("(gateway_unreachable)\n")
     assert result.stderr.count("\n") == 1
 
@@ -120,7 +120,7 @@ def test_json_also_shapes_errors_wherever_the_option_stands(run, closed_port, ar
 
 
 def test_the_address_comes_from_the_environment_unless_it_is_given(run, closed_port):
-    """One export serves a whole session, and one option overrules it."""
+    """One variable is enough for a whole session, and an option overrides it."""
     from_environment = run("topic", "list", MQGATE_URL=closed_port)
     overruled = run("topic", "list", "--url", closed_port, MQGATE_URL="http://127.0.0.1:1/other")
 
@@ -167,7 +167,7 @@ def test_the_address_comes_from_the_environment_unless_it_is_given(run, closed_p
     ],
     ids=" ".join,
 )
-def test_a_command_written_wrongly_is_exit_code_2_and_reaches_no_gateway(run, closed_port, arguments):
+def test_a_usage_error_is_exit_code_2_and_sends_no_request(run, closed_port, arguments):
     """With the port closed, anything sent would have been exit code 3."""
     result = run(*arguments, MQGATE_URL=closed_port)
 
@@ -176,8 +176,8 @@ def test_a_command_written_wrongly_is_exit_code_2_and_reaches_no_gateway(run, cl
     assert result.stderr
 
 
-def test_a_usage_error_is_json_too_where_json_was_asked_for(run):
-    """The same program reads this error."""
+def test_a_usage_error_is_json_if_json_was_requested(run):
+    """The program that reads the output also reads this error."""
     result = run("--json", "pub", "t")
 
     assert result.exit_code == 2

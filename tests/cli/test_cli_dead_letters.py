@@ -1,16 +1,16 @@
-"""Dead letters from the command line, against a running gateway."""
+"""The dead-letter commands against a running gateway."""
 
 from functools import partial
 
 import pytest
 
-from mqgate.cli.fates import in_slices
+from mqgate.cli.redrive_outcomes import in_slices
 from mqgate.client import Client, receipts_of
 
 
 @pytest.fixture
 def dead(done, names, workers, gateway_url):
-    """The ids of three messages that the group `workers` failed for the last time."""
+    """Return the ids of three dead letters of the group `workers`."""
     done("group", "change", workers, "--max-attempts", "1")
     with Client(gateway_url) as client:
         stored = client.publish_batch(names[0], [{"body": body} for body in ("a", "b", "c")])
@@ -23,7 +23,7 @@ def _dead_now(done, group):
 
 
 def test_dead_letters_are_listed_and_shown_with_their_body(mqgate, workers, dead):
-    """Whoever repairs a message needs to see it, and why it failed."""
+    """An operator needs the message and the reason of its failure."""
     listed = mqgate("group", "dead-letters", "list", workers)
     shown = mqgate("group", "dead-letters", "show", workers, dead[1])
 
@@ -33,8 +33,8 @@ def test_dead_letters_are_listed_and_shown_with_their_body(mqgate, workers, dead
     assert ["reason", "card declined"] in fields
 
 
-def test_a_list_of_dead_letters_goes_on_at_its_cursor(mqgate, done, workers, dead):
-    """A bad night leaves more than one page."""
+def test_a_list_of_dead_letters_continues_at_its_cursor(mqgate, done, workers, dead):
+    """A long failure leaves more than one page."""
     first = mqgate("group", "dead-letters", "list", workers, "--limit", "2")
     cursor = first.stderr.split()[-1]
 
@@ -44,8 +44,8 @@ def test_a_list_of_dead_letters_goes_on_at_its_cursor(mqgate, done, workers, dea
     assert [item["id"] for item in second["items"]] == dead[2:]
 
 
-def test_redriven_messages_come_again_and_the_others_stay_dead(mqgate, done, workers, dead):
-    """One is tried before all are."""
+def test_redriven_messages_are_delivered_again_and_the_others_are_kept(mqgate, done, workers, dead):
+    """Operators try one message before they redrive all."""
     result = mqgate("group", "dead-letters", "redrive", workers, dead[1])
 
     assert result.exit_code == 0
@@ -56,7 +56,7 @@ def test_redriven_messages_come_again_and_the_others_stay_dead(mqgate, done, wor
 
 
 def test_all_dead_letters_are_redriven_at_a_rate(mqgate, done, workers, dead):
-    """A repaired service should not be felled by the backlog of its own failure."""
+    """A repaired service must not be overloaded by its backlog."""
     answer = done("group", "dead-letters", "redrive", workers, "--all", "--rate", "100")
 
     assert [result["id"] for result in answer["results"]] == dead
@@ -66,8 +66,8 @@ def test_all_dead_letters_are_redriven_at_a_rate(mqgate, done, workers, dead):
 
 @pytest.mark.parametrize(("verb", "outcome"), [("redrive", "would be redriven"), ("purge", "would be purged")])
 @pytest.mark.parametrize("is_all", [False, True], ids=["ids", "all"])
-def test_a_dry_run_says_what_would_happen_and_changes_nothing(mqgate, done, workers, dead, verb, outcome, is_all):
-    """People look before they leap, and are not told that they leapt."""
+def test_a_dry_run_shows_the_outcome_and_changes_nothing(mqgate, done, workers, dead, verb, outcome, is_all):
+    """The output must not claim that something was changed."""
     result = mqgate("group", "dead-letters", verb, workers, *(["--all"] if is_all else dead), "--dry-run")
 
     assert (result.exit_code, result.stdout.count(outcome)) == (0, 3)
@@ -76,8 +76,8 @@ def test_a_dry_run_says_what_would_happen_and_changes_nothing(mqgate, done, work
 
 
 @pytest.mark.parametrize("verb", ["redrive", "purge"])
-def test_an_id_that_is_not_dead_is_exit_code_1_and_the_others_are_done(mqgate, done, workers, dead, verb):
-    """A script learns that its list is stale, and the rest of it is not held up."""
+def test_an_unknown_id_is_exit_code_1_and_the_others_are_processed(mqgate, done, workers, dead, verb):
+    """A script must detect a stale list, and the other ids must not be affected."""
     result = mqgate("group", "dead-letters", verb, workers, "nobody", dead[0])
 
     assert result.exit_code == 1
@@ -86,8 +86,8 @@ def test_an_id_that_is_not_dead_is_exit_code_1_and_the_others_are_done(mqgate, d
 
 
 @pytest.mark.parametrize("answer", [b"n\n", b"\n", b""], ids=["no", "enter", "nobody there"])
-def test_purging_all_asks_first_and_anything_but_yes_is_no(mqgate, done, workers, dead, answer):
-    """It cannot be undone."""
+def test_purging_all_asks_for_confirmation(mqgate, done, workers, dead, answer):
+    """A purge cannot be undone, so only an explicit yes confirms it."""
     result = mqgate("group", "dead-letters", "purge", workers, "--all", stdin=answer)
 
     assert (result.exit_code, result.stdout) == (1, "")
@@ -95,24 +95,24 @@ def test_purging_all_asks_first_and_anything_but_yes_is_no(mqgate, done, workers
     assert _dead_now(done, workers) == dead
 
 
-def test_purging_all_throws_them_away_after_a_yes(mqgate, done, workers, dead):
-    """The question counts what it is about."""
+def test_purging_all_deletes_after_a_yes(mqgate, done, workers, dead):
+    """The question states the number of dead letters."""
     result = mqgate("group", "dead-letters", "purge", workers, "--all", stdin=b"y\n")
 
     assert (result.exit_code, result.stdout.count("purged")) == (0, 3)
     assert _dead_now(done, workers) == []
 
 
-def test_a_script_purges_all_without_being_asked(done, workers, dead):
-    """A question that nobody answers would hang it."""
+def test_a_script_purges_all_without_a_question(done, workers, dead):
+    """A script would wait for the response forever."""
     answer = done("group", "dead-letters", "purge", workers, "--all", "--yes")
 
     assert {result["id"] for result in answer["results"]} == set(dead)
     assert _dead_now(done, workers) == []
 
 
-def test_nothing_to_purge_is_no_question(mqgate, workers):
-    """Nobody can be sure of nothing."""
+def test_an_empty_purge_asks_no_question(mqgate, workers):
+    """There is nothing to confirm."""
     result = mqgate("group", "dead-letters", "purge", workers, "--all")
 
     assert (result.exit_code, result.stdout) == (0, "(none)\n")
@@ -123,8 +123,8 @@ def _answer(requests, ids):
     return {"results": [], "more": False}
 
 
-def test_more_ids_than_one_request_takes_are_several_requests():
-    """A gateway takes a thousand at a time, a person has five thousand; one named twice is one."""
+def test_many_ids_are_sent_in_several_requests():
+    """A request accepts at most 1,000 ids, and a repeated id is sent once."""
     requests = []
     ids = [str(number) for number in range(2_500)]
 
@@ -134,8 +134,8 @@ def test_more_ids_than_one_request_takes_are_several_requests():
     assert [each for request in requests for each in request] == ids
 
 
-def test_slices_together_keep_to_the_rate():
-    """A slow rate is many short requests: a gateway refuses one that takes longer than a minute."""
+def test_all_slices_together_respect_the_rate():
+    """A gateway refuses a request that would take longer than one minute."""
     requests, pauses = [], []
 
     list(in_slices(partial(_answer, requests), ["a", "b", "c", "d", "e"], 0.5, pauses.append))

@@ -1,4 +1,4 @@
-"""`mqgate doctor` in front of a real cluster."""
+"""`mqgate doctor` against a real cluster."""
 
 import json
 import socket
@@ -14,7 +14,7 @@ Run = Callable[..., Result]
 
 
 def _free() -> str:
-    """An address at which nobody listens."""
+    """Return an address without a listener."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         return f"127.0.0.1:{free.getsockname()[1]}"
@@ -27,13 +27,13 @@ def _statuses(result: Result) -> dict[str, str]:
 def _config(directory: Path, *name_servers: str, cluster: str = "") -> str:
     path = directory / "gateway.toml"
     servers = json.dumps(list(name_servers))
-    path.write_text(f'[log]\nengine = "rocketmq"\n[rocketmq]\nname_servers = {servers}\ncluster = "{cluster}"\n')
+    path.write_text(f'[messages]\nengine = "rocketmq"\n[rocketmq]\nname_servers = {servers}\ncluster = "{cluster}"\n')
     return str(path)
 
 
 @pytest.mark.timeout(300)
-def test_a_cluster_is_examined_broker_by_broker(pair: Stack, run: Run, tmp_path: Path) -> None:
-    """Before the first start: everything that would make the gateway promise more than the brokers keep."""
+def test_every_broker_of_a_cluster_is_checked(pair: Stack, run: Run, tmp_path: Path) -> None:
+    """Broker settings can weaken the guarantees of the gateway."""
     result = run("--json", "doctor", "--config", _config(tmp_path, pair.name_server, cluster="one"))
 
     found = _statuses(result)
@@ -54,16 +54,16 @@ def test_a_cluster_is_examined_broker_by_broker(pair: Stack, run: Run, tmp_path:
 
 @pytest.mark.timeout(300)
 def test_variables_are_settings_too(pair: Stack, run: Run) -> None:
-    """A gateway in a container has no file; here it also forgot to say which of two clusters."""
-    result = run("--json", "doctor", MQGATE_LOG_ENGINE="rocketmq", MQGATE_ROCKETMQ_NAME_SERVERS=pair.name_server)
+    """A gateway in a container has no file. Here the setting of the cluster is missing too."""
+    result = run("--json", "doctor", MQGATE_MESSAGES_ENGINE="rocketmq", MQGATE_ROCKETMQ_NAME_SERVERS=pair.name_server)
 
     assert result.exit_code == 1
     assert _statuses(result)["cluster"] == "fail"
     assert "one, pair" in result.stdout
 
 
-def test_a_name_server_that_does_not_answer_fails_the_examination(run: Run, tmp_path: Path) -> None:
-    """And ends it: nobody else knows where the brokers are."""
+def test_an_unreachable_name_server_is_a_failed_check(run: Run, tmp_path: Path) -> None:
+    """No further check is possible, because the brokers are unknown."""
     address = _free()
 
     result = run("--json", "doctor", "--config", _config(tmp_path, address))
@@ -74,8 +74,8 @@ def test_a_name_server_that_does_not_answer_fails_the_examination(run: Run, tmp_
     assert "cluster" not in found
 
 
-def test_settings_that_the_gateway_would_refuse_are_told(run: Run, tmp_path: Path) -> None:
-    """All faults, as `serve` would tell them, and no traceback."""
+def test_invalid_settings_are_reported(run: Run, tmp_path: Path) -> None:
+    """All faults are reported as by `serve`, without a traceback."""
     result = run("--json", "doctor", "--config", _config(tmp_path, "nowhere"))
 
     checks = json.loads(result.stdout)["checks"]
@@ -84,8 +84,8 @@ def test_settings_that_the_gateway_would_refuse_are_told(run: Run, tmp_path: Pat
     ]
 
 
-def test_without_settings_rocketmq_is_not_asked_for(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Most who call the doctor have the embedded engine, or a gateway far away."""
+def test_without_settings_rocketmq_is_not_checked(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Most users have the embedded engine or a remote gateway."""
     monkeypatch.chdir(tmp_path)
     doctor = ("--url", f"http://{_free()}", "--json", "doctor")
 

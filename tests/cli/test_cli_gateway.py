@@ -8,8 +8,8 @@ import pytest
 from mqgate import __version__
 
 
-def test_a_topic_lives_from_create_to_delete(mqgate, done):
-    """Each step is what the next one builds on."""
+def test_a_topic_is_created_changed_and_deleted(mqgate, done):
+    """These are the first commands of a new user."""
     topic = f"topic-{uuid4().hex}"
 
     created = done("topic", "create", topic, "--queues", "2", "--retention", "7d")
@@ -28,7 +28,7 @@ def test_a_topic_lives_from_create_to_delete(mqgate, done):
 
 
 def test_a_topic_keeps_its_size_limit_when_another_setting_changes_and_loses_it_on_request(done):
-    """A change of one setting that resets another would silently delete or keep data."""
+    """A change of one setting must not reset another, which would delete or keep data unnoticed."""
     topic = f"topic-{uuid4().hex}"
     done("topic", "create", topic, "--queues", "1", "--retention-bytes", "1000000")
 
@@ -39,8 +39,8 @@ def test_a_topic_keeps_its_size_limit_when_another_setting_changes_and_loses_it_
     assert (lifted["retentionBytes"], lifted["retention"]) == (None, 3_600)
 
 
-def test_a_refusal_is_json_with_its_members_where_json_was_asked_for(mqgate, names):
-    """Programs decide by code."""
+def test_a_refusal_is_json_with_its_members_if_json_was_requested(mqgate, names):
+    """Programs use the code."""
     result = mqgate("--json", "topic", "delete", names[0])
 
     problem = json.loads(result.stderr)
@@ -48,8 +48,8 @@ def test_a_refusal_is_json_with_its_members_where_json_was_asked_for(mqgate, nam
     assert (problem["status"], problem["code"]) == (409, "topic_in_use")
 
 
-def test_a_producers_rate_limit_is_set_and_lifted(done, names):
-    """`none` is the only way back."""
+def test_the_rate_limit_of_a_producer_is_set_and_removed(done, names):
+    """`none` is the only way to remove a limit."""
     _, producer, _ = names
 
     limited = done("producer", "change", producer, "--rate-limit", "100:500")
@@ -61,8 +61,8 @@ def test_a_producers_rate_limit_is_set_and_lifted(done, names):
     assert producer in {item["name"] for item in listed}
 
 
-def test_what_pub_sends_sub_prints_and_acknowledges(mqgate, done, names):
-    """The two commands of a first quarter of an hour."""
+def test_sub_prints_and_acknowledges_the_messages_of_pub(mqgate, done, names):
+    """These two commands are the first ones that a new user runs."""
     topic, producer, group = names
     published = done(
         *("pub", topic, "hello \u4e2d", "--producer", producer, "--message-key", "k", "--tag", "t"),
@@ -79,8 +79,8 @@ def test_what_pub_sends_sub_prints_and_acknowledges(mqgate, done, names):
 
 
 @pytest.mark.parametrize("body", [b"\xff\x00\n", b'{"a": 1}\r\n'])
-def test_stdin_and_files_are_published_byte_for_byte(mqgate, done, names, tmp_path, body):
-    """A message is its bytes, its last line end included."""
+def test_stdin_and_files_are_published_unchanged(mqgate, done, names, tmp_path, body):
+    """The body includes the last line end."""
     topic, producer, group = names
     file = tmp_path / "body"
     file.write_bytes(body)
@@ -92,7 +92,7 @@ def test_stdin_and_files_are_published_byte_for_byte(mqgate, done, names, tmp_pa
 
 
 def test_lines_are_published_in_order_with_a_count(mqgate, names):
-    """250 lines are three requests and one log."""
+    """250 lines are three requests, which must keep the order."""
     topic, producer, group = names
     lines = [f"line {number}" for number in range(250)]
 
@@ -104,8 +104,8 @@ def test_lines_are_published_in_order_with_a_count(mqgate, names):
     assert received.stdout.splitlines() == lines
 
 
-def test_publishing_to_a_topic_that_is_not_there_says_where_to_go_on(mqgate):
-    """Whoever feeds a file wants to know which line was not sent."""
+def test_a_failed_publish_of_lines_reports_the_line_to_continue_from(mqgate):
+    """The user must know which lines were not sent."""
     result = mqgate("pub", f"topic-{uuid4().hex}", "--lines", stdin=b"a\nb\n")
 
     assert result.exit_code == 1
@@ -114,7 +114,7 @@ def test_publishing_to_a_topic_that_is_not_there_says_where_to_go_on(mqgate):
 
 
 def test_without_ack_the_messages_stay_leased(mqgate, done, names):
-    """Looking is not consuming."""
+    """With --no-ack, messages must not be consumed."""
     topic, producer, group = names
     done("pub", topic, "hello", "--producer", producer)
 
@@ -126,7 +126,7 @@ def test_without_ack_the_messages_stay_leased(mqgate, done, names):
 
 
 def test_every_broadcast_client_prints_every_message(mqgate, done, names):
-    """A client is told when it is new, because it begins at the latest message."""
+    """A new client is notified, because it starts at the latest message."""
     topic, producer, _ = names
     group = f"group-{uuid4().hex}"
     done("group", "create", group, "--topic", topic, "--mode", "broadcast")
@@ -140,7 +140,7 @@ def test_every_broadcast_client_prints_every_message(mqgate, done, names):
 
 
 def test_a_broadcast_group_without_a_client_id_is_refused_with_advice(mqgate, done, names):
-    """The gateway knows what is missing, and its sentence reaches the user."""
+    """The error text of the gateway names the missing option."""
     group = f"group-{uuid4().hex}"
     done("group", "create", group, "--topic", names[0], "--mode", "broadcast")
 
@@ -150,8 +150,8 @@ def test_a_broadcast_group_without_a_client_id_is_refused_with_advice(mqgate, do
     assert "clientId" in result.stderr
 
 
-def test_lag_clients_and_pause_tell_an_operator_how_a_group_stands(mqgate, done, names):
-    """The three questions asked when messages do not arrive."""
+def test_lag_clients_and_pause_show_the_state_of_a_group(mqgate, done, names):
+    """Operators use these commands when messages do not arrive."""
     topic, producer, group = names
     done("pub", topic, "hello", "--producer", producer)
     done("group", "pause", group, "--reason", "maintenance")
@@ -170,7 +170,7 @@ def test_lag_clients_and_pause_tell_an_operator_how_a_group_stands(mqgate, done,
     assert resumed.stdout == "hello\n"
 
 
-def test_a_seek_can_be_tried_before_it_is_done(mqgate, done, names):
+def test_a_seek_has_a_dry_run(mqgate, done, names):
     """Offsets of one queue or all of them, and a dry run changes nothing."""
     topic, producer, group = names
     mqgate("pub", topic, "--lines", "--producer", producer, stdin=b"a\nb\nc\n")
@@ -186,8 +186,8 @@ def test_a_seek_can_be_tried_before_it_is_done(mqgate, done, names):
     assert mqgate("sub", group, "--once", "--body").stdout == "c\n"
 
 
-def test_as_soon_as_a_key_exists_every_command_needs_one(mqgate, done):
-    """The admin's key is shown once, opens everything, and its deletion opens the gateway again."""
+def test_every_command_requires_a_key_as_soon_as_one_exists(mqgate, done):
+    """The admin key is shown once and grants full access; without keys, the gateway is open again."""
     created = done("key", "create", "--admin")
     try:
         without = mqgate("topic", "list")
@@ -204,8 +204,8 @@ def test_as_soon_as_a_key_exists_every_command_needs_one(mqgate, done):
     assert mqgate("topic", "list").exit_code == 0
 
 
-def test_a_healthy_gateway_passes_the_examination(mqgate, done):
-    """Nothing fails, every part is named, and the versions agree."""
+def test_a_healthy_gateway_passes_all_checks(mqgate, done):
+    """No check fails, every part is listed, and the versions agree."""
     result = mqgate("doctor")
 
     checks = {check["check"]: check for check in done("doctor")["checks"]}

@@ -1,12 +1,12 @@
-"""The settings of a group, as they are written and as they are shown."""
+"""The settings of a group, as options and in output."""
 
 from uuid import uuid4
 
 import pytest
 
 
-def test_a_group_takes_every_setting_of_its_mode(done, names):
-    """An option that is not honoured would be worse than none."""
+def test_a_group_accepts_every_setting_of_its_mode(done, names):
+    """An option must not be ignored."""
     topic, _, _ = names
     group = f"group-{uuid4().hex}"
 
@@ -23,7 +23,7 @@ def test_a_group_takes_every_setting_of_its_mode(done, names):
 
 
 def test_changing_one_setting_of_a_group_leaves_the_others(done, names):
-    """A change is not a new group."""
+    """A change must not reset other settings."""
     group = names[2]
     done("group", "change", group, "--visibility", "2m", "--max-attempts", "7")
 
@@ -32,8 +32,8 @@ def test_changing_one_setting_of_a_group_leaves_the_others(done, names):
     assert (changed["visibility"], changed["maxAttempts"], changed["mode"]) == (180, 7, "queue")
 
 
-def test_a_group_is_in_message_mode_unless_it_says_otherwise(done, names):
-    """The mode that needs no thought about queues is the one a newcomer gets."""
+def test_the_default_mode_of_a_group_is_message(done, names):
+    """Message mode is the simplest one for new users."""
     group = f"group-{uuid4().hex}"
 
     created = done("group", "create", group, "--topic", names[0])
@@ -41,8 +41,8 @@ def test_a_group_is_in_message_mode_unless_it_says_otherwise(done, names):
     assert created["mode"] == "message"
 
 
-def test_a_group_in_message_mode_takes_its_own_settings(mqgate, done, names):
-    """Filter, order and the cap belong to this mode alone, and are shown to whoever asks."""
+def test_a_group_in_message_mode_accepts_its_own_settings(mqgate, done, names):
+    """Filter, order and the limit of leased messages exist only in this mode."""
     group = f"group-{uuid4().hex}"
 
     done(
@@ -58,8 +58,8 @@ def test_a_group_in_message_mode_takes_its_own_settings(mqgate, done, names):
 
 
 @pytest.mark.parametrize("written", ["1s,10s,1m", "initial=5s,factor=3,max=1h,jitter=0.5"])
-def test_a_backoff_is_shown_as_it_can_be_written_again(mqgate, names, written):
-    """Copying a setting from one group to another needs no manual."""
+def test_a_backoff_is_shown_in_the_form_of_its_option(mqgate, names, written):
+    """Users copy settings from one group to another."""
     group = names[2]
     mqgate("group", "change", group, "--backoff", written)
 
@@ -69,14 +69,14 @@ def test_a_backoff_is_shown_as_it_can_be_written_again(mqgate, names, written):
 
 
 def test_a_part_of_a_backoff_curve_leaves_the_rest_at_its_default(done, names):
-    """Nobody should have to name a jitter in order to name a maximum."""
+    """A maximum can be set without the other parameters."""
     changed = done("group", "change", names[2], "--backoff", "initial=5s,max=1h")
 
     assert changed["backoff"] == {"initial": 5, "factor": 2, "max": 3_600, "jitter": 0.2}
 
 
-def test_a_filter_is_replaced_and_lifted(done, names):
-    """An option that can be set and not removed is a trap."""
+def test_a_filter_is_replaced_and_removed(done, names):
+    """A setting that can be set must be removable."""
     group = f"group-{uuid4().hex}"
     done("group", "create", group, "--topic", names[0], "--filter-tag", "paid")
 
@@ -88,7 +88,7 @@ def test_a_filter_is_replaced_and_lifted(done, names):
 
 
 def test_a_setting_of_another_mode_is_refused(mqgate, names):
-    """A filter that a queue does not honour would silently deliver everything."""
+    """An ignored filter would deliver all messages."""
     result = mqgate("group", "change", names[2], "--filter-tag", "paid")
 
     assert result.exit_code == 1

@@ -1,10 +1,10 @@
-"""How `pub --lines` cuts its input."""
+"""How `pub --lines` splits its input into batches."""
 
 from mqgate.cli.lines import in_batches
 
 
 def test_batches_hold_at_most_a_hundred_messages_and_keep_their_order():
-    """A batch is one request, and the log must read like the file."""
+    """A batch is one request, and the order of the file must be kept."""
     batches = list(in_batches(b"%d\n" % number for number in range(250)))
 
     assert [len(batch) for batch in batches] == [100, 100, 50]
@@ -18,13 +18,13 @@ def test_long_lines_make_shorter_batches():
     assert [len(batch) for batch in batches] == [1, 1, 1]
 
 
-def test_line_ends_are_not_part_of_a_message_and_empty_lines_are_none():
-    """Numbers stay those of the file, so that an error can be found in it."""
+def test_line_ends_are_removed_and_empty_lines_are_skipped():
+    """Line numbers are those of the file, so that an error can be located."""
     (batch,) = in_batches([b"a\r\n", b"\n", b"\r\n", b" \n", b"last"])
 
     assert batch == [(1, b"a"), (4, b" "), (5, b"last")]
 
 
-def test_no_lines_are_no_request():
+def test_no_lines_make_no_batch():
     """An empty batch would be refused."""
     assert list(in_batches([b"\n"])) == []

@@ -1,4 +1,4 @@
-"""Delay and idempotency from the command line, against a running gateway."""
+"""Delays and idempotency keys on the command line, against a running gateway."""
 
 import json
 from datetime import UTC, datetime, timedelta
@@ -10,12 +10,12 @@ TOMORROW = datetime.now(UTC).replace(microsecond=0) + timedelta(days=1)
 
 @pytest.fixture
 def later(done, names):
-    """The id of a message due in ten days."""
+    """Return the id of a message due in ten days."""
     return done("pub", names[0], "later", "--delay", "10d", "--message-key", "k", "--tag", "t")["id"]
 
 
-def test_a_delayed_publish_says_when_it_is_due_and_how_to_stop_it(mqgate, names):
-    """Whoever mistyped a delay has until then to find out."""
+def test_a_delayed_publish_shows_its_delivery_time_and_how_to_cancel_it(mqgate, names):
+    """A user can correct a wrong delay until then."""
     result = mqgate("pub", names[0], "later", "--delay", "2h")
 
     fields = dict(line.split(maxsplit=1) for line in result.stdout.splitlines())
@@ -25,7 +25,7 @@ def test_a_delayed_publish_says_when_it_is_due_and_how_to_stop_it(mqgate, names)
 
 
 def test_an_instant_may_be_text_or_milliseconds(done, names):
-    """People write one, programs have the other."""
+    """People write text, programs use milliseconds."""
     as_text = done("pub", names[0], "x", "--deliver-at", TOMORROW.isoformat())
     as_number = done("pub", names[0], "x", "--deliver-at", f"{TOMORROW.timestamp():.0f}000")
 
@@ -33,7 +33,7 @@ def test_an_instant_may_be_text_or_milliseconds(done, names):
     assert datetime.fromisoformat(as_text["deliverAt"]) == TOMORROW
 
 
-def test_a_repeated_idempotency_key_is_told_and_not_stored(mqgate, done, names):
+def test_a_repeated_idempotency_key_is_reported_and_not_stored(mqgate, done, names):
     """A script that runs twice must not charge twice."""
     topic, _, group = names
     first = done("pub", topic, "once", "--idempotency-key", "order-17")
@@ -48,7 +48,7 @@ def test_a_repeated_idempotency_key_is_told_and_not_stored(mqgate, done, names):
 
 
 def test_a_file_of_lines_sent_again_with_its_key_is_stored_once(mqgate, names):
-    """After a failure in the middle the whole file is simply sent again; equal lines stay two messages."""
+    """After a failure, the whole file is sent again; equal lines are still two messages."""
     topic, _, group = names
     arguments = ("pub", topic, "--lines", "--idempotency-key", "import-1")
     first = mqgate(*arguments, stdin=b"a\nb\n")
@@ -56,7 +56,7 @@ def test_a_file_of_lines_sent_again_with_its_key_is_stored_once(mqgate, names):
     again = mqgate(*arguments, stdin=b"a\nb\na\n")
 
     assert first.stderr == "2 published, 0 refused\n"
-    assert again.stderr == "1 published, 2 there before, 0 refused\n"
+    assert again.stderr == "1 published, 2 duplicate, 0 refused\n"
     assert mqgate("sub", group, "--once", "--body").stdout == "a\nb\na\n"
 
 
@@ -68,7 +68,7 @@ def test_delayed_lines_are_counted_as_scheduled(mqgate, names):
 
 
 def test_a_scheduled_message_is_listed_and_shown_with_its_body(mqgate, names, later):
-    """The list says what comes when; the body is asked for singly."""
+    """The list shows delivery times; the body is requested for one message."""
     listed = mqgate("scheduled", "list", "--topic", names[0])
     shown = mqgate("scheduled", "show", later)
 
@@ -78,8 +78,8 @@ def test_a_scheduled_message_is_listed_and_shown_with_its_body(mqgate, names, la
     assert ["body", "later"] in [line.split() for line in shown.stdout.splitlines()]
 
 
-def test_a_list_of_scheduled_messages_is_bounded_by_time_and_goes_on_at_its_cursor(mqgate, done, names):
-    """Millions may wait: nobody reads them all."""
+def test_a_list_of_scheduled_messages_is_limited_by_time_and_continues_at_its_cursor(mqgate, done, names):
+    """There may be millions of scheduled messages."""
     topic = names[0]
     days = [(TOMORROW + timedelta(days=n)).isoformat() for n in range(4)]
     ids = [done("pub", topic, "x", "--deliver-at", day)["id"] for day in days]
@@ -95,7 +95,7 @@ def test_a_list_of_scheduled_messages_is_bounded_by_time_and_goes_on_at_its_curs
 
 
 def test_a_scheduled_message_is_delivered_when_it_is_retimed_to_now(mqgate, done, names, workers, later):
-    """Bringing forward is the usual wish."""
+    """The usual change is to an earlier time."""
     retimed = done("scheduled", "retime", later, "--delay", "0")
 
     received = mqgate("sub", workers, "--once", "--wait", "30s", "--json")
@@ -104,8 +104,8 @@ def test_a_scheduled_message_is_delivered_when_it_is_retimed_to_now(mqgate, done
     assert json.loads(received.stdout)["id"] == later
 
 
-def test_a_cancelled_message_is_never_retimed(mqgate, names, later):
-    """Cancelling may be repeated; undoing it would be a publish."""
+def test_a_cancelled_message_cannot_be_retimed(mqgate, names, later):
+    """A cancellation may be repeated and cannot be undone."""
     cancelled = [mqgate("scheduled", "cancel", later) for _ in range(2)]
     retimed = mqgate("scheduled", "retime", later, "--deliver-at", TOMORROW.isoformat())
 

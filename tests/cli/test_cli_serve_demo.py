@@ -1,4 +1,4 @@
-"""What `mqgate serve --demo` says: lines that work as printed, or none."""
+"""The examples that `mqgate serve --demo` prints."""
 
 import subprocess
 import sys
@@ -11,7 +11,7 @@ from mqgate.testing.server_process import ServerProcess
 
 
 def _greeting(directory: Path) -> str:
-    """All that it prints until it was told to stop, which it is as soon as it says where it listens."""
+    """Return the output of a server that is stopped as soon as it prints its address."""
     command = [sys.executable, "-m", "mqgate.cli.main", "serve", "--demo", "--port", "0", "--data-dir", str(directory)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server:  # noqa: S603 - our own words
         assert server.stdout is not None
@@ -20,16 +20,16 @@ def _greeting(directory: Path) -> str:
         return first + server.stdout.read()
 
 
-def test_on_an_empty_data_directory_there_is_something_to_try(tmp_path: Path) -> None:
-    """The address, and three lines for curl; the next time as well."""
+def test_the_demo_prints_examples_on_an_empty_data_directory(tmp_path: Path) -> None:
+    """New users copy the curl commands, at every start."""
     said = [_greeting(tmp_path), _greeting(tmp_path)]
 
     assert [text.count("curl ") for text in said] == [3, 3]
 
 
 @pytest.mark.parametrize("used", ["topics/mine", "keys"])
-def test_where_the_lines_would_not_work_none_are_printed(tmp_path: Path, used: str) -> None:
-    """Somebody else's registry has no demo, and behind keys nobody gets in without one."""
+def test_the_demo_prints_no_examples_that_would_fail(tmp_path: Path, used: str) -> None:
+    """An existing registry has no demo topic, and a gateway with keys requires one."""
     server = ServerProcess(tmp_path, *(["--demo"] if used == "keys" else [])).start()
     with httpx.Client(base_url=f"{server.url}/v1") as api:
         made = api.post(used, json={"role": "admin"}) if used == "keys" else api.put(used, json={})

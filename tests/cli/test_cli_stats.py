@@ -1,4 +1,4 @@
-"""`mqgate stats`, and what of `mqgate pipeline` needs no Spark."""
+"""`mqgate stats`, and the commands of `mqgate pipeline` that do not need Spark."""
 
 import json
 from datetime import UTC, datetime
@@ -26,7 +26,7 @@ def an_hour_ago() -> int:
 
 
 def test_hours_are_rolled_up_and_shown(run, store, tmp_path):
-    """What the pipelines wrote is on the terminal, with the columns that say something, and as JSON."""
+    """The reports are shown as a table without empty columns, and as JSON."""
     at = an_hour_ago()
     rows = [(at + minute * 60_000, "orders", "published", "shop", "", "", "", 5, 50, 0) for minute in (0, 1)]
     store.apply(Applied("minutes", "run", 1), {"traffic_minute": rows}, now=datetime.now(UTC), oldest=at)
@@ -49,16 +49,16 @@ def test_hours_are_rolled_up_and_shown(run, store, tmp_path):
     assert none.stdout.strip() == "(none)"
 
 
-def test_before_any_pipeline_ran_the_command_says_so(mqgate):
-    """Rather than an empty table."""
+def test_missing_statistics_are_reported(mqgate):
+    """An empty table would look like a result."""
     result = mqgate("stats", "latency")
 
     assert result.exit_code == 1
     assert "mqgate pipeline run" in result.stderr
 
 
-def test_a_backfill_takes_whole_minutes(run, tmp_path):
-    """Half a minute would replace a whole one."""
+def test_a_backfill_requires_whole_minutes(run, tmp_path):
+    """A part of a minute would replace the whole minute."""
     result = run(
         *("pipeline", "backfill", "--data-dir", str(tmp_path)),
         *("--from", "2026-11-16T12:00:30Z", "--to", "2026-11-16T13:00:00Z"),
@@ -68,8 +68,8 @@ def test_a_backfill_takes_whole_minutes(run, tmp_path):
     assert "whole minutes" in result.stderr
 
 
-def test_settings_that_are_wrong_are_told_before_spark_starts(run, tmp_path):
-    """A JVM takes seconds, and its errors pages."""
+def test_invalid_settings_are_reported_before_spark_starts(run, tmp_path):
+    """A JVM takes seconds to start, and its errors are long."""
     config = tmp_path / "mqgate.toml"
     config.write_text('[stats]\nengine = "oracle"\n')
 

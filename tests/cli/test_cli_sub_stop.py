@@ -17,7 +17,7 @@ from datetime import timedelta
 import pytest
 
 from mqgate.cli.message_line import as_body
-from mqgate.cli.subscription import Subscription, Wishes
+from mqgate.cli.subscription import ReceiveOptions, Subscription
 from mqgate.client import Client, GatewayUnreachable
 
 BODIES = [letter * 200_000 for letter in "abc"]
@@ -26,7 +26,7 @@ STOPS = pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=[
 
 @pytest.fixture(params=["queue", "message"])
 def group(request: pytest.FixtureRequest, names: tuple[str, str, str], workers: str) -> str:
-    """A group in each of the two modes: one receipt for a batch, or one for each message."""
+    """Return a group in each of two modes: one receipt per batch, or one per message."""
     return names[2] if request.param == "queue" else workers
 
 
@@ -57,7 +57,7 @@ def _sub(url: str, group: str, **environment: str) -> Iterator[subprocess.Popen[
 def stuck(
     request: pytest.FixtureRequest, gateway_url: str, names: tuple[str, str, str], group: str
 ) -> Iterator[subprocess.Popen[bytes]]:
-    """A `sub` that printed the first of three messages and cannot finish the second."""
+    """Return a `sub` that has printed the first of three messages and is blocked in the second."""
     with Client(gateway_url) as client:
         client.publish_batch(names[0], [{"body": body} for body in BODIES], producer=names[1])
     with _sub(gateway_url, group, PYTHONUNBUFFERED=request.param) as process:
@@ -69,7 +69,7 @@ def stuck(
 
 @pytest.fixture
 def waiting(gateway_url: str, names: tuple[str, str, str], group: str) -> Iterator[subprocess.Popen[bytes]]:
-    """A `sub` that printed a message, acknowledged it with its next receive, and waits in that."""
+    """Return a `sub` that has printed a message and waits in the next receive."""
     with Client(gateway_url) as client, _sub(gateway_url, group) as process:
         client.publish(names[0], "first")
         assert process.stdout is not None
@@ -86,8 +86,8 @@ def _rest(url: str, group: str) -> list[str]:
 
 
 @STOPS
-def test_a_stop_acknowledges_what_was_printed_and_hands_back_the_rest(stuck, number, gateway_url, group):
-    """What was seen does not come again; what was not seen comes at once, not when its lease ends."""
+def test_a_stop_acknowledges_printed_messages_and_releases_the_rest(stuck, number, gateway_url, group):
+    """Printed messages are not delivered again; the others are delivered at once, before their lease expires."""
     stuck.send_signal(number)
     _, errors = stuck.communicate(timeout=30)
 
@@ -95,8 +95,8 @@ def test_a_stop_acknowledges_what_was_printed_and_hands_back_the_rest(stuck, num
     assert _rest(gateway_url, group) == BODIES[1:]
 
 
-def test_a_reader_that_goes_away_ends_it_the_same_way(stuck, gateway_url, group):
-    """`mqgate sub | head` is how people look at a few messages."""
+def test_a_closed_pipe_ends_sub_like_a_signal(stuck, gateway_url, group):
+    """`mqgate sub | head` is a usual way to read a few messages."""
     stuck.stdout.close()
     _, errors = stuck.communicate(timeout=30)
 
@@ -104,8 +104,8 @@ def test_a_reader_that_goes_away_ends_it_the_same_way(stuck, gateway_url, group)
     assert _rest(gateway_url, group) == BODIES[1:]
 
 
-def test_what_arrives_while_it_waits_is_printed(waiting, gateway_url, names):
-    """A wait is there to be ended by a message."""
+def test_a_message_that_arrives_during_the_wait_is_printed(waiting, gateway_url, names):
+    """A long poll must return as soon as a message arrives."""
     with Client(gateway_url) as client:
         client.publish(names[0], "second")
 
@@ -115,8 +115,8 @@ def test_what_arrives_while_it_waits_is_printed(waiting, gateway_url, names):
 
 
 @STOPS
-def test_a_stop_does_not_wait_for_the_wait_to_end_and_takes_nothing_along(waiting, number, gateway_url, names, group):
-    """The gateway must not hand the next message to somebody who has left."""
+def test_a_stop_ends_the_wait_and_leases_nothing(waiting, number, gateway_url, names, group):
+    """The gateway must not lease the next message to a client that has ended."""
     waiting.send_signal(number)
     printed, errors = waiting.communicate(timeout=10)
     with Client(gateway_url) as client:
@@ -128,7 +128,7 @@ def test_a_stop_does_not_wait_for_the_wait_to_end_and_takes_nothing_along(waitin
 
 
 class LosesAnAnswer(Client):
-    """A client that is interrupted after the gateway granted something, before anybody could see it."""
+    """A client that is interrupted after the gateway granted a lease, before the response is read."""
 
     def __init__(self, url: str, error: BaseException) -> None:
         super().__init__(url)
@@ -147,12 +147,12 @@ class LosesAnAnswer(Client):
     [KeyboardInterrupt(), GatewayUnreachable("cut", is_outcome_unknown=True)],
     ids=["Ctrl-C", "connection lost"],
 )
-def test_an_answer_that_was_lost_is_asked_for_again_and_handed_back(gateway_url, names, group, error, capfdbinary):
-    """In a busy stream half of all Ctrl-C fall into a receive; its messages must not sit out a lease."""
-    wishes = Wishes(most=1, wait=timedelta(seconds=20), visibility=None, client_id=None, is_acked=True)
+def test_a_lost_response_is_requested_again_and_its_leases_are_released(gateway_url, names, group, error, capfdbinary):
+    """Ctrl-C often interrupts a receive, whose messages must not wait for the expiry of the lease."""
+    options = ReceiveOptions(max_messages=1, wait=timedelta(seconds=20), visibility=None, client_id=None, is_acked=True)
     with LosesAnAnswer(gateway_url, error) as client:
         client.publish_batch(names[0], [{"body": "printed"}, {"body": "lost"}])
-        subscription = Subscription(client, group, wishes, as_body)
+        subscription = Subscription(client, group, options, as_body)
 
         with pytest.raises(type(error)):
             subscription.forever()
@@ -163,9 +163,9 @@ def test_an_answer_that_was_lost_is_asked_for_again_and_handed_back(gateway_url,
         assert [message["body"] for message in client.receive(group)["messages"]] == ["lost"]
 
 
-def test_a_gateway_that_is_gone_is_told_once_with_what_may_come_again(gateway_url, names, group, capfdbinary):
-    """What was printed could not be acknowledged, and only the reader can know what to do about it."""
-    wishes = Wishes(most=1, wait=timedelta(seconds=20), visibility=None, client_id=None, is_acked=True)
+def test_an_unreachable_gateway_is_reported_once_with_possible_redeliveries(gateway_url, names, group, capfdbinary):
+    """Printed messages could not be acknowledged, and only the user can handle duplicates."""
+    options = ReceiveOptions(max_messages=1, wait=timedelta(seconds=20), visibility=None, client_id=None, is_acked=True)
 
     class LosesItsGateway(Client):
         is_gone = False
@@ -178,7 +178,7 @@ def test_a_gateway_that_is_gone_is_told_once_with_what_may_come_again(gateway_ur
 
     with LosesItsGateway(gateway_url) as client:
         client.publish(names[0], "printed")
-        subscription = Subscription(client, group, wishes, as_body)
+        subscription = Subscription(client, group, options, as_body)
 
         with pytest.raises(GatewayUnreachable):
             subscription.forever()
@@ -186,4 +186,4 @@ def test_a_gateway_that_is_gone_is_told_once_with_what_may_come_again(gateway_ur
 
     printed, errors = capfdbinary.readouterr()
     assert printed == b"printed\n"
-    assert errors == b"note: what was printed last may be delivered again: cut\n"
+    assert errors == b"note: the messages printed last may be delivered again: cut\n"

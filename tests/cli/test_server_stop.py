@@ -1,7 +1,8 @@
-"""The server around an application, at its end."""
+"""The HTTP server while it stops."""
 
 import asyncio
 import json
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -14,12 +15,12 @@ from mqgate.settings import HttpSettings
 CLIENTS = 20
 
 
-async def test_who_is_queued_when_the_server_stops_accepting_is_answered():
-    """A socket that is closed resets its queue, and a balancer that had just connected has to give up its request."""
+async def test_connections_queued_at_a_stop_are_served():
+    """Closing a socket resets its queued connections, and a balancer would lose a request."""
     begun = asyncio.Event()
     (listener,) = listen("127.0.0.1", 0, 1)
     port = listener.getsockname()[1]
-    server = HttpServer(_greets, HttpSettings(stop_timeout=20.0), started=begun.set)
+    server = HttpServer(_greets, HttpSettings(stop_timeout=timedelta(seconds=20)), started=begun.set)
     serving = asyncio.create_task(server.serve(listener))
     await begun.wait()
 
@@ -46,11 +47,11 @@ async def test_who_is_queued_when_the_server_stops_accepting_is_answered():
         b"\x16\x03\x01 no HTTP at all\r\n\r\n",
     ],
 )
-async def test_what_is_no_http_is_refused_as_everything_else_is(sent: bytes) -> None:
-    """A problem document, and a request id to look for."""
+async def test_malformed_http_is_refused_with_a_problem_document(sent: bytes) -> None:
+    """Operators need a request id for every refusal."""
     begun = asyncio.Event()
     (listener,) = listen("127.0.0.1", 0, 1)
-    server = HttpServer(_greets, HttpSettings(stop_timeout=20.0), started=begun.set)
+    server = HttpServer(_greets, HttpSettings(stop_timeout=timedelta(seconds=20)), started=begun.set)
     serving = asyncio.create_task(server.serve(listener))
     await begun.wait()
 

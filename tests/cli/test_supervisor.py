@@ -1,4 +1,4 @@
-"""What a supervisor promises of its workers, on a small application with the gateway's own server around it."""
+"""The guarantees of the supervisor, with a small application on the HTTP server of the gateway."""
 
 import os
 import signal
@@ -12,8 +12,8 @@ from supervised import Supervised, until
 from mqgate.cli.supervisor import pause_before
 
 
-def test_every_worker_serves_the_address_and_it_is_said_once(supervised):
-    """Whoever waits for that word may send requests, and gets both cores."""
+def test_every_worker_serves_the_address_and_readiness_is_reported_once(supervised):
+    """A client that waits for the report can use all workers."""
     it = supervised(workers=2)
 
     pids = it.pids()
@@ -22,8 +22,8 @@ def test_every_worker_serves_the_address_and_it_is_said_once(supervised):
     assert it.printed().count("serving") == 1
 
 
-def test_a_killed_worker_is_started_again_and_who_queued_meanwhile_is_answered(supervised):
-    """A listener that was closed with its worker would reset them."""
+def test_a_killed_worker_is_restarted_and_queued_connections_are_served(supervised):
+    """A listener that is closed with its worker would reset queued connections."""
     it = supervised()
     with closing(it.connection()) as witness:
         killed = int(witness.ask()[1])
@@ -35,22 +35,22 @@ def test_a_killed_worker_is_started_again_and_who_queued_meanwhile_is_answered(s
     assert pid != killed
     (ended,) = it.events("worker ended")
     assert (ended["worker"], ended["pid"], ended["code"], ended["again_in"]) == (1, killed, -signal.SIGKILL, 0)
-    until(lambda: [event["pid"] for event in it.events("worker serves")] == [killed, pid])
+    until(lambda: [event["pid"] for event in it.events("worker started")] == [killed, pid])
 
 
-def test_the_other_workers_do_not_notice_a_death(supervised):
-    """Their connections and what they work on are their own."""
+def test_the_end_of_a_worker_does_not_affect_the_others(supervised):
+    """Each worker has its own connections and requests."""
     it = supervised(workers=2)
     killed, other = it.pids()
     with closing(until(lambda: _to(it, other))) as connection:
         os.kill(killed, signal.SIGKILL)
-        until(lambda: len(it.events("worker serves")) == 3)
+        until(lambda: len(it.events("worker started")) == 3)
 
         assert connection.ask()[1] == str(other)
 
 
-def test_a_worker_that_ends_again_and_again_is_started_after_growing_pauses(supervised, tmp_path):
-    """Else a fault at start-up takes a whole core, and fills the log."""
+def test_a_worker_that_ends_repeatedly_is_restarted_after_growing_pauses(supervised, tmp_path):
+    """A fault at start would otherwise use a whole core and fill the log."""
     it = supervised()
     (tmp_path / "frail").touch()
     os.kill(it.pid(), signal.SIGKILL)
@@ -63,8 +63,8 @@ def test_a_worker_that_ends_again_and_again_is_started_after_growing_pauses(supe
     assert it.pid()
 
 
-def test_pauses_begin_at_nothing_grow_and_have_an_end():
-    """One death is an accident; the hundredth in a row is still worth another try."""
+def test_pauses_start_at_zero_and_have_a_maximum():
+    """A single end needs no pause, and a worker is never given up."""
     pauses = [pause_before(times) for times in range(1, 100)]
 
     assert pauses[0] == 0
@@ -72,8 +72,8 @@ def test_pauses_begin_at_nothing_grow_and_have_an_end():
     assert 0 < pauses[1] < pauses[-1] == pauses[-2]
 
 
-def test_a_worker_that_never_came_up_ends_the_whole_with_its_exit_code(supervised, tmp_path):
-    """A service manager tells bad settings, which no restart mends, by the code; and people by the line, said once."""
+def test_a_worker_that_does_not_start_ends_the_supervisor_with_its_exit_code(supervised, tmp_path):
+    """A service manager recognises invalid settings by the exit code, and people by the single error line."""
     (tmp_path / "broken").touch()
 
     it = supervised(workers=2)
@@ -83,8 +83,8 @@ def test_a_worker_that_never_came_up_ends_the_whole_with_its_exit_code(supervise
     assert "serving" not in it.printed()
 
 
-def test_a_stop_before_anybody_serves_leaves_nobody_behind(tmp_path):
-    """A start that takes long, because a database is slow, is when people press Ctrl-C."""
+def test_a_stop_during_the_start_leaves_no_process(tmp_path):
+    """Users press Ctrl-C when a start takes long."""
     it = Supervised(tmp_path, sys.executable, "-c", "import time; print('begun', flush=True); time.sleep(1000)")
     it.launch()
     until(lambda: "begun" in it.printed())
@@ -96,8 +96,8 @@ def test_a_stop_before_anybody_serves_leaves_nobody_behind(tmp_path):
 
 
 @pytest.mark.parametrize("sign", [signal.SIGTERM, signal.SIGINT], ids=["SIGTERM", "Ctrl-C"])
-def test_a_stop_finishes_what_runs_and_answers_who_waits(supervised, tmp_path, sign):
-    """And all of the processes are gone afterwards."""
+def test_a_stop_finishes_running_requests_and_answers_parked_ones(supervised, tmp_path, sign):
+    """No request fails at a stop, and no process remains."""
     it = supervised(workers=2)
     with closing(it.connection()) as slow, closing(it.connection()) as waiting:
         slow.send("/slow")
@@ -119,8 +119,8 @@ def test_a_stop_finishes_what_runs_and_answers_who_waits(supervised, tmp_path, s
     assert not it.is_listening()
 
 
-def test_an_idle_connections_next_request_is_answered_while_the_gateway_stops(supervised):
-    """Closed at once, a request on its way would be reset, and its sender not know whether it was worked on."""
+def test_the_next_request_of_an_idle_connection_is_served_while_the_gateway_stops(supervised):
+    """If the connection were closed at once, the client would not know whether its request was executed."""
     it = supervised()
     with closing(it.connection()) as connection:
         before, pid = connection.ask()
@@ -136,8 +136,8 @@ def test_an_idle_connections_next_request_is_answered_while_the_gateway_stops(su
     assert it.ended() == 0
 
 
-def test_workers_end_when_their_supervisor_is_killed(supervised, tmp_path):
-    """Nobody could stop or renew them any more, and the address would stay taken."""
+def test_workers_stop_when_their_supervisor_is_killed(supervised, tmp_path):
+    """Orphaned workers could not be stopped, and would keep the port in use."""
     it = supervised(workers=2)
     with closing(it.connection()) as slow:
         slow.send("/slow")
@@ -151,7 +151,7 @@ def test_workers_end_when_their_supervisor_is_killed(supervised, tmp_path):
 
 
 def test_a_second_interrupt_does_not_wait(supervised, tmp_path):
-    """Who presses Ctrl-C twice has decided."""
+    """The second Ctrl-C requests an immediate stop."""
     it = supervised()
     with closing(it.connection()) as slow:
         slow.send("/slow")
@@ -166,7 +166,7 @@ def test_a_second_interrupt_does_not_wait(supervised, tmp_path):
 
 
 def _to(it: Supervised, pid: int) -> Any:
-    """A connection that this process accepted, or None."""
+    """Return a connection that this process accepted, or None."""
     connection = it.connection()
     if connection.ask()[1] == str(pid):
         return connection

@@ -1,4 +1,4 @@
-"""The gateway itself as a worker, on the embedded engine, so alone."""
+"""The gateway as a single worker on the embedded engine."""
 
 import os
 import signal
@@ -14,12 +14,12 @@ from mqgate.settings import Settings, SettingsInvalid
 GATEWAY = (sys.executable, "-P", "-m", "mqgate.cli.main", "serve", "--demo", "--data-dir")
 
 
-def test_a_gateway_that_is_killed_comes_back_with_what_it_had(supervised, tmp_path):
-    """The socket outlives it: clients wait a moment instead of being refused."""
+def test_a_killed_gateway_restarts_with_its_data(supervised, tmp_path):
+    """The supervisor keeps the socket, so clients wait instead of being refused."""
     it = supervised(*GATEWAY, str(tmp_path / "data"))
     published = httpx.post(f"{it.url}/v1/topics/demo/messages", content=b"hello").raise_for_status().json()
 
-    os.kill(it.events("worker serves")[0]["pid"], signal.SIGKILL)
+    os.kill(it.events("worker started")[0]["pid"], signal.SIGKILL)
     until(lambda: it.events("worker ended"))
     found = httpx.get(f"{it.url}/v1/topics/demo/messages/{published['id']}", timeout=PATIENCE)
 
@@ -28,9 +28,9 @@ def test_a_gateway_that_is_killed_comes_back_with_what_it_had(supervised, tmp_pa
     assert it.ended() == 0
 
 
-def test_numbers_and_log_lines_of_a_worker_bear_its_number(supervised, tmp_path):
-    """A scrape reaches any of the workers: without the label their counters would mix."""
-    (tmp_path / "mqgate.toml").write_text('[log]\nrequests = "all"\n[[topic]]\nname = "orders"\nqueues = 1\n')
+def test_metrics_and_log_lines_of_a_worker_have_its_number(supervised, tmp_path):
+    """A scrape reaches any worker, so counters without the label would be mixed."""
+    (tmp_path / "mqgate.toml").write_text('[logging]\nrequests = "all"\n[[topic]]\nname = "orders"\nqueues = 1\n')
     it = supervised(*GATEWAY, str(tmp_path / "data"), "--config", str(tmp_path / "mqgate.toml"))
     httpx.get(f"{it.url}/livez").raise_for_status()
 
@@ -41,8 +41,8 @@ def test_numbers_and_log_lines_of_a_worker_bear_its_number(supervised, tmp_path)
     assert [event["worker"] for event in it.events("entry registered")] == [1]
 
 
-def test_what_a_worker_tells_bears_its_number(supervised, tmp_path):
-    """One that dies must not look like another that goes on."""
+def test_events_of_a_worker_have_its_number(supervised, tmp_path):
+    """The loss of one worker must not be attributed to another."""
     it = supervised(*GATEWAY, str(tmp_path / "data"))
     httpx.post(f"{it.url}/v1/topics/demo/messages", content=b"hello").raise_for_status()
 
@@ -59,7 +59,7 @@ def test_what_a_worker_tells_bears_its_number(supervised, tmp_path):
 
 
 def test_a_parked_receive_is_answered_when_its_gateway_stops(supervised, tmp_path):
-    """And the process does not wait for the receive's own time."""
+    """The process must not wait for the end of the long poll."""
     it = supervised(*GATEWAY, str(tmp_path / "data"))
     url, answers = f"{it.url}/v1/groups/demo-workers/receive", []
     waiting = threading.Thread(target=lambda: answers.append(httpx.post(url, json={"wait": 60}, timeout=2 * PATIENCE)))
@@ -75,8 +75,8 @@ def test_a_parked_receive_is_answered_when_its_gateway_stops(supervised, tmp_pat
     assert it.ended() == 0
 
 
-def test_a_gateway_that_refuses_to_start_says_why_and_is_not_tried_again(supervised, tmp_path):
-    """Open to everybody on every address: no restart makes that right."""
+def test_a_gateway_that_refuses_to_start_reports_the_reason_and_is_not_restarted(supervised, tmp_path):
+    """A restart does not correct invalid settings."""
     it = supervised(*GATEWAY, str(tmp_path / "data"), "--host", "0.0.0.0")  # noqa: S104 - that it may not is the point
 
     assert it.ended() == 2
@@ -87,33 +87,39 @@ def test_a_gateway_that_refuses_to_start_says_why_and_is_not_tried_again(supervi
 @pytest.mark.parametrize(
     ("given", "named"),
     [
-        ({}, "[log], [leases], [control]"),
-        ({"MQGATE_LOG_ENGINE": "rocketmq", "MQGATE_ROCKETMQ_NAME_SERVERS": "10.0.0.1:9876"}, "[leases], [control]"),
-        ({"MQGATE_CONTROL_ENGINE": "postgres", "MQGATE_POSTGRES_URL": "postgresql://10.0.0.1/a"}, "[log], [leases]"),
+        ({}, "[messages], [leases], [control]"),
+        (
+            {"MQGATE_MESSAGES_ENGINE": "rocketmq", "MQGATE_ROCKETMQ_NAME_SERVERS": "10.0.0.1:9876"},
+            "[leases], [control]",
+        ),
+        (
+            {"MQGATE_CONTROL_ENGINE": "postgres", "MQGATE_POSTGRES_URL": "postgresql://10.0.0.1/a"},
+            "[messages], [leases]",
+        ),
     ],
     ids=["all", "leases and control", "log and leases"],
 )
 def test_several_workers_are_refused_while_an_engine_is_embedded(given, named):
-    """Two processes on one data directory would each believe that they hold all the leases."""
+    """Two processes on one data directory would grant the same leases."""
     with pytest.raises(SettingsInvalid) as refused:
         Settings.load(None, environment={"MQGATE_HTTP_WORKERS": "2", **given})
 
     assert refused.value.faults == [
-        f"[http] workers: the embedded engine is one process; choose another engine for {named}"
+        f"[http] workers: the embedded engine supports one process; choose another engine for {named}"
     ]
 
 
-def test_the_command_refuses_them_in_the_same_words(run, tmp_path):
-    """Before anything is opened."""
+def test_the_command_reports_refused_workers(run, tmp_path):
+    """The error is reported before any store is opened."""
     refused = run("serve", "--workers", "2", "--data-dir", str(tmp_path / "data"))
 
     assert refused.exit_code == 2
-    assert refused.stderr.startswith("error: [http] workers: the embedded engine is one process")
+    assert refused.stderr.startswith("error: [http] workers: the embedded engine supports one process")
     assert not (tmp_path / "data").exists()
 
 
 @pytest.mark.parametrize("count", [0, -1])
 def test_at_least_one_worker_is_needed(count):
-    """Nobody would serve."""
+    """Without a worker, no process serves."""
     with pytest.raises(SettingsInvalid, match="workers"):
         Settings.load(None, environment={}, flags={"http.workers": count})

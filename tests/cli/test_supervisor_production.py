@@ -32,8 +32,9 @@ def config(tmp_path: Path, names: dict[str, str], pair: Stack, redis: Stack, pos
     file = tmp_path / "mqgate.toml"
     file.write_text(
         f"""
-        [log]
+        [messages]
         engine = "rocketmq"
+        [logging]
         format = "json"
         [rocketmq]
         name_servers = ["{pair.name_server}"]
@@ -75,13 +76,13 @@ def served(tmp_path: Path, config: Path) -> Iterator[Supervised]:
 
 
 def _worker(served: Supervised) -> str:
-    """The worker that answers on a new connection, by the label of its metrics."""
+    """Return the worker of a new connection, by the label of its metrics."""
     (number,) = set(re.findall(r'worker="(\d+)"', httpx.get(f"{served.url}/metrics", timeout=PATIENCE).text))
     return str(number)
 
 
-def test_both_workers_serve_what_the_file_declares_and_greet_once(served, names):
-    """Every worker applies the entries of the file: who comes second finds them there."""
+def test_both_workers_serve_the_declared_entries_and_one_greeting_is_printed(served, names):
+    """Every worker registers the entries of the file; the second one must accept existing entries."""
     seen: set[str] = set()
 
     until(lambda: seen.add(_worker(served)) or len(seen) == 2)
@@ -96,7 +97,7 @@ def test_both_workers_serve_what_the_file_declares_and_greet_once(served, names)
 
 
 async def test_a_rolling_restart_fails_no_publish_and_no_receive_and_loses_nothing(served, names):
-    """What an operator does on a Monday morning, with everybody at work."""
+    """Operators upgrade under full load."""
     load = _Load(served.url, names)
     async with load.running():
         await asyncio.to_thread(until, lambda: len(load.received) > 50)
@@ -108,7 +109,7 @@ async def test_a_rolling_restart_fails_no_publish_and_no_receive_and_loses_nothi
 
 
 class _Load:
-    """Publishers and consumers that keep their connections, and remember everything."""
+    """Publishers and consumers with persistent connections that record all messages."""
 
     def __init__(self, url: str, names: dict[str, str]) -> None:
         self._url = url
@@ -120,7 +121,7 @@ class _Load:
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
-        """While it lasts they work; then what is published is consumed to its end."""
+        """Run the load during the block, then consume all published messages."""
         async with asyncio.TaskGroup() as group:
             for _ in range(CLIENTS):
                 group.create_task(self._publish())

@@ -1,4 +1,4 @@
-"""SIGHUP: new processes in the place of the old ones, and no client notices."""
+"""SIGHUP: new processes replace the old ones without failed requests."""
 
 import asyncio
 import os
@@ -13,7 +13,7 @@ CLIENTS = 24
 
 
 class Client:
-    """Keeps its connection for as long as the answers let it; counts what went wrong."""
+    """Client that keeps its connection as long as the responses allow it, and counts failures."""
 
     def __init__(self, port: int, thinks: float) -> None:
         self._port = port
@@ -37,7 +37,7 @@ class Client:
                 writer.close()
 
     async def _ask(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
-        """False if the connection is not to be used again."""
+        """Return False if the connection must not be used again."""
         writer.write(b"GET / HTTP/1.1\r\nhost: mqgate\r\n\r\n")
         await writer.drain()
         head = (await reader.readuntil(b"\r\n\r\n")).lower()
@@ -50,7 +50,7 @@ class Client:
 
 @pytest.mark.slow
 async def test_a_rolling_restart_under_load_fails_no_request(supervised):
-    """Busy clients keep their connections: each is told to leave, none is cut off, none waits at a dead door."""
+    """Every connection is asked to close; none is reset, and none waits for an ended worker."""
     it: Supervised = await asyncio.to_thread(supervised, workers=2)
     before = {str(pid) for pid in await asyncio.to_thread(it.pids)}
     clients = [Client(it.port, thinks) for thinks in (0.0, 0.05, 0.5) for _ in range(CLIENTS // 3)]
@@ -73,8 +73,8 @@ async def test_a_rolling_restart_under_load_fails_no_request(supervised):
     assert not after & before
 
 
-def test_an_idle_connection_of_a_replaced_worker_gets_its_next_answer(supervised):
-    """Its client is between two requests, and knows nothing of the restart."""
+def test_an_idle_connection_of_a_replaced_worker_gets_its_next_response(supervised):
+    """The client is between two requests, and is not informed of the restart."""
     it: Supervised = supervised()
     with closing(it.connection()) as connection:
         _, old = connection.ask()
@@ -87,8 +87,8 @@ def test_an_idle_connection_of_a_replaced_worker_gets_its_next_answer(supervised
         assert connection.has_ended()
 
 
-def test_who_waits_at_a_replaced_worker_is_answered_at_once(supervised, tmp_path):
-    """A long poll parked there would hold the old process until its time is up."""
+def test_a_parked_receive_of_a_replaced_worker_returns_at_once(supervised, tmp_path):
+    """A parked long poll would delay the end of the old process."""
     it: Supervised = supervised()
     with closing(it.connection()) as waiting:
         waiting.send("/wait")
@@ -101,14 +101,14 @@ def test_who_waits_at_a_replaced_worker_is_answered_at_once(supervised, tmp_path
 
 
 @pytest.mark.slow
-def test_a_new_worker_that_does_not_come_up_leaves_everything_as_it_was(supervised, tmp_path):
-    """A mistake in the settings must not take down a gateway that serves."""
+def test_a_new_worker_that_does_not_start_leaves_the_old_ones_running(supervised, tmp_path):
+    """Invalid settings must not stop a running gateway."""
     it: Supervised = supervised(workers=2)
     before = it.pids()
     (tmp_path / "broken").touch()
 
     it.tell(signal.SIGHUP)
-    until(lambda: it.events("rolling restart given up: a new worker did not come up"))
+    until(lambda: it.events("rolling restart given up: new worker did not start"))
 
     assert it.pids() == before
     (tmp_path / "broken").unlink()
@@ -118,15 +118,15 @@ def test_a_new_worker_that_does_not_come_up_leaves_everything_as_it_was(supervis
 
 
 @pytest.mark.parametrize("which", ["old", "new"])
-def test_a_worker_killed_during_a_rolling_restart_is_made_up_for(supervised, tmp_path, which):
-    """The old one drains for a while beside the new one; whichever dies, somebody serves, and the next is renewed."""
+def test_a_worker_killed_during_a_rolling_restart_is_replaced(supervised, tmp_path, which):
+    """Either the old or the new worker may be killed; the address is still served, and the restart continues."""
     it: Supervised = supervised()
     with closing(it.connection()) as slow:
         slow.send("/slow")
         until((tmp_path / "begun").exists)
-        old = it.events("worker serves")[0]["pid"]
+        old = it.events("worker started")[0]["pid"]
         it.tell(signal.SIGHUP)
-        new = until(lambda: len(it.events("worker serves")) == 2 and it.events("worker serves")[1]["pid"])
+        new = until(lambda: len(it.events("worker started")) == 2 and it.events("worker started")[1]["pid"])
         until(lambda: it.pid() == new)
 
         os.kill({"old": old, "new": new}[which], signal.SIGKILL)

@@ -1,4 +1,4 @@
-"""A scripted peer: real HTTP, one prepared answer for each request. And a client of a running gateway."""
+"""An HTTP server with prepared responses, and a client of a running gateway."""
 
 import threading
 from collections.abc import Iterator
@@ -13,7 +13,7 @@ from mqgate.client import Client
 
 @dataclass
 class Peer:
-    """Answers come from `answers` in their order; an answer of None closes the connection unanswered."""
+    """HTTP server that returns the prepared responses in order. None closes the connection without a response."""
 
     url: str = ""
     answers: list[tuple[int, dict[str, str], bytes] | None] = field(default_factory=list)
@@ -47,7 +47,7 @@ def peer() -> Iterator[Peer]:
         do_GET = do_PUT = do_POST = do_PATCH = do_DELETE = answer  # noqa: N815 - the names http.server calls
 
         def log_message(self, *_: object) -> None:
-            """A test's output is its failures."""
+            """Suppress the request log."""
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     peer.url = f"http://127.0.0.1:{server.server_port}"
@@ -67,7 +67,7 @@ def client(gateway_url: str) -> Iterator[Client]:
 
 @pytest.fixture
 def names(client: Client) -> tuple[str, str, str]:
-    """A topic with one queue, its producer and a group in queue mode, all fresh."""
+    """Create a topic with one queue, its producer and a group in queue mode."""
     suffix = uuid4().hex
     topic, producer, group = f"topic-{suffix}", f"producer-{suffix}", f"group-{suffix}"
     client.topics.put(topic, {"queues": 1})

@@ -1,4 +1,4 @@
-"""A queue as Arrow through the client, over real connections."""
+"""Bulk reads of a queue through the client, over real connections."""
 
 import sys
 from collections.abc import Iterator
@@ -19,7 +19,7 @@ MESSAGES = 300
 
 @pytest.fixture
 def large(client: Client) -> str:
-    """A topic of one queue with more in it than sockets and a gateway's pages hold."""
+    """Create a topic whose queue exceeds the socket buffers and the page size of the gateway."""
     topic = f"large-{uuid4().hex}"
     client.topics.put(topic, {"queues": 1})
     for _ in range(MESSAGES // 10):
@@ -28,7 +28,7 @@ def large(client: Client) -> str:
 
 
 def whole() -> bytes:
-    """A stream of three batches, as a gateway writes it."""
+    """Return a stream of three batches in the format of the gateway."""
     sink = pa.BufferOutputStream()
     schema = pa.schema([pa.field("offset", pa.int64())])
     with pa.ipc.new_stream(sink, schema) as writer:
@@ -38,7 +38,7 @@ def whole() -> bytes:
 
 
 def test_a_queue_is_read_in_batches(client: Client, names: tuple[str, str, str]) -> None:
-    """From one offset up to another, with the columns that were asked for, in their order."""
+    """The batches have the requested range and columns, in order."""
     topic, producer, _ = names
     client.publish_batch(topic, [{"body": f"{number}", "key": "k"} for number in range(10)], producer=producer)
 
@@ -51,16 +51,16 @@ def test_a_queue_is_read_in_batches(client: Client, names: tuple[str, str, str])
     assert none == []
 
 
-def test_a_large_queue_comes_whole(client: Client, large: str) -> None:
-    """Chunked, over many reads of the socket."""
+def test_a_large_queue_is_read_completely(client: Client, large: str) -> None:
+    """The response is chunked and takes many reads of the socket."""
     batches = list(client.read_queue(large, "local:0", 0, MESSAGES))
 
     assert [offset for batch in batches for offset in batch["offset"].to_pylist()] == list(range(MESSAGES))
     assert {len(body) for batch in batches for body in batch["body"].to_pylist()} == {128 * KIB}
 
 
-def test_leaving_early_frees_the_place_of_the_next_reader(client: Client, large: str) -> None:
-    """More often than there are places for bulk reads: were one kept, the next would be told to come back."""
+def test_a_closed_iterator_frees_its_bulk_read(client: Client, large: str) -> None:
+    """The number of concurrent bulk reads is limited, so a leaked one would block later reads."""
     for _ in range(6):
         reading = client.read_queue(large, "local:0", 0, MESSAGES)
         assert next(reading).num_rows > 0
@@ -69,8 +69,8 @@ def test_leaving_early_frees_the_place_of_the_next_reader(client: Client, large:
     assert sum(batch.num_rows for batch in client.read_queue(large, "local:0", 0, MESSAGES)) == MESSAGES
 
 
-def test_a_stream_that_fails_on_the_way_is_not_taken_for_the_whole(client: Client, large: str) -> None:
-    """The topic goes while it is read: the gateway cuts the connection, and the reader is told so."""
+def test_an_interrupted_stream_is_an_error(client: Client, large: str) -> None:
+    """The topic is deleted during the read; a partial result must not look complete."""
     reading = client.read_queue(large, "local:0", 0, MESSAGES)
     read = next(reading).num_rows
     client.topics.delete(large)
@@ -83,7 +83,7 @@ def test_a_stream_that_fails_on_the_way_is_not_taken_for_the_whole(client: Clien
 
 @pytest.fixture(params=["direct", "proxied"])
 def far_client(request: pytest.FixtureRequest, peer, monkeypatch: pytest.MonkeyPatch) -> Iterator[Client]:
-    """A client of the scripted peer: of its own address, or of one that it is the proxy to."""
+    """Return a client of the prepared server, directly or through it as a proxy."""
     for name in ("http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY", "no_proxy", "NO_PROXY"):
         monkeypatch.delenv(name, raising=False)
     if request.param == "proxied":
@@ -93,8 +93,8 @@ def far_client(request: pytest.FixtureRequest, peer, monkeypatch: pytest.MonkeyP
         yield client
 
 
-def test_a_bulk_read_asks_as_every_call_does(peer, far_client: Client) -> None:
-    """With the key, for Arrow, with the range and the columns in the query."""
+def test_a_bulk_read_sends_key_accept_header_and_query(peer, far_client: Client) -> None:
+    """A bulk read uses another HTTP client, which must send the same headers."""
     peer.will_answer(200, whole(), Content_Type=ARROW)
 
     list(far_client.read_queue("t", "local:0", 3, 4, ["id", "body"]))
@@ -107,8 +107,8 @@ def test_a_bulk_read_asks_as_every_call_does(peer, far_client: Client) -> None:
     assert headers["user-agent"] == "mqgate-client"
 
 
-def test_a_stream_cut_anywhere_is_noticed(peer, far_client: Client) -> None:
-    """Even where HTTP itself looks whole, as behind a proxy that ends what it cannot get on with."""
+def test_a_stream_that_is_cut_anywhere_is_an_error(peer, far_client: Client) -> None:
+    """A proxy may end a failed response so that HTTP looks complete."""
     stream = whole()
     for wrong in (*(stream[:cut] for cut in range(len(stream))), stream + b"x"):
         peer.will_answer(200, wrong, Content_Type=ARROW)
@@ -121,8 +121,8 @@ def test_a_stream_cut_anywhere_is_noticed(peer, far_client: Client) -> None:
     assert [batch["offset"].to_pylist() for batch in batches] == [[0, 1], [2, 3], [4, 5]]
 
 
-def test_a_connection_lost_on_the_way_is_noticed(peer, far_client: Client) -> None:
-    """Fewer bytes than HTTP had promised, or none at all."""
+def test_a_lost_connection_is_an_error(peer, far_client: Client) -> None:
+    """The body is shorter than announced, or missing."""
     stream = whole()
     peer.will_answer(200, stream[:-20], Content_Type=ARROW, Content_Length=str(len(stream)), Connection="close")
     peer.will_hang_up()
@@ -132,14 +132,14 @@ def test_a_connection_lost_on_the_way_is_noticed(peer, far_client: Client) -> No
             list(far_client.read_queue("t", "local:0", 0, 6))
 
 
-def test_nobody_there_is_unreachable() -> None:
-    """As for every other call."""
+def test_a_closed_port_is_unreachable() -> None:
+    """Bulk reads raise the same error as other calls."""
     with Client("http://127.0.0.1:1") as client, pytest.raises(GatewayUnreachable, match=r"127\.0\.0\.1:1"):
         list(client.read_queue("t", "local:0", 0, 6))
 
 
-def test_refusals_of_a_bulk_read_are_the_gateways(client: Client, names: tuple[str, str, str]) -> None:
-    """With the code to decide on, as from any other call."""
+def test_a_refused_bulk_read_raises_the_error_of_the_gateway(client: Client, names: tuple[str, str, str]) -> None:
+    """Programs use the code, as for any other call."""
     topic, _, _ = names
 
     for queue, most, columns, code in (
@@ -152,8 +152,8 @@ def test_refusals_of_a_bulk_read_are_the_gateways(client: Client, names: tuple[s
         assert refused.value.code == code
 
 
-def test_what_is_answered_instead_of_arrow_is_told(peer, far_client: Client) -> None:
-    """A proxy's page, or a server too old for this, must not be read as an empty queue."""
+def test_a_response_other_than_arrow_is_an_error(peer, far_client: Client) -> None:
+    """A page of a proxy must not be read as an empty queue."""
     peer.will_answer(200, b"<html>", Content_Type="text/html")
     peer.will_answer(503, b'{"code":"overloaded","detail":"later","retryable":true}', Retry_After="7")
 
@@ -168,7 +168,7 @@ def test_what_is_answered_instead_of_arrow_is_told(peer, far_client: Client) -> 
 
 
 def test_queues_are_listed_with_times_or_an_instant(client: Client) -> None:
-    """What costs is left out on demand; an instant becomes an offset of every queue."""
+    """Expensive members can be omitted, and an instant is converted to an offset of every queue."""
     topic = f"topic-{uuid4().hex}"
     client.topics.put(topic, {"queues": 3})
     client.publish(topic, "a", key="k")
@@ -185,8 +185,8 @@ def test_queues_are_listed_with_times_or_an_instant(client: Client) -> None:
     assert [each["offsetAt"] for each in past] == [0, 0, 0]
 
 
-def test_queues_are_gathered_from_all_pages(peer) -> None:
-    """The caller wants the topic, not a page of it."""
+def test_queues_are_collected_from_all_pages(peer) -> None:
+    """Callers need all queues, not one page."""
     peer.will_answer(200, b'{"items":[{"queue":"a:0"}],"next":"a:0"}')
     peer.will_answer(200, b'{"items":[{"queue":"b:0"}],"next":null}')
 
@@ -198,7 +198,7 @@ def test_queues_are_gathered_from_all_pages(peer) -> None:
 
 
 def test_the_client_does_not_load_arrow_before_it_is_needed(tmp_path: Path) -> None:
-    """A tenth of a second and 37 MiB that a command on the shell has no use for."""
+    """Arrow takes 0.1 s and 37 MiB, which a shell command does not need."""
     program = "import sys, mqgate.client; sys.exit('pyarrow' in sys.modules)"
 
     assert run([sys.executable, "-c", program], cwd=tmp_path, check=False).returncode == 0  # noqa: S603 - our own interpreter

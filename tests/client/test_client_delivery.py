@@ -1,4 +1,4 @@
-"""Message mode, waits, delay and second chances through the client, against a running gateway."""
+"""Message mode, long polls, delays and dead letters through the client, against a running gateway."""
 
 import threading
 from datetime import UTC, datetime, timedelta
@@ -12,7 +12,7 @@ from mqgate.client import Client, GatewayError, body_of, every, receipts_of
 
 @pytest.fixture
 def workers(client: Client, names: tuple[str, str, str]) -> str:
-    """A fresh group in message mode on the same topic; its first failure is its last."""
+    """Create a group in message mode on the same topic, with one attempt per message."""
     group = f"workers-{uuid4().hex}"
     client.groups.put(group, {"topic": names[0], "maxAttempts": 1})
     return group
@@ -23,14 +23,14 @@ def _bodies(answer):
 
 
 def _let_die(client, topic, group, *bodies):
-    """Publish messages and fail them; returns their ids."""
+    """Publish messages, fail them, and return their ids."""
     results = client.publish_batch(topic, [{"body": body} for body in bodies])
     client.nack_all(group, receipts_of(client.receive(group)), reason="bad day")
     return [result["id"] for result in results]
 
 
 def test_each_message_is_settled_by_its_own_receipt(client, names, workers):
-    """One slow message must not hold up the others of its batch."""
+    """One slow message must not delay the others of its batch."""
     client.publish_batch(names[0], [{"body": "a"}, {"body": "b"}])
     first, second = receipts_of(client.receive(workers))
 
@@ -42,7 +42,7 @@ def test_each_message_is_settled_by_its_own_receipt(client, names, workers):
 
 
 def test_a_receive_that_waits_returns_what_arrives_meanwhile(client, names, workers, gateway_url):
-    """Whether the message comes before the wait begins or during it, one receive is enough."""
+    """One receive is enough whether the message arrives before or during the wait."""
     received = []
 
     def wait():
@@ -58,8 +58,8 @@ def test_a_receive_that_waits_returns_what_arrives_meanwhile(client, names, work
 
 
 @pytest.mark.parametrize("mode", ["queue", "message"])
-def test_a_receive_whose_answer_was_lost_is_repeated_by_its_attempt_id(client, names, workers, mode):
-    """A broken connection must not leave messages leased to nobody."""
+def test_a_receive_with_a_lost_response_is_repeated_with_its_attempt_id(client, names, workers, mode):
+    """A broken connection must not leave messages leased without a client."""
     group = names[2] if mode == "queue" else workers
     client.publish(names[0], "hello")
     lost = client.receive(group, attempt_id="attempt-1")
@@ -72,7 +72,7 @@ def test_a_receive_whose_answer_was_lost_is_repeated_by_its_attempt_id(client, n
 
 
 def test_a_scheduled_message_is_found_retimed_and_delivered(client, names, workers):
-    """The whole life of a delay: nobody receives it before its time, everybody after."""
+    """A scheduled message is delivered at its time, not earlier."""
     topic = names[0]
     scheduled = client.publish(topic, "later", delay="10d", key="k", tag="t", properties={"p": "v"})
     before = client.receive(workers)["messages"]
@@ -89,7 +89,7 @@ def test_a_scheduled_message_is_found_retimed_and_delivered(client, names, worke
 
 
 def test_scheduled_messages_are_listed_by_topic_and_time_page_by_page(client, names):
-    """Operators ask what is due tomorrow, not for everything there is."""
+    """Operators need the messages of a time range, not all."""
     topic = names[0]
     start = datetime.now(UTC) + timedelta(days=1)
     ids = [client.publish(topic, "x", deliver_at=start + timedelta(hours=n))["id"] for n in range(4)]
@@ -107,8 +107,8 @@ def test_scheduled_messages_are_listed_by_topic_and_time_page_by_page(client, na
     assert [item["id"] for item in found] == ids[1:3]
 
 
-def test_a_cancelled_message_stays_cancelled_and_a_delivered_one_cannot_be(client, names, workers):
-    """Exactly one of the two wins, and the answer says which."""
+def test_a_cancelled_message_is_not_delivered_and_a_delivered_one_cannot_be_cancelled(client, names, workers):
+    """Exactly one of delivery and cancellation happens, and the response states which."""
     topic = names[0]
     cancelled = client.publish(topic, "never", delay="1h")["id"]
     delivered = client.publish(topic, "soon", delay="1h")["id"]
@@ -127,7 +127,7 @@ def test_a_cancelled_message_stays_cancelled_and_a_delivered_one_cannot_be(clien
 
 
 def test_a_publish_repeated_with_its_idempotency_key_is_stored_once(client, names, workers):
-    """After a doubt an application sends again, by either door."""
+    """After an unknown outcome an application publishes again, in either form."""
     topic = names[0]
     first = client.publish(topic, "once", idempotency_key="order-17")
 
@@ -141,8 +141,8 @@ def test_a_publish_repeated_with_its_idempotency_key_is_stored_once(client, name
     assert _bodies(client.receive(workers)) == [b"once"]
 
 
-def test_a_redriven_message_is_delivered_to_its_group_as_if_for_the_first_time(client, names, workers):
-    """After a repair the messages of the bad day are worked on, each told by its outcome."""
+def test_a_redriven_message_is_delivered_to_its_group_as_a_first_attempt(client, names, workers):
+    """After a repair, failed messages are processed again, with one outcome each."""
     ids = _let_die(client, names[0], workers, "a", "b")
 
     tried = client.dead_letters.redrive(workers, ids, dry_run=True)
@@ -156,8 +156,8 @@ def test_a_redriven_message_is_delivered_to_its_group_as_if_for_the_first_time(c
     assert [(message["id"], message["delivery"]) for message in again] == [(ids[0], 1), (ids[1], 1)]
 
 
-def test_a_purged_dead_letter_is_gone(client, names, workers):
-    """What nobody will ever repair should not be looked at again."""
+def test_a_purged_dead_letter_is_deleted(client, names, workers):
+    """Messages that will not be repaired must not remain in the list."""
     ids = _let_die(client, names[0], workers, "a", "b", "c")
 
     client.dead_letters.purge(workers, is_all=True, dry_run=True)

@@ -1,4 +1,4 @@
-"""How the client reports what went wrong."""
+"""The errors of the client."""
 
 import json
 import socket
@@ -9,8 +9,8 @@ import pytest
 from mqgate.client import Client, GatewayError, GatewayUnreachable
 
 
-def test_a_problem_document_becomes_one_exception_with_all_it_says(peer):
-    """An application decides by code and shows detail; nothing the gateway said may be lost on the way."""
+def test_a_problem_document_becomes_one_exception_with_all_members(peer):
+    """Applications use the code and show the detail; no member may be lost."""
     problem = {
         "status": 400,
         "code": "unknown_field",
@@ -29,8 +29,8 @@ def test_a_problem_document_becomes_one_exception_with_all_it_says(peer):
     assert (error.detail, error.retryable, error.members) == ("leave out colour", False, {"field": "colour"})
 
 
-def test_a_refused_settlement_tells_its_outcome(peer):
-    """Lost and gone ask for different reactions, and the outcome stands only in the problem document."""
+def test_a_refused_settlement_has_its_outcome(peer):
+    """The outcomes lost and gone require different reactions."""
     problem = {
         "status": 409,
         "code": "lease_lost",
@@ -47,7 +47,7 @@ def test_a_refused_settlement_tells_its_outcome(peer):
 
 
 def test_retry_after_reaches_the_caller(peer):
-    """A caller that knows when to come back does not hammer a busy gateway."""
+    """Callers that wait do not overload a busy gateway."""
     problem = {"status": 503, "code": "overloaded", "detail": "come back", "retryable": True}
     peer.will_answer(503, json.dumps(problem).encode(), Retry_After="7")
 
@@ -61,8 +61,8 @@ def test_retry_after_reaches_the_caller(peer):
 @pytest.mark.parametrize(
     "body", [b"", b"<html>Bad Gateway</html>", b'["no", "object"]', b'{"other": "shape"}', b"\xff"]
 )
-def test_a_refusal_that_no_gateway_wrote_is_still_a_gateway_error(peer, body):
-    """A proxy in between answers in its own way, and callers must not need a second kind of except."""
+def test_a_refusal_of_a_proxy_is_a_gateway_error(peer, body):
+    """A proxy has its own error format, and callers must not need a second exception type."""
     peer.will_answer(502, body)
 
     with Client(peer.url) as client, pytest.raises(GatewayError) as caught:
@@ -73,15 +73,15 @@ def test_a_refusal_that_no_gateway_wrote_is_still_a_gateway_error(peer, body):
 
 
 @pytest.mark.parametrize("body", [b"<html>Welcome</html>", b"[1]", b"7"])
-def test_a_success_that_is_no_json_object_is_refused(peer, body):
-    """A wrong port with a web server behind it must not look like an empty gateway."""
+def test_a_success_without_a_json_object_is_an_error(peer, body):
+    """Another web server at the URL must not look like an empty gateway."""
     peer.will_answer(200, body)
 
     with Client(peer.url) as client, pytest.raises(GatewayError, match="unexpected_answer"):
         client.topics.list()
 
 
-def test_an_answer_without_a_body_is_an_empty_dict(peer):
+def test_a_response_without_a_body_is_an_empty_dict(peer):
     """204 is a success, not a malformed document."""
     peer.will_answer(204)
 
@@ -89,8 +89,8 @@ def test_an_answer_without_a_body_is_an_empty_dict(peer):
         assert client.topics.delete("orders") == {}
 
 
-def test_a_closed_port_is_unreachable_and_certainly_nothing_was_done():
-    """A caller may repeat a publish without a thought only if the first one never left."""
+def test_a_closed_port_is_unreachable_with_a_known_outcome():
+    """A caller may repeat a publish safely only if the first one was not sent."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         url = f"http://127.0.0.1:{free.getsockname()[1]}"
@@ -102,8 +102,8 @@ def test_a_closed_port_is_unreachable_and_certainly_nothing_was_done():
     assert not caught.value.is_outcome_unknown
 
 
-def test_a_connection_closed_without_an_answer_leaves_the_outcome_unknown(peer):
-    """The message may be stored although nobody said so; hiding that invites duplicates."""
+def test_a_connection_closed_without_a_response_leaves_the_outcome_unknown(peer):
+    """The message may be stored, so an unconditional repeat may create a duplicate."""
     peer.will_hang_up()
 
     with Client(peer.url) as client, pytest.raises(GatewayUnreachable) as caught:
@@ -112,8 +112,8 @@ def test_a_connection_closed_without_an_answer_leaves_the_outcome_unknown(peer):
     assert caught.value.is_outcome_unknown
 
 
-def test_silence_beyond_the_timeout_is_unreachable():
-    """A gateway that accepts and never answers must not hold its caller for ever."""
+def test_no_response_within_the_timeout_is_unreachable():
+    """A gateway that accepts and does not respond must not block its caller forever."""
     with socket.create_server(("127.0.0.1", 0)) as mute:
         url = f"http://127.0.0.1:{mute.getsockname()[1]}"
 
@@ -127,15 +127,15 @@ def test_silence_beyond_the_timeout_is_unreachable():
 
 
 @pytest.mark.parametrize("url", ["", "localhost:8080", "ftp://host", "http://", "http://[::1", "/v1"])
-def test_an_address_that_cannot_be_a_gateway_is_refused_at_once(url):
-    """A typo in a setting shows when the client is made, not at the first message."""
+def test_a_malformed_url_is_refused_at_once(url):
+    """A wrong setting must fail when the client is created, not at the first message."""
     with pytest.raises(ValueError, match="not"):
         Client(url)
 
 
 @pytest.mark.parametrize("key", ["", "secret\n", "gehe\u00efm", "se\x00cret"])
-def test_a_key_that_fits_no_header_is_refused_without_being_shown(key):
-    """Keys end up in logs when an error quotes them."""
+def test_a_key_that_is_no_valid_header_is_refused_without_being_shown(key):
+    """An error that quotes a key would write it to logs."""
     with pytest.raises(ValueError, match="printable ASCII") as caught:
         Client("http://127.0.0.1:8080", key)
 

@@ -8,8 +8,8 @@ import pytest
 from mqgate.client import GatewayError, body_of, every, receipts_of
 
 
-def test_what_is_published_in_any_form_is_received_as_the_same_bytes(client, names):
-    """One, batch and raw are three doors to the same log."""
+def test_every_form_of_publish_delivers_the_same_bytes(client, names):
+    """Single, batch and raw publishes store messages in the same way."""
     topic, producer, group = names
     client.publish(topic, "text \u4e2d", producer=producer, key="k", tag="t", properties={"Colour": "red"})
     results = client.publish_batch(topic, [{"body": {"a": 1}}, {"bodyBase64": "//4="}], producer=producer)
@@ -30,7 +30,7 @@ def test_what_is_published_in_any_form_is_received_as_the_same_bytes(client, nam
 
 
 def test_an_ack_carried_by_the_next_receive_is_applied(client, names):
-    """The loop of a consumer needs one round trip for each batch, not two."""
+    """A consumer needs one round trip per batch, not two."""
     topic, producer, group = names
     client.publish(topic, "hello", producer=producer)
     first = client.receive(group)
@@ -43,7 +43,7 @@ def test_an_ack_carried_by_the_next_receive_is_applied(client, names):
 
 
 def test_a_batch_is_settled_by_each_verb(client, names):
-    """Extend, hand back, a prefix, the rest: the whole life of a lease through the client."""
+    """The client supports every settlement: extend, nack, and ack of a prefix and of the rest."""
     topic, producer, group = names
     client.publish_batch(topic, [{"body": str(number)} for number in range(3)], producer=producer)
     lease = client.receive(group)["lease"]
@@ -61,7 +61,7 @@ def test_a_batch_is_settled_by_each_verb(client, names):
 
 
 def test_a_forged_receipt_is_refused_alone_and_reported_among_others(client, names):
-    """One bad receipt of many is an outcome in the list, the same receipt alone an exception."""
+    """One invalid receipt of many is an outcome in the list; a single one is an exception."""
     _, _, group = names
 
     with pytest.raises(GatewayError) as caught:
@@ -73,7 +73,7 @@ def test_a_forged_receipt_is_refused_alone_and_reported_among_others(client, nam
 
 
 def test_a_group_is_patched_paused_and_resumed(client, names):
-    """A patch leaves what it does not name, and a pause shows in the next receive."""
+    """A patch must not change other settings, and a pause must show in the next receive."""
     topic, producer, group = names
     client.publish(topic, "hello", producer=producer)
     client.groups.patch(group, {"maxAttempts": 5})
@@ -89,8 +89,8 @@ def test_a_group_is_patched_paused_and_resumed(client, names):
     assert len(resumed["messages"]) == 1
 
 
-def test_a_seek_moves_only_when_it_is_not_a_dry_run(client, names):
-    """People look before they leap."""
+def test_a_dry_run_of_a_seek_changes_nothing(client, names):
+    """Operators check a seek before they execute it."""
     topic, producer, group = names
     client.publish(topic, "hello", producer=producer)
 
@@ -101,8 +101,8 @@ def test_a_seek_moves_only_when_it_is_not_a_dry_run(client, names):
     assert (before, client.lag(group)["lag"]) == (1, 0)
 
 
-def test_a_message_that_failed_for_the_last_time_is_found_among_the_dead_letters(client, names):
-    """Dead letters are looked at by people, with the body that failed."""
+def test_an_exhausted_message_is_listed_as_a_dead_letter(client, names):
+    """Operators inspect dead letters with their body."""
     topic, producer, group = names
     client.groups.patch(group, {"maxAttempts": 1})
     stored = client.publish(topic, "poison", producer=producer)
@@ -115,8 +115,8 @@ def test_a_message_that_failed_for_the_last_time_is_found_among_the_dead_letters
     assert body_of(letter) == b"poison"
 
 
-def test_lists_are_walked_to_their_end_page_by_page(client):
-    """A list cut at the first page hides entries from operators."""
+def test_lists_are_read_to_their_end_page_by_page(client):
+    """A list that ends after the first page would hide entries."""
     topics = {f"page-{number}-{uuid4().hex}" for number in range(3)}
     for topic in topics:
         client.topics.put(topic, {})
@@ -126,8 +126,8 @@ def test_lists_are_walked_to_their_end_page_by_page(client):
     assert topics <= listed
 
 
-def test_every_change_of_the_registry_stands_in_the_audit(client):
-    """Who did what is asked after the fact, when nobody remembers."""
+def test_every_change_of_the_registry_is_in_the_audit_log(client):
+    """Changes must be traceable later."""
     topic = f"topic-{uuid4().hex}"
 
     client.topics.put(topic, {"queues": 1})
@@ -138,7 +138,7 @@ def test_every_change_of_the_registry_stands_in_the_audit(client):
 
 
 def test_clients_that_polled_are_listed_by_their_name(client, names):
-    """An operator asks who works for a group before restarting something."""
+    """An operator needs the clients of a group before a restart."""
     _, _, group = names
     client.receive(group, client_id="worker-1")
 

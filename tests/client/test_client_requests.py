@@ -1,4 +1,4 @@
-"""What the client puts on the wire where a gateway could misread it."""
+"""Requests of the client that a gateway could misread."""
 
 import json
 from datetime import UTC, datetime, timedelta
@@ -12,7 +12,7 @@ from mqgate.client import Client, GatewayError, body_of, envelope, receipts_of
     ("name", "segment"),
     [("..", "%2E%2E"), (".", "%2E"), ("a/b", "a%2Fb"), ("a?b#c", "a%3Fb%23c"), ("\u4e2d", "%E4%B8%AD")],
 )
-def test_a_strange_name_addresses_nothing_else(peer, name, segment):
+def test_a_name_with_special_characters_addresses_only_itself(peer, name, segment):
     """Deleting a topic called `..` must not send a DELETE to the parent."""
     peer.will_answer(204)
 
@@ -23,15 +23,15 @@ def test_a_strange_name_addresses_nothing_else(peer, name, segment):
 
 
 def test_an_empty_name_is_refused_before_it_is_sent(peer):
-    """An empty name would turn one entry's address into that of the whole list."""
+    """An empty name would address the whole list."""
     with Client(peer.url) as client, pytest.raises(ValueError, match="empty"):
         client.groups.get("")
 
     assert peer.requests == []
 
 
-def test_the_key_travels_as_a_bearer_token_on_every_call(peer):
-    """A gateway with keys refuses whatever comes without one."""
+def test_the_key_is_sent_as_a_bearer_token_on_every_call(peer):
+    """A gateway with keys refuses calls without one."""
     peer.will_answer(200, b"{}")
 
     with Client(peer.url, "mk_1") as client:
@@ -41,15 +41,15 @@ def test_the_key_travels_as_a_bearer_token_on_every_call(peer):
 
 
 def test_a_raw_publish_refuses_the_one_content_type_that_is_not_raw(peer):
-    """Sent as application/json the bytes would be parsed as an envelope instead of stored."""
+    """A body of type application/json would be parsed as an envelope instead of stored."""
     with Client(peer.url) as client, pytest.raises(ValueError, match="envelope"):
         client.publish_raw("orders", b"{}", content_type="Application/JSON; charset=utf-8")
 
     assert peer.requests == []
 
 
-def test_a_raw_publish_says_in_headers_what_an_envelope_says_in_members(peer):
-    """Bytes that are no JSON can be delayed and repeated safely as well."""
+def test_a_raw_publish_sends_its_metadata_in_headers(peer):
+    """A raw body supports delays and idempotency keys too."""
     peer.will_answer(202, b"{}")
     peer.will_answer(202, b"{}")
 
@@ -63,16 +63,16 @@ def test_a_raw_publish_says_in_headers_what_an_envelope_says_in_members(peer):
     assert "Mqgate-Delay" not in second
 
 
-def test_one_id_in_the_place_of_many_is_refused_before_it_is_sent(peer):
-    """A text is a sequence too: purging "abc" must not mean the dead letters a, b and c."""
-    with Client(peer.url) as client, pytest.raises(TypeError, match="list of ids"):
+def test_a_string_instead_of_a_list_of_ids_is_refused(peer):
+    """A string is a sequence: purging "abc" must not purge the dead letters a, b and c."""
+    with Client(peer.url) as client, pytest.raises(TypeError, match="sequence of ids"):
         client.dead_letters.purge("billing", "01a1e2466d55b0ac2679239be0e0b4a3")
 
     assert peer.requests == []
 
 
-def test_nothing_named_is_not_taken_for_all(peer):
-    """An empty selection must not throw everything away; the gateway refuses a body that chooses nothing."""
+def test_an_empty_selection_does_not_mean_all(peer):
+    """An empty selection must not delete everything; the gateway refuses it."""
     peer.will_answer(400, b'{"code": "invalid_value"}')
 
     with Client(peer.url) as client, pytest.raises(GatewayError):
@@ -81,8 +81,8 @@ def test_nothing_named_is_not_taken_for_all(peer):
     assert json.loads(peer.requests[0][3]) == {}
 
 
-def test_settings_left_out_are_not_sent_as_null(peer):
-    """Null means: lift this setting. Leaving an argument out must not say so."""
+def test_omitted_settings_are_not_sent_as_null(peer):
+    """Null removes a setting, so an omitted argument must not be sent as null."""
     peer.will_answer(200, b"{}")
 
     with Client(peer.url) as client:
@@ -92,13 +92,13 @@ def test_settings_left_out_are_not_sent_as_null(peer):
 
 
 @pytest.mark.parametrize("body", [b"hello", "h\u00e9llo \u4e2d".encode(), b"\xff\x00\xfe", b"line\nline\r\n", b"\x00"])
-def test_bytes_come_back_from_an_envelope_as_they_went_in(body):
-    """Text or not is a matter of transport; a message is its bytes."""
+def test_an_envelope_preserves_the_bytes_of_a_body(body):
+    """The encoding of a body in JSON must not change its bytes."""
     assert body_of(envelope(body)) == body
 
 
-def test_an_envelope_names_only_what_was_given():
-    """Empty keys and properties are refused by a gateway, so absence must stay absence."""
+def test_an_envelope_contains_only_the_given_members():
+    """A gateway refuses empty keys, so omitted members must not be sent."""
     assert envelope("hello", properties={}) == {"body": "hello"}
     assert envelope({"a": 1}, key="k", idempotency_key="i") == {
         "body": {"a": 1},
@@ -108,14 +108,14 @@ def test_an_envelope_names_only_what_was_given():
 
 
 def test_a_lease_on_a_queue_is_acknowledged_by_its_one_receipt():
-    """In queue mode messages carry none of their own."""
+    """In queue mode messages have no receipts of their own."""
     answer = {"messages": [{"id": "a"}, {"id": "b"}], "lease": {"receipt": "r"}}
 
     assert receipts_of(answer) == ["r"]
 
 
-def test_messages_leased_singly_are_acknowledged_one_by_one():
-    """In message mode there is no lease on the whole."""
+def test_single_messages_are_acknowledged_one_by_one():
+    """In message mode there is no lease on the batch."""
     answer = {"messages": [{"receipt": "r1"}, {"receipt": "r2"}]}
 
     assert receipts_of(answer) == ["r1", "r2"]

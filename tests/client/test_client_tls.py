@@ -1,4 +1,4 @@
-"""A gateway behind TLS: whose certificate the client believes."""
+"""Certificates that the client trusts."""
 
 import ssl
 import threading
@@ -20,12 +20,12 @@ class Handler(BaseHTTPRequestHandler):
         self.wfile.write(b"{}")
 
     def log_message(self, *_: object) -> None:
-        """A test's output is its failures."""
+        """Suppress the request log."""
 
 
 @pytest.fixture
 def url(tmp_path: Path) -> Iterator[str]:
-    """Its authority's certificate is in `ca.pem` of the test's directory."""
+    """Start a TLS server. The certificate of its authority is in `ca.pem` of the test directory."""
     sign_server(make_authority(tmp_path / "ca.pem"), tmp_path)
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(tmp_path / "server.pem", tmp_path / "server.key")
@@ -39,17 +39,17 @@ def url(tmp_path: Path) -> Iterator[str]:
     server.server_close()
 
 
-def test_a_certificate_of_an_authority_that_is_trusted_here_is_believed(
+def test_a_certificate_of_a_trusted_authority_is_accepted(
     url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """SSL_CERT_FILE names a house's own authority."""
+    """SSL_CERT_FILE adds the authority of an organisation."""
     monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / "ca.pem"))
 
     with Client(url) as client:
         assert client.info() == {}
 
 
-def test_any_other_certificate_is_not(url: str) -> None:
-    """Whoever stands in between is shown no key."""
+def test_any_other_certificate_is_refused(url: str) -> None:
+    """A server between client and gateway must not receive the key."""
     with Client(url, "secret") as client, pytest.raises(GatewayUnreachable, match="certificate"):
         client.info()

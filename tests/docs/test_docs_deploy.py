@@ -43,7 +43,7 @@ def test_the_settings_of_every_gateway_are_accepted_and_need_no_directory(compos
         settings = Settings.load(DEPLOY / "mqgate.toml", environment=gateway["environment"])
 
         assert settings.http.workers > 1
-        assert (settings.log.engine, settings.leases.engine, settings.control.engine) == (
+        assert (settings.messages.engine, settings.leases.engine, settings.control.engine) == (
             "rocketmq",
             "redis",
             "postgres",
@@ -143,7 +143,7 @@ def test_systemd_accepts_the_unit(tmp_path):
 def test_a_stop_gets_as_long_as_the_gateway_takes_at_most(compose):
     """Killed before its requests are done, a gateway fails them."""
     (seconds,) = re.findall(r"^TimeoutStopSec=(\d+)$", (DEPLOY / "mqgate.service").read_text("utf-8"), re.MULTILINE)
-    enough = HttpSettings().stop_timeout + BEYOND_STOP_TIMEOUT
+    enough = HttpSettings().stop_timeout.total_seconds() + BEYOND_STOP_TIMEOUT
 
     assert int(seconds) == enough
     for gateway in _gateways(compose).values():

@@ -130,9 +130,9 @@ def test_the_time_outs_of_the_balancer_agree_with_those_of_the_gateway(balancer:
     timeouts = {name: int(seconds) for name, seconds in re.findall(r"timeout ([\w-]+) (\d+)s", balancer)}
     http = HttpSettings()
 
-    assert timeouts["http-request"] == http.header_timeout
-    assert timeouts["http-keep-alive"] == http.idle_timeout
-    assert timeouts["client"] > max(http.body_timeout, http.stall_timeout)
+    assert timeouts["http-request"] == http.header_timeout.total_seconds()
+    assert timeouts["http-keep-alive"] == http.idle_timeout.total_seconds()
+    assert timeouts["client"] > max(http.body_timeout, http.stall_timeout).total_seconds()
     assert timeouts["server"] > LONGEST_WAIT
     assert timeouts["queue"] < timeouts["http-request"]
     (places,) = re.findall(r"default-server .* maxconn (\d+)", balancer)

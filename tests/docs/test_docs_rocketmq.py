@@ -4,6 +4,7 @@ import json
 import re
 import shlex
 from collections.abc import AsyncIterator
+from datetime import timedelta
 from pathlib import Path
 from uuid import uuid4
 
@@ -18,7 +19,7 @@ from mqgate.cli.main import cli
 from mqgate.rocketmq import Client
 from mqgate.rocketmq.errors import NoAnswer, NotSent, Refused, RemoteProtocolError, RocketMQError
 from mqgate.rocketmq.remoting.codes import Response
-from mqgate.settings import LogSettings, RocketMQSettings, Settings, SqliteSettings
+from mqgate.settings import MessageSettings, RocketMQSettings, Settings, SqliteSettings
 from mqgate.stack import Stack
 
 PAGE = ROOT / "docs" / "how-to" / "run-on-rocketmq.md"
@@ -116,10 +117,10 @@ async def direct(rocketmq: Stack) -> AsyncIterator[Client]:
 async def shop(rocketmq: Stack, space: str, tmp_path: Path) -> AsyncIterator[httpx.AsyncClient]:
     """A gateway on the cluster `one`."""
     settings = Settings(
-        log=LogSettings(engine="rocketmq"),
+        messages=MessageSettings(engine="rocketmq"),
         sqlite=SqliteSettings(directory=str(tmp_path / "data"), synchronous="normal"),
         rocketmq=RocketMQSettings(
-            name_servers=(rocketmq.name_server,), cluster="one", namespace=space, mirror_interval=0.1
+            name_servers=(rocketmq.name_server,), cluster="one", namespace=space, mirror_interval=timedelta(seconds=0.1)
         ),
     )
     async with bootstrap.gateway(settings) as gateway:

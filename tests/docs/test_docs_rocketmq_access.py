@@ -11,9 +11,9 @@ import pytest
 from doc_pages import ROOT
 
 from mqgate import bootstrap
-from mqgate.cli.doctor_rocketmq import examine
+from mqgate.cli.doctor_rocketmq import run_checks
 from mqgate.rocketmq import Client, NotSent
-from mqgate.settings import LogSettings, RocketMQSettings, Settings, SqliteSettings
+from mqgate.settings import MessageSettings, RocketMQSettings, Settings, SqliteSettings
 from mqgate.stack import Stack
 from secured_stack import BROKER, ROOT_USER, Secured, make_authority, secured_stack
 
@@ -31,7 +31,7 @@ def secured(rocketmq: Stack) -> Iterator[Secured]:
 
 def _settings(secured: Secured, directory: Path, user: str, secret: str) -> Settings:
     return Settings(
-        log=LogSettings(engine="rocketmq"),
+        messages=MessageSettings(engine="rocketmq"),
         sqlite=SqliteSettings(directory=str(directory / "data"), synchronous="normal"),
         rocketmq=RocketMQSettings(
             name_servers=(secured.name_server,),
@@ -109,7 +109,7 @@ async def test_the_permissions_on_the_page_are_enough_and_the_doctor_agrees(secu
 
     assert len(steps) == 13
     assert not [step for step in steps if not 200 <= step[1] < 300]
-    checks = {check.check: check.status for check in await examine(settings)}
+    checks = {check.check: check.status for check in await run_checks(settings)}
     assert checks[f"{BROKER}: reachable"] == "ok"
     assert "fail" not in checks.values()
 
@@ -125,7 +125,7 @@ async def test_what_a_user_may_not_do_is_said_by_the_doctor_and_by_the_gateway(
     details = []
     for user, secret in (("", ""), ("guest", "wrong"), ("guest", "guest-secret")):
         settings = replace(guest, rocketmq=replace(guest.rocketmq, access_key=user, secret_key=secret))
-        details += [check.detail for check in await examine(settings) if check.check == f"{BROKER}: access"]
+        details += [check.detail for check in await run_checks(settings) if check.check == f"{BROKER}: access"]
 
     async with bootstrap.gateway(guest) as gateway:
         transport = httpx.ASGITransport(app=gateway.app, client=("127.0.0.1", 5000))

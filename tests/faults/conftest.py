@@ -1,6 +1,7 @@
 """Gateways on two real brokers, `broker-a` and `broker-b`, that the test may kill, hang or misconfigure."""
 
 from collections.abc import AsyncIterator, Callable
+from datetime import timedelta
 from pathlib import Path
 from uuid import uuid4
 
@@ -8,7 +9,7 @@ import pytest
 from fault_calls import Gateway, Open, opened
 
 from mqgate.rocketmq import Client
-from mqgate.settings import LogSettings, RocketMQSettings, Settings, SqliteSettings
+from mqgate.settings import MessageSettings, RocketMQSettings, Settings, SqliteSettings
 from mqgate.stack import Stack
 
 
@@ -16,11 +17,14 @@ from mqgate.stack import Stack
 def settings(pair: Stack, tmp_path: Path) -> Settings:
     """A name space of its own for every test: nobody else's topics are in the way."""
     return Settings(
-        log=LogSettings(engine="rocketmq"),
+        messages=MessageSettings(engine="rocketmq"),
         rocketmq=RocketMQSettings(
-            name_servers=(pair.name_server,), cluster="pair", namespace=f"faults{uuid4().hex[:8]}", mirror_interval=0.5
+            name_servers=(pair.name_server,),
+            cluster="pair",
+            namespace=f"faults{uuid4().hex[:8]}",
+            mirror_interval=timedelta(seconds=0.5),
         ),
-        sqlite=SqliteSettings(directory=str(tmp_path / "data"), synchronous="normal", tidy_interval=3600.0),
+        sqlite=SqliteSettings(directory=str(tmp_path / "data"), synchronous="normal", tidy_interval=timedelta(hours=1)),
     )
 
 

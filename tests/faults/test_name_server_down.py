@@ -5,6 +5,7 @@ On a stack of its own, since a name server is everybody's.
 
 import asyncio
 from collections.abc import Iterator
+from datetime import timedelta
 from pathlib import Path
 
 import httpx
@@ -12,7 +13,7 @@ import pytest
 from fault_calls import Gateway, eventually, opened
 
 from cluster import NO_TIMERS
-from mqgate.settings import LogSettings, RocketMQSettings, Settings, SqliteSettings
+from mqgate.settings import MessageSettings, RocketMQSettings, Settings, SqliteSettings
 from mqgate.stack import BrokerSpec, Stack
 from mqgate.stack.plan import NAME_SERVER
 from mqgate.testing.server_process import ServerProcess
@@ -30,8 +31,8 @@ def own(rocketmq: Stack, tmp_path: Path) -> Iterator[Stack]:
 @pytest.fixture
 def settings(own: Stack, tmp_path: Path) -> Settings:
     return Settings(
-        log=LogSettings(engine="rocketmq"),
-        rocketmq=RocketMQSettings(name_servers=(own.name_server,), mirror_interval=0.5),
+        messages=MessageSettings(engine="rocketmq"),
+        rocketmq=RocketMQSettings(name_servers=(own.name_server,), mirror_interval=timedelta(seconds=0.5)),
         sqlite=SqliteSettings(directory=str(tmp_path / "data"), synchronous="normal"),
     )
 
@@ -87,8 +88,9 @@ def config(directory: Path, settings: Settings) -> Path:
     path = directory / "mqgate.toml"
     servers = list(settings.rocketmq.name_servers)
     path.write_text(f"""
-[log]
+[messages]
 engine = "rocketmq"
+[logging]
 level = "error"
 [rocketmq]
 name_servers = {servers}

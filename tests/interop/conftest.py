@@ -10,7 +10,7 @@ from java_client import Java, JavaClient, compiled
 
 from cluster import set_timers
 from mqgate import bootstrap
-from mqgate.settings import LogSettings, RocketMQSettings, Settings
+from mqgate.settings import MessageSettings, RocketMQSettings, Settings
 from mqgate.stack import Stack
 
 
@@ -50,7 +50,7 @@ def settings(settings: Settings, rocketmq: Stack, namespace: str) -> Settings:
     return replace(
         settings,
         sqlite=replace(settings.sqlite, synchronous="normal"),
-        log=LogSettings(engine="rocketmq"),
+        messages=MessageSettings(engine="rocketmq"),
         rocketmq=RocketMQSettings(name_servers=(rocketmq.name_server,), cluster="one", namespace=namespace),
     )
 

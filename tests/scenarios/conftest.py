@@ -39,7 +39,7 @@ def settings(settings: Settings, engine: str, request: pytest.FixtureRequest) ->
 @pytest.fixture
 def environment(settings: Settings) -> dict[str, str]:
     """What a gateway in a process of its own is told, to be on the test's engine."""
-    return {} if settings.log.engine == "sqlite" else as_environment(settings)
+    return {} if settings.messages.engine == "sqlite" else as_environment(settings)
 
 
 @pytest.fixture

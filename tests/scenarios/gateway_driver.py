@@ -8,6 +8,7 @@ import asyncio
 import json
 import tempfile
 from contextlib import AsyncExitStack, ExitStack
+from datetime import timedelta
 from typing import Any
 
 from mqgate import bootstrap
@@ -28,7 +29,7 @@ class GatewayDriver:
         self.clock = ManualClock()
         self._places = ExitStack()
         directory = self._places.enter_context(tempfile.TemporaryDirectory())
-        sqlite = SqliteSettings(directory=directory, tidy_interval=3600.0, synchronous="normal")
+        sqlite = SqliteSettings(directory=directory, tidy_interval=timedelta(hours=1), synchronous="normal")
         self._settings = Settings(sqlite=sqlite)
         if servers is not None:
             self._settings = self._places.enter_context(on_production(self._settings, *servers))

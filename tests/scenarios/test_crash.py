@@ -134,7 +134,7 @@ async def test_what_was_answered_survives_twenty_kills(tmp_path: Path, environme
     seed = int(os.environ.get("CRASH_SEED", random.SystemRandom().randrange(1 << 32)))
     print(f"CRASH_SEED={seed}")  # noqa: T201 - shown when it fails, to play it again
     dice = random.Random(seed)
-    server = ServerProcess(tmp_path, MQGATE_LOG_LEVEL="error", **environment)
+    server = ServerProcess(tmp_path, MQGATE_LOGGING_LEVEL="error", **environment)
     await asyncio.to_thread(server.start)
     load = Load(server.url)
     load.is_up.set()

@@ -207,7 +207,7 @@ def bearer(key: str) -> dict[str, str]:
 @on_sqlite
 async def test_events_are_forgotten_in_time(settings: Settings, clock: ManualClock) -> None:
     """They must not fill the disk of a gateway whose events nobody reads."""
-    async with opened(replace(settings, events=EventsSettings(retention=3600.0)), clock) as (gateway, api):
+    async with opened(replace(settings, events=EventsSettings(retention=timedelta(hours=1))), clock) as (gateway, api):
         assert gateway.retention is not None
         await shop(api)
         await publish(api, "a")
@@ -228,7 +228,7 @@ async def test_a_gateway_killed_with_9_leaves_a_prefix_without_a_gap(
 ) -> None:
     """At most the tail that it had not written is missing, and nobody says that it was the last."""
     server = ServerProcess(
-        tmp_path / "killed", MQGATE_LOG_LEVEL="error", MQGATE_EVENTS_FLUSH_INTERVAL="0.05", **environment
+        tmp_path / "killed", MQGATE_LOGGING_LEVEL="error", MQGATE_EVENTS_FLUSH_INTERVAL="0.05", **environment
     )
     await asyncio.to_thread(server.start)
     async with httpx.AsyncClient(base_url=server.url, timeout=30) as api:

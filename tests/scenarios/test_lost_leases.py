@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
+from datetime import timedelta
 from typing import Any
 
 import httpx
@@ -80,7 +81,7 @@ async def test_acks_reach_the_mirror_when_the_gateway_stops(settings: Settings) 
 
 async def test_a_seek_backwards_is_mirrored_before_it_is_answered(settings: Settings) -> None:
     """Else what was asked for again would be skipped, should the leases be lost a moment later."""
-    settings = replace(settings, rocketmq=replace(settings.rocketmq, mirror_interval=3_600.0))
+    settings = replace(settings, rocketmq=replace(settings.rocketmq, mirror_interval=timedelta(hours=1)))
     async with opened(settings, "first") as api:
         await shop(api, queues=1)
         await publish(api, *"abc")
@@ -93,7 +94,7 @@ async def test_a_seek_backwards_is_mirrored_before_it_is_answered(settings: Sett
 
 async def test_a_write_under_way_does_not_undo_a_seek(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
     """The background writes older offsets, slowly; the seek's come last, whenever they began."""
-    settings = replace(settings, rocketmq=replace(settings.rocketmq, mirror_interval=3_600.0))
+    settings = replace(settings, rocketmq=replace(settings.rocketmq, mirror_interval=timedelta(hours=1)))
     async with built(settings, "first") as (api, gateway):
         await shop(api, queues=1)
         await publish(api, *"abc")

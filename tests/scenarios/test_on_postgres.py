@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
+from datetime import timedelta
 from typing import Any
 from uuid import uuid4
 
@@ -29,7 +30,12 @@ async def until_ready(api: httpx.AsyncClient) -> None:
 
 
 def on(settings: Settings, stack: Stack, schema: str) -> Settings:
-    postgres = PostgresSettings(url=stack.postgres_url, schema=schema, checkout_timeout=0.5, statement_timeout=1.0)
+    postgres = PostgresSettings(
+        url=stack.postgres_url,
+        schema=schema,
+        checkout_timeout=timedelta(seconds=0.5),
+        statement_timeout=timedelta(seconds=1),
+    )
     return replace(settings, control=ControlSettings(engine="postgres"), postgres=postgres)
 
 
@@ -136,7 +142,7 @@ async def test_a_server_that_cannot_be_had_stops_the_start(
     settings: Settings, change: dict[str, Any], told: type[Exception]
 ) -> None:
     """At once and with the reason, not with the first request."""
-    postgres = PostgresSettings(connect_timeout=1.0, **change)
+    postgres = PostgresSettings(connect_timeout=timedelta(seconds=1), **change)
 
     with pytest.raises(told):
         async with opened(replace(settings, control=ControlSettings(engine="postgres"), postgres=postgres)):
@@ -147,7 +153,7 @@ async def test_a_server_that_cannot_be_had_stops_the_start(
     ("variables", "told"),
     [
         ({"MQGATE_CONTROL_ENGINE": "mysql"}, "[control] engine must be sqlite or postgres"),
-        ({"MQGATE_CONTROL_ENGINE": "postgres"}, "[postgres] url must name the server"),
+        ({"MQGATE_CONTROL_ENGINE": "postgres"}, "[postgres] url is required"),
         ({"MQGATE_POSTGRES_SCHEMA": "My Schema"}, "[postgres] schema must be lower-case"),
         ({"MQGATE_POSTGRES_MAX_CONNECTIONS": "0"}, "[postgres] min_connections must be 1 or more"),
     ],

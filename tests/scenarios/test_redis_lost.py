@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
+from datetime import timedelta
 from typing import Any
 
 import httpx
@@ -40,7 +41,7 @@ LONG = 20
 def settings(settings: Settings, mortal_redis: Stack, rocketmq: Stack, postgres: Stack) -> Iterator[Settings]:
     """The production set on a Redis of the module's own, which is lost; mirrored only when a test says so."""
     with on_production(settings, rocketmq, mortal_redis, postgres) as own:
-        yield replace(own, rocketmq=replace(own.rocketmq, mirror_interval=3_600.0))
+        yield replace(own, rocketmq=replace(own.rocketmq, mirror_interval=timedelta(hours=1)))
 
 
 @asynccontextmanager
@@ -102,7 +103,7 @@ async def settle_batch(api: httpx.AsyncClient, answer: Json) -> None:
 @LOSSES
 async def test_nothing_is_lost_when_it_happens_under_work(settings: Settings, mortal_redis: Stack, loss: str) -> None:
     """Consumers notice nothing but duplicates; every message that was published is delivered."""
-    settings = replace(settings, rocketmq=replace(settings.rocketmq, mirror_interval=0.1))
+    settings = replace(settings, rocketmq=replace(settings.rocketmq, mirror_interval=timedelta(seconds=0.1)))
     async with opened(settings) as (api, _):
         await shop(api, queues=4)
         seen: set[str] = set()

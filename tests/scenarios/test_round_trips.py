@@ -4,6 +4,7 @@ import asyncio
 from collections import Counter
 from collections.abc import AsyncIterator
 from dataclasses import replace
+from datetime import timedelta
 from typing import Any
 
 import httpx
@@ -34,7 +35,7 @@ SHARED = {
 @pytest.fixture
 def settings(settings: Settings) -> Settings:
     """Without what is done every few seconds for all receives together: the mirror, and telling what happened."""
-    own = replace(settings, rocketmq=replace(settings.rocketmq, mirror_interval=3_600.0))
+    own = replace(settings, rocketmq=replace(settings.rocketmq, mirror_interval=timedelta(hours=1)))
     return replace(own, events=replace(own.events, enabled=False))
 
 
@@ -83,8 +84,8 @@ async def test_a_receive_with_carried_acks_is_one_script_and_one_pull_for_each_r
 async def idle(settings: Settings, mortal_redis: Stack) -> AsyncIterator[bootstrap.Gateway]:
     """A gateway that alone uses a Redis, and has groups that nobody asks for."""
     own = replace(settings, redis=replace(settings.redis, url=mortal_redis.redis_url))
-    events = replace(own.events, enabled=True, lag_interval=0.5)
-    own = replace(own, events=events, rocketmq=replace(own.rocketmq, mirror_interval=1.0))
+    events = replace(own.events, enabled=True, lag_interval=timedelta(seconds=0.5))
+    own = replace(own, events=events, rocketmq=replace(own.rocketmq, mirror_interval=timedelta(seconds=1)))
     async with bootstrap.gateway(own) as gateway:
         transport = httpx.ASGITransport(app=gateway.app, client=("127.0.0.1", 5000))
         async with httpx.AsyncClient(transport=transport, base_url="http://localhost", timeout=60) as api:

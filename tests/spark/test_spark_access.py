@@ -108,6 +108,6 @@ def test_gateways_that_are_all_down_are_told_after_the_retries() -> None:
     """The error names the option and the address."""
     with (
         closing(HttpLog(["http://127.0.0.1:1"], key=None, timeout=10, retries=1)) as nobody,
-        pytest.raises(LogUnavailable, match=r"option url: no answer from http://127.0.0.1:1"),
+        pytest.raises(LogUnavailable, match=r"option url: no response from http://127.0.0.1:1"),
     ):
         nobody.topics()

@@ -25,7 +25,7 @@ def client(rocketmq: Stack, namespace: str, tmp_path_factory: pytest.TempPathFac
     directory = tmp_path_factory.mktemp("gateway")
     config = directory / "mqgate.toml"
     config.write_text(
-        f'[log]\nengine = "rocketmq"\n[rocketmq]\nname_servers = ["{rocketmq.name_server}"]\n'
+        f'[messages]\nengine = "rocketmq"\n[rocketmq]\nname_servers = ["{rocketmq.name_server}"]\n'
         f'cluster = "one"\nnamespace = "{namespace}"\n'
     )
     server = ServerProcess(directory / "data", "--config", str(config)).start()

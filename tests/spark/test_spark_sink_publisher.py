@@ -159,7 +159,7 @@ class TestChecksBeforeAnyTask:
 
         with pytest.raises(LogError, match=r"option url: .*is no gateway"):
             sink.check()
-        with pytest.raises(LogError, match=r"option url: .*is a gateway there"):
+        with pytest.raises(LogError, match=r"option url: .*check the URL of the gateway"):
             sink.publish(numbered(1))
 
 

@@ -1,4 +1,4 @@
-"""Stacks of a test's own, and the command in a process of its own."""
+"""Fixtures for stacks of single tests, and for the command as a process."""
 
 import os
 import shutil
@@ -12,12 +12,12 @@ import pytest
 
 from mqgate.stack import Stack
 
-Told = subprocess.CompletedProcess[str]
+CommandResult = subprocess.CompletedProcess[str]
 
 
 @pytest.fixture
 def directory() -> Iterator[Path]:
-    """Not pytest's: PostgreSQL, started as another user by root, must be able to enter it."""
+    """Create a directory that PostgreSQL can enter if root starts it as another user."""
     path = Path(tempfile.mkdtemp(prefix="mqgate-stack-"))
     path.chmod(0o755)
     yield path
@@ -26,10 +26,10 @@ def directory() -> Iterator[Path]:
 
 
 @pytest.fixture
-def run(directory: Path) -> Callable[..., Told]:
-    """`run("up", "--redis")` in the directory, as from a shell; a variable given as None is not there."""
+def run(directory: Path) -> Callable[..., CommandResult]:
+    """Return a function that runs `mqgate stack` in the directory. A variable of None is unset."""
 
-    def run(*arguments: str, **environment: str | None) -> Told:
+    def run(*arguments: str, **environment: str | None) -> CommandResult:
         environ = {**os.environ, **environment}
         return subprocess.run(  # noqa: S603 - our own words
             [sys.executable, "-m", "mqgate.cli.main", "stack", *arguments, "--directory", str(directory)],

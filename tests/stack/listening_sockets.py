@@ -1,4 +1,4 @@
-"""Which addresses a process listens on, from /proc."""
+"""The addresses on which a process listens, from /proc."""
 
 from contextlib import suppress
 from ipaddress import IPv4Address, IPv6Address

@@ -1,4 +1,4 @@
-"""The brokers that all tests share."""
+"""The shared brokers of the tests."""
 
 import os
 import subprocess
@@ -20,13 +20,13 @@ def _has(stack: Stack, topic: str, broker: str) -> bool:
 
 @pytest.mark.slow
 def test_three_brokers_are_ready(pair: Stack) -> None:
-    """What every test with RocketMQ stands on."""
+    """Every test with RocketMQ depends on it."""
     assert [name for name in pair.brokers if pair.is_ready(name)] == ["local", "broker-a", "broker-b"]
 
 
 @pytest.mark.slow
 def test_name_server_and_brokers_listen_on_loopback_only(pair: Stack) -> None:
-    """A stack has no passwords: nobody else on the network may reach it, not even the port for replicas."""
+    """A stack has no passwords, so no port may be reachable from the network."""
     pids = {name: part.pid for name, part in pair.parts().items()}
 
     addresses = {name: listening_addresses(pid) for name, pid in pids.items() if pid is not None}
@@ -36,8 +36,8 @@ def test_name_server_and_brokers_listen_on_loopback_only(pair: Stack) -> None:
 
 
 @pytest.mark.slow
-def test_a_killed_broker_comes_back_on_its_port_with_its_store(pair: Stack) -> None:
-    """Tests kill brokers while clients send; what was stored must still be counted afterwards."""
+def test_a_killed_broker_restarts_with_its_port_and_its_store(pair: Stack) -> None:
+    """Tests kill brokers under load and count the stored messages afterwards."""
     before = pair.part("broker-a")
     admin = [str(find_java()), "-cp", f"{jars()}/*", "org.apache.rocketmq.tools.command.MQAdminStartup"]
     topic = ["updateTopic", "-n", pair.name_server, "-b", before.address, "-t", "kept", "-r", "1", "-w", "1"]
@@ -55,8 +55,8 @@ def test_a_killed_broker_comes_back_on_its_port_with_its_store(pair: Stack) -> N
 
 
 @pytest.mark.slow
-def test_whoever_takes_the_pair_finds_both_alive(pair: Stack) -> None:
-    """The test before may have left one dead, and this one leaves the other dead."""
+def test_the_pair_fixture_restarts_stopped_brokers(pair: Stack) -> None:
+    """A previous test may have left a broker stopped, as this one does."""
     assert pair.is_ready("broker-a")
     assert pair.is_ready("broker-b")
 
@@ -66,7 +66,7 @@ def test_whoever_takes_the_pair_finds_both_alive(pair: Stack) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize(("ci", "outcome"), [("", "1 skipped"), ("true", "1 error")])
 def test_without_java_tests_are_skipped_loudly_and_fail_in_ci(ci: str, outcome: str, tmp_path: Path) -> None:
-    """A green run that left out RocketMQ would be believed."""
+    """A successful run without the RocketMQ tests would be misleading."""
     environment = {
         name: value for name, value in os.environ.items() if not name.startswith(("PYTEST", "PYTHONPATH", "JAVA_HOME"))
     }

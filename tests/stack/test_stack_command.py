@@ -1,4 +1,4 @@
-"""`mqgate stack` as a newcomer uses it."""
+"""`mqgate stack` as a new user runs it."""
 
 import json
 import tomllib
@@ -19,8 +19,8 @@ NO_JAVA = {"PATH": "", "JAVA_HOME": None}
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 @pytest.mark.usefixtures("rocketmq")  # skips, or fails in CI, where there is no Java
-def test_a_stack_comes_up_tells_its_state_and_goes_down(run: Callable[..., Any], directory: Path) -> None:
-    """Three commands are the whole way from nothing to two brokers and back; each may be repeated."""
+def test_a_stack_starts_shows_its_state_and_stops(run: Callable[..., Any], directory: Path) -> None:
+    """Three commands are enough, and each may be repeated."""
     first = run("up")
     assert first.returncode == 0, first.stderr
     told = json.loads(run("status", "--json").stdout)
@@ -28,7 +28,7 @@ def test_a_stack_comes_up_tells_its_state_and_goes_down(run: Callable[..., Any],
     stack = Stack.open(directory)
 
     assert tomllib.loads(first.stdout) == {
-        "log": {"engine": "rocketmq"},
+        "messages": {"engine": "rocketmq"},
         "rocketmq": {"name_servers": [stack.name_server]},
     }
     assert Settings.load(directory / "mqgate.toml", {}).rocketmq.name_servers == (stack.name_server,)
@@ -37,12 +37,12 @@ def test_a_stack_comes_up_tells_its_state_and_goes_down(run: Callable[..., Any],
         ("broker-a", "ready"),
         ("broker-b", "ready"),
     ]
-    assert "up already" in again.stderr
+    assert "is already running" in again.stderr
     assert json.loads(again.stdout) == told
 
-    assert run("down").stdout == "3 servers ended\n"
+    assert run("down").stdout == "3 servers stopped\n"
     assert run("status").returncode == 1
-    assert run("down").stdout == "nothing ran\n"
+    assert run("down").stdout == "no server was running\n"
 
 
 @pytest.mark.parametrize(
@@ -54,10 +54,10 @@ def test_a_stack_comes_up_tells_its_state_and_goes_down(run: Callable[..., Any],
         (("redis", "postgres", "proxy"), ("redis", "postgres")),
     ],
 )
-def test_what_was_started_is_what_the_gateway_is_told_to_use(
+def test_the_printed_configuration_uses_all_started_servers(
     tmp_path: Path, extras: Sequence[Kind], engines: tuple[str, str]
 ) -> None:
-    """Somebody who asked for Redis wants it used, not named in a comment."""
+    """A user who starts Redis wants the gateway to use it."""
     kinds: dict[str, Kind] = {"namesrv": "name-server", **{extra: extra for extra in extras}}
     ports = range(9_001, 9_999)
     parts = [
@@ -71,7 +71,7 @@ def test_what_was_started_is_what_the_gateway_is_told_to_use(
     file.write_text(configuration(stack), "utf-8")
 
     settings = Settings.load(file, {})
-    assert (settings.log.engine, settings.rocketmq.name_servers) == ("rocketmq", (stack.name_server,))
+    assert (settings.messages.engine, settings.rocketmq.name_servers) == ("rocketmq", (stack.name_server,))
     assert (settings.leases.engine, settings.control.engine) == engines
     assert settings.redis.url == (stack.redis_url if "redis" in extras else "")
     assert settings.postgres.url == (stack.postgres_url if "postgres" in extras else "")
@@ -79,7 +79,7 @@ def test_what_was_started_is_what_the_gateway_is_told_to_use(
 
 @pytest.mark.parametrize("java_home", [None, "old"])
 def test_without_java_one_line_names_the_remedy(run: Callable[..., Any], tmp_path: Path, java_home: str | None) -> None:
-    """A stack trace would send a newcomer away."""
+    """A traceback does not help a new user."""
     old = tmp_path / "bin" / "java"
     old.parent.mkdir()
     old.write_text("#!/bin/sh\necho 'openjdk version \"1.8.0_292\"' >&2\n")
@@ -93,15 +93,15 @@ def test_without_java_one_line_names_the_remedy(run: Callable[..., Any], tmp_pat
     assert told.stdout == ""
 
 
-def test_a_program_reads_the_reason_as_json(run: Callable[..., Any]) -> None:
-    """As with every other command."""
+def test_an_error_is_json_if_json_was_requested(run: Callable[..., Any]) -> None:
+    """All commands behave alike."""
     told = run("up", "--json", **NO_JAVA)
 
     assert json.loads(told.stderr)["code"] == "stack_unavailable"
 
 
-def test_a_directory_without_a_stack_says_so(run: Callable[..., Any]) -> None:
-    """An empty table would look like a stack that died."""
+def test_a_directory_without_a_stack_is_an_error(run: Callable[..., Any]) -> None:
+    """An empty table would look like a stopped stack."""
     told = run("status")
 
     assert told.returncode == 1

@@ -1,4 +1,4 @@
-"""RocketMQ's jars are fetched once, whatever happens meanwhile, and only released ones are used."""
+"""The jars of RocketMQ are downloaded once, and only released ones are used."""
 
 import hashlib
 import os
@@ -25,7 +25,7 @@ done
 
 @pytest.fixture
 def environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """An empty cache, and a Maven that writes down how it was called."""
+    """Create an empty cache and a Maven that records its calls."""
     if shutil.which("java") is None:
         monkeypatch.setenv("PATH", f"{_java(tmp_path)}:{os.environ['PATH']}")
     (tmp_path / "bin").mkdir(exist_ok=True)
@@ -50,8 +50,8 @@ def _java(directory: Path) -> Path:
     return java.parent
 
 
-def test_two_processes_that_need_the_jars_fetch_them_once(environment: Path) -> None:
-    """A test run starts many workers at once, and a half-filled folder would break them all."""
+def test_two_processes_download_the_jars_once(environment: Path) -> None:
+    """A test run starts many workers at once, and an incomplete directory would break all of them."""
     program = f"from mqgate.stack import jars; print(*jars(checksums={CHECKSUMS}).iterdir())"
     workers = [subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True) for _ in range(2)]  # noqa: S603 - our own words
 
@@ -62,8 +62,8 @@ def test_two_processes_that_need_the_jars_fetch_them_once(environment: Path) -> 
     assert ["-U" in call for call in calls] == [False, True]
 
 
-def test_a_fetch_that_fails_leaves_nothing_that_looks_whole(environment: Path) -> None:
-    """The next try must fetch, not believe."""
+def test_a_failed_download_leaves_no_complete_directory(environment: Path) -> None:
+    """The next attempt must download again."""
     maven = environment / "bin" / "mvn"
     maven.write_text(MAVEN.replace("-U", "never"))
 
@@ -75,7 +75,7 @@ def test_a_fetch_that_fails_leaves_nothing_that_looks_whole(environment: Path) -
 
 
 def test_a_download_that_differs_from_its_checksum_is_refused_and_not_kept(environment: Path) -> None:
-    """A repository that serves something else than what was released must not get it run."""
+    """A manipulated file must not be executed."""
     with pytest.raises(StackUnavailable, match=r"^a\.jar .* has the SHA-256 \w{64}, expected 0{64}"):
         jars(checksums={"a.jar": "0" * 64})
 
@@ -86,10 +86,10 @@ def test_a_download_that_differs_from_its_checksum_is_refused_and_not_kept(envir
     ("name", "content", "fault"),
     [("a.jar", b"tampered", "has the SHA-256"), ("b.jar", b"added", "is not an artifact"), ("a.jar", None, "missing")],
 )
-def test_a_file_that_was_changed_after_the_fetch_is_refused(
+def test_a_file_that_was_changed_after_the_download_is_refused(
     environment: Path, name: str, content: bytes | None, fault: str
 ) -> None:
-    """The folder is used for months, and a JVM loads every jar in it."""
+    """The directory is used for months, and a JVM loads every jar in it."""
     path = jars(checksums=CHECKSUMS) / name
     path.unlink(missing_ok=True)
     if content is not None:
@@ -100,13 +100,13 @@ def test_a_file_that_was_changed_after_the_fetch_is_refused(
 
 
 def test_without_an_argument_the_checksums_of_the_release_count(environment: Path) -> None:
-    """The committed list decides, not what Maven brought."""
+    """The committed list decides, not the download."""
     with pytest.raises(StackUnavailable, match=f"^a.jar of RocketMQ {ROCKETMQ_VERSION} is not an artifact"):
         jars()
 
 
-def test_java_home_wins_over_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Who sets it means it."""
+def test_java_home_takes_precedence_over_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The variable is an explicit choice of the user."""
     monkeypatch.setenv("JAVA_HOME", str(_java(tmp_path).parent))
 
     assert find_java() == tmp_path / "bin" / "java"

@@ -1,4 +1,4 @@
-"""When a broker is ready: listed, for which it need not be waited, and able to tell of itself."""
+"""Readiness of a broker: it is listed, and it reports its runtime information."""
 
 import json
 import socket
@@ -19,8 +19,8 @@ from mqgate.stack.readiness import hasten
 
 @pytest.mark.slow
 @pytest.mark.rocketmq
-def test_a_broker_that_nobody_leads_to_is_led_to_when_it_announces_itself(rocketmq: Stack, directory: Path) -> None:
-    """As after a start at which it was not yet connected; by itself it would tell again in a while."""
+def test_an_unlisted_broker_is_listed_after_it_registers(rocketmq: Stack, directory: Path) -> None:
+    """A broker that was not connected at its start would register only ten seconds later."""
     stack = Stack(directory)
     stack.up((BrokerSpec(name="lonely", settings={**NO_TIMERS, "registerNameServerPeriod": "60000"}),))
     stack.kill("namesrv")
@@ -46,7 +46,7 @@ Asked = list[dict[str, object]]
 
 @pytest.fixture
 def broker() -> Iterator[tuple[Asked, tuple[str, int]]]:
-    """What is asked of a broker that answers with CODES, and its address."""
+    """Return the requests to a broker that responds with CODES, and its address."""
     asked: Asked = []
     with socket.create_server(("127.0.0.1", 0)) as listener:
 
@@ -66,8 +66,8 @@ def broker() -> Iterator[tuple[Asked, tuple[str, int]]]:
         thread.join(10)
 
 
-def test_only_one_that_cannot_tell_yet_hesitates(broker: tuple[Asked, tuple[str, int]], tmp_path: Path) -> None:
-    """One that may not tell, to us, is as ready as it will be; and to announce is an order that changes nothing."""
+def test_only_a_broker_with_a_system_error_is_starting(broker: tuple[Asked, tuple[str, int]], tmp_path: Path) -> None:
+    """A broker that refuses the request is ready; registering must not change its settings."""
     asked, address = broker
 
     found = [is_hesitating(address) for _ in range(3)]
@@ -89,8 +89,8 @@ def test_only_one_that_cannot_tell_yet_hesitates(broker: tuple[Asked, tuple[str,
     assert orders == [(28, ""), (25, "brokerPermission=6"), (25, "brokerPermission=4")]
 
 
-def test_an_order_that_nobody_hears_is_no_error() -> None:
-    """The broker may be gone again; whoever waits for it finds out."""
+def test_registering_an_unreachable_broker_is_no_error() -> None:
+    """The broker may have ended again, which the readiness check detects."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         announce(("127.0.0.1", free.getsockname()[1]))

@@ -1,4 +1,4 @@
-"""Processes of a stack: known by their command line, from the first moment on."""
+"""Processes of a stack, identified by their command line."""
 
 import os
 import signal
@@ -10,8 +10,8 @@ from mqgate.stack.process import is_running, launch
 LAUNCHES, LOOKS = 400, 30
 
 
-def test_a_process_counts_as_running_while_it_becomes_its_program(tmp_path: Path) -> None:
-    """For a moment it has no command line at all; whoever takes that for its end gives up a server that is fine."""
+def test_a_process_counts_as_running_during_exec(tmp_path: Path) -> None:
+    """A process has no command line during exec, which must not be mistaken for its end."""
     command = ("/bin/sleep", "30")
     seen = set()
 
@@ -24,7 +24,7 @@ def test_a_process_counts_as_running_while_it_becomes_its_program(tmp_path: Path
 
 
 def test_a_process_that_ended_is_not_running() -> None:
-    """Also while nobody has asked for its exit code."""
+    """A zombie does not run."""
     command = ("/bin/sleep", "30")
     child = subprocess.Popen(command)  # noqa: S603 - our own words
     os.kill(child.pid, signal.SIGKILL)

@@ -1,4 +1,4 @@
-"""Redis and PostgreSQL of a stack, and what holds for every server of one."""
+"""Redis and PostgreSQL of a stack, and the rules of all its servers."""
 
 import json
 import socket
@@ -18,7 +18,7 @@ from mqgate.stack.guard import guard
 
 @pytest.fixture
 def taken() -> Iterator[int]:
-    """A port on which somebody else listens."""
+    """Return a port that is in use."""
     with socket.socket() as other:
         port = free_port()
         other.bind(("127.0.0.1", port))
@@ -38,8 +38,8 @@ def _choosing(*ports: int) -> Callable[[Sequence[int]], int]:
     return lambda others: queue.pop(0) if queue else free_port(others)
 
 
-def test_redis_and_postgres_come_up_and_answer_without_java(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whoever tests leases or the registry needs no RocketMQ."""
+def test_redis_and_postgres_start_without_java(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tests of leases or the registry do not need RocketMQ."""
     monkeypatch.setenv("PATH", "")
     stack = Stack(directory)
     stack.up(brokers=(), parts=("redis", "postgres"))
@@ -54,7 +54,7 @@ def test_redis_and_postgres_come_up_and_answer_without_java(directory: Path, mon
 
 
 def test_redis_and_postgres_listen_on_loopback_only(directory: Path) -> None:
-    """They have no passwords: nobody else on the network may reach them."""
+    """They have no passwords, so they must not be reachable from the network."""
     stack = Stack(directory)
     stack.up(brokers=(), parts=("redis", "postgres"))
     pids = {name: part.pid for name, part in stack.parts().items()}
@@ -65,8 +65,8 @@ def test_redis_and_postgres_listen_on_loopback_only(directory: Path) -> None:
     assert all(found and all(address.is_loopback for address in found) for found in addresses.values()), addresses
 
 
-def test_a_stack_that_went_down_politely_comes_back_on_its_ports(directory: Path) -> None:
-    """What was pasted into a configuration stays true."""
+def test_a_cleanly_stopped_stack_restarts_on_its_ports(directory: Path) -> None:
+    """Addresses in configurations must stay valid."""
     stack = Stack(directory)
     stack.up(brokers=(), parts=("redis", "postgres"))
     before = (stack.redis_url, stack.postgres_url)
@@ -79,8 +79,8 @@ def test_a_stack_that_went_down_politely_comes_back_on_its_ports(directory: Path
     assert stack.up(brokers=()) is False
 
 
-def test_a_port_that_was_taken_meanwhile_is_given_up_for_another(directory: Path, taken: int) -> None:
-    """Between the look for a free port and its use anybody may come."""
+def test_a_port_that_is_in_use_is_replaced(directory: Path, taken: int) -> None:
+    """Another process may take a free port before it is used."""
     stack = Stack(directory, choose_port=_choosing(taken))
 
     stack.up(brokers=(), parts=("redis",))
@@ -89,8 +89,8 @@ def test_a_port_that_was_taken_meanwhile_is_given_up_for_another(directory: Path
     assert _ping(stack) == b"+PONG\r\n"
 
 
-def test_a_server_that_finds_its_port_taken_says_which(directory: Path) -> None:
-    """Others rely on the port, so it is not changed behind their backs."""
+def test_a_server_whose_port_is_in_use_reports_the_port(directory: Path) -> None:
+    """Running servers rely on the port, so it must not change."""
     stack, other = _with_its_port_taken(directory)
 
     with other, pytest.raises(PortTaken, match=str(stack.part("redis").port)):
@@ -101,7 +101,7 @@ def test_a_server_that_finds_its_port_taken_says_which(directory: Path) -> None:
 
 
 def _with_its_port_taken(directory: Path) -> tuple[Stack, socket.socket]:
-    """A stack whose Redis is dead, and who listens in its place; not some other test, which may be quicker."""
+    """Return a stack whose Redis is stopped, and a listener on its port."""
     while True:
         stack = Stack(directory)
         stack.up(brokers=(), parts=("redis",))
@@ -118,8 +118,8 @@ def _with_its_port_taken(directory: Path) -> tuple[Stack, socket.socket]:
         return stack, other
 
 
-def test_a_paused_server_hangs_and_a_resumed_one_answers(directory: Path) -> None:
-    """A server that hangs is worse than a dead one: its connections stay, and say nothing."""
+def test_a_paused_server_does_not_respond_and_a_resumed_one_does(directory: Path) -> None:
+    """Tests need a server that hangs with open connections."""
     stack = Stack(directory)
     stack.up(brokers=(), parts=("redis",))
 
@@ -131,8 +131,8 @@ def test_a_paused_server_hangs_and_a_resumed_one_answers(directory: Path) -> Non
     assert _ping(stack) == b"+PONG\r\n"
 
 
-def test_a_process_that_only_has_the_number_of_ours_is_spared(directory: Path) -> None:
-    """After a reboot the numbers in the file belong to strangers."""
+def test_a_process_with_a_reused_id_is_not_stopped(directory: Path) -> None:
+    """After a reboot, stored process ids may belong to other processes."""
     stack = Stack(directory)
     stack.up(brokers=(), parts=("redis",))
     stack.kill("redis")
@@ -150,7 +150,7 @@ def test_a_process_that_only_has_the_number_of_ours_is_spared(directory: Path) -
         stranger.kill()
 
 
-def test_a_guarded_stack_does_not_outlive_its_owner(directory: Path) -> None:
+def test_a_guarded_stack_is_stopped_with_its_owner(directory: Path) -> None:
     """A test run that is killed must not leave servers behind."""
     stack = Stack(directory)
     stack.up(brokers=(), parts=("redis",))

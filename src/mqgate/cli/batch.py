@@ -1,7 +1,7 @@
-"""What one receive granted, how much of it was printed, and what is therefore to be settled.
+"""The messages of one receive, the number of printed ones, and the receipts still to settle.
 
-A lease on a queue covers the whole batch and is settled by one receipt, a prefix of it by `through`. In
-message mode every message has its own receipt. Nothing is acknowledged that was not printed.
+A lease on a queue covers the whole batch. One receipt settles it, and `through` settles a prefix of it. In message
+mode every message has its own receipt. A message is acknowledged only after it was printed.
 """
 
 from collections.abc import Mapping
@@ -9,55 +9,57 @@ from typing import Any, NamedTuple
 
 from mqgate.client import Client, GatewayError, receipts_of
 
-__all__ = ["Batch", "Settlement", "check", "settle"]
+__all__ = ["PendingSettlement", "PrintedBatch", "check", "settle"]
 
 _DONE = frozenset({"applied", "duplicate", "late_applied"})
 
 
-class Settlement(NamedTuple):
-    """Receipts to acknowledge (a lease's only `through` an offset), and receipts to hand back."""
+class PendingSettlement(NamedTuple):
+    """Receipts to acknowledge, a queue lease only `through` an offset, and receipts to release."""
 
     ack: list[str]
     through: int | None
-    hand_back: list[str]
+    release: list[str]
 
 
-class Batch:
-    def __init__(self, answer: Mapping[str, Any]) -> None:
-        self.messages: list[dict[str, Any]] = answer.get("messages", [])
-        self.lease: dict[str, Any] | None = answer.get("lease")
+class PrintedBatch:
+    """The messages of one receive, of which the first `printed` were printed."""
+
+    def __init__(self, response: Mapping[str, Any]) -> None:
+        self.messages: list[dict[str, Any]] = response.get("messages", [])
+        self.lease: dict[str, Any] | None = response.get("lease")
         self.printed = 0
 
-    def settlement(self) -> Settlement:
-        """What is due if nothing more of this batch is printed."""
+    def settlement(self) -> PendingSettlement:
+        """Return the receipts to settle if no more messages of this batch are printed."""
         is_whole = self.printed == len(self.messages)
         if self.lease is None:
             receipts = receipts_of({"messages": self.messages})
-            return Settlement(receipts[: self.printed], None, receipts[self.printed :])
+            return PendingSettlement(receipts[: self.printed], None, receipts[self.printed :])
         receipt = [self.lease["receipt"]]
         if not self.printed and not is_whole:
-            return Settlement([], None, receipt)
-        return Settlement(receipt, None if is_whole else self.messages[self.printed - 1]["offset"], [])
+            return PendingSettlement([], None, receipt)
+        return PendingSettlement(receipt, None if is_whole else self.messages[self.printed - 1]["offset"], [])
 
 
-def settle(client: Client, group: str, due: Settlement) -> None:
-    """Acknowledge and hand back; raises if something printed could not be acknowledged."""
-    if due.hand_back:
-        client.nack_all(group, due.hand_back, delay=0, reason="mqgate sub stopped before it printed this")
-    if due.through is not None:
-        client.ack(group, due.ack[0], through=due.through)
-    elif due.ack:
-        check(client.ack_all(group, due.ack))
+def settle(client: Client, group: str, pending: PendingSettlement) -> None:
+    """Settle the receipts. Raise GatewayError if a printed message could not be acknowledged."""
+    if pending.release:
+        client.nack_all(group, pending.release, delay=0, reason="mqgate sub stopped before it printed the message")
+    if pending.through is not None:
+        client.ack(group, pending.ack[0], through=pending.through)
+    elif pending.ack:
+        check(client.ack_all(group, pending.ack))
 
 
 def check(outcomes: list[dict[str, Any]]) -> None:
-    """Raise for the first outcome that says: not acknowledged."""
+    """Raise GatewayError for the first receipt that was not acknowledged."""
     refused = [outcome["outcome"] for outcome in outcomes if outcome["outcome"] not in _DONE]
     if refused:
         raise GatewayError(
             status=409,
             code=refused[0],
             title="Not acknowledged",
-            detail="what was printed last could not be acknowledged and may be delivered again",
+            detail="the messages printed last could not be acknowledged and may be delivered again",
             retryable=False,
         )

@@ -1,4 +1,4 @@
-"""What an examination says: one thing looked at, and what became of it."""
+"""The result of one diagnostic check."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -8,7 +8,7 @@ __all__ = ["Check"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Check:
-    """One thing looked at."""
+    """Name, status and explanation of one diagnostic check."""
 
     check: str
     status: Literal["ok", "warn", "fail"]

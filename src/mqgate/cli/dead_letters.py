@@ -1,4 +1,4 @@
-"""`mqgate group dead-letters`: messages that failed for the last time."""
+"""`mqgate group dead-letters`: messages that exhausted their attempts."""
 
 from collections.abc import Iterator
 from functools import partial
@@ -6,8 +6,8 @@ from typing import Any
 
 import click
 
-from mqgate.cli.fates import Fates, in_slices
 from mqgate.cli.output import examples
+from mqgate.cli.redrive_outcomes import RedriveOutcomes, in_slices
 from mqgate.cli.session import Session, with_session
 from mqgate.cli.values import name
 from mqgate.client import Client, every
@@ -18,12 +18,12 @@ _COLUMNS = ("id", "key", "origin", "deliveries", "firstAt", "lastAt", "reason")
 _group_argument = click.argument("group_name", metavar="GROUP", type=name)
 _ids_argument = click.argument("ids", metavar="[ID]...", nargs=-1, type=name)
 _all_option = click.option("--all", "is_all", is_flag=True, help="All dead letters of the group.")
-_dry_run_option = click.option("--dry-run", is_flag=True, help="Say what would happen and change nothing.")
+_dry_run_option = click.option("--dry-run", is_flag=True, help="Show the outcome without changing anything.")
 
 
 @click.group("dead-letters")
 def dead_letters() -> None:
-    """Look at the messages that failed for the last time, deliver them again or throw them away."""
+    """List, redrive and purge the messages that exhausted their attempts."""
 
 
 @dead_letters.command(
@@ -35,13 +35,13 @@ def dead_letters() -> None:
 )
 @_group_argument
 @click.option("--message-key", "key", help="Only messages with this key.")
-@click.option("--from", "since", metavar="INSTANT", help="Only those that died at this instant or later.")
-@click.option("--to", "until", metavar="INSTANT", help="Only those that died before this instant.")
-@click.option("--limit", type=int, help="How many to show; 100 unless given, at most 1000.")
-@click.option("--cursor", help="Go on where an earlier list ended.")
+@click.option("--from", "since", metavar="INSTANT", help="Only messages dead-lettered at this instant or later.")
+@click.option("--to", "until", metavar="INSTANT", help="Only messages dead-lettered before this instant.")
+@click.option("--limit", type=int, help="Number of rows (default 100, at most 1000).")
+@click.option("--cursor", help="Cursor of the previous page.")
 @with_session
 def list_(session: Session, /, group_name: str, **query: Any) -> None:
-    """List the dead letters of GROUP, the oldest first."""
+    """List the dead letters of GROUP, oldest first."""
     with session.connect() as client:
         session.show_page(client.dead_letters.list(group_name, **query), _COLUMNS)
 
@@ -70,28 +70,28 @@ def show(session: Session, group_name: str, message_id: str) -> None:
     "--rate",
     type=click.FloatRange(0, 1_000_000, min_open=True),
     metavar="RATE",
-    help="At most so many messages a second; this command ends with the last.",
+    help="Maximum number of messages per second; the command runs until the last one is redriven.",
 )
 @_dry_run_option
 @with_session
 def redrive(
     session: Session, group_name: str, ids: tuple[str, ...], is_all: bool, rate: float | None, dry_run: bool
 ) -> None:
-    """Deliver the dead letters ID... to GROUP again, to no other group; they are counted from attempt 1.
+    """Deliver the dead letters ID... again, to GROUP only, beginning at attempt 1.
 
-    With --all those that are dead when the command begins. The exit code is 1 if an ID was not found.
+    --all selects those that exist when the command starts. The exit code is 1 if an ID was not found.
     """
     _check_choice(ids, is_all)
-    fates = Fates(session)
+    outcomes = RedriveOutcomes(session)
     with session.connect() as client:
         call = partial(client.dead_letters.redrive, group_name)
         if dry_run:
-            fates.gather(_try(call, ids))
+            outcomes.collect(_dry_run(call, ids))
         else:
-            # Not the API's `all` until none is left: what fails again at once would be redriven for ever.
-            chosen = ids or _dead_now(client, group_name)
-            fates.gather(in_slices(partial(call, rate=rate), chosen, rate))
-    fates.show(dry_run=dry_run)
+            # Not `all` of the API in a loop: messages that fail again at once would be redriven without end.
+            selected = ids or _all_ids(client, group_name)
+            outcomes.collect(in_slices(partial(call, rate=rate), selected, rate))
+    outcomes.show(dry_run=dry_run)
 
 
 @dead_letters.command(
@@ -105,53 +105,53 @@ def redrive(
 @_ids_argument
 @_all_option
 @_dry_run_option
-@click.option("--yes", is_flag=True, help="Do not ask before all are thrown away.")
+@click.option("--yes", is_flag=True, help="Do not ask for confirmation before all are deleted.")
 @with_session
 def purge(session: Session, group_name: str, ids: tuple[str, ...], is_all: bool, dry_run: bool, yes: bool) -> None:
-    """Throw the dead letters ID... of GROUP away, for good.
+    """Delete the dead letters ID... of GROUP permanently.
 
-    With --all it asks first, unless --yes is given. The exit code is 1 if an ID was not found.
+    --all asks for confirmation unless --yes is given. The exit code is 1 if an ID was not found.
     """
     _check_choice(ids, is_all)
-    fates = Fates(session)
+    outcomes = RedriveOutcomes(session)
     with session.connect() as client:
         call = partial(client.dead_letters.purge, group_name)
         if dry_run:
-            fates.gather(_try(call, ids))
+            outcomes.collect(_dry_run(call, ids))
         elif ids:
-            fates.gather(in_slices(call, ids))
-        elif yes or _is_sure(client, group_name):
-            fates.gather(_until_none_is_left(call))
-    fates.show(dry_run=dry_run)
+            outcomes.collect(in_slices(call, ids))
+        elif yes or _confirm_purge(client, group_name):
+            outcomes.collect(_until_empty(call))
+    outcomes.show(dry_run=dry_run)
 
 
 def _check_choice(ids: tuple[str, ...], is_all: bool) -> None:
     if bool(ids) == is_all:
-        raise click.UsageError("give either the ids of messages or --all")
+        raise click.UsageError("provide either message ids or --all")
 
 
-def _try(call: Any, ids: tuple[str, ...]) -> Iterator[dict[str, Any]]:
+def _dry_run(call: Any, ids: tuple[str, ...]) -> Iterator[dict[str, Any]]:
     return in_slices(partial(call, dry_run=True), ids) if ids else iter([call(is_all=True, dry_run=True)])
 
 
-def _dead_now(client: Client, group_name: str) -> Iterator[str]:
+def _all_ids(client: Client, group_name: str) -> Iterator[str]:
     page = partial(client.dead_letters.list, group_name, limit=1_000)
     return (letter["id"] for letter in every(page))
 
 
-def _is_sure(client: Client, group_name: str) -> bool:
-    """Whether there is anything to purge; a person who says no ends the command here."""
-    tried = client.dead_letters.purge(group_name, is_all=True, dry_run=True)
-    count = len(tried["results"])
+def _confirm_purge(client: Client, group_name: str) -> bool:
+    """Ask for confirmation, and return whether there are dead letters. A refusal aborts the command."""
+    preview = client.dead_letters.purge(group_name, is_all=True, dry_run=True)
+    count = len(preview["results"])
     if count:
-        number = f"more than {count}" if tried["more"] else str(count)
-        click.confirm(f"Throw away all dead letters of {group_name} ({number}), for good?", abort=True, err=True)
+        number = f"more than {count}" if preview["more"] else str(count)
+        click.confirm(f"Permanently delete all dead letters of {group_name} ({number})?", abort=True, err=True)
     return bool(count)
 
 
-def _until_none_is_left(call: Any) -> Iterator[dict[str, Any]]:
+def _until_empty(call: Any) -> Iterator[dict[str, Any]]:
     has_more = True
     while has_more:
-        answer = call(is_all=True)
-        has_more = answer["more"]
-        yield answer
+        response = call(is_all=True)
+        has_more = response["more"]
+        yield response

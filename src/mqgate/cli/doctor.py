@@ -1,4 +1,4 @@
-"""`mqgate doctor`: is the gateway there, is it well, and do we fit together."""
+"""`mqgate doctor`: diagnostics of the gateway, this machine and the stores."""
 
 import asyncio
 import os
@@ -22,9 +22,9 @@ from mqgate.client import Client, GatewayUnreachable
 from mqgate.http.server.forwarded import is_loopback
 from mqgate.settings import Settings, SettingsInvalid
 
-__all__ = ["doctor", "judge_clock", "judge_keys", "judge_parts", "judge_version"]
+__all__ = ["check_clock", "check_keys", "check_parts", "check_version", "doctor"]
 
-# The Date header counts whole seconds, and a server may write it once a second.
+# The Date header has a resolution of one second, and a server may update it once a second.
 _TOLERATED_SKEW = timedelta(seconds=5)
 _OK, _UNAUTHORIZED, _FORBIDDEN = 200, 401, 403
 
@@ -38,17 +38,17 @@ _OK, _UNAUTHORIZED, _FORBIDDEN = 200, 401, 403
     "--config",
     type=click.Path(path_type=Path),
     envvar="MQGATE_CONFIG",
-    help="The gateway's mqgate.toml: the RocketMQ cluster and the Redis that it names are checked as well.",
+    help="mqgate.toml of the gateway; its RocketMQ cluster and Redis are checked too.",
 )
 @with_session
 def doctor(session: Session, config: Path | None) -> None:
-    """Check the gateway and this machine, and the RocketMQ cluster and the Redis that the settings name.
+    """Check the gateway, this machine, and the RocketMQ cluster and Redis of the settings.
 
-    Settings are found as by `mqgate serve`: --config, ./mqgate.toml, MQGATE_ variables. The exit code is 1 if a
-    check failed; a warning alone leaves it 0.
+    Settings are read as by `mqgate serve`: --config, ./mqgate.toml, MQGATE_ variables. The exit code is 1 if a check
+    failed, and 0 if there are only warnings.
     """
     with session.connect() as client:
-        checks = [*_of_this_machine(), *_of_the_gateway(session, client), *_of_the_stores(config)]
+        checks = [*_check_machine(), *_check_gateway(session, client), *_check_stores(config)]
     if session.is_json:
         click.echo(as_json({"checks": [asdict(check) for check in checks]}))
     else:
@@ -57,115 +57,116 @@ def doctor(session: Session, config: Path | None) -> None:
         raise click.exceptions.Exit(1)
 
 
-def _of_this_machine() -> Iterator[Check]:
+def _check_machine() -> Iterator[Check]:
     yield Check(check="mqgate", status="ok", detail=f"this command is {__version__}")
     yield Check(check="python", status="ok", detail=platform.python_version())
     yield Check(check="sqlite", status="ok", detail=apsw.sqlite_lib_version())
 
 
-def _of_the_gateway(session: Session, client: Client) -> Iterator[Check]:
+def _check_gateway(session: Session, client: Client) -> Iterator[Check]:
     send = client.transport.send
     try:
         live = send("GET", "/livez")
-        yield Check(check="reachable", status="ok", detail=f"{session.url} answers")
-        yield _judge_live(live)
-        yield from judge_parts(send("GET", "/readyz"))
-        yield judge_clock(live.headers.get("Date"), datetime.now(UTC))
+        yield Check(check="reachable", status="ok", detail=f"{session.url} responds")
+        yield _check_live(live)
+        yield from check_parts(send("GET", "/readyz"))
+        yield check_clock(live.headers.get("Date"), datetime.now(UTC))
         info = send("GET", "/v1/info")
-        yield judge_keys(
+        yield check_keys(
             session.url,
             has_key=session.key is not None,
             anonymous_status=send("GET", "/v1/info", is_anonymous=True).status_code,
             own_status=info.status_code,
         )
-        yield judge_version(_members(info).get("version"))
+        yield check_version(_members(info).get("version"))
     except GatewayUnreachable as error:
         yield Check(check="reachable", status="fail", detail=error.detail)
 
 
-def _of_the_stores(config: Path | None) -> Iterator[Check]:
-    """Nothing to say unless there are settings, and they name RocketMQ, or Redis with it."""
+def _check_stores(config: Path | None) -> Iterator[Check]:
+    """Check RocketMQ and Redis if the settings use them. Without settings, check nothing."""
     if config is None and Path("mqgate.toml").exists():
         config = Path("mqgate.toml")
-    if config is None and "MQGATE_LOG_ENGINE" not in os.environ:
+    if config is None and not {"MQGATE_MESSAGES_ENGINE", "MQGATE_LOG_ENGINE"} & set(os.environ):
         return
     try:
         settings = Settings.load(config)
-        # They bring the adapters: not for everybody who only asks how the gateway is.
-        if settings.log.engine == "rocketmq":
+        yield from (Check(check="settings", status="warn", detail=note) for note in settings.deprecations)
+        # They import the adapters, which are not needed to check the gateway alone.
+        if settings.messages.engine == "rocketmq":
             from mqgate.cli import doctor_rocketmq  # noqa: PLC0415 - see above
 
-            yield from asyncio.run(doctor_rocketmq.examine(settings))
+            yield from asyncio.run(doctor_rocketmq.run_checks(settings))
         if settings.leases.engine == "redis":
             from mqgate.cli import doctor_redis  # noqa: PLC0415 - see above
 
-            yield from asyncio.run(doctor_redis.examine(settings.redis))
+            yield from asyncio.run(doctor_redis.run_checks(settings.redis))
     except SettingsInvalid as error:
         yield from (Check(check="settings", status="fail", detail=fault) for fault in error.faults)
 
 
-def _judge_live(live: httpx.Response) -> Check:
+def _check_live(live: httpx.Response) -> Check:
     is_live = live.status_code == _OK
-    return Check(check="live", status="ok" if is_live else "fail", detail=f"/livez says {live.status_code}")
+    return Check(check="live", status="ok" if is_live else "fail", detail=f"/livez returned {live.status_code}")
 
 
-def judge_parts(ready: httpx.Response) -> Iterator[Check]:
-    """Whether the gateway takes work, and which of its parts say otherwise."""
+def check_parts(ready: httpx.Response) -> Iterator[Check]:
+    """Check whether the gateway and each of its parts are ready."""
     is_ready = ready.status_code == _OK
-    yield Check(check="ready", status="ok" if is_ready else "fail", detail=f"/readyz says {ready.status_code}")
+    yield Check(check="ready", status="ok" if is_ready else "fail", detail=f"/readyz returned {ready.status_code}")
     parts = _members(ready).get("parts", {})
     for part, state in parts.items() if isinstance(parts, dict) else ():
         yield Check(check=f"ready: {part}", status="ok" if state == "ok" else "fail", detail=str(state))
 
 
-def judge_clock(date: str | None, now: datetime) -> Check:
-    """How far the gateway's clock and ours are apart; instants we send are judged by the gateway's."""
+def check_clock(date: str | None, now: datetime) -> Check:
+    """Compare the clocks of the gateway and this machine. The gateway compares instants with its own clock."""
     if date is None:
-        return Check(check="clock", status="warn", detail="the gateway sends no Date")
+        return Check(check="clock", status="warn", detail="the gateway sends no Date header")
     try:
         skew = now - parsedate_to_datetime(date)
     except (TypeError, ValueError):
-        return Check(check="clock", status="warn", detail=f"the gateway's Date is no date: {date}")
+        return Check(check="clock", status="warn", detail=f"the Date header of the gateway is invalid: {date}")
     seconds = skew.total_seconds()
     if abs(skew) <= _TOLERATED_SKEW:
-        return Check(check="clock", status="ok", detail="this machine and the gateway agree")
+        return Check(check="clock", status="ok", detail="the clocks of this machine and the gateway agree")
     direction = "ahead of" if seconds > 0 else "behind"
     return Check(
         check="clock",
         status="warn",
-        detail=f"this machine is {abs(seconds):.0f} s {direction} the gateway, whose clock decides",
+        detail=f"this machine is {abs(seconds):.0f} s {direction} the gateway; the gateway uses its own clock",
     )
 
 
-def judge_keys(url: str, *, has_key: bool, anonymous_status: int, own_status: int) -> Check:
-    """Whether keys are in use, and whether ours fits."""
+def check_keys(url: str, *, has_key: bool, anonymous_status: int, own_status: int) -> Check:
+    """Check whether API keys are in use, and whether the given key is accepted."""
     if anonymous_status != _UNAUTHORIZED:
         is_local = is_loopback(httpx.URL(url).host)
         return Check(
             check="keys",
             status="ok" if is_local else "warn",
-            detail="no keys: whoever reaches the gateway may do everything (mqgate key create --admin)",
+            detail="no keys: every client has full access; create one with mqgate key create --admin",
         )
     if not has_key:
-        return Check(check="keys", status="fail", detail="keys are in use and none was given: set MQGATE_KEY")
+        return Check(check="keys", status="fail", detail="a key is required: set MQGATE_KEY")
     if own_status == _UNAUTHORIZED:
-        return Check(check="keys", status="fail", detail="the gateway does not know the key, or it has expired")
-    kind = "a producer's or a group's" if own_status == _FORBIDDEN else "accepted"
-    return Check(check="keys", status="ok", detail=f"keys are in use, ours is {kind}")
+        return Check(check="keys", status="fail", detail="the key is unknown or has expired")
+    kind = "a producer or group key" if own_status == _FORBIDDEN else "accepted"
+    return Check(check="keys", status="ok", detail=f"keys are in use; the given key is {kind}")
 
 
-def judge_version(version: Any) -> Check:
-    """Whether this command and the gateway are the same release."""
+def check_version(version: Any) -> Check:
+    """Compare the versions of this command and the gateway."""
     if not isinstance(version, str):
-        return Check(check="version", status="warn", detail="the gateway does not tell us its version")
+        return Check(check="version", status="warn", detail="the gateway does not report its version")
     if version == __version__:
-        return Check(check="version", status="ok", detail=f"the gateway is {version}, as this command is")
+        return Check(check="version", status="ok", detail=f"the gateway and this command are {version}")
     return Check(check="version", status="warn", detail=f"the gateway is {version}, this command {__version__}")
 
 
 def _members(response: httpx.Response) -> Mapping[str, Any]:
     try:
-        answer = response.json()
+        body = response.json()
     except ValueError:
         return {}
-    return answer if isinstance(answer, dict) else {}
+    return body if isinstance(body, dict) else {}

@@ -1,4 +1,4 @@
-"""What `mqgate doctor` says of Redis: whether it will do, lets us do all that a gateway does, and how full it is."""
+"""Checks of `mqgate doctor` for Redis: suitability, permissions and memory."""
 
 from collections import Counter
 from collections.abc import Mapping
@@ -8,49 +8,49 @@ from mqgate.cli.check import Check
 from mqgate.core.errors import MqgateError
 from mqgate.settings import RedisSettings
 
-__all__ = ["examine", "judge_memory"]
+__all__ = ["check_memory", "run_checks"]
 
-_SHOWN = 3
-_FULL = 0.8
+_MAX_SHOWN = 3
+_WARN_RATIO = 0.8
 
 
-async def examine(settings: RedisSettings) -> list[Check]:
-    """Look at the server that the settings name, as the user whom they name."""
+async def run_checks(settings: RedisSettings) -> list[Check]:
+    """Check the Redis of the settings, with the user of the settings."""
     try:
         found = await bootstrap.redis_health(settings)
     except MqgateError as error:
         return [Check(check="redis: reachable", status="fail", detail=error.detail)]
     version = found.info["redis_version"]
-    checks = [Check(check="redis: reachable", status="ok", detail=f"{version} answers, and lets us in")]
-    checks += [judge_memory(found.info), _judge_rights(found.deaf)]
+    checks = [Check(check="redis: reachable", status="ok", detail=f"{version} responds, and access is granted")]
+    checks += [check_memory(found.info), _check_wake_ups(found.deaf)]
     if isinstance(found.sizes, str):
-        detail = f"their memory is not told to us: {found.sizes}"
+        detail = f"the memory of the groups is not available: {found.sizes}"
         return [*checks, Check(check="redis: groups", status="warn", detail=detail)]
-    return [*checks, _of_groups(*found.sizes)]
+    return [*checks, _describe_groups(*found.sizes)]
 
 
-def judge_memory(info: Mapping[str, str]) -> Check:
-    """How much is used of what there is."""
-    used, most = int(info["used_memory"]), int(info.get("maxmemory", "0"))
-    if not most:
+def check_memory(info: Mapping[str, str]) -> Check:
+    """Compare the used memory with maxmemory."""
+    used, limit = int(info["used_memory"]), int(info.get("maxmemory", "0"))
+    if not limit:
         return Check(check="redis: memory", status="ok", detail=f"{_mib(used)} are used, maxmemory is not set")
-    if used <= _FULL * most:
-        return Check(check="redis: memory", status="ok", detail=f"{_mib(used)} of {_mib(most)} are used")
-    detail = f"{_mib(used)} of {_mib(most)} are used; when it is full, receives and acks answer 507"
+    if used <= _WARN_RATIO * limit:
+        return Check(check="redis: memory", status="ok", detail=f"{_mib(used)} of {_mib(limit)} are used")
+    detail = f"{_mib(used)} of {_mib(limit)} are used; above the limit, receives and acks return 507"
     return Check(check="redis: memory", status="warn", detail=detail)
 
 
-def _judge_rights(deaf: str) -> Check:
+def _check_wake_ups(deaf: str) -> Check:
     if not deaf:
-        return Check(check="redis: wake-ups", status="ok", detail="gateways hear of each other")
-    detail = f"who waits on one gateway does not hear what is done on another: {deaf}"
+        return Check(check="redis: wake-ups", status="ok", detail="gateways can notify each other")
+    detail = f"parked receives are not notified by other gateways: {deaf}"
     return Check(check="redis: wake-ups", status="fail", detail=detail)
 
 
-def _of_groups(found: Counter[str], is_whole: bool) -> Check:
-    largest = ", ".join(f"{name} {_mib(size)}" for name, size in found.most_common(_SHOWN))
-    detail = f"{len(found)} take {_mib(found.total())}" + (f", most of all {largest}" if largest else "")
-    return Check(check="redis: groups", status="ok", detail=detail if is_whole else f"{detail}; there are more keys")
+def _describe_groups(found: Counter[str], is_whole: bool) -> Check:
+    largest = ", ".join(f"{name} {_mib(size)}" for name, size in found.most_common(_MAX_SHOWN))
+    detail = f"{len(found)} use {_mib(found.total())}" + (f", the largest: {largest}" if largest else "")
+    return Check(check="redis: groups", status="ok", detail=detail if is_whole else f"{detail}; not all keys were read")
 
 
 def _mib(size: int) -> str:

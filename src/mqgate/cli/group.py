@@ -1,4 +1,4 @@
-"""`mqgate group`: names that consume a topic, and what an operator does to them."""
+"""`mqgate group`: groups that consume a topic, and commands to operate them."""
 
 from typing import Any
 
@@ -15,36 +15,38 @@ __all__ = ["group"]
 
 _COLUMNS = ("name", "topic", "mode", "visibility", "maxAttempts", "onPoison", "rateLimit", "paused")
 _SETTINGS = (
-    click.option("--visibility", type=duration, metavar="DURATION", help="How long a lease lasts: 30s, 15m."),
-    click.option("--max-attempts", type=int, help="Deliveries before a message is dead."),
+    click.option("--visibility", type=duration, metavar="DURATION", help="Length of a lease: 30s, 15m."),
+    click.option("--max-attempts", type=int, help="Number of deliveries before a message is dead-lettered."),
     click.option(
         "--backoff",
         type=backoff,
         metavar="BACKOFF",
-        help="Waits after each failed attempt: 1s,5s,1m (the last one repeats), or a curve, any part of "
+        help="Delays after failed attempts: 1s,5s,1m (the last one repeats), or an exponential curve, any part of "
         "initial=1s,factor=2,max=10m,jitter=0.2.",
     ),
     click.option(
         "--on-poison",
         type=click.Choice(["dead", "block"]),
-        help="A message out of attempts becomes a dead letter, or blocks its queue (queue and broadcast mode).",
+        help="Dead-letter an exhausted message, or block its queue (queue and broadcast mode).",
     ),
     click.option("--filter-tag", "tags", multiple=True, help="Only messages with this tag; repeatable (message mode)."),
-    click.option("--no-filter", is_flag=True, help="Messages with any tag or none again (message mode)."),
-    click.option("--max-in-flight", type=int, help="Most messages leased at once (message mode)."),
+    click.option("--no-filter", is_flag=True, help="Remove the filter (message mode)."),
+    click.option("--max-in-flight", type=int, help="Maximum number of leased messages (message mode)."),
     click.option(
         "--rate-limit",
         type=maybe(rate_limit),
         metavar="RATE[:BURST]|none",
-        help="Messages a second, and how many at once (one second's worth unless given).",
+        help="Messages per second, and the burst size (default: the messages of one second).",
     ),
-    click.option("--client-ttl", type=duration, metavar="DURATION", help="Forget idle clients (broadcast)."),
+    click.option(
+        "--client-ttl", type=duration, metavar="DURATION", help="Delete idle clients after this time (broadcast)."
+    ),
 )
 
 
 @click.group(commands=[lag, clients, seek, pause, resume, dead_letters])
 def group() -> None:
-    """Create, change, look at and operate groups."""
+    """Create, change, show and operate groups."""
 
 
 def _settings(command: Any) -> Any:
@@ -55,7 +57,7 @@ def _settings(command: Any) -> Any:
 
 def _given(*, tags: tuple[str, ...], no_filter: bool, **options: Any) -> dict[str, Any]:
     if tags and no_filter:
-        raise click.UsageError("give either --filter-tag or --no-filter")
+        raise click.UsageError("provide either --filter-tag or --no-filter")
     tag_filter = {"tags": list(tags)} if tags else LIFTED if no_filter else None
     return given(filter=tag_filter, **options)
 
@@ -70,25 +72,28 @@ def _given(*, tags: tuple[str, ...], no_filter: bool, **options: Any) -> dict[st
     )
 )
 @click.argument("group_name", metavar="GROUP", type=name)
-@click.option("--topic", required=True, help="The topic it consumes; never changes.")
+@click.option("--topic", required=True, help="Topic that the group consumes; cannot be changed.")
 @click.option(
     "--mode",
     type=click.Choice(["message", "queue", "broadcast"]),
-    help="How it is delivered to (message unless given); never changes.",
+    help="Delivery mode (default message); cannot be changed.",
 )
 @click.option(
     "--start",
     type=instant,
     metavar="earliest|latest|INSTANT",
-    help="Where it begins (earliest unless given, broadcast: latest); never changes.",
+    help="Start position (default earliest; broadcast: latest); cannot be changed.",
 )
 @click.option(
-    "--ordered", is_flag=True, default=None, help="Keep the order of each message key (message mode); never changes."
+    "--ordered",
+    is_flag=True,
+    default=None,
+    help="Keep the order of each message key (message mode); cannot be changed.",
 )
 @_settings
 @with_session
 def create(session: Session, /, group_name: str, **options: Any) -> None:
-    """Create GROUP; if it is there already, change the given settings of it."""
+    """Create GROUP. If it exists, change the given settings."""
     with session.connect() as client:
         session.show(client.groups.put(group_name, _given(**options)))
 
@@ -103,7 +108,7 @@ def create(session: Session, /, group_name: str, **options: Any) -> None:
 @_settings
 @with_session
 def change(session: Session, /, group_name: str, **options: Any) -> None:
-    """Change the given settings of GROUP and leave the others; refused if there is no GROUP."""
+    """Change the given settings of the existing GROUP."""
     with session.connect() as client:
         session.show(client.groups.patch(group_name, _given(**options)))
 
@@ -129,6 +134,6 @@ def list_(session: Session) -> None:
 @click.argument("group_name", metavar="GROUP", type=name)
 @with_session
 def delete(session: Session, group_name: str) -> None:
-    """Delete GROUP with its offsets, leases and dead letters; the messages of its topic stay."""
+    """Delete GROUP with its offsets, leases and dead letters. The messages of its topic are kept."""
     with session.connect() as client:
         session.confirm(client.groups.delete(group_name), f"group {group_name} deleted")

@@ -1,4 +1,4 @@
-"""`mqgate key`: who may call the gateway."""
+"""`mqgate key`: API keys of the gateway."""
 
 from typing import Any
 
@@ -18,7 +18,7 @@ _COLUMNS = ("id", "producer", "group", "role", "createdAt", "expiresAt")
 def key() -> None:
     """Create, list and delete API keys.
 
-    As soon as one key exists every call needs one, so create an admin's first.
+    As soon as a key exists, every call requires one. The first key must be an admin key.
     """
 
 
@@ -29,25 +29,25 @@ def key() -> None:
         "export MQGATE_KEY=$(mqgate --json key create --admin | jq -r .key)",
     )
 )
-@click.option("--producer", help="May publish to this producer's topic.")
-@click.option("--group", help="May receive, settle and read the lag of this group.")
-@click.option("--admin", is_flag=True, help="May do everything.")
-@click.option("--expires-at", type=instant, metavar="INSTANT", help="When it ends, like 2030-01-31T12:00:00Z.")
+@click.option("--producer", help="Allow publishing as this producer.")
+@click.option("--group", help="Allow receiving, settling and reading the lag of this group.")
+@click.option("--admin", is_flag=True, help="Allow everything.")
+@click.option("--expires-at", type=instant, metavar="INSTANT", help="Expiry of the key, such as 2030-01-31T12:00:00Z.")
 @with_session
 def create(session: Session, /, admin: bool, **options: Any) -> None:
-    """Create a key for a producer, a group or an admin. It is shown only once."""
+    """Create a key for a producer, a group or an admin. The key is shown only once."""
     grant = given(role="admin" if admin else None, **options)
     if len(grant.keys() & {"role", "producer", "group"}) != 1:
-        raise click.UsageError("give exactly one of --producer, --group, --admin")
+        raise click.UsageError("provide exactly one of --producer, --group, --admin")
     with session.connect() as client:
         session.show(client.keys.create(grant))
-    note("keep the key now: it is not shown again, and from now on every call needs one")
+    note("store the key now: it is not shown again, and every call requires a key from now on")
 
 
 @key.command("list")
 @with_session
 def list_(session: Session) -> None:
-    """List all keys, by what they open; the keys themselves are not kept."""
+    """List the grants of all keys. The gateway does not store the keys themselves."""
     with session.connect() as client:
         session.show_list(list(every(client.keys.list)), _COLUMNS)
 
@@ -56,6 +56,6 @@ def list_(session: Session) -> None:
 @click.argument("key_id", metavar="ID", type=name)
 @with_session
 def delete(session: Session, key_id: str) -> None:
-    """Delete the key ID: it opens nothing from now on. Without any key left the gateway is open."""
+    """Delete the key ID. Without keys, the gateway accepts every caller."""
     with session.connect() as client:
         session.confirm(client.keys.delete(key_id), f"key {key_id} deleted")

@@ -1,7 +1,7 @@
-"""`mqgate pub --lines`: one message for each line, sent in batches.
+"""`mqgate pub --lines`: one message per line, sent in batches.
 
-With an idempotency key each line has its own, made of the key and the line's number: the same file sent again with
-the same key stores nothing twice.
+With an idempotency key, each line has its own key, made of that key and the line number. The same file sent again with
+the same key stores no message twice.
 """
 
 import json
@@ -17,21 +17,21 @@ from mqgate.client import Client, ClientError, GatewayError, envelope
 
 __all__ = ["Lines", "in_batches"]
 
-_MOST_MESSAGES = 100
-# Well below any gateway's limit on a request, also where every byte needs six in JSON.
-_MOST_BYTES = 128 * 1024
+_MAX_MESSAGES = 100
+# Far below the default request limit, even if JSON escapes need six bytes for every byte.
+_MAX_BYTES = 128 * 1024
 Line = tuple[int, bytes]
 
 
 def in_batches(lines: Iterable[bytes]) -> Iterator[list[Line]]:
-    """Numbered lines without their ends, in batches bounded by count and size; empty lines stay out."""
+    """Yield batches of numbered lines without their line ends, limited by count and size; skip empty lines."""
     batch: list[Line] = []
     size = 0
     for number, line in enumerate(lines, start=1):
         body = line.removesuffix(b"\n").removesuffix(b"\r")
         if not body:
             continue
-        if batch and (len(batch) == _MOST_MESSAGES or size + len(body) > _MOST_BYTES):
+        if batch and (len(batch) == _MAX_MESSAGES or size + len(body) > _MAX_BYTES):
             yield batch
             batch, size = [], 0
         batch.append((number, body))
@@ -41,7 +41,7 @@ def in_batches(lines: Iterable[bytes]) -> Iterator[list[Line]]:
 
 
 class Lines:
-    """One run over many lines: what went in, what was refused, and how far it came."""
+    """One run over many lines, which counts published and refused messages."""
 
     def __init__(
         self, session: Session, client: Client, topic: str, producer: str | None, metadata: dict[str, Any]
@@ -51,7 +51,7 @@ class Lines:
         self._topic = topic
         self._producer = producer
         self._metadata = metadata
-        self._once = metadata["idempotency_key"]
+        self._idempotency_key = metadata["idempotency_key"]
         self._published = 0
         self._scheduled = 0
         self._duplicate = 0
@@ -64,7 +64,7 @@ class Lines:
                     self._topic, [self._envelope(*line) for line in batch], producer=self._producer
                 )
             except (ClientError, KeyboardInterrupt) as error:
-                self._say_where(batch, error)
+                self._report_position(batch, error)
                 raise
             for (number, _), result in zip(batch, results, strict=True):
                 self._record(number, result)
@@ -74,8 +74,8 @@ class Lines:
             raise click.exceptions.Exit(1)
 
     def _envelope(self, number: int, body: bytes) -> dict[str, Any]:
-        once = None if self._once is None else f"{self._once}:{number}"
-        return envelope(body, **self._metadata | {"idempotency_key": once})
+        key = None if self._idempotency_key is None else f"{self._idempotency_key}:{number}"
+        return envelope(body, **self._metadata | {"idempotency_key": key})
 
     def _record(self, number: int, result: dict[str, Any]) -> None:
         error = result.get("error")
@@ -94,19 +94,21 @@ class Lines:
             click.echo(plain(text), err=True)
 
     def _count(self) -> str:
-        rare = {"scheduled": self._scheduled, "there before": self._duplicate}
-        counts = [f"{self._published} published", *(f"{count} {word}" for word, count in rare.items() if count)]
+        others = {"scheduled": self._scheduled, "duplicate": self._duplicate}
+        counts = [f"{self._published} published", *(f"{count} {word}" for word, count in others.items() if count)]
         return ", ".join([*counts, f"{self._refused} refused"])
 
     def _show_count(self, *, is_last: bool) -> None:
-        # A terminal shows one line that counts up; a file gets only the last.
+        # A terminal shows one line that is updated; a file gets only the last count.
         is_terminal = sys.stderr.isatty()
         if is_last or is_terminal:
             click.echo(("\r" if is_terminal else "") + self._count(), nl=is_last, err=True)
 
-    def _say_where(self, batch: list[Line], error: BaseException) -> None:
+    def _report_position(self, batch: list[Line], error: BaseException) -> None:
         first, last = batch[0][0], batch[-1][0]
-        advice = "go on from there" if self._once is None else "send the whole again with the same key"
+        advice = (
+            "continue from there" if self._idempotency_key is None else "send the whole file again with the same key"
+        )
         note(f"{self._count()} before line {first}; {advice}")
         if not isinstance(error, GatewayError) and getattr(error, "is_outcome_unknown", True):
             note(f"lines {first} to {last} may have been published")

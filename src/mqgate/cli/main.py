@@ -1,6 +1,6 @@
-"""The command `mqgate`: its verbs, its global options, and what its exit codes mean.
+"""The command `mqgate`: its subcommands, global options and exit codes.
 
-0 done; 1 refused by the gateway; 2 a usage error; 3 the gateway did not answer; 130 interrupted.
+0 success; 1 refused by the gateway; 2 usage error; 3 no response from the gateway; 130 interrupted.
 """
 
 import gc
@@ -22,7 +22,7 @@ UNREACHABLE = 3
 INTERRUPTED = 130
 
 
-# Each in the module of its name.
+# Each is defined in the module of the same name.
 _VERBS = (
     "doctor",
     "group",
@@ -40,10 +40,10 @@ _VERBS = (
 
 
 class _Commands(click.Group):
-    """The one place where errors become a line on stderr and an exit code.
+    """Command group that converts errors to a line on stderr and an exit code.
 
-    A command is looked up only when it is named: `serve` brings the whole server, `pipeline` Spark, and the others the
-    client, which would make every start twice as long.
+    A command is imported only when it is called: `serve` imports the server, `pipeline` Spark, and the others the
+    client, which would double the start time of every command.
     """
 
     def list_commands(self, _ctx: click.Context) -> list[str]:
@@ -72,7 +72,7 @@ class _Commands(click.Group):
 
 
 def _explain(ctx: click.Context, error: Exception) -> None:
-    """End with what the gateway said, or that it said nothing; whatever else went wrong is a bug, and is left."""
+    """Exit with the error of the gateway, or because it did not respond. Return for other errors, which are bugs."""
     from mqgate.client import GatewayError, GatewayUnreachable  # noqa: PLC0415 - see above
     from mqgate.stack.errors import StackError  # noqa: PLC0415 - see above
 
@@ -88,7 +88,7 @@ def _explain(ctx: click.Context, error: Exception) -> None:
     if isinstance(error, GatewayUnreachable):
         detail = error.detail
         if error.is_outcome_unknown:
-            detail += "; what was asked may have been done"
+            detail += "; the request may have been executed"
         _fail(ctx, UNREACHABLE, {"code": "gateway_unreachable", "detail": detail, "retryable": True})
     if isinstance(error, StackError):
         _fail(ctx, REFUSED, {"code": error.code, "detail": str(error), "retryable": False})
@@ -121,28 +121,28 @@ def _fail(ctx: click.Context, exit_code: int, problem: dict[str, Any]) -> NoRetu
     default=DEFAULT_URL,
     show_default=True,
     show_envvar=True,
-    help="The gateway's address.",
+    help="URL of the gateway.",
 )
 @click.option(
     "--key",
     envvar="MQGATE_KEY",
     show_envvar=True,
-    help="The API key. Prefer the variable: other users can see a command line.",
+    help="API key. Prefer the variable: other users can see command lines.",
 )
-@click.option("--json", "is_json", is_flag=True, help="Print the API's JSON, errors included.")
+@click.option("--json", "is_json", is_flag=True, help="Print the JSON of the API, including errors.")
 @click.pass_context
 def cli(ctx: click.Context, url: str, key: str | None, is_json: bool) -> None:
-    """One HTTP door to message middleware.
+    """HTTP gateway for message queues.
 
-    --url, --key and --json may stand before the command or after it. Exit codes: 0 done; 1 the gateway
-    refused (or doctor found a fault); 2 the command was not written correctly; 3 the gateway did not answer.
+    --url, --key and --json are accepted before and after the command. Exit codes: 0 success; 1 the gateway refused
+    the request (or a check of doctor failed); 2 usage error; 3 the gateway did not respond.
     """
     ctx.obj = Session(url=url, key=key, is_json=is_json)
 
 
 def main() -> None:
     """Run `mqgate` with the arguments of this process."""
-    # What a start loads stays: to look through it for rubbish every 700 objects takes a tenth of its time.
+    # Imported objects are never freed. A collection every 700 objects takes a tenth of the start time.
     gc.set_threshold(100_000)
     cli()
 

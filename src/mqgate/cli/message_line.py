@@ -1,4 +1,4 @@
-"""A received message as a line of output: for people, for programs, or nothing but its body."""
+"""A received message as one line of text, as JSON, or as its body."""
 
 import json
 import sys
@@ -30,8 +30,8 @@ def as_body(message: Mapping[str, Any]) -> bytes:
 
 
 def write(line: bytes) -> None:
-    """Hand a whole line to whoever reads, or raise."""
-    # Under PYTHONUNBUFFERED stdout is the bare file, which may take only a part of what it is given.
+    """Write the whole line to stdout, or raise OSError."""
+    # With PYTHONUNBUFFERED, stdout is unbuffered and may write only a part of the bytes.
     rest = memoryview(line)
     while rest:
         rest = rest[sys.stdout.buffer.write(rest) :]

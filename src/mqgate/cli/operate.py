@@ -1,4 +1,4 @@
-"""What an operator asks of a group and does to it."""
+"""Commands that read the state of a group and change it."""
 
 from functools import partial
 
@@ -27,7 +27,7 @@ _LAG_COLUMNS = (
     "lastConsumedAt",
 )
 _group_argument = click.argument("group_name", metavar="GROUP", type=name)
-_reason_option = click.option("--reason", help="Why; kept in the audit.")
+_reason_option = click.option("--reason", help="Reason, stored in the audit log.")
 
 
 @click.command(
@@ -38,10 +38,10 @@ _reason_option = click.option("--reason", help="Why; kept in the audit.")
     )
 )
 @_group_argument
-@click.option("--client-id", help="Whose lag; a broadcast group has one for each client.")
+@click.option("--client-id", help="Client id; a broadcast group has a lag for each client.")
 @with_session
 def lag(session: Session, group_name: str, client_id: str | None) -> None:
-    """Show how far GROUP is behind, in all and queue by queue."""
+    """Show the lag of GROUP, in total and by queue."""
     with session.connect() as client:
         session.show(client.lag(group_name, client_id=client_id), _LAG_COLUMNS)
 
@@ -50,7 +50,7 @@ def lag(session: Session, group_name: str, client_id: str | None) -> None:
 @_group_argument
 @with_session
 def clients(session: Session, group_name: str) -> None:
-    """Show who polled GROUP, when, from where, and what they hold."""
+    """Show the clients that polled GROUP: when, from where, and their leases."""
     with session.connect() as client:
         session.show({"items": list(every(partial(client.clients, group_name)))})
 
@@ -63,17 +63,17 @@ def clients(session: Session, group_name: str) -> None:
     )
 )
 @_group_argument
-@click.option("--to", type=instant, metavar="earliest|latest|INSTANT", help="Where all queues go.")
+@click.option("--to", type=instant, metavar="earliest|latest|INSTANT", help="New position of all queues.")
 @click.option(
     "--offset",
     "offsets",
     type=offset,
     multiple=True,
     metavar="QUEUE=OFFSET",
-    help="Where one queue goes, like local:3=17; repeatable.",
+    help="New offset of one queue, such as local:3=17; repeatable.",
 )
-@click.option("--client-id", help="Which client of a broadcast group.")
-@click.option("--dry-run", is_flag=True, help="Say what would happen and change nothing.")
+@click.option("--client-id", help="Client of a broadcast group.")
+@click.option("--dry-run", is_flag=True, help="Show the outcome without changing anything.")
 @_reason_option
 @with_session
 def seek(
@@ -87,13 +87,13 @@ def seek(
     dry_run: bool,
     reason: str | None,
 ) -> None:
-    """Move GROUP to another place in its topic. Leases given before mean nothing afterwards."""
+    """Seek GROUP to another position of its topic. Existing leases become invalid."""
     if bool(to) == bool(offsets):
-        raise click.UsageError("give either --to or --offset")
+        raise click.UsageError("provide either --to or --offset")
     with session.connect() as client:
         session.show(client.seek(group_name, to or dict(offsets), client_id=client_id, dry_run=dry_run, reason=reason))
     if dry_run:
-        note("a dry run: nothing was changed")
+        note("dry run, nothing was changed")
 
 
 @click.command()
@@ -101,7 +101,7 @@ def seek(
 @_reason_option
 @with_session
 def pause(session: Session, group_name: str, reason: str | None) -> None:
-    """Stop delivering to GROUP; what is out can still be acknowledged."""
+    """Stop deliveries to GROUP. Leased messages can still be acknowledged."""
     with session.connect() as client:
         session.confirm(client.pause(group_name, reason=reason), f"group {group_name} paused")
 
@@ -111,6 +111,6 @@ def pause(session: Session, group_name: str, reason: str | None) -> None:
 @_reason_option
 @with_session
 def resume(session: Session, group_name: str, reason: str | None) -> None:
-    """Deliver to GROUP again."""
+    """Resume deliveries to GROUP."""
     with session.connect() as client:
         session.confirm(client.resume(group_name, reason=reason), f"group {group_name} resumed")

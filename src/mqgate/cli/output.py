@@ -1,6 +1,6 @@
-"""How answers look to people: aligned plain tables; and to programs: the API's JSON.
+"""Responses as aligned tables for people, and as the JSON of the API for programs.
 
-Whatever a gateway says may hold text from strangers, so nothing unprintable reaches the terminal.
+Responses contain text of other users, so unprintable characters are escaped before they reach the terminal.
 """
 
 import json
@@ -19,39 +19,39 @@ _DURATIONS = frozenset(
 _UNITS = (("d", 86_400), ("h", 3_600), ("m", 60))
 
 
-def as_json(answer: Any) -> str:
-    """One answer over several lines, for people who asked for JSON and the programs they pipe it to."""
-    return json.dumps(answer, ensure_ascii=False, indent=2)
+def as_json(response: Any) -> str:
+    """Return a response as indented JSON."""
+    return json.dumps(response, ensure_ascii=False, indent=2)
 
 
 def examples(*lines: str) -> str:
-    """The end of a help text: lines that work as they stand."""
+    """Return the examples section of a help text."""
     return "\b\n" + "\n".join(["Examples:", *(f"  {line}" for line in lines)])
 
 
 def note(text: str) -> None:
-    """Tell the person, not the pipe."""
+    """Print a note to stderr, so that a pipe does not receive it."""
     click.echo(f"note: {plain(text)}", err=True)
 
 
 def plain(text: str) -> str:
-    """The text on one line, with escapes instead of what could move a cursor or colour a screen."""
+    """Return the text with unprintable characters escaped, such as line ends and terminal control sequences."""
     if text.isprintable():
         return text
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
-def render(answer: Row, columns: Sequence[str] | None = None) -> str:
-    """An answer as its single values, then each of its lists as a table."""
-    lists = {name: value for name, value in answer.items() if _is_rows(value)}
-    single = {name: value for name, value in answer.items() if name not in lists and name != "next"}
+def render(response: Row, columns: Sequence[str] | None = None) -> str:
+    """Return the single values of a response, followed by each of its lists as a table."""
+    lists = {name: value for name, value in response.items() if _is_rows(value)}
+    single = {name: value for name, value in response.items() if name not in lists and name != "next"}
     parts = [_fields(single)] if single else []
     parts += [table(rows, columns) for rows in lists.values()]
     return "\n\n".join(parts)
 
 
 def table(rows: Sequence[Row], columns: Sequence[str] | None = None) -> str:
-    """Rows under a heading; without `columns`, every member that any row has."""
+    """Return rows under a heading. Without `columns`, show every member that occurs in a row."""
     if not rows:
         return "(none)"
     names = columns or list(dict.fromkeys(name for row in rows for name in row))
@@ -92,16 +92,16 @@ def _cell(name: str, value: Any) -> str:
     if isinstance(value, int | float):
         return _duration(value) if name in _DURATIONS else str(value).removesuffix(".0")
     if isinstance(value, dict):
-        # With commas a backoff can be given back as an option.
-        between = "," if name == "backoff" else " "
-        return between.join(f"{member}={_cell(f'{name}.{member}', inner)}" for member, inner in value.items()) or "-"
+        # Separated by commas, a backoff can be used as an option again.
+        separator = "," if name == "backoff" else " "
+        return separator.join(f"{member}={_cell(f'{name}.{member}', inner)}" for member, inner in value.items()) or "-"
     if isinstance(value, list):
         return ",".join(_cell(name, item) for item in value) or "-"
     return plain(str(value))
 
 
 def _duration(seconds: float) -> str:
-    # One unit only, so that what is shown can be given back as an option.
+    # One unit only, so that the text can be used as an option again.
     for unit, size in _UNITS:
         if seconds and seconds % size == 0:
             return f"{int(seconds // size)}{unit}"

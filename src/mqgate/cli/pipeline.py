@@ -1,4 +1,4 @@
-"""`mqgate pipeline`: figures, archive, replay and proofs, computed by Spark from what gateways tell."""
+"""`mqgate pipeline`: statistics, archive, replay and reconciliation, computed by Spark from recorded events."""
 
 import signal
 import sys
@@ -29,9 +29,11 @@ if TYPE_CHECKING:
 __all__ = ["pipeline"]
 
 _config = click.option("--config", type=click.Path(path_type=Path), envvar="MQGATE_CONFIG", help="mqgate.toml to read.")
-_data_dir = click.option("--data-dir", help="Data directory, where the figures lie unless they are in PostgreSQL.")
-_directory = click.option("--directory", help="Where checkpoints and the archive lie.")
-_master = click.option("--master", help="Where Spark runs: local[2], spark://host:7077, yarn, k8s://...")
+_data_dir = click.option(
+    "--data-dir", help="Data directory that contains the statistics, unless they are stored in PostgreSQL."
+)
+_directory = click.option("--directory", help="Directory of the checkpoints and the archive.")
+_master = click.option("--master", help="Spark master: local[2], spark://host:7077, yarn, k8s://...")
 _SETTINGS = {"data_dir": "sqlite.directory", "directory": "pipelines.directory", "master": "pipelines.master"}
 
 
@@ -42,8 +44,8 @@ def _instant(text: str) -> datetime:
         raise click.BadParameter(str(error)) from error
 
 
-def _placed(command: Callable[..., None]) -> Callable[..., None]:
-    """The options that say where things are."""
+def _location_options(command: Callable[..., None]) -> Callable[..., None]:
+    """Add the options for the settings, the directories and the Spark master."""
     for option in (_config, _data_dir, _directory, _master):
         command = option(command)
     return command
@@ -57,65 +59,67 @@ def _placed(command: Callable[..., None]) -> Callable[..., None]:
     )
 )
 def pipeline() -> None:
-    """Compute figures, an archive and proofs from what gateways tell: on Spark, beside the gateway.
+    """Compute statistics, an archive and reconciliations from recorded events, on Spark.
 
-    Needs mqgate[spark] and Java 17 or newer. Settings are found as by `mqgate serve`; --key must be an administrator's.
+    Requires mqgate[spark] and Java 17 or newer. Settings are read as by `mqgate serve`; --key must be an admin key.
     """
 
 
 @pipeline.command()
-@_placed
+@_location_options
 @click.option("--renew", multiple=True, type=click.Choice(["minutes", "archive"]),
-              help="Begin a new checkpoint where its output ends; repeatable.")  # fmt: skip
-@click.option("--once", is_flag=True, help="Do every scheduled job once, wait for the live queries, and end.")
+              help="Start a new checkpoint at the end of the existing output; repeatable.")  # fmt: skip
+@click.option("--once", is_flag=True, help="Run every scheduled job once, wait for the live queries, and exit.")
 @with_session
 def run(session: Session, /, *, renew: tuple[str, ...], once: bool, **given: Any) -> None:
-    """Run the live pipelines and, on their schedules, the others, until told to stop (Ctrl-C or SIGTERM)."""
+    """Run the live pipelines and the scheduled jobs until Ctrl-C or SIGTERM."""
     with _driver(session, given) as (settings, plan, store, spark):
         from mqgate.spark.pipelines.running import run_all  # noqa: PLC0415 - brings Spark
 
         stopping = threading.Event()
         for sign in (signal.SIGINT, signal.SIGTERM):
             signal.signal(sign, lambda *_: stopping.set())
-        run_all(spark, plan, store, _kept(settings), renew, stopping, is_once=once, say=note)
+        run_all(spark, plan, store, _retentions(settings), renew, stopping, is_once=once, say=note)
 
 
 @pipeline.command()
-@_placed
-@click.option("--from", "since", required=True, type=_instant, metavar="INSTANT", help="From when on.")
-@click.option("--to", "until", required=True, type=_instant, metavar="INSTANT", help="Up to when.")
-@click.option("--archive", "is_archived", is_flag=True, help="Read the archive, not the topic.")
+@_location_options
+@click.option("--from", "since", required=True, type=_instant, metavar="INSTANT", help="Start of the time range.")
+@click.option("--to", "until", required=True, type=_instant, metavar="INSTANT", help="End of the time range.")
+@click.option("--archive", "is_archived", is_flag=True, help="Read the archive instead of the topic.")
 @with_session
 def backfill(session: Session, /, *, since: datetime, until: datetime, is_archived: bool, **given: Any) -> None:
-    """Count the figures of a span of time again, and put them in the place of those that are there."""
+    """Compute the statistics of a time range again, and replace the existing ones."""
     if since.timestamp() % 60 or until.timestamp() % 60 or since >= until:
-        raise click.UsageError("give whole minutes, the earlier one first")
+        raise click.UsageError("provide whole minutes, with --from before --to")
     with _driver(session, given) as (_, plan, store, spark):
-        from mqgate.spark.pipelines.backfill import backfill as fill  # noqa: PLC0415 - brings Spark
+        from mqgate.spark.pipelines.backfill import backfill as run_backfill  # noqa: PLC0415 - brings Spark
 
-        found = fill(spark, plan, store, since, until, is_archived=is_archived)
+        found = run_backfill(spark, plan, store, since, until, is_archived=is_archived)
         session.show({"items": [{"table": name, "rows": count} for name, count in found.items()]})
 
 
 @pipeline.command()
-@_placed
-@click.option("--from", "since", type=_instant, metavar="INSTANT", help="From when on; unless given, what changed.")
+@_location_options
+@click.option(
+    "--from", "since", type=_instant, metavar="INSTANT", help="Start of the time range (default: changed hours only)."
+)
 @with_session
 def rollup(session: Session, /, *, since: datetime | None, **given: Any) -> None:
-    """Make hours and days anew from the minutes. Needs no Spark."""
+    """Compute hours and days again from the minutes. Does not need Spark."""
     settings = _settings(given)
-    with _told():
+    with _errors_reported():
         hours = open_stats(settings, is_writing=True).roll_up(None if since is None else int(since.timestamp() * 1000))
     session.confirm({"hours": hours}, f"{hours} hours rolled up")
 
 
 @pipeline.command()
-@_placed
-@click.option("--hour", type=_instant, metavar="INSTANT", help="An hour's beginning; the last whole one unless given.")
-@click.option("--topic", multiple=True, help="Of this topic only; repeatable.")
+@_location_options
+@click.option("--hour", type=_instant, metavar="INSTANT", help="Start of the hour (default: the last whole hour).")
+@click.option("--topic", multiple=True, help="Only this topic; repeatable.")
 @with_session
 def reconcile(session: Session, /, *, hour: datetime | None, topic: tuple[str, ...], **given: Any) -> None:
-    """Prove where the messages of an hour went. The exit code is 1 if any is missing."""
+    """Determine the outcome of all messages of an hour. The exit code is 1 if a message is missing."""
     with _driver(session, given) as (_, plan, store, spark):
         from mqgate.spark.pipelines.judging import judge_hour, whole_hours  # noqa: PLC0415 - brings Spark
 
@@ -136,32 +140,34 @@ def reconcile(session: Session, /, *, hour: datetime | None, topic: tuple[str, .
     )
 )
 @click.argument("source", metavar="TOPIC")
-@_placed
-@click.option("--to", "target", metavar="TOPIC", help="Into this topic, for all its groups.")
-@click.option("--to-group", "group", metavar="GROUP", help="For this group of TOPIC alone.")
-@click.option("--name", required=True, help="A name of this replay: one that was interrupted goes on under it.")
-@click.option("--from", "since", type=_instant, metavar="INSTANT", help="Stored from then on.")
-@click.option("--until", type=_instant, metavar="INSTANT", help="Stored before then.")
-@click.option("--where", help="A condition in Spark's SQL on id, queue, offset, key, tag, properties, body, storedAt.")
-@click.option("--archive", "is_archived", is_flag=True, help="Read the archive, not the topic.")
-@click.option("--rate", type=click.FloatRange(min=0, min_open=True), help="Most messages a second.")
-@click.option("--dry-run", is_flag=True, help="Say what would be sent, and send nothing.")
+@_location_options
+@click.option("--to", "target", metavar="TOPIC", help="Replay to this topic, for all its groups.")
+@click.option("--to-group", "group", metavar="GROUP", help="Replay to this group of TOPIC only.")
+@click.option("--name", required=True, help="Name of the replay; an interrupted replay continues under the same name.")
+@click.option(
+    "--from", "since", type=_instant, metavar="INSTANT", help="Only messages stored at this instant or later."
+)
+@click.option("--until", type=_instant, metavar="INSTANT", help="Only messages stored before this instant.")
+@click.option("--where", help="Spark SQL condition on id, queue, offset, key, tag, properties, body, storedAt.")
+@click.option("--archive", "is_archived", is_flag=True, help="Read the archive instead of the topic.")
+@click.option("--rate", type=click.FloatRange(min=0, min_open=True), help="Maximum number of messages per second.")
+@click.option("--dry-run", is_flag=True, help="Show the selected messages without sending them.")
 @with_session
 def replay(session: Session, /, *, target: str | None, group: str | None, dry_run: bool, **given: Any) -> None:
-    """Store messages of TOPIC once more, under their own ids: in a topic, or for one group."""
+    """Replay messages of TOPIC under their own ids, to a topic or to one group."""
     if bool(target) == bool(group):
-        raise click.UsageError("give either --to or --to-group")
-    placed = {name: given.pop(name) for name in ("config", "data_dir", "directory", "master")}
-    with _driver(session, placed, has_store=False) as (_, plan, _, spark):
+        raise click.UsageError("provide either --to or --to-group")
+    locations = {name: given.pop(name) for name in ("config", "data_dir", "directory", "master")}
+    with _driver(session, locations, has_store=False) as (_, plan, _, spark):
         from mqgate.spark.pipelines.replay import Replay, chosen, count  # noqa: PLC0415 - brings Spark
         from mqgate.spark.pipelines.replay import replay as send  # noqa: PLC0415 - same
 
-        wanted = Replay(topic=target, group=group, **given)
+        request = Replay(topic=target, group=group, **given)
         if dry_run:
-            session.show({"items": count(chosen(spark, plan, wanted))})
-            note("a dry run: nothing was sent")
+            session.show({"items": count(chosen(spark, plan, request))})
+            note("dry run, nothing was sent")
             return
-        sent = send(spark, plan, wanted)
+        sent = send(spark, plan, request)
     session.confirm({"sent": sent}, f"{sent} messages sent")
 
 
@@ -169,9 +175,9 @@ def replay(session: Session, /, *, target: str | None, group: str | None, dry_ru
 def _driver(
     session: Session, given: dict[str, Any], *, has_store: bool = True
 ) -> Iterator[tuple[Settings, "Plan", StatsStore, "SparkSession"]]:
-    """Settings, store and Spark; what is wrong with them is told, and ends the command."""
+    """Yield settings, plan, store and Spark session. Errors are printed and end the command."""
     settings = _settings(given)
-    with _told():
+    with _errors_reported():
         store = open_stats(settings, is_writing=True) if has_store else None
         plan = _plan(session, settings)
         from pyspark.errors import PySparkException  # noqa: PLC0415 - an extra
@@ -180,7 +186,7 @@ def _driver(
 
         spark = start(plan)
         try:
-            yield settings, plan, store, spark  # type: ignore[misc]  # only a replay has none, and asks for none
+            yield settings, plan, store, spark  # type: ignore[misc]  # only a replay has no store, and does not use it
         except PySparkException as error:
             raise RuntimeError(str(error).partition("\n")[0]) from error
         finally:
@@ -188,7 +194,7 @@ def _driver(
 
 
 @contextmanager
-def _told() -> Iterator[None]:
+def _errors_reported() -> Iterator[None]:
     try:
         yield
     except SettingsInvalid as error:
@@ -204,9 +210,12 @@ def _settings(given: dict[str, Any]) -> Settings:
     config = given.get("config")
     if config is None and Path("mqgate.toml").exists():
         config = Path("mqgate.toml")
-    with _told():
+    with _errors_reported():
         flags = {_SETTINGS[name]: given[name] for name in _SETTINGS if given.get(name) is not None}
-        return Settings.load(config, flags=flags)
+        settings = Settings.load(config, flags=flags)
+    for deprecation in settings.deprecations:
+        note(deprecation)
+    return settings
 
 
 def _plan(session: Session, settings: Settings) -> "Plan":
@@ -217,26 +226,25 @@ def _plan(session: Session, settings: Settings) -> "Plan":
     except ModuleNotFoundError as error:
         raise PysparkMissing from error
 
-    asked = settings.pipelines
-    retention = asked.archive_retention
+    options = settings.pipelines
     return Plan(
         url=session.url,
         key=session.key,
-        directory=Path(asked.directory).absolute(),
-        master=asked.master,
-        events_topic=asked.events_topic,
-        trigger=timedelta(seconds=asked.trigger),
-        max_offsets=asked.max_offsets,
-        max_messages=asked.max_messages,
-        minutes=timedelta(seconds=settings.stats.minutes),
-        archive=asked.archive,
-        archive_retention=timedelta(seconds=retention) if retention else None,
-        reconcile_hours=asked.reconcile_hours,
-        stuck_deliveries=asked.stuck_deliveries,
-        stuck_age=timedelta(seconds=asked.stuck_age),
+        directory=Path(options.directory).absolute(),
+        master=options.master,
+        events_topic=options.events_topic,
+        trigger=options.trigger,
+        max_offsets=options.max_offsets,
+        max_messages=options.max_messages,
+        minutes=settings.stats.minutes,
+        archive=options.archive,
+        archive_retention=options.archive_retention or None,
+        reconcile_hours=options.reconcile_hours,
+        stuck_deliveries=options.stuck_deliveries,
+        stuck_age=options.stuck_age,
     )
 
 
-def _kept(settings: Settings) -> dict[Span, timedelta]:
+def _retentions(settings: Settings) -> dict[Span, timedelta]:
     spans = (span for span in Span if span is not Span.FOREVER)
-    return {span: timedelta(seconds=getattr(settings.stats, span.value)) for span in spans}
+    return {span: getattr(settings.stats, span.value) for span in spans}

@@ -1,4 +1,4 @@
-"""`mqgate producer`: names that may publish to a topic."""
+"""`mqgate producer`: producers that publish to a topic."""
 
 from typing import Any
 
@@ -16,13 +16,13 @@ _rate_limit_option = click.option(
     "--rate-limit",
     type=maybe(rate_limit),
     metavar="RATE[:BURST]|none",
-    help="Messages a second, and how many at once (one second's worth unless given).",
+    help="Messages per second, and the burst size (default: the messages of one second).",
 )
 
 
 @click.group()
 def producer() -> None:
-    """Create, change and look at producers."""
+    """Create, change and show producers."""
 
 
 @producer.command(
@@ -32,11 +32,11 @@ def producer() -> None:
     )
 )
 @click.argument("producer_name", metavar="PRODUCER", type=name)
-@click.option("--topic", required=True, help="The topic it publishes to; never changes.")
+@click.option("--topic", required=True, help="Topic that the producer publishes to; cannot be changed.")
 @_rate_limit_option
 @with_session
 def create(session: Session, /, producer_name: str, **options: Any) -> None:
-    """Create PRODUCER; if it is there already, change the given settings of it."""
+    """Create PRODUCER. If it exists, change the given settings."""
     with session.connect() as client:
         session.show(client.producers.put(producer_name, given(**options)))
 
@@ -50,7 +50,7 @@ def create(session: Session, /, producer_name: str, **options: Any) -> None:
 @_rate_limit_option
 @with_session
 def change(session: Session, /, producer_name: str, **options: Any) -> None:
-    """Change the given settings of PRODUCER and leave the others; refused if there is no PRODUCER."""
+    """Change the given settings of the existing PRODUCER."""
     with session.connect() as client:
         client.producers.get(producer_name)
         session.show(client.producers.put(producer_name, given(**options)))
@@ -77,6 +77,6 @@ def list_(session: Session) -> None:
 @click.argument("producer_name", metavar="PRODUCER", type=name)
 @with_session
 def delete(session: Session, producer_name: str) -> None:
-    """Delete PRODUCER; what it published stays."""
+    """Delete PRODUCER. Its messages are kept."""
     with session.connect() as client:
         session.confirm(client.producers.delete(producer_name), f"producer {producer_name} deleted")

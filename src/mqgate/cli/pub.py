@@ -1,4 +1,4 @@
-"""`mqgate pub`: put messages into a topic."""
+"""`mqgate pub`: publish messages to a topic."""
 
 import os
 import sys
@@ -27,22 +27,18 @@ __all__ = ["pub"]
 )
 @click.argument("topic", type=name)
 @click.argument("body", required=False)
-@click.option("--file", type=click.File("rb"), help="Take the body (or with --lines the lines) from this file.")
-@click.option("--lines", is_flag=True, help="One message for each line of the file or of stdin, empty ones left out.")
-@click.option("--producer", help="Publish as this producer; with a key it is the key's own.")
-@click.option("--message-key", help="Messages with the same key go to the same queue.")
-@click.option("--tag", help="A tag that groups can filter by.")
-@click.option(
-    "--property", "properties", type=pair, multiple=True, metavar="NAME=VALUE", help="A property; repeatable."
-)
-@click.option("--delay", type=duration, metavar="DURATION", help="Deliver so long from now: 30s, 15m, 2h, 10d.")
-@click.option(
-    "--deliver-at", type=instant, metavar="INSTANT", help="Deliver at this instant, like 2030-01-31T12:00:00Z."
-)
+@click.option("--file", type=click.File("rb"), help="Read the body (with --lines, the lines) from this file.")
+@click.option("--lines", is_flag=True, help="Publish one message per non-empty line of the file or of stdin.")
+@click.option("--producer", help="Publish as this producer; default: the producer of the API key.")
+@click.option("--message-key", help="Message key; messages with the same key are stored in the same queue.")
+@click.option("--tag", help="Tag that groups can filter by.")
+@click.option("--property", "properties", type=pair, multiple=True, metavar="NAME=VALUE", help="Property; repeatable.")
+@click.option("--delay", type=duration, metavar="DURATION", help="Delay before delivery: 30s, 15m, 2h, 10d.")
+@click.option("--deliver-at", type=instant, metavar="INSTANT", help="Delivery time, such as 2030-01-31T12:00:00Z.")
 @click.option(
     "--idempotency-key",
     metavar="TEXT",
-    help="Store it once, however often it is sent with this key; with --lines each line counts by its number.",
+    help="Store the message once per key; with --lines, once per key and line number.",
 )
 @with_session
 def pub(
@@ -58,14 +54,14 @@ def pub(
     properties: tuple[tuple[str, str], ...],
     **metadata: Any,
 ) -> None:
-    """Publish BODY to TOPIC; `-` takes it from stdin, byte for byte.
+    """Publish BODY to TOPIC; `-` reads it from stdin, unchanged.
 
-    With --lines messages are sent in batches of 100. A line that is refused is named on stderr and the others
-    go on; if the gateway stops answering, the line to go on from is named. The exit code is 1 if any line was
-    refused.
+    With --lines, messages are sent in batches of 100. Refused lines are reported on stderr, and the others are
+    published. If the gateway stops responding, the line to continue from is reported. The exit code is 1 if a line
+    was refused.
     """
     if metadata["delay"] is not None and metadata["deliver_at"] is not None:
-        raise click.UsageError("give either --delay or --deliver-at")
+        raise click.UsageError("provide either --delay or --deliver-at")
     metadata |= {"key": message_key, "properties": dict(properties)}
     with session.connect() as client:
         if lines:
@@ -73,15 +69,15 @@ def pub(
                 raise click.UsageError("--lines reads from stdin or --file, not from BODY")
             Lines(session, client, topic, producer, metadata).publish(file or sys.stdin.buffer)
             return
-        answer = client.publish(topic, _one_body(body, file), producer=producer, **metadata)
-    session.show(answer)
+        response = client.publish(topic, _one_body(body, file), producer=producer, **metadata)
+    session.show(response)
     if not session.is_json:
-        _explain(answer)
+        _explain(response)
 
 
 def _one_body(body: str | None, file: BinaryIO | None) -> bytes:
     if (body is None) == (file is None):
-        raise click.UsageError("give the message as BODY, as - for stdin, or by --file")
+        raise click.UsageError("provide the message as BODY, as - for stdin, or with --file")
     if file is not None:
         return file.read()
     if body == "-":
@@ -89,8 +85,8 @@ def _one_body(body: str | None, file: BinaryIO | None) -> bytes:
     return os.fsencode(body or "")
 
 
-def _explain(answer: dict[str, Any]) -> None:
-    if answer.get("duplicate"):
-        note("this was published before with the same idempotency key; nothing was stored now")
-    elif "deliverAt" in answer:
-        note(f"scheduled; until then: mqgate scheduled cancel {answer['id']}")
+def _explain(response: dict[str, Any]) -> None:
+    if response.get("duplicate"):
+        note("a message with this idempotency key was published before; nothing was stored")
+    elif "deliverAt" in response:
+        note(f"scheduled; to cancel: mqgate scheduled cancel {response['id']}")

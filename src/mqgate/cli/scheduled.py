@@ -1,4 +1,4 @@
-"""`mqgate scheduled`: messages that wait for their time."""
+"""`mqgate scheduled`: messages with a delivery time in the future."""
 
 from typing import Any
 
@@ -16,7 +16,7 @@ _id_argument = click.argument("message_id", metavar="ID", type=name)
 
 @click.group()
 def scheduled() -> None:
-    """Look at, cancel and re-time messages published with --delay or --deliver-at."""
+    """List, show, cancel and re-time messages published with --delay or --deliver-at."""
 
 
 @scheduled.command(
@@ -27,13 +27,13 @@ def scheduled() -> None:
     ),
 )
 @click.option("--topic", help="Only messages of this topic.")
-@click.option("--from", "since", metavar="INSTANT", help="Only those due at this instant or later.")
-@click.option("--to", "until", metavar="INSTANT", help="Only those due before this instant.")
-@click.option("--limit", type=int, help="How many to show; 100 unless given, at most 1000.")
-@click.option("--cursor", help="Go on where an earlier list ended.")
+@click.option("--from", "since", metavar="INSTANT", help="Only messages due at this instant or later.")
+@click.option("--to", "until", metavar="INSTANT", help="Only messages due before this instant.")
+@click.option("--limit", type=int, help="Number of rows (default 100, at most 1000).")
+@click.option("--cursor", help="Cursor of the previous page.")
 @with_session
 def list_(session: Session, /, **query: Any) -> None:
-    """List the messages that are still to come, the next one first."""
+    """List the scheduled messages, the next one first."""
     with session.connect() as client:
         session.show_page(client.scheduled.list(**query), _COLUMNS)
 
@@ -42,7 +42,7 @@ def list_(session: Session, /, **query: Any) -> None:
 @_id_argument
 @with_session
 def show(session: Session, message_id: str) -> None:
-    """Show the message ID: when it is due, its body, or what became of it."""
+    """Show the message ID: its delivery time, its body and its state."""
     with session.connect() as client:
         session.show(client.scheduled.get(message_id))
 
@@ -51,7 +51,7 @@ def show(session: Session, message_id: str) -> None:
 @_id_argument
 @with_session
 def cancel(session: Session, message_id: str) -> None:
-    """Never deliver the message ID; refused if it was delivered before."""
+    """Cancel the message ID. A delivered message cannot be cancelled."""
     with session.connect() as client:
         session.confirm(client.scheduled.cancel(message_id), f"message {message_id} cancelled")
 
@@ -63,12 +63,12 @@ def cancel(session: Session, message_id: str) -> None:
     )
 )
 @_id_argument
-@click.option("--delay", type=duration, metavar="DURATION", help="So long from now: 30s, 2h, 10d; 0 is at once.")
-@click.option("--deliver-at", type=instant, metavar="INSTANT", help="At this instant, like 2030-01-31T12:00:00Z.")
+@click.option("--delay", type=duration, metavar="DURATION", help="Delay from now: 30s, 2h, 10d; 0 delivers at once.")
+@click.option("--deliver-at", type=instant, metavar="INSTANT", help="Delivery time, such as 2030-01-31T12:00:00Z.")
 @with_session
 def retime(session: Session, message_id: str, delay: float | str | None, deliver_at: int | str | None) -> None:
-    """Deliver the message ID at another time; refused if it was delivered or cancelled before."""
+    """Change the delivery time of the message ID, unless it was delivered or cancelled."""
     if (delay is None) == (deliver_at is None):
-        raise click.UsageError("give either --delay or --deliver-at")
+        raise click.UsageError("provide either --delay or --deliver-at")
     with session.connect() as client:
         session.show(client.scheduled.retime(message_id, delay=delay, deliver_at=deliver_at))

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import click
+import structlog
 
 from mqgate.cli.output import examples
 from mqgate.cli.supervisor import Supervisor
@@ -14,32 +15,36 @@ from mqgate.http.server.listening import listen
 from mqgate.settings import HttpSettings, Settings, SettingsInvalid
 from mqgate.telemetry import logs
 
-# Without the directory we are in: a file there must not pass for a module.
+# -P: a file in the working directory must not be imported as a module.
 _MQGATE = (sys.executable, "-P", "-m", "mqgate.cli.main")
 _SETTINGS = {"host": "http.host", "port": "http.port", "workers": "http.workers", "data_dir": "sqlite.directory"}
+_log = structlog.get_logger()
 
 
 @click.command(epilog=examples("mqgate serve --demo --port 8080 --data-dir ./data"))
 @click.option("--config", type=click.Path(path_type=Path), envvar="MQGATE_CONFIG", help="mqgate.toml to read.")
 @click.option("--host", help="Address to listen on.")
-@click.option("--port", type=int, help="Port to listen on; 0 takes a free one.")
-@click.option("--workers", type=int, help="Processes that serve; more than 1 needs every engine outside of us.")
+@click.option("--port", type=int, help="Port to listen on; 0 selects a free port.")
+@click.option("--workers", type=int, help="Number of serving processes; more than 1 requires external engines.")
 @click.option("--data-dir", help="Data directory of the embedded engine.")
 @click.option("--demo", is_flag=True, help="Register a demo topic, producer and groups in an empty registry.")
-@click.option("--worker", "place", hidden=True, help="What a supervisor hands down to its worker.")
-def serve(config: Path | None, demo: bool, place: str | None, **given: Any) -> None:
-    """Serve the gateway until it is told to stop (Ctrl-C or SIGTERM). With several workers, SIGHUP renews them."""
+@click.option("--worker", "worker", hidden=True, help="Context that a supervisor passes to its worker.")
+def serve(config: Path | None, demo: bool, worker: str | None, **given: Any) -> None:
+    """Serve the gateway until Ctrl-C or SIGTERM. With several workers, SIGHUP replaces them one by one."""
     options = {name: value for name, value in given.items() if value is not None}
     flags = {_SETTINGS[name]: value for name, value in options.items()}
     if config is None and Path("mqgate.toml").exists():
         config = Path("mqgate.toml")
     try:
         settings = Settings.load(config, flags=flags)
-        logs.configure(settings.log.level, settings.log.format)
-        if place is None and settings.http.workers > 1:
+        logs.configure(settings.logging.level, settings.logging.format)
+        if worker is None:
+            for note in settings.deprecations:
+                _log.warning("deprecated setting found", detail=note)
+        if worker is None and settings.http.workers > 1:
             arguments = {"config": config, **options} if config else options
             sys.exit(_supervise(settings.http, arguments, demo=demo))
-        _serve(settings, place, demo=demo)
+        _serve(settings, worker, demo=demo)
     except SettingsInvalid as error:
         for fault in error.faults:
             click.echo(f"error: {fault}", err=True)
@@ -49,14 +54,14 @@ def serve(config: Path | None, demo: bool, place: str | None, **given: Any) -> N
         sys.exit(1)
 
 
-def _serve(settings: Settings, place: str | None, *, demo: bool) -> None:
-    # The whole gateway: a supervisor has no use for it.
+def _serve(settings: Settings, worker: str | None, *, demo: bool) -> None:
+    # These import the whole gateway, which a supervisor does not need.
     from mqgate.cli.serving import run  # noqa: PLC0415
-    from mqgate.cli.worker import Place  # noqa: PLC0415
+    from mqgate.cli.worker import WorkerContext  # noqa: PLC0415
 
     run(
         settings,
-        Place.parse(place) if place else None,
+        WorkerContext.parse(worker) if worker else None,
         demo=demo,
         greet=lambda port, has_demo: _greet(settings.http.host, port, demo=has_demo),
     )
@@ -73,7 +78,7 @@ def _supervise(settings: HttpSettings, arguments: dict[str, Any], *, demo: bool)
         return await Supervisor(
             command,
             listeners,
-            stop_timeout=settings.stop_timeout,
+            stop_timeout=settings.stop_timeout.total_seconds(),
             serving=lambda: _greet(settings.host, port, demo=demo),
         ).run()
 

@@ -1,4 +1,4 @@
-"""`mqgate stats`: what the pipelines found out, on the terminal."""
+"""`mqgate stats`: reports of the pipelines."""
 
 from typing import Any
 
@@ -11,29 +11,29 @@ from mqgate.cli.values import instant
 __all__ = ["stats"]
 
 _COMMON = (
-    click.option("--topic", help="Of this topic only."),
-    click.option("--group", help="Of this group only."),
-    click.option("--from", "since", type=instant, metavar="INSTANT", help="From when on."),
-    click.option("--to", "until", type=instant, metavar="INSTANT", help="Up to when; now, unless given."),
-    click.option("--limit", type=click.IntRange(1, 1000), help="How many rows; 100 unless given."),
-    click.option("--cursor", help="Where the page before ended."),
+    click.option("--topic", help="Only this topic."),
+    click.option("--group", help="Only this group."),
+    click.option("--from", "since", type=instant, metavar="INSTANT", help="Start of the time range."),
+    click.option("--to", "until", type=instant, metavar="INSTANT", help="End of the time range (default now)."),
+    click.option("--limit", type=click.IntRange(1, 1000), help="Number of rows (default 100)."),
+    click.option("--cursor", help="Cursor of the previous page."),
 )
-_step = click.option("--step", type=click.Choice(["minute", "hour", "day"]), help="By the minute, unless given.")
-_client = click.option("--client-id", "clientId", help="Of this client only.")
+_step = click.option("--step", type=click.Choice(["minute", "hour", "day"]), help="Resolution (default minute).")
+_client = click.option("--client-id", "clientId", help="Only this client.")
 _REPORTS: dict[str, tuple[str, tuple[Any, ...], tuple[str, ...]]] = {
     "traffic": (
         "Counts, bytes and redeliveries over time.",
         (
             _step,
-            click.option("--producer", help="Of this producer only."),
+            click.option("--producer", help="Only this producer."),
             _client,
-            click.option("--kind", help="One kind of event: published, delivered, acked, refused ..."),
-            click.option("--by", help="Names to count by, with commas: topic,kind,producer,group,clientId,outcome."),
+            click.option("--kind", help="Only this kind of event: published, delivered, acked, refused ..."),
+            click.option("--by", help="Columns to group by: topic,kind,producer,group,clientId,outcome."),
         ),
         ("at", "topic", "kind", "producer", "group", "clientId", "outcome", "count", "bytes", "redelivered"),
     ),
     "latency": (
-        "How long messages took, as percentiles in seconds.",
+        "Latency percentiles in seconds.",
         (
             _step,
             click.option(
@@ -45,28 +45,28 @@ _REPORTS: dict[str, tuple[str, tuple[Any, ...], tuple[str, ...]]] = {
         ("at", "topic", "group", "measure", "count", "p50", "p90", "p95", "p99"),
     ),
     "lag": (
-        "How far behind groups were, how fast that grew, and when it will be gone.",
+        "Lag of groups, its growth, and the estimated time until it is drained.",
         (_client,),
         ("at", "topic", "group", "clientId", "lag", "ready", "leased", "waiting", "oldestAge", "growth", "drainTime"),
     ),
     "redelivery": (
-        "What was delivered again, died, or was asked for in vain.",
+        "Redeliveries, dead letters and empty polls.",
         (_step,),
         ("at", "topic", "group", "delivered", "redelivered", "ratio", "dead", "polls", "emptyPolls", "emptyRatio"),
     ),
     "reconciliation": (
-        "Where published messages went, by the hour in which they were published.",
-        (click.option("--state", type=click.Choice(["clean", "unknown", "broken"]), help="Hours of this kind only."),),
+        "Outcomes of published messages, by the hour of their publication.",
+        (click.option("--state", type=click.Choice(["clean", "unknown", "broken"]), help="Only hours in this state."),),
         ("at", "topic", "group", "state", "published", "acked", "dead", "filtered", "expired", "skipped", "pending",
          "unwatched", "unknown", "missing", "duplicates", "lateAcks", "why"),
     ),
     "findings": (
-        "Messages that a reconciliation could not place.",
-        (click.option("--finding", help="One kind only: missing, lost, duplicate, acked_again, late_ack."),),
+        "Messages for which a reconciliation found a discrepancy.",
+        (click.option("--finding", help="Only this kind: missing, lost, duplicate, acked_again, late_ack."),),
         ("at", "topic", "group", "queue", "offset", "finding", "id", "detail"),
     ),
     "stuck": (
-        "Messages delivered often, or long unsettled.",
+        "Messages that were delivered many times, or are unsettled for a long time.",
         (),
         ("topic", "group", "queue", "offset", "id", "clientId", "delivery", "storedAt", "at", "reason"),
     ),
@@ -81,22 +81,22 @@ _REPORTS: dict[str, tuple[str, tuple[Any, ...], tuple[str, ...]]] = {
     )
 )
 def stats() -> None:
-    """Show what the pipelines found out: `mqgate pipeline run` must be running somewhere."""
+    """Show the reports of the pipelines. Requires a running `mqgate pipeline run`."""
 
 
 @stats.command()
 @with_session
 def pipelines(session: Session) -> None:
-    """How the pipelines themselves are."""
+    """Show the state of the pipelines."""
     with session.connect() as client:
         session.show(client.stats("pipelines"))
 
 
 def _command(name: str, about: str, options: tuple[Any, ...], columns: tuple[str, ...]) -> click.Command:
-    def show(session: Session, /, **asked: Any) -> None:
+    def show(session: Session, /, **query: Any) -> None:
         with session.connect() as client:
-            page = client.stats(name, **asked)
-        shown = [each for each in columns if any(row.get(each) is not None for row in page["items"])]
+            page = client.stats(name, **query)
+        shown = [column for column in columns if any(row.get(column) is not None for row in page["items"])]
         session.show_page(page, shown or columns)
 
     show.__doc__ = about

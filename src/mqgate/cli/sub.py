@@ -1,4 +1,4 @@
-"""`mqgate sub`: print the messages of a group as they come."""
+"""`mqgate sub`: print the messages of a group as they arrive."""
 
 import signal
 from collections.abc import Iterator
@@ -10,7 +10,7 @@ import click
 from mqgate.cli.message_line import as_body, as_json_line, as_line
 from mqgate.cli.output import examples
 from mqgate.cli.session import Session, with_session
-from mqgate.cli.subscription import Subscription, Wishes
+from mqgate.cli.subscription import ReceiveOptions, Subscription
 from mqgate.cli.values import duration, name
 from mqgate.cli.values import wait as wait_type
 
@@ -22,7 +22,7 @@ _NO_WAIT = timedelta(0)
 
 @contextmanager
 def _terminable() -> Iterator[None]:
-    """Let SIGTERM (`timeout 60 mqgate sub`, a stopping container) end the loop the way Ctrl-C does."""
+    """Make SIGTERM (`timeout 60 mqgate sub`, a stopping container) end the loop as Ctrl-C does."""
     before = signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         yield
@@ -40,25 +40,35 @@ def _terminable() -> Iterator[None]:
     )
 )
 @click.argument("group", type=name)
-@click.option("--max", "most", type=int, default=32, show_default=True, help="Most messages of one receive.")
-@click.option("--once", is_flag=True, help="Receive once, print, acknowledge, end.")
+@click.option(
+    "--max", "max_messages", type=int, default=32, show_default=True, help="Maximum number of messages per receive."
+)
+@click.option("--once", is_flag=True, help="Receive once, print, acknowledge and exit.")
 @click.option(
     "--wait",
     type=wait_type,
     metavar="DURATION",
-    help="How long one receive waits for a message, up to 60s (20s unless given, with --once 0).",
+    help="Maximum wait of one receive for a message, at most 60s (default 20s; 0 with --once).",
 )
-@click.option("--visibility", type=duration, metavar="DURATION", help="How long each lease lasts.")
-@click.option("--client-id", help="This consumer's name; a broadcast group needs it, and always the same.")
-@click.option("--no-ack", is_flag=True, help="Only look: the messages come again, and each time counts as an attempt.")
-@click.option("--body", "is_body", is_flag=True, help="Print only the bodies, byte for byte, a line end after each.")
+@click.option("--visibility", type=duration, metavar="DURATION", help="Length of each lease.")
+@click.option(
+    "--client-id", help="Client id of this consumer; required for broadcast groups, and the same at every start."
+)
+@click.option(
+    "--no-ack",
+    is_flag=True,
+    help="Do not acknowledge: messages are delivered again, and each delivery counts as an attempt.",
+)
+@click.option(
+    "--body", "is_body", is_flag=True, help="Print only the message bodies, unchanged, each followed by a line end."
+)
 @with_session
 def sub(
     session: Session,
     /,
     *,
     group: str,
-    most: int,
+    max_messages: int,
     once: bool,
     wait: timedelta | None,
     visibility: float | str | None,
@@ -66,18 +76,18 @@ def sub(
     no_ack: bool,
     is_body: bool,
 ) -> None:
-    """Print the messages of GROUP as they come, until Ctrl-C.
+    """Print the messages of GROUP as they arrive, until Ctrl-C.
 
-    A batch is acknowledged once it is printed, by the next receive. On Ctrl-C (exit code 130) what was printed
-    is acknowledged and the rest handed back. With --json each message is one line, with its receipt; in queue
-    and broadcast mode it is that of the whole batch.
+    The next receive acknowledges a batch after it was printed. On Ctrl-C (exit code 130), printed messages are
+    acknowledged and the others are released. With --json, each message is one line with its receipt; in queue and
+    broadcast mode, the receipt covers the whole batch.
     """
     if is_body and session.is_json:
         raise click.UsageError("give either --body or --json")
     if wait == _NO_WAIT and not once:
-        raise click.UsageError("--wait 0 would ask without a pause: give --once with it, or a longer --wait")
-    wishes = Wishes(
-        most=most,
+        raise click.UsageError("--wait 0 would poll without a pause: add --once or use a longer --wait")
+    options = ReceiveOptions(
+        max_messages=max_messages,
         wait=(_NO_WAIT if once else _LONG_POLL) if wait is None else wait,
         visibility=visibility,
         client_id=client_id,
@@ -85,7 +95,7 @@ def sub(
     )
     show = as_body if is_body else as_json_line if session.is_json else as_line
     with session.connect() as client, _terminable():
-        subscription = Subscription(client, group, wishes, show)
+        subscription = Subscription(client, group, options, show)
         try:
             subscription.once() if once else subscription.forever()
         except BaseException:

@@ -1,11 +1,11 @@
 """The receive loop of `mqgate sub`.
 
-A batch is acknowledged by the receive after it, so only once it is printed. Whatever ends the loop (Ctrl-C, SIGTERM,
-a closed pipe, an error), what was printed is acknowledged and the rest handed back, if the gateway still answers.
+The next receive acknowledges a batch, after the batch was printed. When the loop ends (Ctrl-C, SIGTERM, a closed
+pipe, an error), printed messages are acknowledged and the others released, if the gateway still responds.
 
-    ended while printing      the printed part is acknowledged, the rest handed back
-    ended during a receive    nobody knows whether it granted something: it is asked once more under its attempt id,
-                              which acknowledges what was printed before and returns the same leases; they go back
+    ended while printing      acknowledge the printed messages, release the others
+    ended during a receive    the result is unknown: repeat the receive with its attempt id, which acknowledges the
+                              messages printed before and returns the same leases, and release those leases
 """
 
 import sys
@@ -16,29 +16,29 @@ from datetime import timedelta
 from typing import Any
 from uuid import uuid4
 
-from mqgate.cli.batch import Batch, check, settle
+from mqgate.cli.batch import PrintedBatch, check, settle
 from mqgate.cli.message_line import write
 from mqgate.cli.output import note
 from mqgate.client import Client, ClientError, GatewayError, GatewayUnreachable
 
-__all__ = ["Subscription", "Wishes"]
+__all__ = ["ReceiveOptions", "Subscription"]
 
 _PAUSE = timedelta(seconds=1)
 _NO_WAIT = timedelta(0)
 _WHY_EMPTY = {
-    "busy": "what is there is held by others, or waits for its next attempt",
+    "busy": "the available messages are leased to other clients, or wait for their next attempt",
     "paused": "the group is paused",
     "rate_limited": "the group's rate limit is reached",
-    "in_flight_cap": "as many messages are leased as the group allows",
+    "in_flight_cap": "the group has reached its maximum number of leased messages",
 }
 Show = Callable[[Mapping[str, Any]], bytes]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wishes:
-    """What the user asked every receive to be."""
+class ReceiveOptions:
+    """Parameters of every receive."""
 
-    most: int
+    max_messages: int
     wait: timedelta
     visibility: float | str | None
     client_id: str | None
@@ -46,46 +46,46 @@ class Wishes:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Asked:
-    """A receive whose answer is not in our hands yet."""
+class _PendingReceive:
+    """A receive whose response has not arrived yet."""
 
     attempt_id: str
     ack: list[str]
 
 
 class Subscription:
-    """The receives of one group, one after the other, and the batch it holds."""
+    """The consecutive receives of one group, and the batch that is not settled yet."""
 
-    def __init__(self, client: Client, group: str, wishes: Wishes, show: Show) -> None:
+    def __init__(self, client: Client, group: str, options: ReceiveOptions, show: Show) -> None:
         self._client = client
         self._group = group
-        self._wishes = wishes
+        self._options = options
         self._show = show
-        self._asked: _Asked | None = None
-        self._held = Batch({})
+        self._pending: _PendingReceive | None = None
+        self._held = PrintedBatch({})
         self._state = "ok"
 
     def once(self) -> None:
-        if not self._step(self._wishes.wait) and self._state == "ok":
-            note("no message is there")
+        if not self._step(self._options.wait) and self._state == "ok":
+            note("no message is available")
         self._settle()
 
     def forever(self) -> None:
-        # The first receive does not wait: a paused group, say, would be told of only when the wait is over.
+        # The first receive does not wait, so that a paused group, for example, is reported at once.
         wait = _NO_WAIT
         while True:
             try:
                 if not self._step(wait) and not wait and sys.stderr.isatty():
-                    note("waiting for messages; Ctrl-C ends it")
-                wait = self._wishes.wait
+                    note("waiting for messages; stop with Ctrl-C")
+                wait = self._options.wait
             except GatewayError as error:
                 if not error.retryable:
                     raise
-                note(f"{error}; trying again")
+                note(f"{error}; retrying")
                 time.sleep((error.retry_after or _PAUSE).total_seconds())
 
     def finish(self) -> None:
-        """Settle what can be settled while the loop is ending for another reason."""
+        """Settle the current batch after the loop ended early."""
         has_printed = self._held.printed > 0
         try:
             acked = self._recover()
@@ -93,71 +93,71 @@ class Subscription:
             check(acked)
         except ClientError as error:
             if has_printed:
-                note(f"what was printed last may be delivered again: {error}")
+                note(f"the messages printed last may be delivered again: {error}")
 
     def _recover(self) -> list[dict[str, Any]]:
-        if self._asked is None or not self._wishes.is_acked:
+        if self._pending is None or not self._options.is_acked:
             return []
-        answer = self._receive(self._asked, _NO_WAIT)
-        self._held = Batch(answer)
-        acked: list[dict[str, Any]] = answer.get("acked", [])
+        response = self._receive(self._pending, _NO_WAIT)
+        self._held = PrintedBatch(response)
+        acked: list[dict[str, Any]] = response.get("acked", [])
         return acked
 
     def _settle(self) -> None:
-        if self._wishes.is_acked:
+        if self._options.is_acked:
             settle(self._client, self._group, self._held.settlement())
 
     def _step(self, wait: timedelta) -> int:
-        answer = self._ask(wait)
-        self._held = Batch(answer)
-        # Not earlier: an interrupt before this line must find either the question or the answer.
-        self._asked = None
-        self._tell(answer)
+        response = self._request(wait)
+        self._held = PrintedBatch(response)
+        # Not earlier: an interrupt before this line must find either the pending receive or its response.
+        self._pending = None
+        self._report(response)
         for message in self._held.messages:
             write(self._show(message | _receipt(self._held)))
             self._held.printed += 1
         return self._held.printed
 
-    def _ask(self, wait: timedelta) -> dict[str, Any]:
-        ack = self._held.settlement().ack if self._wishes.is_acked else []
-        self._asked = _Asked(attempt_id=uuid4().hex, ack=ack)
+    def _request(self, wait: timedelta) -> dict[str, Any]:
+        ack = self._held.settlement().ack if self._options.is_acked else []
+        self._pending = _PendingReceive(attempt_id=uuid4().hex, ack=ack)
         try:
-            return self._receive(self._asked, wait)
+            return self._receive(self._pending, wait)
         except GatewayError:
-            self._asked = None
+            self._pending = None
             raise
         except GatewayUnreachable as error:
             if not error.is_outcome_unknown:
-                self._asked = None
+                self._pending = None
             raise
 
-    def _receive(self, asked: _Asked, wait: timedelta) -> dict[str, Any]:
-        wishes = self._wishes
+    def _receive(self, pending: _PendingReceive, wait: timedelta) -> dict[str, Any]:
+        options = self._options
         return self._client.receive(
             self._group,
-            most=wishes.most,
+            most=options.max_messages,
             wait=wait,
-            visibility=wishes.visibility,
-            client_id=wishes.client_id,
-            attempt_id=asked.attempt_id,
-            ack=asked.ack,
+            visibility=options.visibility,
+            client_id=options.client_id,
+            attempt_id=pending.attempt_id,
+            ack=pending.ack,
         )
 
-    def _tell(self, answer: Mapping[str, Any]) -> None:
+    def _report(self, response: Mapping[str, Any]) -> None:
         try:
-            check(answer.get("acked", []))
+            check(response.get("acked", []))
         except GatewayError as error:
             note(str(error))
-        if answer.get("registered"):
-            note("the gateway did not know this client; it is registered now")
+        if response.get("registered"):
+            note("this client was not registered before; the gateway has registered it")
         for loss in ("expired", "rewound"):
-            if answer.get(loss):
-                note(f"{loss}: {answer[loss]} messages")
-        state = str(answer.get("state", "ok"))
+            if response.get(loss):
+                note(f"{loss}: {response[loss]} messages")
+        state = str(response.get("state", "ok"))
         if state not in {"ok", self._state}:
             note(f"nothing to receive now: {_WHY_EMPTY.get(state, state)}")
         self._state = state
 
 
-def _receipt(batch: Batch) -> dict[str, Any]:
+def _receipt(batch: PrintedBatch) -> dict[str, Any]:
     return {"receipt": batch.lease["receipt"]} if batch.lease else {}

@@ -1,18 +1,18 @@
-"""One process for each worker, each on a listening socket of its own, and somebody who watches them.
+"""The supervisor of the worker processes, which serve one listening socket each.
 
-The supervisor opens the sockets once and hands them down, because closing one of several listeners of a port resets the
-connections queued on it. While a worker is dead its queue waits for the next one.
+The supervisor opens the sockets once and the workers inherit them, because closing one of several listeners of a port
+resets the connections queued on it. After a worker has ended, its queue waits for the next worker.
 
-- Coming up: the first worker alone, then the others, so that what is made at a first start is made once. If one does
-  not come up, nothing does: its words are on the screen, its exit code is ours.
-- A worker that ends unasked is started again at once; one that ends again and again, after a growing pause.
-- SIGHUP: one after another, a new process serves on the socket before the old one is told to drain. New processes read
-  program and settings anew. If one does not come up, the others stay as they are.
-- SIGTERM, SIGINT: all are told to stop, and waited for.
-- Workers end by themselves when we are gone (see worker.py), so nothing is left behind by `kill -9`.
+- Start: the first worker starts alone, then the others, so that first-start data is created once. If a worker does not
+  start, the supervisor stops all and exits with the exit code of that worker.
+- A worker that ends unexpectedly is restarted at once. Repeated ends are followed by a growing pause.
+- SIGHUP: one after another, a new process serves on the socket before the old one is drained. New processes load the
+  program and the settings again. If a new process does not start, the remaining workers are not replaced.
+- SIGTERM, SIGINT: the supervisor stops all workers and waits for them.
+- Workers stop when the supervisor has ended (see worker.py), so `kill -9` leaves no process behind.
 
-Workers are programs started anew, not forks: no thread, loop or connection of ours can be half copied, and an upgrade
-needs no more than SIGHUP. They have sessions of their own: Ctrl-C is ours to pass on.
+Workers are new processes, not forks: no thread, event loop or connection is copied, and SIGHUP is enough for an
+upgrade. They run in their own sessions, so that the supervisor alone receives Ctrl-C.
 """
 
 import asyncio
@@ -28,30 +28,30 @@ from mqgate.http.server.listening import BACKLOG
 
 __all__ = ["Supervisor", "pause_before"]
 
-# Seconds of service after which an end is an accident, not one of a row.
+# A worker that served for this many seconds resets the count of quick ends.
 _SETTLED = 10.0
-_LONGEST_PAUSE = 10.0
+_MAX_PAUSE = 10.0
 _log = structlog.get_logger()
 
 
 def pause_before(quick_ends: int) -> float:
-    """Seconds before a worker is started again that ended so often in a row without having served for long."""
-    return 0.0 if quick_ends <= 1 else min(0.25 * 2 ** min(quick_ends - 2, 16), _LONGEST_PAUSE)
+    """Return the seconds to wait before the restart of a worker after `quick_ends` consecutive quick ends."""
+    return 0.0 if quick_ends <= 1 else min(0.25 * 2 ** min(quick_ends - 2, 16), _MAX_PAUSE)
 
 
 class _Slot:
-    """One listening socket and whoever serves on it now."""
+    """One listening socket and its current worker."""
 
     def __init__(self, number: int, listener: socket.socket) -> None:
         self.number = number
         self.listener = listener
         self.worker: WorkerProcess
-        # Held by whoever puts another worker here.
-        self.turn = asyncio.Lock()
+        # Held while the worker is replaced.
+        self.lock = asyncio.Lock()
 
 
 class Supervisor:
-    """Keeps one process of `command` on each listener; `serving` is called once all of them are."""
+    """Supervisor that keeps one process of `command` on each listener, and calls `serving` when all serve."""
 
     def __init__(
         self,
@@ -64,16 +64,16 @@ class Supervisor:
         self._command = command
         self._slots = [_Slot(number, listener) for number, listener in enumerate(listeners, 1)]
         for listener in listeners:
-            # Connections queue from now on, whoever will accept them.
+            # Connections are queued before a worker accepts them.
             listener.listen(BACKLOG)
         self._stop_timeout = stop_timeout
         self._serving = serving
         self._alive: set[WorkerProcess] = set()
         self._is_stopping = asyncio.Event()
-        self._is_renewal_wanted = asyncio.Event()
+        self._restart_requested = asyncio.Event()
 
     async def run(self) -> int:
-        """Watch over the workers until told to stop; returns the exit code of the whole."""
+        """Supervise the workers until a signal stops them, and return the exit code."""
         with self._signals():
             watching = asyncio.create_task(self._watch())
             stopping = asyncio.create_task(self._is_stopping.wait())
@@ -91,7 +91,7 @@ class Supervisor:
         loop = asyncio.get_running_loop()
         loop.add_signal_handler(signal.SIGTERM, self._is_stopping.set)
         loop.add_signal_handler(signal.SIGINT, self._interrupt)
-        loop.add_signal_handler(signal.SIGHUP, self._is_renewal_wanted.set)
+        loop.add_signal_handler(signal.SIGHUP, self._restart_requested.set)
         try:
             yield
         finally:
@@ -100,47 +100,47 @@ class Supervisor:
 
     def _interrupt(self) -> None:
         if self._is_stopping.is_set():
-            # Somebody does not want to wait.
+            # The second Ctrl-C does not wait.
             for worker in self._alive:
                 worker.send(signal.SIGINT)
         self._is_stopping.set()
 
     async def _watch(self) -> int:
-        """Bring all of them up, then keep them up; returns only if one did not come up, with its exit code."""
+        """Start all workers and keep them running. Return only if one did not start, with its exit code."""
         first, *others = self._slots
-        code = await self._come_up(first) or max(await asyncio.gather(*map(self._come_up, others)), default=0)
+        code = await self._start_first(first) or max(await asyncio.gather(*map(self._start_first, others)), default=0)
         if code:
             return code
         self._serving()
         async with asyncio.TaskGroup() as group:
             for slot in self._slots:
                 group.create_task(self._keep(slot))
-            group.create_task(self._renew())
+            group.create_task(self._restart_on_request())
         return 0
 
-    async def _come_up(self, slot: _Slot) -> int:
+    async def _start_first(self, slot: _Slot) -> int:
         worker = await self._start(slot)
         if worker is None:
             return 1
         slot.worker = worker
-        # One that was ended by a signal has no code of its own.
+        # The exit code is negative if a signal ended the process.
         return 0 if worker.is_serving else max(await worker.ended(), 1)
 
     async def _start(self, slot: _Slot) -> WorkerProcess | None:
-        """Start a worker on the slot's socket; returns when it serves or has ended. None: no process could be made."""
+        """Start a worker and wait until it serves or has ended. Return None if no process could be created."""
         try:
             worker = await WorkerProcess.start(self._command, slot.number, slot.listener)
         except OSError as error:
-            _log.error("worker could not be started", worker=slot.number, error=str(error))
+            _log.error("worker start failed", worker=slot.number, error=str(error))
             return None
         self._alive.add(worker)
         worker.exit.add_done_callback(lambda _: self._alive.discard(worker))
-        if await worker.comes_up():
-            _log.info("worker serves", worker=slot.number, pid=worker.pid)
+        if await worker.wait_serving():
+            _log.info("worker started", worker=slot.number, pid=worker.pid)
         return worker
 
     async def _keep(self, slot: _Slot) -> None:
-        """Start another one whenever the slot's worker ends unasked."""
+        """Restart the worker of the slot whenever it ends unexpectedly."""
         quick_ends = 0
         while True:
             worker = slot.worker
@@ -152,28 +152,28 @@ class Supervisor:
             code = await worker.ended()
             _log.error("worker ended", worker=slot.number, pid=worker.pid, code=code, again_in=pause)
             await asyncio.sleep(pause)
-            async with slot.turn:
+            async with slot.lock:
                 started = await self._start(slot) if worker is slot.worker else slot.worker
                 if started is None:
-                    await asyncio.sleep(_LONGEST_PAUSE)
+                    await asyncio.sleep(_MAX_PAUSE)
                 else:
                     slot.worker = started
 
-    async def _renew(self) -> None:
-        """At each SIGHUP, put a new worker in the place of each one."""
+    async def _restart_on_request(self) -> None:
+        """Replace all workers, one after another, at each SIGHUP."""
         while True:
-            await self._is_renewal_wanted.wait()
-            self._is_renewal_wanted.clear()
-            _log.info("rolling restart began")
+            await self._restart_requested.wait()
+            self._restart_requested.clear()
+            _log.info("rolling restart started")
             for slot in self._slots:
                 if not await self._replace(slot):
-                    _log.error("rolling restart given up: a new worker did not come up", worker=slot.number)
+                    _log.error("rolling restart given up: new worker did not start", worker=slot.number)
                     break
             else:
                 _log.info("rolling restart ended")
 
     async def _replace(self, slot: _Slot) -> bool:
-        async with slot.turn:
+        async with slot.lock:
             replacement = await self._start(slot)
             if replacement is None or not replacement.is_serving:
                 return False
@@ -183,7 +183,7 @@ class Supervisor:
         return True
 
     async def _stop_all(self) -> None:
-        # Workers hold their listeners until they stop accepting. Kept here, they would go on queueing connections.
+        # Workers keep their listeners until they stop accepting. Open here, the sockets would still queue connections.
         for slot in self._slots:
             slot.listener.close()
         workers = list(self._alive)

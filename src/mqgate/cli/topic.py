@@ -16,7 +16,7 @@ _COLUMNS = ("name", "queues", "retention", "retentionBytes", "createdAt")
 
 @click.group()
 def topic() -> None:
-    """Create, change and look at topics."""
+    """Create, change and show topics."""
 
 
 def _settings(command: Any) -> Any:
@@ -25,15 +25,15 @@ def _settings(command: Any) -> Any:
             "--retention-bytes",
             type=maybe(int),
             metavar="BYTES|none",
-            help="Drop the oldest beyond this size.",
+            help="Delete the oldest messages above this size.",
         ),
         click.option(
             "--retention",
             type=maybe(duration),
             metavar="DURATION|none",
-            help="Drop messages older than this: 7d, 12h.",
+            help="Delete messages older than this: 7d, 12h.",
         ),
-        click.option("--queues", type=int, help="How many queues; they can only become more."),
+        click.option("--queues", type=int, help="Number of queues; it can only be increased."),
     ):
         command = option(command)
     return command
@@ -49,7 +49,7 @@ def _settings(command: Any) -> Any:
 @_settings
 @with_session
 def create(session: Session, /, topic_name: str, **options: Any) -> None:
-    """Create TOPIC; if it is there already, change the given settings of it."""
+    """Create TOPIC. If it exists, change the given settings."""
     with session.connect() as client:
         session.show(client.topics.put(topic_name, given(**options)))
 
@@ -63,7 +63,7 @@ def create(session: Session, /, topic_name: str, **options: Any) -> None:
 @_settings
 @with_session
 def change(session: Session, /, topic_name: str, **options: Any) -> None:
-    """Change the given settings of TOPIC and leave the others; refused if there is no TOPIC."""
+    """Change the given settings of the existing TOPIC."""
     with session.connect() as client:
         client.topics.get(topic_name)
         session.show(client.topics.put(topic_name, given(**options)))
@@ -90,6 +90,6 @@ def list_(session: Session) -> None:
 @click.argument("topic_name", metavar="TOPIC", type=name)
 @with_session
 def delete(session: Session, topic_name: str) -> None:
-    """Delete TOPIC and its messages; refused while producers or groups use it."""
+    """Delete TOPIC and its messages. It must have no producers and no groups."""
     with session.connect() as client:
         session.confirm(client.topics.delete(topic_name), f"topic {topic_name} deleted")

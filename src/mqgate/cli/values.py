@@ -1,4 +1,4 @@
-"""How settings are written on a command line, and what the API calls them."""
+"""Command-line values, and their names in the API."""
 
 import re
 from collections.abc import Callable
@@ -25,12 +25,12 @@ __all__ = [
 ]
 
 _NUMBER = re.compile(r"-?[0-9]+(\.[0-9]+)?")
-_LONGEST_WAIT = timedelta(seconds=60)
+_MAX_WAIT = timedelta(seconds=60)
 LIFTED = object()
 
 
 def given(**options: Any) -> dict[str, Any]:
-    """The settings that the user wrote, as the API names them; what is LIFTED becomes null."""
+    """Return the given options under their API names. LIFTED becomes null."""
     return {
         _camel(option): None if value is LIFTED else value for option, value in options.items() if value is not None
     }
@@ -42,42 +42,44 @@ def _camel(option: str) -> str:
 
 
 def maybe(kind: Callable[[str], Any]) -> Callable[[str], Any]:
-    """The same kind of value, or the word `none` to lift the setting."""
+    """Return a parser that also accepts `none`, which removes the setting."""
     return lambda text: LIFTED if text == "none" else kind(text)
 
 
 def name(text: str) -> str:
-    """The gateway knows what names may be; an empty one would address the list instead."""
+    """Return the name. Raise BadParameter if it is empty, because an empty name would address the list."""
     if not text:
         raise click.BadParameter("a name must not be empty")
     return text
 
 
 def duration(text: str) -> float | str:
-    """A bare number is seconds; the gateway judges everything else, so that there is one grammar."""
+    """Return a bare number as seconds. The gateway checks other texts, so that there is one grammar."""
     return float(text) if _NUMBER.fullmatch(text) else text
 
 
 def wait(text: str) -> timedelta:
-    """The one duration that is judged here, because the patience for an answer depends on it."""
+    """Return the wait of a receive. It is checked here, because the read time-out of the client depends on it."""
     try:
         parsed = parse_duration(duration(text), "it")
     except InvalidValue as error:
         raise click.BadParameter(str(error)) from error
-    if parsed > _LONGEST_WAIT:
-        raise click.BadParameter("a gateway waits 60s at most")
+    if parsed > _MAX_WAIT:
+        raise click.BadParameter("the maximum is 60s")
     return parsed
 
 
 def instant(text: str) -> int | str:
-    """Bare digits are milliseconds since 1970; the gateway judges everything else."""
+    """Return bare digits as milliseconds since 1970. The gateway checks other texts."""
     return int(text) if re.fullmatch("[0-9]+", text) else text
 
 
 def rate_limit(text: str) -> float | dict[str, float]:
     rate, colon, burst = text.partition(":")
     if not _NUMBER.fullmatch(rate) or (colon and not _NUMBER.fullmatch(burst)):
-        raise click.BadParameter(f"{text!r} is neither like 100 (messages a second) nor like 100:500 (500 at once)")
+        raise click.BadParameter(
+            f"{text!r} is not a rate such as 100 (messages per second) or 100:500 (with a burst of 500)"
+        )
     return {"rate": float(rate), "burst": float(burst)} if colon else float(rate)
 
 
@@ -91,12 +93,12 @@ def backoff(text: str) -> dict[str, float | str] | list[float | str]:
 def pair(text: str) -> tuple[str, str]:
     member, equals, value = text.partition("=")
     if not member or not equals:
-        raise click.BadParameter(f"{text!r} is not like name=value")
+        raise click.BadParameter(f"{text!r} is not of the form name=value")
     return member, value
 
 
 def offset(text: str) -> tuple[str, int]:
     queue, _, number = text.rpartition("=")
     if not queue or not re.fullmatch("[0-9]+", number):
-        raise click.BadParameter(f"{text!r} is not like local:3=17")
+        raise click.BadParameter(f"{text!r} is not a queue and an offset such as local:3=17")
     return queue, int(number)

@@ -1,7 +1,7 @@
-"""A worker's place under its supervisor: what it is handed down, what the two tell each other.
+"""The context of a worker process: its inherited sockets, and its protocol with the supervisor.
 
-Over one socket pair. The worker says `serving` once it accepts connections; the supervisor says `drain` when another
-one serves in its place. When the supervisor is gone, however it ended, the socket ends too: then so does the worker.
+Both use one socket pair. The worker sends `serving` when it accepts connections. The supervisor sends `drain` when
+another worker has replaced this one. When the supervisor ends for any reason, the worker stops too.
 """
 
 import asyncio
@@ -12,45 +12,50 @@ from dataclasses import dataclass
 from mqgate.cli.worker_process import DRAIN, SERVING
 from mqgate.http.server.server import DRAIN_PATIENCE, STOP_PATIENCE, HttpServer
 
-__all__ = ["Place"]
+__all__ = ["WorkerContext"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Place:
-    """The worker's number, its listening socket, and the line to the supervisor."""
+class WorkerContext:
+    """Number of the worker, its listening socket, and its connection to the supervisor."""
 
     number: int
     listener: socket.socket
-    line: socket.socket
+    channel: socket.socket
 
     @staticmethod
-    def parse(text: str) -> "Place":
-        """Of `number:listener:line`, the last two as inherited file descriptors; ValueError or OSError if not."""
-        number, listener, line = map(int, text.split(":"))
-        place = Place(number=number, listener=socket.socket(fileno=listener), line=socket.socket(fileno=line))
-        place.listener.setblocking(False)
-        place.line.setblocking(False)
-        return place
+    def parse(text: str) -> "WorkerContext":
+        """Parse `number:listener:channel`, of which the last two are inherited file descriptors.
 
-    def tell_serving(self) -> None:
-        # Nobody there to hear it: the line's end is noticed by whoever follows it.
+        Raise ValueError or OSError if the text or a descriptor is invalid.
+        """
+        number, listener, channel = map(int, text.split(":"))
+        context = WorkerContext(
+            number=number, listener=socket.socket(fileno=listener), channel=socket.socket(fileno=channel)
+        )
+        context.listener.setblocking(False)
+        context.channel.setblocking(False)
+        return context
+
+    def report_serving(self) -> None:
+        # If the supervisor has ended, `follow` detects the closed channel.
         with contextlib.suppress(OSError):
-            self.line.send(SERVING)
+            self.channel.send(SERVING)
 
     def follow(self, server: HttpServer) -> None:
-        """From now on drain when told to, and stop when there is no supervisor any more."""
+        """Drain the server when the supervisor requests it, and stop it when the supervisor has ended."""
         loop = asyncio.get_running_loop()
 
-        def hear() -> None:
+        def read_command() -> None:
             try:
-                told = self.line.recv(len(DRAIN))
+                command = self.channel.recv(len(DRAIN))
             except BlockingIOError:
                 return
             except OSError:
-                told = b""
-            if not told:
-                loop.remove_reader(self.line)
-            # Nobody waits for a worker that is replaced: its idle connections may keep their whole time.
-            server.leave(DRAIN_PATIENCE if told else STOP_PATIENCE)
+                command = b""
+            if not command:
+                loop.remove_reader(self.channel)
+            # Nothing waits for a replaced worker, so its idle connections are closed later.
+            server.leave(DRAIN_PATIENCE if command else STOP_PATIENCE)
 
-        loop.add_reader(self.line, hear)
+        loop.add_reader(self.channel, read_command)

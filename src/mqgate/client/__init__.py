@@ -1,4 +1,4 @@
-"""The synchronous client of a gateway's native surface, `/v1`."""
+"""The synchronous client of the gateway API, `/v1`."""
 
 from mqgate.client.client import Client
 from mqgate.client.errors import ClientError, GatewayError, GatewayUnreachable

@@ -1,8 +1,7 @@
-"""A queue's messages as Arrow record batches, read while they arrive.
+"""Messages of a queue as Arrow record batches, read while they arrive.
 
-The bytes come through the standard library's HTTP client, which hands them on almost as the system gave them: the one
-of all other calls takes four times as long, more than everything else that a reader does. That one is used only where
-it knows the way and the other does not: through a proxy, or with a password in the address.
+The HTTP client of the standard library reads the bytes, because httpx takes four times as long, more than all other
+work of a reader. httpx is used where the standard library lacks support: for proxies, and for passwords in the URL.
 """
 
 import http.client
@@ -27,31 +26,31 @@ _PORTS = {"http": 80, "https": 443}
 
 
 def batches(client: httpx.Client, request: httpx.Request) -> "Iterator[pa.RecordBatch]":
-    """The batches of an answer, as they arrive; left early, its connection is closed.
+    """Yield the batches of a response as they arrive. Closing the iterator closes the connection.
 
-    A refusal raises GatewayError, an answer that is not whole GatewayUnreachable.
+    Raise GatewayError for a refusal, and GatewayUnreachable for an incomplete response.
     """
-    # Only those who read in bulk pay for loading it.
+    # The import is slow, and only bulk reads need it.
     import pyarrow as pa  # noqa: PLC0415 - see above
 
-    answer = _direct(request) if _is_direct(request.url) else _through_proxy(client, request)
+    response = _direct(request) if _is_direct(request.url) else _through_proxy(client, request)
     try:
-        with answer as body:
-            arriving = _Arriving(body)
-            with pa.ipc.open_stream(pa.PythonFile(arriving, "r")) as reader:
+        with response as body:
+            tail = _TailReader(body)
+            with pa.ipc.open_stream(pa.PythonFile(tail, "r")) as reader:
                 yield from reader
-            # Arrow takes an end without the mark for an end too.
-            if arriving.last != _END_MARK or arriving.read(1):
+            # Arrow also accepts a stream that ends without the mark.
+            if tail.last != _END_MARK or tail.read(1):
                 raise GatewayUnreachable("the stream ended without its end mark", is_outcome_unknown=False)
     except (pa.ArrowException, OSError, http.client.HTTPException, httpx.RequestError) as error:
         reason = str(error) or type(error).__name__
         where = f"{request.url.scheme}://{request.url.netloc.decode()}"
-        raise GatewayUnreachable(f"no whole answer from {where}: {reason}", is_outcome_unknown=False) from error
+        raise GatewayUnreachable(f"incomplete response from {where}: {reason}", is_outcome_unknown=False) from error
 
 
 class _Body(Protocol):
     def read(self, size: int, /) -> bytes:
-        """So many bytes; fewer only at the end."""
+        """Return `size` bytes, or fewer at the end."""
 
 
 @contextmanager
@@ -72,10 +71,10 @@ def _direct(request: httpx.Request) -> "Iterator[_Body]":
         response = connection.getresponse()
         is_arrow = response.headers.get("Content-Type") == ARROW
         if response.status != http.client.OK or not is_arrow:
-            told = httpx.Response(
+            refused = httpx.Response(
                 response.status, headers=response.headers.items(), content=response.read(), request=request
             )
-            raise refusal(told) if not told.is_success else unexpected(told, ARROW)
+            raise refusal(refused) if not refused.is_success else unexpected(refused, ARROW)
         yield response
 
 
@@ -97,7 +96,7 @@ def _is_direct(url: httpx.URL) -> bool:
 
 
 class _Pieces:
-    """Pieces of any size as a file that can only be read on."""
+    """Pieces of any size as a file that is read sequentially."""
 
     def __init__(self, pieces: "Iterator[bytes]") -> None:
         self._pieces = pieces
@@ -115,8 +114,8 @@ class _Pieces:
         return b"".join(found)
 
 
-class _Arriving:
-    """A body as Arrow reads it, whose last bytes are remembered."""
+class _TailReader:
+    """A response body that keeps the last bytes that were read."""
 
     closed = False
 

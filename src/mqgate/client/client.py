@@ -1,4 +1,4 @@
-"""A gateway, as an application sees it."""
+"""The client of one gateway."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import timedelta
@@ -21,10 +21,11 @@ _NO_WAIT = timedelta(0)
 
 
 class Client:
-    """Calls to one gateway, over connections that are kept; may be shared by threads.
+    """Client of one gateway with a connection pool; threads may share it.
 
-    Answers are the API's JSON as dicts. A refusal raises GatewayError, silence GatewayUnreachable. `timeout`
-    bounds connecting and each wait for an answer; the wait of a long poll comes on top.
+    Calls return the JSON of the API as dicts. They raise GatewayError if the gateway refuses the request, and
+    GatewayUnreachable if it does not respond. `timeout` limits connecting and each response; the wait of a long poll
+    is added to it.
     """
 
     def __init__(self, url: str, key: str | None = None, timeout: timedelta = _DEFAULT_TIMEOUT) -> None:
@@ -48,13 +49,13 @@ class Client:
         self.transport.close()
 
     def publish(self, topic: str, body: Any, *, producer: str | None = None, **metadata: Any) -> Json:
-        """Store or schedule one message; `metadata` as `envelope` takes it."""
+        """Store or schedule one message. `metadata` are the arguments of `envelope`."""
         return self._publish(topic, envelope(body, **metadata), producer)
 
     def publish_batch(
         self, topic: str, envelopes: Sequence[Mapping[str, Any]], *, producer: str | None = None
     ) -> list[Json]:
-        """Store 1 to 1,000 messages; one result each, in their order, with `error` where one was refused."""
+        """Store 1 to 1,000 messages. Return one result per message, in order, with `error` if it was refused."""
         results: list[Json] = self._publish(topic, {"messages": envelopes}, producer)["results"]
         return results
 
@@ -72,9 +73,9 @@ class Client:
         deliver_at: Instant | None = None,
         idempotency_key: str | None = None,
     ) -> Json:
-        """Store one message byte for byte, its metadata in headers: property names arrive in lower case."""
+        """Store the body unchanged and send the metadata in headers, which makes property names lower-case."""
         if content_type.partition(";")[0].strip().lower() == "application/json":
-            raise ValueError("application/json is read as an envelope: use publish")
+            raise ValueError("content_type application/json denotes an envelope: use publish")
         named = {
             "Mqgate-Key": key,
             "Mqgate-Tag": tag,
@@ -84,7 +85,7 @@ class Client:
         }
         named |= {f"Mqgate-Property-{name}": value for name, value in (properties or {}).items()}
         headers = {name: str(wire(value)) for name, value in named.items() if value is not None}
-        return self.transport.answer(
+        return self.transport.call_raw(
             "POST",
             path("topics", topic, "messages"),
             query={"producer": producer},
@@ -106,10 +107,9 @@ class Client:
         attempt_id: str | None = None,
         ack: Sequence[str] = (),
     ) -> Json:
-        """Lease messages, waiting up to 60 s for the first; `ack` settles earlier receipts before that.
+        """Lease messages, and wait up to 60 s for the first. `ack` acknowledges earlier receipts before that.
 
-        Their outcomes stand in `acked`. The same `attempt_id` again, after an answer that never came, returns
-        the same leases.
+        Their outcomes are in `acked`. After a lost response, the same `attempt_id` returns the same leases.
         """
         body = given(
             max=most,
@@ -122,15 +122,15 @@ class Client:
         return self.transport.call("POST", path("groups", group, "receive"), body, wait=wait)
 
     def ack(self, group: str, receipt: str, *, through: int | None = None) -> Json:
-        """Say that a lease's work is done; `through` only up to that offset of a queue's batch."""
+        """Confirm that the leased work is complete, up to the offset `through` of a queue batch if it is given."""
         return self._act(group, "ack", receipt=receipt, through=through)
 
     def ack_all(self, group: str, receipts: Sequence[str]) -> list[Json]:
-        """Settle 1 to 1,000 receipts; one outcome each, refused ones included."""
+        """Acknowledge 1 to 1,000 receipts. Return one outcome per receipt, also for refused ones."""
         return self._results(group, "ack", receipts=list(receipts))
 
     def nack(self, group: str, receipt: str, *, delay: Duration | None = None, reason: str | None = None) -> Json:
-        """Hand a lease back undone."""
+        """Release a lease whose work failed."""
         return self._act(group, "nack", receipt=receipt, delay=delay, reason=reason)
 
     def nack_all(
@@ -144,7 +144,7 @@ class Client:
         return self._results(group, "nack", receipts=list(receipts), delay=delay, reason=reason)
 
     def extend(self, group: str, receipt: str, visibility: Duration | None = None) -> Json:
-        """Hold a lease longer, counted from now."""
+        """Extend a lease by `visibility` from now."""
         return self._act(group, "extend", receipt=receipt, visibility=visibility)
 
     def extend_all(self, group: str, receipts: Sequence[str], visibility: Duration | None = None) -> list[Json]:
@@ -166,13 +166,14 @@ class Client:
         dry_run: bool = False,
         reason: str | None = None,
     ) -> Json:
-        """Move a group to "earliest", "latest", an instant or offsets by queue; older receipts are void."""
+        """Seek a group to "earliest", "latest", an instant or offsets by queue. Older receipts become invalid."""
         return self._act(group, "seek", to=to, clientId=client_id, dryRun=dry_run or None, reason=reason)
 
     def queues(self, topic: str, *, at: Instant | None = None, times: bool = True) -> list[Json]:
-        """The ends of all queues of a topic; with `at` also `offsetAt`, the first offset stored at or after it.
+        """Return the bounds of all queues; with `at` also `offsetAt`, the first offset stored at or after it.
 
-        Without `times` it is quicker. A queue that is not `open` cannot be read now, and tells what was known last.
+        The call is faster without `times`. A queue that is not `open` cannot be read now; its bounds are the last known
+        ones.
         """
         query = {"at": at, "times": None if times else "false", "limit": 1_000}
         address = path("topics", topic, "queues")
@@ -181,10 +182,10 @@ class Client:
     def read_queue(
         self, topic: str, queue: str, offset: int, most: int, columns: Sequence[str] | None = None
     ) -> "Iterator[pa.RecordBatch]":
-        """Messages from an offset on as Arrow, while they arrive: `most` of them, or fewer where the queue ends.
+        """Yield messages from an offset on as Arrow batches: `most` of them, or fewer at the end of the queue.
 
-        A stream that broke off raises GatewayUnreachable, after what had come. Each has a connection of its own, closed
-        at the end or when the iterator is.
+        An interrupted stream raises GatewayUnreachable after the batches that arrived. Each read has its own
+        connection, which is closed at the end or with the iterator.
         """
         query = {"offset": offset, "max": most, "columns": None if columns is None else ",".join(columns)}
         return self.transport.batches(path("topics", topic, "queues", queue, "messages"), query)
@@ -198,17 +199,17 @@ class Client:
     def info(self) -> Json:
         return self.transport.call("GET", path("info"))
 
-    def stats(self, report: str, **asked: Any) -> Json:
-        """One page of a report of the pipelines: traffic, latency, lag, redelivery, reconciliation ...
+    def stats(self, report: str, **query: Any) -> Json:
+        """Return one page of a report: traffic, latency, lag, redelivery, reconciliation ...
 
-        `asked` as the API has it, `since` and `until` for its `from` and `to`.
+        `query` are the parameters of the API, with `since` and `until` for `from` and `to`.
         """
         names = {"since": "from", "until": "to"}
-        query = {names.get(name, name): value for name, value in asked.items()}
-        return self.transport.call("GET", path("stats", report), query=query)
+        parameters = {names.get(name, name): value for name, value in query.items()}
+        return self.transport.call("GET", path("stats", report), query=parameters)
 
     def audit(self, *, limit: int | None = None, cursor: str | None = None) -> Json:
-        """One page of who did what, the newest first."""
+        """Return one page of the audit log, newest first."""
         return self.transport.call("GET", path("audit"), query={"limit": limit, "cursor": cursor})
 
     def _act(self, group: str, verb: str, **members: Any) -> Json:

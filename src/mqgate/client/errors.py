@@ -1,8 +1,8 @@
-"""What can go wrong between an application and its gateway.
+"""Errors of the client.
 
 ClientError
-|-- GatewayError         the gateway answered, and refused
-|-- GatewayUnreachable   there was no answer
+|-- GatewayError         the gateway refused the request
+|-- GatewayUnreachable   the gateway did not respond
 """
 
 from collections.abc import Mapping
@@ -18,13 +18,13 @@ _BUSY = frozenset({429, 502, 503, 504})
 
 
 class ClientError(Exception):
-    """A call did not do what was asked."""
+    """A call failed."""
 
 
 class GatewayError(ClientError):
-    """The gateway refused: its problem document, with `code` to decide on and `detail` for people.
+    """The gateway refused the request. Programs use `code`; `detail` explains the problem to people.
 
-    `members` holds what the document says beyond that (`field`, `limit`, `outcome`).
+    `members` contains the other members of the problem document (`field`, `limit`, `outcome`).
     """
 
     def __init__(
@@ -49,7 +49,7 @@ class GatewayError(ClientError):
 
 
 class GatewayUnreachable(ClientError):
-    """No answer came. `is_outcome_unknown`: the request may have been carried out all the same."""
+    """The gateway did not respond. If `is_outcome_unknown`, it may have executed the request."""
 
     def __init__(self, detail: str, *, is_outcome_unknown: bool) -> None:
         super().__init__(detail)
@@ -58,14 +58,18 @@ class GatewayUnreachable(ClientError):
 
 
 def refusal(response: httpx.Response) -> GatewayError:
-    """The error that an answer stands for, also when something other than a gateway wrote it."""
+    """Return the error of a failed response, which may come from something other than a gateway."""
     status = response.status_code
     problem = _problem(response)
     return GatewayError(
         status=status,
         code=str(problem.get("code", "unexpected_answer")),
         title=str(problem.get("title", response.reason_phrase)),
-        detail=str(problem.get("detail", f"{response.url} answered {status}: is a gateway there?")),
+        detail=str(
+            problem.get(
+                "detail", f"{response.url} returned {status} without a problem document: check the URL of the gateway"
+            )
+        ),
         retryable=bool(problem.get("retryable", status in _BUSY)),
         members={name: value for name, value in problem.items() if name not in _STANDARD},
         retry_after=_retry_after(response),
@@ -73,12 +77,12 @@ def refusal(response: httpx.Response) -> GatewayError:
 
 
 def unexpected(response: httpx.Response, wanted: str) -> GatewayError:
-    """The error that a success stands for which no gateway would have answered."""
+    """Return the error of a successful response that no gateway sends."""
     return GatewayError(
         status=response.status_code,
         code="unexpected_answer",
-        title="The answer is not a gateway's",
-        detail=f"{response.url} answered something other than {wanted}: is a gateway there?",
+        title="Unexpected response",
+        detail=f"{response.url} did not return {wanted}: check the URL of the gateway",
         retryable=False,
     )
 

@@ -1,4 +1,4 @@
-"""Messages as they travel: envelopes on the way in, bodies and receipts on the way out."""
+"""Envelopes to publish, and bodies and receipts of received messages."""
 
 import base64
 from collections.abc import Mapping
@@ -19,9 +19,9 @@ def envelope(
     deliver_at: Instant | None = None,
     idempotency_key: str | None = None,
 ) -> Json:
-    """A message to publish: bytes arrive as they are, text as its UTF-8, all else as its compact JSON.
+    """Return a message to publish. Bytes are stored unchanged, text as UTF-8, other values as compact JSON.
 
-    `delay` or `deliver_at` schedules it; `idempotency_key` makes it safe to publish again after a doubt.
+    `delay` or `deliver_at` schedules it. With an `idempotency_key`, it can be published again safely.
     """
     return _body(body) | given(
         key=key,
@@ -43,15 +43,15 @@ def _body(body: Any) -> Json:
 
 
 def body_of(message: Mapping[str, Any]) -> bytes:
-    """The bytes of a received message."""
+    """Return the body of a received message."""
     if "bodyBase64" in message:
         return base64.b64decode(message["bodyBase64"])
     return str(message["body"]).encode()
 
 
-def receipts_of(answer: Mapping[str, Any]) -> list[str]:
-    """What to acknowledge of a receive: its lease (queue and broadcast mode), or each message by itself."""
-    lease = answer.get("lease")
+def receipts_of(response: Mapping[str, Any]) -> list[str]:
+    """Return the receipts of a receive: one for the lease (queue and broadcast mode), or one per message."""
+    lease = response.get("lease")
     if lease:
         return [lease["receipt"]]
-    return [message["receipt"] for message in answer.get("messages", ())]
+    return [message["receipt"] for message in response.get("messages", ())]

@@ -1,4 +1,4 @@
-"""What is registered: topics, producers and groups by name, keys by id."""
+"""The registry: topics, producers and groups by name, API keys by id."""
 
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
@@ -9,12 +9,12 @@ __all__ = ["Entries", "Groups", "Keys", "every"]
 
 
 def every(page: Callable[..., Json]) -> Iterator[Json]:
-    """All items of a list, page after page: `every(client.topics.list)`."""
+    """Yield all items of a paged list: `every(client.topics.list)`."""
     cursor = None
     while True:
-        answer = page(cursor=cursor)
-        yield from answer["items"]
-        cursor = answer.get("next")
+        response = page(cursor=cursor)
+        yield from response["items"]
+        cursor = response.get("next")
         if not cursor:
             return
 
@@ -25,7 +25,7 @@ class _Listed:
         self._kind = kind
 
     def list(self, *, limit: int | None = None, cursor: str | None = None) -> Json:
-        """One page: `items`, and `next` while there are more."""
+        """Return one page: `items`, and `next` if there are more."""
         return self._transport.call("GET", path(self._kind), query={"limit": limit, "cursor": cursor})
 
     def delete(self, name: str) -> Json:
@@ -33,10 +33,10 @@ class _Listed:
 
 
 class Entries(_Listed):
-    """Topics or producers; settings are named as in the API."""
+    """Topics or producers. Settings have the names of the API."""
 
     def put(self, name: str, settings: Mapping[str, Any]) -> Json:
-        """Create the entry, or change the given settings of it; null lifts a limit."""
+        """Create the entry, or change the given settings. None removes a limit."""
         return self._transport.call("PUT", path(self._kind, name), settings)
 
     def get(self, name: str) -> Json:
@@ -45,11 +45,11 @@ class Entries(_Listed):
 
 class Groups(Entries):
     def patch(self, name: str, settings: Mapping[str, Any]) -> Json:
-        """Change the given settings of a group that is there."""
+        """Change the given settings of an existing group."""
         return self._transport.call("PATCH", path(self._kind, name), settings)
 
 
 class Keys(_Listed):
     def create(self, grant: Mapping[str, Any]) -> Json:
-        """Make a key for `{"producer": p}`, `{"group": g}` or `{"role": "admin"}`; it is shown only now."""
+        """Create a key for `{"producer": p}`, `{"group": g}` or `{"role": "admin"}`. It is returned only once."""
         return self._transport.call("POST", path(self._kind), grant)

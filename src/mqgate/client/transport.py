@@ -1,4 +1,4 @@
-"""One request, one answer: where HTTP ends and dicts begin."""
+"""HTTP requests and responses, converted from and to dicts."""
 
 import json
 import ssl
@@ -24,42 +24,42 @@ _NO_WAIT = timedelta(0)
 
 
 def path(*segments: str) -> str:
-    """The address of something under `/v1`; every segment stays one segment, whatever is in it."""
+    """Return a path under `/v1`, with every segment encoded so that it remains one segment."""
     if not all(segments):
         raise ValueError("a name must not be empty")
-    # A bare ".." would be resolved before it is sent, and address the parent.
+    # An unencoded ".." would be resolved before it is sent.
     return "/v1/" + "/".join(quote(segment, safe="").replace(".", "%2E") for segment in segments)
 
 
 def given(**members: Any) -> Json:
-    """The members that have a value; null on the wire would say more than absence."""
+    """Return the members that are not None, because null has a meaning of its own in the API."""
     return {name: value for name, value in members.items() if value is not None}
 
 
 class Transport:
-    """A gateway's address, our key, and the connections to it."""
+    """URL of a gateway, API key and connection pool."""
 
     def __init__(self, url: str, key: str | None, timeout: timedelta) -> None:
         _check_url(url)
-        # An illegal header would be quoted in the error of the HTTP library, and with it the key.
+        # The HTTP library would quote an illegal header, and with it the key, in its error.
         if key is not None and not (key and key.isascii() and key.isprintable()):
-            raise ValueError("the key must be printable ASCII: it was perhaps cut or copied with its line end")
+            raise ValueError("the key must be printable ASCII; check for a truncated key or a line end")
         self.url = url
         self._authorization = {} if key is None else {"Authorization": f"Bearer {key}"}
         self._timeout = timeout.total_seconds()
-        self._http = httpx.Client(base_url=url, headers={"User-Agent": "mqgate-client"}, verify=_trust(url))
+        self._http = httpx.Client(base_url=url, headers={"User-Agent": "mqgate-client"}, verify=_verification(url))
 
     def close(self) -> None:
         self._http.close()
 
     def call(self, method: str, path: str, body: Mapping[str, Any] | None = None, **options: Any) -> Json:
-        """Send JSON and return the JSON answered, empty if there is none; a refusal raises GatewayError."""
+        """Send JSON and return the JSON of the response, or {} if it is empty. Raise GatewayError for a refusal."""
         headers = {"Content-Type": "application/json"}
         content = None if body is None else _encode(body)
-        return self.answer(method, path, content=content, headers=headers if content else {}, **options)
+        return self.call_raw(method, path, content=content, headers=headers if content else {}, **options)
 
-    def answer(self, method: str, path: str, **options: Any) -> Json:
-        """Send bytes as they are and return the JSON answered; a refusal raises GatewayError."""
+    def call_raw(self, method: str, path: str, **options: Any) -> Json:
+        """Send bytes and return the JSON of the response. Raise GatewayError for a refusal."""
         response = self.send(method, path, **options)
         if not response.is_success:
             raise refusal(response)
@@ -76,7 +76,7 @@ class Transport:
         wait: timedelta = _NO_WAIT,
         is_anonymous: bool = False,
     ) -> httpx.Response:
-        """Send one request and return whatever is answered; silence raises GatewayUnreachable."""
+        """Send one request and return any response. Raise GatewayUnreachable if there is none."""
         try:
             return self._http.request(
                 method,
@@ -90,11 +90,11 @@ class Transport:
             is_unsent = isinstance(error, httpx.ConnectError | httpx.ConnectTimeout)
             reason = str(error) or type(error).__name__
             raise GatewayUnreachable(
-                f"no answer from {self.url}: {reason}", is_outcome_unknown=not is_unsent
+                f"no response from {self.url}: {reason}", is_outcome_unknown=not is_unsent
             ) from error
 
     def batches(self, path: str, query: Mapping[str, Any]) -> "Iterator[pa.RecordBatch]":
-        """Ask for a stream of Arrow and return its batches while they arrive."""
+        """Request a stream of Arrow and return an iterator over its batches."""
         headers = _headers(self._authorization, {"Accept": ARROW})
         return batches(
             self._http,
@@ -112,19 +112,19 @@ def _check_url(url: str) -> None:
     except httpx.InvalidURL as error:
         raise ValueError(f"{url!r} is not a URL: {error}") from error
     if parsed.scheme not in {"http", "https"} or not parsed.host:
-        raise ValueError(f"{url!r} is not the URL of a gateway: it looks like http://127.0.0.1:8080")
+        raise ValueError(f"{url!r} is not the URL of a gateway, such as http://127.0.0.1:8080")
 
 
-def _trust(url: str) -> ssl.SSLContext | bool:
-    """Whose certificates count: the usual authorities'; nobody's where none is ever shown.
+def _verification(url: str) -> ssl.SSLContext | bool:
+    """Return the certificate verification: the default authorities for https, an empty context for http.
 
-    To read the authorities takes 30 ms, and over plain HTTP would be for nothing, in each task of Spark.
+    Loading the authorities takes 30 ms in every Spark task, and plain HTTP does not need them.
     """
     return True if httpx.URL(url).scheme == "https" else ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
 
 
 def _headers(*parts: Mapping[str, str | bytes]) -> list[tuple[bytes, bytes]]:
-    # As bytes, because the HTTP library takes text for ASCII; a gateway reads headers as UTF-8.
+    # As bytes, because the HTTP library encodes text as ASCII; a gateway reads headers as UTF-8.
     return [
         (name.encode(), value if isinstance(value, bytes) else value.encode())
         for part in parts
@@ -137,23 +137,23 @@ def _encode(body: Mapping[str, Any]) -> bytes:
 
 
 def wire(value: Any) -> Any:
-    """A value as the API writes it, where JSON has no form of its own."""
+    """Return a value in its API form, if JSON has no type for it."""
     if isinstance(value, timedelta):
         return value.total_seconds()
     if isinstance(value, datetime):
         return value.isoformat()
     if isinstance(value, str | int | float):
         return value
-    raise TypeError(f"{type(value).__name__} has no form on the wire")
+    raise TypeError(f"{type(value).__name__} cannot be sent as JSON")
 
 
 def _decode(response: httpx.Response) -> Json:
     if not response.content:
         return {}
     try:
-        answer = response.json()
+        body = response.json()
     except ValueError:
-        answer = None
-    if isinstance(answer, dict):
-        return answer
+        body = None
+    if isinstance(body, dict):
+        return body
     raise unexpected(response, "a JSON object")

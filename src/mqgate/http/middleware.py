@@ -211,7 +211,7 @@ class RequestMiddleware:
 
     async def _send_piece(self, send: AsgiSend, piece: bytes | memoryview, *, is_last: bool = False) -> None:
         try:
-            async with asyncio.timeout(self._settings.stall_timeout):
+            async with asyncio.timeout(self._settings.stall_timeout.total_seconds()):
                 await send({"type": "http.response.body", "body": piece, "more_body": not is_last})
         except TimeoutError:
             raise _Stalled from None

@@ -1,7 +1,7 @@
-"""RocketMQ, Redis and PostgreSQL on loopback, in one directory: for a first try, for tests and for benchmarks.
+"""RocketMQ, Redis and PostgreSQL on loopback, in one directory, for evaluation, tests and benchmarks.
 
-Every server is a process of its own that outlives whoever started it. What runs, and where, stands in `stack.json`
-of the directory, so any process can open the stack, and only processes that are proven ours are ever ended.
+Every server is a process that outlives the process that started it. `stack.json` in the directory lists the servers, so
+any process can open the stack. Only processes that match their recorded command are stopped.
 """
 
 from mqgate.stack.broker_spec import BrokerSpec

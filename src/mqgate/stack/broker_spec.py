@@ -1,4 +1,4 @@
-"""What a broker should be like."""
+"""The configuration of a broker."""
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
@@ -6,23 +6,23 @@ from typing import Any
 
 __all__ = ["SMALL_HEAP", "BrokerSpec"]
 
-# Less direct memory stops timers and the redelivery of POP, silently.
+# With less direct memory, timers and the redelivery of POP stop without an error.
 SMALL_HEAP = ("-Xms64m", "-Xmx256m", "-XX:MaxDirectMemorySize=512m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerSpec:
-    """One master broker. `settings` are further lines of broker.conf and win over ours."""
+    """One master broker. `settings` are additional lines of broker.conf, which override the defaults."""
 
     name: str
     cluster: str = "mqgate"
     is_sync_flush: bool = False
     settings: Mapping[str, str] = field(default_factory=dict)
-    # Heap and compiler; for a benchmark choose more heap and leave the compiler its second stage.
+    # Heap and compiler. A benchmark needs more heap and the second compiler stage.
     java_options: tuple[str, ...] = SMALL_HEAP
 
     def record(self) -> dict[str, Any]:
-        """As JSON keeps it."""
+        """Return the JSON form."""
         return {**asdict(self), "java_options": list(self.java_options)}
 
     @classmethod

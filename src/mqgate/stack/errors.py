@@ -1,16 +1,16 @@
-"""Why a stack is not there.
+"""Errors of a stack.
 
 StackError
-├── StackUnavailable   this machine lacks a program; the text names the remedy
-└── PartFailed         a server did not come up, or is none of this stack
-    └── PortTaken      because somebody else has its port
+├── StackUnavailable   a required program is missing; the text names the remedy
+└── PartFailed         a server did not start, or is not part of this stack
+    └── PortTaken      another process uses its port
 """
 
 __all__ = ["PartFailed", "PortTaken", "StackError", "StackUnavailable"]
 
 
 class StackError(Exception):
-    """The stack cannot do what was asked; the text is for people."""
+    """An operation of the stack failed."""
 
     code = "stack_failed"
 

@@ -1,4 +1,4 @@
-"""Ports that nobody has, for servers that keep them over a restart."""
+"""Free ports for servers that keep their port over a restart."""
 
 import errno
 import random
@@ -10,16 +10,16 @@ from mqgate.stack.errors import StackError
 
 __all__ = ["free_port"]
 
-# Below the ports that systems hand to outgoing connections (Linux from 32768, macOS from 49152): while a server is
-# dead, a client's own socket must not take its port.
+# Below the ephemeral ports (Linux from 32768, macOS from 49152): while a server is stopped, an outgoing connection must
+# not take its port.
 _FIRST, _LAST = 15_000, 32_000
 _TRIES = 1_000
 
 
 def free_port(others: Sequence[int] = ()) -> int:
-    """A port that is free on all interfaces, and so are those at the given distances from it."""
+    """Return a port that is free on all interfaces, like the ports at the offsets `others` from it."""
     for _ in range(_TRIES):
-        port = random.randrange(_FIRST, _LAST)  # noqa: S311 - only to avoid others who choose
+        port = random.randrange(_FIRST, _LAST)  # noqa: S311 - only to avoid collisions
         if _are_free([port, *(port + other for other in others)]):
             return port
     raise StackError(f"no free port between {_FIRST} and {_LAST}")

@@ -1,6 +1,6 @@
-"""Ends a stack when its owner is gone, however it went: `python -m mqgate.stack.guard DIRECTORY PID`.
+"""A process that stops a stack when its owner has ended: `python -m mqgate.stack.guard DIRECTORY PID`.
 
-A test run that is killed cannot call `down`. This process of its own notices, ends the stack, and itself.
+A test run that is killed cannot call `down`. The guard detects its end, stops the stack, and exits.
 """
 
 import os
@@ -13,13 +13,13 @@ from mqgate.stack.stack import Stack
 
 __all__ = ["guard"]
 
-_STEP = 0.5
-# Workers of a killed run go on for a while, and may start a server again.
-_QUIET = 20.0
+_INTERVAL = 0.5
+# Workers of a killed run continue for a while, and may start a server again.
+_QUIET_PERIOD = 20.0
 
 
 def guard(stack: Stack, owner: int) -> None:
-    """Let the stack live no longer than the process `owner`."""
+    """Start a guard that stops the stack when the process `owner` has ended."""
     stack.directory.mkdir(parents=True, exist_ok=True)
     command = [sys.executable, "-m", "mqgate.stack.guard", str(stack.directory), str(owner)]
     launch(command, log=stack.directory / "guard.log")
@@ -28,12 +28,12 @@ def guard(stack: Stack, owner: int) -> None:
 def main() -> None:
     directory, owner = Path(sys.argv[1]), int(sys.argv[2])
     while directory.exists() and _exists(owner):
-        time.sleep(_STEP)
+        time.sleep(_INTERVAL)
     last = time.monotonic()
-    while directory.exists() and time.monotonic() - last < _QUIET:
+    while directory.exists() and time.monotonic() - last < _QUIET_PERIOD:
         if Stack(directory).down():
             last = time.monotonic()
-        time.sleep(_STEP)
+        time.sleep(_INTERVAL)
 
 
 def _exists(pid: int) -> bool:

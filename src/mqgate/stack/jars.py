@@ -1,10 +1,10 @@
-"""RocketMQ from its released Maven artifacts, fetched once for all stacks of a user.
+"""RocketMQ from its Maven artifacts, downloaded once for all stacks of a user.
 
-`<cache>/mqgate/rocketmq-<version>/lib` is complete if it exists: Maven fills a folder beside it, which is renamed
-under a lock when it is whole. Two processes that need it at the same time fetch it once.
+`<cache>/mqgate/rocketmq-<version>/lib` is complete if it exists: Maven fills another directory, which is
+renamed under a lock when it is complete. Two processes that need it at the same time download it once.
 
 Every file is compared with its SHA-256 in `rocketmq-<version>.sha256` before each use, which takes 0.1 s. A JVM loads
-every jar of the folder, so a file that is not in the list is refused as well.
+every jar of the directory, so a file that is not in the list is refused as well.
 """
 
 import hashlib
@@ -21,7 +21,7 @@ from mqgate.stack.lock import locked
 
 __all__ = ["ROCKETMQ_VERSION", "jars"]
 
-# Exact, never a range: of some versions (5.5.1, 5.3.4) not all modules are to be had. Measured with three brokers on
+# Exact, never a range: some versions (5.5.1, 5.3.4) lack modules. Measured with three brokers on
 # two cores: a boot costs 5.5 s of CPU per broker (5.3.3: 3.5 s), idle both take 0.11 of a core each. But a broker that
 # was killed and started again is listed after 3 s, with 5.3.3 after 12 s.
 # A new version needs a new list: cd ~/.cache/mqgate/rocketmq-VERSION/lib && sha256sum * > .../rocketmq-VERSION.sha256
@@ -42,11 +42,11 @@ _POM = """<project>
 </dependencies>
 </project>
 """
-_PATIENCE = 900.0
+_DOWNLOAD_TIMEOUT = 900.0
 
 
 def jars(*, progress: Callable[[str], None] = lambda _: None, checksums: Mapping[str, str] | None = None) -> Path:
-    """Return the folder with RocketMQ and its dependencies, for `-cp '<folder>/*'`; fetch it if it is missing.
+    """Return the directory with RocketMQ and its dependencies, for `-cp '<directory>/*'`; download it if it is missing.
 
     Raise StackUnavailable if a file differs from its checksum. `checksums` replaces the list of this version.
     """
@@ -57,10 +57,10 @@ def jars(*, progress: Callable[[str], None] = lambda _: None, checksums: Mapping
     if not lib.is_dir():
         with locked(cache / f"rocketmq-{ROCKETMQ_VERSION}.lock"):
             if not lib.is_dir():
-                # Maven would tell of a missing Java in its own way.
+                # The error of Maven for a missing Java is less clear.
                 find_java()
                 maven = find_maven()
-                progress(f"fetching RocketMQ {ROCKETMQ_VERSION} by Maven, about 100 MB, once")
+                progress(f"downloading RocketMQ {ROCKETMQ_VERSION} with Maven, about 100 MB, once")
                 unfinished = cache / f"rocketmq-{ROCKETMQ_VERSION}.unfinished"
                 shutil.rmtree(unfinished, ignore_errors=True)
                 _fetch(maven, unfinished)
@@ -104,21 +104,21 @@ def _fetch(maven: Path, directory: Path) -> None:
     # -C: a download that differs from the checksum beside it in the repository fails.
     command = [str(maven), "-B", "-C", "-ntp", "-q", "-f", str(pom), _COPY]
     command += ["-DincludeScope=runtime", f"-DoutputDirectory={directory / 'lib'}"]
-    told = ""
-    # Maven remembers what it did not find; -U asks again.
-    for again in ([], ["-U"]):
+    output = ""
+    # Maven caches failed look-ups; -U repeats them.
+    for update in ([], ["-U"]):
         try:
-            done = subprocess.run(  # noqa: S603 - what the user installed
-                [*command, *again], capture_output=True, text=True, timeout=_PATIENCE, check=False
+            done = subprocess.run(  # noqa: S603 - Maven of the user
+                [*command, *update], capture_output=True, text=True, timeout=_DOWNLOAD_TIMEOUT, check=False
             )
         except subprocess.TimeoutExpired:
-            told = f"no end after {_PATIENCE:.0f} s"
+            output = f"no result after {_DOWNLOAD_TIMEOUT:.0f} s"
             continue
         if done.returncode == 0:
             return
-        told = done.stdout + done.stderr
-    faults = [line for line in told.splitlines() if "ERROR" in line] or told.splitlines()[-1:]
+        output = done.stdout + done.stderr
+    faults = [line for line in output.splitlines() if "ERROR" in line] or output.splitlines()[-1:]
     raise StackUnavailable(
-        f"Maven could not fetch RocketMQ {ROCKETMQ_VERSION} (it needs the network once, or a mirror in "
+        f"Maven could not download RocketMQ {ROCKETMQ_VERSION} (it needs the network once, or a mirror in "
         f"~/.m2/settings.xml): {' '.join(faults[:1])}"
     )

@@ -1,4 +1,4 @@
-"""Finding Java and Maven; they are never installed by us."""
+"""Look-up of Java and Maven, which the user installs."""
 
 import shutil
 from pathlib import Path
@@ -12,7 +12,7 @@ OLDEST_JAVA = 11
 
 
 def find_java() -> Path:
-    """The Java for RocketMQ; StackUnavailable if there is none."""
+    """Return the Java for RocketMQ. Raise StackUnavailable if there is none."""
     try:
         return java.find_java(OLDEST_JAVA, "RocketMQ")
     except java.JavaNotFound as error:
@@ -20,11 +20,10 @@ def find_java() -> Path:
 
 
 def find_maven() -> Path:
-    """Maven of PATH; StackUnavailable if there is none."""
+    """Return Maven from PATH. Raise StackUnavailable if there is none."""
     found = shutil.which("mvn")
     if found is None:
         raise StackUnavailable(
-            "RocketMQ's jars are fetched by Maven, once: install it (apt install maven, brew install maven) "
-            "and put mvn into PATH"
+            "Maven downloads RocketMQ once: install it (apt install maven, brew install maven) and put mvn into PATH"
         )
     return Path(found)

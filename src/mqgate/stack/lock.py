@@ -1,4 +1,4 @@
-"""One process at a time, by a lock on a file; it ends with its process, however that ends."""
+"""A file lock between processes. The system releases it when its process ends."""
 
 import fcntl
 from collections.abc import Iterator
@@ -10,7 +10,7 @@ __all__ = ["locked"]
 
 @contextmanager
 def locked(path: Path) -> Iterator[None]:
-    """Wait for the lock, and hold it. Not to be nested: a second opening waits for the first, in one process too."""
+    """Wait for the lock and hold it. It is not re-entrant: a nested call in the same process waits forever."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("a") as file:
         fcntl.flock(file, fcntl.LOCK_EX)

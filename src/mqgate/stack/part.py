@@ -1,4 +1,4 @@
-"""One server of a stack, as `stack.json` keeps it."""
+"""One server of a stack, as stored in `stack.json`."""
 
 import json
 from collections.abc import Mapping
@@ -13,16 +13,16 @@ Kind = Literal["name-server", "broker", "proxy", "redis", "postgres"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Part:
-    """How a server is started, always in the same way, and which process it is now."""
+    """Command of a server and its current process."""
 
     name: str
     kind: Kind
     port: int
     command: tuple[str, ...]
     ready_line: str
-    # Whom it runs as, if not as us.
+    # Account of the process, if it is not the current one.
     user: str | None = None
-    # What was asked for, to tell whether a later `up` asks for something else.
+    # The requested configuration, to detect whether a later `up` differs.
     asked: Mapping[str, Any] = field(default_factory=dict)
     pid: int | None = None
 
@@ -32,16 +32,16 @@ class Part:
 
 
 def load_parts(path: Path) -> dict[str, Part]:
-    """All parts by name, in the order of their start; none if there is no file."""
+    """Return all parts by name, in start order, or none if the file does not exist."""
     try:
         found = json.loads(path.read_text("utf-8"))
     except FileNotFoundError:
         return {}
-    return {each["name"]: Part(**{**each, "command": tuple(each["command"])}) for each in found["parts"]}
+    return {part["name"]: Part(**{**part, "command": tuple(part["command"])}) for part in found["parts"]}
 
 
 def save_parts(path: Path, parts: Mapping[str, Part]) -> None:
-    """Whoever reads at this moment sees the old file or the new one, whole."""
+    """Replace the file atomically."""
     fresh = path.with_suffix(".fresh")
     fresh.write_text(json.dumps({"parts": [asdict(part) for part in parts.values()]}, indent=2), "utf-8")
     fresh.replace(path)

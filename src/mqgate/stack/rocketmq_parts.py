@@ -1,7 +1,7 @@
-"""RocketMQ's servers: their files and their command lines.
+"""The RocketMQ servers: their files and command lines.
 
-Each has a home of its own (logs, configuration, store). TLS is off, because every server would make a certificate at
-its start, for seconds. A broker takes two ports: its own, and two below it the "fast" listener.
+Each server has its own directory (logs, configuration, store). TLS is off, because every server would take seconds to
+create a certificate at its start. A broker uses two ports: its own, and for the "fast" listener the one two below.
 """
 
 import json
@@ -21,37 +21,37 @@ _BROKER = {
     "brokerRole": "ASYNC_MASTER",
     "bindAddress": "127.0.0.1",
     "brokerIP1": "127.0.0.1",
-    # A name server that was started again knows nothing until then; 10 s is the least.
+    # A restarted name server has no entries until brokers register again; 10 s is the minimum.
     "registerNameServerPeriod": "10000",
     "mappedFileSizeCommitLog": "67108864",
     "mappedFileSizeConsumeQueue": "600000",
     "mappedFileSizeTimerLog": "1048576",
     "maxHashSlotNum": "5000",
     "maxIndexNum": "10000",
-    # What is created by itself exists on one broker only.
+    # An automatically created topic exists on one broker only.
     "autoCreateTopicEnable": "false",
     "autoCreateSubscriptionGroup": "false",
     "timerWheelEnable": "true",
     "timerMaxDelaySec": "63158400",
     "timerEnableRetryUntilSuccess": "true",
-    # Every second, the default, costs an idle broker half a core more.
+    # The default of one second costs an idle broker half a core.
     "timerFlushIntervalMs": "60000",
-    # Until this time is over for the first time, a thread of a broker that was just started runs in circles.
+    # A thread of a starting broker runs a busy loop for this time.
     "transactionMetricFlushInterval": "200",
     "enableRetryTopicV2": "true",
     "retrieveMessageFromPopRetryTopicV1": "false",
     "recallMessageEnable": "true",
     "fileReservedTime": "96",
-    # By default a broker refuses what waited 200 ms: on a small machine that does other things too, that is often.
+    # By default a broker refuses requests that waited 200 ms, which is frequent on a small, busy machine.
     "waitTimeMillsInSendQueue": "2000",
-    # A nearly full disk must not take messages that a test still counts.
+    # A nearly full disk must not delete messages that a test still counts.
     "diskMaxUsedSpaceRatio": "95",
     "cleanFileForciblyEnable": "false",
 }
 
 
 class RocketMq:
-    """Makes parts from one Java and one folder of jars."""
+    """Factory of the RocketMQ parts for one Java and one directory of jars."""
 
     def __init__(self, java: Path, lib: Path) -> None:
         self._java = java
@@ -92,7 +92,7 @@ class RocketMq:
         )
 
     def proxy(self, home: Path, port: int, cluster: str, name_server: str) -> Part:
-        """It has gRPC on the port, remoting on the one above. Both listen on all interfaces; no setting changes it."""
+        """Return a proxy: gRPC on the port, remoting on the next one, both on all interfaces without an alternative."""
         settings = {
             "rocketMQClusterName": cluster,
             "proxyMode": "CLUSTER",
@@ -117,12 +117,12 @@ class RocketMq:
             "-Dtls.server.mode=disabled",
             "--add-exports=java.base/sun.nio.ch=ALL-UNNAMED",
             "--add-opens=java.base/java.nio=ALL-UNNAMED",
-            # Logs go to the home of the user, unless that is here; and libraries are unpacked, at each start anew.
+            # Logs are written to user.home, and libraries are unpacked to the temporary directory at each start.
             f"-Duser.home={home}",
             f"-Djava.io.tmpdir={home}",
             f"-Drocketmq.home.dir={home}",
             "-cp",
-            # A class archive fits as long as the class path begins as the one that it was made with.
+            # A class archive requires that the class path starts with the one of its creation.
             f"{self._lib}/*:{self._plugin}",
             f"org.apache.rocketmq.{main}",
             *arguments,

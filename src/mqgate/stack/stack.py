@@ -1,8 +1,8 @@
-"""A stack: servers that belong together, in one directory, known to every process that opens it.
+"""A stack: a set of servers in one directory, which every process can open.
 
-Nothing is kept in memory. `stack.json` says which servers there are, on which ports, and which processes they are;
-it is changed under a lock. A server keeps its ports and its store when it is killed and started again. Only when
-nothing of the stack runs, and somebody else has taken a port meanwhile, `up` moves to other ports.
+No state is kept in memory. `stack.json` lists the servers with their ports and process ids, and is changed under a
+lock. A server keeps its ports and its store when it is killed and started again. `up` chooses other ports only if no
+server of the stack runs and another process has taken a port.
 """
 
 import os
@@ -20,26 +20,26 @@ from mqgate.stack.errors import PartFailed, PortTaken, StackError
 from mqgate.stack.free_ports import free_port
 from mqgate.stack.lock import locked
 from mqgate.stack.part import Part, load_parts, save_parts
-from mqgate.stack.plan import NAME_SERVER, Extra, Plan
+from mqgate.stack.plan import NAME_SERVER, Extra, StackPlan
 from mqgate.stack.postgres_part import user_name
 from mqgate.stack.process import end, is_running, launch
 
 __all__ = ["Stack"]
 
 TWO_BROKERS = (BrokerSpec(name="broker-a"), BrokerSpec(name="broker-b"))
-# A polite end: brokers take up to 20 s for it. PostgreSQL waits for its clients at SIGTERM.
-_POLITE = {"postgres": SIGINT}
-# A quick end: RocketMQ's stores survive SIGKILL; PostgreSQL's children would survive it too, for a while.
+# Signals of a clean stop, which takes brokers up to 20 s. PostgreSQL waits for its clients at SIGTERM.
+_CLEAN = {"postgres": SIGINT}
+# Signals of a quick stop. RocketMQ stores survive SIGKILL. Child processes of PostgreSQL would outlive it.
 _QUICK = {"postgres": SIGQUIT, "redis": SIGTERM}
-_QUICK_PATIENCE = 10.0
-_START_PATIENCE = 120.0
+_QUICK_TIMEOUT = 10.0
+_START_TIMEOUT = 120.0
 _TRIES = 3
-# Brokers refuse to write from 90 % on, whatever they are told.
-_FULLEST = 0.88
+# Brokers refuse writes above 90 %, whatever their settings.
+_MAX_DISK_USE = 0.88
 
 
 class Stack:
-    """`up` and `down` for all, `start`, `stop`, `kill` and `pause` for one; all of them block until it is so."""
+    """A set of servers. `up` and `down` act on all, `start`, `stop`, `kill` and `pause` on one, and all block."""
 
     def __init__(
         self,
@@ -56,10 +56,10 @@ class Stack:
 
     @classmethod
     def open(cls, directory: Path, *, progress: Callable[[str], None] = lambda _: None) -> "Stack":
-        """The stack that was brought up there; StackError if there is none."""
+        """Return the existing stack of the directory. Raise StackError if there is none."""
         stack = cls(directory, progress=progress)
         if not stack._state.exists():
-            raise StackError(f"there is no stack in {directory}: bring one up first")
+            raise StackError(f"there is no stack in {directory}: create one with mqgate stack up")
         return stack
 
     def up(
@@ -67,16 +67,16 @@ class Stack:
         brokers: Sequence[BrokerSpec] = TWO_BROKERS,
         parts: Sequence[Extra] = (),
     ) -> bool:
-        """Start what is asked for and what was here before, unless it runs; False if all of it ran already.
+        """Start the given servers and those of an earlier call. Return False if all were running.
 
-        Without brokers there is no name server either, and no need for Java.
+        Without brokers, no name server is started and Java is not needed.
         """
         self.directory.mkdir(parents=True, exist_ok=True)
         _check_disk(self.directory)
         with locked(self._lock):
             before = self.parts()
             alive = {name: part for name, part in before.items() if _runs(part)}
-            plan = Plan(brokers, parts, before)
+            plan = StackPlan(brokers, parts, before)
             for attempt in range(_TRIES):
                 choose = partial(self._port, {} if attempt else before)
                 wanted = plan.parts(self.directory, alive, choose, self._progress)
@@ -91,33 +91,33 @@ class Stack:
         return wanted.keys() != alive.keys()
 
     def down(self, *, patience: float = 0.0) -> int:
-        """End all of it and say how many lived; with patience they may tidy up first. What is stored stays."""
+        """Stop all servers and return how many were running. With patience, stop them cleanly. Data is kept."""
         if not self._state.exists():
             return 0
         with locked(self._lock):
             return self._end_all(list(self.parts().values()), patience=patience)
 
     def start(self, name: str) -> None:
-        """Start one again, on its ports and its store, and wait until it is ready; nothing if it lives."""
+        """Start one server with its ports and its store, unless it runs, and wait until it is ready."""
         with locked(self._lock):
             if not _runs(self.part(name)):
                 self._launch(self.part(name))
         self._wait(name)
 
     def stop(self, name: str, *, patience: float = 60.0) -> None:
-        """Ask one to end."""
+        """Stop one server cleanly."""
         with locked(self._lock):
             self._end_all([self.part(name)], patience=patience)
 
     def kill(self, name: str) -> None:
-        """As a power cut for the process: SIGKILL, no goodbye."""
+        """Kill one server with SIGKILL."""
         with locked(self._lock):
             part = self.part(name)
-            end(part.pid, part.command, SIGKILL, patience=_QUICK_PATIENCE)
+            end(part.pid, part.command, SIGKILL, patience=_QUICK_TIMEOUT)
             self._save(replace(part, pid=None))
 
     def pause(self, name: str) -> None:
-        """Let it hang: it keeps its connections and answers nothing until `resume`."""
+        """Suspend one server: it keeps its connections and does not respond until `resume`."""
         self._signal(name, SIGSTOP)
 
     def resume(self, name: str) -> None:
@@ -127,7 +127,7 @@ class Stack:
         return _runs(self.part(name))
 
     def is_ready(self, name: str) -> bool:
-        """Whether it lives and serves; of a broker, whether the name server leads clients to it."""
+        """Return whether a server runs and serves; a broker must also be registered at the name server."""
         return self.is_alive(name) and readiness.is_ready(
             self.part(name), self.log(name), self.parts().get(NAME_SERVER)
         )
@@ -142,7 +142,7 @@ class Stack:
             raise PartFailed(f"there is no {name} in the stack of {self.directory}") from None
 
     def log(self, name: str) -> Path:
-        """What it said since its last start."""
+        """Return the output file of a server since its last start."""
         return self.directory / name / "out.log"
 
     def address(self, name: str) -> str:
@@ -154,7 +154,7 @@ class Stack:
 
     @property
     def brokers(self) -> dict[str, str]:
-        """Their addresses by name."""
+        """The addresses of the brokers by name."""
         return {name: part.address for name, part in self.parts().items() if part.kind == "broker"}
 
     @property
@@ -169,7 +169,7 @@ class Stack:
         return before[name].port if name in before else self._choose_port(others)
 
     def _start_all(self, parts: Sequence[Part]) -> None:
-        # Brokers that meet no name server at their start are listed only at their next try.
+        # A broker that finds no name server at its start registers only at the next interval.
         for kinds in ({"name-server"}, {"broker", "proxy", "redis", "postgres"}):
             chosen = [part for part in parts if part.kind in kinds]
             if chosen:
@@ -192,31 +192,31 @@ class Stack:
         save_parts(self._state, self.parts() | {part.name: part})
 
     def _wait(self, name: str) -> None:
-        deadline = time.monotonic() + _START_PATIENCE
+        deadline = time.monotonic() + _START_TIMEOUT
         while not self.is_ready(name):
             if not self.is_alive(name):
                 raise readiness.failure(self.part(name), self.log(name), "ended")
             if time.monotonic() > deadline:
-                raise readiness.failure(self.part(name), self.log(name), f"is not ready after {_START_PATIENCE:.0f} s")
+                raise readiness.failure(self.part(name), self.log(name), f"is not ready after {_START_TIMEOUT:.0f} s")
             time.sleep(0.1)
-            readiness.hasten(self.part(name), self.log(name))
+            readiness.speed_up(self.part(name), self.log(name))
 
     def _end_all(self, parts: Sequence[Part], *, patience: float) -> int:
         def end_one(part: Part) -> None:
             if patience:
-                end(part.pid, part.command, _POLITE.get(part.kind, SIGTERM), patience=patience)
+                end(part.pid, part.command, _CLEAN.get(part.kind, SIGTERM), patience=patience)
             else:
-                end(part.pid, part.command, _QUICK.get(part.kind, SIGKILL), patience=_QUICK_PATIENCE)
+                end(part.pid, part.command, _QUICK.get(part.kind, SIGKILL), patience=_QUICK_TIMEOUT)
 
-        living = [part for part in parts if _runs(part)]
-        # A broker says goodbye to its name server, so that goes last.
+        running = [part for part in parts if _runs(part)]
+        # A broker unregisters at its name server, so the name server is stopped last.
         for is_name_server in (False, True):
-            chosen = [part for part in living if (part.kind == "name-server") is is_name_server]
+            chosen = [part for part in running if (part.kind == "name-server") is is_name_server]
             with ThreadPoolExecutor(max_workers=max(1, len(chosen))) as pool:
                 list(pool.map(end_one, chosen))
         for part in parts:
             self._save(replace(part, pid=None))
-        return len(living)
+        return len(running)
 
 
 def _runs(part: Part) -> bool:
@@ -226,5 +226,5 @@ def _runs(part: Part) -> bool:
 def _check_disk(directory: Path) -> None:
     disk = os.statvfs(directory)
     used = disk.f_blocks - disk.f_bfree
-    if used / (used + disk.f_bavail) > _FULLEST:
-        raise StackError(f"the disk of {directory} is nearly full, and brokers refuse to write: free some space")
+    if used / (used + disk.f_bavail) > _MAX_DISK_USE:
+        raise StackError(f"the disk of {directory} is nearly full, and brokers refuse writes: free some space")

@@ -20,7 +20,8 @@ def open_stats(settings: Settings, *, is_writing: bool) -> StatsStore:
         except ModuleNotFoundError as error:
             raise StorageRefused('[stats] engine postgres needs a driver: pip install "mqgate[postgres]"') from error
         postgres = settings.postgres
-        database: Database = PostgresDatabase(postgres.url, postgres.schema, connect_timeout=postgres.connect_timeout)
+        timeout = postgres.connect_timeout.total_seconds()
+        database: Database = PostgresDatabase(postgres.url, postgres.schema, connect_timeout=timeout)
     else:
         path = Path(settings.sqlite.directory, FILE)
         if is_writing:

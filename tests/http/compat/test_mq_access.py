@@ -1,5 +1,6 @@
 """Access to /mq: its clients have no keys, so their network decides."""
 
+from datetime import timedelta
 from pathlib import Path
 
 import httpx
@@ -16,7 +17,7 @@ NO_PERMISSION = {"status": 500, "message": "no permission!"}
 @pytest.fixture
 def settings(tmp_path: Path) -> Settings:
     return Settings(
-        sqlite=SqliteSettings(directory=str(tmp_path / "data"), tidy_interval=3600.0),
+        sqlite=SqliteSettings(directory=str(tmp_path / "data"), tidy_interval=timedelta(hours=1)),
         mq=MqSettings(anonymous_from=("10.1.0.0/16", "fd00::/8")),
     )
 
@@ -48,7 +49,7 @@ async def test_without_keys_loopback_and_the_listed_networks_are_served(
 
 async def test_the_last_key_deleted_through_another_gateway_does_not_open_the_dialect(tmp_path: Path) -> None:
     """A gateway that listens beyond loopback stays closed without any key; `/v1` does, and `/mq` must too."""
-    store = SqliteSettings(directory=str(tmp_path / "data"), tidy_interval=3600.0)
+    store = SqliteSettings(directory=str(tmp_path / "data"), tidy_interval=timedelta(hours=1))
     async with bootstrap.gateway(Settings(sqlite=store)) as local:
         key, _ = await local.access.create(producer=None, group=None, role="admin", expires_at=None, actor="test")
     public = Settings(sqlite=store, http=HttpSettings(host="192.0.2.7"))

@@ -1,6 +1,7 @@
 """/mq/consumer/config and unregister, with an MU header."""
 
 import asyncio
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ NOON_MS = int(NOON.timestamp() * 1000)
 @pytest.fixture
 def settings(tmp_path: Path) -> Settings:
     return Settings(
-        sqlite=SqliteSettings(directory=str(tmp_path / "data"), tidy_interval=3600.0),
+        sqlite=SqliteSettings(directory=str(tmp_path / "data"), tidy_interval=timedelta(hours=1)),
         mq=MqSettings(cipher_key=KEY),
     )
 

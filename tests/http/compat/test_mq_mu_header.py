@@ -2,6 +2,7 @@
 
 import base64
 import sys
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
@@ -19,7 +20,7 @@ PUBLIC_KEY = "DJs32jslkdghDSDf"
 @pytest.fixture
 def settings(tmp_path: Path) -> Settings:
     return Settings(
-        sqlite=SqliteSettings(directory=str(tmp_path / "data"), tidy_interval=3600.0),
+        sqlite=SqliteSettings(directory=str(tmp_path / "data"), tidy_interval=timedelta(hours=1)),
         mq=MqSettings(cipher_key=KEY),
     )
 

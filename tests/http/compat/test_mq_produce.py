@@ -1,5 +1,6 @@
 """/mq/produce: stored messages and their queues."""
 
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,7 @@ from mqgate.settings import HttpSettings, Settings, SqliteSettings
 def settings(tmp_path: Path) -> Settings:
     return Settings(
         http=HttpSettings(max_message_bytes=1_000),
-        sqlite=SqliteSettings(directory=str(tmp_path / "data"), tidy_interval=3600.0),
+        sqlite=SqliteSettings(directory=str(tmp_path / "data"), tidy_interval=timedelta(hours=1)),
     )
 
 

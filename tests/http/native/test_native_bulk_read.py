@@ -3,6 +3,7 @@
 import asyncio
 import re
 from collections.abc import Callable
+from datetime import timedelta
 from typing import Any
 
 import httpx
@@ -241,7 +242,7 @@ async def test_an_exception_during_a_stream_is_logged_and_aborts_it(
 
 async def test_a_client_that_stops_reading_is_disconnected(open_api: Callable[..., Any]) -> None:
     """Otherwise four stalled clients would block all other bulk reads."""
-    api = await open_api(stall_timeout=0.05, max_bulk_reads=1)
+    api = await open_api(stall_timeout=timedelta(seconds=0.05), max_bulk_reads=1)
     await put(api, "topics/orders", queues=1)
     await publish_many(api, 400, 20 * KIB)
     for number in (0, 1, 3):

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from datetime import timedelta
 from typing import Any, NamedTuple
 
 from mqgate.http.server.listening import listen
@@ -96,7 +97,7 @@ class Served:
 
 @asynccontextmanager
 async def served(app: Asgi, **settings: Any) -> AsyncIterator[Served]:
-    server = Served(app, HttpSettings(**{"stop_timeout": 5.0, **settings}))
+    server = Served(app, HttpSettings(**{"stop_timeout": timedelta(seconds=5), **settings}))
     await server.start()
     try:
         yield server

@@ -3,6 +3,7 @@
 import asyncio
 import json
 from collections.abc import Iterator
+from datetime import timedelta
 from typing import Any
 
 from raw_client import echo, get, park, post, read_body, refuse_early, respond, served, until
@@ -29,7 +30,7 @@ async def test_a_head_that_does_not_arrive_is_timed_out() -> None:
 
 async def test_single_bytes_do_not_extend_the_time_for_a_head() -> None:
     """A client that sends one byte every few seconds is as slow as one that sends none."""
-    async with served(echo, header_timeout=10.0) as server:
+    async with served(echo, header_timeout=timedelta(seconds=10)) as server:
         client = await server.connect()
         await server.connections(1)
         connection = next(iter(server.server.connections))
@@ -68,7 +69,7 @@ async def test_a_body_that_does_not_arrive_is_timed_out() -> None:
 
 async def test_a_body_gets_more_time_as_it_arrives() -> None:
     """A large body on a slow line is no attack: the time-out grows with what has arrived."""
-    async with served(echo, body_timeout=10.0, min_rate=1_000) as server:
+    async with served(echo, body_timeout=timedelta(seconds=10), min_rate=1_000) as server:
         client = await server.connect()
         await server.connections(1)
         connection = next(iter(server.server.connections))

@@ -23,7 +23,7 @@ def client_of(settings: RocketMQSettings) -> Client:
         settings.name_servers,
         credentials=credentials,
         tls=_tls(settings) if settings.tls else None,
-        deadline=settings.timeout,
+        deadline=settings.timeout.total_seconds(),
     )
 
 

@@ -137,7 +137,7 @@ class Connection(asyncio.Protocol):
             self.address = peer[0]
         self._peer_is_proxy = self.address in self._server.trusted_proxies
         self.last_used = self._server.loop.time()
-        self.deadline = self.last_used + self._server.settings.header_timeout
+        self.deadline = self.last_used + self._server.settings.header_timeout.total_seconds()
         if not self._server.admit(self):
             self._server.count_closed("refused")
             self._write_refusal(Overloaded("The connection limit is reached. Try again later.", retry_after=1))
@@ -176,7 +176,7 @@ class Connection(asyncio.Protocol):
     def _parse(self, part: bytes | memoryview) -> int:
         """Feed the parser. Return how many bytes it took: not all of them if a request asks for an upgrade."""
         if self._is_in_head and not self._head_read and self._exchange is None:
-            self.deadline = self._server.loop.time() + self._server.settings.header_timeout
+            self.deadline = self._server.loop.time() + self._server.settings.header_timeout.total_seconds()
         taken = len(part)
         self._has_progressed = False
         try:
@@ -212,13 +212,15 @@ class Connection(asyncio.Protocol):
             self.deadline = math.inf
         elif self.phase is not Phase.BODY:
             self.phase = Phase.BODY
-            self.deadline = self._server.loop.time() + self._server.settings.body_timeout
+            self.deadline = self._server.loop.time() + self._server.settings.body_timeout.total_seconds()
 
     def _await_request(self) -> None:
         self.phase = Phase.HEAD
         settings = self._server.settings
         self.last_used = self._server.loop.time()
-        self.deadline = self.last_used + (settings.header_timeout if self._head_read else settings.idle_timeout)
+        self.deadline = self.last_used + (
+            settings.header_timeout.total_seconds() if self._head_read else settings.idle_timeout.total_seconds()
+        )
 
     def pause_writing(self) -> None:
         self.is_write_paused = True
@@ -434,7 +436,7 @@ class Connection(asyncio.Protocol):
 
     def check_deadline(self, now: float) -> None:
         """Close the connection if its client takes too long."""
-        if self.stalled_at + self._patience(self._server.settings.stall_timeout) < now:
+        if self.stalled_at + self._patience(self._server.settings.stall_timeout.total_seconds()) < now:
             self.abort("unread_response")
         elif self.deadline >= now:
             return
@@ -482,7 +484,7 @@ class Connection(asyncio.Protocol):
         """Close the connection once everything that was written is flushed."""
         self.phase = Phase.CLOSING
         self._transport.close()
-        self.deadline = self._server.loop.time() + self._patience(self._server.settings.stall_timeout)
+        self.deadline = self._server.loop.time() + self._patience(self._server.settings.stall_timeout.total_seconds())
         self._update_eviction()
 
     def abort(self, reason: str) -> None:

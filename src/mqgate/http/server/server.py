@@ -117,7 +117,7 @@ class HttpServer:
         await self._wait_until(self._until)
         for client in self.connections:
             client.finish()
-        await self._wait_until(self.loop.time() + self.settings.stop_timeout)
+        await self._wait_until(self.loop.time() + self.settings.stop_timeout.total_seconds())
         for client in self.connections:
             client.abort("stopped")
         for task in list(self.tasks):
