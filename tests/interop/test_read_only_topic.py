@@ -7,7 +7,7 @@ import pytest
 from interop_calls import publish, put, serving, shop, take, until
 from java_client import Java
 
-from mqgate.rocketmq import Client
+from mqgate.rocketmq import RocketMQClient
 from mqgate.settings import Settings
 from mqgate.stack import Stack
 
@@ -51,7 +51,7 @@ async def test_a_topic_made_read_only_takes_no_message_and_delivers_what_it_has(
 
 async def _send_blindly(stack: Stack, topic: str) -> None:
     """Whoever does not look at the route is let in: a broker that refuses is not why we are refused."""
-    client = Client([stack.name_server])
+    client = RocketMQClient([stack.name_server])
     try:
         await client.routes.brokers()
         await client.messages.send("local", topic, 0, b"let in", {"UNIQ_KEY": "1"})

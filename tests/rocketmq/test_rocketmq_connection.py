@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from scripted_server import ScriptedServer, answer_to
 
-from mqgate.rocketmq.errors import NoAnswer
+from mqgate.rocketmq.errors import NoResponse
 from mqgate.rocketmq.remoting.command import Command, encode, encode_binary
 from mqgate.rocketmq.transport import Connection, KeepAlive, Probe, connect
 
@@ -86,7 +86,7 @@ async def test_answers_to_nobody_are_ignored(server: ScriptedServer, connection:
 
 async def test_an_answer_after_its_deadline_is_ignored(server: ScriptedServer, connection: Connection) -> None:
     """The number is not used again, so a late answer cannot be taken for another's."""
-    with pytest.raises(NoAnswer, match="in time"):
+    with pytest.raises(NoResponse, match="in time"):
         await connection.call(11, {}, b"", 0.05)
     [(link, late)] = await server.received()
     call = asyncio.create_task(connection.call(11, {}, b"", 5.0))

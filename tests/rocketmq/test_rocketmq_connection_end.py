@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Callable
 import pytest
 from scripted_server import Link, ScriptedServer, answer_to, turns_until
 
-from mqgate.rocketmq.errors import NoAnswer, NotSent
+from mqgate.rocketmq.errors import NoResponse, NotSent
 from mqgate.rocketmq.remoting.command import Command
 from mqgate.rocketmq.transport import Connection, KeepAlive, Probe, connect
 
@@ -52,7 +52,7 @@ async def test_all_who_wait_are_told_at_once(
 
     async with asyncio.timeout(10):
         errors = await asyncio.gather(*calls, return_exceptions=True)
-    assert {type(error) for error in errors} == {NoAnswer}
+    assert {type(error) for error in errors} == {NoResponse}
     assert len({id(error) for error in errors}) == 10
     assert not connection.is_open
     assert not connection._waiting
@@ -69,7 +69,7 @@ async def test_answers_before_the_rubbish_still_count(server: ScriptedServer, co
     stored, unknown = await asyncio.gather(*calls, return_exceptions=True)
     assert isinstance(stored, Command)
     assert stored.body == b"stored"
-    assert isinstance(unknown, NoAnswer)
+    assert isinstance(unknown, NoResponse)
 
 
 async def test_a_closed_connection_sends_nothing(server: ScriptedServer, connection: Connection) -> None:
@@ -82,7 +82,7 @@ async def test_a_closed_connection_sends_nothing(server: ScriptedServer, connect
     assert not connection.is_open
     with pytest.raises(NotSent):
         await connection.call(11, {}, b"", FOREVER)
-    with pytest.raises(NoAnswer, match="enough"):
+    with pytest.raises(NoResponse, match="enough"):
         await waiting
     await connection.closed
     connection.close("twice is fine")
@@ -98,7 +98,7 @@ async def test_a_server_that_reads_no_more_holds_nobody_beyond_the_deadline(serv
 
     async def call() -> float:
         started = loop.time()
-        with pytest.raises((NotSent, NoAnswer)):
+        with pytest.raises((NotSent, NoResponse)):
             await connection.call(310, {}, bytes(1 << 20), 0.3)
         return loop.time() - started
 
@@ -129,7 +129,7 @@ async def test_what_a_server_does_not_take_in_time_is_not_sent(server: ScriptedS
     assert len(connection._waiting) == 12
     connection.close("done")
     await asyncio.wait(large)
-    assert {type(call.exception()) for call in large} == {NoAnswer}
+    assert {type(call.exception()) for call in large} == {NoResponse}
     await connection.closed
 
 

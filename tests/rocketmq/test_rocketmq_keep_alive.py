@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 import pytest
 from scripted_server import ScriptedServer, answer_to
 
-from mqgate.rocketmq.errors import NoAnswer
+from mqgate.rocketmq.errors import NoResponse
 from mqgate.rocketmq.transport import Connection, KeepAlive, Probe, connect
 
 PROBE = Probe(30, {"topic": "probe"})
@@ -39,7 +39,7 @@ async def test_a_server_that_does_not_answer_the_question_is_gone(server: Script
     async with connected(server, after=0.02) as connection:
         parked = asyncio.create_task(connection.call(11, {}, b"", FOREVER))
 
-        with pytest.raises(NoAnswer, match="silent"):
+        with pytest.raises(NoResponse, match="silent"):
             await asyncio.wait_for(parked, 10)
 
         assert not connection.is_open
@@ -66,11 +66,11 @@ async def test_a_request_that_waits_in_vain_ends_a_silent_connection(server: Scr
     async with connected(server, patience=0.1) as connection:
         parked = asyncio.create_task(connection.call(11, {}, b"", FOREVER))
 
-        with pytest.raises(NoAnswer, match="in time"):
+        with pytest.raises(NoResponse, match="in time"):
             await connection.call(310, {}, b"x", 0.1)
 
         assert not connection.is_open
-        with pytest.raises(NoAnswer, match="silent"):
+        with pytest.raises(NoResponse, match="silent"):
             await parked
 
 
@@ -82,7 +82,7 @@ async def test_a_slow_request_does_not_end_a_connection_that_is_alive(server: Sc
         await server.received()
 
         await connection.call(11, {}, b"", 5.0)
-        with pytest.raises(NoAnswer, match="in time"):
+        with pytest.raises(NoResponse, match="in time"):
             await slow
 
         assert connection.is_open
@@ -93,7 +93,7 @@ async def test_an_impatient_request_only_causes_the_question(server: ScriptedSer
     async with connected(server, patience=5.0) as connection:
         patient = asyncio.create_task(connection.call(310, {}, b"x", 5.0))
         for _ in range(3):
-            with pytest.raises(NoAnswer, match="in time"):
+            with pytest.raises(NoResponse, match="in time"):
                 await connection.call(11, {}, b"", 0.02)
         requests = await server.received(5)
 
@@ -108,7 +108,7 @@ async def test_an_impatient_request_only_causes_the_question(server: ScriptedSer
 async def test_the_question_after_an_impatient_request_finds_the_dead(server: ScriptedServer) -> None:
     """Callers in a hurry alone must not keep a dead connection in use."""
     async with connected(server, patience=0.1) as connection:
-        with pytest.raises(NoAnswer):
+        with pytest.raises(NoResponse):
             await connection.call(11, {}, b"", 0.01)
 
         await asyncio.wait_for(connection.closed, 10)

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mqgate.rocketmq.paging import AT_ONCE, Ask, Paging
+from mqgate.rocketmq.paging import DEFAULT_PULL_SIZE, Paging, PullRange
 
 
 class Broker:
@@ -15,11 +15,11 @@ class Broker:
     def __init__(self, end: int, most: Callable[[int], int]) -> None:
         self.end = end
         self.most = most
-        self.pulls: list[Ask] = []
+        self.pulls: list[PullRange] = []
         self.most_at_once = 0
         self.most_waiting = 0
 
-    def answer(self, ask: Ask) -> range:
+    def answer(self, ask: PullRange) -> range:
         self.pulls.append(ask)
         count = min(ask.most, self.most(ask.offset), max(self.end - ask.offset, 0))
         return range(ask.offset, ask.offset + count)
@@ -27,7 +27,7 @@ class Broker:
     def read(self, paging: Paging[range], choose: Callable[[int], int] = lambda _: 0) -> list[int]:
         """All that a range gives; `choose` says which of so many pulls is answered next."""
         found: list[int] = []
-        under_way: list[Ask] = []
+        under_way: list[PullRange] = []
         answered = 0
         while not paging.is_over:
             while (ask := paging.ask()) is not None:
@@ -75,7 +75,7 @@ def test_no_pull_is_wasted(size: int) -> None:
 
     broker.read(Paging(0, messages))
 
-    assert len(broker.pulls) <= messages / min(size, AT_ONCE) + 4
+    assert len(broker.pulls) <= messages / min(size, DEFAULT_PULL_SIZE) + 4
 
 
 def test_a_broker_that_gives_more_is_asked_for_more() -> None:
@@ -85,7 +85,7 @@ def test_a_broker_that_gives_more_is_asked_for_more() -> None:
     broker.read(Paging(0, 20_000))
 
     assert max(ask.most for ask in broker.pulls) > 500
-    assert len(broker.pulls) < 20_000 / AT_ONCE / 4
+    assert len(broker.pulls) < 20_000 / DEFAULT_PULL_SIZE / 4
 
 
 def test_one_large_message_does_not_make_small_pages_for_ever() -> None:
@@ -103,7 +103,7 @@ def test_what_comes_too_early_is_not_piled_up() -> None:
     last_first = broker.read(Paging(0, 100_000, ahead=4), lambda waiting: waiting - 1)
 
     assert len(last_first) == 100_000
-    assert broker.most_waiting <= 8 * 2 * AT_ONCE
+    assert broker.most_waiting <= 8 * 2 * DEFAULT_PULL_SIZE
 
 
 def test_an_empty_range_asks_nothing() -> None:

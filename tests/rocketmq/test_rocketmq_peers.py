@@ -6,9 +6,9 @@ import socket
 import pytest
 from scripted_server import HandClock, ScriptedServer, answer_to, turns_until
 
-from mqgate.rocketmq.errors import NoAnswer, NotSent
+from mqgate.rocketmq.errors import NoResponse, NotSent
 from mqgate.rocketmq.peers import Peers
-from mqgate.rocketmq.remoting.codes import Response
+from mqgate.rocketmq.remoting.codes import ResponseCode
 from mqgate.rocketmq.transport import KeepAlive, Probe
 
 PROBE = Probe(30, {"topic": "probe"})
@@ -82,7 +82,7 @@ async def test_a_server_that_fell_silent_gets_a_new_connection(server: ScriptedS
     """The call that finds out fails at its deadline; the ones behind it work."""
     peers = Peers(None, None, 0.5, keep_alive=KeepAlive(FOREVER, patience=0.1))
     peer = peers.at(server.address, PROBE)
-    with pytest.raises(NoAnswer):
+    with pytest.raises(NoResponse):
         await peers.call(peer, 11, {})
 
     server.reply = answer_to
@@ -145,7 +145,7 @@ async def test_each_caller_gets_an_error_of_its_own(server: ScriptedServer, peer
 
 async def test_a_server_that_is_leaving_has_done_nothing(server: ScriptedServer, peers: Peers) -> None:
     """It says so itself: the request may go elsewhere, or to a new connection."""
-    server.reply = lambda request: answer_to(request, Response.GO_AWAY)
+    server.reply = lambda request: answer_to(request, ResponseCode.GO_AWAY)
     peer = peers.at(server.address, PROBE)
     with pytest.raises(NotSent, match="going away"):
         await peers.call(peer, 310, {}, b"x")
@@ -163,12 +163,12 @@ async def test_a_server_that_is_leaving_still_answers_what_it_has(server: Script
     calls = [asyncio.create_task(peers.call(peer, 310, {"n": str(n)}, b"x", FOREVER)) for n in range(3)]
     [(link, first), (_, second), (_, third)] = await server.received(3)
 
-    link.send(answer_to(first, Response.GO_AWAY))
+    link.send(answer_to(first, ResponseCode.GO_AWAY))
     await asyncio.wait({calls[int(first.fields["n"])]})
     server.reply = answer_to
     assert (await peers.call(peer, 310, {}, b"new")).code == 0
     assert server.requests[-1][0] is not link
-    link.send(answer_to(second, Response.GO_AWAY))
+    link.send(answer_to(second, ResponseCode.GO_AWAY))
     await asyncio.wait({calls[int(second.fields["n"])]})
     link.send(answer_to(third, body=b"stored"))
 
@@ -192,7 +192,7 @@ async def test_closing_ends_everything(server: ScriptedServer, other: ScriptedSe
     await peers.close()
 
     errors = await asyncio.gather(*calls, return_exceptions=True)
-    assert {type(error) for error in errors} == {NoAnswer}
+    assert {type(error) for error in errors} == {NoResponse}
     for peer in (first, peers.at("127.0.0.1:1", PROBE)):
         with pytest.raises(NotSent, match="closed"):
             await peers.call(peer, 11, {})
@@ -220,11 +220,11 @@ async def test_closing_ends_also_a_connection_that_is_leaving(server: ScriptedSe
     peer = peers.at(server.address, PROBE)
     calls = [asyncio.create_task(peers.call(peer, 310, {}, b"x", FOREVER)) for _ in range(2)]
     [(link, first), _] = await server.received(2)
-    link.send(answer_to(first, Response.GO_AWAY))
+    link.send(answer_to(first, ResponseCode.GO_AWAY))
     await asyncio.wait(calls, return_when=asyncio.FIRST_COMPLETED)
 
     await peers.close()
 
     errors = await asyncio.gather(*calls, return_exceptions=True)
-    assert [type(error) for error in errors] == [NotSent, NoAnswer]
+    assert [type(error) for error in errors] == [NotSent, NoResponse]
     await asyncio.wait_for(link.lost.wait(), 10)

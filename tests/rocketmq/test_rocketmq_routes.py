@@ -7,7 +7,7 @@ from scripted_server import HandClock, ScriptedServer, answer_to
 
 from mqgate.rocketmq.errors import NotSent, Refused, RemoteProtocolError
 from mqgate.rocketmq.peers import Peers
-from mqgate.rocketmq.remoting.codes import Request, Response
+from mqgate.rocketmq.remoting.codes import RequestCode, ResponseCode
 from mqgate.rocketmq.routes import Broker, QueueSet, Routes
 
 
@@ -52,7 +52,7 @@ async def test_a_route_is_remembered_until_it_is_doubted(server: ScriptedServer,
 
     assert await routes.find("orders") == await routes.find("orders")
     assert len(server.requests) == 1
-    routes.doubt("orders")
+    routes.invalidate("orders")
     await routes.find("orders")
     assert len(server.requests) == 2
     await routes.find("orders", is_fresh=True)
@@ -61,7 +61,7 @@ async def test_a_route_is_remembered_until_it_is_doubted(server: ScriptedServer,
 
 async def test_a_topic_that_nobody_knows_has_no_route(server: ScriptedServer, peers: Peers) -> None:
     """That is an answer, and may change with the next question."""
-    server.reply = _answering(code=Response.TOPIC_NOT_EXIST)
+    server.reply = _answering(code=ResponseCode.TOPIC_NOT_EXIST)
     routes = Routes(peers, (server.address,))
 
     assert await routes.find("orders") is None
@@ -152,12 +152,12 @@ async def test_no_name_server_is_an_error_that_says_so(server: ScriptedServer, p
 
 async def test_a_refusal_is_told(server: ScriptedServer, peers: Peers) -> None:
     """A name server that has just started may not be ready; that is not an unknown topic."""
-    server.reply = _answering(code=Response.SYSTEM_ERROR)
+    server.reply = _answering(code=ResponseCode.SYSTEM_ERROR)
 
     with pytest.raises(Refused) as refused:
         await Routes(peers, (server.address,)).find("orders")
 
-    assert refused.value.code == Response.SYSTEM_ERROR
+    assert refused.value.code == ResponseCode.SYSTEM_ERROR
 
 
 @pytest.mark.parametrize("body", [b"", b"[]", b"{", b"null", b'"x"'])
@@ -186,7 +186,7 @@ async def test_what_concerns_all_name_servers_is_told_to_each(
     server.reply = other.reply = answer_to
     routes = Routes(peers, (server.address, other.address))
 
-    await routes.tell_all(Request.DELETE_TOPIC_IN_NAME_SERVER, {"topic": "orders"})
+    await routes.call_all(RequestCode.DELETE_TOPIC_IN_NAME_SERVER, {"topic": "orders"})
 
     told = [request for _, request in server.requests + other.requests]
     assert [(request.code, dict(request.fields)) for request in told] == [(216, {"topic": "orders"})] * 2

@@ -16,7 +16,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from scripted_server import ScriptedServer, answer_to, nothing_is_left, turns_until
 
-from mqgate.rocketmq.errors import NoAnswer, NotSent
+from mqgate.rocketmq.errors import NoResponse, NotSent
 from mqgate.rocketmq.peers import Peers
 from mqgate.rocketmq.remoting.command import Command
 from mqgate.rocketmq.remoting.signature import Credentials
@@ -88,7 +88,7 @@ async def test_a_tls_server_that_hangs_up_fails_who_waits(tls_server: ScriptedSe
     link.send(answer_to(request, body=b"half")[:-2])
     link.transport.close()
 
-    with pytest.raises(NoAnswer, match="middle"):
+    with pytest.raises(NoResponse, match="middle"):
         await asyncio.wait_for(call, 10)
     tls_server.reply = answer_to
     assert (await peers.call(peer, 11, {})).code == 0

@@ -16,7 +16,7 @@ from mqgate.cli.judge_broker import (
     judge_durability,
 )
 from mqgate.cli.judge_cluster import brokers_of, judge_cluster, judge_name_servers, judge_version, judge_versions
-from mqgate.rocketmq import Client, RocketMQError
+from mqgate.rocketmq import RocketMQClient, RocketMQError
 from mqgate.rocketmq.routes import Broker
 from mqgate.settings import RocketMQSettings, Settings
 
@@ -53,7 +53,7 @@ async def _name_server(settings: RocketMQSettings, address: str) -> Sequence[Bro
         await client.close()
 
 
-async def _brokers(client: Client, masters: Sequence[Broker], settings: Settings) -> list[Check]:
+async def _brokers(client: RocketMQClient, masters: Sequence[Broker], settings: Settings) -> list[Check]:
     client.routes.masters.update({each.name: each.master for each in masters if each.master is not None})
     told = await asyncio.gather(*(_broker(client, each.name, settings.rocketmq) for each in masters))
     checks: list[Check] = []
@@ -68,7 +68,7 @@ async def _brokers(client: Client, masters: Sequence[Broker], settings: Settings
     return [*checks, *judge_versions(versions)]
 
 
-async def _broker(client: Client, broker: str, settings: RocketMQSettings) -> Told | RocketMQError:
+async def _broker(client: RocketMQClient, broker: str, settings: RocketMQSettings) -> Told | RocketMQError:
     try:
         config = await client.admin.config(broker)
         asked_at = time.time()

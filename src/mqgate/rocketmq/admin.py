@@ -6,9 +6,9 @@ from typing import NamedTuple
 import msgspec
 
 from mqgate.rocketmq.brokers import Brokers
-from mqgate.rocketmq.errors import making_sense
+from mqgate.rocketmq.errors import decoding_response
 from mqgate.rocketmq.remoting import loose_json
-from mqgate.rocketmq.remoting.codes import Request, Response
+from mqgate.rocketmq.remoting.codes import RequestCode, ResponseCode
 from mqgate.rocketmq.routes import Routes
 
 __all__ = ["LAYOUTS", "Admin", "TopicConfig"]
@@ -36,19 +36,19 @@ class Admin:
 
     async def topics(self) -> list[str]:
         """The names of all topics that the name servers know, RocketMQ's own among them."""
-        answer = await self._routes.ask(Request.GET_ALL_TOPICS, {})
-        with making_sense():
+        answer = await self._routes.call(RequestCode.GET_ALL_TOPICS, {})
+        with decoding_response():
             return sorted(str(name) for name in loose_json.parse(answer.body).get("topicList") or ())
 
     async def topic(self, broker: str, topic: str) -> TopicConfig | None:
         """A topic's settings on one broker; None if it does not have it."""
-        allowed = (Response.TOPIC_NOT_EXIST, Response.NOT_SUPPORTED)
-        answer = await self._brokers.ask(broker, Request.GET_TOPIC_CONFIG, {"topic": topic}, allowed=allowed)
-        if answer.code == Response.TOPIC_NOT_EXIST:
+        allowed = (ResponseCode.TOPIC_NOT_EXIST, ResponseCode.NOT_SUPPORTED)
+        answer = await self._brokers.call(broker, RequestCode.GET_TOPIC_CONFIG, {"topic": topic}, allowed=allowed)
+        if answer.code == ResponseCode.TOPIC_NOT_EXIST:
             return None
-        if answer.code == Response.NOT_SUPPORTED:
+        if answer.code == ResponseCode.NOT_SUPPORTED:
             return await self._routed(broker, topic)
-        with making_sense():
+        with decoding_response():
             found = loose_json.parse(answer.body)
             return TopicConfig(int(found["readQueueNums"]), int(found["writeQueueNums"]), int(found["perm"]))
 
@@ -73,47 +73,47 @@ class Admin:
             "topicSysFlag": "0",
             "order": "false",
         }
-        await self._brokers.ask(broker, Request.CREATE_TOPIC, fields)
-        self._routes.doubt(topic)
+        await self._brokers.call(broker, RequestCode.CREATE_TOPIC, fields)
+        self._routes.invalidate(topic)
 
     async def delete_topic(self, topic: str, brokers: list[str]) -> None:
         """Remove a topic with its messages and offsets from brokers, then from all name servers."""
         for broker in brokers:
-            await self._brokers.ask(broker, Request.DELETE_TOPIC_IN_BROKER, {"topic": topic})
-        await self._routes.tell_all(Request.DELETE_TOPIC_IN_NAME_SERVER, {"topic": topic})
-        self._routes.doubt(topic)
+            await self._brokers.call(broker, RequestCode.DELETE_TOPIC_IN_BROKER, {"topic": topic})
+        await self._routes.call_all(RequestCode.DELETE_TOPIC_IN_NAME_SERVER, {"topic": topic})
+        self._routes.invalidate(topic)
 
     async def has_group(self, broker: str, group: str) -> bool:
         """Whether a broker has a consumer group; where brokers make groups by themselves, this is such an occasion."""
-        allowed = (Response.GROUP_NOT_EXIST,)
-        answer = await self._brokers.ask(broker, Request.GET_GROUP_CONFIG, {"group": group}, allowed=allowed)
-        return answer.code == Response.SUCCESS
+        allowed = (ResponseCode.GROUP_NOT_EXIST,)
+        answer = await self._brokers.call(broker, RequestCode.GET_GROUP_CONFIG, {"group": group}, allowed=allowed)
+        return answer.code == ResponseCode.SUCCESS
 
     async def put_group(self, broker: str, group: str) -> None:
         """Make a consumer group on one broker, or set one back: what is not said here takes RocketMQ's defaults."""
         body = msgspec.json.encode({"groupName": group})
-        await self._brokers.ask(broker, Request.CREATE_GROUP, {}, body)
+        await self._brokers.call(broker, RequestCode.CREATE_GROUP, {}, body)
 
     async def delete_group(self, broker: str, group: str) -> None:
         """Remove a consumer group with what it committed."""
-        await self._brokers.ask(broker, Request.DELETE_GROUP, {"groupName": group, "cleanOffset": "true"})
+        await self._brokers.call(broker, RequestCode.DELETE_GROUP, {"groupName": group, "cleanOffset": "true"})
 
     async def runtime(self, broker: str) -> Mapping[str, str]:
         """How a broker is doing: version, boot time, disk, queues."""
-        answer = await self._brokers.ask(broker, Request.GET_BROKER_RUNTIME_INFO, {})
-        with making_sense():
+        answer = await self._brokers.call(broker, RequestCode.GET_BROKER_RUNTIME_INFO, {})
+        with decoding_response():
             return {name: str(value) for name, value in loose_json.parse(answer.body)["table"].items()}
 
     async def config(self, broker: str) -> Mapping[str, str]:
         """A broker's settings, as it runs with them."""
-        answer = await self._brokers.ask(broker, Request.GET_BROKER_CONFIG, {})
+        answer = await self._brokers.call(broker, RequestCode.GET_BROKER_CONFIG, {})
         lines = (line.partition("=") for line in answer.body.decode(errors="replace").splitlines())
         return {name.strip(): value.strip() for name, mark, value in lines if mark}
 
     async def kv(self, namespace: str, key: str) -> str | None:
         """A value that the name servers keep."""
-        answer = await self._routes.ask(Request.GET_KV_CONFIG, {"namespace": namespace, "key": key})
-        return answer.fields.get("value") if answer.code == Response.SUCCESS else None
+        answer = await self._routes.call(RequestCode.GET_KV_CONFIG, {"namespace": namespace, "key": key})
+        return answer.fields.get("value") if answer.code == ResponseCode.SUCCESS else None
 
     async def layout(self, topic: str) -> dict[str, int]:
         """How many queues each broker should have of a topic, for topics that were registered so; else nothing."""
@@ -121,7 +121,7 @@ class Admin:
         return {broker: int(count) for broker, _, count in entries if broker and count.isdigit()}
 
     async def put_kv(self, namespace: str, key: str, value: str) -> None:
-        await self._routes.tell_all(Request.PUT_KV_CONFIG, {"namespace": namespace, "key": key, "value": value})
+        await self._routes.call_all(RequestCode.PUT_KV_CONFIG, {"namespace": namespace, "key": key, "value": value})
 
     async def delete_kv(self, namespace: str, key: str) -> None:
-        await self._routes.tell_all(Request.DELETE_KV_CONFIG, {"namespace": namespace, "key": key})
+        await self._routes.call_all(RequestCode.DELETE_KV_CONFIG, {"namespace": namespace, "key": key})

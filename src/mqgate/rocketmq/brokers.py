@@ -5,7 +5,7 @@ from typing import Any
 
 from mqgate.rocketmq.errors import NotSent
 from mqgate.rocketmq.peers import Peer, Peers
-from mqgate.rocketmq.remoting.codes import Request
+from mqgate.rocketmq.remoting.codes import RequestCode
 from mqgate.rocketmq.remoting.command import Command
 from mqgate.rocketmq.routes import Routes
 from mqgate.rocketmq.transport import Probe
@@ -13,7 +13,7 @@ from mqgate.rocketmq.transport import Probe
 __all__ = ["Brokers"]
 
 # An unknown topic's end is 0: the cheapest question there is.
-_PROBE = Probe(Request.GET_MAX_OFFSET, {"topic": "TBW102", "queueId": "0"})
+_PROBE = Probe(RequestCode.GET_MAX_OFFSET, {"topic": "TBW102", "queueId": "0"})
 
 
 class Brokers:
@@ -40,7 +40,7 @@ class Brokers:
         peer = self.peer(broker)
         return peer.address, peer.sessions
 
-    def ask(
+    def call(
         self,
         broker: str,
         code: int,
@@ -54,6 +54,6 @@ class Brokers:
         peer = self._peers.known.get(self._routes.masters.get(broker, "")) or self.peer(broker)
         return self._peers.call(peer, code, fields, body, deadline, allowed)
 
-    def ask_at(self, address: str, code: int, fields: Mapping[str, str]) -> Coroutine[Any, Any, Command]:
+    def call_address(self, address: str, code: int, fields: Mapping[str, str]) -> Coroutine[Any, Any, Command]:
         """The same to an address."""
         return self._peers.call(self._peers.at(address, _PROBE), code, fields, allowed=())

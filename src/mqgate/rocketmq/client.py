@@ -11,10 +11,10 @@ from mqgate.rocketmq.peers import Peers
 from mqgate.rocketmq.remoting.signature import Credentials
 from mqgate.rocketmq.routes import Routes
 
-__all__ = ["Client"]
+__all__ = ["RocketMQClient"]
 
 
-class Client:
+class RocketMQClient:
     """Talks to a cluster; connects when it is first needed. `deadline`: seconds that a call may take."""
 
     def __init__(

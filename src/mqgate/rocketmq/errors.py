@@ -2,7 +2,7 @@
 
 RocketMQError
 |-- NotSent     the server has not done it: no connection, no route, it is leaving; elsewhere or later is safe
-|-- NoAnswer    it was sent, and no answer came: it may have been done
+|-- NoResponse    it was sent, and no answer came: it may have been done
 |-- Refused     the server answered with an error code
 |-- RemoteProtocolError   it sent what is no RocketMQ at all
 """
@@ -11,18 +11,18 @@ import contextlib
 from collections.abc import Iterator
 
 __all__ = [
-    "NONSENSE",
-    "NoAnswer",
+    "DECODE_ERRORS",
+    "NoResponse",
     "NotSent",
     "Refused",
     "RemoteProtocolError",
     "RocketMQError",
-    "making_no_sense",
-    "making_sense",
+    "decoding_response",
+    "malformed_response",
 ]
 
 # What reading an answer raises that lacks a member, or has another in its place.
-NONSENSE = (KeyError, IndexError, TypeError, ValueError, AttributeError)
+DECODE_ERRORS = (KeyError, IndexError, TypeError, ValueError, AttributeError)
 
 
 class RocketMQError(Exception):
@@ -33,7 +33,7 @@ class NotSent(RocketMQError):
     pass
 
 
-class NoAnswer(RocketMQError):
+class NoResponse(RocketMQError):
     pass
 
 
@@ -50,14 +50,14 @@ class RemoteProtocolError(RocketMQError):
 
 
 @contextlib.contextmanager
-def making_sense() -> Iterator[None]:
+def decoding_response() -> Iterator[None]:
     """Read an answer's members: what lacks them, or has others in their place, is no RocketMQ."""
     try:
         yield
-    except NONSENSE as error:
-        raise making_no_sense(error) from error
+    except DECODE_ERRORS as error:
+        raise malformed_response(error) from error
 
 
-def making_no_sense(error: Exception) -> RemoteProtocolError:
-    """The same for whoever catches NONSENSE itself: a context manager costs more than to read a small answer."""
+def malformed_response(error: Exception) -> RemoteProtocolError:
+    """The same for whoever catches DECODE_ERRORS itself: a context manager costs more than to read a small answer."""
     return RemoteProtocolError(f"an answer makes no sense: {error!r}")

@@ -7,21 +7,21 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from mqgate.rocketmq.brokers import Brokers
-from mqgate.rocketmq.errors import NONSENSE, making_no_sense, making_sense
+from mqgate.rocketmq.errors import DECODE_ERRORS, decoding_response, malformed_response
 from mqgate.rocketmq.remoting import properties as property_text
-from mqgate.rocketmq.remoting.codes import Request, Response
+from mqgate.rocketmq.remoting.codes import RequestCode, ResponseCode
 from mqgate.rocketmq.remoting.command import Command
 from mqgate.rocketmq.remoting.record import Record, decode_records, encode_batch
 
-__all__ = ["Messages", "Pulled", "Sent", "Status"]
+__all__ = ["Messages", "PullResponse", "Sent", "Status"]
 
-_DEGRADED = (Response.FLUSH_DISK_TIMEOUT, Response.SLAVE_NOT_AVAILABLE, Response.FLUSH_SLAVE_TIMEOUT)
-_EMPTY = (Response.PULL_NOT_FOUND, Response.PULL_RETRY_IMMEDIATELY, Response.PULL_OFFSET_MOVED)
+_DEGRADED = (ResponseCode.FLUSH_DISK_TIMEOUT, ResponseCode.SLAVE_NOT_AVAILABLE, ResponseCode.FLUSH_SLAVE_TIMEOUT)
+_EMPTY = (ResponseCode.PULL_NOT_FOUND, ResponseCode.PULL_RETRY_IMMEDIATELY, ResponseCode.PULL_OFFSET_MOVED)
 # Of a member of an enumeration the wire's number is looked up by slow means.
 _SEND_MESSAGE, _SEND_BATCH, _PULL_MESSAGE = (
-    int(Request.SEND_MESSAGE),
-    int(Request.SEND_BATCH),
-    int(Request.PULL_MESSAGE),
+    int(RequestCode.SEND_MESSAGE),
+    int(RequestCode.SEND_BATCH),
+    int(RequestCode.PULL_MESSAGE),
 )
 _MAY_PARK, _WITH_SUBSCRIPTION = 2, 4
 _PARKING, _NOT_PARKING = str(_WITH_SUBSCRIPTION | _MAY_PARK), str(_WITH_SUBSCRIPTION)
@@ -47,7 +47,7 @@ class Status(Enum):
     MOVED = "moved"
 
 
-class Pulled(NamedTuple):
+class PullResponse(NamedTuple):
     """A pull's answer. MOVED: the offset lies outside of [min, max], `remark` says how."""
 
     status: Status
@@ -59,10 +59,10 @@ class Pulled(NamedTuple):
 
 
 _STATUS: Mapping[int, Status] = {
-    Response.SUCCESS: Status.FOUND,
-    Response.PULL_NOT_FOUND: Status.EMPTY,
-    Response.PULL_RETRY_IMMEDIATELY: Status.AGAIN,
-    Response.PULL_OFFSET_MOVED: Status.MOVED,
+    ResponseCode.SUCCESS: Status.FOUND,
+    ResponseCode.PULL_NOT_FOUND: Status.EMPTY,
+    ResponseCode.PULL_RETRY_IMMEDIATELY: Status.AGAIN,
+    ResponseCode.PULL_OFFSET_MOVED: Status.MOVED,
 }
 
 
@@ -82,13 +82,15 @@ class Messages:
         sys_flag: int = 0,
         deadline: float | None = None,
     ) -> Sent:
-        """Store one message, with its properties or the text of them; NoAnswer: it may be stored."""
+        """Store one message, with its properties or the text of them; NoResponse: it may be stored."""
         fields = {
             **_send_fields(producer, topic, queue_id, sys_flag),
             "g": str(time.time_ns() // 1_000_000),
             "i": properties if isinstance(properties, str) else property_text.encode(properties),
         }
-        return _sent(await self._brokers.ask(broker, _SEND_MESSAGE, fields, body, allowed=_DEGRADED, deadline=deadline))
+        return _sent(
+            await self._brokers.call(broker, _SEND_MESSAGE, fields, body, allowed=_DEGRADED, deadline=deadline)
+        )
 
     async def send_batch(
         self,
@@ -112,7 +114,7 @@ class Messages:
                 for body, properties in messages
             ]
         )
-        return _sent(await self._brokers.ask(broker, _SEND_BATCH, fields, body, allowed=_DEGRADED, deadline=deadline))
+        return _sent(await self._brokers.call(broker, _SEND_BATCH, fields, body, allowed=_DEGRADED, deadline=deadline))
 
     async def pull(
         self,
@@ -125,14 +127,14 @@ class Messages:
         group: str,
         park: float = 0.0,
         tags: str = "*",
-    ) -> Pulled:
+    ) -> PullResponse:
         """Messages from an offset on; `park`: wait at the broker for so many seconds, and up to 5 s longer."""
         pulled, data = await self.pull_undecoded(
             broker, topic, queue_id, offset, most, group=group, park=park, tags=tags
         )
         if not data:
             return pulled
-        with making_sense():
+        with decoding_response():
             return pulled._replace(records=decode_records(data))
 
     async def pull_undecoded(
@@ -146,19 +148,19 @@ class Messages:
         group: str,
         park: float = 0.0,
         tags: str = "*",
-    ) -> tuple[Pulled, bytes]:
+    ) -> tuple[PullResponse, bytes]:
         """The same; the records are left as the bytes that they came as."""
         fields = {**_pull_fields(group, topic, queue_id, most, park, tags), "queueOffset": str(offset)}
         deadline = park + _PARKED_SLACK if park else None
-        answer = await self._brokers.ask(broker, _PULL_MESSAGE, fields, allowed=_EMPTY, deadline=deadline)
+        answer = await self._brokers.call(broker, _PULL_MESSAGE, fields, allowed=_EMPTY, deadline=deadline)
         code, _, found, body, _, remark = answer
         try:
             after = int(found.get("nextBeginOffset", offset))
             ends = int(found.get("minOffset", 0)), int(found.get("maxOffset", 0))
             # Not by its fields' names: every pull makes one.
-            pulled = tuple.__new__(Pulled, (_STATUS[code], (), after, *ends, remark or ""))
-        except NONSENSE as error:
-            raise making_no_sense(error) from error
+            pulled = tuple.__new__(PullResponse, (_STATUS[code], (), after, *ends, remark or ""))
+        except DECODE_ERRORS as error:
+            raise malformed_response(error) from error
         return pulled, body if code == 0 else b""
 
     async def query(
@@ -182,8 +184,10 @@ class Messages:
         }
         if is_unique:
             fields["_UNIQUE_KEY_QUERY"] = "true"
-        answer = await self._brokers.ask(broker, Request.QUERY_MESSAGE, fields, allowed=(Response.QUERY_NOT_FOUND,))
-        records = decode_records(answer.body) if answer.code == Response.SUCCESS else []
+        answer = await self._brokers.call(
+            broker, RequestCode.QUERY_MESSAGE, fields, allowed=(ResponseCode.QUERY_NOT_FOUND,)
+        )
+        records = decode_records(answer.body) if answer.code == ResponseCode.SUCCESS else []
         return [each for each in records if each.topic == topic and _has_key(each, key, is_unique=is_unique)]
 
     async def view(self, offset_id: str) -> Record:
@@ -198,8 +202,8 @@ class Messages:
         port = int.from_bytes(raw[len(host) : len(host) + 4])
         shown = ".".join(map(str, host)) if len(host) == 4 else f"[{host.hex(':', 2)}]"  # noqa: PLR2004 - IPv4
         fields = {"offset": str(int.from_bytes(raw[len(host) + 4 :]))}
-        answer = await self._brokers.ask_at(f"{shown}:{port}", Request.VIEW_MESSAGE, fields)
-        with making_sense():
+        answer = await self._brokers.call_address(f"{shown}:{port}", RequestCode.VIEW_MESSAGE, fields)
+        with decoding_response():
             return decode_records(answer.body)[0]
 
 
@@ -208,8 +212,8 @@ def _sent(answer: Command) -> Sent:
     try:
         offset, ids = int(fields["queueOffset"]), fields.get("msgId", "")
         return tuple.__new__(Sent, (offset, ids.partition(",")[0], answer.code != 0))
-    except NONSENSE as error:
-        raise making_no_sense(error) from error
+    except DECODE_ERRORS as error:
+        raise malformed_response(error) from error
 
 
 @lru_cache(maxsize=4096)

@@ -4,9 +4,9 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from mqgate.rocketmq.brokers import Brokers
-from mqgate.rocketmq.errors import making_sense
+from mqgate.rocketmq.errors import decoding_response
 from mqgate.rocketmq.remoting import loose_json
-from mqgate.rocketmq.remoting.codes import Request, Response
+from mqgate.rocketmq.remoting.codes import RequestCode, ResponseCode
 
 __all__ = ["Offsets", "Progress"]
 
@@ -22,13 +22,13 @@ class Offsets:
     def __init__(self, brokers: Brokers) -> None:
         self._brokers = brokers
 
-    async def ends(self, broker: str, topic: str) -> dict[int, tuple[int, int, int]]:
+    async def bounds(self, broker: str, topic: str) -> dict[int, tuple[int, int, int]]:
         """Of all queues of a topic on a broker: the first and the next offset, and when the last message was stored.
 
         In milliseconds by the broker's clock; 0 if there is none.
         """
-        answer = await self._brokers.ask(broker, Request.GET_TOPIC_STATS, {"topic": topic})
-        with making_sense():
+        answer = await self._brokers.call(broker, RequestCode.GET_TOPIC_STATS, {"topic": topic})
+        with decoding_response():
             table = loose_json.parse(answer.body).get("offsetTable") or {}
             return {
                 dict(queue)["queueId"]: (at["minOffset"], at["maxOffset"], max(at.get("lastUpdateTimestamp", 0), 0))
@@ -37,19 +37,19 @@ class Offsets:
 
     async def max(self, broker: str, topic: str, queue_id: int) -> int:
         """The next offset; 0 also for what does not exist."""
-        return await self._offset(broker, Request.GET_MAX_OFFSET, {"topic": topic, "queueId": str(queue_id)})
+        return await self._offset(broker, RequestCode.GET_MAX_OFFSET, {"topic": topic, "queueId": str(queue_id)})
 
     async def min(self, broker: str, topic: str, queue_id: int) -> int:
-        return await self._offset(broker, Request.GET_MIN_OFFSET, {"topic": topic, "queueId": str(queue_id)})
+        return await self._offset(broker, RequestCode.GET_MIN_OFFSET, {"topic": topic, "queueId": str(queue_id)})
 
     async def at(self, broker: str, topic: str, queue_id: int, instant_ms: int) -> int:
         """The first offset stored at or after an instant; the next offset if there is none."""
         fields = {"topic": topic, "queueId": str(queue_id), "timestamp": str(instant_ms), "boundaryType": "LOWER"}
-        return await self._offset(broker, Request.SEARCH_OFFSET, fields)
+        return await self._offset(broker, RequestCode.SEARCH_OFFSET, fields)
 
     async def _offset(self, broker: str, code: int, fields: Mapping[str, str]) -> int:
-        answer = await self._brokers.ask(broker, code, fields)
-        with making_sense():
+        answer = await self._brokers.call(broker, code, fields)
+        with decoding_response():
             return int(answer.fields["offset"])
 
     async def committed(self, broker: str, group: str, topic: str, queue_id: int) -> int | None:
@@ -60,10 +60,10 @@ class Offsets:
             "queueId": str(queue_id),
             "setZeroIfNotFound": "false",
         }
-        allowed = (Response.QUERY_NOT_FOUND, Response.GROUP_NOT_EXIST)
-        answer = await self._brokers.ask(broker, Request.QUERY_CONSUMER_OFFSET, fields, allowed=allowed)
-        with making_sense():
-            return int(answer.fields["offset"]) if answer.code == Response.SUCCESS else None
+        allowed = (ResponseCode.QUERY_NOT_FOUND, ResponseCode.GROUP_NOT_EXIST)
+        answer = await self._brokers.call(broker, RequestCode.QUERY_CONSUMER_OFFSET, fields, allowed=allowed)
+        with decoding_response():
+            return int(answer.fields["offset"]) if answer.code == ResponseCode.SUCCESS else None
 
     async def commit(self, broker: str, group: str, topic: str, queue_id: int, offset: int) -> None:
         """Commit, forwards or backwards; the group must exist."""
@@ -73,13 +73,13 @@ class Offsets:
             "queueId": str(queue_id),
             "commitOffset": str(offset),
         }
-        await self._brokers.ask(broker, Request.UPDATE_CONSUMER_OFFSET, fields)
+        await self._brokers.call(broker, RequestCode.UPDATE_CONSUMER_OFFSET, fields)
 
     async def progress(self, broker: str, group: str, topic: str) -> dict[int, Progress]:
         """A group's place on all queues of a topic on a broker."""
         fields = {"consumerGroup": group, "topic": topic}
-        answer = await self._brokers.ask(broker, Request.GET_CONSUME_STATS, fields)
-        with making_sense():
+        answer = await self._brokers.call(broker, RequestCode.GET_CONSUME_STATS, fields)
+        with decoding_response():
             table = loose_json.parse(answer.body).get("offsetTable") or {}
             return {
                 dict(queue)["queueId"]: Progress(at["brokerOffset"], at["consumerOffset"])

@@ -12,10 +12,10 @@ ones, more where an operator said so. So the places of the next pulls are guesse
 
 from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
-__all__ = ["AT_ONCE", "Ask", "Page", "Paging"]
+__all__ = ["DEFAULT_PULL_SIZE", "Page", "Paging", "PullRange"]
 
 # What a broker answers at once, unless it is told otherwise.
-AT_ONCE = 32
+DEFAULT_PULL_SIZE = 32
 _MOST_AT_ONCE = 1_024
 # So many full pages in a row, and a larger one is tried.
 _STREAK = 8
@@ -32,7 +32,7 @@ class Page(Protocol):
 _Page = TypeVar("_Page", bound=Page)
 
 
-class Ask(NamedTuple):
+class PullRange(NamedTuple):
     """A pull to send."""
 
     offset: int
@@ -46,7 +46,7 @@ class Ask(NamedTuple):
 class Paging(Generic[_Page]):
     """The range [start, end) of a queue; `ahead`: so many pulls under way, and at most so many pages waiting."""
 
-    def __init__(self, start: int, end: int, *, ahead: int = 4, size: int = AT_ONCE) -> None:
+    def __init__(self, start: int, end: int, *, ahead: int = 4, size: int = DEFAULT_PULL_SIZE) -> None:
         self._at = start
         self._end = max(start, end)
         self.ahead = ahead
@@ -54,7 +54,7 @@ class Paging(Generic[_Page]):
         self._streak = 0
         # What was not asked for yet: gaps, and behind the last of them everything else. In order.
         self._open = [(start, self._end)] if start < self._end else []
-        self._asked: set[Ask] = set()
+        self._asked: set[PullRange] = set()
         self._early: dict[int, _Page] = {}
 
     @property
@@ -62,7 +62,7 @@ class Paging(Generic[_Page]):
         """Whether all was handed out."""
         return self._at >= self._end
 
-    def ask(self) -> Ask | None:
+    def ask(self) -> PullRange | None:
         """The next pull to send now; None: not before an answer has come."""
         if not self._open or len(self._asked) >= self.ahead:
             return None
@@ -70,12 +70,12 @@ class Paging(Generic[_Page]):
         # The first page is always asked for: without it those that wait would wait for ever.
         if len(self._early) >= self.ahead and low > self._at:
             return None
-        ask = Ask(low, min(self._size, high - low))
+        ask = PullRange(low, min(self._size, high - low))
         self._asked.add(ask)
         self._open[:1] = [(ask.end, high)] if ask.end < high else []
         return ask
 
-    def answer(self, ask: Ask, page: _Page) -> None:
+    def answer(self, ask: PullRange, page: _Page) -> None:
         """What a pull gave: consecutive messages from its offset on, or none: there the range ends."""
         self._asked.remove(ask)
         count = min(len(page), ask.most)
@@ -93,7 +93,7 @@ class Paging(Generic[_Page]):
             self._open.append((ask.offset + count, min(ask.end, self._end)))
             self._open.sort()
 
-    def _is_full(self, ask: Ask) -> None:
+    def _is_full(self, ask: PullRange) -> None:
         # The rest of a gap, or of the range, tells nothing.
         if ask.most >= self._size:
             self._streak += 1

@@ -6,8 +6,8 @@ import time
 from collections.abc import Callable, Coroutine, Mapping
 from typing import Any
 
-from mqgate.rocketmq.errors import NoAnswer, NotSent, Refused
-from mqgate.rocketmq.remoting.codes import Response
+from mqgate.rocketmq.errors import NoResponse, NotSent, Refused
+from mqgate.rocketmq.remoting.codes import ResponseCode
 from mqgate.rocketmq.remoting.command import Command
 from mqgate.rocketmq.remoting.signature import Credentials, sign
 from mqgate.rocketmq.transport import KEEP_ALIVE, Connection, KeepAlive, Probe, connect
@@ -68,7 +68,7 @@ class Peer:
             deadline -= time.monotonic() - started
         try:
             answer = await connection.call(code, fields, body, deadline)
-        except NoAnswer:
+        except NoResponse:
             # A hanging server takes new connections; only an answer shows that it lives.
             self._is_silent |= connection is self._connection and not connection.is_open
             raise
@@ -76,7 +76,7 @@ class Peer:
         # Success is by far the commonest.
         if answer[0] == 0:
             return answer
-        if answer.code == Response.GO_AWAY:
+        if answer.code == ResponseCode.GO_AWAY:
             # This very connection: by now others may have made a new one.
             connection.retire()
             raise NotSent(f"{self.address} is going away")
@@ -182,7 +182,7 @@ class Peers:
         return peer.call(code, fields, body, self._deadline if deadline is None else deadline, allowed)
 
     async def close(self) -> None:
-        """End all connections for good; who waits for an answer gets NoAnswer, who comes later NotSent."""
+        """End all connections for good; who waits for an answer gets NoResponse, who comes later NotSent."""
         self._is_closed = True
         ends = [end for peer in self.known.values() for end in peer.close()]
         if ends:
@@ -191,6 +191,6 @@ class Peers:
 
 def expect(answer: Command, address: str, *allowed: int) -> Command:
     """The answer, if it is a success or one of the codes allowed; else Refused."""
-    if answer.code != Response.SUCCESS and answer.code not in allowed:
+    if answer.code != ResponseCode.SUCCESS and answer.code not in allowed:
         raise Refused(answer.code, answer.remark or "", address)
     return answer

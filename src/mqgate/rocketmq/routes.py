@@ -8,10 +8,10 @@ import time
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from mqgate.rocketmq.errors import NoAnswer, NotSent, RemoteProtocolError, RocketMQError, making_sense
+from mqgate.rocketmq.errors import NoResponse, NotSent, RemoteProtocolError, RocketMQError, decoding_response
 from mqgate.rocketmq.peers import Peers, expect
 from mqgate.rocketmq.remoting import loose_json
-from mqgate.rocketmq.remoting.codes import Request, Response
+from mqgate.rocketmq.remoting.codes import RequestCode, ResponseCode
 from mqgate.rocketmq.remoting.command import Command
 from mqgate.rocketmq.transport import Probe
 
@@ -22,7 +22,7 @@ _READ, _WRITE = 4, 2
 _LIFETIME = 30.0
 # While no name server answers.
 _LIFETIME_ALONE = 5.0
-_PROBE = Probe(Request.GET_ROUTE, {"topic": "TBW102"})
+_PROBE = Probe(RequestCode.GET_ROUTE, {"topic": "TBW102"})
 
 
 class QueueSet(NamedTuple):
@@ -61,32 +61,32 @@ class Routes:
         if known is not None and not is_fresh and time.monotonic() < known[0]:
             return known[1]
         try:
-            answer = await self.ask(Request.GET_ROUTE, {"topic": topic, "acceptStandardJsonOnly": "true"})
-        except (NotSent, NoAnswer):
+            answer = await self.call(RequestCode.GET_ROUTE, {"topic": topic, "acceptStandardJsonOnly": "true"})
+        except (NotSent, NoResponse):
             if known is None or is_fresh:
                 raise
             # Else everybody would wait for an answer every time.
             self._routes[topic] = time.monotonic() + _LIFETIME_ALONE, known[1]
             return known[1]
-        if answer.code == Response.TOPIC_NOT_EXIST:
+        if answer.code == ResponseCode.TOPIC_NOT_EXIST:
             self._routes.pop(topic, None)
             return None
-        with making_sense():
+        with decoding_response():
             route = _route(topic, _body(answer))
         self._routes[topic] = time.monotonic() + _LIFETIME, route
         self.masters.update(route.masters)
         return route
 
-    def doubt(self, topic: str) -> None:
-        """Ask anew next time."""
+    def invalidate(self, topic: str) -> None:
+        """PullRange anew next time."""
         known = self._routes.get(topic)
         if known is not None:
             self._routes[topic] = 0.0, known[1]
 
     async def brokers(self) -> list[Broker]:
         """All brokers that are registered now."""
-        document = _body(await self.ask(Request.GET_CLUSTER, {}))
-        with making_sense():
+        document = _body(await self.call(RequestCode.GET_CLUSTER, {}))
+        with decoding_response():
             table = document.get("brokerAddrTable") or {}
             found = [
                 Broker(str(name), str(data.get("cluster", "")), (data.get("brokerAddrs") or {}).get(_MASTER))
@@ -95,25 +95,25 @@ class Routes:
         self.masters.update({each.name: each.master for each in found if each.master is not None})
         return found
 
-    async def ask(self, code: int, fields: Mapping[str, str]) -> Command:
-        """Ask any name server that answers."""
+    async def call(self, code: int, fields: Mapping[str, str]) -> Command:
+        """PullRange any name server that answers."""
         failure: RocketMQError = NotSent("no name server is configured")
         for turn in range(len(self._servers)):
             index = (self._first + turn) % len(self._servers)
             server = self._servers[index]
             try:
                 answer = await self._peers.call(server, code, fields)
-            except (NotSent, NoAnswer) as error:
+            except (NotSent, NoResponse) as error:
                 failure = error
                 continue
             self._first = index
-            return expect(answer, server.address, Response.TOPIC_NOT_EXIST, Response.QUERY_NOT_FOUND)
+            return expect(answer, server.address, ResponseCode.TOPIC_NOT_EXIST, ResponseCode.QUERY_NOT_FOUND)
         raise failure
 
-    async def tell_all(self, code: int, fields: Mapping[str, str]) -> None:
+    async def call_all(self, code: int, fields: Mapping[str, str]) -> None:
         """Tell every name server; they do not talk to each other. Raises if one cannot be told."""
         for server in self._servers:
-            expect(await self._peers.call(server, code, fields), server.address, Response.TOPIC_NOT_EXIST)
+            expect(await self._peers.call(server, code, fields), server.address, ResponseCode.TOPIC_NOT_EXIST)
 
 
 def _body(answer: Command) -> dict[str, Any]:

@@ -5,7 +5,7 @@
 - A connection on which nothing arrives is asked something every few seconds. If nothing at all arrives while a request
   waits in vain, then the connection is half open, and ends. Where the request's deadline is too short to tell, a
   question waits for the rest of the time.
-- When the connection ends, everything that waits on it fails at once with NoAnswer.
+- When the connection ends, everything that waits on it fails at once with NoResponse.
 - A server that is leaving gets no new requests, and answers what it has.
 """
 
@@ -14,8 +14,8 @@ import ssl
 from collections.abc import Mapping
 from typing import NamedTuple, cast
 
-from mqgate.rocketmq.errors import NoAnswer, NotSent, RemoteProtocolError
-from mqgate.rocketmq.remoting.codes import Response
+from mqgate.rocketmq.errors import NoResponse, NotSent, RemoteProtocolError
+from mqgate.rocketmq.remoting.codes import ResponseCode
 from mqgate.rocketmq.remoting.command import Command, encode, encode_request
 from mqgate.rocketmq.remoting.frame import FrameReader
 
@@ -84,7 +84,7 @@ class Connection(asyncio.Protocol):
         return self._transport is not None and not self._is_leaving and not self._transport.is_closing()
 
     async def call(self, code: int, fields: Mapping[str, str], body: bytes, deadline: float) -> Command:
-        """Ask, and wait for the answer for so many seconds; NotSent or NoAnswer if there is none."""
+        """PullRange, and wait for the answer for so many seconds; NotSent or NoResponse if there is none."""
         if self._is_full:
             deadline = await self._writable(deadline)
         transport = self._transport
@@ -143,7 +143,7 @@ class Connection(asyncio.Protocol):
         if waiting is None or waiting[0].done():
             return
         answer, _, arrivals, to_tell = waiting
-        answer.set_exception(NoAnswer(f"{self.address} did not answer in time"))
+        answer.set_exception(NoResponse(f"{self.address} did not answer in time"))
         if self._arrivals != arrivals:
             return
         if to_tell <= 0:
@@ -198,7 +198,7 @@ class Connection(asyncio.Protocol):
     def _decline(self, command: Command) -> None:
         """A server may ask its consumers something; we are none that it could ask. One that does not read gets none."""
         if not command.is_one_way and not self._is_full:
-            self._write(encode(Command(Response.NOT_SUPPORTED, command.opaque, flag=_RESPONSE_FLAG)))
+            self._write(encode(Command(ResponseCode.NOT_SUPPORTED, command.opaque, flag=_RESPONSE_FLAG)))
 
     def pause_writing(self) -> None:
         self._is_full = True
@@ -225,7 +225,7 @@ class Connection(asyncio.Protocol):
             self.close("all is answered")
 
     def close(self, why: str) -> None:
-        """End it now; what waits fails with NoAnswer."""
+        """End it now; what waits fails with NoResponse."""
         transport = self._transport
         self._end(why)
         if transport is not None:
@@ -241,7 +241,7 @@ class Connection(asyncio.Protocol):
             timer.cancel()
             if not answer.done():
                 # One each: whoever raises an exception writes its traceback into it.
-                answer.set_exception(NoAnswer(f"{self.address} did not answer: {why}"))
+                answer.set_exception(NoResponse(f"{self.address} did not answer: {why}"))
 
 
 async def connect(

@@ -7,7 +7,7 @@ import pytest
 
 from mqgate.adapters.rocketmq.message_log import RocketMQMessageLog
 from mqgate.core.message import Draft
-from mqgate.rocketmq import Client
+from mqgate.rocketmq import RocketMQClient
 from mqgate.stack.stack import Stack
 
 _MESSAGES = 1_000
@@ -17,7 +17,7 @@ _EVERYTHING = 1 << 30
 @pytest.fixture
 async def log(rocketmq: Stack) -> AsyncIterator[RocketMQMessageLog]:
     space = uuid4().hex[:8]
-    log = RocketMQMessageLog(Client([rocketmq.name_server]), wire=lambda name: f"{space}%{name}", cluster="one")
+    log = RocketMQMessageLog(RocketMQClient([rocketmq.name_server]), wire=lambda name: f"{space}%{name}", cluster="one")
     yield log
     await log.close()
 

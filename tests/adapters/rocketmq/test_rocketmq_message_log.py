@@ -9,9 +9,9 @@ import pytest
 
 from mqgate.adapters.rocketmq.message_log import RocketMQMessageLog
 from mqgate.core.errors import TopicNotFound
-from mqgate.rocketmq import Client
+from mqgate.rocketmq import RocketMQClient
 from mqgate.rocketmq.errors import Refused
-from mqgate.rocketmq.remoting.codes import Response
+from mqgate.rocketmq.remoting.codes import ResponseCode
 from mqgate.stack.stack import Stack
 from mqgate.testing.message_log_contract import MessageLogContract
 from mqgate.testing.samples import a_draft, queues
@@ -26,7 +26,7 @@ async def open_log(rocketmq: Stack) -> AsyncIterator[OpenLog]:
     opened: list[RocketMQMessageLog] = []
 
     def open_log() -> RocketMQMessageLog:
-        client = Client([rocketmq.name_server])
+        client = RocketMQClient([rocketmq.name_server])
         opened.append(RocketMQMessageLog(client, wire=lambda name: f"{space}%{name}", cluster="one"))
         return opened[-1]
 
@@ -69,7 +69,7 @@ async def test_a_broker_that_cannot_say_yet_when_it_was_started_is_asked_again(
 
     async def hesitant(broker: str) -> Mapping[str, str]:
         if refusals:
-            raise Refused(Response.SYSTEM_ERROR, "java.util.NoSuchElementException", broker)
+            raise Refused(ResponseCode.SYSTEM_ERROR, "java.util.NoSuchElementException", broker)
         return await runtime(broker)
 
     async def told() -> tuple[bool, list[str]]:
@@ -144,7 +144,7 @@ async def test_ends_are_told_though_a_broker_does_not_say_whether_it_has_caught_
     before = await log.bounds("orders")
 
     async def refused(broker: str) -> Mapping[str, str]:
-        raise Refused(Response.NO_PERMISSION, "no", broker)
+        raise Refused(ResponseCode.NO_PERMISSION, "no", broker)
 
     monkeypatch.setattr(log._client.admin, "runtime", refused)
     now = await log.current_bounds("orders")

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mqgate.adapters.rocketmq.property_texts import PropertyReader
-from mqgate.adapters.rocketmq.translate import message_of, users_name
+from mqgate.adapters.rocketmq.translate import message_of
+from mqgate.rocketmq.property_texts import PropertyReader
 from mqgate.rocketmq.remoting import properties as property_text
 from mqgate.rocketmq.remoting.record import Record
 
@@ -31,7 +31,7 @@ def test_every_text_is_read_as_the_gateway_reads_it(many: list[list[tuple[str, s
     encoded = [(f"{text}\x02" if is_ended else text).encode() for text in texts]
 
     # The second time the orders of names are known.
-    reader = PropertyReader(users_name)
+    reader = PropertyReader()
     first, again = reader.read(encoded), reader.read(encoded)
 
     assert first == again
@@ -46,14 +46,14 @@ def test_every_text_is_read_as_the_gateway_reads_it(many: list[list[tuple[str, s
 )
 def test_a_broken_text_stops_nobody(text: bytes) -> None:
     """A producer may write anything into a batch; its queue must go on."""
-    (found,) = PropertyReader(users_name).read([text])
+    (found,) = PropertyReader().read([text])
 
     assert (found[3] is None or json.loads(found[3])) == (_by_the_gateway(text)[3] or True)
 
 
 def test_names_that_never_repeat_do_not_fill_the_memory() -> None:
     """What is known of orders of names is forgotten, not gathered for ever."""
-    reader = PropertyReader(users_name)
+    reader = PropertyReader()
 
     found = reader.read([f"n{number}\x01v\x02".encode() for number in range(5_000)])
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from wire_bytes import BINARY_RESPONSE, REQUEST, RESPONSE
 
 from mqgate.rocketmq.errors import RemoteProtocolError
-from mqgate.rocketmq.remoting.command import BINARY, JSON, MOST_FRAME_BYTES, Command, decode, encode, encode_binary
+from mqgate.rocketmq.remoting.command import BINARY, JSON, MAX_FRAME_BYTES, Command, decode, encode, encode_binary
 from mqgate.rocketmq.remoting.frame import FrameReader
 
 # Lone surrogates are no text that UTF-8 could carry.
@@ -80,9 +80,9 @@ def test_codes_beyond_sixteen_bits_fit_the_json_header() -> None:
 
 def test_a_command_larger_than_servers_take_is_refused_here() -> None:
     """A server would close the connection, and take everybody else's requests with it."""
-    room = MOST_FRAME_BYTES - len(encode(Command(310, 7)))
+    room = MAX_FRAME_BYTES - len(encode(Command(310, 7)))
 
-    assert len(encode(Command(310, 7, body=bytes(room)))) == MOST_FRAME_BYTES
+    assert len(encode(Command(310, 7, body=bytes(room)))) == MAX_FRAME_BYTES
     with pytest.raises(ValueError, match="larger"):
         encode(Command(310, 7, body=bytes(room + 1)))
 

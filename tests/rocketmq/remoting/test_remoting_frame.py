@@ -10,7 +10,7 @@ from wire_bytes import BINARY_RESPONSE, REQUEST, RESPONSE
 
 from mqgate.rocketmq.errors import RemoteProtocolError
 from mqgate.rocketmq.remoting.command import Command, encode
-from mqgate.rocketmq.remoting.frame import MOST_FRAME_BYTES, FrameReader
+from mqgate.rocketmq.remoting.frame import MAX_FRAME_BYTES, FrameReader
 
 _STREAM = REQUEST + RESPONSE + BINARY_RESPONSE
 _BROKEN = b"\x00\x00\x00\x05\x00\x00\x00\x01["
@@ -70,7 +70,7 @@ def test_bodies_survive_any_cutting(bodies: list[bytes], data: st.DataObject) ->
     [
         struct.pack(">II", 0xFFFFFFFF, 0),
         struct.pack(">ii", -1, 10),
-        struct.pack(">II", MOST_FRAME_BYTES - 3, 0),
+        struct.pack(">II", MAX_FRAME_BYTES - 3, 0),
         struct.pack(">II", 3, 0),
         struct.pack(">II", 0, 0),
         struct.pack(">II", 20, 17),
@@ -98,7 +98,7 @@ def test_a_frame_that_cannot_be_is_refused_by_its_first_eight_bytes(prefix: byte
 
 def test_the_largest_frame_that_servers_send_is_taken() -> None:
     """The limit is theirs, to the byte."""
-    room = MOST_FRAME_BYTES - len(encode(Command(0, 1)))
+    room = MAX_FRAME_BYTES - len(encode(Command(0, 1)))
     frame = encode(Command(0, 1, body=bytes(room)))
 
     assert len(FrameReader().feed(frame)[0].body) == room

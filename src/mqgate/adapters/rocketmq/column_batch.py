@@ -5,8 +5,8 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from mqgate.adapters.rocketmq.columns import Rows
 from mqgate.ports.message_columns import map_of, schema_of
+from mqgate.rocketmq.columns import Rows
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -23,13 +23,13 @@ from mqgate.core.errors import (
     StorageUnavailable,
     TopicNotFound,
 )
-from mqgate.rocketmq.errors import NoAnswer, NotSent, Refused, RemoteProtocolError, RocketMQError
-from mqgate.rocketmq.remoting.codes import Response
+from mqgate.rocketmq.errors import NoResponse, NotSent, Refused, RemoteProtocolError, RocketMQError
+from mqgate.rocketmq.remoting.codes import ResponseCode
 
 __all__ = ["is_elsewhere_worth_a_try", "translated", "translating"]
 
-_BUSY = {Response.SYSTEM_BUSY, Response.FLOW_CONTROL, Response.SERVICE_NOT_AVAILABLE}
-_ILLEGAL = {Response.MESSAGE_ILLEGAL, Response.INVALID_PARAMETER}
+_BUSY = {ResponseCode.SYSTEM_BUSY, ResponseCode.FLOW_CONTROL, ResponseCode.SERVICE_NOT_AVAILABLE}
+_ILLEGAL = {ResponseCode.MESSAGE_ILLEGAL, ResponseCode.INVALID_PARAMETER}
 
 
 def translated(error: RocketMQError, topic: str, *, is_send: bool = False) -> MqgateError:
@@ -38,14 +38,14 @@ def translated(error: RocketMQError, topic: str, *, is_send: bool = False) -> Mq
     # RocketMQ 4 has no number for who may not; its text does.
     if isinstance(error, Refused) and "AclException" in error.remark:
         return StorageRefused(f"RocketMQ refuses the gateway: {error}")
-    if is_send and (isinstance(error, NoAnswer | RemoteProtocolError) or code == Response.SYSTEM_ERROR):
+    if is_send and (isinstance(error, NoResponse | RemoteProtocolError) or code == ResponseCode.SYSTEM_ERROR):
         return OutcomeUnknown(
             f"the broker did not say whether it stored this: repeat it with the same idempotency key ({error})",
             retry_after=1,
         )
-    if code is None or code in _BUSY or code == Response.SYSTEM_ERROR:
+    if code is None or code in _BUSY or code == ResponseCode.SYSTEM_ERROR:
         return StorageUnavailable(f"RocketMQ does not answer as it should: {error}", retry_after=1)
-    if code == Response.TOPIC_NOT_EXIST:
+    if code == ResponseCode.TOPIC_NOT_EXIST:
         return TopicNotFound(f"RocketMQ has no topic {topic}: PUT /v1/topics/{topic} makes it again", topic=topic)
     if code in _ILLEGAL:
         return InvalidValue(f"the broker refuses the message: {error}", field="body")
@@ -55,7 +55,7 @@ def translated(error: RocketMQError, topic: str, *, is_send: bool = False) -> Mq
 def is_elsewhere_worth_a_try(error: RocketMQError) -> bool:
     """Whether another broker may take what this one has certainly not stored."""
     if isinstance(error, Refused):
-        return error.code in _BUSY or error.code in {Response.NO_PERMISSION, Response.TOPIC_NOT_EXIST}
+        return error.code in _BUSY or error.code in {ResponseCode.NO_PERMISSION, ResponseCode.TOPIC_NOT_EXIST}
     return isinstance(error, NotSent)
 
 

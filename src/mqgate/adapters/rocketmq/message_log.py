@@ -7,23 +7,22 @@ from collections.abc import Callable, Coroutine, Mapping, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-from mqgate.adapters.rocketmq.appending import Appender
+from mqgate.adapters.rocketmq.appender import Appender
+from mqgate.adapters.rocketmq.cluster_probe import ClusterProbe
 from mqgate.adapters.rocketmq.column_batch import batch_of, columns_for
-from mqgate.adapters.rocketmq.columns import Rows
 from mqgate.adapters.rocketmq.faults import translating
-from mqgate.adapters.rocketmq.health import Health
-from mqgate.adapters.rocketmq.reading import Reader
+from mqgate.adapters.rocketmq.log_reader import LogReader
 from mqgate.adapters.rocketmq.search import Search
+from mqgate.adapters.rocketmq.topic_watches import TopicWatches
 from mqgate.adapters.rocketmq.topics import Queue, Topic, Topics
-from mqgate.adapters.rocketmq.translate import users_name
-from mqgate.adapters.rocketmq.watch import Watches
 from mqgate.core.cursors import invalid_cursor
 from mqgate.core.errors import MqgateError, QueueNotFound, StorageUnavailable, TopicNotFound
 from mqgate.core.message import Draft, Message, Stored, milliseconds
 from mqgate.core.names import OWN_PREFIX
 from mqgate.ports.message_log import TopicBounds
 from mqgate.rocketmq.admin import LAYOUTS
-from mqgate.rocketmq.client import Client
+from mqgate.rocketmq.client import RocketMQClient
+from mqgate.rocketmq.columns import Rows
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -43,7 +42,7 @@ class RocketMQMessageLog:
 
     def __init__(
         self,
-        client: Client,
+        client: RocketMQClient,
         *,
         wire: Callable[[str], str],
         cluster: str = "",
@@ -56,10 +55,12 @@ class RocketMQMessageLog:
         self._own_group = wire(f"{OWN_PREFIX}reader")
         self._topics = Topics(client, wire)
         self._appender = Appender(client, self._topics, wire(f"{OWN_PREFIX}producer"))
-        self._reader = Reader(client, self._topics)
+        self._reader = LogReader(client, self._topics)
         self._search = Search(client, self._own_group)
-        self._health = Health(client, self.masters)
-        self._watches = Watches(client, self._topics, group=self._own_group, most_queues=most_watched, asked=watched)
+        self._health = ClusterProbe(client, self.masters)
+        self._watches = TopicWatches(
+            client, self._topics, group=self._own_group, most_queues=most_watched, asked=watched
+        )
 
     async def create(self, topic: str, queues: int) -> None:
         wire = self._wire(topic)
@@ -152,7 +153,7 @@ class RocketMQMessageLog:
         self, topic: str, queue: str, offset: int, most: int, most_bytes: int, names: Sequence[str]
     ) -> "pa.RecordBatch":
         known, place = await self._place(topic, queue)
-        rows = Rows(columns_for(names), users_name)
+        rows = Rows(columns_for(names))
         await self._reader.gather(known, place, offset, most, most_bytes, self._own_group, rows)
         return await asyncio.to_thread(batch_of, rows, names, topic, queue)
 
@@ -202,9 +203,9 @@ class RocketMQMessageLog:
             offsets = await asyncio.gather(*(search(queue.broker, known.wire, queue.id, at) for queue in queues))
         return {queue.name: offset for queue, offset in zip(queues, offsets, strict=True)}
 
-    def doubt(self, topic: str) -> None:
+    def invalidate_topic(self, topic: str) -> None:
         """Another gateway may have changed a topic: what is known of it is asked for again."""
-        self._topics.doubt(topic)
+        self._topics.invalidate_topic(topic)
 
     def watch(self, topic: str, arrived: Callable[[str, int], None]) -> Callable[[], None]:
         return self._watches.watch(topic, arrived)

@@ -7,9 +7,9 @@ import structlog
 
 from mqgate.adapters.rocketmq.faults import translating
 from mqgate.adapters.rocketmq.message_log import RocketMQMessageLog
-from mqgate.rocketmq.client import Client
+from mqgate.rocketmq.client import RocketMQClient
 from mqgate.rocketmq.errors import Refused, RocketMQError
-from mqgate.rocketmq.remoting.codes import Response
+from mqgate.rocketmq.remoting.codes import ResponseCode
 
 __all__ = ["RocketMQOffsetMirror"]
 
@@ -19,7 +19,7 @@ _log = structlog.get_logger()
 class RocketMQOffsetMirror:
     """The log says which brokers there are."""
 
-    def __init__(self, client: Client, log: RocketMQMessageLog, wire: Callable[[str], str]) -> None:
+    def __init__(self, client: RocketMQClient, log: RocketMQMessageLog, wire: Callable[[str], str]) -> None:
         self._client = client
         self._log = log
         self._wire = wire
@@ -65,11 +65,11 @@ class RocketMQOffsetMirror:
         try:
             await self._client.offsets.commit(broker, group, topic, queue_id, offset)
         except Refused as error:
-            if error.code == Response.GROUP_NOT_EXIST:
+            if error.code == ResponseCode.GROUP_NOT_EXIST:
                 # A broker that joined later, or was set up anew.
                 await self._open_at(broker, group)
                 await self._client.offsets.commit(broker, group, topic, queue_id, offset)
-            elif error.code != Response.TOPIC_NOT_EXIST:
+            elif error.code != ResponseCode.TOPIC_NOT_EXIST:
                 raise
 
     async def forget(self, group: str) -> None:

@@ -8,11 +8,11 @@ a topic of the same name that was deleted: what lies in the log before a queue's
 import asyncio
 from collections.abc import AsyncIterator, Sequence
 
-from mqgate.adapters.rocketmq.pulling import pull
+from mqgate.adapters.rocketmq.puller import pull
 from mqgate.adapters.rocketmq.topics import Queue, Topic
 from mqgate.adapters.rocketmq.translate import message_of
 from mqgate.core.message import Message
-from mqgate.rocketmq.client import Client
+from mqgate.rocketmq.client import RocketMQClient
 from mqgate.rocketmq.messages import Status
 from mqgate.rocketmq.remoting.record import Record
 
@@ -25,7 +25,7 @@ _PAGE = 32
 
 
 class Search:
-    def __init__(self, client: Client, group: str) -> None:
+    def __init__(self, client: RocketMQClient, group: str) -> None:
         self._client = client
         self._group = group
 

@@ -17,13 +17,13 @@ from collections.abc import Callable, Iterable, Mapping
 
 import structlog
 
-from mqgate.adapters.rocketmq.catching_up import CatchingUp
+from mqgate.adapters.rocketmq.consume_queue_barrier import ConsumeQueueBarrier
 from mqgate.adapters.rocketmq.faults import translating
 from mqgate.core.errors import StorageUnavailable, TopicNotFound
 from mqgate.core.lease import BrokerBoot, QueueBounds
-from mqgate.rocketmq.client import Client
+from mqgate.rocketmq.client import RocketMQClient
 from mqgate.rocketmq.errors import Refused, RocketMQError
-from mqgate.rocketmq.remoting.codes import Response
+from mqgate.rocketmq.remoting.codes import ResponseCode
 from mqgate.rocketmq.routes import Route
 
 __all__ = ["Queue", "Topic", "Topics"]
@@ -107,7 +107,7 @@ class Topic:
 
 
 class Topics:
-    def __init__(self, client: Client, wire: Callable[[str], str]) -> None:
+    def __init__(self, client: RocketMQClient, wire: Callable[[str], str]) -> None:
         self._client = client
         self._wire = wire
         self._topics: dict[str, Topic] = {}
@@ -117,7 +117,7 @@ class Topics:
         self._boots: dict[str, tuple[tuple[str, int], int]] = {}
         # Which could not say, since when.
         self._hesitating: dict[str, tuple[tuple[str, int], float]] = {}
-        self._catching_up = CatchingUp(client)
+        self._catching_up = ConsumeQueueBarrier(client)
         self.version = 1
 
     async def get(self, name: str) -> Topic:
@@ -208,7 +208,7 @@ class Topics:
         self._unknown[name] = time.monotonic() + _UNKNOWN_FOR
         return self._topics.pop(name, None)
 
-    def doubt(self, name: str) -> None:
+    def invalidate_topic(self, name: str) -> None:
         """Another gateway made a topic, enlarged or dropped it, or made it anew: whoever needs it next asks for it."""
         self._unknown.pop(name, None)
         loading = self._loading.get(name)
@@ -267,7 +267,7 @@ class Topics:
         for name, share in topic.shares.items():
             if broker in {None, name}:
                 share.asked_at = 0.0
-        self._client.routes.doubt(topic.wire)
+        self._client.routes.invalidate(topic.wire)
         await self.freshen(topic)
 
     async def catch_up(self, topic: Topic) -> None:
@@ -300,10 +300,10 @@ class Topics:
             is_readable = share.can_read
             if is_readable:
                 ends_asked_at = time.monotonic()
-                ends = await client.offsets.ends(broker, topic.wire)
+                ends = await client.offsets.bounds(broker, topic.wire)
                 if 0 < share.count < len(ends):
                     # Somebody added queues behind our back.
-                    client.routes.doubt(topic.wire)
+                    client.routes.invalidate(topic.wire)
                     await self._route(topic, broker)
                 share.count = len(ends)
                 await self._learn_boot(topic, broker)
@@ -313,8 +313,8 @@ class Topics:
                         self.told(topic, queue, low, end, ends_asked_at, stored_ms)
         except RocketMQError as error:
             is_readable = False
-            client.routes.doubt(topic.wire)
-            if isinstance(error, Refused) and error.code == Response.TOPIC_NOT_EXIST:
+            client.routes.invalidate(topic.wire)
+            if isinstance(error, Refused) and error.code == ResponseCode.TOPIC_NOT_EXIST:
                 await self.is_gone(topic)
             _log.debug("broker did not tell a topic's ends", topic=topic.name, broker=broker, error=str(error))
         finally:
@@ -347,7 +347,7 @@ class Topics:
             try:
                 told = await self._client.admin.runtime(broker)
             except Refused as error:
-                if error.code == Response.SYSTEM_ERROR and self._may_hesitate(broker, session):
+                if error.code == ResponseCode.SYSTEM_ERROR and self._may_hesitate(broker, session):
                     # Just started, it cannot tell of itself yet: nothing is granted before that is known.
                     raise
                 # A right that not every user has; without it a tail that a crash took is seen only if it is shorter.
@@ -387,7 +387,7 @@ class Topics:
 
     def shut(self, topic: Topic, broker: str) -> None:
         """A broker did not answer: its queues are closed until it does."""
-        self._client.routes.doubt(topic.wire)
+        self._client.routes.invalidate(topic.wire)
         self._open(topic, broker, is_open=False)
         share = topic.shares.get(broker)
         if share is not None:

@@ -10,30 +10,15 @@ from itertools import repeat
 from typing import NamedTuple
 
 from mqgate.core.message import NO_PROPERTIES, Draft, Message
-from mqgate.core.names import OWN_PREFIX
 from mqgate.rocketmq.remoting import properties as property_text
 from mqgate.rocketmq.remoting.pulled_page import PulledPage
 from mqgate.rocketmq.remoting.record import Record
+from mqgate.rocketmq.user_properties import stored_name, user_name
 
-__all__ = ["message_of", "messages_of", "properties_of", "users_name"]
+__all__ = ["message_of", "messages_of", "properties_of"]
 
-_ESCAPE = f"{OWN_PREFIX}p."
-_TRANSIENT = "__RMQ.TRANSIENT."
 _ID, _END = b"UNIQ_KEY\x01", b"\x02"
 _ID_LINE = b"\n" + _ID
-_RESERVED = frozenset(
-    """
-    KEYS TAGS WAIT DELAY RETRY_TOPIC REAL_TOPIC REAL_QID TRAN_MSG PGROUP MIN_OFFSET MAX_OFFSET BUYER_ID
-    ORIGIN_MESSAGE_ID TRANSFER_FLAG CORRECTION_FLAG MQ2_FLAG RECONSUME_TIME MSG_REGION TRACE_ON UNIQ_KEY
-    EXTEND_UNIQ_INFO MAX_RECONSUME_TIMES CONSUME_START_TIME TRAN_PREPARED_QUEUE_OFFSET TRANSACTION_CHECK_TIMES
-    CHECK_IMMUNITY_TIME_IN_SECONDS INSTANCE_ID CORRELATION_ID REPLY_TO_CLIENT TTL ARRIVE_TIME PUSH_REPLY_TIME CLUSTER
-    MSG_TYPE POP_CK POP_CK_OFFSET 1ST_POP_TIME __SHARDINGKEY INNER_NUM INNER_BASE INNER_MULTI_DISPATCH
-    INNER_MULTI_QUEUE_OFFSET DUP_INFO TIMER_DELAY_SEC TIMER_DELAY_MS TIMER_DELIVER_MS TIMER_OUT_MS TIMER_ENQUEUE_MS
-    TIMER_DEQUEUE_MS TIMER_ROLL_TIMES TIMER_DEL_UNIQKEY __transactionId__ DLQ_ORIGIN_TOPIC DLQ_ORIGIN_MESSAGE_ID
-    __CRC32# __BORNHOST BORN_TIMESTAMP ORIGIN_GROUP TRANS_OFFSET TRACE_CONTEXT TIMER_ROLL_LABEL TIMER_DELAY_LEVEL
-    REDIRECT PROPERTY_FORWARD_QUEUE_ID _SYS_MSG_PRIORITY_ __LITE_TOPIC
-    """.split()  # noqa: SIM905 - sixty lines of a name each would be read by nobody
-)
 
 
 def properties_of(draft: Draft) -> dict[str, str]:
@@ -44,8 +29,7 @@ def properties_of(draft: Draft) -> dict[str, str]:
     if draft.tag is not None:
         found["TAGS"] = draft.tag
     for name, value in draft.properties.items():
-        is_theirs = name in _RESERVED or name.startswith(_TRANSIENT)
-        found[f"{_ESCAPE}{name}" if is_theirs else name] = value
+        found[stored_name(name)] = value
     return found
 
 
@@ -107,20 +91,6 @@ def _remembered(text: bytes) -> _Described:
 
 
 def _described(properties: Mapping[str, str]) -> _Described:
-    users = _users(properties) if properties else NO_PROPERTIES
+    named = ((user_name(name), value) for name, value in properties.items())
+    users = {name: value for name, value in named if name is not None} if properties else NO_PROPERTIES
     return _Described(properties.get("UNIQ_KEY"), properties.get("KEYS"), properties.get("TAGS"), users)
-
-
-def users_name(name: str) -> str | None:
-    """What a user calls a stored property; None if it is RocketMQ's own."""
-    if name in _RESERVED:
-        return None
-    return name.removeprefix(_ESCAPE)
-
-
-def _users(properties: Mapping[str, str]) -> Mapping[str, str]:
-    return {
-        name.removeprefix(_ESCAPE) if name.startswith(_ESCAPE) else name: value
-        for name, value in properties.items()
-        if name not in _RESERVED
-    }

@@ -27,8 +27,8 @@ def encode_batch(messages: Iterable[tuple[bytes, str]]) -> bytes:
     parts: list[bytes] = []
     for body, text in messages:
         encoded = text.encode()
-        if len(encoded) > property_text.MOST_BYTES:
-            raise ValueError(f"properties of {len(encoded)} bytes; {property_text.MOST_BYTES} are possible")
+        if len(encoded) > property_text.MAX_BYTES:
+            raise ValueError(f"properties of {len(encoded)} bytes; {property_text.MAX_BYTES} are possible")
         total = _HEAD.size + len(body) + _SHORT.size + len(encoded)
         parts += (_HEAD.pack(total, 0, 0, 0, len(body)), body, _SHORT.pack(len(encoded)), encoded)
     return b"".join(parts)

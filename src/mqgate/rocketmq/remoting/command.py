@@ -14,11 +14,11 @@ import msgspec
 
 from mqgate.rocketmq.errors import RemoteProtocolError
 
-__all__ = ["BINARY", "JSON", "MOST_FRAME_BYTES", "Command", "decode", "encode", "encode_binary", "encode_request"]
+__all__ = ["BINARY", "JSON", "MAX_FRAME_BYTES", "Command", "decode", "encode", "encode_binary", "encode_request"]
 
 JSON, BINARY = 0, 1
 # The servers' own limit, four bytes of length included. They hang up on more, and on whoever else is waiting there.
-MOST_FRAME_BYTES = 16 << 20
+MAX_FRAME_BYTES = 16 << 20
 _RESPONSE, _ONE_WAY = 1, 2
 # What a server goes by: strict JSON in routes (>= 401), GO_AWAY (> 475).
 _VERSION = 479
@@ -83,7 +83,7 @@ def encode_request(
     head = _encode_json(header)
     length = len(head)
     total = 4 + length + len(body)
-    if total + 4 > MOST_FRAME_BYTES:
+    if total + 4 > MAX_FRAME_BYTES:
         raise ValueError(f"a command of {total} bytes is larger than servers take")
     return _PREFIX.pack(total, length) + head + body
 

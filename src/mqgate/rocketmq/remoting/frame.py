@@ -3,9 +3,9 @@
 import struct
 
 from mqgate.rocketmq.errors import RemoteProtocolError
-from mqgate.rocketmq.remoting.command import MOST_FRAME_BYTES, Command, decode
+from mqgate.rocketmq.remoting.command import MAX_FRAME_BYTES, Command, decode
 
-__all__ = ["MOST_FRAME_BYTES", "FrameReader"]
+__all__ = ["MAX_FRAME_BYTES", "FrameReader"]
 
 _PREFIX = struct.Struct(">II")
 _LENGTH = 4
@@ -20,7 +20,7 @@ class FrameReader:
     once, and so does the next `feed`.
     """
 
-    def __init__(self, most_bytes: int = MOST_FRAME_BYTES) -> None:
+    def __init__(self, most_bytes: int = MAX_FRAME_BYTES) -> None:
         self._most = most_bytes
         self._kept = bytearray()
         self._fault = ""

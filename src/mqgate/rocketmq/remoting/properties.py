@@ -2,10 +2,10 @@
 
 from collections.abc import Mapping
 
-__all__ = ["MOST_BYTES", "decode", "decode_bytes", "encode"]
+__all__ = ["MAX_BYTES", "decode", "decode_bytes", "encode"]
 
 # What a broker stores; it adds some hundred bytes of its own.
-MOST_BYTES = 32_767
+MAX_BYTES = 32_767
 _BETWEEN, _END = "\x01", "\x02"
 
 

@@ -8,20 +8,20 @@ import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 
 from mqgate.core.errors import StorageUnavailable
-from mqgate.rocketmq.client import Client
+from mqgate.rocketmq.client import RocketMQClient
 from mqgate.rocketmq.errors import Refused, RocketMQError
 
-__all__ = ["Health"]
+__all__ = ["ClusterProbe"]
 
 # Whoever asks waits two seconds for everything.
 _DEADLINE = 0.8
 _OK = "ok"
 
 
-class Health:
+class ClusterProbe:
     """`masters` tells the brokers of our cluster that live."""
 
-    def __init__(self, client: Client, masters: Callable[[], Awaitable[Sequence[str]]]) -> None:
+    def __init__(self, client: RocketMQClient, masters: Callable[[], Awaitable[Sequence[str]]]) -> None:
         self._client = client
         self._masters = masters
         self._seen: set[str] = set()

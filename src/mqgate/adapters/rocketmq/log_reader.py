@@ -15,21 +15,21 @@ from contextlib import aclosing
 from functools import partial
 from typing import NamedTuple, Protocol, TypeVar
 
-from mqgate.adapters.rocketmq.columns import Rows
 from mqgate.adapters.rocketmq.faults import translated
-from mqgate.adapters.rocketmq.pulling import pull_undecoded
+from mqgate.adapters.rocketmq.puller import pull_undecoded
 from mqgate.adapters.rocketmq.topics import Queue, Topic, Topics
 from mqgate.adapters.rocketmq.translate import messages_of
 from mqgate.core.errors import MqgateError, QueueUnavailable, StorageUnavailable, TopicNotFound
 from mqgate.core.message import Message, body_of
-from mqgate.rocketmq.client import Client
+from mqgate.rocketmq.client import RocketMQClient
+from mqgate.rocketmq.columns import Rows
 from mqgate.rocketmq.errors import RocketMQError
 from mqgate.rocketmq.messages import Status
-from mqgate.rocketmq.paging import AT_ONCE, Page, Paging
-from mqgate.rocketmq.reading_ahead import pages
+from mqgate.rocketmq.paging import DEFAULT_PULL_SIZE, Page, Paging
+from mqgate.rocketmq.read_ahead import pages
 from mqgate.rocketmq.remoting.pulled_page import PulledPage, decode_page
 
-__all__ = ["Reader"]
+__all__ = ["LogReader"]
 
 # Pulls under way for one large read.
 _AHEAD = 4
@@ -100,8 +100,8 @@ class _Rows:
         return len(fitting) == len(page) and self.rows.count < self._most
 
 
-class Reader:
-    def __init__(self, client: Client, topics: Topics) -> None:
+class LogReader:
+    def __init__(self, client: RocketMQClient, topics: Topics) -> None:
         self._client = client
         self._topics = topics
         self._wishes: dict[tuple[Queue, str], list[_Wish]] = {}
@@ -111,7 +111,7 @@ class Reader:
         self, topic: Topic, queue: Queue, offset: int, most: int, most_bytes: int, group: str
     ) -> list[Message]:
         """Consecutive messages from an offset on, as many as are asked for and fit."""
-        if most < AT_ONCE:
+        if most < DEFAULT_PULL_SIZE:
             page = await self._shared(topic, queue, offset, most, group)
         else:
             pulled = await self._pull_page(topic, queue, offset, most, group)
@@ -137,7 +137,7 @@ class Reader:
 
     async def _page(self, topic: Topic, queue: Queue, offset: int, most: int, group: str) -> list[Message]:
         """One pull's worth, maybe of a pull shared with others."""
-        if most >= AT_ONCE:
+        if most >= DEFAULT_PULL_SIZE:
             return (await self._pull(topic, queue, offset, most, group))[:most]
         return await self._shared(topic, queue, offset, most, group)
 
@@ -153,7 +153,7 @@ class Reader:
     def _begin(self, topic: Topic, queue: Queue, group: str) -> None:
         wishes = sorted(self._wishes.pop((queue, group)), key=lambda wish: wish.offset)
         while wishes:
-            end = wishes[0].offset + AT_ONCE
+            end = wishes[0].offset + DEFAULT_PULL_SIZE
             near = [wish for wish in wishes if wish.offset < end]
             wishes = wishes[len(near) :]
             task = asyncio.create_task(self._serve(topic, queue, near, group))

@@ -12,14 +12,14 @@ import time
 from collections.abc import Callable
 from functools import partial
 
-from mqgate.adapters.rocketmq.pulling import pull
+from mqgate.adapters.rocketmq.puller import pull
 from mqgate.adapters.rocketmq.topics import Queue, Topic, Topics
 from mqgate.core.errors import MqgateError
-from mqgate.rocketmq.client import Client
+from mqgate.rocketmq.client import RocketMQClient
 from mqgate.rocketmq.errors import RocketMQError
 from mqgate.rocketmq.messages import Status
 
-__all__ = ["Watches"]
+__all__ = ["TopicWatches"]
 
 Arrived = Callable[[str, int], None]
 _PARK = 15.0
@@ -49,11 +49,11 @@ class _Watch:
             callback(queue, count)
 
 
-class Watches:
+class TopicWatches:
     """`asked` is called for every request to a broker, for the metrics."""
 
     def __init__(
-        self, client: Client, topics: Topics, *, group: str, most_queues: int, asked: Callable[[], None]
+        self, client: RocketMQClient, topics: Topics, *, group: str, most_queues: int, asked: Callable[[], None]
     ) -> None:
         self._client = client
         self._topics = topics

@@ -1,10 +1,10 @@
 """Pulls as every part of the adapter needs them: the group is made if a broker lacks it."""
 
 from mqgate.adapters.rocketmq.topics import Queue, Topic
-from mqgate.rocketmq.client import Client
-from mqgate.rocketmq.errors import Refused, making_sense
-from mqgate.rocketmq.messages import Pulled, Status
-from mqgate.rocketmq.remoting.codes import Response
+from mqgate.rocketmq.client import RocketMQClient
+from mqgate.rocketmq.errors import Refused, decoding_response
+from mqgate.rocketmq.messages import PullResponse, Status
+from mqgate.rocketmq.remoting.codes import ResponseCode
 from mqgate.rocketmq.remoting.record import decode_records
 
 __all__ = ["pull", "pull_undecoded"]
@@ -13,17 +13,17 @@ _MOST_TRIES = 3
 
 
 async def pull(
-    client: Client, topic: Topic, queue: Queue, offset: int, most: int, *, group: str, park: float = 0.0
-) -> Pulled:
+    client: RocketMQClient, topic: Topic, queue: Queue, offset: int, most: int, *, group: str, park: float = 0.0
+) -> PullResponse:
     """One pull; an operator's reset, which RocketMQ tells once and instead of messages, is heard and left alone."""
     pulled, data = await pull_undecoded(client, topic, queue, offset, most, group=group, park=park)
-    with making_sense():
+    with decoding_response():
         return pulled._replace(records=decode_records(data)) if data else pulled
 
 
 async def pull_undecoded(
-    client: Client, topic: Topic, queue: Queue, offset: int, most: int, *, group: str, park: float = 0.0
-) -> tuple[Pulled, bytes]:
+    client: RocketMQClient, topic: Topic, queue: Queue, offset: int, most: int, *, group: str, park: float = 0.0
+) -> tuple[PullResponse, bytes]:
     """The same; the records are left as the bytes that they came as."""
     for _ in range(_MOST_TRIES):
         try:
@@ -31,7 +31,7 @@ async def pull_undecoded(
                 queue.broker, topic.wire, queue.id, offset, most, group=group, park=park
             )
         except Refused as error:
-            if error.code != Response.GROUP_NOT_EXIST:
+            if error.code != ResponseCode.GROUP_NOT_EXIST:
                 raise
             await client.admin.put_group(queue.broker, group)
             continue
@@ -39,4 +39,4 @@ async def pull_undecoded(
         if pulled.status is Status.MOVED and pulled.remark == "OFFSET_RESET":
             continue
         return pulled, data
-    return Pulled(Status.EMPTY, (), offset, 0, 0, ""), b""
+    return PullResponse(Status.EMPTY, (), offset, 0, 0, ""), b""

@@ -3,14 +3,14 @@
 import ssl
 from collections.abc import Callable
 
-from mqgate.rocketmq.client import Client
+from mqgate.rocketmq.client import RocketMQClient
 from mqgate.rocketmq.remoting.signature import Credentials
 from mqgate.settings import RocketMQSettings, SettingsInvalid
 
 __all__ = ["client_of", "wire_names"]
 
 
-def client_of(settings: RocketMQSettings) -> Client:
+def client_of(settings: RocketMQSettings) -> RocketMQClient:
     """A client of the cluster that the settings name; SettingsInvalid if a TLS file is no good."""
     credentials = None
     if settings.access_key:
@@ -19,7 +19,7 @@ def client_of(settings: RocketMQSettings) -> Client:
             secret_key=settings.secret_key,
             security_token=settings.security_token,
         )
-    return Client(
+    return RocketMQClient(
         settings.name_servers,
         credentials=credentials,
         tls=_tls(settings) if settings.tls else None,

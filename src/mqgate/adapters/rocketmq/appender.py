@@ -15,10 +15,10 @@ from mqgate.adapters.rocketmq.topics import Queue, Topic, Topics
 from mqgate.adapters.rocketmq.translate import properties_of
 from mqgate.core.errors import MqgateError, QueueUnavailable, StorageUnavailable, TopicNotFound
 from mqgate.core.message import Draft, Stored, instant
-from mqgate.rocketmq.client import Client
-from mqgate.rocketmq.errors import NoAnswer, NotSent, Refused, RocketMQError
+from mqgate.rocketmq.client import RocketMQClient
+from mqgate.rocketmq.errors import NoResponse, NotSent, Refused, RocketMQError
 from mqgate.rocketmq.remoting import properties as property_text
-from mqgate.rocketmq.remoting.codes import Response
+from mqgate.rocketmq.remoting.codes import ResponseCode
 
 __all__ = ["Appender"]
 
@@ -28,11 +28,11 @@ _MOST_BATCH_BYTES = 3 << 20
 _MOST_TOGETHER = 128
 _ENTRY_OVERHEAD = 128
 _BUSY_PAUSES = (0.05, 0.2)
-_IS_BUSY = frozenset({Response.SYSTEM_BUSY, Response.FLOW_CONTROL})
+_IS_BUSY = frozenset({ResponseCode.SYSTEM_BUSY, ResponseCode.FLOW_CONTROL})
 
 
 class Appender:
-    def __init__(self, client: Client, topics: Topics, producer: str) -> None:
+    def __init__(self, client: RocketMQClient, topics: Topics, producer: str) -> None:
         self._client = client
         self._topics = topics
         self._producer = producer
@@ -170,7 +170,7 @@ class Appender:
         return self._now
 
     async def _failure(self, topic: Topic, queue: Queue, error: RocketMQError) -> MqgateError:
-        if isinstance(error, NotSent | NoAnswer):
+        if isinstance(error, NotSent | NoResponse):
             self._topics.shut(topic, queue.broker)
         failure = translated(error, topic.name, is_send=True)
         if isinstance(failure, TopicNotFound) and not await self._topics.is_gone(topic):

@@ -9,17 +9,17 @@ import asyncio
 
 import structlog
 
-from mqgate.rocketmq.client import Client
+from mqgate.rocketmq.client import RocketMQClient
 from mqgate.rocketmq.errors import RocketMQError
 
-__all__ = ["CatchingUp"]
+__all__ = ["ConsumeQueueBarrier"]
 
 _log = structlog.get_logger()
 _PATIENCE = 3.0
 
 
-class CatchingUp:
-    def __init__(self, client: Client) -> None:
+class ConsumeQueueBarrier:
+    def __init__(self, client: RocketMQClient) -> None:
         self._client = client
         self._looks: dict[str, asyncio.Task[None]] = {}
 
