@@ -87,15 +87,15 @@ def test_every_number_that_we_know_has_a_row() -> None:
 
 def test_who_is_tried_on_another_broker_is_named() -> None:
     """The same list in the code, and no other."""
-    from mqgate.adapters.rocketmq.faults import is_elsewhere_worth_a_try  # noqa: PLC0415 - beside its only use
+    from mqgate.adapters.rocketmq.faults import may_try_other_broker  # noqa: PLC0415 - beside its only use
 
     text = REFERENCE.read_text("utf-8")
     (sentence,) = re.findall(r"without a key\*\*(.*?)Never", text, re.DOTALL)
     named = set(re.findall(r"`([A-Z_]+)`", sentence)) - {ResponseCode.GO_AWAY.name}
 
-    assert named == {each.name for each in ResponseCode if is_elsewhere_worth_a_try(Refused(each, "", ""))}
-    assert is_elsewhere_worth_a_try(NotSent(""))
-    assert not is_elsewhere_worth_a_try(NoResponse(""))
+    assert named == {each.name for each in ResponseCode if may_try_other_broker(Refused(each, "", ""))}
+    assert may_try_other_broker(NotSent(""))
+    assert not may_try_other_broker(NoResponse(""))
 
 
 @pytest.fixture

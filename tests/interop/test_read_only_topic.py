@@ -18,7 +18,7 @@ READ_ONLY = 4
 def _routes_age_quickly(monkeypatch: pytest.MonkeyPatch) -> None:
     """A route is believed for half a minute, as Java's clients do; nobody wants to wait for that here."""
     monkeypatch.setattr("mqgate.rocketmq.routes._LIFETIME", 0.2)
-    monkeypatch.setattr("mqgate.adapters.rocketmq.topics._UNASKED", 0.2)
+    monkeypatch.setattr("mqgate.adapters.rocketmq.topics._PUBLISH_REFRESH", 0.2)
 
 
 async def codes(api: httpx.AsyncClient) -> list[tuple[int, str]]:

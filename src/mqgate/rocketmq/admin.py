@@ -36,20 +36,20 @@ class Admin:
 
     async def topics(self) -> list[str]:
         """The names of all topics that the name servers know, RocketMQ's own among them."""
-        answer = await self._routes.call(RequestCode.GET_ALL_TOPICS, {})
+        response = await self._routes.call(RequestCode.GET_ALL_TOPICS, {})
         with decoding_response():
-            return sorted(str(name) for name in loose_json.parse(answer.body).get("topicList") or ())
+            return sorted(str(name) for name in loose_json.parse(response.body).get("topicList") or ())
 
     async def topic(self, broker: str, topic: str) -> TopicConfig | None:
         """A topic's settings on one broker; None if it does not have it."""
         allowed = (ResponseCode.TOPIC_NOT_EXIST, ResponseCode.NOT_SUPPORTED)
-        answer = await self._brokers.call(broker, RequestCode.GET_TOPIC_CONFIG, {"topic": topic}, allowed=allowed)
-        if answer.code == ResponseCode.TOPIC_NOT_EXIST:
+        response = await self._brokers.call(broker, RequestCode.GET_TOPIC_CONFIG, {"topic": topic}, allowed=allowed)
+        if response.code == ResponseCode.TOPIC_NOT_EXIST:
             return None
-        if answer.code == ResponseCode.NOT_SUPPORTED:
+        if response.code == ResponseCode.NOT_SUPPORTED:
             return await self._routed(broker, topic)
         with decoding_response():
-            found = loose_json.parse(answer.body)
+            found = loose_json.parse(response.body)
             return TopicConfig(int(found["readQueueNums"]), int(found["writeQueueNums"]), int(found["perm"]))
 
     async def _routed(self, broker: str, topic: str) -> TopicConfig | None:
@@ -86,8 +86,8 @@ class Admin:
     async def has_group(self, broker: str, group: str) -> bool:
         """Whether a broker has a consumer group; where brokers make groups by themselves, this is such an occasion."""
         allowed = (ResponseCode.GROUP_NOT_EXIST,)
-        answer = await self._brokers.call(broker, RequestCode.GET_GROUP_CONFIG, {"group": group}, allowed=allowed)
-        return answer.code == ResponseCode.SUCCESS
+        response = await self._brokers.call(broker, RequestCode.GET_GROUP_CONFIG, {"group": group}, allowed=allowed)
+        return response.code == ResponseCode.SUCCESS
 
     async def put_group(self, broker: str, group: str) -> None:
         """Make a consumer group on one broker, or set one back: what is not said here takes RocketMQ's defaults."""
@@ -100,20 +100,20 @@ class Admin:
 
     async def runtime(self, broker: str) -> Mapping[str, str]:
         """How a broker is doing: version, boot time, disk, queues."""
-        answer = await self._brokers.call(broker, RequestCode.GET_BROKER_RUNTIME_INFO, {})
+        response = await self._brokers.call(broker, RequestCode.GET_BROKER_RUNTIME_INFO, {})
         with decoding_response():
-            return {name: str(value) for name, value in loose_json.parse(answer.body)["table"].items()}
+            return {name: str(value) for name, value in loose_json.parse(response.body)["table"].items()}
 
     async def config(self, broker: str) -> Mapping[str, str]:
         """A broker's settings, as it runs with them."""
-        answer = await self._brokers.call(broker, RequestCode.GET_BROKER_CONFIG, {})
-        lines = (line.partition("=") for line in answer.body.decode(errors="replace").splitlines())
+        response = await self._brokers.call(broker, RequestCode.GET_BROKER_CONFIG, {})
+        lines = (line.partition("=") for line in response.body.decode(errors="replace").splitlines())
         return {name.strip(): value.strip() for name, mark, value in lines if mark}
 
     async def kv(self, namespace: str, key: str) -> str | None:
         """A value that the name servers keep."""
-        answer = await self._routes.call(RequestCode.GET_KV_CONFIG, {"namespace": namespace, "key": key})
-        return answer.fields.get("value") if answer.code == ResponseCode.SUCCESS else None
+        response = await self._routes.call(RequestCode.GET_KV_CONFIG, {"namespace": namespace, "key": key})
+        return response.fields.get("value") if response.code == ResponseCode.SUCCESS else None
 
     async def layout(self, topic: str) -> dict[str, int]:
         """How many queues each broker should have of a topic, for topics that were registered so; else nothing."""

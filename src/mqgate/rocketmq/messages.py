@@ -122,7 +122,7 @@ class Messages:
         topic: str,
         queue_id: int,
         offset: int,
-        most: int,
+        max_count: int,
         *,
         group: str,
         park: float = 0.0,
@@ -130,7 +130,7 @@ class Messages:
     ) -> PullResponse:
         """Messages from an offset on; `park`: wait at the broker for so many seconds, and up to 5 s longer."""
         pulled, data = await self.pull_undecoded(
-            broker, topic, queue_id, offset, most, group=group, park=park, tags=tags
+            broker, topic, queue_id, offset, max_count, group=group, park=park, tags=tags
         )
         if not data:
             return pulled
@@ -143,17 +143,17 @@ class Messages:
         topic: str,
         queue_id: int,
         offset: int,
-        most: int,
+        max_count: int,
         *,
         group: str,
         park: float = 0.0,
         tags: str = "*",
     ) -> tuple[PullResponse, bytes]:
         """The same; the records are left as the bytes that they came as."""
-        fields = {**_pull_fields(group, topic, queue_id, most, park, tags), "queueOffset": str(offset)}
+        fields = {**_pull_fields(group, topic, queue_id, max_count, park, tags), "queueOffset": str(offset)}
         deadline = park + _PARKED_SLACK if park else None
-        answer = await self._brokers.call(broker, _PULL_MESSAGE, fields, allowed=_EMPTY, deadline=deadline)
-        code, _, found, body, _, remark = answer
+        response = await self._brokers.call(broker, _PULL_MESSAGE, fields, allowed=_EMPTY, deadline=deadline)
+        code, _, found, body, _, remark = response
         try:
             after = int(found.get("nextBeginOffset", offset))
             ends = int(found.get("minOffset", 0)), int(found.get("maxOffset", 0))
@@ -169,7 +169,7 @@ class Messages:
         topic: str,
         key: str,
         *,
-        most: int,
+        max_count: int,
         begin_ms: int = 0,
         end_ms: int | None = None,
         is_unique: bool = False,
@@ -178,16 +178,16 @@ class Messages:
         fields = {
             "topic": topic,
             "key": key,
-            "maxNum": str(most),
+            "maxNum": str(max_count),
             "beginTimestamp": str(begin_ms),
             "endTimestamp": _FOREVER_MS if end_ms is None else str(end_ms),
         }
         if is_unique:
             fields["_UNIQUE_KEY_QUERY"] = "true"
-        answer = await self._brokers.call(
+        response = await self._brokers.call(
             broker, RequestCode.QUERY_MESSAGE, fields, allowed=(ResponseCode.QUERY_NOT_FOUND,)
         )
-        records = decode_records(answer.body) if answer.code == ResponseCode.SUCCESS else []
+        records = decode_records(response.body) if response.code == ResponseCode.SUCCESS else []
         return [each for each in records if each.topic == topic and _has_key(each, key, is_unique=is_unique)]
 
     async def view(self, offset_id: str) -> Record:
@@ -202,16 +202,16 @@ class Messages:
         port = int.from_bytes(raw[len(host) : len(host) + 4])
         shown = ".".join(map(str, host)) if len(host) == 4 else f"[{host.hex(':', 2)}]"  # noqa: PLR2004 - IPv4
         fields = {"offset": str(int.from_bytes(raw[len(host) + 4 :]))}
-        answer = await self._brokers.call_address(f"{shown}:{port}", RequestCode.VIEW_MESSAGE, fields)
+        response = await self._brokers.call_address(f"{shown}:{port}", RequestCode.VIEW_MESSAGE, fields)
         with decoding_response():
-            return decode_records(answer.body)[0]
+            return decode_records(response.body)[0]
 
 
-def _sent(answer: Command) -> Sent:
-    fields = answer.fields
+def _sent(response: Command) -> Sent:
+    fields = response.fields
     try:
         offset, ids = int(fields["queueOffset"]), fields.get("msgId", "")
-        return tuple.__new__(Sent, (offset, ids.partition(",")[0], answer.code != 0))
+        return tuple.__new__(Sent, (offset, ids.partition(",")[0], response.code != 0))
     except DECODE_ERRORS as error:
         raise malformed_response(error) from error
 
@@ -234,13 +234,13 @@ def _send_fields(producer: str, topic: str, queue_id: int, sys_flag: int) -> Map
 
 
 @lru_cache(maxsize=4096)
-def _pull_fields(group: str, topic: str, queue_id: int, most: int, park: float, tags: str) -> Mapping[str, str]:
+def _pull_fields(group: str, topic: str, queue_id: int, max_count: int, park: float, tags: str) -> Mapping[str, str]:
     """What is the same in all pulls of one group from one queue."""
     return {
         "consumerGroup": group,
         "topic": topic,
         "queueId": str(queue_id),
-        "maxMsgNums": str(most),
+        "maxMsgNums": str(max_count),
         "sysFlag": _PARKING if park else _NOT_PARKING,
         "commitOffset": "0",
         "suspendTimeoutMillis": str(int(park * 1000)),

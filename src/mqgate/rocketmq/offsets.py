@@ -27,9 +27,9 @@ class Offsets:
 
         In milliseconds by the broker's clock; 0 if there is none.
         """
-        answer = await self._brokers.call(broker, RequestCode.GET_TOPIC_STATS, {"topic": topic})
+        response = await self._brokers.call(broker, RequestCode.GET_TOPIC_STATS, {"topic": topic})
         with decoding_response():
-            table = loose_json.parse(answer.body).get("offsetTable") or {}
+            table = loose_json.parse(response.body).get("offsetTable") or {}
             return {
                 dict(queue)["queueId"]: (at["minOffset"], at["maxOffset"], max(at.get("lastUpdateTimestamp", 0), 0))
                 for queue, at in table.items()
@@ -48,9 +48,9 @@ class Offsets:
         return await self._offset(broker, RequestCode.SEARCH_OFFSET, fields)
 
     async def _offset(self, broker: str, code: int, fields: Mapping[str, str]) -> int:
-        answer = await self._brokers.call(broker, code, fields)
+        response = await self._brokers.call(broker, code, fields)
         with decoding_response():
-            return int(answer.fields["offset"])
+            return int(response.fields["offset"])
 
     async def committed(self, broker: str, group: str, topic: str, queue_id: int) -> int | None:
         """What a group has committed; None if nothing."""
@@ -61,9 +61,9 @@ class Offsets:
             "setZeroIfNotFound": "false",
         }
         allowed = (ResponseCode.QUERY_NOT_FOUND, ResponseCode.GROUP_NOT_EXIST)
-        answer = await self._brokers.call(broker, RequestCode.QUERY_CONSUMER_OFFSET, fields, allowed=allowed)
+        response = await self._brokers.call(broker, RequestCode.QUERY_CONSUMER_OFFSET, fields, allowed=allowed)
         with decoding_response():
-            return int(answer.fields["offset"]) if answer.code == ResponseCode.SUCCESS else None
+            return int(response.fields["offset"]) if response.code == ResponseCode.SUCCESS else None
 
     async def commit(self, broker: str, group: str, topic: str, queue_id: int, offset: int) -> None:
         """Commit, forwards or backwards; the group must exist."""
@@ -78,9 +78,9 @@ class Offsets:
     async def progress(self, broker: str, group: str, topic: str) -> dict[int, Progress]:
         """A group's place on all queues of a topic on a broker."""
         fields = {"consumerGroup": group, "topic": topic}
-        answer = await self._brokers.call(broker, RequestCode.GET_CONSUME_STATS, fields)
+        response = await self._brokers.call(broker, RequestCode.GET_CONSUME_STATS, fields)
         with decoding_response():
-            table = loose_json.parse(answer.body).get("offsetTable") or {}
+            table = loose_json.parse(response.body).get("offsetTable") or {}
             return {
                 dict(queue)["queueId"]: Progress(at["brokerOffset"], at["consumerOffset"])
                 for queue, at in table.items()

@@ -16,7 +16,7 @@ __all__ = ["DEFAULT_PULL_SIZE", "Page", "Paging", "PullRange"]
 
 # What a broker answers at once, unless it is told otherwise.
 DEFAULT_PULL_SIZE = 32
-_MOST_AT_ONCE = 1_024
+_MAX_AT_ONCE = 1_024
 # So many full pages in a row, and a larger one is tried.
 _STREAK = 8
 
@@ -36,11 +36,11 @@ class PullRange(NamedTuple):
     """A pull to send."""
 
     offset: int
-    most: int
+    max_count: int
 
     @property
     def end(self) -> int:
-        return self.offset + self.most
+        return self.offset + self.max_count
 
 
 class Paging(Generic[_Page]):
@@ -78,13 +78,13 @@ class Paging(Generic[_Page]):
     def answer(self, ask: PullRange, page: _Page) -> None:
         """What a pull gave: consecutive messages from its offset on, or none: there the range ends."""
         self._asked.remove(ask)
-        count = min(len(page), ask.most)
+        count = min(len(page), ask.max_count)
         if not count:
             self._stop(ask.offset)
             return
         if ask.offset < self._end:
             self._early[ask.offset] = page if count == len(page) else page[:count]
-        if count == ask.most:
+        if count == ask.max_count:
             self._is_full(ask)
             return
         self._streak = 0
@@ -95,11 +95,11 @@ class Paging(Generic[_Page]):
 
     def _is_full(self, ask: PullRange) -> None:
         # The rest of a gap, or of the range, tells nothing.
-        if ask.most >= self._size:
+        if ask.max_count >= self._size:
             self._streak += 1
             if self._streak >= _STREAK:
                 self._streak = 0
-                self._size = min(2 * self._size, _MOST_AT_ONCE)
+                self._size = min(2 * self._size, _MAX_AT_ONCE)
 
     def _stop(self, end: int) -> None:
         """Nothing is found at an offset, so nothing behind it is wanted."""

@@ -16,7 +16,7 @@ __all__ = ["Peer", "Peers", "expect"]
 
 _CONNECT_DEADLINE = 3.0
 _FIRST_PAUSE = 0.05
-_LONGEST_PAUSE = 1.0
+_MAX_PAUSE = 1.0
 _CLOSE_DEADLINE = 1.0
 
 
@@ -67,20 +67,20 @@ class Peer:
             connection = await self._connected(deadline)
             deadline -= time.monotonic() - started
         try:
-            answer = await connection.call(code, fields, body, deadline)
+            response = await connection.call(code, fields, body, deadline)
         except NoResponse:
             # A hanging server takes new connections; only an answer shows that it lives.
             self._is_silent |= connection is self._connection and not connection.is_open
             raise
         self._is_silent = False
         # Success is by far the commonest.
-        if answer[0] == 0:
-            return answer
-        if answer.code == ResponseCode.GO_AWAY:
+        if response[0] == 0:
+            return response
+        if response.code == ResponseCode.GO_AWAY:
             # This very connection: by now others may have made a new one.
             connection.retire()
             raise NotSent(f"{self.address} is going away")
-        return answer if allowed is None else expect(answer, self.address, *allowed)
+        return response if allowed is None else expect(response, self.address, *allowed)
 
     async def _connected(self, deadline: float) -> Connection:
         if self._is_closed:
@@ -104,7 +104,7 @@ class Peer:
             connection = await connect(self.address, self._probe, self._tls, _CONNECT_DEADLINE, self._keep_alive)
         except NotSent as error:
             self._why = str(error)
-            self._pause = min(max(2 * self._pause, _FIRST_PAUSE), _LONGEST_PAUSE)
+            self._pause = min(max(2 * self._pause, _FIRST_PAUSE), _MAX_PAUSE)
             self._retry_at = self._clock() + self._pause
             return None
         finally:
@@ -189,8 +189,8 @@ class Peers:
             await asyncio.wait(ends, timeout=_CLOSE_DEADLINE)
 
 
-def expect(answer: Command, address: str, *allowed: int) -> Command:
+def expect(response: Command, address: str, *allowed: int) -> Command:
     """The answer, if it is a success or one of the codes allowed; else Refused."""
-    if answer.code != ResponseCode.SUCCESS and answer.code not in allowed:
-        raise Refused(answer.code, answer.remark or "", address)
-    return answer
+    if response.code != ResponseCode.SUCCESS and response.code not in allowed:
+        raise Refused(response.code, response.remark or "", address)
+    return response

@@ -27,7 +27,7 @@ async def pages(paging: Paging[_Page], pull: Callable[[int, int], Awaitable[_Pag
                     may_ask.clear()
                     await may_ask.wait()
                     continue
-                paging.answer(ask, await pull(ask.offset, ask.most))
+                paging.answer(ask, await pull(ask.offset, ask.max_count))
                 came.set()
         finally:
             came.set()

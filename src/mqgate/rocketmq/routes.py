@@ -61,18 +61,18 @@ class Routes:
         if known is not None and not is_fresh and time.monotonic() < known[0]:
             return known[1]
         try:
-            answer = await self.call(RequestCode.GET_ROUTE, {"topic": topic, "acceptStandardJsonOnly": "true"})
+            response = await self.call(RequestCode.GET_ROUTE, {"topic": topic, "acceptStandardJsonOnly": "true"})
         except (NotSent, NoResponse):
             if known is None or is_fresh:
                 raise
             # Else everybody would wait for an answer every time.
             self._routes[topic] = time.monotonic() + _LIFETIME_ALONE, known[1]
             return known[1]
-        if answer.code == ResponseCode.TOPIC_NOT_EXIST:
+        if response.code == ResponseCode.TOPIC_NOT_EXIST:
             self._routes.pop(topic, None)
             return None
         with decoding_response():
-            route = _route(topic, _body(answer))
+            route = _route(topic, _body(response))
         self._routes[topic] = time.monotonic() + _LIFETIME, route
         self.masters.update(route.masters)
         return route
@@ -102,12 +102,12 @@ class Routes:
             index = (self._first + turn) % len(self._servers)
             server = self._servers[index]
             try:
-                answer = await self._peers.call(server, code, fields)
+                response = await self._peers.call(server, code, fields)
             except (NotSent, NoResponse) as error:
                 failure = error
                 continue
             self._first = index
-            return expect(answer, server.address, ResponseCode.TOPIC_NOT_EXIST, ResponseCode.QUERY_NOT_FOUND)
+            return expect(response, server.address, ResponseCode.TOPIC_NOT_EXIST, ResponseCode.QUERY_NOT_FOUND)
         raise failure
 
     async def call_all(self, code: int, fields: Mapping[str, str]) -> None:
@@ -116,8 +116,8 @@ class Routes:
             expect(await self._peers.call(server, code, fields), server.address, ResponseCode.TOPIC_NOT_EXIST)
 
 
-def _body(answer: Command) -> dict[str, Any]:
-    document = loose_json.parse(answer.body)
+def _body(response: Command) -> dict[str, Any]:
+    document = loose_json.parse(response.body)
     if not isinstance(document, dict):
         raise RemoteProtocolError("a name server's answer is no object")
     return document

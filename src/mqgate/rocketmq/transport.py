@@ -48,7 +48,7 @@ KEEP_ALIVE = KeepAlive()
 class _Waiting(NamedTuple):
     """`arrivals`: what had come when it was sent; `to_tell`: seconds of silence beyond its deadline that mean death."""
 
-    answer: asyncio.Future[Command]
+    response: asyncio.Future[Command]
     timer: asyncio.TimerHandle
     arrivals: int
     to_tell: float
@@ -92,9 +92,9 @@ class Connection(asyncio.Protocol):
             raise NotSent(f"{self.address} does not take more now, or is gone")
         opaque = self._opaque = (self._opaque + 1) & _OPAQUE_MASK
         frame = encode_request(code, opaque, fields, body)
-        answer = self._send(opaque, frame, deadline, self._patience - deadline)
+        response = self._send(opaque, frame, deadline, self._patience - deadline)
         try:
-            return await answer
+            return await response
         finally:
             # Whoever stops waiting leaves nothing behind; what was answered is gone already.
             if opaque in self._waiting:
@@ -112,12 +112,12 @@ class Connection(asyncio.Protocol):
         return end - self._loop.time()
 
     def _send(self, opaque: int, frame: bytes, deadline: float, to_tell: float) -> asyncio.Future[Command]:
-        answer: asyncio.Future[Command] = self._loop.create_future()
+        response: asyncio.Future[Command] = self._loop.create_future()
         timer = self._loop.call_later(deadline, self._expire, opaque)
         # Not by its fields' names: every request makes one.
-        self._waiting[opaque] = tuple.__new__(_Waiting, (answer, timer, self._arrivals, to_tell))
+        self._waiting[opaque] = tuple.__new__(_Waiting, (response, timer, self._arrivals, to_tell))
         self._write(frame)
-        return answer
+        return response
 
     def _take(self, opaque: int) -> _Waiting | None:
         waiting = self._waiting.pop(opaque, None)
@@ -142,8 +142,8 @@ class Connection(asyncio.Protocol):
         waiting = self._take(opaque)
         if waiting is None or waiting[0].done():
             return
-        answer, _, arrivals, to_tell = waiting
-        answer.set_exception(NoResponse(f"{self.address} did not answer in time"))
+        response, _, arrivals, to_tell = waiting
+        response.set_exception(NoResponse(f"{self.address} did not answer in time"))
         if self._arrivals != arrivals:
             return
         if to_tell <= 0:
@@ -237,11 +237,11 @@ class Connection(asyncio.Protocol):
         if self._watcher is not None:
             self._watcher.cancel()
         waiting, self._waiting = self._waiting, {}
-        for answer, timer, _, _ in waiting.values():
+        for response, timer, _, _ in waiting.values():
             timer.cancel()
-            if not answer.done():
+            if not response.done():
                 # One each: whoever raises an exception writes its traceback into it.
-                answer.set_exception(NoResponse(f"{self.address} did not answer: {why}"))
+                response.set_exception(NoResponse(f"{self.address} did not answer: {why}"))
 
 
 async def connect(

@@ -127,7 +127,7 @@ def test_a_broken_stream_stays_broken() -> None:
 
 def test_a_frame_that_never_ends_takes_no_more_memory_than_it_may() -> None:
     """A peer may announce the most, and send it in the smallest pieces."""
-    reader = FrameReader(most_bytes=100_000)
+    reader = FrameReader(max_bytes=100_000)
     reader.feed(struct.pack(">II", 99_996, 0))
     tracemalloc.start()
 

@@ -1,4 +1,4 @@
-"""From settings to a client."""
+"""Creates the RocketMQ client from the settings."""
 
 import ssl
 from collections.abc import Callable
@@ -11,7 +11,7 @@ __all__ = ["client_of", "wire_names"]
 
 
 def client_of(settings: RocketMQSettings) -> RocketMQClient:
-    """A client of the cluster that the settings name; SettingsInvalid if a TLS file is no good."""
+    """Return a client for the configured cluster. Raise SettingsInvalid if a TLS file cannot be loaded."""
     credentials = None
     if settings.access_key:
         credentials = Credentials(
@@ -39,6 +39,6 @@ def _tls(settings: RocketMQSettings) -> ssl.SSLContext:
 
 
 def wire_names(settings: RocketMQSettings) -> Callable[[str], str]:
-    """How our names are written in RocketMQ: as Java's clients do it for a namespace."""
+    """Return the function that adds the namespace to a name, in the format of the Java clients."""
     prefix = f"{settings.namespace}%" if settings.namespace else ""
     return lambda name: f"{prefix}{name}"

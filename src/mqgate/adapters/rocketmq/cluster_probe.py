@@ -1,7 +1,7 @@
-"""Which of RocketMQ's servers answer, for /readyz.
+"""Checks which servers of RocketMQ respond, for /readyz.
 
-A broker that dies vanishes from its name server at once: brokers that were seen, or that a topic in use should lie on,
-are missed.
+A broker that fails is removed from its name server at once. Brokers that were seen before, and brokers of topics in
+use, are therefore checked as well.
 """
 
 import asyncio
@@ -13,13 +13,13 @@ from mqgate.rocketmq.errors import Refused, RocketMQError
 
 __all__ = ["ClusterProbe"]
 
-# Whoever asks waits two seconds for everything.
+# /readyz has two seconds for all of its checks.
 _DEADLINE = 0.8
 _OK = "ok"
 
 
 class ClusterProbe:
-    """`masters` tells the brokers of our cluster that live."""
+    """The probe of one cluster. `masters` returns its live brokers."""
 
     def __init__(self, client: RocketMQClient, masters: Callable[[], Awaitable[Sequence[str]]]) -> None:
         self._client = client
@@ -27,17 +27,16 @@ class ClusterProbe:
         self._seen: set[str] = set()
 
     async def states(self, brokers: Iterable[str]) -> Mapping[str, str]:
-        """Each server, and whether it answers; StorageUnavailable if nothing could be stored."""
-        states = {"name server": await self._look_around()}
+        """Return the state of each server. Raise StorageUnavailable if no broker responds."""
+        states = {"name server": await self._check_name_servers()}
         names = sorted(self._seen.union(brokers))
-        told = await asyncio.gather(*(self._ask(broker) for broker in names))
-        states |= {f"broker {broker}": state for broker, state in zip(names, told, strict=True)}
-        if _OK not in told:
-            raise StorageUnavailable("no broker answers as it should", retry_after=1)
+        found = await asyncio.gather(*(self._check_broker(broker) for broker in names))
+        states |= {f"broker {broker}": state for broker, state in zip(names, found, strict=True)}
+        if _OK not in found:
+            raise StorageUnavailable("no broker of RocketMQ responds", retry_after=1)
         return states
 
-    async def _look_around(self) -> str:
-        """How the name servers are."""
+    async def _check_name_servers(self) -> str:
         try:
             async with asyncio.timeout(_DEADLINE):
                 self._seen.update(await self._masters())
@@ -46,12 +45,12 @@ class ClusterProbe:
         except (RocketMQError, TimeoutError):
             return "unreachable"
         except StorageUnavailable:
-            # It knows no broker of ours: a new one does not at first.
+            # The name server lists no broker of the cluster. A new one lists none at first.
             if not self._seen:
                 raise
         return _OK
 
-    async def _ask(self, broker: str) -> str:
+    async def _check_broker(self, broker: str) -> str:
         try:
             async with asyncio.timeout(_DEADLINE):
                 await self._client.offsets.max(broker, "TBW102", 0)

@@ -1,8 +1,9 @@
-"""Whether a broker's queues show all that it has stored.
+"""Waits until the consume queues of a broker contain everything that the broker has stored.
 
-A broker confirms a message when it lies in its log, and puts it into its queue a moment later. No offset that it tells
-says more than its queues show, not even the greatest one of a queue. But it tells how many bytes of its log they lack.
-The question costs a broker a tenth of a second: it is for seeks and first contacts, and all who wait share it.
+A broker confirms a message when it is in its commit log, and adds it to the consume queue shortly after. All offsets
+that a broker reports, even the max offset, cover the consume queues only. The broker also reports how many bytes of its
+commit log the consume queues lack. That request costs the broker a tenth of a second: it is used for seeks and for
+newly discovered topics, and concurrent callers share it.
 """
 
 import asyncio
@@ -15,41 +16,41 @@ from mqgate.rocketmq.errors import RocketMQError
 __all__ = ["ConsumeQueueBarrier"]
 
 _log = structlog.get_logger()
-_PATIENCE = 3.0
+_TIMEOUT = 3.0
 
 
 class ConsumeQueueBarrier:
     def __init__(self, client: RocketMQClient) -> None:
         self._client = client
-        self._looks: dict[str, asyncio.Task[None]] = {}
+        self._checks: dict[str, asyncio.Task[None]] = {}
 
     async def wait(self, broker: str) -> None:
-        """Until its queues show all that it had confirmed before, or it does not say."""
-        before = self._looks.get(broker)
+        """Wait until the queues contain all that the broker had confirmed before this call, at most 3 seconds."""
+        before = self._checks.get(broker)
         if before is not None:
-            # What came after it began it may not have seen. All who came since share the next one.
+            # A running check may miss messages that were stored after it started. Its waiters share the next check.
             await asyncio.wait((before,))
-        if self._looks.get(broker) is before:
-            self._looks[broker] = asyncio.create_task(self._look(broker))
-        await asyncio.wait((self._looks[broker],))
+        if self._checks.get(broker) is before:
+            self._checks[broker] = asyncio.create_task(self._check(broker))
+        await asyncio.wait((self._checks[broker],))
 
-    async def _look(self, broker: str) -> None:
-        """Look until the queues show what was stored at the first look; under load they always lack a little."""
+    async def _check(self, broker: str) -> None:
+        """Poll until the queues contain what was stored at the first poll. Under load they always lack a little."""
         stored = None
         try:
-            async with asyncio.timeout(_PATIENCE):
+            async with asyncio.timeout(_TIMEOUT):
                 while True:
-                    told = await self._client.admin.runtime(broker)
-                    end, lacking = int(told["commitLogMaxOffset"]), int(told["dispatchBehindBytes"])
+                    runtime = await self._client.admin.runtime(broker)
+                    end, behind = int(runtime["commitLogMaxOffset"]), int(runtime["dispatchBehindBytes"])
                     stored = end if stored is None else stored
-                    if not lacking or end - lacking >= stored:
+                    if not behind or end - behind >= stored:
                         return
         except (RocketMQError, KeyError, ValueError, TimeoutError) as error:
-            # It is gone, or to ask takes a right that not every user has: what it shows by now must do.
-            _log.info("broker did not tell whether its queues are complete", broker=broker, error=str(error))
+            # The broker is down, or the user lacks the permission: continue with the queues as they are.
+            _log.info("consume queue progress not reported by broker", broker=broker, error=str(error))
 
     async def close(self) -> None:
-        """Wait for nothing that is under way."""
-        for task in self._looks.values():
+        """Cancel the running checks."""
+        for task in self._checks.values():
             task.cancel()
-        await asyncio.gather(*self._looks.values(), return_exceptions=True)
+        await asyncio.gather(*self._checks.values(), return_exceptions=True)

@@ -40,14 +40,14 @@ _Page = TypeVar("_Page", bound=Page)
 _Taken_contra = TypeVar("_Taken_contra", contravariant=True)
 
 
-class _Wish(NamedTuple):
+class _PendingRead(NamedTuple):
     offset: int
-    most: int
+    max_count: int
     page: asyncio.Future[list[Message]]
 
     @property
     def end(self) -> int:
-        return self.offset + self.most
+        return self.offset + self.max_count
 
 
 class _Found(Protocol[_Taken_contra]):
@@ -60,11 +60,11 @@ class _Found(Protocol[_Taken_contra]):
 
 
 class _Messages:
-    def __init__(self, offset: int, most: int, most_bytes: int) -> None:
+    def __init__(self, offset: int, max_count: int, max_bytes: int) -> None:
         self.messages: list[Message] = []
         self.end = offset
-        self._most = most
-        self._room = most_bytes
+        self._most = max_count
+        self._room = max_bytes
 
     def add(self, page: Sequence[Message]) -> bool:
         self._room -= sum(map(len, map(body_of, page)))
@@ -85,11 +85,11 @@ class _Messages:
 
 
 class _Rows:
-    def __init__(self, rows: Rows, offset: int, most: int, most_bytes: int) -> None:
+    def __init__(self, rows: Rows, offset: int, max_count: int, max_bytes: int) -> None:
         self.rows = rows
         self.end = offset
-        self._most = most
-        self._most_bytes = most_bytes
+        self._most = max_count
+        self._most_bytes = max_bytes
 
     def add(self, page: PulledPage) -> bool:
         fitting = page[: self._most - self.rows.count].fitting(self._most_bytes - self.rows.bytes)
@@ -104,96 +104,96 @@ class LogReader:
     def __init__(self, client: RocketMQClient, topics: Topics) -> None:
         self._client = client
         self._topics = topics
-        self._wishes: dict[tuple[Queue, str], list[_Wish]] = {}
+        self._pending: dict[tuple[Queue, str], list[_PendingRead]] = {}
         self._pulls: set[asyncio.Task[None]] = set()
 
     async def read(
-        self, topic: Topic, queue: Queue, offset: int, most: int, most_bytes: int, group: str
+        self, topic: Topic, queue: Queue, offset: int, max_count: int, max_bytes: int, group: str
     ) -> list[Message]:
         """Consecutive messages from an offset on, as many as are asked for and fit."""
-        if most < DEFAULT_PULL_SIZE:
-            page = await self._shared(topic, queue, offset, most, group)
+        if max_count < DEFAULT_PULL_SIZE:
+            page = await self._shared(topic, queue, offset, max_count, group)
         else:
-            pulled = await self._pull_page(topic, queue, offset, most, group)
-            page = messages_of(topic.name, queue.name, pulled)[:most]
+            pulled = await self._pull_page(topic, queue, offset, max_count, group)
+            page = messages_of(topic.name, queue.name, pulled)[:max_count]
         # Mostly that is all: a full batch.
-        if len(page) == most and sum(map(len, map(body_of, page))) <= most_bytes:
+        if len(page) == max_count and sum(map(len, map(body_of, page))) <= max_bytes:
             return page
-        found = _Messages(offset, most, most_bytes)
+        found = _Messages(offset, max_count, max_bytes)
         if not page or found.add(page):
             ways = partial(self._page, topic, queue, group=group), partial(self._pull, topic, queue, group=group)
-            await _gather(queue, found, offset + most, page, *ways)
+            await _gather(queue, found, offset + max_count, page, *ways)
         return found.messages
 
     async def gather(
-        self, topic: Topic, queue: Queue, offset: int, most: int, most_bytes: int, group: str, rows: Rows
+        self, topic: Topic, queue: Queue, offset: int, max_count: int, max_bytes: int, group: str, rows: Rows
     ) -> None:
         """The same for columns; here properties count towards the bytes too."""
         pull = partial(self._pull_page, topic, queue, group=group)
-        found = _Rows(rows, offset, most, most_bytes)
-        page = await pull(offset, most)
+        found = _Rows(rows, offset, max_count, max_bytes)
+        page = await pull(offset, max_count)
         if not len(page) or found.add(page):
-            await _gather(queue, found, offset + most, page, pull, pull)
+            await _gather(queue, found, offset + max_count, page, pull, pull)
 
-    async def _page(self, topic: Topic, queue: Queue, offset: int, most: int, group: str) -> list[Message]:
+    async def _page(self, topic: Topic, queue: Queue, offset: int, max_count: int, group: str) -> list[Message]:
         """One pull's worth, maybe of a pull shared with others."""
-        if most >= DEFAULT_PULL_SIZE:
-            return (await self._pull(topic, queue, offset, most, group))[:most]
-        return await self._shared(topic, queue, offset, most, group)
+        if max_count >= DEFAULT_PULL_SIZE:
+            return (await self._pull(topic, queue, offset, max_count, group))[:max_count]
+        return await self._shared(topic, queue, offset, max_count, group)
 
-    async def _shared(self, topic: Topic, queue: Queue, offset: int, most: int, group: str) -> list[Message]:
+    async def _shared(self, topic: Topic, queue: Queue, offset: int, max_count: int, group: str) -> list[Message]:
         """Less than one pull's worth, of a pull shared with others."""
-        wishes = self._wishes.setdefault((queue, group), [])
-        wish = _Wish(offset, most, asyncio.get_running_loop().create_future())
-        wishes.append(wish)
-        if len(wishes) == 1:
+        reads = self._pending.setdefault((queue, group), [])
+        read = _PendingRead(offset, max_count, asyncio.get_running_loop().create_future())
+        reads.append(read)
+        if len(reads) == 1:
             asyncio.get_running_loop().call_soon(self._begin, topic, queue, group)
-        return await wish.page
+        return await read.page
 
     def _begin(self, topic: Topic, queue: Queue, group: str) -> None:
-        wishes = sorted(self._wishes.pop((queue, group)), key=lambda wish: wish.offset)
-        while wishes:
-            end = wishes[0].offset + DEFAULT_PULL_SIZE
-            near = [wish for wish in wishes if wish.offset < end]
-            wishes = wishes[len(near) :]
+        reads = sorted(self._pending.pop((queue, group)), key=lambda read: read.offset)
+        while reads:
+            end = reads[0].offset + DEFAULT_PULL_SIZE
+            near = [read for read in reads if read.offset < end]
+            reads = reads[len(near) :]
             task = asyncio.create_task(self._serve(topic, queue, near, group))
             self._pulls.add(task)
             task.add_done_callback(self._pulls.discard)
 
-    async def _serve(self, topic: Topic, queue: Queue, wishes: Sequence[_Wish], group: str) -> None:
-        first = wishes[0]
-        most = max(wish.end for wish in wishes) - first.offset
+    async def _serve(self, topic: Topic, queue: Queue, reads: Sequence[_PendingRead], group: str) -> None:
+        first = reads[0]
+        max_count = max(read.end for read in reads) - first.offset
         try:
-            page = await self._pull(topic, queue, first.offset, most, group)
-            for wish in wishes:
-                skipped = wish.offset - first.offset
-                own = page[skipped : skipped + wish.most]
-                if not own and wish is not first and page:
-                    own = (await self._pull(topic, queue, wish.offset, wish.most, group))[: wish.most]
-                if not wish.page.done():
-                    wish.page.set_result(own)
+            page = await self._pull(topic, queue, first.offset, max_count, group)
+            for read in reads:
+                skipped = read.offset - first.offset
+                own = page[skipped : skipped + read.max_count]
+                if not own and read is not first and page:
+                    own = (await self._pull(topic, queue, read.offset, read.max_count, group))[: read.max_count]
+                if not read.page.done():
+                    read.page.set_result(own)
         except MqgateError as error:
-            for wish in wishes:
-                if not wish.page.done():
-                    wish.page.set_exception(error)
+            for read in reads:
+                if not read.page.done():
+                    read.page.set_exception(error)
         finally:
             # After a bug, or when the log is closed: nobody is left waiting.
-            for wish in wishes:
-                wish.page.cancel()
+            for read in reads:
+                read.page.cancel()
 
-    async def _pull(self, topic: Topic, queue: Queue, offset: int, most: int, group: str) -> list[Message]:
+    async def _pull(self, topic: Topic, queue: Queue, offset: int, max_count: int, group: str) -> list[Message]:
         """One pull's messages, consecutive from the offset."""
-        return messages_of(topic.name, queue.name, await self._pull_page(topic, queue, offset, most, group))
+        return messages_of(topic.name, queue.name, await self._pull_page(topic, queue, offset, max_count, group))
 
-    async def _pull_page(self, topic: Topic, queue: Queue, offset: int, most: int, group: str) -> PulledPage:
+    async def _pull_page(self, topic: Topic, queue: Queue, offset: int, max_count: int, group: str) -> PulledPage:
         asked_at = time.monotonic()
         try:
-            pulled, data = await pull_undecoded(self._client, topic, queue, offset, most, group=group)
+            pulled, data = await pull_undecoded(self._client, topic, queue, offset, max_count, group=group)
             page = decode_page(data)
         except RocketMQError as error:
             raise await self._fault(topic, queue, error) from error
         if pulled.status is Status.FOUND or pulled.status is Status.MOVED:
-            self._topics.told(topic, queue, pulled.min_offset, pulled.max_offset, asked_at)
+            self._topics.report_bounds(topic, queue, pulled.min_offset, pulled.max_offset, asked_at)
         return page.from_offset(offset)
 
     async def _fault(self, topic: Topic, queue: Queue, error: RocketMQError) -> MqgateError:
@@ -201,11 +201,11 @@ class LogReader:
         fault = translated(error, topic.name)
         if isinstance(fault, StorageUnavailable):
             why = f"queue {queue.name} cannot be read now: {fault.detail}"
-        elif isinstance(fault, TopicNotFound) and not await self._topics.is_gone(topic):
+        elif isinstance(fault, TopicNotFound) and not await self._topics.is_deleted(topic):
             why = f"broker {queue.broker} lacks the topic"
         else:
             return fault
-        self._topics.shut(topic, queue.broker)
+        self._topics.close_queues(topic, queue.broker)
         return QueueUnavailable(why, queue=queue.name, retry_after=1)
 
     async def close(self) -> None:
@@ -232,7 +232,7 @@ async def _gather(
         page = await _awaited(queue, first, found.end, end - found.end, page)
         if not len(page) or not found.add(page):
             return
-    end = end if queue.head is None else min(end, queue.head.max)
+    end = end if queue.bounds is None else min(end, queue.bounds.max)
     if found.end >= end:
         return
     paging = Paging[_Page](found.end, end, ahead=_AHEAD)
@@ -243,7 +243,7 @@ async def _gather(
 
 
 async def _awaited(
-    queue: Queue, pull: Callable[[int, int], Awaitable[_Page]], offset: int, most: int, page: _Page | None = None
+    queue: Queue, pull: Callable[[int, int], Awaitable[_Page]], offset: int, max_count: int, page: _Page | None = None
 ) -> _Page:
     """What a pull gives, or gave; where a message was confirmed just now, it is waited for."""
     pauses = iter(_SOON)
@@ -253,5 +253,5 @@ async def _awaited(
             if pause is None:
                 break
             await asyncio.sleep(pause)
-        page = await pull(offset, most)
+        page = await pull(offset, max_count)
     return page

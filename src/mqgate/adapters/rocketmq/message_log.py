@@ -59,7 +59,7 @@ class RocketMQMessageLog:
         self._search = Search(client, self._own_group)
         self._health = ClusterProbe(client, self.masters)
         self._watches = TopicWatches(
-            client, self._topics, group=self._own_group, most_queues=most_watched, asked=watched
+            client, self._topics, group=self._own_group, max_queues=most_watched, on_request=watched
         )
 
     async def create(self, topic: str, queues: int) -> None:
@@ -94,7 +94,7 @@ class RocketMQMessageLog:
             if all(counts.get(broker, 0) >= layout[broker] for broker in masters) or time.monotonic() > deadline:
                 break
             await asyncio.sleep(0.02)
-        self._topics.learn(topic, layout, route)
+        self._topics.update(topic, layout, route)
 
     async def masters(self) -> list[str]:
         """The brokers of our cluster that live; StorageUnavailable if there is none."""
@@ -109,18 +109,18 @@ class RocketMQMessageLog:
 
     async def drop(self, topic: str) -> None:
         try:
-            known = await self._topics.ask_for(topic)
+            known = await self._topics.get_rechecked(topic)
         except TopicNotFound:
             return
         # Until the last broker has dropped it the others' answers say nothing to those who publish meanwhile.
         known.is_being_dropped = True
         try:
             with translating(topic):
-                await self._client.admin.delete_topic(known.wire, list(known.shares))
+                await self._client.admin.delete_topic(known.wire, list(known.broker_states))
                 await self._client.admin.delete_kv(LAYOUTS, known.wire)
         finally:
             known.is_being_dropped = False
-        self._topics.forget(topic)
+        self._topics.remove(topic)
 
     async def append(self, topic: str, drafts: Sequence[Draft], producer: str = "") -> Sequence[Stored | MqgateError]:
         known = self._topics.known(topic) or await self._topics.get(topic)
@@ -159,10 +159,10 @@ class RocketMQMessageLog:
 
     async def _place(self, topic: str, queue: str) -> tuple[Topic, Queue]:
         # Who names a queue has heard of it, maybe from another gateway that made the topic.
-        known = await self._topics.ask_for(topic)
+        known = await self._topics.get_rechecked(topic)
         place = known.queues.get(queue)
         if place is None:
-            await self._topics.freshen(known)
+            await self._topics.ensure_fresh(known)
             place = known.queues.get(queue)
         if place is None:
             raise QueueNotFound(f"topic {topic} has no queue {queue}", queue=queue)
@@ -171,13 +171,13 @@ class RocketMQMessageLog:
     async def bounds(self, topic: str, since: int = 0) -> TopicBounds:
         topics = self._topics
         known = topics.known(topic) or await topics.get(topic)
-        if stale := topics.stale(known):
-            await topics.wait(known, stale)
+        if stale := topics.pending_refreshes(known):
+            await topics.wait_for_refreshes(known, stale)
         return self._told(known, since)
 
     async def current_bounds(self, topic: str, *, is_complete: bool = True) -> TopicBounds:
-        known = await self._topics.ask_for(topic)
-        await (self._topics.catch_up(known) if is_complete else self._topics.renew(known))
+        known = await self._topics.get_rechecked(topic)
+        await (self._topics.refresh_after_indexing(known) if is_complete else self._topics.refresh_bounds(known))
         return self._told(known, 0)
 
     def _told(self, known: Topic, since: int) -> TopicBounds:
@@ -185,17 +185,17 @@ class RocketMQMessageLog:
         changed = topics.changed_since(known, since)
         if not changed:
             return TopicBounds(topics.version, {}, known.closed)
-        bounds = {queue.name: queue.head for queue in changed if queue.head is not None}
+        bounds = {queue.name: queue.bounds for queue in changed if queue.bounds is not None}
         boots = {queue.name: queue.boot for queue in changed if queue.boot is not None}
-        last_append_ms = {queue.name: queue.rose_ms for queue in changed if queue.rose_ms}
+        last_append_ms = {queue.name: queue.last_append_ms for queue in changed if queue.last_append_ms}
         return TopicBounds(topics.version, bounds, known.closed, boots, last_append_ms)
 
     def is_known_missing(self, topic: str) -> bool:
-        return self._topics.is_unknown(topic)
+        return self._topics.is_known_missing(topic)
 
     async def offsets_at(self, topic: str, instant: datetime) -> Mapping[str, int]:
         known = await self._topics.get(topic)
-        await self._topics.freshen(known)
+        await self._topics.ensure_fresh(known)
         queues = [queue for queue in known.queues.values() if not queue.is_closed]
         at = max(milliseconds(instant), 0)
         search = self._client.offsets.at
@@ -212,7 +212,7 @@ class RocketMQMessageLog:
 
     async def find(self, topic: str, message_id: str) -> Message | None:
         known = await self._topics.get(topic)
-        await self._topics.freshen(known)
+        await self._topics.ensure_fresh(known)
         with translating(topic):
             found = await self._search.by_id(known, message_id)
             for pause in _INDEX_SOON:
@@ -226,7 +226,7 @@ class RocketMQMessageLog:
         self, topic: str, key: str | None, *, since: datetime, until: datetime, most: int, after: str | None
     ) -> tuple[Sequence[Message], str | None]:
         known = await self._topics.get(topic)
-        await self._topics.freshen(known)
+        await self._topics.ensure_fresh(known)
         low, high = max(milliseconds(since), 0), milliseconds(until)
         place = None if after is None else _place_of(known, after)
         found: list[Message] = []

@@ -27,7 +27,7 @@ _LINGER = 5.0
 _LOOK_AROUND = 5.0
 _LOOK_FOR_LOST = 0.5
 _BUSY_WITHIN = 0.05
-_LONGEST_SPACE = 0.05
+_MAX_SPACE = 0.05
 
 
 class _Watch:
@@ -53,13 +53,13 @@ class TopicWatches:
     """`asked` is called for every request to a broker, for the metrics."""
 
     def __init__(
-        self, client: RocketMQClient, topics: Topics, *, group: str, most_queues: int, asked: Callable[[], None]
+        self, client: RocketMQClient, topics: Topics, *, group: str, max_queues: int, on_request: Callable[[], None]
     ) -> None:
         self._client = client
         self._topics = topics
         self._group = group
-        self._most = most_queues
-        self._asked = asked
+        self._max_queues = max_queues
+        self.on_request = on_request
         self._watches: dict[str, _Watch] = {}
         self._parked = 0
 
@@ -98,7 +98,7 @@ class TopicWatches:
                     topic = await self._topics.get(watch.name)
                     if topic is not watch.topic:
                         self._turn_to(watch, topic)
-                    await self._topics.freshen(topic)
+                    await self._topics.ensure_fresh(topic)
                     if self._cover(watch, topic) and not topic.closed:
                         pause = _LOOK_AROUND
                 except MqgateError:
@@ -129,7 +129,7 @@ class TopicWatches:
         """Park a pull on every queue that has none; False if there are too many."""
         for queue in topic.queues.values():
             if queue.name not in watch.pulls and not queue.is_closed:
-                if self._parked >= self._most:
+                if self._parked >= self._max_queues:
                     return False
                 self._parked += 1
                 task = watch.pulls[queue.name] = asyncio.create_task(self._follow(topic, queue))
@@ -147,23 +147,23 @@ class TopicWatches:
     async def _follow(self, topic: Topic, queue: Queue) -> None:
         """Pull at the tail until the queue closes."""
         space = 0.0
-        while queue.head is not None and not queue.is_closed:
-            offset = queue.head.max
-            self._asked()
+        while queue.bounds is not None and not queue.is_closed:
+            offset = queue.bounds.max
+            self.on_request()
             parked_at = time.monotonic()
             try:
                 pulled = await pull(self._client, topic, queue, offset, 1, group=self._group, park=_PARK)
             except RocketMQError:
-                self._topics.shut(topic, queue.broker)
+                self._topics.close_queues(topic, queue.broker)
                 return
             if pulled.status is Status.FOUND:
                 end = max(pulled.max_offset, offset + len(pulled.records))
-                self._topics.told(topic, queue, pulled.min_offset, end, parked_at)
+                self._topics.report_bounds(topic, queue, pulled.min_offset, end, parked_at)
             elif pulled.status is Status.MOVED:
-                self._topics.told(topic, queue, pulled.min_offset, pulled.max_offset, parked_at)
+                self._topics.report_bounds(topic, queue, pulled.min_offset, pulled.max_offset, parked_at)
             # A quick answer once in a while is an arrival; many in a row are a load.
             is_busy = time.monotonic() - parked_at < _BUSY_WITHIN
-            space = min(max(2 * space, 0.001), _LONGEST_SPACE) if is_busy else 0.0
+            space = min(max(2 * space, 0.001), _MAX_SPACE) if is_busy else 0.0
             if space:
                 await asyncio.sleep(space)
 

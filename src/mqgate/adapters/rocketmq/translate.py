@@ -1,7 +1,6 @@
-"""A message in mqgate's words and in RocketMQ's.
+"""Translates between messages of mqgate and records of RocketMQ.
 
-The id travels as UNIQ_KEY, the key as KEYS, the tag as TAGS: Java clients see what they expect, and theirs is seen so.
-RocketMQ's own properties share one name space with the users'; a user's property of such a name goes under a prefix.
+The id is stored as UNIQ_KEY, the key as KEYS and the tag as TAGS, as the Java clients store them.
 """
 
 from collections.abc import Mapping, Sequence
@@ -22,7 +21,7 @@ _ID_LINE = b"\n" + _ID
 
 
 def properties_of(draft: Draft) -> dict[str, str]:
-    """What RocketMQ keeps beside the body."""
+    """Return the properties that are stored with a message."""
     found = {"UNIQ_KEY": draft.id}
     if draft.key is not None:
         found["KEYS"] = draft.key
@@ -34,7 +33,7 @@ def properties_of(draft: Draft) -> dict[str, str]:
 
 
 class _Described(NamedTuple):
-    """What a message's properties say."""
+    """The message fields that are stored as properties."""
 
     id: str | None
     key: str | None
@@ -43,50 +42,50 @@ class _Described(NamedTuple):
 
 
 def message_of(topic: str, queue: str, record: Record) -> Message:
-    """A stored record as mqgate's consumers see it."""
+    """Return a stored record as a message."""
     found = _described(record.properties)
     message_id = found.id or record.offset_id
     return Message(message_id, topic, queue, record.queue_offset, record.body, *found[1:], record.stored_ms)
 
 
 def messages_of(topic: str, queue: str, page: PulledPage) -> list[Message]:
-    """The same of many at once, by column. Mostly they differ in their ids alone: what else there is, is remembered."""
+    """Return all messages of a page. Most differ in their ids only, so the other properties are cached."""
     if not len(page):
         return []
     ids, others = _ids_first(page.texts) or zip(*map(_without_id, page.texts), strict=True)
-    known = {text: _remembered(text) for text in set(others)}
-    again, keys, tags, properties = zip(*map(known.__getitem__, others), strict=True)
-    if any(again):
-        ids = [named or own for named, own in zip(again, ids, strict=True)]
+    known = {text: _described_text(text) for text in set(others)}
+    repeated_ids, keys, tags, properties = zip(*map(known.__getitem__, others), strict=True)
+    if any(repeated_ids):
+        ids = [repeated or first for repeated, first in zip(repeated_ids, ids, strict=True)]
     if not all(ids):
-        ids = [each or page.offset_id(index) for index, each in enumerate(ids)]
-    where = repeat(topic), repeat(queue), page.offsets
-    rows = zip(ids, *where, page.bodies, keys, tags, properties, page.stored_ms)  # noqa: B905 - repeat has no end
-    # Not by its fields' names: that would be a tenth of the whole.
+        ids = [found or page.offset_id(index) for index, found in enumerate(ids)]
+    position = repeat(topic), repeat(queue), page.offsets
+    rows = zip(ids, *position, page.bodies, keys, tags, properties, page.stored_ms)  # noqa: B905 - repeat has no end
+    # tuple.__new__ is faster: the constructor would take a tenth of the whole time.
     return list(map(tuple.__new__, repeat(Message), rows))
 
 
 def _ids_first(texts: Sequence[bytes]) -> tuple[Sequence[str], Sequence[bytes]] | None:
-    """The ids in texts of properties, and the texts without them; None unless all begin with it, as we write them."""
-    bounds, _, others = zip(*map(bytes.partition, texts, repeat(_END)), strict=True)
-    # As lines, because one text is checked, decoded and cut in a tenth of the time that many are.
-    lines = b"\n".join((b"", *bounds))
+    """Return the ids in property texts and the texts without them; None unless each text starts with its id."""
+    heads, _, others = zip(*map(bytes.partition, texts, repeat(_END)), strict=True)
+    # One joined text is checked, decoded and split in a tenth of the time that many texts take.
+    lines = b"\n".join((b"", *heads))
     if not lines.count(b"\n") == lines.count(_ID_LINE) == len(texts):
         return None
     return lines.decode("utf-8", "replace").split(_ID_LINE.decode())[1:], others
 
 
 def _without_id(text: bytes) -> tuple[str, bytes]:
-    """The id in a text of properties, if there is one, and the text without it."""
-    before, mark, behind = text.partition(_ID)
-    if not mark or (before and not before.endswith(_END)):
+    """Return the id in a property text, or "", and the text without it."""
+    before, separator, after = text.partition(_ID)
+    if not separator or (before and not before.endswith(_END)):
         return "", text
-    own, _, behind = behind.partition(_END)
-    return own.decode("utf-8", "replace"), before + behind
+    message_id, _, after = after.partition(_END)
+    return message_id.decode("utf-8", "replace"), before + after
 
 
 @lru_cache(maxsize=1_024)
-def _remembered(text: bytes) -> _Described:
+def _described_text(text: bytes) -> _Described:
     return _described(property_text.decode_bytes(text))
 
 

@@ -20,8 +20,8 @@ class FrameReader:
     once, and so does the next `feed`.
     """
 
-    def __init__(self, most_bytes: int = MAX_FRAME_BYTES) -> None:
-        self._most = most_bytes
+    def __init__(self, max_bytes: int = MAX_FRAME_BYTES) -> None:
+        self._most = max_bytes
         self._kept = bytearray()
         self._fault = ""
 

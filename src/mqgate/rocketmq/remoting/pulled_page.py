@@ -56,12 +56,12 @@ class PulledPage:
         """All that is of any length."""
         return sum(map(len, self.bodies)) + sum(map(len, self.texts))
 
-    def fitting(self, most_bytes: int) -> "PulledPage":
+    def fitting(self, max_bytes: int) -> "PulledPage":
         """Its first messages, as many as fit."""
-        if self.bytes <= most_bytes:
+        if self.bytes <= max_bytes:
             return self
         ends = accumulate(len(body) + len(text) for body, text in zip(self.bodies, self.texts, strict=True))
-        return self[: sum(end <= most_bytes for end in ends)]
+        return self[: sum(end <= max_bytes for end in ends)]
 
     def from_offset(self, offset: int) -> "PulledPage":
         """The messages from an offset on, up to the first that is missing."""

@@ -60,11 +60,11 @@ _OWN = 3
 _SHORT = struct.Struct(">h")
 _CRC, _CRC_AT = struct.Struct(">I"), 8
 # A body that unpacks to more than this is a bomb, not a message.
-_MOST_BODY_BYTES = 64 << 20
+_MAX_BODY_BYTES = 64 << 20
 # The bodies of one answer together; thirty-two of the largest that a broker takes are half of it.
-_MOST_UNPACKED_BYTES = 256 << 20
+_MAX_UNPACKED_BYTES = 256 << 20
 # The batches of one answer together: brokers do not compress them, so a frame's size is enough.
-_MOST_BATCH_BYTES = 16 << 20
+_MAX_BATCH_BYTES = 16 << 20
 _Properties = TypeVar("_Properties")
 
 
@@ -166,8 +166,8 @@ class _Room:
     """How many bytes the folded bodies of one answer may still become."""
 
     def __init__(self) -> None:
-        self.unpacked = _MOST_UNPACKED_BYTES
-        self.batches = _MOST_BATCH_BYTES
+        self.unpacked = _MAX_UNPACKED_BYTES
+        self.batches = _MAX_BATCH_BYTES
 
 
 def _unfolded(
@@ -175,7 +175,7 @@ def _unfolded(
 ) -> list[StoredRecord[_Properties]]:
     """What is in a record: itself with its body unpacked, or a batch's messages; as it lies there if that fails."""
     if record.sys_flag & COMPRESSED:
-        body = unpack(record.body, record.sys_flag, min(_MOST_BODY_BYTES, room.unpacked))
+        body = unpack(record.body, record.sys_flag, min(_MAX_BODY_BYTES, room.unpacked))
         if body is None:
             return [record]
         room.unpacked -= len(body)
