@@ -84,7 +84,7 @@ async def open_log(settings: Settings, engine: Engine | None, metrics: Metrics) 
             client,
             wire=wire,
             cluster=settings.rocketmq.cluster,
-            most_watched=settings.rocketmq.max_watched_queues,
+            max_watched_queues=settings.rocketmq.max_watched_queues,
             watched=metrics.watch_requests.inc,
         )
         return Log(broker_log, RocketMQOffsetMirror(client, broker_log, wire))
