@@ -21,7 +21,7 @@ class Broker:
 
     def answer(self, ask: PullRange) -> range:
         self.pulls.append(ask)
-        count = min(ask.most, self.most(ask.offset), max(self.end - ask.offset, 0))
+        count = min(ask.size, self.most(ask.offset), max(self.end - ask.offset, 0))
         return range(ask.offset, ask.offset + count)
 
     def read(self, paging: Paging[range], choose: Callable[[int], int] = lambda _: 0) -> list[int]:
@@ -30,12 +30,12 @@ class Broker:
         under_way: list[PullRange] = []
         answered = 0
         while not paging.is_over:
-            while (ask := paging.ask()) is not None:
+            while (ask := paging.next_pull()) is not None:
                 under_way.append(ask)
             self.most_at_once = max(self.most_at_once, len(under_way))
             ask = under_way.pop(choose(len(under_way)))
             items = self.answer(ask)
-            paging.answer(ask, items)
+            paging.add_page(ask, items)
             answered += len(items)
             for page in paging.take():
                 found += page
@@ -84,7 +84,7 @@ def test_a_broker_that_gives_more_is_asked_for_more() -> None:
 
     broker.read(Paging(0, 20_000))
 
-    assert max(ask.most for ask in broker.pulls) > 500
+    assert max(ask.size for ask in broker.pulls) > 500
     assert len(broker.pulls) < 20_000 / DEFAULT_PULL_SIZE / 4
 
 
@@ -110,4 +110,4 @@ def test_an_empty_range_asks_nothing() -> None:
     """Spark plans empty ranges for queues without news."""
     assert Paging(5, 5).is_over
     assert Paging(5, 3).is_over
-    assert Paging(5, 5).ask() is None
+    assert Paging(5, 5).next_pull() is None

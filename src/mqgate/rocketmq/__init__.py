@@ -1,4 +1,4 @@
-"""An asyncio client of RocketMQ's remoting protocol, useful without the rest of mqgate.
+"""An asyncio client of RocketMQ's remoting protocol. It does not depend on the rest of mqgate.
 
 client = RocketMQClient(["127.0.0.1:9876"])
 route = await client.routes.find("orders")

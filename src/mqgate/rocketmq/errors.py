@@ -1,10 +1,10 @@
-"""How a call can fail, told apart by what it means for the caller.
+"""Errors of the client, separated by what the caller may conclude.
 
 RocketMQError
-|-- NotSent     the server has not done it: no connection, no route, it is leaving; elsewhere or later is safe
-|-- NoResponse    it was sent, and no answer came: it may have been done
-|-- Refused     the server answered with an error code
-|-- RemoteProtocolError   it sent what is no RocketMQ at all
+|-- NotSent              the server did not execute the request (no connection, no route, shutdown): retrying is safe
+|-- NoResponse           the request was sent and no response arrived: it may have been executed
+|-- Refused              the server responded with an error code
+|-- RemoteProtocolError  the server sent bytes that violate the protocol
 """
 
 import contextlib
@@ -21,12 +21,12 @@ __all__ = [
     "malformed_response",
 ]
 
-# What reading an answer raises that lacks a member, or has another in its place.
+# Raised when a response lacks a member, or when a member has another type.
 DECODE_ERRORS = (KeyError, IndexError, TypeError, ValueError, AttributeError)
 
 
 class RocketMQError(Exception):
-    """Anything that goes wrong between us and a server."""
+    """The base of all errors of the client."""
 
 
 class NotSent(RocketMQError):
@@ -39,7 +39,7 @@ class NoResponse(RocketMQError):
 
 class Refused(RocketMQError):
     def __init__(self, code: int, remark: str, address: str) -> None:
-        super().__init__(f"{address} answered {code}: {remark}")
+        super().__init__(f"{address} responded with code {code}: {remark}")
         self.code = code
         self.remark = remark
         self.address = address
@@ -51,7 +51,7 @@ class RemoteProtocolError(RocketMQError):
 
 @contextlib.contextmanager
 def decoding_response() -> Iterator[None]:
-    """Read an answer's members: what lacks them, or has others in their place, is no RocketMQ."""
+    """Raise RemoteProtocolError if the response that is read in the block is malformed."""
     try:
         yield
     except DECODE_ERRORS as error:
@@ -59,5 +59,5 @@ def decoding_response() -> Iterator[None]:
 
 
 def malformed_response(error: Exception) -> RemoteProtocolError:
-    """The same for whoever catches DECODE_ERRORS itself: a context manager costs more than to read a small answer."""
-    return RemoteProtocolError(f"an answer makes no sense: {error!r}")
+    """Return the error to raise for one of DECODE_ERRORS. Hot paths use it: a context manager is slower."""
+    return RemoteProtocolError(f"malformed response: {error!r}")

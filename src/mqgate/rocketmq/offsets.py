@@ -1,4 +1,4 @@
-"""Ends of queues, offsets by time, and what consumer groups have committed."""
+"""Bounds of queues, offsets by time, and committed offsets of consumer groups."""
 
 from collections.abc import Mapping
 from typing import NamedTuple
@@ -12,7 +12,7 @@ __all__ = ["Offsets", "Progress"]
 
 
 class Progress(NamedTuple):
-    """How far a group is on a queue, as RocketMQ's own tools see it."""
+    """The position of a group on a queue, as RocketMQ's own tools show it."""
 
     broker_offset: int
     consumer_offset: int
@@ -23,9 +23,9 @@ class Offsets:
         self._brokers = brokers
 
     async def bounds(self, broker: str, topic: str) -> dict[int, tuple[int, int, int]]:
-        """Of all queues of a topic on a broker: the first and the next offset, and when the last message was stored.
+        """Return min offset, max offset and last append time by queue id, for all queues of a topic on a broker.
 
-        In milliseconds by the broker's clock; 0 if there is none.
+        The last append time is in milliseconds of the broker's clock, and 0 for an empty queue.
         """
         response = await self._brokers.call(broker, RequestCode.GET_TOPIC_STATS, {"topic": topic})
         with decoding_response():
@@ -36,14 +36,14 @@ class Offsets:
             }
 
     async def max(self, broker: str, topic: str, queue_id: int) -> int:
-        """The next offset; 0 also for what does not exist."""
+        """Return the max offset of a queue, or 0 if the queue does not exist."""
         return await self._offset(broker, RequestCode.GET_MAX_OFFSET, {"topic": topic, "queueId": str(queue_id)})
 
     async def min(self, broker: str, topic: str, queue_id: int) -> int:
         return await self._offset(broker, RequestCode.GET_MIN_OFFSET, {"topic": topic, "queueId": str(queue_id)})
 
     async def at(self, broker: str, topic: str, queue_id: int, instant_ms: int) -> int:
-        """The first offset stored at or after an instant; the next offset if there is none."""
+        """Return the first offset stored at or after an instant, or the max offset if there is none."""
         fields = {"topic": topic, "queueId": str(queue_id), "timestamp": str(instant_ms), "boundaryType": "LOWER"}
         return await self._offset(broker, RequestCode.SEARCH_OFFSET, fields)
 
@@ -53,7 +53,7 @@ class Offsets:
             return int(response.fields["offset"])
 
     async def committed(self, broker: str, group: str, topic: str, queue_id: int) -> int | None:
-        """What a group has committed; None if nothing."""
+        """Return the committed offset of a group, or None if it has none."""
         fields = {
             "consumerGroup": group,
             "topic": topic,
@@ -66,7 +66,7 @@ class Offsets:
             return int(response.fields["offset"]) if response.code == ResponseCode.SUCCESS else None
 
     async def commit(self, broker: str, group: str, topic: str, queue_id: int, offset: int) -> None:
-        """Commit, forwards or backwards; the group must exist."""
+        """Commit an offset, forwards or backwards. The group must exist."""
         fields = {
             "consumerGroup": group,
             "topic": topic,
@@ -76,7 +76,7 @@ class Offsets:
         await self._brokers.call(broker, RequestCode.UPDATE_CONSUMER_OFFSET, fields)
 
     async def progress(self, broker: str, group: str, topic: str) -> dict[int, Progress]:
-        """A group's place on all queues of a topic on a broker."""
+        """Return the position of a group by queue id, for all queues of a topic on a broker."""
         fields = {"consumerGroup": group, "topic": topic}
         response = await self._brokers.call(broker, RequestCode.GET_CONSUME_STATS, fields)
         with decoding_response():

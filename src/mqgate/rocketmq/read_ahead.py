@@ -1,4 +1,4 @@
-"""A range of a queue as pages in order, while the next ones are under way."""
+"""Reads a range of a queue as pages in order, with concurrent pulls of the next pages."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable
@@ -12,38 +12,38 @@ _Page = TypeVar("_Page", bound=Page)
 
 
 async def pages(paging: Paging[_Page], pull: Callable[[int, int], Awaitable[_Page]]) -> AsyncGenerator[_Page, None]:
-    """All pages of a range. `pull` gives consecutive messages from an offset on, none where the range ends.
+    """Yield all pages of a range. `pull` returns consecutive messages from an offset, or none where the range ends.
 
-    Close it (`contextlib.aclosing`) if it is left early: pulls are under way.
+    A caller that stops early must close the generator (`contextlib.aclosing`), because pulls are running.
     """
-    came, may_ask = asyncio.Event(), asyncio.Event()
+    arrived, may_pull = asyncio.Event(), asyncio.Event()
 
     async def work() -> None:
-        # One task for many pulls: a page is too little to make a task for.
+        # One task per pull would be slower.
         try:
             while not paging.is_over:
-                ask = paging.ask()
-                if ask is None:
-                    may_ask.clear()
-                    await may_ask.wait()
+                pull_range = paging.next_pull()
+                if pull_range is None:
+                    may_pull.clear()
+                    await may_pull.wait()
                     continue
-                paging.answer(ask, await pull(ask.offset, ask.max_count))
-                came.set()
+                paging.add_page(pull_range, await pull(pull_range.offset, pull_range.size))
+                arrived.set()
         finally:
-            came.set()
+            arrived.set()
 
     workers = [asyncio.create_task(work()) for _ in range(paging.ahead)]
     try:
         while not paging.is_over:
-            await came.wait()
-            came.clear()
+            await arrived.wait()
+            arrived.clear()
             for worker in workers:
                 if worker.done():
-                    # It ends before the range does only by an error.
+                    # Before the end of the range a worker is done only after an error.
                     worker.result()
             for page in paging.take():
                 yield page
-            may_ask.set()
+            may_pull.set()
     finally:
         for worker in workers:
             worker.cancel()

@@ -1,7 +1,7 @@
-"""Where topics live: routes from the name servers, and which address a broker's name stands for.
+"""Routes of topics and addresses of brokers, from the name servers.
 
-A route is remembered for half a minute and asked for again after any sign that it is wrong. Each question goes to the
-name server that answered last; if that fails, to the next one.
+A route is cached for 30 seconds, and requested again after any sign that it is wrong. A request is sent to the name
+server that responded last. If that fails, the next one is tried.
 """
 
 import time
@@ -20,13 +20,13 @@ __all__ = ["Broker", "QueueSet", "Route", "Routes"]
 _MASTER = "0"
 _READ, _WRITE = 4, 2
 _LIFETIME = 30.0
-# While no name server answers.
-_LIFETIME_ALONE = 5.0
+# While no name server responds.
+_STALE_LIFETIME = 5.0
 _PROBE = Probe(RequestCode.GET_ROUTE, {"topic": "TBW102"})
 
 
 class QueueSet(NamedTuple):
-    """The queues that a broker has of a topic; those without permission count as none."""
+    """The numbers of readable and writable queues of a topic on a broker; 0 without the permission."""
 
     broker: str
     read: int
@@ -40,7 +40,7 @@ class Route(NamedTuple):
 
 
 class Broker(NamedTuple):
-    """A broker as the name servers know it; `master` is None while it has none."""
+    """A registered broker. `master` is its address, or None if it has none now."""
 
     name: str
     cluster: str
@@ -56,7 +56,10 @@ class Routes:
         self.masters: dict[str, str] = {}
 
     async def find(self, topic: str, *, is_fresh: bool = False) -> Route | None:
-        """The route of a topic; None if the name server knows no such topic. While none answers, the last one told."""
+        """Return the route of a topic, or None if there is no such topic.
+
+        While no name server responds, the cached route is returned, unless `is_fresh` is set.
+        """
         known = self._routes.get(topic)
         if known is not None and not is_fresh and time.monotonic() < known[0]:
             return known[1]
@@ -65,8 +68,8 @@ class Routes:
         except (NotSent, NoResponse):
             if known is None or is_fresh:
                 raise
-            # Else everybody would wait for an answer every time.
-            self._routes[topic] = time.monotonic() + _LIFETIME_ALONE, known[1]
+            # Otherwise every call would wait for a timeout.
+            self._routes[topic] = time.monotonic() + _STALE_LIFETIME, known[1]
             return known[1]
         if response.code == ResponseCode.TOPIC_NOT_EXIST:
             self._routes.pop(topic, None)
@@ -78,13 +81,13 @@ class Routes:
         return route
 
     def invalidate(self, topic: str) -> None:
-        """PullRange anew next time."""
+        """Request the route again on the next call."""
         known = self._routes.get(topic)
         if known is not None:
             self._routes[topic] = 0.0, known[1]
 
     async def brokers(self) -> list[Broker]:
-        """All brokers that are registered now."""
+        """Return all registered brokers."""
         document = _body(await self.call(RequestCode.GET_CLUSTER, {}))
         with decoding_response():
             table = document.get("brokerAddrTable") or {}
@@ -92,11 +95,11 @@ class Routes:
                 Broker(str(name), str(data.get("cluster", "")), (data.get("brokerAddrs") or {}).get(_MASTER))
                 for name, data in sorted(table.items())
             ]
-        self.masters.update({each.name: each.master for each in found if each.master is not None})
+        self.masters.update({broker.name: broker.master for broker in found if broker.master is not None})
         return found
 
     async def call(self, code: int, fields: Mapping[str, str]) -> Command:
-        """PullRange any name server that answers."""
+        """Send a request to the first name server that responds."""
         failure: RocketMQError = NotSent("no name server is configured")
         for turn in range(len(self._servers)):
             index = (self._first + turn) % len(self._servers)
@@ -111,7 +114,7 @@ class Routes:
         raise failure
 
     async def call_all(self, code: int, fields: Mapping[str, str]) -> None:
-        """Tell every name server; they do not talk to each other. Raises if one cannot be told."""
+        """Send a request to every name server, because they do not replicate. Raise if one of them fails."""
         for server in self._servers:
             expect(await self._peers.call(server, code, fields), server.address, ResponseCode.TOPIC_NOT_EXIST)
 
@@ -119,7 +122,7 @@ class Routes:
 def _body(response: Command) -> dict[str, Any]:
     document = loose_json.parse(response.body)
     if not isinstance(document, dict):
-        raise RemoteProtocolError("a name server's answer is no object")
+        raise RemoteProtocolError("the response of a name server is not a JSON object")
     return document
 
 

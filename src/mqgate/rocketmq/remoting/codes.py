@@ -1,4 +1,4 @@
-"""What is asked and what is answered, as numbers on the wire."""
+"""Request and response codes of the protocol."""
 
 from enum import IntEnum
 
