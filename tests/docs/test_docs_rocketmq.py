@@ -58,7 +58,7 @@ def _error(row: list[str]) -> RocketMQError:
         return Refused(int(row[1]), "why", "broker:10911")
     by_words = {
         "no connection": NotSent("why"),
-        "no answer": NoResponse("why"),
+        "no response": NoResponse("why"),
         "bytes": RemoteProtocolError("why"),
         "any other": Refused(9_999, "why", "broker:10911"),
     }

@@ -46,7 +46,7 @@ async def test_answers_in_any_order_reach_those_who_asked(server: ScriptedServer
         link.send(answer_to(request, n=request.fields["n"]))
 
     assert [answer.fields["n"] for answer in await asyncio.gather(*calls)] == [str(n) for n in range(200)]
-    assert not connection._waiting
+    assert not connection._pending
 
 
 async def test_answers_of_both_header_types_are_understood(server: ScriptedServer, connection: Connection) -> None:
@@ -116,14 +116,14 @@ async def test_a_caller_that_is_cancelled_leaves_nothing_behind(server: Scripted
     """Callers give up all the time; what they leave would grow without end."""
     calls = [asyncio.create_task(connection.call(11, {}, b"", 60.0)) for _ in range(20)]
     await server.received(20)
-    timers = [waiting.timer for waiting in connection._waiting.values()]
+    timers = [pending.timer for pending in connection._pending.values()]
 
     for call in calls:
         call.cancel()
     await asyncio.wait(calls)
 
     assert all(call.cancelled() for call in calls)
-    assert not connection._waiting
+    assert not connection._pending
     assert len(timers) == 20
     assert all(timer.cancelled() for timer in timers)
     assert connection.is_open
@@ -140,7 +140,7 @@ async def test_a_request_that_cannot_be_written_leaves_nothing_behind(
 
     server.reply = answer_to
     assert (await connection.call(11, {}, b"", 5.0)).code == 0
-    assert not connection._waiting
+    assert not connection._pending
 
 
 @pytest.mark.parametrize("is_one_way", [False, True])

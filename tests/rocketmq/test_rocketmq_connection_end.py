@@ -55,7 +55,7 @@ async def test_all_who_wait_are_told_at_once(
     assert {type(error) for error in errors} == {NoResponse}
     assert len({id(error) for error in errors}) == 10
     assert not connection.is_open
-    assert not connection._waiting
+    assert not connection._pending
     await asyncio.wait_for(link.lost.wait(), 10)
 
 
@@ -126,7 +126,7 @@ async def test_what_a_server_does_not_take_in_time_is_not_sent(server: ScriptedS
     with pytest.raises(NotSent):
         await connection.call(310, {}, b"x", 0.1)
 
-    assert len(connection._waiting) == 12
+    assert len(connection._pending) == 12
     connection.close("done")
     await asyncio.wait(large)
     assert {type(call.exception()) for call in large} == {NoResponse}
