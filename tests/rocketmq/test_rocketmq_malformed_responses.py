@@ -1,10 +1,10 @@
-"""Answers that are well-formed frames and say nothing sensible: an error of the protocol, never a bug of ours."""
+"""Valid frames with malformed content raise RemoteProtocolError, never another exception."""
 
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
 import pytest
-from scripted_server import ScriptedServer, answer_to
+from scripted_server import ScriptedServer, response_to
 
 from mqgate.rocketmq import RocketMQClient
 from mqgate.rocketmq.errors import RemoteProtocolError
@@ -36,7 +36,7 @@ FIELDS: dict[str, Callable[[RocketMQClient], Awaitable[Any]]] = {
 
 @pytest.fixture
 async def client(server: ScriptedServer) -> AsyncIterator[RocketMQClient]:
-    """Its name server and its broker are both the scripted one."""
+    """Return a client whose name server and broker are the scripted server."""
     client = RocketMQClient([server.address])
     client.routes.masters["broker"] = server.address
     yield client
@@ -44,12 +44,12 @@ async def client(server: ScriptedServer) -> AsyncIterator[RocketMQClient]:
 
 
 @pytest.mark.parametrize("call", MEMBERS.values(), ids=MEMBERS.keys())
-async def test_a_body_without_sense_is_the_servers_fault(
+async def test_a_malformed_body_raises_a_protocol_error(
     server: ScriptedServer, client: RocketMQClient, call: Callable[[RocketMQClient], Awaitable[Any]]
 ) -> None:
-    """Or an empty one that means nothing: whoever catches RocketMQError catches it."""
+    """Callers handle RocketMQError only. An empty body may be valid."""
     for body in MALFORMED_BODIES:
-        server.reply = lambda request, body=body: answer_to(request, body=body)
+        server.reply = lambda request, body=body: response_to(request, body=body)
         try:
             found = await call(client)
         except RemoteProtocolError:
@@ -58,29 +58,29 @@ async def test_a_body_without_sense_is_the_servers_fault(
 
 
 @pytest.mark.parametrize("call", FIELDS.values(), ids=FIELDS.keys())
-async def test_fields_without_sense_are_the_servers_fault(
+async def test_malformed_fields_raise_a_protocol_error(
     server: ScriptedServer, client: RocketMQClient, call: Callable[[RocketMQClient], Awaitable[Any]]
 ) -> None:
-    """A number that is none, or is missing where an answer without it means nothing."""
+    """A number may be invalid or missing."""
     fields = {"offset": "x", "queueOffset": "", "nextBeginOffset": "?"}
-    server.reply = lambda request: answer_to(request, **fields)
+    server.reply = lambda request: response_to(request, **fields)
 
     with pytest.raises(RemoteProtocolError):
         await call(client)
 
 
-async def test_a_message_that_is_none_is_the_servers_fault(server: ScriptedServer, client: RocketMQClient) -> None:
-    """The id names the server, so it is asked where it says."""
+async def test_a_malformed_record_raises_a_protocol_error(server: ScriptedServer, client: RocketMQClient) -> None:
+    """The offset id contains the address of the server, so the request is sent there."""
     host, port = server.address.split(":")
     place = bytes(map(int, host.split("."))).hex() + f"{int(port):08x}{0:016x}"
     for body in MALFORMED_BODIES:
-        server.reply = lambda request, body=body: answer_to(request, body=body)
+        server.reply = lambda request, body=body: response_to(request, body=body)
         with pytest.raises(RemoteProtocolError):
             await client.messages.view(place)
 
 
-async def test_an_id_that_is_none_is_not_asked_for(client: RocketMQClient) -> None:
-    """It names the server to ask: nobody is asked because of a typing error."""
+async def test_no_request_is_sent_for_an_invalid_id(client: RocketMQClient) -> None:
+    """The id contains the address of the server, so a mistyped id could reach any address."""
     for wrong in ("", "00", "7F00000100002A9F", "z" * 32):
         with pytest.raises(ValueError, match=r"hexadecimal"):
             await client.messages.view(wrong)
