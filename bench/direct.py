@@ -15,14 +15,14 @@ from collections.abc import Awaitable, Callable
 
 import uvloop
 
-from mqgate.rocketmq import Client, RocketMQError
+from mqgate.rocketmq import RocketMQClient, RocketMQError
 
 BODY = b"x" * 300
 GROUP = "direct-reader"
 
 
 class Load:
-    def __init__(self, client: Client, topic: str, places: list[tuple[str, int]]) -> None:
+    def __init__(self, client: RocketMQClient, topic: str, places: list[tuple[str, int]]) -> None:
         self.client = client
         self.topic = topic
         self.places = places
@@ -55,7 +55,7 @@ class Load:
 
 
 async def main(server: str, name: str, tasks: int, seconds: float, options: dict[str, str]) -> None:
-    client = Client([server])
+    client = RocketMQClient([server])
     await client.routes.brokers()
     topic = options.get("topic", "bench")
     route = await client.routes.find(topic)

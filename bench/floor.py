@@ -15,7 +15,7 @@ import uvicorn
 
 from mqgate.adapters.redis.scripts import Script
 from mqgate.adapters.redis.server import Server
-from mqgate.rocketmq import Client
+from mqgate.rocketmq import RocketMQClient
 
 MANY = 32
 # Minimum number of messages in every queue.
@@ -41,7 +41,7 @@ EMPTY = Script("empty", b"return 1", "e0e1f9fabfc9d4800c877a703b823ac0578ff8db")
 class App:
     def __init__(self, redis_url: str, name_server: str, broker: str, topic: str, queues: int) -> None:
         self._redis = Server(redis_url, timeout=5.0)
-        self._client = Client([name_server])
+        self._client = RocketMQClient([name_server])
         self._broker, self._topic = broker, topic
         self._places = itertools.cycle(range(queues))
         self._offsets = [0] * queues

@@ -19,7 +19,7 @@ import uvloop
 from processes import cpu_seconds, machine_cpu
 from production_report import TITLES, Case, Found, report
 
-from mqgate.rocketmq import Client
+from mqgate.rocketmq import RocketMQClient
 from mqgate.stack import BrokerSpec, Stack
 
 ROUNDS = 3
@@ -124,7 +124,7 @@ def _fill(server: processes.Server) -> None:
 
 
 async def _prepare(name_server: str) -> None:
-    client = Client([name_server])
+    client = RocketMQClient([name_server])
     await client.routes.brokers()
     for group in (JAVA_GROUP, "floor"):
         await client.admin.put_group(BROKER, group)

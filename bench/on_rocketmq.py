@@ -21,7 +21,7 @@ import processes
 import uvloop
 
 from mqgate import bootstrap
-from mqgate.rocketmq import Client
+from mqgate.rocketmq import RocketMQClient
 from mqgate.settings import MessageSettings, RocketMQSettings, Settings, SqliteSettings
 from mqgate.stack import BrokerSpec, Stack
 
@@ -164,7 +164,7 @@ async def _wake(name_server: str) -> tuple[int, float, float, int, float, float]
     )
     latencies: list[float] = []
     empty = 0
-    sender = Client([name_server])
+    sender = RocketMQClient([name_server])
     await sender.routes.brokers()
     async with bootstrap.gateway(settings) as gateway:
         transport = httpx.ASGITransport(app=gateway.app)

@@ -27,7 +27,7 @@ import pyarrow.compute as pc
 import uvloop
 from processes import Child, cpu_seconds, tree_cpu
 
-from mqgate.rocketmq import Client
+from mqgate.rocketmq import RocketMQClient
 from mqgate.spark.log import FIELDS
 from mqgate.spark.rocketmq_log import RocketMQLog
 from mqgate.spark.session import session
@@ -142,7 +142,7 @@ def _pass(readers: list[Child], stack: Stack) -> Found:
 
 
 async def _fill(server: str) -> None:
-    client = Client([server])
+    client = RocketMQClient([server])
     await client.routes.brokers()
     await client.admin.put_topic(BROKER, TOPIC, QUEUES)
     await client.admin.put_group(BROKER, GROUP)

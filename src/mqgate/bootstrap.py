@@ -72,7 +72,7 @@ from mqgate.telemetry.recorder import EventRecorder
 
 if TYPE_CHECKING:
     from mqgate.adapters.redis.health import Health
-    from mqgate.rocketmq.client import Client
+    from mqgate.rocketmq.client import RocketMQClient
 
 _log = structlog.get_logger()
 
@@ -143,9 +143,9 @@ async def gateway(settings: Settings, wall_ms: Callable[[], int] | None = None) 
             await engine.close()
 
 
-def rocketmq_client(settings: RocketMQSettings) -> "Client":
+def rocketmq_client(settings: RocketMQSettings) -> "RocketMQClient":
     """A client of the cluster alone, for commands that look at it without a gateway."""
-    from mqgate.adapters.rocketmq.connecting import client_of  # noqa: PLC0415 - the embedded engine needs none
+    from mqgate.adapters.rocketmq.client_factory import client_of  # noqa: PLC0415 - the embedded engine needs none
 
     return client_of(settings)
 
@@ -220,7 +220,7 @@ async def _build(
             long_poll.changed(name)
         # Where nobody else can have changed it, the log knows: to ask again would wait for a broker that hangs.
         for name in differing(before.topics, after.topics) if control.is_shared else ():
-            opened.doubt(name)
+            opened.invalidate_topic(name)
 
     directory.follow(replaced)
     acknowledger = Acknowledger(leases, undertaker, keys, settled, catch_up, recorder)

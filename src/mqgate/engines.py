@@ -60,10 +60,10 @@ class Log(NamedTuple):
     log: "SqliteMessageLog | RocketMQMessageLog"
     mirror: "RocketMQOffsetMirror | None"
 
-    def doubt(self, topic: str) -> None:
+    def invalidate_topic(self, topic: str) -> None:
         """Another gateway may have changed a topic; SQLite's are this one's only."""
         if not isinstance(self.log, SqliteMessageLog):
-            self.log.doubt(topic)
+            self.log.invalidate_topic(topic)
 
     async def close(self) -> None:
         """Let go of the brokers; SQLite goes with its engine."""
@@ -75,7 +75,7 @@ async def open_log(settings: Settings, engine: Engine | None, metrics: Metrics) 
     """Open the log that the settings name."""
     if settings.messages.engine == "rocketmq":
         # With them comes the whole client of RocketMQ, which the embedded engine would load in vain.
-        from mqgate.adapters.rocketmq.connecting import client_of, wire_names  # noqa: PLC0415
+        from mqgate.adapters.rocketmq.client_factory import client_of, wire_names  # noqa: PLC0415
         from mqgate.adapters.rocketmq.message_log import RocketMQMessageLog  # noqa: PLC0415
         from mqgate.adapters.rocketmq.offset_mirror import RocketMQOffsetMirror  # noqa: PLC0415
 
@@ -84,7 +84,7 @@ async def open_log(settings: Settings, engine: Engine | None, metrics: Metrics) 
             client,
             wire=wire,
             cluster=settings.rocketmq.cluster,
-            most_watched=settings.rocketmq.max_watched_queues,
+            max_watched_queues=settings.rocketmq.max_watched_queues,
             watched=metrics.watch_requests.inc,
         )
         return Log(broker_log, RocketMQOffsetMirror(client, broker_log, wire))

@@ -16,9 +16,9 @@ from doc_pages import ROOT, blocks
 from mqgate import bootstrap
 from mqgate.adapters.rocketmq.faults import translated
 from mqgate.cli.main import cli
-from mqgate.rocketmq import Client
-from mqgate.rocketmq.errors import NoAnswer, NotSent, Refused, RemoteProtocolError, RocketMQError
-from mqgate.rocketmq.remoting.codes import Response
+from mqgate.rocketmq import RocketMQClient
+from mqgate.rocketmq.errors import NoResponse, NotSent, Refused, RemoteProtocolError, RocketMQError
+from mqgate.rocketmq.remoting.codes import ResponseCode
 from mqgate.settings import MessageSettings, RocketMQSettings, Settings, SqliteSettings
 from mqgate.stack import Stack
 
@@ -59,7 +59,7 @@ def _error(row: list[str]) -> RocketMQError:
         return Refused(int(row[1]), "why", "broker:10911")
     by_words = {
         "no connection": NotSent("why"),
-        "no answer": NoAnswer("why"),
+        "no response": NoResponse("why"),
         "bytes": RemoteProtocolError("why"),
         "any other": Refused(9_999, "why", "broker:10911"),
     }
@@ -83,20 +83,20 @@ def test_every_number_that_we_know_has_a_row() -> None:
     """With its name, once: among the errors or among the others."""
     told = [(row[0], row[1]) for row in [*rows(REFERENCE, 5), *rows(REFERENCE, 3)] if row[1].isdigit()]
 
-    assert sorted(told) == sorted((f"`{each.name}`", str(each.value)) for each in Response)
+    assert sorted(told) == sorted((f"`{each.name}`", str(each.value)) for each in ResponseCode)
 
 
 def test_who_is_tried_on_another_broker_is_named() -> None:
     """The same list in the code, and no other."""
-    from mqgate.adapters.rocketmq.faults import is_elsewhere_worth_a_try  # noqa: PLC0415 - beside its only use
+    from mqgate.adapters.rocketmq.faults import may_try_other_broker  # noqa: PLC0415 - beside its only use
 
     text = REFERENCE.read_text("utf-8")
     (sentence,) = re.findall(r"without a key\*\*(.*?)Never", text, re.DOTALL)
-    named = set(re.findall(r"`([A-Z_]+)`", sentence)) - {Response.GO_AWAY.name}
+    named = set(re.findall(r"`([A-Z_]+)`", sentence)) - {ResponseCode.GO_AWAY.name}
 
-    assert named == {each.name for each in Response if is_elsewhere_worth_a_try(Refused(each, "", ""))}
-    assert is_elsewhere_worth_a_try(NotSent(""))
-    assert not is_elsewhere_worth_a_try(NoAnswer(""))
+    assert named == {each.name for each in ResponseCode if may_try_other_broker(Refused(each, "", ""))}
+    assert may_try_other_broker(NotSent(""))
+    assert not may_try_other_broker(NoResponse(""))
 
 
 @pytest.fixture
@@ -106,8 +106,8 @@ def space() -> str:
 
 
 @pytest.fixture
-async def direct(rocketmq: Stack) -> AsyncIterator[Client]:
-    client = Client([rocketmq.name_server])
+async def direct(rocketmq: Stack) -> AsyncIterator[RocketMQClient]:
+    client = RocketMQClient([rocketmq.name_server])
     await client.routes.brokers()
     yield client
     await client.close()
@@ -129,8 +129,8 @@ async def shop(rocketmq: Stack, space: str, tmp_path: Path) -> AsyncIterator[htt
             yield api
 
 
-async def _named(direct: Client, code: int, table: str, space: str) -> set[str]:
-    found = json.loads((await direct.brokers.ask("local", code, {})).body)[table]
+async def _named(direct: RocketMQClient, code: int, table: str, space: str) -> set[str]:
+    found = json.loads((await direct.brokers.call("local", code, {})).body)[table]
     return {name for name in found if f"{space}%" in name}
 
 
@@ -146,7 +146,7 @@ async def _dead_letter(shop: httpx.AsyncClient) -> str:
 
 @pytest.mark.timeout(300)
 async def test_what_lies_on_the_brokers_is_what_the_page_lists(
-    shop: httpx.AsyncClient, direct: Client, space: str
+    shop: httpx.AsyncClient, direct: RocketMQClient, space: str
 ) -> None:
     """Who runs the cluster wants to know beforehand what will be there, and that a deletion takes it away."""
     listed = [(row[0], row[1].strip("`").replace("shop%", f"{space}%")) for row in rows(PAGE, 3) if "shop%" in row[1]]
@@ -171,7 +171,7 @@ async def test_what_lies_on_the_brokers_is_what_the_page_lists(
 
 @pytest.mark.timeout(300)
 async def test_a_topic_and_a_group_that_are_there_are_taken_over(
-    shop: httpx.AsyncClient, direct: Client, space: str
+    shop: httpx.AsyncClient, direct: RocketMQClient, space: str
 ) -> None:
     """A group of years goes on behind its last message, neither at the beginning nor at the end."""
     topic, group = f"{space}%orders", f"{space}%billing"

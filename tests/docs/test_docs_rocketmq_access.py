@@ -12,7 +12,7 @@ from doc_pages import ROOT
 
 from mqgate import bootstrap
 from mqgate.cli.doctor_rocketmq import run_checks
-from mqgate.rocketmq import Client, NotSent
+from mqgate.rocketmq import NotSent, RocketMQClient
 from mqgate.settings import MessageSettings, RocketMQSettings, Settings, SqliteSettings
 from mqgate.stack import Stack
 from secured_stack import BROKER, ROOT_USER, Secured, make_authority, secured_stack
@@ -45,16 +45,16 @@ def _settings(secured: Secured, directory: Path, user: str, secret: str) -> Sett
 
 
 async def _make_user(secured: Secured, user: str, policies: dict[str, list[str]]) -> None:
-    client = Client([secured.name_server], credentials=ROOT_USER)
+    client = RocketMQClient([secured.name_server], credentials=ROOT_USER)
     await client.routes.brokers()
     account = {"username": user, "password": f"{user}-secret", "userType": "Normal"}
-    await client.brokers.ask(BROKER, CREATE_USER, {"username": user}, json.dumps(account).encode())
+    await client.brokers.call(BROKER, CREATE_USER, {"username": user}, json.dumps(account).encode())
     entries = [
         {"resource": resource, "actions": actions, "sourceIps": [], "decision": "Allow"}
         for resource, actions in policies.items()
     ]
     acl = {"subject": f"User:{user}", "policies": [{"policyType": "Custom", "entries": entries}]}
-    await client.brokers.ask(BROKER, CREATE_ACL, {"subject": f"User:{user}"}, json.dumps(acl).encode())
+    await client.brokers.call(BROKER, CREATE_ACL, {"subject": f"User:{user}"}, json.dumps(acl).encode())
     await client.close()
 
 

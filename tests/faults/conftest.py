@@ -8,7 +8,7 @@ from uuid import uuid4
 import pytest
 from fault_calls import Gateway, Open, opened
 
-from mqgate.rocketmq import Client
+from mqgate.rocketmq import RocketMQClient
 from mqgate.settings import MessageSettings, RocketMQSettings, Settings, SqliteSettings
 from mqgate.stack import Stack
 
@@ -47,9 +47,9 @@ async def gateway(open_gateway: Open) -> AsyncIterator[Gateway]:
 
 
 @pytest.fixture
-async def direct(pair: Stack) -> AsyncIterator[Client]:
+async def direct(pair: Stack) -> AsyncIterator[RocketMQClient]:
     """Past the gateway: what another RocketMQ client, or an operator, does."""
-    client = Client([pair.name_server])
+    client = RocketMQClient([pair.name_server])
     await client.routes.brokers()
     yield client
     await client.close()

@@ -11,7 +11,7 @@ import pytest
 from fault_calls import Gateway, eventually, key_for, problem, timed
 from fault_load import Load
 
-from mqgate.rocketmq import Client
+from mqgate.rocketmq import RocketMQClient
 from mqgate.stack import Stack
 
 DEAD, ALIVE = key_for("broker-a"), key_for("broker-b")
@@ -28,7 +28,7 @@ async def prepare(gateway: Gateway) -> dict[str, object]:
     return leased
 
 
-async def during_the_outage(gateway: Gateway, direct: Client, topic: str, leased: dict[str, object]) -> None:
+async def during_the_outage(gateway: Gateway, direct: RocketMQClient, topic: str, leased: dict[str, object]) -> None:
     killed_at = time.monotonic()
     await eventually(lambda: is_stored(gateway), 3)
     print(f"without key: stored again {time.monotonic() - killed_at:.2f} s after the kill")  # noqa: T201
@@ -79,7 +79,9 @@ async def after_the_restart(gateway: Gateway) -> None:
 
 
 @pytest.mark.slow
-async def test_a_broker_killed_under_load_costs_no_message(gateway: Gateway, pair: Stack, direct: Client, wire) -> None:
+async def test_a_broker_killed_under_load_costs_no_message(
+    gateway: Gateway, pair: Stack, direct: RocketMQClient, wire
+) -> None:
     """Every 2xx is delivered in every group, keys keep their queues, the other broker's messages do not wait."""
     await gateway.shop("busy", "singles", visibility="5s", maxAttempts=1000, backoff=["0s"])
     await gateway.put("groups/queues", topic="busy", mode="queue", visibility="5s", maxAttempts=1000)

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from fault_calls import BROKERS, QUEUES, Gateway
 
-from mqgate.rocketmq import Client
+from mqgate.rocketmq import RocketMQClient
 
 WAIT = 20
 Send = Callable[[str], Awaitable[Any]]
@@ -41,7 +41,7 @@ def told(took: list[float]) -> str:
 
 @pytest.mark.slow
 async def test_a_message_on_any_queue_of_any_broker_wakes_the_one_who_waits(
-    gateway: Gateway, direct: Client, wire: Callable[[str], str]
+    gateway: Gateway, direct: RocketMQClient, wire: Callable[[str], str]
 ) -> None:
     """Five hundred single messages, each on a random queue, stored by somebody else; then some through the gateway."""
     await gateway.shop()
@@ -60,7 +60,7 @@ def _at(topic: str, place: tuple[str, int]) -> tuple[str, str, int]:
 
 
 async def test_an_answer_without_wait_overlooks_nothing_older_than_a_second(
-    gateway: Gateway, direct: Client, wire: Callable[[str], str]
+    gateway: Gateway, direct: RocketMQClient, wire: Callable[[str], str]
 ) -> None:
     """Nobody is parked, so nothing is watched: the heads of the queues are asked for before it says empty."""
     await gateway.shop()

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from fault_calls import BROKERS, QUEUES, Gateway, Open, eventually, key_for, opened, problem, timed
 
-from mqgate.rocketmq import Client
+from mqgate.rocketmq import RocketMQClient
 from mqgate.settings import Settings
 from mqgate.stack import Stack
 
@@ -16,7 +16,7 @@ KEYS = [f"k{number}" for number in range(32)]
 
 
 async def test_a_parked_client_hears_of_queues_that_were_added(
-    gateway: Gateway, direct: Client, wire: Callable[[str], str]
+    gateway: Gateway, direct: RocketMQClient, wire: Callable[[str], str]
 ) -> None:
     """Also of what others store there, although it parked before there was such a queue."""
     await gateway.shop(queues=2)

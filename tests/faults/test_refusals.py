@@ -7,7 +7,7 @@ import pytest
 from fault_calls import BROKERS, QUEUES, Gateway, eventually, key_for, opened, problem
 
 from mqgate.core.names import MOST_PROPERTY_BYTES
-from mqgate.rocketmq import Client
+from mqgate.rocketmq import RocketMQClient
 from mqgate.rocketmq.admin import LAYOUTS
 from mqgate.settings import Settings
 
@@ -19,7 +19,7 @@ READ_ONLY, READ_AND_WRITE = 4, 6
 
 @pytest.mark.parametrize("is_layout_kept", [False, True], ids=["mqadmin", "dashboard"])
 async def test_a_topic_deleted_behind_our_back_is_not_found_until_it_is_made_again(
-    gateway: Gateway, direct: Client, wire: Callable[[str], str], is_layout_kept: bool
+    gateway: Gateway, direct: RocketMQClient, wire: Callable[[str], str], is_layout_kept: bool
 ) -> None:
     """RocketMQ's tools leave different things behind; a new topic begins anew, and so do its groups."""
     await gateway.shop()
@@ -45,14 +45,14 @@ async def test_a_topic_deleted_behind_our_back_is_not_found_until_it_is_made_aga
     assert [each["body"] for each in await gateway.drain()] == ["again"]
 
 
-async def remove_topic(direct: Client, topic: str, *brokers: str) -> None:
+async def remove_topic(direct: RocketMQClient, topic: str, *brokers: str) -> None:
     """These brokers have no timers, and have forgotten all of a topic when they stumble over the number of its."""
     for broker in brokers:
-        await direct.brokers.ask(broker, DELETE_TOPIC_IN_BROKER, {"topic": topic}, allowed=(SYSTEM_ERROR,))
+        await direct.brokers.call(broker, DELETE_TOPIC_IN_BROKER, {"topic": topic}, allowed=(SYSTEM_ERROR,))
 
 
 async def test_a_broker_that_lost_the_topic_only_loses_its_share(
-    gateway: Gateway, direct: Client, wire: Callable[[str], str]
+    gateway: Gateway, direct: RocketMQClient, wire: Callable[[str], str]
 ) -> None:
     """A broker set up anew: the other one goes on, and the topic is not taken for deleted."""
     await gateway.shop()
@@ -67,7 +67,7 @@ async def test_a_broker_that_lost_the_topic_only_loses_its_share(
     assert (await gateway.stored(key=key_for("broker-a")))["queue"] == "broker-a:0"
 
 
-async def test_a_read_only_broker_is_left_out_and_its_keys_are_told(gateway: Gateway, direct: Client) -> None:
+async def test_a_read_only_broker_is_left_out_and_its_keys_are_told(gateway: Gateway, direct: RocketMQClient) -> None:
     """brokerPermission=4, as operators set it before they take a broker away."""
     await gateway.shop()
     key = key_for("broker-b")
@@ -88,8 +88,8 @@ async def test_a_read_only_broker_is_left_out_and_its_keys_are_told(gateway: Gat
     await eventually(is_taken, 5)
 
 
-async def set_permission(direct: Client, broker: str, permission: int) -> None:
-    await direct.brokers.ask(broker, UPDATE_BROKER_CONFIG, {}, f"brokerPermission={permission}\n".encode())
+async def set_permission(direct: RocketMQClient, broker: str, permission: int) -> None:
+    await direct.brokers.call(broker, UPDATE_BROKER_CONFIG, {}, f"brokerPermission={permission}\n".encode())
 
 
 async def test_the_largest_message_is_stored_and_one_that_no_broker_takes_is_the_senders_fault(

@@ -1,4 +1,4 @@
-"""A gateway on RocketMQ's cluster `one`, and Apache's Java client in the same namespace."""
+"""A gateway on the RocketMQ cluster `one`, and Apache's Java client in the same namespace."""
 
 import os
 from collections.abc import AsyncIterator, Iterator
@@ -28,7 +28,7 @@ def java_client(rocketmq: Stack, tmp_path_factory: pytest.TempPathFactory) -> It
 
 @pytest.fixture
 def namespace() -> str:
-    """The test's own: topics of the same name do not meet."""
+    """Return a namespace for this test, so that topics of other tests do not interfere."""
     return uuid4().hex[:8]
 
 
@@ -39,7 +39,7 @@ def java(java_client: JavaClient, namespace: str) -> Java:
 
 @pytest.fixture
 def timers(rocketmq: Stack) -> Iterator[None]:
-    """RocketMQ's own, while the test runs."""
+    """Enable RocketMQ's own timers while the test runs."""
     set_timers(rocketmq, are_on=True)
     yield
     set_timers(rocketmq, are_on=False)
@@ -57,6 +57,6 @@ def settings(settings: Settings, rocketmq: Stack, namespace: str) -> Settings:
 
 @pytest.fixture
 async def gateway(settings: Settings) -> AsyncIterator[bootstrap.Gateway]:
-    """One that goes by the real clock, as the brokers do."""
+    """Return a gateway on the real clock, which the brokers use too."""
     async with bootstrap.gateway(settings) as built:
         yield built

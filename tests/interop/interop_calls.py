@@ -1,4 +1,4 @@
-"""Calls of /v1 as these tests write them."""
+"""Helpers for calls to /v1."""
 
 import asyncio
 import base64
@@ -17,7 +17,7 @@ Json = dict[str, Any]
 
 @asynccontextmanager
 async def serving(settings: Settings) -> AsyncIterator[tuple[bootstrap.Gateway, httpx.AsyncClient]]:
-    """A gateway, and HTTP to it without a socket."""
+    """Return a gateway and an HTTP client that calls it without a socket."""
     async with bootstrap.gateway(settings) as gateway:
         transport = httpx.ASGITransport(app=gateway.app, client=("127.0.0.1", 5000))
         async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as api:
@@ -25,46 +25,46 @@ async def serving(settings: Settings) -> AsyncIterator[tuple[bootstrap.Gateway, 
 
 
 async def put(api: httpx.AsyncClient, path: str, **body: Any) -> Json:
-    answer = await api.put(f"/v1/{path}", json=body)
-    assert answer.status_code in {200, 201}, answer.text
-    return dict(answer.json())
+    response = await api.put(f"/v1/{path}", json=body)
+    assert response.status_code in {200, 201}, response.text
+    return dict(response.json())
 
 
 async def shop(api: httpx.AsyncClient, queues: int = 1, **group: Any) -> None:
-    """Topic `orders`, read by group `workers`."""
+    """Register topic `orders` and group `workers`."""
     await put(api, "topics/orders", queues=queues)
     await put(api, "groups/workers", **{"topic": "orders", **group})
 
 
 async def publish(api: httpx.AsyncClient, *envelopes: Json, topic: str = "orders") -> list[Json]:
     """Publish in one batch, in order."""
-    answer = await api.post(f"/v1/topics/{topic}/messages", json={"messages": envelopes})
-    assert answer.status_code == 200, answer.text
-    return list(answer.json()["results"])
+    response = await api.post(f"/v1/topics/{topic}/messages", json={"messages": envelopes})
+    assert response.status_code == 200, response.text
+    return list(response.json()["results"])
 
 
-async def receive(api: httpx.AsyncClient, group: str = "workers", **wish: Any) -> Json:
-    answer = await api.post(f"/v1/groups/{group}/receive", json=wish, timeout=70)
-    assert answer.status_code == 200, answer.text
-    return dict(answer.json())
+async def receive(api: httpx.AsyncClient, group: str = "workers", **options: Any) -> Json:
+    response = await api.post(f"/v1/groups/{group}/receive", json=options, timeout=70)
+    assert response.status_code == 200, response.text
+    return dict(response.json())
 
 
 async def take(api: httpx.AsyncClient, count: int, group: str = "workers", *, wait: float = 10.0) -> list[Json]:
-    """So many messages, each acked as it came, whatever receives they need; fewer only if nothing more comes."""
+    """Receive and ack `count` messages with as many receives as needed; fewer if no more arrive."""
     found: list[Json] = []
     receipts: list[str] = []
     while len(found) < count:
-        wish = {"max": count - len(found), "wait": wait, "ack": receipts}
-        told = await receive(api, group, **wish)
-        if not told["messages"]:
+        options = {"max": count - len(found), "wait": wait, "ack": receipts}
+        received = await receive(api, group, **options)
+        if not received["messages"]:
             break
-        found += told["messages"]
-        # In queue mode a receipt is the batch's, in message mode each message's.
-        lease = told.get("lease")
-        receipts = [lease["receipt"]] if lease else [message["receipt"] for message in told["messages"]]
+        found += received["messages"]
+        # Queue mode has one receipt per batch, message mode has one per message.
+        lease = received.get("lease")
+        receipts = [lease["receipt"]] if lease else [message["receipt"] for message in received["messages"]]
     if receipts:
-        answer = await api.post(f"/v1/groups/{group}/ack", json={"receipts": receipts})
-        assert answer.status_code == 200, answer.text
+        response = await api.post(f"/v1/groups/{group}/ack", json={"receipts": receipts})
+        assert response.status_code == 200, response.text
     return found
 
 
@@ -73,14 +73,14 @@ def body_of(message: Json) -> bytes:
 
 
 async def lag(api: httpx.AsyncClient, group: str = "workers") -> Json:
-    answer = await api.get(f"/v1/groups/{group}/lag")
-    assert answer.status_code == 200, answer.text
-    return dict(answer.json())
+    response = await api.get(f"/v1/groups/{group}/lag")
+    assert response.status_code == 200, response.text
+    return dict(response.json())
 
 
-async def until(is_so: Callable[[], Awaitable[bool]], seconds: float = 10.0) -> None:
-    """Ask until it is so."""
+async def until(condition: Callable[[], Awaitable[bool]], seconds: float = 10.0) -> None:
+    """Poll until a condition is true."""
     deadline = time.monotonic() + seconds
-    while not await is_so():
-        assert time.monotonic() < deadline, "it did not happen"
+    while not await condition():
+        assert time.monotonic() < deadline, "the condition did not become true"
         await asyncio.sleep(0.05)

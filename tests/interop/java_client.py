@@ -1,4 +1,4 @@
-"""Apache's Java client and admin tool, in one JVM for all tests of a worker; `java/Interop.java` is its other end."""
+"""Apache's Java client and admin tool, in one JVM per test worker. `java/Interop.java` is the other side."""
 
 import asyncio
 import base64
@@ -17,7 +17,7 @@ _PATIENCE = 60.0
 
 
 def compiled(directory: Path) -> Path | None:
-    """The program's classes; None where there is only a Java to run with, and no compiler."""
+    """Return the directory of the compiled program, or None if there is no Java compiler."""
     compiler = shutil.which("javac", path=str(find_java().parent)) or shutil.which("javac")
     if compiler is None:
         return None
@@ -27,7 +27,7 @@ def compiled(directory: Path) -> Path | None:
 
 
 class JavaClient:
-    """One call at a time; RuntimeError with Java's own words if one fails there."""
+    """A connection to the JVM, with one call at a time. A call that fails in Java raises RuntimeError."""
 
     def __init__(self, classes: Path, home: Path, name_server: str) -> None:
         options = ["-Xmx256m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", f"-Duser.home={home}"]
@@ -44,13 +44,13 @@ class JavaClient:
 
     async def call(self, verb: str, **request: Any) -> Any:
         line = json.dumps({"verb": verb, **request}).encode() + b"\n"
-        answer = await asyncio.wait_for(asyncio.to_thread(self._exchange, line), _PATIENCE)
-        if not answer:
-            raise RuntimeError(f"Java ended while it was asked to {verb}: see {self._log.name!r}")
-        told = json.loads(answer)
-        if "error" in told:
-            raise RuntimeError(told["error"])
-        return told["value"]
+        response = await asyncio.wait_for(asyncio.to_thread(self._exchange, line), _PATIENCE)
+        if not response:
+            raise RuntimeError(f"Java exited during the call {verb}: see {self._log.name!r}")
+        result = json.loads(response)
+        if "error" in result:
+            raise RuntimeError(result["error"])
+        return result["value"]
 
     def _exchange(self, line: bytes) -> bytes:
         process = self._process
@@ -62,26 +62,26 @@ class JavaClient:
 
 
 class Java:
-    """The same in one namespace."""
+    """The Java client in one namespace."""
 
     def __init__(self, client: JavaClient, namespace: str) -> None:
         self._client = client
         self._namespace = namespace
 
     def wire(self, name: str) -> str:
-        """A name as brokers know it."""
+        """Return a name with its namespace, as brokers store it."""
         return f"{self._namespace}%{name}" if self._namespace else name
 
     async def send(self, topic: str, *messages: Json, compression: str = "ZLIB", **how: Any) -> list[Json]:
-        """Send messages with `body` as bytes or text; an `id`, a `queue` and an `offset` each."""
+        """Send messages with `body` as bytes or text. Return `id`, `queue` and `offset` of each."""
         given = [{**message, "body": _base64(message["body"])} for message in messages]
         place = {"namespace": self._namespace, "topic": topic}
         return list(await self._client.call("send", messages=given, compression=compression, **place, **how))
 
     async def consume(self, topic: str, group: str, most: int, *, tags: str = "*", wait: float = 45.0) -> list[Json]:
-        """Consume as a member of a group that exists, so many messages, or fewer if no more come in time.
+        """Consume up to `most` messages as a member of an existing group, until `wait` seconds have passed.
 
-        A client that did not see all queues at first looks again after 20 s.
+        A client that did not find all queues at first refreshes the route after 20 s.
         """
         found = await self._client.call(
             "consume",
@@ -95,14 +95,14 @@ class Java:
         return [{**message, "body": base64.b64decode(message["body"])} for message in found]
 
     async def mqadmin(self, *arguments: str) -> str:
-        """What a command of the admin tool prints."""
+        """Return the output of a command of the admin tool."""
         return str(await self._client.call("mqadmin", arguments=arguments))
 
     async def property_names(self) -> Sequence[str]:
         return sorted(set(await self._client.call("property names")))
 
-    async def make_topic(self, topic: str, queues: int, *, perm: int = 6, **place: str) -> None:
-        """Make or change a topic: of a `cluster`, or at a broker's `address`."""
+    async def create_topic(self, topic: str, queues: int, *, perm: int = 6, **place: str) -> None:
+        """Create or change a topic of a `cluster`, or on the broker at an `address`."""
         await self.mqadmin(
             "updateTopic", "-t", self.wire(topic), "-r", str(queues), "-w", str(queues), "-p", str(perm), *_at(place)
         )
@@ -110,8 +110,8 @@ class Java:
     async def drop_topic(self, topic: str, cluster: str) -> None:
         await self.mqadmin("deleteTopic", "-t", self.wire(topic), "-c", cluster)
 
-    async def make_group(self, group: str, *more: str, **place: str) -> None:
-        """Make or change a consumer group, as an operator does where brokers do not make them by themselves."""
+    async def create_group(self, group: str, *more: str, **place: str) -> None:
+        """Create or change a consumer group, as an operator does if brokers do not create groups automatically."""
         await self.mqadmin("updateSubGroup", "-g", self.wire(group), *more, *_at(place))
 
 

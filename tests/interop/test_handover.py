@@ -1,4 +1,4 @@
-"""Groups and topics that were Java's become ours, and the other way round, without a message lost or repeated."""
+"""Groups and topics are moved from Java to mqgate and back, without a lost or repeated message."""
 
 import httpx
 import pytest
@@ -10,12 +10,10 @@ from mqgate import bootstrap
 
 @pytest.mark.parametrize("start", ["earliest", "latest"])
 @pytest.mark.parametrize("mode", ["message", "queue"])
-async def test_a_group_that_java_used_goes_on_where_it_stood(
-    api: httpx.AsyncClient, java: Java, mode: str, start: str
-) -> None:
-    """A service is moved to mqgate: it neither starts over nor skips, whatever a new group's start would be."""
-    await java.make_topic("orders", 2, cluster="one")
-    await java.make_group("workers", cluster="one")
+async def test_a_group_of_java_continues_in_mqgate(api: httpx.AsyncClient, java: Java, mode: str, start: str) -> None:
+    """A service that moves to mqgate neither starts over nor skips messages, whatever `start` is."""
+    await java.create_topic("orders", 2, cluster="one")
+    await java.create_group("workers", cluster="one")
     sent = await java.send("orders", *({"body": f"b{n}"} for n in range(20)))
     before = await java.consume("orders", "workers", 7)
 
@@ -30,10 +28,10 @@ async def test_a_group_that_java_used_goes_on_where_it_stood(
 
 
 @pytest.mark.parametrize("mode", ["message", "queue"])
-async def test_a_group_that_mqgate_served_goes_on_in_java(
+async def test_a_group_of_mqgate_continues_in_java(
     api: httpx.AsyncClient, java: Java, gateway: bootstrap.Gateway, mode: str
 ) -> None:
-    """The way back is open: what our consumers acked, Java does not get again, and nothing is missing."""
+    """Java receives no acked message again, and no message is missing."""
     await shop(api, queues=2, mode=mode)
     published = await publish(api, *({"body": f"b{n}"} for n in range(20)))
     before = await take(api, 7, wait=1)
@@ -46,10 +44,12 @@ async def test_a_group_that_mqgate_served_goes_on_in_java(
 
 
 @pytest.mark.usefixtures("pair")  # mqadmin asks every broker that the name server knows
-async def test_registering_a_group_leaves_its_settings_on_the_broker_alone(api: httpx.AsyncClient, java: Java) -> None:
-    """An operator chose them, for the Java consumers that may still be there."""
-    await java.make_topic("orders", 1, cluster="one")
-    await java.make_group("workers", "-r", "3", "-q", "2", cluster="one")
+async def test_registering_a_group_does_not_change_its_settings_on_the_broker(
+    api: httpx.AsyncClient, java: Java
+) -> None:
+    """An operator may have set them for Java consumers."""
+    await java.create_topic("orders", 1, cluster="one")
+    await java.create_group("workers", "-r", "3", "-q", "2", cluster="one")
 
     await shop(api)
     config = (await java.mqadmin("getConsumerConfig", "-g", java.wire("workers"))).replace(" ", "")
@@ -59,11 +59,11 @@ async def test_registering_a_group_leaves_its_settings_on_the_broker_alone(api: 
 
 
 @pytest.mark.parametrize("queues", [2, 6, 8])
-async def test_a_topic_made_by_mqadmin_is_adopted_with_its_messages(
+async def test_a_topic_created_by_mqadmin_is_adopted_with_its_messages(
     api: httpx.AsyncClient, java: Java, queues: int
 ) -> None:
-    """Whether we are asked for fewer queues than it has, as many, or more: what is in it stays and is delivered."""
-    await java.make_topic("orders", 6, cluster="one")
+    """Existing messages are delivered, whether fewer, as many or more queues are requested."""
+    await java.create_topic("orders", 6, cluster="one")
     sent = await java.send("orders", *({"body": f"b{n}", "keys": [f"k{n}"]} for n in range(30)))
 
     await shop(api, queues=queues)

@@ -1,4 +1,4 @@
-"""What is published through mqgate, Apache's Java client receives: same id, keys, tag, properties, body and order."""
+"""Messages published through mqgate reach Apache's Java client with the same id, keys, tag, properties and body."""
 
 import base64
 import random
@@ -9,27 +9,27 @@ import httpx
 from interop_calls import publish, put, shop, take
 from java_client import Java
 
-# What a broker, or Java's client on receiving, puts beside a message.
+# Properties that a broker or the Java client adds.
 ADDED = {"UNIQ_KEY", "KEYS", "TAGS", "MSG_REGION", "TRACE_ON", "CLUSTER", "MIN_OFFSET", "MAX_OFFSET", "WAIT"}
 ADDED |= {"CONSUME_START_TIME"}
 
 
 def users(message: dict[str, Any]) -> dict[str, str]:
-    """The properties that a user gave."""
+    """Return the user properties."""
     return {name: value for name, value in message["properties"].items() if name not in ADDED}
 
 
 async def test_a_message_has_the_same_id_keys_tag_properties_and_body(api: httpx.AsyncClient, java: Java) -> None:
-    """Applications that stay with Java's client are not to notice who published."""
+    """Java applications must not notice who published a message."""
     await shop(api)
     properties = {"color": "grün", "雪": "❄ U+2744", "with space": "a=b;c"}
 
-    answer = await api.post(
+    response = await api.post(
         "/v1/topics/orders/messages", json={"body": "höllo", "key": "k1", "tag": "new", "properties": properties}
     )
     (message,) = await java.consume("orders", "workers", 1)
 
-    published = answer.json()
+    published = response.json()
     assert (message["id"], message["queue"], message["offset"]) == tuple(
         published[member] for member in ("id", "queue", "offset")
     )
@@ -42,8 +42,8 @@ async def test_a_message_has_the_same_id_keys_tag_properties_and_body(api: httpx
     assert users(message) == properties
 
 
-async def test_a_batch_arrives_whole_and_in_the_order_of_its_queues(api: httpx.AsyncClient, java: Java) -> None:
-    """Keys choose queues; within one, Java must see the order in which we were asked."""
+async def test_a_batch_arrives_complete_and_in_queue_order(api: httpx.AsyncClient, java: Java) -> None:
+    """Keys select queues. Within a queue, Java must receive the order of the request."""
     await shop(api, queues=4)
     envelopes = [{"body": f"b{n}", "key": f"k{n % 7}", "tag": "t", "properties": {"n": str(n)}} for n in range(60)]
 
@@ -57,14 +57,14 @@ async def test_a_batch_arrives_whole_and_in_the_order_of_its_queues(api: httpx.A
         seen[each["queue"]].append((each["offset"], each["id"]))
     assert seen == expected
     by_id = {each["id"]: each for each in messages}
-    told = [by_id[each["id"]] for each in published[:60]]
-    assert [(each["body"].decode(), each["keys"], each["tag"], users(each)) for each in told] == [
+    received = [by_id[outcome["id"]] for outcome in published[:60]]
+    assert [(each["body"].decode(), each["keys"], each["tag"], users(each)) for each in received] == [
         (envelope["body"], envelope["key"], "t", envelope["properties"]) for envelope in envelopes
     ]
 
 
-async def test_bytes_of_any_kind_and_size_arrive(api: httpx.AsyncClient, java: Java) -> None:
-    """What is no text, and what Java would have compressed, is sent as it is."""
+async def test_bodies_of_any_kind_and_size_arrive(api: httpx.AsyncClient, java: Java) -> None:
+    """Binary bodies, and bodies that Java would compress, are sent unchanged."""
     await shop(api)
     bodies = [b"\x00", random.Random(1).randbytes(50_000), b"\xff" * 3_000_000]
 
@@ -75,10 +75,10 @@ async def test_bytes_of_any_kind_and_size_arrive(api: httpx.AsyncClient, java: J
     assert {message["body"] for message in messages} == set(bodies)
 
 
-async def test_properties_named_as_rocketmqs_own_come_back_and_mean_nothing_to_it(
+async def test_user_properties_with_reserved_names_have_no_effect_in_rocketmq(
     api: httpx.AsyncClient, java: Java
 ) -> None:
-    """All names that this release of RocketMQ knows: a user's DELAY must delay nothing, a user's KEYS index nothing."""
+    """For all reserved names of this release: a user's DELAY must not delay, and a user's KEYS must not be indexed."""
     await shop(api)
     await put(api, "groups/javas", topic="orders")
     names = await java.property_names()
@@ -100,25 +100,23 @@ async def test_properties_named_as_rocketmqs_own_come_back_and_mean_nothing_to_i
     assert not users(theirs[0]).keys() & set(names)
 
 
-async def test_a_message_that_waited_for_our_timer_arrives_with_the_id_it_was_given(
-    api: httpx.AsyncClient, java: Java
-) -> None:
-    """The delay is ours and leaves nothing beside the message; Java sees it when it is due, and not before."""
+async def test_a_scheduled_message_arrives_with_the_id_of_the_publish(api: httpx.AsyncClient, java: Java) -> None:
+    """A delay adds nothing to the message, and Java receives it when it is due."""
     await shop(api)
 
-    answer = await api.post(
+    response = await api.post(
         "/v1/topics/orders/messages",
         json={"body": "later", "key": "k", "properties": {"a": "b"}, "delay": "1s"},
     )
-    assert answer.status_code == 202, answer.text
+    assert response.status_code == 202, response.text
     (message,) = await java.consume("orders", "workers", 1)
 
-    assert (message["id"], message["body"], message["keys"]) == (answer.json()["id"], b"later", "k")
+    assert (message["id"], message["body"], message["keys"]) == (response.json()["id"], b"later", "k")
     assert users(message) == {"a": "b"}
 
 
-async def test_redelivery_by_our_timers_adds_nothing_to_the_topic(api: httpx.AsyncClient, java: Java) -> None:
-    """A message that our consumers failed at stays where it is: other groups, Java's too, see it once."""
+async def test_redelivery_adds_nothing_to_the_topic(api: httpx.AsyncClient, java: Java) -> None:
+    """A failed message stays in its queue, so other groups, including those of Java, receive it once."""
     await shop(api, backoff=["100ms"])
     await put(api, "groups/javas", topic="orders")
     (published,) = await publish(api, {"body": "x", "key": "k"})
@@ -136,7 +134,7 @@ async def test_redelivery_by_our_timers_adds_nothing_to_the_topic(api: httpx.Asy
 
 
 async def test_a_java_subscription_filters_by_our_tags(api: httpx.AsyncClient, java: Java) -> None:
-    """The broker filters by the tag's hash, which only a TAGS property that it understood gives."""
+    """The broker filters by the hash of the TAGS property."""
     await shop(api)
     tags = ("new", "old", "änderung")
 
@@ -146,8 +144,8 @@ async def test_a_java_subscription_filters_by_our_tags(api: httpx.AsyncClient, j
     assert [message["body"].decode() for message in messages] == ["new", "änderung"]
 
 
-async def test_javas_tool_finds_our_messages_by_id_and_by_key(api: httpx.AsyncClient, java: Java) -> None:
-    """Operators look messages up by what an application's log says: the id that we answered, or its own key."""
+async def test_mqadmin_finds_messages_by_id_and_by_key(api: httpx.AsyncClient, java: Java) -> None:
+    """Operators search by the id or the key in the log of an application."""
     await shop(api)
     (published,) = await publish(api, {"body": "find me", "key": "order-7"})
     await take(api, 1)

@@ -1,4 +1,4 @@
-"""What Apache's Java client sends, mqgate delivers: the same id, body, key, tag and properties."""
+"""mqgate delivers messages of Apache's Java client with the same id, body, key, tag and properties."""
 
 import random
 from uuid import uuid4
@@ -13,8 +13,8 @@ from mqgate.rocketmq.remoting.record import LZ4, ZLIB, ZSTD
 KINDS = {"ZLIB": ZLIB, "LZ4": LZ4, "ZSTD": ZSTD}
 
 
-async def test_the_id_key_tag_and_properties_are_those_that_java_gave(api: httpx.AsyncClient, java: Java) -> None:
-    """An application that moves to mqgate on one side must find the same message on the other."""
+async def test_id_key_tag_and_properties_of_java_are_kept(api: httpx.AsyncClient, java: Java) -> None:
+    """An application must receive the same message with either client."""
     await shop(api)
     properties = {"color": "grün", "雪": "❄ U+2744", "with space": "a=b;c", "trace-id": "0af7651916cd43dd"}
 
@@ -27,7 +27,7 @@ async def test_the_id_key_tag_and_properties_are_those_that_java_gave(api: httpx
 
 
 async def test_a_bare_message_has_neither_key_nor_tag_nor_properties(api: httpx.AsyncClient, java: Java) -> None:
-    """What RocketMQ keeps for itself beside a body is no concern of consumers."""
+    """Consumers must not see RocketMQ's own properties."""
     await shop(api)
 
     (sent,) = await java.send("orders", {"body": "x"})
@@ -37,8 +37,8 @@ async def test_a_bare_message_has_neither_key_nor_tag_nor_properties(api: httpx.
     assert not {"key", "tag", "properties"} & {name for name, value in message.items() if value}
 
 
-async def test_several_keys_are_one_text(api: httpx.AsyncClient, java: Java) -> None:
-    """Java joins keys by spaces; nothing of them may be lost on the way."""
+async def test_several_keys_are_joined_by_spaces(api: httpx.AsyncClient, java: Java) -> None:
+    """Java joins keys by spaces, and no key may be lost."""
     await shop(api)
 
     await java.send("orders", {"body": "x", "keys": ["order-7", "customer-12"]})
@@ -47,8 +47,8 @@ async def test_several_keys_are_one_text(api: httpx.AsyncClient, java: Java) -> 
     assert message["key"] == "order-7 customer-12"
 
 
-async def test_an_id_that_the_sender_chose_is_left_untouched(api: httpx.AsyncClient, java: Java) -> None:
-    """Who bridges from elsewhere keeps ids over the bridge; they need not look like RocketMQ's."""
+async def test_an_id_chosen_by_the_sender_is_kept(api: httpx.AsyncClient, java: Java) -> None:
+    """A bridge from another system keeps its ids, which may have any format."""
     await shop(api)
 
     (sent,) = await java.send("orders", {"body": "x", "id": "bridge/42-ü"})
@@ -58,8 +58,8 @@ async def test_an_id_that_the_sender_chose_is_left_untouched(api: httpx.AsyncCli
 
 
 @pytest.mark.parametrize("kind", KINDS)
-async def test_bodies_that_java_compressed_arrive_as_they_were(api: httpx.AsyncClient, java: Java, kind: str) -> None:
-    """Java compresses from 4 KiB on without being asked; a consumer over HTTP cannot know that."""
+async def test_bodies_compressed_by_java_arrive_decompressed(api: httpx.AsyncClient, java: Java, kind: str) -> None:
+    """Java compresses bodies from 4 KiB by default, and HTTP consumers must not notice."""
     await shop(api)
     await put(api, "groups/readers", topic="orders", mode="queue")
     text, noise = "mqgate and RocketMQ, " * 1000, random.Random(7).randbytes(9_000)
@@ -70,12 +70,12 @@ async def test_bodies_that_java_compressed_arrive_as_they_were(api: httpx.AsyncC
 
     assert [message["id"] for message in messages] == [each["id"] for each in sent]
     assert [body_of(message) for message in messages] == [text.encode(), noise]
-    # The way is written down only of what was compressed indeed.
+    # The flag shows that the bodies were compressed.
     assert {each["sysFlag"] & 0x700 for each in raw} == {KINDS[kind]}
 
 
-async def test_a_batch_arrives_in_its_order_with_an_id_each(api: httpx.AsyncClient, java: Java) -> None:
-    """A broker stores a batch's entries unseen: what is beside each body is the client's own doing."""
+async def test_a_batch_arrives_in_order_with_one_id_per_message(api: httpx.AsyncClient, java: Java) -> None:
+    """A broker does not check the messages of a batch: the client sets all of their properties."""
     await shop(api, queues=4, mode="queue")
     batch = [{"body": f"b{n}", "keys": [f"k{n}"], "tag": "t", "properties": {"n": str(n)}} for n in range(50)]
 
@@ -91,7 +91,7 @@ async def test_a_batch_arrives_in_its_order_with_an_id_each(api: httpx.AsyncClie
 
 
 async def test_what_a_selector_sent_to_one_queue_comes_from_it_in_order(api: httpx.AsyncClient, java: Java) -> None:
-    """Java's way to order messages is to choose one queue; queue mode must keep what it promised."""
+    """Java orders messages by sending them to one queue, and queue mode must keep that order."""
     await shop(api, queues=4, mode="queue")
 
     await java.send("orders", *({"body": f"o{n}"} for n in range(20)), queue=2)
@@ -103,7 +103,7 @@ async def test_what_a_selector_sent_to_one_queue_comes_from_it_in_order(api: htt
 
 @pytest.mark.parametrize("size", [1, 4_000_000])
 async def test_the_smallest_and_the_largest_body_arrive(api: httpx.AsyncClient, java: Java, size: int) -> None:
-    """The largest is what a broker takes at most; it must not be what stops the queue."""
+    """The largest body that a broker accepts must not block the queue."""
     await shop(api)
     body = random.Random(size).randbytes(size)
 
@@ -116,10 +116,10 @@ async def test_the_smallest_and_the_largest_body_arrive(api: httpx.AsyncClient, 
 
 @pytest.mark.usefixtures("timers")
 @pytest.mark.parametrize("delay", [{"delayLevel": 1}, {"delayMs": 1000}])
-async def test_a_delay_of_the_brokers_own_delays_and_leaves_no_trace(
+async def test_a_delay_by_the_broker_does_not_change_the_message(
     api: httpx.AsyncClient, java: Java, delay: dict[str, int]
 ) -> None:
-    """The broker holds it elsewhere meanwhile and notes so beside it; ids and properties are the sender's again."""
+    """The broker stores the message elsewhere meanwhile. Id and properties must be those of the sender."""
     await shop(api)
 
     (sent,) = await java.send("orders", {"body": "later", "keys": ["k"], "properties": {"a": "b"}, **delay})
@@ -131,8 +131,8 @@ async def test_a_delay_of_the_brokers_own_delays_and_leaves_no_trace(
     assert message["properties"] == {"a": "b"}
 
 
-async def test_a_group_that_filters_tags_sees_javas_tags(api: httpx.AsyncClient, java: Java) -> None:
-    """A filter on our side must mean what a subscription expression means on theirs."""
+async def test_a_tag_filter_matches_the_tags_of_java(api: httpx.AsyncClient, java: Java) -> None:
+    """A tag filter must have the same meaning as a subscription expression of Java."""
     await shop(api, filter={"tags": ["new", "änderung"]})
 
     tags = ("new", "old", "änderung", None)
@@ -143,8 +143,8 @@ async def test_a_group_that_filters_tags_sees_javas_tags(api: httpx.AsyncClient,
 
 
 @pytest.mark.parametrize("namespace", [""])
-async def test_without_a_namespace_names_are_the_bare_ones(api: httpx.AsyncClient, java: Java, namespace: str) -> None:
-    """Most clusters know no namespaces: both sides must mean the same topic and group there too."""
+async def test_without_a_namespace_names_have_no_prefix(api: httpx.AsyncClient, java: Java, namespace: str) -> None:
+    """Most clusters have no namespaces: both clients must use the same topic and group there too."""
     name = f"orders-{uuid4().hex[:8]}"
     await put(api, f"topics/{name}", queues=1)
     await put(api, f"groups/{name}", topic=name)

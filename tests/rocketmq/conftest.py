@@ -1,4 +1,4 @@
-"""The gateway runs on uvloop, the library must on both: every test with a socket runs on each of them."""
+"""Every test with a socket runs on asyncio and on uvloop: the gateway uses uvloop, other users may not."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping
@@ -6,12 +6,12 @@ from collections.abc import AsyncIterator, Callable, Mapping
 import pytest
 import uvloop
 from hypothesis import settings
-from scripted_server import HandClock, ScriptedServer, nothing_is_left
+from scripted_server import ManualClock, ScriptedServer, assert_no_task_left
 
 from mqgate.rocketmq.peers import Peers
 from mqgate.rocketmq.transport import KeepAlive
 
-# A busy machine is no failed test.
+# Tests must not fail on a slow machine.
 settings.register_profile("patient", deadline=None)
 settings.load_profile("patient")
 
@@ -30,7 +30,7 @@ async def server() -> AsyncIterator[ScriptedServer]:
 
 @pytest.fixture
 async def other() -> AsyncIterator[ScriptedServer]:
-    """A second one."""
+    """A second server."""
     server = ScriptedServer()
     await server.start()
     yield server
@@ -38,13 +38,13 @@ async def other() -> AsyncIterator[ScriptedServer]:
 
 
 @pytest.fixture
-def hand_clock() -> HandClock:
-    return HandClock()
+def manual_clock() -> ManualClock:
+    return ManualClock()
 
 
 @pytest.fixture
-async def peers(hand_clock: HandClock) -> AsyncIterator[Peers]:
-    peers = Peers(None, None, 5.0, keep_alive=KeepAlive(after=60.0), clock=hand_clock)
+async def peers(manual_clock: ManualClock) -> AsyncIterator[Peers]:
+    peers = Peers(None, None, 5.0, keep_alive=KeepAlive(after=60.0), clock=manual_clock)
     yield peers
     await peers.close()
-    await nothing_is_left()
+    await assert_no_task_left()

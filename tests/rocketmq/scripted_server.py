@@ -1,4 +1,4 @@
-"""A server on the loopback that does what a test says: it keeps what it received, and sends what it is told to."""
+"""A server on loopback that is controlled by a test. It records all requests."""
 
 import asyncio
 import ssl
@@ -8,31 +8,31 @@ from typing import Any, cast
 from mqgate.rocketmq.remoting.command import Command, encode
 from mqgate.rocketmq.remoting.frame import FrameReader
 
-__all__ = ["HandClock", "Link", "ScriptedServer", "answer_to", "nothing_is_left", "turns_until"]
+__all__ = ["Link", "ManualClock", "ScriptedServer", "assert_no_task_left", "loop_until", "response_to"]
 
-# Long enough for any machine; a test that waits for it has failed.
+# Long enough for any machine. A test that waits this long has failed.
 PATIENCE = 20.0
 
 
-def answer_to(request: Command, code: int = 0, body: bytes = b"", **fields: str) -> bytes:
-    """A frame that answers a request."""
+def response_to(request: Command, code: int = 0, body: bytes = b"", **fields: str) -> bytes:
+    """Return the frame of a response to a request."""
     return encode(Command(code, request.opaque, fields, body, flag=1))
 
 
-async def turns_until(is_so: Callable[[], Any]) -> None:
-    """Let the loop turn until something is so that nobody announces."""
+async def loop_until(condition: Callable[[], Any]) -> None:
+    """Run the event loop until a condition is true that has no event."""
     async with asyncio.timeout(PATIENCE):
-        while not is_so():  # noqa: ASYNC110 - there is no event for it
+        while not condition():  # noqa: ASYNC110 - there is no event for it
             await asyncio.sleep(0)
 
 
-async def nothing_is_left() -> None:
-    """Whoever is done leaves no task behind; sockets that are left warn by themselves."""
+async def assert_no_task_left() -> None:
+    """Assert that no task is left. Sockets that are left raise warnings."""
     assert asyncio.all_tasks() == {asyncio.current_task()}
 
 
-class HandClock:
-    """A clock that a test moves."""
+class ManualClock:
+    """A clock that is moved by a test."""
 
     def __init__(self) -> None:
         self.now = 1000.0
@@ -53,11 +53,11 @@ class Link(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = cast("asyncio.Transport", transport)
-        if self._server.is_deaf:
-            # A turn later: uvloop begins to read after this, whatever was said here.
+        if self._server.reads_nothing:
+            # In the next iteration, because uvloop starts to read after this callback.
             asyncio.get_running_loop().call_soon(self.transport.pause_reading)
         self._server.links.append(self)
-        self._server.stirred()
+        self._server.notify()
 
     def data_received(self, data: bytes) -> None:
         self.received += data
@@ -67,64 +67,64 @@ class Link(asyncio.Protocol):
             frame = None if reply is None else reply(command)
             if frame is not None:
                 self.send(frame)
-        self._server.stirred()
+        self._server.notify()
 
     def connection_lost(self, _: Exception | None) -> None:
         self.lost.set()
-        self._server.stirred()
+        self._server.notify()
 
     def send(self, data: bytes) -> None:
         self.transport.write(data)
 
-    def hang_up(self) -> None:
+    def abort(self) -> None:
         self.transport.abort()
 
 
 class ScriptedServer:
-    """`reply` answers each request at once, or not; without it the test answers by itself."""
+    """A server whose `reply` returns the response to each request, or None. Without it the test sends responses."""
 
     def __init__(self, reply: Callable[[Command], bytes | None] | None = None) -> None:
         self.reply = reply
-        self.is_deaf = False
+        self.reads_nothing = False
         self.links: list[Link] = []
         self.requests: list[tuple[Link, Command]] = []
         self._server: asyncio.Server | None = None
         self._port = 0
-        self._stirred = asyncio.Event()
+        self._changed = asyncio.Event()
 
     @property
     def address(self) -> str:
         return f"127.0.0.1:{self._port}"
 
     async def start(self, tls: ssl.SSLContext | None = None) -> None:
-        """Listen; at the same address again after a stop."""
+        """Listen. After a stop it listens at the same address again."""
         loop = asyncio.get_running_loop()
         self._server = await loop.create_server(lambda: Link(self), "127.0.0.1", self._port, ssl=tls)
         self._port = self._server.sockets[0].getsockname()[1]
 
     async def stop(self) -> None:
-        """Close everything; connections are reset."""
+        """Stop listening and reset all connections."""
         if self._server is None:
             return
         self._server.close()
         for link in self.links:
-            link.hang_up()
+            link.abort()
         await self._server.wait_closed()
         self._server = None
         for link in self.links:
             await asyncio.wait_for(link.lost.wait(), PATIENCE)
 
-    def stirred(self) -> None:
-        self._stirred.set()
+    def notify(self) -> None:
+        self._changed.set()
 
-    async def until(self, is_so: Callable[[], Any]) -> None:
-        """Wait for what a test expects of what arrived here."""
+    async def until(self, condition: Callable[[], Any]) -> None:
+        """Wait until a condition on the received requests or connections is true."""
         async with asyncio.timeout(PATIENCE):
-            while not is_so():
-                self._stirred.clear()
-                await self._stirred.wait()
+            while not condition():
+                self._changed.clear()
+                await self._changed.wait()
 
     async def received(self, count: int = 1) -> list[tuple[Link, Command]]:
-        """The first requests, once there are so many."""
+        """Wait for `count` requests and return them."""
         await self.until(lambda: len(self.requests) >= count)
         return self.requests[:count]

@@ -1,13 +1,13 @@
-"""One connection, many requests: each gets its own answer, and whoever leaves takes everything along."""
+"""One connection with concurrent requests: each gets its own response, and cancelled ones leave no state."""
 
 import asyncio
 from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
-from scripted_server import ScriptedServer, answer_to
+from scripted_server import ScriptedServer, response_to
 
-from mqgate.rocketmq.errors import NoAnswer
+from mqgate.rocketmq.errors import NoResponse
 from mqgate.rocketmq.remoting.command import Command, encode, encode_binary
 from mqgate.rocketmq.transport import Connection, KeepAlive, Probe, connect
 
@@ -23,7 +23,7 @@ async def connection(server: ScriptedServer) -> AsyncIterator[Connection]:
 
 
 class CountingTransport:
-    """The real transport, and the writes that it was asked for."""
+    """A transport that records its writes."""
 
     def __init__(self, transport: Any) -> None:
         self._transport = transport
@@ -37,56 +37,56 @@ class CountingTransport:
         return getattr(self._transport, name)
 
 
-async def test_answers_in_any_order_reach_those_who_asked(server: ScriptedServer, connection: Connection) -> None:
-    """A broker answers as it gets done; mixed up answers would be mixed up messages."""
+async def test_responses_in_any_order_reach_their_requests(server: ScriptedServer, connection: Connection) -> None:
+    """A broker responds out of order. Confused responses would be confused messages."""
     calls = [asyncio.create_task(connection.call(11, {"n": str(n)}, b"", 5.0)) for n in range(200)]
     requests = await server.received(200)
 
     for link, request in reversed(requests):
-        link.send(answer_to(request, n=request.fields["n"]))
+        link.send(response_to(request, n=request.fields["n"]))
 
-    assert [answer.fields["n"] for answer in await asyncio.gather(*calls)] == [str(n) for n in range(200)]
-    assert not connection._waiting
+    assert [response.fields["n"] for response in await asyncio.gather(*calls)] == [str(n) for n in range(200)]
+    assert not connection._pending
 
 
-async def test_answers_of_both_header_types_are_understood(server: ScriptedServer, connection: Connection) -> None:
-    """Which one a server uses is its own affair."""
+async def test_responses_of_both_header_types_are_decoded(server: ScriptedServer, connection: Connection) -> None:
+    """The configuration of the server decides which one it sends."""
     server.reply = lambda request: encode_binary(Command(19, request.opaque, {"offset": "4"}, b"x", 1, "none"))
 
-    answer = await connection.call(11, {}, b"", 5.0)
+    response = await connection.call(11, {}, b"", 5.0)
 
-    assert (answer.code, answer.fields, answer.body, answer.remark) == (19, {"offset": "4"}, b"x", "none")
+    assert (response.code, response.fields, response.body, response.remark) == (19, {"offset": "4"}, b"x", "none")
 
 
-async def test_an_answer_in_single_bytes_is_an_answer(server: ScriptedServer, connection: Connection) -> None:
-    """The network cuts as it likes."""
+async def test_a_response_in_single_bytes_is_decoded(server: ScriptedServer, connection: Connection) -> None:
+    """The network may split a response anywhere."""
     call = asyncio.create_task(connection.call(11, {}, b"", 5.0))
     [(link, request)] = await server.received()
 
-    for byte in answer_to(request, body=b"slow"):
+    for byte in response_to(request, body=b"slow"):
         link.send(bytes([byte]))
         await asyncio.sleep(0)
 
     assert (await call).body == b"slow"
 
 
-async def test_answers_to_nobody_are_ignored(server: ScriptedServer, connection: Connection) -> None:
-    """A server may be confused about a number; that is no reason to fail the others."""
+async def test_responses_without_a_request_are_ignored(server: ScriptedServer, connection: Connection) -> None:
+    """A wrong request number must not fail other requests."""
     call = asyncio.create_task(connection.call(11, {}, b"", 5.0))
     [(link, request)] = await server.received()
 
     for opaque in (request.opaque + 1, -1, 2**31 - 1, 2**70):
         link.send(encode(Command(0, opaque, body=b"wrong", flag=1)))
-    link.send(answer_to(request, body=b"right"))
-    link.send(answer_to(request, body=b"again"))
+    link.send(response_to(request, body=b"right"))
+    link.send(response_to(request, body=b"again"))
 
     assert (await call).body == b"right"
     assert connection.is_open
 
 
-async def test_an_answer_after_its_deadline_is_ignored(server: ScriptedServer, connection: Connection) -> None:
-    """The number is not used again, so a late answer cannot be taken for another's."""
-    with pytest.raises(NoAnswer, match="in time"):
+async def test_a_response_after_the_deadline_is_ignored(server: ScriptedServer, connection: Connection) -> None:
+    """The request number is not reused, so a late response cannot be assigned to another request."""
+    with pytest.raises(NoResponse, match="in time"):
         await connection.call(11, {}, b"", 0.05)
     [(link, late)] = await server.received()
     call = asyncio.create_task(connection.call(11, {}, b"", 5.0))
@@ -94,17 +94,19 @@ async def test_an_answer_after_its_deadline_is_ignored(server: ScriptedServer, c
         lambda: any(request.code == 11 and request.opaque != late.opaque for _, request in server.requests)
     )
 
-    link.send(answer_to(late, body=b"late"))
-    link.send(answer_to(server.requests[-1][1], body=b"right"))
+    link.send(response_to(late, body=b"late"))
+    link.send(response_to(server.requests[-1][1], body=b"right"))
 
     assert (await call).body == b"right"
 
 
-async def test_requests_of_one_turn_leave_in_one_write(server: ScriptedServer, connection: Connection) -> None:
-    """A system call each was most of the cost of small requests."""
+async def test_requests_of_one_loop_iteration_are_sent_in_one_write(
+    server: ScriptedServer, connection: Connection
+) -> None:
+    """One system call per request was most of the cost of small requests."""
     transport = CountingTransport(connection._transport)
     connection._transport = transport  # type: ignore[assignment]
-    server.reply = answer_to
+    server.reply = response_to
 
     await asyncio.gather(*(connection.call(11, {"n": str(n)}, b"", 5.0) for n in range(50)))
 
@@ -112,42 +114,40 @@ async def test_requests_of_one_turn_leave_in_one_write(server: ScriptedServer, c
     assert len(server.requests) == 50
 
 
-async def test_a_caller_that_is_cancelled_leaves_nothing_behind(server: ScriptedServer, connection: Connection) -> None:
-    """Callers give up all the time; what they leave would grow without end."""
+async def test_a_cancelled_call_leaves_no_state(server: ScriptedServer, connection: Connection) -> None:
+    """Calls are cancelled often, and left-over state would grow without limit."""
     calls = [asyncio.create_task(connection.call(11, {}, b"", 60.0)) for _ in range(20)]
     await server.received(20)
-    timers = [waiting.timer for waiting in connection._waiting.values()]
+    timers = [pending.timer for pending in connection._pending.values()]
 
     for call in calls:
         call.cancel()
     await asyncio.wait(calls)
 
     assert all(call.cancelled() for call in calls)
-    assert not connection._waiting
+    assert not connection._pending
     assert len(timers) == 20
     assert all(timer.cancelled() for timer in timers)
     assert connection.is_open
 
 
-async def test_a_request_that_cannot_be_written_leaves_nothing_behind(
-    server: ScriptedServer, connection: Connection
-) -> None:
-    """A mistake of the caller is told at once, and stays the caller's own."""
+async def test_a_request_that_cannot_be_encoded_leaves_no_state(server: ScriptedServer, connection: Connection) -> None:
+    """An error of one caller is raised at once and does not affect others."""
     with pytest.raises(ValueError, match="larger"):
         await connection.call(310, {}, bytes(16 << 20), 5.0)
     with pytest.raises(UnicodeEncodeError):
         await connection.call(310, {"i": "\ud800"}, b"", 5.0)
 
-    server.reply = answer_to
+    server.reply = response_to
     assert (await connection.call(11, {}, b"", 5.0)).code == 0
-    assert not connection._waiting
+    assert not connection._pending
 
 
 @pytest.mark.parametrize("is_one_way", [False, True])
-async def test_a_servers_request_is_declined_and_disturbs_nobody(
+async def test_a_request_from_the_server_is_declined(
     server: ScriptedServer, connection: Connection, is_one_way: bool
 ) -> None:
-    """It counts on its own, so its numbers are ours as well; only a flag tells them apart."""
+    """Server and client number their requests independently. Only a flag separates requests from responses."""
     call = asyncio.create_task(connection.call(11, {}, b"", 5.0))
     [(link, request)] = await server.received()
 
@@ -156,7 +156,7 @@ async def test_a_servers_request_is_declined_and_disturbs_nobody(
         _, (_, declined) = await server.received(2)
         assert (declined.code, declined.opaque, declined.flag) == (3, request.opaque, 1)
     assert not call.done()
-    link.send(answer_to(request, body=b"ours"))
+    link.send(response_to(request, body=b"ours"))
 
     assert (await call).body == b"ours"
     assert len(server.requests) == (1 if is_one_way else 2)

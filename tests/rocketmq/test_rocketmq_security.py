@@ -1,4 +1,4 @@
-"""TLS and signatures, against a server that insists on them."""
+"""TLS and signatures, against a server that requires them."""
 
 import asyncio
 import base64
@@ -14,9 +14,9 @@ import pytest
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
-from scripted_server import ScriptedServer, answer_to, nothing_is_left, turns_until
+from scripted_server import ScriptedServer, assert_no_task_left, loop_until, response_to
 
-from mqgate.rocketmq.errors import NoAnswer, NotSent
+from mqgate.rocketmq.errors import NoResponse, NotSent
 from mqgate.rocketmq.peers import Peers
 from mqgate.rocketmq.remoting.command import Command
 from mqgate.rocketmq.remoting.signature import Credentials
@@ -28,7 +28,7 @@ CREDENTIALS = Credentials(access_key="gate", secret_key="s3cret", security_token
 
 @pytest.fixture(scope="module")
 def certificate(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A certificate for 127.0.0.1 that signs itself, with its key, as PEM."""
+    """Return a self-signed certificate for 127.0.0.1 with its key, as PEM."""
     key = ec.generate_private_key(ec.SECP256R1())
     name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "broker")])
     now = dt.datetime.now(dt.UTC)
@@ -55,48 +55,50 @@ def certificate(tmp_path_factory: pytest.TempPathFactory) -> Path:
 async def tls_server(certificate: Path) -> AsyncIterator[ScriptedServer]:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(certificate)
-    server = ScriptedServer(answer_to)
+    server = ScriptedServer(response_to)
     await server.start(context)
     yield server
     await server.stop()
 
 
-async def test_requests_travel_over_tls(tls_server: ScriptedServer, certificate: Path) -> None:
-    """Signatures can be replayed, so they need it; many at once, and larger than a TLS record."""
+async def test_requests_are_sent_over_tls(tls_server: ScriptedServer, certificate: Path) -> None:
+    """Signatures can be replayed, so they need TLS. The requests are concurrent and larger than a TLS record."""
     peers = Peers(None, ssl.create_default_context(cafile=certificate), 10.0)
     peer = peers.at(tls_server.address, PROBE)
-    tls_server.reply = lambda request: answer_to(request, body=request.body[::-1])
+    tls_server.reply = lambda request: response_to(request, body=request.body[::-1])
     bodies = [bytes([n]) * 10_000 * n for n in range(1, 21)]
 
-    answers = await asyncio.gather(*(peers.call(peer, 310, {}, body) for body in bodies))
+    responses = await asyncio.gather(*(peers.call(peer, 310, {}, body) for body in bodies))
 
-    assert [answer.body for answer in answers] == bodies
+    assert [response.body for response in responses] == bodies
     assert len(tls_server.links) == 1
     await peers.close()
     await asyncio.wait_for(tls_server.links[0].lost.wait(), 10)
-    await nothing_is_left()
+    await assert_no_task_left()
 
 
-async def test_a_tls_server_that_hangs_up_fails_who_waits(tls_server: ScriptedServer, certificate: Path) -> None:
-    """In the middle of an answer, and in an orderly way: TLS has an end of its own."""
+async def test_pending_requests_fail_when_a_tls_server_closes_the_connection(
+    tls_server: ScriptedServer, certificate: Path
+) -> None:
+    """TLS has its own close message, which may arrive in the middle of a response."""
     peers = Peers(None, ssl.create_default_context(cafile=certificate), 60.0)
     peer = peers.at(tls_server.address, PROBE)
     tls_server.reply = None
     call = asyncio.create_task(peers.call(peer, 11, {}))
     [(link, request)] = await tls_server.received()
 
-    link.send(answer_to(request, body=b"half")[:-2])
+    link.send(response_to(request, body=b"half")[:-2])
     link.transport.close()
 
-    with pytest.raises(NoAnswer, match="middle"):
+    with pytest.raises(NoResponse, match="middle"):
         await asyncio.wait_for(call, 10)
-    tls_server.reply = answer_to
+    tls_server.reply = response_to
     assert (await peers.call(peer, 11, {})).code == 0
     await peers.close()
 
 
-async def test_a_certificate_nobody_vouches_for_is_refused(tls_server: ScriptedServer) -> None:
-    """Nothing is said to a stranger."""
+async def test_an_untrusted_certificate_is_refused(tls_server: ScriptedServer) -> None:
+    """No request may be sent to a server that cannot prove its identity."""
     peers = Peers(None, ssl.create_default_context(), 5.0)
 
     with pytest.raises(NotSent, match="CERTIFICATE_VERIFY_FAILED"):
@@ -106,8 +108,8 @@ async def test_a_certificate_nobody_vouches_for_is_refused(tls_server: ScriptedS
     await peers.close()
 
 
-async def test_a_server_without_tls_is_given_up_in_time(server: ScriptedServer) -> None:
-    """It waits for more of what it takes for a frame, and we for its greeting: someone has to end it."""
+async def test_connecting_to_a_server_without_tls_fails_in_time(server: ScriptedServer) -> None:
+    """Both sides wait for more bytes, so the client needs a timeout."""
     context = ssl.create_default_context()
 
     with pytest.raises(NotSent):
@@ -116,9 +118,9 @@ async def test_a_server_without_tls_is_given_up_in_time(server: ScriptedServer) 
     await server.until(lambda: server.links and server.links[0].lost.is_set())
 
 
-async def test_closing_during_a_tls_handshake_leaves_nothing(server: ScriptedServer) -> None:
-    """A server may stall in the middle of a handshake for as long as it likes."""
-    server.is_deaf = True
+async def test_close_during_a_tls_handshake_leaves_no_task(server: ScriptedServer) -> None:
+    """A server may stop responding in the middle of a handshake."""
+    server.reads_nothing = True
     peers = Peers(None, ssl.create_default_context(), 30.0)
     call = asyncio.create_task(peers.call(peers.at(server.address, PROBE), 11, {}))
     await server.until(lambda: server.links)
@@ -129,11 +131,11 @@ async def test_closing_during_a_tls_handshake_leaves_nothing(server: ScriptedSer
         await call
     server.links[0].transport.resume_reading()
     await asyncio.wait_for(server.links[0].lost.wait(), 10)
-    await nothing_is_left()
+    await assert_no_task_left()
 
 
 def _is_signed(request: Command) -> bool:
-    """As a broker checks it."""
+    """Check a signature as a broker does."""
     unsigned = {name: value for name, value in request.fields.items() if name != "Signature"}
     content = "".join(unsigned[name] for name in sorted(unsigned)).encode() + request.body
     digest = hmac.digest(b"s3cret", content, hashlib.sha1)
@@ -141,8 +143,8 @@ def _is_signed(request: Command) -> bool:
 
 
 async def test_every_request_is_signed(server: ScriptedServer) -> None:
-    """A broker with access control refuses the others; the questions that keep a connection alive are no exception."""
-    server.reply = answer_to
+    """A broker with access control refuses unsigned requests, probes included."""
+    server.reply = response_to
     peers = Peers(CREDENTIALS, None, 5.0, keep_alive=KeepAlive(after=0.02))
     peer = peers.at(server.address, PROBE)
 
@@ -154,4 +156,4 @@ async def test_every_request_is_signed(server: ScriptedServer) -> None:
         assert request.fields["SecurityToken"] == "token"
         assert _is_signed(request)
     await peers.close()
-    await turns_until(lambda: not peer._open)
+    await loop_until(lambda: not peer._open)

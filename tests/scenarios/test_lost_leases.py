@@ -12,7 +12,7 @@ import pytest
 from message_calls import ack, bodies, operate, publish, shop, take
 
 from mqgate import bootstrap
-from mqgate.rocketmq import Client
+from mqgate.rocketmq import RocketMQClient
 from mqgate.settings import Settings
 
 # The embedded engine has leases and messages in one file: there is nothing to go on from.
@@ -37,7 +37,7 @@ async def built(settings: Settings, prefix: str) -> AsyncIterator[tuple[httpx.As
 
 async def committed(settings: Settings) -> int | None:
     """What the broker knows of the group."""
-    client = Client(settings.rocketmq.name_servers)
+    client = RocketMQClient(settings.rocketmq.name_servers)
     await client.routes.brokers()
     space = settings.rocketmq.namespace
     found = await client.offsets.committed("local", f"{space}%workers", f"{space}%orders", 0)

@@ -13,7 +13,7 @@ from message_calls import publish, put, receive
 from sides import on_rocketmq
 
 from mqgate import bootstrap
-from mqgate.rocketmq.remoting.codes import Request
+from mqgate.rocketmq.remoting.codes import RequestCode
 from mqgate.rocketmq.transport import Connection
 from mqgate.settings import Settings
 from mqgate.stack import Stack
@@ -24,11 +24,11 @@ TURNS = 20
 # What a gateway asks a few times a second for all receives together: where queues end, who serves them, and whether a
 # group has a private log by now.
 SHARED = {
-    Request.GET_TOPIC_STATS,
-    Request.GET_ROUTE,
-    Request.GET_CLUSTER,
-    Request.GET_BROKER_RUNTIME_INFO,
-    Request.GET_KV_CONFIG,
+    RequestCode.GET_TOPIC_STATS,
+    RequestCode.GET_ROUTE,
+    RequestCode.GET_CLUSTER,
+    RequestCode.GET_BROKER_RUNTIME_INFO,
+    RequestCode.GET_KV_CONFIG,
 }
 
 
@@ -40,13 +40,13 @@ def settings(settings: Settings) -> Settings:
 
 
 @pytest.fixture
-def asked(monkeypatch: pytest.MonkeyPatch) -> Counter[Request]:
+def asked(monkeypatch: pytest.MonkeyPatch) -> Counter[RequestCode]:
     """Requests to brokers and name servers, by their codes."""
-    asked: Counter[Request] = Counter()
+    asked: Counter[RequestCode] = Counter()
     call = Connection.call
 
     async def counted(self: Connection, code: int, *rest: Any) -> Any:
-        asked[Request(code)] += 1
+        asked[RequestCode(code)] += 1
         return await call(self, code, *rest)
 
     monkeypatch.setattr(Connection, "call", counted)
@@ -55,7 +55,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> Counter[Request]:
 
 @pytest.mark.parametrize("mode", ["queue", "message"])
 async def test_a_receive_with_carried_acks_is_one_script_and_one_pull_for_each_range(
-    live: bootstrap.Gateway, live_api: httpx.AsyncClient, asked: Counter[Request], mode: str
+    live: bootstrap.Gateway, live_api: httpx.AsyncClient, asked: Counter[RequestCode], mode: str
 ) -> None:
     """Settle, choose and lease are one step; what is pulled is what was granted."""
     await put(live_api, "topics/orders", queues=2)
@@ -76,8 +76,10 @@ async def test_a_receive_with_carried_acks_is_one_script_and_one_pull_for_each_r
     assert all(answer["messages"] for answer in given)
     assert {each["outcome"] for answer in given for each in answer["acked"]} == {"applied"}
     assert live.leases._server.round_trips - trips == TURNS
-    assert asked[Request.PULL_MESSAGE] == sum(len({each["queue"] for each in answer["messages"]}) for answer in given)
-    assert set(asked) - SHARED == {Request.PULL_MESSAGE}
+    assert asked[RequestCode.PULL_MESSAGE] == sum(
+        len({each["queue"] for each in answer["messages"]}) for answer in given
+    )
+    assert set(asked) - SHARED == {RequestCode.PULL_MESSAGE}
 
 
 @pytest.fixture

@@ -16,7 +16,7 @@ import pytest
 from mqgate.adapters.rocketmq.message_log import RocketMQMessageLog
 from mqgate.adapters.rocketmq.offset_mirror import RocketMQOffsetMirror
 from mqgate.core.message import Draft
-from mqgate.rocketmq import Client
+from mqgate.rocketmq import RocketMQClient
 from mqgate.rocketmq.remoting.record import COMPRESSED, ZLIB
 from mqgate.spark.log import FIELDS, AccessDenied, Ends, LogUnavailable, TopicMissing
 from mqgate.spark.rocketmq_log import RocketMQLog
@@ -40,23 +40,23 @@ def log(rocketmq: Stack, namespace: str) -> Iterator[RocketMQLog]:
 
 
 @pytest.fixture
-async def client(rocketmq: Stack) -> AsyncIterator[Client]:
+async def client(rocketmq: Stack) -> AsyncIterator[RocketMQClient]:
     """One that knows nothing of namespaces."""
-    client = Client([rocketmq.name_server])
+    client = RocketMQClient([rocketmq.name_server])
     await client.routes.brokers()
     yield client
     await client.close()
 
 
 @pytest.fixture
-async def topic(client: Client, namespace: str) -> str:
+async def topic(client: RocketMQClient, namespace: str) -> str:
     """Made as an operator makes it, behind everybody's back."""
     await client.admin.put_topic(BROKER, f"{namespace}%orders", QUEUES)
     return "orders"
 
 
 @pytest.fixture
-async def filled(log: RocketMQLog, client: Client, namespace: str, topic: str) -> str:
+async def filled(log: RocketMQLog, client: RocketMQClient, namespace: str, topic: str) -> str:
     """Five hundred messages in each queue, for everybody to see; each body says where it lies."""
     for queue_id in range(QUEUES):
         for start in range(0, 500, 100):
@@ -73,7 +73,7 @@ def rows(batches: Iterator[pa.RecordBatch]) -> list[dict[str, Any]]:
 
 
 async def test_every_column_says_what_the_gateway_would(
-    log: RocketMQLog, client: Client, topic: str, namespace
+    log: RocketMQLog, client: RocketMQClient, topic: str, namespace
 ) -> None:
     """A query must not change its result when it leaves the gateway out."""
     gateway = RocketMQMessageLog(client, wire=lambda name: f"{namespace}%{name}", cluster="one")
@@ -93,7 +93,9 @@ async def test_every_column_says_what_the_gateway_would(
     assert second == {"id": "id-2", "offset": 1, "key": None, "tag": None, "properties": None, "body": b"plain"}
 
 
-async def test_a_message_without_id_has_the_brokers(log: RocketMQLog, client: Client, topic: str, namespace) -> None:
+async def test_a_message_without_id_has_the_brokers(
+    log: RocketMQLog, client: RocketMQClient, topic: str, namespace
+) -> None:
     """Batches of other clients carry none; every row needs one, and the same as through the gateway."""
     sent = await client.messages.send_batch(BROKER, f"{namespace}%{topic}", 0, [(b"a", {}), (b"b", {"TAGS": "x"})])
 
@@ -103,7 +105,7 @@ async def test_a_message_without_id_has_the_brokers(log: RocketMQLog, client: Cl
     assert found[1]["id"] not in {None, sent.offset_id}
 
 
-async def test_compressed_bodies_are_unpacked(log: RocketMQLog, client: Client, topic: str, namespace) -> None:
+async def test_compressed_bodies_are_unpacked(log: RocketMQLog, client: RocketMQClient, topic: str, namespace) -> None:
     """Java's producers compress what is large; Spark must see what was sent."""
     body = b"again and " * 1_000
     wire = f"{namespace}%{topic}"
@@ -136,7 +138,9 @@ async def test_a_range_is_what_was_asked_for(log: RocketMQLog, filled: str, star
     )
 
 
-async def test_batches_are_neither_tiny_nor_huge(log: RocketMQLog, client: Client, topic: str, namespace) -> None:
+async def test_batches_are_neither_tiny_nor_huge(
+    log: RocketMQLog, client: RocketMQClient, topic: str, namespace
+) -> None:
     """Per batch Spark pays a fixed price, and per batch memory is held."""
     for _ in range(60):
         await client.messages.send_batch(BROKER, f"{namespace}%{topic}", 0, [(b"x", {})] * 100)
@@ -166,7 +170,7 @@ async def test_what_is_gone_ends_a_read_without_an_error(
 
 
 async def test_a_message_is_found_as_soon_as_it_is_confirmed(
-    log: RocketMQLog, client: Client, topic: str, namespace
+    log: RocketMQLog, client: RocketMQClient, topic: str, namespace
 ) -> None:
     """A broker shows it to readers a moment later, and an early reader must not take it for lost."""
     for turn in range(50):
@@ -175,7 +179,7 @@ async def test_a_message_is_found_as_soon_as_it_is_confirmed(
         assert len(rows(log.read(topic, "local:0", sent.queue_offset, sent.queue_offset + 1, ["offset"]))) == 1, turn
 
 
-async def test_the_ends_of_all_queues_are_told(log: RocketMQLog, client: Client, topic: str, namespace) -> None:
+async def test_the_ends_of_all_queues_are_told(log: RocketMQLog, client: RocketMQClient, topic: str, namespace) -> None:
     """The driver plans with them; an empty queue is one too."""
     await client.messages.send_batch(BROKER, f"{namespace}%{topic}", 2, [(b"x", {})] * 3)
     rows(log.read(topic, "local:2", 2, 3, ["offset"]))
@@ -183,7 +187,7 @@ async def test_the_ends_of_all_queues_are_told(log: RocketMQLog, client: Client,
     assert log.ends(topic) == {f"local:{number}": Ends(0, 3 if number == 2 else 0) for number in range(QUEUES)}
 
 
-async def test_offsets_are_found_by_time(log: RocketMQLog, client: Client, topic: str, namespace) -> None:
+async def test_offsets_are_found_by_time(log: RocketMQLog, client: RocketMQClient, topic: str, namespace) -> None:
     """Where a query begins by `startingTimestamp`: with the first message stored then or later."""
     for _ in range(3):
         await client.messages.send(BROKER, f"{namespace}%{topic}", 0, b"x", {})
@@ -198,7 +202,7 @@ async def test_offsets_are_found_by_time(log: RocketMQLog, client: Client, topic
 
 
 async def test_a_groups_offsets_are_those_of_everybody_else(
-    log: RocketMQLog, client: Client, filled: str, namespace: str
+    log: RocketMQLog, client: RocketMQClient, filled: str, namespace: str
 ) -> None:
     """RocketMQ's tools and the gateway's mirror see where Spark is, whether the group existed or not."""
     gateway = RocketMQMessageLog(client, wire=lambda name: f"{namespace}%{name}", cluster="one")
@@ -213,7 +217,7 @@ async def test_a_groups_offsets_are_those_of_everybody_else(
 
 
 async def test_only_topics_of_users_are_listed(
-    rocketmq: Stack, log: RocketMQLog, topic: str, client: Client, namespace
+    rocketmq: Stack, log: RocketMQLog, topic: str, client: RocketMQClient, namespace
 ) -> None:
     """`subscribePattern` goes over them: no system topic, no retries, nobody else's namespace."""
     plain = f"plain-{namespace}"
@@ -243,7 +247,7 @@ async def test_only_topics_of_users_are_listed(
     ],
     ids=["ends", "offsets_at", "committed", "commit", "read"],
 )
-async def test_a_missing_topic_is_told(log: RocketMQLog, client: Client, namespace: str, ask) -> None:
+async def test_a_missing_topic_is_told(log: RocketMQLog, client: RocketMQClient, namespace: str, ask) -> None:
     """Whether it never was, or was dropped while its registration stayed."""
     await client.admin.put_kv("ORDER_TOPIC_CONFIG", f"{namespace}%dropped", "local:4")
 
@@ -261,7 +265,7 @@ async def test_a_missing_queue_is_told(log: RocketMQLog, topic: str, queue: str)
         rows(log.read(topic, queue, 0, 10, ["body"]))
 
 
-async def test_a_topic_that_may_not_be_read_is_told(log: RocketMQLog, client: Client, namespace: str) -> None:
+async def test_a_topic_that_may_not_be_read_is_told(log: RocketMQLog, client: RocketMQClient, namespace: str) -> None:
     """Else the query would wait for messages for ever."""
     await client.admin.put_topic(BROKER, f"{namespace}%closed", 2, perm=2)
 
@@ -286,7 +290,7 @@ def test_without_a_name_server_nothing_is_available() -> None:
 
 @pytest.mark.parametrize("is_registered", [True, False])
 async def test_a_broker_that_is_down_is_not_left_out(
-    pair: Stack, client: Client, namespace: str, *, is_registered: bool
+    pair: Stack, client: RocketMQClient, namespace: str, *, is_registered: bool
 ) -> None:
     """A route names only those that live: a query that went by it alone would skip a broker's messages."""
     wire = f"{namespace}%spread"
@@ -320,7 +324,7 @@ async def test_a_broker_that_is_down_is_not_left_out(
 
 
 async def test_a_broker_that_restarts_costs_a_patient_reader_nothing(
-    pair: Stack, client: Client, namespace: str
+    pair: Stack, client: RocketMQClient, namespace: str
 ) -> None:
     """A task in the middle of a queue goes on where it was, instead of failing its job."""
     wire = f"{namespace}%long"

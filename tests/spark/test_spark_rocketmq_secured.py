@@ -10,7 +10,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from cluster import NO_TIMERS
-from mqgate.rocketmq import Client
+from mqgate.rocketmq import RocketMQClient
 from mqgate.rocketmq.remoting.command import Command
 from mqgate.rocketmq.remoting.frame import FrameReader
 from mqgate.spark.log import AccessDenied, LogError
@@ -33,7 +33,7 @@ def secured(rocketmq: Stack) -> Iterator[Secured]:
 
 
 async def _fill(secured: Secured) -> None:
-    client = Client([secured.name_server], credentials=ROOT_USER)
+    client = RocketMQClient([secured.name_server], credentials=ROOT_USER)
     await client.routes.brokers()
     await client.admin.put_topic(BROKER, TOPIC, 1)
     await client.messages.send(BROKER, TOPIC, 0, b"hello", {})

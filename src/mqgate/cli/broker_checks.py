@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from mqgate.cli.check import Check
 from mqgate.rocketmq.errors import Refused, RocketMQError
-from mqgate.rocketmq.remoting.codes import Response
+from mqgate.rocketmq.remoting.codes import ResponseCode
 
 __all__ = [
     "BrokerStatus",
@@ -38,7 +38,7 @@ def check_access(broker: str, error: RocketMQError, *, has_user: bool) -> Check:
         return Check(check=f"{broker}: reachable", status="fail", detail=f"{error}; {hint}")
     check = f"{broker}: access"
     # Brokers before 5.0 return a general error that names the exception.
-    if error.code != Response.NO_PERMISSION and "AclException" not in error.remark:
+    if error.code != ResponseCode.NO_PERMISSION and "AclException" not in error.remark:
         return Check(check=check, status="fail", detail=str(error))
     if has_user:
         return Check(

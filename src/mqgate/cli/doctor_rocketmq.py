@@ -16,7 +16,7 @@ from mqgate.cli.broker_checks import (
 )
 from mqgate.cli.check import Check
 from mqgate.cli.cluster_checks import brokers_of, check_cluster, check_name_servers, check_version, check_versions
-from mqgate.rocketmq import Client, RocketMQError
+from mqgate.rocketmq import RocketMQClient, RocketMQError
 from mqgate.rocketmq.routes import Broker
 from mqgate.settings import RocketMQSettings, Settings
 
@@ -52,7 +52,7 @@ async def _name_server(settings: RocketMQSettings, address: str) -> Sequence[Bro
         await client.close()
 
 
-async def _check_brokers(client: Client, masters: Sequence[Broker], settings: Settings) -> list[Check]:
+async def _check_brokers(client: RocketMQClient, masters: Sequence[Broker], settings: Settings) -> list[Check]:
     client.routes.masters.update({broker.name: broker.master for broker in masters if broker.master is not None})
     statuses = await asyncio.gather(*(_read_status(client, broker.name, settings.rocketmq) for broker in masters))
     checks: list[Check] = []
@@ -67,7 +67,7 @@ async def _check_brokers(client: Client, masters: Sequence[Broker], settings: Se
     return [*checks, *check_versions(versions)]
 
 
-async def _read_status(client: Client, broker: str, settings: RocketMQSettings) -> BrokerStatus | RocketMQError:
+async def _read_status(client: RocketMQClient, broker: str, settings: RocketMQSettings) -> BrokerStatus | RocketMQError:
     try:
         config = await client.admin.config(broker)
         requested_at = time.time()

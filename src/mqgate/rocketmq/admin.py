@@ -1,4 +1,4 @@
-"""Topics, consumer groups, and what brokers tell of themselves."""
+"""Administration of topics, consumer groups and the key-value configuration; status and settings of brokers."""
 
 from collections.abc import Mapping
 from typing import NamedTuple
@@ -6,16 +6,16 @@ from typing import NamedTuple
 import msgspec
 
 from mqgate.rocketmq.brokers import Brokers
-from mqgate.rocketmq.errors import making_sense
+from mqgate.rocketmq.errors import decoding_response
 from mqgate.rocketmq.remoting import loose_json
-from mqgate.rocketmq.remoting.codes import Request, Response
+from mqgate.rocketmq.remoting.codes import RequestCode, ResponseCode
 from mqgate.rocketmq.routes import Routes
 
 __all__ = ["LAYOUTS", "Admin", "TopicConfig"]
 
 _READ, _WRITE = 4, 2
 _READ_AND_WRITE = _READ | _WRITE
-# Where RocketMQ keeps the queues of ordered topics, whether their brokers live or not.
+# RocketMQ's namespace for the queues of ordered topics, including those of brokers that are down.
 LAYOUTS = "ORDER_TOPIC_CONFIG"
 
 
@@ -35,34 +35,34 @@ class Admin:
         self._routes = routes
 
     async def topics(self) -> list[str]:
-        """The names of all topics that the name servers know, RocketMQ's own among them."""
-        answer = await self._routes.ask(Request.GET_ALL_TOPICS, {})
-        with making_sense():
-            return sorted(str(name) for name in loose_json.parse(answer.body).get("topicList") or ())
+        """Return the names of all topics, including RocketMQ's own."""
+        response = await self._routes.call(RequestCode.GET_ALL_TOPICS, {})
+        with decoding_response():
+            return sorted(str(name) for name in loose_json.parse(response.body).get("topicList") or ())
 
     async def topic(self, broker: str, topic: str) -> TopicConfig | None:
-        """A topic's settings on one broker; None if it does not have it."""
-        allowed = (Response.TOPIC_NOT_EXIST, Response.NOT_SUPPORTED)
-        answer = await self._brokers.ask(broker, Request.GET_TOPIC_CONFIG, {"topic": topic}, allowed=allowed)
-        if answer.code == Response.TOPIC_NOT_EXIST:
+        """Return the settings of a topic on one broker, or None if the broker does not have the topic."""
+        allowed = (ResponseCode.TOPIC_NOT_EXIST, ResponseCode.NOT_SUPPORTED)
+        response = await self._brokers.call(broker, RequestCode.GET_TOPIC_CONFIG, {"topic": topic}, allowed=allowed)
+        if response.code == ResponseCode.TOPIC_NOT_EXIST:
             return None
-        if answer.code == Response.NOT_SUPPORTED:
-            return await self._routed(broker, topic)
-        with making_sense():
-            found = loose_json.parse(answer.body)
+        if response.code == ResponseCode.NOT_SUPPORTED:
+            return await self._topic_from_route(broker, topic)
+        with decoding_response():
+            found = loose_json.parse(response.body)
             return TopicConfig(int(found["readQueueNums"]), int(found["writeQueueNums"]), int(found["perm"]))
 
-    async def _routed(self, broker: str, topic: str) -> TopicConfig | None:
-        """What the name servers know of a topic's settings: RocketMQ 4 has no other way to ask."""
+    async def _topic_from_route(self, broker: str, topic: str) -> TopicConfig | None:
+        """Return the settings of a topic from its route: RocketMQ 4 has no request for them."""
         route = await self._routes.find(topic, is_fresh=True)
-        found = next((each for each in route.queues if each.broker == broker), None) if route else None
+        found = next((queue_set for queue_set in route.queues if queue_set.broker == broker), None) if route else None
         if found is None:
             return None
         perm = (_READ if found.read else 0) | (_WRITE if found.write else 0)
         return TopicConfig(found.read, found.write, perm)
 
     async def put_topic(self, broker: str, topic: str, queues: int, perm: int = _READ_AND_WRITE) -> None:
-        """Create or change a topic on one broker; its name servers know it when this returns."""
+        """Create or change a topic on one broker. The broker registers it with the name servers before this returns."""
         fields = {
             "topic": topic,
             "defaultTopic": "TBW102",
@@ -73,55 +73,55 @@ class Admin:
             "topicSysFlag": "0",
             "order": "false",
         }
-        await self._brokers.ask(broker, Request.CREATE_TOPIC, fields)
-        self._routes.doubt(topic)
+        await self._brokers.call(broker, RequestCode.CREATE_TOPIC, fields)
+        self._routes.invalidate(topic)
 
     async def delete_topic(self, topic: str, brokers: list[str]) -> None:
-        """Remove a topic with its messages and offsets from brokers, then from all name servers."""
+        """Delete a topic with its messages and offsets from brokers, then from all name servers."""
         for broker in brokers:
-            await self._brokers.ask(broker, Request.DELETE_TOPIC_IN_BROKER, {"topic": topic})
-        await self._routes.tell_all(Request.DELETE_TOPIC_IN_NAME_SERVER, {"topic": topic})
-        self._routes.doubt(topic)
+            await self._brokers.call(broker, RequestCode.DELETE_TOPIC_IN_BROKER, {"topic": topic})
+        await self._routes.call_all(RequestCode.DELETE_TOPIC_IN_NAME_SERVER, {"topic": topic})
+        self._routes.invalidate(topic)
 
     async def has_group(self, broker: str, group: str) -> bool:
-        """Whether a broker has a consumer group; where brokers make groups by themselves, this is such an occasion."""
-        allowed = (Response.GROUP_NOT_EXIST,)
-        answer = await self._brokers.ask(broker, Request.GET_GROUP_CONFIG, {"group": group}, allowed=allowed)
-        return answer.code == Response.SUCCESS
+        """Return whether a broker has a consumer group. A broker that creates groups automatically creates it here."""
+        allowed = (ResponseCode.GROUP_NOT_EXIST,)
+        response = await self._brokers.call(broker, RequestCode.GET_GROUP_CONFIG, {"group": group}, allowed=allowed)
+        return response.code == ResponseCode.SUCCESS
 
     async def put_group(self, broker: str, group: str) -> None:
-        """Make a consumer group on one broker, or set one back: what is not said here takes RocketMQ's defaults."""
+        """Create a consumer group on one broker with RocketMQ's defaults, or reset an existing one to them."""
         body = msgspec.json.encode({"groupName": group})
-        await self._brokers.ask(broker, Request.CREATE_GROUP, {}, body)
+        await self._brokers.call(broker, RequestCode.CREATE_GROUP, {}, body)
 
     async def delete_group(self, broker: str, group: str) -> None:
-        """Remove a consumer group with what it committed."""
-        await self._brokers.ask(broker, Request.DELETE_GROUP, {"groupName": group, "cleanOffset": "true"})
+        """Delete a consumer group and its committed offsets."""
+        await self._brokers.call(broker, RequestCode.DELETE_GROUP, {"groupName": group, "cleanOffset": "true"})
 
     async def runtime(self, broker: str) -> Mapping[str, str]:
-        """How a broker is doing: version, boot time, disk, queues."""
-        answer = await self._brokers.ask(broker, Request.GET_BROKER_RUNTIME_INFO, {})
-        with making_sense():
-            return {name: str(value) for name, value in loose_json.parse(answer.body)["table"].items()}
+        """Return the status of a broker: version, boot time, disk, queues."""
+        response = await self._brokers.call(broker, RequestCode.GET_BROKER_RUNTIME_INFO, {})
+        with decoding_response():
+            return {name: str(value) for name, value in loose_json.parse(response.body)["table"].items()}
 
     async def config(self, broker: str) -> Mapping[str, str]:
-        """A broker's settings, as it runs with them."""
-        answer = await self._brokers.ask(broker, Request.GET_BROKER_CONFIG, {})
-        lines = (line.partition("=") for line in answer.body.decode(errors="replace").splitlines())
-        return {name.strip(): value.strip() for name, mark, value in lines if mark}
+        """Return the settings that a broker currently uses."""
+        response = await self._brokers.call(broker, RequestCode.GET_BROKER_CONFIG, {})
+        lines = (line.partition("=") for line in response.body.decode(errors="replace").splitlines())
+        return {name.strip(): value.strip() for name, separator, value in lines if separator}
 
     async def kv(self, namespace: str, key: str) -> str | None:
-        """A value that the name servers keep."""
-        answer = await self._routes.ask(Request.GET_KV_CONFIG, {"namespace": namespace, "key": key})
-        return answer.fields.get("value") if answer.code == Response.SUCCESS else None
+        """Return a value of the name servers' key-value configuration."""
+        response = await self._routes.call(RequestCode.GET_KV_CONFIG, {"namespace": namespace, "key": key})
+        return response.fields.get("value") if response.code == ResponseCode.SUCCESS else None
 
     async def layout(self, topic: str) -> dict[str, int]:
-        """How many queues each broker should have of a topic, for topics that were registered so; else nothing."""
+        """Return the registered number of queues of a topic by broker. It is empty for other topics."""
         entries = (entry.rpartition(":") for entry in (await self.kv(LAYOUTS, topic) or "").split(";"))
         return {broker: int(count) for broker, _, count in entries if broker and count.isdigit()}
 
     async def put_kv(self, namespace: str, key: str, value: str) -> None:
-        await self._routes.tell_all(Request.PUT_KV_CONFIG, {"namespace": namespace, "key": key, "value": value})
+        await self._routes.call_all(RequestCode.PUT_KV_CONFIG, {"namespace": namespace, "key": key, "value": value})
 
     async def delete_kv(self, namespace: str, key: str) -> None:
-        await self._routes.tell_all(Request.DELETE_KV_CONFIG, {"namespace": namespace, "key": key})
+        await self._routes.call_all(RequestCode.DELETE_KV_CONFIG, {"namespace": namespace, "key": key})

@@ -1,4 +1,4 @@
-"""The client: one per process, shared by everything in it."""
+"""The client of one cluster. A process needs only one."""
 
 import ssl
 from collections.abc import Sequence
@@ -11,11 +11,11 @@ from mqgate.rocketmq.peers import Peers
 from mqgate.rocketmq.remoting.signature import Credentials
 from mqgate.rocketmq.routes import Routes
 
-__all__ = ["Client"]
+__all__ = ["RocketMQClient"]
 
 
-class Client:
-    """Talks to a cluster; connects when it is first needed. `deadline`: seconds that a call may take."""
+class RocketMQClient:
+    """A client of one cluster. It connects on the first call. `deadline` is the timeout of a call in seconds."""
 
     def __init__(
         self,

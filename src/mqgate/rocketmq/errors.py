@@ -1,45 +1,45 @@
-"""How a call can fail, told apart by what it means for the caller.
+"""Errors of the client, separated by what the caller may conclude.
 
 RocketMQError
-|-- NotSent     the server has not done it: no connection, no route, it is leaving; elsewhere or later is safe
-|-- NoAnswer    it was sent, and no answer came: it may have been done
-|-- Refused     the server answered with an error code
-|-- RemoteProtocolError   it sent what is no RocketMQ at all
+|-- NotSent              the server did not execute the request (no connection, no route, shutdown): retrying is safe
+|-- NoResponse           the request was sent and no response arrived: it may have been executed
+|-- Refused              the server responded with an error code
+|-- RemoteProtocolError  the server sent bytes that violate the protocol
 """
 
 import contextlib
 from collections.abc import Iterator
 
 __all__ = [
-    "NONSENSE",
-    "NoAnswer",
+    "DECODE_ERRORS",
+    "NoResponse",
     "NotSent",
     "Refused",
     "RemoteProtocolError",
     "RocketMQError",
-    "making_no_sense",
-    "making_sense",
+    "decoding_response",
+    "malformed_response",
 ]
 
-# What reading an answer raises that lacks a member, or has another in its place.
-NONSENSE = (KeyError, IndexError, TypeError, ValueError, AttributeError)
+# Raised when a response lacks a member, or when a member has another type.
+DECODE_ERRORS = (KeyError, IndexError, TypeError, ValueError, AttributeError)
 
 
 class RocketMQError(Exception):
-    """Anything that goes wrong between us and a server."""
+    """The base of all errors of the client."""
 
 
 class NotSent(RocketMQError):
     pass
 
 
-class NoAnswer(RocketMQError):
+class NoResponse(RocketMQError):
     pass
 
 
 class Refused(RocketMQError):
     def __init__(self, code: int, remark: str, address: str) -> None:
-        super().__init__(f"{address} answered {code}: {remark}")
+        super().__init__(f"{address} responded with code {code}: {remark}")
         self.code = code
         self.remark = remark
         self.address = address
@@ -50,14 +50,14 @@ class RemoteProtocolError(RocketMQError):
 
 
 @contextlib.contextmanager
-def making_sense() -> Iterator[None]:
-    """Read an answer's members: what lacks them, or has others in their place, is no RocketMQ."""
+def decoding_response() -> Iterator[None]:
+    """Raise RemoteProtocolError if the response that is read in the block is malformed."""
     try:
         yield
-    except NONSENSE as error:
-        raise making_no_sense(error) from error
+    except DECODE_ERRORS as error:
+        raise malformed_response(error) from error
 
 
-def making_no_sense(error: Exception) -> RemoteProtocolError:
-    """The same for whoever catches NONSENSE itself: a context manager costs more than to read a small answer."""
-    return RemoteProtocolError(f"an answer makes no sense: {error!r}")
+def malformed_response(error: Exception) -> RemoteProtocolError:
+    """Return the error to raise for one of DECODE_ERRORS. Hot paths use it: a context manager is slower."""
+    return RemoteProtocolError(f"malformed response: {error!r}")

@@ -1,4 +1,4 @@
-"""Send, pull and look up messages."""
+"""Sends, pulls and queries messages."""
 
 import time
 from collections.abc import Mapping, Sequence
@@ -7,33 +7,33 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from mqgate.rocketmq.brokers import Brokers
-from mqgate.rocketmq.errors import NONSENSE, making_no_sense, making_sense
+from mqgate.rocketmq.errors import DECODE_ERRORS, decoding_response, malformed_response
 from mqgate.rocketmq.remoting import properties as property_text
-from mqgate.rocketmq.remoting.codes import Request, Response
+from mqgate.rocketmq.remoting.codes import RequestCode, ResponseCode
 from mqgate.rocketmq.remoting.command import Command
 from mqgate.rocketmq.remoting.record import Record, decode_records, encode_batch
 
-__all__ = ["Messages", "Pulled", "Sent", "Status"]
+__all__ = ["Messages", "PullResponse", "Sent", "Status"]
 
-_DEGRADED = (Response.FLUSH_DISK_TIMEOUT, Response.SLAVE_NOT_AVAILABLE, Response.FLUSH_SLAVE_TIMEOUT)
-_EMPTY = (Response.PULL_NOT_FOUND, Response.PULL_RETRY_IMMEDIATELY, Response.PULL_OFFSET_MOVED)
-# Of a member of an enumeration the wire's number is looked up by slow means.
+_DEGRADED = (ResponseCode.FLUSH_DISK_TIMEOUT, ResponseCode.SLAVE_NOT_AVAILABLE, ResponseCode.FLUSH_SLAVE_TIMEOUT)
+_EMPTY = (ResponseCode.PULL_NOT_FOUND, ResponseCode.PULL_RETRY_IMMEDIATELY, ResponseCode.PULL_OFFSET_MOVED)
+# Plain integers: the JSON encoder is slow for members of an enumeration.
 _SEND_MESSAGE, _SEND_BATCH, _PULL_MESSAGE = (
-    int(Request.SEND_MESSAGE),
-    int(Request.SEND_BATCH),
-    int(Request.PULL_MESSAGE),
+    int(RequestCode.SEND_MESSAGE),
+    int(RequestCode.SEND_BATCH),
+    int(RequestCode.PULL_MESSAGE),
 )
 _MAY_PARK, _WITH_SUBSCRIPTION = 2, 4
 _PARKING, _NOT_PARKING = str(_WITH_SUBSCRIPTION | _MAY_PARK), str(_WITH_SUBSCRIPTION)
-# A broker looks for polls that are over every five seconds only.
+# A broker ends expired parked pulls every five seconds only.
 _PARKED_SLACK = 6.0
 _FOREVER_MS = str((1 << 62) - 1)
-# Bytes of an offset id, and how many of them are the host's address.
+# Length of an offset id in bytes -> length of the host address in it.
 _ID_HOSTS = {16: 4, 28: 16}
 
 
 class Sent(NamedTuple):
-    """Where a message, or the first of a batch, came to lie; degraded: flush or replica are not confirmed."""
+    """The position of a sent message, or of the first of a batch. Degraded: flush or replication is not confirmed."""
 
     queue_offset: int
     offset_id: str
@@ -47,8 +47,8 @@ class Status(Enum):
     MOVED = "moved"
 
 
-class Pulled(NamedTuple):
-    """A pull's answer. MOVED: the offset lies outside of [min, max], `remark` says how."""
+class PullResponse(NamedTuple):
+    """The response to a pull. MOVED: the offset is outside of [min, max]; `remark` gives the reason."""
 
     status: Status
     records: Sequence[Record]
@@ -59,10 +59,10 @@ class Pulled(NamedTuple):
 
 
 _STATUS: Mapping[int, Status] = {
-    Response.SUCCESS: Status.FOUND,
-    Response.PULL_NOT_FOUND: Status.EMPTY,
-    Response.PULL_RETRY_IMMEDIATELY: Status.AGAIN,
-    Response.PULL_OFFSET_MOVED: Status.MOVED,
+    ResponseCode.SUCCESS: Status.FOUND,
+    ResponseCode.PULL_NOT_FOUND: Status.EMPTY,
+    ResponseCode.PULL_RETRY_IMMEDIATELY: Status.AGAIN,
+    ResponseCode.PULL_OFFSET_MOVED: Status.MOVED,
 }
 
 
@@ -82,13 +82,15 @@ class Messages:
         sys_flag: int = 0,
         deadline: float | None = None,
     ) -> Sent:
-        """Store one message, with its properties or the text of them; NoAnswer: it may be stored."""
+        """Send one message with its properties, or their encoded text. After NoResponse it may be stored."""
         fields = {
             **_send_fields(producer, topic, queue_id, sys_flag),
             "g": str(time.time_ns() // 1_000_000),
             "i": properties if isinstance(properties, str) else property_text.encode(properties),
         }
-        return _sent(await self._brokers.ask(broker, _SEND_MESSAGE, fields, body, allowed=_DEGRADED, deadline=deadline))
+        return _sent(
+            await self._brokers.call(broker, _SEND_MESSAGE, fields, body, allowed=_DEGRADED, deadline=deadline)
+        )
 
     async def send_batch(
         self,
@@ -100,7 +102,7 @@ class Messages:
         producer: str = "mqgate",
         deadline: float | None = None,
     ) -> Sent:
-        """Store several at consecutive offsets, all or none; the broker adds no UNIQ_KEY to these."""
+        """Send several messages, stored at consecutive offsets or not at all. The broker adds no UNIQ_KEY to these."""
         fields = {
             **_send_fields(producer, topic, queue_id, 0),
             "g": str(time.time_ns() // 1_000_000),
@@ -112,7 +114,7 @@ class Messages:
                 for body, properties in messages
             ]
         )
-        return _sent(await self._brokers.ask(broker, _SEND_BATCH, fields, body, allowed=_DEGRADED, deadline=deadline))
+        return _sent(await self._brokers.call(broker, _SEND_BATCH, fields, body, allowed=_DEGRADED, deadline=deadline))
 
     async def pull(
         self,
@@ -120,19 +122,19 @@ class Messages:
         topic: str,
         queue_id: int,
         offset: int,
-        most: int,
+        max_count: int,
         *,
         group: str,
         park: float = 0.0,
         tags: str = "*",
-    ) -> Pulled:
-        """Messages from an offset on; `park`: wait at the broker for so many seconds, and up to 5 s longer."""
+    ) -> PullResponse:
+        """Pull messages from an offset. `park`: seconds to wait at the broker for a message; it may take 5 s longer."""
         pulled, data = await self.pull_undecoded(
-            broker, topic, queue_id, offset, most, group=group, park=park, tags=tags
+            broker, topic, queue_id, offset, max_count, group=group, park=park, tags=tags
         )
         if not data:
             return pulled
-        with making_sense():
+        with decoding_response():
             return pulled._replace(records=decode_records(data))
 
     async def pull_undecoded(
@@ -141,24 +143,24 @@ class Messages:
         topic: str,
         queue_id: int,
         offset: int,
-        most: int,
+        max_count: int,
         *,
         group: str,
         park: float = 0.0,
         tags: str = "*",
-    ) -> tuple[Pulled, bytes]:
-        """The same; the records are left as the bytes that they came as."""
-        fields = {**_pull_fields(group, topic, queue_id, most, park, tags), "queueOffset": str(offset)}
+    ) -> tuple[PullResponse, bytes]:
+        """Pull messages, and return the records as undecoded bytes."""
+        fields = {**_pull_fields(group, topic, queue_id, max_count, park, tags), "queueOffset": str(offset)}
         deadline = park + _PARKED_SLACK if park else None
-        answer = await self._brokers.ask(broker, _PULL_MESSAGE, fields, allowed=_EMPTY, deadline=deadline)
-        code, _, found, body, _, remark = answer
+        response = await self._brokers.call(broker, _PULL_MESSAGE, fields, allowed=_EMPTY, deadline=deadline)
+        code, _, found, body, _, remark = response
         try:
             after = int(found.get("nextBeginOffset", offset))
-            ends = int(found.get("minOffset", 0)), int(found.get("maxOffset", 0))
-            # Not by its fields' names: every pull makes one.
-            pulled = tuple.__new__(Pulled, (_STATUS[code], (), after, *ends, remark or ""))
-        except NONSENSE as error:
-            raise making_no_sense(error) from error
+            bounds = int(found.get("minOffset", 0)), int(found.get("maxOffset", 0))
+            # tuple.__new__ is faster than the constructor, and every pull creates one.
+            pulled = tuple.__new__(PullResponse, (_STATUS[code], (), after, *bounds, remark or ""))
+        except DECODE_ERRORS as error:
+            raise malformed_response(error) from error
         return pulled, body if code == 0 else b""
 
     async def query(
@@ -167,54 +169,56 @@ class Messages:
         topic: str,
         key: str,
         *,
-        most: int,
+        max_count: int,
         begin_ms: int = 0,
         end_ms: int | None = None,
         is_unique: bool = False,
     ) -> list[Record]:
-        """Messages by a word of their KEYS, or by UNIQ_KEY; the broker goes by hashes, so the rest is left out here."""
+        """Return messages by a word of their KEYS, or by UNIQ_KEY. The broker compares hashes; others are removed."""
         fields = {
             "topic": topic,
             "key": key,
-            "maxNum": str(most),
+            "maxNum": str(max_count),
             "beginTimestamp": str(begin_ms),
             "endTimestamp": _FOREVER_MS if end_ms is None else str(end_ms),
         }
         if is_unique:
             fields["_UNIQUE_KEY_QUERY"] = "true"
-        answer = await self._brokers.ask(broker, Request.QUERY_MESSAGE, fields, allowed=(Response.QUERY_NOT_FOUND,))
-        records = decode_records(answer.body) if answer.code == Response.SUCCESS else []
-        return [each for each in records if each.topic == topic and _has_key(each, key, is_unique=is_unique)]
+        response = await self._brokers.call(
+            broker, RequestCode.QUERY_MESSAGE, fields, allowed=(ResponseCode.QUERY_NOT_FOUND,)
+        )
+        records = decode_records(response.body) if response.code == ResponseCode.SUCCESS else []
+        return [record for record in records if record.topic == topic and _has_key(record, key, is_unique=is_unique)]
 
     async def view(self, offset_id: str) -> Record:
-        """The message that an offset id names, from the broker that it names; Refused if it is gone.
+        """Return the message of an offset id, from the broker in the id.
 
-        ValueError if it is no such id.
+        Raise Refused if the message was deleted, and ValueError if the id is invalid.
         """
         raw = bytes.fromhex(offset_id)
         if len(raw) not in _ID_HOSTS:
-            raise ValueError(f"an offset id has 32 or 56 hexadecimal digits: {offset_id}")
+            raise ValueError(f"an offset id must have 32 or 56 hexadecimal digits: {offset_id}")
         host = raw[: _ID_HOSTS[len(raw)]]
         port = int.from_bytes(raw[len(host) : len(host) + 4])
-        shown = ".".join(map(str, host)) if len(host) == 4 else f"[{host.hex(':', 2)}]"  # noqa: PLR2004 - IPv4
+        address = ".".join(map(str, host)) if len(host) == 4 else f"[{host.hex(':', 2)}]"  # noqa: PLR2004 - IPv4
         fields = {"offset": str(int.from_bytes(raw[len(host) + 4 :]))}
-        answer = await self._brokers.ask_at(f"{shown}:{port}", Request.VIEW_MESSAGE, fields)
-        with making_sense():
-            return decode_records(answer.body)[0]
+        response = await self._brokers.call_address(f"{address}:{port}", RequestCode.VIEW_MESSAGE, fields)
+        with decoding_response():
+            return decode_records(response.body)[0]
 
 
-def _sent(answer: Command) -> Sent:
-    fields = answer.fields
+def _sent(response: Command) -> Sent:
+    fields = response.fields
     try:
         offset, ids = int(fields["queueOffset"]), fields.get("msgId", "")
-        return tuple.__new__(Sent, (offset, ids.partition(",")[0], answer.code != 0))
-    except NONSENSE as error:
-        raise making_no_sense(error) from error
+        return tuple.__new__(Sent, (offset, ids.partition(",")[0], response.code != 0))
+    except DECODE_ERRORS as error:
+        raise malformed_response(error) from error
 
 
 @lru_cache(maxsize=4096)
 def _send_fields(producer: str, topic: str, queue_id: int, sys_flag: int) -> Mapping[str, str]:
-    """What is the same in all that goes from one producer to one queue."""
+    """Return the fields that all sends of one producer to one queue share."""
     return {
         "a": producer,
         "b": topic,
@@ -230,13 +234,13 @@ def _send_fields(producer: str, topic: str, queue_id: int, sys_flag: int) -> Map
 
 
 @lru_cache(maxsize=4096)
-def _pull_fields(group: str, topic: str, queue_id: int, most: int, park: float, tags: str) -> Mapping[str, str]:
-    """What is the same in all pulls of one group from one queue."""
+def _pull_fields(group: str, topic: str, queue_id: int, max_count: int, park: float, tags: str) -> Mapping[str, str]:
+    """Return the fields that all pulls of one group from one queue share."""
     return {
         "consumerGroup": group,
         "topic": topic,
         "queueId": str(queue_id),
-        "maxMsgNums": str(most),
+        "maxMsgNums": str(max_count),
         "sysFlag": _PARKING if park else _NOT_PARKING,
         "commitOffset": "0",
         "suspendTimeoutMillis": str(int(park * 1000)),

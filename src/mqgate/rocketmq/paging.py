@@ -1,28 +1,28 @@
-"""Which pulls to send for a range of a queue, several at once. Pure: who calls does the sending.
+"""Plans the concurrent pulls that read a range of a queue. Pure: the caller sends the pulls.
 
-A pull at a time leaves a reader idle for as long as the broker answers. But a pull's answer tells where the next one
-begins, and how many messages it holds depends on the broker: 32 of those in memory, 8 of those on disk, fewer of large
-ones, more where an operator said so. So the places of the next pulls are guessed from the last answer:
+With one pull at a time a reader is idle while the broker works. But only the response to a pull shows where the next
+one starts, and the number of messages in it depends on the broker: 32 from memory, 8 from disk, fewer large ones, more
+if an operator has configured it. The offsets of the next pulls are therefore estimated from the last response:
 
-- A page is asked for where the last one should end. If the answer is short, the gap behind it is asked for first.
-- A short answer tells how much the broker gives; some full ones in a row, that it may give more. To ask for twice as
-  much costs nothing: what is missing then is a page of its own.
-- Pages are handed out in order, each message once; those that came too early wait, and not many of them.
+- A page is requested where the previous one should end. If that response is short, the gap after it is requested first.
+- A short response shows how many messages the broker returns. After several full ones in a row, twice as many are
+  requested. That costs nothing: messages that are missing then are another page.
+- Pages are returned in order, each message once. A limited number of early pages is kept.
 """
 
 from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
-__all__ = ["AT_ONCE", "Ask", "Page", "Paging"]
+__all__ = ["DEFAULT_PULL_SIZE", "Page", "Paging", "PullRange"]
 
-# What a broker answers at once, unless it is told otherwise.
-AT_ONCE = 32
-_MOST_AT_ONCE = 1_024
-# So many full pages in a row, and a larger one is tried.
+# The default maximum of a broker.
+DEFAULT_PULL_SIZE = 32
+_MAX_PULL_SIZE = 1_024
+# After this many full pages in a row the size is doubled.
 _STREAK = 8
 
 
 class Page(Protocol):
-    """Messages, however they are kept: a list of them is one."""
+    """A sequence of messages, for example a list."""
 
     def __len__(self) -> int: ...
 
@@ -32,85 +32,85 @@ class Page(Protocol):
 _Page = TypeVar("_Page", bound=Page)
 
 
-class Ask(NamedTuple):
-    """A pull to send."""
+class PullRange(NamedTuple):
+    """The range [offset, offset + size) that one pull requests."""
 
     offset: int
-    most: int
+    size: int
 
     @property
     def end(self) -> int:
-        return self.offset + self.most
+        return self.offset + self.size
 
 
 class Paging(Generic[_Page]):
-    """The range [start, end) of a queue; `ahead`: so many pulls under way, and at most so many pages waiting."""
+    """The plan for the range [start, end) of a queue, with at most `ahead` running pulls and `ahead` early pages."""
 
-    def __init__(self, start: int, end: int, *, ahead: int = 4, size: int = AT_ONCE) -> None:
-        self._at = start
+    def __init__(self, start: int, end: int, *, ahead: int = 4, size: int = DEFAULT_PULL_SIZE) -> None:
+        self._next = start
         self._end = max(start, end)
         self.ahead = ahead
         self._size = size
         self._streak = 0
-        # What was not asked for yet: gaps, and behind the last of them everything else. In order.
+        # The ranges that were not requested yet, in order: gaps, and the rest of the range.
         self._open = [(start, self._end)] if start < self._end else []
-        self._asked: set[Ask] = set()
+        self._running: set[PullRange] = set()
         self._early: dict[int, _Page] = {}
 
     @property
     def is_over(self) -> bool:
-        """Whether all was handed out."""
-        return self._at >= self._end
+        """Return whether all pages were returned."""
+        return self._next >= self._end
 
-    def ask(self) -> Ask | None:
-        """The next pull to send now; None: not before an answer has come."""
-        if not self._open or len(self._asked) >= self.ahead:
+    def next_pull(self) -> PullRange | None:
+        """Return the next pull to send, or None if a response has to arrive first."""
+        if not self._open or len(self._running) >= self.ahead:
             return None
         low, high = self._open[0]
-        # The first page is always asked for: without it those that wait would wait for ever.
-        if len(self._early) >= self.ahead and low > self._at:
+        # The next page in order is always requested: the early pages wait for it.
+        if len(self._early) >= self.ahead and low > self._next:
             return None
-        ask = Ask(low, min(self._size, high - low))
-        self._asked.add(ask)
-        self._open[:1] = [(ask.end, high)] if ask.end < high else []
-        return ask
+        pull = PullRange(low, min(self._size, high - low))
+        self._running.add(pull)
+        self._open[:1] = [(pull.end, high)] if pull.end < high else []
+        return pull
 
-    def answer(self, ask: Ask, page: _Page) -> None:
-        """What a pull gave: consecutive messages from its offset on, or none: there the range ends."""
-        self._asked.remove(ask)
-        count = min(len(page), ask.most)
+    def add_page(self, pull: PullRange, page: _Page) -> None:
+        """Add the result of a pull: consecutive messages from its offset, or none, which ends the range there."""
+        self._running.remove(pull)
+        count = min(len(page), pull.size)
         if not count:
-            self._stop(ask.offset)
+            self._stop(pull.offset)
             return
-        if ask.offset < self._end:
-            self._early[ask.offset] = page if count == len(page) else page[:count]
-        if count == ask.most:
-            self._is_full(ask)
+        if pull.offset < self._end:
+            self._early[pull.offset] = page if count == len(page) else page[:count]
+        if count == pull.size:
+            self._count_full(pull)
             return
         self._streak = 0
         self._size = min(self._size, count)
-        if ask.offset + count < self._end:
-            self._open.append((ask.offset + count, min(ask.end, self._end)))
+        if pull.offset + count < self._end:
+            self._open.append((pull.offset + count, min(pull.end, self._end)))
             self._open.sort()
 
-    def _is_full(self, ask: Ask) -> None:
-        # The rest of a gap, or of the range, tells nothing.
-        if ask.most >= self._size:
+    def _count_full(self, pull: PullRange) -> None:
+        # A smaller pull, for the rest of a gap or of the range, shows nothing.
+        if pull.size >= self._size:
             self._streak += 1
             if self._streak >= _STREAK:
                 self._streak = 0
-                self._size = min(2 * self._size, _MOST_AT_ONCE)
+                self._size = min(2 * self._size, _MAX_PULL_SIZE)
 
     def _stop(self, end: int) -> None:
-        """Nothing is found at an offset, so nothing behind it is wanted."""
+        """End the range at an offset where no message was found."""
         self._end = min(self._end, end)
         self._open = [(low, min(high, end)) for low, high in self._open if low < end]
         self._early = {offset: page for offset, page in self._early.items() if offset < end}
 
     def take(self) -> list[_Page]:
-        """The pages that follow what was handed out."""
+        """Return the pages that follow the pages returned before."""
         pages: list[_Page] = []
-        while (page := self._early.pop(self._at, None)) is not None:
+        while (page := self._early.pop(self._next, None)) is not None:
             pages.append(page)
-            self._at += len(page)
+            self._next += len(page)
         return pages

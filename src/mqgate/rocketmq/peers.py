@@ -1,4 +1,4 @@
-"""The servers we talk to, by address: one connection each, made again with a growing pause when it was lost."""
+"""Servers by address, with one connection each. A lost connection is made again, with growing pauses after failures."""
 
 import asyncio
 import ssl
@@ -6,8 +6,8 @@ import time
 from collections.abc import Callable, Coroutine, Mapping
 from typing import Any
 
-from mqgate.rocketmq.errors import NoAnswer, NotSent, Refused
-from mqgate.rocketmq.remoting.codes import Response
+from mqgate.rocketmq.errors import NoResponse, NotSent, Refused
+from mqgate.rocketmq.remoting.codes import ResponseCode
 from mqgate.rocketmq.remoting.command import Command
 from mqgate.rocketmq.remoting.signature import Credentials, sign
 from mqgate.rocketmq.transport import KEEP_ALIVE, Connection, KeepAlive, Probe, connect
@@ -16,12 +16,12 @@ __all__ = ["Peer", "Peers", "expect"]
 
 _CONNECT_DEADLINE = 3.0
 _FIRST_PAUSE = 0.05
-_LONGEST_PAUSE = 1.0
+_MAX_PAUSE = 1.0
 _CLOSE_DEADLINE = 1.0
 
 
 class Peer:
-    """One server. While it cannot be reached, calls fail at once until the next try is due."""
+    """One server. After a failed attempt to connect, calls fail at once until the next attempt is due."""
 
     def __init__(
         self,
@@ -38,28 +38,29 @@ class Peer:
         self._keep_alive = keep_alive
         self._clock = clock
         self._connection: Connection | None = None
-        # All that are not closed yet: one in use, others that only finish what they have.
+        # All connections that are not closed: the current one, and retired ones with pending requests.
         self._open: set[Connection] = set()
         self._connecting: asyncio.Task[Connection | None] | None = None
         self._is_closed = False
         self._is_silent = False
-        # How often it was connected to.
+        # The number of connections so far.
         self.sessions = 0
         self._pause = 0.0
         self._retry_at = 0.0
-        self._why = ""
+        self._failure = ""
 
     @property
     def is_down(self) -> bool:
-        """Whether the last try to reach it failed, or its connection ended without an answer and none came since."""
+        """Return whether the last attempt to connect failed, or the last connection ended without a response."""
         return self._pause > 0 or self._is_silent
 
     async def call(
         self, code: int, fields: Mapping[str, str], body: bytes, deadline: float, allowed: tuple[int, ...] | None = None
     ) -> Command:
-        """One request, connected first if need be, within so many seconds; NotSent also if the server is leaving.
+        """Send one request within `deadline` seconds, and connect first if need be.
 
-        With codes allowed: Refused unless it succeeded or answered one of them.
+        Raise NotSent also if the server is shutting down. If `allowed` is given, raise Refused unless the response code
+        is SUCCESS or one of these.
         """
         connection = self._connection
         if connection is None or not connection.is_open:
@@ -67,44 +68,45 @@ class Peer:
             connection = await self._connected(deadline)
             deadline -= time.monotonic() - started
         try:
-            answer = await connection.call(code, fields, body, deadline)
-        except NoAnswer:
-            # A hanging server takes new connections; only an answer shows that it lives.
+            response = await connection.call(code, fields, body, deadline)
+        except NoResponse:
+            # A hanging server accepts new connections. Only a response shows that it is live.
             self._is_silent |= connection is self._connection and not connection.is_open
             raise
         self._is_silent = False
-        # Success is by far the commonest.
-        if answer[0] == 0:
-            return answer
-        if answer.code == Response.GO_AWAY:
-            # This very connection: by now others may have made a new one.
+        # Success is by far the most common.
+        if response[0] == 0:
+            return response
+        if response.code == ResponseCode.GO_AWAY:
+            # Retire the connection of this call: the current one may be newer.
             connection.retire()
             raise NotSent(f"{self.address} is going away")
-        return answer if allowed is None else expect(answer, self.address, *allowed)
+        return response if allowed is None else expect(response, self.address, *allowed)
 
     async def _connected(self, deadline: float) -> Connection:
         if self._is_closed:
-            raise NotSent(f"{self.address} is not asked any more: the client was closed")
+            raise NotSent(f"the request to {self.address} was not sent: the client was closed")
         if self._connecting is None:
             if self._clock() < self._retry_at:
-                raise NotSent(self._why)
+                raise NotSent(self._failure)
             self._connecting = asyncio.create_task(self._connect())
         connecting = self._connecting
-        # It is waited for, not awaited: who gives up must not end it for the others, nor its end look like theirs.
+        # Not awaited: a cancelled caller must not cancel the task, and a cancelled task must not look like cancellation
+        # of the caller.
         await asyncio.wait((connecting,), timeout=deadline)
         if not connecting.done():
             raise NotSent(f"{self.address} could not be reached in time")
         connection = None if connecting.cancelled() else connecting.result()
         if connection is None:
-            raise NotSent(self._why)
+            raise NotSent(self._failure)
         return connection
 
     async def _connect(self) -> Connection | None:
         try:
             connection = await connect(self.address, self._probe, self._tls, _CONNECT_DEADLINE, self._keep_alive)
         except NotSent as error:
-            self._why = str(error)
-            self._pause = min(max(2 * self._pause, _FIRST_PAUSE), _LONGEST_PAUSE)
+            self._failure = str(error)
+            self._pause = min(max(2 * self._pause, _FIRST_PAUSE), _MAX_PAUSE)
             self._retry_at = self._clock() + self._pause
             return None
         finally:
@@ -117,14 +119,14 @@ class Peer:
         return connection
 
     def close(self) -> list[asyncio.Future[None] | asyncio.Task[Connection | None]]:
-        """End it for good; what has to be waited for until it has ended."""
+        """Close all connections for good. Return the futures to wait for."""
         self._is_closed = True
-        self._why = f"{self.address} was not reached: the client was closed"
+        self._failure = f"{self.address} was not reached: the client was closed"
         ends: list[asyncio.Future[None] | asyncio.Task[Connection | None]] = []
         if self._connecting is not None:
             self._connecting.cancel()
             ends.append(self._connecting)
-            # One that has not even begun does not get to clean up.
+            # A task that has not started yet does not run its `finally`.
             self._connecting = None
         for connection in self._open:
             connection.close("the client was closed")
@@ -133,7 +135,7 @@ class Peer:
 
 
 class Peers:
-    """All of them; requests are signed here."""
+    """All servers of the client. Requests are signed here."""
 
     def __init__(
         self,
@@ -149,7 +151,7 @@ class Peers:
         self._deadline = deadline
         self._keep_alive = keep_alive
         self._clock = clock
-        # By address, as they were asked for.
+        # By address.
         self.known: dict[str, Peer] = {}
         self._is_closed = False
 
@@ -173,24 +175,24 @@ class Peers:
         deadline: float | None = None,
         allowed: tuple[int, ...] | None = None,
     ) -> Coroutine[Any, Any, Command]:
-        """One request; what the server says about leaving is as if nothing had been sent.
+        """Sign and send one request.
 
-        Here and above no coroutine is wrapped around another: every layer would cost each request again.
+        This returns the coroutine of the peer: a further coroutine would make every request slower.
         """
         if self._credentials is not None:
             fields = sign(fields, body, self._credentials)
         return peer.call(code, fields, body, self._deadline if deadline is None else deadline, allowed)
 
     async def close(self) -> None:
-        """End all connections for good; who waits for an answer gets NoAnswer, who comes later NotSent."""
+        """Close all connections for good. Pending requests fail with NoResponse, later ones with NotSent."""
         self._is_closed = True
         ends = [end for peer in self.known.values() for end in peer.close()]
         if ends:
             await asyncio.wait(ends, timeout=_CLOSE_DEADLINE)
 
 
-def expect(answer: Command, address: str, *allowed: int) -> Command:
-    """The answer, if it is a success or one of the codes allowed; else Refused."""
-    if answer.code != Response.SUCCESS and answer.code not in allowed:
-        raise Refused(answer.code, answer.remark or "", address)
-    return answer
+def expect(response: Command, address: str, *allowed: int) -> Command:
+    """Return the response if its code is SUCCESS or one of `allowed`; raise Refused otherwise."""
+    if response.code != ResponseCode.SUCCESS and response.code not in allowed:
+        raise Refused(response.code, response.remark or "", address)
+    return response

@@ -1,17 +1,17 @@
-"""Where topics live: routes from the name servers, and which address a broker's name stands for.
+"""Routes of topics and addresses of brokers, from the name servers.
 
-A route is remembered for half a minute and asked for again after any sign that it is wrong. Each question goes to the
-name server that answered last; if that fails, to the next one.
+A route is cached for 30 seconds, and requested again after any sign that it is wrong. A request is sent to the name
+server that responded last. If that fails, the next one is tried.
 """
 
 import time
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from mqgate.rocketmq.errors import NoAnswer, NotSent, RemoteProtocolError, RocketMQError, making_sense
+from mqgate.rocketmq.errors import NoResponse, NotSent, RemoteProtocolError, RocketMQError, decoding_response
 from mqgate.rocketmq.peers import Peers, expect
 from mqgate.rocketmq.remoting import loose_json
-from mqgate.rocketmq.remoting.codes import Request, Response
+from mqgate.rocketmq.remoting.codes import RequestCode, ResponseCode
 from mqgate.rocketmq.remoting.command import Command
 from mqgate.rocketmq.transport import Probe
 
@@ -20,13 +20,13 @@ __all__ = ["Broker", "QueueSet", "Route", "Routes"]
 _MASTER = "0"
 _READ, _WRITE = 4, 2
 _LIFETIME = 30.0
-# While no name server answers.
-_LIFETIME_ALONE = 5.0
-_PROBE = Probe(Request.GET_ROUTE, {"topic": "TBW102"})
+# While no name server responds.
+_STALE_LIFETIME = 5.0
+_PROBE = Probe(RequestCode.GET_ROUTE, {"topic": "TBW102"})
 
 
 class QueueSet(NamedTuple):
-    """The queues that a broker has of a topic; those without permission count as none."""
+    """The numbers of readable and writable queues of a topic on a broker; 0 without the permission."""
 
     broker: str
     read: int
@@ -40,7 +40,7 @@ class Route(NamedTuple):
 
 
 class Broker(NamedTuple):
-    """A broker as the name servers know it; `master` is None while it has none."""
+    """A registered broker. `master` is its address, or None if it has none now."""
 
     name: str
     cluster: str
@@ -56,70 +56,73 @@ class Routes:
         self.masters: dict[str, str] = {}
 
     async def find(self, topic: str, *, is_fresh: bool = False) -> Route | None:
-        """The route of a topic; None if the name server knows no such topic. While none answers, the last one told."""
+        """Return the route of a topic, or None if there is no such topic.
+
+        While no name server responds, the cached route is returned, unless `is_fresh` is set.
+        """
         known = self._routes.get(topic)
         if known is not None and not is_fresh and time.monotonic() < known[0]:
             return known[1]
         try:
-            answer = await self.ask(Request.GET_ROUTE, {"topic": topic, "acceptStandardJsonOnly": "true"})
-        except (NotSent, NoAnswer):
+            response = await self.call(RequestCode.GET_ROUTE, {"topic": topic, "acceptStandardJsonOnly": "true"})
+        except (NotSent, NoResponse):
             if known is None or is_fresh:
                 raise
-            # Else everybody would wait for an answer every time.
-            self._routes[topic] = time.monotonic() + _LIFETIME_ALONE, known[1]
+            # Otherwise every call would wait for a timeout.
+            self._routes[topic] = time.monotonic() + _STALE_LIFETIME, known[1]
             return known[1]
-        if answer.code == Response.TOPIC_NOT_EXIST:
+        if response.code == ResponseCode.TOPIC_NOT_EXIST:
             self._routes.pop(topic, None)
             return None
-        with making_sense():
-            route = _route(topic, _body(answer))
+        with decoding_response():
+            route = _route(topic, _body(response))
         self._routes[topic] = time.monotonic() + _LIFETIME, route
         self.masters.update(route.masters)
         return route
 
-    def doubt(self, topic: str) -> None:
-        """Ask anew next time."""
+    def invalidate(self, topic: str) -> None:
+        """Request the route again on the next call."""
         known = self._routes.get(topic)
         if known is not None:
             self._routes[topic] = 0.0, known[1]
 
     async def brokers(self) -> list[Broker]:
-        """All brokers that are registered now."""
-        document = _body(await self.ask(Request.GET_CLUSTER, {}))
-        with making_sense():
+        """Return all registered brokers."""
+        document = _body(await self.call(RequestCode.GET_CLUSTER, {}))
+        with decoding_response():
             table = document.get("brokerAddrTable") or {}
             found = [
                 Broker(str(name), str(data.get("cluster", "")), (data.get("brokerAddrs") or {}).get(_MASTER))
                 for name, data in sorted(table.items())
             ]
-        self.masters.update({each.name: each.master for each in found if each.master is not None})
+        self.masters.update({broker.name: broker.master for broker in found if broker.master is not None})
         return found
 
-    async def ask(self, code: int, fields: Mapping[str, str]) -> Command:
-        """Ask any name server that answers."""
+    async def call(self, code: int, fields: Mapping[str, str]) -> Command:
+        """Send a request to the first name server that responds."""
         failure: RocketMQError = NotSent("no name server is configured")
         for turn in range(len(self._servers)):
             index = (self._first + turn) % len(self._servers)
             server = self._servers[index]
             try:
-                answer = await self._peers.call(server, code, fields)
-            except (NotSent, NoAnswer) as error:
+                response = await self._peers.call(server, code, fields)
+            except (NotSent, NoResponse) as error:
                 failure = error
                 continue
             self._first = index
-            return expect(answer, server.address, Response.TOPIC_NOT_EXIST, Response.QUERY_NOT_FOUND)
+            return expect(response, server.address, ResponseCode.TOPIC_NOT_EXIST, ResponseCode.QUERY_NOT_FOUND)
         raise failure
 
-    async def tell_all(self, code: int, fields: Mapping[str, str]) -> None:
-        """Tell every name server; they do not talk to each other. Raises if one cannot be told."""
+    async def call_all(self, code: int, fields: Mapping[str, str]) -> None:
+        """Send a request to every name server, because they do not replicate. Raise if one of them fails."""
         for server in self._servers:
-            expect(await self._peers.call(server, code, fields), server.address, Response.TOPIC_NOT_EXIST)
+            expect(await self._peers.call(server, code, fields), server.address, ResponseCode.TOPIC_NOT_EXIST)
 
 
-def _body(answer: Command) -> dict[str, Any]:
-    document = loose_json.parse(answer.body)
+def _body(response: Command) -> dict[str, Any]:
+    document = loose_json.parse(response.body)
     if not isinstance(document, dict):
-        raise RemoteProtocolError("a name server's answer is no object")
+        raise RemoteProtocolError("the response of a name server is not a JSON object")
     return document
 
 

@@ -1,12 +1,12 @@
-"""One connection to a server: many requests at once, answers in any order.
+"""One connection to a server, with concurrent requests whose responses arrive in any order.
 
-- The frames of one turn of the loop leave in one write.
-- Every request has a deadline, and waiting until the connection takes it counts.
-- A connection on which nothing arrives is asked something every few seconds. If nothing at all arrives while a request
-  waits in vain, then the connection is half open, and ends. Where the request's deadline is too short to tell, a
-  question waits for the rest of the time.
-- When the connection ends, everything that waits on it fails at once with NoAnswer.
-- A server that is leaving gets no new requests, and answers what it has.
+- The frames of one iteration of the event loop are sent in one write.
+- Every request has a deadline, which includes the time that it waits for the connection to become writable.
+- A probe is sent on a connection that has received nothing for some seconds. If nothing at all arrives while a request
+  times out, the connection is half open, and is closed. If the deadline of the request was too short to decide that, a
+  probe waits for the rest of the time.
+- When the connection is closed, all pending requests fail at once with NoResponse.
+- A server that is shutting down receives no new requests, and responds to the pending ones.
 """
 
 import asyncio
@@ -14,8 +14,8 @@ import ssl
 from collections.abc import Mapping
 from typing import NamedTuple, cast
 
-from mqgate.rocketmq.errors import NoAnswer, NotSent, RemoteProtocolError
-from mqgate.rocketmq.remoting.codes import Response
+from mqgate.rocketmq.errors import NoResponse, NotSent, RemoteProtocolError
+from mqgate.rocketmq.remoting.codes import ResponseCode
 from mqgate.rocketmq.remoting.command import Command, encode, encode_request
 from mqgate.rocketmq.remoting.frame import FrameReader
 
@@ -26,16 +26,16 @@ _OPAQUE_MASK = 0x7FFFFFFF
 
 
 class Probe(NamedTuple):
-    """A cheap question; any answer at all shows that the server lives."""
+    """A cheap request. Any response to it shows that the server is live."""
 
     code: int
     fields: Mapping[str, str]
 
 
 class KeepAlive(NamedTuple):
-    """After how many silent seconds to ask, and how long a request waits in vain before the connection counts as dead.
+    """Send a probe after `after` idle seconds; close the connection if nothing arrives within `patience` seconds.
 
-    The servers close what was silent for 120 s; half-open connections should be found sooner.
+    The servers close connections that are idle for 120 s. Half-open connections should be detected sooner.
     """
 
     after: float = 10.0
@@ -45,13 +45,16 @@ class KeepAlive(NamedTuple):
 KEEP_ALIVE = KeepAlive()
 
 
-class _Waiting(NamedTuple):
-    """`arrivals`: what had come when it was sent; `to_tell`: seconds of silence beyond its deadline that mean death."""
+class _Pending(NamedTuple):
+    """A request without a response. `arrivals`: the count of received chunks when it was sent.
 
-    answer: asyncio.Future[Command]
+    `silence_left`: how many seconds after its deadline the connection counts as half open if nothing arrives.
+    """
+
+    response: asyncio.Future[Command]
     timer: asyncio.TimerHandle
     arrivals: int
-    to_tell: float
+    silence_left: float
 
 
 class Connection(asyncio.Protocol):
@@ -63,69 +66,69 @@ class Connection(asyncio.Protocol):
         self._loop = asyncio.get_running_loop()
         self._reader = FrameReader()
         self._transport: asyncio.Transport | None = None
-        self._waiting: dict[int, _Waiting] = {}
+        self._pending: dict[int, _Pending] = {}
         self._frames: list[bytes] = []
         self._opaque = 0
-        # Counted, not timed: uvloop's clock stands still within a turn.
+        # A counter instead of a time: the clock of uvloop does not advance within one iteration.
         self._arrivals = 0
         self._arrivals_seen = 0
-        # The same twice: one to look at, one to wait for.
+        # The same state twice: a flag to check and an event to wait for.
         self._is_full = False
         self._can_write = asyncio.Event()
         self._can_write.set()
         self._watcher: asyncio.TimerHandle | None = None
         self._is_probing = False
-        self._is_leaving = False
+        self._is_retiring = False
         self.closed: asyncio.Future[None] = self._loop.create_future()
 
     @property
     def is_open(self) -> bool:
-        """Whether it takes requests."""
-        return self._transport is not None and not self._is_leaving and not self._transport.is_closing()
+        """Return whether the connection accepts requests."""
+        return self._transport is not None and not self._is_retiring and not self._transport.is_closing()
 
     async def call(self, code: int, fields: Mapping[str, str], body: bytes, deadline: float) -> Command:
-        """Ask, and wait for the answer for so many seconds; NotSent or NoAnswer if there is none."""
+        """Send a request and return its response. Raise NotSent or NoResponse after `deadline` seconds."""
         if self._is_full:
             deadline = await self._writable(deadline)
         transport = self._transport
-        if deadline <= 0 or transport is None or self._is_leaving or transport.is_closing():
-            raise NotSent(f"{self.address} does not take more now, or is gone")
+        if deadline <= 0 or transport is None or self._is_retiring or transport.is_closing():
+            raise NotSent(f"the connection to {self.address} is closed or not writable")
         opaque = self._opaque = (self._opaque + 1) & _OPAQUE_MASK
         frame = encode_request(code, opaque, fields, body)
-        answer = self._send(opaque, frame, deadline, self._patience - deadline)
+        response = self._send(opaque, frame, deadline, self._patience - deadline)
         try:
-            return await answer
+            return await response
         finally:
-            # Whoever stops waiting leaves nothing behind; what was answered is gone already.
-            if opaque in self._waiting:
-                self._take(opaque)
+            # The caller was cancelled. A response has removed the entry already.
+            if opaque in self._pending:
+                self._pop(opaque)
 
     async def _writable(self, deadline: float) -> float:
-        """Wait until the server reads again; the seconds that are left, none if it does not."""
+        """Wait until the connection is writable. Return the seconds that are left, 0 on timeout."""
         end = self._loop.time() + deadline
         try:
             async with asyncio.timeout(deadline):
                 await self._can_write.wait()
         except TimeoutError:
-            # Not what the clock says: uvloop's timers may be early by a fraction of a millisecond.
+            # The remaining time may be positive: timers of uvloop may fire a fraction of a millisecond early.
             return 0.0
         return end - self._loop.time()
 
-    def _send(self, opaque: int, frame: bytes, deadline: float, to_tell: float) -> asyncio.Future[Command]:
-        answer: asyncio.Future[Command] = self._loop.create_future()
+    def _send(self, opaque: int, frame: bytes, deadline: float, silence_left: float) -> asyncio.Future[Command]:
+        response: asyncio.Future[Command] = self._loop.create_future()
         timer = self._loop.call_later(deadline, self._expire, opaque)
-        # Not by its fields' names: every request makes one.
-        self._waiting[opaque] = tuple.__new__(_Waiting, (answer, timer, self._arrivals, to_tell))
+        # tuple.__new__ is faster than the constructor, and every request creates one.
+        self._pending[opaque] = tuple.__new__(_Pending, (response, timer, self._arrivals, silence_left))
         self._write(frame)
-        return answer
+        return response
 
-    def _take(self, opaque: int) -> _Waiting | None:
-        waiting = self._waiting.pop(opaque, None)
-        if waiting is not None:
-            waiting[1].cancel()
-            if self._is_leaving and not self._waiting:
-                self.close("all is answered")
-        return waiting
+    def _pop(self, opaque: int) -> _Pending | None:
+        pending = self._pending.pop(opaque, None)
+        if pending is not None:
+            pending[1].cancel()
+            if self._is_retiring and not self._pending:
+                self.close("all responses have arrived")
+        return pending
 
     def _write(self, frame: bytes) -> None:
         frames = self._frames
@@ -139,26 +142,26 @@ class Connection(asyncio.Protocol):
             self._transport.write(frames[0] if len(frames) == 1 else b"".join(frames))
 
     def _expire(self, opaque: int) -> None:
-        waiting = self._take(opaque)
-        if waiting is None or waiting[0].done():
+        pending = self._pop(opaque)
+        if pending is None or pending[0].done():
             return
-        answer, _, arrivals, to_tell = waiting
-        answer.set_exception(NoAnswer(f"{self.address} did not answer in time"))
+        response, _, arrivals, silence_left = pending
+        response.set_exception(NoResponse(f"{self.address} did not respond in time"))
         if self._arrivals != arrivals:
             return
-        if to_tell <= 0:
-            self.close("it has fallen silent")
+        if silence_left <= 0:
+            self.close("the connection is silent")
         else:
-            self._ask_probe(to_tell)
+            self._send_probe(silence_left)
 
     def _watch(self) -> None:
         if self._arrivals == self._arrivals_seen:
-            self._ask_probe(self._keep_alive.patience)
+            self._send_probe(self._keep_alive.patience)
         self._arrivals_seen = self._arrivals
         self._watcher = self._loop.call_later(self._keep_alive.after, self._watch)
 
-    def _ask_probe(self, deadline: float) -> None:
-        """Nobody waits for it: an answer arrives, or the connection ends."""
+    def _send_probe(self, deadline: float) -> None:
+        """Send the probe in the background: a response arrives, or the connection is closed."""
         if self._is_probing or self._transport is None:
             return
         self._is_probing = True
@@ -171,7 +174,7 @@ class Connection(asyncio.Protocol):
         probe.exception()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        # A cast: uvloop's transports are not asyncio's.
+        # A cast, because transports of uvloop do not inherit from asyncio's.
         self._transport = cast("asyncio.Transport", transport)
         self._watcher = self._loop.call_later(self._keep_alive.after, self._watch)
 
@@ -188,17 +191,17 @@ class Connection(asyncio.Protocol):
             if not command.flag & _RESPONSE_FLAG:
                 self._decline(command)
                 continue
-            waiting = self._take(command.opaque)
-            # An answer that nobody waits for came too late.
-            if waiting is not None and not waiting[0].done():
-                waiting[0].set_result(command)
+            pending = self._pop(command.opaque)
+            # A response without a pending request is late, and is dropped.
+            if pending is not None and not pending[0].done():
+                pending[0].set_result(command)
         if self._reader.is_broken:
-            self.close("what it sent is no RocketMQ")
+            self.close("the server violated the protocol")
 
     def _decline(self, command: Command) -> None:
-        """A server may ask its consumers something; we are none that it could ask. One that does not read gets none."""
+        """Refuse a request of the server. Nothing is written if the server does not read."""
         if not command.is_one_way and not self._is_full:
-            self._write(encode(Command(Response.NOT_SUPPORTED, command.opaque, flag=_RESPONSE_FLAG)))
+            self._write(encode(Command(ResponseCode.NOT_SUPPORTED, command.opaque, flag=_RESPONSE_FLAG)))
 
     def pause_writing(self) -> None:
         self._is_full = True
@@ -209,8 +212,9 @@ class Connection(asyncio.Protocol):
         self._can_write.set()
 
     def eof_received(self) -> None:
-        # Left to itself, the transport would first try to get rid of what is not written yet, for as long as it takes.
-        self.close("it hung up" if self._reader.is_between_frames else "it hung up in the middle of an answer")
+        # By default the transport would first write all buffered data, for as long as that takes.
+        where = "" if self._reader.is_between_frames else " in the middle of a response"
+        self.close(f"the server closed the connection{where}")
 
     def connection_lost(self, error: Exception | None) -> None:
         self._end(f"the connection was lost: {error}")
@@ -218,36 +222,36 @@ class Connection(asyncio.Protocol):
             self.closed.set_result(None)
 
     def retire(self) -> None:
-        """Take no more requests, and end when those that wait have ended."""
-        self._is_leaving = True
+        """Accept no more requests, and close the connection when no request is pending."""
+        self._is_retiring = True
         self.resume_writing()
-        if not self._waiting:
-            self.close("all is answered")
+        if not self._pending:
+            self.close("all responses have arrived")
 
-    def close(self, why: str) -> None:
-        """End it now; what waits fails with NoAnswer."""
+    def close(self, reason: str) -> None:
+        """Close the connection now. Pending requests fail with NoResponse."""
         transport = self._transport
-        self._end(why)
+        self._end(reason)
         if transport is not None:
             transport.abort()
 
-    def _end(self, why: str) -> None:
+    def _end(self, reason: str) -> None:
         self._transport = None
         self.resume_writing()
         if self._watcher is not None:
             self._watcher.cancel()
-        waiting, self._waiting = self._waiting, {}
-        for answer, timer, _, _ in waiting.values():
+        ended, self._pending = self._pending, {}
+        for response, timer, _, _ in ended.values():
             timer.cancel()
-            if not answer.done():
-                # One each: whoever raises an exception writes its traceback into it.
-                answer.set_exception(NoAnswer(f"{self.address} did not answer: {why}"))
+            if not response.done():
+                # Each gets its own exception, because raising adds a traceback to it.
+                response.set_exception(NoResponse(f"{self.address} did not respond: {reason}"))
 
 
 async def connect(
     address: str, probe: Probe, tls: ssl.SSLContext | None, deadline: float, keep_alive: KeepAlive = KEEP_ALIVE
 ) -> Connection:
-    """Connect within so many seconds; NotSent if that fails."""
+    """Connect within `deadline` seconds. Raise NotSent if that fails."""
     host, _, port = address.rpartition(":")
     loop = asyncio.get_running_loop()
     try:

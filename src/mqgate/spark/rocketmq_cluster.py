@@ -13,9 +13,9 @@ from functools import partial
 from typing import NamedTuple, TypeVar
 
 from mqgate.core.names import OWN_PREFIX
-from mqgate.rocketmq import Client, Refused, RocketMQError
+from mqgate.rocketmq import Refused, RocketMQClient, RocketMQError
 from mqgate.rocketmq.messages import Status
-from mqgate.rocketmq.remoting.codes import Response
+from mqgate.rocketmq.remoting.codes import ResponseCode
 from mqgate.rocketmq.remoting.pulled_page import PulledPage, decode_page
 from mqgate.spark.log import AccessDenied, Ends, TopicMissing
 from mqgate.spark.rocketmq_faults import is_passing, told
@@ -61,7 +61,7 @@ class Place(NamedTuple):
 class Cluster:
     """`retries`: how often something is tried again."""
 
-    def __init__(self, client: Client, *, namespace: str, retries: int) -> None:
+    def __init__(self, client: RocketMQClient, *, namespace: str, retries: int) -> None:
         self._client = client
         self._prefix = f"{namespace}%" if namespace else ""
         self._retries = retries
@@ -123,9 +123,9 @@ class Cluster:
                 if config is None:
                     return None
                 count = config.read_queues if config.can_read else 0
-            ends = await self._client.offsets.ends(broker, wire) if count else {}
+            ends = await self._client.offsets.bounds(broker, wire) if count else {}
         except Refused as error:
-            if error.code == Response.TOPIC_NOT_EXIST:
+            if error.code == ResponseCode.TOPIC_NOT_EXIST:
                 return None
             raise
         places = [Place(topic, broker, queue_id) for queue_id in range(count)]
@@ -155,7 +155,7 @@ class Cluster:
             try:
                 await self._client.offsets.commit(*arguments)
             except Refused as error:
-                if error.code != Response.GROUP_NOT_EXIST:
+                if error.code != ResponseCode.GROUP_NOT_EXIST:
                     raise
                 await self._make_group(place.broker, self._prefix + group)
                 await self._client.offsets.commit(*arguments)
@@ -206,7 +206,7 @@ class Cluster:
                     place.broker, wire, place.id, offset, most, group=self._group
                 )
             except Refused as error:
-                if error.code != Response.GROUP_NOT_EXIST or has_made_group:
+                if error.code != ResponseCode.GROUP_NOT_EXIST or has_made_group:
                     raise
                 await self._client.admin.put_group(place.broker, self._group)
                 has_made_group = True
@@ -237,7 +237,7 @@ class Cluster:
             pause = min(_FIRST_PAUSE * 2**attempt, _LONGEST_PAUSE)
             await asyncio.sleep(pause * random.uniform(0.5, 1.0))  # noqa: S311 - so that executors do not come all at once
             attempt += 1
-            self._client.routes.doubt(self._prefix + topic)
+            self._client.routes.invalidate(self._prefix + topic)
             with contextlib.suppress(RocketMQError):
                 # Where the brokers are now, as far as somebody knows.
                 await self._client.routes.brokers()

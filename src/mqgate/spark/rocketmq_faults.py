@@ -1,12 +1,17 @@
 """What RocketMQ says, in the words of the source: what happened, and what to do about it."""
 
-from mqgate.rocketmq import NoAnswer, NotSent, Refused, RocketMQError
-from mqgate.rocketmq.remoting.codes import Response
+from mqgate.rocketmq import NoResponse, NotSent, Refused, RocketMQError
+from mqgate.rocketmq.remoting.codes import ResponseCode
 from mqgate.spark.log import AccessDenied, LogError, LogUnavailable, TopicMissing
 
 __all__ = ["is_passing", "told"]
 
-_BUSY = {Response.SYSTEM_BUSY, Response.FLOW_CONTROL, Response.SERVICE_NOT_AVAILABLE, Response.SYSTEM_ERROR}
+_BUSY = {
+    ResponseCode.SYSTEM_BUSY,
+    ResponseCode.FLOW_CONTROL,
+    ResponseCode.SERVICE_NOT_AVAILABLE,
+    ResponseCode.SYSTEM_ERROR,
+}
 # Words of brokers that have no number for it.
 _NO_QUEUE = "queueId"
 _NO_ACCESS = "AclException"
@@ -28,7 +33,7 @@ def told(error: RocketMQError, topic: str) -> LogError:
             f"RocketMQ's certificate is not believed: {error}. Check `tlsCa`: it has to be a file with the authority "
             "that signed it; and the certificate has to name the server's address (subjectAltName)"
         )
-    if isinstance(error, NotSent | NoAnswer):
+    if isinstance(error, NotSent | NoResponse):
         return LogUnavailable(
             f"RocketMQ does not answer: {error}. Start the broker or the name server, or check `nameServers`, `tls` "
             "and that the driver and all executors can reach the addresses that the brokers register (brokerIP1)"
@@ -39,12 +44,12 @@ def told(error: RocketMQError, topic: str) -> LogError:
 
 
 def _refusal(error: Refused, topic: str) -> LogError:
-    if error.code == Response.NO_PERMISSION or _NO_ACCESS in error.remark:
+    if error.code == ResponseCode.NO_PERMISSION or _NO_ACCESS in error.remark:
         return AccessDenied(
             f"RocketMQ refuses topic {topic}: {error}. Check `accessKey` and `secretKey`, and that they may read the "
             "topic and use the groups; or give the topic read permission"
         )
-    if error.code == Response.TOPIC_NOT_EXIST:
+    if error.code == ResponseCode.TOPIC_NOT_EXIST:
         return TopicMissing(f"RocketMQ has no topic {topic}: register it first, or check its name and `namespace`")
     if _NO_QUEUE in error.remark:
         return TopicMissing(f"topic {topic} has no such queue: {error}. Leave it out of `assign` and of the offsets")

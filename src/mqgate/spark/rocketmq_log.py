@@ -14,11 +14,10 @@ from typing import TypeVar
 
 import pyarrow as pa
 
-from mqgate.adapters.rocketmq.columns import Rows
-from mqgate.adapters.rocketmq.translate import users_name
-from mqgate.rocketmq import Client, Credentials
+from mqgate.rocketmq import Credentials, RocketMQClient
+from mqgate.rocketmq.columns import Rows
 from mqgate.rocketmq.paging import Paging
-from mqgate.rocketmq.reading_ahead import pages
+from mqgate.rocketmq.read_ahead import pages
 from mqgate.rocketmq.remoting.pulled_page import PulledPage
 from mqgate.spark.log import FIELDS, Ends, LogError
 from mqgate.spark.rocketmq_cluster import Cluster, Place
@@ -108,7 +107,9 @@ class RocketMQLog:
         return self._thread, self._cluster
 
     def _connect(self) -> Cluster:
-        client = Client(self._servers, credentials=self._credentials, tls=self._context(), deadline=self._timeout)
+        client = RocketMQClient(
+            self._servers, credentials=self._credentials, tls=self._context(), deadline=self._timeout
+        )
         return Cluster(client, namespace=self._namespace, retries=self._retries)
 
     def _context(self) -> ssl.SSLContext | None:
@@ -154,7 +155,7 @@ class _Reading:
 
 
 async def _begin(cluster: Cluster, place: Place, start: int, end: int, columns: Sequence[str]) -> _Reading:
-    return _Reading(cluster, place, Paging(start, end, ahead=_AHEAD), Rows(columns, users_name))
+    return _Reading(cluster, place, Paging(start, end, ahead=_AHEAD), Rows(columns))
 
 
 def _batch(rows: Rows) -> pa.RecordBatch:

@@ -1,4 +1,4 @@
-"""The log on a real RocketMQ, on the cluster whose one broker is called `local`."""
+"""The message log on a real RocketMQ, on a cluster with the single broker `local`."""
 
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
@@ -9,9 +9,9 @@ import pytest
 
 from mqgate.adapters.rocketmq.message_log import RocketMQMessageLog
 from mqgate.core.errors import TopicNotFound
-from mqgate.rocketmq import Client
+from mqgate.rocketmq import RocketMQClient
 from mqgate.rocketmq.errors import Refused
-from mqgate.rocketmq.remoting.codes import Response
+from mqgate.rocketmq.remoting.codes import ResponseCode
 from mqgate.stack.stack import Stack
 from mqgate.testing.message_log_contract import MessageLogContract
 from mqgate.testing.samples import a_draft, queues
@@ -21,12 +21,12 @@ OpenLog = Callable[[], RocketMQMessageLog]
 
 @pytest.fixture
 async def open_log(rocketmq: Stack) -> AsyncIterator[OpenLog]:
-    """Opens the log anew, in a name space of this test's own."""
+    """Return a function that opens the log, in a namespace of this test."""
     space = uuid4().hex[:8]
     opened: list[RocketMQMessageLog] = []
 
     def open_log() -> RocketMQMessageLog:
-        client = Client([rocketmq.name_server])
+        client = RocketMQClient([rocketmq.name_server])
         opened.append(RocketMQMessageLog(client, wire=lambda name: f"{space}%{name}", cluster="one"))
         return opened[-1]
 
@@ -53,46 +53,46 @@ class TestRocketMQMessageLog(MessageLogContract):
 
     @pytest.fixture
     def tick(self) -> Callable[[], None]:
-        """The broker's clock is the machine's: it cannot be moved, only waited for."""
+        """Wait for the clock of the broker, which cannot be moved."""
         return lambda: time.sleep(0.002)
 
 
 @pytest.mark.rocketmq
-async def test_a_broker_that_cannot_say_yet_when_it_was_started_is_asked_again(
+async def test_queues_stay_closed_until_a_starting_broker_reports_its_boot_time(
     open_log: OpenLog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Some cannot for a moment after their start: until then nothing is granted, and nothing told of the run before."""
+    """A broker may refuse shortly after its start. The boot time of an earlier run must not be reported."""
     log = open_log()
     await log.create("orders", 1)
     admin, refusals = log._client.admin, [True]
     runtime = admin.runtime
 
-    async def hesitant(broker: str) -> Mapping[str, str]:
+    async def starting_runtime(broker: str) -> Mapping[str, str]:
         if refusals:
-            raise Refused(Response.SYSTEM_ERROR, "java.util.NoSuchElementException", broker)
+            raise Refused(ResponseCode.SYSTEM_ERROR, "java.util.NoSuchElementException", broker)
         return await runtime(broker)
 
-    async def told() -> tuple[bool, list[str]]:
-        await log._topics.look_again(await log._topics.get("orders"), None)
+    async def read_state() -> tuple[bool, list[str]]:
+        await log._topics.refresh_now(await log._topics.get("orders"), None)
         bounds = await log.bounds("orders")
         return bool(bounds.closed), list(bounds.boots)
 
-    monkeypatch.setattr(admin, "runtime", hesitant)
-    at_first = await told()
+    monkeypatch.setattr(admin, "runtime", starting_runtime)
+    at_first = await read_state()
     refusals.clear()
-    later = await told()
-    # As if on another connection, to a broker that was started again and never says so.
+    later = await read_state()
+    # This simulates a new connection to a restarted broker that never reports its boot time.
     log._topics._boots.clear()
-    monkeypatch.setattr("mqgate.adapters.rocketmq.topics._HESITATION", 0.0)
+    monkeypatch.setattr("mqgate.adapters.rocketmq.topics._STARTING_FOR", 0.0)
     refusals.append(True)
-    at_last = await told()
+    at_last = await read_state()
 
     assert (at_first, later, at_last) == ((True, []), (False, ["local:0"]), (False, []))
 
 
 @pytest.mark.rocketmq
-async def test_ends_as_they_are_now_include_what_others_stored(open_log: OpenLog) -> None:
-    """The broker tells of it a moment after it has confirmed it to another, and what we know may be older still."""
+async def test_current_bounds_include_messages_that_other_gateways_stored(open_log: OpenLog) -> None:
+    """A broker reports a message shortly after the confirmation, and the cached bounds may be older still."""
     here, there = open_log(), open_log()
     await here.create("orders", 1)
 
@@ -104,47 +104,49 @@ async def test_ends_as_they_are_now_include_what_others_stored(open_log: OpenLog
 
 
 @pytest.mark.rocketmq
-async def test_a_broker_that_is_behind_is_waited_for(open_log: OpenLog, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Under load it is always a little behind: what it had stored when it was first asked is enough."""
+async def test_current_bounds_wait_until_the_broker_has_indexed_its_messages(
+    open_log: OpenLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Under load a broker is always a little behind, so only the messages stored at the first check are awaited."""
     here, there = open_log(), open_log()
     await here.create("orders", 1)
     await here.append("orders", [a_draft()])
     await there.current_bounds("orders")
-    ends = there._client.offsets.ends
-    looks = iter([(1_000, 100), (1_050, 100), (1_200, 150)])
+    bounds = there._client.offsets.bounds
+    checks = iter([(1_000, 100), (1_050, 100), (1_200, 150)])
     is_behind = True
 
     async def busy(broker: str) -> Mapping[str, str]:
         nonlocal is_behind
-        stored, behind = next(looks)
+        stored, behind = next(checks)
         is_behind = stored - behind < 1_000
         return {"commitLogMaxOffset": str(stored), "dispatchBehindBytes": str(behind)}
 
-    async def shown(broker: str, topic: str) -> dict[int, tuple[int, int]]:
-        return {0: (0, 1)} if is_behind else await ends(broker, topic)
+    async def reported(broker: str, topic: str) -> dict[int, tuple[int, int]]:
+        return {0: (0, 1)} if is_behind else await bounds(broker, topic)
 
     monkeypatch.setattr(there._client.admin, "runtime", busy)
-    monkeypatch.setattr(there._client.offsets, "ends", shown)
+    monkeypatch.setattr(there._client.offsets, "bounds", reported)
     await here.append("orders", [a_draft()])
     await here.current_bounds("orders")
     now = await there.current_bounds("orders")
 
     assert now.queues == queues(2)
-    assert list(looks) == []
+    assert list(checks) == []
 
 
 @pytest.mark.rocketmq
-async def test_ends_are_told_though_a_broker_does_not_say_whether_it_has_caught_up(
+async def test_current_bounds_work_without_permission_to_read_the_broker_status(
     open_log: OpenLog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """That takes a right which not every user has: a seek works without, and misses a moment at worst."""
+    """Not every user has that permission. A seek works without it and may miss the last moment."""
     log = open_log()
     await log.create("orders", 1)
     await log.append("orders", [a_draft()])
     before = await log.bounds("orders")
 
     async def refused(broker: str) -> Mapping[str, str]:
-        raise Refused(Response.NO_PERMISSION, "no", broker)
+        raise Refused(ResponseCode.NO_PERMISSION, "no", broker)
 
     monkeypatch.setattr(log._client.admin, "runtime", refused)
     now = await log.current_bounds("orders")
@@ -153,11 +155,11 @@ async def test_ends_are_told_though_a_broker_does_not_say_whether_it_has_caught_
 
 
 @pytest.mark.rocketmq
-async def test_a_topic_that_others_made_is_read_and_dropped_whatever_was_believed(
+async def test_a_topic_of_another_gateway_is_read_and_dropped_although_it_was_missing(
     open_log: OpenLog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Who names its queue knows better than who found no topic a moment ago; and what is to go must not stay."""
-    monkeypatch.setattr("mqgate.adapters.rocketmq.topics._UNKNOWN_FOR", 60.0)
+    """The cached absence of a topic must not hide a topic that was created since."""
+    monkeypatch.setattr("mqgate.adapters.rocketmq.topics._MISSING_FOR", 60.0)
     here, reader, dropper = open_log(), open_log(), open_log()
     for log in (reader, dropper):
         with pytest.raises(TopicNotFound):
@@ -165,11 +167,11 @@ async def test_a_topic_that_others_made_is_read_and_dropped_whatever_was_believe
     await here.create("orders", 1)
     await here.append("orders", [a_draft()])
 
-    believed = reader.is_known_missing("orders"), dropper.is_known_missing("orders")
+    were_missing = reader.is_known_missing("orders"), dropper.is_known_missing("orders")
     found = await reader.read("orders", "local:0", 0, 1, 1)
     await dropper.drop("orders")
 
-    assert believed == (True, True)
+    assert were_missing == (True, True)
     assert len(found) == 1
     with pytest.raises(TopicNotFound):
         await open_log().bounds("orders")

@@ -23,13 +23,13 @@ import org.apache.rocketmq.tools.command.MQAdminStartup;
 import static java.nio.charset.StandardCharsets.UTF_8;
 
 /**
- * Apache's own client and admin tool behind a pipe: a request per line in, an answer per line out, both JSON.
+ * Apache's client and admin tool behind a pipe: one request per line in, one response per line out, both JSON.
  *
- * <p>Argument: the name server. Names are given without their namespace: the client adds it, as it does for anybody.
+ * <p>Argument: the name server. Names are given without their namespace, which the client adds.
  */
 public final class Interop {
     private final String nameServer;
-    /** By their compression; of one namespace at a time, since every namespace needs connections of its own. */
+    /** By compression type, for one namespace at a time, because every namespace needs its own connections. */
     private final Map<String, DefaultMQProducer> producers = new HashMap<>();
     private String namespace = "";
 
@@ -38,26 +38,26 @@ public final class Interop {
     }
 
     public static void main(String[] arguments) throws Exception {
-        PrintStream answers = System.out;
-        // Whatever else is printed must not get between the answers.
+        PrintStream responses = System.out;
+        // Other output must not be mixed with the responses.
         System.setOut(System.err);
         Interop interop = new Interop(arguments[0]);
         BufferedReader requests = new BufferedReader(new InputStreamReader(System.in, UTF_8));
         for (String line = requests.readLine(); line != null; line = requests.readLine()) {
-            JSONObject answer = new JSONObject();
+            JSONObject response = new JSONObject();
             try {
-                answer.put("value", interop.answer(JSONObject.parseObject(line)));
+                response.put("value", interop.handle(JSONObject.parseObject(line)));
             } catch (Throwable failure) {
-                answer.put("error", failure.toString());
+                response.put("error", failure.toString());
             }
-            answers.write((answer.toJSONString() + "\n").getBytes(UTF_8));
-            answers.flush();
+            responses.write((response.toJSONString() + "\n").getBytes(UTF_8));
+            responses.flush();
         }
-        // The clients' threads would live on.
+        // Threads of the clients would keep the JVM running.
         Runtime.getRuntime().halt(0);
     }
 
-    private Object answer(JSONObject request) throws Exception {
+    private Object handle(JSONObject request) throws Exception {
         move(request.getString("namespace"));
         switch (request.getString("verb")) {
             case "send":
@@ -73,7 +73,7 @@ public final class Interop {
         }
     }
 
-    /** Send one by one, or as one batch; the ids that the client made, and where the messages came to lie. */
+    /** Send one by one or as one batch. Return the ids that the client created, the queues and the offsets. */
     private JSONArray send(JSONObject request) throws Exception {
         DefaultMQProducer producer = producer(request.getString("compression"));
         List<Message> messages = new ArrayList<>();
@@ -155,8 +155,8 @@ public final class Interop {
     }
 
     /**
-     * Consume in the order of each queue, as a member of a group, until there were so many messages or the time is up,
-     * and leave: the offsets of what was consumed, and of no more, are on the brokers then.
+     * Consume in queue order as a member of a group, until enough messages have arrived or the time is up, and stop.
+     * Then exactly the offsets of the consumed messages are committed on the brokers.
      */
     private JSONArray consume(JSONObject request) throws Exception {
         int most = request.getIntValue("most");
@@ -181,27 +181,27 @@ public final class Interop {
         });
         consumer.start();
         enough.await(request.getLongValue("waitMs"), TimeUnit.MILLISECONDS);
-        // The last message's offset is noted just after its listener returned.
+        // The offset of the last message is recorded just after its listener has returned.
         Thread.sleep(100);
         impatiently(consumer::shutdown);
-        JSONArray told = new JSONArray();
-        consumed.forEach(message -> told.add(told(message)));
-        return told;
+        JSONArray json = new JSONArray();
+        consumed.forEach(message -> json.add(toJson(message)));
+        return json;
     }
 
-    private static JSONObject told(MessageExt message) {
+    private static JSONObject toJson(MessageExt message) {
         MessageQueue queue = new MessageQueue(message.getTopic(), message.getBrokerName(), message.getQueueId());
-        JSONObject told = place(message.getMsgId(), queue, message.getQueueOffset());
-        told.put("topic", message.getTopic());
-        told.put("body", Base64.getEncoder().encodeToString(message.getBody()));
-        told.put("keys", message.getKeys());
-        told.put("tag", message.getTags());
-        told.put("sysFlag", message.getSysFlag());
-        told.put("properties", message.getProperties());
-        return told;
+        JSONObject json = place(message.getMsgId(), queue, message.getQueueOffset());
+        json.put("topic", message.getTopic());
+        json.put("body", Base64.getEncoder().encodeToString(message.getBody()));
+        json.put("keys", message.getKeys());
+        json.put("tag", message.getTags());
+        json.put("sysFlag", message.getSysFlag());
+        json.put("properties", message.getProperties());
+        return json;
     }
 
-    /** What a command of the admin tool prints; it tells of a failure by a stack trace on the other stream only. */
+    /** Return the output of a command of the admin tool. It reports failures only by a stack trace on stderr. */
     private String mqadmin(List<String> arguments) throws InterruptedException {
         ByteArrayOutputStream printed = new ByteArrayOutputStream();
         ByteArrayOutputStream failures = new ByteArrayOutputStream();
@@ -220,7 +220,7 @@ public final class Interop {
         return printed.toString(UTF_8);
     }
 
-    /** Do what ends with a client's shutdown, but do not wait for its threads: one of them looks up every 3 s only. */
+    /** Run work that ends with the shutdown of a client, without waiting for its threads, which may take 3 s. */
     private static void impatiently(Runnable work) throws InterruptedException {
         Thread thread = new Thread(work);
         thread.start();
@@ -234,7 +234,7 @@ public final class Interop {
         }
     }
 
-    /** Every name that this release of RocketMQ gives a meaning of its own to. */
+    /** Return every property name that is reserved in this release of RocketMQ. */
     private static List<String> propertyNames() throws IllegalAccessException {
         List<String> names = new ArrayList<>(MessageConst.STRING_HASH_SET);
         for (Field field : MessageConst.class.getFields()) {

@@ -1,4 +1,4 @@
-"""Commands and their two headers: bytes written down by hand, round trips, and headers that make no sense."""
+"""Commands and their two headers: hand-written bytes, round trips and malformed headers."""
 
 import json
 import struct
@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 from wire_bytes import BINARY_RESPONSE, REQUEST, RESPONSE
 
 from mqgate.rocketmq.errors import RemoteProtocolError
-from mqgate.rocketmq.remoting.command import BINARY, JSON, MOST_FRAME_BYTES, Command, decode, encode, encode_binary
+from mqgate.rocketmq.remoting.command import BINARY, JSON, MAX_FRAME_BYTES, Command, decode, encode, encode_binary
 from mqgate.rocketmq.remoting.frame import FrameReader
 
-# Lone surrogates are no text that UTF-8 could carry.
+# Lone surrogates cannot be encoded as UTF-8.
 _texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=30)
 _commands = st.builds(
     Command,
@@ -28,15 +28,15 @@ _RIGHT = {"code": 0, "opaque": 1, "flag": 1, "remark": None, "extFields": {"a": 
 _HEAD = struct.pack(">hBhii", 0, 0, 479, 1, 1)
 
 
-def test_a_request_is_written_as_the_protocol_says() -> None:
-    """Servers read these very bytes."""
+def test_a_request_is_encoded_as_the_protocol_specifies() -> None:
+    """Servers decode these bytes."""
     written = encode(Command(310, 7, {"b": "orders"}, b"hello"))
 
     assert written == REQUEST
 
 
-def test_a_json_response_is_read() -> None:
-    """It is what servers answer unless someone configured them otherwise."""
+def test_a_json_response_is_decoded() -> None:
+    """Servers send JSON headers by default."""
     (command,) = FrameReader().feed(RESPONSE)
 
     assert command == Command(0, 7, {"queueOffset": "12", "msgId": "7F00"}, b"\x00\xff", 1, "ok")
@@ -44,15 +44,15 @@ def test_a_json_response_is_read() -> None:
     assert not command.is_one_way
 
 
-def test_a_binary_response_is_read() -> None:
-    """A server answers in its own header type, whatever it was asked in."""
+def test_a_binary_response_is_decoded() -> None:
+    """A server responds with its configured header type, whatever the request has."""
     (command,) = FrameReader().feed(BINARY_RESPONSE)
 
     assert command == Command(19, -2, {"offset": "42"}, b"xyz", 1, "none")
 
 
 def test_fields_and_remark_may_be_missing_or_null() -> None:
-    """Java leaves out what is null, or writes it; neither is a value."""
+    """Java omits null members or writes null. Neither is a value."""
     bare = decode(JSON, b'{"code":0,"opaque":1}', b"")
     nulls = decode(JSON, b'{"code":0,"opaque":1,"remark":null,"extFields":{"a":null,"b":""}}', b"")
 
@@ -63,26 +63,26 @@ def test_fields_and_remark_may_be_missing_or_null() -> None:
 
 @given(_commands)
 def test_commands_survive_a_json_header(command: Command) -> None:
-    """Whatever text a field holds arrives as it was."""
+    """Any text in a field is preserved."""
     assert FrameReader().feed(encode(command)) == [command]
 
 
 @given(_commands)
 def test_commands_survive_a_binary_header(command: Command) -> None:
-    """The same promise for the other header type."""
+    """Any text in a field is preserved with this header too."""
     assert FrameReader().feed(encode_binary(command)) == [command]
 
 
 def test_codes_beyond_sixteen_bits_fit_the_json_header() -> None:
-    """RocketMQ 5's codes do not fit the binary one, so this is the header we write."""
+    """Some codes of RocketMQ 5 do not fit the binary header, so requests have JSON headers."""
     assert FrameReader().feed(encode(Command(200_050, 1)))[0].code == 200_050
 
 
-def test_a_command_larger_than_servers_take_is_refused_here() -> None:
-    """A server would close the connection, and take everybody else's requests with it."""
-    room = MOST_FRAME_BYTES - len(encode(Command(310, 7)))
+def test_a_command_larger_than_servers_accept_is_refused() -> None:
+    """A server would close the connection, and fail all other requests on it."""
+    room = MAX_FRAME_BYTES - len(encode(Command(310, 7)))
 
-    assert len(encode(Command(310, 7, body=bytes(room)))) == MOST_FRAME_BYTES
+    assert len(encode(Command(310, 7, body=bytes(room)))) == MAX_FRAME_BYTES
     with pytest.raises(ValueError, match="larger"):
         encode(Command(310, 7, body=bytes(room + 1)))
 
@@ -102,8 +102,8 @@ def test_a_command_larger_than_servers_take_is_refused_here() -> None:
     ],
     ids=["empty", "cut", "null", "list", "no-utf8", "more", "bad-text", "huge-number", "deep"],
 )
-def test_a_broken_json_header_is_the_peers_fault(head: bytes) -> None:
-    """One kind of error for whatever arrives, so that the connection ends in an orderly way."""
+def test_a_malformed_json_header_raises_a_protocol_error(head: bytes) -> None:
+    """There is one exception for all malformed input, so that the connection is closed properly."""
     with pytest.raises(RemoteProtocolError):
         decode(JSON, head, b"")
 
@@ -126,15 +126,15 @@ def test_a_broken_json_header_is_the_peers_fault(head: bytes) -> None:
     ],
     ids=str,
 )
-def test_wrong_types_in_a_json_header_are_the_peers_fault(wrong: dict[str, Any]) -> None:
-    """A header is checked once, here; nothing behind it has to doubt a type."""
+def test_wrong_types_in_a_json_header_raise_a_protocol_error(wrong: dict[str, Any]) -> None:
+    """Types are checked once, during decoding."""
     with pytest.raises(RemoteProtocolError):
         decode(JSON, json.dumps(_RIGHT | wrong).encode(), b"")
 
 
 @pytest.mark.parametrize("missing", ["code", "opaque"])
-def test_a_header_without_code_or_opaque_is_the_peers_fault(missing: str) -> None:
-    """Without them there is no telling whom it answers."""
+def test_a_header_without_code_or_opaque_raises_a_protocol_error(missing: str) -> None:
+    """Without them a response cannot be assigned to a request."""
     with pytest.raises(RemoteProtocolError):
         decode(JSON, json.dumps({name: value for name, value in _RIGHT.items() if name != missing}).encode(), b"")
 
@@ -168,15 +168,15 @@ def test_a_header_without_code_or_opaque_is_the_peers_fault(missing: str) -> Non
         "no-utf8",
     ],
 )
-def test_a_broken_binary_header_is_the_peers_fault(head: bytes) -> None:
-    """Lengths that lead out of the header are never followed."""
+def test_a_malformed_binary_header_raises_a_protocol_error(head: bytes) -> None:
+    """No length may exceed the header."""
     with pytest.raises(RemoteProtocolError):
         decode(BINARY, head, b"")
 
 
 @given(st.integers(0, 255), st.binary(max_size=100))
-def test_any_header_is_a_command_or_the_peers_fault(header_type: int, head: bytes) -> None:
-    """There is no third outcome, whatever bytes come."""
+def test_any_header_is_a_command_or_raises_a_protocol_error(header_type: int, head: bytes) -> None:
+    """No other exception is raised for any bytes."""
     try:
         command = decode(header_type, head, b"")
     except RemoteProtocolError:

@@ -1,4 +1,4 @@
-"""Compressed bodies: those of Java's clients are unpacked, bombs and broken ones come as they lie there."""
+"""Compressed bodies of Java clients are decompressed; malformed and excessive ones are returned unchanged."""
 
 import tracemalloc
 import zlib
@@ -18,7 +18,7 @@ _MEBIBYTE = 1 << 20
 
 
 def _zstd_stream(body: bytes) -> bytes:
-    """As Java writes it: without saying how long the body is."""
+    """Compress as Java does: without the size of the body."""
     stream = zstandard.ZstdCompressor().compressobj()
     return stream.compress(body) + stream.flush()
 
@@ -35,7 +35,7 @@ _kinds = pytest.mark.parametrize("kind", _PACKERS)
 
 
 def _stored(kind: str, body: bytes) -> tuple[bytes, bytes]:
-    """A stored message, and its body as it lies there."""
+    """Return a stored message and its compressed body."""
     flag, pack = _PACKERS[kind]
     return _as_stored(flag, pack(body)), pack(body)
 
@@ -45,16 +45,16 @@ def _as_stored(flag: int, packed: bytes, record: Record = _RECORD) -> bytes:
 
 
 @given(st.sampled_from(sorted(_PACKERS)), st.binary(min_size=1, max_size=300), st.integers(1, 50))
-def test_compressed_bodies_are_unpacked(kind: str, piece: bytes, times: int) -> None:
-    """Java's producers compress what is larger than four kilobytes, each version in its own way."""
+def test_compressed_bodies_are_decompressed(kind: str, piece: bytes, times: int) -> None:
+    """Java producers compress bodies larger than 4 KiB, with different algorithms in different versions."""
     stored, _ = _stored(kind, piece * times)
 
     assert decode_records(stored)[0].body == piece * times
 
 
 @_kinds
-def test_the_limit_is_kept_to_the_byte(kind: str) -> None:
-    """A body of just the allowed size is a message; one byte more is none."""
+def test_the_size_limit_is_exact(kind: str) -> None:
+    """A body of the maximum size is decompressed; one more byte is not."""
     flag, pack = _PACKERS[kind]
     packed = pack(b"x" * 1000)
 
@@ -63,8 +63,8 @@ def test_the_limit_is_kept_to_the_byte(kind: str) -> None:
 
 
 @_kinds
-def test_a_body_cut_short_comes_as_it_lies_there(kind: str) -> None:
-    """Half a message must not look like a whole one."""
+def test_a_truncated_body_is_returned_unchanged(kind: str) -> None:
+    """A truncated message must not look complete."""
     flag, pack = _PACKERS[kind]
     whole = pack(bytes(range(256)) * 40)
 
@@ -74,16 +74,16 @@ def test_a_body_cut_short_comes_as_it_lies_there(kind: str) -> None:
 
 @_kinds
 @given(junk=st.binary(min_size=1, max_size=200))
-def test_junk_comes_as_it_lies_there(kind: str, junk: bytes) -> None:
-    """A producer may say compressed and lie; the queue goes on."""
+def test_random_bytes_are_returned_unchanged(kind: str, junk: bytes) -> None:
+    """A producer may set the flag without compressing. It must not block the queue."""
     (record,) = decode_records(_as_stored(_PACKERS[kind][0], junk))
 
     assert record.body == junk or record.body == unpack(junk, _PACKERS[kind][0], 1 << 26)
 
 
 @given(st.sampled_from(sorted(_PACKERS)), st.integers(0), st.integers(0, 255))
-def test_a_damaged_body_is_some_body(kind: str, at: int, value: int) -> None:
-    """Decompressors see the worst of all inputs; none of their errors gets through."""
+def test_a_damaged_body_raises_nothing(kind: str, at: int, value: int) -> None:
+    """All errors of the decompressors are handled."""
     flag, pack = _PACKERS[kind]
     packed = bytearray(pack(b"some text, and again some text" * 20))
     packed[at % len(packed)] = value
@@ -91,21 +91,21 @@ def test_a_damaged_body_is_some_body(kind: str, at: int, value: int) -> None:
     assert decode_records(_as_stored(flag, bytes(packed)))[0].body
 
 
-def test_an_unknown_kind_comes_as_it_lies_there() -> None:
-    """A later version may add one."""
+def test_an_unknown_compression_type_is_returned_unchanged() -> None:
+    """A later version may add a type."""
     assert decode_records(_as_stored(0x700, b"packed somehow"))[0].body == b"packed somehow"
 
 
 @_kinds
-def test_an_empty_body_comes_as_it_lies_there(kind: str) -> None:
-    """No broker stores an empty body, so what unpacks to one could never be sent on."""
+def test_an_empty_body_is_returned_unchanged(kind: str) -> None:
+    """No broker accepts an empty body, so an empty message could not be sent again."""
     stored, packed = _stored(kind, b"")
 
     assert decode_records(stored)[0].body == packed
 
 
-def test_a_size_that_is_only_claimed_takes_no_memory() -> None:
-    """Twelve bytes may say that a petabyte follows."""
+def test_a_claimed_size_allocates_no_memory() -> None:
+    """Twelve bytes can claim that a petabyte follows."""
     claim = bytes.fromhex("28b52ffd e0 00000000 00000400".replace(" ", "")) + b"\x01\x00\x00"
 
     assert zstandard.frame_content_size(claim) == 1 << 50
@@ -113,19 +113,19 @@ def test_a_size_that_is_only_claimed_takes_no_memory() -> None:
 
 
 @pytest.mark.parametrize("kind", ["zlib", "zstd", "zstd-no-size"])
-def test_a_bomb_comes_as_it_lies_there(kind: str) -> None:
-    """Kilobytes that claim to be a gigabyte must not become one."""
+def test_a_decompression_bomb_is_returned_unchanged(kind: str) -> None:
+    """Kilobytes that decompress to a gigabyte must not use that memory."""
     flag, pack = _PACKERS[kind]
     packed = _bomb(kind) if kind == "zlib" else pack(bytes(100 * _MEBIBYTE))
     stored = _as_stored(flag, packed)
     tracemalloc.start()
 
     records = decode_records(stored)
-    most = tracemalloc.get_traced_memory()[1]
+    peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
 
     assert records[0].body == packed
-    assert most < 140 * _MEBIBYTE
+    assert peak < 140 * _MEBIBYTE
 
 
 def _bomb(_: str) -> bytes:
@@ -133,13 +133,13 @@ def _bomb(_: str) -> bytes:
     return b"".join(stream.compress(bytes(_MEBIBYTE)) for _ in range(100)) + stream.flush()
 
 
-def test_many_small_bombs_are_one_large_bomb() -> None:
-    """Each may be within its limit; an answer as a whole is too, and its other messages come all the same."""
+def test_the_bodies_of_one_response_share_a_limit() -> None:
+    """Each body may be within its limit. Together they are limited too, and the other messages are returned."""
     bomb = _as_stored(ZSTD, zstandard.ZstdCompressor().compress(bytes(60 * _MEBIBYTE)))
     plain = encode_record(_RECORD)
 
     records = decode_records((bomb + plain) * 8)
 
-    unpacked = [len(each.body) for each in records if len(each.body) > _MEBIBYTE]
+    unpacked = [len(record.body) for record in records if len(record.body) > _MEBIBYTE]
     assert unpacked == [60 * _MEBIBYTE] * 4
-    assert [each.body for each in records[1::2]] == [_RECORD.body] * 8
+    assert [record.body for record in records[1::2]] == [_RECORD.body] * 8

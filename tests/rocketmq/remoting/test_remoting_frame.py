@@ -1,4 +1,4 @@
-"""A stream becomes commands however it is cut; a stream that cannot be trusted is refused early."""
+"""A stream is decoded however it is split, and a malformed stream is refused early."""
 
 import struct
 import tracemalloc
@@ -10,7 +10,7 @@ from wire_bytes import BINARY_RESPONSE, REQUEST, RESPONSE
 
 from mqgate.rocketmq.errors import RemoteProtocolError
 from mqgate.rocketmq.remoting.command import Command, encode
-from mqgate.rocketmq.remoting.frame import MOST_FRAME_BYTES, FrameReader
+from mqgate.rocketmq.remoting.frame import MAX_FRAME_BYTES, FrameReader
 
 _STREAM = REQUEST + RESPONSE + BINARY_RESPONSE
 _BROKEN = b"\x00\x00\x00\x05\x00\x00\x00\x01["
@@ -21,7 +21,7 @@ def _commands() -> list[Command]:
 
 
 def _outcome(pieces: list[bytes]) -> tuple[list[Command], bool]:
-    """All commands of a stream, and whether it turned out to be broken."""
+    """Return all commands of a stream, and whether it is malformed."""
     reader, found = FrameReader(), []
     try:
         for piece in pieces:
@@ -31,8 +31,8 @@ def _outcome(pieces: list[bytes]) -> tuple[list[Command], bool]:
     return found, reader.is_broken
 
 
-def test_a_stream_may_be_cut_anywhere() -> None:
-    """TCP knows no frames."""
+def test_a_stream_may_be_split_anywhere() -> None:
+    """TCP does not preserve frames."""
     for cut in range(len(_STREAM) + 1):
         reader = FrameReader()
 
@@ -42,8 +42,8 @@ def test_a_stream_may_be_cut_anywhere() -> None:
         assert reader.is_between_frames, cut
 
 
-def test_a_stream_may_come_byte_by_byte() -> None:
-    """The slowest peer is still understood, and each command is there with its last byte."""
+def test_a_stream_may_arrive_byte_by_byte() -> None:
+    """Each command is returned with its last byte."""
     reader, found = FrameReader(), []
     ends = {len(REQUEST), len(REQUEST + RESPONSE), len(_STREAM)}
 
@@ -55,8 +55,8 @@ def test_a_stream_may_come_byte_by_byte() -> None:
 
 
 @given(st.lists(st.binary(max_size=3000), max_size=8), st.data())
-def test_bodies_survive_any_cutting(bodies: list[bytes], data: st.DataObject) -> None:
-    """Frames of any length, in pieces of any length."""
+def test_bodies_survive_any_split(bodies: list[bytes], data: st.DataObject) -> None:
+    """Frames of any length may arrive in pieces of any length."""
     stream = b"".join(encode(Command(0, index, body=body)) for index, body in enumerate(bodies))
     cuts = sorted(data.draw(st.lists(st.integers(0, len(stream)), max_size=10)))
 
@@ -70,7 +70,7 @@ def test_bodies_survive_any_cutting(bodies: list[bytes], data: st.DataObject) ->
     [
         struct.pack(">II", 0xFFFFFFFF, 0),
         struct.pack(">ii", -1, 10),
-        struct.pack(">II", MOST_FRAME_BYTES - 3, 0),
+        struct.pack(">II", MAX_FRAME_BYTES - 3, 0),
         struct.pack(">II", 3, 0),
         struct.pack(">II", 0, 0),
         struct.pack(">II", 20, 17),
@@ -90,22 +90,22 @@ def test_bodies_survive_any_cutting(bodies: list[bytes], data: st.DataObject) ->
         "type-255",
     ],
 )
-def test_a_frame_that_cannot_be_is_refused_by_its_first_eight_bytes(prefix: bytes) -> None:
-    """Nothing is gathered for a length that no server may send."""
+def test_an_impossible_frame_is_refused_by_its_first_eight_bytes(prefix: bytes) -> None:
+    """Nothing is buffered for a length that no server may send."""
     with pytest.raises(RemoteProtocolError):
         FrameReader().feed(prefix)
 
 
-def test_the_largest_frame_that_servers_send_is_taken() -> None:
-    """The limit is theirs, to the byte."""
-    room = MOST_FRAME_BYTES - len(encode(Command(0, 1)))
+def test_the_largest_frame_of_servers_is_accepted() -> None:
+    """The limit is exactly that of the servers."""
+    room = MAX_FRAME_BYTES - len(encode(Command(0, 1)))
     frame = encode(Command(0, 1, body=bytes(room)))
 
     assert len(FrameReader().feed(frame)[0].body) == room
 
 
-def test_commands_before_a_fault_are_delivered() -> None:
-    """An answer that arrived counts, even if rubbish came with it; it must not depend on how TCP cut the stream."""
+def test_commands_before_a_malformed_frame_are_delivered() -> None:
+    """The result must not depend on how TCP splits the stream."""
     reader = FrameReader()
 
     assert reader.feed(RESPONSE + _BROKEN) == FrameReader().feed(RESPONSE)
@@ -116,7 +116,7 @@ def test_commands_before_a_fault_are_delivered() -> None:
 
 
 def test_a_broken_stream_stays_broken() -> None:
-    """Where the next frame would begin is anybody's guess, so nobody guesses."""
+    """The start of the next frame is unknown after an error."""
     reader = FrameReader()
     with pytest.raises(RemoteProtocolError):
         reader.feed(_BROKEN)
@@ -125,9 +125,9 @@ def test_a_broken_stream_stays_broken() -> None:
         reader.feed(RESPONSE)
 
 
-def test_a_frame_that_never_ends_takes_no_more_memory_than_it_may() -> None:
-    """A peer may announce the most, and send it in the smallest pieces."""
-    reader = FrameReader(most_bytes=100_000)
+def test_an_incomplete_frame_uses_limited_memory() -> None:
+    """A server may announce the maximum size and send it in small pieces."""
+    reader = FrameReader(max_bytes=100_000)
     reader.feed(struct.pack(">II", 99_996, 0))
     tracemalloc.start()
 
@@ -141,14 +141,14 @@ def test_a_frame_that_never_ends_takes_no_more_memory_than_it_may() -> None:
 
 @given(st.lists(st.binary(max_size=60), max_size=6))
 @example([b"\x00\x00\x00\x04", b"\x00\x00\x00\x00"])
-def test_any_bytes_are_commands_or_the_peers_fault(pieces: list[bytes]) -> None:
-    """There is no third outcome, and cutting does not change which."""
+def test_any_bytes_are_commands_or_raise_a_protocol_error(pieces: list[bytes]) -> None:
+    """No other exception is raised, and splitting does not change the result."""
     assert _outcome(pieces) == _outcome([b"".join(pieces)])
 
 
 @given(st.integers(0, len(_STREAM) - 1), st.integers(1, 255), st.integers(0, len(_STREAM)))
-def test_a_flipped_byte_changes_commands_or_is_the_peers_fault(at: int, mask: int, cut: int) -> None:
-    """Valid streams with one fault come closest to the edges of the decoder."""
+def test_a_changed_byte_is_a_command_or_raises_a_protocol_error(at: int, mask: int, cut: int) -> None:
+    """Valid streams with one changed byte reach the edge cases of the decoder."""
     damaged = _STREAM[:at] + bytes([_STREAM[at] ^ mask]) + _STREAM[at + 1 :]
 
     assert _outcome([damaged[:cut], damaged[cut:]]) == _outcome([damaged])

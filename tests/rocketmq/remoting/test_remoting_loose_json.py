@@ -1,4 +1,4 @@
-"""Bodies that are almost JSON: read as loosely as they are written, and refused when they are nothing."""
+"""The JSON dialect of the servers is decoded, and other bodies are refused."""
 
 import contextlib
 import json
@@ -26,35 +26,35 @@ _documents = st.recursive(
 
 
 def test_objects_may_be_keys() -> None:
-    """Statistics by queue come like this, and there is no asking for anything else."""
+    """Statistics by queue are sent in this form only."""
     table = parse(_STATS)["offsetTable"]
 
     assert [dict(queue)["queueId"] for queue in table] == [0, 1]
     assert table[("brokerName", "b"), ("queueId", 0), ("topic", "t")] == {"maxOffset": 7, "minOffset": 1}
 
 
-def test_bare_numbers_may_be_keys() -> None:
-    """A broker's addresses come like this, by its id."""
+def test_numbers_may_be_keys() -> None:
+    """The addresses of a broker are sent in this form."""
     found = parse(b'{"brokerAddrs":{0:"127.0.0.1:10911", -1 : "x", 12345678901234567890:{}}}')
 
     assert found == {"brokerAddrs": {"0": "127.0.0.1:10911", "-1": "x", "12345678901234567890": {}}}
 
 
 def test_other_values_as_keys_become_their_text() -> None:
-    """Nobody writes these yet; they are no reason to fail."""
+    """No server sends them today, but they must not raise an error."""
     assert parse(b'{true:1,null:2,1.5:3,["a"]:4}') == {"true": 1, "null": 2, "1.5": 3, '["a"]': 4}
 
 
 @given(_documents, st.sampled_from([None, 2]), st.booleans())
-def test_strict_json_means_the_same_here(document: object, indent: int | None, ascii_only: bool) -> None:
-    """Most bodies are plain JSON, with whatever white space and escapes."""
+def test_strict_json_is_decoded_like_json(document: object, indent: int | None, ascii_only: bool) -> None:
+    """Most bodies are plain JSON, with any white space and escapes."""
     text = json.dumps(document, indent=indent, ensure_ascii=ascii_only)
 
     assert parse(f" \t\r\n{text}\n ".encode()) == document
 
 
-def test_control_characters_in_texts_are_taken() -> None:
-    """Servers do not escape all of them."""
+def test_control_characters_in_strings_are_accepted() -> None:
+    """Servers do not escape all control characters."""
     assert parse(b'"a\tb\x01"') == "a\tb\x01"
 
 
@@ -104,22 +104,22 @@ def test_control_characters_in_texts_are_taken() -> None:
     ],
     ids=lambda body: repr(body[:20]),
 )
-def test_what_is_no_json_is_the_peers_fault(body: bytes) -> None:
-    """One kind of error, whatever comes."""
+def test_malformed_json_raises_a_protocol_error(body: bytes) -> None:
+    """There is one exception for all malformed input."""
     with pytest.raises(RemoteProtocolError):
         parse(body)
 
 
-def test_objects_may_lie_in_each_other_but_not_without_end() -> None:
-    """Deep enough for any server, and far from the end of the stack."""
+def test_the_depth_of_objects_is_limited() -> None:
+    """The limit is enough for all servers and far below the recursion limit."""
     depth = 60
 
     assert parse(b'{"a":' * depth + b"1" + b"}" * depth)
 
 
 @given(st.text('{}[]:,"\\ 019eE.-truefalsn\n', max_size=60))
-def test_anything_is_a_value_or_the_peers_fault(text: str) -> None:
-    """There is no third outcome."""
+def test_any_text_is_a_value_or_raises_a_protocol_error(text: str) -> None:
+    """No other exception is raised."""
     try:
         strict = json.loads(text)
     except ValueError:
@@ -134,7 +134,7 @@ def test_anything_is_a_value_or_the_peers_fault(text: str) -> None:
 
 
 @given(st.binary(max_size=60))
-def test_any_bytes_are_a_value_or_the_peers_fault(body: bytes) -> None:
-    """The same for bytes that are no text at all."""
+def test_any_bytes_are_a_value_or_raise_a_protocol_error(body: bytes) -> None:
+    """No other exception is raised for invalid UTF-8."""
     with contextlib.suppress(RemoteProtocolError):
         parse(body)

@@ -1,4 +1,4 @@
-"""Properties as one text, and what that text cannot say."""
+"""The text encoding of properties and its limits."""
 
 import pytest
 from hypothesis import given
@@ -9,21 +9,21 @@ from mqgate.rocketmq.remoting import properties
 _words = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\x01\x02"), min_size=1, max_size=20)
 
 
-def test_properties_are_written_as_the_protocol_says() -> None:
-    """Brokers index and filter by what they read there."""
+def test_properties_are_encoded_as_the_protocol_specifies() -> None:
+    """Brokers index and filter by these properties."""
     assert properties.encode({"TAGS": "paid", "KEYS": "k1"}) == "TAGS\x01paid\x02KEYS\x01k1\x02"
 
 
 @given(st.dictionaries(_words, _words, max_size=8))
-def test_properties_survive(given_properties: dict[str, str]) -> None:
-    """Any text but the two marks is a name or a value."""
+def test_properties_survive_a_round_trip(given_properties: dict[str, str]) -> None:
+    """Any text without the two separators may be a name or a value."""
     assert properties.decode(properties.encode(given_properties)) == given_properties
     assert properties.decode_bytes(properties.encode(given_properties).encode()) == given_properties
 
 
 @pytest.mark.parametrize("wrong", [{"a\x01": "b"}, {"a": "b\x02"}, {"": "b"}, {"a": ""}], ids=repr)
-def test_what_the_text_cannot_say_is_refused(wrong: dict[str, str]) -> None:
-    """Written nevertheless, it would become another property, or none."""
+def test_properties_that_cannot_be_encoded_are_refused(wrong: dict[str, str]) -> None:
+    """Otherwise they would be decoded as other properties."""
     with pytest.raises(ValueError, match="properties"):
         properties.encode(wrong)
 
@@ -41,19 +41,19 @@ def test_what_the_text_cannot_say_is_refused(wrong: dict[str, str]) -> None:
     ],
     ids=repr,
 )
-def test_sloppy_texts_are_read_as_java_reads_them(text: str, found: dict[str, str]) -> None:
-    """Java's producers check nothing, and one odd property must not hide the others."""
+def test_irregular_texts_are_decoded_as_in_java(text: str, found: dict[str, str]) -> None:
+    """Java producers check nothing, and one malformed property must not hide the others."""
     assert properties.decode(text) == found
 
 
-def test_what_is_no_utf8_is_read_with_replacements() -> None:
-    """A broker stores a batch's properties unseen; a queue must not stop at them."""
+def test_invalid_utf8_is_replaced() -> None:
+    """A broker does not check the properties in a batch. They must not block the queue."""
     assert properties.decode_bytes(b"a\x01\xff\x02b\x01c\x02") == {"a": "\ufffd", "b": "c"}
 
 
 @given(st.binary(max_size=100))
 def test_any_bytes_are_properties(data: bytes) -> None:
-    """Whatever a producer stored, something can be read, and names and values are never empty."""
+    """Decoding never fails, and names and values are never empty."""
     found = properties.decode_bytes(data)
 
     assert all(found)

@@ -1,4 +1,4 @@
-"""Stored messages by column: the same as one by one, for every kind there is."""
+"""Decoding by column gives the same result as decoding by record, for all layouts."""
 
 import zlib
 
@@ -13,13 +13,13 @@ from mqgate.rocketmq.remoting.record import COMPRESSED, ZLIB, decode_raw, decode
 
 _RECORD = decode_records(RECORD_V1)[0]
 _PACKED = encode_record(_RECORD._replace(sys_flag=COMPRESSED | ZLIB), packed_body=zlib.compress(b"long" * 100))
-_FOLDED = encode_record(_RECORD._replace(sys_flag=0x80, body=BATCH))
-# A page has no place for a topic's name, so nobody looks at it.
+_BATCHED = encode_record(_RECORD._replace(sys_flag=0x80, body=BATCH))
+# A page does not contain the topic name, so it is not checked.
 _TOPIC = range(RECORD_V1.index(b"orders"), RECORD_V1.index(b"orders") + len(b"orders"))
-_KINDS = [RECORD_V1, RECORD_V2, RECORD_IPV6, _PACKED, _FOLDED]
+_KINDS = [RECORD_V1, RECORD_V2, RECORD_IPV6, _PACKED, _BATCHED]
 
 
-# As long as each other, cut in other places.
+# Records of the same total length with different lengths of their parts.
 _EVEN = [
     encode_record(_RECORD._replace(body=b"b" * (9 - size), properties={"k": "v" * size}, topic=topic))
     for size in (1, 2, 3)
@@ -28,8 +28,8 @@ _EVEN = [
 
 
 @given(st.lists(st.sampled_from(_EVEN), max_size=8))
-def test_messages_that_are_as_long_as_each_other_need_not_be_alike(stored: list[bytes]) -> None:
-    """A page whose messages are of one length is unpacked by one measure: only where it fits them all."""
+def test_records_of_one_length_may_differ_in_their_parts(stored: list[bytes]) -> None:
+    """The fast path for uniform pages must check the lengths of all parts."""
     data = b"".join(stored)
 
     page, records = decode_page(data), decode_raw(data)
@@ -40,8 +40,8 @@ def test_messages_that_are_as_long_as_each_other_need_not_be_alike(stored: list[
 
 
 @given(st.lists(st.sampled_from([RECORD_V1, *_KINDS]), max_size=8))
-def test_a_page_holds_what_the_records_hold(stored: list[bytes]) -> None:
-    """Whoever reads by column must not see other messages than everybody else."""
+def test_a_page_contains_the_same_values_as_the_records(stored: list[bytes]) -> None:
+    """Both decoders must return the same messages."""
     data = b"".join(stored)
 
     page, records = decode_page(data), decode_raw(data)
@@ -54,8 +54,8 @@ def test_a_page_holds_what_the_records_hold(stored: list[bytes]) -> None:
     assert [page.offset_id(index) for index in range(len(page))] == [record.offset_id for record in records]
 
 
-def test_a_part_of_a_page_is_a_page() -> None:
-    """A broker may answer more than was asked for."""
+def test_a_slice_of_a_page_is_a_page() -> None:
+    """A broker may return more messages than requested."""
     page = decode_page(RECORD_V1 + RECORD_V1 + RECORD_V1)
 
     assert page[1:2].offsets == page.offsets[1:2]
@@ -64,8 +64,8 @@ def test_a_part_of_a_page_is_a_page() -> None:
 
 
 @given(st.sampled_from(_KINDS), st.data())
-def test_bytes_cut_short_are_the_peers_fault(stored: bytes, data: st.DataObject) -> None:
-    """Half a message is none, wherever it is cut."""
+def test_truncated_bytes_raise_a_protocol_error(stored: bytes, data: st.DataObject) -> None:
+    """A truncated message must not look complete."""
     cut = data.draw(st.integers(1, len(stored) - 1))
 
     with pytest.raises(RemoteProtocolError):
@@ -73,8 +73,8 @@ def test_bytes_cut_short_are_the_peers_fault(stored: bytes, data: st.DataObject)
 
 
 @given(st.integers(0, len(RECORD_V1) - 1).filter(lambda at: at not in _TOPIC), st.integers(0, 255))
-def test_a_changed_byte_is_read_alike_or_refused_alike(at: int, byte: int) -> None:
-    """The quick way must not take for a message what the careful one refuses."""
+def test_both_decoders_agree_on_a_changed_byte(at: int, byte: int) -> None:
+    """The fast decoder must refuse what the other one refuses."""
     changed = RECORD_V1[:at] + bytes([byte]) + RECORD_V1[at + 1 :]
     try:
         records = decode_raw(changed)
@@ -86,6 +86,6 @@ def test_a_changed_byte_is_read_alike_or_refused_alike(at: int, byte: int) -> No
     page = decode_page(changed)
 
     assert (page.offsets, list(page.bodies)) == (
-        [each.queue_offset for each in records],
-        [each.body for each in records],
+        [record.queue_offset for record in records],
+        [record.body for record in records],
     )

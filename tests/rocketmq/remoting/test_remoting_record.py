@@ -1,4 +1,4 @@
-"""Stored messages: bytes written down by hand, round trips, and bytes that are no stored messages."""
+"""Records: hand-written bytes, round trips and malformed bytes."""
 
 import struct
 import zlib
@@ -40,8 +40,8 @@ def _records(draw: st.DrawFn) -> Record:
     )
 
 
-def test_a_record_is_read_as_the_protocol_says() -> None:
-    """Every field lies where a broker puts it."""
+def test_a_record_is_decoded_as_the_protocol_specifies() -> None:
+    """Every field is at the position where a broker writes it."""
     (record,) = decode_records(RECORD_V1)
 
     assert record == Record(
@@ -63,16 +63,16 @@ def test_a_record_is_read_as_the_protocol_says() -> None:
     assert record.offset_id == "7F00000100002A9F0000000100000010"
 
 
-def test_a_record_with_a_long_topic_is_read() -> None:
-    """Its topic has two bytes of length."""
+def test_a_record_with_a_long_topic_is_decoded() -> None:
+    """The length of a long topic has two bytes."""
     (record,) = decode_records(RECORD_V2)
 
     assert (record.topic, record.body, record.properties) == (LONG_TOPIC, b"x", {})
     assert (record.queue_offset, record.physical_offset, record.born_ms, record.stored_ms) == (1, 2, 3, 4)
 
 
-def test_a_record_of_an_ipv6_broker_is_read() -> None:
-    """Its hosts are longer, so everything behind them lies elsewhere."""
+def test_a_record_of_an_ipv6_broker_is_decoded() -> None:
+    """IPv6 addresses are longer and shift the following fields."""
     (record,) = decode_records(RECORD_IPV6)
 
     assert (record.topic, record.body, record.properties) == ("T", b"x", {"a": "b"})
@@ -80,26 +80,26 @@ def test_a_record_of_an_ipv6_broker_is_read() -> None:
     assert record.offset_id == "20010DB8000000000000000000000002" + "00002A9F" + "00000000000000FF"
 
 
-def test_no_bytes_are_no_records() -> None:
-    """An answer may be empty."""
+def test_empty_bytes_contain_no_records() -> None:
+    """A response may be empty."""
     assert decode_records(b"") == []
 
 
 @given(st.lists(_records(), max_size=4))
-def test_records_survive_back_to_back(records: list[Record]) -> None:
-    """Whatever is stored is read, in its order."""
+def test_concatenated_records_survive_a_round_trip(records: list[Record]) -> None:
+    """All records are decoded in their order."""
     assert decode_records(b"".join(map(encode_record, records))) == records
 
 
-def test_what_follows_the_properties_is_skipped() -> None:
-    """A later version may append fields; the size of a record says where the next one begins."""
+def test_bytes_after_the_properties_are_skipped() -> None:
+    """A later version may append fields. The size of a record gives the start of the next one."""
     longer = struct.pack(">i", len(RECORD_V1) + 3) + RECORD_V1[4:] + b"new"
 
     assert decode_records(longer + RECORD_V2) == decode_records(RECORD_V1 + RECORD_V2)
 
 
-def test_records_that_are_cut_short_are_the_peers_fault() -> None:
-    """Half a message is none, and a pull that lost its end must not look complete."""
+def test_truncated_records_raise_a_protocol_error() -> None:
+    """A truncated response must not look complete."""
     for cut in set(range(1, len(_ALL))) - {len(RECORD_V1), len(RECORD_V1 + RECORD_V2)}:
         with pytest.raises(RemoteProtocolError):
             decode_records(_ALL[:cut])
@@ -150,14 +150,14 @@ def _with(at: int, what: bytes, record: bytes = RECORD_V1) -> bytes:
 )
 @pytest.mark.parametrize("before", [b"", RECORD_V1, RECORD_V2 * 200], ids=["first", "second", "far-behind"])
 @pytest.mark.parametrize("after", [b"", RECORD_V1], ids=["last", "followed"])
-def test_lengths_that_do_not_fit_are_the_peers_fault(before: bytes, broken: bytes, after: bytes) -> None:
-    """None leads out of its own record: not back, not into the next."""
+def test_inconsistent_lengths_raise_a_protocol_error(before: bytes, broken: bytes, after: bytes) -> None:
+    """No length may point outside of its record."""
     with pytest.raises(RemoteProtocolError):
         decode_records(before + broken + after)
 
 
-def test_properties_that_are_no_utf8_do_not_stop_a_queue() -> None:
-    """A producer may have stored them in a batch, which no broker looks into."""
+def test_properties_with_invalid_utf8_do_not_block_a_queue() -> None:
+    """A producer may send them in a batch, which brokers do not check."""
     odd = _with(_PROPERTIES_AT + 2, b"TAGS\x01\xff\xfeid\x02")
 
     (record,) = decode_records(odd)
@@ -166,8 +166,8 @@ def test_properties_that_are_no_utf8_do_not_stop_a_queue() -> None:
 
 
 @given(st.binary(max_size=400))
-def test_any_bytes_are_records_or_the_peers_fault(data: bytes) -> None:
-    """There is no third outcome."""
+def test_any_bytes_are_records_or_raise_a_protocol_error(data: bytes) -> None:
+    """No other exception is raised."""
     try:
         records = decode_records(data)
     except RemoteProtocolError:
@@ -176,21 +176,21 @@ def test_any_bytes_are_records_or_the_peers_fault(data: bytes) -> None:
     assert not data or records
 
 
-_FOLDED = [
+_BATCHED = [
     encode_record(decode_records(RECORD_V1)[0]._replace(sys_flag=flag), packed_body=body)
     for flag, body in [(0x1, zlib.compress(b"abc" * 50)), (0x80, bytes(3) + b"\x17" + bytes(19)), (0x81, b"junk")]
 ]
 
 
 @given(
-    st.sampled_from([RECORD_V1, RECORD_V2, RECORD_IPV6, *_FOLDED]),
+    st.sampled_from([RECORD_V1, RECORD_V2, RECORD_IPV6, *_BATCHED]),
     st.lists(st.tuples(st.integers(0, 300), st.integers(0, 255)), min_size=1, max_size=4),
     st.binary(max_size=10),
 )
-def test_damaged_records_are_records_or_the_peers_fault(
+def test_damaged_records_are_records_or_raise_a_protocol_error(
     record: bytes, damages: list[tuple[int, int]], more: bytes
 ) -> None:
-    """Valid records with a few faults come closest to the edges of the decoder."""
+    """Valid records with a few changed bytes reach the edge cases of the decoder."""
     damaged = bytearray(RECORD_V1 + record)
     for at, value in damages:
         damaged[at % len(damaged)] = value
@@ -200,4 +200,4 @@ def test_damaged_records_are_records_or_the_peers_fault(
     except RemoteProtocolError:
         return
 
-    assert all(len(each.body) <= len(damaged) * 1032 for each in records)
+    assert all(len(record.body) <= len(damaged) * 1032 for record in records)

@@ -1,4 +1,4 @@
-"""Signatures, against values that another program computed."""
+"""Signatures, compared with values of another program."""
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -9,7 +9,7 @@ _FIELDS = {"topic": "größe", "queueId": "3", "b": "Z"}
 _BODY = b"\x00\x01body"
 
 
-def test_a_signature_is_what_openssl_computes() -> None:
+def test_a_signature_equals_that_of_openssl() -> None:
     """Computed with: openssl dgst -sha1 -hmac 's3crét' -binary | base64, over "userZ3größe" and the body."""
     signed = sign(_FIELDS, _BODY, Credentials(access_key="user", secret_key="s3crét"))
 
@@ -28,15 +28,15 @@ def test_a_security_token_is_signed_too() -> None:
 
 @given(st.dictionaries(st.text("abcXYZ_", min_size=1, max_size=5), st.text("ab", max_size=5)), st.binary(max_size=20))
 def test_a_signature_does_not_depend_on_the_order_of_fields(fields: dict[str, str], body: bytes) -> None:
-    """The server sees them in an order of its own."""
+    """The server may decode the fields in another order."""
     credentials = Credentials(access_key="user", secret_key="secret")
     turned = dict(reversed(fields.items()))
 
     assert sign(fields, body, credentials)["Signature"] == sign(turned, body, credentials)["Signature"]
 
 
-def test_secrets_do_not_show() -> None:
-    """Credentials end up in logs sooner or later."""
+def test_secrets_are_not_in_the_repr() -> None:
+    """Credentials may be logged by accident."""
     shown = repr(Credentials(access_key="user", secret_key="s3cret", security_token="t0ken"))
 
     assert "user" in shown

@@ -1,4 +1,4 @@
-"""Bytes written down by hand from the protocol's description; no encoder of ours has touched them."""
+"""Bytes that were written by hand from the description of the protocol, not by our encoder."""
 
 REQUEST = (
     b"\x00\x00\x00\x66"  # 102 bytes follow: 4 + 93 + 5

@@ -1,1 +1,1 @@
-"""The ports on RocketMQ."""
+"""Implementations of the ports on RocketMQ."""

@@ -1,30 +1,30 @@
-"""A page of a bulk read, from the columns that were gathered for it."""
+"""The Arrow record batch of a bulk read, built from collected columns."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import msgspec
 
-from mqgate.adapters.rocketmq.columns import Rows
 from mqgate.ports.message_columns import map_of, schema_of
+from mqgate.rocketmq.columns import Rows
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 __all__ = ["batch_of", "columns_for"]
 
-# The same for all messages of a queue.
-_GIVEN = {"topic", "queue"}
+# These have the same value for all messages of a queue.
+_CONSTANT = {"topic", "queue"}
 _decode = msgspec.json.Decoder(dict[str, str]).decode
 
 
 def columns_for(names: Sequence[str]) -> list[str]:
-    """What has to be gathered for columns of a bulk read."""
-    return sorted({"properties" if name == "propertiesJson" else name for name in names if name not in _GIVEN})
+    """Return the columns to collect for the columns of a bulk read."""
+    return sorted({"properties" if name == "propertiesJson" else name for name in names if name not in _CONSTANT})
 
 
 def batch_of(rows: Rows, names: Sequence[str], topic: str, queue: str) -> "pa.RecordBatch":
-    """All that was gathered, as the named columns."""
+    """Return the collected rows as a batch with the named columns."""
     import pyarrow as pa  # noqa: PLC0415 - see ports/message_columns.py
 
     count, found = rows.count, rows.take()

@@ -1,4 +1,4 @@
-"""Committed offsets as RocketMQ's own consumer offsets, so that its dashboard and tools show our groups' lag."""
+"""Stores committed offsets as RocketMQ consumer offsets, so that its dashboard and tools show the lag of groups."""
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
@@ -7,9 +7,9 @@ import structlog
 
 from mqgate.adapters.rocketmq.faults import translating
 from mqgate.adapters.rocketmq.message_log import RocketMQMessageLog
-from mqgate.rocketmq.client import Client
+from mqgate.rocketmq.client import RocketMQClient
 from mqgate.rocketmq.errors import Refused, RocketMQError
-from mqgate.rocketmq.remoting.codes import Response
+from mqgate.rocketmq.remoting.codes import ResponseCode
 
 __all__ = ["RocketMQOffsetMirror"]
 
@@ -17,9 +17,9 @@ _log = structlog.get_logger()
 
 
 class RocketMQOffsetMirror:
-    """The log says which brokers there are."""
+    """The OffsetMirror port on RocketMQ. `log` returns the brokers."""
 
-    def __init__(self, client: Client, log: RocketMQMessageLog, wire: Callable[[str], str]) -> None:
+    def __init__(self, client: RocketMQClient, log: RocketMQMessageLog, wire: Callable[[str], str]) -> None:
         self._client = client
         self._log = log
         self._wire = wire
@@ -30,26 +30,25 @@ class RocketMQOffsetMirror:
             await asyncio.gather(*(self._open_at(broker, wire) for broker in await self._log.masters()))
 
     async def _open_at(self, broker: str, wire: str) -> None:
-        """What a Java consumer's first heart-beat makes: the group, and the topic by which the tools find it."""
+        """Create the group, and the retry topic by which RocketMQ's tools find it, as a Java consumer would."""
         admin = self._client.admin
-        # It may be there, with settings that somebody chose.
+        # An existing group keeps its settings.
         if not await admin.has_group(broker, wire):
             await admin.put_group(broker, wire)
-        retries = f"%RETRY%{wire}"
-        if await admin.topic(broker, retries) is None:
-            await admin.put_topic(broker, retries, 1)
+        retry_topic = f"%RETRY%{wire}"
+        if await admin.topic(broker, retry_topic) is None:
+            await admin.put_topic(broker, retry_topic, 1)
 
     async def read(self, group: str, topic: str, queues: Sequence[str]) -> Mapping[str, int | None]:
         wire, wire_topic = self._wire(group), self._wire(topic)
-        places = [_place(queue) for queue in queues]
         found = await asyncio.gather(
-            *(self._client.offsets.committed(broker, wire, wire_topic, queue_id) for broker, queue_id in places),
+            *(self._client.offsets.committed(broker, wire, wire_topic, id_) for broker, id_ in map(_split, queues)),
             return_exceptions=True,
         )
         known: dict[str, int | None] = {}
         for queue, offset in zip(queues, found, strict=True):
             if isinstance(offset, RocketMQError):
-                _log.info("broker did not tell where a group stood", group=group, queue=queue, error=str(offset))
+                _log.info("committed offset not reported by broker", group=group, queue=queue, error=str(offset))
             elif isinstance(offset, BaseException):
                 raise offset
             else:
@@ -59,17 +58,17 @@ class RocketMQOffsetMirror:
     async def write(self, group: str, topic: str, offsets: Mapping[str, int]) -> None:
         wire, wire_topic = self._wire(group), self._wire(topic)
         with translating(topic):
-            await asyncio.gather(*(self._write(wire, wire_topic, *_place(name), at) for name, at in offsets.items()))
+            await asyncio.gather(*(self._write(wire, wire_topic, *_split(name), at) for name, at in offsets.items()))
 
     async def _write(self, group: str, topic: str, broker: str, queue_id: int, offset: int) -> None:
         try:
             await self._client.offsets.commit(broker, group, topic, queue_id, offset)
         except Refused as error:
-            if error.code == Response.GROUP_NOT_EXIST:
-                # A broker that joined later, or was set up anew.
+            if error.code == ResponseCode.GROUP_NOT_EXIST:
+                # The broker joined later, or was set up again.
                 await self._open_at(broker, group)
                 await self._client.offsets.commit(broker, group, topic, queue_id, offset)
-            elif error.code != Response.TOPIC_NOT_EXIST:
+            elif error.code != ResponseCode.TOPIC_NOT_EXIST:
                 raise
 
     async def forget(self, group: str) -> None:
@@ -80,6 +79,6 @@ class RocketMQOffsetMirror:
             await self._client.admin.delete_topic(f"%RETRY%{wire}", masters)
 
 
-def _place(queue: str) -> tuple[str, int]:
+def _split(queue: str) -> tuple[str, int]:
     broker, _, queue_id = queue.rpartition(":")
     return broker, int(queue_id)

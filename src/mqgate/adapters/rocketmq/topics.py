@@ -1,14 +1,14 @@
-"""What this gateway knows of each topic: its queues, in the order that keys are hashed over, and their ends.
+"""The gateway's cache of topics: the queues of each topic, in the order that keys are hashed over, and their bounds.
 
-- The registered queues ("broker-a:8;broker-b:8") are kept by the name servers, in the place that RocketMQ has for
-  ordered topics: a route names only brokers that live, and a key must not change its queue when one dies.
-- Ends come from everywhere: answers to sends and pulls, and once in half a second, while somebody asks, from the
-  brokers' statistics. A broker tells of a stored message a moment after it has confirmed it, so an end that we know
-  from a confirmation is believed for a while although the statistics still say less. What was confirmed to others we
-  do not know: who must not miss it asks when the broker has caught up (catching_up.py).
-- A queue whose broker cannot be asked is closed; what is known of it stays.
-- Whether a broker lives it tells itself. A route that does not name it any more says nothing: the broker may be dead,
-  or the name server new.
+- The registered queues ("broker-a:8;broker-b:8") are stored in the name servers, in RocketMQ's configuration of ordered
+  topics. A route lists live brokers only, and a key must not change its queue when a broker fails.
+- Bounds are taken from the responses to sends and pulls and, at most every half second while they are used, from the
+  statistics of the brokers. A broker reports a stored message shortly after it has confirmed it. A max offset that is
+  known from a confirmation is therefore kept for a while, even if the statistics report less. Confirmations to other
+  gateways are not known here: a caller that must not miss them waits for consume_queue_barrier.py first.
+- A queue whose broker does not respond is closed. Its last known bounds are kept.
+- Only the broker itself shows whether it is live. If a route no longer lists a broker, either the broker is down or the
+  name server has just started.
 """
 
 import asyncio
@@ -17,13 +17,13 @@ from collections.abc import Callable, Iterable, Mapping
 
 import structlog
 
-from mqgate.adapters.rocketmq.catching_up import CatchingUp
+from mqgate.adapters.rocketmq.consume_queue_barrier import ConsumeQueueBarrier
 from mqgate.adapters.rocketmq.faults import translating
 from mqgate.core.errors import StorageUnavailable, TopicNotFound
 from mqgate.core.lease import BrokerBoot, QueueBounds
-from mqgate.rocketmq.client import Client
+from mqgate.rocketmq.client import RocketMQClient
 from mqgate.rocketmq.errors import Refused, RocketMQError
-from mqgate.rocketmq.remoting.codes import Response
+from mqgate.rocketmq.remoting.codes import ResponseCode
 from mqgate.rocketmq.routes import Route
 
 __all__ = ["Queue", "Topic", "Topics"]
@@ -31,33 +31,33 @@ __all__ = ["Queue", "Topic", "Topics"]
 _log = structlog.get_logger()
 _FRESH = 0.5
 _AGEING = 0.25
-_PATIENCE = 0.5
-# For so long after a connection was made a broker may be too new to tell when it was started.
-_HESITATION = 10.0
-# Where a group begins is decided by the first ends we hear of: worth waiting for.
-_FIRST_PATIENCE = 3.0
-_UNKNOWN_FOR = 0.5
-# Without a question for so long, permissions and queues may have been changed behind the back of one who publishes.
-_UNASKED = 5.0
-# For so long an end that was confirmed to us outweighs statistics that say less.
-_BELIEVED = 3.0
+_TIMEOUT = 0.5
+# A broker that has just started may refuse to report its boot time for this long after the connection was made.
+_STARTING_FOR = 10.0
+# The first known bounds decide where a group starts, so they are waited for longer.
+_FIRST_TIMEOUT = 3.0
+_MISSING_FOR = 0.5
+# A topic that is only published to is refreshed this often: its permissions and queues may have changed.
+_PUBLISH_REFRESH = 5.0
+# A confirmed max offset overrides smaller statistics for this long.
+_CONFIRMATION_TRUST = 3.0
 
 
 class Queue:
-    """One queue. `head` is None until its broker was heard."""
+    """One queue. `bounds` is None until its broker has reported them."""
 
     __slots__ = (
         "boot",
+        "bounds",
         "broker",
         "can_write",
         "confirmed_at",
         "confirmed_end",
-        "head",
+        "grew_at",
         "id",
         "is_closed",
+        "last_append_ms",
         "name",
-        "rose_at",
-        "rose_ms",
         "version",
     )
 
@@ -65,28 +65,28 @@ class Queue:
         self.broker = broker
         self.id = queue_id
         self.name = f"{broker}:{queue_id}"
-        self.head: QueueBounds | None = None
+        self.bounds: QueueBounds | None = None
         self.boot: BrokerBoot | None = None
         self.version = 0
-        self.rose_at = 0.0
-        # When its newest message was stored: by its broker, or by our own clock if we saw it come; 0: not known.
-        self.rose_ms = 0
+        self.grew_at = 0.0
+        # From the broker's clock, or from this gateway's clock if it observed the append. 0 if unknown.
+        self.last_append_ms = 0
         self.confirmed_at = 0.0
         self.confirmed_end = 0
         self.is_closed = True
         self.can_write = False
 
 
-class _Share:
-    """A topic's part on one broker: may it be read, its queues, when was it last asked, the question under way."""
+class _BrokerState:
+    """The state of one topic on one broker. `refresh` is the running refresh, if any."""
 
-    __slots__ = ("asked_at", "asking", "can_read", "count")
+    __slots__ = ("can_read", "queue_count", "refresh", "refreshed_at")
 
     def __init__(self) -> None:
         self.can_read = False
-        self.count = 0
-        self.asked_at = 0.0
-        self.asking: asyncio.Task[None] | None = None
+        self.queue_count = 0
+        self.refreshed_at = 0.0
+        self.refresh: asyncio.Task[None] | None = None
 
 
 class Topic:
@@ -94,70 +94,70 @@ class Topic:
         self.name = name
         self.wire = wire
         self.queues: dict[str, Queue] = {}
-        # What keys are hashed over.
+        # Keys are hashed over these.
         self.slots: list[Queue] = []
-        # In the order of their last change, the latest last.
+        # In the order of their last change.
         self.changed: dict[str, Queue] = {}
-        self.shares: dict[str, _Share] = {}
+        self.broker_states: dict[str, _BrokerState] = {}
         self.closed: frozenset[str] = frozenset()
-        self.turn = 0
+        self.next_slot = 0
         self.appended_at = 0.0
         self.is_being_dropped = False
         self.watchers: list[Callable[[str, int], None]] = []
 
 
 class Topics:
-    def __init__(self, client: Client, wire: Callable[[str], str]) -> None:
+    def __init__(self, client: RocketMQClient, wire: Callable[[str], str]) -> None:
         self._client = client
         self._wire = wire
         self._topics: dict[str, Topic] = {}
         self._loading: dict[str, asyncio.Task[Topic]] = {}
-        self._unknown: dict[str, float] = {}
-        # When each broker was started, as it said on which connection.
+        self._missing_until: dict[str, float] = {}
+        # Boot time in ms by broker, with the connection that reported it.
         self._boots: dict[str, tuple[tuple[str, int], int]] = {}
-        # Which could not say, since when.
-        self._hesitating: dict[str, tuple[tuple[str, int], float]] = {}
-        self._catching_up = CatchingUp(client)
+        # Brokers that refused to report it, with the connection and the time of the first refusal.
+        self._starting_since: dict[str, tuple[tuple[str, int], float]] = {}
+        self._barrier = ConsumeQueueBarrier(client)
         self.version = 1
 
     async def get(self, name: str) -> Topic:
-        """A topic as it is known; TopicNotFound if RocketMQ does not have it."""
+        """Return a topic, loaded if need be. Raise TopicNotFound if RocketMQ does not have it."""
         topic = self._topics.get(name)
         if topic is not None:
             return topic
-        if self.is_unknown(name):
+        if self.is_known_missing(name):
             raise _not_found(name)
         loading = self._loading.get(name)
         if loading is None:
             loading = self._loading[name] = asyncio.create_task(self._load(name))
             loading.add_done_callback(lambda task: self._loaded(name, task))
-        if name not in self._unknown:
+        if name not in self._missing_until:
             return await asyncio.shield(loading)
-        # Without name servers nothing can be made, so what they did not know last is not there now.
-        await asyncio.wait((loading,), timeout=_PATIENCE)
+        # No topic can be created while the name servers are down, so a topic that was missing is still missing.
+        await asyncio.wait((loading,), timeout=_TIMEOUT)
         if not loading.done() or isinstance(loading.exception(), StorageUnavailable):
             raise _not_found(name)
         return loading.result()
 
-    async def ask_for(self, name: str) -> Topic:
-        """The same for who knows better: another gateway may have made the topic after we heard that there was none."""
+    async def get_rechecked(self, name: str) -> Topic:
+        """Return a topic even if it was missing before: another gateway may have created it since."""
         before = self._loading.get(name)
         if before is not None:
             await asyncio.wait((before,))
-        self._unknown.pop(name, None)
+        self._missing_until.pop(name, None)
         return await self.get(name)
 
     def known(self, name: str) -> Topic | None:
-        """A topic that was met before."""
+        """Return a topic if it is cached."""
         return self._topics.get(name)
 
-    def is_unknown(self, name: str) -> bool:
-        """Whether there was no such topic a moment ago."""
-        return name in self._unknown and name not in self._topics and time.monotonic() < self._unknown[name]
+    def is_known_missing(self, name: str) -> bool:
+        """Return whether the topic did not exist at most half a second ago."""
+        return name in self._missing_until and name not in self._topics and time.monotonic() < self._missing_until[name]
 
     def _loaded(self, name: str, task: asyncio.Task[Topic]) -> None:
         del self._loading[name]
-        # Who asked may have left; whoever asks next hears of it again.
+        # Mark the exception as retrieved: the caller may have been cancelled.
         if not task.cancelled():
             task.exception()
 
@@ -166,55 +166,55 @@ class Topics:
         with translating(name):
             layout = await self._client.admin.layout(wire)
             route = await self._client.routes.find(wire, is_fresh=True)
-        routed = [each.broker for each in route.queues] if route is not None else []
-        if await self._is_nowhere(wire, {*layout, *routed}):
-            self._unknown[name] = time.monotonic() + _UNKNOWN_FOR
+        routed = [queue_set.broker for queue_set in route.queues] if route is not None else []
+        if await self._is_on_no_broker(wire, {*layout, *routed}):
+            self._missing_until[name] = time.monotonic() + _MISSING_FOR
             raise _not_found(name)
-        return self.learn(name, layout, route)
+        return self.update(name, layout, route)
 
-    async def _is_nowhere(self, wire: str, brokers: Iterable[str]) -> bool:
-        """Whether all brokers that should have a topic say that they do not; layout and route may be left over."""
+    async def _is_on_no_broker(self, wire: str, brokers: Iterable[str]) -> bool:
+        """Return whether all of these brokers report that they lack the topic. Layout and route may be outdated."""
         try:
             found = await asyncio.gather(*(self._client.admin.topic(broker, wire) for broker in brokers))
         except RocketMQError:
             return False
         return not any(found)
 
-    async def is_gone(self, topic: Topic) -> bool:
-        """A broker lacks a topic: whether it was deleted behind our back, and is forgotten; else only that broker's."""
-        if not topic.is_being_dropped and not await self._is_nowhere(topic.wire, topic.shares):
+    async def is_deleted(self, topic: Topic) -> bool:
+        """Return whether a topic that one broker lacks was deleted everywhere, and if so remove it from the cache."""
+        if not topic.is_being_dropped and not await self._is_on_no_broker(topic.wire, topic.broker_states):
             return False
         if self._topics.get(topic.name) is topic:
-            self.forget(topic.name)
+            self.remove(topic.name)
         return True
 
-    def learn(self, name: str, layout: Mapping[str, int], route: Route | None) -> Topic:
-        """Begin to know a topic, or learn that it has grown."""
+    def update(self, name: str, layout: Mapping[str, int], route: Route | None) -> Topic:
+        """Add a topic to the cache, or update its queues."""
         topic = self._topics.get(name) or Topic(name, self._wire(name))
         if not layout and route is not None:
-            layout = {each.broker: each.write for each in route.queues}
-        places = sorted((queue_id, broker) for broker, count in layout.items() for queue_id in range(count))
-        topic.slots = [self._queue(topic, broker, queue_id) for queue_id, broker in places]
-        self._follow(topic, route)
-        for share in topic.shares.values():
-            share.asked_at = 0.0
+            layout = {queue_set.broker: queue_set.write for queue_set in route.queues}
+        ordered = sorted((queue_id, broker) for broker, count in layout.items() for queue_id in range(count))
+        topic.slots = [self._queue(topic, broker, queue_id) for queue_id, broker in ordered]
+        self._apply_route(topic, route)
+        for state in topic.broker_states.values():
+            state.refreshed_at = 0.0
         self._topics[name] = topic
-        self._unknown.pop(name, None)
+        self._missing_until.pop(name, None)
         for arrived in list(topic.watchers):
             arrived("", 1)
         return topic
 
-    def forget(self, name: str) -> Topic | None:
-        self._unknown[name] = time.monotonic() + _UNKNOWN_FOR
+    def remove(self, name: str) -> Topic | None:
+        self._missing_until[name] = time.monotonic() + _MISSING_FOR
         return self._topics.pop(name, None)
 
-    def doubt(self, name: str) -> None:
-        """Another gateway made a topic, enlarged or dropped it, or made it anew: whoever needs it next asks for it."""
-        self._unknown.pop(name, None)
+    def invalidate_topic(self, name: str) -> None:
+        """Drop a topic from the cache because another gateway created, changed or deleted it."""
+        self._missing_until.pop(name, None)
         loading = self._loading.get(name)
         if loading is not None:
-            # Its answers may be from before.
-            loading.add_done_callback(lambda _: (self._topics.pop(name, None), self._unknown.pop(name, None)))
+            # It may have read the old state.
+            loading.add_done_callback(lambda _: (self._topics.pop(name, None), self._missing_until.pop(name, None)))
         topic = self._topics.pop(name, None)
         for arrived in list(topic.watchers) if topic is not None else ():
             arrived("", 1)
@@ -224,147 +224,147 @@ class Topics:
         if queue is None:
             queue = Queue(broker, queue_id)
             topic.queues[queue.name] = queue
-            topic.shares.setdefault(broker, _Share())
+            topic.broker_states.setdefault(broker, _BrokerState())
             topic.closed |= {queue.name}
         return queue
 
-    def _follow(self, topic: Topic, route: Route | None) -> None:
-        """Take over what a route says: queues added behind our back, and what may be written."""
+    def _apply_route(self, topic: Topic, route: Route | None) -> None:
+        """Add queues that the route lists and the topic lacks, and update permissions."""
         writable: dict[str, int] = {}
-        for each in route.queues if route is not None else ():
-            writable[each.broker] = each.write
-            for queue_id in range(each.read):
-                self._queue(topic, each.broker, queue_id)
-            if each.broker in topic.shares:
-                topic.shares[each.broker].can_read = each.read > 0
+        for broker, readable, writable_count in route.queues if route is not None else ():
+            writable[broker] = writable_count
+            for queue_id in range(readable):
+                self._queue(topic, broker, queue_id)
+            if broker in topic.broker_states:
+                topic.broker_states[broker].can_read = readable > 0
         for queue in topic.queues.values():
             if queue.broker in writable:
                 queue.can_write = queue.id < writable[queue.broker]
 
-    async def freshen(self, topic: Topic) -> None:
-        """Make sure that the ends are no older than half a second, where brokers answer in time."""
-        if stale := self.stale(topic):
-            await self.wait(topic, stale)
+    async def ensure_fresh(self, topic: Topic) -> None:
+        """Wait until no bounds are older than half a second, or until the timeout."""
+        if pending_refreshes := self.pending_refreshes(topic):
+            await self.wait_for_refreshes(topic, pending_refreshes)
 
-    def stale(self, topic: Topic) -> list[asyncio.Task[None]]:
-        """The questions that `freshen` waits for; those about ends that only begin to age are asked meanwhile."""
+    def pending_refreshes(self, topic: Topic) -> list[asyncio.Task[None]]:
+        """Return the refreshes to wait for. Bounds of medium age are refreshed in the background."""
         now = time.monotonic()
         waiting: list[asyncio.Task[None]] = []
-        for broker, share in topic.shares.items():
-            age = now - share.asked_at
+        for broker, state in topic.broker_states.items():
+            age = now - state.refreshed_at
             if age > _AGEING:
-                self._asking(topic, broker, share)
-            if share.asking is not None and age > _FRESH:
-                waiting.append(share.asking)
+                self._start_refresh(topic, broker, state)
+            if state.refresh is not None and age > _FRESH:
+                waiting.append(state.refresh)
         return waiting
 
-    async def wait(self, topic: Topic, stale: Iterable[asyncio.Task[None]]) -> None:
-        is_new = any(queue.head is None for queue in topic.queues.values())
-        await asyncio.wait(stale, timeout=_FIRST_PATIENCE if is_new else _PATIENCE)
+    async def wait_for_refreshes(self, topic: Topic, pending_refreshes: Iterable[asyncio.Task[None]]) -> None:
+        is_new = any(queue.bounds is None for queue in topic.queues.values())
+        await asyncio.wait(pending_refreshes, timeout=_FIRST_TIMEOUT if is_new else _TIMEOUT)
 
-    async def look_again(self, topic: Topic, broker: str | None) -> None:
-        """Ask anew now, whatever was known: about one broker, or about all."""
-        for name, share in topic.shares.items():
+    async def refresh_now(self, topic: Topic, broker: str | None) -> None:
+        """Refresh one broker, or all if None, whatever the age of the bounds."""
+        for name, state in topic.broker_states.items():
             if broker in {None, name}:
-                share.asked_at = 0.0
-        self._client.routes.doubt(topic.wire)
-        await self.freshen(topic)
+                state.refreshed_at = 0.0
+        self._client.routes.invalidate(topic.wire)
+        await self.ensure_fresh(topic)
 
-    async def catch_up(self, topic: Topic) -> None:
-        """Make sure that the ends include all that was confirmed before, to whomever, where brokers answer in time."""
-        await self.freshen(topic)
+    async def refresh_after_indexing(self, topic: Topic) -> None:
+        """Refresh the bounds so that they include every message confirmed before, to any client."""
+        await self.ensure_fresh(topic)
         brokers = {queue.broker for queue in topic.queues.values() if not queue.is_closed}
-        await asyncio.gather(*map(self._catching_up.wait, brokers))
-        await self.renew(topic)
+        await asyncio.gather(*map(self._barrier.wait, brokers))
+        await self.refresh_bounds(topic)
 
-    async def renew(self, topic: Topic) -> None:
-        """Make sure that the ends are those of now, where brokers answer in time."""
+    async def refresh_bounds(self, topic: Topic) -> None:
+        """Refresh the bounds with requests that start now."""
         since = time.monotonic()
-        # A question that is under way may be from before.
+        # A running refresh may have started before, so a second round may be needed.
         for _ in range(2):
-            asked = [self._asking(topic, name, each) for name, each in topic.shares.items() if each.asked_at < since]
-            if asked:
-                await self.wait(topic, asked)
+            old = [(broker, state) for broker, state in topic.broker_states.items() if state.refreshed_at < since]
+            if old:
+                await self.wait_for_refreshes(topic, [self._start_refresh(topic, *entry) for entry in old])
 
-    def _asking(self, topic: Topic, broker: str, share: _Share) -> asyncio.Task[None]:
-        if share.asking is None:
-            share.asking = asyncio.create_task(self._ask(topic, broker, share))
-        return share.asking
+    def _start_refresh(self, topic: Topic, broker: str, state: _BrokerState) -> asyncio.Task[None]:
+        if state.refresh is None:
+            state.refresh = asyncio.create_task(self._refresh_broker(topic, broker, state))
+        return state.refresh
 
-    async def _ask(self, topic: Topic, broker: str, share: _Share) -> None:
+    async def _refresh_broker(self, topic: Topic, broker: str, state: _BrokerState) -> None:
         client = self._client
-        asked_at = time.monotonic()
+        refreshed_at = time.monotonic()
         is_readable = False
         try:
-            await self._route(topic, broker)
-            is_readable = share.can_read
+            await self._update_route(topic, broker)
+            is_readable = state.can_read
             if is_readable:
-                ends_asked_at = time.monotonic()
-                ends = await client.offsets.ends(broker, topic.wire)
-                if 0 < share.count < len(ends):
-                    # Somebody added queues behind our back.
-                    client.routes.doubt(topic.wire)
-                    await self._route(topic, broker)
-                share.count = len(ends)
-                await self._learn_boot(topic, broker)
-                for queue_id, (low, end, stored_ms) in ends.items():
+                requested_at = time.monotonic()
+                found = await client.offsets.bounds(broker, topic.wire)
+                if 0 < state.queue_count < len(found):
+                    # An operator has added queues.
+                    client.routes.invalidate(topic.wire)
+                    await self._update_route(topic, broker)
+                state.queue_count = len(found)
+                await self._update_boot(topic, broker)
+                for queue_id, (low, end, stored_ms) in found.items():
                     queue = topic.queues.get(f"{broker}:{queue_id}")
                     if queue is not None:
-                        self.told(topic, queue, low, end, ends_asked_at, stored_ms)
+                        self.report_bounds(topic, queue, low, end, requested_at, stored_ms)
         except RocketMQError as error:
             is_readable = False
-            client.routes.doubt(topic.wire)
-            if isinstance(error, Refused) and error.code == Response.TOPIC_NOT_EXIST:
-                await self.is_gone(topic)
-            _log.debug("broker did not tell a topic's ends", topic=topic.name, broker=broker, error=str(error))
+            client.routes.invalidate(topic.wire)
+            if isinstance(error, Refused) and error.code == ResponseCode.TOPIC_NOT_EXIST:
+                await self.is_deleted(topic)
+            _log.debug("queue bounds not reported by broker", topic=topic.name, broker=broker, error=str(error))
         finally:
-            share.asked_at = asked_at
-            share.asking = None
-            self._open(topic, broker, is_open=is_readable)
+            state.refreshed_at = refreshed_at
+            state.refresh = None
+            self._set_open(topic, broker, is_open=is_readable)
 
-    async def _learn_boot(self, topic: Topic, broker: str) -> None:
-        """Ask a broker when it was started, once for each connection; and where its queues stood then."""
+    async def _update_boot(self, topic: Topic, broker: str) -> None:
+        """Read the boot time of a broker, once per connection, and the offsets of its queues at that time."""
         client = self._client
-        at_ms = await self._booted_at(broker)
-        queues = [each for each in topic.queues.values() if each.broker == broker]
+        at_ms = await self._boot_time_ms(broker)
+        queues = [queue for queue in topic.queues.values() if queue.broker == broker]
         if not at_ms:
-            # What was known is of another run.
+            # The known boot is of an earlier run.
             for queue in queues:
                 queue.boot = None
             return
-        news = [each for each in queues if each.boot is None or each.boot.at_ms != at_ms]
-        floors = await asyncio.gather(*(client.offsets.at(broker, topic.wire, each.id, at_ms) for each in news))
-        for queue, floor in zip(news, floors, strict=True):
+        outdated = [queue for queue in queues if queue.boot is None or queue.boot.at_ms != at_ms]
+        floors = await asyncio.gather(*(client.offsets.at(broker, topic.wire, queue.id, at_ms) for queue in outdated))
+        for queue, floor in zip(outdated, floors, strict=True):
             queue.boot = BrokerBoot(at_ms, floor)
-            if queue.head is not None:
-                self._tell(topic, queue)
+            if queue.bounds is not None:
+                self._mark_changed(topic, queue)
 
-    async def _booted_at(self, broker: str) -> int:
-        """When it was started, in ms; 0: it does not say."""
+    async def _boot_time_ms(self, broker: str) -> int:
+        """Return the boot time of a broker in ms, or 0 if the broker refuses to report it."""
         session = self._client.brokers.session(broker)
         known = self._boots.get(broker)
         if known is None or known[0] != session:
             try:
-                told = await self._client.admin.runtime(broker)
+                runtime = await self._client.admin.runtime(broker)
             except Refused as error:
-                if error.code == Response.SYSTEM_ERROR and self._may_hesitate(broker, session):
-                    # Just started, it cannot tell of itself yet: nothing is granted before that is known.
+                if error.code == ResponseCode.SYSTEM_ERROR and self._may_be_starting(broker, session):
+                    # A starting broker cannot report it yet. Its queues stay closed until it does.
                     raise
-                # A right that not every user has; without it a tail that a crash took is seen only if it is shorter.
-                _log.info("broker does not tell when it was started", broker=broker, error=str(error))
-                told = {}
-            known = self._boots[broker] = session, int(told.get("bootTimestamp") or 0)
+                # The user lacks the permission. Then a truncated tail is detected only if the queue is shorter now.
+                _log.info("boot time not reported by broker", broker=broker, error=str(error))
+                runtime = {}
+            known = self._boots[broker] = session, int(runtime.get("bootTimestamp") or 0)
         return known[1]
 
-    def _may_hesitate(self, broker: str, session: tuple[str, int]) -> bool:
-        """Whether it is new enough on this connection that its answer may still come."""
-        known = self._hesitating.get(broker)
+    def _may_be_starting(self, broker: str, session: tuple[str, int]) -> bool:
+        """Return whether the first refusal on this connection is recent."""
+        known = self._starting_since.get(broker)
         if known is None or known[0] != session:
-            known = self._hesitating[broker] = session, time.monotonic()
-        return time.monotonic() - known[1] < _HESITATION
+            known = self._starting_since[broker] = session, time.monotonic()
+        return time.monotonic() - known[1] < _STARTING_FOR
 
-    async def _route(self, topic: Topic, broker: str) -> None:
-        """Follow the route; a fresh one while it lacks a broker that should be there, as it was without name server."""
+    async def _update_route(self, topic: Topic, broker: str) -> None:
+        """Apply the route of a topic. Bypass the cache if the cached route lacks the broker."""
         find = self._client.routes.find
         try:
             route = await find(topic.wire)
@@ -372,92 +372,94 @@ class Topics:
                 route = await find(topic.wire, is_fresh=True)
         except RocketMQError:
             return
-        self._follow(topic, route)
+        self._apply_route(topic, route)
 
-    def _open(self, topic: Topic, broker: str, *, is_open: bool) -> None:
-        """Open or close a broker's queues."""
+    def _set_open(self, topic: Topic, broker: str, *, is_open: bool) -> None:
+        """Open or close the queues of a broker."""
         for queue in topic.queues.values():
             if queue.broker == broker:
-                queue.is_closed = not is_open or queue.head is None
+                queue.is_closed = not is_open or queue.bounds is None
         closed = frozenset(queue.name for queue in topic.queues.values() if queue.is_closed)
         opened, topic.closed = topic.closed - closed, closed
         for name in opened:
             for arrived in list(topic.watchers):
                 arrived(name, 1)
 
-    def shut(self, topic: Topic, broker: str) -> None:
-        """A broker did not answer: its queues are closed until it does."""
-        self._client.routes.doubt(topic.wire)
-        self._open(topic, broker, is_open=False)
-        share = topic.shares.get(broker)
-        if share is not None:
-            share.asked_at = 0.0
+    def close_queues(self, topic: Topic, broker: str) -> None:
+        """Close the queues of a broker that did not respond, until it responds."""
+        self._client.routes.invalidate(topic.wire)
+        self._set_open(topic, broker, is_open=False)
+        state = topic.broker_states.get(broker)
+        if state is not None:
+            state.refreshed_at = 0.0
 
-    def bar(self, topic: Topic, broker: str) -> None:
-        """A broker takes nothing for this topic, until a route says that it does."""
+    def stop_writes(self, topic: Topic, broker: str) -> None:
+        """Stop writes of a topic to a broker until a route allows them."""
         for queue in topic.queues.values():
             if queue.broker == broker:
                 queue.can_write = False
 
-    def keep_up(self, topic: Topic) -> None:
-        """A topic is published to: ask its brokers now and then, though nobody reads it or waits for the answer."""
+    def refresh_if_due(self, topic: Topic) -> None:
+        """Refresh a topic in the background if that has not happened for some seconds. Publishers call this."""
         now = time.monotonic()
-        for broker, share in topic.shares.items():
-            if now - share.asked_at > _UNASKED:
-                self._asking(topic, broker, share)
+        for broker, state in topic.broker_states.items():
+            if now - state.refreshed_at > _PUBLISH_REFRESH:
+                self._start_refresh(topic, broker, state)
 
-    def told(self, topic: Topic, queue: Queue, low: int, end: int, asked_at: float, stored_ms: int = 0) -> None:
-        """Statistics, or a pull's answer, told a queue's ends; and when the last message was stored, if they know.
+    def report_bounds(
+        self, topic: Topic, queue: Queue, low: int, end: int, requested_at: float, stored_ms: int = 0
+    ) -> None:
+        """Apply bounds from statistics or from a pull, and the store time of the newest message if it is known.
 
-        Answers overtake each other: one to a question from before the end rose does not say that it fell.
+        Responses may arrive out of order: the response to a request from before the last growth cannot shrink a queue.
         """
-        head = queue.head
-        if head == (low, end):
+        bounds = queue.bounds
+        if bounds == (low, end):
             return
-        if self._is_believed(queue):
+        if self._is_confirmation_recent(queue):
             end = max(end, queue.confirmed_end)
-        if head is not None and asked_at <= queue.rose_at:
-            end = max(end, head.max)
-        if head is not None and end < head.max:
-            _log.warning("queue became shorter", topic=topic.name, queue=queue.name, was=head.max, now=end)
-        self._move(topic, queue, QueueBounds(low, max(low, end)), stored_ms)
+        if bounds is not None and requested_at <= queue.grew_at:
+            end = max(end, bounds.max)
+        if bounds is not None and end < bounds.max:
+            _log.warning("queue truncated", topic=topic.name, queue=queue.name, was=bounds.max, now=end)
+        self._set_bounds(topic, queue, QueueBounds(low, max(low, end)), stored_ms)
 
-    def confirmed(self, topic: Topic, queue: Queue, end: int) -> None:
-        """A broker confirmed a message: the queue reaches at least so far."""
-        # Confirmations overtake each other too.
+    def confirm_append(self, topic: Topic, queue: Queue, end: int) -> None:
+        """Apply the confirmation of an append: the max offset of the queue is at least `end`."""
+        # Confirmations may arrive out of order.
         now = time.monotonic()
-        if now >= queue.confirmed_at + _BELIEVED or end > queue.confirmed_end:
+        if now >= queue.confirmed_at + _CONFIRMATION_TRUST or end > queue.confirmed_end:
             queue.confirmed_end = end
         topic.appended_at = queue.confirmed_at = now
-        head = queue.head
-        if head is not None and end > head[1]:
-            # As `_move`, for what certainly rises.
-            queue.rose_at, queue.rose_ms = now, time.time_ns() // 1_000_000
-            queue.head = tuple.__new__(QueueBounds, (head[0], end))
-            self._tell(topic, queue)
+        bounds = queue.bounds
+        if bounds is not None and end > bounds[1]:
+            # The same as `_set_bounds`, without its checks: every publish runs this.
+            queue.grew_at, queue.last_append_ms = now, time.time_ns() // 1_000_000
+            queue.bounds = tuple.__new__(QueueBounds, (bounds[0], end))
+            self._mark_changed(topic, queue)
             for arrived in list(topic.watchers) if topic.watchers else ():
-                arrived(queue.name, end - head[1])
+                arrived(queue.name, end - bounds[1])
 
     @staticmethod
-    def _is_believed(queue: Queue) -> bool:
-        return time.monotonic() < queue.confirmed_at + _BELIEVED
+    def _is_confirmation_recent(queue: Queue) -> bool:
+        return time.monotonic() < queue.confirmed_at + _CONFIRMATION_TRUST
 
-    def _move(self, topic: Topic, queue: Queue, head: QueueBounds, stored_ms: int) -> None:
-        before = queue.head
-        if before == head:
+    def _set_bounds(self, topic: Topic, queue: Queue, bounds: QueueBounds, stored_ms: int) -> None:
+        before = queue.bounds
+        if before == bounds:
             return
-        if before is None or head.max > before.max:
-            queue.rose_at = time.monotonic()
-            queue.rose_ms = 0 if head.max == head.min else stored_ms or time.time_ns() // 1_000_000
-        queue.head = head
-        self._tell(topic, queue)
-        # What became shorter was made anew: all that is in it came.
-        came = head.max - (head.min if before is None or before.max > head.max else before.max)
-        for arrived in list(topic.watchers) if came > 0 else ():
-            arrived(queue.name, came)
+        if before is None or bounds.max > before.max:
+            queue.grew_at = time.monotonic()
+            queue.last_append_ms = 0 if bounds.max == bounds.min else stored_ms or time.time_ns() // 1_000_000
+        queue.bounds = bounds
+        self._mark_changed(topic, queue)
+        # A shorter queue was recreated: all of its messages are new.
+        arrived_count = bounds.max - (bounds.min if before is None or before.max > bounds.max else before.max)
+        for arrived in list(topic.watchers) if arrived_count > 0 else ():
+            arrived(queue.name, arrived_count)
 
-    def _tell(self, topic: Topic, queue: Queue) -> None:
-        """There is something new to say of a queue."""
+    def _mark_changed(self, topic: Topic, queue: Queue) -> None:
+        """Give a queue the next version."""
         self.version += 1
         queue.version = self.version
         topic.changed.pop(queue.name, None)
@@ -472,13 +474,14 @@ class Topics:
         return found
 
     def brokers(self) -> set[str]:
-        """All that should have something of a topic in use."""
-        return {broker for topic in self._topics.values() for broker in topic.shares}
+        """Return the brokers of all cached topics."""
+        return {broker for topic in self._topics.values() for broker in topic.broker_states}
 
     async def close(self) -> None:
-        """Wait for nothing that is under way."""
-        await self._catching_up.close()
-        tasks = [share.asking for topic in self._topics.values() for share in topic.shares.values() if share.asking]
+        """Cancel the running refreshes and loads."""
+        await self._barrier.close()
+        states = [state for topic in self._topics.values() for state in topic.broker_states.values()]
+        tasks = [state.refresh for state in states if state.refresh]
         tasks += self._loading.values()  # type: ignore[arg-type] # of Topic, not of None
         for task in tasks:
             task.cancel()
@@ -486,4 +489,4 @@ class Topics:
 
 
 def _not_found(name: str) -> TopicNotFound:
-    return TopicNotFound(f"topic {name} is not registered: PUT /v1/topics/{name} first", topic=name)
+    return TopicNotFound(f"topic {name} is not registered: register it with PUT /v1/topics/{name}", topic=name)

@@ -1,1 +1,1 @@
-"""RocketMQ's wire format without any I/O: bytes in, commands out, and the other way round."""
+"""The wire format of RocketMQ, without I/O: it converts bytes to commands and commands to bytes."""

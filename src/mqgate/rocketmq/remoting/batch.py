@@ -1,4 +1,4 @@
-"""Several messages as the body of one, for all that share topic, queue and sysFlag.
+"""The body of a batch: several messages with the same topic, queue and sysFlag.
 
 i32 total | i32 0 | i32 0 | i32 flag | i32 body length | body | i16 properties length | properties        repeated
 """
@@ -23,37 +23,37 @@ class Entry(NamedTuple):
 
 
 def encode_batch(messages: Iterable[tuple[bytes, str]]) -> bytes:
-    """The body of a batch: bodies with their properties' texts; ValueError if a text is too long for its length."""
+    """Encode bodies with their property texts. Raise ValueError if a property text is too long."""
     parts: list[bytes] = []
     for body, text in messages:
         encoded = text.encode()
-        if len(encoded) > property_text.MOST_BYTES:
-            raise ValueError(f"properties of {len(encoded)} bytes; {property_text.MOST_BYTES} are possible")
+        if len(encoded) > property_text.MAX_BYTES:
+            raise ValueError(f"properties have {len(encoded)} bytes; the maximum is {property_text.MAX_BYTES}")
         total = _HEAD.size + len(body) + _SHORT.size + len(encoded)
         parts += (_HEAD.pack(total, 0, 0, 0, len(body)), body, _SHORT.pack(len(encoded)), encoded)
     return b"".join(parts)
 
 
 def decode_batch(data: bytes) -> list[Entry]:
-    """The messages of a batch; RemoteProtocolError if it is none."""
+    """Return the messages of a batch. Raise RemoteProtocolError if it is malformed."""
     return [Entry(flag, body, property_text.decode_bytes(text)) for flag, body, text in cut_batch(data)]
 
 
 def cut_batch(data: bytes) -> list[tuple[int, bytes, bytes]]:
-    """The same with the properties' texts: flag, body, text."""
+    """Return flag, body and property text of each message of a batch."""
     found: list[tuple[int, bytes, bytes]] = []
     at, end = 0, len(data)
     while at < end:
         if end - at < _HEAD.size:
-            raise RemoteProtocolError("a batch ends within a message")
+            raise RemoteProtocolError("a batch ends in the middle of a message")
         total, _, _, flag, body_length = _HEAD.unpack_from(data, at)
         start, after = at + _HEAD.size, at + total
         text_start = start + body_length + _SHORT.size
         if body_length < 0 or not text_start <= after <= end:
-            raise RemoteProtocolError("a batch's lengths do not fit")
+            raise RemoteProtocolError("the lengths in a batch are inconsistent")
         (text_length,) = _SHORT.unpack_from(data, start + body_length)
         if text_length < 0 or text_start + text_length > after:
-            raise RemoteProtocolError("a batch's properties go beyond their message")
+            raise RemoteProtocolError("the properties in a batch exceed their message")
         text = data[text_start : text_start + text_length]
         found.append((flag, data[start : start + body_length], text))
         at = after

@@ -1,11 +1,11 @@
-"""What is asked and what is answered, as numbers on the wire."""
+"""Request and response codes of the protocol."""
 
 from enum import IntEnum
 
-__all__ = ["Request", "Response"]
+__all__ = ["RequestCode", "ResponseCode"]
 
 
-class Request(IntEnum):
+class RequestCode(IntEnum):
     PULL_MESSAGE = 11
     QUERY_MESSAGE = 12
     QUERY_CONSUMER_OFFSET = 14
@@ -35,7 +35,7 @@ class Request(IntEnum):
     GET_GROUP_CONFIG = 352
 
 
-class Response(IntEnum):
+class ResponseCode(IntEnum):
     SUCCESS = 0
     SYSTEM_ERROR = 1
     SYSTEM_BUSY = 2

@@ -1,9 +1,9 @@
-"""One command, and its two encodings.
+"""Commands and their two encodings.
 
     u32 total | u8 header type, u24 header length | header | body        total counts all but itself
 
-A server answers in the header type of its own configuration, whatever it was asked in, so both are read. JSON is
-what we write: the binary header has sixteen bits for the code, and RocketMQ 5's codes are larger.
+A server responds with the header type of its own configuration, whatever the request has, so both are decoded.
+Requests have JSON headers: the binary header has sixteen bits for the code, and some codes of RocketMQ 5 are larger.
 """
 
 import struct
@@ -14,13 +14,13 @@ import msgspec
 
 from mqgate.rocketmq.errors import RemoteProtocolError
 
-__all__ = ["BINARY", "JSON", "MOST_FRAME_BYTES", "Command", "decode", "encode", "encode_binary", "encode_request"]
+__all__ = ["BINARY", "JSON", "MAX_FRAME_BYTES", "Command", "decode", "encode", "encode_binary", "encode_request"]
 
 JSON, BINARY = 0, 1
-# The servers' own limit, four bytes of length included. They hang up on more, and on whoever else is waiting there.
-MOST_FRAME_BYTES = 16 << 20
+# The limit of the servers, including the four bytes of the length. A server closes the connection on a larger frame.
+MAX_FRAME_BYTES = 16 << 20
 _RESPONSE, _ONE_WAY = 1, 2
-# What a server goes by: strict JSON in routes (>= 401), GO_AWAY (> 475).
+# Servers enable features by this version: strict JSON in routes (>= 401), GO_AWAY (> 475).
 _VERSION = 479
 _PYTHON = 3
 _PREFIX = struct.Struct(">II")
@@ -31,7 +31,7 @@ _NO_FIELDS: Mapping[str, str] = {}
 
 
 class Command(NamedTuple):
-    """A request or a response; `opaque` pairs them, `fields` are the header fields of the code."""
+    """A request or a response, paired by `opaque`. `fields` are the header fields of the code."""
 
     code: int
     opaque: int
@@ -54,7 +54,7 @@ class _JsonHeader(msgspec.Struct):
     opaque: int
     flag: int = 0
     remark: str | None = None
-    extFields: dict[str, str | None] | None = None  # noqa: N815 - the wire's name
+    extFields: dict[str, str | None] | None = None  # noqa: N815 - the name on the wire
 
 
 _header = msgspec.json.Decoder(_JsonHeader)
@@ -62,14 +62,14 @@ _encode_json = msgspec.json.Encoder().encode
 
 
 def encode(command: Command) -> bytes:
-    """A frame with a JSON header; ValueError if no server would take it."""
+    """Return a frame with a JSON header. Raise ValueError if it is larger than servers accept."""
     return encode_request(*command)
 
 
 def encode_request(
     code: int, opaque: int, fields: Mapping[str, str], body: bytes, flag: int = 0, remark: str | None = None
 ) -> bytes:
-    """The same of a command's parts: what is sent at once needs no command made of it."""
+    """Return the frame of a command that is given by its parts. This is faster than creating a Command."""
     header: dict[str, object] = {
         "code": code,
         "language": "PYTHON",
@@ -83,13 +83,13 @@ def encode_request(
     head = _encode_json(header)
     length = len(head)
     total = 4 + length + len(body)
-    if total + 4 > MOST_FRAME_BYTES:
-        raise ValueError(f"a command of {total} bytes is larger than servers take")
+    if total + 4 > MAX_FRAME_BYTES:
+        raise ValueError(f"a command of {total} bytes is larger than servers accept")
     return _PREFIX.pack(total, length) + head + body
 
 
 def encode_binary(command: Command) -> bytes:
-    """A frame with a binary header; what a server may be configured to answer in."""
+    """Return a frame with a binary header, which servers can be configured to send."""
     remark = (command.remark or "").encode()
     entries = b"".join(
         _SHORT.pack(len(name)) + name + _LENGTH.pack(len(value)) + value
@@ -106,7 +106,7 @@ def encode_binary(command: Command) -> bytes:
 
 
 def decode(header_type: int, head: bytes, body: bytes) -> Command:
-    """The command of a frame's parts; RemoteProtocolError if they make no sense."""
+    """Return the command of a frame. Raise RemoteProtocolError if it is malformed."""
     if header_type == JSON:
         return _decode_json(head, body)
     if header_type == BINARY:
@@ -118,11 +118,11 @@ def _decode_json(head: bytes, body: bytes) -> Command:
     try:
         parsed = _header.decode(head)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise RemoteProtocolError(f"the header is no JSON header: {error}") from None
+        raise RemoteProtocolError(f"malformed JSON header: {error}") from None
     fields = parsed.extFields or _NO_FIELDS
     if None in fields.values():
         fields = {name: value for name, value in fields.items() if value is not None}
-    # Not by its fields' names: every answer is one.
+    # tuple.__new__ is faster than the constructor, and every response creates one.
     return tuple.__new__(Command, (parsed.code, parsed.opaque, fields, body, parsed.flag, parsed.remark))
 
 
@@ -139,9 +139,9 @@ def _decode_binary(head: bytes, body: bytes) -> Command:
             name, at = _text(head, at, _SHORT)
             fields[name], at = _text(head, at, _LENGTH)
     except (struct.error, UnicodeDecodeError) as error:
-        raise RemoteProtocolError(f"the header is no binary header: {error}") from None
+        raise RemoteProtocolError(f"malformed binary header: {error}") from None
     if at != end or end > len(head):
-        raise RemoteProtocolError("the binary header's lengths do not fit")
+        raise RemoteProtocolError("the lengths in a binary header are inconsistent")
     return Command(code, opaque, fields, body, flag, remark or None)
 
 
@@ -149,5 +149,5 @@ def _text(head: bytes, at: int, length: struct.Struct) -> tuple[str, int]:
     (size,) = length.unpack_from(head, at)
     start = at + length.size
     if size < 0 or start + size > len(head):
-        raise RemoteProtocolError("a length in the binary header is out of bounds")
+        raise RemoteProtocolError("a length in a binary header is out of bounds")
     return head[start : start + size].decode(), start + size

@@ -1,11 +1,11 @@
-"""Cuts a stream of bytes into commands, however it arrives; what is too large is refused before it is gathered."""
+"""Splits a stream of bytes into commands. A frame that is too large is refused before it is buffered."""
 
 import struct
 
 from mqgate.rocketmq.errors import RemoteProtocolError
-from mqgate.rocketmq.remoting.command import MOST_FRAME_BYTES, Command, decode
+from mqgate.rocketmq.remoting.command import MAX_FRAME_BYTES, Command, decode
 
-__all__ = ["MOST_FRAME_BYTES", "FrameReader"]
+__all__ = ["MAX_FRAME_BYTES", "FrameReader"]
 
 _PREFIX = struct.Struct(">II")
 _LENGTH = 4
@@ -13,21 +13,20 @@ _HEADER_MASK = 0xFFFFFF
 
 
 class FrameReader:
-    """Feed it what was received; it returns the commands that are complete now.
+    """A decoder of a byte stream. `feed` takes received bytes and returns the commands that they complete.
 
-    RemoteProtocolError: the stream cannot be trusted any more, and the connection must be closed. Commands that stand
-    before the fault are returned first, so that it does not matter how the stream was cut; `is_broken` tells of it at
-    once, and so does the next `feed`.
+    After RemoteProtocolError the connection must be closed. Commands before the malformed frame are returned first, so
+    that the result does not depend on how the stream was split. Then `is_broken` is set and the next `feed` raises.
     """
 
-    def __init__(self, most_bytes: int = MOST_FRAME_BYTES) -> None:
-        self._most = most_bytes
+    def __init__(self, max_bytes: int = MAX_FRAME_BYTES) -> None:
+        self._most = max_bytes
         self._kept = bytearray()
         self._fault = ""
 
     @property
     def is_between_frames(self) -> bool:
-        """Whether the stream may end here."""
+        """Return whether the stream may end here."""
         return not self._kept
 
     @property
@@ -44,7 +43,7 @@ class FrameReader:
                         used = self._cut(view, commands)
                     del self._kept[:used]
                 else:
-                    # The usual case, an answer that came in one piece, is not copied into the buffer.
+                    # The common case, complete frames, is not copied into the buffer.
                     self._kept += data[self._cut(data, commands) :]
             except RemoteProtocolError as error:
                 self._fault = str(error)
@@ -54,13 +53,13 @@ class FrameReader:
         return commands
 
     def _cut(self, data: bytes | memoryview, commands: list[Command]) -> int:
-        """Append all complete commands; how many bytes they took."""
+        """Append all complete commands, and return how many bytes they used."""
         at, size = 0, len(data)
         while size - at >= _PREFIX.size:
             total, type_and_length = _PREFIX.unpack_from(data, at)
             head_length = type_and_length & _HEADER_MASK
             if total + _LENGTH > self._most or total < _LENGTH + head_length:
-                raise RemoteProtocolError(f"a frame of {total} bytes with a header of {head_length}")
+                raise RemoteProtocolError(f"malformed frame of {total} bytes with a header of {head_length}")
             end = at + _LENGTH + total
             if size < end:
                 break

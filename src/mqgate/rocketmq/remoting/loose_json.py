@@ -1,4 +1,4 @@
-"""Reads what the servers call JSON: keys may be bare numbers, and even whole objects.
+"""A parser for the JSON dialect of the servers, in which keys may be numbers and even objects.
 
     {{"brokerName":"b","queueId":0,"topic":"t"}:{"maxOffset":7}}        {0:"127.0.0.1:10911"}
 
@@ -15,19 +15,19 @@ __all__ = ["parse"]
 
 _SPACE = re.compile(r"[ \t\r\n]*")
 _SCALAR = re.compile(r"-?[0-9]+(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?|true|false|null")
-_DEEPEST = 64
+_MAX_DEPTH = 64
 _scan_text = json.JSONDecoder(strict=False).raw_decode
 
 
 def parse(body: bytes) -> Any:
-    """The value of a body; RemoteProtocolError if it is none."""
+    """Return the value of a body. Raise RemoteProtocolError if it is malformed."""
     try:
         text = body.decode()
         value, at = _value(text, _SPACE.match(text).end(), 0)  # type: ignore[union-attr] # matches nothing, too
     except (ValueError, IndexError, TypeError, RecursionError) as error:
-        raise RemoteProtocolError(f"a body is no JSON, however loosely read: {error}") from None
+        raise RemoteProtocolError(f"malformed JSON in a body: {error}") from None
     if at != len(text):
-        raise RemoteProtocolError("a body goes on behind its JSON")
+        raise RemoteProtocolError("a body contains data after its JSON")
     return value
 
 
@@ -36,7 +36,7 @@ def _skip(text: str, at: int) -> int:
 
 
 def _value(text: str, at: int, depth: int) -> tuple[Any, int]:
-    if depth > _DEEPEST:
+    if depth > _MAX_DEPTH:
         raise ValueError("nested too deeply")
     first = text[at]
     if first == "{":
@@ -85,7 +85,7 @@ def _list(text: str, at: int, depth: int) -> tuple[list[Any], int]:
 
 
 def _key(value: Any) -> Any:
-    # TypeError, for `parse` to translate: an object with objects or lists in it is no key of any server.
+    # Nested objects and lists are not hashable: `parse` translates the TypeError. No server sends such keys.
     if isinstance(value, dict):
         return tuple(sorted(value.items()))
     return value if isinstance(value, str) else json.dumps(value)

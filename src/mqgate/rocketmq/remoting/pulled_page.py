@@ -1,7 +1,7 @@
-"""Stored messages by column, for whoever reads many and needs little of each.
+"""Stored messages by column, for callers that read many messages and need few fields.
 
-To make no record of each halves the cost of taking an answer apart. What is not of the common kind (IPv6, long topics,
-compressed, batches kept as one) is left to those who know it: record.py.
+Decoding without one object per message takes half the time. Records that do not have the common layout (IPv6, long
+topics, compressed bodies, batches) are decoded by record.py.
 """
 
 import struct
@@ -14,16 +14,16 @@ from mqgate.rocketmq.remoting.record import COMMON, RawRecord, decode_raw
 
 __all__ = ["PulledPage", "decode_page"]
 
-# Of the common kind's fixed part what a page needs: total magic offset sysflag stored-ms body-length.
+# The fields of the common layout that a page needs: total magic offset sysflag stored-ms body-length.
 _NEEDED = struct.Struct(">iI12xq8xi16xq20xi")
-# Where a record's own fields are among all that is unpacked.
+# The Record fields among the unpacked fixed part.
 _RECORD = slice(2, 13)
 
 
 class PulledPage:
-    """Messages in the order in which they lie; `texts` are their properties.
+    """The columns of a page, in offset order. `texts` are the property texts.
 
-    `places`: where each begins in `data`, or the record that it was taken from.
+    `places` holds, for each message, its position in `data` or the record that contains it.
     """
 
     __slots__ = ("_data", "_places", "bodies", "offsets", "stored_ms", "texts")
@@ -53,29 +53,29 @@ class PulledPage:
 
     @property
     def bytes(self) -> int:
-        """All that is of any length."""
+        """Return the total size of bodies and property texts."""
         return sum(map(len, self.bodies)) + sum(map(len, self.texts))
 
-    def fitting(self, most_bytes: int) -> "PulledPage":
-        """Its first messages, as many as fit."""
-        if self.bytes <= most_bytes:
+    def fitting(self, max_bytes: int) -> "PulledPage":
+        """Return the first messages that fit."""
+        if self.bytes <= max_bytes:
             return self
         ends = accumulate(len(body) + len(text) for body, text in zip(self.bodies, self.texts, strict=True))
-        return self[: sum(end <= most_bytes for end in ends)]
+        return self[: sum(end <= max_bytes for end in ends)]
 
     def from_offset(self, offset: int) -> "PulledPage":
-        """The messages from an offset on, up to the first that is missing."""
+        """Return the messages from an offset up to the first missing one."""
         offsets = self.offsets
         if offsets == list(range(offset, offset + len(offsets))):
             return self
-        # A batch that is kept as one record may begin before what was asked for.
-        first = next((index for index, each in enumerate(offsets) if each >= offset), len(offsets))
+        # A batch that is stored as one record may start before the requested offset.
+        first = next((index for index, found in enumerate(offsets) if found >= offset), len(offsets))
         rest = offsets[first:]
-        count = next((index for index, each in enumerate(rest) if each != offset + index), len(rest))
+        count = next((index for index, found in enumerate(rest) if found != offset + index), len(rest))
         return self[first : first + count]
 
     def offset_id(self, index: int) -> str:
-        """The id that the broker knows a message by."""
+        """Return the broker's id of a message."""
         place = self._places[index]
         if isinstance(place, int):
             place = RawRecord("", b"", b"", *COMMON.fixed.unpack_from(self._data, place)[_RECORD])
@@ -83,18 +83,18 @@ class PulledPage:
 
 
 def decode_page(data: bytes) -> PulledPage:
-    """All messages of an answer; RemoteProtocolError if they are broken."""
+    """Return all messages of a response. Raise RemoteProtocolError if they are malformed."""
     try:
         page = _uniform_page(data) or _common_page(data)
     except struct.error as error:
-        raise RemoteProtocolError(f"a stored message is broken: {error}") from None
+        raise RemoteProtocolError(f"malformed record: {error}") from None
     return _page_of(decode_raw(data)) if page is None else page
 
 
 def _uniform_page(data: bytes) -> PulledPage | None:
-    """A page of messages that all are as long as the first, in every part of them: what machines write often is.
+    """Decode a page whose records all have the same lengths of body, topic and properties; None for other pages.
 
-    It is unpacked at once, in less than half the time; None if it is no such page.
+    Such pages are common, and are unpacked at once in less than half the time.
     """
     end = len(data)
     if not end:
@@ -116,19 +116,19 @@ def _uniform_page(data: bytes) -> PulledPage | None:
 
 @lru_cache(maxsize=1_024)
 def _shape(total: int, length: int, topic: int) -> struct.Struct | None:
-    """A whole record that is so long, with such a body and topic's name: the rest of it are the properties."""
+    """Return the struct of a record with these lengths of record, body and topic name. The rest is the properties."""
     text = total - _NEEDED.size - length - _tail(topic)[1]
     return struct.Struct(f"{_NEEDED.format}{length}sB{topic}xh{text}s") if text >= 0 else None
 
 
 def _are_common(marks: list[int], kinds: list[int]) -> bool:
-    return marks.count(COMMON.magic) == len(marks) and not any(flags & COMMON.odd_flags for flags in set(kinds))
+    return marks.count(COMMON.magic) == len(marks) and not any(flags & COMMON.excluded_flags for flags in set(kinds))
 
 
 def _common_page(data: bytes) -> PulledPage | None:
-    """A page of messages of the common kind and of one topic; None if there are others among them.
+    """Decode a page of records that have the common layout and one topic; None for other pages.
 
-    In a loop that runs for every message there is, what can be done for all of them at once is done behind it.
+    Checks that can be done for all records at once are done after the loop.
     """
     rows: list[tuple[int, int, bytes, bytes, int, int, int]] = []
     at, end = 0, len(data)
@@ -160,7 +160,7 @@ def _common_page(data: bytes) -> PulledPage | None:
 
 @cache
 def _tail(topic: int) -> tuple[Callable[[bytes, int], tuple[int, int]], int]:
-    """What unpacks the lengths behind a body, of a topic's name that is so long and of the properties; its size."""
+    """Return the function that unpacks the lengths of topic and properties after a body, and the size it reads."""
     lengths = struct.Struct(f">B{topic}xh")
     return lengths.unpack_from, lengths.size
 

@@ -1,8 +1,9 @@
-"""Stored messages, back to back, as pulls and queries answer them.
+"""Records of stored messages, as they are concatenated in the responses to pulls and queries.
 
-The fixed part of the common kind (IPv4 on both sides) is unpacked in one step: decoding was half of a pull's cost.
-A producer decides on body and properties, and on most of sysFlag, and the broker stores them unseen. So what is wrong
-in there is handed on as it is: one bad message must not stop its queue. Only the broker's own part can be broken.
+The fixed part of the common layout (IPv4 addresses) is unpacked in one step, because decoding was half of the cost of a
+pull. The producer controls the body, the properties and most of sysFlag, and the broker stores them unchecked. Faults
+in them are therefore passed on unchanged: one malformed message must not block its queue. Only faults in the part that
+the broker writes raise an error.
 """
 
 import struct
@@ -33,8 +34,8 @@ __all__ = [
 _BORN_IPV6, _STORED_IPV6 = 0x10, 0x20
 _IPV6 = _BORN_IPV6 | _STORED_IPV6
 _INNER_BATCH = 0x80
-_FOLDED = COMPRESSED | _INNER_BATCH
-_ODD = _FOLDED | _IPV6
+_PACKED = COMPRESSED | _INNER_BATCH
+_UNCOMMON = _PACKED | _IPV6
 _V1, _V2 = 0xDAA320A7, 0xDAA320AB
 # total magic crc queue flag offset physical sysflag born-ms host+port stored-ms host port reconsumed prepared body
 _FIXED = {
@@ -44,37 +45,37 @@ _FIXED = {
 _FIXED_V4 = _FIXED[0]
 
 
-class _Kind(NamedTuple):
-    """How stored messages of a kind are told from others, and the fixed part of them."""
+class _Layout(NamedTuple):
+    """The fixed part of a record layout, its magic number, and the flags that no record of the layout has."""
 
     fixed: struct.Struct
     magic: int
-    odd_flags: int
+    excluded_flags: int
 
 
-# By far the most messages: IPv4 on both sides, a topic of usual length, one message, as it was sent.
-COMMON = _Kind(_FIXED_V4, _V1, _ODD)
-# Where these are among what is unpacked, and how many fields of a Record are not.
+# Most records: IPv4 addresses, a topic of usual length, not compressed, not a batch.
+COMMON = _Layout(_FIXED_V4, _V1, _UNCOMMON)
+# Indexes in the unpacked fixed part, and the number of Record fields that are not in it.
 _QUEUE_ID, _SYS_FLAG, _BODY_LENGTH = 2, 6, 13
 _OWN = 3
 _SHORT = struct.Struct(">h")
 _CRC, _CRC_AT = struct.Struct(">I"), 8
-# A body that unpacks to more than this is a bomb, not a message.
-_MOST_BODY_BYTES = 64 << 20
-# The bodies of one answer together; thirty-two of the largest that a broker takes are half of it.
-_MOST_UNPACKED_BYTES = 256 << 20
-# The batches of one answer together: brokers do not compress them, so a frame's size is enough.
-_MOST_BATCH_BYTES = 16 << 20
+# A body that decompresses to more than this is an attack, not a message.
+_MAX_BODY_BYTES = 64 << 20
+# The limit for all bodies of one response; 32 bodies of the maximum size of a broker are half of it.
+_MAX_UNPACKED_BYTES = 256 << 20
+# The limit for all batches of one response: brokers do not compress them, so the size of a frame is enough.
+_MAX_BATCH_BYTES = 16 << 20
 _Properties = TypeVar("_Properties")
 
 
 class StoredRecord(NamedTuple, Generic[_Properties]):
-    """A message as a broker keeps it; its body is unpacked already."""
+    """A stored message. Its body is decompressed."""
 
     topic: str
     body: bytes
     properties: _Properties
-    # From here on in the order in which they are stored.
+    # The following fields are in the order of the fixed part.
     queue_id: int
     flag: int
     queue_offset: int
@@ -89,38 +90,38 @@ class StoredRecord(NamedTuple, Generic[_Properties]):
 
     @property
     def offset_id(self) -> str:
-        """The id that the broker knows it by: where it stored it."""
+        """Return the broker's id of the message: the address of the broker and the offset in its commit log."""
         return f"{self.store_host.hex()}{self.store_port:08x}{self.physical_offset:016x}".upper()
 
 
 Record = StoredRecord[dict[str, str]]
-# With the properties' text as it lies there: to take it apart is most of the work, and not everybody needs it.
+# With the undecoded property text: decoding it is most of the work, and not every caller needs it.
 RawRecord = StoredRecord[bytes]
 
 
 def decode_records(data: bytes) -> list[Record]:
-    """All records of an answer; RemoteProtocolError if they are broken."""
+    """Return all records of a response. Raise RemoteProtocolError if they are malformed."""
     return _decode(data, property_text.decode_bytes)
 
 
 def decode_raw(data: bytes) -> list[RawRecord]:
-    """The same with the properties' texts."""
+    """Return all records of a response, with undecoded property texts."""
     return _decode(data, bytes)
 
 
 def _decode(data: bytes, read: Callable[[bytes], _Properties]) -> list[StoredRecord[_Properties]]:
     found: list[StoredRecord[_Properties]] = []
-    room = _Room()
+    budget = _Budget()
     at, end = 0, len(data)
     try:
         while at < end:
             record, at = _record(data, at, read)
-            if record.sys_flag & _FOLDED:
-                found += _unfolded(record, room, read)
+            if record.sys_flag & _PACKED:
+                found += _unpacked(record, budget, read)
             else:
                 found.append(record)
     except (struct.error, UnicodeDecodeError) as error:
-        raise RemoteProtocolError(f"a stored message is broken: {error}") from None
+        raise RemoteProtocolError(f"malformed record: {error}") from None
     return found
 
 
@@ -135,7 +136,7 @@ def _record(data: bytes, at: int, read: Callable[[bytes], _Properties]) -> tuple
     start, after = at + fixed.size, at + total
     body_end = start + body_length
     if not start <= body_end < after <= len(data):
-        raise RemoteProtocolError(f"a stored message of {total} bytes with a body of {body_length}")
+        raise RemoteProtocolError(f"malformed record of {total} bytes with a body of {body_length}")
     if magic == _V1:
         topic_start, topic_end = body_end + 1, body_end + 1 + data[body_end]
     else:
@@ -143,51 +144,51 @@ def _record(data: bytes, at: int, read: Callable[[bytes], _Properties]) -> tuple
     text_start = topic_end + 2
     text_end = text_start + _SHORT.unpack_from(data, topic_end)[0]
     if not text_start <= text_end <= after:
-        raise RemoteProtocolError("a stored message's properties go beyond its end")
-    own = (
+        raise RemoteProtocolError("the properties of a record exceed it")
+    variable = (
         data[topic_start:topic_end].decode(),
         data[start:body_end],
         read(data[text_start:text_end]),
     )
-    # Not by its fields' names: that would be a tenth of the whole.
-    return tuple.__new__(StoredRecord, own + parts[_QUEUE_ID:_BODY_LENGTH]), after
+    # tuple.__new__ is faster: the constructor would take a tenth of the whole time.
+    return tuple.__new__(StoredRecord, variable + parts[_QUEUE_ID:_BODY_LENGTH]), after
 
 
 def _long_topic(data: bytes, magic: int, at: int) -> tuple[int, int]:
     if magic != _V2:
-        raise RemoteProtocolError(f"no stored message begins with {magic:08X}")
+        raise RemoteProtocolError(f"unknown magic number of a record: {magic:08X}")
     (length,) = _SHORT.unpack_from(data, at)
     if length < 0:
-        raise RemoteProtocolError(f"a topic of {length} bytes")
+        raise RemoteProtocolError(f"invalid topic length in a record: {length}")
     return at + 2, at + 2 + length
 
 
-class _Room:
-    """How many bytes the folded bodies of one answer may still become."""
+class _Budget:
+    """The remaining bytes for decompressed bodies and for batches of one response."""
 
     def __init__(self) -> None:
-        self.unpacked = _MOST_UNPACKED_BYTES
-        self.batches = _MOST_BATCH_BYTES
+        self.unpacked = _MAX_UNPACKED_BYTES
+        self.batches = _MAX_BATCH_BYTES
 
 
-def _unfolded(
-    record: StoredRecord[_Properties], room: _Room, read: Callable[[bytes], _Properties]
+def _unpacked(
+    record: StoredRecord[_Properties], budget: _Budget, read: Callable[[bytes], _Properties]
 ) -> list[StoredRecord[_Properties]]:
-    """What is in a record: itself with its body unpacked, or a batch's messages; as it lies there if that fails."""
+    """Return the record with its body decompressed, or the messages of a batch; if that fails, the unchanged record."""
     if record.sys_flag & COMPRESSED:
-        body = unpack(record.body, record.sys_flag, min(_MOST_BODY_BYTES, room.unpacked))
+        body = unpack(record.body, record.sys_flag, min(_MAX_BODY_BYTES, budget.unpacked))
         if body is None:
             return [record]
-        room.unpacked -= len(body)
+        budget.unpacked -= len(body)
         record = record._replace(body=body)
-    if not record.sys_flag & _INNER_BATCH or len(record.body) > room.batches:
+    if not record.sys_flag & _INNER_BATCH or len(record.body) > budget.batches:
         return [record]
-    room.batches -= len(record.body)
+    budget.batches -= len(record.body)
     try:
         entries = cut_batch(record.body)
     except RemoteProtocolError:
         entries = []
-    # Their offsets follow the record's own.
+    # The messages of a batch have consecutive offsets.
     return [
         record._replace(queue_offset=offset, flag=flag, body=body, properties=read(text))
         for offset, (flag, body, text) in enumerate(entries, record.queue_offset)
@@ -195,10 +196,10 @@ def _unfolded(
 
 
 def encode_record(record: Record, *, packed_body: bytes | None = None) -> bytes:
-    """A record as a broker writes it, born nowhere; for peers in tests."""
+    """Encode a record as a broker does, without a born host. For tests."""
     body = record.body if packed_body is None else packed_body
     topic, encoded = record.topic.encode(), property_text.encode(record.properties).encode()
-    is_long = len(topic) > 127  # noqa: PLR2004 - what a signed byte holds
+    is_long = len(topic) > 127  # noqa: PLR2004 - the maximum of a signed byte
     fixed = _FIXED[record.sys_flag & _IPV6]
     head = bytearray(fixed.size)
     total = fixed.size + len(body) + (2 if is_long else 1) + len(topic) + 2 + len(encoded)

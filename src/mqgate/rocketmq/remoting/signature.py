@@ -1,6 +1,6 @@
-"""Signs requests for brokers with access control: HMAC-SHA1 over the sorted fields' values and the body.
+"""Signatures for brokers with access control: HMAC-SHA1 over the values of the sorted fields and the body.
 
-It proves who asks, and keeps nobody from repeating it: use TLS as well.
+A signature authenticates the client but does not prevent replay: use TLS as well.
 """
 
 import base64
@@ -20,7 +20,7 @@ class Credentials:
 
 
 def sign(fields: Mapping[str, str], body: bytes, credentials: Credentials) -> dict[str, str]:
-    """The fields with access key and signature added."""
+    """Return the fields with access key and signature added."""
     signed = {**fields, "AccessKey": credentials.access_key}
     if credentials.security_token:
         signed["SecurityToken"] = credentials.security_token

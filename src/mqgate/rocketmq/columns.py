@@ -1,13 +1,12 @@
-"""From stored records to Arrow, a column at a time and only those that were asked for.
+"""Stored records as Arrow arrays: only the requested columns are decoded.
 
-For the gateway's bulk reads and for Spark's executors alike, so nothing of the gateway is needed here. Who calls has
-loaded Arrow, or can wait for it.
+The gateway's bulk reads and Spark's executors share this module. Arrow is imported by the first `take`.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from mqgate.adapters.rocketmq.property_texts import PropertyReader
+from mqgate.rocketmq.property_texts import PropertyReader
 from mqgate.rocketmq.remoting.pulled_page import PulledPage
 
 if TYPE_CHECKING:
@@ -15,17 +14,17 @@ if TYPE_CHECKING:
 
 __all__ = ["Rows"]
 
-# As a PropertyReader gives them; properties as the text of a JSON object.
+# In the order of property_texts.Described.
 _FROM_PROPERTIES = ("id", "key", "tag", "properties")
 
 
 class Rows:
-    """Gathers records, of which these columns are wanted: id, key, tag, properties, offset, body, storedAt (in ms)."""
+    """Collected columns of records: any of id, key, tag, properties (JSON), offset, body and storedAt (in ms)."""
 
-    def __init__(self, columns: Sequence[str], users_name: Callable[[str], str | None]) -> None:
+    def __init__(self, columns: Sequence[str]) -> None:
         self._columns: dict[str, list[Any]] = {name: [] for name in columns}
         self._described = [(at, name) for at, name in enumerate(_FROM_PROPERTIES) if name in columns]
-        self._properties = PropertyReader(users_name, is_all="properties" in columns)
+        self._properties = PropertyReader(with_user_properties="properties" in columns)
         self.count = 0
         self.bytes = 0
 
@@ -40,14 +39,14 @@ class Rows:
         if "storedAt" in columns:
             columns["storedAt"] += page.stored_ms
         if self._described:
-            found = self._properties.read(page.texts)
+            records = self._properties.read(page.texts)
             for at, name in self._described:
-                columns[name] += [each[at] for each in found]
+                columns[name] += [record[at] for record in records]
         if "id" in columns:
-            _give_ids(columns["id"], page)
+            _fill_missing_ids(columns["id"], page)
 
     def take(self) -> dict[str, "pa.Array"]:
-        """All that was gathered, by name; begins anew."""
+        """Return the collected columns by name, and start over with none."""
         import pyarrow as pa  # noqa: PLC0415 - see above
 
         types = {"offset": pa.int64(), "body": pa.binary(), "storedAt": pa.timestamp("ms", tz="UTC")}
@@ -58,8 +57,8 @@ class Rows:
         return found
 
 
-def _give_ids(ids: list[str | None], page: PulledPage) -> None:
-    """Those that came without an id have the one that their broker knows them by."""
+def _fill_missing_ids(ids: list[str | None], page: PulledPage) -> None:
+    """Use the offset id for messages that were stored without an id."""
     first = len(ids) - len(page)
     if None in ids[first:]:
-        ids[first:] = [each or page.offset_id(index) for index, each in enumerate(ids[first:])]
+        ids[first:] = [found or page.offset_id(index) for index, found in enumerate(ids[first:])]

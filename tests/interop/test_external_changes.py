@@ -1,4 +1,4 @@
-"""Somebody changes a topic with RocketMQ's own tool while the gateway runs."""
+"""An operator changes a topic with RocketMQ's own tool while the gateway runs."""
 
 import asyncio
 
@@ -10,13 +10,13 @@ from java_client import Java
 from mqgate import bootstrap
 
 
-async def test_messages_of_a_queue_that_was_added_are_delivered(api: httpx.AsyncClient, java: Java) -> None:
-    """Nobody tells us of it but the broker, beside the ends of the others; whoever waits meanwhile is woken."""
+async def test_messages_of_an_added_queue_are_delivered(api: httpx.AsyncClient, java: Java) -> None:
+    """The gateway finds the queue in the statistics of the broker, and wakes parked receives."""
     await shop(api, queues=2)
     await publish(api, {"body": "old"})
     await take(api, 1)
 
-    await java.make_topic("orders", 4, cluster="one")
+    await java.create_topic("orders", 4, cluster="one")
     (sent,) = await java.send("orders", {"body": "new"}, queue=3)
     (message,) = await take(api, 1)
 
@@ -25,12 +25,12 @@ async def test_messages_of_a_queue_that_was_added_are_delivered(api: httpx.Async
 
 
 async def test_keys_keep_their_queues_when_others_are_added(api: httpx.AsyncClient, java: Java) -> None:
-    """Only whoever registers the topic with more queues accepts that keys move."""
+    """Keys move only when the topic is registered with more queues."""
     await shop(api, queues=2)
     envelopes = [{"body": "x", "key": f"k{n}"} for n in range(8)]
     before = await publish(api, *envelopes)
 
-    await java.make_topic("orders", 4, cluster="one")
+    await java.create_topic("orders", 4, cluster="one")
     await take(api, 8)
     after = await publish(api, *envelopes)
 
@@ -38,31 +38,31 @@ async def test_keys_keep_their_queues_when_others_are_added(api: httpx.AsyncClie
 
 
 @pytest.mark.parametrize("mode", ["message", "queue"])
-async def test_a_topic_that_was_deleted_and_made_anew_is_delivered_from_its_beginning(
+async def test_a_recreated_topic_is_delivered_from_its_beginning(
     api: httpx.AsyncClient, java: Java, gateway: bootstrap.Gateway, mode: str
 ) -> None:
-    """Its queues begin at 0 again, far before what the group has committed: never wait there for offset 10."""
+    """Its queues start at 0 again, before the committed offset. The group must not wait for offset 10."""
     await shop(api, mode=mode)
     await java.send("orders", *({"body": f"old {n}"} for n in range(10)))
     await take(api, 10)
     waiting = asyncio.ensure_future(receive(api, wait=60))
 
     await java.drop_topic("orders", "one")
-    await java.make_topic("orders", 1, cluster="one")
+    await java.create_topic("orders", 1, cluster="one")
     sent = await java.send("orders", *({"body": f"new {n}"} for n in range(3)), queue=0)
-    answer = await asyncio.wait_for(waiting, 30)
-    messages = [*answer["messages"], *await take(api, 3 - len(answer["messages"]))]
+    response = await asyncio.wait_for(waiting, 30)
+    messages = [*response["messages"], *await take(api, 3 - len(response["messages"]))]
     standing = await lag(api)
 
-    assert answer["rewound"] == 10
+    assert response["rewound"] == 10
     assert [message["id"] for message in messages] == [each["id"] for each in sent]
     assert (standing["ready"], standing["queues"][0]["max"]) == (0, 3)
 
 
-async def test_a_topic_that_was_deleted_takes_messages_again_once_it_is_registered_again(
+async def test_a_deleted_topic_accepts_messages_after_it_is_registered_again(
     api: httpx.AsyncClient, java: Java
 ) -> None:
-    """Until then the answer says what to do, and nothing is kept anywhere that nobody would find."""
+    """Until then the error names the remedy, and no message is stored where it cannot be found."""
     await shop(api, queues=2)
     await publish(api, {"body": "lost"})
 
@@ -77,5 +77,5 @@ async def test_a_topic_that_was_deleted_takes_messages_again_once_it_is_register
 
 
 async def _send(api: httpx.AsyncClient, **envelope: str) -> tuple[int, Json]:
-    answer = await api.post("/v1/topics/orders/messages", json={"body": "x", **envelope})
-    return answer.status_code, answer.json()
+    response = await api.post("/v1/topics/orders/messages", json={"body": "x", **envelope})
+    return response.status_code, response.json()

@@ -1,17 +1,17 @@
-"""From settings to a client."""
+"""Creates the RocketMQ client from the settings."""
 
 import ssl
 from collections.abc import Callable
 
-from mqgate.rocketmq.client import Client
+from mqgate.rocketmq.client import RocketMQClient
 from mqgate.rocketmq.remoting.signature import Credentials
 from mqgate.settings import RocketMQSettings, SettingsInvalid
 
 __all__ = ["client_of", "wire_names"]
 
 
-def client_of(settings: RocketMQSettings) -> Client:
-    """A client of the cluster that the settings name; SettingsInvalid if a TLS file is no good."""
+def client_of(settings: RocketMQSettings) -> RocketMQClient:
+    """Return a client for the configured cluster. Raise SettingsInvalid if a TLS file cannot be loaded."""
     credentials = None
     if settings.access_key:
         credentials = Credentials(
@@ -19,7 +19,7 @@ def client_of(settings: RocketMQSettings) -> Client:
             secret_key=settings.secret_key,
             security_token=settings.security_token,
         )
-    return Client(
+    return RocketMQClient(
         settings.name_servers,
         credentials=credentials,
         tls=_tls(settings) if settings.tls else None,
@@ -39,6 +39,6 @@ def _tls(settings: RocketMQSettings) -> ssl.SSLContext:
 
 
 def wire_names(settings: RocketMQSettings) -> Callable[[str], str]:
-    """How our names are written in RocketMQ: as Java's clients do it for a namespace."""
+    """Return the function that adds the namespace to a name, in the format of the Java clients."""
     prefix = f"{settings.namespace}%" if settings.namespace else ""
     return lambda name: f"{prefix}{name}"

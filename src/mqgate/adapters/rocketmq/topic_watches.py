@@ -1,9 +1,10 @@
-"""Who hears of arrivals: one parked pull at the tail of every queue, per topic, while anybody waits there.
+"""Watches of topics: one parked pull at the end of every queue of a topic that has subscribers.
 
-- All who wait on a topic share its pulls; they are kept for some seconds after the last one left, since most come back.
-- A busy queue answers at once, again and again: its pulls are spaced out, the more the busier.
-- With more queues than allowed, the topic's ends are asked for twice a second instead.
-- A broker that is gone closes its own queues only; the others' pulls stay parked.
+- All subscribers of a topic share its pulls. The pulls are kept for 5 seconds after the last unsubscribe, because most
+  subscribers return.
+- A pull on a busy queue returns at once. Consecutive pulls are therefore spaced out, by up to 50 ms.
+- If there are more queues than allowed, the bounds of the topic are polled twice a second instead.
+- If a broker fails, only its own queues are closed. The pulls on other brokers stay parked.
 """
 
 import asyncio
@@ -12,26 +13,26 @@ import time
 from collections.abc import Callable
 from functools import partial
 
-from mqgate.adapters.rocketmq.pulling import pull
+from mqgate.adapters.rocketmq.puller import pull
 from mqgate.adapters.rocketmq.topics import Queue, Topic, Topics
 from mqgate.core.errors import MqgateError
-from mqgate.rocketmq.client import Client
+from mqgate.rocketmq.client import RocketMQClient
 from mqgate.rocketmq.errors import RocketMQError
 from mqgate.rocketmq.messages import Status
 
-__all__ = ["Watches"]
+__all__ = ["TopicWatches"]
 
 Arrived = Callable[[str, int], None]
 _PARK = 15.0
 _LINGER = 5.0
-_LOOK_AROUND = 5.0
-_LOOK_FOR_LOST = 0.5
+_REFRESH_INTERVAL = 5.0
+_POLL_INTERVAL = 0.5
 _BUSY_WITHIN = 0.05
-_LONGEST_SPACE = 0.05
+_MAX_SPACING = 0.05
 
 
 class _Watch:
-    """What goes on for one topic."""
+    """The watch of one topic. `uncovered` is set when a queue has no parked pull."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -49,22 +50,22 @@ class _Watch:
             callback(queue, count)
 
 
-class Watches:
-    """`asked` is called for every request to a broker, for the metrics."""
+class TopicWatches:
+    """The watches of all topics. `on_request` is called for every pull, for the metrics."""
 
     def __init__(
-        self, client: Client, topics: Topics, *, group: str, most_queues: int, asked: Callable[[], None]
+        self, client: RocketMQClient, topics: Topics, *, group: str, max_queues: int, on_request: Callable[[], None]
     ) -> None:
         self._client = client
         self._topics = topics
         self._group = group
-        self._most = most_queues
-        self._asked = asked
+        self._max_queues = max_queues
+        self._on_request = on_request
         self._watches: dict[str, _Watch] = {}
         self._parked = 0
 
     def watch(self, name: str, callback: Arrived) -> Callable[[], None]:
-        """Hear of arrivals on a topic from now on; returns how to stop."""
+        """Call back on arrivals at a topic from now on. Return the function that unsubscribes."""
         watch = self._watches.get(name)
         if watch is None:
             watch = self._watches[name] = _Watch(name)
@@ -89,31 +90,31 @@ class Watches:
             watch.task.cancel()
 
     async def _run(self, watch: _Watch) -> None:
-        """Follow a topic: begin with what is new, look for what was lost, until cancelled."""
+        """Keep a pull parked on every open queue of the topic until cancelled."""
         try:
             while True:
-                pause = _LOOK_FOR_LOST
+                pause = _POLL_INTERVAL
                 watch.uncovered.clear()
                 try:
                     topic = await self._topics.get(watch.name)
                     if topic is not watch.topic:
-                        self._turn_to(watch, topic)
-                    await self._topics.freshen(topic)
+                        self._attach(watch, topic)
+                    await self._topics.ensure_fresh(topic)
                     if self._cover(watch, topic) and not topic.closed:
-                        pause = _LOOK_AROUND
+                        pause = _REFRESH_INTERVAL
                 except MqgateError:
-                    # The topic, or RocketMQ itself, may come back.
+                    # The topic or RocketMQ is unavailable: try again later.
                     pass
-                await asyncio.sleep(_LOOK_FOR_LOST)
-                # Not wait_for: until Python 3.12 it may forget that we were cancelled.
+                await asyncio.sleep(_POLL_INTERVAL)
+                # Until Python 3.12, asyncio.wait_for may lose a cancellation.
                 with contextlib.suppress(TimeoutError):
-                    async with asyncio.timeout(pause - _LOOK_FOR_LOST):
+                    async with asyncio.timeout(pause - _POLL_INTERVAL):
                         await watch.uncovered.wait()
         finally:
-            self._turn_to(watch, None)
+            self._attach(watch, None)
 
-    def _turn_to(self, watch: _Watch, topic: Topic | None) -> None:
-        """The topic was met just now, or made anew; or is watched no more."""
+    def _attach(self, watch: _Watch, topic: Topic | None) -> None:
+        """Attach the watch to a newly loaded topic, or to none."""
         for task in watch.pulls.values():
             task.cancel()
         watch.pulls.clear()
@@ -122,21 +123,21 @@ class Watches:
         watch.topic = topic
         if topic is not None:
             topic.watchers.append(watch.arrived)
-            # Whatever came before we listened.
+            # Messages may have arrived before the watch was attached.
             watch.arrived("", 1)
 
     def _cover(self, watch: _Watch, topic: Topic) -> bool:
-        """Park a pull on every queue that has none; False if there are too many."""
+        """Park a pull on every queue that has none. Return False if there are too many queues."""
         for queue in topic.queues.values():
             if queue.name not in watch.pulls and not queue.is_closed:
-                if self._parked >= self._most:
+                if self._parked >= self._max_queues:
                     return False
                 self._parked += 1
-                task = watch.pulls[queue.name] = asyncio.create_task(self._follow(topic, queue))
-                task.add_done_callback(partial(self._left, watch, queue.name))
+                task = watch.pulls[queue.name] = asyncio.create_task(self._watch_queue(topic, queue))
+                task.add_done_callback(partial(self._pull_ended, watch, queue.name))
         return True
 
-    def _left(self, watch: _Watch, queue: str, task: asyncio.Task[None]) -> None:
+    def _pull_ended(self, watch: _Watch, queue: str, task: asyncio.Task[None]) -> None:
         self._parked -= 1
         if watch.pulls.get(queue) is task:
             del watch.pulls[queue]
@@ -144,28 +145,28 @@ class Watches:
         if not task.cancelled() and (error := task.exception()) is not None:
             raise error
 
-    async def _follow(self, topic: Topic, queue: Queue) -> None:
-        """Pull at the tail until the queue closes."""
-        space = 0.0
-        while queue.head is not None and not queue.is_closed:
-            offset = queue.head.max
-            self._asked()
+    async def _watch_queue(self, topic: Topic, queue: Queue) -> None:
+        """Pull at the end of the queue until the queue is closed."""
+        spacing = 0.0
+        while queue.bounds is not None and not queue.is_closed:
+            offset = queue.bounds.max
+            self._on_request()
             parked_at = time.monotonic()
             try:
                 pulled = await pull(self._client, topic, queue, offset, 1, group=self._group, park=_PARK)
             except RocketMQError:
-                self._topics.shut(topic, queue.broker)
+                self._topics.close_queues(topic, queue.broker)
                 return
             if pulled.status is Status.FOUND:
                 end = max(pulled.max_offset, offset + len(pulled.records))
-                self._topics.told(topic, queue, pulled.min_offset, end, parked_at)
+                self._topics.report_bounds(topic, queue, pulled.min_offset, end, parked_at)
             elif pulled.status is Status.MOVED:
-                self._topics.told(topic, queue, pulled.min_offset, pulled.max_offset, parked_at)
-            # A quick answer once in a while is an arrival; many in a row are a load.
+                self._topics.report_bounds(topic, queue, pulled.min_offset, pulled.max_offset, parked_at)
+            # One quick response is an arrival, many in a row are a load.
             is_busy = time.monotonic() - parked_at < _BUSY_WITHIN
-            space = min(max(2 * space, 0.001), _LONGEST_SPACE) if is_busy else 0.0
-            if space:
-                await asyncio.sleep(space)
+            spacing = min(max(2 * spacing, 0.001), _MAX_SPACING) if is_busy else 0.0
+            if spacing:
+                await asyncio.sleep(spacing)
 
     async def close(self) -> None:
         watches = list(self._watches.values())
