@@ -22,7 +22,7 @@ async def examine(settings: RedisSettings) -> list[Check]:
         return [Check(check="redis: reachable", status="fail", detail=error.detail)]
     version = found.info["redis_version"]
     checks = [Check(check="redis: reachable", status="ok", detail=f"{version} answers, and lets us in")]
-    checks += [judge_memory(found.info), _judge_rights(found.deaf)]
+    checks += [judge_memory(found.info), _judge_rights(found.wake_up_error)]
     if isinstance(found.sizes, str):
         detail = f"their memory is not told to us: {found.sizes}"
         return [*checks, Check(check="redis: groups", status="warn", detail=detail)]

@@ -11,7 +11,7 @@ import psycopg
 import pytest
 
 from eventually import until
-from mqgate.adapters.postgres.connecting import Timeouts
+from mqgate.adapters.postgres.connections import Timeouts
 from mqgate.adapters.postgres.database import Database, Transaction
 from mqgate.core.errors import (
     InvalidValue,

@@ -6,7 +6,7 @@ from uuid import uuid4
 import pytest
 
 from eventually import until
-from mqgate.adapters.redis.server import Server
+from mqgate.adapters.redis.client import RedisClient
 from mqgate.stack import Stack
 from redis_server import is_up, operator, serving
 
@@ -34,12 +34,12 @@ def cluster_url(redis: Stack, tmp_path_factory: pytest.TempPathFactory) -> Itera
 
 
 @pytest.fixture(params=["alone", "cluster"])
-async def server(request: pytest.FixtureRequest, redis: Stack) -> AsyncIterator[Server]:
+async def server(request: pytest.FixtureRequest, redis: Stack) -> AsyncIterator[RedisClient]:
     url = redis.redis_url
     if request.param == "cluster":
         url = request.getfixturevalue("cluster_url")
         with operator(url) as node:
             await until(lambda: is_up(node))
-    server = Server(url, timeout=10.0)
+    server = RedisClient(url, timeout=10.0)
     yield server
     await server.close()

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from eventually import until
+from mqgate.adapters.redis.client import RedisClient
 from mqgate.adapters.redis.lease_store import RedisLeaseStore
-from mqgate.adapters.redis.server import Server
 from mqgate.core.entries import Group, Mode
 from mqgate.core.errors import StorageUnavailable
 from mqgate.core.lease import Grant, PullReport, SettlementOutcome
@@ -29,10 +29,10 @@ OpenStore = Callable[..., RedisLeaseStore]
 @pytest.fixture
 async def open_store(mortal_redis: Stack, prefix: str) -> AsyncIterator[OpenStore]:
     """A gateway's end, with a short patience."""
-    built: list[tuple[RedisLeaseStore, Server]] = []
+    built: list[tuple[RedisLeaseStore, RedisClient]] = []
 
     def open_store(url: str | None = None, **options: Any) -> RedisLeaseStore:
-        server = Server(url or mortal_redis.redis_url, timeout=options.pop("timeout", QUICK))
+        server = RedisClient(url or mortal_redis.redis_url, timeout=options.pop("timeout", QUICK))
         built.append((RedisLeaseStore(server, prefix=prefix, **options), server))
         return built[-1][0]
 
@@ -51,7 +51,7 @@ async def test_a_connection_lost_the_moment_it_is_made_is_made_again(
     redis: Stack, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Between the last answer of the examination and the first request: nobody may be left with the dead one."""
-    server = Server(redis.redis_url, timeout=QUICK)
+    server = RedisClient(redis.redis_url, timeout=QUICK)
     examine = server._examine
     wires: list[Any] = []
 
@@ -157,7 +157,7 @@ async def test_a_silent_server_is_told_at_the_deadline_and_what_it_gave_goes_bac
     await asyncio.to_thread(mortal_redis.pause, "redis")
     began = time.monotonic()
     try:
-        with pytest.raises(StorageUnavailable, match="did not answer"):
+        with pytest.raises(StorageUnavailable, match="did not respond"):
             await ask(store, group)
         waited = time.monotonic() - began
     finally:

@@ -5,9 +5,9 @@ from datetime import timedelta
 
 import pytest
 
-from mqgate.adapters.redis.health import sizes
+from mqgate.adapters.redis.client import RedisClient
 from mqgate.adapters.redis.lease_store import RedisLeaseStore
-from mqgate.adapters.redis.server import Server
+from mqgate.adapters.redis.report import group_sizes
 from mqgate.core.entries import Group, Mode
 from mqgate.core.lease import LEAST_REMEMBERED, Settlement, SettlementOutcome, Verb
 from mqgate.testing.clock import ManualClock
@@ -26,7 +26,7 @@ pytestmark = pytest.mark.parametrize("server", ["alone"], indirect=True)
 
 
 @pytest.fixture
-def store(server: Server, clock: ManualClock, prefix: str) -> RedisLeaseStore:
+def store(server: RedisClient, clock: ManualClock, prefix: str) -> RedisLeaseStore:
     return RedisLeaseStore(server, prefix=prefix, clock=clock)
 
 
@@ -57,7 +57,7 @@ async def consume(
 )
 async def test_what_ended_long_ago_takes_no_memory(
     store: RedisLeaseStore,
-    server: Server,
+    server: RedisClient,
     clock: ManualClock,
     prefix: str,
     mode: Mode,
@@ -73,11 +73,11 @@ async def test_what_ended_long_ago_takes_no_memory(
 
     kept = await server.command("HLEN", f"{prefix}:{{{group.name}}}:{kept_in}")
     assert 0 <= kept - LEAST_REMEMBERED < (FORGETTING if mode is Mode.MESSAGE else 1)
-    assert 0 < (await sizes(server, prefix)).of_groups[group.name] < LEAST_REMEMBERED * each + QUEUE
+    assert 0 < (await group_sizes(server, prefix)).bytes_by_group[group.name] < LEAST_REMEMBERED * each + QUEUE
 
 
 async def test_an_ack_in_queue_mode_leaves_nothing_behind(
-    store: RedisLeaseStore, server: Server, clock: ManualClock, prefix: str
+    store: RedisLeaseStore, server: RedisClient, clock: ManualClock, prefix: str
 ) -> None:
     """Most leases end so: none of them is kept, and each is known all the same."""
     group = a_group()
@@ -92,7 +92,7 @@ async def test_an_ack_in_queue_mode_leaves_nothing_behind(
 
 
 async def test_an_attempt_keeps_nothing_of_what_a_filter_did_not(
-    store: RedisLeaseStore, server: Server, prefix: str
+    store: RedisLeaseStore, server: RedisClient, prefix: str
 ) -> None:
     """It would be read again at each step: the longer an attempt looks for a rare tag, the slower."""
     group = workers(tags=frozenset("a"))
@@ -106,7 +106,7 @@ async def test_an_attempt_keeps_nothing_of_what_a_filter_did_not(
 
 @pytest.mark.slow
 async def test_the_clients_of_a_broadcast_group_share_its_memory(
-    store: RedisLeaseStore, server: Server, clock: ManualClock, prefix: str
+    store: RedisLeaseStore, server: RedisClient, clock: ManualClock, prefix: str
 ) -> None:
     """A thousand clients with 10,000 nacks each would be most of a gigabyte. What one leaves is room for others."""
     group = a_group(mode=Mode.BROADCAST, client_ttl=timedelta(days=1), max_attempts=100_000)
@@ -130,13 +130,13 @@ async def test_the_clients_of_a_broadcast_group_share_its_memory(
     assert int(counted) == 10
 
 
-async def test_sizes_are_of_groups_under_this_prefix(server: Server, store: RedisLeaseStore, prefix: str) -> None:
+async def test_sizes_are_of_groups_under_this_prefix(server: RedisClient, store: RedisLeaseStore, prefix: str) -> None:
     """Others may use the server too; and a walk that is too long is broken off, and says so."""
     other = RedisLeaseStore(server, prefix=f"{prefix}*")
     await opened(store, a_group(), queues(9))
     await opened(other, a_group(name="other"), queues(9))
 
-    found = [await sizes(server, each) for each in (prefix, f"{prefix}*")]
+    found = [await group_sizes(server, each) for each in (prefix, f"{prefix}*")]
 
-    assert [(set(each.of_groups), each.is_whole) for each in found] == [({"workers"}, True), ({"other"}, True)]
-    assert await sizes(server, prefix, most_keys=0) == ({}, False)
+    assert [(set(each.bytes_by_group), each.is_complete) for each in found] == [({"workers"}, True), ({"other"}, True)]
+    assert await group_sizes(server, prefix, max_keys=0) == ({}, False)

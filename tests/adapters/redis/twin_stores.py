@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
+from mqgate.adapters.redis.client import RedisClient
 from mqgate.adapters.redis.lease_store import RedisLeaseStore
-from mqgate.adapters.redis.server import Server
 from mqgate.adapters.sqlite.engine import Engine
 from mqgate.adapters.sqlite.lease_store import SqliteLeaseStore
 from mqgate.core.errors import MqgateError
@@ -48,7 +48,7 @@ class Twins:
         self.clock = ManualClock()
         self._loop = asyncio.new_event_loop()
         self._engine = Engine(directory, synchronous="normal", wall_ms=self.clock)
-        self._server = Server(redis_url, timeout=60.0)
+        self._server = RedisClient(redis_url, timeout=60.0)
         prefix = f"test-{uuid4().hex[:12]}"
         redis = RedisLeaseStore(self._server, prefix=prefix, most_clients=most_clients, clock=self.clock)
         self._sides = Side(SqliteLeaseStore(self._engine, most_clients=most_clients)), Side(redis)

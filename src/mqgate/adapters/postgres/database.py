@@ -16,8 +16,8 @@ from typing import Any, TypeVar
 
 import psycopg
 
-from mqgate.adapters.postgres import faults, layout
-from mqgate.adapters.postgres.connecting import Connection, Timeouts, connect_alone, is_alive, open_pool, sever
+from mqgate.adapters.postgres import faults, migrations
+from mqgate.adapters.postgres.connections import Connection, Timeouts, connect_alone, is_alive, open_pool, sever
 from mqgate.core.errors import MqgateError, StorageUnavailable
 
 __all__ = ["Database", "Transaction", "queries"]
@@ -81,10 +81,10 @@ class Database:
             url, schema=schema, least=least, most=most, timeouts=self._timeouts, met=self._remember_attempt
         )
 
-    async def open(self, scripts: Sequence[layout.Script] | None = None) -> None:
+    async def open(self, scripts: Sequence[migrations.Script] | None = None) -> None:
         """Connect and bring the tables up to date; raises what is wrong, and is closed then."""
         await self._pool.open()
-        wanted = layout.scripts() if scripts is None else scripts
+        wanted = migrations.scripts() if scripts is None else scripts
         end = asyncio.get_running_loop().time() + self._timeouts.connect.total_seconds() + 1
         try:
             while not await self._is_migrated(wanted, end):  # noqa: ASYNC110 - each is a question
@@ -93,13 +93,13 @@ class Database:
             await self.close()
             raise
 
-    async def _is_migrated(self, wanted: Sequence[layout.Script], end: float) -> bool:
+    async def _is_migrated(self, wanted: Sequence[migrations.Script], end: float) -> bool:
         """False: the server went away meanwhile, and there is time to try again."""
         loop = asyncio.get_running_loop()
         try:
             connection = await self._checkout(end - loop.time())
             try:
-                await layout.migrate(connection, self.schema, wanted)
+                await migrations.migrate(connection, self.schema, wanted)
             finally:
                 await self._pool.putconn(connection)
         except psycopg.Error as error:

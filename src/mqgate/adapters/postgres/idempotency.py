@@ -17,8 +17,8 @@ from enum import Enum
 from typing import Literal, NamedTuple
 
 from mqgate.adapters.postgres.database import Database, queries
-from mqgate.adapters.postgres.gathering import Gathering
 from mqgate.adapters.postgres.presence import Presence
+from mqgate.adapters.postgres.statement_batcher import StatementBatcher
 from mqgate.ports.idempotency import Claim, KeyRecord
 
 __all__ = ["PostgresIdempotencyStore"]
@@ -54,8 +54,8 @@ class PostgresIdempotencyStore:
         self._owner = presence.owner
         self._window = window
         self._sending = sending
-        self._claims: Gathering[Claim, _Found] = Gathering(self._claim, database.spawn)
-        self._answers: Gathering[_Done, None] = Gathering(self._complete, database.spawn)
+        self._claims: StatementBatcher[Claim, _Found] = StatementBatcher(self._claim, database.spawn)
+        self._answers: StatementBatcher[_Done, None] = StatementBatcher(self._complete, database.spawn)
 
     async def claim(self, claims: Sequence[Claim]) -> Sequence[KeyRecord | None]:
         loop = asyncio.get_running_loop()

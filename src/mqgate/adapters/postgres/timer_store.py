@@ -20,8 +20,8 @@ from typing import Any, NamedTuple
 import msgspec
 
 from mqgate.adapters.postgres.database import Database, queries
-from mqgate.adapters.postgres.gathering import Gathering
 from mqgate.adapters.postgres.presence import Presence
+from mqgate.adapters.postgres.statement_batcher import StatementBatcher
 from mqgate.adapters.postgres.text import kept, told
 from mqgate.core.cursors import MAX_ROW, parse_cursor
 from mqgate.core.message import NO_PROPERTIES, Draft
@@ -53,7 +53,7 @@ class PostgresTimerStore:
     def __init__(self, database: Database, presence: Presence) -> None:
         self._database = database
         self._owner = presence.owner
-        self._added = Gathering(self._add, database.spawn)
+        self._added = StatementBatcher(self._add, database.spawn)
 
     async def add(self, timers: Sequence[Timer]) -> None:
         await self._added.ask(timers)

@@ -6,7 +6,7 @@ from datetime import datetime, timedelta
 from typing import NamedTuple
 
 from mqgate.adapters.postgres.clock import ServerClock
-from mqgate.adapters.postgres.connecting import Timeouts
+from mqgate.adapters.postgres.connections import Timeouts
 from mqgate.adapters.postgres.database import Database
 from mqgate.adapters.postgres.presence import Presence
 

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from mqgate.adapters.postgres.gathering import Gathering
+from mqgate.adapters.postgres.statement_batcher import StatementBatcher
 from mqgate.core.errors import InvalidValue, StorageUnavailable
 
 
@@ -16,7 +16,7 @@ class Store:
         self.statements: list[list[int]] = []
         self.is_begun = asyncio.Event()
         self.is_open = asyncio.Event()
-        self.gathering = Gathering(self.double, asyncio.create_task)
+        self.gathering = StatementBatcher(self.double, asyncio.create_task)
 
     async def double(self, numbers: Sequence[int]) -> Sequence[int]:
         self.statements.append(list(numbers))

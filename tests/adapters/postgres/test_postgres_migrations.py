@@ -7,7 +7,7 @@ from typing import cast
 import psycopg
 import pytest
 
-from mqgate.adapters.postgres import layout
+from mqgate.adapters.postgres import migrations
 from mqgate.adapters.postgres.database import Database
 from mqgate.adapters.postgres.presence import Presence
 from mqgate.adapters.postgres.registry_store import PostgresRegistryStore
@@ -20,10 +20,10 @@ from mqgate.stack import Stack
 from mqgate.testing.clock import NOON
 
 OpenDatabase = Callable[..., Awaitable[Database]]
-NEXT = layout.Script("9999_next.sql", b"ALTER TABLE timer ADD COLUMN colour text NOT NULL DEFAULT 'blue'")
+NEXT = migrations.Script("9999_next.sql", b"ALTER TABLE timer ADD COLUMN colour text NOT NULL DEFAULT 'blue'")
 
 
-async def _open_all(*databases: Database, scripts: list[layout.Script] | None = None) -> list[BaseException | None]:
+async def _open_all(*databases: Database, scripts: list[migrations.Script] | None = None) -> list[BaseException | None]:
     outcomes = await asyncio.gather(*(each.open(scripts) for each in databases), return_exceptions=True)
     for database in databases:
         await database.close()
@@ -45,7 +45,7 @@ async def test_gateways_that_start_at_once_make_the_tables_once(
 async def test_tables_of_a_newer_release_are_refused(postgres: Stack, schema: str, open_database: OpenDatabase) -> None:
     """An old program must not write into what it does not understand; and it is told what to do."""
     newer = Database(postgres.postgres_url, schema=schema)
-    await _open_all(newer, scripts=[*layout.scripts(), NEXT])
+    await _open_all(newer, scripts=[*migrations.scripts(), NEXT])
 
     with pytest.raises(StorageRefused, match=r"newer mqgate \(layout 2, ours is 1\): upgrade"):
         await open_database()
@@ -64,7 +64,7 @@ async def test_an_older_gateway_goes_on_while_a_newer_one_adds_to_the_tables(
     for _ in range(10):
         await timers.get("before")
 
-    await _open_all(Database(postgres.postgres_url, schema=schema), scripts=[*layout.scripts(), NEXT])
+    await _open_all(Database(postgres.postgres_url, schema=schema), scripts=[*migrations.scripts(), NEXT])
     await timers.add([Timer("orders", Draft("after", b"x"), NOON)])
     due, _ = await timers.claim(10)
 
@@ -77,10 +77,10 @@ async def test_a_change_that_fails_leaves_nothing_behind(
 ) -> None:
     """All or none: the next start finds what the last one knew."""
     await open_database()
-    broken = layout.Script("9999_broken.sql", b"SELECT 1 / 0")
+    broken = migrations.Script("9999_broken.sql", b"SELECT 1 / 0")
 
     (outcome,) = await _open_all(
-        Database(postgres.postgres_url, schema=schema), scripts=[*layout.scripts(), NEXT, broken]
+        Database(postgres.postgres_url, schema=schema), scripts=[*migrations.scripts(), NEXT, broken]
     )
 
     assert isinstance(outcome, MqgateError)
@@ -101,7 +101,7 @@ async def test_a_server_that_goes_away_while_the_tables_are_made_is_tried_again(
 
         (outcome,) = await _open_all(
             Database(postgres.postgres_url, schema=schema),
-            scripts=[*layout.scripts(), layout.Script("9999_once.sql", once.encode())],
+            scripts=[*migrations.scripts(), migrations.Script("9999_once.sql", once.encode())],
         )
         found = operator.execute(f"SELECT last_value FROM {tries}".encode()).fetchone()  # noqa: S608 - same
         operator.execute(f"DROP SEQUENCE {tries}".encode())

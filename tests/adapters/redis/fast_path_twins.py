@@ -12,9 +12,9 @@ import pytest
 import redis as driver
 from twin_stores import Side
 
-from mqgate.adapters.redis import answers, lease_store
+from mqgate.adapters.redis import lease_store, replies
+from mqgate.adapters.redis.client import RedisClient
 from mqgate.adapters.redis.lease_store import RedisLeaseStore
-from mqgate.adapters.redis.server import Server
 from mqgate.testing.clock import ManualClock
 
 # Every key with a line for each of its members, in any order.
@@ -40,7 +40,7 @@ return all
 """
 
 
-class UsualTwins:
+class FastPathTwins:
     """On a server of their own: every look is at all that it holds. `count`: how many receives took the short way."""
 
     def __init__(self, redis_url: str, patch: pytest.MonkeyPatch, most_clients: int) -> None:
@@ -51,7 +51,7 @@ class UsualTwins:
         self._dice = random.Random()
         self._steps = 0
         self._loop = asyncio.new_event_loop()
-        self._server = Server(redis_url, timeout=60.0)
+        self._server = RedisClient(redis_url, timeout=60.0)
         self._prefixes = [f"test-{uuid4().hex[:12]}" for _ in range(2)]
         self._listeners = [self._redis.pubsub(ignore_subscribe_messages=False) for _ in self._prefixes]
         for listener, prefix in zip(self._listeners, self._prefixes, strict=True):
@@ -61,16 +61,16 @@ class UsualTwins:
         self._short, self._long = (
             Side(RedisLeaseStore(self._server, prefix=each, **options)) for each in self._prefixes
         )
-        self._usual, told = lease_store._usual, answers.usual
+        self._fast_path_arguments, read = lease_store._fast_path_arguments, replies.read_fast_path
 
         def counted(*arguments: Any) -> Any:
             self.count += 1
-            return told(*arguments)
+            return read(*arguments)
 
-        patch.setattr(answers, "usual", counted)
+        patch.setattr(replies, "read_fast_path", counted)
         patch.setattr(lease_store, "_DICE", self._dice)
         # By the real clock: who polled is noted once.
-        patch.setattr(lease_store, "_SEEN_EVERY", 1e9)
+        patch.setattr(lease_store, "_SEEN_INTERVAL", 1e9)
 
     def clear(self) -> None:
         """Nothing of earlier groups is looked at any more."""
@@ -79,7 +79,7 @@ class UsualTwins:
     def play(self, verb: str, *arguments: Any, **options: Any) -> Any:
         """One method of LeaseStore on both, with one answer; a refusal is told by its code."""
         self._steps += 1
-        short = self._play(self._short, self._usual, verb, arguments, options)
+        short = self._play(self._short, self._fast_path_arguments, verb, arguments, options)
         long = self._play(self._long, lambda *_: None, verb, arguments, options)
         assert short == long, f"{verb}:\nshort {short}\nlong  {long}"
         short_state, long_state = self._states()
@@ -88,8 +88,8 @@ class UsualTwins:
         assert short_wakes == long_wakes, verb
         return short
 
-    def _play(self, side: Side, usual: Any, verb: str, arguments: tuple[Any, ...], options: dict[str, Any]) -> Any:
-        self._patch.setattr(lease_store, "_usual", usual)
+    def _play(self, side: Side, encode: Any, verb: str, arguments: tuple[Any, ...], options: dict[str, Any]) -> Any:
+        self._patch.setattr(lease_store, "_fast_path_arguments", encode)
         self._dice.seed(self._steps)
         return self._loop.run_until_complete(side.play(verb, arguments, options))
 

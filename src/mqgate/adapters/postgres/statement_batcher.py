@@ -11,7 +11,7 @@ from typing import Any, Generic, NamedTuple, TypeVar
 
 from mqgate.core.errors import Busy, MqgateError
 
-__all__ = ["Gathering"]
+__all__ = ["StatementBatcher"]
 
 _Asked = TypeVar("_Asked")
 _Told = TypeVar("_Told")
@@ -24,7 +24,7 @@ class _Call(NamedTuple):
     answer: asyncio.Future[Any]
 
 
-class Gathering(Generic[_Asked, _Told]):
+class StatementBatcher(Generic[_Asked, _Told]):
     """`work` takes items and answers each, in their order; `spawn` starts a task and owns it."""
 
     def __init__(

@@ -9,12 +9,12 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+from fast_path_twins import FastPathTwins
 from twin_machine import CHANGES, CLIENTS, SECOND, STEPS, TwinMachine
-from usual_twins import UsualTwins
 
-from mqgate.adapters.redis import answers, lease_store
+from mqgate.adapters.redis import lease_store, replies
+from mqgate.adapters.redis.client import RedisClient
 from mqgate.adapters.redis.lease_store import RedisLeaseStore
-from mqgate.adapters.redis.server import Server
 from mqgate.core.backoff import NO_BACKOFF, Backoff
 from mqgate.core.entries import Mode
 from mqgate.core.lease import AcquireRequest, Grant, Settlement, Verb
@@ -39,7 +39,7 @@ def acks_of(mode: Mode, grant: Grant) -> list[Settlement]:
 class Walk(TwinMachine):
     """Mostly what consumers mostly do: ack what they had, and ask for more; and now and then anything else."""
 
-    def __init__(self, twins: UsualTwins, kind: str, dice: random.Random) -> None:
+    def __init__(self, twins: FastPathTwins, kind: str, dice: random.Random) -> None:
         super().__init__(twins, kind)
         self.dice = dice
         ends = [dice.choice([40, 200, dice.randrange(300)]) for _ in range(4)]
@@ -141,7 +141,7 @@ def test_the_short_way_leads_where_the_long_one_does(
 ) -> None:
     """Nobody can tell which one was taken, neither by the answer nor by anything that comes later."""
     seed = int(os.environ.get("WALK_SEED", "1"))
-    twins = UsualTwins(mortal_redis.redis_url, monkeypatch, len(CLIENTS))
+    twins = FastPathTwins(mortal_redis.redis_url, monkeypatch, len(CLIENTS))
     try:
         for number in range(seed, seed + WALKS):
             twins.clear()
@@ -158,19 +158,24 @@ def test_the_short_way_leads_where_the_long_one_does(
 @pytest.mark.parametrize("mode", [Mode.QUEUE, Mode.MESSAGE])
 @pytest.mark.parametrize(("consumers", "has_other_waiters"), [(8, False), (8, True), (3, True), (3, False), (1, False)])
 async def test_a_steady_consumer_takes_the_short_way(
-    server: Server, prefix: str, monkeypatch: pytest.MonkeyPatch, mode: Mode, consumers: int, has_other_waiters: bool
+    server: RedisClient,
+    prefix: str,
+    monkeypatch: pytest.MonkeyPatch,
+    mode: Mode,
+    consumers: int,
+    has_other_waiters: bool,
 ) -> None:
     """As many consumers as queues or fewer, and whether others wait or not: it is what they do all day."""
     ways: Counter[bool] = Counter()
-    is_usual = answers.is_usual
+    is_fast_path = replies.is_fast_path
 
     def noted(reply: Any) -> bool:
-        found = is_usual(reply)
+        found = is_fast_path(reply)
         ways[found] += 1
         return found
 
-    monkeypatch.setattr(answers, "is_usual", noted)
-    monkeypatch.setattr(lease_store, "_SEEN_EVERY", 1e9)
+    monkeypatch.setattr(replies, "is_fast_path", noted)
+    monkeypatch.setattr(lease_store, "_SEEN_INTERVAL", 1e9)
     store, group = RedisLeaseStore(server, prefix=prefix), a_group(mode=mode, backoff=Backoff(jitter=0))
     await opened(store, group, queues(*[100_000] * 8))
     carried: dict[int, list[Settlement]] = {}

@@ -9,7 +9,7 @@ from datetime import timedelta
 from importlib import resources
 from typing import NamedTuple
 
-from mqgate.adapters.postgres.connecting import Connection
+from mqgate.adapters.postgres.connections import Connection
 from mqgate.core.errors import StorageRefused
 
 __all__ = ["Script", "migrate", "scripts"]

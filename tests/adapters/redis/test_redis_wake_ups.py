@@ -2,14 +2,14 @@
 
 import asyncio
 
-from mqgate.adapters.redis.server import Server
-from mqgate.adapters.redis.wakes import Wakes
+from mqgate.adapters.redis.client import RedisClient
+from mqgate.adapters.redis.wake_ups import WakeUpSubscription
 
 
-async def test_listening_ends_whenever_it_is_told_to(server: Server, prefix: str) -> None:
+async def test_listening_ends_whenever_it_is_told_to(server: RedisClient, prefix: str) -> None:
     """In the middle of a connect or a write as well: else a gateway that is stopped at once never ends."""
     for turns in range(100):
-        wakes = Wakes(server, f"{prefix}:wake", "us", lambda *_: None, lambda: None)
+        wakes = WakeUpSubscription(server, f"{prefix}:wake", "us", lambda *_: None, lambda: None)
         wakes.start()
         for _ in range(turns):
             await asyncio.sleep(0)

@@ -9,7 +9,7 @@ from datetime import timedelta
 import pytest
 
 from eventually import until
-from mqgate.adapters.postgres.opening import Postgres, open_postgres
+from mqgate.adapters.postgres.session import Postgres, open_postgres
 from mqgate.adapters.postgres.timer_store import PostgresTimerStore
 from mqgate.adapters.postgres.timer_watch import TimerWatch
 from mqgate.adapters.sqlite.engine import Engine
@@ -24,7 +24,7 @@ from mqgate.telemetry.recorder import EventRecorder
 LEASE = timedelta(seconds=1)
 CLAIMS = """
 import asyncio, datetime, sys
-from mqgate.adapters.postgres.opening import open_postgres
+from mqgate.adapters.postgres.session import open_postgres
 from mqgate.adapters.postgres.timer_store import PostgresTimerStore
 from mqgate.core.message import Draft
 from mqgate.ports.timer_store import Timer

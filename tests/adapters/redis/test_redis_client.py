@@ -12,12 +12,12 @@ import pytest
 from redis.exceptions import RedisError
 
 from eventually import until
-from mqgate.adapters.redis.faults import is_elsewhere, translated
+from mqgate.adapters.redis.client import RedisClient, check_server
+from mqgate.adapters.redis.faults import is_wrong_server, translated
 from mqgate.adapters.redis.lease_store import RedisLeaseStore
 from mqgate.adapters.redis.rate_limits import RedisRateLimits
 from mqgate.adapters.redis.scripts import SCRIPTS, Script
-from mqgate.adapters.redis.server import Server, judge
-from mqgate.adapters.redis.wakes import Wakes
+from mqgate.adapters.redis.wake_ups import WakeUpSubscription
 from mqgate.core.entries import Group, RateLimit
 from mqgate.core.errors import MqgateError, StorageFull, StorageRefused, StorageUnavailable
 from mqgate.core.lease import AcquireRequest, SettlementOutcome, Verb
@@ -36,16 +36,16 @@ PAGE = Path(__file__).parents[3] / "docs" / "how-to" / "use-redis.md"
 # From here on servers know CLIENT SETINFO.
 SETINFO = (7, 2)
 WAIT = timedelta(seconds=1)
-OpenServer = Callable[..., Server]
+OpenServer = Callable[..., RedisClient]
 
 
 @pytest.fixture
 async def open_server() -> AsyncIterator[OpenServer]:
     """A gateway's connection, with a short patience."""
-    servers: list[Server] = []
+    servers: list[RedisClient] = []
 
-    def open_server(url: str, timeout: float = QUICK) -> Server:
-        servers.append(Server(url, timeout=timeout))
+    def open_server(url: str, timeout: float = QUICK) -> RedisClient:
+        servers.append(RedisClient(url, timeout=timeout))
         return servers[-1]
 
     yield open_server
@@ -108,7 +108,7 @@ async def test_a_full_server_says_so_and_nothing_is_half_done(
             assert (grant.delivery, grant.lease.epoch) == (1, 1)
 
 
-async def test_a_slot_that_is_elsewhere_is_told(plain: str, tmp_path: Path, open_server: OpenServer) -> None:
+async def test_a_slot_that_is_wrong_server_is_told(plain: str, tmp_path: Path, open_server: OpenServer) -> None:
     """MOVED and ASK: a gateway talks to one node, and says where the group's slot is."""
     with ExitStack() as stack:
         ports = [stack.enter_context(serving(tmp_path / name, "--cluster-enabled", "yes")) for name in "ab"]
@@ -173,17 +173,17 @@ def test_versions_are_compared_as_numbers(version: str, *, is_welcome: bool) -> 
     info = {"redis_version": version, "maxmemory_policy": "noeviction", "role": "master", "run_id": "x"}
 
     if is_welcome:
-        judge(info)
+        check_server(info)
     else:
         with pytest.raises(StorageRefused, match=r"6.0.16 is too old: 6.2"):
-            judge(info)
+            check_server(info)
 
 
 async def test_a_wrong_password_is_for_an_operator_to_mend(plain: str, tmp_path: Path, open_server: OpenServer) -> None:
     """Repeating does not help, so it is not waited for; nothing of the password is shown."""
     with serving(tmp_path, "--requirepass", "right") as port:
         for door in (":wrong@", "someone:wrong@", ""):
-            with pytest.raises(StorageRefused, match="does not let us in") as refused:
+            with pytest.raises(StorageRefused, match="access denied") as refused:
                 await open_server(f"redis://{door}127.0.0.1:{port}").connect()
             assert "wrong@" not in refused.value.detail
 
@@ -208,7 +208,7 @@ async def test_the_rights_that_are_documented_are_enough(plain: str, tmp_path: P
         await walk(url)
         server = open_server(url, timeout=PATIENT)
         heard: list[str] = []
-        wakes = Wakes(server, "mqgate:wake", "us", lambda *_: None, lambda: heard.append("subscribed"))
+        wakes = WakeUpSubscription(server, "mqgate:wake", "us", lambda *_: None, lambda: heard.append("subscribed"))
         wakes.start()
         await until(lambda: _is_so(bool(heard)))
         await wakes.stop()
@@ -229,7 +229,7 @@ async def test_a_right_that_is_missing_is_for_an_operator_to_mend(
         let_in(redis, missing)
         store = RedisLeaseStore(open_server(f"redis://mqgate:secret@127.0.0.1:{port}"))
 
-        with pytest.raises(StorageRefused, match="does not let us in"):
+        with pytest.raises(StorageRefused, match="access denied"):
             await opened(store, GROUP, queues(9))
 
 
@@ -257,7 +257,7 @@ def _waiting(group: Group) -> AcquireRequest:
     return AcquireRequest(group=group, client="", most=0, visibility=group.visibility, bounds={}, wait=WAIT)
 
 
-class Recorded(Server):
+class Recorded(RedisClient):
     """Remembers which scripts it ran."""
 
     def __init__(self, url: str) -> None:
@@ -324,6 +324,6 @@ def test_a_replica_is_known_by_either_wording() -> None:
     """Redis 6.2 says it from inside a script."""
     wrapped = "ERR Error running script (call to f_6b): @user_script:9: @user_script: 9: -READONLY You can't write"
 
-    assert is_elsewhere("READONLY You can't write against a read only replica.")
-    assert is_elsewhere(wrapped)
-    assert not is_elsewhere("OOM command not allowed")
+    assert is_wrong_server("READONLY You can't write against a read only replica.")
+    assert is_wrong_server(wrapped)
+    assert not is_wrong_server("OOM command not allowed")
