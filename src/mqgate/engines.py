@@ -247,8 +247,8 @@ async def _open_postgres(
     async with open_postgres(
         settings.url,
         schema=settings.schema,
-        least=settings.min_connections,
-        most=settings.max_connections,
+        min_size=settings.min_connections,
+        max_size=settings.max_connections,
         timeouts=timeouts,
         lease=timedelta(seconds=settings.gateway_lease),
         now=lambda: None if wall_ms is None else instant(wall_ms()),

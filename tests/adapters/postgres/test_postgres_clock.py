@@ -30,7 +30,7 @@ def learn(clock: ServerClock, steady: Steady, told_after: float, journey: float 
     """The server says NOON and so many seconds, half a journey after it was asked."""
     asked = steady.at
     steady.at += journey
-    clock.learn(NOON + timedelta(seconds=told_after), asked)
+    clock.add_sample(NOON + timedelta(seconds=told_after), asked)
 
 
 async def last_seen(database: Database) -> datetime:

@@ -34,7 +34,7 @@ async def test_gateways_that_start_at_once_make_the_tables_once(
     postgres: Stack, schema: str, open_database: OpenDatabase
 ) -> None:
     """The others wait, and find them made."""
-    several = [Database(postgres.postgres_url, schema=schema, most=1) for _ in range(8)]
+    several = [Database(postgres.postgres_url, schema=schema, max_size=1) for _ in range(8)]
 
     outcomes = await _open_all(*several)
 
@@ -47,7 +47,7 @@ async def test_tables_of_a_newer_release_are_refused(postgres: Stack, schema: st
     newer = Database(postgres.postgres_url, schema=schema)
     await _open_all(newer, scripts=[*migrations.scripts(), NEXT])
 
-    with pytest.raises(StorageRefused, match=r"newer mqgate \(layout 2, ours is 1\): upgrade"):
+    with pytest.raises(StorageRefused, match=r"schema version 2, this mqgate supports 1: upgrade"):
         await open_database()
 
 

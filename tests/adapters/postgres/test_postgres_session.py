@@ -130,7 +130,7 @@ async def test_what_another_gateway_schedules_is_moved_in_time(url: str, schema:
 
 async def test_a_gateway_that_left_has_left_nothing_open(url: str, schema: str) -> None:
     """Neither a row that says it is alive nor a connection."""
-    async with open_postgres(url, schema=schema, most=3) as left:
+    async with open_postgres(url, schema=schema, max_size=3) as left:
         await asyncio.gather(*(left.database.probe() for _ in range(10)))
 
     async with open_postgres(url, schema=schema) as postgres:

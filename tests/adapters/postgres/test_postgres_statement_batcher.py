@@ -16,7 +16,7 @@ class Store:
         self.statements: list[list[int]] = []
         self.is_begun = asyncio.Event()
         self.is_open = asyncio.Event()
-        self.gathering = StatementBatcher(self.double, asyncio.create_task)
+        self.batcher = StatementBatcher(self.double, asyncio.create_task)
 
     async def double(self, numbers: Sequence[int]) -> Sequence[int]:
         self.statements.append(list(numbers))
@@ -29,7 +29,7 @@ class Store:
         return [2 * number for number in numbers]
 
     def ask(self, *numbers: int) -> asyncio.Task[Sequence[int]]:
-        return asyncio.create_task(self.gathering.ask(numbers))
+        return asyncio.create_task(self.batcher.submit(numbers))
 
 
 async def begun(store: Store, *calls: Sequence[int]) -> list[asyncio.Task[Sequence[int]]]:
@@ -108,7 +108,7 @@ async def test_nothing_to_ask_asks_nothing() -> None:
     """Not even a connection."""
     store = Store()
 
-    assert list(await store.gathering.ask([])) == []
+    assert list(await store.batcher.submit([])) == []
     assert store.statements == []
 
 
@@ -118,6 +118,6 @@ async def test_a_bug_is_seen_by_whoever_asked() -> None:
     store.is_open.set()
 
     with pytest.raises(TypeError):
-        await store.gathering.ask([None])  # type: ignore[list-item]
+        await store.batcher.submit([None])  # type: ignore[list-item]
 
-    assert list(await store.gathering.ask([1])) == [2]
+    assert list(await store.batcher.submit([1])) == [2]

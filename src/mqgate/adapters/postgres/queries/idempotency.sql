@@ -1,5 +1,5 @@
 -- name: claim
--- Whoever wants several keys takes them in their order: so nobody waits for somebody who waits for him.
+-- Keys are locked in sorted order, so that concurrent claims cannot deadlock.
 INSERT INTO idempotency AS kept (topic, key, digest, id, at, owner, sent_by)
 SELECT topic, key, digest, id, this.instant, %(owner)s, this.instant + %(sending)s
 FROM unnest(%(topics)s::text[], %(keys)s::text[], %(digests)s::text[], %(ids)s::text[])
