@@ -1,4 +1,4 @@
-"""Leases on Redis: the same promises as on the embedded engine."""
+"""The Redis lease store fulfils the contracts of lease stores."""
 
 import pytest
 

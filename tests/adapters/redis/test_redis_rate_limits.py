@@ -1,4 +1,4 @@
-"""Producers' rates on Redis: the same promises as within one process."""
+"""The Redis rate limit store fulfils the contract of rate limit stores."""
 
 import pytest
 
@@ -8,7 +8,7 @@ from mqgate.testing.clock import ManualClock
 from mqgate.testing.rate_limits_contract import RateLimitsContract
 
 
-class TestRedisRates(RateLimitsContract):
+class TestRedisRateLimits(RateLimitsContract):
     @pytest.fixture
     def rates(self, server: RedisClient, clock: ManualClock, prefix: str) -> RedisRateLimits:
         return RedisRateLimits(server, prefix=prefix, clock=clock)

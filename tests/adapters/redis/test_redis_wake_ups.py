@@ -1,4 +1,4 @@
-"""Wake-ups between gateways: what becomes of the subscription."""
+"""Life cycle of the wake-up subscription."""
 
 import asyncio
 
@@ -6,8 +6,8 @@ from mqgate.adapters.redis.client import RedisClient
 from mqgate.adapters.redis.wake_ups import WakeUpSubscription
 
 
-async def test_listening_ends_whenever_it_is_told_to(server: RedisClient, prefix: str) -> None:
-    """In the middle of a connect or a write as well: else a gateway that is stopped at once never ends."""
+async def test_the_subscription_stops_at_any_point_of_its_start(server: RedisClient, prefix: str) -> None:
+    """A stop during a connect or a write must not be lost, else a gateway that is stopped early never ends."""
     for turns in range(100):
         wakes = WakeUpSubscription(server, f"{prefix}:wake", "us", lambda *_: None, lambda: None)
         wakes.start()
