@@ -1,4 +1,4 @@
-"""The tables: made by one of many who start at once, added to beside older gateways, never touched by them."""
+"""Schema migrations with several and with older gateways."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -30,10 +30,10 @@ async def _open_all(*databases: Database, scripts: list[migrations.Script] | Non
     return cast("list[BaseException | None]", outcomes)
 
 
-async def test_gateways_that_start_at_once_make_the_tables_once(
+async def test_concurrent_starts_create_the_tables_once(
     postgres: Stack, schema: str, open_database: OpenDatabase
 ) -> None:
-    """The others wait, and find them made."""
+    """The other gateways must wait for the first one."""
     several = [Database(postgres.postgres_url, schema=schema, max_size=1) for _ in range(8)]
 
     outcomes = await _open_all(*several)
@@ -43,7 +43,7 @@ async def test_gateways_that_start_at_once_make_the_tables_once(
 
 
 async def test_tables_of_a_newer_release_are_refused(postgres: Stack, schema: str, open_database: OpenDatabase) -> None:
-    """An old program must not write into what it does not understand; and it is told what to do."""
+    """An old release must not write to a schema that it does not support. The error names the remedy."""
     newer = Database(postgres.postgres_url, schema=schema)
     await _open_all(newer, scripts=[*migrations.scripts(), NEXT])
 
@@ -51,16 +51,16 @@ async def test_tables_of_a_newer_release_are_refused(postgres: Stack, schema: st
         await open_database()
 
 
-async def test_an_older_gateway_goes_on_while_a_newer_one_adds_to_the_tables(
+async def test_an_older_gateway_works_during_a_migration(
     postgres: Stack, schema: str, open_database: OpenDatabase
 ) -> None:
-    """A rolling upgrade: both serve at the same time."""
+    """Both releases serve at the same time during a rolling upgrade."""
     old = await open_database()
     presence = Presence(old)
     await presence.run_once()
     timers = PostgresTimerStore(old, presence)
     await timers.add([Timer("orders", Draft("before", b"x"), NOON)])
-    # What is prepared must survive the change, too.
+    # Prepared statements must survive the migration, too.
     for _ in range(10):
         await timers.get("before")
 
@@ -72,10 +72,8 @@ async def test_an_older_gateway_goes_on_while_a_newer_one_adds_to_the_tables(
     assert await old.read(b"SELECT DISTINCT colour FROM timer") == [("blue",)]
 
 
-async def test_a_change_that_fails_leaves_nothing_behind(
-    postgres: Stack, schema: str, open_database: OpenDatabase
-) -> None:
-    """All or none: the next start finds what the last one knew."""
+async def test_a_failed_migration_is_rolled_back(postgres: Stack, schema: str, open_database: OpenDatabase) -> None:
+    """The next start must find the previous schema version."""
     await open_database()
     broken = migrations.Script("9999_broken.sql", b"SELECT 1 / 0")
 
@@ -91,10 +89,10 @@ async def test_a_change_that_fails_leaves_nothing_behind(
     ) == [(0,)]
 
 
-async def test_a_server_that_goes_away_while_the_tables_are_made_is_tried_again(postgres: Stack, schema: str) -> None:
-    """Somebody restarts PostgreSQL and the gateways at the same time: none of them gives up for that."""
+async def test_a_migration_is_repeated_after_a_lost_connection(postgres: Stack, schema: str) -> None:
+    """PostgreSQL and the gateways may be restarted at the same time."""
     tries = f"public.tries_{schema}"
-    # A sequence counts on whatever becomes of the transaction.
+    # A sequence keeps its value if the transaction is rolled back.
     once = f"SELECT pg_terminate_backend(pg_backend_pid()) WHERE nextval('{tries}') = 1"
     with psycopg.connect(postgres.postgres_url, autocommit=True) as operator:
         operator.execute(f"CREATE SEQUENCE {tries}".encode())
@@ -109,8 +107,10 @@ async def test_a_server_that_goes_away_while_the_tables_are_made_is_tried_again(
     assert (outcome, found) == (None, (2,))
 
 
-async def test_a_user_who_may_not_make_tables_can_use_them(postgres: Stack, schema: str, database: Database) -> None:
-    """Whoever runs the gateway need not own the database."""
+async def test_a_user_without_the_right_to_create_can_use_the_tables(
+    postgres: Stack, schema: str, database: Database
+) -> None:
+    """The user of a gateway need not own the database."""
     user = f"user_{schema}"
     for statement in (
         f"CREATE ROLE {user} LOGIN",
@@ -131,8 +131,8 @@ async def test_a_user_who_may_not_make_tables_can_use_them(postgres: Stack, sche
     assert isinstance(outcome, StorageRefused)
 
 
-async def test_a_database_that_cannot_keep_every_text_is_refused(postgres: Stack, schema: str) -> None:
-    """Better at the start than at the first message with an accent."""
+async def test_a_database_without_utf8_is_refused(postgres: Stack, schema: str) -> None:
+    """Otherwise the first message with a special character would fail."""
     async with await psycopg.AsyncConnection.connect(postgres.postgres_url, autocommit=True) as connection:
         await connection.execute(f"CREATE DATABASE {schema} ENCODING 'SQL_ASCII' TEMPLATE template0".encode())
         (outcome,) = await _open_all(Database(f"{postgres.postgres_url.rpartition('/')[0]}/{schema}"))
@@ -142,8 +142,8 @@ async def test_a_database_that_cannot_keep_every_text_is_refused(postgres: Stack
     assert "UTF8" in outcome.detail
 
 
-async def test_a_url_that_is_none_is_refused_without_being_shown() -> None:
-    """It may contain a password."""
+async def test_an_invalid_url_is_refused_without_being_shown() -> None:
+    """The URL may contain a password."""
     with pytest.raises(StorageRefused) as refused:
         Database("postgresql://me:secret@host/database?colour=blue")
 

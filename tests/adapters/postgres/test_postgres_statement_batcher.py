@@ -1,4 +1,4 @@
-"""Calls that share a statement: each with its own answer, and its own fate."""
+"""Concurrent calls that share a statement: each gets its own result or error."""
 
 import asyncio
 from collections.abc import Sequence
@@ -10,7 +10,7 @@ from mqgate.core.errors import InvalidValue, StorageUnavailable
 
 
 class Store:
-    """Doubles numbers, when it is let; 13 is a bad one, and 99 ends it."""
+    """Store that doubles numbers when it is released. 13 is invalid, and 99 makes the store unavailable."""
 
     def __init__(self) -> None:
         self.statements: list[list[int]] = []
@@ -28,25 +28,25 @@ class Store:
             raise StorageUnavailable("gone")
         return [2 * number for number in numbers]
 
-    def ask(self, *numbers: int) -> asyncio.Task[Sequence[int]]:
+    def submit(self, *numbers: int) -> asyncio.Task[Sequence[int]]:
         return asyncio.create_task(self.batcher.submit(numbers))
 
 
 async def begun(store: Store, *calls: Sequence[int]) -> list[asyncio.Task[Sequence[int]]]:
-    """Calls, of which the first two are under way and the others wait."""
+    """Return calls of which the first two are running and the others wait."""
     tasks = []
     for numbers in calls[:2]:
         store.is_begun.clear()
-        tasks.append(store.ask(*numbers))
+        tasks.append(store.submit(*numbers))
         await store.is_begun.wait()
-    tasks += [store.ask(*numbers) for numbers in calls[2:]]
-    # One turn of the loop: they have asked.
+    tasks += [store.submit(*numbers) for numbers in calls[2:]]
+    # One iteration of the event loop: all calls are submitted.
     await asyncio.sleep(0)
     return tasks
 
 
-async def test_what_comes_meanwhile_goes_into_one_statement() -> None:
-    """The more callers, the more each journey carries; and a lone one waits for nobody."""
+async def test_waiting_calls_share_one_statement() -> None:
+    """Many callers must not need one round trip each, and a single caller must not wait."""
     store = Store()
     tasks = await begun(store, [1], [2], [3, 4], [5], [6])
 
@@ -56,8 +56,8 @@ async def test_what_comes_meanwhile_goes_into_one_statement() -> None:
     assert store.statements == [[1], [2], [3, 4, 5, 6]]
 
 
-async def test_a_bad_item_fails_its_own_call_alone() -> None:
-    """Sharing a statement is not sharing a fate."""
+async def test_an_invalid_item_fails_only_its_own_call() -> None:
+    """Other callers of the same statement must not see the error."""
     store = Store()
     tasks = await begun(store, [1], [2], [3], [13], [4])
 
@@ -68,8 +68,8 @@ async def test_a_bad_item_fails_its_own_call_alone() -> None:
     assert isinstance(answers[3], InvalidValue)
 
 
-async def test_a_store_that_is_gone_is_told_to_all_at_once() -> None:
-    """To ask it again for each would only take longer."""
+async def test_an_unavailable_store_fails_all_calls_at_once() -> None:
+    """Trying every call alone would only take longer."""
     store = Store()
     tasks = await begun(store, [1], [2], [3], [99])
 
@@ -80,8 +80,8 @@ async def test_a_store_that_is_gone_is_told_to_all_at_once() -> None:
     assert len(store.statements) == 3
 
 
-async def test_who_stops_waiting_spoils_nothing_for_the_others() -> None:
-    """Its part is done all the same."""
+async def test_a_cancelled_call_does_not_affect_the_others() -> None:
+    """The items of the cancelled call are still processed."""
     store = Store()
     tasks = await begun(store, [1], [2], [3], [4])
 
@@ -93,8 +93,8 @@ async def test_who_stops_waiting_spoils_nothing_for_the_others() -> None:
     assert store.statements[2] == [3, 4]
 
 
-async def test_a_statement_has_an_end() -> None:
-    """Whole calls, a thousand items; what does not fit goes into the next."""
+async def test_a_statement_has_at_most_a_thousand_items() -> None:
+    """The size of a statement must be bounded. Calls are not split."""
     store = Store()
     tasks = await begun(store, [1], [2], [0] * 600, [0] * 500, [0] * 400)
 
@@ -104,16 +104,16 @@ async def test_a_statement_has_an_end() -> None:
     assert sorted(map(len, store.statements)) == [1, 1, 600, 900]
 
 
-async def test_nothing_to_ask_asks_nothing() -> None:
-    """Not even a connection."""
+async def test_an_empty_call_runs_no_statement() -> None:
+    """An empty call must not use a connection."""
     store = Store()
 
     assert list(await store.batcher.submit([])) == []
     assert store.statements == []
 
 
-async def test_a_bug_is_seen_by_whoever_asked() -> None:
-    """And the next call is served."""
+async def test_an_unexpected_error_is_raised_to_the_caller() -> None:
+    """A bug must not stop the batcher: the next call works."""
     store = Store()
     store.is_open.set()
 
