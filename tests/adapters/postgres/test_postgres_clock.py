@@ -26,11 +26,11 @@ class Steady:
         return self.at
 
 
-def learn(clock: ServerClock, steady: Steady, told_after: float, journey: float = 0.0) -> None:
-    """Add a sample of NOON plus `told_after` seconds with a round trip of `journey` seconds."""
-    asked = steady.at
-    steady.at += journey
-    clock.add_sample(NOON + timedelta(seconds=told_after), asked)
+def learn(clock: ServerClock, steady: Steady, server_seconds: float, round_trip: float = 0.0) -> None:
+    """Add a sample of NOON plus `server_seconds` seconds with a round trip of `round_trip` seconds."""
+    sent = steady.at
+    steady.at += round_trip
+    clock.add_sample(NOON + timedelta(seconds=server_seconds), sent)
 
 
 async def last_seen(database: Database) -> datetime:
@@ -57,7 +57,7 @@ def test_the_estimate_is_never_behind_the_server() -> None:
     steady = Steady()
     clock = ServerClock(steady)
 
-    learn(clock, steady, 0, journey=0.2)
+    learn(clock, steady, 0, round_trip=0.2)
 
     assert clock.now() == NOON + 0.2 * SECOND
 
@@ -66,9 +66,9 @@ def test_a_slow_sample_does_not_replace_a_better_one() -> None:
     """A loaded server responds late, and such a sample is less exact."""
     steady = Steady()
     clock = ServerClock(steady)
-    learn(clock, steady, 0, journey=0.002)
+    learn(clock, steady, 0, round_trip=0.002)
 
-    learn(clock, steady, 2, journey=3.0)
+    learn(clock, steady, 2, round_trip=3.0)
 
     assert clock.now() == NOON + 3.002 * SECOND
 
@@ -77,10 +77,10 @@ def test_an_old_sample_is_replaced_by_a_slower_one() -> None:
     """Clocks drift, so an old sample becomes less exact than a new one."""
     steady = Steady()
     clock = ServerClock(steady)
-    learn(clock, steady, 0, journey=0.002)
+    learn(clock, steady, 0, round_trip=0.002)
     steady.at += 100
 
-    learn(clock, steady, 100.01, journey=0.02)
+    learn(clock, steady, 100.01, round_trip=0.02)
 
     assert clock.now() == NOON + 100.03 * SECOND
 
@@ -90,9 +90,9 @@ def test_a_jump_of_the_server_clock_is_followed() -> None:
     for jump in (600, -600):
         steady = Steady()
         clock = ServerClock(steady)
-        learn(clock, steady, 0, journey=0.002)
+        learn(clock, steady, 0, round_trip=0.002)
 
-        learn(clock, steady, jump, journey=0.5)
+        learn(clock, steady, jump, round_trip=0.5)
 
         assert clock.now() == NOON + (jump + 0.5) * SECOND
 

@@ -72,7 +72,7 @@ async def test_the_store_works_again_after_a_restart_of_the_server(mortal: Stack
     found = await _patiently(lambda: numbers(database))
     await database.write(b"INSERT INTO number VALUES (3)")
 
-    assert [type(each) for each in away] == [StorageUnavailable] * 3
+    assert [type(error) for error in away] == [StorageUnavailable] * 3
     assert found == [1]
     assert await numbers(database) == [1, 3]
 

@@ -55,9 +55,9 @@ async def test_a_repeat_on_another_gateway_waits_for_the_response(gateways: tupl
     await one.claim()
     repeat = await waiting(other.claim())
 
-    await one.keys.complete([CLAIM], ["the answer"])
+    await one.keys.complete([CLAIM], ["the response"])
 
-    assert await repeat == KeyRecord("digest", "the answer")
+    assert await repeat == KeyRecord("digest", "the response")
 
 
 async def test_a_repeat_on_another_gateway_proceeds_after_a_release(gateways: tuple[Gateway, Gateway]) -> None:
@@ -124,9 +124,9 @@ async def test_claimed_keys_are_kept_while_others_of_the_batch_wait(
 
     clock.advance(SENDING - timedelta(milliseconds=1))
     await until(lambda: is_renewed(one.database, clock))
-    await one.keys.complete([CLAIM], ["the answer"])
+    await one.keys.complete([CLAIM], ["the response"])
 
-    assert await batch == [None, KeyRecord("digest", "the answer")]
+    assert await batch == [None, KeyRecord("digest", "the response")]
     clock.advance(timedelta(seconds=1))
     (await waiting(one.claim(fresh))).cancel()
 
@@ -164,7 +164,7 @@ async def test_concurrent_gateways_claim_every_key_once(gateways: tuple[Gateway,
 
     found = await asyncio.gather(*(publish(gateways[turn % 2], claims[:: 1 if turn % 3 else -1]) for turn in range(12)))
 
-    assert sorted(key for some in found for key in some) == sorted(claim.key for claim in claims)
+    assert sorted(key for keys in found for key in keys) == sorted(claim.key for claim in claims)
     assert await gateways[0].keys.claim(claims) == [KeyRecord("digest", claim.key) for claim in claims]
 
 
@@ -192,10 +192,10 @@ async def test_a_late_response_is_not_stored_for_another_body(
     clock.advance(WINDOW)
     await other.claim(OTHER_BODY)
 
-    await slow.keys.complete([CLAIM], ["the answer"])
-    await other.keys.complete([OTHER_BODY], ["the other answer"])
+    await slow.keys.complete([CLAIM], ["the response"])
+    await other.keys.complete([OTHER_BODY], ["the other response"])
 
-    assert await other.claim(OTHER_BODY) == KeyRecord("other", "the other answer")
+    assert await other.claim(OTHER_BODY) == KeyRecord("other", "the other response")
 
 
 async def test_a_key_twice_in_one_call_is_claimed_twice(gateways: tuple[Gateway, Gateway]) -> None:
@@ -223,7 +223,7 @@ async def test_tidying_keeps_keys_within_their_window(gateways: tuple[Gateway, G
     """Cleaning up must not shorten the guaranteed window."""
     one, other = gateways
     await one.claim()
-    await one.keys.complete([CLAIM], ["the answer"])
+    await one.keys.complete([CLAIM], ["the response"])
     clock.advance(WINDOW - timedelta(milliseconds=1))
 
     await asyncio.gather(one.keys.tidy(), other.keys.tidy())
@@ -231,5 +231,5 @@ async def test_tidying_keeps_keys_within_their_window(gateways: tuple[Gateway, G
     clock.advance(WINDOW)
     await asyncio.gather(one.keys.tidy(), other.keys.tidy())
 
-    assert within == KeyRecord("digest", "the answer")
+    assert within == KeyRecord("digest", "the response")
     assert await one.database.read(b"SELECT count(*) FROM idempotency") == [(0,)]

@@ -24,7 +24,7 @@ NEXT = migrations.Script("9999_next.sql", b"ALTER TABLE timer ADD COLUMN colour 
 
 
 async def _open_all(*databases: Database, scripts: list[migrations.Script] | None = None) -> list[BaseException | None]:
-    outcomes = await asyncio.gather(*(each.open(scripts) for each in databases), return_exceptions=True)
+    outcomes = await asyncio.gather(*(database.open(scripts) for database in databases), return_exceptions=True)
     for database in databases:
         await database.close()
     return cast("list[BaseException | None]", outcomes)

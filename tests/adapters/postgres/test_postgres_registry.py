@@ -92,7 +92,7 @@ async def test_concurrent_starts_create_one_receipt_key(open_database: OpenDatab
     found = await asyncio.gather(*(store.receipt_keys(KeyRotationPolicy()) for store in stores * 3))
 
     assert len(found[0].accepted) == 1
-    assert all(each == found[0] for each in found)
+    assert all(keys == found[0] for keys in found)
 
 
 async def in_order(database: Database, sql: bytes, values: dict[str, object], later: Awaitable[None]) -> None:
@@ -127,7 +127,7 @@ async def test_a_dead_letter_of_several_gateways_is_stored_once(databases: tuple
     await asyncio.gather(*((one, other)[turn % 2].record(letter(turn // 10)) for turn in range(100)))
 
     found, more = await one.list("workers", key=None, since=None, until=None, most=100, after=None)
-    assert sorted(each.message.offset for each in found) == list(range(10))
+    assert sorted(letter.message.offset for letter in found) == list(range(10))
     assert more is None
 
 
@@ -139,7 +139,7 @@ async def test_paging_through_dead_letters_misses_no_new_one(databases: tuple[Da
     await in_order(databases[0], dead_letters._SQL["record"], values, other.record(letter(2)))
 
     found, _ = await one.list("workers", key=None, since=None, until=None, most=9, after=None)
-    assert [each.message.offset for each in found] == [1, 2]
+    assert [letter.message.offset for letter in found] == [1, 2]
 
 
 async def test_dead_letters_of_different_groups_do_not_block_each_other(databases: tuple[Database, Database]) -> None:
@@ -164,7 +164,7 @@ async def test_a_dead_letter_is_found_by_a_key_of_any_length(databases: tuple[Da
 
     found = [await other.list("workers", key=key, since=None, until=None, most=9, after=None) for key in keys]
 
-    assert [[each.message.key for each in page] for page, _ in found] == [[key] for key in keys]
+    assert [[letter.message.key for letter in page] for page, _ in found] == [[key] for key in keys]
     assert await other.get("workers", "a\0b") == []
 
 

@@ -52,7 +52,7 @@ async def test_waiting_calls_share_one_statement() -> None:
 
     store.is_open.set()
 
-    assert [list(each) for each in await asyncio.gather(*tasks)] == [[2], [4], [6, 8], [10], [12]]
+    assert [list(result) for result in await asyncio.gather(*tasks)] == [[2], [4], [6, 8], [10], [12]]
     assert store.statements == [[1], [2], [3, 4, 5, 6]]
 
 
@@ -62,10 +62,10 @@ async def test_an_invalid_item_fails_only_its_own_call() -> None:
     tasks = await begun(store, [1], [2], [3], [13], [4])
 
     store.is_open.set()
-    answers = await asyncio.gather(*tasks, return_exceptions=True)
+    results = await asyncio.gather(*tasks, return_exceptions=True)
 
-    assert [answers[2], answers[4]] == [[6], [8]]
-    assert isinstance(answers[3], InvalidValue)
+    assert [results[2], results[4]] == [[6], [8]]
+    assert isinstance(results[3], InvalidValue)
 
 
 async def test_an_unavailable_store_fails_all_calls_at_once() -> None:
@@ -74,9 +74,9 @@ async def test_an_unavailable_store_fails_all_calls_at_once() -> None:
     tasks = await begun(store, [1], [2], [3], [99])
 
     store.is_open.set()
-    answers = await asyncio.gather(*tasks, return_exceptions=True)
+    results = await asyncio.gather(*tasks, return_exceptions=True)
 
-    assert [type(each) for each in answers[2:]] == [StorageUnavailable] * 2
+    assert [type(result) for result in results[2:]] == [StorageUnavailable] * 2
     assert len(store.statements) == 3
 
 

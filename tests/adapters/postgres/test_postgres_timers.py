@@ -51,7 +51,7 @@ async def test_concurrent_claims_share_the_due_timers(gateways: list[Gateway]) -
 
     found = await asyncio.gather(*(gateways[turn % 3].claimed(10) for turn in range(60)))
 
-    ids = [each for some in found for each in some]
+    ids = [message_id for claimed in found for message_id in claimed]
     assert sorted(ids) == sorted(f"orders-{number}" for number in range(300))
 
 
@@ -269,15 +269,15 @@ async def test_an_invalid_id_is_unknown(gateways: list[Gateway]) -> None:
 async def test_only_decided_timers_are_deleted(gateways: list[Gateway], clock: ManualClock) -> None:
     """Old timers must not fill the disk, but a repeated cancel must be recognised for at least 10 minutes."""
     store = gateways[0].timers
-    await store.add([Timer("orders", Draft(each, b"x"), NOON) for each in ("done", "dropped", "claimed")])
+    await store.add([Timer("orders", Draft(name, b"x"), NOON) for name in ("done", "dropped", "claimed")])
     await store.add([Timer("orders", Draft("waiting", b"x"), NOON + timedelta(days=1))])
     await store.change("dropped", None)
     due, _ = await store.claim(10)
-    await store.finish([each for each in due if each.draft.id == "done"])
+    await store.finish([timer for timer in due if timer.draft.id == "done"])
 
     clock.advance(timedelta(minutes=10))
     await asyncio.gather(*(gateway.timers.tidy() for gateway in gateways))
-    remembered = [await store.change(each, None) for each in ("done", "dropped")]
+    remembered = [await store.change(name, None) for name in ("done", "dropped")]
     clock.advance(timedelta(minutes=20))
     await asyncio.gather(*(gateway.timers.tidy() for gateway in gateways))
 
@@ -285,7 +285,7 @@ async def test_only_decided_timers_are_deleted(gateways: list[Gateway], clock: M
     assert await store.get("done") is None
     assert await store.get("dropped") is None
     assert await store.get("waiting") is not None
-    assert [each.draft.id for each in await store.unfinished()] == ["claimed"]
+    assert [timer.draft.id for timer in await store.unfinished()] == ["claimed"]
 
 
 async def test_no_timer_query_reads_the_whole_table(gateways: list[Gateway], clock: ManualClock) -> None:

@@ -59,7 +59,7 @@ class FastPathTwins:
             listener.get_message(timeout=10)
         options = {"most_clients": most_clients, "clock": self.clock}
         self._short, self._long = (
-            Side(RedisLeaseStore(self._server, prefix=each, **options)) for each in self._prefixes
+            Side(RedisLeaseStore(self._server, prefix=prefix, **options)) for prefix in self._prefixes
         )
         self._fast_path_arguments, read = lease_store._fast_path_arguments, replies.read_fast_path
 
@@ -84,7 +84,7 @@ class FastPathTwins:
         assert short == long, f"{verb}:\nshort {short}\nlong  {long}"
         short_state, long_state = self._states()
         assert short_state == long_state, verb
-        short_wake_ups, long_wake_ups = (self._wake_ups(each) for each in self._listeners)
+        short_wake_ups, long_wake_ups = (self._wake_ups(listener) for listener in self._listeners)
         assert short_wake_ups == long_wake_ups, verb
         return short
 

@@ -175,7 +175,7 @@ async def test_leases_of_a_reply_lost_with_its_connection_are_released(
     await opened(store, group, queues(9))
     async with Wire(mortal_redis.redis_url).open() as wire:
         muted = open_store(wire.url, timeout=QUICK)
-        await muted.clients("nobody")
+        await muted.clients("unused")
         wire.mute()
         with pytest.raises(StorageUnavailable):
             await ask(muted, group)
@@ -240,7 +240,7 @@ async def _repeated(
     wire: Wire, store: RedisLeaseStore, step: Awaitable[Any], is_done: Callable[[], Awaitable[bool]]
 ) -> Any:
     """Run a step, lose its reply, and return the reply of the repeated command."""
-    await store.clients("nobody")
+    await store.clients("unused")
     wire.mute()
     under_way = asyncio.ensure_future(step)
     await until(is_done)

@@ -52,7 +52,7 @@ async def consume(
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("mode", "verb", "kept_in", "each"),
+    ("mode", "verb", "kept_in", "lease_bytes"),
     [(Mode.QUEUE, Verb.NACK, "unacked", RECEIPT), (Mode.MESSAGE, Verb.ACK, "grants", GRANT)],
 )
 async def test_leases_that_ended_long_ago_are_deleted(
@@ -63,7 +63,7 @@ async def test_leases_that_ended_long_ago_are_deleted(
     mode: Mode,
     verb: Verb,
     kept_in: str,
-    each: float,
+    lease_bytes: float,
 ) -> None:
     """Ended leases are kept for ten minutes, and the newest 10,000 for longer; without a limit memory would fill."""
     group = a_group(mode=mode, max_attempts=100_000)
@@ -73,7 +73,7 @@ async def test_leases_that_ended_long_ago_are_deleted(
 
     kept = await server.command("HLEN", f"{prefix}:{{{group.name}}}:{kept_in}")
     assert 0 <= kept - LEAST_REMEMBERED < (FORGETTING if mode is Mode.MESSAGE else 1)
-    assert 0 < (await group_sizes(server, prefix)).bytes_by_group[group.name] < LEAST_REMEMBERED * each + QUEUE
+    assert 0 < (await group_sizes(server, prefix)).bytes_by_group[group.name] < LEAST_REMEMBERED * lease_bytes + QUEUE
 
 
 async def test_an_ack_in_queue_mode_stores_no_lease_end(
