@@ -68,7 +68,7 @@ class FastPathTwins:
             return read(*arguments)
 
         patch.setattr(replies, "read_fast_path", counted)
-        patch.setattr(lease_store, "_DICE", self._dice)
+        patch.setattr(lease_store, "_RANDOM", self._dice)
         # This interval uses the real clock: record every client once.
         patch.setattr(lease_store, "_SEEN_INTERVAL", 1e9)
 

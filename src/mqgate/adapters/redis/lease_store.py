@@ -43,7 +43,7 @@ __all__ = ["RedisLeaseStore"]
 
 _log = structlog.get_logger()
 _MS = timedelta(milliseconds=1)
-_DICE = random.Random()  # noqa: S311 - jitter, not secrets
+_RANDOM = random.Random()  # noqa: S311 - jitter, not secrets
 _RULES = struct.Struct("<14d")
 _CLOCK_AND_DRAW = struct.Struct("<2d")
 _NO_RULES = bytes(_RULES.size), b""
@@ -98,7 +98,7 @@ class RedisLeaseStore:
 
     async def acquire(self, request: AcquireRequest) -> AcquireResult:
         group, scope = request.group, (request.group.name, request.client)
-        nonce = _DICE.getrandbits(48)
+        nonce = _RANDOM.getrandbits(48)
         incarnation = self._incarnations.get(scope)
         is_seen_due = self._is_seen_due(group.name, request.polled_by)
 
@@ -293,7 +293,7 @@ class RedisLeaseStore:
         is_repeat: bool = False,
     ) -> Any:
         """Run a script with the arguments that request.lua lists, in its order."""
-        clock_and_draw = _CLOCK_AND_DRAW.pack(0 if self._clock is None else self._clock(), _DICE.random())
+        clock_and_draw = _CLOCK_AND_DRAW.pack(0 if self._clock is None else self._clock(), _RANDOM.random())
         common = rules[0] + clock_and_draw, rules[1], *arguments
 
         def argv(run: str, is_resent: bool) -> tuple[Any, ...]:
