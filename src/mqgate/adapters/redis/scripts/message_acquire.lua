@@ -189,7 +189,7 @@ local settled = SETTLEMENTS and settle_all(scope, SETTLEMENTS) or {}
 -- Always apply the bounds: a gateway reports them only once.
 local rewound, unknown_queues = 0, {}
 if BOUNDS then rewound, unknown_queues = scope_slow_path().update_bounds(scope, BOUNDS, scope.closed) end
-if ADDRESS then scope_slow_path().see_client(POLLED_BY, ADDRESS) end
+if ADDRESS then scope_slow_path().record_poll(POLLED_BY, ADDRESS) end
 local next_time, has_more, is_span_full = false, false, false
 local is_quiet = true
 if #unknown_queues == 0 then

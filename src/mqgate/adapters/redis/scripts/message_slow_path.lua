@@ -13,8 +13,8 @@ slow_path = function()
   -- Delete old grants: at most twice as many as were granted since, so that the list shrinks.
   local function forget_grants(scope)
     local ended, gone, epochs = scope.base .. ':ended', 0, {}
-    local limit = math.min(call('LLEN', ended) - MIN_REMEMBERED, 2 * math.max(scope.epoch - scope.was_epoch,
-      FORGET_INTERVAL))
+    local granted = math.max(scope.epoch - scope.was_epoch, FORGET_INTERVAL)
+    local limit = math.min(call('LLEN', ended) - MIN_REMEMBERED, 2 * granted)
     if limit <= 0 then return end
     for _, entry in ipairs(call('LRANGE', ended, 0, limit - 1)) do
       local epoch, at = entry:match('^(%d+) (%d+)$')
@@ -52,8 +52,8 @@ slow_path = function()
     if not packed then return nil end
     local found = cmsgpack.unpack(packed)
     return {queue = queue, offset = offset, epoch = found[1], delivery = found[2], ready_at = found[3],
-      is_exhausted = found[4], first_at = found[5], last_at = found[6], reason = found[7], lease_expired = found[8]
-        or false}
+      is_exhausted = found[4], first_at = found[5], last_at = found[6], reason = found[7],
+      lease_expired = found[8] or false}
   end
 
   local function put_failed(scope, row)

@@ -101,9 +101,9 @@ local function acquire_slow_path()
   -- Return whether there is a backlog that cannot be granted: held, blocked by an exhausted message, or closed.
   function A.is_busy()
     if call('ZCARD', scope.base .. ':free') > 0 then return true end
-    for _, index in ipairs({call('ZRANGE', scope.base .. ':held', 0, -1), call('SMEMBERS',
-      scope.base .. ':exhausted')}) do
-      for _, queue in ipairs(index) do
+    local held, blocked = call('ZRANGE', scope.base .. ':held', 0, -1), call('SMEMBERS', scope.base .. ':exhausted')
+    for _, queues in ipairs({held, blocked}) do
+      for _, queue in ipairs(queues) do
         if backlog_of(queue_of(scope, queue)) > 0 then return true end
       end
     end
@@ -122,7 +122,7 @@ end
 -- Always apply the bounds: a gateway reports them only once.
 local rewound, unknown_queues = 0, {}
 if BOUNDS then rewound, unknown_queues = scope_slow_path().update_bounds(scope, BOUNDS, closed) end
-if ADDRESS then scope_slow_path().see_client(POLLED_BY, ADDRESS) end
+if ADDRESS then scope_slow_path().record_poll(POLLED_BY, ADDRESS) end
 local row, is_more, next_at = nil, false, 0
 if #unknown_queues == 0 then
   row = (ATTEMPT or IS_REPEAT) and acquire_slow_path().replay()

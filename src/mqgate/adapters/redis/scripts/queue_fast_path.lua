@@ -22,7 +22,7 @@ if ARGV[6] then
     local min, max, bounds_reported_at, boot, committed, epoch, ended_by, revoked_epoch, forgotten, batch_end,
       granted_at, locked_until, free_at, serves, returned, acked_nonce, attempts, exhausted, first_at, lease_expired,
       waiting_since, last_consumed_at, expired, held_at, aged_at, locked_by, attempt, fingerprint,
-        reason = struct.unpack(ROW, found[4])
+      reason = struct.unpack(ROW, found[4])
     local is_current = epoch == acked and ended_by == 0 and epoch > revoked_epoch and epoch > forgotten
       and committed == start
     if not is_current or NOW >= locked_until or free_at == 0 or exhausted > 0 or attempt ~= '' then break end
@@ -50,7 +50,7 @@ if ARGV[6] then
       min, max, bounds_reported_at, boot, committed, epoch, ended_by, revoked_epoch, forgotten, batch_end, granted_at,
         locked_until, free_at, serves, returned, acked_nonce, attempts, exhausted, first_at, lease_expired,
         waiting_since, last_consumed_at, expired, held_at, aged_at, locked_by, attempt, fingerprint,
-          reason = struct.unpack(ROW, call('HGET', state, queue))
+        reason = struct.unpack(ROW, call('HGET', state, queue))
       if ended_by ~= ACKED or serves > 0 or attempts > 0 or attempt ~= '' or reason ~= '' then break end
     end
     if committed < min then break end
@@ -79,7 +79,7 @@ if ARGV[6] then
     local next_at, has_more = has_other_waiters * quiet_until, is_more and has_other_waiters or 0
     do return struct.pack('<c1i8i8i8i8i8i8c0', 'u', committed, batch_end, epoch, NOW, next_at, has_more, queue) end
   until true
-  ARGV[5] = cmsgpack.pack({'', limit, visibility, polled_by, nonce, has_other_waiters == 1, incarnation, wait > 0
-    and wait, false, {{'ack', '', ARGV[7], start, after, acked, incarnation, visibility, false, false, false}}, false,
-      false, false, ''})
+  local ack = {'ack', '', ARGV[7], start, after, acked, incarnation, visibility, false, false, false}
+  ARGV[5] = cmsgpack.pack({'', limit, visibility, polled_by, nonce, has_other_waiters == 1, incarnation,
+    wait > 0 and wait, false, {ack}, false, false, false, ''})
 end

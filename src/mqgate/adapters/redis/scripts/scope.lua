@@ -87,7 +87,7 @@ local function scope_slow_path()
 
   -- Record the poll of a client. Clients are deleted a day after their last poll, or if there are more than MAX_SEEN.
   local MAX_SEEN = 10000
-  function S.see_client(name, address)
+  function S.record_poll(name, address)
     local known = call('HGET', CLIENTS, name)
     local first = known and cmsgpack.unpack(known)[2] or NOW
     call('HSET', CLIENTS, name, cmsgpack.pack({address, first}))
