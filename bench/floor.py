@@ -13,8 +13,8 @@ from typing import Any
 
 import uvicorn
 
+from mqgate.adapters.redis.client import RedisClient
 from mqgate.adapters.redis.scripts import Script
-from mqgate.adapters.redis.server import Server
 from mqgate.rocketmq import RocketMQClient
 
 MANY = 32
@@ -40,7 +40,7 @@ EMPTY = Script("empty", b"return 1", "e0e1f9fabfc9d4800c877a703b823ac0578ff8db")
 
 class App:
     def __init__(self, redis_url: str, name_server: str, broker: str, topic: str, queues: int) -> None:
-        self._redis = Server(redis_url, timeout=5.0)
+        self._redis = RedisClient(redis_url, timeout=5.0)
         self._client = RocketMQClient([name_server])
         self._broker, self._topic = broker, topic
         self._places = itertools.cycle(range(queues))
@@ -50,7 +50,7 @@ class App:
         if scope["method"] == "POST":
             while (await receive()).get("more_body"):
                 pass
-            await self._redis.evaluate(EMPTY, "floor", lambda *_: ())
+            await self._redis.evaluate(EMPTY, ("floor",), lambda *_: ())
             queue = next(self._places)
             offset = self._offsets[queue]
             self._offsets[queue] = (offset + MANY) % DEPTH

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from mqgate.adapters.redis.server import Server
+from mqgate.adapters.redis.client import RedisClient
 from mqgate.cli.main import cli
 from mqgate.core.errors import StorageRefused
 from mqgate.settings import PostgresSettings, Settings, SettingsInvalid, StatsSettings, option_groups
@@ -115,7 +115,7 @@ def test_a_malformed_url_of_postgresql_is_not_shown(tmp_path: Path, settings: Se
 def test_a_malformed_url_of_redis_is_not_shown(url: str) -> None:
     """redis-py quotes what it takes for the port."""
     with pytest.raises(StorageRefused) as refused:
-        Server(url, timeout=1.0)
+        RedisClient(url, timeout=1.0)
 
     assert "[redis] url" in str(refused.value)
     assert not shows(str(refused.value))

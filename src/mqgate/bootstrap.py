@@ -71,7 +71,7 @@ from mqgate.telemetry.metrics import Metrics
 from mqgate.telemetry.recorder import EventRecorder
 
 if TYPE_CHECKING:
-    from mqgate.adapters.redis.health import Health
+    from mqgate.adapters.redis.report import RedisReport
     from mqgate.rocketmq.client import RocketMQClient
 
 _log = structlog.get_logger()
@@ -150,13 +150,13 @@ def rocketmq_client(settings: RocketMQSettings) -> "RocketMQClient":
     return client_of(settings)
 
 
-async def redis_health(settings: RedisSettings) -> "Health":
+async def redis_health(settings: RedisSettings) -> "RedisReport":
     """How Redis is, for a command that looks at it without a gateway; raises if it cannot be reached."""
     try:
-        from mqgate.adapters.redis.health import health  # noqa: PLC0415 - what it needs is an extra
+        from mqgate.adapters.redis.report import redis_report  # noqa: PLC0415 - what it needs is an extra
     except ModuleNotFoundError as error:
         raise SettingsInvalid(['[leases] engine: pip install "mqgate[redis]"']) from error
-    return await health(settings.url, settings.prefix, patience=settings.timeout.total_seconds())
+    return await redis_report(settings.url, settings.prefix, max_wait=settings.timeout.total_seconds())
 
 
 async def _recover(mover: TimerDispatcher) -> None:

@@ -1,4 +1,4 @@
-"""Opens what a gateway stands on: where messages lie, and where control data and timers do."""
+"""Opens the configured stores: message log, lease store and control data."""
 
 import contextlib
 import os
@@ -41,7 +41,7 @@ _log = structlog.get_logger()
 
 
 def open_engine(settings: Settings, wall_ms: Callable[[], int] | None) -> Engine | None:
-    """The data directory, if anything lies in it."""
+    """Open the data directory if a store uses it, else return None."""
     if "sqlite" not in {settings.messages.engine, settings.leases.engine, settings.control.engine}:
         return None
     sqlite = settings.sqlite
@@ -49,24 +49,24 @@ def open_engine(settings: Settings, wall_ms: Callable[[], int] | None) -> Engine
     return Engine(Path(sqlite.directory), synchronous=sqlite.synchronous, most_bytes=sqlite.max_bytes, **extra)
 
 
-def _needed(engine: Engine | None) -> Engine:
-    assert engine is not None, "a part on SQLite has its engine"  # noqa: S101 - for the type checker
+def _require(engine: Engine | None) -> Engine:
+    assert engine is not None, "a store on SQLite has an engine"  # noqa: S101 - for the type checker
     return engine
 
 
 class Log(NamedTuple):
-    """Where messages lie, and what comes with it."""
+    """Message log and, on RocketMQ, the offset mirror."""
 
     log: "SqliteMessageLog | RocketMQMessageLog"
     mirror: "RocketMQOffsetMirror | None"
 
     def invalidate_topic(self, topic: str) -> None:
-        """Another gateway may have changed a topic; SQLite's are this one's only."""
+        """Drop cached facts of a topic that another gateway may have changed. SQLite has only one gateway."""
         if not isinstance(self.log, SqliteMessageLog):
             self.log.invalidate_topic(topic)
 
     async def close(self) -> None:
-        """Let go of the brokers; SQLite goes with its engine."""
+        """Close the connections to the brokers. A SQLite log is closed with its engine."""
         if not isinstance(self.log, SqliteMessageLog):
             await self.log.close()
 
@@ -74,7 +74,7 @@ class Log(NamedTuple):
 async def open_log(settings: Settings, engine: Engine | None, metrics: Metrics) -> Log:
     """Open the log that the settings name."""
     if settings.messages.engine == "rocketmq":
-        # With them comes the whole client of RocketMQ, which the embedded engine would load in vain.
+        # Imported here because the embedded engine does not need the RocketMQ client.
         from mqgate.adapters.rocketmq.client_factory import client_of, wire_names  # noqa: PLC0415
         from mqgate.adapters.rocketmq.message_log import RocketMQMessageLog  # noqa: PLC0415
         from mqgate.adapters.rocketmq.offset_mirror import RocketMQOffsetMirror  # noqa: PLC0415
@@ -88,16 +88,13 @@ async def open_log(settings: Settings, engine: Engine | None, metrics: Metrics) 
             watched=metrics.watch_requests.inc,
         )
         return Log(broker_log, RocketMQOffsetMirror(client, broker_log, wire))
-    log = SqliteMessageLog(_needed(engine))
+    log = SqliteMessageLog(_require(engine))
     await log.load()
     return Log(log, None)
 
 
 class Leases(NamedTuple):
-    """Where leases lie, the clock they are judged by, and the rates that producers share.
-
-    `wake` tells other gateways that something new is ready for a group.
-    """
+    """Lease store, its clock and the rate limits of producers. `wake` wakes parked receives of other gateways."""
 
     store: LeaseStore
     rates: RateLimitStore
@@ -112,20 +109,20 @@ class Leases(NamedTuple):
 async def open_leases(
     settings: Settings, engine: Engine | None, wall_ms: Callable[[], int] | None
 ) -> AsyncIterator[Leases]:
-    """Open leases where the settings say; close them at the end. `wall_ms` stands in for their clock in tests."""
+    """Open the configured lease store and close it at the end. `wall_ms` replaces its clock in tests."""
     most_clients = settings.group_defaults.max_clients
     if settings.leases.engine == "redis":
         async with _open_redis(settings.redis, most_clients, wall_ms) as leases:
             yield leases
         return
-    embedded = _needed(engine)
+    embedded = _require(engine)
     store = SqliteLeaseStore(embedded, most_clients=most_clients)
 
     def clock() -> datetime:
         return instant(embedded.clock.now_ms())
 
     async def wake(_: str) -> None:
-        """There is no other gateway."""
+        """Do nothing: there is no other gateway."""
 
     yield Leases(store, LocalRateLimits(clock), clock, wake, jobs=(store.tidy,), checks={}, services=lambda _: ())
 
@@ -135,46 +132,46 @@ async def _open_redis(
     settings: RedisSettings, most_clients: int, wall_ms: Callable[[], int] | None
 ) -> AsyncIterator[Leases]:
     try:
-        # With them come redis-py and hiredis, which are an extra.
+        # redis-py and hiredis are an optional extra.
+        from mqgate.adapters.redis.client import RedisClient  # noqa: PLC0415
         from mqgate.adapters.redis.lease_store import RedisLeaseStore  # noqa: PLC0415
         from mqgate.adapters.redis.rate_limits import RedisRateLimits  # noqa: PLC0415
-        from mqgate.adapters.redis.server import Server  # noqa: PLC0415
-        from mqgate.adapters.redis.wakes import Wakes  # noqa: PLC0415
+        from mqgate.adapters.redis.wake_ups import WakeUpSubscription  # noqa: PLC0415
     except ModuleNotFoundError as error:
         raise SettingsInvalid(['[leases] engine: pip install "mqgate[redis]"']) from error
 
-    server = Server(settings.url, timeout=settings.timeout.total_seconds())
+    redis = RedisClient(settings.url, timeout=settings.timeout.total_seconds())
     gateway = os.urandom(8).hex()
-    store = RedisLeaseStore(server, prefix=settings.prefix, gateway=gateway, most_clients=most_clients, clock=wall_ms)
+    store = RedisLeaseStore(redis, prefix=settings.prefix, gateway=gateway, most_clients=most_clients, clock=wall_ms)
 
     def listen(long_poll: LongPoll) -> list[Service]:
         def woken(group: str, client: str, at: int) -> None:
             long_poll.woken(group, client, instant(at) if at else None)
 
-        return [Wakes(server, store.channel, gateway, woken, long_poll.missed)]
+        return [WakeUpSubscription(redis, store.channel, gateway, woken, long_poll.missed)]
 
     try:
         try:
-            await server.connect()
+            await redis.connect()
         except Busy as error:
-            # It is waited for; what is wrong with it for good has been raised.
-            _log.warning("leases wait for Redis", error=error.detail)
+            # The client reconnects. Errors that a retry cannot solve are not Busy and end the start.
+            _log.warning("Redis was unavailable at start", error=error.detail)
         yield Leases(
             store,
-            RedisRateLimits(server, prefix=settings.prefix, clock=wall_ms),
+            RedisRateLimits(redis, prefix=settings.prefix, clock=wall_ms),
             store.now,
             store.wake,
             jobs=(),
-            checks={"redis": server.probe},
+            checks={"redis": redis.probe},
             services=listen,
         )
     finally:
         await store.close()
-        await server.close()
+        await redis.close()
 
 
 class Service(Protocol):
-    """What works beside the requests, for as long as the gateway is open."""
+    """Background service of an open gateway."""
 
     def start(self) -> None: ...
 
@@ -182,9 +179,9 @@ class Service(Protocol):
 
 
 class Control(NamedTuple):
-    """Control data and timers, wherever they lie; and the clock that due times are judged by.
+    """Stores of control data and timers, and the clock of due times.
 
-    `is_shared`: other gateways may change it. Then its services tell the second they are given when to look.
+    `is_shared`: other gateways may change the data. The services then call their second argument after a change.
     """
 
     registry: RegistryStore
@@ -202,13 +199,13 @@ class Control(NamedTuple):
 async def open_control(
     settings: Settings, engine: Engine | None, log: Log, wall_ms: Callable[[], int] | None
 ) -> AsyncIterator[Control]:
-    """Open control data and timers where the settings say; close them at the end. `wall_ms` as for leases."""
+    """Open the configured control stores and close them at the end. `wall_ms` replaces their clock in tests."""
     window = settings.publish.idempotency_window
     if settings.control.engine == "postgres":
         async with _open_postgres(settings.postgres, window, wall_ms) as control:
             yield control
         return
-    embedded = _needed(engine)
+    embedded = _require(engine)
     registry, timers = SqliteRegistryStore(embedded), SqliteTimerStore(embedded)
     is_log_elsewhere = not isinstance(log.log, SqliteMessageLog)
     idempotency = SqliteIdempotencyStore(embedded, window, is_log_elsewhere=is_log_elsewhere)
@@ -221,7 +218,7 @@ async def open_control(
         jobs=(timers.tidy, idempotency.tidy),
         checks={"store": registry.version},
         is_shared=False,
-        services=lambda _mover, _look: (),
+        services=lambda _dispatcher, _refresh: (),
     )
 
 
@@ -230,13 +227,13 @@ async def _open_postgres(
     settings: PostgresSettings, window: timedelta, wall_ms: Callable[[], int] | None
 ) -> AsyncIterator[Control]:
     try:
-        # With them comes psycopg, which is an extra.
-        from mqgate.adapters.postgres.connecting import Timeouts  # noqa: PLC0415
+        # psycopg is an optional extra.
+        from mqgate.adapters.postgres.connections import Timeouts  # noqa: PLC0415
         from mqgate.adapters.postgres.dead_letters import PostgresDeadLetters  # noqa: PLC0415
         from mqgate.adapters.postgres.idempotency import PostgresIdempotencyStore  # noqa: PLC0415
-        from mqgate.adapters.postgres.opening import open_postgres  # noqa: PLC0415
         from mqgate.adapters.postgres.registry_store import PostgresRegistryStore  # noqa: PLC0415
         from mqgate.adapters.postgres.registry_watch import RegistryWatch  # noqa: PLC0415
+        from mqgate.adapters.postgres.session import open_postgres  # noqa: PLC0415
         from mqgate.adapters.postgres.timer_store import PostgresTimerStore  # noqa: PLC0415
         from mqgate.adapters.postgres.timer_watch import TimerWatch  # noqa: PLC0415
     except ModuleNotFoundError as error:
@@ -250,8 +247,8 @@ async def _open_postgres(
     async with open_postgres(
         settings.url,
         schema=settings.schema,
-        least=settings.min_connections,
-        most=settings.max_connections,
+        min_size=settings.min_connections,
+        max_size=settings.max_connections,
         timeouts=timeouts,
         lease=settings.gateway_lease,
         now=lambda: None if wall_ms is None else instant(wall_ms()),
@@ -261,10 +258,10 @@ async def _open_postgres(
         sending = settings.longest_publish
         idempotency = PostgresIdempotencyStore(database, presence, window, sending=sending)
 
-        def watch(mover: TimerDispatcher, look: Callable[[], Awaitable[None]]) -> list[Service]:
+        def watch(dispatcher: TimerDispatcher, refresh: Callable[[], Awaitable[None]]) -> list[Service]:
             return [
-                TimerWatch(timers, planned=mover.planned, abandoned=mover.recover_soon),
-                RegistryWatch(database, look),
+                TimerWatch(timers, planned=dispatcher.planned, abandoned=dispatcher.recover_soon),
+                RegistryWatch(database, refresh),
             ]
 
         yield Control(

@@ -9,10 +9,10 @@ from uuid import uuid4
 import pytest
 from doc_pages import ROOT, without_blocks
 
+from mqgate.adapters.redis.client import RedisClient
 from mqgate.adapters.redis.faults import translated
 from mqgate.adapters.redis.lease_store import RedisLeaseStore
 from mqgate.adapters.redis.rate_limits import RedisRateLimits
-from mqgate.adapters.redis.server import Server
 from mqgate.core.backoff import Backoff
 from mqgate.core.entries import Group, Mode, RateLimit
 from mqgate.core.lease import AcquireRequest, BrokerBoot, PullReport, QueueBounds, Settlement, Verb
@@ -41,7 +41,7 @@ def _words(text: str) -> list[str]:
 class Look:
     """A store under a prefix of its own, and what a person sees there; a key that was seen once counts as seen."""
 
-    def __init__(self, server: Server, url: str) -> None:
+    def __init__(self, server: RedisClient, url: str) -> None:
         self.server = server
         self.url = url
         self.prefix = f"test-{uuid4().hex[:12]}"
@@ -72,7 +72,7 @@ def _as_on_the_page(key: str) -> str:
 
 @pytest.fixture
 async def seen(redis: Stack) -> AsyncIterator[Look]:
-    server = Server(redis.redis_url, timeout=10.0)
+    server = RedisClient(redis.redis_url, timeout=10.0)
     yield Look(server, redis.redis_url)
     await server.close()
 

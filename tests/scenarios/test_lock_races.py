@@ -17,8 +17,8 @@ from uuid import uuid4
 
 import pytest
 
+from mqgate.adapters.redis.client import RedisClient
 from mqgate.adapters.redis.lease_store import RedisLeaseStore
-from mqgate.adapters.redis.server import Server
 from mqgate.adapters.sqlite.engine import Engine
 from mqgate.adapters.sqlite.lease_store import SqliteLeaseStore
 from mqgate.core.entries import Group
@@ -178,7 +178,7 @@ class Table:
 @pytest.fixture(params=["sqlite", pytest.param("redis", marks=pytest.mark.redis)])
 async def store(tmp_path: Path, clock: ManualClock, request: pytest.FixtureRequest) -> AsyncIterator[LeaseStore]:
     if request.param == "redis":
-        server = Server(request.getfixturevalue("redis").redis_url, timeout=60.0)
+        server = RedisClient(request.getfixturevalue("redis").redis_url, timeout=60.0)
         yield RedisLeaseStore(server, prefix=uuid4().hex[:8], clock=clock)
         await server.close()
         return

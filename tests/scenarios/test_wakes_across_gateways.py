@@ -35,7 +35,7 @@ async def woken(there: Side, act: AuditEntry, count: int = 1) -> Json:
 
 def round_trips(side: Side) -> int:
     assert isinstance(side.gateway.leases, RedisLeaseStore)
-    return side.gateway.leases._server.round_trips
+    return side.gateway.leases._redis.round_trips
 
 
 @pytest.mark.parametrize("delay", [0, 1])

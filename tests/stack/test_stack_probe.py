@@ -13,7 +13,7 @@ import pytest
 from cluster import NO_TIMERS
 from mqgate.stack import BrokerSpec, Stack
 from mqgate.stack.part import Part
-from mqgate.stack.probe import announce, is_hesitating, is_listed
+from mqgate.stack.probe import register, is_hesitating, is_listed
 from mqgate.stack.readiness import hasten
 
 
@@ -31,7 +31,7 @@ def test_an_unlisted_broker_is_listed_after_it_registers(rocketmq: Stack, direct
 
     tries = 0
     while not is_listed(server, "lonely", broker.address) and tries < 30:
-        announce(("127.0.0.1", broker.port))
+        register(("127.0.0.1", broker.port))
         time.sleep(0.1)
         tries += 1
 
@@ -71,7 +71,7 @@ def test_only_a_broker_with_a_system_error_is_starting(broker: tuple[Asked, tupl
     asked, address = broker
 
     found = [is_hesitating(address) for _ in range(3)]
-    announce(address)
+    register(address)
     read_only = BrokerSpec(name="read-only", settings={"brokerPermission": "4"})
     (tmp_path / "out.log").write_text("boot success")
     part = Part(
@@ -93,4 +93,4 @@ def test_registering_an_unreachable_broker_is_no_error() -> None:
     """The broker may have ended again, which the readiness check detects."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
-        announce(("127.0.0.1", free.getsockname()[1]))
+        register(("127.0.0.1", free.getsockname()[1]))

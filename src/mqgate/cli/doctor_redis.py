@@ -22,7 +22,7 @@ async def run_checks(settings: RedisSettings) -> list[Check]:
         return [Check(check="redis: reachable", status="fail", detail=error.detail)]
     version = found.info["redis_version"]
     checks = [Check(check="redis: reachable", status="ok", detail=f"{version} responds, and access is granted")]
-    checks += [check_memory(found.info), _check_wake_ups(found.deaf)]
+    checks += [check_memory(found.info), _check_wake_ups(found.wake_up_error)]
     if isinstance(found.sizes, str):
         detail = f"the memory of the groups is not available: {found.sizes}"
         return [*checks, Check(check="redis: groups", status="warn", detail=detail)]

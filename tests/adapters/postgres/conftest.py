@@ -1,4 +1,4 @@
-"""A schema for each test, and gateways' ends of it."""
+"""Fixtures: one schema per test, and databases of gateways on it."""
 
 from collections.abc import AsyncIterator, Awaitable, Callable
 from uuid import uuid4
@@ -21,7 +21,7 @@ def schema() -> str:
 
 @pytest.fixture
 async def open_database(postgres: Stack, schema: str, clock: ManualClock) -> AsyncIterator[OpenDatabase]:
-    """Opens the test's one schema, as often as asked: each is a gateway with a pool of its own."""
+    """Return a function that opens the schema of the test. Every call is a gateway with its own pool."""
     opened: list[Database] = []
 
     async def open_database(**options: object) -> Database:
@@ -64,7 +64,7 @@ async def presence(database: Database, open_presence: OpenPresence) -> Presence:
 def restart(
     database: Database, presence: Presence, open_database: OpenDatabase, open_presence: OpenPresence
 ) -> Callable[[], Awaitable[tuple[Database, Presence]]]:
-    """Ends the gateway of `database` and `presence`, and gives those of the next one."""
+    """Return a function that stops the gateway and returns database and presence of the next one."""
 
     async def restart() -> tuple[Database, Presence]:
         await presence.stop()

@@ -1,4 +1,4 @@
-"""The server's clock, as a gateway knows it; and being seen."""
+"""Estimate of the server clock, and the heartbeat."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -17,7 +17,7 @@ SECOND = timedelta(seconds=1)
 
 
 class Steady:
-    """A clock that counts seconds from anywhere."""
+    """Manual monotonic clock."""
 
     def __init__(self) -> None:
         self.at = 1_000.0
@@ -26,11 +26,11 @@ class Steady:
         return self.at
 
 
-def learn(clock: ServerClock, steady: Steady, told_after: float, journey: float = 0.0) -> None:
-    """The server says NOON and so many seconds, half a journey after it was asked."""
-    asked = steady.at
-    steady.at += journey
-    clock.learn(NOON + timedelta(seconds=told_after), asked)
+def learn(clock: ServerClock, steady: Steady, server_seconds: float, round_trip: float = 0.0) -> None:
+    """Add a sample of NOON plus `server_seconds` seconds with a round trip of `round_trip` seconds."""
+    sent = steady.at
+    steady.at += round_trip
+    clock.add_sample(NOON + timedelta(seconds=server_seconds), sent)
 
 
 async def last_seen(database: Database) -> datetime:
@@ -41,8 +41,8 @@ async def is_later(database: Database, first: datetime) -> bool:
     return await last_seen(database) > first
 
 
-def test_time_goes_on_between_two_questions() -> None:
-    """Nobody asks the server for every message."""
+def test_the_estimate_advances_between_samples() -> None:
+    """The server is not queried for every message."""
     steady = Steady()
     clock = ServerClock(steady)
     learn(clock, steady, 0)
@@ -52,61 +52,61 @@ def test_time_goes_on_between_two_questions() -> None:
     assert clock.now() == NOON + 2.5 * SECOND
 
 
-def test_the_clock_is_never_behind_the_server() -> None:
-    """What the journey leaves open counts as gone by: a delay is never too short."""
+def test_the_estimate_is_never_behind_the_server() -> None:
+    """The whole round trip counts as elapsed, so that a delay is never too short."""
     steady = Steady()
     clock = ServerClock(steady)
 
-    learn(clock, steady, 0, journey=0.2)
+    learn(clock, steady, 0, round_trip=0.2)
 
     assert clock.now() == NOON + 0.2 * SECOND
 
 
-def test_a_slow_answer_does_not_spoil_what_is_known_better() -> None:
-    """A server under load answers late: then the answer says little."""
+def test_a_slow_sample_does_not_replace_a_better_one() -> None:
+    """A loaded server responds late, and such a sample is less exact."""
     steady = Steady()
     clock = ServerClock(steady)
-    learn(clock, steady, 0, journey=0.002)
+    learn(clock, steady, 0, round_trip=0.002)
 
-    learn(clock, steady, 2, journey=3.0)
+    learn(clock, steady, 2, round_trip=3.0)
 
     assert clock.now() == NOON + 3.002 * SECOND
 
 
-def test_what_was_known_well_is_forgotten_in_time() -> None:
-    """Quartzes drift: an old sample is worth less than a fresh one, though that took longer."""
+def test_an_old_sample_is_replaced_by_a_slower_one() -> None:
+    """Clocks drift, so an old sample becomes less exact than a new one."""
     steady = Steady()
     clock = ServerClock(steady)
-    learn(clock, steady, 0, journey=0.002)
+    learn(clock, steady, 0, round_trip=0.002)
     steady.at += 100
 
-    learn(clock, steady, 100.01, journey=0.02)
+    learn(clock, steady, 100.01, round_trip=0.02)
 
     assert clock.now() == NOON + 100.03 * SECOND
 
 
-def test_a_server_whose_clock_jumps_is_followed() -> None:
-    """Forth or back: it is the one that judges."""
+def test_a_jump_of_the_server_clock_is_followed() -> None:
+    """Due times are compared with the server clock, whatever it shows."""
     for jump in (600, -600):
         steady = Steady()
         clock = ServerClock(steady)
-        learn(clock, steady, 0, journey=0.002)
+        learn(clock, steady, 0, round_trip=0.002)
 
-        learn(clock, steady, jump, journey=0.5)
+        learn(clock, steady, jump, round_trip=0.5)
 
         assert clock.now() == NOON + (jump + 0.5) * SECOND
 
 
-async def test_a_heartbeat_brings_the_servers_time(presence: Presence, clock: ManualClock) -> None:
-    """The gateway's own wall clock, minutes off or not, plays no part."""
+async def test_a_heartbeat_samples_the_server_time(presence: Presence, clock: ManualClock) -> None:
+    """The wall clock of the gateway may be wrong by minutes and must not matter."""
     clock.advance(timedelta(days=400))
     await presence.run_once()
 
     assert timedelta(0) <= presence.clock.now() - clock.now < timedelta(minutes=1)
 
 
-async def test_without_a_clock_of_the_tests_the_servers_own_counts(open_database: OpenDatabase) -> None:
-    """As in production."""
+async def test_the_default_clock_is_that_of_the_server(open_database: OpenDatabase) -> None:
+    """Deployments use no test clock."""
     database = await open_database(now=lambda: None)
     presence = Presence(database)
 
@@ -116,8 +116,8 @@ async def test_without_a_clock_of_the_tests_the_servers_own_counts(open_database
     assert rows == [(True,)]
 
 
-async def test_the_heart_beats_until_it_is_stopped(open_database: OpenDatabase) -> None:
-    """Once each interval; and then the row is gone."""
+async def test_heartbeats_are_sent_until_the_stop(open_database: OpenDatabase) -> None:
+    """The row must be current while the gateway runs, and deleted afterwards."""
     database = await open_database(now=lambda: None)
     presence = Presence(database, interval=timedelta(milliseconds=1))
     await presence.run_once()
@@ -132,28 +132,26 @@ async def test_the_heart_beats_until_it_is_stopped(open_database: OpenDatabase) 
     assert await database.read(b"SELECT count(*) FROM gateway") == [(0,)]
 
 
-async def test_a_heart_goes_on_beating_after_a_failure(open_database: OpenDatabase) -> None:
-    """The server was away for a while."""
+async def test_heartbeats_continue_after_a_failure(open_database: OpenDatabase) -> None:
+    """A gateway must count as alive again after an outage of the server."""
     database = await open_database(now=lambda: None)
     presence = Presence(database, interval=timedelta(milliseconds=1))
     await presence.run_once()
     await database.write(b"ALTER TABLE gateway RENAME TO hidden")
 
-    with structlog.testing.capture_logs() as told:
+    with structlog.testing.capture_logs() as logs:
         presence.start()
-        await until(lambda: asyncio.sleep(0, bool(told)))
+        await until(lambda: asyncio.sleep(0, bool(logs)))
     await database.write(b"ALTER TABLE hidden RENAME TO gateway")
     first = await last_seen(database)
     await until(lambda: is_later(database, first))
 
     await presence.stop()
-    assert [each["event"] for each in told] == ["heartbeat failed"]
+    assert [entry["event"] for entry in logs] == ["heartbeat failed"]
 
 
-async def test_gateways_that_are_long_gone_are_forgotten(
-    database: Database, presence: Presence, clock: ManualClock
-) -> None:
-    """Every restart is a new owner: their rows must not pile up."""
+async def test_rows_of_gone_gateways_are_deleted(database: Database, presence: Presence, clock: ManualClock) -> None:
+    """Every restart adds an owner, so the rows would accumulate."""
     living = Presence(database)
     clock.advance(timedelta(hours=2))
     await living.run_once()

@@ -1,4 +1,4 @@
-"""What every store promises, on a real PostgreSQL."""
+"""The stores on PostgreSQL fulfil the contracts of their ports."""
 
 from collections.abc import Awaitable, Callable
 

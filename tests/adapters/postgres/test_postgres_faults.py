@@ -1,4 +1,4 @@
-"""What happens when PostgreSQL is away, silent, full, in the way or not ours: one error and one retry rule each."""
+"""Behaviour while PostgreSQL is down, does not respond, is full or refuses the gateway."""
 
 import asyncio
 import socket
@@ -11,7 +11,7 @@ import psycopg
 import pytest
 
 from eventually import until
-from mqgate.adapters.postgres.connecting import Timeouts
+from mqgate.adapters.postgres.connections import Timeouts
 from mqgate.adapters.postgres.database import Database, Transaction
 from mqgate.core.errors import (
     InvalidValue,
@@ -32,7 +32,7 @@ OpenQuick = Callable[..., Awaitable[Database]]
 
 @pytest.fixture
 async def admin(mortal: Stack) -> AsyncIterator[psycopg.AsyncConnection[Any]]:
-    """A way to the server past the store."""
+    """Return a direct connection to the server."""
     connection = await psycopg.AsyncConnection.connect(mortal.postgres_url, autocommit=True)
     yield connection
     await connection.close()
@@ -40,7 +40,7 @@ async def admin(mortal: Stack) -> AsyncIterator[psycopg.AsyncConnection[Any]]:
 
 @pytest.fixture
 async def open_quick(mortal: Stack, schema: str) -> AsyncIterator[OpenQuick]:
-    """Opens databases with short deadlines and a table of numbers to play with."""
+    """Return a function that opens databases with short deadlines and a table of numbers."""
     opened: list[Database] = []
 
     async def open_quick(url: str | None = None, **options: Any) -> Database:
@@ -59,8 +59,8 @@ async def numbers(database: Database) -> list[int]:
     return [value for (value,) in await database.read(b"SELECT value FROM number ORDER BY value")]
 
 
-async def test_the_store_works_again_when_its_server_is_back(mortal: Stack, open_quick: OpenQuick) -> None:
-    """Without a restart of the gateway, and what was stored is there."""
+async def test_the_store_works_again_after_a_restart_of_the_server(mortal: Stack, open_quick: OpenQuick) -> None:
+    """A gateway must not need a restart, and stored data must be there."""
     database = await open_quick()
     await database.write(b"INSERT INTO number VALUES (1)")
     await asyncio.to_thread(mortal.stop, "postgres", patience=0.0)
@@ -72,13 +72,13 @@ async def test_the_store_works_again_when_its_server_is_back(mortal: Stack, open
     found = await _patiently(lambda: numbers(database))
     await database.write(b"INSERT INTO number VALUES (3)")
 
-    assert [type(each) for each in away] == [StorageUnavailable] * 3
+    assert [type(error) for error in away] == [StorageUnavailable] * 3
     assert found == [1]
     assert await numbers(database) == [1, 3]
 
 
 async def _patiently(ask: Callable[[], Awaitable[Any]]) -> Any:
-    """The first answer that is no error; each waits for a connection itself."""
+    """Return the first result that is not an error. Every attempt waits for a connection itself."""
     for _ in range(20):
         try:
             return await ask()
@@ -87,8 +87,8 @@ async def _patiently(ask: Callable[[], Awaitable[Any]]) -> Any:
     return await ask()
 
 
-async def test_a_gateway_whose_server_is_not_there_does_not_start(unused_port: int) -> None:
-    """And says so."""
+async def test_a_gateway_without_its_server_does_not_start(unused_port: int) -> None:
+    """The error must name the reason."""
     database = Database(f"postgresql://mqgate@127.0.0.1:{unused_port}/postgres", timeouts=QUICK)
 
     with pytest.raises(StorageUnavailable, match=r"no connection to PostgreSQL.*refused"):
@@ -102,11 +102,11 @@ def unused_port() -> int:
         return int(probe.getsockname()[1])
 
 
-async def test_connections_that_ended_while_idle_cost_nobody_an_error(
+async def test_connections_closed_while_idle_cause_no_error(
     open_quick: OpenQuick, admin: psycopg.AsyncConnection[Any]
 ) -> None:
-    """Firewalls, failovers and operators end them every day; also of writes that must not be repeated."""
-    database = await open_quick(least=3)
+    """Firewalls and failovers close idle connections. This must not fail even writes that cannot be repeated."""
+    database = await open_quick(min_size=3)
     await asyncio.gather(*(database.read(b"SELECT pg_sleep(0.05)") for _ in range(3)))
     await admin.execute(
         b"SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity WHERE application_name = 'mqgate'"
@@ -117,21 +117,21 @@ async def test_connections_that_ended_while_idle_cost_nobody_an_error(
     assert await numbers(database) == list(range(6))
 
 
-async def test_a_write_whose_answer_is_lost_is_unknown(mortal: Stack, open_quick: OpenQuick) -> None:
-    """It is done all the same: to call it failed would be a lie."""
+async def test_a_write_whose_result_is_lost_is_unknown(mortal: Stack, open_quick: OpenQuick) -> None:
+    """The write was executed, so reporting a failure would be wrong."""
     async with Wire(mortal.postgres_url).open() as wire:
         database = await open_quick(wire.url)
         wire.mute()
 
-        with pytest.raises(OutcomeUnknown, match="did not say"):
+        with pytest.raises(OutcomeUnknown, match="outcome of a write is unknown"):
             await database.write(b"INSERT INTO number VALUES (1)")
 
         wire.unmute()
         assert await numbers(database) == [1]
 
 
-async def test_a_repeatable_write_whose_connection_breaks_is_done_again(mortal: Stack, open_quick: OpenQuick) -> None:
-    """Nobody need hear of it."""
+async def test_a_repeatable_write_is_repeated_after_a_lost_connection(mortal: Stack, open_quick: OpenQuick) -> None:
+    """The caller must not see an error."""
     async with Wire(mortal.postgres_url).open() as wire:
         database = await open_quick(wire.url)
         wire.mute()
@@ -153,8 +153,8 @@ async def _is_there(mortal: Stack, database: Database) -> bool:
         return await found.fetchone() == (1,)
 
 
-async def test_a_silent_server_is_waited_for_no_longer_than_the_deadline(mortal: Stack, open_quick: OpenQuick) -> None:
-    """It holds the connection and answers nothing, not even the question to stop."""
+async def test_a_server_that_does_not_respond_is_reported_at_the_deadline(mortal: Stack, open_quick: OpenQuick) -> None:
+    """The server keeps the connection open but does not respond, not even to a cancel request."""
     async with Wire(mortal.postgres_url).open() as wire:
         database = await open_quick(wire.url)
         wire.mute()
@@ -167,8 +167,8 @@ async def test_a_silent_server_is_waited_for_no_longer_than_the_deadline(mortal:
         assert await numbers(database) == []
 
 
-async def test_a_transaction_that_breaks_before_its_commit_is_run_again(mortal: Stack, open_quick: OpenQuick) -> None:
-    """It was certainly not done: no reason to call it unknown."""
+async def test_a_transaction_lost_before_its_commit_runs_again(mortal: Stack, open_quick: OpenQuick) -> None:
+    """Nothing was committed, so the outcome is not unknown."""
     async with Wire(mortal.postgres_url).open() as wire:
         database = await open_quick(wire.url)
         tries = 0
@@ -187,9 +187,9 @@ async def test_a_transaction_that_breaks_before_its_commit_is_run_again(mortal: 
         assert await numbers(database) == [1, 2]
 
 
-async def test_who_stops_waiting_stops_nothing(open_quick: OpenQuick) -> None:
-    """A client that hangs up in mid-write: the write is carried through and its connection is used again."""
-    database = await open_quick(most=1)
+async def test_a_cancelled_caller_does_not_cancel_its_write(open_quick: OpenQuick) -> None:
+    """When a client disconnects during a write, the write completes and its connection is used again."""
+    database = await open_quick(max_size=1)
     writing = asyncio.create_task(database.write(b"INSERT INTO number SELECT 1 FROM pg_sleep(0.2)"))
     await asyncio.sleep(0)
 
@@ -201,8 +201,8 @@ async def test_who_stops_waiting_stops_nothing(open_quick: OpenQuick) -> None:
     assert database._pool.get_stats()["connections_num"] == 1
 
 
-async def test_a_database_that_closes_finishes_what_was_begun(open_quick: OpenQuick) -> None:
-    """And takes nothing more; closing twice is harmless."""
+async def test_closing_waits_for_running_operations(open_quick: OpenQuick) -> None:
+    """A stop must not lose a write. Later calls are refused, and closing twice is allowed."""
     database, other = await open_quick(), await open_quick()
     writing = asyncio.create_task(database.write(b"INSERT INTO number SELECT 1 FROM pg_sleep(0.2)"))
     await asyncio.sleep(0)
@@ -216,9 +216,9 @@ async def test_a_database_that_closes_finishes_what_was_begun(open_quick: OpenQu
         await numbers(database)
 
 
-async def test_a_full_pool_is_told_at_its_deadline(open_quick: OpenQuick) -> None:
-    """The gateway has as many connections as it may; it does not hang, and the next one is served."""
-    database = await open_quick(most=1)
+async def test_an_exhausted_pool_is_reported_at_the_deadline(open_quick: OpenQuick) -> None:
+    """A caller must not wait forever, and later calls must work again."""
+    database = await open_quick(max_size=1)
     held, free = asyncio.Event(), asyncio.Event()
 
     async def hold(transaction: Transaction) -> None:
@@ -237,8 +237,8 @@ async def test_a_full_pool_is_told_at_its_deadline(open_quick: OpenQuick) -> Non
     assert await numbers(database) == []
 
 
-async def test_a_statement_that_takes_too_long_is_ended_and_rolled_back(open_quick: OpenQuick) -> None:
-    """Nobody waits for ever, and nothing half done stays."""
+async def test_a_statement_over_its_timeout_is_rolled_back(open_quick: OpenQuick) -> None:
+    """A slow statement must neither block a caller nor leave partial changes."""
     database = await open_quick()
 
     with pytest.raises(StorageUnavailable, match="timeout"):
@@ -247,9 +247,9 @@ async def test_a_statement_that_takes_too_long_is_ended_and_rolled_back(open_qui
     assert await numbers(database) == []
 
 
-async def test_a_deadlock_is_resolved_without_anybody_noticing(open_quick: OpenQuick) -> None:
-    """Both want what the other holds: one is sent back by the server, and tries again."""
-    # PostgreSQL looks for deadlocks after a second.
+async def test_a_deadlock_is_retried(open_quick: OpenQuick) -> None:
+    """The server aborts one of the two transactions; its caller must not see an error."""
+    # PostgreSQL checks for deadlocks after one second.
     database = await open_quick(timeouts=Timeouts(statement=5 * SECOND))
     await database.write(b"INSERT INTO number VALUES (1), (2)")
     meeting = [asyncio.Event(), asyncio.Event()]
@@ -271,8 +271,8 @@ async def test_a_deadlock_is_resolved_without_anybody_noticing(open_quick: OpenQ
     assert tries >= 3, "there was a deadlock; they may meet more than once"
 
 
-async def test_a_serialization_failure_is_tried_again(open_quick: OpenQuick) -> None:
-    """Whatever level an operator or a job asks for."""
+async def test_a_serialization_failure_is_retried(open_quick: OpenQuick) -> None:
+    """An operator may have configured another isolation level."""
     database = await open_quick()
     await database.write(b"INSERT INTO number VALUES (1)")
     tries = 0
@@ -292,8 +292,8 @@ async def test_a_serialization_failure_is_tried_again(open_quick: OpenQuick) -> 
     assert await numbers(database) == [111]
 
 
-async def test_what_never_goes_well_is_told_after_a_few_tries(open_quick: OpenQuick) -> None:
-    """Not after ever more of them."""
+async def test_a_repeated_conflict_is_reported_after_five_attempts(open_quick: OpenQuick) -> None:
+    """The number of retries must have a limit."""
     database = await open_quick()
 
     with pytest.raises(StorageUnavailable):
@@ -311,10 +311,10 @@ async def test_what_never_goes_well_is_told_after_a_few_tries(open_quick: OpenQu
         ("string_data_right_truncation", InvalidValue),
     ],
 )
-async def test_what_the_server_says_has_one_meaning(
+async def test_every_server_error_has_one_error_class(
     open_quick: OpenQuick, raised: str, expected: type[MqgateError]
 ) -> None:
-    """Raised by the server itself, over the real wire; the statement left nothing behind."""
+    """The server itself raises the errors. A failed statement must leave no changes."""
     database = await open_quick()
 
     with pytest.raises(expected):
@@ -323,10 +323,8 @@ async def test_what_the_server_says_has_one_meaning(
     assert await numbers(database) == []
 
 
-async def test_a_wrong_password_is_for_an_operator_to_mend(
-    mortal: Stack, admin: psycopg.AsyncConnection[Any], schema: str
-) -> None:
-    """Repeating does not help; nothing of the password is shown."""
+async def test_a_wrong_password_is_refused(mortal: Stack, admin: psycopg.AsyncConnection[Any], schema: str) -> None:
+    """A retry cannot help. The error must not show the password."""
     hba = Path(str(mortal.part("postgres").command[2])) / "pg_hba.conf"
     hba.write_text(f"host all {schema} 127.0.0.1/32 scram-sha-256\n{hba.read_text('utf-8')}", "utf-8")
     await admin.execute(f"CREATE ROLE {schema} LOGIN PASSWORD 'right'".encode())
@@ -339,55 +337,53 @@ async def test_a_wrong_password_is_for_an_operator_to_mend(
     assert "wrong" not in refused.value.detail
 
 
-async def test_a_database_that_is_not_there_is_for_an_operator_to_mend(mortal: Stack) -> None:
-    """Repeating does not help."""
+async def test_a_missing_database_is_refused(mortal: Stack) -> None:
+    """A retry cannot help: an operator must create the database."""
     with pytest.raises(StorageRefused, match="does not exist"):
         await Database(f"{mortal.postgres_url}_nowhere", timeouts=QUICK).open()
 
 
-async def test_a_server_without_a_place_for_us_is_busy(
+async def test_a_server_with_too_many_connections_is_unavailable(
     mortal: Stack, admin: psycopg.AsyncConnection[Any], schema: str
 ) -> None:
-    """Others have all of its connections; the text says which two settings matter."""
+    """Other clients use all connections. The error names the two settings that matter."""
     await admin.execute(f"CREATE ROLE {schema} LOGIN SUPERUSER CONNECTION LIMIT 0".encode())
     await admin.execute(f"ALTER ROLE {schema} NOSUPERUSER".encode())
     address = mortal.postgres_url.partition("@")[2]
 
-    with pytest.raises(StorageUnavailable, match="no place for another connection"):
+    with pytest.raises(StorageUnavailable, match="too many connections"):
         await Database(f"postgresql://{schema}@{address}", timeouts=QUICK).open()
 
 
-async def test_a_server_that_takes_no_writes_is_not_used(
-    mortal: Stack, admin: psycopg.AsyncConnection[Any], schema: str
-) -> None:
-    """A standby, or a primary that was demoted: the gateway waits for one that takes writes."""
+async def test_a_read_only_server_is_not_used(mortal: Stack, admin: psycopg.AsyncConnection[Any], schema: str) -> None:
+    """A standby or demoted primary cannot serve a gateway, which waits for the primary."""
     await admin.execute(f"CREATE DATABASE {schema}".encode())
     await admin.execute(f"ALTER DATABASE {schema} SET default_transaction_read_only = on".encode())
     url = f"{mortal.postgres_url.rpartition('/')[0]}/{schema}"
 
-    with pytest.raises(StorageUnavailable, match="takes no writes"):
+    with pytest.raises(StorageUnavailable, match="read-only"):
         await Database(url, timeouts=QUICK).open()
 
 
-async def test_a_connection_that_became_read_only_is_given_up(
+async def test_a_connection_that_became_read_only_is_closed(
     mortal: Stack, open_quick: OpenQuick, admin: psycopg.AsyncConnection[Any], schema: str
 ) -> None:
-    """After a failover the address leads elsewhere: the next connection finds the primary."""
-    database = await open_quick(most=1)
+    """After a failover the address leads to another server: the next connection finds the primary."""
+    database = await open_quick(max_size=1)
     await database.write(b"SET default_transaction_read_only = on")
 
-    with pytest.raises(StorageUnavailable, match="takes no writes"):
+    with pytest.raises(StorageUnavailable, match="read-only"):
         await database.write(b"INSERT INTO number VALUES (1)")
     await database.write(b"INSERT INTO number VALUES (2)")
 
     assert await numbers(database) == [2]
 
 
-async def test_the_probe_tells_what_a_write_would(open_quick: OpenQuick) -> None:
-    """Reading alone is not being well."""
-    database = await open_quick(most=1)
+async def test_the_probe_fails_if_a_write_would(open_quick: OpenQuick) -> None:
+    """A read-only server is not ready."""
+    database = await open_quick(max_size=1)
     await database.probe()
     await database.write(b"SET default_transaction_read_only = on")
 
-    with pytest.raises(StorageUnavailable, match="takes no writes"):
+    with pytest.raises(StorageUnavailable, match="read-only"):
         await database.probe()

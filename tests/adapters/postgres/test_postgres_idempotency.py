@@ -1,4 +1,4 @@
-"""Idempotency keys that several gateways share."""
+"""Idempotency keys that several gateways use."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -17,7 +17,7 @@ from mqgate.testing.idempotency_contract import CLAIM, OTHER_BODY, WINDOW
 
 OpenDatabase = Callable[..., Awaitable[Database]]
 LEASE = timedelta(seconds=5)
-# Longer than any test: nobody gets an answer here by waiting long enough.
+# Longer than any test, so that no claim is taken over because its time is over.
 SENDING = timedelta(minutes=5)
 
 
@@ -34,7 +34,7 @@ class Gateway:
 
 @pytest.fixture
 async def gateways(open_database: OpenDatabase) -> tuple[Gateway, Gateway]:
-    """Two gateways, both of them just seen."""
+    """Return two gateways that have sent a heartbeat."""
     one, other = Gateway(await open_database()), Gateway(await open_database())
     await one.presence.run_once()
     await other.presence.run_once()
@@ -42,26 +42,26 @@ async def gateways(open_database: OpenDatabase) -> tuple[Gateway, Gateway]:
 
 
 async def waiting(claim: Awaitable[Any]) -> asyncio.Future[Any]:
-    """A claim that is not answered yet."""
+    """Start a claim and return it while it waits."""
     task = asyncio.ensure_future(claim)
     done, _ = await asyncio.wait({task}, timeout=0.2)
     assert not done
     return task
 
 
-async def test_a_repeat_on_another_gateway_waits_for_the_answer(gateways: tuple[Gateway, Gateway]) -> None:
-    """A client that lost patience with one gateway and asks the next: one message, one answer."""
+async def test_a_repeat_on_another_gateway_waits_for_the_response(gateways: tuple[Gateway, Gateway]) -> None:
+    """A client may retry on another gateway after a timeout: the message must be stored once."""
     one, other = gateways
     await one.claim()
     repeat = await waiting(other.claim())
 
-    await one.keys.complete([CLAIM], ["the answer"])
+    await one.keys.complete([CLAIM], ["the response"])
 
-    assert await repeat == KeyRecord("digest", "the answer")
+    assert await repeat == KeyRecord("digest", "the response")
 
 
-async def test_a_repeat_on_another_gateway_may_go_on_when_nothing_was_sent(gateways: tuple[Gateway, Gateway]) -> None:
-    """Its turn, as if it had been the first."""
+async def test_a_repeat_on_another_gateway_proceeds_after_a_release(gateways: tuple[Gateway, Gateway]) -> None:
+    """Nothing was sent, so the repeat must publish as if it were the first."""
     one, other = gateways
     await one.claim()
     repeat = await waiting(other.claim())
@@ -71,10 +71,10 @@ async def test_a_repeat_on_another_gateway_may_go_on_when_nothing_was_sent(gatew
     assert await repeat is None
 
 
-async def test_a_repeat_of_what_a_dead_gateway_began_must_look_first(
+async def test_a_repeat_after_a_crash_must_search_the_log_first(
     gateways: tuple[Gateway, Gateway], clock: ManualClock
 ) -> None:
-    """As soon as that one is known to be gone."""
+    """The crashed gateway may have stored the message."""
     dead, other = gateways
     await dead.claim()
     repeat = await waiting(other.claim())
@@ -85,10 +85,10 @@ async def test_a_repeat_of_what_a_dead_gateway_began_must_look_first(
     assert await repeat == KeyRecord("digest", None)
 
 
-async def test_a_repeat_of_what_never_got_an_answer_must_look_first(
+async def test_a_repeat_of_an_unanswered_publish_must_search_the_log_first(
     gateways: tuple[Gateway, Gateway], clock: ManualClock
 ) -> None:
-    """The gateway lives, but its broker never said whether it stored the message."""
+    """The gateway is alive, but its broker never confirmed the message."""
     one, other = gateways
     one.presence._lease = timedelta(days=1)
     await one.presence.run_once()
@@ -101,8 +101,8 @@ async def test_a_repeat_of_what_never_got_an_answer_must_look_first(
     assert await repeat == KeyRecord("digest", None)
 
 
-async def test_nobody_waits_longer_than_a_publish_may_take(gateways: tuple[Gateway, Gateway]) -> None:
-    """Also if the store's clock stands still."""
+async def test_a_claim_waits_no_longer_than_a_publish_can_take(gateways: tuple[Gateway, Gateway]) -> None:
+    """The limit must hold even if the clock of the store stands still."""
     one, other = gateways
     await one.claim()
     hasty = PostgresIdempotencyStore(other.database, other.presence, WINDOW, sending=timedelta(milliseconds=100))
@@ -110,10 +110,10 @@ async def test_nobody_waits_longer_than_a_publish_may_take(gateways: tuple[Gatew
     assert await hasty.claim([CLAIM]) == [KeyRecord("digest", None)]
 
 
-async def test_what_is_ours_stays_ours_while_the_rest_of_a_batch_waits(
+async def test_claimed_keys_are_kept_while_others_of_the_batch_wait(
     gateways: tuple[Gateway, Gateway], clock: ManualClock
 ) -> None:
-    """Else a third gateway would take it over before it was ever sent."""
+    """Otherwise a third gateway would take over a key before its message was sent."""
     one, other = gateways
     for gateway in gateways:
         gateway.presence._lease = timedelta(days=1)
@@ -124,9 +124,9 @@ async def test_what_is_ours_stays_ours_while_the_rest_of_a_batch_waits(
 
     clock.advance(SENDING - timedelta(milliseconds=1))
     await until(lambda: is_renewed(one.database, clock))
-    await one.keys.complete([CLAIM], ["the answer"])
+    await one.keys.complete([CLAIM], ["the response"])
 
-    assert await batch == [None, KeyRecord("digest", "the answer")]
+    assert await batch == [None, KeyRecord("digest", "the response")]
     clock.advance(timedelta(seconds=1))
     (await waiting(one.claim(fresh))).cancel()
 
@@ -136,8 +136,8 @@ async def is_renewed(database: Database, clock: ManualClock) -> bool:
     return rows == [(clock.now,)]
 
 
-async def test_a_gateway_need_not_wait_for_itself(gateways: tuple[Gateway, Gateway]) -> None:
-    """It knows that nobody of its own is publishing under the key."""
+async def test_a_gateway_does_not_wait_for_its_own_claim(gateways: tuple[Gateway, Gateway]) -> None:
+    """The caller has made sure that it is not publishing under the key."""
     one, _ = gateways
     await one.claim()
 
@@ -145,31 +145,33 @@ async def test_a_gateway_need_not_wait_for_itself(gateways: tuple[Gateway, Gatew
 
 
 async def test_another_body_is_refused_without_waiting(gateways: tuple[Gateway, Gateway]) -> None:
-    """Whatever becomes of the first, the second is not the same."""
+    """The result of the first publish cannot apply to another body."""
     one, other = gateways
     await one.claim()
 
     assert await other.claim(OTHER_BODY) == KeyRecord("digest", None)
 
 
-async def test_of_two_gateways_that_race_one_wins_every_key(gateways: tuple[Gateway, Gateway]) -> None:
-    """Batches with the same keys in opposite orders: nobody waits for ever, every key is published once."""
+async def test_concurrent_gateways_claim_every_key_once(gateways: tuple[Gateway, Gateway]) -> None:
+    """Batches with the same keys in opposite order must not deadlock, and every key is published once."""
     claims = [CLAIM._replace(key=f"k{number}") for number in range(100)]
 
-    async def publish(gateway: Gateway, some: list[Claim]) -> list[str]:
-        known = await gateway.keys.claim(some)
-        mine = [claim for claim, each in zip(some, known, strict=True) if each is None]
+    async def publish(gateway: Gateway, batch: list[Claim]) -> list[str]:
+        known = await gateway.keys.claim(batch)
+        mine = [claim for claim, record in zip(batch, known, strict=True) if record is None]
         await gateway.keys.complete(mine, [claim.key for claim in mine])
         return [claim.key for claim in mine]
 
     found = await asyncio.gather(*(publish(gateways[turn % 2], claims[:: 1 if turn % 3 else -1]) for turn in range(12)))
 
-    assert sorted(key for some in found for key in some) == sorted(claim.key for claim in claims)
+    assert sorted(key for keys in found for key in keys) == sorted(claim.key for claim in claims)
     assert await gateways[0].keys.claim(claims) == [KeyRecord("digest", claim.key) for claim in claims]
 
 
-async def test_a_slow_gateway_frees_nobody_elses_key(gateways: tuple[Gateway, Gateway], clock: ManualClock) -> None:
-    """It was taken over meanwhile, and its message may be on its way."""
+async def test_a_slow_gateway_cannot_release_a_key_that_was_taken_over(
+    gateways: tuple[Gateway, Gateway], clock: ManualClock
+) -> None:
+    """The message of the new owner may be in transit."""
     slow, other = gateways
     await slow.claim()
     clock.advance(SENDING)
@@ -181,23 +183,23 @@ async def test_a_slow_gateway_frees_nobody_elses_key(gateways: tuple[Gateway, Ga
     assert await other.claim() == KeyRecord("digest", None)
 
 
-async def test_a_slow_answer_is_not_given_to_another_body(
+async def test_a_late_response_is_not_stored_for_another_body(
     gateways: tuple[Gateway, Gateway], clock: ManualClock
 ) -> None:
-    """The window is over and the key is used for something else."""
+    """The window is over and the key was used for another message."""
     slow, other = gateways
     await slow.claim()
     clock.advance(WINDOW)
     await other.claim(OTHER_BODY)
 
-    await slow.keys.complete([CLAIM], ["the answer"])
-    await other.keys.complete([OTHER_BODY], ["the other answer"])
+    await slow.keys.complete([CLAIM], ["the response"])
+    await other.keys.complete([OTHER_BODY], ["the other response"])
 
-    assert await other.claim(OTHER_BODY) == KeyRecord("other", "the other answer")
+    assert await other.claim(OTHER_BODY) == KeyRecord("other", "the other response")
 
 
-async def test_a_key_twice_in_one_call_is_used_twice(gateways: tuple[Gateway, Gateway]) -> None:
-    """One after the other, as in two calls."""
+async def test_a_key_twice_in_one_call_is_claimed_twice(gateways: tuple[Gateway, Gateway]) -> None:
+    """The result must be that of two calls."""
     assert await gateways[0].keys.claim([CLAIM, CLAIM, OTHER_BODY]) == [
         None,
         KeyRecord("digest", None),
@@ -205,8 +207,8 @@ async def test_a_key_twice_in_one_call_is_used_twice(gateways: tuple[Gateway, Ga
     ]
 
 
-async def test_a_forgotten_topic_leaves_no_keys(gateways: tuple[Gateway, Gateway]) -> None:
-    """And takes nobody else's with it."""
+async def test_deleting_a_topic_deletes_its_keys_only(gateways: tuple[Gateway, Gateway]) -> None:
+    """Keys of other topics must stay."""
     one, other = gateways
     elsewhere = CLAIM._replace(topic="elsewhere")
     await one.keys.claim([CLAIM, elsewhere])
@@ -217,11 +219,11 @@ async def test_a_forgotten_topic_leaves_no_keys(gateways: tuple[Gateway, Gateway
     assert await other.keys.claim([CLAIM, elsewhere]) == [None, KeyRecord("digest", "there")]
 
 
-async def test_tidying_forgets_no_key_within_its_window(gateways: tuple[Gateway, Gateway], clock: ManualClock) -> None:
-    """It frees disk, it does not shorten the promise."""
+async def test_tidying_keeps_keys_within_their_window(gateways: tuple[Gateway, Gateway], clock: ManualClock) -> None:
+    """Cleaning up must not shorten the guaranteed window."""
     one, other = gateways
     await one.claim()
-    await one.keys.complete([CLAIM], ["the answer"])
+    await one.keys.complete([CLAIM], ["the response"])
     clock.advance(WINDOW - timedelta(milliseconds=1))
 
     await asyncio.gather(one.keys.tidy(), other.keys.tidy())
@@ -229,5 +231,5 @@ async def test_tidying_forgets_no_key_within_its_window(gateways: tuple[Gateway,
     clock.advance(WINDOW)
     await asyncio.gather(one.keys.tidy(), other.keys.tidy())
 
-    assert within == KeyRecord("digest", "the answer")
+    assert within == KeyRecord("digest", "the response")
     assert await one.database.read(b"SELECT count(*) FROM idempotency") == [(0,)]

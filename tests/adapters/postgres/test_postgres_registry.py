@@ -1,4 +1,4 @@
-"""Control data and dead letters that several gateways share."""
+"""Control data and dead letters that several gateways use."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -41,10 +41,10 @@ def letter(offset: int, **changes: object) -> DeadLetter:
     )
 
 
-async def test_changes_by_two_gateways_at_once_are_neither_lost_nor_half_applied(
+async def test_concurrent_changes_are_neither_lost_nor_half_applied(
     databases: tuple[Database, Database],
 ) -> None:
-    """Each adds its queues to what it read; whoever was second reads again. Entry, act and version go together."""
+    """The second of two changes must read again. Entry, audit entry and version change together."""
     stores = [PostgresRegistryStore(database) for database in databases]
     await stores[0].save(a_topic(queues=0), ACT, decided_on=0)
     seen: list[tuple[int, int]] = []
@@ -74,8 +74,8 @@ async def test_changes_by_two_gateways_at_once_are_neither_lost_nor_half_applied
     assert [act.subject for act in acts] == [*(str(number) for number in range(20, 0, -1)), "topic"]
 
 
-async def test_a_change_on_one_gateway_is_seen_by_the_version_on_another(databases: tuple[Database, Database]) -> None:
-    """That is how a gateway learns that its directory is out of date."""
+async def test_a_change_raises_the_version_that_other_gateways_read(databases: tuple[Database, Database]) -> None:
+    """A gateway compares the version to detect that its directory is outdated."""
     one, other = (PostgresRegistryStore(database) for database in databases)
     before = await other.version()
 
@@ -85,18 +85,18 @@ async def test_a_change_on_one_gateway_is_seen_by_the_version_on_another(databas
     assert (await other.load()).topics == {"orders": a_topic()}
 
 
-async def test_gateways_that_start_at_once_sign_with_the_same_key(open_database: OpenDatabase) -> None:
-    """Else one would refuse the receipts of another."""
-    stores = [PostgresRegistryStore(await open_database(most=2)) for _ in range(5)]
+async def test_concurrent_starts_create_one_receipt_key(open_database: OpenDatabase) -> None:
+    """Otherwise a gateway would refuse the receipts of another."""
+    stores = [PostgresRegistryStore(await open_database(max_size=2)) for _ in range(5)]
 
     found = await asyncio.gather(*(store.receipt_keys(KeyRotationPolicy()) for store in stores * 3))
 
     assert len(found[0].accepted) == 1
-    assert all(each == found[0] for each in found)
+    assert all(keys == found[0] for keys in found)
 
 
 async def in_order(database: Database, sql: bytes, values: dict[str, object], later: Awaitable[None]) -> None:
-    """A statement whose commit takes long, and something that must not overtake it."""
+    """Run a statement with a slow commit, and another one that must not overtake it."""
 
     async def job(transaction: Transaction) -> asyncio.Future[None]:
         await transaction.rows(sql, values)
@@ -109,8 +109,8 @@ async def in_order(database: Database, sql: bytes, values: dict[str, object], la
 
 
 @pytest.mark.parametrize("is_change", [False, True], ids=["record", "change"])
-async def test_who_follows_the_acts_misses_none(databases: tuple[Database, Database], is_change: bool) -> None:
-    """A later number is never seen before an earlier one: acts are recorded in the order of their commits."""
+async def test_paging_through_audit_entries_misses_none(databases: tuple[Database, Database], is_change: bool) -> None:
+    """A later number must never be visible before an earlier one: entries are numbered in commit order."""
     one, other = (PostgresRegistryStore(database) for database in databases)
     second = replace(ACT, subject="second", reason="a\0b")
     later = other.save(a_topic(), second, decided_on=0) if is_change else other.record(second)
@@ -120,30 +120,30 @@ async def test_who_follows_the_acts_misses_none(databases: tuple[Database, Datab
     assert (await one.acts(10, None))[0] == [second, ACT]
 
 
-async def test_a_death_that_several_gateways_bury_is_recorded_once(databases: tuple[Database, Database]) -> None:
-    """Invariant 17."""
+async def test_a_dead_letter_of_several_gateways_is_stored_once(databases: tuple[Database, Database]) -> None:
+    """Invariant 17: two gateways may write the same dead letter."""
     one, other = (PostgresDeadLetters(database) for database in databases)
 
     await asyncio.gather(*((one, other)[turn % 2].record(letter(turn // 10)) for turn in range(100)))
 
     found, more = await one.list("workers", key=None, since=None, until=None, most=100, after=None)
-    assert sorted(each.message.offset for each in found) == list(range(10))
+    assert sorted(letter.message.offset for letter in found) == list(range(10))
     assert more is None
 
 
-async def test_who_pages_through_dead_letters_while_more_die_misses_none(databases: tuple[Database, Database]) -> None:
-    """A number that is given is a number that can be read: none appears behind the reader."""
+async def test_paging_through_dead_letters_misses_no_new_one(databases: tuple[Database, Database]) -> None:
+    """A lower number must never become visible after a higher one."""
     one, other = (PostgresDeadLetters(database) for database in databases)
     values = dead_letters._columns(letter(1))
 
     await in_order(databases[0], dead_letters._SQL["record"], values, other.record(letter(2)))
 
     found, _ = await one.list("workers", key=None, since=None, until=None, most=9, after=None)
-    assert [each.message.offset for each in found] == [1, 2]
+    assert [letter.message.offset for letter in found] == [1, 2]
 
 
-async def test_the_dead_of_one_group_do_not_wait_for_anothers(databases: tuple[Database, Database]) -> None:
-    """Their order is their own."""
+async def test_dead_letters_of_different_groups_do_not_block_each_other(databases: tuple[Database, Database]) -> None:
+    """Only dead letters of the same group need an order."""
     one, other = (PostgresDeadLetters(database) for database in databases)
 
     async def job(transaction: Transaction) -> None:
@@ -156,7 +156,7 @@ async def test_the_dead_of_one_group_do_not_wait_for_anothers(databases: tuple[D
 
 
 async def test_a_dead_letter_is_found_by_a_key_of_any_length(databases: tuple[Database, Database]) -> None:
-    """Keys may have 30 KiB, more than an index takes; those that begin alike are told apart."""
+    """A key can have 30 KiB, more than an index entry. Keys with the same beginning must be distinguished."""
     one, other = (PostgresDeadLetters(database) for database in databases)
     keys = ["k" * 30_000, "k" * 29_999, "a\0b", "a\\0b"]
     for offset, key in enumerate(keys):
@@ -164,22 +164,22 @@ async def test_a_dead_letter_is_found_by_a_key_of_any_length(databases: tuple[Da
 
     found = [await other.list("workers", key=key, since=None, until=None, most=9, after=None) for key in keys]
 
-    assert [[each.message.key for each in page] for page, _ in found] == [[key] for key in keys]
+    assert [[letter.message.key for letter in page] for page, _ in found] == [[key] for key in keys]
     assert await other.get("workers", "a\0b") == []
 
 
 async def test_a_reason_may_contain_anything(databases: tuple[Database, Database]) -> None:
-    """People paste stack traces."""
+    """Clients send stack traces as reasons."""
     one, other = (PostgresDeadLetters(database) for database in databases)
-    told = replace(letter(1), reason="C:\\new\0\n\\0", last_at=NOON + timedelta(microseconds=1))
+    stored = replace(letter(1), reason="C:\\new\0\n\\0", last_at=NOON + timedelta(microseconds=1))
 
-    await one.record(told)
+    await one.record(stored)
 
-    assert await other.get("workers", f"{1:032x}") == [told]
+    assert await other.get("workers", f"{1:032x}") == [stored]
 
 
-async def test_a_forgotten_group_leaves_no_dead_letters_however_many(databases: tuple[Database, Database]) -> None:
-    """More than one statement's worth."""
+async def test_deleting_a_group_deletes_all_of_its_dead_letters(databases: tuple[Database, Database]) -> None:
+    """There may be more of them than one statement deletes."""
     one, other = databases
     await one.write(
         b"INSERT INTO dead_letter (group_name, client, id, topic, queue, queue_offset, body, stored_at, deliveries, "

@@ -1,4 +1,4 @@
-"""Hearing of what another gateway changed."""
+"""Watch for registry changes of other gateways."""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -25,15 +25,15 @@ END_LISTENERS = b"""
 """
 
 
-class Looks:
-    """Counts looks; `next` waits for one that is still to come."""
+class Refreshes:
+    """Counter of refreshes."""
 
     def __init__(self) -> None:
         self.count = 0
         self.fault: StorageUnavailable | None = None
         self._come = asyncio.Condition()
 
-    async def look(self) -> None:
+    async def refresh(self) -> None:
         async with self._come:
             self.count += 1
             self._come.notify_all()
@@ -46,17 +46,17 @@ class Looks:
 
 
 @pytest.fixture
-def looks() -> Looks:
-    return Looks()
+def refreshes() -> Refreshes:
+    return Refreshes()
 
 
 @asynccontextmanager
-async def watching(database: Database, looks: Looks, interval: timedelta = NEVER) -> AsyncIterator[None]:
-    """A watch that has begun to listen: it looks as soon as it does."""
-    watch = RegistryWatch(database, looks.look, interval=interval)
+async def watching(database: Database, refreshes: Refreshes, interval: timedelta = NEVER) -> AsyncIterator[None]:
+    """Run a watch, and wait until it listens: it refreshes once at that point."""
+    watch = RegistryWatch(database, refreshes.refresh, interval=interval)
     watch.start()
     try:
-        await looks.reached(1)
+        await refreshes.reached(1)
         yield
     finally:
         await watch.stop()
@@ -64,91 +64,93 @@ async def watching(database: Database, looks: Looks, interval: timedelta = NEVER
 
 @pytest.fixture
 async def other(open_database: OpenDatabase) -> PostgresRegistryStore:
-    """Another gateway's end."""
+    """Return the store of another gateway."""
     return PostgresRegistryStore(await open_database())
 
 
-async def test_changes_by_another_gateway_are_heard_without_asking(
-    database: Database, looks: Looks, other: PostgresRegistryStore
+async def test_changes_of_another_gateway_cause_a_refresh(
+    database: Database, refreshes: Refreshes, other: PostgresRegistryStore
 ) -> None:
-    """Each of them, one after the other; and while nothing happens nothing is asked."""
-    async with watching(database, looks):
+    """Every change must be noticed at once, without polling in between."""
+    async with watching(database, refreshes):
         await other.save(a_topic(), ACT, decided_on=0)
-        await looks.reached(2)
+        await refreshes.reached(2)
         await other.remove(a_topic(), ACT, decided_on=1)
-        await looks.reached(3)
+        await refreshes.reached(3)
         await other.record(ACT)
         await other.load()
         await other.receipt_keys(KeyRotationPolicy())
-        await looks.reached(4)
+        await refreshes.reached(4)
 
-    assert looks.count == 4
+    assert refreshes.count == 4
 
 
-async def test_a_refused_change_is_not_told(database: Database, looks: Looks, other: PostgresRegistryStore) -> None:
-    """Nothing changed."""
-    async with watching(database, looks):
+async def test_a_refused_change_sends_no_notification(
+    database: Database, refreshes: Refreshes, other: PostgresRegistryStore
+) -> None:
+    """A refresh without a change would be wasted."""
+    async with watching(database, refreshes):
         with pytest.raises(Exception, match="repeat the change"):
             await other.save(a_topic(), ACT, decided_on=7)
         await other.save(a_topic(), ACT, decided_on=0)
-        await looks.reached(2)
+        await refreshes.reached(2)
 
-    assert looks.count == 2
+    assert refreshes.count == 2
 
 
-async def test_another_schemas_changes_are_none_of_ours(
-    database: Database, looks: Looks, open_database: OpenDatabase, schema: str
+async def test_changes_of_another_schema_cause_no_refresh(
+    database: Database, refreshes: Refreshes, open_database: OpenDatabase, schema: str
 ) -> None:
-    """Several installations may share a database."""
+    """Several deployments may share a database."""
     elsewhere = await open_database(schema=f"{schema}_b")
     try:
-        async with watching(database, looks):
+        async with watching(database, refreshes):
             await PostgresRegistryStore(elsewhere).save(a_topic(), ACT, decided_on=0)
             await PostgresRegistryStore(database).save(a_topic(), ACT, decided_on=0)
-            await looks.reached(2)
+            await refreshes.reached(2)
     finally:
         await elsewhere.write(f'DROP SCHEMA "{schema}_b" CASCADE'.encode())
 
-    assert looks.count == 2
+    assert refreshes.count == 2
 
 
-async def test_after_a_lost_connection_it_looks_and_listens_again(
-    database: Database, looks: Looks, other: PostgresRegistryStore
+async def test_the_watch_refreshes_and_listens_again_after_a_lost_connection(
+    database: Database, refreshes: Refreshes, other: PostgresRegistryStore
 ) -> None:
-    """What was told while nobody listened is found by looking."""
-    async with watching(database, looks):
+    """Notifications are lost while the connection is down."""
+    async with watching(database, refreshes):
         assert await database.read(END_LISTENERS) == [("true",)]
         await other.save(a_topic(), ACT, decided_on=0)
-        # IdempotentPublisher when the pause is over, once when it listens again.
-        await looks.reached(3)
+        # One refresh after the pause, and one when the watch listens again.
+        await refreshes.reached(3)
 
         await other.save(a_topic(queues=9), ACT, decided_on=1)
-        await looks.reached(4)
+        await refreshes.reached(4)
 
 
-async def test_what_nobody_told_is_found_in_time(database: Database, looks: Looks) -> None:
-    """A notice may be lost without a sign: it looks now and then in any case."""
-    async with watching(database, looks, interval=timedelta(milliseconds=50)):
-        await looks.reached(4)
+async def test_a_lost_notification_is_compensated_by_polling(database: Database, refreshes: Refreshes) -> None:
+    """A notification may be lost without an error."""
+    async with watching(database, refreshes, interval=timedelta(milliseconds=50)):
+        await refreshes.reached(4)
 
 
-async def test_a_look_that_fails_is_not_the_last(
-    database: Database, looks: Looks, other: PostgresRegistryStore
+async def test_the_watch_continues_after_a_failed_refresh(
+    database: Database, refreshes: Refreshes, other: PostgresRegistryStore
 ) -> None:
-    """The database may be busy at the moment that it is told."""
-    async with watching(database, looks):
-        looks.fault = StorageUnavailable("busy")
+    """The database may be busy when the notification arrives."""
+    async with watching(database, refreshes):
+        refreshes.fault = StorageUnavailable("busy")
         await other.save(a_topic(), ACT, decided_on=0)
-        await looks.reached(2)
+        await refreshes.reached(2)
 
-        looks.fault = None
+        refreshes.fault = None
         await other.save(a_topic(queues=9), ACT, decided_on=1)
-        await looks.reached(3)
+        await refreshes.reached(3)
 
 
-async def test_a_watch_that_is_stopped_leaves_no_connection(database: Database, looks: Looks) -> None:
-    """Gateways come and go."""
-    async with watching(database, looks):
+async def test_a_stopped_watch_leaves_no_connection(database: Database, refreshes: Refreshes) -> None:
+    """Connections of stopped gateways would accumulate."""
+    async with watching(database, refreshes):
         pass
 
     async def is_gone() -> bool:
@@ -157,12 +159,12 @@ async def test_a_watch_that_is_stopped_leaves_no_connection(database: Database, 
     await until(is_gone)
 
 
-async def test_turns_are_taken_over_all_gateways(database: Database, other: PostgresRegistryStore) -> None:
-    """Not only within each."""
+async def test_the_change_lock_applies_to_all_gateways(database: Database, other: PostgresRegistryStore) -> None:
+    """A lock within one gateway would not prevent concurrent changes."""
     one = PostgresRegistryStore(database)
     async with one.turn():
         waiting = asyncio.create_task(_turn(other))
-        await until(lambda: _is_somebody_waiting(database))
+        await until(lambda: _has_waiting_lock(database))
         had_it_early = waiting.done()
 
     async with asyncio.timeout(30):
@@ -170,13 +172,13 @@ async def test_turns_are_taken_over_all_gateways(database: Database, other: Post
     assert not had_it_early
 
 
-async def test_the_turn_of_a_gateway_that_is_gone_is_the_next_ones(
+async def test_the_change_lock_of_a_crashed_gateway_is_released(
     database: Database, other: PostgresRegistryStore
 ) -> None:
-    """A gateway killed in the middle of a change keeps nobody from theirs."""
+    """A gateway that crashes during a change must not block the others."""
     async with PostgresRegistryStore(database).turn():
         waiting = asyncio.create_task(_turn(other))
-        await until(lambda: _is_somebody_waiting(database))
+        await until(lambda: _has_waiting_lock(database))
 
         await database.read(
             b"SELECT pg_terminate_backend(pid)::text FROM pg_locks WHERE locktype = 'advisory' AND granted "
@@ -191,7 +193,7 @@ async def _turn(store: PostgresRegistryStore) -> None:
         pass
 
 
-async def _is_somebody_waiting(database: Database) -> bool:
+async def _has_waiting_lock(database: Database) -> bool:
     rows = await database.read(
         b"SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted "
         b"AND objid::bigint = hashtextextended('mqgate registry ' || current_schema(), 0) & 4294967295"

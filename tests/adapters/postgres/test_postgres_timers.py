@@ -1,4 +1,4 @@
-"""Timers that several gateways share: each has a pool and an owner of its own."""
+"""Timers that several gateways use, each with its own pool and owner."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -34,7 +34,7 @@ class Gateway:
 
 @pytest.fixture
 async def gateways(open_database: OpenDatabase) -> list[Gateway]:
-    """Three gateways, all of them just seen."""
+    """Return three gateways that have sent a heartbeat."""
     found = [Gateway(await open_database()) for _ in range(3)]
     for gateway in found:
         await gateway.presence.run_once()
@@ -45,18 +45,18 @@ def due_now(count: int, topic: str = "orders") -> list[Timer]:
     return [Timer(topic, Draft(f"{topic}-{number}", b"body"), NOON) for number in range(count)]
 
 
-async def test_gateways_that_claim_at_once_share_what_is_due(gateways: list[Gateway]) -> None:
-    """Every timer goes to one of them: nothing twice, nothing left."""
+async def test_concurrent_claims_share_the_due_timers(gateways: list[Gateway]) -> None:
+    """Every timer must be claimed by exactly one gateway."""
     await gateways[0].timers.add(due_now(300))
 
     found = await asyncio.gather(*(gateways[turn % 3].claimed(10) for turn in range(60)))
 
-    ids = [each for some in found for each in some]
+    ids = [message_id for claimed in found for message_id in claimed]
     assert sorted(ids) == sorted(f"orders-{number}" for number in range(300))
 
 
 async def test_cancel_on_one_gateway_and_claim_on_another_have_one_winner(gateways: list[Gateway]) -> None:
-    """A hundred races over separate connections: cancelled or claimed, never both, never neither."""
+    """A timer must be cancelled or claimed, never both and never neither."""
     one, other, _ = gateways
     await one.timers.add(due_now(100))
 
@@ -64,13 +64,13 @@ async def test_cancel_on_one_gateway_and_claim_on_another_have_one_winner(gatewa
     *states, first, second = await asyncio.gather(*cancels, other.claimed(50), other.claimed(50))
 
     cancelled = {f"orders-{number}" for number, state in enumerate(states) if state is TimerState.SCHEDULED}
-    # What was being cancelled while the claims looked is left out by them; whoever lost that race finds it claimed.
+    # Claims skip rows that are locked by a cancel; a cancel that loses the race finds the timer claimed.
     assert not cancelled & {*first, *second}
     assert cancelled | {*first, *second} == {f"orders-{number}" for number in range(100)}
 
 
 async def test_retime_on_one_gateway_and_claim_on_another_have_one_winner(gateways: list[Gateway]) -> None:
-    """A message that was told to wait until tomorrow is not delivered today."""
+    """A message that was postponed until tomorrow must not be delivered today."""
     one, other, _ = gateways
     await one.timers.add(due_now(50))
 
@@ -82,8 +82,8 @@ async def test_retime_on_one_gateway_and_claim_on_another_have_one_winner(gatewa
     assert moved | set(claimed) == {f"orders-{number}" for number in range(50)}
 
 
-async def test_who_starts_takes_nothing_from_who_is_dispatching(gateways: list[Gateway]) -> None:
-    """A rolling restart must not send everything twice."""
+async def test_a_starting_gateway_takes_no_claims_of_a_live_one(gateways: list[Gateway]) -> None:
+    """A rolling restart must not send messages twice."""
     one, starting, _ = gateways
     await one.timers.add(due_now(5))
     claimed = await one.claimed()
@@ -92,10 +92,8 @@ async def test_who_starts_takes_nothing_from_who_is_dispatching(gateways: list[G
     assert await one.unfinished() == claimed
 
 
-async def test_what_a_dead_gateway_had_claimed_goes_to_one_of_the_others(
-    gateways: list[Gateway], clock: ManualClock
-) -> None:
-    """After its lease, not before; and not to both who ask at once."""
+async def test_claims_of_a_crashed_gateway_go_to_one_other_gateway(gateways: list[Gateway], clock: ManualClock) -> None:
+    """They must not be taken over before the lease ends, nor by two gateways."""
     dead, *others = gateways
     await dead.timers.add(due_now(50))
     claimed = await dead.claimed()
@@ -111,8 +109,8 @@ async def test_what_a_dead_gateway_had_claimed_goes_to_one_of_the_others(
     assert sorted(after[0] + after[1]) == sorted(claimed)
 
 
-async def test_a_gateway_that_says_goodbye_leaves_its_claims_at_once(gateways: list[Gateway]) -> None:
-    """A restart need not wait for a lease."""
+async def test_claims_of_a_stopped_gateway_can_be_taken_over_at_once(gateways: list[Gateway]) -> None:
+    """A restart must not wait for the end of a lease."""
     leaving, other, _ = gateways
     await leaving.timers.add(due_now(3))
     claimed = await leaving.claimed()
@@ -122,10 +120,10 @@ async def test_a_gateway_that_says_goodbye_leaves_its_claims_at_once(gateways: l
     assert await other.unfinished() == claimed
 
 
-async def test_a_clock_that_is_set_back_makes_nobody_wait_for_the_dead(
+async def test_a_crashed_gateway_is_gone_although_the_clock_was_set_back(
     gateways: list[Gateway], clock: ManualClock
 ) -> None:
-    """Else a dead gateway would be alive until the clock is where it was."""
+    """Otherwise it would count as alive until the clock reaches the old time."""
     dead, other, _ = gateways
     await dead.timers.add([Timer("orders", Draft("old", b"body"), NOON - timedelta(days=1))])
     claimed = await dead.claimed()
@@ -136,8 +134,10 @@ async def test_a_clock_that_is_set_back_makes_nobody_wait_for_the_dead(
     assert await other.unfinished() == claimed
 
 
-async def test_a_slow_owner_cannot_let_go_of_what_was_taken_over(gateways: list[Gateway], clock: ManualClock) -> None:
-    """Else a third gateway would claim what the second is sending."""
+async def test_a_slow_owner_cannot_release_a_claim_that_was_taken_over(
+    gateways: list[Gateway], clock: ManualClock
+) -> None:
+    """Otherwise a third gateway would claim a timer that the second is sending."""
     slow, heir, third = gateways
     await slow.timers.add(due_now(1))
     claimed, _ = await slow.timers.claim(1)
@@ -151,10 +151,8 @@ async def test_a_slow_owner_cannot_let_go_of_what_was_taken_over(gateways: list[
     assert await heir.timers.unfinished() == taken
 
 
-async def test_what_a_slow_owner_sent_is_delivered_although_it_was_taken_over(
-    gateways: list[Gateway], clock: ManualClock
-) -> None:
-    """It is in the log: whoever gives it back later must not have it sent again."""
+async def test_a_timer_sent_by_a_slow_owner_is_delivered(gateways: list[Gateway], clock: ManualClock) -> None:
+    """The message is in the log: a later release by the new owner must not send it again."""
     slow, heir, third = gateways
     await slow.timers.add(due_now(1))
     claimed, _ = await slow.timers.claim(1)
@@ -169,8 +167,8 @@ async def test_what_a_slow_owner_sent_is_delivered_although_it_was_taken_over(
     assert await third.timers.change("orders-0", None) is TimerState.DELIVERED
 
 
-async def test_what_failed_keeps_nobody_waiting(gateways: list[Gateway], clock: ManualClock) -> None:
-    """The timers of a dead broker, however many, stand behind what has not been tried yet."""
+async def test_failed_timers_do_not_delay_others(gateways: list[Gateway], clock: ManualClock) -> None:
+    """Any number of timers of an unavailable broker must sort after timers that were not tried yet."""
     one, other, _ = gateways
     await one.timers.add(due_now(200, "broken"))
     first, _ = await one.timers.claim(100)
@@ -184,12 +182,12 @@ async def test_what_failed_keeps_nobody_waiting(gateways: list[Gateway], clock: 
 
     assert [timer.draft.id for timer in second][-1] == "well"
     assert not {timer.draft.id for timer in first} & {timer.draft.id for timer in second}
-    # And then those that failed the longest ago.
+    # Then the timers that failed longest ago.
     assert await one.claimed(100) == [timer.draft.id for timer in first]
 
 
-async def test_a_retimed_timer_that_had_failed_is_as_good_as_new(gateways: list[Gateway], clock: ManualClock) -> None:
-    """It is not due before its new time, although failed ones are always due."""
+async def test_a_new_due_time_clears_an_earlier_failure(gateways: list[Gateway], clock: ManualClock) -> None:
+    """Failed timers are always due, but this one must wait for its new time."""
     one, *_ = gateways
     await one.timers.add(due_now(1))
     claimed, _ = await one.timers.claim(1)
@@ -203,11 +201,13 @@ async def test_a_retimed_timer_that_had_failed_is_as_good_as_new(gateways: list[
     assert await one.claimed() == ["orders-0"]
 
 
-async def test_a_gateway_hears_of_what_others_scheduled_and_left(gateways: list[Gateway], clock: ManualClock) -> None:
-    """The one that scheduled it may be dead by the time it is due."""
-    heard: list[datetime | str] = []
+async def test_the_watch_reports_timers_and_abandoned_claims_of_others(
+    gateways: list[Gateway], clock: ManualClock
+) -> None:
+    """The gateway that scheduled a timer may have crashed when it is due."""
+    calls: list[datetime | str] = []
     dead, living, _ = gateways
-    watch = TimerWatch(living.timers, planned=heard.append, abandoned=lambda: heard.append("abandoned"))
+    watch = TimerWatch(living.timers, planned=calls.append, abandoned=lambda: calls.append("abandoned"))
 
     await watch.run_once()
     await dead.timers.add([*due_now(1), Timer("orders", Draft("later", b"x"), NOON + timedelta(hours=1))])
@@ -217,11 +217,11 @@ async def test_a_gateway_hears_of_what_others_scheduled_and_left(gateways: list[
     await living.presence.run_once()
     await watch.run_once()
 
-    assert heard == [NOON + timedelta(hours=1), "abandoned", NOON + timedelta(hours=1)]
+    assert calls == [NOON + timedelta(hours=1), "abandoned", NOON + timedelta(hours=1)]
 
 
-async def test_a_watch_that_cannot_look_goes_on(gateways: list[Gateway]) -> None:
-    """It runs as long as the gateway; starting and stopping twice are harmless."""
+async def test_the_watch_continues_after_a_failed_check(gateways: list[Gateway]) -> None:
+    """The watch runs as long as the gateway. Starting and stopping twice is allowed."""
     watch = TimerWatch(
         gateways[0].timers, planned=lambda _: None, abandoned=lambda: None, interval=timedelta(milliseconds=1)
     )
@@ -231,13 +231,13 @@ async def test_a_watch_that_cannot_look_goes_on(gateways: list[Gateway]) -> None
     watch.start()
     await asyncio.sleep(0.1)
 
-    # Had it ended of what it failed with, this would raise that.
+    # If the failure had ended the watch, this would raise it.
     await watch.stop()
     await watch.stop()
 
 
-async def test_a_going_topic_takes_all_of_its_timers_along(gateways: list[Gateway]) -> None:
-    """Claimed or scheduled, more than one statement's worth; and nobody else's."""
+async def test_deleting_a_topic_cancels_all_of_its_timers(gateways: list[Gateway]) -> None:
+    """There may be more of them than one statement cancels. Timers of other topics must stay."""
     one, other, _ = gateways
     await one.timers.add([*due_now(4_500), *due_now(2, "others")])
     await other.timers.claim(100)
@@ -250,8 +250,8 @@ async def test_a_going_topic_takes_all_of_its_timers_along(gateways: list[Gatewa
 
 
 @pytest.mark.parametrize("text", ["a\0b", "\\0", "a\\", "\\\0\\\\0", "ü\U0001f600"])
-async def test_a_message_comes_back_whatever_its_text_contains(gateways: list[Gateway], text: str) -> None:
-    """PostgreSQL has no U+0000; messages may."""
+async def test_any_text_is_stored_and_returned_unchanged(gateways: list[Gateway], text: str) -> None:
+    """PostgreSQL text cannot contain U+0000, but keys and tags can."""
     draft = Draft("whole", b"\0", text, text, {text: text}, -(1 << 31))
     await gateways[0].timers.add([Timer("orders", draft, NOON)])
 
@@ -260,26 +260,24 @@ async def test_a_message_comes_back_whatever_its_text_contains(gateways: list[Ga
     assert found.draft == draft
 
 
-async def test_an_id_that_nobody_can_have_is_unknown(gateways: list[Gateway]) -> None:
-    """Whatever stands in a path is no fault of the store."""
+async def test_an_invalid_id_is_unknown(gateways: list[Gateway]) -> None:
+    """An id of a URL path may contain any text and must not cause an error."""
     assert await gateways[0].timers.get("a\0b") is None
     assert await gateways[0].timers.change("a\0b", None) is None
 
 
-async def test_decided_timers_are_forgotten_after_a_while_and_pending_ones_never(
-    gateways: list[Gateway], clock: ManualClock
-) -> None:
-    """Disk is for what is still to come; a repeated cancel is known for 10 minutes at least."""
+async def test_only_decided_timers_are_deleted(gateways: list[Gateway], clock: ManualClock) -> None:
+    """Old timers must not fill the disk, but a repeated cancel must be recognised for at least 10 minutes."""
     store = gateways[0].timers
-    await store.add([Timer("orders", Draft(each, b"x"), NOON) for each in ("done", "dropped", "claimed")])
+    await store.add([Timer("orders", Draft(name, b"x"), NOON) for name in ("done", "dropped", "claimed")])
     await store.add([Timer("orders", Draft("waiting", b"x"), NOON + timedelta(days=1))])
     await store.change("dropped", None)
     due, _ = await store.claim(10)
-    await store.finish([each for each in due if each.draft.id == "done"])
+    await store.finish([timer for timer in due if timer.draft.id == "done"])
 
     clock.advance(timedelta(minutes=10))
     await asyncio.gather(*(gateway.timers.tidy() for gateway in gateways))
-    remembered = [await store.change(each, None) for each in ("done", "dropped")]
+    remembered = [await store.change(name, None) for name in ("done", "dropped")]
     clock.advance(timedelta(minutes=20))
     await asyncio.gather(*(gateway.timers.tidy() for gateway in gateways))
 
@@ -287,11 +285,11 @@ async def test_decided_timers_are_forgotten_after_a_while_and_pending_ones_never
     assert await store.get("done") is None
     assert await store.get("dropped") is None
     assert await store.get("waiting") is not None
-    assert [each.draft.id for each in await store.unfinished()] == ["claimed"]
+    assert [timer.draft.id for timer in await store.unfinished()] == ["claimed"]
 
 
-async def test_no_question_about_timers_reads_them_all(gateways: list[Gateway], clock: ManualClock) -> None:
-    """A million may wait: claim, the next due, a list and a look-up are the beginning of an index each."""
+async def test_no_timer_query_reads_the_whole_table(gateways: list[Gateway], clock: ManualClock) -> None:
+    """There may be a million timers: every query must read only the beginning of an index."""
     database, presence = gateways[0].database, gateways[0].presence
     await database.write(
         b"INSERT INTO timer (id, topic, due, failed_at) "
@@ -324,7 +322,7 @@ async def test_no_question_about_timers_reads_them_all(gateways: list[Gateway], 
 
 
 async def _plan(database: Database, sql: bytes, values: dict[str, object], mode: str) -> str:
-    """How PostgreSQL would go about it: as prepared, with values known or not."""
+    """Return the query plan of a prepared statement."""
 
     async def job(transaction: Transaction) -> str:
         connection = transaction._connection

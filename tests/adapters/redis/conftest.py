@@ -1,4 +1,4 @@
-"""Lease stores on a real server, each under a prefix of its own: a server alone, and a node of a cluster."""
+"""Fixtures: a single Redis server and a cluster node, and a key prefix per test."""
 
 from collections.abc import AsyncIterator, Iterator
 from uuid import uuid4
@@ -6,7 +6,7 @@ from uuid import uuid4
 import pytest
 
 from eventually import until
-from mqgate.adapters.redis.server import Server
+from mqgate.adapters.redis.client import RedisClient
 from mqgate.stack import Stack
 from redis_server import is_up, operator, serving
 
@@ -18,9 +18,9 @@ def prefix() -> str:
 
 @pytest.fixture(scope="module")
 def cluster_url(redis: Stack, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """A node that has the slots of the groups and producers that tests name, and no others: it refuses other keys.
+    """Return a cluster node that has only the slots of the groups and producers of the tests.
 
-    A node with all slots would not: from scripts like ours it takes keys of any slot that is its own.
+    A node with all slots would not detect keys of a wrong slot: scripts may use any slot of the node.
     """
     options = ("--cluster-enabled", "yes", "--cluster-require-full-coverage", "no")
     with serving(tmp_path_factory.mktemp("cluster"), *options) as port:
@@ -34,12 +34,12 @@ def cluster_url(redis: Stack, tmp_path_factory: pytest.TempPathFactory) -> Itera
 
 
 @pytest.fixture(params=["alone", "cluster"])
-async def server(request: pytest.FixtureRequest, redis: Stack) -> AsyncIterator[Server]:
+async def server(request: pytest.FixtureRequest, redis: Stack) -> AsyncIterator[RedisClient]:
     url = redis.redis_url
     if request.param == "cluster":
         url = request.getfixturevalue("cluster_url")
         with operator(url) as node:
             await until(lambda: is_up(node))
-    server = Server(url, timeout=10.0)
+    server = RedisClient(url, timeout=10.0)
     yield server
     await server.close()

@@ -1,8 +1,8 @@
-"""Redis and SQLite give the same answers, step by step, whatever Hypothesis plays: consumers, operators, brokers, time.
+"""Differential test: the Redis and SQLite lease stores return the same result for every step of a random run.
 
-The scripts and the SQL were written apart; where they differ, one of them is wrong. What each answer must be is told
-by the contracts and by the model tests of tests/scenarios; here every member of every answer counts, also those that
-no client sees: epochs, when it is worth trying again, what must die.
+The scripts and the SQL are independent implementations; where they differ, one of them is wrong. The contracts and the
+model tests of tests/scenarios define the correct results. Here every member of every result is compared, also members
+that no client sees, such as epochs, retry times and exhausted messages.
 """
 
 from pathlib import Path
@@ -22,8 +22,8 @@ SPAN = 12
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("kind", ["queue", "broadcast", "plain", "ordered", "filtered"])
-def test_every_answer_is_the_same(redis: Stack, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
-    """Whoever moves from the embedded engine to the production set finds the same product."""
+def test_every_result_is_the_same(redis: Stack, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
+    """An application must behave the same after a move from the embedded to the distributed deployment."""
     for store in (message_leases, lease_store):
         monkeypatch.setattr(store, "MAX_SPAN", SPAN)
     most_clients = len(CLIENTS) - (kind == "broadcast")

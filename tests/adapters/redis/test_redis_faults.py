@@ -1,4 +1,4 @@
-"""What happens when Redis is away, silent, full, not ours or not the right one: one error and one retry rule each."""
+"""Behaviour while Redis is down, does not respond, restarts or loses data."""
 
 import asyncio
 import time
@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from eventually import until
+from mqgate.adapters.redis.client import RedisClient
 from mqgate.adapters.redis.lease_store import RedisLeaseStore
-from mqgate.adapters.redis.server import Server
 from mqgate.core.entries import Group, Mode
 from mqgate.core.errors import StorageUnavailable
 from mqgate.core.lease import Grant, PullReport, SettlementOutcome
@@ -28,11 +28,11 @@ OpenStore = Callable[..., RedisLeaseStore]
 
 @pytest.fixture
 async def open_store(mortal_redis: Stack, prefix: str) -> AsyncIterator[OpenStore]:
-    """A gateway's end, with a short patience."""
-    built: list[tuple[RedisLeaseStore, Server]] = []
+    """Return a function that opens lease stores with a short timeout."""
+    built: list[tuple[RedisLeaseStore, RedisClient]] = []
 
     def open_store(url: str | None = None, **options: Any) -> RedisLeaseStore:
-        server = Server(url or mortal_redis.redis_url, timeout=options.pop("timeout", QUICK))
+        server = RedisClient(url or mortal_redis.redis_url, timeout=options.pop("timeout", QUICK))
         built.append((RedisLeaseStore(server, prefix=prefix, **options), server))
         return built[-1][0]
 
@@ -43,15 +43,15 @@ async def open_store(mortal_redis: Stack, prefix: str) -> AsyncIterator[OpenStor
 
 
 async def leases(store: RedisLeaseStore, group: Group, count: int) -> bool:
-    """Whether so many messages are leased."""
-    return sum(each.leased for each in (await positions(store, group)).values()) == count
+    """Return whether `count` messages are leased."""
+    return sum(found.leased for found in (await positions(store, group)).values()) == count
 
 
-async def test_a_connection_lost_the_moment_it_is_made_is_made_again(
+async def test_a_connection_lost_right_after_connecting_is_replaced(
     redis: Stack, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Between the last answer of the examination and the first request: nobody may be left with the dead one."""
-    server = Server(redis.redis_url, timeout=QUICK)
+    """A loss between the last reply of the examination and the first command must not leave a dead connection."""
+    server = RedisClient(redis.redis_url, timeout=QUICK)
     examine = server._examine
     wires: list[Any] = []
 
@@ -71,8 +71,8 @@ async def test_a_connection_lost_the_moment_it_is_made_is_made_again(
     assert len(wires) == 2
 
 
-async def test_a_server_that_is_not_there_is_told_at_the_deadline(open_store: OpenStore) -> None:
-    """It may come any moment, so it is waited for, but no longer than a request may take."""
+async def test_an_absent_server_is_reported_at_the_deadline(open_store: OpenStore) -> None:
+    """The server may start at any moment, so the gateway waits, but not longer than the timeout."""
     store = open_store(f"redis://127.0.0.1:{free_port()}/0")
     began = time.monotonic()
 
@@ -83,10 +83,10 @@ async def test_a_server_that_is_not_there_is_told_at_the_deadline(open_store: Op
 
 
 @MODES
-async def test_a_server_that_starts_again_is_another_incarnation(
+async def test_a_restarted_server_has_lost_all_lease_state(
     mortal_redis: Stack, open_store: OpenStore, group: Group
 ) -> None:
-    """Its file brings keys back, perhaps not the last of them: they count as lost, receipts of before are gone."""
+    """A restored file may lack the last writes, so none of its keys are used, and old receipts are gone."""
     store = open_store(timeout=10.0)
     await opened(store, group, queues(9))
     before = await granted(store, group, most=4)
@@ -104,10 +104,10 @@ async def test_a_server_that_starts_again_is_another_incarnation(
 
 
 @MODES
-async def test_a_request_that_meets_a_restart_waits_for_it(
+async def test_a_request_during_a_restart_waits_for_its_end(
     mortal_redis: Stack, open_store: OpenStore, group: Group
 ) -> None:
-    """Within its time nobody need hear of it."""
+    """A restart that is shorter than the timeout must not cause errors."""
     store = open_store(timeout=20.0)
     await opened(store, group, queues(9))
     await asyncio.to_thread(mortal_redis.kill, "redis")
@@ -119,8 +119,8 @@ async def test_a_request_that_meets_a_restart_waits_for_it(
 
 
 @MODES
-async def test_flushed_keys_are_lost_state(mortal_redis: Stack, open_store: OpenStore, group: Group) -> None:
-    """Nothing half known is left: neither for those who settle, nor for those who look."""
+async def test_after_a_flush_there_is_no_lease_state(mortal_redis: Stack, open_store: OpenStore, group: Group) -> None:
+    """Settlements and positions must not use a part of the old state."""
     store = open_store()
     await opened(store, group, queues(9))
     before = await granted(store, group, most=4)
@@ -133,10 +133,8 @@ async def test_flushed_keys_are_lost_state(mortal_redis: Stack, open_store: Open
 
 
 @MODES
-async def test_scripts_that_were_flushed_are_loaded_again(
-    mortal_redis: Stack, open_store: OpenStore, group: Group
-) -> None:
-    """In the middle of the work, and nobody hears of it."""
+async def test_flushed_scripts_are_loaded_again(mortal_redis: Stack, open_store: OpenStore, group: Group) -> None:
+    """SCRIPT FLUSH by an operator must not cause errors."""
     store = open_store()
     await opened(store, group, queues(9))
     with operator(mortal_redis.redis_url) as redis:
@@ -148,16 +146,16 @@ async def test_scripts_that_were_flushed_are_loaded_again(
 
 
 @MODES
-async def test_a_silent_server_is_told_at_the_deadline_and_what_it_gave_goes_back(
+async def test_leases_of_a_reply_after_the_deadline_are_released(
     mortal_redis: Stack, open_store: OpenStore, group: Group
 ) -> None:
-    """Invariant 20: it did its work late, when nobody waited any more; the lease does not hang until its end."""
+    """Invariant 20: the caller got an error, so the lease of the late reply must not block until it expires."""
     store = open_store(timeout=QUICK)
     await opened(store, group, queues(9))
     await asyncio.to_thread(mortal_redis.pause, "redis")
     began = time.monotonic()
     try:
-        with pytest.raises(StorageUnavailable, match="did not answer"):
+        with pytest.raises(StorageUnavailable, match="did not respond"):
             await ask(store, group)
         waited = time.monotonic() - began
     finally:
@@ -169,15 +167,15 @@ async def test_a_silent_server_is_told_at_the_deadline_and_what_it_gave_goes_bac
 
 
 @MODES
-async def test_leases_go_back_whose_answer_was_given_up_with_its_connection(
+async def test_leases_of_a_reply_lost_with_its_connection_are_released(
     mortal_redis: Stack, open_store: OpenStore, group: Group
 ) -> None:
-    """A server silent for so long that we turn away from it: what it did meanwhile is found again by its number."""
+    """The gateway finds the leases again by the nonce of the request."""
     store = open_store(timeout=QUICK)
     await opened(store, group, queues(9))
     async with Wire(mortal_redis.redis_url).open() as wire:
         muted = open_store(wire.url, timeout=QUICK)
-        await muted.clients("nobody")
+        await muted.clients("unused")
         wire.mute()
         with pytest.raises(StorageUnavailable):
             await ask(muted, group)
@@ -190,10 +188,10 @@ async def test_leases_go_back_whose_answer_was_given_up_with_its_connection(
 
 
 @MODES
-async def test_a_receive_whose_answer_was_lost_is_given_the_same_again(
+async def test_a_receive_whose_reply_was_lost_gets_the_same_grant_again(
     mortal_redis: Stack, open_store: OpenStore, group: Group
 ) -> None:
-    """Sent again on a new connection: nothing is granted twice, nothing hangs, and nothing counts twice."""
+    """The command is sent again on a new connection: nothing is granted or counted twice."""
     other = open_store()
     await opened(other, group, queues(9, 9))
     async with Wire(mortal_redis.redis_url).open() as wire:
@@ -206,8 +204,8 @@ async def test_a_receive_whose_answer_was_lost_is_given_the_same_again(
     assert await ack(other, group, grant.lease) is SettlementOutcome.APPLIED
 
 
-async def test_a_short_pull_whose_answer_was_lost_still_stands(mortal_redis: Stack, open_store: OpenStore) -> None:
-    """Else its messages would be in nobody's hands until the lease ends."""
+async def test_a_pull_report_whose_reply_was_lost_still_applies(mortal_redis: Stack, open_store: OpenStore) -> None:
+    """Otherwise no client would have the messages until their lease expires."""
     group = a_group()
     other = open_store()
     await opened(other, group, queues(9))
@@ -219,8 +217,8 @@ async def test_a_short_pull_whose_answer_was_lost_still_stands(mortal_redis: Sta
     assert stay == [frozenset({0, 1})]
 
 
-async def test_a_hand_back_whose_answer_was_lost_counts_once(mortal_redis: Stack, open_store: OpenStore) -> None:
-    """Nobody had it, so the next delivery is the first; not the one before the first."""
+async def test_a_release_whose_reply_was_lost_is_counted_once(mortal_redis: Stack, open_store: OpenStore) -> None:
+    """No client had the messages, so the next delivery must be number 1, not 0."""
     group = a_group()
     other = open_store()
     await opened(other, group, queues(9))
@@ -234,15 +232,15 @@ async def test_a_hand_back_whose_answer_was_lost_counts_once(mortal_redis: Stack
 
 
 def _found(grant: Grant, count: int) -> PullReport:
-    """The pull found so many of it."""
+    """Return the report of a pull that found `count` messages."""
     return PullReport(grant, grant.lease.start + count)
 
 
 async def _repeated(
     wire: Wire, store: RedisLeaseStore, step: Awaitable[Any], is_done: Callable[[], Awaitable[bool]]
 ) -> Any:
-    """Do a step and lose its answer: what is answered when it is sent again."""
-    await store.clients("nobody")
+    """Run a step, lose its reply, and return the reply of the repeated command."""
+    await store.clients("unused")
     wire.mute()
     under_way = asyncio.ensure_future(step)
     await until(is_done)
@@ -251,10 +249,10 @@ async def _repeated(
     return await under_way
 
 
-async def test_a_broadcast_client_hears_that_it_was_registered_though_the_answer_was_lost(
+async def test_a_broadcast_client_is_registered_once_although_the_reply_was_lost(
     mortal_redis: Stack, open_store: OpenStore
 ) -> None:
-    """Never a silent jump: sent again, its registration must not look like somebody else's."""
+    """The client must get the notice `registered`: the repeated command must recognise its own registration."""
     group = a_group(mode=Mode.BROADCAST)
     other = open_store()
     async with Wire(mortal_redis.redis_url).open() as wire:

@@ -1,9 +1,9 @@
-"""Leases on Redis: the same promises as on the embedded engine."""
+"""The Redis lease store fulfils the contracts of lease stores."""
 
 import pytest
 
+from mqgate.adapters.redis.client import RedisClient
 from mqgate.adapters.redis.lease_store import RedisLeaseStore
-from mqgate.adapters.redis.server import Server
 from mqgate.testing.clock import ManualClock
 from mqgate.testing.lease_store_contract import LeaseStoreContract
 from mqgate.testing.message_lease_contract import MessageLeaseContract
@@ -13,11 +13,11 @@ class TestRedisLeaseStore(LeaseStoreContract):
     most_clients = 5
 
     @pytest.fixture
-    def store(self, server: Server, clock: ManualClock, prefix: str) -> RedisLeaseStore:
+    def store(self, server: RedisClient, clock: ManualClock, prefix: str) -> RedisLeaseStore:
         return RedisLeaseStore(server, prefix=prefix, most_clients=self.most_clients, clock=clock)
 
 
 class TestRedisMessageLeases(MessageLeaseContract):
     @pytest.fixture
-    def store(self, server: Server, clock: ManualClock, prefix: str) -> RedisLeaseStore:
+    def store(self, server: RedisClient, clock: ManualClock, prefix: str) -> RedisLeaseStore:
         return RedisLeaseStore(server, prefix=prefix, clock=clock)

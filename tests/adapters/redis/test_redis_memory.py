@@ -1,13 +1,13 @@
-"""What a group takes of Redis' memory: no more than the page says, and told to whoever asks."""
+"""Memory of a group in Redis: within the documented limits, and reported."""
 
 from collections.abc import Sequence
 from datetime import timedelta
 
 import pytest
 
-from mqgate.adapters.redis.health import sizes
+from mqgate.adapters.redis.client import RedisClient
 from mqgate.adapters.redis.lease_store import RedisLeaseStore
-from mqgate.adapters.redis.server import Server
+from mqgate.adapters.redis.report import group_sizes
 from mqgate.core.entries import Group, Mode
 from mqgate.core.lease import LEAST_REMEMBERED, Settlement, SettlementOutcome, Verb
 from mqgate.testing.clock import ManualClock
@@ -15,18 +15,18 @@ from mqgate.testing.leasing import ack, ask, granted, opened
 from mqgate.testing.message_leasing import placed, workers
 from mqgate.testing.samples import a_group, queues
 
-# In message mode so many grants end before the oldest are forgotten together.
+# In message mode, old grants are deleted once in this many grants.
 FORGETTING = 64
-# Of docs/how-to/use-redis.md, for the server that takes most, and a fifth more.
+# Bytes of docs/how-to/use-redis.md for the server version that needs most, plus 20 percent.
 RECEIPT, GRANT, QUEUE = 106 * 1.2, 190 * 1.2, 570 * 1.2
 
 
-# How much is kept is the same in a cluster.
+# The stored data is the same in a cluster.
 pytestmark = pytest.mark.parametrize("server", ["alone"], indirect=True)
 
 
 @pytest.fixture
-def store(server: Server, clock: ManualClock, prefix: str) -> RedisLeaseStore:
+def store(server: RedisClient, clock: ManualClock, prefix: str) -> RedisLeaseStore:
     return RedisLeaseStore(server, prefix=prefix, clock=clock)
 
 
@@ -38,7 +38,7 @@ async def consume(
     clients: Sequence[str] = ("",),
     verb: Verb = Verb.ACK,
 ) -> None:
-    """So many receives of one message, in turns, each of which settles the one before; all of it takes an hour."""
+    """Run `count` receives of one message, each of which settles the one before, within an hour."""
     carried: dict[str, list[Settlement]] = {client: [] for client in clients}
     for number in range(count):
         client = clients[number % len(clients)]
@@ -52,20 +52,20 @@ async def consume(
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("mode", "verb", "kept_in", "each"),
+    ("mode", "verb", "kept_in", "lease_bytes"),
     [(Mode.QUEUE, Verb.NACK, "unacked", RECEIPT), (Mode.MESSAGE, Verb.ACK, "grants", GRANT)],
 )
-async def test_what_ended_long_ago_takes_no_memory(
+async def test_leases_that_ended_long_ago_are_deleted(
     store: RedisLeaseStore,
-    server: Server,
+    server: RedisClient,
     clock: ManualClock,
     prefix: str,
     mode: Mode,
     verb: Verb,
     kept_in: str,
-    each: float,
+    lease_bytes: float,
 ) -> None:
-    """Leases are remembered for ten minutes, and 10,000 of them for longer: then the oldest go with new ones."""
+    """Ended leases are kept for ten minutes, and the newest 10,000 for longer; without a limit memory would fill."""
     group = a_group(mode=mode, max_attempts=100_000)
     await opened(store, group, queues(100_000))
 
@@ -73,13 +73,13 @@ async def test_what_ended_long_ago_takes_no_memory(
 
     kept = await server.command("HLEN", f"{prefix}:{{{group.name}}}:{kept_in}")
     assert 0 <= kept - LEAST_REMEMBERED < (FORGETTING if mode is Mode.MESSAGE else 1)
-    assert 0 < (await sizes(server, prefix)).of_groups[group.name] < LEAST_REMEMBERED * each + QUEUE
+    assert 0 < (await group_sizes(server, prefix)).bytes_by_group[group.name] < LEAST_REMEMBERED * lease_bytes + QUEUE
 
 
-async def test_an_ack_in_queue_mode_leaves_nothing_behind(
-    store: RedisLeaseStore, server: Server, clock: ManualClock, prefix: str
+async def test_an_ack_in_queue_mode_stores_no_lease_end(
+    store: RedisLeaseStore, server: RedisClient, clock: ManualClock, prefix: str
 ) -> None:
-    """Most leases end so: none of them is kept, and each is known all the same."""
+    """Most leases end with an ack. A repeated ack is a duplicate all the same."""
     group = a_group()
     await opened(store, group, queues(1_000))
     first = (await granted(store, group, most=1)).lease
@@ -91,10 +91,10 @@ async def test_an_ack_in_queue_mode_leaves_nothing_behind(
     assert await ack(store, group, first) is SettlementOutcome.DUPLICATE
 
 
-async def test_an_attempt_keeps_nothing_of_what_a_filter_did_not(
-    store: RedisLeaseStore, server: Server, prefix: str
+async def test_an_attempt_drops_grants_that_a_filter_has_emptied(
+    store: RedisLeaseStore, server: RedisClient, prefix: str
 ) -> None:
-    """It would be read again at each step: the longer an attempt looks for a rare tag, the slower."""
+    """Every step would read them again, so an attempt that searches for a rare tag would become slower and slower."""
     group = workers(tags=frozenset("a"))
     await opened(store, group, queues(50))
 
@@ -105,10 +105,10 @@ async def test_an_attempt_keeps_nothing_of_what_a_filter_did_not(
 
 
 @pytest.mark.slow
-async def test_the_clients_of_a_broadcast_group_share_its_memory(
-    store: RedisLeaseStore, server: Server, clock: ManualClock, prefix: str
+async def test_the_clients_of_a_broadcast_group_share_one_limit(
+    store: RedisLeaseStore, server: RedisClient, clock: ManualClock, prefix: str
 ) -> None:
-    """A thousand clients with 10,000 nacks each would be most of a gigabyte. What one leaves is room for others."""
+    """A thousand clients with 10,000 nacks each would need most of a gigabyte. Expired clients free their share."""
     group = a_group(mode=Mode.BROADCAST, client_ttl=timedelta(days=1), max_attempts=100_000)
     clients = [f"client-{number}" for number in range(8)]
     for client in clients:
@@ -130,13 +130,18 @@ async def test_the_clients_of_a_broadcast_group_share_its_memory(
     assert int(counted) == 10
 
 
-async def test_sizes_are_of_groups_under_this_prefix(server: Server, store: RedisLeaseStore, prefix: str) -> None:
-    """Others may use the server too; and a walk that is too long is broken off, and says so."""
+async def test_sizes_count_only_groups_under_the_prefix(
+    server: RedisClient, store: RedisLeaseStore, prefix: str
+) -> None:
+    """Other applications may use the server. A scan over too many keys stops and is reported as incomplete."""
     other = RedisLeaseStore(server, prefix=f"{prefix}*")
     await opened(store, a_group(), queues(9))
     await opened(other, a_group(name="other"), queues(9))
 
-    found = [await sizes(server, each) for each in (prefix, f"{prefix}*")]
+    found = [await group_sizes(server, searched) for searched in (prefix, f"{prefix}*")]
 
-    assert [(set(each.of_groups), each.is_whole) for each in found] == [({"workers"}, True), ({"other"}, True)]
-    assert await sizes(server, prefix, most_keys=0) == ({}, False)
+    assert [(set(sizes.bytes_by_group), sizes.is_complete) for sizes in found] == [
+        ({"workers"}, True),
+        ({"other"}, True),
+    ]
+    assert await group_sizes(server, prefix, max_keys=0) == ({}, False)

@@ -1,4 +1,4 @@
-"""Whatever Hypothesis plays on two lease stores: consumers, operators, brokers, time."""
+"""State machine that runs random steps of consumers, operators, brokers and time on two lease stores."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -26,7 +26,7 @@ from mqgate.testing.leasing import LONGEST_DOUBT
 from mqgate.testing.samples import a_group
 from random_examples import examples
 
-# Offsets of three digits throughout: of what is ready at the same instant Redis takes the first by name.
+# All offsets have three digits: Redis orders messages that are ready at the same instant by their name.
 FIRST, LAST = 100, 999
 SECOND = timedelta(seconds=1)
 STEPS = Backoff(steps=(2 * SECOND, 5 * SECOND))
@@ -35,7 +35,7 @@ KEYS = ["a", "b", None]
 
 clients = st.sampled_from(CLIENTS)
 sizes = st.sampled_from([1, 1, 2, 3, 8])
-# Mostly the newest, sometimes old ones.
+# Usually one of the newest grants, sometimes an old one.
 numbers = st.one_of(st.integers(0, 3), st.integers(0, 40))
 shares = st.sampled_from([0, 1, 2, 100, 100, 100])
 visibilities = st.sampled_from([SECOND, 5 * SECOND, 30 * SECOND])
@@ -54,7 +54,7 @@ def settlements(*verbs: Verb) -> st.SearchStrategy[dict[str, Any]]:
     )
 
 
-wishes = st.fixed_dictionaries(
+requests = st.fixed_dictionaries(
     {
         "client": clients,
         "most": sizes,
@@ -63,7 +63,7 @@ wishes = st.fixed_dictionaries(
         "carried": st.lists(settlements(Verb.ACK, Verb.ACK, Verb.NACK), max_size=2),
         "has_other_waiters": st.booleans(),
         "closed": st.sampled_from([(), (), (), ("local:0",), ("local:0", "local:1")]),
-        "is_told": st.sampled_from([True, True, False]),
+        "is_reported": st.sampled_from([True, True, False]),
     }
 )
 CHANGES: list[dict[str, Any]] = [
@@ -85,7 +85,7 @@ changes = st.sampled_from(CHANGES)
 
 
 class Twins(Protocol):
-    """Lease stores on one clock, on which every step is played, with one answer."""
+    """Lease stores on one clock that run every step and must return the same result."""
 
     clock: ManualClock
 
@@ -93,7 +93,7 @@ class Twins(Protocol):
 
 
 class TwinMachine(RuleBasedStateMachine):
-    """One group; `kind` is its mode, and in message mode whether it is ordered or filtered."""
+    """Machine with one group. `kind` is its mode, and in message mode whether it is plain, ordered or filtered."""
 
     count = 0
 
@@ -112,13 +112,13 @@ class TwinMachine(RuleBasedStateMachine):
             is_ordered=kind == "ordered",
         )
         self.bounds: dict[str, QueueBounds] = {}
-        self.told: dict[str, dict[str, QueueBounds]] = {}
+        self.reported: dict[str, dict[str, QueueBounds]] = {}
         self.grants: list[Grant] = []
-        # Of an ordered group nobody has a receipt before the keys were told.
+        # Clients of an ordered group get receipts only after the pull was reported.
         self.delivered: list[Grant] = []
         self.exhausted: list[ExhaustedMessage] = []
 
-    # What the log has, and time.
+    # The log and time.
 
     @initialize(ends=st.lists(st.integers(0, 8), min_size=1, max_size=3))
     def register(self, ends: list[int]) -> None:
@@ -129,18 +129,18 @@ class TwinMachine(RuleBasedStateMachine):
     @rule(number=st.integers(0, 2), count=st.integers(1, 6))
     def append(self, number: int, count: int) -> None:
         queue = list(self.bounds)[number % len(self.bounds)]
-        head = self.bounds[queue]
-        self.bounds[queue] = QueueBounds(head.min, min(head.max + count, LAST))
+        bounds = self.bounds[queue]
+        self.bounds[queue] = QueueBounds(bounds.min, min(bounds.max + count, LAST))
 
     @rule(number=st.integers(0, 2), count=st.integers(1, 8))
     def lose_to_retention(self, number: int, count: int) -> None:
         queue = list(self.bounds)[number % len(self.bounds)]
-        head = self.bounds[queue]
-        self.bounds[queue] = QueueBounds(min(head.min + count, head.max), head.max)
+        bounds = self.bounds[queue]
+        self.bounds[queue] = QueueBounds(min(bounds.min + count, bounds.max), bounds.max)
 
     @rule(number=st.integers(0, 2), left=st.integers(0, 3))
-    def come_back_shorter(self, number: int, left: int) -> None:
-        """A lower end is news to Redis only when the higher one is old: gateways may be slow to tell."""
+    def truncate(self, number: int, left: int) -> None:
+        """Truncate a queue. Redis accepts a lower max only if the stored one is old, because reports may be late."""
         queue = list(self.bounds)[number % len(self.bounds)]
         self.twins.clock.advance(LONGEST_DOUBT)
         self.bounds[queue] = QueueBounds(FIRST, FIRST + left)
@@ -155,12 +155,12 @@ class TwinMachine(RuleBasedStateMachine):
         self.twins.clock.advance(seconds)
 
     @rule(what=st.sampled_from(["wait long", "forget", "open", "open"]), client=clients)
-    def something_rare(self, what: str, client: str) -> None:
+    def rare_step(self, what: str, client: str) -> None:
         if what == "wait long":
             self.twins.clock.advance(3_600)
         elif what == "forget":
             self.twins.play("forget", self.group.name)
-            self.told.clear()
+            self.reported.clear()
         else:
             self.open(client)
 
@@ -172,14 +172,14 @@ class TwinMachine(RuleBasedStateMachine):
     def open(self, client: str) -> None:
         scope = self.scope(client)
         at_end = self.mode is Mode.BROADCAST
-        starts = {queue: head.max if at_end else head.min for queue, head in self.bounds.items()}
+        starts = {queue: bounds.max if at_end else bounds.min for queue, bounds in self.bounds.items()}
         self.twins.play("open", self.group, scope, starts, self.bounds)
-        self.told.setdefault(scope, {}).update(self.bounds)
+        self.reported.setdefault(scope, {}).update(self.bounds)
 
-    def news(self, scope: str) -> dict[str, QueueBounds]:
-        """The ends that changed since the scope was told."""
-        known = self.told.get(scope, {})
-        return {queue: head for queue, head in self.bounds.items() if known.get(queue) != head}
+    def unreported(self, scope: str) -> dict[str, QueueBounds]:
+        """Return the bounds that changed since they were reported to the scope."""
+        known = self.reported.get(scope, {})
+        return {queue: bounds for queue, bounds in self.bounds.items() if known.get(queue) != bounds}
 
     def ask(
         self,
@@ -191,12 +191,13 @@ class TwinMachine(RuleBasedStateMachine):
         carried: list[Mapping[str, Any]],
         has_other_waiters: bool,
         closed: tuple[str, ...],
-        is_told: bool,
+        is_reported: bool,
     ) -> list[Grant]:
         scope = self.scope(client)
-        bounds = self.news(scope) if is_told else {}
-        if any(head.max < self.told.get(scope, {}).get(queue, head).max for queue, head in bounds.items()):
-            # Whether an attempt is refused that asks for something else than what this very news sweeps away is open.
+        bounds = self.unreported(scope) if is_reported else {}
+        known = self.reported.get(scope, {})
+        if any(reported.max < known.get(queue, reported).max for queue, reported in bounds.items()):
+            # Undefined: whether a mismatching attempt is refused if the same request revokes its lease.
             attempt = None
         request = AcquireRequest(
             group=self.group,
@@ -206,7 +207,7 @@ class TwinMachine(RuleBasedStateMachine):
             bounds=bounds,
             polled_by=client,
             attempt=attempt,
-            settlements=[self.settlement(**each) for each in carried] if self.delivered else [],
+            settlements=[self.settlement(**settlement) for settlement in carried] if self.delivered else [],
             has_other_waiters=has_other_waiters,
             closed=frozenset(closed),
             shape=attempt_fingerprint(most, visibility),
@@ -221,31 +222,31 @@ class TwinMachine(RuleBasedStateMachine):
         if not acquired.state_exists or acquired.unknown_queues:
             self.open(client)
             return []
-        self.told.setdefault(scope, {}).update(bounds)
+        self.reported.setdefault(scope, {}).update(bounds)
         self.grants += acquired.grants
         if not self.group.is_ordered:
             self.delivered += acquired.grants
         self.exhausted += acquired.exhausted
         return list(acquired.grants)
 
-    @rule(wish=wishes, share=shares)
-    def receive(self, wish: dict[str, Any], share: int) -> None:
-        """As a gateway does: what was granted is pulled, all of it or some, and what came is told."""
-        grants = self.ask(**wish)
+    @rule(request=requests, share=shares)
+    def receive(self, request: dict[str, Any], share: int) -> None:
+        """Acquire as a gateway does, then report that the pull found all or a part of the grants."""
+        grants = self.ask(**request)
         if grants:
-            self.placed([self.placement(grant, share) for grant in grants])
+            self.report_pull([self.pull_report(grant, share) for grant in grants])
 
-    # Rules are drawn evenly; consumers are busier than operators.
-    @rule(wish=wishes, share=shares)
-    def receive_more(self, wish: dict[str, Any], share: int) -> None:
-        self.receive(wish, share)
+    # Hypothesis draws rules evenly, but consumers are busier than operators.
+    @rule(request=requests, share=shares)
+    def receive_more(self, request: dict[str, Any], share: int) -> None:
+        self.receive(request, share)
 
-    @rule(wish=wishes)
-    def receive_and_die(self, wish: dict[str, Any]) -> None:
-        """The gateway that asked is killed before it could tell what it found."""
-        self.ask(**wish)
+    @rule(request=requests)
+    def receive_and_crash(self, request: dict[str, Any]) -> None:
+        """Acquire with a gateway that crashes before it reports the pull."""
+        self.ask(**request)
 
-    def placement(self, grant: Grant, share: int) -> PullReport:
+    def pull_report(self, grant: Grant, share: int) -> PullReport:
         after = min(grant.lease.start + share, grant.lease.next)
         if not (self.has_tags or self.group.is_ordered):
             return PullReport(grant, after)
@@ -253,16 +254,16 @@ class TwinMachine(RuleBasedStateMachine):
         kept = {offset: KEYS[offset % len(KEYS)] for offset in found if not self.has_tags or offset % 4}
         return PullReport(grant, after, kept)
 
-    def placed(self, placements: list[PullReport]) -> None:
-        self.twins.play("place", self.group, placements)
+    def report_pull(self, reports: list[PullReport]) -> None:
+        self.twins.play("place", self.group, reports)
         if self.group.is_ordered:
-            self.delivered += [each.grant for each in placements]
+            self.delivered += [report.grant for report in reports]
 
     @precondition(lambda self: self.grants)
     @rule(number=numbers, share=shares)
-    def tell_late(self, number: int, share: int) -> None:
-        """A pull that took long, or a client that hung up: perhaps the grant is no longer what it was."""
-        self.placed([self.placement(self.grants[-1 - number % len(self.grants)], share)])
+    def report_late(self, number: int, share: int) -> None:
+        """Report a pull late, or for a disconnected client: the grant may no longer be current."""
+        self.report_pull([self.pull_report(self.grants[-1 - number % len(self.grants)], share)])
 
     def settlement(
         self,
@@ -282,29 +283,29 @@ class TwinMachine(RuleBasedStateMachine):
         return Settlement(verb, lease, through, delay, reason, visibility)
 
     @precondition(lambda self: self.delivered)
-    @rule(wanted=st.lists(settlements(Verb.ACK, Verb.ACK, Verb.NACK, Verb.EXTEND), min_size=1, max_size=3))
-    def settle(self, wanted: list[dict[str, Any]]) -> None:
-        settled = self.twins.play("settle", self.group, [self.settlement(**each) for each in wanted])
-        self.exhausted += [each.exhausted for each in settled if each.exhausted is not None]
+    @rule(batch=st.lists(settlements(Verb.ACK, Verb.ACK, Verb.NACK, Verb.EXTEND), min_size=1, max_size=3))
+    def settle(self, batch: list[dict[str, Any]]) -> None:
+        settled = self.twins.play("settle", self.group, [self.settlement(**settlement) for settlement in batch])
+        self.exhausted += [result.exhausted for result in settled if result.exhausted is not None]
 
     @precondition(lambda self: self.exhausted)
     @rule(number=numbers)
     def settle_dead(self, number: int) -> None:
-        self.twins.play("bury", self.group, self.exhausted[-1 - number % len(self.exhausted)])
+        self.twins.play("settle_dead", self.group, self.exhausted[-1 - number % len(self.exhausted)])
 
     # Operators.
 
-    @rule(client=clients, is_told=st.booleans())
-    def look(self, client: str, is_told: bool) -> None:
+    @rule(client=clients, is_reported=st.booleans())
+    def read_positions(self, client: str, is_reported: bool) -> None:
         scope = self.scope(client)
-        bounds = self.bounds if is_told else {}
+        bounds = self.bounds if is_reported else {}
         found = self.twins.play("positions", self.group, scope, bounds)
         if found is not None:
-            known = self.told.setdefault(scope, {})
-            known |= {queue: head for queue, head in bounds.items() if queue in known}
+            known = self.reported.setdefault(scope, {})
+            known |= {queue: queue_bounds for queue, queue_bounds in bounds.items() if queue in known}
             self.exhausted += found[1]
         self.twins.play("committed", self.group.name)
-        # Of a broadcast group more clients poll than may be registered, and not all of them are listed.
+        # More clients of a broadcast group poll than may be registered, and not all of them are listed.
         if self.mode is not Mode.BROADCAST:
             self.twins.play("clients", self.group.name)
 
@@ -312,11 +313,11 @@ class TwinMachine(RuleBasedStateMachine):
     def seek(self, client: str, number: int, share: int, is_dry_run: bool) -> None:
         scope = self.scope(client)
         queue = list(self.bounds)[number % len(self.bounds)]
-        head = self.bounds[queue]
-        targets = {queue: head.min + share % (head.max - head.min + 1)}
+        bounds = self.bounds[queue]
+        targets = {queue: bounds.min + share % (bounds.max - bounds.min + 1)}
         moved = self.twins.play("seek", self.group, scope, targets, bounds=self.bounds, is_dry_run=is_dry_run)
         if moved is not None:
-            self.told.setdefault(scope, {}).update(self.bounds)
+            self.reported.setdefault(scope, {}).update(self.bounds)
 
     @rule(change=changes)
     def change_the_group(self, change: dict[str, Any]) -> None:

@@ -1,1 +1,1 @@
-"""Within one process: what the embedded engine needs no store for."""
+"""Ports that a single gateway serves from memory."""

@@ -1,4 +1,4 @@
-"""Rate limits of producers, for a deployment of one gateway."""
+"""RateLimitStore in memory, for the embedded deployment."""
 
 from collections.abc import Callable
 from datetime import datetime
@@ -11,6 +11,8 @@ __all__ = ["LocalRateLimits"]
 
 
 class LocalRateLimits:
+    """Token buckets of producers."""
+
     def __init__(self, clock: Callable[[], datetime]) -> None:
         self._clock = clock
         self._buckets: dict[str, Bucket] = {}
@@ -18,6 +20,6 @@ class LocalRateLimits:
     async def take(self, name: str, limit: RateLimit, most: int) -> tuple[int, float]:
         now_ms = milliseconds(self._clock())
         bucket = self._buckets.get(name, Bucket.full(limit, now_ms)).at(limit, now_ms)
-        given = min(most, int(bucket.tokens))
-        bucket = self._buckets[name] = bucket.take(given)
-        return given, bucket.wait_ms(limit, 1) / 1000
+        taken = min(most, int(bucket.tokens))
+        bucket = self._buckets[name] = bucket.take(taken)
+        return taken, bucket.wait_ms(limit, 1) / 1000

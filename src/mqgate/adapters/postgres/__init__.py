@@ -1,1 +1,1 @@
-"""Timers, dead letters, idempotency keys and control data in PostgreSQL, shared by any number of gateways."""
+"""Timers, dead letters, idempotency keys and control data in PostgreSQL, shared by all gateways."""

@@ -1,8 +1,8 @@
-"""PostgreSQL's clock, as it is known here without asking it each time.
+"""Estimate of the PostgreSQL clock that needs no round trip.
 
-Every heartbeat brings a sample: the server's time, and how long the answer took. Between samples our own steady clock
-counts on; our wall clock, which may be minutes off, is never looked at. Of what an answer's journey leaves open we
-take the latest instant: `now + delay` is never too early, and late by one journey at most.
+Every heartbeat adds a sample: the server time and the duration of the round trip. Between samples the local monotonic
+clock is used, never the local wall clock. The estimate is the latest possible instant, so `now + delay` is never too
+early, and late by at most one round trip.
 """
 
 import time
@@ -12,43 +12,45 @@ from typing import NamedTuple
 
 __all__ = ["ServerClock"]
 
-# How much two quartzes may drift apart.
+# Maximum relative drift of two clocks.
 _DRIFT = 200e-6
 
 
 class _Sample(NamedTuple):
-    told: datetime
-    asked: float
-    answered: float
+    server_time: datetime
+    sent: float
+    received: float
 
     def latest(self, at: float) -> datetime:
-        return self.told + timedelta(seconds=at - self.asked)
+        return self.server_time + timedelta(seconds=at - self.sent)
 
-    def doubt(self, at: float) -> timedelta:
-        return timedelta(seconds=self.answered - self.asked + _DRIFT * (at - self.answered))
+    def uncertainty(self, at: float) -> timedelta:
+        return timedelta(seconds=self.received - self.sent + _DRIFT * (at - self.received))
 
 
 class ServerClock:
+    """Estimated clock of the server. `steady` is the local monotonic clock."""
+
     def __init__(self, steady: Callable[[], float] = time.monotonic) -> None:
         self.steady = steady
         self._best: _Sample | None = None
 
-    def learn(self, told: datetime, asked: float) -> None:
-        """The server said `told` to a question asked at that reading of `steady`; its answer is here now."""
+    def add_sample(self, server_time: datetime, sent: float) -> None:
+        """Add a server time that was requested at `sent` (a reading of `steady`) and has arrived now."""
         now = self.steady()
-        fresh = _Sample(told, asked, now)
-        if self._best is None or fresh.doubt(now) <= self._best.doubt(now) or self._has_jumped(fresh, now):
+        fresh = _Sample(server_time, sent, now)
+        if self._best is None or fresh.uncertainty(now) <= self._best.uncertainty(now) or self._has_jumped(fresh, now):
             self._best = fresh
 
     def now(self) -> datetime:
-        """The server's time, not before it is."""
+        """Return the latest possible server time."""
         if self._best is None:
-            raise RuntimeError("nobody has asked the server for its time yet")
+            raise RuntimeError("the clock has no sample yet")
         return self._best.latest(self.steady())
 
     def _has_jumped(self, fresh: _Sample, now: float) -> bool:
-        """Whether both cannot be true: the server's clock was set."""
+        """Return whether the samples contradict each other, because the server clock was set."""
         if self._best is None:
             return True
         ahead = fresh.latest(now) - self._best.latest(now)
-        return ahead < -self._best.doubt(now) or ahead > fresh.doubt(now)
+        return ahead < -self._best.uncertainty(now) or ahead > fresh.uncertainty(now)

@@ -1,9 +1,8 @@
-"""One PostgreSQL, many gateways: a pool, statements by name, deadlines, and errors in our own words.
+"""Access to PostgreSQL: a pool, named statements, deadlines, retries and translated errors.
 
-An operation is one statement wherever it can be: that is a transaction of its own, one journey, and nothing that a
-gateway which dies in between could leave open. What was begun is carried through or fails by its deadline, whether or
-not whoever asked still waits: a client that hangs up neither breaks a connection nor leaves one waiting. See `faults`
-for what is tried again here, and what the rest is told.
+An operation is one statement wherever possible: one transaction, one round trip, and a gateway that crashes leaves no
+transaction open. An operation that was started completes or fails by its deadline even if its caller is cancelled, so
+a disconnected client neither breaks nor blocks a connection. `faults` lists which errors are retried here.
 """
 
 import asyncio
@@ -16,42 +15,49 @@ from typing import Any, TypeVar
 
 import psycopg
 
-from mqgate.adapters.postgres import faults, layout
-from mqgate.adapters.postgres.connecting import Connection, Timeouts, connect_alone, is_alive, open_pool, sever
+from mqgate.adapters.postgres import faults, migrations
+from mqgate.adapters.postgres.connections import (
+    Connection,
+    Timeouts,
+    abort,
+    connect_outside_pool,
+    is_alive,
+    open_pool,
+)
 from mqgate.core.errors import MqgateError, StorageUnavailable
 
 __all__ = ["Database", "Transaction", "queries"]
 
 _T = TypeVar("_T")
-_TRIES = 5
+_MAX_ATTEMPTS = 5
 _PAUSE = 0.01
-_NOTHING: Mapping[str, Any] = {}
-# A subquery: PostgreSQL asks its clock once a statement, and can still look up the answer in an index.
+_NO_VALUES: Mapping[str, Any] = {}
+# A subquery: PostgreSQL reads the clock once per statement, and can use an index for the comparison.
 _NOW = "(SELECT coalesce(%(now)s::timestamptz, clock_timestamp()))"
-# Seen lately; or, after the clock was set back, not long after now.
+# Seen within the lease. After the clock was set back, seen_at may be slightly later than now.
 _LIVE = f"SELECT owner FROM gateway WHERE seen_at > {_NOW} - lease AND seen_at < {_NOW} + lease"  # noqa: S608 - constants
 
 
 def queries(name: str, columns: str = "") -> dict[str, bytes]:
-    """The statements of queries/<name>.sql, each below a line `-- name: ...`.
+    """Return the statements of queries/<name>.sql, each of which follows a line `-- name: ...`.
 
-    {now} is the store's clock, {live} the owners that are up, {columns} what the caller wants.
+    {now} becomes the clock of the store, {live} the owners that are alive, {columns} the given columns.
     """
     text = resources.files(__package__).joinpath("queries", f"{name}.sql").read_text("utf-8")
-    for mark, meaning in (("{live}", _LIVE), ("{now}", _NOW), ("{columns}", columns)):
-        text = text.replace(mark, meaning)
+    for placeholder, replacement in (("{live}", _LIVE), ("{now}", _NOW), ("{columns}", columns)):
+        text = text.replace(placeholder, replacement)
     parts = text.split("-- name: ")[1:]
     return {head.strip(): sql.strip().encode() for head, _, sql in (part.partition("\n") for part in parts)}
 
 
 class Transaction:
-    """What a job of several statements may use."""
+    """Statements of one transaction."""
 
     def __init__(self, connection: Connection, now: datetime | None) -> None:
         self._connection = connection
         self._now = now
 
-    async def rows(self, sql: bytes, values: Mapping[str, Any] = _NOTHING) -> list[tuple[Any, ...]]:
+    async def rows(self, sql: bytes, values: Mapping[str, Any] = _NO_VALUES) -> list[tuple[Any, ...]]:
         cursor = await self._connection.execute(sql, {**values, "now": self._now}, binary=True)
         return await cursor.fetchall() if cursor.description else []
 
@@ -65,112 +71,120 @@ class Database:
         url: str,
         *,
         schema: str = "mqgate",
-        least: int = 1,
-        most: int = 8,
+        min_size: int = 1,
+        max_size: int = 8,
         timeouts: Timeouts | None = None,
         now: Callable[[], datetime | None] = lambda: None,
     ) -> None:
-        """`now` is for tests; None leaves the clock to the server."""
+        """Create a closed database. `now` replaces the clock of the server in tests."""
         self._url = url
         self.schema = schema
         self._timeouts = timeouts or Timeouts()
         self._now = now
-        self._at_the_door: psycopg.Error | None = None
+        self._connect_error: psycopg.Error | None = None
         self._tasks: set[asyncio.Task[Any]] = set()
         self._pool = open_pool(
-            url, schema=schema, least=least, most=most, timeouts=self._timeouts, met=self._remember_attempt
+            url,
+            schema=schema,
+            min_size=min_size,
+            max_size=max_size,
+            timeouts=self._timeouts,
+            attempted=self._remember_attempt,
         )
 
-    async def open(self, scripts: Sequence[layout.Script] | None = None) -> None:
-        """Connect and bring the tables up to date; raises what is wrong, and is closed then."""
+    async def open(self, scripts: Sequence[migrations.Script] | None = None) -> None:
+        """Connect and migrate the tables. On an error, close and raise it."""
         await self._pool.open()
-        wanted = layout.scripts() if scripts is None else scripts
+        wanted = migrations.scripts() if scripts is None else scripts
         end = asyncio.get_running_loop().time() + self._timeouts.connect.total_seconds() + 1
         try:
-            while not await self._is_migrated(wanted, end):  # noqa: ASYNC110 - each is a question
+            while not await self._is_migrated(wanted, end):  # noqa: ASYNC110 - every check is a query
                 await asyncio.sleep(_PAUSE)
         except BaseException:
             await self.close()
             raise
 
-    async def _is_migrated(self, wanted: Sequence[layout.Script], end: float) -> bool:
-        """False: the server went away meanwhile, and there is time to try again."""
+    async def _is_migrated(self, wanted: Sequence[migrations.Script], end: float) -> bool:
+        """Migrate. Return False if the connection was lost and there is time to try again."""
         loop = asyncio.get_running_loop()
         try:
             connection = await self._checkout(end - loop.time())
             try:
-                await layout.migrate(connection, self.schema, wanted)
+                await migrations.migrate(connection, self.schema, wanted)
             finally:
                 await self._pool.putconn(connection)
         except psycopg.Error as error:
             if faults.is_lost(error) and loop.time() < end:
                 return False
-            raise faults.translated(error, at_the_door=self._at_the_door, is_unknown=False) from error
+            raise faults.translated(error, connect_error=self._connect_error, is_unknown=False) from error
         return True
 
     async def close(self) -> None:
-        """Finish what runs, then hang up. Safe to call twice."""
+        """Wait for running operations, then close the pool. Safe to call twice."""
         while self._tasks:
             await asyncio.wait(self._tasks)
         await self._pool.close()
 
-    async def read(self, sql: bytes, values: Mapping[str, Any] = _NOTHING) -> list[tuple[Any, ...]]:
-        """One statement that changes nothing."""
+    async def read(self, sql: bytes, values: Mapping[str, Any] = _NO_VALUES) -> list[tuple[Any, ...]]:
+        """Run one statement that changes nothing and return its rows."""
         return await self.write(sql, values, is_repeatable=True)
 
     async def write(
-        self, sql: bytes, values: Mapping[str, Any] = _NOTHING, *, is_repeatable: bool = False
+        self, sql: bytes, values: Mapping[str, Any] = _NO_VALUES, *, is_repeatable: bool = False
     ) -> list[tuple[Any, ...]]:
-        """One statement, committed. Repeatable: doing it twice is as doing it once, so a lost answer costs a repeat."""
+        """Run and commit one statement and return its rows.
+
+        A repeatable statement has the same effect if it runs twice, so it is repeated if its result is lost.
+        """
 
         async def work(connection: Connection, sent: Callable[[], None]) -> list[tuple[Any, ...]]:
             sent()
             return await Transaction(connection, self._now()).rows(sql, values)
 
-        return await self._carry_through(self._repeat(work, is_repeatable=is_repeatable))
+        return await self._shielded(self._repeat(work, is_repeatable=is_repeatable))
 
     async def transact(self, job: Callable[[Transaction], Awaitable[_T]]) -> _T:
-        """Several statements, all or none. The job is run again if others were in the way."""
+        """Run several statements in one transaction. The job runs again after a conflict."""
 
         async def work(connection: Connection, sent: Callable[[], None]) -> _T:
             async with connection.transaction():
-                done = await job(Transaction(connection, self._now()))
-                # What is lost before the commit is sent was certainly not done.
+                result = await job(Transaction(connection, self._now()))
+                # If the connection is lost before the commit is sent, nothing was done.
                 sent()
-            return done
+            return result
 
-        return await self._carry_through(self._repeat(work, is_repeatable=False))
+        return await self._shielded(self._repeat(work, is_repeatable=False))
 
     @contextlib.asynccontextmanager
-    async def alone(self) -> AsyncIterator[Connection]:
-        """A connection beside the pool, for one who keeps it for long; what goes wrong with it is told in our words."""
+    async def outside_pool(self) -> AsyncIterator[Connection]:
+        """Open a connection outside the pool, for long use. Its errors are translated."""
         try:
-            async with await connect_alone(self._url, self._timeouts) as connection:
+            async with await connect_outside_pool(self._url, self._timeouts) as connection:
                 await connection.execute(b"SELECT set_config('search_path', %s, false)", (f'"{self.schema}"',))
                 yield connection
         except psycopg.Error as error:
-            raise faults.translated(error, at_the_door=None, is_unknown=False) from error
+            raise faults.translated(error, connect_error=None, is_unknown=False) from error
 
     async def probe(self) -> None:
-        """Raises what a write would."""
+        """Raise if a write would fail."""
         rows = await self.read(b"SELECT current_setting('transaction_read_only')")
         if rows != [("off",)]:
-            raise StorageUnavailable("this PostgreSQL takes no writes", retry_after=1)
+            raise StorageUnavailable("PostgreSQL is read-only", retry_after=1)
 
     def spawn(self, work: Coroutine[Any, Any, _T]) -> asyncio.Task[_T]:
-        """Start something that is finished before the database closes."""
+        """Start a task that close() waits for."""
         task = asyncio.create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._forget_task)
         return task
 
-    async def _carry_through(self, work: Coroutine[Any, Any, _T]) -> _T:
+    async def _shielded(self, work: Coroutine[Any, Any, _T]) -> _T:
         return await asyncio.shield(self.spawn(work))
 
     def _forget_task(self, task: asyncio.Task[Any]) -> None:
         self._tasks.discard(task)
         if not task.cancelled():
-            # Seen, in case nobody waits for it any more.
+            # Retrieve the exception: the caller may have been cancelled.
             task.exception()
 
     async def _repeat(self, work: _Work[_T], *, is_repeatable: bool) -> _T:
@@ -191,20 +205,20 @@ class Database:
                 raise
             except psycopg.Error as error:
                 is_unknown = was_sent and not is_repeatable
-                may_help = faults.is_conflict(error) or (faults.is_lost(error) and not is_unknown)
-                if not may_help or attempt == _TRIES or loop.time() >= end:
-                    raise faults.translated(error, at_the_door=self._at_the_door, is_unknown=is_unknown) from error
-            await asyncio.sleep(random.uniform(0, _PAUSE * 2**attempt))  # noqa: S311 - so that two do not meet again
+                is_retryable = faults.is_conflict(error) or (faults.is_lost(error) and not is_unknown)
+                if not is_retryable or attempt == _MAX_ATTEMPTS or loop.time() >= end:
+                    raise faults.translated(error, connect_error=self._connect_error, is_unknown=is_unknown) from error
+            await asyncio.sleep(random.uniform(0, _PAUSE * 2**attempt))  # noqa: S311 - jitter
 
     async def _once(self, work: _Work[_T], sent: Callable[[], None], end: float) -> _T:
         loop = asyncio.get_running_loop()
         connection = await self._checkout(min(self._timeouts.checkout.total_seconds(), end - loop.time()))
-        deadline = loop.call_at(end, sever, connection)
+        deadline = loop.call_at(end, abort, connection)
         try:
             return await work(connection, sent)
         except psycopg.Error as error:
             if faults.is_read_only(error):
-                # The primary is elsewhere by now: the next connection looks for it.
+                # The server is no longer the primary: the next connection selects the new one.
                 await connection.close()
             raise
         finally:
@@ -218,10 +232,10 @@ class Database:
             connection = await self._pool.getconn(timeout=end - loop.time())
             if is_alive(connection):
                 return connection
-            # The server went away and may be back: none of the others is of any use either.
+            # The server was away, so the other idle connections are dead too.
             await connection.close()
             await self._pool.putconn(connection)
             await self._pool.drain()
 
     def _remember_attempt(self, error: psycopg.Error | None) -> None:
-        self._at_the_door = error
+        self._connect_error = error

@@ -1,4 +1,4 @@
-"""Dead letters in PostgreSQL."""
+"""DeadLetterStore in PostgreSQL."""
 
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from mqgate.adapters.postgres.database import Database, queries
-from mqgate.adapters.postgres.text import kept, told
+from mqgate.adapters.postgres.text import escape, unescape
 from mqgate.core.cursors import MAX_ROW, parse_cursor
 from mqgate.core.message import NO_PROPERTIES, Message, milliseconds
 from mqgate.ports.dead_letters import DeadLetter
@@ -20,8 +20,8 @@ _SQL = queries(
     "number, group_name, client, id, topic, queue, queue_offset, key, tag, properties, body, stored_at, "
     "deliveries, first_at, last_at, reason",
 )
-_AT_ONCE = 2_000
-# Longer than any redrive takes: a machine that is gone may seem to hold its connection for hours.
+_BATCH = 2_000
+# Longer than any redrive takes. Without it, the connection of a crashed machine could hold the lock for hours.
 _LONGEST_TURN = "70s"
 _BEGIN_OF_TIME = datetime.min.replace(tzinfo=UTC)
 _END_OF_TIME = datetime.max.replace(tzinfo=UTC)
@@ -47,7 +47,7 @@ class PostgresDeadLetters:
         (number,) = (0,) if after is None else parse_cursor(after, MAX_ROW)
         values = {
             "group": group,
-            "key": kept(key),
+            "key": escape(key),
             "since": since or _BEGIN_OF_TIME,
             "until": until or _END_OF_TIME,
             "most": most + 1,
@@ -57,7 +57,7 @@ class PostgresDeadLetters:
         return [_letter(row) for row in rows[:most]], str(rows[most - 1][0]) if len(rows) > most else None
 
     async def get(self, group: str, message_id: str) -> Sequence[DeadLetter]:
-        rows = await self._database.read(_SQL["get"], {"group": group, "id": kept(message_id)})
+        rows = await self._database.read(_SQL["get"], {"group": group, "id": escape(message_id)})
         return [_letter(row) for row in rows]
 
     async def remove(self, letters: Sequence[DeadLetter]) -> None:
@@ -66,15 +66,15 @@ class PostgresDeadLetters:
 
     @asynccontextmanager
     async def turn(self, group: str) -> AsyncIterator[None]:
-        """By a lock that goes with its connection, should the gateway die; who waits for too long is refused."""
-        async with self._database.alone() as connection:
+        """Hold an advisory lock, which ends with its connection. Raise if it is not free in time."""
+        async with self._database.outside_pool() as connection:
             await connection.execute(_SQL["longest_turn"], {"longest": _LONGEST_TURN})
             await connection.execute(_SQL["take_turn"], {"name": f"{self._database.schema} dead letters of {group}"})
             yield
 
     async def forget(self, group: str) -> None:
-        values = {"group": group, "most": _AT_ONCE}
-        while len(await self._database.write(_SQL["forget"], values, is_repeatable=True)) == _AT_ONCE:
+        values = {"group": group, "most": _BATCH}
+        while len(await self._database.write(_SQL["forget"], values, is_repeatable=True)) == _BATCH:
             pass
 
 
@@ -87,15 +87,15 @@ def _columns(letter: DeadLetter) -> dict[str, Any]:
         "topic": message.topic,
         "queue": message.queue,
         "offset": message.offset,
-        "key": kept(message.key),
-        "tag": kept(message.tag),
+        "key": escape(message.key),
+        "tag": escape(message.tag),
         "properties": msgspec.json.encode(message.properties).decode() if message.properties else None,
         "body": message.body,
         "stored_at": message.stored_at,
         "deliveries": letter.deliveries,
         "first_at": letter.first_at,
         "last_at": letter.last_at,
-        "reason": kept(letter.reason),
+        "reason": escape(letter.reason),
     }
 
 
@@ -106,10 +106,12 @@ def _letter(row: tuple[Any, ...]) -> DeadLetter:
     return DeadLetter(
         group=group,
         client=client,
-        message=Message(message_id, topic, queue, offset, body, told(key), told(tag), decoded, milliseconds(stored_at)),
+        message=Message(
+            message_id, topic, queue, offset, body, unescape(key), unescape(tag), decoded, milliseconds(stored_at)
+        ),
         deliveries=deliveries,
         first_at=first_at,
         last_at=last_at,
-        reason=told(reason),
+        reason=unescape(reason),
         number=number,
     )

@@ -1,22 +1,22 @@
-"""What PostgreSQL says, in mqgate's words: one error and one retry rule for each answer.
+"""Translation of PostgreSQL errors: one error class and one retry rule for each.
 
 | from PostgreSQL                                           | becomes             | retry                              |
 |-----------------------------------------------------------|---------------------|------------------------------------|
 | no connection: refused, no route, starting, shutting down | storage_unavailable | yes; connected again on demand     |
-| no place for another connection (53300)                   | storage_unavailable | yes; an operator gives it more     |
+| too many connections (53300)                              | storage_unavailable | yes; raise max_connections         |
 | a standby, or read-only (25006)                           | storage_unavailable | yes; on a new connection           |
-| connection lost or silent: a read, a repeatable write     | storage_unavailable | done once more here; then yes      |
-| connection lost or silent: any other write                | unknown             | yes: it may or may not be done     |
-| deadlock, serialization failure, lock not had in time     | storage_unavailable | done again here a few times first  |
+| connection lost: a read, a repeatable write               | storage_unavailable | repeated here first; then yes      |
+| connection lost: any other write                          | unknown             | yes: it may or may not be done     |
+| deadlock, serialization failure, lock timeout             | storage_unavailable | repeated here first; then yes      |
 | statement took too long (57014)                           | storage_unavailable | yes; it was rolled back            |
 | out of memory, input or output failed (53xxx, 58xxx)      | storage_unavailable | yes                                |
-| disk full (53100)                                         | storage_full        | yes, when there is room            |
-| all of our connections are in use                         | overloaded          | yes                                |
-| wrong password or user, no such database, no right, else  | storage_refused     | no: an operator has to mend it     |
-| a value it cannot keep (22xxx)                            | invalid_value       | no                                 |
+| disk full (53100)                                         | storage_full        | yes, when there is space           |
+| all connections of the pool are in use                    | overloaded          | yes                                |
+| wrong password or user, no database, no right, other      | storage_refused     | no: an operator must correct it    |
+| a value that it cannot store (22xxx)                      | invalid_value       | no                                 |
 
-While connecting there is no number for what went wrong, only the server's text: what is not known by its (English)
-words counts as no connection.
+Errors of a connection attempt have no code, only a text. A text that is not recognised (they are matched in English)
+counts as no connection.
 """
 
 import re
@@ -39,85 +39,86 @@ from mqgate.core.errors import (
 __all__ = ["is_conflict", "is_lost", "is_read_only", "translated"]
 
 _CONFLICTS = (errors.SerializationFailure, errors.DeadlockDetected, errors.LockNotAvailable)
-# Whoever ends the connection may have done so before or after what was asked for was done.
+# The server may have ended the connection before or after it executed the statement.
 _ENDED = (errors.AdminShutdown, errors.CrashShutdown, errors.CannotConnectNow, errors.IdleInTransactionSessionTimeout)
 _BUSY = re.compile(r"08|40|53|55|57|58|XX")
-_REFUSED_AT_THE_DOOR = re.compile(
+_CONNECT_REFUSED = re.compile(
     r"authentication failed|no pg_hba\.conf entry|no password supplied|does not exist|not permitted to log in|"
     r"permission denied|certificate|does not support SSL|not currently accepting connections"
 )
-_NO_PLACE = re.compile(r"too many (clients|connections)|connection slots are reserved")
+_TOO_MANY_CONNECTIONS = re.compile(r"too many (clients|connections)|connection slots are reserved")
 _STANDBY = re.compile(r"read-only|hot standby")
 
 
 def is_conflict(error: psycopg.Error) -> bool:
-    """Whether others were in the way: it was rolled back, and may go well at the next try."""
+    """Return whether the transaction was rolled back because of a conflict. A retry may succeed."""
     return isinstance(error, _CONFLICTS)
 
 
 def is_lost(error: psycopg.Error) -> bool:
-    """Whether the connection is gone, and with it the answer."""
+    """Return whether the connection was lost, and with it the result."""
     if isinstance(error, PoolTimeout | PoolClosed | TooManyRequests):
         return False
-    is_silent = isinstance(error, psycopg.OperationalError | psycopg.InterfaceError) and error.sqlstate is None
-    return is_silent or isinstance(error, _ENDED)
+    has_no_code = isinstance(error, psycopg.OperationalError | psycopg.InterfaceError) and error.sqlstate is None
+    return has_no_code or isinstance(error, _ENDED)
 
 
 def is_read_only(error: psycopg.Error) -> bool:
-    """Whether this server takes no writes: the connection leads to the wrong one."""
+    """Return whether the server is read-only, because it is not the primary."""
     return isinstance(error, errors.ReadOnlySqlTransaction)
 
 
-def translated(error: psycopg.Error, *, at_the_door: psycopg.Error | None, is_unknown: bool) -> MqgateError:
-    """The fact that an error reports.
+def translated(error: psycopg.Error, *, connect_error: psycopg.Error | None, is_unknown: bool) -> MqgateError:
+    """Return the error of mqgate for an error of psycopg.
 
-    `at_the_door`: why the newest attempt to connect failed, if it did. `is_unknown`: it was sent, and may be done.
+    `connect_error` is the error of the newest connection attempt, if it failed. `is_unknown`: the statement was sent
+    and may have been executed.
     """
-    if isinstance(error, PoolTimeout | TooManyRequests) and at_the_door is not None:
-        return _from_the_door(at_the_door)
+    if isinstance(error, PoolTimeout | TooManyRequests) and connect_error is not None:
+        return _connect_failed(connect_error)
     if is_lost(error):
-        return _unknown(error) if is_unknown else _silent(error)
-    for kinds, fact in _FACTS:
+        return _unknown(error) if is_unknown else _no_response(error)
+    for kinds, translate in _BY_CLASS:
         if isinstance(error, kinds):
-            return fact(error)
+            return translate(error)
     if _BUSY.match(error.sqlstate or ""):
-        return StorageUnavailable(f"PostgreSQL does not answer as it should: {_said(error)}", retry_after=1)
-    return StorageRefused(f"PostgreSQL refuses the gateway: {_said(error)}")
+        return StorageUnavailable(f"PostgreSQL reported a temporary error: {_text(error)}", retry_after=1)
+    return StorageRefused(f"PostgreSQL rejected a statement: {_text(error)}")
 
 
-def _from_the_door(error: psycopg.Error) -> MqgateError:
+def _connect_failed(error: psycopg.Error) -> MqgateError:
     text = str(error)
-    if _REFUSED_AT_THE_DOOR.search(text):
-        return StorageRefused(f"PostgreSQL does not let the gateway in: {_said(error)}")
-    if _NO_PLACE.search(text):
-        return _no_place(error)
+    if _CONNECT_REFUSED.search(text):
+        return StorageRefused(f"access denied by PostgreSQL, check [postgres] url: {_text(error)}")
+    if _TOO_MANY_CONNECTIONS.search(text):
+        return _too_many_connections(error)
     if _STANDBY.search(text):
         return _standby(error)
-    return StorageUnavailable(f"no connection to PostgreSQL: {_said(error)}", retry_after=1)
+    return StorageUnavailable(f"no connection to PostgreSQL: {_text(error)}", retry_after=1)
 
 
-def _silent(error: psycopg.Error) -> MqgateError:
-    return StorageUnavailable(f"PostgreSQL does not answer: {_said(error)}", retry_after=1)
+def _no_response(error: psycopg.Error) -> MqgateError:
+    return StorageUnavailable(f"PostgreSQL did not respond: {_text(error)}", retry_after=1)
 
 
 def _unknown(error: psycopg.Error) -> MqgateError:
     return OutcomeUnknown(
-        f"PostgreSQL did not say whether it did this: repeat it with the same idempotency key ({_said(error)})",
+        f"the outcome of a write is unknown: repeat it with the same idempotency key ({_text(error)})",
         retry_after=1,
     )
 
 
 def _standby(error: psycopg.Error) -> MqgateError:
     return StorageUnavailable(
-        f"this PostgreSQL takes no writes: name the primary, or all of its hosts, in [postgres] url ({_said(error)})",
+        f"PostgreSQL is read-only: list the primary, or all hosts, in [postgres] url ({_text(error)})",
         retry_after=1,
     )
 
 
-def _no_place(error: psycopg.Error) -> MqgateError:
+def _too_many_connections(error: psycopg.Error) -> MqgateError:
     return StorageUnavailable(
-        "PostgreSQL has no place for another connection: raise its max_connections or lower [postgres] "
-        f"max_connections ({_said(error)})",
+        "PostgreSQL has too many connections: raise its max_connections or lower [postgres] "
+        f"max_connections ({_text(error)})",
         retry_after=1,
     )
 
@@ -126,29 +127,31 @@ def _stopping(_: psycopg.Error) -> MqgateError:
     return StorageUnavailable("the gateway is stopping")
 
 
-def _exhausted(_: psycopg.Error) -> MqgateError:
+def _pool_exhausted(_: psycopg.Error) -> MqgateError:
     return Overloaded("all connections to PostgreSQL are in use: raise [postgres] max_connections", retry_after=1)
 
 
 def _full(_: psycopg.Error) -> MqgateError:
-    return StorageFull("free some disk space of PostgreSQL's; nothing stored was lost")
+    return StorageFull("the disk of PostgreSQL is full: free some space; no stored data was lost")
 
 
-def _unfit(error: psycopg.Error) -> MqgateError:
-    return InvalidValue(f"PostgreSQL cannot keep this: {_said(error)}")
+def _invalid_value(error: psycopg.Error) -> MqgateError:
+    return InvalidValue(f"PostgreSQL cannot store this value: {_text(error)}")
 
 
-def _said(error: psycopg.Error) -> str:
-    """Its words on one line."""
+def _text(error: psycopg.Error) -> str:
+    """Return the text of an error on one line."""
     return " ".join(str(error).split()) or type(error).__name__
 
 
-_FACTS: Sequence[tuple[type[psycopg.Error] | tuple[type[psycopg.Error], ...], Callable[[psycopg.Error], MqgateError]]]
-_FACTS = (
+_BY_CLASS: Sequence[
+    tuple[type[psycopg.Error] | tuple[type[psycopg.Error], ...], Callable[[psycopg.Error], MqgateError]]
+]
+_BY_CLASS = (
     (PoolClosed, _stopping),
-    ((PoolTimeout, TooManyRequests), _exhausted),
+    ((PoolTimeout, TooManyRequests), _pool_exhausted),
     (errors.DiskFull, _full),
     (errors.ReadOnlySqlTransaction, _standby),
-    (errors.TooManyConnections, _no_place),
-    (psycopg.DataError, _unfit),
+    (errors.TooManyConnections, _too_many_connections),
+    (psycopg.DataError, _invalid_value),
 )

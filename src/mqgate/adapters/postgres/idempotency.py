@@ -1,13 +1,13 @@
-"""Idempotency keys in PostgreSQL: of gateways that meet under one key, one publishes and the others wait for it.
+"""IdempotencyStore in PostgreSQL: if several gateways claim one key, one publishes and the others wait for it.
 
-    nobody has the key, or its window is over      -> yours
-    it has an answer, or was used for another body -> that
-    our own earlier publish ended without answer   -> yours, look first
-    another gateway's, which is gone, or had time enough to publish (`sending`) -> yours, look first
-    another gateway's, which is publishing now     -> wait: it answers, lets go, dies, or has had its time
+    the key is not claimed, or its window is over                  -> claimed
+    it has a response, or was used for another body                -> that record
+    an earlier publish of this gateway has no response             -> claimed; the publisher must search the log first
+    claimed by a gateway that is gone, or longer ago than `sending` -> claimed; the publisher must search the log first
+    claimed by another gateway that is publishing now              -> wait for its response, release or end
 
-`sending` must be longer than a publish may take, from the claim to the last answer of a broker. Then two gateways
-send under one key only after the first was cut off from its broker in mid-send: an `unknown`.
+`sending` must be longer than a publish can take, from the claim to the last response of a broker. Two gateways then
+send under one key only if the first lost its broker while sending, which is an `unknown` outcome.
 """
 
 import asyncio
@@ -17,31 +17,33 @@ from enum import Enum
 from typing import Literal, NamedTuple
 
 from mqgate.adapters.postgres.database import Database, queries
-from mqgate.adapters.postgres.gathering import Gathering
 from mqgate.adapters.postgres.presence import Presence
+from mqgate.adapters.postgres.statement_batcher import StatementBatcher
 from mqgate.ports.idempotency import Claim, KeyRecord
 
 __all__ = ["PostgresIdempotencyStore"]
 
 _SQL = queries("idempotency")
-_AT_ONCE = 2_000
-_FIRST_PAUSE = 0.02
-_LONGEST_PAUSE = 0.2
+_BATCH = 2_000
+_MIN_PAUSE = 0.02
+_MAX_PAUSE = 0.2
 
 
-class _Others(Enum):
-    PUBLISH = "another gateway is publishing under the key"
+class _Pending(Enum):
+    ELSEWHERE = "another gateway is publishing under the key"
 
 
-_Found = KeyRecord | None | Literal[_Others.PUBLISH]
+_ClaimResult = KeyRecord | None | Literal[_Pending.ELSEWHERE]
 
 
-class _Done(NamedTuple):
+class _Completion(NamedTuple):
     claim: Claim
     answer: str
 
 
 class PostgresIdempotencyStore:
+    """Store of one gateway. Keys are deleted after `window`."""
+
     def __init__(
         self,
         database: Database,
@@ -54,39 +56,39 @@ class PostgresIdempotencyStore:
         self._owner = presence.owner
         self._window = window
         self._sending = sending
-        self._claims: Gathering[Claim, _Found] = Gathering(self._claim, database.spawn)
-        self._answers: Gathering[_Done, None] = Gathering(self._complete, database.spawn)
+        self._claims: StatementBatcher[Claim, _ClaimResult] = StatementBatcher(self._claim, database.spawn)
+        self._completions: StatementBatcher[_Completion, None] = StatementBatcher(self._complete, database.spawn)
 
     async def claim(self, claims: Sequence[Claim]) -> Sequence[KeyRecord | None]:
         loop = asyncio.get_running_loop()
-        found = await self._claims.ask(claims)
-        # By the store's clock, others have had their time by then.
-        end = loop.time() + self._sending.total_seconds() + _LONGEST_PAUSE
-        pause = _FIRST_PAUSE
-        while _Others.PUBLISH in found and loop.time() < end:
+        found = await self._claims.submit(claims)
+        # By then the time of the other gateways (`sending`) is over by the clock of the store.
+        end = loop.time() + self._sending.total_seconds() + _MAX_PAUSE
+        pause = _MIN_PAUSE
+        while _Pending.ELSEWHERE in found and loop.time() < end:
             await asyncio.sleep(pause)
-            pause = min(2 * pause, _LONGEST_PAUSE)
-            # All of them: the time that we have for those that are ours begins anew.
-            again = await self._claims.ask(claims)
-            found = [_still(*each) for each in zip(claims, found, again, strict=True)]
+            pause = min(2 * pause, _MAX_PAUSE)
+            # Claim all keys again: this restarts the time of those that this gateway has.
+            again = await self._claims.submit(claims)
+            found = [_merge(*results) for results in zip(claims, found, again, strict=True)]
         return [
-            KeyRecord(claim.digest, None) if each is _Others.PUBLISH else each
-            for claim, each in zip(claims, found, strict=True)
+            KeyRecord(claim.digest, None) if result is _Pending.ELSEWHERE else result
+            for claim, result in zip(claims, found, strict=True)
         ]
 
-    async def _claim(self, claims: Sequence[Claim]) -> Sequence[_Found]:
-        found: dict[int, _Found] = {}
+    async def _claim(self, claims: Sequence[Claim]) -> Sequence[_ClaimResult]:
+        found: dict[int, _ClaimResult] = {}
         while len(found) < len(claims):
-            # A statement cannot change a row twice: a key that comes again has its turn in the next one.
-            turn: dict[tuple[str, str], int] = {}
+            # A statement cannot change a row twice: a repeated key is claimed by the next statement.
+            unique: dict[tuple[str, str], int] = {}
             for index, claim in enumerate(claims):
                 if index not in found:
-                    turn.setdefault((claim.topic, claim.key), index)
-            found |= await self._claim_each_once({index: claims[index] for index in turn.values()})
+                    unique.setdefault((claim.topic, claim.key), index)
+            found |= await self._claim_unique({index: claims[index] for index in unique.values()})
         return [found[index] for index in range(len(claims))]
 
-    async def _claim_each_once(self, claims: dict[int, Claim]) -> dict[int, _Found]:
-        """What becomes of these now; what somebody let go of in between is left out."""
+    async def _claim_unique(self, claims: dict[int, Claim]) -> dict[int, _ClaimResult]:
+        """Return the result of each claim, except those whose key was released between the two statements."""
         values = {
             **_columns(claims.values()),
             "digests": [claim.digest for claim in claims.values()],
@@ -96,7 +98,7 @@ class PostgresIdempotencyStore:
             "window": self._window,
         }
         taken = {(topic, key): uses for topic, key, uses in await self._database.write(_SQL["claim"], values)}
-        found: dict[int, _Found] = {}
+        found: dict[int, _ClaimResult] = {}
         others: dict[int, Claim] = {}
         for index, claim in claims.items():
             uses = taken.get((claim.topic, claim.key))
@@ -108,43 +110,43 @@ class PostgresIdempotencyStore:
             rows = await self._database.read(_SQL["find"], _columns(others.values()))
             known = {(topic, key): KeyRecord(digest, answer) for topic, key, digest, answer in rows}
             for index, claim in others.items():
-                there = known.get((claim.topic, claim.key))
-                if there is not None:
-                    is_over = there.answer is not None or there.digest != claim.digest
-                    found[index] = there if is_over else _Others.PUBLISH
+                record = known.get((claim.topic, claim.key))
+                if record is not None:
+                    is_final = record.answer is not None or record.digest != claim.digest
+                    found[index] = record if is_final else _Pending.ELSEWHERE
         return found
 
     async def complete(self, claims: Sequence[Claim], answers: Sequence[str]) -> None:
-        await self._answers.ask([_Done(*each) for each in zip(claims, answers, strict=True)])
+        await self._completions.submit([_Completion(*completion) for completion in zip(claims, answers, strict=True)])
 
-    async def _complete(self, done: Sequence[_Done]) -> Sequence[None]:
-        claims = [each.claim for each in done]
-        answers = [each.answer for each in done]
+    async def _complete(self, completions: Sequence[_Completion]) -> Sequence[None]:
+        claims = [completion.claim for completion in completions]
+        answers = [completion.answer for completion in completions]
         values = {**_columns(claims), "digests": [claim.digest for claim in claims], "answers": answers}
         await self._database.write(_SQL["complete"], values, is_repeatable=True)
-        return [None] * len(done)
+        return [None] * len(completions)
 
     async def release(self, claims: Sequence[Claim]) -> None:
         values = {**_columns(claims), "owner": self._owner}
         await self._database.write(_SQL["release"], values, is_repeatable=True)
 
     async def forget(self, topic: str) -> None:
-        values = {"topic": topic, "most": _AT_ONCE}
-        while len(await self._database.write(_SQL["forget_topic"], values, is_repeatable=True)) == _AT_ONCE:
+        values = {"topic": topic, "most": _BATCH}
+        while len(await self._database.write(_SQL["forget_topic"], values, is_repeatable=True)) == _BATCH:
             pass
 
     async def tidy(self) -> None:
-        """Forget keys whose window is over."""
-        values = {"window": self._window, "most": _AT_ONCE}
-        while len(await self._database.write(_SQL["forget"], values, is_repeatable=True)) == _AT_ONCE:
+        """Delete keys whose window is over."""
+        values = {"window": self._window, "most": _BATCH}
+        while len(await self._database.write(_SQL["forget"], values, is_repeatable=True)) == _BATCH:
             pass
 
 
 def _columns(claims: Iterable[Claim]) -> dict[str, list[str]]:
-    some = list(claims)
-    return {"topics": [claim.topic for claim in some], "keys": [claim.key for claim in some]}
+    batch = list(claims)
+    return {"topics": [claim.topic for claim in batch], "keys": [claim.key for claim in batch]}
 
 
-def _still(claim: Claim, before: _Found, now: _Found) -> _Found:
-    """What was ours at the first look is so without a warning, though the second finds it begun: by ourselves."""
+def _merge(claim: Claim, before: _ClaimResult, now: _ClaimResult) -> _ClaimResult:
+    """Return None if the first claim succeeded: the second finds only the record of the first."""
     return None if before is None and now == KeyRecord(claim.digest, None) else now

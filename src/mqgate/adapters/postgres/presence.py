@@ -1,9 +1,8 @@
-"""Who is alive: every gateway writes its row once a second, and counts as gone `lease` after it was last seen.
+"""Heartbeat: every gateway updates its row once a second, and counts as gone when the row is older than `lease`.
 
-What a gateway holds (claimed timers, keys under which it publishes) names its owner, and is taken over when that owner
-is gone: never by whoever merely starts. An owner that is not gone, only slow, may meet what was taken over: both send
-it then, under the same id. A clock of PostgreSQL's that jumps, forth or back, by more than the lease makes everybody
-look gone until the next second: at worst the same.
+Claims of a gateway (timers, idempotency keys) name their owner and are taken over only after the owner is gone. If the
+owner was only slow, both gateways may send the same message, under the same id. The same can happen if the PostgreSQL
+clock jumps by more than the lease: all gateways then look gone until their next heartbeat.
 """
 
 import asyncio
@@ -23,12 +22,12 @@ from mqgate.core.errors import MqgateError
 __all__ = ["Presence"]
 
 _SQL = queries("presence")
-_KEPT = timedelta(hours=1)
+_RETENTION = timedelta(hours=1)
 _log = structlog.get_logger()
 
 
 class Presence:
-    """One owner, and its heartbeat; `clock` learns the server's time from it."""
+    """Owner id of a gateway and its heartbeat, which also samples the server time for `clock`."""
 
     def __init__(
         self,
@@ -51,31 +50,31 @@ class Presence:
         self._background.start()
 
     async def stop(self) -> None:
-        """Say goodbye: what is left unfinished is anybody's at once. Safe to call twice."""
+        """Delete the row, so that others can take over unfinished claims at once. Safe to call twice."""
         await self._background.stop()
         with contextlib.suppress(MqgateError):
             await self._database.write(_SQL["leave"], {"owner": self.owner}, is_repeatable=True)
 
     async def run_once(self) -> None:
-        """Be seen. To be called once before anything is claimed in this owner's name."""
-        asked = self.clock.steady()
+        """Send one heartbeat. Must succeed once before the owner claims anything."""
+        sent = self.clock.steady()
         values = {"owner": self.owner, "name": self._name, "lease": self._lease}
         rows = await self._database.write(_SQL["beat"], values, is_repeatable=True)
-        self.clock.learn(rows[0][0], asked)
+        self.clock.add_sample(rows[0][0], sent)
 
     async def tidy(self) -> None:
-        """Forget gateways that are long gone; without a row they count as gone all the same."""
-        await self._database.write(_SQL["forget"], {"kept": _KEPT}, is_repeatable=True)
+        """Delete rows of gateways that have been gone for an hour. Without a row a gateway counts as gone too."""
+        await self._database.write(_SQL["forget"], {"kept": _RETENTION}, is_repeatable=True)
 
     async def _loop(self) -> None:
-        is_well = True
+        is_healthy = True
         while True:
             await asyncio.sleep(self._interval.total_seconds())
             try:
                 await self.run_once()
             except MqgateError as error:
-                if is_well:
+                if is_healthy:
                     _log.warning("heartbeat failed", error=error.detail)
-                is_well = False
+                is_healthy = False
             else:
-                is_well = True
+                is_healthy = True

@@ -1,11 +1,11 @@
 """RegistryStore in PostgreSQL: entries as JSON, one version for all of them.
 
-A change is one statement: it raises the version if that is still the one it was decided on, and then changes the entry
-and records the act. Gateways that change something at once wait for the version's row; the second finds it raised.
-Every change, and every new receipt key, is told to whoever listens (see `registry_watch`).
+A change is one statement: it increments the version if that is still the one that the change was decided on, then
+changes the entry and records the audit entry. Concurrent changes wait for the row of the version; the second one finds
+it incremented. Every change and every new receipt key sends a notification (see `registry_watch`).
 
-Whose turn it is shows an advisory lock, which ends with its connection: one beside the pool, so that those who wait for
-their turn keep nobody else waiting. The server ends it should its gateway be cut off.
+`turn` holds an advisory lock, which ends with its connection. That connection is outside the pool, so that waiting for
+the lock does not block other operations. The server closes it if the gateway is cut off.
 """
 
 import asyncio
@@ -18,7 +18,7 @@ from typing import Any
 import msgspec
 
 from mqgate.adapters.postgres.database import Database, Transaction, queries
-from mqgate.adapters.postgres.text import kept, told
+from mqgate.adapters.postgres.text import escape, unescape
 from mqgate.core.cursors import MAX_ROW, parse_cursor
 from mqgate.core.entries import ApiKey, Group, Producer, Snapshot, Topic
 from mqgate.core.errors import RegistryChanged
@@ -35,14 +35,14 @@ _NEWEST = 1 << 62
 class PostgresRegistryStore:
     def __init__(self, database: Database) -> None:
         self._database = database
-        # Whoever is next at this gateway needs no connection yet.
+        # Callers of this gateway wait here, without a connection.
         self._turn = asyncio.Lock()
 
     @asynccontextmanager
     async def turn(self) -> AsyncIterator[None]:
-        async with self._turn, self._database.alone() as alone:
-            await alone.execute(_SQL["limit_turn"])
-            await alone.execute(_SQL["take_turn"])
+        async with self._turn, self._database.outside_pool() as connection:
+            await connection.execute(_SQL["limit_turn"])
+            await connection.execute(_SQL["take_turn"])
             yield
 
     async def version(self) -> int:
@@ -53,7 +53,7 @@ class PostgresRegistryStore:
         found: dict[str, dict[str, Any]] = {kind: {} for kind in _KINDS.values()}
         types = {kind: entry_type for entry_type, kind in _KINDS.items()}
         for _, kind, name, entry in rows:
-            # A newer release beside us may know kinds that we do not.
+            # A gateway of a newer release may have stored other kinds.
             if kind in types:
                 found[kind][name] = msgspec.json.decode(entry, type=types[kind])
         return Snapshot(
@@ -96,7 +96,7 @@ class PostgresRegistryStore:
             return terms.signing(keys, now)
 
         async def job(transaction: Transaction) -> SigningKeys:
-            # Gateways that come at once wait here for the first one's key.
+            # Concurrent gateways wait here for the key of the first one.
             await transaction.rows(_SQL["lock_receipt_keys"])
             now, keys = _keys(await transaction.rows(_SQL["receipt_keys"]))
             if terms.is_one_due(keys, now):
@@ -115,17 +115,17 @@ def _name(entry: Entry) -> str:
 
 
 def _keys(rows: Sequence[tuple[Any, ...]]) -> tuple[datetime, list[StoredKey]]:
-    """The clock, which is told in any case, and the keys."""
+    """Return the clock, which every row contains, and the keys."""
     return rows[0][0], [StoredKey(*key) for _, *key in rows if key[0] is not None]
 
 
 def _columns(act: AuditEntry) -> dict[str, Any]:
     return {
         "at": act.at,
-        "actor": kept(act.actor),
+        "actor": escape(act.actor),
         "action": act.action,
-        "subject": kept(act.subject),
-        "reason": kept(act.reason),
+        "subject": escape(act.subject),
+        "reason": escape(act.reason),
         "details": act.details,
     }
 
@@ -134,9 +134,9 @@ def _act(row: tuple[Any, ...]) -> AuditEntry:
     _, at, actor, action, subject, reason, details = row
     return AuditEntry(
         at=at,
-        actor=str(told(actor)),
+        actor=str(unescape(actor)),
         action=action,
-        subject=str(told(subject)),
-        reason=told(reason),
+        subject=str(unescape(subject)),
+        reason=unescape(reason),
         details=details,
     )

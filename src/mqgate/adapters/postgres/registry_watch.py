@@ -1,7 +1,7 @@
-"""Hears of changes that other gateways make to the registry, over a connection of its own (LISTEN).
+"""Watches the registry for changes of other gateways, with LISTEN on a connection of its own.
 
-A notice may be lost with the connection, so it looks whenever it has connected anew; and every few seconds in any case,
-for a connection may be dead without a sign.
+Notifications are lost with the connection, so the registry is also checked after every reconnect and every few
+seconds, because a dead connection may not be detected.
 """
 
 import asyncio
@@ -21,17 +21,17 @@ _log = structlog.get_logger()
 
 
 class RegistryWatch:
-    """`look` is awaited when the registry may have changed. Changes are told under the schema's name."""
+    """Background watch. `refresh` is awaited after a change. The channel has the name of the schema."""
 
     def __init__(
         self,
         database: Database,
-        look: Callable[[], Awaitable[None]],
+        refresh: Callable[[], Awaitable[None]],
         *,
         interval: timedelta = timedelta(seconds=5),
     ) -> None:
         self._database = database
-        self._look = look
+        self._refresh = refresh
         self._interval = interval
         self._background = Background(self._loop)
 
@@ -43,24 +43,24 @@ class RegistryWatch:
 
     async def run_once(self) -> None:
         try:
-            await self._look()
+            await self._refresh()
         except MqgateError as error:
-            _log.debug("registry could not be looked at", error=error.detail)
+            _log.debug("registry refresh failed", error=error.detail)
 
     async def _loop(self) -> None:
         while True:
             try:
                 await self._listen()
             except MqgateError as error:
-                _log.debug("registry is not listened to", error=error.detail)
+                _log.debug("registry notifications lost", error=error.detail)
             await asyncio.sleep(_PAUSE)
             await self.run_once()
 
     async def _listen(self) -> None:
-        async with self._database.alone() as connection:
+        async with self._database.outside_pool() as connection:
             await connection.execute(f'LISTEN "{self._database.schema}"'.encode())
             while True:
                 await self.run_once()
-                # Ends with the first that comes, those that came meanwhile included, or when it is time.
+                # Ends with the first notification, including one that is already pending, or after the interval.
                 async for _ in connection.notifies(timeout=self._interval.total_seconds(), stop_after=1):
                     pass

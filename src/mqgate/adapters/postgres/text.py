@@ -1,21 +1,21 @@
-r"""Text as PostgreSQL keeps it: it has no U+0000, which keys, tags and reasons may contain; so it is written \0."""
+r"""Escaping of U+0000, which PostgreSQL text cannot contain but keys, tags and reasons can. It is stored as \0."""
 
 import re
 
-__all__ = ["kept", "told"]
+__all__ = ["escape", "unescape"]
 
 _ESCAPED = re.compile(r"\\(.)")
 
 
-def kept(text: str | None) -> str | None:
-    """As it is stored; what contains neither a backslash nor U+0000 is itself."""
+def escape(text: str | None) -> str | None:
+    """Return the stored form. Text without backslash and U+0000 is unchanged."""
     if text is None or ("\\" not in text and "\0" not in text):
         return text
     return text.replace("\\", "\\\\").replace("\0", "\\0")
 
 
-def told(text: str | None) -> str | None:
-    """As it was given."""
+def unescape(text: str | None) -> str | None:
+    """Return the original text of a stored form."""
     if text is None or "\\" not in text:
         return text
-    return _ESCAPED.sub(lambda found: "\0" if found[1] == "0" else found[1], text)
+    return _ESCAPED.sub(lambda match: "\0" if match[1] == "0" else match[1], text)

@@ -1,16 +1,16 @@
-"""Timers in PostgreSQL: any gateway may claim what is due, and one does.
+"""TimerStore in PostgreSQL: every due timer is claimed by exactly one gateway.
 
     scheduled --claim (SKIP LOCKED)--> claimed by an owner --finish--> delivered
-        ^------------release-----------'   '--its owner is gone--> claimed by whoever asks for what is unfinished
+        ^------------release-----------'   '--the owner is gone--> claimed by the gateway that calls `unfinished`
 
-- A claim has no deadline of its own; it is its owner's as long as that one is alive (see `presence`). Only what an
-  owner that is gone left behind, and what is our own, is handed out as unfinished, to one gateway. That one looks in
-  the log first. So a message goes twice into the log, under the same id, only if its owner is not gone but was cut off
-  from PostgreSQL, or stood still, for longer than its lease; or if the log did not yet show what it had stored.
-- Cancel, re-time and claim lock the row: one wins, and what the others find says who.
-- What was dispatched is delivered, also if the claim was lost meanwhile; let go of can only be what is still ours.
-- What failed stays as due as it was, but stands behind what has not been tried yet, and the longest ago comes first
-  among its like: a dead broker's timers, however many, keep nobody else's waiting.
+- A claim has no deadline of its own: it is valid while its owner is alive (see `presence`). `unfinished` returns only
+  claims of owners that are gone, and the gateway's own; the caller searches the log for them first. So a message is
+  stored twice, under the same id, only if its owner was cut off from PostgreSQL or suspended for longer than its
+  lease, or if the log did not yet show the stored message.
+- Cancel, re-time and claim lock the row: one wins, and the others see the new state.
+- `finish` applies even if the claim was taken over meanwhile. `release` applies only to claims of the caller.
+- A timer whose dispatch failed keeps its due time but sorts after timers that were not tried yet, and the one that
+  failed longest ago comes first. So timers of an unavailable broker do not delay others.
 """
 
 from collections.abc import Sequence
@@ -20,9 +20,9 @@ from typing import Any, NamedTuple
 import msgspec
 
 from mqgate.adapters.postgres.database import Database, queries
-from mqgate.adapters.postgres.gathering import Gathering
 from mqgate.adapters.postgres.presence import Presence
-from mqgate.adapters.postgres.text import kept, told
+from mqgate.adapters.postgres.statement_batcher import StatementBatcher
+from mqgate.adapters.postgres.text import escape, unescape
 from mqgate.core.cursors import MAX_ROW, parse_cursor
 from mqgate.core.message import NO_PROPERTIES, Draft
 from mqgate.ports.timer_store import Timer, TimerState
@@ -30,19 +30,19 @@ from mqgate.ports.timer_store import Timer, TimerState
 __all__ = ["Outlook", "PostgresTimerStore"]
 
 _SQL = queries("timer_store", "number, id, topic, due, state, key, tag, properties, slot, body")
-_KEPT = timedelta(minutes=20)
-_AT_ONCE = 2_000
+_RETENTION = timedelta(minutes=20)
+_BATCH = 2_000
 _BEGIN_OF_TIME = datetime.min.replace(tzinfo=UTC)
 _END_OF_TIME = datetime.max.replace(tzinfo=UTC)
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
 _LATEST_MICROSECOND = (_END_OF_TIME - _EPOCH) // _MICROSECOND
-# Another gateway is just claiming what we see due.
-_LOOK_AGAIN = timedelta(milliseconds=50)
+# A due timer that could not be claimed is being claimed by another gateway: check again after this time.
+_RECHECK = timedelta(milliseconds=50)
 
 
 class Outlook(NamedTuple):
-    """What other gateways left to do: when something is due, and whether an owner that is gone left something."""
+    """Next due time of all timers, and whether an owner that is gone left claims."""
 
     now: datetime
     due: datetime | None
@@ -53,10 +53,10 @@ class PostgresTimerStore:
     def __init__(self, database: Database, presence: Presence) -> None:
         self._database = database
         self._owner = presence.owner
-        self._added = Gathering(self._add, database.spawn)
+        self._additions = StatementBatcher(self._add, database.spawn)
 
     async def add(self, timers: Sequence[Timer]) -> None:
-        await self._added.ask(timers)
+        await self._additions.submit(timers)
 
     async def _add(self, timers: Sequence[Timer]) -> Sequence[None]:
         drafts = [timer.draft for timer in timers]
@@ -64,8 +64,8 @@ class PostgresTimerStore:
             "ids": [draft.id for draft in drafts],
             "topics": [timer.topic for timer in timers],
             "dues": [timer.due for timer in timers],
-            "keys": [kept(draft.key) for draft in drafts],
-            "tags": [kept(draft.tag) for draft in drafts],
+            "keys": [escape(draft.key) for draft in drafts],
+            "tags": [escape(draft.tag) for draft in drafts],
             "properties": [_json(draft) for draft in drafts],
             "slots": [draft.slot for draft in drafts],
             "bodies": [draft.body for draft in drafts],
@@ -75,22 +75,22 @@ class PostgresTimerStore:
 
     async def claim(self, most: int) -> tuple[Sequence[Timer], datetime | None]:
         rows = await self._database.write(_SQL["claim"], {"most": most, "owner": self._owner})
-        timers = sorted((_timer(row) for row in rows), key=lambda each: (each.due, each.number))
+        timers = sorted((_timer(row) for row in rows), key=lambda timer: (timer.due, timer.number))
         now, due, _ = await self.outlook()
         if due is not None and due <= now and not timers:
-            due = now + _LOOK_AGAIN
+            due = now + _RECHECK
         return timers, due
 
     async def outlook(self) -> Outlook:
-        """What there is to do for anybody."""
+        """Return the next due time, and whether there are abandoned claims."""
         rows = await self._database.read(_SQL["outlook"])
         return Outlook(*rows[0])
 
     async def unfinished(self) -> Sequence[Timer]:
-        """What an owner that is gone had claimed, which is ours now, and what we had claimed ourselves."""
-        # Done twice, it finds the same: by then they are our own.
+        """Claim and return timers of owners that are gone, together with the claims of this gateway."""
+        # Repeatable: the second execution returns the timers as claims of this gateway.
         rows = await self._database.write(_SQL["unfinished"], {"owner": self._owner}, is_repeatable=True)
-        return sorted((_timer(row) for row in rows), key=lambda each: each.number)
+        return sorted((_timer(row) for row in rows), key=lambda timer: timer.number)
 
     async def finish(self, timers: Sequence[Timer]) -> None:
         await self._database.write(_SQL["finish"], {"numbers": _numbers(timers)}, is_repeatable=True)
@@ -101,10 +101,10 @@ class PostgresTimerStore:
 
     async def cancel_all(self, topic: str) -> None:
         for name in ("cancel_scheduled", "cancel_claimed"):
-            await self._until_none(name, {"topic": topic})
+            await self._repeat_until_empty(name, {"topic": topic})
 
     async def get(self, message_id: str) -> Timer | None:
-        rows = await self._database.read(_SQL["get"], {"id": kept(message_id)})
+        rows = await self._database.read(_SQL["get"], {"id": escape(message_id)})
         return _timer(rows[0]) if rows else None
 
     async def list(
@@ -118,7 +118,7 @@ class PostgresTimerStore:
     ) -> tuple[Sequence[Timer], str | None]:
         due, number = (None, 0) if after is None else parse_cursor(after, _LATEST_MICROSECOND, MAX_ROW)
         values = {
-            "topic": kept(topic),
+            "topic": escape(topic),
             "since": since or _BEGIN_OF_TIME,
             "until": until or _END_OF_TIME,
             "due": _BEGIN_OF_TIME if due is None else _EPOCH + due * _MICROSECOND,
@@ -131,15 +131,15 @@ class PostgresTimerStore:
 
     async def change(self, message_id: str, due: datetime | None) -> TimerState | None:
         name = "cancel" if due is None else "retime"
-        rows = await self._database.write(_SQL[name], {"id": kept(message_id), "due": due})
+        rows = await self._database.write(_SQL[name], {"id": escape(message_id), "due": due})
         return TimerState(rows[0][0]) if rows else None
 
     async def tidy(self) -> None:
-        """Forget timers that were delivered or cancelled a while ago."""
-        await self._until_none("forget", {"kept": _KEPT})
+        """Delete timers that were delivered or cancelled more than 20 minutes ago."""
+        await self._repeat_until_empty("forget", {"kept": _RETENTION})
 
-    async def _until_none(self, name: str, values: dict[str, Any]) -> None:
-        while len(await self._database.write(_SQL[name], {**values, "most": _AT_ONCE}, is_repeatable=True)) == _AT_ONCE:
+    async def _repeat_until_empty(self, name: str, values: dict[str, Any]) -> None:
+        while len(await self._database.write(_SQL[name], {**values, "most": _BATCH}, is_repeatable=True)) == _BATCH:
             pass
 
 
@@ -154,5 +154,5 @@ def _json(draft: Draft) -> str | None:
 def _timer(row: tuple[Any, ...]) -> Timer:
     number, message_id, topic, due, state, key, tag, properties, slot, body = row
     decoded = msgspec.json.decode(properties, type=dict[str, str]) if properties else NO_PROPERTIES
-    draft = Draft(message_id, body or b"", told(key), told(tag), decoded, slot)
+    draft = Draft(message_id, body or b"", unescape(key), unescape(tag), decoded, slot)
     return Timer(topic, draft, due, TimerState(state), number)

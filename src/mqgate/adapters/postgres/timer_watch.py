@@ -1,6 +1,6 @@
-"""Looks once a second what other gateways left to do: timers they scheduled, and claims of those that are gone.
+"""Checks once a second for timers that other gateways scheduled, and for claims of gateways that are gone.
 
-Whoever schedules something earlier wakes the mover of its own gateway only. Should that one die, another's must know.
+A new timer wakes only the dispatcher of its own gateway. If that gateway crashes, another dispatcher must find it.
 """
 
 import asyncio
@@ -19,7 +19,7 @@ _log = structlog.get_logger()
 
 
 class TimerWatch:
-    """`planned` hears the next due time, `abandoned` that something is unfinished and nobody's."""
+    """Background check. `planned` receives the next due time; `abandoned` is called if there are abandoned claims."""
 
     def __init__(
         self,
@@ -54,4 +54,4 @@ class TimerWatch:
             try:
                 await self.run_once()
             except MqgateError as error:
-                _log.debug("timers could not be looked at", error=error.detail)
+                _log.debug("timer check failed", error=error.detail)

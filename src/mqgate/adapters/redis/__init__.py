@@ -1,1 +1,1 @@
-"""Leases on Redis or Valkey: shared by all gateways, one script a step."""
+"""Leases and rate limits on Redis or Valkey, shared by all gateways. Every operation is one script."""

@@ -1,4 +1,4 @@
-"""LeaseStore on Redis: every method is one script, one round trip, judged by Redis' clock."""
+"""LeaseStore on Redis: every method is one script and one round trip, and uses the clock of Redis."""
 
 import asyncio
 import os
@@ -13,9 +13,10 @@ from typing import Any
 import msgspec
 import structlog
 
-from mqgate.adapters.redis import answers
+from mqgate.adapters.redis import replies
+from mqgate.adapters.redis.client import RedisClient
+from mqgate.adapters.redis.keys import group_keys, wake_up_channel
 from mqgate.adapters.redis.scripts import script
-from mqgate.adapters.redis.server import Server
 from mqgate.core.entries import Group, Mode, OnPoison
 from mqgate.core.errors import AttemptMismatch, Busy, MqgateError, TooManyClients
 from mqgate.core.lease import (
@@ -42,71 +43,71 @@ __all__ = ["RedisLeaseStore"]
 
 _log = structlog.get_logger()
 _MS = timedelta(milliseconds=1)
-_DICE = random.Random()  # noqa: S311 - jitter, not secrets
+_RANDOM = random.Random()  # noqa: S311 - jitter, not secrets
 _RULES = struct.Struct("<14d")
-_MOMENT = struct.Struct("<2d")
+_CLOCK_AND_DRAW = struct.Struct("<2d")
 _NO_RULES = bytes(_RULES.size), b""
-_USUAL = struct.Struct("<8d")
+_FAST_PATH = struct.Struct("<8d")
 _GONE = SettlementResult(SettlementOutcome.GONE)
-_SEEN_EVERY = 1.0
-_REMEMBERED = 10_000
+_SEEN_INTERVAL = 1.0
+_MAX_CACHED = 10_000
 _MISMATCH = 0
-_RETURN_PAUSE = 0.2
+_RELEASE_PAUSE = 0.2
 _encode = msgspec.msgpack.Encoder().encode
-_NOTHING = (_encode(()),)
+_NO_ARGUMENTS = (_encode(()),)
 
 
 class RedisLeaseStore:
-    """`gateway` is told with wake-ups, so that we do not wake ourselves; `clock` stands in for Redis' in tests."""
+    """Lease store of one gateway. `gateway` marks its own wake-ups; `clock` replaces the Redis clock in tests."""
 
     def __init__(
         self,
-        server: Server,
+        redis: RedisClient,
         *,
         prefix: str = "mqgate",
         gateway: str = "",
         most_clients: int = 1_000,
         clock: Callable[[], int] | None = None,
     ) -> None:
-        self._server = server
+        self._redis = redis
         self._prefix = prefix
         self._gateway = gateway
-        self._most_clients = most_clients
+        self._max_clients = most_clients
         self._clock = clock
-        self.channel = f"{prefix}:wake"
-        # What scripts are told of a group, made once for each version of it.
+        self.channel = wake_up_channel(prefix)
+        # Encoded rules of each group, encoded once per version of the group.
         self._rules: dict[str, tuple[Group, tuple[bytes, bytes]]] = {}
         self._seen: dict[tuple[str, str], float] = {}
-        # By which each scope was met last; forgetting one only lets a change go unnoticed.
+        # Last known incarnation of each scope. If an entry is dropped, a new incarnation is not detected.
         self._incarnations: dict[tuple[str, str], str] = {}
-        self._returns: set[asyncio.Task[Any]] = set()
+        self._releases: set[asyncio.Task[Any]] = set()
 
     async def open(
         self, group: Group, client: str, starts: Mapping[str, int], bounds: Mapping[str, QueueBounds]
     ) -> bool:
-        queues = [(_head(queue, bounds[queue]), at) for queue, at in starts.items()]
-        made = await self._run("open", group, client, os.urandom(8).hex(), self._most_clients, queues)
+        queues = [(_queue_bounds(queue, bounds[queue]), start) for queue, start in starts.items()]
+        created = await self._run("create_state", group, client, os.urandom(8).hex(), self._max_clients, queues)
         self._incarnations.pop((group.name, client), None)
-        if made < 0:
+        if created < 0:
             raise TooManyClients(
-                f"group {group.name} has {self._most_clients} clients: reuse a clientId, or wait until idle ones "
-                "are forgotten",
-                limit=self._most_clients,
+                f"group {group.name} has {self._max_clients} clients: reuse a clientId, or wait until idle clients "
+                "expire",
+                limit=self._max_clients,
             )
-        return bool(made)
+        return bool(created)
 
     async def acquire(self, request: AcquireRequest) -> AcquireResult:
         group, scope = request.group, (request.group.name, request.client)
-        nonce = _DICE.getrandbits(48)
+        nonce = _RANDOM.getrandbits(48)
         incarnation = self._incarnations.get(scope)
-        is_news = self._is_news(group.name, request.polled_by)
+        is_seen_due = self._is_seen_due(group.name, request.polled_by)
 
         def late(reply: Any) -> None:
-            self._give_back(self._returned(group, request, nonce, reply))
+            self._start_release(self._release(group, request, nonce, reply))
 
-        asked = None if is_news else _usual(request, nonce, incarnation)
-        if asked is None:
-            asked = (
+        arguments = None if is_seen_due else _fast_path_arguments(request, nonce, incarnation)
+        if arguments is None:
+            arguments = (
                 _encode(
                     (
                         request.client,
@@ -119,97 +120,103 @@ class RedisLeaseStore:
                         (request.wait and request.wait // _MS) or False,
                         False if request.attempt is None else request.attempt,
                         (request.settlements and _settlements(group, request.settlements)) or False,
-                        (request.bounds and _heads(request.bounds, request.boots, request.last_append_ms)) or False,
+                        (request.bounds and _all_bounds(request.bounds, request.boots, request.last_append_ms))
+                        or False,
                         list(request.closed) or False,
-                        is_news and request.address,
+                        is_seen_due and request.address,
                         request.shape,
                     )
                 ),
             )
-        reply = await self._ask("acquire", group, asked, late=late)
-        if answers.is_usual(reply):
-            return answers.usual(reply, request)
+        reply = await self._run_encoded("acquire", group, arguments, late=late)
+        if replies.is_fast_path(reply):
+            return replies.read_fast_path(reply, request)
         if reply == _MISMATCH:
             raise AttemptMismatch("use a new attemptId when max or visibility change", attemptId=request.attempt)
-        answer = None if reply is None else answers.read(reply, answers.AcquireReply)
-        if answer is None or answer.unknown_queues:
-            # Who opens the state, or adds to it, asks again; and is noted then.
+        decoded = None if reply is None else replies.decode(reply, replies.AcquireReply)
+        if decoded is None or decoded.unknown_queues:
+            # The caller creates the state or adds the queues, then repeats the request, which records the client.
             self._seen.pop((group.name, request.polled_by), None)
-        elif is_news:
+        elif is_seen_due:
             self._remember_seen(group.name, request.polled_by)
-        if answer is None:
+        if decoded is None:
             self._incarnations.pop(scope, None)
             return UNKNOWN
-        if len(self._incarnations) > _REMEMBERED:
+        if len(self._incarnations) > _MAX_CACHED:
             self._incarnations.clear()
-        self._incarnations[scope] = answer.incarnation
-        return answer.told(group.name, request.client, len(request.settlements))
+        self._incarnations[scope] = decoded.incarnation
+        return decoded.to_domain(group.name, request.client, len(request.settlements))
 
-    def _give_back(self, mark_serve_returned: Coroutine[Any, Any, None]) -> None:
-        task = asyncio.ensure_future(mark_serve_returned)
-        self._returns.add(task)
-        task.add_done_callback(self._returns.discard)
+    def _start_release(self, release: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.ensure_future(release)
+        self._releases.add(task)
+        task.add_done_callback(self._releases.discard)
 
-    async def _returned(self, group: Group, request: AcquireRequest, nonce: int, reply: Any) -> None:
-        """Nobody waits for what a receive was given: it goes back. If the answer is lost, it is asked for first."""
+    async def _release(self, group: Group, request: AcquireRequest, nonce: int, reply: Any) -> None:
+        """Release the leases of a receive whose caller has given up. If the reply is lost, read the leases first."""
         until = time.monotonic() + request.visibility.total_seconds()
         is_lost = reply is None
         while reply is None or isinstance(reply, bytes):
             try:
                 if reply is None:
-                    asked = (_encode((request.client, 0, 0, "", nonce, *[False] * 8, "")),)
-                    reply = await self._ask("acquire", group, asked, is_repeat=True)
+                    arguments = (_encode((request.client, 0, 0, "", nonce, *[False] * 8, "")),)
+                    reply = await self._run_encoded("acquire", group, arguments, is_repeat=True)
                     if reply is None:
                         return
-                if answers.is_usual(reply):
-                    grants = answers.usual(reply, request).grants
+                if replies.is_fast_path(reply):
+                    grants = replies.read_fast_path(reply, request).grants
                 else:
-                    grants = answers.read(reply, answers.AcquireReply).told(group.name, request.client, 0).grants
-                # Served again since: its attempt was repeated, and somebody has it.
-                lonely = [PullReport(grant, grant.lease.start) for grant in grants if not is_lost or grant.serve == 1]
-                if lonely:
-                    await self.place(group, lonely)
+                    decoded = replies.decode(reply, replies.AcquireReply)
+                    grants = decoded.to_domain(group.name, request.client, 0).grants
+                # A grant that was served again belongs to a repeated attempt, which has received it.
+                unreceived = [
+                    PullReport(grant, grant.lease.start) for grant in grants if not is_lost or grant.serve == 1
+                ]
+                if unreceived:
+                    await self.place(group, unreceived)
             except MqgateError as error:
                 if isinstance(error, Busy) and time.monotonic() < until:
-                    await asyncio.sleep(_RETURN_PAUSE)
+                    await asyncio.sleep(_RELEASE_PAUSE)
                     continue
-                _log.warning("leases end by themselves", group=group.name, error=error.detail)
+                _log.warning("lease release failed; leases left to expire", group=group.name, error=error.detail)
             return
 
     async def close(self) -> None:
-        """Wait for nothing more to go back."""
-        for task in list(self._returns):
+        """Cancel pending releases; their leases expire."""
+        for task in list(self._releases):
             task.cancel()
             await asyncio.wait((task,))
 
-    def _is_news(self, group: str, client: str) -> bool:
-        """Who polled when is good to a second, so that a busy client costs one more write a second."""
-        return time.monotonic() - self._seen.get((group, client), -_SEEN_EVERY) >= _SEEN_EVERY
+    def _is_seen_due(self, group: str, client: str) -> bool:
+        """Return whether the time of this poll must be stored. It is stored at most once a second per client."""
+        return time.monotonic() - self._seen.get((group, client), -_SEEN_INTERVAL) >= _SEEN_INTERVAL
 
     def _remember_seen(self, group: str, client: str) -> None:
-        if len(self._seen) > _REMEMBERED:
+        if len(self._seen) > _MAX_CACHED:
             self._seen.clear()
         self._seen[group, client] = time.monotonic()
 
     async def place(self, group: Group, placements: Sequence[PullReport]) -> Sequence[frozenset[int]]:
-        reply = await self._run("place", group, [_placement(each) for each in placements])
+        reply = await self._run("report_pull", group, [_pull_report(report) for report in placements])
         if reply is None:
             return [frozenset() for _ in placements]
         if group.mode is Mode.MESSAGE:
-            return [frozenset(stay) for stay in answers.read(reply, list[list[int]])]
+            return [frozenset(offsets) for offsets in replies.decode(reply, list[list[int]])]
         return [
-            frozenset(range(each.grant.lease.start, each.after)) if stands else frozenset()
-            for each, stands in zip(placements, answers.read(reply, list[bool]), strict=True)
+            frozenset(range(report.grant.lease.start, report.after)) if is_current else frozenset()
+            for report, is_current in zip(placements, replies.decode(reply, list[bool]), strict=True)
         ]
 
     async def settle(self, group: Group, settlements: Sequence[Settlement]) -> Sequence[SettlementResult]:
         reply = await self._run("settle", group, _settlements(group, settlements))
         if reply is None:
             return [_GONE for _ in settlements]
-        return answers.outcomes(answers.read(reply, answers.Settlements), len(settlements), group.name)
+        return replies.settlement_results(
+            replies.decode(reply, replies.SettlementReplies), len(settlements), group.name
+        )
 
     async def settle_dead(self, group: Group, exhausted: ExhaustedMessage, *, is_expired: bool = False) -> bool:
-        return bool(await self._run("bury", group, exhausted.lease[1:], is_expired))
+        return bool(await self._run("settle_dead", group, exhausted.lease[1:], is_expired))
 
     async def seek(
         self,
@@ -222,12 +229,12 @@ class RedisLeaseStore:
         is_dry_run: bool,
     ) -> Sequence[SeekResult] | None:
         reply = await self._run(
-            "seek", group, client, _heads(bounds, last_append_ms=last_append_ms), list(targets.items()), is_dry_run
+            "seek", group, client, _all_bounds(bounds, last_append_ms=last_append_ms), list(targets.items()), is_dry_run
         )
         return (
             None
             if reply is None
-            else [SeekResult(*each) for each in answers.read(reply, list[tuple[str, int, int, int, int]])]
+            else [SeekResult(*result) for result in replies.decode(reply, list[tuple[str, int, int, int, int]])]
         )
 
     async def positions(
@@ -237,69 +244,70 @@ class RedisLeaseStore:
         bounds: Mapping[str, QueueBounds],
         last_append_ms: Mapping[str, int] = MappingProxyType({}),
     ) -> tuple[Sequence[Position], Sequence[ExhaustedMessage]] | None:
-        reply = await self._run("positions", group, client, _heads(bounds, last_append_ms=last_append_ms))
-        return None if reply is None else answers.read(reply, answers.PositionsReply).told(group.name)
+        reply = await self._run("positions", group, client, _all_bounds(bounds, last_append_ms=last_append_ms))
+        return None if reply is None else replies.decode(reply, replies.PositionsReply).to_domain(group.name)
 
     async def committed(self, group: str) -> Mapping[str, int] | None:
-        reply = await self._evaluate("committed", group, _NO_RULES, _NOTHING)
-        return None if reply is None else dict(answers.read(reply, list[tuple[str, int]]))
+        reply = await self._evaluate("committed", group, _NO_RULES, _NO_ARGUMENTS)
+        return None if reply is None else dict(replies.decode(reply, list[tuple[str, int]]))
 
     async def clients(self, group: str) -> Sequence[Client]:
-        reply = await self._evaluate("clients", group, _NO_RULES, (_encode((self._most_clients,)),))
-        return [each.told() for each in answers.read(reply, list[answers.Client])]
+        reply = await self._evaluate("clients", group, _NO_RULES, (_encode((self._max_clients,)),))
+        return [client.to_domain() for client in replies.decode(reply, list[replies.ClientReply])]
 
     async def forget(self, group: str) -> None:
         self._seen.clear()
-        for scope in [each for each in self._incarnations if each[0] == group]:
+        for scope in [scope for scope in self._incarnations if scope[0] == group]:
             del self._incarnations[scope]
-        await self._evaluate("forget", group, _NO_RULES, _NOTHING)
+        await self._evaluate("forget", group, _NO_RULES, _NO_ARGUMENTS)
 
     async def wake(self, group: str) -> None:
-        """Tell the other gateways that something is ready for a group, without a step that would have told them."""
-        told = _encode([self._gateway, group, "", 0])
-        await self._server.command("PUBLISH", self.channel, told)
+        """Publish a wake-up for a group, for messages that became ready without a lease step."""
+        await self._redis.command("PUBLISH", self.channel, _encode([self._gateway, group, "", 0]))
 
     def now(self) -> datetime:
-        """The clock that leases are judged by."""
-        return self._server.now() if self._clock is None else instant(self._clock())
+        """Return the time of the clock that leases use."""
+        return self._redis.now() if self._clock is None else instant(self._clock())
 
-    def _run(self, step: str, group: Group, *asked: Any) -> Coroutine[Any, Any, Any]:
-        return self._ask(step, group, (_encode(asked),))
+    def _run(self, operation: str, group: Group, *arguments: Any) -> Coroutine[Any, Any, Any]:
+        return self._run_encoded(operation, group, (_encode(arguments),))
 
-    def _ask(self, step: str, group: Group, asked: tuple[Any, ...], **options: Any) -> Coroutine[Any, Any, Any]:
+    def _run_encoded(
+        self, operation: str, group: Group, arguments: tuple[Any, ...], **options: Any
+    ) -> Coroutine[Any, Any, Any]:
         mode = "message" if group.mode is Mode.MESSAGE else "queue"
         rules = self._rules.get(group.name)
         if rules is None or rules[0] is not group:
-            seldom = _encode((self.channel, self._gateway, group.name, _steps(group) or False))
-            rules = self._rules[group.name] = group, (_rules(group), seldom)
-        return self._evaluate(f"{mode}_{step}", group.name, rules[1], asked, **options)
+            rarely_used = _encode((self.channel, self._gateway, group.name, _steps(group) or False))
+            rules = self._rules[group.name] = group, (_rules(group), rarely_used)
+        return self._evaluate(f"{mode}_{operation}", group.name, rules[1], arguments, **options)
 
     async def _evaluate(
         self,
         name: str,
         group: str,
         rules: tuple[bytes, bytes],
-        asked: tuple[Any, ...],
+        arguments: tuple[Any, ...],
         *,
         late: Callable[[Any], None] | None = None,
         is_repeat: bool = False,
     ) -> Any:
-        """Run a script: what it is told is the order of request.lua."""
-        moment = _MOMENT.pack(0 if self._clock is None else self._clock(), _DICE.random())
-        told = rules[0] + moment, rules[1], *asked
+        """Run a script with the arguments that request.lua lists, in its order."""
+        clock_and_draw = _CLOCK_AND_DRAW.pack(0 if self._clock is None else self._clock(), _RANDOM.random())
+        common = rules[0] + clock_and_draw, rules[1], *arguments
 
-        def request(run: str, is_sent_again: bool) -> tuple[Any, ...]:
-            return run, "1" if is_repeat or is_sent_again else "", *told
+        def argv(run: str, is_resent: bool) -> tuple[Any, ...]:
+            return run, "1" if is_repeat or is_resent else "", *common
 
-        return await self._server.evaluate(script(name), f"{self._prefix}:{{{group}}}", request, late)
+        return await self._redis.evaluate(script(name), group_keys(self._prefix, group), argv, late)
 
 
 def _rules(group: Group) -> bytes:
-    """What the scripts need to know of a group, in the order of request.lua; a factor of 0: the backoff has steps."""
+    """Return the rules of a group, packed in the order of request.lua. A factor of 0 means a backoff with steps."""
     backoff, limit = group.backoff, group.rate_limit
-    first, most, factor, jitter = backoff.initial, backoff.most, backoff.factor, backoff.jitter
+    first, longest, factor, jitter = backoff.initial, backoff.most, backoff.factor, backoff.jitter
     if backoff.steps:
-        first, most, factor, jitter = backoff.steps[0], backoff.steps[0], 0, 0
+        first, longest, factor, jitter = backoff.steps[0], backoff.steps[0], 0, 0
     return _RULES.pack(
         group.max_attempts,
         group.on_poison is OnPoison.DEAD,
@@ -313,7 +321,7 @@ def _rules(group: Group) -> bytes:
         MAX_SPAN,
         first // _MS,
         factor,
-        most // _MS,
+        longest // _MS,
         jitter,
     )
 
@@ -322,8 +330,8 @@ def _steps(group: Group) -> list[int]:
     return [step // _MS for step in group.backoff.steps]
 
 
-def _usual(request: AcquireRequest, nonce: int, incarnation: str | None) -> tuple[Any, ...] | None:
-    """The receive in the short form of queue_usual.lua, if it is one of those: it acks one batch, and asks for more."""
+def _fast_path_arguments(request: AcquireRequest, nonce: int, incarnation: str | None) -> tuple[Any, ...] | None:
+    """Return the short form of queue_fast_path.lua if the receive acks exactly one batch, else None."""
     settlements = request.settlements
     if not settlements or request.client or request.attempt is not None or request.bounds or request.closed:
         return None
@@ -335,10 +343,10 @@ def _usual(request: AcquireRequest, nonce: int, incarnation: str | None) -> tupl
         after = through + 1
     if request.group.mode is Mode.QUEUE and len(settlements) > 1:
         return None
-    for offset, (verb, each, *_) in enumerate(settlements, start):
-        if verb is not Verb.ACK or each[2:4] != (queue, offset) or each[5:] != (epoch, incarnation):
+    for offset, (verb, acked, *_) in enumerate(settlements, start):
+        if verb is not Verb.ACK or acked[2:4] != (queue, offset) or acked[5:] != (epoch, incarnation):
             return None
-    numbers = _USUAL.pack(
+    numbers = _FAST_PATH.pack(
         request.most,
         request.visibility // _MS,
         nonce,
@@ -351,41 +359,44 @@ def _usual(request: AcquireRequest, nonce: int, incarnation: str | None) -> tupl
     return numbers, request.polled_by, queue, incarnation
 
 
-def _heads(
+def _all_bounds(
     bounds: Mapping[str, QueueBounds],
     boots: Mapping[str, BrokerBoot] = MappingProxyType({}),
     last_append_ms: Mapping[str, int] = MappingProxyType({}),
 ) -> list[tuple[Any, ...]]:
-    return [_head(queue, head, boots.get(queue), last_append_ms.get(queue)) for queue, head in bounds.items()]
+    return [
+        _queue_bounds(queue, its_bounds, boots.get(queue), last_append_ms.get(queue))
+        for queue, its_bounds in bounds.items()
+    ]
 
 
-def _head(
-    queue: str, head: QueueBounds, boot: BrokerBoot | None = None, last_append_ms: int | None = None
+def _queue_bounds(
+    queue: str, bounds: QueueBounds, boot: BrokerBoot | None = None, last_append_ms: int | None = None
 ) -> tuple[Any, ...]:
-    return (queue, *head, *(boot or (False, False)), last_append_ms or False)
+    return (queue, *bounds, *(boot or (False, False)), last_append_ms or False)
 
 
-def _placement(placement: PullReport) -> tuple[Any, ...]:
+def _pull_report(report: PullReport) -> tuple[Any, ...]:
     kept: Any = False
-    if placement.kept is not None:
-        kept = [(offset, key or False) for offset, key in placement.kept.items()]
-    return placement.grant.lease[1:], placement.grant.serve, placement.after, kept
+    if report.kept is not None:
+        kept = [(offset, key or False) for offset, key in report.kept.items()]
+    return report.grant.lease[1:], report.grant.serve, report.after, kept
 
 
 def _settlements(group: Group, settlements: Sequence[Settlement]) -> list[tuple[Any, ...]]:
-    """Message mode: neighbours of one grant that are settled alike are one entry with their offsets."""
-    found: list[tuple[Any, ...]] = []
+    """Return the settlements as script arguments. Message mode: equal ones of one grant become one entry."""
+    encoded: list[tuple[Any, ...]] = []
     last: tuple[Any, ...] | None = None
     offsets: list[int] = []
     is_message = group.mode is Mode.MESSAGE
     for verb, lease, through, delay, reason, visibility, _ in settlements:
         _, _, queue, start, _, epoch, incarnation = lease
-        alike = (verb, epoch, queue, incarnation, delay, reason, visibility)
-        if is_message and alike == last:
+        common = (verb, epoch, queue, incarnation, delay, reason, visibility)
+        if is_message and common == last:
             offsets.append(start)
             continue
-        last, offsets = alike, [start]
-        found.append(
+        last, offsets = common, [start]
+        encoded.append(
             (
                 verb.value,
                 *lease[1:],
@@ -396,4 +407,4 @@ def _settlements(group: Group, settlements: Sequence[Settlement]) -> list[tuple[
                 offsets,
             )
         )
-    return found
+    return encoded

@@ -1,21 +1,22 @@
-"""Producers' rates in Redis: one bucket for all gateways."""
+"""RateLimitStore on Redis: one token bucket per producer, shared by all gateways."""
 
 from collections.abc import Callable
 
 import msgspec
 
+from mqgate.adapters.redis.client import RedisClient
+from mqgate.adapters.redis.keys import rate_limit_key
 from mqgate.adapters.redis.scripts import script
-from mqgate.adapters.redis.server import Server
 from mqgate.core.entries import RateLimit
 
 __all__ = ["RedisRateLimits"]
 
 
 class RedisRateLimits:
-    """`clock` stands in for Redis' in tests."""
+    """Token buckets of producers. `clock` replaces the Redis clock in tests."""
 
-    def __init__(self, server: Server, *, prefix: str = "mqgate", clock: Callable[[], int] | None = None) -> None:
-        self._server = server
+    def __init__(self, redis: RedisClient, *, prefix: str = "mqgate", clock: Callable[[], int] | None = None) -> None:
+        self._redis = redis
         self._prefix = prefix
         self._clock = clock
 
@@ -23,8 +24,10 @@ class RedisRateLimits:
         fields: dict[str, float] = {"rate": limit.rate, "burst": limit.burst, "most": most}
         if self._clock is not None:
             fields["now"] = self._clock()
-        request = msgspec.msgpack.encode(fields)
-        # Of a repeat the first may have taken some as well: a little too few, never too many.
-        reply = await self._server.evaluate(script("take"), f"{self._prefix}:rate:{{{name}}}", lambda *_: (request,))
+        arguments = msgspec.msgpack.encode(fields)
+        # If the command is sent twice, both may take tokens: the producer gets fewer than its limit, never more.
+        reply = await self._redis.evaluate(
+            script("take"), (rate_limit_key(self._prefix, name),), lambda *_: (arguments,)
+        )
         taken, wait_ms = msgspec.msgpack.decode(reply)
         return int(taken), wait_ms / 1000

@@ -1,5 +1,5 @@
 -- name: record
--- Letters of a group are recorded one after the other: whoever pages through them by number meets every one.
+-- Dead letters of a group are inserted one after the other, so that paging by number misses none.
 WITH turn AS MATERIALIZED (
     SELECT pg_advisory_xact_lock('dead_letter'::regclass::oid::integer, hashtext(%(group)s))
 )

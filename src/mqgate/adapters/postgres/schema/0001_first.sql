@@ -1,11 +1,11 @@
--- Instants are PostgreSQL's own (clock_timestamp), never a gateway's.
+-- All instants are of the PostgreSQL clock (clock_timestamp), never of a gateway.
 
--- Gateways that are up: seen_at is written every second, and for `lease` after it the gateway counts as alive.
+-- Heartbeats: seen_at is updated every second; a gateway is alive until seen_at + lease.
 CREATE TABLE gateway (
     owner uuid PRIMARY KEY, name text NOT NULL, seen_at timestamptz NOT NULL, lease interval NOT NULL
 );
 
--- One row: every change of the registry locks it, so that changes and acts have one order.
+-- One row. Every change of the registry locks it, so that changes and audit entries have one order.
 CREATE TABLE registry_version (version bigint NOT NULL);
 INSERT INTO registry_version VALUES (0);
 CREATE TABLE registry (kind text NOT NULL, name text NOT NULL, entry json NOT NULL, PRIMARY KEY (kind, name));
@@ -17,7 +17,7 @@ CREATE TABLE receipt_key (
     number integer GENERATED ALWAYS AS IDENTITY PRIMARY KEY, secret bytea NOT NULL, created_at timestamptz NOT NULL
 );
 
--- "offset" is a word of SQL's own, hence queue_offset.
+-- queue_offset, because OFFSET is an SQL keyword.
 CREATE TABLE dead_letter (
     number bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, group_name text NOT NULL, client text NOT NULL,
     id text NOT NULL, topic text NOT NULL, queue text NOT NULL, queue_offset bigint NOT NULL,
@@ -27,7 +27,7 @@ CREATE TABLE dead_letter (
 );
 CREATE INDEX dead_letter_by_id ON dead_letter (group_name, id);
 CREATE INDEX dead_letter_by_number ON dead_letter (group_name, number);
--- A key may have 30 KiB, an entry of an index 2.7.
+-- A key can have 30 KiB, but an index entry at most 2.7 KiB.
 CREATE INDEX dead_letter_by_key ON dead_letter (group_name, left(key, 100), number) WHERE key IS NOT NULL;
 
 CREATE TABLE timer (
@@ -35,10 +35,10 @@ CREATE TABLE timer (
     due timestamptz NOT NULL,
     state text NOT NULL DEFAULT 'scheduled',     -- scheduled, claimed (being dispatched), delivered, cancelled
     owner uuid,                                  -- claimed: the gateway that dispatches it
-    failed_at timestamptz,                       -- scheduled: when its last dispatch failed
+    failed_at timestamptz,                       -- scheduled: when the last dispatch failed
     decided_at timestamptz, key text, tag text, properties text, slot bigint, body bytea
 ) WITH (autovacuum_vacuum_scale_factor = 0.02, autovacuum_analyze_scale_factor = 0.02);
--- Each question is the beginning of an index, whatever waits: the next due, what failed longest ago, a topic's own.
+-- Every query reads the beginning of an index: next due, failed longest ago, timers of a topic.
 CREATE INDEX timer_fresh ON timer (due, number) WHERE state = 'scheduled' AND failed_at IS NULL;
 CREATE INDEX timer_failed ON timer (failed_at, number) WHERE state = 'scheduled' AND failed_at IS NOT NULL;
 CREATE INDEX timer_by_topic ON timer (topic, due, number) WHERE state = 'scheduled';
@@ -48,11 +48,11 @@ CREATE INDEX timer_by_id ON timer (id, number);
 
 CREATE TABLE idempotency (
     topic text NOT NULL, key text NOT NULL, digest text NOT NULL, id text NOT NULL,
-    answer text,                                 -- NULL while it is being published
+    answer text,                                 -- NULL until the publish has a response
     at timestamptz NOT NULL,
     owner uuid NOT NULL,                         -- the gateway that publishes it
-    sent_by timestamptz NOT NULL,                -- until then it may be on its way
-    uses bigint NOT NULL DEFAULT 1,              -- how often it was begun
+    sent_by timestamptz NOT NULL,                -- until then the message may be in transit
+    uses bigint NOT NULL DEFAULT 1,              -- number of claims
     PRIMARY KEY (topic, key)
 ) WITH (autovacuum_vacuum_scale_factor = 0.05);
 CREATE INDEX idempotency_by_time ON idempotency (at);

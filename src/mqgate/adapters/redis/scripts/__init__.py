@@ -1,4 +1,4 @@
-"""The scripts: one operation each, its contract in its head; what they share is put before them."""
+"""Lua scripts: one per operation, with its contract in the header. Shared parts are put before the operation."""
 
 import hashlib
 from functools import cache
@@ -9,7 +9,7 @@ __all__ = ["SCRIPTS", "Script", "script"]
 
 
 class Script(NamedTuple):
-    """What runs inside Redis as one step."""
+    """Lua source that Redis runs atomically."""
 
     name: str
     source: bytes
@@ -26,29 +26,29 @@ def _script(name: str, *parts: str) -> Script:
     return Script(name, source, hashlib.sha1(source, usedforsecurity=False).hexdigest())
 
 
-def _steps(mode: str) -> list[tuple[str, str]]:
-    """The other steps of a mode and their files; two are the same for both."""
-    own = [(step, f"{mode}_{step}") for step in ("settle", "place", "bury", "positions")]
-    return [*own, ("open", "open"), ("seek", "seek")]
+def _operations(mode: str) -> list[tuple[str, str]]:
+    """Return the operations of a mode other than acquire, each with its file. Both modes share two of the files."""
+    own = [(operation, f"{mode}_{operation}") for operation in ("settle", "report_pull", "settle_dead", "positions")]
+    return [*own, ("create_state", "create_state"), ("seek", "seek")]
 
 
-_QUEUE = ("scope", "queue_book")
-_MESSAGE = ("scope", "message_book", "message_seldom")
+_QUEUE = ("scope", "queue_state")
+_MESSAGE = ("scope", "message_state", "message_slow_path")
 
 SCRIPTS = (
-    _script("queue_acquire", "request", "queue_row", "queue_usual", *_QUEUE, "queue_acquire"),
-    _script("message_acquire", "request", "message_row", "message_usual", *_MESSAGE, "message_acquire"),
-    *(_script(f"queue_{each}", "request", "queue_row", *_QUEUE, step) for each, step in _steps("queue")),
-    *(_script(f"message_{each}", "request", "message_row", *_MESSAGE, step) for each, step in _steps("message")),
+    _script("queue_acquire", "request", "queue_row", "queue_fast_path", *_QUEUE, "queue_acquire"),
+    _script("message_acquire", "request", "message_row", "message_fast_path", *_MESSAGE, "message_acquire"),
+    *(_script(f"queue_{name}", "request", "queue_row", *_QUEUE, file) for name, file in _operations("queue")),
+    *(_script(f"message_{name}", "request", "message_row", *_MESSAGE, file) for name, file in _operations("message")),
     _script("clients", "request", "message_row", "scope", "clients"),
-    *(_script(each, "request", "scope", each) for each in ("committed", "forget")),
+    *(_script(name, "request", "scope", name) for name in ("committed", "forget")),
     _script("take", "take"),
 )
 
 
-_BY_NAME = {each.name: each for each in SCRIPTS}
+_BY_NAME = {script.name: script for script in SCRIPTS}
 
 
 def script(name: str) -> Script:
-    """A script by its name."""
+    """Return a script by its name."""
     return _BY_NAME[name]

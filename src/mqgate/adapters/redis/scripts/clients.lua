@@ -1,12 +1,13 @@
--- Who polled lately, the latest first, and which queues they hold.
--- {how many}
+-- List clients by their last poll, latest first, with the queues that they hold.
+-- ARGV[5] {max clients}
+-- Returns {{client, address, first poll, last poll, {queue, ..}}, ..}
 local held = {}
 local function hold(name, queue)
   held[name] = held[name] or {}
   held[name][queue] = true
 end
-local function look(client)
-  local base = base_of(client)
+local function collect_held(client)
+  local base = scope_base(client)
   for _, queue in ipairs(call('ZRANGE', base .. ':held', 0, -1)) do
     local till, holder = call('HGET', base .. ':positions', queue):match('locked_until=(%d+) .- locked_by=(.*)$')
     if tonumber(till) > NOW then hold(client ~= '' and client or holder, queue) end
@@ -16,7 +17,7 @@ local function look(client)
     local _, _, _, base_until, _, _, _, _, _, _, queue, letters, client, _, _, ends = struct.unpack(GRANT,
       call('HGET', base .. ':grants', leases[i]))
     local is_held = tonumber(leases[i + 1]) > NOW
-    -- That is the first end of its messages; others were extended beyond.
+    -- The score is the earliest lease end of the grant; single messages may have been extended.
     if not is_held and ends ~= '' then
       local own = cmsgpack.unpack(ends)
       for number = 1, #letters do
@@ -26,12 +27,12 @@ local function look(client)
     if is_held then hold(client, queue) end
   end
 end
-look('')
-for _, client in ipairs(call('ZRANGE', G .. ':scopes', 0, -1)) do look(client) end
+collect_held('')
+for _, client in ipairs(call('ZRANGE', SCOPES, 0, -1)) do collect_held(client) end
 local found = {}
-local seen = call('ZREVRANGE', G .. ':seen', 0, R[1] - 1, 'WITHSCORES')
+local seen = call('ZREVRANGE', SEEN, 0, REQUEST[1] - 1, 'WITHSCORES')
 for i = 1, #seen, 2 do
-  local address, first = unpack(cmsgpack.unpack(call('HGET', G .. ':clients', seen[i])))
+  local address, first = unpack(cmsgpack.unpack(call('HGET', CLIENTS, seen[i])))
   local queues = {}
   for queue in pairs(held[seen[i]] or {}) do queues[#queues + 1] = queue end
   found[#found + 1] = {seen[i], address, first, tonumber(seen[i + 1]), queues}

@@ -1,4 +1,5 @@
--- The committed offset of each queue of a group; changes nothing.
+-- Return the committed offsets of a group. No arguments. Changes nothing.
+-- Returns nil: no state | {{queue, committed}, ..}
 local scope = scope_of('')
 if not scope then return false end
 local found, lines = {}, call('HGETALL', scope.base .. ':positions')

@@ -1,5 +1,4 @@
--- Drop all state of a group.
-seldom().drop(G)
-for _, client in ipairs(call('ZRANGE', G .. ':scopes', 0, -1)) do seldom().drop(base_of(client)) end
-return call('DEL', G .. ':tokens', G .. ':seen', G .. ':clients', G .. ':scopes', G .. ':parked',
-  G .. ':remembered')
+-- Delete all keys of a group. No arguments. Returns the number of deleted group keys.
+scope_slow_path().drop(GROUP)
+for _, client in ipairs(call('ZRANGE', SCOPES, 0, -1)) do scope_slow_path().drop(scope_base(client)) end
+return call('DEL', TOKENS, SEEN, CLIENTS, SCOPES, PARKED, REMEMBERED)

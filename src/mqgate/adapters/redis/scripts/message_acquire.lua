@@ -1,36 +1,38 @@
--- Apply the carried settlements, then lease single messages: those ready again first, then new ones, queues in turn.
--- Neighbours of a queue that failed as often, and alike, are one grant. An attempt repeated while nothing of it was
--- touched gets the same. A request whose answer may have been lost (IS_REPEAT) is given again what it was given.
+-- Apply the carried settlements, then lease messages: first those that are ready again, then new ones, queues in turn.
+-- Consecutive messages of a queue with the same number of deliveries are one grant. A repeated attempt gets the same
+-- grants while all of their messages are unsettled. A repeated request whose reply may be lost (IS_REPEAT) gets the
+-- same grants.
 --
--- The request and the answer are those of queue_acquire.lua, but for two things: outcomes that are all the same are
--- told once, and there is an eleventh member, whether something must be settled before there can be more.
-local _, MOST, VISIBILITY, POLLED_BY, NONCE, IS_CROWDED, INCARNATION, WAIT, ATTEMPT, SETTLEMENTS, HEADS, CLOSED,
-  ADDRESS, SHAPE = unpack(R)
-local scope = open_book('', set_of(CLOSED))
--- Made anew since the gateway last met it: it must tell again all that it told once.
+-- ARGV[5] and the reply are those of queue_acquire.lua, with two differences: equal outcomes are returned as one, and
+-- an eleventh member tells whether messages must be settled before more can be granted (is_span_full).
+local _, LIMIT, VISIBILITY, POLLED_BY, NONCE, HAS_OTHER_WAITERS, INCARNATION, WAIT, ATTEMPT, SETTLEMENTS, BOUNDS,
+  CLOSED, ADDRESS, FINGERPRINT = unpack(REQUEST)
+local scope = open_state('', set_of(CLOSED))
+-- The state was created again: the gateway must report all bounds again.
 if not scope or (INCARNATION and INCARNATION ~= scope.incarnation) then return false end
-local grants, lost, doomed, state = {}, {}, {}, 'ok'
-local given = 0
+local grants, lost, exhausted, state = {}, {}, {}, 'ok'
+local granted = 0
 
-local function add(queue, start, count, delivery, again, lapsed)
+local function add(queue, start, count, delivery, again, lease_expired)
   scope.epoch = scope.epoch + 1
   scope.in_flight = scope.in_flight + count
-  given = given + count
+  granted = granted + count
   local letters = {}
   for number = 1, count do letters[number] = OPEN end
   local grant = {epoch = scope.epoch, queue = queue, start = start, letters = letters, delivery = delivery,
     granted_at = NOW, base_until = NOW + VISIBILITY, client = POLLED_BY, serves = 1, returned = 0, again = again,
-    attempt = ATTEMPT or '', shape = ATTEMPT and SHAPE or '', ends = false, nonce = NONCE, lapsed = lapsed and count or 0, open = count,
-    was_open = 0, is_changed = true}
+    attempt = ATTEMPT or '', fingerprint = ATTEMPT and FINGERPRINT or '', ends = false, nonce = NONCE,
+    lease_expired = lease_expired and count or 0, open = count, was_open = 0, is_changed = true}
   scope.grants[scope.epoch] = grant
-  grants[#grants + 1] = {queue, start, start + count, scope.epoch, delivery, NOW, NOW + VISIBILITY, 1, grant.lapsed}
+  grants[#grants + 1] = {queue, start, start + count, scope.epoch, delivery, NOW, NOW + VISIBILITY, 1,
+    grant.lease_expired}
   return grant
 end
 
--- What a usual receive does not need.
-local function rarely()
-  local A, B = {}, book()
-  local judge, due, first_fresh = B.judge, B.due, B.first_fresh
+-- Functions that the common receive does not need.
+local function acquire_slow_path()
+  local A, B = {}, slow_path()
+  local decide_outcome, due, first_fresh = B.decide_outcome, B.due, B.first_fresh
 
   function A.repeated()
     local found = {}
@@ -41,8 +43,8 @@ local function rarely()
     return found
   end
 
-  -- The grants that the attempt was given, while nothing of them was touched; nil if something was.
-  local function of_attempt()
+  -- Return the grants of the attempt that have open messages, or nil if a message of them was settled or has expired.
+  local function attempt_grants()
     local packed = ATTEMPT and call('HGET', scope.base .. ':attempts', ATTEMPT)
     local found = {}
     for _, epoch in ipairs(packed and cmsgpack.unpack(packed) or {}) do
@@ -61,20 +63,21 @@ local function rarely()
     local verb, _, queue, _, _, epoch, incarnation = unpack(settlement)
     if verb == 'extend' or epoch ~= grant.epoch or incarnation ~= scope.incarnation then return false end
     for _, offset in ipairs(settlement[12]) do
-      if is_applied(judge(scope, verb, queue, epoch, offset, grant, offset - grant.start + 1)) then return true end
+      local outcome = decide_outcome(scope, verb, queue, epoch, offset, grant, offset - grant.start + 1)
+      if is_applied(outcome) then return true end
     end
     return false
   end
 
-  -- An attempt repeated with other parameters is refused, and nothing changes; unless this very request settles it.
+  -- Return whether the attempt is repeated with other parameters. It is then refused, unless this request settles it.
   function A.is_mismatch()
     local differs = false
-    for _, grant in ipairs(of_attempt() or {}) do
+    for _, grant in ipairs(attempt_grants() or {}) do
       local row = queue_of(scope, grant.queue)
-      -- Ended; or its keys were not told in time, and it goes back with this very step.
-      local is_unplaced = row and row.placing == grant.epoch and grant.granted_at + PLACING <= NOW
-      if is_unplaced or until_of(grant) <= NOW then return false end
-      differs = differs or grant.shape ~= SHAPE
+      -- The lease has expired, or the pull was not reported in time and this step releases the grant.
+      local is_unreported = row and row.placing == grant.epoch and grant.granted_at + PULL_REPORT_TIMEOUT <= NOW
+      if is_unreported or until_of(grant) <= NOW then return false end
+      differs = differs or grant.fingerprint ~= FINGERPRINT
       for _, settlement in ipairs(SETTLEMENTS or {}) do
         if settles(settlement, grant) then return false end
       end
@@ -82,11 +85,11 @@ local function rarely()
     return differs
   end
 
-  -- Give the attempt the same again, as far as it can be read.
+  -- Serve the grants of the attempt again, except those of closed queues.
   function A.replay()
-    local grants, found = of_attempt(), {}
+    local grants, found = attempt_grants(), {}
     if not grants then
-      -- From here on the attempt means what it is given next.
+      -- The attempt is assigned to the grants that follow.
       call('HDEL', scope.base .. ':attempts', ATTEMPT)
       return {}
     end
@@ -100,13 +103,13 @@ local function rarely()
     return found
   end
 
-  function A.redeliver(most)
+  function A.redeliver(limit)
     local run, runs = nil, {}
-    for _, row in ipairs(due(scope, most)) do
-      if row.offset >= queue_of(scope, row.queue).min and not B.is_doomed(scope, row) then
+    for _, row in ipairs(due(scope, limit)) do
+      if row.offset >= queue_of(scope, row.queue).min and not B.mark_if_exhausted(scope, row) then
         local last = run and run[#run]
         local is_next = last and last.queue == row.queue and last.offset + 1 == row.offset
-        if is_next and last.delivery == row.delivery and last.lapsed == row.lapsed then
+        if is_next and last.delivery == row.delivery and last.lease_expired == row.lease_expired then
           run[#run + 1] = row
         else
           run = {row}
@@ -114,18 +117,19 @@ local function rarely()
         end
       end
     end
-    for _, each in ipairs(runs) do
-      local grant = add(each[1].queue, each[1].offset, #each, each[1].delivery + 1, true, each[1].lapsed)
-      for _, row in ipairs(each) do
-        row.ready_at, row.epoch, row.delivery, row.lapsed = false, grant.epoch, grant.delivery, false
+    for _, rows in ipairs(runs) do
+      local first = rows[1]
+      local grant = add(first.queue, first.offset, #rows, first.delivery + 1, true, first.lease_expired)
+      for _, row in ipairs(rows) do
+        row.ready_at, row.epoch, row.delivery, row.lease_expired = false, grant.epoch, grant.delivery, false
         if row.delivery == 1 then row.first_at = NOW end
         B.put_failed(scope, row)
       end
     end
   end
 
-  -- Queues that retention has emptied: nothing new there will ever be granted, so it is told now.
-  function A.skip_emptied()
+  -- Report queues that retention has emptied: no later grant would report their lost messages.
+  function A.report_emptied()
     local emptied = call('SMEMBERS', scope.base .. ':emptied')
     table.sort(emptied)
     for _, queue in ipairs(emptied) do
@@ -138,12 +142,12 @@ local function rarely()
     end
   end
 
-  -- Whether something is unsettled, or not granted yet.
+  -- Return whether any message is unsettled or not granted yet.
   function A.has_backlog()
     return call('ZCARD', scope.base .. ':fresh') > 0 or scope.in_flight > 0 or call('HLEN', scope.base .. ':failed') > 0
   end
 
-  -- A grant of this attempt: remembered under its name; what it had in closed queues is no longer its own.
+  -- Assign the new grants to the attempt, and remove those of closed queues from it.
   function A.keep_attempt()
     local epochs = {}
     local packed = call('HGET', scope.base .. ':attempts', ATTEMPT)
@@ -155,11 +159,11 @@ local function rarely()
     call('HSET', scope.base .. ':attempts', ATTEMPT, cmsgpack.pack(epochs))
   end
 
-  -- When something becomes ready by time alone. Without tokens, or at the cap, what is ready is no news.
+  -- Return when a message next becomes ready. While rate limited or at max_in_flight, ready messages do not count.
   function A.next_at()
-    if state == 'rate_limited' then return seldom().next_token_at() end
+    if state == 'rate_limited' then return scope_slow_path().next_token_at() end
     local earliest
-    local function look(index, queue_in)
+    local function check_index(index, queue_in)
       local from = 0
       repeat
         local found = call('ZRANGE', scope.base .. index, from, from + 7, 'WITHSCORES')
@@ -172,53 +176,53 @@ local function rarely()
         from = from + 8
       until #found == 0
     end
-    look(':leases', function(epoch) return next(scope.closed) and grant_at(scope, tonumber(epoch)).queue end)
-    if state ~= 'in_flight_cap' then look(':due', function(name) return name:match('^(.*) %d+$') end) end
+    check_index(':leases', function(epoch) return next(scope.closed) and grant_at(scope, tonumber(epoch)).queue end)
+    if state ~= 'in_flight_cap' then check_index(':due', function(name) return name:match('^(.*) %d+$') end) end
     return earliest and math.max(earliest, NOW)
   end
 
   return A
 end
 
-if ATTEMPT and rarely().is_mismatch() then return 0 end
+if ATTEMPT and acquire_slow_path().is_mismatch() then return 0 end
 local settled = SETTLEMENTS and settle_all(scope, SETTLEMENTS) or {}
--- Before any answer: ends of queues are told once.
-local rewound, strangers = 0, {}
-if HEADS then rewound, strangers = seldom().see_heads(scope, HEADS, scope.closed) end
-if ADDRESS then seldom().see_client(POLLED_BY, ADDRESS) end
-local next_time, has_more, needs_settling = false, false, false
-local is_calm = true
-if #strangers == 0 then
-  take_stock(scope)
-  is_calm = NOW < scope.calm and IS_ORDERED == 0
-  if not is_calm then book().end_leases(scope) end
-  local same = IS_REPEAT and rarely().repeated() or {}
-  if #same == 0 and ATTEMPT then same = rarely().replay() end
-  local room = math.min(MOST, MAX_IN_FLIGHT - scope.in_flight)
+-- Always apply the bounds: a gateway reports them only once.
+local rewound, unknown_queues = 0, {}
+if BOUNDS then rewound, unknown_queues = scope_slow_path().update_bounds(scope, BOUNDS, scope.closed) end
+if ADDRESS then scope_slow_path().record_poll(POLLED_BY, ADDRESS) end
+local next_time, has_more, is_span_full = false, false, false
+local is_quiet = true
+if #unknown_queues == 0 then
+  update_indexes(scope)
+  is_quiet = NOW < scope.quiet_until and IS_ORDERED == 0
+  if not is_quiet then slow_path().end_leases(scope) end
+  local same = IS_REPEAT and acquire_slow_path().repeated() or {}
+  if #same == 0 and ATTEMPT then same = acquire_slow_path().replay() end
+  local room = math.min(LIMIT, MAX_IN_FLIGHT - scope.in_flight)
   if #same > 0 then
     for i, grant in ipairs(same) do grants[i] = grant_of(grant) end
   elseif IS_PAUSED == 1 or room <= 0 then
     state = IS_PAUSED == 1 and 'paused' or 'in_flight_cap'
-    if not is_calm then book().doom_due(scope, MOST) end
+    if not is_quiet then slow_path().mark_due_exhausted(scope, LIMIT) end
   else
-    if not is_calm then book().expire(scope, lost) end
-    local allowed = RATE > 0 and seldom().take_tokens(room) or room
-    if not is_calm and allowed == 0 then book().doom_due(scope, MOST) end
-    if not is_calm and allowed > 0 then rarely().redeliver(allowed) end
-    -- New messages: of the queues that were served least recently. Those that are granted change their place in the index
-    -- only when the step is written.
+    if not is_quiet then slow_path().expire(scope, lost) end
+    local allowed = RATE > 0 and scope_slow_path().take_tokens(room) or room
+    if not is_quiet and allowed == 0 then slow_path().mark_due_exhausted(scope, LIMIT) end
+    if not is_quiet and allowed > 0 then acquire_slow_path().redeliver(allowed) end
+    -- New messages of the least recently served queues. The index changes only when the step is written, so paging
+    -- through it is safe.
     local seen, from, page, queues = 0, 0, 2, nil
     repeat
-      if given == allowed then break end
+      if granted == allowed then break end
       queues = call('ZRANGE', scope.base .. ':fresh', from, from + page - 1)
       for _, queue in ipairs(queues) do
-        if given < allowed and seen < MOST_RANGES and not scope.closed[queue] then
+        if granted < allowed and seen < MAX_RANGES and not scope.closed[queue] then
           seen = seen + 1
           local row = queue_of(scope, queue)
           local skipped = math.max(row.min - row.cursor, 0)
           local cursor = row.cursor + skipped
           local committed = row.committed < row.cursor and row.committed or cursor
-          local count = math.min(allowed - given, row.max - cursor, committed + MAX_SPAN - cursor)
+          local count = math.min(allowed - granted, row.max - cursor, committed + MAX_SPAN - cursor)
           if row.placing == 0 and count > 0 then
             local grant = add(queue, cursor, count, 1, false)
             row.cursor, row.committed, row.placing = cursor + count, committed, IS_ORDERED == 1 and grant.epoch or 0
@@ -227,44 +231,44 @@ if #strangers == 0 then
           end
         end
       end
-      from, page = from + page, MOST_RANGES
-    until seen == MOST_RANGES or #queues == 0
-    if RATE > 0 then seldom().refund(allowed - given) end
-    if given == 0 and allowed > 0 then rarely().skip_emptied() end
-    if given == 0 and rarely().has_backlog() then
+      from, page = from + page, MAX_RANGES
+    until seen == MAX_RANGES or #queues == 0
+    if RATE > 0 then scope_slow_path().refund(allowed - granted) end
+    if granted == 0 and allowed > 0 then acquire_slow_path().report_emptied() end
+    if granted == 0 and acquire_slow_path().has_backlog() then
       state = 'busy'
-      if allowed == 0 and (book().first_fresh(scope, book().is_any) or #book().due(scope, 1) > 0) then
+      if allowed == 0 and (slow_path().first_fresh(scope, slow_path().is_any) or #slow_path().due(scope, 1) > 0) then
         state = 'rate_limited'
       end
     end
-    if ATTEMPT and given > 0 then rarely().keep_attempt() end
+    if ATTEMPT and granted > 0 then acquire_slow_path().keep_attempt() end
   end
-  if not is_calm then
-    take_stock(scope)
-    book().be_calm(scope)
+  if not is_quiet then
+    update_indexes(scope)
+    slow_path().update_quiet_until(scope)
   end
-  close_book(scope)
+  close_state(scope)
   if #same == 0 and state ~= 'paused' then
-    if given > 0 and IS_CROWDED and not CLOSED and NOW < scope.calm then
-      -- Early enough for those who wait: when it comes, who tries is told better.
-      next_time = scope.calm
-    elseif given == 0 or IS_CROWDED then
-      next_time = rarely().next_at()
+    if granted > 0 and HAS_OTHER_WAITERS and not CLOSED and NOW < scope.quiet_until then
+      -- Never too late for other receives; the one that tries then gets an exact time.
+      next_time = scope.quiet_until
+    elseif granted == 0 or HAS_OTHER_WAITERS then
+      next_time = acquire_slow_path().next_at()
     end
     if state == 'busy' then
-      needs_settling = book().first_fresh(scope, function(row) return row.placing == 0 end) ~= nil
+      is_span_full = slow_path().first_fresh(scope, function(row) return row.placing == 0 end) ~= nil
     end
-    if given > 0 and IS_CROWDED then
-      has_more = book().first_fresh(scope, book().is_any) ~= nil or #book().due(scope, 1) > 0
+    if granted > 0 and HAS_OTHER_WAITERS then
+      has_more = slow_path().first_fresh(scope, slow_path().is_any) ~= nil or #slow_path().due(scope, 1) > 0
     end
   end
-  if WAIT and #grants == 0 then seldom().park(WAIT) end
+  if WAIT and #grants == 0 then scope_slow_path().park(WAIT) end
 else
-  close_book(scope)
+  close_state(scope)
 end
-if NOW >= scope.calm then doomed = book().dying(scope) end
-local answer = {scope.incarnation, settled, grants, state, next_time or 0, has_more}
-if rewound > 0 or #lost > 0 or #doomed > 0 or #strangers > 0 or needs_settling then
-  answer[7], answer[8], answer[9], answer[10], answer[11] = rewound, lost, doomed, strangers, needs_settling
+if NOW >= scope.quiet_until then exhausted = slow_path().exhausted_messages(scope) end
+local reply = {scope.incarnation, settled, grants, state, next_time or 0, has_more}
+if rewound > 0 or #lost > 0 or #exhausted > 0 or #unknown_queues > 0 or is_span_full then
+  reply[7], reply[8], reply[9], reply[10], reply[11] = rewound, lost, exhausted, unknown_queues, is_span_full
 end
-return cmsgpack.pack(answer)
+return cmsgpack.pack(reply)

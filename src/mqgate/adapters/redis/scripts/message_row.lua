@@ -1,13 +1,15 @@
--- A queue's row and a grant in message mode: how they are packed and shown.
+-- Row of a queue and grant in message mode: packed formats and readable line.
 --
---   a queue's row   min, max, committed, cursor (the next to be granted), swept (grants up to it are gone: seek), placing
---                   (ordered groups: the grant whose keys are not known yet), served_at, ...
---   a grant         a range of a queue from `start` on, with a letter for each message, of which so many are open; again:
---                   one of them came back once; ends: when single ones end, if not with the others, in MessagePack
+--   row     min, max, bounds_reported_at, boot, committed; cursor: next offset never granted; revoked_epoch: unsettled
+--           grants up to it are gone (seek); placing: ordered groups, epoch of the grant whose pull is not reported
+--           yet; served_at, last_consumed_at, expired, last_client
+--   grant   a range of offsets from `start` on; letters: one per message, see below; open: number of open messages;
+--           again: a message of it failed or was extended after its lease ended; ends: lease ends of single messages
+--           that were extended, in MessagePack
 local ROW = '<dddddddddddI4c0'
 local LINE = 'min=%d max=%d committed=%d cursor=%d last_consumed_at=%d last_client=%s'
 local GRANT = '<I8I4I6I6I4I1I6I4I4I8I2c0I4c0I2c0I2c0I2c0I4c0'
--- A message of a grant: open, acked, nacked, ended by itself, or not given (went back, or not wanted).
+-- State of a message in a grant: open, acked, nacked, lease ended, or not given (released or filtered out).
 local OPEN, ACKED, NACKED, ENDED, NOT_GIVEN = string.byte('oane.', 1, 5)
--- Every so many grants the oldest are forgotten.
-local FORGETTING = 64
+-- Old grants are deleted once in this many grants.
+local FORGET_INTERVAL = 64

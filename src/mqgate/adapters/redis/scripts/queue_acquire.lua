@@ -1,29 +1,32 @@
--- Apply the carried settlements, then choose and lock one queue. One grant, or why there is none.
+-- Apply the carried settlements, then choose and lease one queue.
 --
--- Free queues with backlog; unserved for 30 s first, oldest first; then the largest backlog; ties go to the least
--- recently consumed. An attempt repeated while its lease is untouched gets the same lease. A request whose answer may
--- have been lost (IS_REPEAT) is given again what it was given.
+-- Candidates are free queues with a backlog. Queues that were not served for 30 s come first, oldest first; then the
+-- largest backlog, and of equal ones the least recently consumed. A repeated attempt gets the same lease while that is
+-- unsettled and has not expired. A repeated request whose reply may be lost (IS_REPEAT) gets the same grant.
 --
--- {client, most, visibility, who polls, nonce, is_crowded, incarnation that the gateway met last, wait, attempt,
--- settlements, heads, closed, address of a client that is to be noted, what the attempt asks for}, from `incarnation` on
--- false if there is none.
--- Returns nil: no such state | 0: the attempt asks for something else | {incarnation, settled, grants, state, next_at,
--- has_more, rewound, lost, doomed, strangers}, the last four only if there is something in them.
-local CLIENT, MOST, VISIBILITY, POLLED_BY, NONCE, IS_CROWDED, INCARNATION, WAIT, ATTEMPT, SETTLEMENTS, HEADS, CLOSED,
-  ADDRESS, SHAPE = unpack(R)
+-- ARGV[5] {client, limit, visibility, polling client, nonce, has_other_waiters, last incarnation that the gateway has
+--         seen, wait, attempt, settlements, bounds, closed, address if the poll is to be recorded, fingerprint of the
+--         attempt}; from the incarnation on, false means absent.
+--         A settlement is {verb, client, queue, start, next, epoch, incarnation, visibility, through, delay, reason,
+--         offsets}; bounds are {{queue, min, max, boot, floor, last_append_ms}, ..}.
+-- Returns nil: no state | 0: the attempt has another fingerprint | {incarnation, settled, grants, state, next_at,
+--         has_more, rewound, lost, exhausted, unknown_queues}, the last four only if one of them is not empty.
+--         A grant is {queue, start, next, epoch, delivery, granted_at, until, serve, lease_expired}.
+local CLIENT, LIMIT, VISIBILITY, POLLED_BY, NONCE, HAS_OTHER_WAITERS, INCARNATION, WAIT, ATTEMPT, SETTLEMENTS, BOUNDS,
+  CLOSED, ADDRESS, FINGERPRINT = unpack(REQUEST)
 local scopes, known = scopes_of()
 local scope = scopes(CLIENT, SETTLEMENTS and SETTLEMENTS[1][3])
--- Made anew since the gateway last met it: it must tell again all that it told once.
+-- The state was created again: the gateway must report all bounds again.
 if not scope or (INCARNATION and INCARNATION ~= scope.incarnation) then return false end
 local closed = set_of(CLOSED)
-local settled, lost, doomed, state = {}, {}, {}, 'ok'
+local settled, lost, exhausted, state = {}, {}, {}, 'ok'
 
--- What a usual receive does not need.
-local function rarely()
-  local A, B = {}, book()
+-- Functions that the common receive does not need.
+local function acquire_slow_path()
+  local A, B = {}, slow_path()
 
-  -- The queue that the attempt was given, while its lease is untouched.
-  local function of_attempt()
+  -- Return the row that the attempt has leased, or nil if the lease was settled or has expired.
+  local function attempt_lease()
     local queue = ATTEMPT and call('HGET', scope.base .. ':attempts', ATTEMPT)
     local row = queue and queue_of(scope, queue)
     return row and row.attempt == ATTEMPT and NOW < row.locked_until and row or nil
@@ -36,27 +39,28 @@ local function rarely()
         if row.free_at > 0 and row.nonce == NONCE and NOW < row.locked_until then return row end
       end
     end
-    local row = of_attempt()
+    local row = attempt_lease()
     if not row or closed[row.queue] then return nil end
     row.serves, row.is_changed = row.serves + 1, true
     return row
   end
 
-  -- An attempt repeated with other parameters is refused, and nothing changes; unless this very request settles its lease.
+  -- Return whether the attempt is repeated with other parameters. It is then refused, unless this request settles it.
   function A.is_mismatch()
-    local row = of_attempt()
-    if not row or row.shape == SHAPE then return false end
+    local row = attempt_lease()
+    if not row or row.fingerprint == FINGERPRINT then return false end
     for _, settlement in ipairs(SETTLEMENTS or {}) do
       local verb, client, queue, start, _, epoch, incarnation = unpack(settlement)
       local is_here = client == scope.client and queue == row.queue and verb ~= 'extend'
-      if is_here and is_applied(judge(scope, row, verb, queue, start, epoch, incarnation)) then return false end
+      if is_here and is_applied(decide_outcome(scope, row, verb, queue, start, epoch,
+        incarnation)) then return false end
     end
     return true
   end
 
-  -- From here on the attempt means this queue, and what it had in closed ones ends by itself.
+  -- Assign the attempt to this queue. Its leases of closed queues are left to expire.
   function A.keep_attempt(row)
-    row.attempt, row.shape = ATTEMPT, SHAPE
+    row.attempt, row.fingerprint = ATTEMPT, FINGERPRINT
     call('HSET', scope.base .. ':attempts', ATTEMPT, row.queue)
     for queue in pairs(closed) do
       local other = queue ~= row.queue and queue_of(scope, queue)
@@ -64,24 +68,24 @@ local function rarely()
     end
   end
 
-  function A.pass_time() B.free_and_doom(scope, closed, doomed) end
+  function A.end_leases() B.end_leases(scope, closed, exhausted) end
 
-  -- The queue that was not served for too long, once what time has done is done.
-  function A.oldest()
+  -- Return the queue that was not served for the longest time, if that is over the limit; else update quiet_until.
+  function A.longest_unserved()
     save(scope)
-    local row = B.first_of(scope, 'aged', closed, NOW - AGEING)
+    local row = B.first_of(scope, 'aged', closed, NOW - MAX_UNSERVED_MS)
     if not row then
       local _, free_at = B.first_of(scope, 'held', {}, math.huge)
       local _, since = B.first_of(scope, 'aged', {}, math.huge)
-      local is_exhausted = call('SCARD', scope.base .. ':exhausted') > 0
-      scope.calm = is_exhausted and 0 or math.min(free_at or 1e15, (since or 1e15) + AGEING)
-      call('HSET', scope.base .. ':state', 'calm', scope.calm)
+      local has_exhausted = call('SCARD', scope.base .. ':exhausted') > 0
+      scope.quiet_until = has_exhausted and 0 or math.min(free_at or 1e15, (since or 1e15) + MAX_UNSERVED_MS)
+      call('HSET', scope.base .. ':state', 'calm', scope.quiet_until)
     end
     return row
   end
 
-  -- Queues that retention has emptied: nothing there will ever be granted, so it is told now.
-  function A.skip_emptied()
+  -- Report queues that retention has emptied: no later grant would report their lost messages.
+  function A.report_emptied()
     local emptied = call('SMEMBERS', scope.base .. ':emptied')
     table.sort(emptied)
     for _, queue in ipairs(emptied) do
@@ -94,11 +98,12 @@ local function rarely()
     end
   end
 
-  -- Whether there is backlog although nothing could be chosen: held, stopped, or closed.
+  -- Return whether there is a backlog that cannot be granted: held, blocked by an exhausted message, or closed.
   function A.is_busy()
     if call('ZCARD', scope.base .. ':free') > 0 then return true end
-    for _, index in ipairs({call('ZRANGE', scope.base .. ':held', 0, -1), call('SMEMBERS', scope.base .. ':exhausted')}) do
-      for _, queue in ipairs(index) do
+    local held, blocked = call('ZRANGE', scope.base .. ':held', 0, -1), call('SMEMBERS', scope.base .. ':exhausted')
+    for _, queues in ipairs({held, blocked}) do
+      for _, queue in ipairs(queues) do
         if backlog_of(queue_of(scope, queue)) > 0 then return true end
       end
     end
@@ -108,31 +113,31 @@ local function rarely()
   return A
 end
 
-if ATTEMPT and rarely().is_mismatch() then return 0 end
+if ATTEMPT and acquire_slow_path().is_mismatch() then return 0 end
 for i, settlement in ipairs(SETTLEMENTS or {}) do
   local outcome, dead, till = settle(scopes, settlement)
-  settled[i] = told(outcome, dead, till)
-  if dead and not closed[settlement[3]] then doomed[#doomed + 1] = dead end
+  settled[i] = settlement_reply(outcome, dead, till)
+  if dead and not closed[settlement[3]] then exhausted[#exhausted + 1] = dead end
 end
--- Before any answer: ends of queues are told once.
-local rewound, strangers = 0, {}
-if HEADS then rewound, strangers = seldom().see_heads(scope, HEADS, closed) end
-if ADDRESS then seldom().see_client(POLLED_BY, ADDRESS) end
+-- Always apply the bounds: a gateway reports them only once.
+local rewound, unknown_queues = 0, {}
+if BOUNDS then rewound, unknown_queues = scope_slow_path().update_bounds(scope, BOUNDS, closed) end
+if ADDRESS then scope_slow_path().record_poll(POLLED_BY, ADDRESS) end
 local row, is_more, next_at = nil, false, 0
-if #strangers == 0 then
-  row = (ATTEMPT or IS_REPEAT) and rarely().replay()
+if #unknown_queues == 0 then
+  row = (ATTEMPT or IS_REPEAT) and acquire_slow_path().replay()
   if not row and IS_PAUSED == 1 then
     state = 'paused'
-  elseif not row and MOST > 0 then
-    local is_calm = NOW < scope.calm
-    for _, each in pairs(scope.rows) do
-      if each and is_free(each) and each.waiting_since + AGEING <= NOW then is_calm = false end
+  elseif not row and LIMIT > 0 then
+    local is_quiet = NOW < scope.quiet_until
+    for _, read in pairs(scope.rows) do
+      if read and is_free(read) and read.waiting_since + MAX_UNSERVED_MS <= NOW then is_quiet = false end
     end
-    if not is_calm then rarely().pass_time() end
+    if not is_quiet then acquire_slow_path().end_leases() end
     repeat
-      local old = not is_calm and rarely().oldest()
-      -- The queue with the largest backlog, and whether there is another. Those that this step has looked at are judged
-      -- as they are now, the others by the index; mostly it is one of the first two there.
+      local old = not is_quiet and acquire_slow_path().longest_unserved()
+      -- Find the queue with the largest backlog, and whether there is another. Rows that this step has read are
+      -- compared by their current values, the others by the index; usually the first two entries suffice.
       local best, score, name, found
       local count, from, page = 0, 0, 2
       repeat
@@ -147,73 +152,75 @@ if #strangers == 0 then
         from = from + page
         page = #found < 2 * page and 0 or 16
       until count > 1 or page == 0
-      for queue, each in pairs(scope.rows) do
-        if each and is_free(each) and not closed[queue] then
-          local own = -backlog_of(each)
+      for queue, read in pairs(scope.rows) do
+        if read and is_free(read) and not closed[queue] then
+          local own = -backlog_of(read)
           count = count + 1
-          if not best or own < score or (own == score and name_of(each) < name) then
-            best, score, name = queue, own, name_of(each)
+          if not best or own < score or (own == score and name_of(read) < name) then
+            best, score, name = queue, own, name_of(read)
           end
         end
       end
       is_more = count > 1
       row = old or best and queue_of(scope, best)
-    until not row or row.attempts < MAX_ATTEMPTS or not book().is_exhausted(scope, row, doomed)
+    until not row or row.attempts < MAX_ATTEMPTS or not slow_path().mark_if_exhausted(scope, row, exhausted)
     if row then
-      -- What retention took counts for nothing; the second half of the attempts deliver singly.
+      -- If retention deleted the first message, attempts start over. The second half of the attempts deliver one
+      -- message.
       local expired = math.max(row.min - row.committed, 0)
       local attempts = expired > 0 and 1 or row.attempts + 1
       local committed = row.committed + expired
-      local most = math.min(attempts > math.floor(MAX_ATTEMPTS / 2) and 1 or MOST, row.max - committed)
-      if RATE > 0 then most = seldom().take_tokens(most) end
-      if most == 0 then
+      local limit = math.min(attempts > math.floor(MAX_ATTEMPTS / 2) and 1 or LIMIT, row.max - committed)
+      if RATE > 0 then limit = scope_slow_path().take_tokens(limit) end
+      if limit == 0 then
         state, row, is_more = 'rate_limited', nil, false
       else
-        if row.attempt ~= '' then book().leave_attempt(scope, row) end
+        if row.attempt ~= '' then slow_path().drop_attempt(scope, row) end
         if expired > 0 then lost[1] = {row.queue, row.committed, committed} end
-        row.lapsed = row.serves > 0 and math.max(row.batch_end - committed, 0) or 0
+        row.lease_expired = row.serves > 0 and math.max(row.batch_end - committed, 0) or 0
         next_epoch(scope, row)
-        row.committed, row.batch_end, row.attempts = committed, committed + most, attempts
+        row.committed, row.batch_end, row.attempts = committed, committed + limit, attempts
         row.granted_at, row.locked_until, row.locked_by = NOW, NOW + VISIBILITY, POLLED_BY
         row.free_at, row.serves, row.returned, row.nonce = row.locked_until + backoff(attempts), 1, 0, NONCE
         row.exhausted = attempts >= MAX_ATTEMPTS and 1 or 0
         row.waiting_since, row.expired, row.is_changed = NOW, row.expired + expired, true
         if attempts == 1 then row.first_at = NOW end
-        if ATTEMPT then rarely().keep_attempt(row) end
+        if ATTEMPT then acquire_slow_path().keep_attempt(row) end
       end
     else
       save(scope)
-      rarely().skip_emptied()
-      if rarely().is_busy() then state = 'busy' end
+      acquire_slow_path().report_emptied()
+      if acquire_slow_path().is_busy() then state = 'busy' end
     end
     if state == 'rate_limited' then
-      next_at = seldom().next_token_at()
-    elseif not row or IS_CROWDED then
+      next_at = scope_slow_path().next_token_at()
+    elseif not row or HAS_OTHER_WAITERS then
       save(scope)
-      if row and not CLOSED and NOW < scope.calm then
-        -- Early enough for those who wait: when it comes, who tries is told better.
-        next_at = scope.calm
+      if row and not CLOSED and NOW < scope.quiet_until then
+        -- Never too late for other receives; the one that tries then gets an exact time.
+        next_at = scope.quiet_until
       else
-        local _, free_at = book().first_of(scope, 'held', closed, math.huge)
+        local _, free_at = slow_path().first_of(scope, 'held', closed, math.huge)
         next_at = free_at and math.max(free_at, NOW) or 0
       end
     end
   end
 end
 save_all(known)
--- Who waits elsewhere hears of what was freed, and not taken again: it may be able to read what is closed for us.
-for _, each in pairs(known) do
-  local is_taken = each == scope and row and not is_more and not CLOSED
-  if each and each.is_freed and not is_taken then wake(each.client) end
+-- Wake receives of other gateways for queues that were freed and not granted: those gateways may be able to read queues
+-- that are closed for this one.
+for _, settled_scope in pairs(known) do
+  local is_taken = settled_scope == scope and row and not is_more and not CLOSED
+  if settled_scope and settled_scope.is_freed and not is_taken then wake(settled_scope.client) end
 end
-if WAIT and not row and #strangers == 0 then seldom().park(WAIT) end
-local given = {}
+if WAIT and not row and #unknown_queues == 0 then scope_slow_path().park(WAIT) end
+local grants = {}
 if row then
-  given[1] = {row.queue, row.committed, row.batch_end, row.epoch, row.attempts, row.granted_at, row.locked_until,
-    row.serves, row.serves == 1 and row.lapsed or 0}
+  grants[1] = {row.queue, row.committed, row.batch_end, row.epoch, row.attempts, row.granted_at, row.locked_until,
+    row.serves, row.serves == 1 and row.lease_expired or 0}
 end
-local answer = {scope.incarnation, settled, given, state, next_at, IS_CROWDED and is_more}
-if rewound > 0 or #lost > 0 or #doomed > 0 or #strangers > 0 then
-  answer[7], answer[8], answer[9], answer[10] = rewound, lost, doomed, strangers
+local reply = {scope.incarnation, settled, grants, state, next_at, HAS_OTHER_WAITERS and is_more}
+if rewound > 0 or #lost > 0 or #exhausted > 0 or #unknown_queues > 0 then
+  reply[7], reply[8], reply[9], reply[10] = rewound, lost, exhausted, unknown_queues
 end
-return cmsgpack.pack(answer)
+return cmsgpack.pack(reply)

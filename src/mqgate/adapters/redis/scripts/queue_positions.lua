@@ -1,13 +1,14 @@
--- Where each queue stands, and which messages must die first.
--- {client, heads}
-local scope = scope_of(R[1])
+-- Return the position of each queue and the exhausted messages.
+-- ARGV[5] {client, bounds}; bounds: see queue_acquire.lua
+-- Returns nil: no state | {positions = {..}, exhausted = {..}}
+local scope = scope_of(REQUEST[1])
 if not scope then return false end
-seldom().see_heads(scope, R[2])
-local doomed, found = {}, {}
-book().free_and_doom(scope, {}, doomed)
+scope_slow_path().update_bounds(scope, REQUEST[2])
+local exhausted, found = {}, {}
+slow_path().end_leases(scope, {}, exhausted)
 for _, queue in ipairs(call('HKEYS', scope.base .. ':positions')) do
   local row = queue_of(scope, queue)
-  if is_free(row) then book().is_exhausted(scope, row, doomed) end
+  if is_free(row) then slow_path().mark_if_exhausted(scope, row, exhausted) end
   local is_held = row.free_at > 0
   local is_leased = is_held and NOW < row.locked_until
   local first = math.max(row.committed, row.min)
@@ -20,4 +21,4 @@ for _, queue in ipairs(call('HKEYS', scope.base .. ':positions')) do
     expired = row.expired, epoch = row.epoch}
 end
 save(scope)
-return cmsgpack.pack({positions = found, exhausted = doomed})
+return cmsgpack.pack({positions = found, exhausted = exhausted})

@@ -1,8 +1,9 @@
--- Apply acks, nacks and extends one by one; an outcome each, and refused ones change nothing.
--- {settlements}
+-- Apply acks, nacks and extends in order. A refused settlement changes nothing.
+-- ARGV[5] {settlements}, see queue_acquire.lua
+-- Returns {outcome | {outcome, lease end in ms or 0, exhausted message or nil}, ..}
 local scopes, known = scopes_of()
 local settled = {}
-for i, settlement in ipairs(R[1]) do settled[i] = told(settle(scopes, settlement)) end
+for i, settlement in ipairs(REQUEST[1]) do settled[i] = settlement_reply(settle(scopes, settlement)) end
 save_all(known)
 for _, scope in pairs(known) do
   if scope and scope.is_freed then wake(scope.client) end

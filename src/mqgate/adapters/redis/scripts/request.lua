@@ -1,23 +1,30 @@
--- Begins every script: the request, the group's rules, the store's clock. Nothing here makes a table or a function, so
--- that a step which needs no more than this is quick (queue_usual.lua).
+-- First part of every lease script: the request, the rules of the group, the clock. Creates no table and no function,
+-- because a fast path needs none (see queue_fast_path.lua).
 --
--- KEYS[1] is `<prefix>:{<group>}`, with which every key of a group begins, see scope.lua.
--- ARGV[1] the server's run   ARGV[2] '1': this may have been done before, and its answer lost   ARGV[3] numbers: the
--- group's rules; now, or 0 for this server's clock; a draw of [0, 1)
--- ARGV[4] what is seldom needed: {channel of wake-ups, gateway, group, the backoff's steps if FACTOR is 0}
--- ARGV[5] what the script asks for
+-- KEYS[1] `<prefix>:{<group>}`: the beginning of all keys of the group. Scripts build scope and queue keys from it, see
+--         scope.lua and keys.py.
+-- KEYS[2] tokens       hash: token bucket of the group's rate limit
+-- KEYS[3] seen         sorted set: clients by time of their last poll
+-- KEYS[4] clients      hash: client -> {address, time of the first poll}
+-- KEYS[5] scopes       broadcast, sorted set: clients by last contact
+-- KEYS[6] remembered   broadcast, hash: number of remembered lease ends of all clients
+-- KEYS[7] parked       exists while a receive of any gateway is parked
+-- ARGV[1] run id of the server
+-- ARGV[2] '1' if the command may have been executed before and its reply was lost
+-- ARGV[3] packed numbers: the rules of the group; now in ms, or 0 for this server's clock; a random number of [0, 1)
+-- ARGV[4] {wake-up channel, gateway, group, steps of the backoff if FACTOR is 0}
+-- ARGV[5] arguments of the script, see its header
 --
--- Arrays are MessagePack, both ways, and what never changes is packed numbers: a name for each member would cost more than
--- most steps do.
+-- Arrays are MessagePack in both directions, without member names: names would cost more time than most scripts take.
 --
--- A scope counts only under the run of the server that it was made in: a server that starts again may have lost its
--- last writes, and epochs that grow again from an older number would bring old receipts back to life. The number
--- behind it is that of the layout of rows and keys: what another one wrote counts as lost too.
+-- A scope is valid only for the server run that created it. A restarted server may have lost its last writes; epochs
+-- that it would then assign a second time would make old receipts valid again. The number after the run id is the
+-- schema version of rows and keys: a scope that was written with another version is not used either.
 local call = redis.call
-local G = KEYS[1]
+local GROUP = KEYS[1]
 local RUN, IS_REPEAT = ARGV[1] .. '/4', ARGV[2] == '1'
-local MAX_ATTEMPTS, DIES, IS_PAUSED, RATE, BURST, CLIENT_TTL, MAX_IN_FLIGHT, IS_ORDERED, LONGEST_HOLD, MAX_SPAN,
-  FIRST_BACKOFF, FACTOR, MOST_BACKOFF, JITTER, NOW, DRAW = struct.unpack('<dddddddddddddddd', ARGV[3])
+local MAX_ATTEMPTS, HAS_DEAD_LETTERS, IS_PAUSED, RATE, BURST, CLIENT_TTL, MAX_IN_FLIGHT, IS_ORDERED, MAX_HOLD, MAX_SPAN,
+  FIRST_BACKOFF, FACTOR, MAX_BACKOFF, JITTER, NOW, DRAW = struct.unpack('<dddddddddddddddd', ARGV[3])
 if NOW == 0 then
   local time = call('TIME')
   NOW = time[1] * 1000 + math.floor(time[2] / 1000)

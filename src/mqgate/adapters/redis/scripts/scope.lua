@@ -1,28 +1,23 @@
--- What scripts share: keys, scopes, tokens, wake-ups.
+-- Functions that all lease scripts share: scopes, tokens, wake-ups.
 --
--- Every key of a group begins with KEYS[1], so that all of them lie in one slot of a cluster; the names of the others are
--- made here, in the books and in the steps, and nowhere else. A scope is the lease state of a group, or of one client of
--- a broadcast group.
+-- A scope is the lease state of a group, or of one client of a broadcast group. Its keys begin with KEYS[1], or with
+-- KEYS[1]:client:<clientId>:
 --
---   <group>:tokens            hash: the rate limit's bucket
---   <group>:seen, :clients    who polled: sorted set by time, hash with address and first time
---   <group>:scopes            broadcast: sorted set of clients by last contact
---   <group>:remembered        broadcast: hash, how many unacked ends all clients have together
---   <group>:parked            exists while somebody waits in a long poll of any gateway
---   <scope>:state             hash: run, incarnation, what a book says; and each queue's row, packed
---   <scope>:positions         hash: each queue's row as a line, for whoever looks at it
---   what queue_book.lua and message_book.lua say of theirs
-local R = cmsgpack.unpack(ARGV[5])
+--   <scope>:state             hash: run, incarnation, fields of the mode; and the packed row of each queue
+--   <scope>:positions         hash: the row of each queue as a readable line
+--   and the keys that queue_state.lua and message_state.lua list
+local REQUEST = cmsgpack.unpack(ARGV[5])
+local TOKENS, SEEN, CLIENTS, SCOPES, REMEMBERED, PARKED = unpack(KEYS, 2, 7)
 
-local function base_of(client)
-  return client == '' and G or (G .. ':client:' .. client)
+local function scope_base(client)
+  return client == '' and GROUP or (GROUP .. ':client:' .. client)
 end
 
--- What a book says of its rows: how one is read, packed, shown and put into its indexes; and, in `book`, how one is made
--- and put elsewhere, where consumers stand in it, and what a first arrival means.
-local read_row, pack_row, line_of, index_row, book
+-- Each mode defines these in its *_state.lua: unpack, pack, print and index a row; `slow_path` returns the functions
+-- that a common step does not need.
+local read_row, pack_row, line_of, index_row, slow_path
 
--- Queues of one scope during one step: read once, written once. `is_changed`: it must be written.
+-- Return the row of a queue. A step reads each row once, and writes it once if `is_changed`.
 local function queue_of(scope, queue)
   if scope.rows[queue] == nil then
     local packed = call('HGET', scope.base .. ':state', queue)
@@ -31,55 +26,55 @@ local function queue_of(scope, queue)
   return scope.rows[queue] or nil
 end
 
--- To make a function costs as much as a small command, all the more with many locals around it that others use; and a
--- script makes all of its functions each time it runs. So those that a usual step does not need are made when one does:
--- here, in `book`, and in the steps themselves.
-local made
-local function seldom()
-  if made then return made end
+-- A script creates its functions every time it runs, and creating a function costs as much as a small command. So
+-- functions that a common step does not need are created on demand: here, in `slow_path` and in `acquire_slow_path`.
+local scope_functions
+local function scope_slow_path()
+  if scope_functions then return scope_functions end
   local S = {}
-  made = S
+  scope_functions = S
 
-  local FIXED = {'state', 'positions', 'free', 'aged', 'held', 'exhausted', 'attempts', 'unacked', 'unacked:order',
+  local SCOPE_KEYS = {'state', 'positions', 'free', 'aged', 'held', 'exhausted', 'attempts', 'unacked', 'unacked:order',
     'grants', 'leases', 'failed', 'due', 'dying', 'fresh', 'placing', 'ended', 'emptied', 'overtaken'}
-  local OF_QUEUE = {'open:', 'failed:', 'order:', 'keys:'}
+  local QUEUE_KEYS = {'open:', 'failed:', 'order:', 'keys:'}
 
-  -- Forget everything of a scope.
+  -- Delete all keys of a scope.
   function S.drop(base)
-    if base ~= G then
+    if base ~= GROUP then
       local kept = call('LLEN', base .. ':unacked:order')
-      if kept > 0 then call('HINCRBY', G .. ':remembered', 'receipts', -kept) end
+      if kept > 0 then call('HINCRBY', REMEMBERED, 'receipts', -kept) end
     end
     for _, queue in ipairs(call('HKEYS', base .. ':positions')) do
-      for _, kind in ipairs(OF_QUEUE) do call('DEL', base .. ':' .. kind .. queue) end
+      for _, kind in ipairs(QUEUE_KEYS) do call('DEL', base .. ':' .. kind .. queue) end
     end
-    for _, name in ipairs(FIXED) do call('DEL', base .. ':' .. name) end
+    for _, name in ipairs(SCOPE_KEYS) do call('DEL', base .. ':' .. name) end
   end
 
   local function bucket()
-    local found = call('HMGET', G .. ':tokens', 'tokens', 'at')
+    local found = call('HMGET', TOKENS, 'tokens', 'at')
     local at = tonumber(found[2]) or NOW
     local tokens = tonumber(found[1]) or BURST
     return math.min(tokens + math.max(NOW - at, 0) * RATE / 1000, BURST), math.max(NOW, at)
   end
 
-  function S.take_tokens(most)
+  function S.take_tokens(limit)
     local tokens, at = bucket()
-    local taken = math.max(math.min(most, math.floor(tokens)), 0)
-    call('HSET', G .. ':tokens', 'tokens', string.format('%.17g', tokens - taken), 'at', at)
+    local taken = math.max(math.min(limit, math.floor(tokens)), 0)
+    call('HSET', TOKENS, 'tokens', string.format('%.17g', tokens - taken), 'at', at)
     return taken
   end
 
   function S.refund(count)
     if count > 0 and RATE > 0 then
-      local tokens = call('HGET', G .. ':tokens', 'tokens')
-      if tokens then call('HSET', G .. ':tokens', 'tokens', string.format('%.17g', tokens + count)) end
+      local tokens = call('HGET', TOKENS, 'tokens')
+      if tokens then call('HSET', TOKENS, 'tokens', string.format('%.17g', tokens + count)) end
     end
   end
 
-  -- An answer that was served a lease was broken: whether all have been that it was served to. Only then nobody has it:
-  -- which of two came first to a gateway is not known here. `returned` has a bit for each; beyond fifty it ends by itself.
-  function S.is_nobodys(lease, serve)
+  -- Mark a serve of the lease as not received by its client. Return whether that is so for all serves: only then the
+  -- lease can be released, because any other serve may have reached the client. `returned` has one bit per serve; a
+  -- lease that was served more than 50 times is left to expire.
+  function S.all_serves_returned(lease, serve)
     local bit = 2 ^ (serve - 1)
     if lease.returned % (2 * bit) < bit then lease.returned, lease.is_changed = lease.returned + bit, true end
     return lease.serves <= 50 and lease.returned == 2 ^ lease.serves - 1
@@ -90,78 +85,78 @@ local function seldom()
     return NOW + math.ceil(math.max(1 - tokens, 0) * 1000 / RATE)
   end
 
-  -- Who polled when; told once a second and client, and forgotten after a day, or if there are too many.
-  local MOST_SEEN = 10000
-  function S.see_client(name, address)
-    local known = call('HGET', G .. ':clients', name)
+  -- Record the poll of a client. Clients are deleted a day after their last poll, or if there are more than MAX_SEEN.
+  local MAX_SEEN = 10000
+  function S.record_poll(name, address)
+    local known = call('HGET', CLIENTS, name)
     local first = known and cmsgpack.unpack(known)[2] or NOW
-    call('HSET', G .. ':clients', name, cmsgpack.pack({address, first}))
-    call('ZADD', G .. ':seen', NOW, name)
-    local old = call('ZRANGEBYSCORE', G .. ':seen', '-inf', NOW - 86400000, 'LIMIT', 0, 10)
-    if call('ZCARD', G .. ':seen') > MOST_SEEN then old = call('ZRANGE', G .. ':seen', 0, 0) end
+    call('HSET', CLIENTS, name, cmsgpack.pack({address, first}))
+    call('ZADD', SEEN, NOW, name)
+    local old = call('ZRANGEBYSCORE', SEEN, '-inf', NOW - 86400000, 'LIMIT', 0, 10)
+    if call('ZCARD', SEEN) > MAX_SEEN then old = call('ZRANGE', SEEN, 0, 0) end
     for _, gone in ipairs(old) do
-      call('HDEL', G .. ':clients', gone)
-      call('ZREM', G .. ':seen', gone)
+      call('HDEL', CLIENTS, gone)
+      call('ZREM', SEEN, gone)
     end
   end
 
-  -- Somebody begins to wait.
+  -- Record that a receive is parked for up to `wait` ms.
   function S.park(wait)
-    if call('PTTL', G .. ':parked') < wait then call('SET', G .. ':parked', 1, 'PX', wait) end
+    if call('PTTL', PARKED) < wait then call('SET', PARKED, 1, 'PX', wait) end
   end
 
-  function S.tell(client, at)
+  function S.publish_wake_up(client, at)
     local channel, gateway, group = unpack(cmsgpack.unpack(ARGV[4]))
     call('PUBLISH', channel, cmsgpack.pack({gateway, group, client, at or 0}))
   end
 
-  local BELIEVED = 5000
-  -- Take note of queues' ends: how far queues went back that came again shorter, and those that are not known.
+  local BOUNDS_TRUSTED_MS = 5000
+  -- Store the reported bounds of queues. Return by how many offsets queues were rewound, and the unknown queues.
   --
-  -- Gateways tell what they saw a moment ago, so a lower end is believed only if the higher one is old. A broker that
-  -- was started anew (its boot time rose) may have lost its last messages and stored others at their offsets since:
-  -- the group goes back to the first that was stored after it (`floor`).
-  function S.see_heads(scope, heads, closed)
-    local rewound, strangers, B = 0, {}, book()
-    for _, head in ipairs(heads or {}) do
-      local queue, min, max, boot, floor, rose = unpack(head)
+  -- Reports may arrive out of order, so a lower max is accepted only if the stored one is older than BOUNDS_TRUSTED_MS.
+  -- A restarted broker (its boot time is higher) may have lost its last messages and stored others at their offsets:
+  -- the group is rewound to the first offset that was stored after the restart (`floor`).
+  function S.update_bounds(scope, bounds, closed)
+    local rewound, unknown_queues, B = 0, {}, slow_path()
+    for _, queue_bounds in ipairs(bounds or {}) do
+      local queue, min, max, boot, floor, last_append_ms = unpack(queue_bounds)
       local row = queue_of(scope, queue)
       if not row then
-        if not (closed and closed[queue]) then strangers[#strangers + 1] = queue end
+        if not (closed and closed[queue]) then unknown_queues[#unknown_queues + 1] = queue end
       else
         row.is_changed = true
         local is_booted = boot and boot > row.boot
         if is_booted then
-          if row.boot > 0 and B.front_of(row) > floor then
-            rewound = rewound + B.front_of(row) - floor
+          if row.boot > 0 and B.position_of(row) > floor then
+            rewound = rewound + B.position_of(row) - floor
             B.move_queue(scope, row, math.max(math.min(floor, row.committed), min))
           end
           row.boot = boot
         end
-        if max >= row.max or is_booted or row.told_at + BELIEVED <= NOW then
-          if math.max(B.front_of(row), row.min) >= row.max then B.rising(row, rose) end
-          row.min, row.max, row.told_at = min, max, NOW
+        if max >= row.max or is_booted or row.bounds_reported_at + BOUNDS_TRUSTED_MS <= NOW then
+          if math.max(B.position_of(row), row.min) >= row.max then B.note_first_append(row, last_append_ms) end
+          row.min, row.max, row.bounds_reported_at = min, max, NOW
         elseif min > row.min then
           row.min = math.min(min, row.max)
         end
-        if B.front_of(row) > row.max then
-          rewound = rewound + B.front_of(row) - row.min
+        if B.position_of(row) > row.max then
+          rewound = rewound + B.position_of(row) - row.min
           B.move_queue(scope, row, row.min)
         end
       end
     end
-    return rewound, strangers
+    return rewound, unknown_queues
   end
 
   return S
 end
 
--- Something of a scope became ready, or will at an instant: whoever waits on another gateway tries again.
+-- Wake parked receives of other gateways: messages of the scope are ready now, or will be at an instant.
 local function wake(client, at)
-  if call('EXISTS', G .. ':parked') == 1 then seldom().tell(client, at) end
+  if call('EXISTS', PARKED) == 1 then scope_slow_path().publish_wake_up(client, at) end
 end
 
--- How long a failed delivery waits before the next; one that was given back, and failed all the same, as the first.
+-- Return the delay after a failed delivery, in ms. A released delivery that fails later counts as the first failure.
 local function backoff(failures)
   failures = math.max(failures, 1)
   if FACTOR == 0 then
@@ -169,37 +164,37 @@ local function backoff(failures)
     return steps[math.min(failures, #steps)]
   end
   if FIRST_BACKOFF == 0 then return 0 end
-  local plain = math.min(FIRST_BACKOFF * FACTOR ^ math.min(failures - 1, 64), MOST_BACKOFF)
+  local plain = math.min(FIRST_BACKOFF * FACTOR ^ math.min(failures - 1, 64), MAX_BACKOFF)
   if JITTER == 0 then return math.floor(plain) end
-  -- Each of a step's messages another one; by the golden ratio they lie far apart.
+  -- Every message of a step gets another jitter. Multiples of the golden ratio are spread evenly.
   DRAW = (DRAW + 0.618034) % 1
-  return math.floor(math.min(plain * (1 + JITTER * (2 * DRAW - 1)), MOST_BACKOFF))
+  return math.floor(math.min(plain * (1 + JITTER * (2 * DRAW - 1)), MAX_BACKOFF))
 end
 
--- The scope, with one of its queues if it is named; nil if there is none, if it is of another run, or if a broadcast
--- client was idle for too long. A contact of the client itself keeps it alive; somebody who looks at it does not.
+-- Return the scope, and read the row of `queue` with it. Return nil if there is no state, if it belongs to another run,
+-- or if the broadcast client has expired. `is_contact`: the client itself called, which keeps its scope alive.
 local function scope_of(client, is_contact, queue)
-  local base = base_of(client)
+  local base = scope_base(client)
   local found = call('HMGET', base .. ':state', 'run', 'incarnation', 'epoch', 'in_flight', 'calm', queue or '')
   if found[1] ~= RUN then return nil end
   if client ~= '' then
     if call('HGET', base .. ':state', 'last_seen') + CLIENT_TTL <= NOW then
-      seldom().drop(base)
-      call('ZREM', G .. ':scopes', client)
+      scope_slow_path().drop(base)
+      call('ZREM', SCOPES, client)
       return nil
     end
     if is_contact then
       call('HSET', base .. ':state', 'last_seen', NOW)
-      call('ZADD', G .. ':scopes', NOW, client)
+      call('ZADD', SCOPES, NOW, client)
     end
   end
   local scope = {base = base, client = client, incarnation = found[2], rows = {}, epoch = tonumber(found[3]) or 0,
-    in_flight = tonumber(found[4]) or 0, calm = tonumber(found[5]) or 0, is_freed = false}
+    in_flight = tonumber(found[4]) or 0, quiet_until = tonumber(found[5]) or 0, is_freed = false}
   if found[6] then scope.rows[queue] = read_row(queue, found[6]) end
   return scope
 end
 
--- Write what changed, and further fields of the state.
+-- Write changed rows, and the given further fields of the state.
 local function save(scope, ...)
   local rows, lines, state = {...}, {}, scope.base .. ':state'
   for queue, row in pairs(scope.rows) do
@@ -208,7 +203,7 @@ local function save(scope, ...)
       index_row(scope, row)
       rows[#rows + 1], rows[#rows + 2] = queue, pack_row(row)
       lines[#lines + 1], lines[#lines + 2] = queue, line_of(row)
-      -- More arguments than Lua can pass.
+      -- unpack() is limited by the Lua stack.
       if #lines == 1000 then
         call('HSET', state, unpack(rows))
         call('HSET', scope.base .. ':positions', unpack(lines))
@@ -222,16 +217,15 @@ end
 
 local function set_of(list)
   local found = {}
-  for _, each in ipairs(list or {}) do found[each] = true end
+  for _, member in ipairs(list or {}) do found[member] = true end
   return found
 end
 
--- Whether a settlement with this outcome changes something.
 local function is_applied(outcome)
   return outcome == 'applied' or outcome == 'late_applied'
 end
 
--- A settlement's outcome, alone where there is no more to say of it.
-local function told(outcome, doomed, till)
-  return (doomed or till) and {outcome, till or 0, doomed} or outcome
+-- Return the reply for one settlement: the outcome alone if there is no other member.
+local function settlement_reply(outcome, exhausted, till)
+  return (exhausted or till) and {outcome, till or 0, exhausted} or outcome
 end

@@ -1,4 +1,4 @@
-"""What every keeper of rates promises, within one process."""
+"""The local rate limit store fulfils the contract of rate limit stores."""
 
 import pytest
 
@@ -7,7 +7,7 @@ from mqgate.testing.clock import ManualClock
 from mqgate.testing.rate_limits_contract import RateLimitsContract
 
 
-class TestLocalRates(RateLimitsContract):
+class TestLocalRateLimits(RateLimitsContract):
     @pytest.fixture
     def rates(self, clock: ManualClock) -> LocalRateLimits:
         return LocalRateLimits(lambda: clock.now)

@@ -1,6 +1,6 @@
-"""Two lease stores in Redis on one clock, with the same dice: one may ask in the short form of a usual receive.
+"""Two Redis lease stores with the same clock and random numbers, of which only one uses the fast path.
 
-Every step is played on both; their answers are compared, what other gateways are told, and all that then lies in Redis.
+Every step runs on both. Their results, their wake-ups and all keys in Redis must be equal.
 """
 
 import asyncio
@@ -12,13 +12,13 @@ import pytest
 import redis as driver
 from twin_stores import Side
 
-from mqgate.adapters.redis import answers, lease_store
+from mqgate.adapters.redis import lease_store, replies
+from mqgate.adapters.redis.client import RedisClient
 from mqgate.adapters.redis.lease_store import RedisLeaseStore
-from mqgate.adapters.redis.server import Server
 from mqgate.testing.clock import ManualClock
 
-# Every key with a line for each of its members, in any order.
-_HOLD = """
+# Returns every key with one line per member, in any order.
+_DUMP = """
 local all = {}
 for _, key in ipairs(redis.call('KEYS', ARGV[1] .. ':*')) do
   local kind, lines = redis.call('TYPE', key).ok, {}
@@ -40,8 +40,8 @@ return all
 """
 
 
-class UsualTwins:
-    """On a server of their own: every look is at all that it holds. `count`: how many receives took the short way."""
+class FastPathTwins:
+    """Pair of stores on a server of its own, because every check reads all keys. `count`: uses of the fast path."""
 
     def __init__(self, redis_url: str, patch: pytest.MonkeyPatch, most_clients: int) -> None:
         self.clock = ManualClock()
@@ -51,7 +51,7 @@ class UsualTwins:
         self._dice = random.Random()
         self._steps = 0
         self._loop = asyncio.new_event_loop()
-        self._server = Server(redis_url, timeout=60.0)
+        self._server = RedisClient(redis_url, timeout=60.0)
         self._prefixes = [f"test-{uuid4().hex[:12]}" for _ in range(2)]
         self._listeners = [self._redis.pubsub(ignore_subscribe_messages=False) for _ in self._prefixes]
         for listener, prefix in zip(self._listeners, self._prefixes, strict=True):
@@ -59,46 +59,46 @@ class UsualTwins:
             listener.get_message(timeout=10)
         options = {"most_clients": most_clients, "clock": self.clock}
         self._short, self._long = (
-            Side(RedisLeaseStore(self._server, prefix=each, **options)) for each in self._prefixes
+            Side(RedisLeaseStore(self._server, prefix=prefix, **options)) for prefix in self._prefixes
         )
-        self._usual, told = lease_store._usual, answers.usual
+        self._fast_path_arguments, read = lease_store._fast_path_arguments, replies.read_fast_path
 
         def counted(*arguments: Any) -> Any:
             self.count += 1
-            return told(*arguments)
+            return read(*arguments)
 
-        patch.setattr(answers, "usual", counted)
-        patch.setattr(lease_store, "_DICE", self._dice)
-        # By the real clock: who polled is noted once.
-        patch.setattr(lease_store, "_SEEN_EVERY", 1e9)
+        patch.setattr(replies, "read_fast_path", counted)
+        patch.setattr(lease_store, "_RANDOM", self._dice)
+        # This interval uses the real clock: record every client once.
+        patch.setattr(lease_store, "_SEEN_INTERVAL", 1e9)
 
     def clear(self) -> None:
-        """Nothing of earlier groups is looked at any more."""
+        """Delete the keys of earlier groups."""
         self._redis.flushall()
 
     def play(self, verb: str, *arguments: Any, **options: Any) -> Any:
-        """One method of LeaseStore on both, with one answer; a refusal is told by its code."""
+        """Call a method of both stores and return the result, or the code of an error."""
         self._steps += 1
-        short = self._play(self._short, self._usual, verb, arguments, options)
+        short = self._play(self._short, self._fast_path_arguments, verb, arguments, options)
         long = self._play(self._long, lambda *_: None, verb, arguments, options)
         assert short == long, f"{verb}:\nshort {short}\nlong  {long}"
         short_state, long_state = self._states()
         assert short_state == long_state, verb
-        short_wakes, long_wakes = (self._wakes(each) for each in self._listeners)
-        assert short_wakes == long_wakes, verb
+        short_wake_ups, long_wake_ups = (self._wake_ups(listener) for listener in self._listeners)
+        assert short_wake_ups == long_wake_ups, verb
         return short
 
-    def _play(self, side: Side, usual: Any, verb: str, arguments: tuple[Any, ...], options: dict[str, Any]) -> Any:
-        self._patch.setattr(lease_store, "_usual", usual)
+    def _play(self, side: Side, encode: Any, verb: str, arguments: tuple[Any, ...], options: dict[str, Any]) -> Any:
+        self._patch.setattr(lease_store, "_fast_path_arguments", encode)
         self._dice.seed(self._steps)
         return self._loop.run_until_complete(side.play(verb, arguments, options))
 
     def _states(self) -> list[dict[bytes, list[Any]]]:
-        """All keys of both with what they hold, but for the incarnation, which is random."""
-        return [{key: sorted(held) for key, held in self._redis.eval(_HOLD, 0, prefix)} for prefix in self._prefixes]
+        """Return all keys and values of both stores without the incarnation, which is random."""
+        return [{key: sorted(held) for key, held in self._redis.eval(_DUMP, 0, prefix)} for prefix in self._prefixes]
 
-    def _wakes(self, listener: Any) -> list[Any]:
-        """What other gateways were told meanwhile; an answer to PING comes behind all of it."""
+    def _wake_ups(self, listener: Any) -> list[Any]:
+        """Return published wake-ups. The reply to PING arrives after all of them."""
         listener.ping()
         found = []
         while (message := listener.get_message(timeout=10))["type"] != "pong":

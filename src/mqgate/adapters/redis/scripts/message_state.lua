@@ -1,22 +1,26 @@
--- Message mode: queues, grants and failed messages of one scope during one step, read once and written once.
+-- Message mode: queues, grants and failed messages of one scope. A step reads each once and writes it once.
 --
---   <scope>:state          epoch: grants so far; in_flight: messages in open grants; calm: until then time alone does
---                          nothing: no lease ends, nothing is due or dying, or was taken by retention
---   a queue's row          see message_row.lua
---   <scope>:fresh          sorted set, served_at: queues with messages that nobody had yet
---   <scope>:grants         hash: epoch -> grant, see message_row.lua; kept a while after its end, so that a repeated ack is
---                          a duplicate (ended: a list, to forget the oldest)
---   <scope>:leases         sorted set, earliest end: open grants
---   <scope>:open:<queue>   sorted set, first open offset: open grants of a queue
---   <scope>:failed         hash: `<queue> <offset>` -> a message that failed, was given back, or waits for its key
---   <scope>:failed:<queue> sorted set of their offsets;   due: by the time they are ready;   dying: those that must die
+--   <scope>:state          epoch: number of grants so far; in_flight: messages in open grants; `calm` (here
+--                          quiet_until): before this instant no lease ends, no message is due or exhausted, and
+--                          retention has deleted no granted message
+--   row of a queue         see message_row.lua
+--   <scope>:fresh          sorted set by served_at: queues with messages that were never granted
+--   <scope>:grants         hash: epoch -> grant, see message_row.lua; kept after its end for repeated acks (duplicate)
+--   <scope>:ended          list: `<epoch> <time>` of ended grants, oldest first
+--   <scope>:leases         sorted set by earliest lease end: epochs of open grants
+--   <scope>:open:<queue>   sorted set by first open offset: epochs of open grants of a queue
+--   <scope>:failed         hash: `<queue> <offset>` -> message that failed, was released, or waits for its key
+--   <scope>:failed:<queue> sorted set: offsets of these messages
+--   <scope>:due            sorted set by the time at which they are ready
+--   <scope>:dying          set: exhausted messages
 --   <scope>:attempts       hash: attemptId -> epochs
---   <scope>:order:<queue>  ordered groups, sorted set: `<key> <offset>` of what is unsettled;  keys:<queue>: offset -> key
---   <scope>:placing        set of queues that have such a grant
---   <scope>:overtaken      set of queues of which retention took messages that were granted before: some may have failed
---   <scope>:emptied        set of queues that retention has emptied behind the cursor, and nobody was told yet
-local MEMORY, LEAST_REMEMBERED, PLACING = 600000, 10000, 10000
-local MOST_RANGES, MOST_ENDED, MOST_OVERTAKEN = 64, 2000, 1000
+--   <scope>:order:<queue>  ordered groups, sorted set: `<key> <offset>` of unsettled messages
+--   <scope>:keys:<queue>   ordered groups, hash: offset -> key
+--   <scope>:placing        ordered groups, set: queues with a grant whose pull is not reported yet
+--   <scope>:overtaken      set: queues of which retention deleted messages that were granted and are unsettled
+--   <scope>:emptied        set: queues that retention has emptied after the cursor, until a receive has reported it
+local REMEMBERED_MS, MIN_REMEMBERED, PULL_REPORT_TIMEOUT = 600000, 10000, 10000
+local MAX_RANGES, MAX_ENDED, MAX_EXPIRED = 64, 2000, 1000
 
 local function fresh_of(row)
   return row.max - math.max(row.cursor, row.min)
@@ -26,24 +30,24 @@ local function is_emptied(row)
   return row.cursor < row.min and row.max <= row.min
 end
 
--- Whether retention took messages of it that were granted, and are not settled.
-local function is_overtaken(row)
+-- Return whether retention deleted messages that were granted and are unsettled.
+local function has_expired_grants(row)
   return row.committed < row.min and row.committed < row.cursor
 end
 
 read_row = function(queue, packed)
-  local min, max, told_at, boot, committed, cursor, swept, placing, served_at, last_consumed_at, expired,
-    last_client = struct.unpack(ROW, packed)
-  return {queue = queue, min = min, max = max, told_at = told_at, boot = boot, committed = committed, cursor = cursor,
-    swept = swept, placing = placing, served_at = served_at, last_consumed_at = last_consumed_at, expired = expired,
-    last_client = last_client, is_changed = false, was_placing = placing, was_emptied = cursor < min and max <= min,
-    was_overtaken = committed < min and committed < cursor,
-    fresh_at = max > cursor and max > min and served_at}
+  local min, max, bounds_reported_at, boot, committed, cursor, revoked_epoch, placing, served_at, last_consumed_at,
+    expired, last_client = struct.unpack(ROW, packed)
+  return {queue = queue, min = min, max = max, bounds_reported_at = bounds_reported_at, boot = boot,
+    committed = committed, cursor = cursor, revoked_epoch = revoked_epoch, placing = placing, served_at = served_at,
+    last_consumed_at = last_consumed_at, expired = expired, last_client = last_client, is_changed = false,
+    was_placing = placing, was_emptied = cursor < min and max <= min, had_expired = committed < min
+    and committed < cursor, fresh_at = max > cursor and max > min and served_at}
 end
 
 pack_row = function(row)
-  return struct.pack(ROW, row.min, row.max, row.told_at, row.boot, row.committed, row.cursor, row.swept, row.placing,
-    row.served_at, row.last_consumed_at, row.expired, #row.last_client, row.last_client)
+  return struct.pack(ROW, row.min, row.max, row.bounds_reported_at, row.boot, row.committed, row.cursor,
+    row.revoked_epoch, row.placing, row.served_at, row.last_consumed_at, row.expired, #row.last_client, row.last_client)
 end
 
 line_of = function(row)
@@ -69,40 +73,40 @@ index_row = function(scope, row)
     call(emptied and 'SADD' or 'SREM', scope.base .. ':emptied', row.queue)
     row.was_emptied = emptied
   end
-  local overtaken = is_overtaken(row)
-  if overtaken then
+  local has_expired = has_expired_grants(row)
+  if has_expired then
     call('SADD', scope.base .. ':overtaken', row.queue)
-    scope.calm = 0
-  elseif row.was_overtaken then
+    scope.quiet_until = 0
+  elseif row.had_expired then
     call('SREM', scope.base .. ':overtaken', row.queue)
   end
-  row.was_overtaken = overtaken
+  row.had_expired = has_expired
 end
 
-local function open_book(client, closed)
+local function open_state(client, closed)
   local scope = scope_of(client)
   if scope then
     scope.closed, scope.grants, scope.touched, scope.unsaved = closed or {}, {}, {}, {}
-    scope.was_epoch, scope.was_in_flight, scope.was_calm = scope.epoch, scope.in_flight, scope.calm
+    scope.was_epoch, scope.was_in_flight, scope.was_quiet_until = scope.epoch, scope.in_flight, scope.quiet_until
   end
   return scope
 end
 
 local function read_grant(epoch, packed)
-  local start, delivery, granted_at, base_until, serves, again, nonce, lapsed, open, returned, queue, letters, client,
-    attempt, shape, ends = struct.unpack(GRANT, packed)
+  local start, delivery, granted_at, base_until, serves, again, nonce, lease_expired, open, returned, queue, letters,
+    client, attempt, fingerprint, ends = struct.unpack(GRANT, packed)
   return {epoch = epoch, queue = queue, start = start, letters = {string.byte(letters, 1, -1)}, delivery = delivery,
     granted_at = granted_at, base_until = base_until, client = client, serves = serves, again = again == 1,
-    attempt = attempt, shape = shape, nonce = nonce, ends = ends ~= '' and cmsgpack.unpack(ends), lapsed = lapsed,
-    open = open, returned = returned, was_open = open, is_changed = false}
+    attempt = attempt, fingerprint = fingerprint, nonce = nonce, ends = ends ~= '' and cmsgpack.unpack(ends),
+    lease_expired = lease_expired, open = open, returned = returned, was_open = open, is_changed = false}
 end
 
 local function pack_grant(grant)
   local ends = grant.ends and cmsgpack.pack(grant.ends) or ''
   return struct.pack(GRANT, grant.start, grant.delivery, grant.granted_at, grant.base_until, grant.serves,
-    grant.again and 1 or 0, grant.nonce, grant.lapsed, grant.open, grant.returned, #grant.queue, grant.queue,
+    grant.again and 1 or 0, grant.nonce, grant.lease_expired, grant.open, grant.returned, #grant.queue, grant.queue,
     #grant.letters, string.char(unpack(grant.letters)), #grant.client, grant.client, #grant.attempt, grant.attempt,
-    #grant.shape, grant.shape, #ends, ends)
+    #grant.fingerprint, grant.fingerprint, #ends, ends)
 end
 
 local function grant_at(scope, epoch)
@@ -113,7 +117,7 @@ local function grant_at(scope, epoch)
   return scope.grants[epoch] or nil
 end
 
--- The earliest end of its open messages.
+-- Return the earliest lease end of the open messages.
 local function until_of(grant)
   if not grant.ends then return grant.base_until end
   local earliest
@@ -123,7 +127,7 @@ local function until_of(grant)
   return earliest or grant.base_until
 end
 
--- Put a changed grant where the indexes want it; it is written when the book is closed.
+-- Update the indexes of a changed grant. close_state() writes the grant itself.
 local function index_grant(scope, grant)
   local base, epoch = scope.base, grant.epoch
   if grant.open > 0 then
@@ -131,7 +135,7 @@ local function index_grant(scope, grant)
     while grant.letters[first] ~= OPEN do first = first + 1 end
     call('ZADD', base .. ':leases', till, epoch)
     call('ZADD', base .. ':open:' .. grant.queue, grant.start + first - 1, epoch)
-    scope.calm = math.min(scope.calm, till)
+    scope.quiet_until = math.min(scope.quiet_until, till)
   elseif grant.was_open > 0 then
     call('ZREM', base .. ':leases', epoch)
     call('ZREM', base .. ':open:' .. grant.queue, epoch)
@@ -141,8 +145,8 @@ local function index_grant(scope, grant)
   scope.unsaved[epoch] = grant
 end
 
--- Bring the indexes up to date; committed moves to the first message that is not settled, before it is asked for.
-local function take_stock(scope)
+-- Update the indexes of changed grants and rows, and move committed to the first unsettled message.
+local function update_indexes(scope)
   for _, grant in pairs(scope.grants) do
     if grant and grant.is_changed then index_grant(scope, grant) end
   end
@@ -164,12 +168,12 @@ local function take_stock(scope)
   end
 end
 
-local function close_book(scope)
-  take_stock(scope)
+local function close_state(scope)
+  update_indexes(scope)
   local packed = {}
   for epoch, grant in pairs(scope.unsaved) do
     packed[#packed + 1], packed[#packed + 2] = epoch, pack_grant(grant)
-    -- More arguments than Lua can pass.
+    -- unpack() is limited by the Lua stack.
     if #packed == 1000 then
       call('HSET', scope.base .. ':grants', unpack(packed))
       packed = {}
@@ -177,26 +181,29 @@ local function close_book(scope)
   end
   if #packed > 0 then call('HSET', scope.base .. ':grants', unpack(packed)) end
   scope.unsaved = {}
-  if math.floor(scope.epoch / FORGETTING) > math.floor(scope.was_epoch / FORGETTING) then book().forget_grants(scope) end
-  if scope.epoch ~= scope.was_epoch or scope.in_flight ~= scope.was_in_flight or scope.calm ~= scope.was_calm then
-    save(scope, 'epoch', scope.epoch, 'in_flight', scope.in_flight, 'calm', scope.calm)
-    scope.was_epoch, scope.was_in_flight, scope.was_calm = scope.epoch, scope.in_flight, scope.calm
+  if math.floor(scope.epoch / FORGET_INTERVAL) > math.floor(scope.was_epoch / FORGET_INTERVAL) then
+    slow_path().forget_grants(scope)
+  end
+  if scope.epoch ~= scope.was_epoch or scope.in_flight ~= scope.was_in_flight
+    or scope.quiet_until ~= scope.was_quiet_until then
+    save(scope, 'epoch', scope.epoch, 'in_flight', scope.in_flight, 'calm', scope.quiet_until)
+    scope.was_epoch, scope.was_in_flight, scope.was_quiet_until = scope.epoch, scope.in_flight, scope.quiet_until
   else
     save(scope)
   end
 end
 
--- Settle in the given order, each settlement for all of its offsets: the outcomes, or one if all are the same. Whoever
--- waits for a place below the cap hears of it.
+-- Apply settlements in order, each to all of its offsets. Return the outcomes, or one entry if all are equal. Wakes
+-- parked receives if the group was at max_in_flight.
 local function settle_all(scope, settlements)
   local settled, before = {}, scope.in_flight
   for _, settlement in ipairs(settlements) do
     local verb, _, queue, _, _, epoch, incarnation = unpack(settlement)
     local grant = incarnation == scope.incarnation and grant_at(scope, epoch)
     local row = grant and queue_of(scope, queue)
-    -- Of a first delivery that never came back, without order, an ack is a letter and nothing else.
-    local is_plain = verb == 'ack' and IS_ORDERED == 0 and row and epoch > row.swept and not grant.again and not grant.ends
-      and NOW < grant.base_until
+    -- A first delivery that never failed, in an unordered group: an ack only changes the letter.
+    local is_plain = verb == 'ack' and IS_ORDERED == 0 and row and epoch > row.revoked_epoch and not grant.again
+      and not grant.ends and NOW < grant.base_until
     local acked = 0
     for _, offset in ipairs(settlement[12]) do
       local number = is_plain and offset - grant.start + 1
@@ -205,7 +212,7 @@ local function settle_all(scope, settlements)
         settled[#settled + 1] = 'applied'
         acked = acked + 1
       else
-        settled[#settled + 1] = told(book().settle(scope, settlement, offset))
+        settled[#settled + 1] = settlement_reply(slow_path().settle(scope, settlement, offset))
       end
     end
     if acked > 0 then
@@ -216,13 +223,13 @@ local function settle_all(scope, settlements)
     end
   end
   if scope.in_flight < before and before >= MAX_IN_FLIGHT then wake('') end
-  for _, each in ipairs(settled) do
-    if each ~= settled[1] then return settled end
+  for _, outcome in ipairs(settled) do
+    if outcome ~= settled[1] then return settled end
   end
   return {settled[1]}
 end
 
--- How far a grant goes: what went back behind it was never given.
+-- Return the number of the last message that was given out; messages after it were released.
 local function last_given(grant)
   local last = #grant.letters
   while last > 0 and grant.letters[last] == NOT_GIVEN do last = last - 1 end
@@ -231,5 +238,5 @@ end
 
 local function grant_of(grant)
   return {grant.queue, grant.start, grant.start + last_given(grant), grant.epoch, grant.delivery, grant.granted_at,
-    until_of(grant), grant.serves, grant.serves == 1 and grant.lapsed or 0}
+    until_of(grant), grant.serves, grant.serves == 1 and grant.lease_expired or 0}
 end

@@ -1,4 +1,4 @@
-"""One connection: commands of one turn of the loop go out in one write, answers come back in their order."""
+"""One pipelined connection: commands of one event loop iteration are sent in one write, replies arrive in order."""
 
 import asyncio
 import time
@@ -8,16 +8,19 @@ from typing import Any
 
 import hiredis
 
-__all__ = ["ReplyError", "Wire"]
+__all__ = ["RedisConnection", "ReplyError"]
 
 ReplyError = hiredis.ReplyError
-_NOTHING = object()
-# How often in the usual time those who wait too long are looked for: so much later they are told.
-_LOOKS = 10
+_INCOMPLETE = object()
+# Deadlines are checked this often per timeout, so a call times out at most a tenth of the timeout late.
+_CHECKS_PER_TIMEOUT = 10
 
 
 class _Call:
-    """A command under way. `late` hears the answer if nobody waits for it any more; None: it is lost."""
+    """A command whose reply is pending.
+
+    `late` receives a reply that arrives after the caller gave up, or None if the reply is lost.
+    """
 
     __slots__ = ("deadline", "future", "late")
 
@@ -27,19 +30,19 @@ class _Call:
         self.late = late
 
 
-class Wire(asyncio.Protocol):
-    """Put onto a transport on which a session is open; `lost` is told once when it breaks."""
+class RedisConnection(asyncio.Protocol):
+    """Protocol that takes over the transport of an authenticated session. `lost` is called once when it breaks."""
 
-    def __init__(self, timeout: float, lost: Callable[["Wire"], None]) -> None:
+    def __init__(self, timeout: float, lost: Callable[["RedisConnection"], None]) -> None:
         self._timeout = timeout
         self._lost = lost
         self._loop = asyncio.get_running_loop()
         self._transport: asyncio.WriteTransport | None = None
-        self._reader = hiredis.Reader(notEnoughData=_NOTHING)
+        self._reader = hiredis.Reader(notEnoughData=_INCOMPLETE)
         self._calls: deque[_Call] = deque()
         self._out: list[bytes] = []
         self._timer: asyncio.TimerHandle | None = None
-        # Which life of the server it leads to.
+        # The run id of the server.
         self.run = ""
 
     @property
@@ -47,7 +50,7 @@ class Wire(asyncio.Protocol):
         return self._transport is not None
 
     def take_over(self, writer: asyncio.StreamWriter) -> None:
-        """From here on the socket is ours; its writer closes it when it is collected, so it stays with us."""
+        """Use the transport of `writer`. The writer is kept because it closes the socket when it is collected."""
         self._writer = writer
         self._transport = writer.transport
         writer.transport.set_protocol(self)
@@ -55,9 +58,10 @@ class Wire(asyncio.Protocol):
     def send(
         self, command: tuple[Any, ...], late: Callable[[Any], None] | None = None, deadline: float | None = None
     ) -> "asyncio.Future[Any]":
-        """The answer to come: a value, a ReplyError as a value, ConnectionError if the connection breaks before it.
+        """Return a future of the reply. An error reply is a ReplyError as a value.
 
-        TimeoutError at the deadline, by time.monotonic(); without one, when the usual time is over.
+        The future fails with ConnectionError if the connection breaks first, and with TimeoutError at the deadline (by
+        time.monotonic(); without one, after the default timeout).
         """
         future = self._loop.create_future()
         if self._transport is None:
@@ -68,7 +72,7 @@ class Wire(asyncio.Protocol):
         self._out.append(hiredis.pack_command(command))
         self._calls.append(_Call(future, time.monotonic() + self._timeout if deadline is None else deadline, late))
         if self._timer is None:
-            self._timer = self._loop.call_later(self._timeout / _LOOKS, self._look)
+            self._timer = self._loop.call_later(self._timeout / _CHECKS_PER_TIMEOUT, self._check_deadlines)
         return future
 
     def _flush(self) -> None:
@@ -78,25 +82,25 @@ class Wire(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         self._reader.feed(data)
-        while (reply := self._reader.gets()) is not _NOTHING:
+        while (reply := self._reader.gets()) is not _INCOMPLETE:
             call = self._calls.popleft()
             if not call.future.done():
                 call.future.set_result(reply)
             elif call.late is not None:
                 call.late(reply)
 
-    def _look(self) -> None:
-        """Who waited for too long is told; a server that is silent for twice as long is given up."""
+    def _check_deadlines(self) -> None:
+        """Fail calls past their deadline. Close the connection if the oldest is overdue by another timeout."""
         self._timer = None
         now = time.monotonic()
         for call in self._calls:
             if call.deadline <= now and not call.future.done():
-                call.future.set_exception(TimeoutError("no answer in time"))
+                call.future.set_exception(TimeoutError("no reply before the deadline"))
         if self._calls:
             if self._calls[0].deadline + self._timeout < now:
                 self.close()
                 return
-            self._timer = self._loop.call_later(self._timeout / _LOOKS, self._look)
+            self._timer = self._loop.call_later(self._timeout / _CHECKS_PER_TIMEOUT, self._check_deadlines)
 
     def connection_lost(self, _: Exception | None) -> None:
         self._end()
@@ -115,7 +119,7 @@ class Wire(asyncio.Protocol):
         calls, self._calls = self._calls, deque()
         for call in calls:
             if not call.future.done():
-                call.future.set_exception(ConnectionError("the connection broke"))
+                call.future.set_exception(ConnectionError("the connection was lost"))
             elif call.late is not None:
                 call.late(None)
         self._lost(self)

@@ -1,7 +1,8 @@
-"""The tables, as numbered files: applied at the start, by one gateway while the others wait.
+"""Schema migrations: numbered files that one gateway applies at its start while the others wait.
 
-A file only adds (columns with a default, tables, indexes), so that gateways of the release before go on beside us; what
-nobody uses any more goes a release later. A database that is ahead of us was made by a newer release: we do not start.
+A file only adds columns with a default, tables and indexes, so that gateways of the previous release can run at the
+same time. Unused columns are dropped one release later. A gateway does not start on a newer schema version than its
+own.
 """
 
 from collections.abc import Sequence
@@ -9,47 +10,49 @@ from datetime import timedelta
 from importlib import resources
 from typing import NamedTuple
 
-from mqgate.adapters.postgres.connecting import Connection
+from mqgate.adapters.postgres.connections import Connection
 from mqgate.core.errors import StorageRefused
 
 __all__ = ["Script", "migrate", "scripts"]
 
-# Others may be making a large index; nobody serves yet.
-_PATIENCE = timedelta(minutes=10)
+# Another gateway may be building a large index. No requests are served yet.
+_TIMEOUT = timedelta(minutes=10)
 
 
 class Script(NamedTuple):
+    """One schema file."""
+
     name: str
     sql: bytes
 
 
 def scripts() -> Sequence[Script]:
-    """The schema files in their order."""
+    """Return the schema files in order."""
     files = resources.files(__package__).joinpath("schema").iterdir()
-    return sorted(Script(each.name, each.read_bytes()) for each in files)
+    return sorted(Script(file.name, file.read_bytes()) for file in files)
 
 
 async def migrate(connection: Connection, schema: str, wanted: Sequence[Script]) -> int:
-    """Apply the files that this database has not seen, all or none; how many. StorageRefused if it is ahead of us."""
+    """Apply missing files in one transaction and return their number. Raise StorageRefused if the schema is newer."""
     await _check_encoding(connection)
-    if await _done(connection, schema, wanted) == len(wanted):
+    if await _schema_version(connection, schema, wanted) == len(wanted):
         return 0
-    patience = str(_PATIENCE // timedelta(milliseconds=1))
+    timeout = str(_TIMEOUT // timedelta(milliseconds=1))
     async with connection.transaction():
         for name in ("statement_timeout", "lock_timeout"):
-            await connection.execute(b"SELECT set_config(%s, %s, true)", (name, patience))
+            await connection.execute(b"SELECT set_config(%s, %s, true)", (name, timeout))
         await connection.execute(b"SELECT pg_advisory_xact_lock(hashtextextended(%s, 0))", (f"mqgate {schema}",))
-        done = await _done(connection, schema, wanted)
-        if not done:
+        version = await _schema_version(connection, schema, wanted)
+        if not version:
             await _create_schema(connection, schema)
-        for script in wanted[done:]:
+        for script in wanted[version:]:
             await connection.execute(script.sql)
         await connection.execute(b"UPDATE layout SET number = %s", (len(wanted),))
-    return len(wanted) - done
+    return len(wanted) - version
 
 
 async def _create_schema(connection: Connection, schema: str) -> None:
-    # Not IF NOT EXISTS: it asks for the right to create even where there is nothing to do.
+    # IF NOT EXISTS would require the right to create even if the schema exists.
     found = await connection.execute(b"SELECT count(*) FROM pg_namespace WHERE nspname = %s", (schema,))
     if await found.fetchone() == (0,):
         await connection.execute(f'CREATE SCHEMA "{schema}"'.encode())
@@ -57,23 +60,23 @@ async def _create_schema(connection: Connection, schema: str) -> None:
     await connection.execute(b"INSERT INTO layout VALUES (0)")
 
 
-async def _done(connection: Connection, schema: str, wanted: Sequence[Script]) -> int:
-    # Only our own schema counts, and what the search path was before it came to be may still be remembered.
+async def _schema_version(connection: Connection, schema: str, wanted: Sequence[Script]) -> int:
+    # Check only this schema: the search path may still resolve to another one if the schema was just created.
     found = await connection.execute(
         b"SELECT count(*) FROM pg_tables WHERE schemaname = %s AND tablename = 'layout'", (schema,)
     )
     if await found.fetchone() == (0,):
         return 0
     row = await (await connection.execute(b"SELECT number FROM layout")).fetchone()
-    done = int(row[0]) if row else 0
-    if done > len(wanted):
+    version = int(row[0]) if row else 0
+    if version > len(wanted):
         raise StorageRefused(
-            f"PostgreSQL's tables were made by a newer mqgate (layout {done}, ours is {len(wanted)}): upgrade this one"
+            f"the tables in PostgreSQL have schema version {version}, this mqgate supports {len(wanted)}: upgrade it"
         )
-    return done
+    return version
 
 
 async def _check_encoding(connection: Connection) -> None:
     row = await (await connection.execute(b"SHOW server_encoding")).fetchone()
     if row is None or row[0] != "UTF8":
-        raise StorageRefused(f"the database is encoded in {row and row[0]}: mqgate needs one in UTF8")
+        raise StorageRefused(f"the encoding of the database is {row and row[0]}: use a database with UTF8")

@@ -1,4 +1,4 @@
-"""The tables: made by one of many who start at once, added to beside older gateways, never touched by them."""
+"""Schema migrations with several and with older gateways."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -7,7 +7,7 @@ from typing import cast
 import psycopg
 import pytest
 
-from mqgate.adapters.postgres import layout
+from mqgate.adapters.postgres import migrations
 from mqgate.adapters.postgres.database import Database
 from mqgate.adapters.postgres.presence import Presence
 from mqgate.adapters.postgres.registry_store import PostgresRegistryStore
@@ -20,21 +20,21 @@ from mqgate.stack import Stack
 from mqgate.testing.clock import NOON
 
 OpenDatabase = Callable[..., Awaitable[Database]]
-NEXT = layout.Script("9999_next.sql", b"ALTER TABLE timer ADD COLUMN colour text NOT NULL DEFAULT 'blue'")
+NEXT = migrations.Script("9999_next.sql", b"ALTER TABLE timer ADD COLUMN colour text NOT NULL DEFAULT 'blue'")
 
 
-async def _open_all(*databases: Database, scripts: list[layout.Script] | None = None) -> list[BaseException | None]:
-    outcomes = await asyncio.gather(*(each.open(scripts) for each in databases), return_exceptions=True)
+async def _open_all(*databases: Database, scripts: list[migrations.Script] | None = None) -> list[BaseException | None]:
+    outcomes = await asyncio.gather(*(database.open(scripts) for database in databases), return_exceptions=True)
     for database in databases:
         await database.close()
     return cast("list[BaseException | None]", outcomes)
 
 
-async def test_gateways_that_start_at_once_make_the_tables_once(
+async def test_concurrent_starts_create_the_tables_once(
     postgres: Stack, schema: str, open_database: OpenDatabase
 ) -> None:
-    """The others wait, and find them made."""
-    several = [Database(postgres.postgres_url, schema=schema, most=1) for _ in range(8)]
+    """The other gateways must wait for the first one."""
+    several = [Database(postgres.postgres_url, schema=schema, max_size=1) for _ in range(8)]
 
     outcomes = await _open_all(*several)
 
@@ -43,28 +43,28 @@ async def test_gateways_that_start_at_once_make_the_tables_once(
 
 
 async def test_tables_of_a_newer_release_are_refused(postgres: Stack, schema: str, open_database: OpenDatabase) -> None:
-    """An old program must not write into what it does not understand; and it is told what to do."""
+    """An old release must not write to a schema that it does not support. The error names the remedy."""
     newer = Database(postgres.postgres_url, schema=schema)
-    await _open_all(newer, scripts=[*layout.scripts(), NEXT])
+    await _open_all(newer, scripts=[*migrations.scripts(), NEXT])
 
-    with pytest.raises(StorageRefused, match=r"newer mqgate \(layout 2, ours is 1\): upgrade"):
+    with pytest.raises(StorageRefused, match=r"schema version 2, this mqgate supports 1: upgrade"):
         await open_database()
 
 
-async def test_an_older_gateway_goes_on_while_a_newer_one_adds_to_the_tables(
+async def test_an_older_gateway_works_during_a_migration(
     postgres: Stack, schema: str, open_database: OpenDatabase
 ) -> None:
-    """A rolling upgrade: both serve at the same time."""
+    """Both releases serve at the same time during a rolling upgrade."""
     old = await open_database()
     presence = Presence(old)
     await presence.run_once()
     timers = PostgresTimerStore(old, presence)
     await timers.add([Timer("orders", Draft("before", b"x"), NOON)])
-    # What is prepared must survive the change, too.
+    # Prepared statements must survive the migration, too.
     for _ in range(10):
         await timers.get("before")
 
-    await _open_all(Database(postgres.postgres_url, schema=schema), scripts=[*layout.scripts(), NEXT])
+    await _open_all(Database(postgres.postgres_url, schema=schema), scripts=[*migrations.scripts(), NEXT])
     await timers.add([Timer("orders", Draft("after", b"x"), NOON)])
     due, _ = await timers.claim(10)
 
@@ -72,15 +72,13 @@ async def test_an_older_gateway_goes_on_while_a_newer_one_adds_to_the_tables(
     assert await old.read(b"SELECT DISTINCT colour FROM timer") == [("blue",)]
 
 
-async def test_a_change_that_fails_leaves_nothing_behind(
-    postgres: Stack, schema: str, open_database: OpenDatabase
-) -> None:
-    """All or none: the next start finds what the last one knew."""
+async def test_a_failed_migration_is_rolled_back(postgres: Stack, schema: str, open_database: OpenDatabase) -> None:
+    """The next start must find the previous schema version."""
     await open_database()
-    broken = layout.Script("9999_broken.sql", b"SELECT 1 / 0")
+    broken = migrations.Script("9999_broken.sql", b"SELECT 1 / 0")
 
     (outcome,) = await _open_all(
-        Database(postgres.postgres_url, schema=schema), scripts=[*layout.scripts(), NEXT, broken]
+        Database(postgres.postgres_url, schema=schema), scripts=[*migrations.scripts(), NEXT, broken]
     )
 
     assert isinstance(outcome, MqgateError)
@@ -91,17 +89,17 @@ async def test_a_change_that_fails_leaves_nothing_behind(
     ) == [(0,)]
 
 
-async def test_a_server_that_goes_away_while_the_tables_are_made_is_tried_again(postgres: Stack, schema: str) -> None:
-    """Somebody restarts PostgreSQL and the gateways at the same time: none of them gives up for that."""
+async def test_a_migration_is_repeated_after_a_lost_connection(postgres: Stack, schema: str) -> None:
+    """PostgreSQL and the gateways may be restarted at the same time."""
     tries = f"public.tries_{schema}"
-    # A sequence counts on whatever becomes of the transaction.
+    # A sequence keeps its value if the transaction is rolled back.
     once = f"SELECT pg_terminate_backend(pg_backend_pid()) WHERE nextval('{tries}') = 1"
     with psycopg.connect(postgres.postgres_url, autocommit=True) as operator:
         operator.execute(f"CREATE SEQUENCE {tries}".encode())
 
         (outcome,) = await _open_all(
             Database(postgres.postgres_url, schema=schema),
-            scripts=[*layout.scripts(), layout.Script("9999_once.sql", once.encode())],
+            scripts=[*migrations.scripts(), migrations.Script("9999_once.sql", once.encode())],
         )
         found = operator.execute(f"SELECT last_value FROM {tries}".encode()).fetchone()  # noqa: S608 - same
         operator.execute(f"DROP SEQUENCE {tries}".encode())
@@ -109,8 +107,10 @@ async def test_a_server_that_goes_away_while_the_tables_are_made_is_tried_again(
     assert (outcome, found) == (None, (2,))
 
 
-async def test_a_user_who_may_not_make_tables_can_use_them(postgres: Stack, schema: str, database: Database) -> None:
-    """Whoever runs the gateway need not own the database."""
+async def test_a_user_without_the_right_to_create_can_use_the_tables(
+    postgres: Stack, schema: str, database: Database
+) -> None:
+    """The user of a gateway need not own the database."""
     user = f"user_{schema}"
     for statement in (
         f"CREATE ROLE {user} LOGIN",
@@ -131,8 +131,8 @@ async def test_a_user_who_may_not_make_tables_can_use_them(postgres: Stack, sche
     assert isinstance(outcome, StorageRefused)
 
 
-async def test_a_database_that_cannot_keep_every_text_is_refused(postgres: Stack, schema: str) -> None:
-    """Better at the start than at the first message with an accent."""
+async def test_a_database_without_utf8_is_refused(postgres: Stack, schema: str) -> None:
+    """Otherwise the first message with a special character would fail."""
     async with await psycopg.AsyncConnection.connect(postgres.postgres_url, autocommit=True) as connection:
         await connection.execute(f"CREATE DATABASE {schema} ENCODING 'SQL_ASCII' TEMPLATE template0".encode())
         (outcome,) = await _open_all(Database(f"{postgres.postgres_url.rpartition('/')[0]}/{schema}"))
@@ -142,8 +142,8 @@ async def test_a_database_that_cannot_keep_every_text_is_refused(postgres: Stack
     assert "UTF8" in outcome.detail
 
 
-async def test_a_url_that_is_none_is_refused_without_being_shown() -> None:
-    """It may contain a password."""
+async def test_an_invalid_url_is_refused_without_being_shown() -> None:
+    """The URL may contain a password."""
     with pytest.raises(StorageRefused) as refused:
         Database("postgresql://me:secret@host/database?colour=blue")
 

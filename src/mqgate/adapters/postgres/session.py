@@ -1,4 +1,4 @@
-"""PostgreSQL as a gateway uses it: opened, its tables up to date, this gateway seen; and all of it left in order."""
+"""PostgreSQL session of a gateway: an open database with current tables, and the heartbeat of the gateway."""
 
 import contextlib
 from collections.abc import AsyncIterator, Callable
@@ -6,7 +6,7 @@ from datetime import datetime, timedelta
 from typing import NamedTuple
 
 from mqgate.adapters.postgres.clock import ServerClock
-from mqgate.adapters.postgres.connecting import Timeouts
+from mqgate.adapters.postgres.connections import Timeouts
 from mqgate.adapters.postgres.database import Database
 from mqgate.adapters.postgres.presence import Presence
 
@@ -14,7 +14,7 @@ __all__ = ["Postgres", "open_postgres"]
 
 
 class Postgres(NamedTuple):
-    """`clock` is the one that due times are judged by."""
+    """Open database of a gateway. `clock` is the clock of due times."""
 
     database: Database
     presence: Presence
@@ -26,14 +26,14 @@ async def open_postgres(
     url: str,
     *,
     schema: str = "mqgate",
-    least: int = 1,
-    most: int = 8,
+    min_size: int = 1,
+    max_size: int = 8,
     timeouts: Timeouts | None = None,
     lease: timedelta = timedelta(seconds=5),
     now: Callable[[], datetime | None] = lambda: None,
 ) -> AsyncIterator[Postgres]:
-    """Open it, or raise what is wrong with it. At the end this gateway's claims are anybody's."""
-    database = Database(url, schema=schema, least=least, most=most, timeouts=timeouts, now=now)
+    """Open the database or raise. On exit, other gateways can take over the claims of this one at once."""
+    database = Database(url, schema=schema, min_size=min_size, max_size=max_size, timeouts=timeouts, now=now)
     await database.open()
     try:
         presence = Presence(database, lease=lease, interval=lease / 5)

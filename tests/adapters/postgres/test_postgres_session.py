@@ -1,4 +1,4 @@
-"""PostgreSQL as a gateway opens and leaves it, with the mover on top: two gateways, one of which dies."""
+"""Sessions of two gateways with timer dispatchers, one of which crashes."""
 
 import asyncio
 import os
@@ -9,7 +9,7 @@ from datetime import timedelta
 import pytest
 
 from eventually import until
-from mqgate.adapters.postgres.opening import Postgres, open_postgres
+from mqgate.adapters.postgres.session import Postgres, open_postgres
 from mqgate.adapters.postgres.timer_store import PostgresTimerStore
 from mqgate.adapters.postgres.timer_watch import TimerWatch
 from mqgate.adapters.sqlite.engine import Engine
@@ -24,7 +24,7 @@ from mqgate.telemetry.recorder import EventRecorder
 LEASE = timedelta(seconds=1)
 CLAIMS = """
 import asyncio, datetime, sys
-from mqgate.adapters.postgres.opening import open_postgres
+from mqgate.adapters.postgres.session import open_postgres
 from mqgate.adapters.postgres.timer_store import PostgresTimerStore
 from mqgate.core.message import Draft
 from mqgate.ports.timer_store import Timer
@@ -44,7 +44,7 @@ asyncio.run(main())
 
 @pytest.fixture
 async def log(engine: Engine) -> SqliteMessageLog:
-    """Where the mover puts what is due."""
+    """Return the log to which the dispatcher writes."""
     log = SqliteMessageLog(engine)
     await log.load()
     await log.create("orders", 1)
@@ -62,58 +62,60 @@ async def are_delivered(timers: PostgresTimerStore, *message_ids: str) -> bool:
 
 @pytest.fixture
 def url(postgres: Stack, schema: str, database: object) -> str:
-    """`database` is there to drop the schema."""
+    """Return the URL. The `database` fixture drops the schema."""
     return postgres.postgres_url
 
 
-def mover_of(postgres: Postgres, log: SqliteMessageLog) -> tuple[TimerDispatcher, TimerWatch]:
-    """As a gateway puts them together."""
+def dispatcher_of(postgres: Postgres, log: SqliteMessageLog) -> tuple[TimerDispatcher, TimerWatch]:
+    """Assemble the parts like a gateway."""
     timers = PostgresTimerStore(postgres.database, postgres.presence)
     metrics = Metrics()
-    mover = TimerDispatcher(
+    dispatcher = TimerDispatcher(
         timers, log, metrics, EventRecorder(metrics, int, most_rows=0, is_on=False), postgres.clock.now
     )
 
     def abandoned() -> None:
-        mover.recover_later()
-        mover.planned(postgres.clock.now() - timedelta(days=1))
+        dispatcher.recover_later()
+        dispatcher.planned(postgres.clock.now() - timedelta(days=1))
 
-    watch = TimerWatch(timers, planned=mover.planned, abandoned=abandoned, interval=timedelta(milliseconds=100))
-    return mover, watch
+    watch = TimerWatch(timers, planned=dispatcher.planned, abandoned=abandoned, interval=timedelta(milliseconds=100))
+    return dispatcher, watch
 
 
-async def test_timers_of_a_killed_gateway_are_moved_by_another(url: str, schema: str, log: SqliteMessageLog) -> None:
-    """Those it had claimed and those it had only scheduled; what it had sent already is not sent again."""
+async def test_timers_of_a_killed_gateway_are_dispatched_by_another(
+    url: str, schema: str, log: SqliteMessageLog
+) -> None:
+    """Claimed and scheduled timers must be delivered, and sent ones must not be sent again."""
     names = [f"m{n}" for n in range(20)]
     dying = await asyncio.create_subprocess_exec(
         sys.executable, "-c", CLAIMS, url, schema, stdout=asyncio.subprocess.PIPE
     )
     await log.append("orders", [Draft("m0", b"x"), Draft("m1", b"x")])
     async with open_postgres(url, schema=schema, lease=LEASE) as postgres:
-        mover, watch = mover_of(postgres, log)
+        dispatcher, watch = dispatcher_of(postgres, log)
         timers = PostgresTimerStore(postgres.database, postgres.presence)
         claimed = await dying.stdout.readline()
 
         os.kill(dying.pid, signal.SIGKILL)
         await dying.wait()
         assert claimed == b"10\n"
-        mover.start()
+        dispatcher.start()
         watch.start()
         await until(lambda: are_delivered(timers, *names))
         await watch.stop()
-        await mover.stop()
+        await dispatcher.stop()
 
     assert sorted(await ids(log)) == sorted(names)
 
 
-async def test_what_another_gateway_schedules_is_moved_in_time(url: str, schema: str, log: SqliteMessageLog) -> None:
-    """Although nobody told this gateway's mover, which sleeps."""
+async def test_timers_of_another_gateway_are_dispatched_in_time(url: str, schema: str, log: SqliteMessageLog) -> None:
+    """The dispatcher of this gateway sleeps and gets no direct notification."""
     async with (
         open_postgres(url, schema=schema, lease=LEASE) as here,
         open_postgres(url, schema=schema, lease=LEASE) as there,
     ):
-        mover, watch = mover_of(here, log)
-        mover.start()
+        dispatcher, watch = dispatcher_of(here, log)
+        dispatcher.start()
         watch.start()
         timers = PostgresTimerStore(there.database, there.presence)
         due = there.clock.now() + timedelta(milliseconds=500)
@@ -122,15 +124,15 @@ async def test_what_another_gateway_schedules_is_moved_in_time(url: str, schema:
         await until(lambda: are_delivered(timers, "m"))
         rows = await here.database.read(b"SELECT decided_at - due FROM timer")
         await watch.stop()
-        await mover.stop()
+        await dispatcher.stop()
 
     assert await ids(log) == ["m"]
     assert rows[0][0] >= timedelta(0)
 
 
-async def test_a_gateway_that_left_has_left_nothing_open(url: str, schema: str) -> None:
-    """Neither a row that says it is alive nor a connection."""
-    async with open_postgres(url, schema=schema, most=3) as left:
+async def test_a_closed_session_leaves_no_heartbeat_and_no_connection(url: str, schema: str) -> None:
+    """Otherwise the gateway would count as alive, and connections would accumulate."""
+    async with open_postgres(url, schema=schema, max_size=3) as left:
         await asyncio.gather(*(left.database.probe() for _ in range(10)))
 
     async with open_postgres(url, schema=schema) as postgres:

@@ -1,9 +1,9 @@
-"""How a connection to PostgreSQL is made, and how to tell without a question that one is dead.
+"""Connections to PostgreSQL: the pool, single connections, and a check for dead ones without a round trip.
 
-Every wait has an end: a connection is made or refused within `connect`, had from the pool within `checkout`, a
-statement ends within `statement` on the server, and a server that says nothing at all is hung up on. Nobody waits
-behind a transaction that its client left open. These settings are the session's: a pooler between us and the server
-must keep a session for each of our connections (PgBouncer: pool_mode = session).
+Every wait has a deadline: `connect` for a new connection, `checkout` for a connection of the pool, `statement` for a
+statement on the server. A connection without any response is aborted, and the server ends transactions that a client
+left open. These are session settings, so a pooler must keep one session per connection (PgBouncer: pool_mode =
+session).
 """
 
 import os
@@ -23,16 +23,18 @@ from psycopg_pool import AsyncConnectionPool
 from mqgate.core.errors import StorageRefused
 from mqgate.core.urls import can_show_hosts
 
-__all__ = ["Connection", "Timeouts", "connect_alone", "is_alive", "open_pool", "sever"]
+__all__ = ["Connection", "Timeouts", "abort", "connect_outside_pool", "is_alive", "open_pool"]
 
 Connection = AsyncConnection[TupleRow]
-# Else a failed attempt would be followed by pauses that double up to minutes; so it is tried again on demand.
+# After this time the pool stops its own attempts, whose pauses double up to minutes, and connects on demand.
 _RECONNECT = 1.0
 _MS = timedelta(milliseconds=1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Timeouts:
+    """Deadlines of database operations."""
+
     connect: timedelta = timedelta(seconds=3)
     checkout: timedelta = timedelta(seconds=2)
     statement: timedelta = timedelta(seconds=5)
@@ -42,25 +44,25 @@ def open_pool(
     url: str,
     *,
     schema: str,
-    least: int,
-    most: int,
+    min_size: int,
+    max_size: int,
     timeouts: Timeouts,
-    met: Callable[[psycopg.Error | None], None],
+    attempted: Callable[[psycopg.Error | None], None],
 ) -> AsyncConnectionPool[Connection]:
-    """A pool that is not open yet; `met` hears how every attempt to connect ended."""
+    """Return a pool that is not open yet. `attempted` receives the error of every connection attempt, or None."""
 
-    class Told(AsyncConnection[TupleRow]):
-        """The pool keeps to itself why it has no connection."""
+    class ReportingConnection(AsyncConnection[TupleRow]):
+        """Connection that reports failed attempts, which the pool does not."""
 
         @classmethod
         async def connect(cls, conninfo: str = "", **options: Any) -> Self:
             try:
-                made = await super().connect(conninfo, **options)
+                connection = await super().connect(conninfo, **options)
             except psycopg.Error as error:
-                met(error)
+                attempted(error)
                 raise
-            met(None)
-            return made
+            attempted(None)
+            return connection
 
     settings = {
         "search_path": f'"{schema}"',
@@ -80,10 +82,10 @@ def open_pool(
 
     return AsyncConnectionPool(
         _with_defaults(url, timeouts),
-        connection_class=Told,
+        connection_class=ReportingConnection,
         kwargs={"autocommit": True},
-        min_size=least,
-        max_size=most,
+        min_size=min_size,
+        max_size=max_size,
         open=False,
         configure=configure,
         name="mqgate",
@@ -91,13 +93,13 @@ def open_pool(
     )
 
 
-async def connect_alone(url: str, timeouts: Timeouts) -> Connection:
-    """A connection beside the pool; its statements may take as long as they do."""
+async def connect_outside_pool(url: str, timeouts: Timeouts) -> Connection:
+    """Return a connection outside the pool, without statement timeout."""
     return await AsyncConnection.connect(_with_defaults(url, timeouts), autocommit=True)
 
 
 def _with_defaults(url: str, timeouts: Timeouts) -> str:
-    """The URL with what it does not say itself: among several hosts the one that takes writes, and silence noticed."""
+    """Return the URL with defaults: the writable one of several hosts, and TCP keepalives."""
     seconds = max(timeouts.connect // timedelta(seconds=1), 1)
     defaults = {
         "application_name": "mqgate",
@@ -114,24 +116,24 @@ def _with_defaults(url: str, timeouts: Timeouts) -> str:
     try:
         given = conninfo_to_dict(url)
     except psycopg.ProgrammingError:
-        # Its text shows the URL, and so the password.
-        raise StorageRefused("[postgres] url is not one: postgresql://user:password@host:5432/database") from None
+        # The text of the error contains the URL with the password.
+        raise StorageRefused("[postgres] url is invalid: use postgresql://user:password@host:5432/database") from None
     return make_conninfo("", **(defaults | given))
 
 
 def is_alive(connection: Connection) -> bool:
-    """Whether the server has not hung up on an idle connection: costs no journey to it."""
+    """Return whether an idle connection is open, without a round trip."""
     if connection.closed:
         return False
-    # What comes unasked is a goodbye; a mere notice, which is rare, costs a new connection.
+    # Unrequested data means that the server closed the connection. A notice, which is rare, costs a new connection.
     poll = select.poll()
     poll.register(connection.pgconn.socket, select.POLLIN)
     return not poll.poll(0)
 
 
-def sever(connection: Connection) -> None:
-    """Hang up: whoever waits for an answer on it hears at once that there will be none."""
+def abort(connection: Connection) -> None:
+    """Shut the socket down, so that a pending statement fails at once."""
     if connection.closed:
         return
-    with socket.socket(fileno=os.dup(connection.pgconn.socket)) as twin:
-        twin.shutdown(socket.SHUT_RDWR)
+    with socket.socket(fileno=os.dup(connection.pgconn.socket)) as duplicate:
+        duplicate.shutdown(socket.SHUT_RDWR)
