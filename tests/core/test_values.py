@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from mqgate.core.backoff import NO_BACKOFF, Backoff
 from mqgate.core.entries import RateLimit
 from mqgate.core.errors import InvalidValue
-from mqgate.core.message import java_hash, new_id, slot_of
+from mqgate.core.message import new_id, slot_of
 from mqgate.core.names import check_client, check_name, check_text
 from mqgate.core.tokens import Bucket
 
@@ -121,13 +121,6 @@ def test_ids_of_a_millisecond_are_told_apart_also_in_a_forked_child() -> None:
     assert len(set(told)) == len(told) == 2 * 99
 
 
-def test_slots_never_change() -> None:
-    """Same key, same queue, in every release: CRC-32 and Java's hash of the /mq dialect."""
+def test_the_slot_of_a_key_is_the_same_in_every_release() -> None:
+    """Messages of one key must stay in one queue after an upgrade of the gateway."""
     assert [slot_of(key) for key in ("a", "order-1", "ключ")] == [3_904_355_907, 3_769_860_079, 212_833_818]
-    assert [java_hash(key) for key in ("", "a", "hello", "polygenelubricants", "💥")] == [
-        0,
-        97,
-        99_162_322,
-        -2_147_483_648,
-        1_772_552,
-    ]

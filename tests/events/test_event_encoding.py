@@ -8,7 +8,7 @@ import pytest
 from event_log import rows_of
 from mqgate.core.events import EVENTS, TABLES, Table
 from mqgate.events.encoding import encode
-from mqgate.telemetry.event_rows import Part
+from mqgate.events.rows import Part
 
 NOW = 1_700_000_000_000
 VALUES = {

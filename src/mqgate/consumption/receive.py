@@ -37,10 +37,10 @@ from mqgate.core.lease import (
     SettlementResult,
 )
 from mqgate.core.message import Message, stored_ms_of
+from mqgate.events.recorder import EventRecorder
 from mqgate.ports.lease_store import LeaseStore
 from mqgate.ports.message_log import TopicBounds
 from mqgate.telemetry.metrics import Metrics
-from mqgate.telemetry.recorder import EventRecorder
 
 _log = structlog.get_logger()
 _SCOPES_REMEMBERED = 10_000

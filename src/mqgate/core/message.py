@@ -101,12 +101,3 @@ def new_id(now_ms: int) -> str:
 def slot_of(key: str) -> int:
     """The number that a message key picks its queue by: CRC-32 of its UTF-8 bytes, the same in every release."""
     return zlib.crc32(key.encode())
-
-
-def java_hash(text: str) -> int:
-    """Java's String.hashCode as a signed 32-bit number: how the /mq dialect's orderId picks a queue."""
-    value = 0
-    units = text.encode("utf-16-be", "surrogatepass")
-    for high, low in zip(units[::2], units[1::2], strict=True):
-        value = (31 * value + (high << 8 | low)) & 0xFFFFFFFF
-    return value - (1 << 32) if value & 0x80000000 else value

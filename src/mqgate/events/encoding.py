@@ -11,7 +11,7 @@ from itertools import accumulate
 from typing import TYPE_CHECKING, NamedTuple, cast
 
 from mqgate.core.events import Table
-from mqgate.telemetry.event_rows import BETWEEN, PACKED, Joined, Part
+from mqgate.events.rows import BETWEEN, PACKED, Joined, Part
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -16,9 +16,9 @@ from mqgate.core.entries import Group
 from mqgate.core.errors import MqgateError
 from mqgate.core.lease import Position
 from mqgate.core.message import milliseconds
+from mqgate.events.recorder import EventRecorder, LagRow
+from mqgate.events.rows import Active
 from mqgate.ports.directory import Directory
-from mqgate.telemetry.event_rows import Active
-from mqgate.telemetry.recorder import EventRecorder, LagRow
 
 __all__ = ["LagSamples"]
 

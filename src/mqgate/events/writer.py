@@ -20,10 +20,10 @@ from mqgate.core.errors import MqgateError
 from mqgate.core.events import EVENTS, EVENTS_TOPIC, LAG, POLLS
 from mqgate.core.message import Draft, slot_of
 from mqgate.events.encoding import Batch, encode
+from mqgate.events.recorder import EventRecorder, Taken
+from mqgate.events.rows import Active, Part, parts_of
 from mqgate.ports.message_log import MessageLog
-from mqgate.telemetry.event_rows import Active, Part, parts_of
 from mqgate.telemetry.metrics import Metrics
-from mqgate.telemetry.recorder import EventRecorder, Taken
 
 __all__ = ["EventWriter"]
 

@@ -13,9 +13,9 @@ from mqgate.core.message import Stored, instant
 from mqgate.core.receipt import ReceiptKeys, SigningKeys
 from mqgate.core.receipt_times import stamps
 from mqgate.events.encoding import encode
-from mqgate.telemetry.event_rows import Notes, parts_of
+from mqgate.events.recorder import EventRecorder, Taken
+from mqgate.events.rows import Notes, parts_of
 from mqgate.telemetry.metrics import Metrics
-from mqgate.telemetry.recorder import EventRecorder, Taken
 from mqgate.testing.samples import a_draft, a_group
 
 NOW = 1_700_000_000_000
@@ -178,7 +178,7 @@ def test_polls_are_counted_by_who_polled_and_how_it_ended() -> None:
 
 def test_pollers_with_ever_new_names_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     """A clientId is whatever a client says."""
-    monkeypatch.setattr("mqgate.telemetry.recorder._MOST_POLLERS", 2)
+    monkeypatch.setattr("mqgate.events.recorder._MOST_POLLERS", 2)
     noting = recorder()
 
     for name in ("ada", "ben", "cleo", "ada"):

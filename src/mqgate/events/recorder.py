@@ -15,7 +15,7 @@ from mqgate.core.errors import MqgateError
 from mqgate.core.events import Kind, Poll
 from mqgate.core.lease import AcquireResult, ExhaustedMessage, Grant, OffsetRange, Settlement, SettlementResult
 from mqgate.core.message import Draft, Message, Stored, body_of, stored_ms_of
-from mqgate.telemetry.event_rows import BETWEEN, Notes, Run, Singles, instants, packed
+from mqgate.events.rows import BETWEEN, Notes, Run, Singles, instants, packed
 from mqgate.telemetry.metrics import Metrics
 
 __all__ = ["EventRecorder", "Taken"]
