@@ -260,7 +260,7 @@ class Receiver:
         """Nobody is there to take it: the leases end at once, and the deliveries do not count."""
         placements = [PullReport(grant, grant.lease.start) for grant in received.grants]
         if placements:
-            await self._leases.place(group, placements)
+            await self._leases.report_pull(group, placements)
 
     async def _bury(
         self, group: Group, received: ReceiveResult, exhausted: Sequence[ExhaustedMessage]

@@ -13,12 +13,12 @@ class Backoff:
 
     initial: timedelta = timedelta(seconds=1)
     factor: float = 2.0
-    most: timedelta = timedelta(minutes=10)
+    max_delay: timedelta = timedelta(minutes=10)
     jitter: float = 0.2
     steps: tuple[timedelta, ...] = ()
 
     def __post_init__(self) -> None:
-        if min((self.initial, self.most, *self.steps)) < timedelta(0):
+        if min((self.initial, self.max_delay, *self.steps)) < timedelta(0):
             raise InvalidValue("backoff delays must not be negative", field="backoff")
         if not 1 <= self.factor <= 100:  # noqa: PLR2004 - beyond it every delay is the largest
             raise InvalidValue("backoff.factor must be between 1 and 100", field="backoff.factor")
@@ -33,9 +33,9 @@ class Backoff:
         if not self.initial:
             return timedelta(0)
         # Beyond 64 doublings the cap has long decided; a larger power would overflow.
-        most = self.most.total_seconds()
-        plain = min(self.initial.total_seconds() * self.factor ** min(failures - 1, 64), most)
-        return timedelta(seconds=min(plain * (1 + self.jitter * (2 * dice.random() - 1)), most))
+        max_delay = self.max_delay.total_seconds()
+        plain = min(self.initial.total_seconds() * self.factor ** min(failures - 1, 64), max_delay)
+        return timedelta(seconds=min(plain * (1 + self.jitter * (2 * dice.random() - 1)), max_delay))
 
 
-NO_BACKOFF = Backoff(initial=timedelta(0), most=timedelta(0), jitter=0)
+NO_BACKOFF = Backoff(initial=timedelta(0), max_delay=timedelta(0), jitter=0)

@@ -178,7 +178,7 @@ class AcquireRequest(NamedTuple):
 
     group: Group
     client: str
-    most: int
+    max_count: int
     visibility: timedelta
     bounds: Mapping[str, QueueBounds]
     polled_by: str = ""
@@ -272,7 +272,7 @@ class SeekResult(NamedTuple):
         return max(self.old - self.new, 0) + self.done_behind
 
 
-class Client(NamedTuple):
+class ClientInfo(NamedTuple):
     """One process of a group, as operators see it."""
 
     name: str
@@ -310,9 +310,9 @@ def decide_outcome(
     return SettlementOutcome.APPLIED if now < queue.leased_until else SettlementOutcome.LATE_APPLIED
 
 
-def attempt_fingerprint(most: int, visibility: timedelta | None) -> str:
+def attempt_fingerprint(max_count: int, visibility: timedelta | None) -> str:
     """What an attempt asks for, in its own words: what it leaves to the group (None) may change meanwhile."""
-    return f"{most}:{'' if visibility is None else visibility // timedelta(milliseconds=1)}"
+    return f"{max_count}:{'' if visibility is None else visibility // timedelta(milliseconds=1)}"
 
 
 def mark_serve_returned(returned: int, serve: int) -> int:
@@ -328,6 +328,6 @@ def all_serves_returned(returned: int, serves: int) -> bool:
     return serves <= _MOST_SERVES and returned == (1 << serves) - 1
 
 
-def batch_size(most: int, attempt: int, max_attempts: int) -> int:
+def batch_size(max_count: int, attempt: int, max_attempts: int) -> int:
     """The second half of the attempts deliver singly, so that only the culprit dies."""
-    return 1 if attempt > max_attempts // 2 else most
+    return 1 if attempt > max_attempts // 2 else max_count

@@ -34,7 +34,7 @@ class DeadLetterStore(Protocol):
         key: str | None,
         since: datetime | None,
         until: datetime | None,
-        most: int,
+        limit: int,
         after: str | None,
     ) -> tuple[Sequence[DeadLetter], str | None]:
         """Dead letters by time of death in [since, until), and where to go on (None: no more).
@@ -48,7 +48,7 @@ class DeadLetterStore(Protocol):
     async def remove(self, letters: Sequence[DeadLetter]) -> None:
         """Drop these dead letters; those that are gone already are no error."""
 
-    def turn(self, group: str) -> AbstractAsyncContextManager[None]:
+    def redrive_lock(self, group: str) -> AbstractAsyncContextManager[None]:
         """One at a time chooses among a group's dead letters and acts, whichever gateway asks it to."""
 
     async def forget(self, group: str) -> None:

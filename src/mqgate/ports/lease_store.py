@@ -12,7 +12,7 @@ from mqgate.core.entries import Group
 from mqgate.core.lease import (
     AcquireRequest,
     AcquireResult,
-    Client,
+    ClientInfo,
     ExhaustedMessage,
     Position,
     PullReport,
@@ -24,7 +24,7 @@ from mqgate.core.lease import (
 
 
 class LeaseStore(Protocol):
-    async def open(
+    async def create_state(
         self, group: Group, client: str, starts: Mapping[str, int], bounds: Mapping[str, QueueBounds]
     ) -> bool:
         """Make the state of a group (client "") or of a broadcast client; False if it was there already.
@@ -48,7 +48,7 @@ class LeaseStore(Protocol):
         only some lie there (message mode), the others are given again.
         """
 
-    async def place(self, group: Group, placements: Sequence[PullReport]) -> Sequence[frozenset[int]]:
+    async def report_pull(self, group: Group, placements: Sequence[PullReport]) -> Sequence[frozenset[int]]:
         """Say what a pull found, or that nobody is left to take it; which offsets of each grant stay granted.
 
         What lies behind `after` goes back at once; if that is everything, the delivery does not count. Tokens
@@ -94,7 +94,7 @@ class LeaseStore(Protocol):
     async def committed(self, group: str) -> Mapping[str, int] | None:
         """The committed offset of each queue of a group that is not broadcast; None: no such state. Changes nothing."""
 
-    async def clients(self, group: str) -> Sequence[Client]:
+    async def clients(self, group: str) -> Sequence[ClientInfo]:
         """Who polled lately and what they hold."""
 
     async def forget(self, group: str) -> None:

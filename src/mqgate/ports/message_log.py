@@ -45,7 +45,7 @@ class MessageLog(Protocol):
         """
 
     async def read(
-        self, topic: str, queue: str, offset: int, most: int, most_bytes: int, group: str = ""
+        self, topic: str, queue: str, offset: int, max_count: int, max_bytes: int, group: str = ""
     ) -> Sequence[Message]:
         """Consecutive messages from an offset: at most so many, at least one if there is one there.
 
@@ -54,7 +54,7 @@ class MessageLog(Protocol):
         """
 
     async def read_columns(
-        self, topic: str, queue: str, offset: int, most: int, most_bytes: int, names: Sequence[str]
+        self, topic: str, queue: str, offset: int, max_count: int, max_bytes: int, names: Sequence[str]
     ) -> "pa.RecordBatch":
         """As `read`, for those who read much: the named columns of `message_columns`, in the order asked for.
 
@@ -92,7 +92,7 @@ class MessageLog(Protocol):
         """The message with this id (the first stored, should there be several)."""
 
     async def find_by_key(
-        self, topic: str, key: str | None, *, since: datetime, until: datetime, most: int, after: str | None
+        self, topic: str, key: str | None, *, since: datetime, until: datetime, limit: int, after: str | None
     ) -> tuple[Sequence[Message], str | None]:
         """Messages with this key (None: all) stored in [since, until), and where to go on (None: no more).
 

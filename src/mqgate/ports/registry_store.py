@@ -27,7 +27,7 @@ class AuditEntry:
 class RegistryStore(Protocol):
     """Changes name the version they were decided on; RegistryChanged if it is no longer current."""
 
-    def turn(self) -> AbstractAsyncContextManager[None]:
+    def change_lock(self) -> AbstractAsyncContextManager[None]:
         """Who makes or drops what belongs to an entry does so in its turn: one at a time over all gateways.
 
         A gateway that is cut off loses its turn unnoticed; what it decided on is looked at all the same.
@@ -48,7 +48,7 @@ class RegistryStore(Protocol):
     async def record(self, act: AuditEntry) -> None:
         """Record an act that changed no entry (a seek)."""
 
-    async def acts(self, most: int, before: str | None) -> tuple[Sequence[AuditEntry], str | None]:
+    async def audit_entries(self, limit: int, before: str | None) -> tuple[Sequence[AuditEntry], str | None]:
         """The newest acts first, and where to go on (None: no more); InvalidValue if `before` is no such place."""
 
     async def receipt_keys(self, terms: KeyRotationPolicy) -> SigningKeys:

@@ -29,7 +29,7 @@ class TimerStore(Protocol):
     async def add(self, timers: Sequence[Timer]) -> None:
         """Schedule messages, durably."""
 
-    async def claim(self, most: int) -> tuple[Sequence[Timer], datetime | None]:
+    async def claim(self, limit: int) -> tuple[Sequence[Timer], datetime | None]:
         """Take what is due, the earliest first, for dispatch by us alone; and when the next one is due."""
 
     async def unfinished(self) -> Sequence[Timer]:
@@ -53,7 +53,7 @@ class TimerStore(Protocol):
         topic: str | None,
         since: datetime | None,
         until: datetime | None,
-        most: int,
+        limit: int,
         after: str | None,
     ) -> tuple[Sequence[Timer], str | None]:
         """Scheduled timers by due time, without bodies, and where to go on (None: no more).

@@ -34,7 +34,7 @@ def _letter(offset: int = 0, *, group: str = "workers", client: str = "", key: s
 
 async def _found(store: DeadLetterStore, group: str = "workers", **wish: Any) -> list[int]:
     """Offsets of the dead letters that match, read page by page."""
-    asked = {"key": None, "since": None, "until": None, "most": 2, **wish}
+    asked = {"key": None, "since": None, "until": None, "limit": 2, **wish}
     offsets: list[int] = []
     after: str | None = None
     while True:
@@ -54,12 +54,12 @@ class DeadLettersContract:
         events: list[str] = []
 
         async def act(name: str, group: str) -> None:
-            async with store.turn(group):
+            async with store.redrive_lock(group):
                 events.append(f"{name} begins")
                 await asyncio.sleep(0)
                 events.append(f"{name} ends")
 
-        async with store.turn("workers"):
+        async with store.redrive_lock("workers"):
             second = asyncio.create_task(act("second", "workers"))
             await act("another", "others")
             events.append("first ends")
@@ -113,7 +113,7 @@ class DeadLettersContract:
     async def test_a_place_that_no_page_named_is_refused(self, store: DeadLetterStore, after: str) -> None:
         """Callers send it: a number beyond the column is no fault of ours."""
         with pytest.raises(InvalidValue) as refused:
-            await store.list("workers", key=None, since=None, until=None, most=1, after=after)
+            await store.list("workers", key=None, since=None, until=None, limit=1, after=after)
 
         assert refused.value.members["field"] == "cursor"
 

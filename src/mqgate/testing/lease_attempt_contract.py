@@ -33,10 +33,10 @@ class AttemptContract:
         """A client that did not hear the answer repeats the call and loses nothing."""
         group = a_group()
         await opened(store, group, queues(9, 5))
-        first = await granted(store, group, most=4, attempt="a1")
+        first = await granted(store, group, max_count=4, attempt="a1")
         clock.advance(10)
 
-        again = await granted(store, group, most=4, attempt="a1")
+        again = await granted(store, group, max_count=4, attempt="a1")
 
         assert again.lease == first.lease
         assert (again.delivery, again.leased_until) == (1, first.leased_until)
@@ -53,7 +53,7 @@ class AttemptContract:
         assert {first.lease.queue, other.lease.queue} == {QUEUE, OTHER}
 
     @pytest.mark.parametrize(
-        "change", [{"most": 5}, {"visibility": timedelta(minutes=1)}, {"most": 5, "bounds": queues(9, 5, 1)}]
+        "change", [{"max_count": 5}, {"visibility": timedelta(minutes=1)}, {"max_count": 5, "bounds": queues(9, 5, 1)}]
     )
     async def test_an_attempt_with_other_parameters_is_refused_and_changes_nothing(
         self, store: LeaseStore, change: dict[str, object]
@@ -61,13 +61,13 @@ class AttemptContract:
         """It is a bug of the client; an answer for other parameters would hide it."""
         group = a_group()
         await opened(store, group, queues(9, 5))
-        carried = await granted(store, group, most=4)
-        first = await granted(store, group, most=4, attempt="a1")
+        carried = await granted(store, group, max_count=4)
+        first = await granted(store, group, max_count=4, attempt="a1")
         before = await positions(store, group)
         acks = [Settlement(verb=Verb.ACK, lease=carried.lease)]
 
         with pytest.raises(AttemptMismatch):
-            await ask(store, group, attempt="a1", carrying=acks, **{"most": 4, **change})  # type: ignore[arg-type]
+            await ask(store, group, attempt="a1", carrying=acks, **{"max_count": 4, **change})  # type: ignore[arg-type]
 
         assert await positions(store, group) == before
         assert await ack(store, group, first.lease) is SettlementOutcome.APPLIED
@@ -79,26 +79,26 @@ class AttemptContract:
         """The request is the same, the lease is untouched: an operator's change is no mistake of the client."""
         group = a_group()
         await opened(store, group, queues(9))
-        first = await granted(store, group, most=4, attempt="a1")
+        first = await granted(store, group, max_count=4, attempt="a1")
 
         changed = replace(group, visibility=2 * group.visibility)
-        again = await granted(store, changed, most=4, attempt="a1")
+        again = await granted(store, changed, max_count=4, attempt="a1")
 
         assert again.lease == first.lease
         with pytest.raises(AttemptMismatch):
-            await ask(store, changed, most=4, attempt="a1", visibility=changed.visibility)
+            await ask(store, changed, max_count=4, attempt="a1", visibility=changed.visibility)
 
     async def test_an_attempt_means_what_it_was_given_last(self, store: LeaseStore, clock: ManualClock) -> None:
         """Though the lease that it had before, and that ended, is extended late: that one has a holder who knows."""
         group = a_group(backoff=Backoff(steps=(timedelta(hours=1),)))
         await opened(store, group, queues(9, 5))
-        first = await granted(store, group, most=4, attempt="a1")
+        first = await granted(store, group, max_count=4, attempt="a1")
         clock.advance(31)
-        second = await granted(store, group, most=4, attempt="a1")
+        second = await granted(store, group, max_count=4, attempt="a1")
         assert await extend(store, group, first.lease, timedelta(seconds=30)) is SettlementOutcome.LATE_APPLIED
         assert await ack(store, group, second.lease) is SettlementOutcome.APPLIED
 
-        third = await granted(store, group, most=4, attempt="a1")
+        third = await granted(store, group, max_count=4, attempt="a1")
 
         assert [each.lease.queue for each in (first, second, third)] == [QUEUE, OTHER, OTHER]
         assert third.serve == 1
@@ -108,10 +108,10 @@ class AttemptContract:
         """`while nothing changed`: a settled lease must not be handed out again as if it lived."""
         group = a_group()
         await opened(store, group, queues(9))
-        first = await granted(store, group, most=4, attempt="a1")
+        first = await granted(store, group, max_count=4, attempt="a1")
         await (ack if verb == "ack" else nack)(store, group, first.lease)
 
-        again = await granted(store, group, most=4, attempt="a1")
+        again = await granted(store, group, max_count=4, attempt="a1")
 
         assert again.lease.epoch > first.lease.epoch
         assert (again.lease.start, again.delivery) == ((4, 1) if verb == "ack" else (0, 2))
@@ -162,8 +162,8 @@ class AttemptContract:
         """The first connection broke, the repeat was served: it keeps what it has."""
         group = a_group()
         await opened(store, group, queues(9))
-        broken = await granted(store, group, most=4, attempt="a1")
-        served = await granted(store, group, most=4, attempt="a1")
+        broken = await granted(store, group, max_count=4, attempt="a1")
+        served = await granted(store, group, max_count=4, attempt="a1")
 
         await gave_back(store, group, broken, after=0)
 
@@ -176,7 +176,7 @@ class AttemptContract:
         """In whatever order they break: the one that reached the store last may be the one that was sent first."""
         group = a_group()
         await opened(store, group, queues(9))
-        serves = [await granted(store, group, most=4, attempt="a1") for _ in range(2)]
+        serves = [await granted(store, group, max_count=4, attempt="a1") for _ in range(2)]
 
         await gave_back(store, group, serves[first], after=0)
         await gave_back(store, group, serves[first], after=0)
@@ -192,7 +192,7 @@ class PlaceContract:
         """What the answer could not hold is not leased; the next batch begins right behind."""
         group = a_group()
         await opened(store, group, queues(9))
-        grant = await granted(store, group, most=6)
+        grant = await granted(store, group, max_count=6)
 
         await gave_back(store, group, grant, after=2)
 
@@ -229,7 +229,7 @@ class PlaceContract:
         """Its connection seemed broken, but its answer had arrived: it is late, and it fails as the first."""
         group = a_group(backoff=Backoff(steps=(timedelta(seconds=2), timedelta(hours=1))))
         await opened(store, group, queues(9))
-        first = await granted(store, group, most=4, attempt="a1")
+        first = await granted(store, group, max_count=4, attempt="a1")
         await gave_back(store, group, first, after=0)
 
         outcome = await nack(store, group, first.lease)
@@ -244,11 +244,11 @@ class PlaceContract:
         """Refused means untouched: not another's lease, not what was acked, not what was nacked."""
         group = a_group()
         await opened(store, group, queues(9, 5, 3))
-        slow, acked, nacked = [await granted(store, group, most=2) for _ in range(3)]
+        slow, acked, nacked = [await granted(store, group, max_count=2) for _ in range(3)]
         await ack(store, group, acked.lease)
         await nack(store, group, nacked.lease, delay=timedelta(minutes=1))
         clock.advance(group.visibility)
-        await granted(store, group, most=1, attempt="next")
+        await granted(store, group, max_count=1, attempt="next")
         before = await positions(store, group)
 
         for grant in (slow, acked, nacked):
@@ -260,11 +260,11 @@ class PlaceContract:
         """A rate limit counts delivered messages, not granted ones."""
         group = a_group(rate_limit=RateLimit(rate=1, burst=10))
         await opened(store, group, queues(30, 20, 10))
-        short = await granted(store, group, most=10)
+        short = await granted(store, group, max_count=10)
         spent = await ask(store, group)
 
         await gave_back(store, group, short, after=4)
-        refunded = await granted(store, group, most=10)
+        refunded = await granted(store, group, max_count=10)
 
         assert spent.state is ReceiveState.RATE_LIMITED
         assert refunded.lease.next - refunded.lease.start == 6
@@ -273,10 +273,10 @@ class PlaceContract:
         """Repeating the step, as after a lost reply, makes no tokens out of nothing."""
         group = a_group(rate_limit=RateLimit(rate=1, burst=10))
         await opened(store, group, queues(30, 20))
-        short = await granted(store, group, most=10)
+        short = await granted(store, group, max_count=10)
 
         for after in (4, 4, 0, 0):
             await gave_back(store, group, short, after=after)
 
-        refunded = await granted(store, group, most=30)
+        refunded = await granted(store, group, max_count=30)
         assert refunded.lease.next - refunded.lease.start == 10

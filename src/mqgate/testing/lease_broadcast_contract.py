@@ -21,10 +21,10 @@ class BroadcastContract:
         group = a_group(mode=Mode.BROADCAST)
         for client in ("ada", "ben"):
             await opened(store, group, queues(9), client=client)
-        bens = await granted(store, group, client="ben", most=2)
+        bens = await granted(store, group, client="ben", max_count=2)
         before = await positions(store, group, "ben")
 
-        adas = await granted(store, group, client="ada", most=4)
+        adas = await granted(store, group, client="ada", max_count=4)
         await ack(store, group, adas.lease)
         await nack(store, group, (await granted(store, group, client="ada")).lease)
         await store.seek(group, "ada", {QUEUE: 9}, is_dry_run=False)
@@ -44,7 +44,7 @@ class BroadcastContract:
         seen: dict[str, list[int]] = {"ada": [], "ben": []}
         for size in (1, 3, 2, 5):
             for client, offsets in seen.items():
-                for grant in (await ask(store, group, client=client, most=size)).grants:
+                for grant in (await ask(store, group, client=client, max_count=size)).grants:
                     offsets.extend(range(grant.lease.start, grant.lease.next))
                     await ack(store, group, grant.lease)
 
@@ -134,7 +134,7 @@ class BroadcastContract:
         group = a_group(mode=Mode.BROADCAST, rate_limit=RateLimit(rate=1, burst=5))
         for client in ("ada", "ben"):
             await opened(store, group, queues(9), client=client)
-        await granted(store, group, client="ada", most=5)
+        await granted(store, group, client="ada", max_count=5)
 
         starved = await ask(store, group, client="ben")
 
@@ -157,11 +157,11 @@ class BroadcastContract:
         """Deleting a group deletes its places, its list of clients and its tokens."""
         group = a_group(mode=Mode.BROADCAST, rate_limit=RateLimit(rate=1, burst=5))
         await opened(store, group, queues(9), client="ada")
-        await granted(store, group, client="ada", polled_by="ada", most=5)
+        await granted(store, group, client="ada", polled_by="ada", max_count=5)
 
         await store.forget(group.name)
 
         assert not (await ask(store, group, client="ada")).state_exists
         assert not await store.clients(group.name)
         await opened(store, group, queues(9), client="ada")
-        assert (await granted(store, group, client="ada", most=5)).lease.next == 5
+        assert (await granted(store, group, client="ada", max_count=5)).lease.next == 5

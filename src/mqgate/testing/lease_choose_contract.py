@@ -42,7 +42,7 @@ class ChooseContract:
         """Without this rule one queue of many equal ones could be served for ever."""
         group = a_group()
         await opened(store, group, queues(5, 4))
-        one = await granted(store, group, most=1)
+        one = await granted(store, group, max_count=1)
         clock.advance(1)
         await ack(store, group, one.lease)
 
@@ -57,14 +57,14 @@ class ChooseContract:
         """Ageing: a quiet queue beside a flooded one still makes progress, and not a moment too early."""
         group = a_group()
         await opened(store, group, queues(1_000, 1))
-        flood = await granted(store, group, most=1)
+        flood = await granted(store, group, max_count=1)
         await ack(store, group, flood.lease)
 
         clock.advance(AGEING - _MOMENT)
-        just_before = await granted(store, group, most=1)
+        just_before = await granted(store, group, max_count=1)
         await ack(store, group, just_before.lease)
         clock.advance(_MOMENT)
-        at_last = await granted(store, group, most=1)
+        at_last = await granted(store, group, max_count=1)
 
         assert just_before.lease.queue == QUEUE
         assert at_last.lease.queue == OTHER
@@ -74,7 +74,7 @@ class ChooseContract:
         group = a_group()
         await opened(store, group, queues(10, 20, 30))
         for _ in range(3):
-            await granted(store, group, most=1)
+            await granted(store, group, max_count=1)
             clock.advance(1)
 
         clock.advance(AGEING)
@@ -121,8 +121,8 @@ class ChooseContract:
         await ask(store, group, bounds={QUEUE: QueueBounds(1, 1)}, closed=[QUEUE, OTHER])
 
         clock.advance(AGEING)
-        await ack(store, group, (await granted(store, group, most=1)).lease)
-        served = await granted(store, group, most=1, bounds={QUEUE: QueueBounds(1, 2)})
+        await ack(store, group, (await granted(store, group, max_count=1)).lease)
+        served = await granted(store, group, max_count=1, bounds={QUEUE: QueueBounds(1, 2)})
 
         assert served.lease.queue == OTHER
 
@@ -131,8 +131,8 @@ class ChooseContract:
         group = a_group()
         await opened(store, group, queues(9, 2))
 
-        first = await granted(store, group, most=3)
-        second = await granted(store, group, most=3)
+        first = await granted(store, group, max_count=3)
+        second = await granted(store, group, max_count=3)
         third = await ask(store, group)
 
         assert {first.lease.queue, second.lease.queue} == {QUEUE, OTHER}
@@ -154,9 +154,9 @@ class ChooseContract:
         group = a_group()
         await opened(store, group, queues(5), starts={QUEUE: 1})
 
-        short = await granted(store, group, most=3)
+        short = await granted(store, group, max_count=3)
         await ack(store, group, short.lease)
-        rest = await granted(store, group, most=3)
+        rest = await granted(store, group, max_count=3)
 
         assert (short.lease.start, short.lease.next) == (1, 4)
         assert (rest.lease.start, rest.lease.next) == (4, 5)
@@ -166,7 +166,7 @@ class ChooseContract:
         group = a_group()
         await opened(store, group, queues(0, 0))
 
-        told = await granted(store, group, bounds={OTHER: queues(0, 4)[OTHER]}, most=1)
+        told = await granted(store, group, bounds={OTHER: queues(0, 4)[OTHER]}, max_count=1)
         await ack(store, group, told.lease)
         untold = await granted(store, group)
 
@@ -195,7 +195,7 @@ class ChooseContract:
         epochs = []
 
         for _ in range(4):
-            grant = await granted(store, group, most=1)
+            grant = await granted(store, group, max_count=1)
             epochs.append(grant.lease.epoch)
             await ack(store, group, grant.lease)
 

@@ -45,11 +45,11 @@ class ClosedContract:
         """Its committed offset and its attempts are as they were."""
         group = a_group()
         await opened(store, group, queues(9))
-        await ack(store, group, (await granted(store, group, most=4)).lease)
-        await nack(store, group, (await granted(store, group, most=4)).lease)
-        shut = await ask(store, group, most=4, closed=[QUEUE])
+        await ack(store, group, (await granted(store, group, max_count=4)).lease)
+        await nack(store, group, (await granted(store, group, max_count=4)).lease)
+        shut = await ask(store, group, max_count=4, closed=[QUEUE])
 
-        again = await granted(store, group, most=4)
+        again = await granted(store, group, max_count=4)
 
         assert not shut.grants
         assert (again.lease.start, again.lease.next, again.delivery) == (4, 8, 2)
@@ -89,10 +89,10 @@ class ClosedContract:
         """The consumer has the messages: what it did counts, alone or carried by a receive."""
         group = a_group()
         await opened(store, group, queues(9))
-        first = await granted(store, group, most=4)
+        first = await granted(store, group, max_count=4)
         carried = Settlement(verb=Verb.ACK, lease=first.lease)
         told = await ask(store, group, closed=[QUEUE], carrying=[carried])
-        second = await granted(store, group, most=2)
+        second = await granted(store, group, max_count=2)
 
         assert [each.outcome for each in told.settled] == [SettlementOutcome.APPLIED]
         assert not told.grants
@@ -166,10 +166,10 @@ class ClosedContract:
         """It is the same bug of the client, whatever the brokers do."""
         group = a_group()
         await opened(store, group, queues(9, 2))
-        await granted(store, group, attempt="a1", most=4)
+        await granted(store, group, attempt="a1", max_count=4)
 
         with pytest.raises(AttemptMismatch):
-            await ask(store, group, attempt="a1", most=5, closed=[QUEUE])
+            await ask(store, group, attempt="a1", max_count=5, closed=[QUEUE])
 
     async def test_a_broadcast_client_is_not_given_a_closed_queue_either(self, store: LeaseStore) -> None:
         """Every client's own table goes by the same rule."""

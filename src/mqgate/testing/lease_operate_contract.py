@@ -33,10 +33,10 @@ class ChangingLogContract:
         """Never a silent gap: the group is told how many messages it lost."""
         group = a_group()
         await opened(store, group, queues(9))
-        first = await granted(store, group, most=2)
+        first = await granted(store, group, max_count=2)
         await ack(store, group, first.lease)
 
-        skipped = await ask(store, group, most=1, bounds=queues((7, 9)))
+        skipped = await ask(store, group, max_count=1, bounds=queues((7, 9)))
         await ack(store, group, skipped.grants[0].lease)
         following = await ask(store, group)
 
@@ -50,7 +50,7 @@ class ChangingLogContract:
         await opened(store, group, queues(9))
         await nack(store, group, (await granted(store, group)).lease)
 
-        following = await granted(store, group, most=2, bounds=queues((3, 9)))
+        following = await granted(store, group, max_count=2, bounds=queues((3, 9)))
 
         assert (following.lease.start, following.delivery) == (3, 1)
 
@@ -126,7 +126,7 @@ class ChangingLogContract:
         """The offsets mean other messages now."""
         group = a_group()
         await opened(store, group, queues(9))
-        await ack(store, group, (await granted(store, group, most=8)).lease)
+        await ack(store, group, (await granted(store, group, max_count=8)).lease)
         old = await granted(store, group)
         clock.advance(group.visibility)
         new = await granted(store, group, bounds=queues(4))
@@ -160,7 +160,7 @@ class ChangingLogContract:
         """A broker that is away for a while comes back, and the group goes on where it stood."""
         group = a_group()
         await opened(store, group, queues(9, 5))
-        grant = await granted(store, group, most=4)
+        grant = await granted(store, group, max_count=4)
         await ack(store, group, grant.lease)
         await ask(store, group, bounds={OTHER: QueueBounds(0, 6)})
 
@@ -174,7 +174,7 @@ class SeekContract:
         """Operators see what they did, queue by queue; queues not named stay."""
         group = a_group()
         await opened(store, group, queues(9, 5))
-        await ack(store, group, (await granted(store, group, most=4)).lease)
+        await ack(store, group, (await granted(store, group, max_count=4)).lease)
 
         moved = await store.seek(group, "", {QUEUE: 1}, is_dry_run=False)
 
@@ -196,9 +196,9 @@ class SeekContract:
         """Old receipts are gone, whether their lease was running or had ended; the queue is free at once."""
         group = a_group()
         await opened(store, group, queues(9))
-        released = await granted(store, group, most=4)
+        released = await granted(store, group, max_count=4)
         await nack(store, group, released.lease)
-        held = await granted(store, group, most=4)
+        held = await granted(store, group, max_count=4)
         await store.seek(group, "", {QUEUE: 0}, is_dry_run=False)
 
         outcomes = [
@@ -207,7 +207,7 @@ class SeekContract:
             await extend(store, group, held.lease, _MINUTE),
             await ack(store, group, released.lease._replace(epoch=held.lease.epoch)),
         ]
-        following = await granted(store, group, most=2)
+        following = await granted(store, group, max_count=2)
 
         assert outcomes == [SettlementOutcome.GONE] * 4
         assert (following.lease.start, following.delivery) == (0, 1)
@@ -218,10 +218,10 @@ class SeekContract:
         """The swept lease must not come back through the attemptId."""
         group = a_group()
         await opened(store, group, queues(9))
-        before = await granted(store, group, attempt="a1", most=2)
+        before = await granted(store, group, attempt="a1", max_count=2)
         await store.seek(group, "", {QUEUE: 5}, is_dry_run=False)
 
-        after = await granted(store, group, attempt="a1", most=2)
+        after = await granted(store, group, attempt="a1", max_count=2)
 
         assert after.lease.start == 5
         assert after.lease.epoch > before.lease.epoch
@@ -230,7 +230,7 @@ class SeekContract:
         """Look before you leap: the lease that runs stays valid."""
         group = a_group()
         await opened(store, group, queues(9))
-        held = await granted(store, group, most=4)
+        held = await granted(store, group, max_count=4)
         before = await positions(store, group)
 
         moved = await store.seek(group, "", {QUEUE: 7}, is_dry_run=True)
@@ -254,7 +254,7 @@ class CommittedContract:
         group = a_group(mode=mode)
         before = await store.committed(group.name)
         await opened(store, group, queues(9, 5), starts={QUEUE: 0, OTHER: 2})
-        grant = await granted(store, group, most=4, closed=[OTHER])
+        grant = await granted(store, group, max_count=4, closed=[OTHER])
         await ack(store, group, grant.lease, through=0)
 
         assert before is None
@@ -295,8 +295,8 @@ class RateContract:
         group = a_group(rate_limit=RateLimit(rate=5, burst=10))
         await opened(store, group, queues(30, 20, 10))
 
-        first = await granted(store, group, most=7)
-        second = await granted(store, group, most=7)
+        first = await granted(store, group, max_count=7)
+        second = await granted(store, group, max_count=7)
         third = await ask(store, group)
 
         assert [grant.lease.next - grant.lease.start for grant in (first, second)] == [7, 3]
@@ -331,8 +331,8 @@ class RateContract:
         given = 0
 
         for step in range(200):
-            for most in (1, 3, 5):
-                for grant in (await ask(store, group, most=most)).grants:
+            for max_count in (1, 3, 5):
+                for grant in (await ask(store, group, max_count=max_count)).grants:
                     given += grant.lease.next - grant.lease.start
                     await ack(store, group, grant.lease)
             clock.advance(0.013 + step % 7 / 100)
@@ -348,7 +348,7 @@ class RateContract:
         for _ in range(20):
             await ask(store, group)
 
-        grant = await granted(store, group, bounds=queues(9), most=5)
+        grant = await granted(store, group, bounds=queues(9), max_count=5)
 
         assert grant.lease.next == 5
 
@@ -357,8 +357,8 @@ class RateContract:
         group = a_group(rate_limit=RateLimit(rate=1, burst=5))
         await opened(store, group, queues(9, 8))
         for _ in range(3):
-            await granted(store, group, most=3, attempt="a1")
+            await granted(store, group, max_count=3, attempt="a1")
 
-        rest = await granted(store, group, most=3)
+        rest = await granted(store, group, max_count=3)
 
         assert rest.lease.next - rest.lease.start == 2

@@ -35,7 +35,7 @@ class PoisonContract:
 
         sizes = []
         for _ in range(5):
-            grant = await granted(store, group, most=4)
+            grant = await granted(store, group, max_count=4)
             sizes.append(grant.lease.next - grant.lease.start)
             await nack(store, group, grant.lease)
 
@@ -46,7 +46,7 @@ class PoisonContract:
         group = a_group(max_attempts=1)
         await opened(store, group, queues(9))
 
-        grant = await granted(store, group, most=4)
+        grant = await granted(store, group, max_count=4)
 
         assert grant.lease.next == 1
 
@@ -208,7 +208,7 @@ class PoisonContract:
         culprit = await granted(store, group)
         await ack(store, group, culprit.lease)
 
-        following = await granted(store, group, most=5)
+        following = await granted(store, group, max_count=5)
 
         assert (culprit.delivery, culprit.lease.next) == (4, 1)
         assert (following.delivery, following.lease.next) == (1, 6)

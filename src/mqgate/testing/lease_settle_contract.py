@@ -34,7 +34,7 @@ class SettleContract:
         """Ack, commit, unlock are one step: the next consumer goes on where this one ended."""
         group = a_group()
         await opened(store, group, queues(9))
-        grant = await granted(store, group, most=4)
+        grant = await granted(store, group, max_count=4)
 
         outcome = await ack(store, group, grant.lease)
 
@@ -46,9 +46,9 @@ class SettleContract:
         """Invariant 12: a client that did not hear the answer may ask again, any number of times."""
         group = a_group()
         await opened(store, group, queues(9))
-        grant = await granted(store, group, most=4)
+        grant = await granted(store, group, max_count=4)
         await ack(store, group, grant.lease)
-        await granted(store, group, most=4)
+        await granted(store, group, max_count=4)
         before = await positions(store, group)
 
         outcomes = [await ack(store, group, grant.lease) for _ in range(3)]
@@ -60,9 +60,9 @@ class SettleContract:
         """`duplicate` means done as asked; an ack must not be told so when the batch was nacked."""
         group = a_group()
         await opened(store, group, queues(9))
-        acked = (await granted(store, group, most=4)).lease
+        acked = (await granted(store, group, max_count=4)).lease
         await ack(store, group, acked)
-        nacked = (await granted(store, group, most=4)).lease
+        nacked = (await granted(store, group, max_count=4)).lease
         await nack(store, group, nacked)
 
         outcomes = [
@@ -82,15 +82,15 @@ class SettleContract:
         """Whoever asks late learns what became of its own lease, not of a neighbour's."""
         group = a_group()
         await opened(store, group, queues(40))
-        unanswered = (await granted(store, group, most=4)).lease
+        unanswered = (await granted(store, group, max_count=4)).lease
         clock.advance(group.visibility)
-        nacked = (await granted(store, group, most=4)).lease
+        nacked = (await granted(store, group, max_count=4)).lease
         await nack(store, group, nacked)
-        acked = (await granted(store, group, most=4)).lease
+        acked = (await granted(store, group, max_count=4)).lease
         await ack(store, group, acked)
-        returned = await granted(store, group, most=4)
+        returned = await granted(store, group, max_count=4)
         await gave_back(store, group, returned, returned.lease.start)
-        newest = (await granted(store, group, most=4)).lease
+        newest = (await granted(store, group, max_count=4)).lease
         leases = (unanswered, nacked, acked, returned.lease)
 
         acks = [await ack(store, group, lease) for lease in leases]
@@ -118,10 +118,10 @@ class SettleContract:
         """Half a batch done is half a batch kept; the rest is delivered anew as a first attempt."""
         group = a_group()
         await opened(store, group, queues(9))
-        grant = await granted(store, group, most=6)
+        grant = await granted(store, group, max_count=6)
 
         outcome = await ack(store, group, grant.lease, through=2)
-        rest = await granted(store, group, most=6)
+        rest = await granted(store, group, max_count=6)
 
         assert outcome is SettlementOutcome.APPLIED
         assert (rest.lease.start, rest.delivery) == (3, 1)
@@ -132,10 +132,10 @@ class SettleContract:
         """Release: somebody else gets the same batch at once, counted as another delivery."""
         group = a_group()
         await opened(store, group, queues(9))
-        grant = await granted(store, group, most=4)
+        grant = await granted(store, group, max_count=4)
 
         outcome = await nack(store, group, grant.lease)
-        again = await granted(store, group, most=4)
+        again = await granted(store, group, max_count=4)
 
         assert outcome is SettlementOutcome.APPLIED
         assert (again.lease.start, again.lease.next, again.delivery) == (0, 4, 2)
@@ -146,7 +146,7 @@ class SettleContract:
         """Invariant 18: not granted before its time, and granted at it."""
         group = a_group(visibility=timedelta(seconds=5))
         await opened(store, group, queues(9))
-        grant = await granted(store, group, most=4)
+        grant = await granted(store, group, max_count=4)
         await nack(store, group, grant.lease, delay=_MINUTE)
 
         clock.advance(_MINUTE - _MOMENT)
@@ -191,7 +191,7 @@ class SettleContract:
             waited.append(clock.now - began)
             probe = await granted(store, group, attempt="probe")
             await nack(store, group, probe.lease, delay=timedelta(0))
-            await ack(store, group, (await granted(store, group, most=1)).lease)
+            await ack(store, group, (await granted(store, group, max_count=1)).lease)
 
         assert waited == [steps[0]] * 3
 
@@ -254,7 +254,7 @@ class SettleContract:
         """Work that took too long is not thrown away while nobody else has begun it."""
         group = a_group()
         await opened(store, group, queues(9))
-        grant = await granted(store, group, most=4)
+        grant = await granted(store, group, max_count=4)
         clock.advance(group.visibility)
 
         answer = await settled(store, group, verb, grant.lease, visibility=_MINUTE)
@@ -281,9 +281,9 @@ class SettleContract:
         """Invariants 6 and 16: the slow one is told it lost, the quick one notices nothing."""
         group = a_group()
         await opened(store, group, queues(9))
-        slow = await granted(store, group, most=4)
+        slow = await granted(store, group, max_count=4)
         clock.advance(group.visibility)
-        quick = await granted(store, group, most=6)
+        quick = await granted(store, group, max_count=6)
         before = await positions(store, group)
 
         late = await settled(store, group, verb, slow.lease, visibility=_MINUTE)
@@ -301,9 +301,9 @@ class SettleContract:
         """Invariant 8: committed never goes back because somebody was slow."""
         group = a_group()
         await opened(store, group, queues(9))
-        slow = await granted(store, group, most=3)
+        slow = await granted(store, group, max_count=3)
         clock.advance(group.visibility)
-        quick = await granted(store, group, most=8)
+        quick = await granted(store, group, max_count=8)
         await ack(store, group, quick.lease)
 
         late = await settled(store, group, verb, slow.lease, visibility=_MINUTE)
@@ -316,12 +316,12 @@ class SettleContract:
         """A group registered anew is another incarnation; receipts of before are inert in it."""
         group = a_group()
         await opened(store, group, queues(9))
-        old = await granted(store, group, most=4)
+        old = await granted(store, group, max_count=4)
         await store.forget(group.name)
 
         without_state = await settled(store, group, verb, old.lease, visibility=_MINUTE)
         await opened(store, group, queues(9))
-        new = await granted(store, group, most=4)
+        new = await granted(store, group, max_count=4)
         with_new_state = await settled(store, group, verb, old.lease, visibility=_MINUTE)
 
         assert without_state.outcome is SettlementOutcome.GONE
@@ -343,7 +343,7 @@ class SettleContract:
         """One round trip per batch: ack the last one and get the next of the same queue."""
         group = a_group()
         await opened(store, group, queues(8))
-        first = await granted(store, group, most=4)
+        first = await granted(store, group, max_count=4)
 
         carried = await ask(store, group, carrying=[Settlement(verb=Verb.ACK, lease=first.lease)])
 
@@ -356,7 +356,7 @@ class SettleContract:
         """The outcome is reported; the messages come all the same."""
         group = a_group()
         await opened(store, group, queues(8, 4))
-        slow = await granted(store, group, most=4)
+        slow = await granted(store, group, max_count=4)
         clock.advance(group.visibility)
         await granted(store, group)
 
@@ -369,11 +369,11 @@ class SettleContract:
         """A client that was cut off for minutes still learns that its ack had been done."""
         group = a_group()
         await opened(store, group, queues(40))
-        grant = await granted(store, group, most=1)
+        grant = await granted(store, group, max_count=1)
         await ack(store, group, grant.lease)
         for _ in range(9):
             clock.advance(MEMORY / 10)
-            await ack(store, group, (await granted(store, group, most=1)).lease)
+            await ack(store, group, (await granted(store, group, max_count=1)).lease)
 
         clock.advance(MEMORY / 10 - _MOMENT)
 
@@ -383,8 +383,8 @@ class SettleContract:
         """Invariant 4 as operators see it: every message behind the end is in exactly one state."""
         group = a_group()
         await opened(store, group, queues(9, 5, 2))
-        await granted(store, group, most=4)
-        delayed = await granted(store, group, most=3)
+        await granted(store, group, max_count=4)
+        delayed = await granted(store, group, max_count=3)
         await nack(store, group, delayed.lease, delay=_MINUTE)
 
         found = await positions(store, group)

@@ -33,11 +33,11 @@ class TellingContract:
         """Once, and of the whole batch before, although less of it may be given now."""
         group = a_group()
         await opened(store, group, queues(9))
-        first = await granted(store, group, most=4)
+        first = await granted(store, group, max_count=4)
         clock.advance(group.visibility)
 
-        second = await granted(store, group, most=2, attempt="a1")
-        again = await granted(store, group, most=2, attempt="a1")
+        second = await granted(store, group, max_count=2, attempt="a1")
+        again = await granted(store, group, max_count=2, attempt="a1")
 
         assert [each.lease_expired for each in (first, second, again)] == [0, 4, 0]
 
@@ -47,7 +47,7 @@ class TellingContract:
         await opened(store, group, queues(9))
         told = []
 
-        await ack(store, group, (await granted(store, group, most=4)).lease, through=1)
+        await ack(store, group, (await granted(store, group, max_count=4)).lease, through=1)
         told.append(await granted(store, group))
         await nack(store, group, told[-1].lease)
         told.append(await granted(store, group))
@@ -68,7 +68,7 @@ class TellingContract:
         """Whoever was told of it has written it down, delivered or not."""
         group = a_group()
         await opened(store, group, queues(9))
-        await granted(store, group, most=4)
+        await granted(store, group, max_count=4)
         clock.advance(group.visibility)
         second = await granted(store, group)
         await gave_back(store, group, second, second.lease.start)
@@ -96,7 +96,7 @@ class TellingContract:
         """Also of a batch whose lease had lapsed: what is left of it is given again, the rest is lost."""
         group = a_group()
         await opened(store, group, queues(9))
-        await granted(store, group, most=4)
+        await granted(store, group, max_count=4)
         clock.advance(group.visibility)
 
         acquired = await ask(store, group, bounds={QUEUE: QueueBounds(3, 9)})
@@ -113,11 +113,11 @@ class MessageTellingContract:
         group = workers()
         await opened(store, group, queues(9))
         began = clock.now
-        first = await ask(store, group, most=2, attempt="a1")
+        first = await ask(store, group, max_count=2, attempt="a1")
         clock.advance(10)
         await extend(store, group, first.grants[0].lease._replace(next=1), timedelta(minutes=5))
 
-        again = await ask(store, group, most=2, attempt="a1")
+        again = await ask(store, group, max_count=2, attempt="a1")
 
         assert [each.granted_at for each in (*first.grants, *again.grants)] == [began, began]
 
@@ -187,13 +187,13 @@ class MessageTellingContract:
         """New messages as a range, those that had failed one by one."""
         group = workers()
         await opened(store, group, queues(9))
-        leases = await taken(store, group, most=3)
+        leases = await taken(store, group, max_count=3)
         for lease in leases:
             await nack(store, group, lease)
 
         lost: list[OffsetRange] = []
         for _ in range(4):
-            lost += (await ask(store, group, most=1, bounds={QUEUE: QueueBounds(8, 9)})).lost
+            lost += (await ask(store, group, max_count=1, bounds={QUEUE: QueueBounds(8, 9)})).lost
 
         assert sorted(lost) == [
             OffsetRange(QUEUE, 0, 1),

@@ -37,7 +37,9 @@ async def opened(
     starts: Mapping[str, int] | None = None,
 ) -> bool:
     """Make a group's (or a client's) state; at the queues' first offsets unless told."""
-    return await store.open(group, client, starts or {queue: head.min for queue, head in bounds.items()}, bounds)
+    return await store.create_state(
+        group, client, starts or {queue: head.min for queue, head in bounds.items()}, bounds
+    )
 
 
 async def ask(
@@ -46,7 +48,7 @@ async def ask(
     *,
     bounds: Mapping[str, QueueBounds] | None = None,
     client: str = "",
-    most: int = 32,
+    max_count: int = 32,
     visibility: timedelta | None = None,
     polled_by: str = "consumer",
     attempt: str | None = None,
@@ -60,7 +62,7 @@ async def ask(
         AcquireRequest(
             group=group,
             client=client,
-            most=most,
+            max_count=max_count,
             visibility=visibility or group.visibility,
             bounds=bounds or {},
             polled_by=polled_by,
@@ -70,7 +72,7 @@ async def ask(
             last_append_ms=last_append_ms or {},
             has_other_waiters=has_other_waiters,
             closed=frozenset(closed),
-            shape=attempt_fingerprint(most, visibility),
+            shape=attempt_fingerprint(max_count, visibility),
         )
     )
 
@@ -101,7 +103,7 @@ async def extend(store: LeaseStore, group: Group, lease: Lease, visibility: time
 
 async def gave_back(store: LeaseStore, group: Group, grant: Grant, after: int) -> None:
     """The pull found everything before `after`, and no more."""
-    await store.place(group, [PullReport(grant, after)])
+    await store.report_pull(group, [PullReport(grant, after)])
 
 
 async def positions(store: LeaseStore, group: Group, client: str = "") -> dict[str, Position]:

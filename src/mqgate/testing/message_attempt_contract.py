@@ -19,19 +19,19 @@ class MessageAttemptContract:
         """Over several queues and redeliveries: the same messages, the same receipts, no new delivery."""
         group = workers()
         await opened(store, group, queues(3, 2))
-        for lease in (await taken(store, group, most=3))[:1]:
+        for lease in (await taken(store, group, max_count=3))[:1]:
             await nack(store, group, lease)
-        first = await ask(store, group, most=10, attempt="a1")
+        first = await ask(store, group, max_count=10, attempt="a1")
         clock.advance(10)
 
-        again = await ask(store, group, most=10, attempt="a1")
+        again = await ask(store, group, max_count=10, attempt="a1")
 
         assert len(singles(first)) == 3
         assert [grant._replace(serve=1) for grant in again.grants] == list(first.grants)
         assert not (await ask(store, group)).grants
 
     @pytest.mark.parametrize(
-        "change", [{"most": 5}, {"visibility": timedelta(minutes=1)}, {"most": 5, "bounds": queues(9, 1)}]
+        "change", [{"max_count": 5}, {"visibility": timedelta(minutes=1)}, {"max_count": 5, "bounds": queues(9, 1)}]
     )
     async def test_an_attempt_with_other_parameters_is_refused_and_changes_nothing(
         self, store: LeaseStore, change: dict[str, object]
@@ -40,12 +40,12 @@ class MessageAttemptContract:
         group = workers()
         await opened(store, group, queues(9))
         carried = await one(store, group)
-        (first,) = (await ask(store, group, most=4, attempt="a1")).grants
+        (first,) = (await ask(store, group, max_count=4, attempt="a1")).grants
         before = await position(store, group)
         acks = [Settlement(verb=Verb.ACK, lease=carried)]
 
         with pytest.raises(AttemptMismatch):
-            await ask(store, group, attempt="a1", carrying=acks, **{"most": 4, **change})  # type: ignore[arg-type]
+            await ask(store, group, attempt="a1", carrying=acks, **{"max_count": 4, **change})  # type: ignore[arg-type]
 
         assert await position(store, group) == before
         assert await ack(store, group, carried) is SettlementOutcome.APPLIED
@@ -57,14 +57,14 @@ class MessageAttemptContract:
         """The request is the same, the lease is untouched: an operator's change is no mistake of the client."""
         group = workers()
         await opened(store, group, queues(9))
-        first = await taken(store, group, most=4, attempt="a1")
+        first = await taken(store, group, max_count=4, attempt="a1")
 
         changed = replace(group, visibility=2 * group.visibility)
-        again = await taken(store, changed, most=4, attempt="a1")
+        again = await taken(store, changed, max_count=4, attempt="a1")
 
         assert again == first
         with pytest.raises(AttemptMismatch):
-            await ask(store, changed, most=4, attempt="a1", visibility=changed.visibility)
+            await ask(store, changed, max_count=4, attempt="a1", visibility=changed.visibility)
 
     @pytest.mark.parametrize("verb", [Verb.ACK, Verb.NACK])
     async def test_when_one_message_was_settled_the_attempt_is_a_new_receive(
@@ -73,10 +73,10 @@ class MessageAttemptContract:
         """`While nothing changed`: a settled lease is not handed out again as if it lived."""
         group = workers()
         await opened(store, group, queues(9))
-        first = await taken(store, group, most=2, attempt="a1")
+        first = await taken(store, group, max_count=2, attempt="a1")
         await settled(store, group, verb, first[0], delay=HOUR)
 
-        again = await taken(store, group, most=2, attempt="a1")
+        again = await taken(store, group, max_count=2, attempt="a1")
 
         assert places(again) == [(QUEUE, 2), (QUEUE, 3)]
 
@@ -84,11 +84,11 @@ class MessageAttemptContract:
         """Its newest leases count, also when all of it happened within one instant of the store's clock."""
         group = workers()
         await opened(store, group, queues(9))
-        for lease in await taken(store, group, most=2, attempt="a1"):
+        for lease in await taken(store, group, max_count=2, attempt="a1"):
             await ack(store, group, lease)
-        second = await taken(store, group, most=2, attempt="a1")
+        second = await taken(store, group, max_count=2, attempt="a1")
 
-        third = await taken(store, group, most=2, attempt="a1")
+        third = await taken(store, group, max_count=2, attempt="a1")
 
         assert third == second
 
@@ -107,10 +107,10 @@ class MessageAttemptContract:
         """Extending is not settling."""
         group = workers()
         await opened(store, group, queues(2))
-        first = await taken(store, group, most=1, attempt="a1")
+        first = await taken(store, group, max_count=1, attempt="a1")
         await extend(store, group, first[0], timedelta(minutes=5))
 
-        again = await ask(store, group, most=1, attempt="a1")
+        again = await ask(store, group, max_count=1, attempt="a1")
 
         assert singles(again) == first
         assert again.grants[0].leased_until == clock.now + timedelta(minutes=5)
@@ -148,7 +148,7 @@ class MessageAttemptContract:
         await opened(store, group, queues(2))
         serves = [(await ask(store, group, attempt="a1")).grants[0] for _ in range(2)]
 
-        left = await store.place(group, [PullReport(serves[0], 1)])
+        left = await store.report_pull(group, [PullReport(serves[0], 1)])
         await returned(store, group, [serves[1]])
 
         assert list(left) == [frozenset()]
@@ -161,12 +161,12 @@ class PlaceMessageContract:
         group = workers(max_attempts=2)
         await opened(store, group, queues(4))
 
-        for most in (1, 2, 3, 4, 1, 1):
-            await returned(store, group, (await ask(store, group, most=most)).grants)
-        first = await ask(store, group, most=2)
-        second = await ask(store, group, most=2)
+        for max_count in (1, 2, 3, 4, 1, 1):
+            await returned(store, group, (await ask(store, group, max_count=max_count)).grants)
+        first = await ask(store, group, max_count=2)
+        second = await ask(store, group, max_count=2)
         await returned(store, group, first.grants)
-        again = await ask(store, group, most=4)
+        again = await ask(store, group, max_count=4)
 
         assert [grant.delivery for grant in again.grants] == [1]
         assert places(singles(again)) == places(singles(first))
@@ -176,23 +176,23 @@ class PlaceMessageContract:
         """What the answer could not hold is not leased."""
         group = workers()
         await opened(store, group, queues(9))
-        acquired = await ask(store, group, most=6)
+        acquired = await ask(store, group, max_count=6)
 
-        stay = await store.place(group, [PullReport(acquired.grants[0], 2)])
+        stay = await store.report_pull(group, [PullReport(acquired.grants[0], 2)])
 
         assert list(stay) == [frozenset({0, 1})]
         assert await lag(store, group) == (7, 2, 0)
-        assert places(await taken(store, group, most=1)) == [(QUEUE, 2)]
+        assert places(await taken(store, group, max_count=1)) == [(QUEUE, 2)]
 
     async def test_hand_backs_in_any_order_never_grant_a_message_twice(self, store: LeaseStore) -> None:
         """Three consumers hang up, the first of them first: each message is there once."""
         group = workers()
         await opened(store, group, queues(3))
-        grants = [(await ask(store, group, most=1)).grants for _ in range(3)]
+        grants = [(await ask(store, group, max_count=1)).grants for _ in range(3)]
 
         for number in (0, 2, 1):
             await returned(store, group, grants[number])
-        first = (await ask(store, group, most=1)).grants
+        first = (await ask(store, group, max_count=1)).grants
         await returned(store, group, first)
 
         assert sorted(places(await taken(store, group))) == [(QUEUE, 0), (QUEUE, 1), (QUEUE, 2)]

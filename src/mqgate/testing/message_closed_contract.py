@@ -34,7 +34,7 @@ class ClosedMessageContract:
         await opened(store, group, bounds)
         closed = [queue for queue in bounds if queue != "local:100"]
 
-        found = await taken(store, group, closed=closed, most=9)
+        found = await taken(store, group, closed=closed, max_count=9)
 
         assert {lease.queue for lease in found} == {"local:100"}
         assert len(found) == 5
@@ -46,7 +46,7 @@ class ClosedMessageContract:
         for lease in await taken(store, group):
             await nack(store, group, lease)
 
-        shut = await taken(store, group, closed=[QUEUE], most=1)
+        shut = await taken(store, group, closed=[QUEUE], max_count=1)
         again = await deliveries(store, group)
 
         assert places(shut) == [(OTHER, 0)]
@@ -57,7 +57,7 @@ class ClosedMessageContract:
         """New, failed and leased messages: none of them is a time to try again at."""
         group = workers()
         await opened(store, group, queues(3, 3, 0))
-        for lease in await taken(store, group, closed=[OTHER], most=2):
+        for lease in await taken(store, group, closed=[OTHER], max_count=2):
             await nack(store, group, lease)
         await one(store, group, closed=[OTHER])
 

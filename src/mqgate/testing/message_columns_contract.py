@@ -88,8 +88,8 @@ class ColumnsContract:
         assert empty.schema.equals(expected)
         assert (page.num_rows, empty.num_rows) == (2, 0)
 
-    @pytest.mark.parametrize("most_bytes", [1, 40, 200, _LARGE])
-    async def test_pages_of_any_size_make_the_whole_queue(self, log: MessageLog, most_bytes: int) -> None:
+    @pytest.mark.parametrize("max_bytes", [1, 40, 200, _LARGE])
+    async def test_pages_of_any_size_make_the_whole_queue(self, log: MessageLog, max_bytes: int) -> None:
         """A reader goes on behind the last row it got: nothing missing, nothing twice, always a step further."""
         await log.create(_TOPIC, 2)
         sizes = [500, 10, 10, 500, *(10,) * 60, 500]
@@ -99,7 +99,7 @@ class ColumnsContract:
         pages: list[list[bytes]] = []
         while True:
             offset = sum(map(len, pages))
-            page = await log.read_columns(_TOPIC, _QUEUE, offset, 50, most_bytes, ["offset", "body"])
+            page = await log.read_columns(_TOPIC, _QUEUE, offset, 50, max_bytes, ["offset", "body"])
             if not page.num_rows:
                 break
             assert page["offset"].to_pylist() == list(range(offset, offset + page.num_rows))
@@ -107,7 +107,7 @@ class ColumnsContract:
 
         assert [body for page in pages for body in page] == [draft.body for draft in drafts]
         assert all(len(page) <= 50 for page in pages)
-        assert all(len(page) == 1 or sum(map(len, page)) <= most_bytes for page in pages)
+        assert all(len(page) == 1 or sum(map(len, page)) <= max_bytes for page in pages)
 
     async def test_columns_of_what_is_not_there_are_refused_by_name(self, log: MessageLog) -> None:
         """As reading is: never an empty page for a typo."""

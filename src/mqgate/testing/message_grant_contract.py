@@ -20,7 +20,7 @@ class GrantContract:
         group = workers()
         await opened(store, group, queues(10, 10))
 
-        found = await asyncio.gather(*(taken(store, group, most=3) for _ in range(10)))
+        found = await asyncio.gather(*(taken(store, group, max_count=3) for _ in range(10)))
 
         granted = [place for leases in found for place in places(leases)]
         assert sorted(granted) == sorted((queue, offset) for queue in (QUEUE, OTHER) for offset in range(10))
@@ -30,7 +30,7 @@ class GrantContract:
         group = workers()
         await opened(store, group, queues(2, 3))
 
-        leases = await taken(store, group, most=5)
+        leases = await taken(store, group, max_count=5)
 
         assert sorted(places(leases)) == [(QUEUE, 0), (QUEUE, 1), (OTHER, 0), (OTHER, 1), (OTHER, 2)]
 
@@ -53,7 +53,7 @@ class GrantContract:
         """Acks fill in behind; a gap holds committed, and closing it moves committed over all of them."""
         group = workers()
         await opened(store, group, queues(5))
-        leases = await taken(store, group, most=4)
+        leases = await taken(store, group, max_count=4)
 
         seen = []
         for lease in (leases[1], leases[3], leases[0], leases[2]):

@@ -39,7 +39,7 @@ async def taken(store: LeaseStore, group: Group, **wish: Any) -> list[Lease]:
 
 async def one(store: LeaseStore, group: Group, **wish: Any) -> Lease:
     """A receive of one message that must come."""
-    (lease,) = await taken(store, group, most=1, **wish)
+    (lease,) = await taken(store, group, max_count=1, **wish)
     return lease
 
 
@@ -55,7 +55,7 @@ async def placed(
     after: int | None = None,
 ) -> list[Lease]:
     """The pull found messages with these keys, and no others that are wanted; what stays granted."""
-    stay = await store.place(
+    stay = await store.report_pull(
         group,
         [
             PullReport(
@@ -76,7 +76,7 @@ async def in_turn(store: LeaseStore, group: Group, keys: Mapping[int, str | None
 
 async def returned(store: LeaseStore, group: Group, grants: Sequence[Grant]) -> None:
     """Nobody was left to take them."""
-    await store.place(group, [PullReport(grant, grant.lease.start) for grant in grants])
+    await store.report_pull(group, [PullReport(grant, grant.lease.start) for grant in grants])
 
 
 async def lag(store: LeaseStore, group: Group, queue: str = QUEUE) -> tuple[int, int, int]:

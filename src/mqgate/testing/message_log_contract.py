@@ -156,7 +156,7 @@ class MessageLogContract(ColumnsContract):
         await log.create(_TOPIC, 1)
         await log.append(_TOPIC, [a_draft(f"{n}") for n in range(5)])
 
-        sizes = [len(await log.read(_TOPIC, _QUEUE, offset, most, _LARGE)) for offset, most in
+        sizes = [len(await log.read(_TOPIC, _QUEUE, offset, max_count, _LARGE)) for offset, max_count in
                  ((0, 3), (3, 3), (4, 1), (5, 3), (1_000, 3))]  # fmt: skip
 
         assert sizes == [3, 2, 1, 0, 0]
@@ -176,8 +176,8 @@ class MessageLogContract(ColumnsContract):
         await log.append(_TOPIC, [a_draft(b"x" * size) for size in (500, 10, 10, 500)])
 
         bodies = [
-            [len(each.body) for each in await log.read(_TOPIC, _QUEUE, offset, 10, most_bytes)]
-            for offset, most_bytes in ((0, 1), (0, 510), (1, 20), (1, 10_000))
+            [len(each.body) for each in await log.read(_TOPIC, _QUEUE, offset, 10, max_bytes)]
+            for offset, max_bytes in ((0, 1), (0, 510), (1, 20), (1, 10_000))
         ]
 
         assert bodies == [[500], [500, 10], [10, 10], [10, 10, 500]]
@@ -306,7 +306,7 @@ class MessageLogContract(ColumnsContract):
         found: list[str] = []
         after: str | None = None
         while True:
-            page, after = await log.find_by_key(_TOPIC, key, most=2, after=after, **span)
+            page, after = await log.find_by_key(_TOPIC, key, limit=2, after=after, **span)
             pages.append(len(page))
             found += [each.id for each in page]
             if after is None:
@@ -324,7 +324,7 @@ class MessageLogContract(ColumnsContract):
         span = {"since": NOON - _CENTURY, "until": NOON + _CENTURY}
 
         with pytest.raises(InvalidValue) as refusal:
-            await log.find_by_key(_TOPIC, key, most=2, after=cursor, **span)
+            await log.find_by_key(_TOPIC, key, limit=2, after=cursor, **span)
 
         assert refusal.value.members["field"] == "cursor"
 
@@ -337,7 +337,9 @@ class MessageLogContract(ColumnsContract):
         await log.append(_TOPIC, drafts)
         await log.find(_TOPIC, drafts[-1].id)
 
-        found, _ = await log.find_by_key(_TOPIC, key, since=NOON - _CENTURY, until=NOON + _CENTURY, most=10, after=None)
+        found, _ = await log.find_by_key(
+            _TOPIC, key, since=NOON - _CENTURY, until=NOON + _CENTURY, limit=10, after=None
+        )
 
         assert [each.body for each in found] == [str(keys.index(key)).encode()]
 
@@ -353,7 +355,7 @@ class MessageLogContract(ColumnsContract):
             tick()
 
         found, more = await log.find_by_key(
-            _TOPIC, key, since=kept[1].stored_at, until=kept[3].stored_at, most=10, after=None
+            _TOPIC, key, since=kept[1].stored_at, until=kept[3].stored_at, limit=10, after=None
         )
 
         assert sorted(each.body for each in found) == [b"1", b"2"]

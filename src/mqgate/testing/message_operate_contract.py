@@ -75,7 +75,7 @@ class MessageOperateContract:
         """Who works finishes; nobody starts."""
         group = workers()
         await opened(store, group, queues(4))
-        first, second = await taken(store, group, most=2)
+        first, second = await taken(store, group, max_count=2)
 
         paused = await ask(store, workers(is_paused=True), carrying=[Settlement(verb=Verb.ACK, lease=first)])
 
@@ -88,7 +88,7 @@ class MessageOperateContract:
         """Whoever asks before moving a group hears how many messages it would miss, and how many come again."""
         group = workers()
         await opened(store, group, queues(8))
-        leases = await taken(store, group, most=6)
+        leases = await taken(store, group, max_count=6)
         for offset in (0, 2, 3, 5):
             await ack(store, group, leases[offset])
         await nack(store, group, leases[4], delay=HOUR)
@@ -106,7 +106,7 @@ class MessageOperateContract:
         """New ones and failed ones alike; never silently."""
         group = workers()
         await opened(store, group, queues(6))
-        for lease in await taken(store, group, most=2):
+        for lease in await taken(store, group, max_count=2):
             await nack(store, group, lease)
         told = 0
         found: list[tuple[str, int]] = []
@@ -126,7 +126,7 @@ class MessageOperateContract:
         """Whoever asks now hears of it now, once, and not when something is next published."""
         group = workers()
         await opened(store, group, queues(6))
-        held = await taken(store, group, most=2)
+        held = await taken(store, group, max_count=2)
 
         acquired = [await ask(store, group, bounds=queues((6, 6))) for _ in range(2)]
 
@@ -277,7 +277,12 @@ class MessageOperateContract:
         assert seen == [[QUEUE], [QUEUE], []]
 
 
-def _crowded(group: Group, most: int, bounds: Mapping[str, QueueBounds] | None = None) -> AcquireRequest:
+def _crowded(group: Group, max_count: int, bounds: Mapping[str, QueueBounds] | None = None) -> AcquireRequest:
     return AcquireRequest(
-        group=group, client="", most=most, visibility=group.visibility, bounds=bounds or {}, has_other_waiters=True
+        group=group,
+        client="",
+        max_count=max_count,
+        visibility=group.visibility,
+        bounds=bounds or {},
+        has_other_waiters=True,
     )

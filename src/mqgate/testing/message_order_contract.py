@@ -122,16 +122,16 @@ class OrderContract:
         group = workers(is_ordered=True)
         keys = dict.fromkeys(range(6), "k")
         await opened(store, group, queues(6))
-        acquired = await ask(store, group, most=3)
+        acquired = await ask(store, group, max_count=3)
 
-        meanwhile = await ask(store, group, most=3)
+        meanwhile = await ask(store, group, max_count=3)
         await placed(store, group, acquired, keys)
 
         assert not meanwhile.grants
         assert meanwhile.state is ReceiveState.BUSY
-        assert await in_turn(store, group, keys, most=3) == []
+        assert await in_turn(store, group, keys, max_count=3) == []
         await ack(store, group, singles(acquired)[0])
-        assert await in_turn(store, group, keys, most=3) == [1]
+        assert await in_turn(store, group, keys, max_count=3) == [1]
 
     @pytest.mark.parametrize("visibility", [SECOND, HOUR], ids=["short lease", "long lease"])
     @pytest.mark.parametrize("looks_before", [False, True], ids=["unseen", "seen"])
@@ -162,10 +162,10 @@ class OrderContract:
         """Its gateway died before keys were known: what it was given goes back, so nothing is left to differ from."""
         group = workers(is_ordered=True)
         await opened(store, group, queues(9))
-        await ask(store, group, most=2, attempt="a1")
+        await ask(store, group, max_count=2, attempt="a1")
         clock.advance(11)
 
-        again = await ask(store, group, most=3, attempt="a1")
+        again = await ask(store, group, max_count=3, attempt="a1")
 
         assert places(singles(again)) == [(QUEUE, 0), (QUEUE, 1), (QUEUE, 2)]
 
@@ -178,7 +178,7 @@ class OrderContract:
         await placed(store, group, acquired, keys)
         await returned(store, group, acquired.grants)
 
-        first = await placed(store, group, await ask(store, group, most=1), keys)
+        first = await placed(store, group, await ask(store, group, max_count=1), keys)
         await ack(store, group, first[0])
         rest = await ask(store, group)
 

@@ -22,7 +22,7 @@ class RetryContract:
         """Nobody looked in time: there is nothing to keep, and all the same it is told what became of it."""
         group = workers(max_attempts=1)
         await opened(store, group, queues(5))
-        await ask(store, group, most=2)
+        await ask(store, group, max_count=2)
         clock.advance(group.visibility)
         await nack(store, group, await one(store, group))
 
@@ -84,7 +84,7 @@ class RetryContract:
         self, store: LeaseStore, clock: ManualClock
     ) -> None:
         """`At most 10 min` is what an operator reads; jitter spreads below it."""
-        group = workers(backoff=Backoff(initial=SECOND, factor=4, most=30 * SECOND, jitter=0.5), max_attempts=100)
+        group = workers(backoff=Backoff(initial=SECOND, factor=4, max_delay=30 * SECOND, jitter=0.5), max_attempts=100)
         await opened(store, group, queues(1))
         waits = []
 
@@ -107,7 +107,7 @@ class RetryContract:
         await nack(store, group, await one(store, group), delay=SECOND)
         clock.advance(1)
 
-        assert places(await taken(store, group, most=2)) == [(QUEUE, 0), (QUEUE, 1)]
+        assert places(await taken(store, group, max_count=2)) == [(QUEUE, 0), (QUEUE, 1)]
 
 
 class DeadMessageContract:
@@ -206,7 +206,7 @@ class DeadMessageContract:
             await nack(store, group, await one(store, group), reason=reason)
         lowered = replace(group, max_attempts=2, is_paused="paused" in look)
 
-        answered = None if look == "positions" else await ask(store, lowered, most=1)
+        answered = None if look == "positions" else await ask(store, lowered, max_count=1)
         found = await exhausted(store, lowered)
 
         assert answered is None or not answered.grants
@@ -242,7 +242,7 @@ class CapContract:
         """The cap bounds what a group holds, over all its consumers."""
         group = workers(max_in_flight=3)
         await opened(store, group, queues(10))
-        leases = await taken(store, group, most=10)
+        leases = await taken(store, group, max_count=10)
 
         full = await ask(store, group)
         await ack(store, group, leases[0])
@@ -251,7 +251,7 @@ class CapContract:
         assert len(leases) == 3
         assert not full.grants
         assert full.state is ReceiveState.IN_FLIGHT_CAP
-        assert len(await taken(store, group, most=10)) == 2
+        assert len(await taken(store, group, max_count=10)) == 2
 
     async def test_an_ended_lease_frees_its_place(self, store: LeaseStore, clock: ManualClock) -> None:
         """A dead consumer does not block a group for ever."""
@@ -299,6 +299,6 @@ class CapContract:
         """A rate limit counts delivered messages."""
         group = workers(rate_limit=RateLimit(rate=1, burst=10), tags=frozenset("a"))
         await opened(store, group, queues(30))
-        await placed(store, group, await ask(store, group, most=10), {0: None, 4: None}, after=6)
+        await placed(store, group, await ask(store, group, max_count=10), {0: None, 4: None}, after=6)
 
         assert len(await taken(store, group)) == 8

@@ -43,17 +43,19 @@ class RateLimitsContract:
 
         assert (await rates.take("shop", _LIMIT, 100))[0] == 20
 
-    @pytest.mark.parametrize("most", [20, 25])
-    async def test_it_says_when_there_is_one_more(self, rates: RateLimitStore, clock: ManualClock, most: int) -> None:
+    @pytest.mark.parametrize("max_count", [20, 25])
+    async def test_it_says_when_there_is_one_more(
+        self, rates: RateLimitStore, clock: ManualClock, max_count: int
+    ) -> None:
         """Whoever waits so long gets one, and not before."""
         await rates.take("shop", _LIMIT, 20)
         clock.advance(timedelta(milliseconds=30))
-        _, wait = await rates.take("shop", _LIMIT, most)
+        _, wait = await rates.take("shop", _LIMIT, max_count)
 
         clock.advance(timedelta(seconds=wait) - timedelta(milliseconds=1))
-        early, _ = await rates.take("shop", _LIMIT, most)
+        early, _ = await rates.take("shop", _LIMIT, max_count)
         clock.advance(timedelta(milliseconds=1))
-        in_time, _ = await rates.take("shop", _LIMIT, most)
+        in_time, _ = await rates.take("shop", _LIMIT, max_count)
 
         assert wait == pytest.approx(0.07)
         assert (early, in_time) == (0, 1)

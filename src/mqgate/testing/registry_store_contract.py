@@ -91,7 +91,7 @@ class RegistryStoreContract:
             await store.remove(a_topic(), _act(), decided_on=old)
 
         assert (await store.load()).topics["orders"].queues == 9
-        assert len((await store.acts(100, None))[0]) == 2
+        assert len((await store.audit_entries(100, None))[0]) == 2
 
     async def test_of_concurrent_changes_exactly_one_wins(self, store: RegistryStore) -> None:
         """Compare and change are one step."""
@@ -103,14 +103,14 @@ class RegistryStoreContract:
         )
 
         assert [each for each in answers if each is None] == [None]
-        assert len((await store.acts(100, None))[0]) == 1
+        assert len((await store.audit_entries(100, None))[0]) == 1
 
     async def test_one_at_a_time_has_its_turn(self, store: RegistryStore) -> None:
         """What belongs to an entry is made and dropped outside of the store: two at it would undo each other."""
         order: list[str] = []
 
         async def work(name: str) -> None:
-            async with store.turn():
+            async with store.change_lock():
                 order.append(name)
                 # Whoever could come in between has the time to.
                 await _saved(store, a_topic(name=name))
@@ -124,13 +124,13 @@ class RegistryStoreContract:
     async def test_a_turn_ends_however_it_ends(self, store: RegistryStore) -> None:
         """A change that failed, or whose client hung up, keeps nobody else from theirs."""
         with pytest.raises(RegistryChanged):
-            async with store.turn():
+            async with store.change_lock():
                 raise RegistryChanged("no")
         with pytest.raises(TimeoutError):
-            async with asyncio.timeout(0), store.turn():
+            async with asyncio.timeout(0), store.change_lock():
                 await asyncio.Event().wait()
 
-        async with asyncio.timeout(30), store.turn():
+        async with asyncio.timeout(30), store.change_lock():
             await _saved(store, a_topic())
 
         assert await store.version() == 1
@@ -153,9 +153,9 @@ class RegistryStoreContract:
         for number in range(5):
             await store.record(_act(number))
 
-        first, more = await store.acts(2, None)
-        second, more_still = await store.acts(2, more)
-        last, end = await store.acts(2, more_still)
+        first, more = await store.audit_entries(2, None)
+        second, more_still = await store.audit_entries(2, more)
+        last, end = await store.audit_entries(2, more_still)
 
         assert [*first, *second, *last] == [_act(number) for number in (4, 3, 2, 1, 0)]
         assert end is None
@@ -164,7 +164,7 @@ class RegistryStoreContract:
     async def test_a_place_that_no_page_of_acts_named_is_refused(self, store: RegistryStore, before: str) -> None:
         """Callers send it: a number beyond the column is no fault of ours."""
         with pytest.raises(InvalidValue) as refused:
-            await store.acts(1, before)
+            await store.audit_entries(1, before)
 
         assert refused.value.members["field"] == "cursor"
 

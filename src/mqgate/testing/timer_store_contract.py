@@ -24,13 +24,13 @@ def _timer(number: int, due: datetime | None = None, *, topic: str = "orders") -
     return Timer(topic, Draft(f"m{number}", f"body {number}".encode()), due or NOON + number * MINUTE)
 
 
-async def _claimed(store: TimerStore, most: int = 100) -> list[str]:
-    return [timer.draft.id for timer in (await store.claim(most))[0]]
+async def _claimed(store: TimerStore, limit: int = 100) -> list[str]:
+    return [timer.draft.id for timer in (await store.claim(limit))[0]]
 
 
 async def _listed(store: TimerStore, **wish: Any) -> list[str]:
     """Ids of scheduled timers, read page by page."""
-    asked = {"topic": None, "since": None, "until": None, "most": 2, **wish}
+    asked = {"topic": None, "since": None, "until": None, "limit": 2, **wish}
     ids: list[str] = []
     after: str | None = None
     while True:
@@ -155,7 +155,7 @@ class TimerStoreContract:
         await store.add([_timer(1)])
 
         with pytest.raises(InvalidValue) as refused:
-            await store.list(topic=None, since=None, until=None, most=1, after=after)
+            await store.list(topic=None, since=None, until=None, limit=1, after=after)
 
         assert refused.value.members["field"] == "cursor"
 

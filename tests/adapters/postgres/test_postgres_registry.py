@@ -70,7 +70,7 @@ async def test_changes_by_two_gateways_at_once_are_neither_lost_nor_half_applied
     after = await stores[1].load()
     assert (after.topics["orders"].queues, after.version) == (20, 21)
     assert all(version == queues + 1 for version, queues in seen)
-    acts, _ = await stores[0].acts(100, None)
+    acts, _ = await stores[0].audit_entries(100, None)
     assert [act.subject for act in acts] == [*(str(number) for number in range(20, 0, -1)), "topic"]
 
 
@@ -117,7 +117,7 @@ async def test_who_follows_the_acts_misses_none(databases: tuple[Database, Datab
 
     await in_order(databases[0], registry_store._SQL["record"], registry_store._columns(ACT), later)
 
-    assert (await one.acts(10, None))[0] == [second, ACT]
+    assert (await one.audit_entries(10, None))[0] == [second, ACT]
 
 
 async def test_a_death_that_several_gateways_bury_is_recorded_once(databases: tuple[Database, Database]) -> None:
@@ -126,7 +126,7 @@ async def test_a_death_that_several_gateways_bury_is_recorded_once(databases: tu
 
     await asyncio.gather(*((one, other)[turn % 2].record(letter(turn // 10)) for turn in range(100)))
 
-    found, more = await one.list("workers", key=None, since=None, until=None, most=100, after=None)
+    found, more = await one.list("workers", key=None, since=None, until=None, limit=100, after=None)
     assert sorted(each.message.offset for each in found) == list(range(10))
     assert more is None
 
@@ -138,7 +138,7 @@ async def test_who_pages_through_dead_letters_while_more_die_misses_none(databas
 
     await in_order(databases[0], dead_letters._SQL["record"], values, other.record(letter(2)))
 
-    found, _ = await one.list("workers", key=None, since=None, until=None, most=9, after=None)
+    found, _ = await one.list("workers", key=None, since=None, until=None, limit=9, after=None)
     assert [each.message.offset for each in found] == [1, 2]
 
 
@@ -162,7 +162,7 @@ async def test_a_dead_letter_is_found_by_a_key_of_any_length(databases: tuple[Da
     for offset, key in enumerate(keys):
         await one.record(letter(offset, key=key, tag=key[:10]))
 
-    found = [await other.list("workers", key=key, since=None, until=None, most=9, after=None) for key in keys]
+    found = [await other.list("workers", key=key, since=None, until=None, limit=9, after=None) for key in keys]
 
     assert [[each.message.key for each in page] for page, _ in found] == [[key] for key in keys]
     assert await other.get("workers", "a\0b") == []

@@ -160,7 +160,7 @@ async def test_a_watch_that_is_stopped_leaves_no_connection(database: Database, 
 async def test_turns_are_taken_over_all_gateways(database: Database, other: PostgresRegistryStore) -> None:
     """Not only within each."""
     one = PostgresRegistryStore(database)
-    async with one.turn():
+    async with one.change_lock():
         waiting = asyncio.create_task(_turn(other))
         await until(lambda: _is_somebody_waiting(database))
         had_it_early = waiting.done()
@@ -174,7 +174,7 @@ async def test_the_turn_of_a_gateway_that_is_gone_is_the_next_ones(
     database: Database, other: PostgresRegistryStore
 ) -> None:
     """A gateway killed in the middle of a change keeps nobody from theirs."""
-    async with PostgresRegistryStore(database).turn():
+    async with PostgresRegistryStore(database).change_lock():
         waiting = asyncio.create_task(_turn(other))
         await until(lambda: _is_somebody_waiting(database))
 
@@ -187,7 +187,7 @@ async def test_the_turn_of_a_gateway_that_is_gone_is_the_next_ones(
 
 
 async def _turn(store: PostgresRegistryStore) -> None:
-    async with store.turn():
+    async with store.change_lock():
         pass
 
 

@@ -89,7 +89,7 @@ async def test_a_server_that_starts_again_is_another_incarnation(
     """Its file brings keys back, perhaps not the last of them: they count as lost, receipts of before are gone."""
     store = open_store(timeout=10.0)
     await opened(store, group, queues(9))
-    before = await granted(store, group, most=4)
+    before = await granted(store, group, max_count=4)
     await asyncio.to_thread(mortal_redis.kill, "redis")
     await asyncio.to_thread(mortal_redis.start, "redis")
 
@@ -100,7 +100,7 @@ async def test_a_server_that_starts_again_is_another_incarnation(
     assert outcome is SettlementOutcome.GONE
     assert await opened(store, group, queues(9))
     assert await ack(store, group, before.lease) is SettlementOutcome.GONE
-    assert (await granted(store, group, most=4)).delivery == 1
+    assert (await granted(store, group, max_count=4)).delivery == 1
 
 
 @MODES
@@ -123,7 +123,7 @@ async def test_flushed_keys_are_lost_state(mortal_redis: Stack, open_store: Open
     """Nothing half known is left: neither for those who settle, nor for those who look."""
     store = open_store()
     await opened(store, group, queues(9))
-    before = await granted(store, group, most=4)
+    before = await granted(store, group, max_count=4)
     with operator(mortal_redis.redis_url) as redis:
         redis.flushall()
 
@@ -142,7 +142,7 @@ async def test_scripts_that_were_flushed_are_loaded_again(
     with operator(mortal_redis.redis_url) as redis:
         for turn in range(4):
             redis.script_flush()
-            grant = await granted(store, group, most=1)
+            grant = await granted(store, group, max_count=1)
             redis.script_flush()
             assert (grant.lease.start, await ack(store, group, grant.lease)) == (turn, SettlementOutcome.APPLIED)
 
@@ -198,7 +198,7 @@ async def test_a_receive_whose_answer_was_lost_is_given_the_same_again(
     await opened(other, group, queues(9, 9))
     async with Wire(mortal_redis.redis_url).open() as wire:
         store = open_store(wire.url, timeout=20.0)
-        asking = ask(store, group, most=4)
+        asking = ask(store, group, max_count=4)
         (grant,) = (await _repeated(wire, store, asking, lambda: leases(other, group, 4))).grants
 
     assert (grant.lease.epoch, grant.delivery) == (1, 1)
@@ -211,10 +211,12 @@ async def test_a_short_pull_whose_answer_was_lost_still_stands(mortal_redis: Sta
     group = a_group()
     other = open_store()
     await opened(other, group, queues(9))
-    grant = await granted(other, group, most=4)
+    grant = await granted(other, group, max_count=4)
     async with Wire(mortal_redis.redis_url).open() as wire:
         store = open_store(wire.url, timeout=20.0)
-        stay = await _repeated(wire, store, store.place(group, [_found(grant, 2)]), lambda: leases(other, group, 2))
+        stay = await _repeated(
+            wire, store, store.report_pull(group, [_found(grant, 2)]), lambda: leases(other, group, 2)
+        )
 
     assert stay == [frozenset({0, 1})]
 
@@ -224,10 +226,10 @@ async def test_a_hand_back_whose_answer_was_lost_counts_once(mortal_redis: Stack
     group = a_group()
     other = open_store()
     await opened(other, group, queues(9))
-    grant = await granted(other, group, most=4)
+    grant = await granted(other, group, max_count=4)
     async with Wire(mortal_redis.redis_url).open() as wire:
         store = open_store(wire.url, timeout=20.0)
-        await _repeated(wire, store, store.place(group, [_found(grant, 0)]), lambda: leases(other, group, 0))
+        await _repeated(wire, store, store.report_pull(group, [_found(grant, 0)]), lambda: leases(other, group, 0))
 
     assert (await position(other, group)).attempts == 0
     assert (await granted(other, group)).delivery == 1
@@ -259,7 +261,7 @@ async def test_a_broadcast_client_hears_that_it_was_registered_though_the_answer
     other = open_store()
     async with Wire(mortal_redis.redis_url).open() as wire:
         store = open_store(wire.url, timeout=20.0)
-        opening = store.open(group, "screen", {QUEUE: 9}, queues(9))
+        opening = store.create_state(group, "screen", {QUEUE: 9}, queues(9))
 
         async def state_exists() -> bool:
             return await other.positions(group, "screen", {}) is not None

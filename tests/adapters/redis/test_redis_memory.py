@@ -42,7 +42,7 @@ async def consume(
     carried: dict[str, list[Settlement]] = {client: [] for client in clients}
     for number in range(count):
         client = clients[number % len(clients)]
-        acquired = await ask(store, group, most=1, client=client, carrying=carried[client])
+        acquired = await ask(store, group, max_count=1, client=client, carrying=carried[client])
         carried[client] = [Settlement(verb=verb, lease=grant.lease) for grant in acquired.grants]
         assert carried[client], acquired
         clock.advance(timedelta(hours=1) / count)
@@ -82,7 +82,7 @@ async def test_an_ack_in_queue_mode_leaves_nothing_behind(
     """Most leases end so: none of them is kept, and each is known all the same."""
     group = a_group()
     await opened(store, group, queues(1_000))
-    first = (await granted(store, group, most=1)).lease
+    first = (await granted(store, group, max_count=1)).lease
     await ack(store, group, first)
 
     await consume(store, clock, group, 100)
@@ -99,7 +99,7 @@ async def test_an_attempt_keeps_nothing_of_what_a_filter_did_not(
     await opened(store, group, queues(50))
 
     for _ in range(50):
-        await placed(store, group, await ask(store, group, most=1, attempt="a1"), {})
+        await placed(store, group, await ask(store, group, max_count=1, attempt="a1"), {})
 
     assert await server.command("HLEN", f"{prefix}:{{{group.name}}}:attempts") == 0
 

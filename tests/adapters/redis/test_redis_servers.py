@@ -254,7 +254,7 @@ async def test_tls_is_spoken_to_a_server_that_an_authority_of_ours_signed(
 
 def _waiting(group: Group) -> AcquireRequest:
     """A receive that finds nothing and waits."""
-    return AcquireRequest(group=group, client="", most=0, visibility=group.visibility, bounds={}, wait=WAIT)
+    return AcquireRequest(group=group, client="", max_count=0, visibility=group.visibility, bounds={}, wait=WAIT)
 
 
 class Recorded(Server):
@@ -275,13 +275,13 @@ async def walk(url: str) -> None:
     store = RedisLeaseStore(server)
     for group in (a_group(name="q", max_attempts=1), workers(name="m", max_attempts=1)):
         await opened(store, group, queues(9))
-        grant = await granted(store, group, most=1)
+        grant = await granted(store, group, max_count=1)
         assert await ack(store, group, grant.lease) is SettlementOutcome.APPLIED
-        last = await granted(store, group, most=1)
+        last = await granted(store, group, max_count=1)
         dying = (await settled(store, group, Verb.NACK, last.lease)).exhausted
         assert dying is not None
         assert await store.settle_dead(group, dying)
-        await store.place(group, [])
+        await store.report_pull(group, [])
         # Twice: whoever waits longer looks for how long others do.
         for _ in range(2):
             await store.acquire(_waiting(group))

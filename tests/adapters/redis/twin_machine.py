@@ -57,7 +57,7 @@ def settlements(*verbs: Verb) -> st.SearchStrategy[dict[str, Any]]:
 wishes = st.fixed_dictionaries(
     {
         "client": clients,
-        "most": sizes,
+        "max_count": sizes,
         "visibility": visibilities,
         "attempt": st.sampled_from([None, None, "a1", "a2"]),
         "carried": st.lists(settlements(Verb.ACK, Verb.ACK, Verb.NACK), max_size=2),
@@ -173,7 +173,7 @@ class TwinMachine(RuleBasedStateMachine):
         scope = self.scope(client)
         at_end = self.mode is Mode.BROADCAST
         starts = {queue: head.max if at_end else head.min for queue, head in self.bounds.items()}
-        self.twins.play("open", self.group, scope, starts, self.bounds)
+        self.twins.play("create_state", self.group, scope, starts, self.bounds)
         self.told.setdefault(scope, {}).update(self.bounds)
 
     def news(self, scope: str) -> dict[str, QueueBounds]:
@@ -185,7 +185,7 @@ class TwinMachine(RuleBasedStateMachine):
         self,
         *,
         client: str,
-        most: int,
+        max_count: int,
         visibility: timedelta,
         attempt: str | None,
         carried: list[Mapping[str, Any]],
@@ -201,7 +201,7 @@ class TwinMachine(RuleBasedStateMachine):
         request = AcquireRequest(
             group=self.group,
             client=scope,
-            most=most,
+            max_count=max_count,
             visibility=visibility,
             bounds=bounds,
             polled_by=client,
@@ -209,7 +209,7 @@ class TwinMachine(RuleBasedStateMachine):
             settlements=[self.settlement(**each) for each in carried] if self.delivered else [],
             has_other_waiters=has_other_waiters,
             closed=frozenset(closed),
-            shape=attempt_fingerprint(most, visibility),
+            shape=attempt_fingerprint(max_count, visibility),
         )
         return self.acquire(client, request)
 
@@ -254,7 +254,7 @@ class TwinMachine(RuleBasedStateMachine):
         return PullReport(grant, after, kept)
 
     def placed(self, placements: list[PullReport]) -> None:
-        self.twins.play("place", self.group, placements)
+        self.twins.play("report_pull", self.group, placements)
         if self.group.is_ordered:
             self.delivered += [each.grant for each in placements]
 
@@ -290,7 +290,7 @@ class TwinMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.exhausted)
     @rule(number=numbers)
     def settle_dead(self, number: int) -> None:
-        self.twins.play("bury", self.group, self.exhausted[-1 - number % len(self.exhausted)])
+        self.twins.play("settle_dead", self.group, self.exhausted[-1 - number % len(self.exhausted)])
 
     # Operators.
 

@@ -164,7 +164,7 @@ async def test_old_spent_receipts_are_forgotten_but_never_the_newest_ten_thousan
     await opened(store.leases, group, queues(*[1_000] * wide))
     spent: list[Lease] = []
     for _ in range(LEAST_REMEMBERED // wide + 1):
-        asked = await asyncio.gather(*(ask(store.leases, group, most=1) for _ in range(wide)))
+        asked = await asyncio.gather(*(ask(store.leases, group, max_count=1) for _ in range(wide)))
         leases = [each.grants[0].lease for each in asked]
         await store.leases.settle(group, [Settlement(verb=Verb.ACK, lease=lease) for lease in leases])
         spent += leases

@@ -39,7 +39,7 @@ class PostgresRegistryStore:
         self._turn = asyncio.Lock()
 
     @asynccontextmanager
-    async def turn(self) -> AsyncIterator[None]:
+    async def change_lock(self) -> AsyncIterator[None]:
         async with self._turn, self._database.alone() as alone:
             await alone.execute(_SQL["limit_turn"])
             await alone.execute(_SQL["take_turn"])
@@ -84,11 +84,11 @@ class PostgresRegistryStore:
     async def record(self, act: AuditEntry) -> None:
         await self._database.write(_SQL["record"], _columns(act))
 
-    async def acts(self, most: int, before: str | None) -> tuple[Sequence[AuditEntry], str | None]:
+    async def audit_entries(self, limit: int, before: str | None) -> tuple[Sequence[AuditEntry], str | None]:
         (newest,) = (_NEWEST,) if before is None else parse_cursor(before, MAX_ROW)
-        values = {"before": newest, "most": most + 1}
+        values = {"before": newest, "most": limit + 1}
         rows = await self._database.read(_SQL["acts"], values)
-        return [_act(row) for row in rows[:most]], str(rows[most - 1][0]) if len(rows) > most else None
+        return [_act(row) for row in rows[:limit]], str(rows[limit - 1][0]) if len(rows) > limit else None
 
     async def receipt_keys(self, terms: KeyRotationPolicy) -> SigningKeys:
         now, keys = _keys(await self._database.read(_SQL["receipt_keys"]))

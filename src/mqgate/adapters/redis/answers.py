@@ -203,7 +203,7 @@ class Client(msgspec.Struct, array_like=True):
     last_seen: int
     holds: list[str]
 
-    def told(self) -> facts.Client:
-        return facts.Client(
+    def told(self) -> facts.ClientInfo:
+        return facts.ClientInfo(
             self.name, self.address, instant(self.first_seen), instant(self.last_seen), sorted(self.holds)
         )

@@ -25,7 +25,7 @@ from mqgate.core.lease import (
     AcquireRequest,
     AcquireResult,
     BrokerBoot,
-    Client,
+    ClientInfo,
     ExhaustedMessage,
     Position,
     PullReport,
@@ -81,7 +81,7 @@ class RedisLeaseStore:
         self._incarnations: dict[tuple[str, str], str] = {}
         self._returns: set[asyncio.Task[Any]] = set()
 
-    async def open(
+    async def create_state(
         self, group: Group, client: str, starts: Mapping[str, int], bounds: Mapping[str, QueueBounds]
     ) -> bool:
         queues = [(_head(queue, bounds[queue]), at) for queue, at in starts.items()]
@@ -110,7 +110,7 @@ class RedisLeaseStore:
                 _encode(
                     (
                         request.client,
-                        request.most,
+                        request.max_count,
                         request.visibility // _MS,
                         request.polled_by,
                         nonce,
@@ -168,7 +168,7 @@ class RedisLeaseStore:
                 # Served again since: its attempt was repeated, and somebody has it.
                 lonely = [PullReport(grant, grant.lease.start) for grant in grants if not is_lost or grant.serve == 1]
                 if lonely:
-                    await self.place(group, lonely)
+                    await self.report_pull(group, lonely)
             except MqgateError as error:
                 if isinstance(error, Busy) and time.monotonic() < until:
                     await asyncio.sleep(_RETURN_PAUSE)
@@ -191,7 +191,7 @@ class RedisLeaseStore:
             self._seen.clear()
         self._seen[group, client] = time.monotonic()
 
-    async def place(self, group: Group, placements: Sequence[PullReport]) -> Sequence[frozenset[int]]:
+    async def report_pull(self, group: Group, placements: Sequence[PullReport]) -> Sequence[frozenset[int]]:
         reply = await self._run("place", group, [_placement(each) for each in placements])
         if reply is None:
             return [frozenset() for _ in placements]
@@ -244,7 +244,7 @@ class RedisLeaseStore:
         reply = await self._evaluate("committed", group, _NO_RULES, _NOTHING)
         return None if reply is None else dict(answers.read(reply, list[tuple[str, int]]))
 
-    async def clients(self, group: str) -> Sequence[Client]:
+    async def clients(self, group: str) -> Sequence[ClientInfo]:
         reply = await self._evaluate("clients", group, _NO_RULES, (_encode((self._most_clients,)),))
         return [each.told() for each in answers.read(reply, list[answers.Client])]
 
@@ -297,7 +297,7 @@ class RedisLeaseStore:
 def _rules(group: Group) -> bytes:
     """What the scripts need to know of a group, in the order of request.lua; a factor of 0: the backoff has steps."""
     backoff, limit = group.backoff, group.rate_limit
-    first, most, factor, jitter = backoff.initial, backoff.most, backoff.factor, backoff.jitter
+    first, most, factor, jitter = backoff.initial, backoff.max_delay, backoff.factor, backoff.jitter
     if backoff.steps:
         first, most, factor, jitter = backoff.steps[0], backoff.steps[0], 0, 0
     return _RULES.pack(
@@ -339,7 +339,7 @@ def _usual(request: AcquireRequest, nonce: int, incarnation: str | None) -> tupl
         if verb is not Verb.ACK or each[2:4] != (queue, offset) or each[5:] != (epoch, incarnation):
             return None
     numbers = _USUAL.pack(
-        request.most,
+        request.max_count,
         request.visibility // _MS,
         nonce,
         request.wait // _MS,

@@ -20,7 +20,7 @@ from mqgate.core.lease import (
     UNKNOWN,
     AcquireRequest,
     AcquireResult,
-    Client,
+    ClientInfo,
     ExhaustedMessage,
     Position,
     PullReport,
@@ -45,7 +45,7 @@ class SqliteLeaseStore:
         self._most_clients = most_clients
         self._seen: dict[tuple[str, str, str], int] = {}
 
-    async def open(
+    async def create_state(
         self, group: Group, client: str, starts: Mapping[str, int], bounds: Mapping[str, QueueBounds]
     ) -> bool:
         def job(tx: Transaction) -> bool:
@@ -103,7 +103,7 @@ class SqliteLeaseStore:
         if tx.one(SQL["count_clients"], (group,))[0] > 2 * self._most_clients:
             tx.execute(SQL["trim_clients"], (group, self._most_clients))
 
-    async def place(self, group: Group, placements: Sequence[PullReport]) -> Sequence[frozenset[int]]:
+    async def report_pull(self, group: Group, placements: Sequence[PullReport]) -> Sequence[frozenset[int]]:
         def job(tx: Transaction) -> list[frozenset[int]]:
             if group.mode is not Mode.MESSAGE:
                 return [queue_leases.place(tx, group, each) for each in placements]
@@ -178,8 +178,8 @@ class SqliteLeaseStore:
 
         return await self._engine.write(job)
 
-    async def clients(self, group: str) -> Sequence[Client]:
-        def job(tx: Transaction) -> list[Client]:
+    async def clients(self, group: str) -> Sequence[ClientInfo]:
+        def job(tx: Transaction) -> list[ClientInfo]:
             holds: dict[str, list[str]] = {}
             for client, queue, last in tx.all(SQL["held_queues"], (group, tx.now_ms)):
                 holds.setdefault(client or last, []).append(queue)
@@ -187,7 +187,7 @@ class SqliteLeaseStore:
                 for client, queue in message_leases.holders(tx, scope):
                     holds.setdefault(client, []).append(queue)
             return [
-                Client(name, address, instant(first), instant(last), sorted(set(holds.get(name, ()))))
+                ClientInfo(name, address, instant(first), instant(last), sorted(set(holds.get(name, ()))))
                 for name, address, first, last in tx.all(SQL["clients"], (group, self._most_clients))
             ]
 

@@ -253,7 +253,7 @@ def grant(
     expired = max(row.head_min - row.committed, 0)
     committed = row.committed + expired
     attempts = 1 if expired else row.attempts + 1
-    most = batch_size(request.most, attempts, group.max_attempts)
+    most = batch_size(request.max_count, attempts, group.max_attempts)
     most = min(most, row.head_max - committed)
     if group.rate_limit is not None:
         most = take_tokens(tx, group, most)

@@ -28,7 +28,7 @@ class SqliteRegistryStore:
         self._turn = asyncio.Lock()
 
     @asynccontextmanager
-    async def turn(self) -> AsyncIterator[None]:
+    async def change_lock(self) -> AsyncIterator[None]:
         async with self._turn:
             yield
 
@@ -76,14 +76,14 @@ class SqliteRegistryStore:
     async def record(self, act: AuditEntry) -> None:
         await self._engine.write(lambda tx: _record(tx, act))
 
-    async def acts(self, most: int, before: str | None) -> tuple[Sequence[AuditEntry], str | None]:
+    async def audit_entries(self, limit: int, before: str | None) -> tuple[Sequence[AuditEntry], str | None]:
         (newest,) = (_NEWEST,) if before is None else parse_cursor(before, MAX_ROW)
-        rows = await self._engine.read(lambda view: view.all(_SQL["acts"], (newest, most + 1)))
+        rows = await self._engine.read(lambda view: view.all(_SQL["acts"], (newest, limit + 1)))
         found = [
             AuditEntry(at=instant(at), actor=actor, action=action, subject=subject, reason=reason, details=details)
-            for _, at, actor, action, subject, reason, details in rows[:most]
+            for _, at, actor, action, subject, reason, details in rows[:limit]
         ]
-        return found, str(rows[most - 1][0]) if len(rows) > most else None
+        return found, str(rows[limit - 1][0]) if len(rows) > limit else None
 
     async def receipt_keys(self, terms: KeyRotationPolicy) -> SigningKeys:
         def job(tx: Transaction) -> SigningKeys:

@@ -209,7 +209,7 @@ def decide_backoff(spec: "BackoffSpec | list[Duration]") -> Backoff:
     return Backoff(
         initial=parse_duration(spec.initial, "backoff.initial"),
         factor=spec.factor,
-        most=parse_duration(spec.max, "backoff.max"),
+        max_delay=parse_duration(spec.max, "backoff.max"),
         jitter=spec.jitter,
     )
 

@@ -70,7 +70,7 @@ class ScheduledApi:
             topic=requested.topic,
             since=query_instant(requested.from_, "from"),
             until=query_instant(requested.to, "to"),
-            most=check_limit(requested.limit),
+            limit=check_limit(requested.limit),
             after=requested.cursor,
         )
         return reply(200, ScheduledList([scheduled_out(timer) for timer in timers], next_cursor))
