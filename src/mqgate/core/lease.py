@@ -21,11 +21,11 @@ from typing import NamedTuple
 from mqgate.core.entries import Group
 from mqgate.core.errors import MqgateError
 
-LONGEST_HOLD = timedelta(hours=12)
+MAX_HOLD = timedelta(hours=12)
 AGEING = timedelta(seconds=30)
 MEMORY = timedelta(minutes=10)
 MAX_SPAN = 65_536
-LEAST_REMEMBERED = 10_000
+MIN_REMEMBERED = 10_000
 # What fits into the whole numbers of every store.
 _MOST_SERVES = 50
 

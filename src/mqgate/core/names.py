@@ -8,7 +8,7 @@ _NAME = re.compile(r"[A-Za-z0-9_-]{1,100}")
 _LONGEST_CLIENT = 128
 OWN_PREFIX = "mqgate_"
 # RocketMQ stores 32,767 bytes, of which id, marks, a redriven message's origin and the broker's own take some.
-MOST_PROPERTY_BYTES = 30 << 10
+MAX_PROPERTY_BYTES = 30 << 10
 
 
 def retry_topic(group: str) -> str:

@@ -5,7 +5,7 @@ from datetime import timedelta
 import pytest
 
 from mqgate.core.backoff import Backoff
-from mqgate.core.lease import LONGEST_HOLD, MEMORY, Settlement, SettlementOutcome, Verb
+from mqgate.core.lease import MAX_HOLD, MEMORY, Settlement, SettlementOutcome, Verb
 from mqgate.ports.lease_store import LeaseStore
 from mqgate.testing.clock import ManualClock
 from mqgate.testing.leasing import (
@@ -235,8 +235,8 @@ class SettleContract:
         """Renewing for ever does not keep a queue for ever; refused, the lease stays as it was."""
         group = a_group()
         await opened(store, group, queues(9))
-        grant = await granted(store, group, visibility=LONGEST_HOLD - _MINUTE)
-        clock.advance(LONGEST_HOLD - 2 * _MINUTE)
+        grant = await granted(store, group, visibility=MAX_HOLD - _MINUTE)
+        clock.advance(MAX_HOLD - 2 * _MINUTE)
 
         to_the_limit = await extend(store, group, grant.lease, 2 * _MINUTE)
         before = await position(store, group)

@@ -9,7 +9,7 @@ from mqgate.adapters.redis.health import sizes
 from mqgate.adapters.redis.lease_store import RedisLeaseStore
 from mqgate.adapters.redis.server import Server
 from mqgate.core.entries import Group, Mode
-from mqgate.core.lease import LEAST_REMEMBERED, Settlement, SettlementOutcome, Verb
+from mqgate.core.lease import MIN_REMEMBERED, Settlement, SettlementOutcome, Verb
 from mqgate.testing.clock import ManualClock
 from mqgate.testing.leasing import ack, ask, granted, opened
 from mqgate.testing.message_leasing import placed, workers
@@ -69,11 +69,11 @@ async def test_what_ended_long_ago_takes_no_memory(
     group = a_group(mode=mode, max_attempts=100_000)
     await opened(store, group, queues(100_000))
 
-    await consume(store, clock, group, LEAST_REMEMBERED * 6 // 5, verb=verb)
+    await consume(store, clock, group, MIN_REMEMBERED * 6 // 5, verb=verb)
 
     kept = await server.command("HLEN", f"{prefix}:{{{group.name}}}:{kept_in}")
-    assert 0 <= kept - LEAST_REMEMBERED < (FORGETTING if mode is Mode.MESSAGE else 1)
-    assert 0 < (await sizes(server, prefix)).of_groups[group.name] < LEAST_REMEMBERED * each + QUEUE
+    assert 0 <= kept - MIN_REMEMBERED < (FORGETTING if mode is Mode.MESSAGE else 1)
+    assert 0 < (await sizes(server, prefix)).of_groups[group.name] < MIN_REMEMBERED * each + QUEUE
 
 
 async def test_an_ack_in_queue_mode_leaves_nothing_behind(
@@ -118,13 +118,13 @@ async def test_the_clients_of_a_broadcast_group_share_its_memory(
         keys = [f"{prefix}:{{{group.name}}}:client:{client}:unacked" for client in clients]
         return [await server.command("HLEN", key) for key in keys]
 
-    await consume(store, clock, group, LEAST_REMEMBERED * 6 // 5, clients, Verb.NACK)
+    await consume(store, clock, group, MIN_REMEMBERED * 6 // 5, clients, Verb.NACK)
     of_all = await kept()
     clock.advance(timedelta(days=2))
     await opened(store, group, queues(100_000), client="another")
     await consume(store, clock, group, 11, ["another"], Verb.NACK)
 
-    assert (sum(of_all), min(of_all) > 0) == (LEAST_REMEMBERED, True)
+    assert (sum(of_all), min(of_all) > 0) == (MIN_REMEMBERED, True)
     assert sum(await kept()) == 0
     counted = await server.command("HGET", f"{prefix}:{{{group.name}}}:remembered", "receipts")
     assert int(counted) == 10

@@ -64,25 +64,25 @@ class PostgresRegistryStore:
             keys=found["key"],
         )
 
-    async def save(self, entry: Entry, act: AuditEntry, *, decided_on: int) -> None:
-        await self._change("save", entry, act, decided_on)
+    async def save(self, entry: Entry, audit_entry: AuditEntry, *, decided_on: int) -> None:
+        await self._change("save", entry, audit_entry, decided_on)
 
-    async def remove(self, entry: Entry, act: AuditEntry, *, decided_on: int) -> None:
-        await self._change("remove", entry, act, decided_on)
+    async def remove(self, entry: Entry, audit_entry: AuditEntry, *, decided_on: int) -> None:
+        await self._change("remove", entry, audit_entry, decided_on)
 
-    async def _change(self, name: str, entry: Entry, act: AuditEntry, decided_on: int) -> None:
+    async def _change(self, name: str, entry: Entry, audit_entry: AuditEntry, decided_on: int) -> None:
         values = {
             "kind": _KINDS[type(entry)],
             "name": _name(entry),
             "entry": msgspec.json.encode(entry).decode(),
             "decided_on": decided_on,
-            **_columns(act),
+            **_columns(audit_entry),
         }
         if not await self._database.write(_SQL[name], values):
             raise RegistryChanged("read the registry again and repeat the change")
 
-    async def record(self, act: AuditEntry) -> None:
-        await self._database.write(_SQL["record"], _columns(act))
+    async def record(self, audit_entry: AuditEntry) -> None:
+        await self._database.write(_SQL["record"], _columns(audit_entry))
 
     async def audit_entries(self, limit: int, before: str | None) -> tuple[Sequence[AuditEntry], str | None]:
         (newest,) = (_NEWEST,) if before is None else parse_cursor(before, MAX_ROW)
@@ -119,14 +119,14 @@ def _keys(rows: Sequence[tuple[Any, ...]]) -> tuple[datetime, list[StoredKey]]:
     return rows[0][0], [StoredKey(*key) for _, *key in rows if key[0] is not None]
 
 
-def _columns(act: AuditEntry) -> dict[str, Any]:
+def _columns(audit_entry: AuditEntry) -> dict[str, Any]:
     return {
-        "at": act.at,
-        "actor": kept(act.actor),
-        "action": act.action,
-        "subject": kept(act.subject),
-        "reason": kept(act.reason),
-        "details": act.details,
+        "at": audit_entry.at,
+        "actor": kept(audit_entry.actor),
+        "action": audit_entry.action,
+        "subject": kept(audit_entry.subject),
+        "reason": kept(audit_entry.reason),
+        "details": audit_entry.details,
     }
 
 

@@ -94,7 +94,7 @@ def _too_long() -> facts.SettlementResult:
     error = InvalidValue(
         "a lease is held for 12 hours in all at most: ack or nack it",
         field="visibility",
-        limit=facts.LONGEST_HOLD.total_seconds(),
+        limit=facts.MAX_HOLD.total_seconds(),
     )
     return facts.SettlementResult(facts.SettlementOutcome.INVALID, error=error)
 

@@ -19,7 +19,7 @@ from mqgate.adapters.redis.server import Server
 from mqgate.core.entries import Group, Mode, OnPoison
 from mqgate.core.errors import AttemptMismatch, Busy, MqgateError, TooManyClients
 from mqgate.core.lease import (
-    LONGEST_HOLD,
+    MAX_HOLD,
     MAX_SPAN,
     UNKNOWN,
     AcquireRequest,
@@ -191,15 +191,15 @@ class RedisLeaseStore:
             self._seen.clear()
         self._seen[group, client] = time.monotonic()
 
-    async def report_pull(self, group: Group, placements: Sequence[PullReport]) -> Sequence[frozenset[int]]:
-        reply = await self._run("place", group, [_placement(each) for each in placements])
+    async def report_pull(self, group: Group, reports: Sequence[PullReport]) -> Sequence[frozenset[int]]:
+        reply = await self._run("place", group, [_placement(each) for each in reports])
         if reply is None:
-            return [frozenset() for _ in placements]
+            return [frozenset() for _ in reports]
         if group.mode is Mode.MESSAGE:
             return [frozenset(stay) for stay in answers.read(reply, list[list[int]])]
         return [
             frozenset(range(each.grant.lease.start, each.after)) if stands else frozenset()
-            for each, stands in zip(placements, answers.read(reply, list[bool]), strict=True)
+            for each, stands in zip(reports, answers.read(reply, list[bool]), strict=True)
         ]
 
     async def settle(self, group: Group, settlements: Sequence[Settlement]) -> Sequence[SettlementResult]:
@@ -309,7 +309,7 @@ def _rules(group: Group) -> bytes:
         group.client_ttl // _MS,
         group.max_in_flight,
         group.is_ordered,
-        LONGEST_HOLD // _MS,
+        MAX_HOLD // _MS,
         MAX_SPAN,
         first // _MS,
         factor,

@@ -14,7 +14,7 @@ from msgspec import UNSET, Meta, Struct, UnsetType
 from mqgate.core.backoff import NO_BACKOFF, Backoff
 from mqgate.core.entries import Group, Mode, OnPoison, Producer, RateLimit, Topic
 from mqgate.core.errors import FixedSetting, InvalidValue, QueuesOnlyGrow, UnsupportedByEngine, UnsupportedByMode
-from mqgate.core.lease import LONGEST_HOLD
+from mqgate.core.lease import MAX_HOLD
 from mqgate.core.names import check_text
 from mqgate.core.times import format_instant, parse_duration, parse_instant
 

@@ -10,7 +10,7 @@ from mqgate.control.registry.service import Registry
 from mqgate.core.entries import Producer, Topic
 from mqgate.core.errors import MqgateError, ProducerNotFound, TooLarge
 from mqgate.core.message import Draft, Stored, instant, new_id
-from mqgate.core.names import MOST_PROPERTY_BYTES, check_text
+from mqgate.core.names import MAX_PROPERTY_BYTES, check_text
 from mqgate.delay.plan import plan
 from mqgate.events.recorder import EventRecorder
 from mqgate.http.compat.mq.envelope import FAILED, Refusal, done
@@ -117,8 +117,8 @@ class ProduceApi:
 
 def _keys(given: Parameters) -> str | None:
     keys = given.text("keys")
-    if keys is not None and len(check_text(keys, "keys").encode()) > MOST_PROPERTY_BYTES:
-        raise TooLarge("keys may have 30 KiB", field="keys", limit=MOST_PROPERTY_BYTES)
+    if keys is not None and len(check_text(keys, "keys").encode()) > MAX_PROPERTY_BYTES:
+        raise TooLarge("keys may have 30 KiB", field="keys", limit=MAX_PROPERTY_BYTES)
     return keys
 
 
