@@ -103,7 +103,7 @@ async def gateway(settings: Settings, wall_ms: Callable[[], int] | None = None) 
     engine = open_engine(settings, wall_ms)
     metrics = Metrics()
     telling = settings.events
-    recorder = EventRecorder(metrics, wall_ms or _wall_ms, most_rows=telling.max_buffered, is_on=telling.enabled)
+    recorder = EventRecorder(metrics, wall_ms or _wall_ms, max_rows=telling.max_buffered, is_on=telling.enabled)
     log: Log | None = None
     control = contextlib.AsyncExitStack()
     try:
@@ -362,7 +362,7 @@ def _telling(
         log,
         recorder,
         metrics,
-        lag_samples.touched,
+        lag_samples.mark_active,
         gateway=gateway_name(settings),
         queues=telling.queues,
         interval=telling.flush_interval,

@@ -68,7 +68,7 @@ def test_what_is_too_large_for_a_message_is_cut() -> None:
     rows = 500
     columns = {"at": list(range(rows)), "reason": [os.urandom(1_000).hex() for _ in range(rows)]}
 
-    batches = encode(EVENTS, [Part([1] * rows, columns)], most_bytes=100_000)
+    batches = encode(EVENTS, [Part([1] * rows, columns)], max_bytes=100_000)
 
     assert len(batches) > 5
     assert max(len(batch.body) for batch in batches) <= 100_000
@@ -81,7 +81,7 @@ def test_words_of_others_are_not_carried_along() -> None:
     rows = 20_000
     columns = {"at": list(range(rows)), "client": [f"{number:08}-{os.urandom(32).hex()}" for number in range(rows)]}
 
-    batches = encode(EVENTS, [Part([1] * rows, columns)], most_bytes=200_000)
+    batches = encode(EVENTS, [Part([1] * rows, columns)], max_bytes=200_000)
 
     assert max(len(batch.body) for batch in batches) <= 200_000
     assert len(batches) < 40

@@ -13,8 +13,8 @@ from mqgate.core.message import Stored, instant
 from mqgate.core.receipt import ReceiptKeys, SigningKeys
 from mqgate.core.receipt_times import stamps
 from mqgate.events.encoding import encode
-from mqgate.events.recorder import EventRecorder, Taken
-from mqgate.events.rows import Notes, parts_of
+from mqgate.events.recorder import EventRecorder, TakenEvents
+from mqgate.events.rows import PendingEvents, build_parts
 from mqgate.telemetry.metrics import Metrics
 from mqgate.testing.samples import a_draft, a_group
 
@@ -24,8 +24,8 @@ GROUP = a_group()
 KEYS = ReceiptKeys(SigningKeys({1: b"k" * 32}, 1))
 
 
-def recorder(most_rows: int = 100, *, is_on: bool = True) -> EventRecorder:
-    return EventRecorder(Metrics(), lambda: NOW, most_rows=most_rows, is_on=is_on)
+def recorder(max_rows: int = 100, *, is_on: bool = True) -> EventRecorder:
+    return EventRecorder(Metrics(), lambda: NOW, max_rows=max_rows, is_on=is_on)
 
 
 def publish(noting: EventRecorder, count: int) -> None:
@@ -33,16 +33,16 @@ def publish(noting: EventRecorder, count: int) -> None:
     noting.published("orders", "shop", [a_draft("hello")] * count, stored)
 
 
-def rows(taken: Taken) -> list[dict[str, object]]:
+def rows(taken: TakenEvents) -> list[dict[str, object]]:
     """What a writer makes of it; without what is None."""
-    parts, _ = parts_of(taken.notes)
+    parts, _ = build_parts(taken.events)
     found = [row for batch in encode(EVENTS, parts) for row in rows_of(batch.body)]
     return [{name: value for name, value in row.items() if value is not None} for row in found]
 
 
 def test_what_finds_no_room_is_dropped_and_counted() -> None:
     """A log that takes nothing for an hour must not cost the gateway its memory; and it must not be a secret."""
-    noting = recorder(most_rows=10)
+    noting = recorder(max_rows=10)
 
     for count in (6, 5, 4, 1):
         publish(noting, count)
@@ -74,7 +74,7 @@ def test_every_message_of_several_batches_keeps_its_own_row() -> None:
 
 def test_room_is_held_until_what_was_taken_is_written() -> None:
     """Rows on their way take memory as well."""
-    noting = recorder(most_rows=10)
+    noting = recorder(max_rows=10)
     publish(noting, 8)
     taken = noting.take()
 
@@ -93,7 +93,7 @@ def test_a_recorder_that_is_off_keeps_nothing() -> None:
     noting.polled(GROUP, "ada", Poll.EMPTY)
     noting.refused("orders", "invalid_value")
 
-    assert noting.take() == Taken(Notes([], [], [], []), [], {}, 0)
+    assert noting.take() == TakenEvents(PendingEvents([], [], [], []), [], {}, 0)
     assert noting.dropped == 0
 
 
@@ -104,7 +104,7 @@ def test_no_message_is_kept() -> None:
     publish(noting, 1)
     noting.scheduled("orders", "", [a_draft("hello")], [AT])
 
-    notes = noting.take().notes
+    notes = noting.take().events
     assert (len(notes.published), len(notes.others)) == (1, 1)
     assert "hello" not in str(notes)
 
@@ -178,7 +178,7 @@ def test_polls_are_counted_by_who_polled_and_how_it_ended() -> None:
 
 def test_pollers_with_ever_new_names_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     """A clientId is whatever a client says."""
-    monkeypatch.setattr("mqgate.events.recorder._MOST_POLLERS", 2)
+    monkeypatch.setattr("mqgate.events.recorder._MAX_POLL_KEYS", 2)
     noting = recorder()
 
     for name in ("ada", "ben", "cleo", "ada"):
@@ -190,7 +190,7 @@ def test_pollers_with_ever_new_names_are_bounded(monkeypatch: pytest.MonkeyPatch
 
 async def test_many_rows_are_worth_writing_before_it_is_time() -> None:
     """So that a batch does not outgrow what a log takes, and a burst finds room."""
-    noting = recorder(most_rows=10)
+    noting = recorder(max_rows=10)
     waiting = asyncio.create_task(noting.wait(3600))
     await asyncio.sleep(0)
 

@@ -71,7 +71,7 @@ def mover_of(postgres: Postgres, log: SqliteMessageLog) -> tuple[TimerDispatcher
     timers = PostgresTimerStore(postgres.database, postgres.presence)
     metrics = Metrics()
     mover = TimerDispatcher(
-        timers, log, metrics, EventRecorder(metrics, int, most_rows=0, is_on=False), postgres.clock.now
+        timers, log, metrics, EventRecorder(metrics, int, max_rows=0, is_on=False), postgres.clock.now
     )
 
     def abandoned() -> None:
