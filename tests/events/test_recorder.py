@@ -1,4 +1,4 @@
-"""The recorder: what is noted is kept until it is written, within its bounds, and without the messages."""
+"""The recorder keeps events until they are written, within its limits, and without message bodies."""
 
 import asyncio
 from datetime import UTC, datetime
@@ -28,98 +28,98 @@ def recorder(max_rows: int = 100, *, is_on: bool = True) -> EventRecorder:
     return EventRecorder(Metrics(), lambda: NOW, max_rows=max_rows, is_on=is_on)
 
 
-def publish(noting: EventRecorder, count: int) -> None:
+def publish(events: EventRecorder, count: int) -> None:
     stored = [Stored("local:0", number, AT) for number in range(count)]
-    noting.published("orders", "shop", [a_draft("hello")] * count, stored)
+    events.published("orders", "shop", [a_draft("hello")] * count, stored)
 
 
 def rows(taken: TakenEvents) -> list[dict[str, object]]:
-    """What a writer makes of it; without what is None."""
+    """Return the rows that a writer would write, without nulls."""
     parts, _ = build_parts(taken.events)
     found = [row for batch in encode(EVENTS, parts) for row in rows_of(batch.body)]
     return [{name: value for name, value in row.items() if value is not None} for row in found]
 
 
-def test_what_finds_no_room_is_dropped_and_counted() -> None:
-    """A log that takes nothing for an hour must not cost the gateway its memory; and it must not be a secret."""
-    noting = recorder(max_rows=10)
+def test_rows_beyond_the_limit_are_dropped_and_counted() -> None:
+    """A log that is down for an hour must not exhaust the memory of the gateway, and the loss must be visible."""
+    events = recorder(max_rows=10)
 
     for count in (6, 5, 4, 1):
-        publish(noting, count)
+        publish(events, count)
 
-    assert len(rows(noting.take())) == 10
-    assert noting.dropped == 6
-    assert noting._metrics.events_dropped._value.get() == 6
+    assert len(rows(events.take())) == 10
+    assert events.dropped == 6
+    assert events._metrics.events_dropped._value.get() == 6
 
 
 def test_every_message_of_several_batches_keeps_its_own_row() -> None:
-    """Batches are noted as columns and joined later: ids, sizes, places and times must not change hands."""
-    noting = recorder()
-    told = [
+    """Batches are stored as columns and joined later. Values must not move to another message."""
+    events = recorder()
+    batches = [
         [("a", "local:0", 5, 0), ("bb", "local:1", 9, 0), ("ccc", "local:0", 6, 0)],
         [("dddd", "local:1", 10, 1), ("e", "local:1", 11, 2)],
     ]
     wanted = []
-    for batch in told:
+    for batch in batches:
         drafts = [a_draft(body) for body, *_ in batch]
-        noting.published("orders", "", drafts, [Stored(queue, at, instant(NOW + ms)) for _, queue, at, ms in batch])
+        events.published("orders", "", drafts, [Stored(queue, at, instant(NOW + ms)) for _, queue, at, ms in batch])
         wanted += [(draft.id, len(body), *rest) for draft, (body, *rest) in zip(drafts, batch, strict=True)]
 
-    found = rows(noting.take())
+    found = rows(events.take())
 
-    assert len({each[0] for each in wanted}) == 5
-    assert [(row["id"], row["bytes"], row["queue"], row["offset"]) for row in found] == [each[:4] for each in wanted]
-    assert [row["stored_at"] for row in found] == [NOW + each[4] for each in wanted]
-
-
-def test_room_is_held_until_what_was_taken_is_written() -> None:
-    """Rows on their way take memory as well."""
-    noting = recorder(max_rows=10)
-    publish(noting, 8)
-    taken = noting.take()
-
-    publish(noting, 3)
-    noting.release(taken.reserved)
-    publish(noting, 3)
-
-    assert (noting.dropped, noting.take().reserved) == (3, 3)
+    assert len({item[0] for item in wanted}) == 5
+    assert [(row["id"], row["bytes"], row["queue"], row["offset"]) for row in found] == [item[:4] for item in wanted]
+    assert [row["stored_at"] for row in found] == [NOW + item[4] for item in wanted]
 
 
-def test_a_recorder_that_is_off_keeps_nothing() -> None:
-    """Nobody would ever take it."""
-    noting = recorder(is_on=False)
+def test_taken_rows_count_towards_the_limit_until_they_are_written() -> None:
+    """Rows that are being written use memory as well."""
+    events = recorder(max_rows=10)
+    publish(events, 8)
+    taken = events.take()
 
-    publish(noting, 5)
-    noting.polled(GROUP, "ada", Poll.EMPTY)
-    noting.refused("orders", "invalid_value")
+    publish(events, 3)
+    events.release(taken.reserved)
+    publish(events, 3)
 
-    assert noting.take() == TakenEvents(PendingEvents([], [], [], []), [], {}, 0)
-    assert noting.dropped == 0
-
-
-def test_no_message_is_kept() -> None:
-    """Bodies may have megabytes each: a hundred thousand of them would be the end."""
-    noting = recorder()
-
-    publish(noting, 1)
-    noting.scheduled("orders", "", [a_draft("hello")], [AT])
-
-    notes = noting.take().events
-    assert (len(notes.published), len(notes.others)) == (1, 1)
-    assert "hello" not in str(notes)
+    assert (events.dropped, events.take().reserved) == (3, 3)
 
 
-def test_a_message_that_was_not_stored_was_not_published() -> None:
-    """Of a batch some may fail, because their queue is down; the others keep their own ids and sizes."""
-    noting = recorder()
+def test_a_disabled_recorder_keeps_nothing() -> None:
+    """Nothing would ever take the events."""
+    events = recorder(is_on=False)
+
+    publish(events, 5)
+    events.polled(GROUP, "ada", Poll.EMPTY)
+    events.refused("orders", "invalid_value")
+
+    assert events.take() == TakenEvents(PendingEvents([], [], [], []), [], {}, 0)
+    assert events.dropped == 0
+
+
+def test_message_bodies_are_not_kept() -> None:
+    """Bodies may have megabytes each, and the recorder holds up to 100,000 rows."""
+    events = recorder()
+
+    publish(events, 1)
+    events.scheduled("orders", "", [a_draft("hello")], [AT])
+
+    pending = events.take().events
+    assert (len(pending.published), len(pending.others)) == (1, 1)
+    assert "hello" not in str(pending)
+
+
+def test_only_stored_messages_are_recorded_as_published() -> None:
+    """Part of a batch may fail. The other messages must keep their own ids and sizes."""
+    events = recorder()
     drafts = [a_draft("a"), a_draft("bb"), a_draft("ccc")]
 
-    noting.published(
+    events.published(
         "orders", "", drafts, [Stored("local:0", 7, AT), QueueUnavailable("down"), Stored("local:1", 3, AT)]
     )
 
-    told = [(row["queue"], row["offset"], row["id"], row["bytes"]) for row in rows(noting.take())]
-    assert told == [("local:0", 7, drafts[0].id, 1), ("local:1", 3, drafts[2].id, 3)]
+    found = [(row["queue"], row["offset"], row["id"], row["bytes"]) for row in rows(events.take())]
+    assert found == [("local:0", 7, drafts[0].id, 1), ("local:1", 3, drafts[2].id, 3)]
 
 
 def batch_of(count: int) -> Settlement:
@@ -128,17 +128,17 @@ def batch_of(count: int) -> Settlement:
     return Settlement(Verb.ACK, lease, receipt=KEYS.sign(lease, stamps(instant(NOW - 50), stored)))
 
 
-def test_the_ack_of_a_batch_is_one_row_for_each_message_that_it_committed() -> None:
-    """With the times of its receipt; of a prefix, only those in it."""
-    noting = recorder()
+def test_the_ack_of_a_batch_is_one_row_per_committed_message() -> None:
+    """Statistics count messages. An ack of a prefix must not count the rest of the batch."""
+    events = recorder()
     whole, prefix = batch_of(3), batch_of(3)._replace(through=11)
 
-    noting.settled(GROUP, "ada", [whole], [SettlementResult(SettlementOutcome.APPLIED)])
-    noting.settled(GROUP, "ada", [prefix], [SettlementResult(SettlementOutcome.LATE_APPLIED)])
+    events.settled(GROUP, "ada", [whole], [SettlementResult(SettlementOutcome.APPLIED)])
+    events.settled(GROUP, "ada", [prefix], [SettlementResult(SettlementOutcome.LATE_APPLIED)])
 
-    told = [(row["offset"], row["stored_at"], row["granted_at"], row["outcome"]) for row in rows(noting.take())]
+    found = [(row["offset"], row["stored_at"], row["granted_at"], row["outcome"]) for row in rows(events.take())]
     begin = NOW - 50
-    assert told == [
+    assert found == [
         (10, NOW - 3_000, begin, "applied"),
         (11, NOW - 2_000, begin, "applied"),
         (12, NOW - 1_000, begin, "applied"),
@@ -147,9 +147,9 @@ def test_the_ack_of_a_batch_is_one_row_for_each_message_that_it_committed() -> N
     ]
 
 
-def test_a_settlement_that_changed_nothing_is_refused_or_no_news() -> None:
-    """Repeating an ack is fine; one that is lost or gone is not, and counts once, however large its batch."""
-    noting = recorder()
+def test_a_settlement_without_effect_is_refused_or_not_recorded() -> None:
+    """A repeated ack is not an event. A lost or gone one counts once, whatever its batch size."""
+    events = recorder()
     outcomes = [
         SettlementOutcome.APPLIED,
         SettlementOutcome.DUPLICATE,
@@ -158,43 +158,43 @@ def test_a_settlement_that_changed_nothing_is_refused_or_no_news() -> None:
         SettlementOutcome.INVALID,
     ]
 
-    noting.settled(GROUP, "", [batch_of(2)] * 5, [SettlementResult(each) for each in outcomes])
+    events.settled(GROUP, "", [batch_of(2)] * 5, [SettlementResult(outcome) for outcome in outcomes])
 
-    told = [(row["kind"], row["outcome"]) for row in rows(noting.take())]
-    assert told == [("acked", "applied")] * 2 + [("refused", each) for each in ("lost", "gone", "invalid")]
+    found = [(row["kind"], row["outcome"]) for row in rows(events.take())]
+    assert found == [("acked", "applied")] * 2 + [("refused", outcome) for outcome in ("lost", "gone", "invalid")]
 
 
-def test_polls_are_counted_by_who_polled_and_how_it_ended() -> None:
-    """A thousand clients that wait all day are a number each, not an event each."""
-    noting = recorder()
+def test_polls_are_counted_by_client_and_outcome() -> None:
+    """A thousand clients that poll all day must not create an event per poll."""
+    events = recorder()
 
     for outcome in (Poll.EMPTY, Poll.EMPTY, Poll.HIT):
-        noting.polled(GROUP, "ada", outcome)
+        events.polled(GROUP, "ada", outcome)
 
     about = (GROUP.topic, GROUP.name, "ada")
-    assert noting.take().polls == {(*about, Poll.EMPTY): 2, (*about, Poll.HIT): 1}
-    assert noting.take().polls == {}
+    assert events.take().polls == {(*about, Poll.EMPTY): 2, (*about, Poll.HIT): 1}
+    assert events.take().polls == {}
 
 
-def test_pollers_with_ever_new_names_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A clientId is whatever a client says."""
+def test_the_number_of_poll_counters_is_limited(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A client can send any clientId."""
     monkeypatch.setattr("mqgate.events.recorder._MAX_POLL_KEYS", 2)
-    noting = recorder()
+    events = recorder()
 
     for name in ("ada", "ben", "cleo", "ada"):
-        noting.polled(GROUP, name, Poll.EMPTY)
+        events.polled(GROUP, name, Poll.EMPTY)
 
-    assert sum(noting.take().polls.values()) == 3
-    assert noting.dropped == 1
+    assert sum(events.take().polls.values()) == 3
+    assert events.dropped == 1
 
 
-async def test_many_rows_are_worth_writing_before_it_is_time() -> None:
-    """So that a batch does not outgrow what a log takes, and a burst finds room."""
-    noting = recorder(max_rows=10)
-    waiting = asyncio.create_task(noting.wait(3600))
+async def test_a_full_batch_wakes_the_writer_before_its_interval_ends() -> None:
+    """A batch must not exceed the limits of the log, and a burst must not exceed the buffer."""
+    events = recorder(max_rows=10)
+    waiting = asyncio.create_task(events.wait(3600))
     await asyncio.sleep(0)
 
-    publish(noting, 5)
+    publish(events, 5)
 
     async with asyncio.timeout(10):
         await waiting

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Metric, generate_latest
 from prometheus_client.registry import Collector
 
-from mqgate.telemetry.tallies import Count, LabelledCounter, LabelledHistogram, Timing
+from mqgate.telemetry.labelled_metrics import Count, LabelledCounter, LabelledHistogram, Timing
 
 _LATENCIES = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
 
