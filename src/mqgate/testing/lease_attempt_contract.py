@@ -189,7 +189,7 @@ class AttemptContract:
         assert (await granted(store, group)).delivery == 1
 
 
-class PlaceContract:
+class PullReportContract:
     async def test_a_short_pull_releases_the_rest(self, store: LeaseStore) -> None:
         """Messages that did not fit into the response must be available to the next receive."""
         group = a_group()
