@@ -74,14 +74,14 @@ class EventRecorder:
                 queue, offset, at, _ = stored
                 singles += (self.now(), topic, producer or None, draft[0], len(draft[1]), queue, offset, at)
         elif self.is_on:
-            outcomes_stored: Sequence[Stored | MqgateError] = outcomes
+            accepted = outcomes
             if set(map(type, outcomes)) != {Stored}:
                 pairs = [pair for pair in zip(drafts, outcomes, strict=True) if isinstance(pair[1], Stored)]
-                drafts, outcomes_stored = [draft for draft, _ in pairs], [outcome for _, outcome in pairs]
-            if outcomes_stored and self._reserve(len(outcomes_stored)):
+                drafts, accepted = [draft for draft, _ in pairs], [outcome for _, outcome in pairs]
+            if accepted and self._reserve(len(accepted)):
                 # Stored as a few columns: thousands of small objects that live until they are written slow down later
                 # batches, whose objects are then allocated in memory outside the CPU cache.
-                queues, offsets, times, _ = zip(*cast("Sequence[Stored]", outcomes_stored), strict=True)
+                queues, offsets, times, _ = zip(*cast("Sequence[Stored]", accepted), strict=True)
                 ids, sizes = SEPARATOR.join([draft[0] for draft in drafts]), [len(draft[1]) for draft in drafts]
                 columns = (ids, pack(sizes), _collapse(queues), pack(offsets), _collapse(times))
                 self._events.published.append((self.now(), topic, producer or None, *columns))
