@@ -11,8 +11,8 @@ import signal
 from typing import Any
 
 from mqgate.cli.main import main
+from mqgate.events.recorder import EventRecorder
 from mqgate.events.writer import EventWriter
-from mqgate.telemetry.recorder import EventRecorder
 
 _start = EventWriter.start
 _made: list[EventRecorder] = []

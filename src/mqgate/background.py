@@ -1,4 +1,4 @@
-"""A service's own task: begun once, ended and awaited by whoever owns it."""
+"""The background task of a service, started and stopped by its owner."""
 
 import asyncio
 from collections.abc import Callable, Coroutine
@@ -6,31 +6,31 @@ from typing import Any
 
 __all__ = ["Background"]
 
-# More than cleaning up takes.
-_PATIENCE = 1.0
+# Seconds between two cancellations; longer than a clean-up takes.
+_CANCEL_INTERVAL = 1.0
 
 
 class Background:
-    """Work that goes on until it is stopped."""
+    """A task that runs until it is stopped."""
 
     def __init__(self, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
         self._work = work
         self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
-        """Begin. A second call changes nothing."""
+        """Start the task. A second call changes nothing."""
         self._task = self._task or asyncio.create_task(self._work())
 
     async def stop(self) -> bool:
-        """End it, and wait until it has ended; False if it was not running. What it failed with is raised."""
+        """Cancel the task and wait for its end. Return False if it was not running. Raise the error it failed with."""
         task, self._task = self._task, None
         if task is None:
             return False
         while not task.done():
-            # Again and again: until Python 3.12 a `wait_for`, also of a library, may forget that it was cancelled.
+            # Repeated because `wait_for` before Python 3.12, also in libraries, may swallow a cancellation.
             task.cancel()
-            # Not `await task`: that would take our own cancellation for the task's.
-            await asyncio.wait((task,), timeout=_PATIENCE)
+            # `await task` could not distinguish our own cancellation from that of the task.
+            await asyncio.wait((task,), timeout=_CANCEL_INTERVAL)
         if not task.cancelled():
             task.result()
         return True

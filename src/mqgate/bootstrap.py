@@ -38,6 +38,7 @@ from mqgate.declared import declare, declare_later
 from mqgate.delay.dispatcher import TimerDispatcher
 from mqgate.engines import Control, Leases, Log, Service, open_control, open_engine, open_leases, open_log
 from mqgate.events.lag_samples import LagSamples
+from mqgate.events.recorder import EventRecorder
 from mqgate.events.writer import EventWriter
 from mqgate.http import app
 from mqgate.http.app import App
@@ -68,7 +69,6 @@ from mqgate.stats.opening import open_stats
 from mqgate.stats.watch import PipelineWatch
 from mqgate.telemetry.loop_lag import LoopLag
 from mqgate.telemetry.metrics import Metrics
-from mqgate.telemetry.recorder import EventRecorder
 
 if TYPE_CHECKING:
     from mqgate.adapters.redis.report import RedisReport
@@ -103,7 +103,7 @@ async def gateway(settings: Settings, wall_ms: Callable[[], int] | None = None) 
     engine = open_engine(settings, wall_ms)
     metrics = Metrics()
     telling = settings.events
-    recorder = EventRecorder(metrics, wall_ms or _wall_ms, most_rows=telling.max_buffered, is_on=telling.enabled)
+    recorder = EventRecorder(metrics, wall_ms or _wall_ms, max_rows=telling.max_buffered, is_on=telling.enabled)
     log: Log | None = None
     control = contextlib.AsyncExitStack()
     try:
@@ -362,7 +362,7 @@ def _telling(
         log,
         recorder,
         metrics,
-        lag_samples.touched,
+        lag_samples.mark_active,
         gateway=gateway_name(settings),
         queues=telling.queues,
         interval=telling.flush_interval,

@@ -1,4 +1,4 @@
-"""The rules of settlement and batch size, as tables."""
+"""The rules of settlement outcomes and batch sizes."""
 
 from datetime import timedelta
 
@@ -30,24 +30,24 @@ HELD = QueueLeaseState("inc", 5, 0, 7, 10, NOON + timedelta(seconds=30))
         (HELD._replace(leased_until=NOON), False, SettlementOutcome.LATE_APPLIED),
     ],
 )
-def test_a_settlement_is_judged_by_the_table(
+def test_the_outcome_follows_the_table(
     verb: Verb, standing: QueueLeaseState | None, spent_by_same: bool, outcome: SettlementOutcome
 ) -> None:
-    """The table of semantics.md, the same for every verb."""
+    """All stores must decide as the table in semantics.md, for every verb."""
     assert decide_outcome(verb, LEASE, standing, verb if spent_by_same else None, NOON) is outcome
 
 
 @pytest.mark.parametrize("verb", Verb)
 @pytest.mark.parametrize("spent_by", Verb)
-def test_a_receipt_spent_by_another_verb_is_lost(verb: Verb, spent_by: Verb) -> None:
-    """Duplicate means done as asked."""
+def test_a_receipt_settled_by_another_verb_is_lost(verb: Verb, spent_by: Verb) -> None:
+    """A consumer may rely on `duplicate` only if the same verb was applied."""
     expected = SettlementOutcome.DUPLICATE if verb is spent_by else SettlementOutcome.LOST
 
     assert decide_outcome(verb, LEASE, HELD, spent_by, NOON) is expected
 
 
-def test_only_what_was_done_is_done() -> None:
-    """200 for these three, a refusal for the others."""
+def test_three_outcomes_count_as_done() -> None:
+    """The API returns 200 for these three and an error for the others."""
     assert [each for each in SettlementOutcome if each.is_done] == [
         SettlementOutcome.APPLIED,
         SettlementOutcome.DUPLICATE,
@@ -65,6 +65,6 @@ def test_only_what_was_done_is_done() -> None:
         (16, [32] * 8 + [1] * 8),
     ],
 )
-def test_the_second_half_of_the_attempts_deliver_singly(max_attempts: int, sizes: list[int]) -> None:
-    """And the last one always, so that only the culprit dies."""
+def test_the_second_half_of_the_attempts_delivers_single_messages(max_attempts: int, sizes: list[int]) -> None:
+    """A bad message must not exhaust the other messages of its batch."""
     assert [batch_size(32, attempt, max_attempts) for attempt in range(1, max_attempts + 1)] == sizes

@@ -1,4 +1,4 @@
-"""Receipts: signed, opaque, and nobody else's."""
+"""Receipts are signed, opaque, and valid for one group only."""
 
 import base64
 import hmac
@@ -20,8 +20,8 @@ NUMBERS = st.integers(0, 1 << 62)
 
 
 @given(group=NAMES, client=CLIENTS, start=NUMBERS, after=NUMBERS, epoch=NUMBERS)
-def test_a_receipt_proves_the_lease_it_was_made_of(group: str, client: str, start: int, after: int, epoch: int) -> None:
-    """Whatever names there are, with room to spare in what is accepted."""
+def test_verify_returns_the_signed_lease(group: str, client: str, start: int, after: int, epoch: int) -> None:
+    """A lease must survive the round trip with all valid names and numbers."""
     lease = Lease(group, client, "local:1023", start, after, epoch, "0011223344556677")
 
     receipt = KEYS.sign(lease)
@@ -32,14 +32,14 @@ def test_a_receipt_proves_the_lease_it_was_made_of(group: str, client: str, star
 
 
 def test_a_receipt_of_the_longest_names_is_accepted() -> None:
-    """128 characters of four bytes each, the longest group and broker."""
+    """A receipt with names of the maximum length must not exceed the length limit."""
     lease = Lease("g" * 100, "\U0001f4a5" * 128, "b" * 127 + ":1023", 1 << 40, 1 << 40, 1 << 62, "f" * 16)
 
     assert ReceiptKeys(BOTH).verify(KEYS.sign(lease, ",".join(["18bcfe56800"] * 10)), "g" * 100) == lease
 
 
-def test_a_receipt_of_the_previous_key_is_accepted_and_new_ones_use_the_current() -> None:
-    """Rotation changes no outcome."""
+def test_previous_keys_are_accepted_and_the_current_key_signs() -> None:
+    """Key rotation must not invalidate leases."""
     old, new = ReceiptKeys(SigningKeys({1: OLD}, 1)), ReceiptKeys(SigningKeys({2: NEW}, 2))
 
     assert KEYS.verify(old.sign(LEASE), "workers") == LEASE
@@ -47,13 +47,13 @@ def test_a_receipt_of_the_previous_key_is_accepted_and_new_ones_use_the_current(
     assert new.verify(old.sign(LEASE), "workers") is None
 
 
-def test_a_receipt_of_another_group_proves_nothing() -> None:
-    """Foreign is as good as forged."""
+def test_a_receipt_of_another_group_is_rejected() -> None:
+    """A consumer must not settle the leases of another group."""
     assert KEYS.verify(KEYS.sign(LEASE), "others") is None
 
 
-def test_no_bit_can_be_changed() -> None:
-    """Neither the fields nor the signature nor the key's number."""
+def test_a_receipt_with_any_flipped_bit_is_rejected() -> None:
+    """The fields, the signature and the key number must all be protected."""
     receipt = KEYS.sign(LEASE)
     raw = bytearray(base64.urlsafe_b64decode(receipt + "=" * (-len(receipt) % 4)))
 
@@ -65,18 +65,18 @@ def test_no_bit_can_be_changed() -> None:
 
 
 @given(st.text(max_size=200) | st.binary(max_size=120).map(lambda raw: base64.urlsafe_b64encode(raw).decode()))
-def test_any_text_is_answered(text: str) -> None:
-    """A receipt is whatever a client sends: never an exception."""
+def test_verifying_any_text_raises_nothing(text: str) -> None:
+    """A client can send any text as a receipt."""
     assert KEYS.verify(text, "workers") is None
 
 
 def message(offset: object, lease: Lease = LEASE, stamp: str = "5f") -> str:
-    """The receipt of one message of a range."""
+    """Return the receipt of one message of a range."""
     return KEYS.sign_each(lease, "", [f"{offset}.{stamp}"])[0]
 
 
-def test_a_message_of_a_range_is_proved_by_its_offset() -> None:
-    """One signature serves a whole range, and each receipt stands for its message alone."""
+def test_the_receipt_of_a_message_covers_that_message_only() -> None:
+    """One signature serves a whole range, but each receipt must settle one message only."""
     proved = KEYS.verify(message(LEASE.next - 1), LEASE.group)
 
     assert proved == LEASE._replace(start=LEASE.next - 1)
@@ -84,8 +84,8 @@ def test_a_message_of_a_range_is_proved_by_its_offset() -> None:
 
 @pytest.mark.parametrize("receipt", [KEYS.sign(LEASE), message(12)])
 @pytest.mark.parametrize("keys", [KEYS, ReceiptKeys(BOTH)])
-def test_no_character_can_be_changed_left_out_or_added(receipt: str, keys: ReceiptKeys) -> None:
-    """Whoever has it in hand, and whoever has not: what is not as it was given is forged."""
+def test_a_receipt_with_any_edited_character_is_rejected(receipt: str, keys: ReceiptKeys) -> None:
+    """Edited receipts must be rejected with and without the token in the cache."""
     forged = {receipt[:place] + receipt[place + 1 :] for place in range(len(receipt))}
     for place in range(len(receipt) + 1):
         for other in "0A_-.=/ ":
@@ -95,8 +95,8 @@ def test_no_character_can_be_changed_left_out_or_added(receipt: str, keys: Recei
     assert keys.verify(receipt, LEASE.group) is not None
 
 
-def test_a_range_proves_nothing_outside_itself_and_nothing_of_the_other_kind() -> None:
-    """Whoever holds a receipt must not be able to make one for what was never granted, nor for its neighbour."""
+def test_a_receipt_cannot_be_turned_into_another() -> None:
+    """A client must not create a receipt for a message that it did not receive, or of another kind."""
     token, _, rest = message(LEASE.start).partition(".")
     batch = KEYS.sign(LEASE)
     fresh = ReceiptKeys(BOTH)
@@ -109,8 +109,8 @@ def test_a_range_proves_nothing_outside_itself_and_nothing_of_the_other_kind() -
     assert fresh.verify(message(LEASE.start), LEASE.group) == LEASE._replace(next=LEASE.start + 1)
 
 
-def test_receipts_of_the_format_before_are_accepted() -> None:
-    """During a rolling upgrade leases of the release before are settled at the new one: no times, no mark then."""
+def test_receipts_of_the_previous_release_are_accepted() -> None:
+    """During a rolling upgrade, leases of the previous release (no times, no marks) are settled at new gateways."""
     batch = "AAG5spce5j8mVyPMUzez-BaAYmF0Y2gfd29ya2Vycx8fbG9jYWw6MB8xMB8xNB81HzAwMTEyMjMzNDQ1NTY2Nzc"
     message = "AAE6DyyoC2JOwv8w3e9uxeOVcmFuZ2Ufd29ya2Vycx8fbG9jYWw6MB8xMB8xNB81HzAwMTEyMjMzNDQ1NTY2Nzc.12"
 
@@ -140,30 +140,30 @@ _OTHERS = [message(12, LEASE._replace(epoch=6)), message(12, LEASE._replace(grou
 
 
 @given(st.lists(st.sampled_from([*_SOME, *_OTHERS]), max_size=8))
-def test_many_receipts_prove_what_each_of_them_proves(receipts: list[str]) -> None:
-    """Neighbours share what was found out of their token: never what the token of another proves."""
+def test_verify_each_agrees_with_verify(receipts: list[str]) -> None:
+    """The shared check of a token must never apply to a receipt with another token."""
     assert KEYS.verify_each(receipts, LEASE.group) == [KEYS.verify(each, LEASE.group) for each in receipts]
 
 
 @given(st.binary(min_size=1, max_size=200))
-def test_the_tag_is_the_standards(secret: bytes) -> None:
-    """What signs here is checked by gateways of other releases, and of other makes."""
+def test_the_signature_is_a_standard_hmac(secret: bytes) -> None:
+    """Gateways of other releases must be able to verify the receipts."""
     raw = base64.urlsafe_b64decode(ReceiptKeys(SigningKeys({1: secret}, 1)).sign(LEASE) + "==")
 
     assert raw[2:18] == hmac.digest(secret, raw[18:], "sha256")[:16]
 
 
 @pytest.mark.parametrize("offset", ["", "00", "+0", "-0", " 0", "0_0", "\u0660", "3", "1" * 20])
-def test_an_offset_is_written_in_one_way(offset: str) -> None:
-    """Two receipts of one message could be acked twice; and nobody reaches beyond what was granted."""
+def test_an_offset_in_another_notation_is_rejected(offset: str) -> None:
+    """Two receipts of one message could otherwise be acked twice."""
     lease = LEASE._replace(start=0, next=3)
 
     assert KEYS.verify(message(0, lease), LEASE.group) == lease._replace(next=1)
     assert KEYS.verify(message(offset, lease), LEASE.group) is None
 
 
-def test_keys_learned_later_count_from_then_on() -> None:
-    """Rotation while a gateway runs: signing moves on, and what an outlived key signed goes with it."""
+def test_updated_keys_apply_at_once() -> None:
+    """Keys rotate while a gateway runs: the new key signs, and receipts of a deleted key are rejected."""
     keys = ReceiptKeys(SigningKeys({1: OLD}, 1))
     by_old = keys.sign(LEASE)
 
@@ -179,14 +179,14 @@ def test_keys_learned_later_count_from_then_on() -> None:
 
 
 def test_a_key_that_is_accepted_but_not_current_does_not_sign() -> None:
-    """Others may not have heard of it yet."""
+    """Other gateways may not have loaded a new key yet."""
     keys = ReceiptKeys(SigningKeys({1: OLD, 2: NEW}, 1))
 
     assert ReceiptKeys(SigningKeys({1: OLD}, 1)).verify(keys.sign(LEASE), LEASE.group) == LEASE
 
 
-def test_a_receipt_of_a_key_that_is_not_known_is_strange() -> None:
-    """Only for those it is worth looking for a new key; forged ones of known keys are not."""
+def test_a_receipt_of_an_unknown_key_is_detected() -> None:
+    """The gateway loads new keys for these receipts only, not for forged receipts of known keys."""
     known, receipt = ReceiptKeys(SigningKeys({1: OLD}, 1)), ReceiptKeys(BOTH).sign(LEASE)
 
     assert known.has_unknown_key(receipt)
@@ -196,6 +196,6 @@ def test_a_receipt_of_a_key_that_is_not_known_is_strange() -> None:
 
 
 @given(st.text(max_size=20))
-def test_any_text_is_strange_or_not(text: str) -> None:
-    """Never an exception."""
+def test_checking_any_text_for_its_key_raises_nothing(text: str) -> None:
+    """A client can send any text as a receipt."""
     assert KEYS.has_unknown_key(text) in {True, False}

@@ -1,4 +1,4 @@
-"""Durations and instants as people and wires write them."""
+"""Parsing and formatting of durations and instants."""
 
 from datetime import UTC, datetime, timedelta
 
@@ -16,7 +16,7 @@ from mqgate.core.times import format_instant, parse_duration, parse_instant
     [("1500ms", 1.5), ("30s", 30), ("15m", 900), ("2h", 7_200), ("10d", 864_000), (0, 0), (1.5, 1.5), ("0s", 0)],
 )
 def test_durations_are_seconds_or_text(text: float | str, seconds: float) -> None:
-    """Both writings of api.md."""
+    """Clients may use both notations of api.md."""
     assert parse_duration(text, "wait") == timedelta(seconds=seconds)
 
 
@@ -40,8 +40,8 @@ def test_durations_are_seconds_or_text(text: float | str, seconds: float) -> Non
         float("nan"),
     ],
 )
-def test_anything_else_is_refused_by_name(text: float | str) -> None:
-    """Never clamped, never guessed."""
+def test_an_invalid_duration_is_rejected_with_its_field(text: float | str) -> None:
+    """A wrong value must be reported, not clamped or guessed."""
     with pytest.raises(InvalidValue) as refused:
         parse_duration(text, "wait")
 
@@ -60,7 +60,7 @@ def test_anything_else_is_refused_by_name(text: float | str) -> None:
     ],
 )
 def test_instants_are_rfc_3339_or_milliseconds(text: int | str, found: datetime) -> None:
-    """With a zone, always."""
+    """Clients may use both notations of api.md. The zone is required."""
     assert parse_instant(text, "to") == found
 
 
@@ -78,15 +78,15 @@ def test_instants_are_rfc_3339_or_milliseconds(text: int | str, found: datetime)
         1 << 60,
     ],
 )
-def test_other_instants_are_refused(text: int | str) -> None:
-    """A time without a zone is somebody else's time."""
+def test_an_invalid_instant_is_rejected(text: int | str) -> None:
+    """A time without a zone is ambiguous."""
     with pytest.raises(InvalidValue):
         parse_instant(text, "to")
 
 
 @given(st.integers(0, 253_402_300_799_999))
-def test_what_is_written_can_be_read_again(ms: int) -> None:
-    """Milliseconds survive every way round."""
+def test_formatted_instants_parse_to_the_same_instant(ms: int) -> None:
+    """Milliseconds must survive the round trip."""
     found = instant(ms)
 
     assert parse_instant(format_instant(found), "to") == found

@@ -1,4 +1,4 @@
-"""Passwords in addresses of servers."""
+"""Passwords in server URLs."""
 
 import pytest
 
@@ -19,8 +19,8 @@ from mqgate.core.urls import can_show_hosts, mask_passwords
         ("wrong password for user ada", "wrong password for user ada"),
     ],
 )
-def test_a_password_is_never_shown(text: str, shown: str) -> None:
-    """Whatever else is in the line stays readable; in doubt too much is masked."""
+def test_passwords_are_masked(text: str, shown: str) -> None:
+    """Logs must not contain passwords. Other text stays readable where possible."""
     assert mask_passwords(text) == shown
 
 
@@ -37,6 +37,6 @@ def test_a_password_is_never_shown(text: str, shown: str) -> None:
         ("postgresql://ada:hun/ter2@h/db", False),
     ],
 )
-def test_a_password_that_libpq_would_take_for_a_host_is_found(url: str, can: bool) -> None:
-    """The driver names hosts and ports when it cannot connect."""
+def test_a_password_that_libpq_would_read_as_a_host_is_detected(url: str, can: bool) -> None:
+    """The driver shows hosts and ports in its error messages."""
     assert can_show_hosts(url) is can

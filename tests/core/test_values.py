@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from mqgate.core.backoff import NO_BACKOFF, Backoff
 from mqgate.core.entries import RateLimit
 from mqgate.core.errors import InvalidValue
-from mqgate.core.message import java_hash, new_id, slot_of
+from mqgate.core.message import new_id, slot_of
 from mqgate.core.names import check_client, check_name, check_text
 from mqgate.core.tokens import Bucket
 
@@ -20,35 +20,35 @@ DICE = random.Random(1)
 
 
 @pytest.mark.parametrize("name", ["a", "Z-9_", "x" * 100])
-def test_names_are_what_rocketmq_takes(name: str) -> None:
-    """Letters, digits, underscore, hyphen."""
+def test_valid_names_are_accepted(name: str) -> None:
+    """Names must be valid in all engines."""
     assert check_name(name, "topic") == name
 
 
 @pytest.mark.parametrize("name", ["", "x" * 101, "a.b", "ä", "a b", "a\n", "mqgate_x", "%RETRY%x"])
-def test_other_names_are_refused(name: str) -> None:
-    """And those that are our own."""
+def test_invalid_and_reserved_names_are_rejected(name: str) -> None:
+    """Reserved names belong to the topics of the gateway."""
     with pytest.raises(InvalidValue):
         check_name(name, "topic")
 
 
 @pytest.mark.parametrize("client", ["", "x" * 129, "a\tb", "a\x7f", "\u200b", "\ud800"])
-def test_clients_are_printable(client: str) -> None:
-    """They are shown to operators, and joined into receipts."""
+def test_a_client_id_must_be_printable(client: str) -> None:
+    """Client ids are shown to operators and joined into receipts."""
     with pytest.raises(InvalidValue):
         check_client(client)
 
 
-def test_texts_keep_out_what_rocketmq_cannot_carry() -> None:
-    """U+0001 and U+0002 separate its properties; empty ones vanish."""
+def test_texts_that_rocketmq_cannot_store_are_rejected() -> None:
+    """U+0001 and U+0002 separate the properties of RocketMQ, and it drops empty ones."""
     assert check_text("a\x00\x03ü", "key") == "a\x00\x03ü"
     for text in ("", "\x01", "a\x02"):
         with pytest.raises(InvalidValue):
             check_text(text, "key")
 
 
-def test_a_growing_backoff_doubles_up_to_its_limit() -> None:
-    """1 s, x2, at most 10 min by default."""
+def test_an_exponential_backoff_doubles_up_to_its_maximum() -> None:
+    """The defaults are 1 s, factor 2, at most 10 min."""
     plain = Backoff(jitter=0)
 
     waits = [plain.delay(failures, DICE).total_seconds() for failures in (1, 2, 3, 10, 11, 1_000)]
@@ -57,15 +57,15 @@ def test_a_growing_backoff_doubles_up_to_its_limit() -> None:
 
 
 @given(st.integers(1, 1_000), st.randoms(use_true_random=False))
-def test_jitter_stays_within_its_share(failures: int, dice: random.Random) -> None:
-    """Twenty percent either way, never negative."""
+def test_jitter_stays_within_20_percent(failures: int, dice: random.Random) -> None:
+    """Retries must be spread, but not outside the documented range."""
     plain = Backoff(jitter=0).delay(failures, dice)
 
     assert plain * 0.8 <= Backoff().delay(failures, dice) <= plain * 1.2
 
 
-def test_a_listed_backoff_is_used_as_written_and_its_last_step_repeats() -> None:
-    """No jitter on what somebody wrote down."""
+def test_a_list_of_delays_has_no_jitter_and_its_last_entry_repeats() -> None:
+    """The operator chose these delays."""
     steps = (timedelta(seconds=1), timedelta(minutes=5))
 
     assert [Backoff(steps=steps).delay(failures, DICE) for failures in (1, 2, 3, 99)] == [*steps, steps[1], steps[1]]
@@ -80,7 +80,7 @@ def test_a_listed_backoff_is_used_as_written_and_its_last_step_repeats() -> None
 def test_a_bucket_never_gives_more_than_burst_plus_rate(
     rate: float, burst: float, steps: list[tuple[int, int]]
 ) -> None:
-    """Invariant 22, over any sequence of waits and wishes."""
+    """Invariant 22 must hold for any sequence of waits and requests."""
     limit = RateLimit(rate=rate, burst=burst)
     bucket, now, given = Bucket.full(limit, 0), 0, 0
 
@@ -94,8 +94,8 @@ def test_a_bucket_never_gives_more_than_burst_plus_rate(
         assert given <= burst + rate * now / 1_000 + 1e-6
 
 
-def test_a_bucket_under_a_clock_that_goes_back_refills_nothing() -> None:
-    """Time is counted once."""
+def test_a_clock_that_moves_backwards_refills_nothing() -> None:
+    """No interval may be counted twice."""
     limit = RateLimit(rate=1_000, burst=10)
     empty = Bucket.full(limit, 5_000).take(10)
 
@@ -103,31 +103,24 @@ def test_a_bucket_under_a_clock_that_goes_back_refills_nothing() -> None:
     assert empty.at(limit, 1_000).at(limit, 5_005).tokens == 5
 
 
-def test_ids_are_unique_and_grow_with_time() -> None:
-    """An index of them grows at its end."""
+def test_ids_are_unique_and_ordered_by_time() -> None:
+    """An index of ids must grow at its end."""
     ids = [new_id(ms) for ms in range(1_000, 2_000)]
 
     assert ids == sorted(set(ids))
     assert {len(each) for each in ids} == {32}
 
 
-def test_ids_of_a_millisecond_are_told_apart_also_in_a_forked_child() -> None:
-    """A child begins with what its parent has in memory, and would go on with the same numbers."""
+def test_ids_are_unique_in_a_forked_child() -> None:
+    """A forked child has the memory of its parent and would continue with the same numbers."""
     program = "import os; from mqgate.core import message as m; m.new_id(1); os.fork() and os.wait(); "
     program += "print(*map(m.new_id, [1] * 99))"
 
-    told = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True).stdout.split()  # noqa: S603 - ours
+    ids = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True).stdout.split()  # noqa: S603 - ours
 
-    assert len(set(told)) == len(told) == 2 * 99
+    assert len(set(ids)) == len(ids) == 2 * 99
 
 
-def test_slots_never_change() -> None:
-    """Same key, same queue, in every release: CRC-32 and Java's hash of the /mq dialect."""
+def test_the_slot_of_a_key_is_the_same_in_every_release() -> None:
+    """Messages of one key must stay in one queue after an upgrade of the gateway."""
     assert [slot_of(key) for key in ("a", "order-1", "ключ")] == [3_904_355_907, 3_769_860_079, 212_833_818]
-    assert [java_hash(key) for key in ("", "a", "hello", "polygenelubricants", "💥")] == [
-        0,
-        97,
-        99_162_322,
-        -2_147_483_648,
-        1_772_552,
-    ]

@@ -83,7 +83,14 @@ def _booted(group: Group) -> AcquireRequest:
     boots = {QUEUE: BrokerBoot(1, 0)}
     bounds = {QUEUE: QueueBounds(0, 9)}
     return AcquireRequest(
-        group=group, client="", most=0, visibility=group.visibility, bounds=bounds, boots=boots, wait=wait, attempt="x"
+        group=group,
+        client="",
+        max_count=0,
+        visibility=group.visibility,
+        bounds=bounds,
+        boots=boots,
+        wait=wait,
+        attempt="x",
     )
 
 
@@ -91,12 +98,12 @@ async def _live_in_queues(seen: Look) -> None:
     """Everything that can happen to a queue-mode group."""
     store, group = seen.store, a_group(name="queues", max_attempts=2, rate_limit=RATE)
     await opened(store, group, queues(9))
-    first = await granted(store, group, attempt="a", most=1)
+    first = await granted(store, group, attempt="a", max_count=1)
     seen.look()
     await ack(store, group, first.lease)
     seen.look()
-    await nack(store, group, (await granted(store, group, most=1)).lease, reason="no")
-    last = await granted(store, group, most=1)
+    await nack(store, group, (await granted(store, group, max_count=1)).lease, reason="no")
+    last = await granted(store, group, max_count=1)
     seen.look()
     await nack(store, group, last.lease, reason="no")
     await store.seek(group, "", {QUEUE: 0}, is_dry_run=False)
@@ -111,7 +118,7 @@ async def _lose_in_queues(seen: Look) -> None:
     group = a_group(name="losses", backoff=Backoff(steps=(timedelta(0),)))
     await opened(seen.store, group, queues(9))
     moment = timedelta(milliseconds=1)
-    wish = AcquireRequest(group=group, client="", most=1, visibility=moment, bounds={QUEUE: QueueBounds(1, 9)})
+    wish = AcquireRequest(group=group, client="", max_count=1, visibility=moment, bounds={QUEUE: QueueBounds(1, 9)})
     for _ in range(2):
         while not (await seen.store.acquire(wish)).grants:  # noqa: ASYNC110 - each is a question
             await asyncio.sleep(0.002)
@@ -130,9 +137,9 @@ async def _live_in_messages(seen: Look) -> None:
     """Everything that can happen to an ordered message-mode group."""
     store, group = seen.store, workers(name="messages", max_attempts=2, is_ordered=True)
     await opened(store, group, queues(9))
-    grant = await granted(store, group, attempt="a", most=2)
+    grant = await granted(store, group, attempt="a", max_count=2)
     seen.look()
-    await store.place(group, [PullReport(grant, 2, {0: "k", 1: "k"})])
+    await store.report_pull(group, [PullReport(grant, 2, {0: "k", 1: "k"})])
     seen.look()
     lease = grant.lease._replace(next=1)
     for _ in range(group.max_attempts):
@@ -191,7 +198,7 @@ async def test_a_step_is_one_round_trip(seen: Look) -> None:
     await opened(store, group, queues(1_000))
     before = seen.server.round_trips
 
-    lease = (await granted(store, group, most=500)).lease
+    lease = (await granted(store, group, max_count=500)).lease
     acks = [Settlement(Verb.ACK, lease._replace(start=at, next=at + 1)) for at in range(500)]
     await ask(store, group, carrying=acks[:250])
     await store.settle(group, acks[250:])

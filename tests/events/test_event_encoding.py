@@ -1,4 +1,4 @@
-"""Rows as Arrow, and back: what core/events.py says is what readers get."""
+"""Encoded rows decode to the same rows, in the schema of core/events.py."""
 
 import os
 
@@ -8,7 +8,7 @@ import pytest
 from event_log import rows_of
 from mqgate.core.events import EVENTS, TABLES, Table
 from mqgate.events.encoding import encode
-from mqgate.telemetry.event_rows import Part
+from mqgate.events.rows import Part
 
 NOW = 1_700_000_000_000
 VALUES = {
@@ -20,8 +20,8 @@ VALUES = {
 
 
 @pytest.mark.parametrize("table", TABLES.values(), ids=TABLES)
-def test_every_table_comes_back_as_it_was(table: Table) -> None:
-    """Names and order of the columns, values, and None where nothing is known."""
+def test_rows_of_every_table_survive_the_round_trip(table: Table) -> None:
+    """Readers rely on the names and order of columns, on values and on nulls."""
     columns = {name: VALUES[kind] for name, kind in table.columns}
 
     (batch,) = encode(table, [Part([1] * 3, columns)])
@@ -33,8 +33,8 @@ def test_every_table_comes_back_as_it_was(table: Table) -> None:
     ]
 
 
-def test_what_a_run_shares_is_said_once() -> None:
-    """Parts follow each other; what one does not know is None, whatever the others know."""
+def test_values_of_a_run_apply_to_all_of_its_rows() -> None:
+    """Parts are concatenated, and a column that a part lacks is null."""
     runs = {"at": [NOW, NOW + 1], "kind": "published", "topic": ["a", "b"], "count": 1, "group": [None, "g"]}
     first = Part([2, 1], runs, {"offset": [7, 8, 3]})
     second = Part([1], {"at": (NOW,), "kind": "acked", "topic": "a", "granted_at": (NOW,)}, {"offset": (None,)})
@@ -50,8 +50,8 @@ def test_what_a_run_shares_is_said_once() -> None:
     ]
 
 
-def test_types_are_those_that_readers_count_on() -> None:
-    """Words as dictionaries, instants as milliseconds in UTC: a reader's schema is not guessed from the first batch."""
+def test_column_types_are_those_of_the_schema() -> None:
+    """Readers declare the schema and do not infer it from a batch."""
     schema = pa.ipc.open_stream(encode(EVENTS, [])[0].body).schema
     kinds = {
         "text": pa.string(),
@@ -63,12 +63,12 @@ def test_types_are_those_that_readers_count_on() -> None:
     assert [(field.name, field.type) for field in schema] == [(name, kinds[kind]) for name, kind in EVENTS.columns]
 
 
-def test_what_is_too_large_for_a_message_is_cut() -> None:
-    """Reasons may have 4 KB each and say anything: a batch must not outgrow what a broker takes."""
+def test_rows_that_exceed_one_message_are_split() -> None:
+    """Reasons may have 4 KB each, and a broker limits the message size."""
     rows = 500
     columns = {"at": list(range(rows)), "reason": [os.urandom(1_000).hex() for _ in range(rows)]}
 
-    batches = encode(EVENTS, [Part([1] * rows, columns)], most_bytes=100_000)
+    batches = encode(EVENTS, [Part([1] * rows, columns)], max_bytes=100_000)
 
     assert len(batches) > 5
     assert max(len(batch.body) for batch in batches) <= 100_000
@@ -76,20 +76,20 @@ def test_what_is_too_large_for_a_message_is_cut() -> None:
     assert [row["at"] for batch in batches for row in rows_of(batch.body)] == columns["at"]
 
 
-def test_words_of_others_are_not_carried_along() -> None:
-    """Every client has a name of its own: a batch that is cut must shrink with its rows, else it is cut for ever."""
+def test_a_split_batch_keeps_only_its_own_dictionary_words() -> None:
+    """A batch that is split must shrink with its rows, even if every row has a different client id."""
     rows = 20_000
     columns = {"at": list(range(rows)), "client": [f"{number:08}-{os.urandom(32).hex()}" for number in range(rows)]}
 
-    batches = encode(EVENTS, [Part([1] * rows, columns)], most_bytes=200_000)
+    batches = encode(EVENTS, [Part([1] * rows, columns)], max_bytes=200_000)
 
     assert max(len(batch.body) for batch in batches) <= 200_000
     assert len(batches) < 40
     assert [row["client"] for batch in batches for row in rows_of(batch.body)] == columns["client"]
 
 
-def test_a_row_costs_few_bytes() -> None:
-    """Ids are random; all else of a row must be nearly free, else the events would outweigh the messages."""
+def test_a_row_takes_few_bytes() -> None:
+    """Ids are random. The other columns must be small, or events would need more space than the messages."""
     rows = 5_000
     columns = {
         "at": [NOW + number // 50 for number in range(rows)],

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 from fault_calls import BROKERS, QUEUES, Gateway, eventually, key_for, opened, problem
 
-from mqgate.core.names import MOST_PROPERTY_BYTES
+from mqgate.core.names import MAX_PROPERTY_BYTES
 from mqgate.rocketmq import RocketMQClient
 from mqgate.rocketmq.admin import LAYOUTS
 from mqgate.settings import Settings
@@ -127,7 +127,7 @@ async def test_whatever_properties_are_accepted_can_be_stored(gateway: Gateway, 
     await gateway.shop(maxAttempts=1)
     taken = ("KEYS", "TAGS", "DELAY", "WAIT", "UNIQ_KEY", "TIMER_DELAY_MS", "MSG_REGION", "POP_CK")
     names = [*taken[: count - 1], *(f"p{number}" for number in range(count))][:count]
-    room = MOST_PROPERTY_BYTES - len("kt") - sum(len(name) + 2 for name in names)
+    room = MAX_PROPERTY_BYTES - len("kt") - sum(len(name) + 2 for name in names)
     values = [room // count] * (count - 1) + [room - room // count * (count - 1)]
     properties = {name: "v" * size for name, size in zip(names, values, strict=True)}
 

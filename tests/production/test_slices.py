@@ -27,13 +27,13 @@ class Counted(LocalRateLimits):
         self.may_answer = asyncio.Event()
         self.may_answer.set()
 
-    async def take(self, name: str, limit: RateLimit, most: int) -> tuple[int, float]:
-        self.asked.append(most)
+    async def take(self, name: str, limit: RateLimit, max_count: int) -> tuple[int, float]:
+        self.asked.append(max_count)
         self.is_asked.set()
         self.at_once += 1
         self.most_at_once = max(self.at_once, self.most_at_once)
         await self.may_answer.wait()
-        given, wait = await super().take(name, limit, most)
+        given, wait = await super().take(name, limit, max_count)
         self.at_once -= 1
         self.taken += given
         return given, wait
@@ -116,7 +116,7 @@ async def test_a_lone_slow_producer_takes_only_what_it_needs(
 async def test_within_half_of_its_limit_nobody_is_refused_however_it_comes(
     gateways: list[ProducerRateLimiter], rates: Counted, clock: ManualClock, seed: int
 ) -> None:
-    """What lapses is at most what was used: the bound that the slices promise, under a load made to be bad."""
+    """What lapses is at max_count what was used: the bound that the slices promise, under a load made to be bad."""
     limit = RateLimit(rate=1000, burst=200)
     half = RateLimit(rate=500, burst=100 - 1000 * SLICE.total_seconds() / 2)
     keeping, dice = LocalRateLimits(lambda: clock.now), random.Random(seed)

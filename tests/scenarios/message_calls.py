@@ -150,7 +150,7 @@ def counted_steps(gateway: bootstrap.Gateway, monkeypatch: pytest.MonkeyPatch) -
     acquire = type(gateway.leases).acquire
 
     async def counted(store: Any, request: Any) -> Any:
-        steps.append(request.most)
+        steps.append(request.max_count)
         return await acquire(store, request)
 
     monkeypatch.setattr(type(gateway.leases), "acquire", counted)

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-LONGEST_HOLD = 12 * 3_600_000
+MAX_HOLD = 12 * 3_600_000
 UNSETTLED = {"ready", "leased", "waiting"}
 EXPIRED = "the lease ended without an answer"
 Place = tuple[str, int]
@@ -178,7 +178,7 @@ class GroupModel:
         entry = lease.entry
         if entry.lease is not lease or entry.state not in {"leased", "waiting"}:
             return "lost"
-        if verb == "extend" and now + visibility > lease.granted_at + LONGEST_HOLD:
+        if verb == "extend" and now + visibility > lease.granted_at + MAX_HOLD:
             return "invalid"
         return "applied" if entry.state == "leased" and now < lease.until else "late_applied"
 

@@ -55,13 +55,13 @@ class Outage:
         return TopicBounds(found.version, found.queues, frozenset(queue for name, queue in names if name == topic))
 
     async def read(
-        self, topic: str, queue: str, offset: int, most: int, most_bytes: int, group: str = ""
+        self, topic: str, queue: str, offset: int, max_count: int, max_bytes: int, group: str = ""
     ) -> Sequence[Message]:
         self.groups.append(group)
         if f"{topic}/{queue}" in self.closed | self.unreadable:
             self.failed_reads += 1
             raise QueueUnavailable(f"{queue} is down")
-        return list(await self._read(topic, queue, offset, most, most_bytes, group))
+        return list(await self._read(topic, queue, offset, max_count, max_bytes, group))
 
     async def append(self, topic: str, drafts: Sequence[Draft], producer: str = "") -> list[Stored | MqgateError]:
         self.producers.append(producer)

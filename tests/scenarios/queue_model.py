@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 AGEING = 30_000
-LONGEST_HOLD = 12 * 3_600_000
+MAX_HOLD = 12 * 3_600_000
 FAR_PAST = -1
 # What an attempt asks for: its name, how many, and for how long, None if it leaves that to the group.
 Shape = tuple[str, int, int | None]
@@ -294,7 +294,7 @@ class Place:
             return "lost" if is_over and lease.start >= queue.seen[0] else "gone"
         if verb == "extend":
             until = now + more["visibility"]
-            if until > lease.granted_at + LONGEST_HOLD:
+            if until > lease.granted_at + MAX_HOLD:
                 return "invalid"
         outcome = "applied" if now < lease.until else "late_applied"
         if verb == "extend":

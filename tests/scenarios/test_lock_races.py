@@ -160,7 +160,7 @@ class Table:
         expected: SettlementOutcome | None = None,
     ) -> None:
         acks = [Settlement(verb=Verb.ACK, lease=carrying.grant.lease)] if carrying else []
-        acquired = await ask(self.store, self.group, most=10, attempt=attempt, carrying=acks)
+        acquired = await ask(self.store, self.group, max_count=10, attempt=attempt, carrying=acks)
         if carrying and expected:
             assert [each.outcome for each in acquired.settled] == [expected]
             self.write_down(carrying, Verb.ACK, expected)

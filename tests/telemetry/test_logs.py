@@ -1,4 +1,4 @@
-"""The log of `mqgate serve`: what libraries write is in it, in the same form."""
+"""The log of `mqgate serve` contains the records of libraries, in the same format."""
 
 import json
 import subprocess
@@ -50,7 +50,7 @@ with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
 
 @pytest.fixture(scope="module")
 def lines() -> list[dict[str, Any]]:
-    """Everything that the program wrote; a line that is not JSON fails here."""
+    """Return all lines that the program wrote. A line that is not JSON fails here."""
     command = [sys.executable, "-W", "always", "-c", PROGRAM]
     ended = subprocess.run(command, capture_output=True, text=True, check=True, timeout=120)  # noqa: S603 - our own interpreter
     assert ended.stderr == ""
@@ -62,8 +62,8 @@ def line_of(lines: list[dict[str, Any]], logger: str) -> dict[str, Any]:
     return next(line for line in lines if line.get("logger") == logger)
 
 
-def test_a_librarys_warning_is_a_line_as_ours_are(lines: list[dict[str, Any]]) -> None:
-    """A collector that reads JSON drops or mixes up everything else."""
+def test_a_warning_of_a_library_has_the_format_of_our_lines(lines: list[dict[str, Any]]) -> None:
+    """A log collector that reads JSON drops other lines."""
     ours, theirs = lines[0], line_of(lines, "psycopg.pool")
 
     assert ours["event"] == "our own line"
@@ -72,47 +72,47 @@ def test_a_librarys_warning_is_a_line_as_ours_are(lines: list[dict[str, Any]]) -
     assert (theirs["level"], theirs["worker"]) == ("warning", 3)
 
 
-def test_every_line_names_its_event(lines: list[dict[str, Any]]) -> None:
-    """And all but ours the library that wrote it."""
+def test_every_line_has_an_event_and_a_logger(lines: list[dict[str, Any]]) -> None:
+    """Operators search by event, and need to know which library wrote a line."""
     assert all(line["event"] and line["level"] and line["timestamp"] for line in lines)
     assert all(line["logger"] for line in lines[1:])
 
 
-def test_what_libraries_say_below_a_warning_is_left_out(lines: list[dict[str, Any]]) -> None:
-    """Some tell of every command."""
+def test_records_of_libraries_below_warning_are_omitted(lines: list[dict[str, Any]]) -> None:
+    """Some libraries log every command."""
     assert not [line for line in lines if line["event"] == "of no interest"]
 
 
-def test_an_exception_is_a_member_of_its_line(lines: list[dict[str, Any]]) -> None:
-    """Not further lines; and without the password that its text has."""
+def test_an_exception_is_a_member_of_its_line_without_passwords(lines: list[dict[str, Any]]) -> None:
+    """A traceback on further lines would not be JSON."""
     failed = line_of(lines, "any.library")
 
     assert failed["event"] == "it failed"
     assert failed["exception"].endswith("ValueError: redis://ada:***@h")
 
 
-def test_a_python_warning_is_a_line(lines: list[dict[str, Any]]) -> None:
-    """It would go to stderr as plain text."""
+def test_a_python_warning_is_a_json_line(lines: list[dict[str, Any]]) -> None:
+    """Python writes warnings to stderr as plain text by default."""
     assert "DeprecationWarning: old" in line_of(lines, "py.warnings")["event"]
 
 
-def test_an_exception_that_no_task_passed_on_is_a_line(lines: list[dict[str, Any]]) -> None:
-    """A bug in the background shows nowhere else."""
+def test_an_unretrieved_task_exception_is_a_json_line(lines: list[dict[str, Any]]) -> None:
+    """A bug in a background task is visible nowhere else."""
     lost = line_of(lines, "asyncio")
 
     assert lost["event"].startswith("Task exception was never retrieved")
     assert lost["exception"].endswith("RuntimeError: nobody asks")
 
 
-def test_a_pool_that_cannot_connect_tells_no_password(lines: list[dict[str, Any]]) -> None:
-    """What psycopg itself writes while PostgreSQL is away."""
+def test_a_pool_that_cannot_connect_logs_no_password(lines: list[dict[str, Any]]) -> None:
+    """Psycopg writes these records itself while PostgreSQL is unavailable."""
     events = [line["event"] for line in lines if line.get("logger") == "psycopg.pool"]
 
     assert any("'own'" in event for event in events)
 
 
 def test_only_the_server_configures_logging() -> None:
-    """Applications that import the client, or run Spark, have logs of their own."""
+    """Applications that import the client, or run Spark, configure their own logging."""
     program = "import logging, mqgate.client, mqgate.spark; print(logging.getLogger().handlers)"
     command = [sys.executable, "-c", program]
 

@@ -10,8 +10,8 @@ from mqgate.core.entries import Group
 from mqgate.core.errors import InvalidValue, MqgateError
 from mqgate.core.lease import Lease, Settlement, SettlementOutcome, SettlementResult, Verb
 from mqgate.core.receipt import ReceiptKeys
+from mqgate.events.recorder import EventRecorder
 from mqgate.ports.lease_store import LeaseStore
-from mqgate.telemetry.recorder import EventRecorder
 
 _INVALID = SettlementResult(SettlementOutcome.INVALID)
 

@@ -14,10 +14,10 @@ from mqgate.consumption.group_log import GroupLog
 from mqgate.core.entries import Group
 from mqgate.core.errors import QueueUnavailable, TopicNotFound
 from mqgate.core.lease import ExhaustedMessage
+from mqgate.events.recorder import EventRecorder
 from mqgate.ports.dead_letters import DeadLetter, DeadLetterStore
 from mqgate.ports.lease_store import LeaseStore
 from mqgate.telemetry.metrics import Metrics
-from mqgate.telemetry.recorder import EventRecorder
 
 _log = structlog.get_logger()
 # More would take all connections of a pool, which others need as well.

@@ -41,7 +41,7 @@ class LeaseStateInitializer:
         instant = None if group.start in {"earliest", "latest"} else parse_instant(group.start, "start")
         starts = await log.starts(group, bounds.queues, instant)
         known = await self._mirror.starts(group, starts, bounds)
-        return await self._leases.open(group, client, known, bounds.queues) and group.mode is Mode.BROADCAST
+        return await self._leases.create_state(group, client, known, bounds.queues) and group.mode is Mode.BROADCAST
 
     async def add_queues(self, group: Group, client: str, unknown_queues: Sequence[str]) -> frozenset[str]:
         """Open queues that came later, from their first message; those that cannot be opened yet."""
@@ -52,7 +52,7 @@ class LeaseStateInitializer:
             known = await self._mirror.starts(group, starts, bounds)
             found = {queue: known[queue] for queue in starts if queue in known}
             if found:
-                await self._leases.open(group, client, found, bounds.queues)
+                await self._leases.create_state(group, client, found, bounds.queues)
         except Busy as error:
             _log.info("queues are opened later", group=group.name, queues=unknown_queues, error=error.detail)
             found = {}

@@ -26,10 +26,10 @@ from mqgate.core.entries import Group, Mode
 from mqgate.core.errors import GroupNotFound, Overloaded, TooManyParked
 from mqgate.core.events import Poll
 from mqgate.core.lease import ReceiveState, Verb
+from mqgate.events.recorder import EventRecorder
 from mqgate.ports.directory import Directory
 from mqgate.ports.message_log import MessageLog
 from mqgate.telemetry.metrics import Metrics
-from mqgate.telemetry.recorder import EventRecorder
 
 Scope = tuple[str, str]
 _LEAST_WAIT = timedelta(seconds=1)

@@ -13,8 +13,8 @@ from mqgate.core.entries import Group, Mode
 from mqgate.core.errors import ClientNotFound, InvalidValue, QueueNotFound, QueueUnavailable
 from mqgate.core.events import Kind
 from mqgate.core.lease import OffsetRange, Position, QueueBounds, SeekResult
+from mqgate.events.recorder import EventRecorder
 from mqgate.ports.lease_store import LeaseStore
-from mqgate.telemetry.recorder import EventRecorder
 
 Target = Literal["earliest", "latest"] | datetime | Mapping[str, int]
 

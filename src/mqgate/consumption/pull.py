@@ -47,13 +47,13 @@ async def pull_queue(log: GroupLog, leases: LeaseStore, group: Group, grant: Gra
     try:
         messages = await log.read(group, lease.queue, lease.start, lease.next - lease.start, most_bytes)
     except BaseException as error:
-        await leases.place(group, (PullReport(grant, lease.start),))
+        await leases.report_pull(group, (PullReport(grant, lease.start),))
         if isinstance(error, QueueUnavailable):
             return PulledBatches([], (), is_short=False, unread=frozenset({lease.queue}))
         raise
     after = lease.start + len(messages)
     if after < lease.next:
-        await leases.place(group, (PullReport(grant, after),))
+        await leases.report_pull(group, (PullReport(grant, after),))
         grant = grant._replace(lease=lease._replace(next=after))
     if not messages:
         return PulledBatches([], (), is_short=False, empty=frozenset({lease.queue}))
@@ -73,7 +73,7 @@ async def pull_messages(
         # Mostly there is one range: a task for it would cost more than the read.
         ranges = [await reads[0]] if len(reads) == 1 else await asyncio.gather(*reads)
     except BaseException:
-        await leases.place(group, [PullReport(grant, grant.lease.start) for grant in grants])
+        await leases.report_pull(group, [PullReport(grant, grant.lease.start) for grant in grants])
         raise
     unread = empty = _NONE
     if not all(ranges):
@@ -93,7 +93,7 @@ async def pull_messages(
     is_short = any(each.after < each.grant.lease.next for each in placements if each.grant.lease.queue not in unread)
     # Served again: the range may have holes, of what a filter did not keep.
     if is_short or unread or any(each.kept is not None or each.grant.serve > 1 for each in placements):
-        placed = await leases.place(group, placements)
+        placed = await leases.report_pull(group, placements)
         if group.is_ordered and sum(map(len, placed)) > most:
             placed, is_short = await _without_surplus(leases, group, placements, placed, most), True
         filtered += [span for each, some in zip(placements, found, strict=True) for span in _filtered(each, some)]
@@ -150,7 +150,7 @@ async def _without_surplus(
             surplus.append(placement._replace(after=in_turn[most], kept=None))
         left.append(frozenset(in_turn[:most]))
         most -= len(left[-1])
-    await leases.place(group, surplus)
+    await leases.report_pull(group, surplus)
     return left
 
 

@@ -37,10 +37,10 @@ from mqgate.core.lease import (
     SettlementResult,
 )
 from mqgate.core.message import Message, stored_ms_of
+from mqgate.events.recorder import EventRecorder
 from mqgate.ports.lease_store import LeaseStore
 from mqgate.ports.message_log import TopicBounds
 from mqgate.telemetry.metrics import Metrics
-from mqgate.telemetry.recorder import EventRecorder
 
 _log = structlog.get_logger()
 _SCOPES_REMEMBERED = 10_000
@@ -260,7 +260,7 @@ class Receiver:
         """Nobody is there to take it: the leases end at once, and the deliveries do not count."""
         placements = [PullReport(grant, grant.lease.start) for grant in received.grants]
         if placements:
-            await self._leases.place(group, placements)
+            await self._leases.report_pull(group, placements)
 
     async def _bury(
         self, group: Group, received: ReceiveResult, exhausted: Sequence[ExhaustedMessage]

@@ -45,13 +45,13 @@ class Redriver:
 
     def turn(self, group: Group) -> AbstractAsyncContextManager[None]:
         """One at a time chooses and acts, group by group: else two redrives would store a message twice."""
-        return self._dead_letters.turn(group.name)
+        return self._dead_letters.redrive_lock(group.name)
 
     async def choose(self, group: Group, ids: Sequence[str] | None) -> tuple[list[DeadLetter], bool]:
         """The dead letters named (None: the oldest ones), and whether there are more."""
         if ids is None:
             letters, more = await self._dead_letters.list(
-                group.name, key=None, since=None, until=None, most=MOST_AT_ONCE, after=None
+                group.name, key=None, since=None, until=None, limit=MOST_AT_ONCE, after=None
             )
             return list(letters), more is not None
         found = [await self._dead_letters.get(group.name, each) for each in dict.fromkeys(ids)]

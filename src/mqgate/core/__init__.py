@@ -1,1 +1,1 @@
-"""The vocabulary and the rules: pure, standard library only, instants are passed in."""
+"""Terms and rules as pure functions and values. Standard library only; instants are passed in."""

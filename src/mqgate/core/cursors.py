@@ -1,4 +1,4 @@
-"""Cursors of lists: the numbers of the last item of a page, in decimal digits and with dots between them."""
+"""Cursors of lists: the numbers of the last item of a page, in decimal digits, separated by dots."""
 
 from mqgate.core.errors import InvalidValue
 
@@ -9,11 +9,11 @@ MAX_ROW = (1 << 62) - 1
 
 
 def parse_cursor(cursor: str, *limits: int) -> tuple[int, ...]:
-    """Return as many numbers as there are limits; InvalidValue if one is missing, malformed or above its limit."""
+    """Return one number per limit. Raise InvalidValue if one is missing, malformed or above its limit."""
     parts = cursor.split(".")
     if len(parts) != len(limits):
         raise invalid_cursor()
-    # Digits are counted first, because Python refuses to parse thousands of them.
+    # The length is checked first because `int` raises for thousands of digits.
     if not all(
         part.isascii() and part.isdigit() and len(part) <= len(str(limit)) and int(part) <= limit
         for part, limit in zip(parts, limits, strict=True)
@@ -23,4 +23,4 @@ def parse_cursor(cursor: str, *limits: int) -> tuple[int, ...]:
 
 
 def invalid_cursor() -> InvalidValue:
-    return InvalidValue("use the cursor that the page before gave as next", field="cursor")
+    return InvalidValue("cursor is invalid: use the value of `next` from the previous page", field="cursor")

@@ -1,4 +1,4 @@
-"""What is registered: topics, producers, groups, keys, and one consistent view of them all."""
+"""Registered entries: topics, producers, groups and API keys, and a snapshot of all of them."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -9,7 +9,7 @@ from mqgate.core.backoff import Backoff
 
 
 class Mode(StrEnum):
-    """How a group's messages are delivered; decided when the group is registered."""
+    """The delivery mode of a group. It is set when the group is registered."""
 
     QUEUE = "queue"
     BROADCAST = "broadcast"
@@ -17,7 +17,7 @@ class Mode(StrEnum):
 
 
 class OnPoison(StrEnum):
-    """What becomes of a message that failed for the last time."""
+    """What happens to an exhausted message: it becomes a dead letter, or it blocks its queue."""
 
     DEAD = "dead"
     BLOCK = "block"
@@ -25,7 +25,7 @@ class OnPoison(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RateLimit:
-    """A token bucket: `rate` messages a second, `burst` at once."""
+    """A token bucket: `rate` messages per second, `burst` at once."""
 
     rate: float
     burst: float
@@ -70,7 +70,7 @@ class Group:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ApiKey:
-    """A key as it is kept: its hash, and what it opens (one of producer, group, role)."""
+    """A stored API key: its hash, and what it grants access to (one of producer, group, role)."""
 
     id: str
     digest: str = field(repr=False)
@@ -83,7 +83,7 @@ class ApiKey:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Snapshot:
-    """The whole registry at one version; never changed, only replaced."""
+    """The whole registry at one version. Snapshots are replaced, never changed."""
 
     version: int
     topics: Mapping[str, Topic]

@@ -1,21 +1,21 @@
-"""What happened, as rows: what gateways write to their own topic, and Spark reads from it.
+"""The tables of events that gateways write to the topic `mqgate_events`, and that the pipelines read.
 
-One message of the topic is one batch: an Arrow IPC stream in its body, and these properties.
+One message of the topic is one event batch: an Arrow IPC stream as its body, and these properties.
 
-    schema        which table its rows belong to and in which version: `events/1`, `lag/1`, `polls/1`
-    gateway       the key too, so that batches of one gateway lie in one queue, in their order
-    incarnation   a random id made when that gateway's process started
-    sequence      1, 2, 3 ... within the incarnation: a gap is a loss, and shows
-    sent_at       when the batch was sent, by the gateway's clock, in ms; with the time at which the log stored it, it
-                  tells how far that clock is off
-    dropped       rows that this incarnation had to drop so far, because the log did not take them
-    last          `true` on the batch that a gateway writes when it stops; one that was killed leaves none, and what it
-                  had not sent is unknown. `so_far` on the empty one that it writes when nothing has happened for some
-                  seconds, also after its start: all is told. If it is started again without a goodbye, it was killed;
-                  so its name must be the same then
+    schema        the table of the rows and its version: `events/1`, `lag/1`, `polls/1`
+    gateway       the name of the gateway. It is also the message key, so all batches of a gateway are in one queue
+    incarnation   a random id that the gateway creates when its process starts
+    sequence      1, 2, 3 ... within the incarnation. A missing number is a gap: that batch was lost
+    sent_at       when the batch was sent, in ms by the clock of the gateway. The difference to the store time of the
+                  message shows the clock skew
+    dropped       rows that this incarnation has dropped so far because the log did not accept them
+    last          `true` on the final batch of a gateway that stops. A killed gateway writes none, and its unsent rows
+                  are unknown. `so_far` on the empty batch that a gateway writes after some seconds without events, also
+                  after its start: all earlier events are written. A new incarnation of the same gateway name without
+                  `true` before it shows that the gateway was killed, so the name must be stable
 
-Nothing is written about topics whose names begin with `mqgate_`. A later version may add columns at the end; what else
-changes gets a new number, and readers put aside what they do not know.
+Topics whose names begin with `mqgate_` have no events. A later version may append columns. Any other change gets a new
+version number, and readers set aside batches of unknown versions.
 """
 
 from enum import StrEnum
@@ -29,7 +29,7 @@ EVENTS_TOPIC = f"{OWN_PREFIX}events"
 
 
 class Kind(StrEnum):
-    """What happened to a message. Rows are single messages unless `count` says more: then it is a range of a queue."""
+    """The kind of an event. A row describes one message, or a range of a queue if `count` is greater than 1."""
 
     PUBLISHED = "published"
     SCHEDULED = "scheduled"
@@ -43,12 +43,12 @@ class Kind(StrEnum):
     FILTERED = "filtered"
     SKIPPED = "skipped"
     RETENTION_EXPIRED = "retention_expired"
-    # A publish, or a settlement, that was answered with an error: `outcome` is its code or its outcome.
+    # A rejected publish (`outcome` is the error code) or settlement (`outcome` is its outcome).
     REFUSED = "refused"
 
 
 class Poll(StrEnum):
-    """How a receive ended."""
+    """The outcome of a receive."""
 
     HIT = "hit"
     WOKEN = "woken"
@@ -57,7 +57,7 @@ class Poll(StrEnum):
 
 
 class Table(NamedTuple):
-    """Its columns, each with its type: text, word (few different texts), int, instant."""
+    """A table with its columns and their types: text, word (text with few distinct values), int, instant."""
 
     name: str
     version: int
@@ -72,29 +72,29 @@ EVENTS = Table(
     "events",
     1,
     (
-        # By the gateway's clock; every other instant by the store's.
+        # By the clock of the gateway. All other instants are by the clock of the store.
         ("at", "instant"),
         ("kind", "word"),
         ("topic", "word"),
-        # None while it is scheduled, and of what was refused.
+        # None for scheduled and refused messages.
         ("queue", "word"),
         ("offset", "int"),
         ("count", "int"),
         ("group", "word"),
-        # Who published; None if nobody said.
+        # None if the publish named no producer.
         ("producer", "word"),
-        # Who received or settled.
+        # The client that received or settled.
         ("client", "word"),
-        # Of published, scheduled, cancelled and dead messages; the others are known by queue and offset.
+        # For published, scheduled, cancelled and dead messages. The others are identified by queue and offset.
         ("id", "text"),
-        # When the message was stored (scheduled: when it is due). With `at` it is the time from publish to here.
+        # The store time of the message (scheduled: the due time). `at` minus this is the time since the publish.
         ("stored_at", "instant"),
-        # Acked, nacked, extended: when the lease began.
+        # For acked, nacked and extended: the start of the lease.
         ("granted_at", "instant"),
-        # The number of the delivery.
+        # The delivery count.
         ("delivery", "int"),
         ("bytes", "int"),
-        # Settlements: applied or late_applied. Refused: why.
+        # Settlements: applied or late_applied. Refused: the reason.
         ("outcome", "word"),
         ("reason", "text"),
     ),
@@ -115,7 +115,7 @@ LAG = Table(
         ("ready", "int"),
         ("leased", "int"),
         ("waiting", "int"),
-        # When the oldest unsettled message of the whole group was stored; None: there is none.
+        # The store time of the oldest unsettled message of the whole group; None if there is none.
         ("oldest_at", "instant"),
     ),
 )
@@ -127,9 +127,9 @@ POLLS = Table(
         ("topic", "word"),
         ("group", "word"),
         ("client", "word"),
-        # `Poll`: a receive without a wait is a hit or empty.
+        # A value of `Poll`. A receive without a wait is `hit` or `empty`.
         ("outcome", "word"),
-        # So many of them since the batch before.
+        # The number of receives since the previous batch.
         ("count", "int"),
     ),
 )

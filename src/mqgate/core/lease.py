@@ -1,15 +1,15 @@
-"""Leases: what a group holds, and what a settlement of it means.
+"""Leases: the values of the lease store, and the rules of settlement.
 
-A queue has an epoch that grows with every grant and a committed offset. A settlement carries the lease it was given:
+A queue has a committed offset, and an epoch that grows with every grant. A settlement carries its lease:
 
-    the incarnation differs                                       -> gone
-    the same receipt was settled before, by the same verb         -> duplicate, by another -> lost
-    a seek swept the epoch away, or it is too old to tell         -> gone
-    a newer epoch was granted                                     -> lost; gone, if retention took its first message
-    the epoch is current, but committed moved (retention)         -> gone
-    otherwise it is done: applied, or late_applied when the lease had ended and nobody had taken the queue
+    the incarnation differs                                          -> gone
+    the receipt was settled before by the same verb                  -> duplicate; by another verb -> lost
+    a seek revoked the epoch, or the epoch is too old to be checked  -> gone
+    a newer epoch was granted                                        -> lost; gone if retention deleted its start
+    the epoch is current, but retention moved the committed offset   -> gone
+    otherwise                                                        -> applied; late_applied if the lease has expired
 
-Epochs are compared for equality and order, never clocks, so a slow consumer cannot free or move what is another's.
+Only epochs are compared, never clocks, so a slow consumer cannot release or move the lease of another consumer.
 """
 
 from collections.abc import Mapping, Sequence
@@ -21,37 +21,39 @@ from typing import NamedTuple
 from mqgate.core.entries import Group
 from mqgate.core.errors import MqgateError
 
-LONGEST_HOLD = timedelta(hours=12)
+MAX_HOLD = timedelta(hours=12)
 AGEING = timedelta(seconds=30)
 MEMORY = timedelta(minutes=10)
 MAX_SPAN = 65_536
-LEAST_REMEMBERED = 10_000
-# What fits into the whole numbers of every store.
-_MOST_SERVES = 50
+MIN_REMEMBERED = 10_000
+# The bits of the returned serves must fit into the integers of every store.
+_MAX_SERVES = 50
 
 
 class QueueBounds(NamedTuple):
-    """A queue's ends: the first offset it still holds, and the next one it will store at."""
+    """The first offset that a queue still contains, and the offset of the next message to be stored."""
 
     min: int
     max: int
 
 
 class BrokerBoot(NamedTuple):
-    """When a queue's broker was started, by its own clock, and the first offset that was stored after that."""
+    """The start time of the broker of a queue, by its own clock, and the first offset stored after it."""
 
     at_ms: int
     floor: int
 
 
 class Verb(StrEnum):
+    """The kind of a settlement."""
+
     ACK = "ack"
     NACK = "nack"
     EXTEND = "extend"
 
 
 class SettlementOutcome(StrEnum):
-    """What became of a settlement; the first three changed something or did so before."""
+    """The outcome of a settlement. The first three mean that the settlement is done."""
 
     APPLIED = "applied"
     DUPLICATE = "duplicate"
@@ -66,8 +68,8 @@ class SettlementOutcome(StrEnum):
 
     @property
     def is_new(self) -> bool:
-        """Whether this very settlement changed something."""
-        # By identity: an enum's hash is computed in Python, and a batch asks this dozens of times.
+        """Return whether this settlement changed the lease state."""
+        # Compared by identity because the hash of an enum member is computed in Python, which is slow for batches.
         return self is SettlementOutcome.APPLIED or self is SettlementOutcome.LATE_APPLIED
 
 
@@ -82,7 +84,7 @@ class ReceiveState(StrEnum):
 
 
 class Lease(NamedTuple):
-    """The right to work on a batch of a queue; a receipt is this, signed."""
+    """The right to work on the messages [start, next) of a queue. A receipt is a signed lease."""
 
     group: str
     client: str
@@ -94,7 +96,7 @@ class Lease(NamedTuple):
 
 
 class OffsetRange(NamedTuple):
-    """Messages of a queue, one behind the other, in [start, next)."""
+    """The offsets [start, next) of one queue."""
 
     queue: str
     start: int
@@ -102,10 +104,10 @@ class OffsetRange(NamedTuple):
 
 
 class Grant(NamedTuple):
-    """A lease just given, or given before to the same attempt; `serve` counts how often it was.
+    """A lease that was given out. `serve` counts how often the same attempt received it.
 
-    `lapsed`: so many messages from its start on are given again because a lease before had ended without a settlement.
-    Told once, with the first serve.
+    `lease_expired`: how many messages, from the start on, are delivered again because an earlier lease expired. It is
+    reported once, with the first serve.
     """
 
     lease: Lease
@@ -117,9 +119,9 @@ class Grant(NamedTuple):
 
 
 class PullReport(NamedTuple):
-    """What the pull found of a grant: everything before `after`; at the grant's start, nothing at all.
+    """What a pull found of a grant: the messages before `after`. If `after` is the start of the grant, nothing.
 
-    `kept` (message mode): only these offsets are wanted, the others are filtered out; with their keys, for order.
+    `kept` (message mode): the offsets that passed the filter, with the message keys that ordered groups need.
     """
 
     grant: Grant
@@ -128,9 +130,9 @@ class PullReport(NamedTuple):
 
 
 class ExhaustedMessage(NamedTuple):
-    """A message whose last delivery failed: it must be recorded as dead before its queue goes on.
+    """A message whose last allowed delivery failed. It must be stored as a dead letter before its queue continues.
 
-    `is_lease_expired`: by a lease that ended without a settlement.
+    `is_lease_expired`: the last delivery failed because its lease expired.
     """
 
     lease: Lease
@@ -142,7 +144,7 @@ class ExhaustedMessage(NamedTuple):
 
 
 class Settlement(NamedTuple):
-    """One ack, nack or extend of a lease; the receipt that proved it is for the record only."""
+    """One ack, nack or extend of a lease. The verified receipt is kept for events only."""
 
     verb: Verb
     lease: Lease
@@ -154,7 +156,7 @@ class Settlement(NamedTuple):
 
 
 class SettlementResult(NamedTuple):
-    """What became of a settlement; `error` says why, where the outcome alone does not."""
+    """The result of a settlement. `error` gives the reason where the outcome alone does not."""
 
     outcome: SettlementOutcome
     exhausted: ExhaustedMessage | None = None
@@ -163,22 +165,22 @@ class SettlementResult(NamedTuple):
 
 
 class AcquireRequest(NamedTuple):
-    """One receive, as the lease store sees it; a tuple, as its answer: frozen dataclasses are slow to make.
+    """One receive as the lease store sees it. A tuple, because frozen dataclasses are slow to create.
 
-    `heads` holds the queues whose ends changed since the last call; the store remembers the others.
-    `closed`: queues that cannot be read now. Nothing of them is granted or doomed, and they are no reason to try
-    again soon; what they hold stays as it is, and their leases are settled as always.
-    `boots`: of a broker that was started anew the last messages may be lost, and others stored at their offsets. Where
-    it matters (leases that outlive a broker) its queues go back to the first message stored after the start.
-    `wait`: if nothing is granted somebody waits for so long, and wants to hear of what is done on other gateways.
-    `shape`: what the attempt asks for (attempt_fingerprint); the same attempt must ask for the same.
-    `rose`: when the newest messages of these queues were stored. A queue that had no backlog before has waited to be
-    served since then, though nobody asked; those that are not among them wait from now on.
+    `bounds`: the queues whose bounds changed since the last call; the store remembers the others.
+    `closed`: queues that cannot be read now. Nothing in them is granted or exhausted, and they do not affect
+    `next_at`. Their state does not change, and their leases can be settled.
+    `boots`: after a broker restart its last messages may be lost, and other messages may be stored at their offsets. A
+    store whose leases outlive the broker rewinds such queues to the first message stored after the start.
+    `wait`: how long the receive parks if nothing is granted. It is notified of changes made by other gateways.
+    `shape`: the attempt_fingerprint, which must be the same when an attempt is repeated.
+    `last_append_ms`: the store times of the newest messages. A queue that had no backlog has waited since then; other
+    queues wait from now on.
     """
 
     group: Group
     client: str
-    most: int
+    max_count: int
     visibility: timedelta
     bounds: Mapping[str, QueueBounds]
     polled_by: str = ""
@@ -194,13 +196,13 @@ class AcquireRequest(NamedTuple):
 
 
 class AcquireResult(NamedTuple):
-    """What a receive was given. `state_exists` false: no state for this group or client, open it first.
+    """The result of a receive. If `state_exists` is false, the state must be created first.
 
-    `lost`: what retention had taken, found out when it was to be granted, or when nothing else was there.
-    `has_more` (asked for by `has_other_waiters`): somebody else could be given something too.
-    `is_span_full`: there are new messages, but too many before them are unsettled (MAX_SPAN).
-    `strangers`: queues among the heads that the state does not know. Then nothing is granted: open them, and ask again.
-    `next_at`: when something may become ready by time alone (a lease ends, a delay is over, tokens come).
+    `lost`: ranges that retention deleted. They are found when they would be granted, or when nothing else is ready.
+    `has_more` (only if the request has `has_other_waiters`): another receive could be granted messages now.
+    `is_span_full`: new messages exist, but too many messages before them are unsettled (MAX_SPAN).
+    `unknown_queues`: queues in `bounds` that the state does not contain. Nothing is granted: add them and repeat.
+    `next_at`: when messages may become ready by time alone (lease expiry, end of a delay, new tokens).
     """
 
     state_exists: bool
@@ -217,15 +219,15 @@ class AcquireResult(NamedTuple):
 
     @property
     def expired(self) -> int:
-        """How many messages retention had taken."""
-        return sum(span.next - span.start for span in self.lost)
+        """Return how many messages retention deleted."""
+        return sum(deleted.next - deleted.start for deleted in self.lost)
 
 
 UNKNOWN = AcquireResult(state_exists=False)
 
 
 class Position(NamedTuple):
-    """Where a group, or one client of it, stands in a queue."""
+    """The position of a group, or of one broadcast client, in a queue."""
 
     queue: str
     min: int
@@ -249,10 +251,10 @@ class Position(NamedTuple):
 
 
 class SeekResult(NamedTuple):
-    """What a seek did, or would do, to one queue.
+    """The effect of a seek, or of its dry run, on one queue.
 
-    `done_before`, `done_behind` (message mode): how many messages were settled out of turn, from the old place to the
-    new one, and behind both.
+    `done_before` and `done_behind` (message mode): how many messages had been settled out of order between the old and
+    the new position, and after both.
     """
 
     queue: str
@@ -263,17 +265,17 @@ class SeekResult(NamedTuple):
 
     @property
     def skipped(self) -> int:
-        """How many messages are passed over that nobody has settled."""
+        """Return how many unsettled messages are skipped."""
         return max(self.new - self.old, 0) - self.done_before
 
     @property
     def repeated(self) -> int:
-        """How many come again that were settled."""
+        """Return how many settled messages are delivered again."""
         return max(self.old - self.new, 0) + self.done_behind
 
 
-class Client(NamedTuple):
-    """One process of a group, as operators see it."""
+class ClientInfo(NamedTuple):
+    """One consumer process of a group, for operators. `holds` are the queues it has leased."""
 
     name: str
     address: str
@@ -283,7 +285,7 @@ class Client(NamedTuple):
 
 
 class QueueLeaseState(NamedTuple):
-    """What a store knows of the queue that a settlement names."""
+    """The stored lease state of the queue of a settlement."""
 
     incarnation: str
     epoch: int
@@ -296,7 +298,7 @@ class QueueLeaseState(NamedTuple):
 def decide_outcome(
     verb: Verb, lease: Lease, queue: QueueLeaseState | None, spent_by: Verb | None, now: datetime
 ) -> SettlementOutcome:
-    """Decide a settlement; pure, so that every store and the reference model agree on it."""
+    """Return the outcome of a settlement, by the table at the top of this module."""
     if queue is None or queue.incarnation != lease.incarnation:
         return SettlementOutcome.GONE
     if spent_by is not None:
@@ -310,24 +312,24 @@ def decide_outcome(
     return SettlementOutcome.APPLIED if now < queue.leased_until else SettlementOutcome.LATE_APPLIED
 
 
-def attempt_fingerprint(most: int, visibility: timedelta | None) -> str:
-    """What an attempt asks for, in its own words: what it leaves to the group (None) may change meanwhile."""
-    return f"{most}:{'' if visibility is None else visibility // timedelta(milliseconds=1)}"
+def attempt_fingerprint(max_count: int, visibility: timedelta | None) -> str:
+    """Return the parameters that a repeated attempt must match. None stands for the default of the group."""
+    return f"{max_count}:{'' if visibility is None else visibility // timedelta(milliseconds=1)}"
 
 
 def mark_serve_returned(returned: int, serve: int) -> int:
-    """The serves of a lease that nobody took, a bit each, with one more."""
-    return returned | 1 << serve - 1 if serve <= _MOST_SERVES else returned
+    """Return the bit set of the serves whose responses were not delivered, with one more serve added."""
+    return returned | 1 << serve - 1 if serve <= _MAX_SERVES else returned
 
 
 def all_serves_returned(returned: int, serves: int) -> bool:
-    """Whether nobody took any of a lease's serves: which of two answers came first is not known to a store.
+    """Return whether no response of a lease was delivered. The store cannot know in which order responses were sent.
 
-    One that was served too often ends by itself.
+    A lease with more than _MAX_SERVES serves is left to expire.
     """
-    return serves <= _MOST_SERVES and returned == (1 << serves) - 1
+    return serves <= _MAX_SERVES and returned == (1 << serves) - 1
 
 
-def batch_size(most: int, attempt: int, max_attempts: int) -> int:
-    """The second half of the attempts deliver singly, so that only the culprit dies."""
-    return 1 if attempt > max_attempts // 2 else most
+def batch_size(max_count: int, attempt: int, max_attempts: int) -> int:
+    """Return the batch size of an attempt: 1 in the second half of the attempts, so that only one message can fail."""
+    return 1 if attempt > max_attempts // 2 else max_count

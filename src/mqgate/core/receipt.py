@@ -2,16 +2,16 @@
 
     token                = base64url( key id | first 16 bytes of the HMAC-SHA256 of the rest | fields joined by U+001F )
     receipt of a batch   = token
-    receipt of a message = token "." offset "." stamp "." mark    one token for a whole range, so it is signed once
-    mark                 = four bytes of BLAKE2s, keyed, of the token and what stands before the mark; in hex
+    receipt of a message = token "." offset "." time "." mark     one token for a whole range, so it is signed once
+    mark                 = four bytes of keyed BLAKE2s of the token and the text before the mark, in hex
 
-Names cannot contain U+001F and client names are printable, so the join is unambiguous. The first field says which kind
-it is: nobody can make one of another. No character of a receipt can be changed, left out or added. What was not signed
-by a known key, or was signed for another group, is nobody's: None. The last field and the stamp are times for
-statistics (stamps.py). Receipts of releases before (kind `range`) have no marks, and maybe no times.
+Names cannot contain U+001F and client ids are printable, so the join is unambiguous. The first field is the kind, so a
+receipt of one kind cannot be turned into another. No character of a receipt can be changed, removed or added. A receipt
+that no known key signed, or that was signed for another group, verifies as None. The last field and the time are for
+statistics (see `receipt_times`). Receipts of earlier releases (kind `range`) have no marks and may have no times.
 
-Every gateway accepts what any other signs. So a key lies in the store for a while before anybody signs with it, in
-which all have loaded it; and it is accepted for longer than any lease lasts after its successor has taken over.
+Every gateway accepts the receipts of all others. So a new key is stored for a while before it signs, until all gateways
+have loaded it. After its successor signs, it is accepted for longer than any lease lasts.
 """
 
 import base64
@@ -33,13 +33,13 @@ _BATCH, _RANGE, _MARKED = "batch", "range", "marked"
 _KEY_ID = 2
 _MARK = 4
 _TAG = 16
-_REMEMBERED = 20_000
+_MAX_CACHED = 20_000
 MAX_RECEIPT_LENGTH = 1536
 _LEASE_FIELDS = 8
 
 
 class SigningKeys(NamedTuple):
-    """The secrets that are accepted, by number, and the number of the one to sign with."""
+    """The accepted secrets by key number, and the number of the key that signs."""
 
     accepted: Mapping[int, bytes]
     current: int
@@ -53,26 +53,26 @@ class StoredKey(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeyRotationPolicy:
-    """When a key is made, signs and goes; all by the store's clock. Keys come in the order they were made."""
+    """When a key is created, signs and is deleted, by the clock of the store. Keys are passed in order of creation."""
 
     lifetime: timedelta = timedelta(days=30)
-    # Many times what a gateway takes to hear of a new key.
+    # Many times longer than a gateway takes to load a new key.
     ahead: timedelta = timedelta(minutes=5)
     overlap: timedelta = timedelta(hours=24)
 
     def is_one_due(self, keys: Sequence[StoredKey], now: datetime) -> bool:
-        """Whether a new key is to be made."""
+        """Return whether a new key must be created."""
         return not keys or keys[-1].made_at + self.lifetime <= now
 
     def retired(self, keys: Sequence[StoredKey], now: datetime) -> Sequence[StoredKey]:
-        """Those whose successor has been signing for the overlap."""
+        """Return the keys whose successors have signed for longer than the overlap."""
         ended = now - self.ahead - self.overlap
         return [key for key, successor in itertools.pairwise(keys) if successor.made_at <= ended]
 
     def signing(self, keys: Sequence[StoredKey], now: datetime) -> SigningKeys:
-        """The newest key that everybody has by now signs; the oldest, should none be that old."""
-        settled = [key.number for key in keys if key.made_at + self.ahead <= now]
-        return SigningKeys({key.number: key.secret for key in keys}, settled[-1] if settled else keys[0].number)
+        """Return all keys. The newest key that every gateway has loaded signs, or the oldest if there is none."""
+        loaded = [key.number for key in keys if key.made_at + self.ahead <= now]
+        return SigningKeys({key.number: key.secret for key in keys}, loaded[-1] if loaded else keys[0].number)
 
 
 class _Token(NamedTuple):
@@ -82,25 +82,25 @@ class _Token(NamedTuple):
 
 
 class ReceiptKeys:
-    """The current signing key and those still accepted."""
+    """The current signing key and the accepted keys. Signs and verifies receipts."""
 
     def __init__(self, keys: SigningKeys) -> None:
-        # Mostly a receipt comes back to the gateway that signed it, soon: then nothing need be computed.
+        # Most receipts return to the gateway that signed them. The cache saves the verification.
         self._known: dict[str, _Token] = {}
         self._keys: dict[bytes, bytes] = {}
         self._markers: dict[bytes, hashlib.blake2s] = {}
-        self._begun: dict[bytes, hmac.HMAC] = {}
+        self._signers: dict[bytes, hmac.HMAC] = {}
         self.update_keys(keys)
 
     def update_keys(self, keys: SigningKeys) -> None:
-        """Go by these keys from now on."""
+        """Replace the keys."""
         named = {number.to_bytes(_KEY_ID): secret for number, secret in keys.accepted.items()}
         if not named.items() >= self._keys.items():
-            # What a key signed goes with it.
+            # A key was removed: its cached tokens are no longer valid.
             self._known.clear()
         self._keys = named
-        # What the key alone decides is computed once, and is half of a short text's.
-        self._begun = {number: hmac.new(secret, digestmod="sha256") for number, secret in named.items()}
+        # Keyed states are computed once, which is half of the cost for a short text.
+        self._signers = {number: hmac.new(secret, digestmod="sha256") for number, secret in named.items()}
         self._markers = {
             number: hashlib.blake2s(digest_size=_MARK, key=hashlib.blake2s(secret).digest())
             for number, secret in named.items()
@@ -108,29 +108,29 @@ class ReceiptKeys:
         self._current = keys.current.to_bytes(_KEY_ID)
 
     def has_unknown_key(self, receipt: str) -> bool:
-        """Whether it names a key that is not here: another gateway may have made it since."""
+        """Return whether the receipt names a key that is not loaded. Another gateway may have created it."""
         try:
-            # Four characters are three bytes.
+            # Four characters encode three bytes.
             return binascii.a2b_base64(_plain(receipt[:4]), strict_mode=True)[:_KEY_ID] not in self._keys
         except ValueError:
             return False
 
     def sign(self, lease: Lease, stamps: str = "") -> str:
-        """The receipt of a whole batch."""
+        """Return the receipt of a whole batch."""
         return self._token(lease, stamps, _BATCH)
 
     def sign_each(self, lease: Lease, stamps: str, parts: Iterable[str]) -> list[str]:
-        """The receipts of a range's messages; of each its offset, and behind a dot its stamp."""
+        """Return the receipts of the messages of a range. A part is an offset, a dot and a store time."""
         token = self._token(lease, stamps, _MARKED)
         marker = self._marker(self._current, token)
         return [f"{token}.{part}.{_mark(marker, part)}" for part in parts]
 
     def verify(self, receipt: str, group: str) -> Lease | None:
-        """The lease that a receipt proves, or None for a forged, malformed or foreign one."""
+        """Return the lease of a receipt, or None if it is forged, malformed or of another group."""
         return self.verify_each((receipt,), group)[0]
 
     def verify_each(self, receipts: Sequence[str], group: str) -> list[Lease | None]:
-        """The same of many; those of one range mostly come together, and their token is looked at once."""
+        """Return the lease of each receipt. Consecutive receipts of one range share the check of their token."""
         found: list[Lease | None] = []
         last, dot_of_last = "", "?"
         known: _Token | None = None
@@ -141,7 +141,7 @@ class ReceiptKeys:
             token, dot, rest = receipt.partition(".")
             if token != last or dot != dot_of_last:
                 last, dot_of_last, marker = token, dot, None
-                known = self._of_token(token, group, has_more=bool(dot))
+                known = self._check_token(token, group, has_more=bool(dot))
                 if known is not None:
                     _, client, queue, start, after, epoch, incarnation = known.lease
                     marker = self._marker(known.key, token) if known.kind == _MARKED else None
@@ -155,14 +155,14 @@ class ReceiptKeys:
                     continue
             at = _number(rest.partition(".")[0])
             if start <= at < after:
-                # Not by its fields' names: there may be a thousand of them in a request.
+                # Faster than Lease(...): a request may contain a thousand receipts.
                 found.append(tuple.__new__(Lease, (group, client, queue, at, at + 1, epoch, incarnation)))
             else:
                 found.append(None)
         return found
 
-    def _of_token(self, token: str, group: str, *, has_more: bool) -> "_Token | None":
-        """What a token proves for a group, if more stands behind it just where its kind wants it."""
+    def _check_token(self, token: str, group: str, *, has_more: bool) -> "_Token | None":
+        """Return the token if it is valid for the group, and if its kind allows (or requires) text after it."""
         known = self._known.get(token) or self._read(token)
         if known is None or known.lease.group != group or (known.kind != _BATCH) is not has_more:
             return None
@@ -172,7 +172,7 @@ class ReceiptKeys:
         text = _SEPARATOR.join((kind, *map(str, lease), stamps)).encode()
         signed = self._current + self._tag(self._current, text) + text
         token = _text(signed)
-        self._remember(token, _Token(lease, kind, self._current))
+        self._cache(token, _Token(lease, kind, self._current))
         return token
 
     def _read(self, token: str) -> "_Token | None":
@@ -183,7 +183,7 @@ class ReceiptKeys:
         except ValueError:
             return None
         if _text(raw) != token:
-            # The last character may have bits that say nothing.
+            # Unused bits of the last character must be zero.
             return None
         key, tag, text = raw[:_KEY_ID], raw[_KEY_ID : _KEY_ID + _TAG], raw[_KEY_ID + _TAG :]
         if key not in self._keys or not hmac.compare_digest(self._tag(key, text), tag):
@@ -192,34 +192,34 @@ class ReceiptKeys:
         kind, group, client, queue, start, after, epoch, incarnation = fields[:_LEASE_FIELDS]
         lease = Lease(group, client, queue, int(start), int(after), int(epoch), incarnation)
         found = _Token(lease, kind, key)
-        self._remember(token, found)
+        self._cache(token, found)
         return found
 
     def _tag(self, key: bytes, text: bytes) -> bytes:
-        signing = self._begun[key].copy()
-        signing.update(text)
-        return signing.digest()[:_TAG]
+        signer = self._signers[key].copy()
+        signer.update(text)
+        return signer.digest()[:_TAG]
 
     def _marker(self, key: bytes, token: str) -> hashlib.blake2s:
-        """What makes the marks of a token's receipts."""
+        """Return the hash state from which the marks of a token are computed."""
         marker = self._markers[key].copy()
         marker.update(token.encode())
         return marker
 
-    def _remember(self, token: str, known: "_Token") -> None:
-        if len(self._known) >= _REMEMBERED:
+    def _cache(self, token: str, known: "_Token") -> None:
+        if len(self._known) >= _MAX_CACHED:
             self._known.clear()
         self._known[token] = known
 
 
 def stamps_of(token: str) -> str:
-    """What a token that was verified carries beside its lease; empty if it was signed before there was such a thing."""
+    """Return the times of a verified token, or an empty text if an earlier release signed it."""
     fields = _raw(token)[_KEY_ID + _TAG :].decode().split(_SEPARATOR)
     return fields[_LEASE_FIELDS] if len(fields) > _LEASE_FIELDS else ""
 
 
 def _number(text: str) -> int:
-    """An offset; -1 unless it is written in the one way that there is, so that there is one receipt of a message."""
+    """Return an offset, or -1 if it is not in canonical form: each message has exactly one valid receipt."""
     try:
         number = int(text)
     except ValueError:

@@ -1,11 +1,11 @@
-"""When a lease began and when its messages were stored, as receipts carry it.
+"""Receipt times: the grant time of a lease and the store times of its messages, carried in receipts.
 
-Whoever settles a lease may be told by another gateway than the one that gave it, and how long it took is to be known
-there without asking anybody. It feeds statistics only: nothing is decided by it, and what makes no sense is unknown.
+A lease may be settled at another gateway than the one that granted it. The times in the receipt let that gateway
+record how long the delivery took, without I/O. They are used for statistics only. Malformed values count as unknown.
 
-    of a token     when the lease began, in milliseconds, and for a batch up to nine of its messages' times, evenly
+    of a token     the grant time in milliseconds, and for a batch the store times of up to nine messages, evenly
                    spread from the first to the last, each as the difference to the number before; hex, with commas
-    of a message   when it was stored, behind its offset
+    of a message   its store time, after its offset
 """
 
 from collections.abc import Sequence
@@ -19,72 +19,72 @@ from mqgate.core.receipt import stamps_of
 
 __all__ = ["granted_at", "of_messages", "stamps", "stored_at", "stored_at_each"]
 
-_MOST = 9
-# Digits and a sign: until the year 2527.
-_LONGEST = 12
+_MAX_TIMES = 9
+# Eleven hex digits, enough until the year 2527, and a sign.
+_MAX_DIGITS = 12
 _hex = "{:x}".format
 
 
-def stamps(began: datetime, stored_ms: Sequence[int] = ()) -> str:
-    """For a token: of a range, or of a batch of messages that were stored then."""
-    first = milliseconds(began)
-    times = stored_ms if len(stored_ms) <= _MOST else itemgetter(*_places(len(stored_ms)))(stored_ms)
+def stamps(granted: datetime, stored_ms: Sequence[int] = ()) -> str:
+    """Return the times for a token: of a range, or of a batch whose messages have these store times."""
+    first = milliseconds(granted)
+    times = stored_ms if len(stored_ms) <= _MAX_TIMES else itemgetter(*_sampled_indexes(len(stored_ms)))(stored_ms)
     return ",".join(map(_hex, (first, *map(sub, times, (first, *times)))))
 
 
 def of_messages(offsets: Sequence[int], stored_ms: Sequence[int]) -> list[str]:
-    """For the receipts of a range's messages: the offset and stamp of each."""
+    """Return the offset and store time of each message, for the receipts of a range."""
     return [f"{offset}.{ms:x}" for offset, ms in zip(offsets, stored_ms, strict=True)]
 
 
 def granted_at(token: str) -> int | None:
-    """When the lease of a token began."""
-    return _told(token)[0]
+    """Return the grant time of a token."""
+    return _numbers(token)[0]
 
 
 def stored_at(rest: str) -> int | None:
-    """When a message was stored, by what its receipt has behind the token."""
-    stamp = rest.partition(".")[2].partition(".")[0]
-    return _number(stamp) if stamp.isalnum() else None
+    """Return the store time of a message from the part of its receipt after the token."""
+    text = rest.partition(".")[2].partition(".")[0]
+    return _number(text) if text.isalnum() else None
 
 
 def stored_at_each(token: str, count: int) -> Sequence[int | None]:
-    """When the messages of a batch were stored, by the token of so many."""
-    begin, *steps = _told(token)
-    places = _places(count)
-    if begin is None or len(steps) != len(places):
+    """Return the store times of the `count` messages of a batch from its token, None where unknown."""
+    granted, *steps = _numbers(token)
+    indexes = _sampled_indexes(count)
+    if granted is None or len(steps) != len(indexes):
         return [None] * count
-    known, last = [], begin
+    known, last = [], granted
     for step in steps:
         last += step or 0
         known.append(last)
-    return _spread(known, places)
+    return _interpolate(known, indexes)
 
 
 @lru_cache(maxsize=1024)
-def _told(token: str) -> Sequence[int | None]:
-    """The numbers of a token; remembered, because the messages of a range share it."""
+def _numbers(token: str) -> Sequence[int | None]:
+    """Return the numbers of a token. Cached because the messages of a range share it."""
     return [_number(part) for part in stamps_of(token).split(",")]
 
 
 def _number(text: str) -> int | None:
     try:
-        return int(text, 16) if len(text) <= _LONGEST else None
+        return int(text, 16) if len(text) <= _MAX_DIGITS else None
     except ValueError:
         return None
 
 
 @lru_cache(maxsize=1024)
-def _places(count: int) -> Sequence[int]:
-    """Which messages of a batch are told of."""
-    if count <= _MOST:
+def _sampled_indexes(count: int) -> Sequence[int]:
+    """Return the indexes of the messages of a batch whose store times are carried."""
+    if count <= _MAX_TIMES:
         return list(range(count))
-    return [number * (count - 1) // (_MOST - 1) for number in range(_MOST)]
+    return [number * (count - 1) // (_MAX_TIMES - 1) for number in range(_MAX_TIMES)]
 
 
-def _spread(known: Sequence[int], places: Sequence[int]) -> list[int]:
-    """A time for every message: those between two that are known lie on the line between."""
-    found = list(known[:1])
-    for (low, high), (first, last) in zip(pairwise(places), pairwise(known), strict=True):
-        found += [first + (last - first) * step // (high - low) for step in range(1, high - low + 1)]
-    return found
+def _interpolate(known: Sequence[int], indexes: Sequence[int]) -> list[int]:
+    """Return a time for every message. Times between two known ones are interpolated linearly."""
+    times = list(known[:1])
+    for (low, high), (first, last) in zip(pairwise(indexes), pairwise(known), strict=True):
+        times += [first + (last - first) * step // (high - low) for step in range(1, high - low + 1)]
+    return times

@@ -1,4 +1,4 @@
-"""Durations and instants as people and wires write them."""
+"""Parsing and formatting of durations and instants."""
 
 import math
 import re
@@ -16,7 +16,7 @@ LONGEST = timedelta(days=36_500)
 
 
 def parse_duration(value: float | str, field: str) -> timedelta:
-    """A number of seconds, or text such as 1500ms 30s 15m 2h 10d."""
+    """Return the duration of a number of seconds, or of text such as 1500ms 30s 15m 2h 10d."""
     if isinstance(value, str):
         match = _DURATION.fullmatch(value)
         if match is None:
@@ -30,7 +30,7 @@ def parse_duration(value: float | str, field: str) -> timedelta:
 
 
 def parse_instant(value: int | str, field: str) -> datetime:
-    """RFC 3339 with a zone, or milliseconds since 1970."""
+    """Return the instant of RFC 3339 text with a zone, or of milliseconds since 1970."""
     if isinstance(value, int):
         if not 0 <= value <= LATEST_MS:
             raise InvalidValue(f"{field} must be milliseconds since 1970, up to the year 9999", field=field)
@@ -47,11 +47,11 @@ def parse_instant(value: int | str, field: str) -> datetime:
 
 
 def format_instant(value: datetime) -> str:
-    """RFC 3339 in UTC with milliseconds."""
+    """Return an instant as RFC 3339 text in UTC with milliseconds."""
     return value.isoformat(timespec="milliseconds").removesuffix("+00:00") + "Z"
 
 
 @lru_cache(maxsize=4096)
 def format_ms(ms: int) -> str:
-    """The same of what a store counts; remembered, because the messages of a batch share most of theirs."""
+    """Return milliseconds since 1970 as RFC 3339 text. Cached because messages of a batch often share a time."""
     return format_instant(instant(ms))

@@ -1,4 +1,4 @@
-"""A token bucket as a value: how many tokens there are, and when that was true."""
+"""A token bucket as a value."""
 
 from typing import NamedTuple, Self
 
@@ -6,7 +6,7 @@ from mqgate.core.entries import RateLimit
 
 
 class Bucket(NamedTuple):
-    """Tokens left at an instant (in milliseconds of the store's clock)."""
+    """The number of tokens at an instant, in milliseconds by the clock of the store."""
 
     tokens: float
     at_ms: int
@@ -16,7 +16,7 @@ class Bucket(NamedTuple):
         return cls(limit.burst, now_ms)
 
     def at(self, limit: RateLimit, now_ms: int) -> "Bucket":
-        """Refilled for the time passed; a clock that stands still refills nothing."""
+        """Return the bucket refilled for the time that passed. A clock that moves backwards refills nothing."""
         passed = max(now_ms - self.at_ms, 0)
         return Bucket(min(self.tokens + passed * limit.rate / 1000, limit.burst), max(now_ms, self.at_ms))
 
@@ -24,5 +24,5 @@ class Bucket(NamedTuple):
         return self._replace(tokens=self.tokens - count)
 
     def wait_ms(self, limit: RateLimit, count: float) -> float:
-        """How long until that many tokens are there."""
+        """Return the milliseconds until `count` tokens are available."""
         return max(count - self.tokens, 0) * 1000 / limit.rate

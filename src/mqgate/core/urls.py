@@ -1,4 +1,4 @@
-"""Addresses of servers, which may contain a password."""
+"""Server URLs, which may contain a password."""
 
 import re
 
@@ -11,7 +11,7 @@ _HOST = re.compile(r"(\[[^\]]*\]|[^:@\[\]]*)(:[0-9]*)?")
 
 
 def mask_passwords(text: str) -> str:
-    """Return a text with `***` for the passwords of URLs and of libpq's connection strings."""
+    """Return the text with `***` in place of passwords in URLs and libpq connection strings."""
     if "://" in text:
         text = _URL_PASSWORD.sub(r"\1:***@", text)
     if "assword" in text or "ASSWORD" in text:
@@ -20,9 +20,9 @@ def mask_passwords(text: str) -> str:
 
 
 def can_show_hosts(postgres_url: str) -> bool:
-    """Return False if libpq would take a part of the password for a host or a port, and show it in its errors.
+    """Return False if libpq would read a part of the password as a host or port, and show it in error messages.
 
-    It ends a password at the first @, and the hosts at the first /. Both are to be percent-encoded in a password.
+    libpq ends the password at the first @ and the hosts at the first /. Both must be percent-encoded in a password.
     """
     _, scheme, rest = postgres_url.partition("://")
     user_info = _USER_INFO.match(rest)

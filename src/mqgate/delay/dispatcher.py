@@ -22,10 +22,10 @@ import structlog
 
 from mqgate.background import Background
 from mqgate.core.errors import MqgateError, TopicNotFound
+from mqgate.events.recorder import EventRecorder
 from mqgate.ports.message_log import MessageLog
 from mqgate.ports.timer_store import Timer, TimerStore
 from mqgate.telemetry.metrics import Metrics
-from mqgate.telemetry.recorder import EventRecorder
 
 _log = structlog.get_logger()
 _BATCH = 500

@@ -1,1 +1,1 @@
-"""The gateway's own topic: what happened, as batches of rows."""
+"""Events: facts about messages, recorded by the gateway and written to the topic `mqgate_events`."""

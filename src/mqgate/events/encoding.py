@@ -1,7 +1,7 @@
-"""Rows as an Arrow IPC stream, small enough for a message.
+"""Encodes rows as Arrow IPC streams, each small enough for one message.
 
-Buffers are compressed with LZ4: Zstandard halves the bytes again and takes twice as long, and a row must cost
-less than a twentieth of the publish that it tells of. Arrow is loaded by the first batch, as by the first bulk read.
+Buffers are compressed with LZ4. Zstandard halves the size again but takes twice as long, and recording a row must cost
+less than a twentieth of the publish that it describes. Arrow is imported by the first batch.
 """
 
 from collections.abc import Sequence
@@ -11,61 +11,63 @@ from itertools import accumulate
 from typing import TYPE_CHECKING, NamedTuple, cast
 
 from mqgate.core.events import Table
-from mqgate.telemetry.event_rows import BETWEEN, PACKED, Joined, Part
+from mqgate.events.rows import PACKED_BYTES, SEPARATOR, JoinedTexts, Part
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["Batch", "encode"]
+__all__ = ["EventBatch", "encode"]
 
-# Far below what a broker takes; what one reads is decoded as a whole.
-_MOST_BYTES = 1 << 20
-_MOST_ROWS = 8_192
-_MANY_WORDS = 256
+# Far below the message limit of a broker. Readers decode a batch as a whole.
+_MAX_BYTES = 1 << 20
+_MAX_ROWS = 8_192
+_MAX_UNTRIMMED_WORDS = 256
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
-class Batch(NamedTuple):
-    """A message's body, what it holds and how much of it."""
+class EventBatch(NamedTuple):
+    """The body of one message of `mqgate_events`, its table and its row count."""
 
     table: Table
     body: bytes
     rows: int
 
 
-def encode(table: Table, parts: Sequence[Part], most_bytes: int = _MOST_BYTES) -> list[Batch]:
-    """The rows of all parts; in several batches if one would be too large."""
-    import pyarrow as pa  # noqa: PLC0415 - see above
+def encode(table: Table, parts: Sequence[Part], max_bytes: int = _MAX_BYTES) -> list[EventBatch]:
+    """Return the rows of all parts, in several batches if one would be too large."""
+    import pyarrow as pa  # noqa: PLC0415 - see the module docstring
 
     schema = _schema(table)
     indexed = [(part, _index(part.counts)) for part in parts]
     batch = pa.record_batch([_column(field, indexed) for field in schema], schema=schema)
-    slices = [_slim(batch.slice(start, _MOST_ROWS)) for start in range(0, batch.num_rows or 1, _MOST_ROWS)]
-    return [Batch(table, *each) for some in slices for each in _streams(some, most_bytes)]
+    slices = [_trim_dictionaries(batch.slice(start, _MAX_ROWS)) for start in range(0, batch.num_rows or 1, _MAX_ROWS)]
+    return [EventBatch(table, *stream) for part in slices for stream in _streams(part, max_bytes)]
 
 
-def _streams(batch: "pa.RecordBatch", most_bytes: int) -> list[tuple[bytes, int]]:
-    import pyarrow as pa  # noqa: PLC0415 - see above
+def _streams(batch: "pa.RecordBatch", max_bytes: int) -> list[tuple[bytes, int]]:
+    import pyarrow as pa  # noqa: PLC0415 - see the module docstring
 
     sink = pa.BufferOutputStream()
-    # In this thread alone: to wake others for a few small buffers costs more than to pack them.
+    # Waking other threads for a few small buffers would take longer than compressing them here.
     options = pa.ipc.IpcWriteOptions(compression="lz4", use_threads=False)
     with pa.ipc.new_stream(sink, batch.schema, options=options) as stream:
         stream.write_batch(batch)
     written = sink.getvalue()
-    if len(written) <= most_bytes or batch.num_rows <= 1:
+    if len(written) <= max_bytes or batch.num_rows <= 1:
         return [(written.to_pybytes(), batch.num_rows)]
     half = batch.num_rows // 2
-    return _streams(_slim(batch.slice(0, half)), most_bytes) + _streams(_slim(batch.slice(half)), most_bytes)
+    return _streams(_trim_dictionaries(batch.slice(0, half)), max_bytes) + _streams(
+        _trim_dictionaries(batch.slice(half)), max_bytes
+    )
 
 
-def _slim(batch: "pa.RecordBatch") -> "pa.RecordBatch":
-    """A slice has the words of the whole; where they are many, only its own are kept."""
-    import pyarrow as pa  # noqa: PLC0415 - see above
+def _trim_dictionaries(batch: "pa.RecordBatch") -> "pa.RecordBatch":
+    """Remove unused words from large dictionaries: a slice keeps the dictionaries of the whole batch."""
+    import pyarrow as pa  # noqa: PLC0415 - see the module docstring
 
     columns = [
         column.dictionary_decode().dictionary_encode()
-        if pa.types.is_dictionary(column.type) and len(column.dictionary) > _MANY_WORDS
+        if pa.types.is_dictionary(column.type) and len(column.dictionary) > _MAX_UNTRIMMED_WORDS
         else column
         for column in batch.columns
     ]
@@ -73,11 +75,11 @@ def _slim(batch: "pa.RecordBatch") -> "pa.RecordBatch":
 
 
 def _index(counts: Sequence[int]) -> "pa.Array":
-    """Of each row, the run that it belongs to."""
-    import pyarrow as pa  # noqa: PLC0415 - see above
-    import pyarrow.compute as pc  # noqa: PLC0415 - see above
+    """Return the index of its run for each row."""
+    import pyarrow as pa  # noqa: PLC0415 - see the module docstring
+    import pyarrow.compute as pc  # noqa: PLC0415 - see the module docstring
 
-    # A run's end must lie behind its beginning: what is empty is left out.
+    # Run ends must increase, so empty runs are left out.
     runs = [run for run, count in enumerate(counts) if count] if 0 in counts else list(range(len(counts)))
     ends = list(accumulate([counts[run] for run in runs]))
     encoded = pa.RunEndEncodedArray.from_arrays(pa.array(ends, pa.int32()), pa.array(runs, pa.int32()))
@@ -85,22 +87,22 @@ def _index(counts: Sequence[int]) -> "pa.Array":
 
 
 def _column(field: "pa.Field", parts: Sequence[tuple[Part, "pa.Array"]]) -> "pa.Array":
-    import pyarrow as pa  # noqa: PLC0415 - see above
+    import pyarrow as pa  # noqa: PLC0415 - see the module docstring
 
     arrays = [_values(field, part, index) for part, index in parts]
-    # Of two that have words of their own, the words are joined.
+    # `concat_arrays` merges the dictionaries.
     return arrays[0] if len(arrays) == 1 else pa.concat_arrays(arrays) if arrays else pa.nulls(0, field.type)
 
 
 def _values(field: "pa.Field", part: Part, index: "pa.Array") -> "pa.Array":
-    import pyarrow as pa  # noqa: PLC0415 - see above
+    import pyarrow as pa  # noqa: PLC0415 - see the module docstring
 
-    if field.name in part.of_rows:
-        return _array(part.of_rows[field.name], field.type)
-    told = part.of_runs.get(field.name)
-    values = told if isinstance(told, list | tuple) else (told,)
+    if field.name in part.row_values:
+        return _array(part.row_values[field.name], field.type)
+    value = part.run_values.get(field.name)
+    values = value if isinstance(value, list | tuple) else (value,)
     if values.count(None) == len(values):
-        # What most columns of most events are.
+        # The common case: most columns of most events are null.
         return pa.nulls(len(index), field.type)
     if values.count(values[0]) == len(values):
         return _array(values[:1], field.type).take(pa.repeat(pa.scalar(0, pa.int32()), len(index)))
@@ -108,26 +110,26 @@ def _values(field: "pa.Field", part: Part, index: "pa.Array") -> "pa.Array":
 
 
 def _array(values: Sequence[object], kind: "pa.DataType") -> "pa.Array":
-    import pyarrow as pa  # noqa: PLC0415 - see above
-    import pyarrow.compute as pc  # noqa: PLC0415 - see above
+    import pyarrow as pa  # noqa: PLC0415 - see the module docstring
+    import pyarrow.compute as pc  # noqa: PLC0415 - see the module docstring
 
-    if isinstance(values, Joined):
-        return pc.split_pattern(pa.array(values, kind), BETWEEN).flatten()
+    if isinstance(values, JoinedTexts):
+        return pc.split_pattern(pa.array(values, kind), SEPARATOR).flatten()
     if isinstance(values, bytes):
-        return pa.Array.from_buffers(kind, len(values) // PACKED, [None, pa.py_buffer(values)])
+        return pa.Array.from_buffers(kind, len(values) // PACKED_BYTES, [None, pa.py_buffer(values)])
     if pa.types.is_timestamp(kind):
         if values and isinstance(values[0], datetime):
-            # Arrow takes datetimes as well, but asks each of them for its zone: six times as slowly.
+            # Passing datetimes to Arrow takes six times as long, because it reads the zone of each.
             since = [value - _EPOCH for value in cast("Sequence[datetime]", values)]
             return pa.array(since, pa.duration("ms")).view(pa.int64()).view(kind)
-        # The same of whole numbers, three times as slowly.
+        # Converting integers to timestamps directly takes three times as long.
         return pa.array(values, pa.int64()).view(kind)
     return pa.array(values, kind)
 
 
 @cache
 def _schema(table: Table) -> "pa.Schema":
-    import pyarrow as pa  # noqa: PLC0415 - see above
+    import pyarrow as pa  # noqa: PLC0415 - see the module docstring
 
     kinds = {
         "text": pa.string(),

@@ -1,8 +1,8 @@
-"""How far behind groups are, every now and then, while they are at work.
+"""Samples the lag of active groups periodically.
 
-A group is sampled if it was at work at this gateway since the last time, or its topic was: published to, received from,
-settled. And once more afterwards, so that its history ends where it came to rest. Nobody else is looked at: what is
-idle costs the stores nothing.
+A group is sampled if this gateway recorded events of the group or of its topic since the previous sample. It is sampled
+once more afterwards, so that its history ends with its final lag. Idle groups are not sampled and cost the stores
+nothing.
 """
 
 import asyncio
@@ -16,34 +16,34 @@ from mqgate.core.entries import Group
 from mqgate.core.errors import MqgateError
 from mqgate.core.lease import Position
 from mqgate.core.message import milliseconds
+from mqgate.events.recorder import EventRecorder, LagRow
+from mqgate.events.rows import ActiveNames
 from mqgate.ports.directory import Directory
-from mqgate.telemetry.event_rows import Active
-from mqgate.telemetry.recorder import EventRecorder, LagRow
 
 __all__ = ["LagSamples"]
 
-# A client (of a broadcast group, else ""), where it stands, and when its oldest unsettled message was stored.
-Standing = tuple[str, Sequence[Position], datetime | None]
+# The client ("" unless broadcast), its position in each queue, and the store time of its oldest unsettled message.
+ClientPositions = tuple[str, Sequence[Position], datetime | None]
 _log = structlog.get_logger()
 
 
 class LagSamples:
-    """`standings` looks at a group."""
+    """Background service that records lag samples. `read_positions` reads the positions of a group."""
 
     def __init__(
         self,
         directory: Directory,
         recorder: EventRecorder,
-        standings: Callable[[Group], Awaitable[Sequence[Standing]]],
+        read_positions: Callable[[Group], Awaitable[Sequence[ClientPositions]]],
         *,
         interval: timedelta,
     ) -> None:
         self._directory = directory
         self._recorder = recorder
-        self._standings = standings
+        self._read_positions = read_positions
         self._interval = interval.total_seconds()
-        self._active: Active = set()
-        self._before: Active = set()
+        self._active: ActiveNames = set()
+        self._previously_active: ActiveNames = set()
         self._background = Background(self._loop)
 
     def start(self) -> None:
@@ -53,24 +53,24 @@ class LagSamples:
     async def stop(self) -> None:
         await self._background.stop()
 
-    def touched(self, active: Active) -> None:
-        """Something happened to these."""
+    def mark_active(self, active: ActiveNames) -> None:
+        """Mark topics and groups for the next sample."""
         self._active |= active
 
     async def run_once(self) -> None:
-        """Sample whoever was at work since the last time, or until then."""
-        due = self._active | self._before
-        self._before, self._active = self._active, set()
+        """Sample the groups that were active before this call or before the previous one."""
+        due = self._active | self._previously_active
+        self._previously_active, self._active = self._active, set()
         for group in self._groups(due):
             try:
-                found = await self._standings(group)
+                positions_by_client = await self._read_positions(group)
             except MqgateError as error:
-                # Its state is not made yet, or a store is away.
-                _log.debug("lag was not sampled", group=group.name, error=error.detail)
+                # The lease state does not exist yet, or a store is unavailable.
+                _log.debug("lag sample failed", group=group.name, error=error.detail)
                 continue
-            self._recorder.sampled([row for each in found for row in self._rows(group, *each)])
+            self._recorder.sampled([row for item in positions_by_client for row in self._rows(group, *item)])
 
-    def _groups(self, due: Active) -> list[Group]:
+    def _groups(self, due: ActiveNames) -> list[Group]:
         topics = {topic for topic, group in due if group is None}
         names = {group for _, group in due}
         known = self._directory.snapshot.groups.values() if due else ()
@@ -80,10 +80,10 @@ class LagSamples:
         self, group: Group, client: str, positions: Sequence[Position], oldest: datetime | None
     ) -> Iterator[LagRow]:
         at, oldest_at = self._recorder.now(), None if oldest is None else milliseconds(oldest)
-        for each in positions:
-            ends = each.min, each.max, each.committed
-            counts = each.ready, each.leased, each.waiting
-            yield at, group.topic, group.name, client or None, each.queue, *ends, *counts, oldest_at
+        for position in positions:
+            offsets = position.min, position.max, position.committed
+            counts = position.ready, position.leased, position.waiting
+            yield at, group.topic, group.name, client or None, position.queue, *offsets, *counts, oldest_at
 
     async def _loop(self) -> None:
         while True:

@@ -172,7 +172,7 @@ class RequestMiddleware:
         else:
             status = await self._stream(operation, request, response, response.stream, send)
         seconds = time.perf_counter() - began
-        self._metrics.answered(operation.name, status, seconds)
+        self._metrics.count_response(operation.name, status, seconds)
         if self._log_all or status >= 500:  # noqa: PLR2004 - server errors
             self._log_request(operation, status, seconds, request)
 

@@ -1,1 +1,1 @@
-"""The seams: one Protocol per file, spoken in domain verbs."""
+"""Interfaces to the outside: one Protocol per file, in domain verbs."""

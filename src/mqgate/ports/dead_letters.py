@@ -1,4 +1,4 @@
-"""Messages that failed for the last time, kept for people to look at."""
+"""Storage of dead letters: messages whose last allowed delivery failed."""
 
 from collections.abc import Sequence
 from contextlib import AbstractAsyncContextManager
@@ -11,7 +11,7 @@ from mqgate.core.message import Message
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeadLetter:
-    """A dead message with its origin and its story; `number` is the store's, 0 before it is stored."""
+    """An exhausted message with its origin. `number` is assigned by the store and is 0 before that."""
 
     group: str
     client: str
@@ -24,8 +24,10 @@ class DeadLetter:
 
 
 class DeadLetterStore(Protocol):
+    """A durable store of dead letters."""
+
     async def record(self, letter: DeadLetter) -> None:
-        """Keep a dead letter; once by group, client, queue and offset, however often it is recorded."""
+        """Store a dead letter. A repeat for the same group, client, queue and offset adds no second one."""
 
     async def list(
         self,
@@ -34,22 +36,25 @@ class DeadLetterStore(Protocol):
         key: str | None,
         since: datetime | None,
         until: datetime | None,
-        most: int,
+        limit: int,
         after: str | None,
     ) -> tuple[Sequence[DeadLetter], str | None]:
-        """Dead letters by time of death in [since, until), and where to go on (None: no more).
+        """Return dead letters with `last_at` in [since, until), in the order recorded, and the next cursor.
 
-        InvalidValue if `after` is no such place.
+        `key` None selects all keys; cursor None is the end. Raises InvalidValue if `after` is not a valid cursor.
         """
 
     async def get(self, group: str, message_id: str) -> Sequence[DeadLetter]:
-        """The dead letters of one message, the newest first: it may have died for several broadcast clients."""
+        """Return the dead letters of one message, newest first. Each broadcast client may have one."""
 
     async def remove(self, letters: Sequence[DeadLetter]) -> None:
-        """Drop these dead letters; those that are gone already are no error."""
+        """Delete these dead letters. Those that no longer exist are ignored."""
 
-    def turn(self, group: str) -> AbstractAsyncContextManager[None]:
-        """One at a time chooses among a group's dead letters and acts, whichever gateway asks it to."""
+    def redrive_lock(self, group: str) -> AbstractAsyncContextManager[None]:
+        """Hold the lock under which the dead letters of a group are selected and redriven or deleted.
+
+        At most one holder per group exists over all gateways.
+        """
 
     async def forget(self, group: str) -> None:
-        """Drop all dead letters of a group."""
+        """Delete all dead letters of a group."""

@@ -1,4 +1,4 @@
-"""What the data plane may know of the control plane: the last known registry, without waiting."""
+"""The registry as the data plane reads it: the last loaded snapshot, without I/O."""
 
 from typing import Protocol
 
@@ -6,6 +6,8 @@ from mqgate.core.entries import Snapshot
 
 
 class Directory(Protocol):
+    """A source of the registry snapshot of this gateway."""
+
     @property
     def snapshot(self) -> Snapshot:
-        """The registry as last seen; messages keep flowing on it while control is down."""
+        """Return the snapshot that was loaded last. It stays available while the control plane is down."""

@@ -1,11 +1,11 @@
-"""Which idempotency keys were used, with what, and what was answered."""
+"""Storage of idempotency keys with the response of the publish that used them."""
 
 from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
 
 class Claim(NamedTuple):
-    """Somebody is about to publish under a key."""
+    """A key that a publish is about to use, with the digest of the message and its id."""
 
     topic: str
     key: str
@@ -14,9 +14,9 @@ class Claim(NamedTuple):
 
 
 class KeyRecord(NamedTuple):
-    """The key was used before. No answer: it may or may not have been published.
+    """An earlier use of a key. Without an answer, the message may or may not have been published.
 
-    The process that used it is gone, or nobody answered it.
+    The answer is missing if the gateway stopped during the publish, or if the outcome of the append is unknown.
     """
 
     digest: str
@@ -24,17 +24,20 @@ class KeyRecord(NamedTuple):
 
 
 class IdempotencyStore(Protocol):
-    async def claim(self, claims: Sequence[Claim]) -> Sequence[KeyRecord | None]:
-        """Record keys before their messages are sent; None: yours, go on.
+    """A durable store of idempotency keys."""
 
-        KeyRecord without an answer: yours too, but look first whether the message is there already.
+    async def claim(self, claims: Sequence[Claim]) -> Sequence[KeyRecord | None]:
+        """Record keys before their messages are published. Return the earlier use of each key.
+
+        None: the key is new, and the caller publishes. A KeyRecord without an answer: the caller owns the key, and must
+        check whether the log contains the message before it publishes.
         """
 
     async def complete(self, claims: Sequence[Claim], answers: Sequence[str]) -> None:
-        """Record what was answered; repeats get it for the length of the window."""
+        """Record the answer of each publish. Repeats within the idempotency window return it."""
 
     async def release(self, claims: Sequence[Claim]) -> None:
-        """Nothing was sent: the keys are free again."""
+        """Free keys whose messages were not published."""
 
     async def forget(self, topic: str) -> None:
-        """Drop all keys of a topic."""
+        """Delete all keys of a topic."""

@@ -1,7 +1,7 @@
-"""Who works on what until when: committed offsets, locks, epochs, tokens.
+"""Storage of leases: committed offsets, epochs, leases and rate-limit tokens of groups.
 
-Every method is one atomic step, judged by the store's own clock. The store never reads messages: what the log
-knows (the ends of its queues) comes in as arguments. Nothing here assumes a single gateway.
+Every method is one atomic step by the clock of the store. The store never reads messages: the caller passes the bounds
+of the queues. Several gateways may use one store at the same time.
 """
 
 from collections.abc import Mapping, Sequence
@@ -12,7 +12,7 @@ from mqgate.core.entries import Group
 from mqgate.core.lease import (
     AcquireRequest,
     AcquireResult,
-    Client,
+    ClientInfo,
     ExhaustedMessage,
     Position,
     PullReport,
@@ -24,47 +24,54 @@ from mqgate.core.lease import (
 
 
 class LeaseStore(Protocol):
-    async def open(
+    """The lease state of all groups. A group has one state (client ""), a broadcast group one per client."""
+
+    async def create_state(
         self, group: Group, client: str, starts: Mapping[str, int], bounds: Mapping[str, QueueBounds]
     ) -> bool:
-        """Make the state of a group (client "") or of a broadcast client; False if it was there already.
+        """Create the lease state of a group, or of a broadcast client. Return False if it existed.
 
-        Queues that it does not have yet are added where `starts` says, the others stay as they are. More broadcast
-        clients than the store's limit raise TooManyClients.
+        Queues that the state does not contain yet are added at the offsets in `starts`; the others do not change.
+        Raises TooManyClients if a broadcast group would exceed the client limit of the store.
         """
 
     async def acquire(self, request: AcquireRequest) -> AcquireResult:
-        """Apply the carried settlements, then choose and lock one queue.
+        """Apply the carried settlements, then lease one queue, or in message mode up to `max_count` messages.
 
-        Free queues with backlog; unserved for AGEING first, oldest first; then the largest backlog; ties go to the
-        least recently consumed. An attempt repeated while its lease is untouched gets the same lease, uncounted; with
-        other parameters AttemptMismatch is raised.
+        Queue mode chooses among the queues with a backlog that are not leased: first those not served for AGEING,
+        longest wait first; then the largest backlog; then the least recently consumed. If an attempt is repeated while
+        its lease is unchanged, the same lease is returned and the delivery is not counted again. Raises
+        AttemptMismatch if the parameters of the repeated attempt differ.
 
-        TopicBounds of a queue that the state does not know make it a stranger, unless it is closed. An end lower
-        than before may be old news of a slower gateway, and be believed some seconds later only.
+        Queues in `bounds` that the state does not contain are returned in `unknown_queues`, unless they are closed. A
+        `max` that is lower than before may be outdated information of a slower gateway: the store may ignore it for
+        some seconds.
 
-        Nothing of a closed queue is granted or doomed. An attempt whose leases all lie in closed queues is a new
-        receive: as soon as it is given something else it means that, and the leases it had end by themselves. If
-        only some lie there (message mode), the others are given again.
+        The store neither grants nor exhausts messages of closed queues. If all leases of an attempt are in closed
+        queues, its repeat is a new receive. Once it is granted something else, the attempt refers to that, and the
+        earlier leases are left to expire. If only some of them are in closed queues (message mode), the others are
+        returned again.
         """
 
-    async def place(self, group: Group, placements: Sequence[PullReport]) -> Sequence[frozenset[int]]:
-        """Say what a pull found, or that nobody is left to take it; which offsets of each grant stay granted.
+    async def report_pull(self, group: Group, reports: Sequence[PullReport]) -> Sequence[frozenset[int]]:
+        """Report what a pull found, or that the response could not be sent. Return the offsets that stay leased.
 
-        What lies behind `after` goes back at once; if that is everything, the delivery does not count. Tokens
-        taken for it are refunded. What a filter did not keep is settled; in an ordered group a message behind
-        an unsettled one of its key waits for it. A lease that is no longer current changes nothing. One that was
-        served to the same attempt again goes back when nobody is left to take any of these answers, in whatever
-        order they end; else the last serve places it.
+        The result has one set of offsets per grant. Messages from `after` on are released at once and their tokens are
+        refunded; if nothing stays leased, the delivery does not count. Messages that the filter dropped are settled. In
+        an ordered group a message waits for unsettled earlier messages of its key. Reports of leases that are no longer
+        current change nothing.
+
+        A lease that was served several times to one attempt is released when all of its serves were returned, in any
+        order. Otherwise the report of the last serve applies.
         """
 
     async def settle(self, group: Group, settlements: Sequence[Settlement]) -> Sequence[SettlementResult]:
-        """Apply acks, nacks and extends one by one; refused ones change nothing."""
+        """Apply acks, nacks and extends in order. Return one result each. A refused settlement changes nothing."""
 
     async def settle_dead(self, group: Group, exhausted: ExhaustedMessage, *, is_expired: bool = False) -> bool:
-        """Move committed past a dead message, if its queue still stands there; only then is the answer True.
+        """Move the committed offset past a dead letter. Return False if it no longer points to that message.
 
-        `is_expired`: retention took it before anybody could keep it, and it counts as that.
+        `is_expired`: retention deleted the message before it could be stored, and it counts as expired.
         """
 
     async def seek(
@@ -77,9 +84,9 @@ class LeaseStore(Protocol):
         last_append_ms: Mapping[str, int] = MappingProxyType({}),
         is_dry_run: bool,
     ) -> Sequence[SeekResult] | None:
-        """Put committed offsets elsewhere and sweep away every lease given before; None: no such state.
+        """Set committed offsets and revoke every earlier lease. Return None if the state does not exist.
 
-        `heads` may name queues that the store has not met yet.
+        `bounds` may contain queues that are new to the store. A dry run returns the result and changes nothing.
         """
 
     async def positions(
@@ -89,13 +96,19 @@ class LeaseStore(Protocol):
         bounds: Mapping[str, QueueBounds],
         last_append_ms: Mapping[str, int] = MappingProxyType({}),
     ) -> tuple[Sequence[Position], Sequence[ExhaustedMessage]] | None:
-        """Return the position of each queue and the messages that must be dead-lettered first; None: no such state."""
+        """Return the position of each queue, and the exhausted messages that block queues.
+
+        Returns None if the state does not exist.
+        """
 
     async def committed(self, group: str) -> Mapping[str, int] | None:
-        """The committed offset of each queue of a group that is not broadcast; None: no such state. Changes nothing."""
+        """Return the committed offset of each queue of a group that is not broadcast. Changes nothing.
 
-    async def clients(self, group: str) -> Sequence[Client]:
-        """Who polled lately and what they hold."""
+        Returns None if the state does not exist.
+        """
+
+    async def clients(self, group: str) -> Sequence[ClientInfo]:
+        """Return the clients that polled recently and the queues that they have leased."""
 
     async def forget(self, group: str) -> None:
-        """Drop all state of a group."""
+        """Delete all lease state of a group."""

@@ -1,7 +1,7 @@
-"""Messages as columns: what a bulk read calls them, and how Arrow types them.
+"""Messages as columns: the column names of a bulk read and their Arrow types.
 
-Arrow takes 37 MiB and a tenth of a second to load. The first bulk read pays that, in a thread of its own, not a gateway
-that never serves one: hence the imports inside the functions.
+Loading Arrow takes 37 MiB and 0.1 s. The functions import it, so that only a gateway that serves a bulk read loads it,
+in a separate thread.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 __all__ = ["COLUMNS", "DEFAULT_COLUMNS", "as_columns", "map_of", "schema_of"]
 
 DEFAULT_COLUMNS = ("id", "topic", "queue", "offset", "key", "tag", "properties", "body", "storedAt")
-# The last one is for those who would make text of the map again, or can wait with taking it apart.
+# `propertiesJson` serves readers that need the properties as text, or parse them later.
 COLUMNS = (*DEFAULT_COLUMNS, "propertiesJson")
 _encode = msgspec.json.Encoder().encode
 
@@ -36,7 +36,7 @@ _VALUES: Mapping[str, Callable[[Message], object]] = {
 
 
 def schema_of(names: Sequence[str]) -> "pa.Schema":
-    """The columns of these names, in this order."""
+    """Return the schema of the named columns, in this order."""
     import pyarrow as pa  # noqa: PLC0415 - see above
 
     fields = _fields()
@@ -44,7 +44,7 @@ def schema_of(names: Sequence[str]) -> "pa.Schema":
 
 
 def as_columns(messages: Sequence[Message], names: Sequence[str]) -> "pa.RecordBatch":
-    """The same messages, column by column."""
+    """Return messages as a record batch of the named columns."""
     import pyarrow as pa  # noqa: PLC0415 - see above
 
     schema = schema_of(names)
@@ -58,10 +58,10 @@ def as_columns(messages: Sequence[Message], names: Sequence[str]) -> "pa.RecordB
 
 
 def map_of(properties: Sequence[Mapping[str, str] | None]) -> "pa.Array":
-    """Properties as a column of maps; none at all is null."""
+    """Return properties as a column of maps. A message without properties has null."""
     import pyarrow as pa  # noqa: PLC0415 - see above
 
-    return pa.array([list(each.items()) if each else None for each in properties], _fields()["properties"].type)
+    return pa.array([list(own.items()) if own else None for own in properties], _fields()["properties"].type)
 
 
 @cache

@@ -1,4 +1,4 @@
-"""Where messages lie: topics of queues, each an append-only log with dense offsets."""
+"""Storage of messages: topics with queues, each an append-only log with dense offsets."""
 
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
@@ -14,11 +14,11 @@ if TYPE_CHECKING:
 
 
 class TopicBounds(NamedTuple):
-    """Ends of queues as of a version; a later question `since` that version brings only what changed.
+    """The bounds of queues at a version of the log. A call with `since` returns only the queues that changed after it.
 
-    `closed`: all queues that cannot be read now, with every answer, whatever `since` was.
-    `boots`: of those among the queues whose broker can be started anew.
-    `rose`: when their newest messages were stored, in milliseconds by the log's clock, as far as that is known.
+    `closed`: all queues that cannot be read now, whatever `since` was.
+    `boots`: the broker boot of each returned queue whose broker can lose messages when it restarts.
+    `last_append_ms`: the store time of the newest message of a queue, by the clock of the log, where it is known.
     """
 
     version: int
@@ -29,72 +29,72 @@ class TopicBounds(NamedTuple):
 
 
 class MessageLog(Protocol):
-    """A log. Unknown topics raise TopicNotFound, unknown queues QueueNotFound, closed ones QueueUnavailable."""
+    """A message log. Raises TopicNotFound, QueueNotFound, and QueueUnavailable for closed queues."""
 
     async def create(self, topic: str, queues: int) -> None:
-        """Make a topic, or adopt one that is there, or give it more queues; never fewer. Repeats change nothing."""
+        """Create a topic, adopt an existing one, or add queues to it, never remove any. Repeats change nothing."""
 
     async def drop(self, topic: str) -> None:
-        """Remove a topic and all its messages. A topic that is not there is no error."""
+        """Delete a topic and all of its messages. A missing topic is not an error."""
 
     async def append(self, topic: str, drafts: Sequence[Draft], producer: str = "") -> Sequence[Stored | MqgateError]:
-        """Store messages durably, those of a queue in the given order; what became of each, in that order.
+        """Store messages durably and return one outcome per message, in the given order.
 
-        An error as a value says that this message was not stored, OutcomeUnknown that it may have been. What
-        is raised concerns the whole call: nothing of it was stored. `producer` is told to the broker.
+        Messages of one queue keep their order. A returned error means that this message was not stored;
+        OutcomeUnknown means that it may have been. A raised error means that no message of the call was stored.
+        `producer` is passed to the broker.
         """
 
     async def read(
-        self, topic: str, queue: str, offset: int, most: int, most_bytes: int, group: str = ""
+        self, topic: str, queue: str, offset: int, max_count: int, max_bytes: int, group: str = ""
     ) -> Sequence[Message]:
-        """Consecutive messages from an offset: at most so many, at least one if there is one there.
+        """Return consecutive messages from an offset: at most `max_count`, and at least one if the offset exists.
 
-        Reading below the first kept offset gives nothing, like reading at the end. A queue that cannot be read
-        now raises QueueUnavailable. `group` is told to the broker.
+        `max_bytes` limits the bodies after the first message. The result is empty below the min offset and at the end
+        of the queue. `group` is passed to the broker.
         """
 
     async def read_columns(
-        self, topic: str, queue: str, offset: int, most: int, most_bytes: int, names: Sequence[str]
+        self, topic: str, queue: str, offset: int, max_count: int, max_bytes: int, names: Sequence[str]
     ) -> "pa.RecordBatch":
-        """As `read`, for those who read much: the named columns of `message_columns`, in the order asked for.
+        """Return what `read` returns, for bulk reads: the named columns of `message_columns`, in the given order.
 
-        Everything variable counts towards the bytes, and a log may stop before they are full. No rows: nothing is
-        there, or no longer.
+        All columns of variable size count towards `max_bytes`, and the log may return fewer messages than fit.
         """
 
     async def bounds(self, topic: str, since: int = 0) -> TopicBounds:
-        """The ends of all queues whose ends changed after version `since` (0: of all); they may be of a moment ago."""
+        """Return the bounds of the queues that changed after version `since` (0: all queues). They may be stale."""
 
     async def current_bounds(self, topic: str, *, is_complete: bool = True) -> TopicBounds:
-        """The ends of all queues, with all that was stored before the question, whoever stored it; it may take longer.
+        """Return the bounds of all queues, including every message stored before the call by any gateway.
 
-        Not `is_complete`: with what can be seen by now, which is nearly all, and nearly at once. Of a queue that cannot
-        be read now, or whose broker does not say, what `heads` tells.
+        This may take longer than `bounds`. If not `is_complete`, the latest messages may be missing, and the call
+        returns almost at once. For a closed queue, or if its broker does not respond, the bounds are those of `bounds`.
         """
 
     def is_known_missing(self, topic: str) -> bool:
-        """Whether a topic was not there a moment ago, without asking anybody: `heads` would raise TopicNotFound.
+        """Return whether the topic was missing at the last check, without I/O. `bounds` would raise TopicNotFound.
 
-        Another gateway may have made it since. `current_bounds`, `read` and `drop` do not go by that.
+        Another gateway may have created it since. `current_bounds`, `read` and `drop` check again.
         """
 
     async def offsets_at(self, topic: str, instant: datetime) -> Mapping[str, int]:
-        """Per queue the first offset stored at or after an instant; its end if there is none."""
+        """Return for each queue the first offset stored at or after an instant, or its max offset if there is none."""
 
     def watch(self, topic: str, arrived: Callable[[str, int], None]) -> Callable[[], None]:
-        """Call `arrived` with a queue and how much came (at least) whenever something did; returns how to stop.
+        """Call `arrived` with a queue and a minimum number of new messages after each arrival. Return a stop function.
 
-        Asked once per topic and gateway while anybody waits there. It may call too often, never too seldom: a
-        closed queue that opens again counts as an arrival of what it holds.
+        A gateway watches a topic once while receives are parked on it. Calls may be spurious, but none is missed. A
+        closed queue that becomes readable counts as an arrival of its messages.
         """
 
     async def find(self, topic: str, message_id: str) -> Message | None:
-        """The message with this id (the first stored, should there be several)."""
+        """Return the message with this id. If several have it, the first one stored."""
 
     async def find_by_key(
-        self, topic: str, key: str | None, *, since: datetime, until: datetime, most: int, after: str | None
+        self, topic: str, key: str | None, *, since: datetime, until: datetime, limit: int, after: str | None
     ) -> tuple[Sequence[Message], str | None]:
-        """Messages with this key (None: all) stored in [since, until), and where to go on (None: no more).
+        """Return messages with this key (None: all) stored in [since, until), and the next cursor (None: no more).
 
-        InvalidValue if `after` is nothing that this log could have answered.
+        Raises InvalidValue if `after` is not a valid cursor.
         """

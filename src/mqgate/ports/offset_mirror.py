@@ -1,7 +1,7 @@
-"""Committed offsets, kept a second time beside the messages.
+"""A copy of the committed offsets, stored as the consumer offsets of the broker.
 
-The lease store decides; this is what the middleware's own tools show of a group, and where a group goes on when its
-lease state is lost. It may lag some seconds behind, which costs duplicates, never messages.
+The lease store is authoritative. The copy serves the tools of the broker, and a group resumes from it if its lease
+state is lost. It may be some seconds old, which causes duplicates but never loses messages.
 """
 
 from collections.abc import Mapping, Sequence
@@ -9,14 +9,16 @@ from typing import Protocol
 
 
 class OffsetMirror(Protocol):
+    """The consumer offsets of groups on a broker."""
+
     async def open(self, group: str) -> None:
-        """Make the group known; repeating it changes nothing."""
+        """Register the group at the broker. Repeats change nothing."""
 
     async def read(self, group: str, topic: str, queues: Sequence[str]) -> Mapping[str, int | None]:
-        """What was written of these queues, None where nothing was; those that cannot be read now are missing."""
+        """Return the stored offset of each queue, or None if there is none. Queues that cannot be read are omitted."""
 
     async def write(self, group: str, topic: str, offsets: Mapping[str, int]) -> None:
-        """Keep offsets, forwards or backwards; of a queue that is gone they are dropped."""
+        """Store offsets, higher or lower than before. Offsets of queues that no longer exist are ignored."""
 
     async def forget(self, group: str) -> None:
-        """Drop the group and all that it wrote."""
+        """Delete the group and all of its offsets."""

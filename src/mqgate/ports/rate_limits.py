@@ -1,4 +1,4 @@
-"""How fast producers may publish, counted over all gateways."""
+"""Token buckets that limit how fast producers publish, shared by all gateways."""
 
 from typing import Protocol
 
@@ -6,10 +6,10 @@ from mqgate.core.entries import RateLimit
 
 
 class RateLimitStore(Protocol):
-    """A token bucket for each name, full at first, by one clock. It need not survive anything: it fills again."""
+    """A token bucket per name, on one clock. A bucket is full at first and need not survive a restart."""
 
-    async def take(self, name: str, limit: RateLimit, most: int) -> tuple[int, float]:
-        """Take whole tokens, `most` if there are as many: how many it was, and seconds until there is one more.
+    async def take(self, name: str, limit: RateLimit, max_count: int) -> tuple[int, float]:
+        """Take up to `max_count` whole tokens. Return how many, and the seconds until one more is available.
 
-        What all gateways take never exceeds the burst and what the rate has given since.
+        All gateways together never take more than the burst plus the tokens that the rate has added since.
         """

@@ -1,4 +1,4 @@
-"""Where registered things are kept, with a version that grows with every change."""
+"""Storage of the registry. Its version grows with every change."""
 
 from collections.abc import Sequence
 from contextlib import AbstractAsyncContextManager
@@ -14,7 +14,7 @@ Entry = Topic | Producer | Group | ApiKey
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AuditEntry:
-    """Who did what to whom, when and why."""
+    """A record of who changed what, when and why."""
 
     at: datetime
     actor: str
@@ -25,34 +25,37 @@ class AuditEntry:
 
 
 class RegistryStore(Protocol):
-    """Changes name the version they were decided on; RegistryChanged if it is no longer current."""
+    """A durable registry. Changes carry the version they are based on; a stale version raises RegistryChanged."""
 
-    def turn(self) -> AbstractAsyncContextManager[None]:
-        """Who makes or drops what belongs to an entry does so in its turn: one at a time over all gateways.
+    def change_lock(self) -> AbstractAsyncContextManager[None]:
+        """Hold the lock under which entries and the resources that belong to them change, over all gateways.
 
-        A gateway that is cut off loses its turn unnoticed; what it decided on is looked at all the same.
+        A gateway that is disconnected loses the lock without notice. The version check still protects its changes.
         """
 
     async def version(self) -> int:
-        """The version of the newest change."""
+        """Return the version of the newest change."""
 
     async def load(self) -> Snapshot:
-        """Everything, as one consistent view."""
+        """Return all entries as one consistent snapshot."""
 
-    async def save(self, entry: Entry, act: AuditEntry, *, decided_on: int) -> None:
-        """Add or replace an entry and record the act, in one step."""
+    async def save(self, entry: Entry, audit_entry: AuditEntry, *, decided_on: int) -> None:
+        """Add or replace an entry and record the audit entry, in one transaction."""
 
-    async def remove(self, entry: Entry, act: AuditEntry, *, decided_on: int) -> None:
-        """Remove an entry and record the act, in one step."""
+    async def remove(self, entry: Entry, audit_entry: AuditEntry, *, decided_on: int) -> None:
+        """Delete an entry and record the audit entry, in one transaction."""
 
-    async def record(self, act: AuditEntry) -> None:
-        """Record an act that changed no entry (a seek)."""
+    async def record(self, audit_entry: AuditEntry) -> None:
+        """Record an operation that changed no entry, such as a seek."""
 
-    async def acts(self, most: int, before: str | None) -> tuple[Sequence[AuditEntry], str | None]:
-        """The newest acts first, and where to go on (None: no more); InvalidValue if `before` is no such place."""
+    async def audit_entries(self, limit: int, before: str | None) -> tuple[Sequence[AuditEntry], str | None]:
+        """Return audit entries, newest first, and the next cursor (None: no more).
+
+        Raises InvalidValue if `before` is not a valid cursor.
+        """
 
     async def receipt_keys(self, terms: KeyRotationPolicy) -> SigningKeys:
-        """The keys still accepted and the one to sign with; a fresh one is made, and old ones go, when it is time.
+        """Return the accepted receipt keys and the one that signs. Create and delete keys when the policy requires it.
 
-        To be asked now and then: every gateway must know a key before any signs with it.
+        Gateways call this periodically: every gateway must have loaded a key before any gateway signs with it.
         """

@@ -1,4 +1,4 @@
-"""Messages that wait for their time, judged by the store's own clock."""
+"""Storage of timers: scheduled messages, due by the clock of the store."""
 
 from collections.abc import Sequence
 from datetime import datetime
@@ -16,7 +16,7 @@ class TimerState(StrEnum):
 
 
 class Timer(NamedTuple):
-    """A message and when it is due; `number` is the store's, 0 before it is stored."""
+    """A scheduled message. `number` is assigned by the store and is 0 before that."""
 
     topic: str
     draft: Draft
@@ -26,26 +26,28 @@ class Timer(NamedTuple):
 
 
 class TimerStore(Protocol):
-    async def add(self, timers: Sequence[Timer]) -> None:
-        """Schedule messages, durably."""
+    """A durable store of timers."""
 
-    async def claim(self, most: int) -> tuple[Sequence[Timer], datetime | None]:
-        """Take what is due, the earliest first, for dispatch by us alone; and when the next one is due."""
+    async def add(self, timers: Sequence[Timer]) -> None:
+        """Store timers durably."""
+
+    async def claim(self, limit: int) -> tuple[Sequence[Timer], datetime | None]:
+        """Claim up to `limit` due timers for this gateway, earliest first. Return them and the next due time."""
 
     async def unfinished(self) -> Sequence[Timer]:
-        """What was claimed by a process that is gone: it may or may not have been dispatched."""
+        """Return timers claimed by a gateway that no longer runs. They may or may not have been dispatched."""
 
     async def finish(self, timers: Sequence[Timer]) -> None:
-        """Claimed timers were dispatched."""
+        """Mark claimed timers as delivered."""
 
     async def release(self, timers: Sequence[Timer]) -> None:
-        """Claimed timers could not be dispatched: they are due again."""
+        """Make claimed timers due again because they were not dispatched."""
 
     async def cancel_all(self, topic: str) -> None:
-        """Cancel whatever is scheduled or claimed for a topic: it is going."""
+        """Cancel all scheduled and claimed timers of a topic that is being deleted."""
 
     async def get(self, message_id: str) -> Timer | None:
-        """The newest timer of a message; delivered and cancelled ones are known for 10 minutes at least."""
+        """Return the newest timer of a message. Delivered and cancelled timers are kept for at least 10 minutes."""
 
     async def list(
         self,
@@ -53,13 +55,13 @@ class TimerStore(Protocol):
         topic: str | None,
         since: datetime | None,
         until: datetime | None,
-        most: int,
+        limit: int,
         after: str | None,
     ) -> tuple[Sequence[Timer], str | None]:
-        """Scheduled timers by due time, without bodies, and where to go on (None: no more).
+        """Return scheduled timers by due time, without bodies, and the next cursor (None: no more).
 
-        InvalidValue if `after` is no such place.
+        Raises InvalidValue if `after` is not a valid cursor.
         """
 
     async def change(self, message_id: str, due: datetime | None) -> TimerState | None:
-        """Re-time a scheduled message, or cancel it (due None); the state it was found in, None if unknown."""
+        """Change the due time of a scheduled message, or cancel it (None). Return its state before, None if unknown."""

@@ -7,10 +7,10 @@ from typing import Any, NamedTuple
 from mqgate.core.entries import Topic
 from mqgate.core.errors import MqgateError
 from mqgate.core.message import Draft, Stored
+from mqgate.events.recorder import EventRecorder
 from mqgate.ports.message_log import MessageLog
 from mqgate.ports.timer_store import Timer, TimerState, TimerStore
 from mqgate.telemetry.metrics import Metrics
-from mqgate.telemetry.recorder import EventRecorder
 
 
 class Item(NamedTuple):

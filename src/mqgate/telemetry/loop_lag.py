@@ -3,7 +3,7 @@
 A timer that is late shows that the loop was busy, or that the machine was. The CPU time of the loop's thread since the
 last check distinguishes the two: only what this process computed counts as blocking.
 
-A turn of the loop that ends before the timer is due delays nothing that is measured here, so short turns do not add up.
+A turn of the loop that ends before the timer is due is not measured, so short turns do not add up.
 A long turn is measured from the instant at which the timer was due. It may have begun up to one interval before, so the
 gauge is exact to one interval. That is why the interval is short. Measuring each turn is not possible on uvloop, and
 reading the CPU time for each callback would cost more than many requests.
@@ -32,7 +32,7 @@ class LoopLag:
 
     def start(self) -> None:
         loop = asyncio.get_running_loop()
-        # Not the clock of the loop: it stands still during a turn.
+        # `loop.time()` is not used because it does not advance during a turn.
         self._expected = time.monotonic() + _INTERVAL
         self._cpu = time.thread_time()
         self._handle = loop.call_later(_INTERVAL, self._check)

@@ -1,25 +1,27 @@
-"""Prometheus metrics. Labels are registered names and fixed words only, so their number is bounded."""
+"""Prometheus metrics. Label values are registered names and fixed words only, so their number is limited."""
 
 from collections.abc import Iterator
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Metric, generate_latest
 from prometheus_client.registry import Collector
 
-from mqgate.telemetry.tallies import Count, LabelledCounter, LabelledHistogram, Timing
+from mqgate.telemetry.labelled_metrics import Count, LabelledCounter, LabelledHistogram, Timing
 
 _LATENCIES = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
 
 
 class Metrics:
+    """All metrics of one process."""
+
     def __init__(self) -> None:
         registry = self._registry = CollectorRegistry()
-        # What is counted at every answer.
-        self._answers: dict[tuple[str, int], tuple[Count, Timing]] = {}
-        self.requests = LabelledCounter("mqgate_requests", "Requests answered", ["operation", "status"], registry)
+        # The counter and histogram of each operation and status, looked up once per response.
+        self._responses: dict[tuple[str, int], tuple[Count, Timing]] = {}
+        self.requests = LabelledCounter("mqgate_requests", "Completed requests", ["operation", "status"], registry)
         self.latency = LabelledHistogram(
-            "mqgate_request_seconds", "Time to answer", "operation", registry, bounds=_LATENCIES
+            "mqgate_request_seconds", "Time from request to response", "operation", registry, bounds=_LATENCIES
         )
-        self.in_flight = Gauge("mqgate_requests_in_flight", "Requests worked on now", registry=registry)
+        self.in_flight = Gauge("mqgate_requests_in_flight", "Requests in progress", registry=registry)
         self.connections = Gauge("mqgate_connections", "Open client connections", registry=registry)
         self.connections_closed = Counter(
             "mqgate_connections_closed", "Client connections that the gateway closed", ["reason"], registry=registry
@@ -40,42 +42,40 @@ class Metrics:
         self.settled = LabelledCounter(
             "mqgate_settled", "Settlements by outcome", ["group", "verb", "outcome"], registry
         )
-        self.dead = Counter("mqgate_dead", "Messages that became dead letters", ["group"], registry=registry)
+        self.dead = Counter("mqgate_dead", "Messages stored as dead letters", ["group"], registry=registry)
         self.expired = Counter(
             "mqgate_expired",
-            "Messages lost to retention before a group consumed them",
+            "Messages deleted by retention before a group received them",
             ["group"],
             registry=registry,
         )
 
-        self.long_polls = LabelledCounter(
-            "mqgate_long_polls", "Waiting receives by how they ended", ["outcome"], registry
-        )
-        self.parked = Gauge("mqgate_parked_requests", "Requests that wait now", registry=registry)
+        self.long_polls = LabelledCounter("mqgate_long_polls", "Parked receives by outcome", ["outcome"], registry)
+        self.parked = Gauge("mqgate_parked_requests", "Receives that are currently parked", registry=registry)
         self.wake_up = Histogram(
             "mqgate_wake_up_seconds",
-            "From an event to the woken answer",
+            "Time from an event to the response of the woken receive",
             registry=registry,
             buckets=_LATENCIES,
         )
-        self.empty_wake_ups = Counter("mqgate_empty_wake_ups", "Wake-ups without a message", registry=registry)
+        self.empty_wake_ups = Counter("mqgate_empty_wake_ups", "Wake-ups that found no message", registry=registry)
 
         self.watch_requests = Counter(
-            "mqgate_watch_requests", "Requests to brokers that wait for arrivals", registry=registry
+            "mqgate_watch_requests", "Parked pull requests sent to brokers", registry=registry
         )
 
         self.scheduled = Counter("mqgate_scheduled", "Messages scheduled for later", registry=registry)
-        self.dispatched = Counter("mqgate_dispatched", "Scheduled messages moved into the log", registry=registry)
+        self.dispatched = Counter("mqgate_dispatched", "Scheduled messages appended to the log", registry=registry)
         self.lateness = Histogram(
             "mqgate_dispatch_lateness_seconds",
-            "From due to stored",
+            "Time from due to stored",
             registry=registry,
             buckets=_LATENCIES,
         )
 
         self.pipeline_running = Gauge(
             "mqgate_pipeline_running",
-            "Whether a pipeline works (1) or failed, or ended (0)",
+            "1 if a pipeline is running, 0 if it failed or ended",
             ["pipeline"],
             registry=registry,
         )
@@ -83,36 +83,39 @@ class Metrics:
             "mqgate_pipeline_behind", "Messages that a pipeline has not read yet", ["pipeline"], registry=registry
         )
         self.pipeline_seen = Gauge(
-            "mqgate_pipeline_seen_timestamp_seconds", "When a pipeline told how it is", ["pipeline"], registry=registry
+            "mqgate_pipeline_seen_timestamp_seconds",
+            "Time of the last status report of a pipeline",
+            ["pipeline"],
+            registry=registry,
         )
-        self.events = Counter("mqgate_events", "Rows written to the topic of events", registry=registry)
+        self.events = Counter("mqgate_events", "Rows written to the topic mqgate_events", registry=registry)
         self.events_dropped = Counter(
-            "mqgate_events_dropped", "Rows that were not written, because the log did not take them", registry=registry
+            "mqgate_events_dropped", "Rows dropped because the log did not accept them", registry=registry
         )
 
-    def answered(self, operation: str, status: int, seconds: float) -> None:
-        """Count a request."""
-        found = self._answers.get((operation, status))
-        if found is None:
-            found = self._answers[operation, status] = (
+    def count_response(self, operation: str, status: int, seconds: float) -> None:
+        """Count a completed request."""
+        known = self._responses.get((operation, status))
+        if known is None:
+            known = self._responses[operation, status] = (
                 self.requests.labels(operation, status),
                 self.latency.labels(operation),
             )
-        count, timing = found
+        count, timing = known
         count.value += 1
         timing.observe(seconds)
 
     def render(self, worker: int | None = None) -> bytes:
-        """The numbers of this process, marked with its worker's number if it is one of several."""
+        """Return the metrics of this process, with a `worker` label if it is one of several."""
         if worker is None:
             return generate_latest(self._registry)
-        marked = CollectorRegistry()
-        marked.register(_Marked(self._registry, str(worker)))
-        return generate_latest(marked)
+        labelled = CollectorRegistry()
+        labelled.register(_WorkerMetrics(self._registry, str(worker)))
+        return generate_latest(labelled)
 
 
-class _Marked(Collector):
-    """Each worker answers for itself, and a scrape reaches any of them: without the label their counters would mix."""
+class _WorkerMetrics(Collector):
+    """Collector that adds the worker label. A scrape reaches any worker, and without it their counters would mix."""
 
     def __init__(self, registry: CollectorRegistry, worker: str) -> None:
         self._registry = registry

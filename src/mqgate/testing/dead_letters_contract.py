@@ -1,4 +1,4 @@
-"""What every store of dead letters promises."""
+"""The contract of dead-letter stores."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -33,8 +33,8 @@ def _letter(offset: int = 0, *, group: str = "workers", client: str = "", key: s
 
 
 async def _found(store: DeadLetterStore, group: str = "workers", **wish: Any) -> list[int]:
-    """Offsets of the dead letters that match, read page by page."""
-    asked = {"key": None, "since": None, "until": None, "most": 2, **wish}
+    """Return the offsets of the matching dead letters, read page by page."""
+    asked = {"key": None, "since": None, "until": None, "limit": 2, **wish}
     offsets: list[int] = []
     after: str | None = None
     while True:
@@ -49,17 +49,17 @@ def _minute(number: int) -> datetime:
 
 
 class DeadLettersContract:
-    async def test_one_at_a_time_acts_on_a_groups_dead_letters(self, store: DeadLetterStore) -> None:
-        """Whoever chooses some and acts on them is not overtaken; other groups are not kept waiting by it."""
+    async def test_the_redrive_lock_of_a_group_has_one_holder(self, store: DeadLetterStore) -> None:
+        """Two operators must not redrive the same dead letters. Other groups must not wait."""
         events: list[str] = []
 
         async def act(name: str, group: str) -> None:
-            async with store.turn(group):
+            async with store.redrive_lock(group):
                 events.append(f"{name} begins")
                 await asyncio.sleep(0)
                 events.append(f"{name} ends")
 
-        async with store.turn("workers"):
+        async with store.redrive_lock("workers"):
             second = asyncio.create_task(act("second", "workers"))
             await act("another", "others")
             events.append("first ends")
@@ -69,22 +69,22 @@ class DeadLettersContract:
 
     """An adapter passes by providing `store`, empty, and `reopen`, which opens it again as a restart does."""
 
-    async def test_a_dead_letter_tells_its_whole_story(self, store: DeadLetterStore, reopen: Reopen) -> None:
-        """Body, origin, deliveries, first and last time, last reason: also after a restart."""
+    async def test_a_dead_letter_keeps_all_fields_after_a_restart(self, store: DeadLetterStore, reopen: Reopen) -> None:
+        """An operator needs the body, the origin, the deliveries and the last reason."""
         await store.record(_letter(2, client="ada", key="k"))
 
         found = await (await reopen()).get("workers", f"{2:032x}")
 
         assert found == [_letter(2, client="ada", key="k")]
 
-    async def test_a_death_is_recorded_once(self, store: DeadLetterStore) -> None:
-        """Invariant 17: exactly one dead letter, however many gateways bury it."""
+    async def test_a_dead_letter_is_recorded_once(self, store: DeadLetterStore) -> None:
+        """Invariant 17: several gateways may record the same exhausted message."""
         await asyncio.gather(*(store.record(_letter(1)) for _ in range(10)))
 
         assert await _found(store) == [1]
 
-    async def test_the_same_message_dies_separately_in_every_group_and_client(self, store: DeadLetterStore) -> None:
-        """One group's failure says nothing about another's."""
+    async def test_a_message_has_a_dead_letter_per_group_and_client(self, store: DeadLetterStore) -> None:
+        """A failure in one group must not affect another group."""
         for letter in (_letter(1), _letter(1, group="others"), _letter(1, client="ada")):
             await store.record(letter)
 
@@ -92,8 +92,8 @@ class DeadLettersContract:
         assert await _found(store, "others") == [1]
         assert {letter.client for letter in await store.get("workers", f"{1:032x}")} == {"", "ada"}
 
-    async def test_removed_letters_are_gone_and_no_others(self, store: DeadLetterStore) -> None:
-        """Redriving or purging for one client must not take another's letter along."""
+    async def test_remove_deletes_only_the_given_dead_letters(self, store: DeadLetterStore) -> None:
+        """A redrive or purge for one client must not delete the dead letter of another."""
         for letter in (_letter(1), _letter(1, client="ada"), _letter(2)):
             await store.record(letter)
 
@@ -102,23 +102,23 @@ class DeadLettersContract:
         assert await _found(store) == [1, 2]
         assert [letter.client for letter in await store.get("workers", f"{1:032x}")] == [""]
 
-    async def test_dead_letters_are_listed_in_order_page_by_page(self, store: DeadLetterStore) -> None:
-        """Nothing twice, nothing missed."""
+    async def test_pages_list_every_dead_letter_once_in_order(self, store: DeadLetterStore) -> None:
+        """Operators must see each dead letter exactly once."""
         for offset in range(5):
             await store.record(_letter(offset))
 
         assert await _found(store) == [0, 1, 2, 3, 4]
 
     @pytest.mark.parametrize("after", ["", "x", "-1", "1.1", "9" * 19, "9" * 5_000])
-    async def test_a_place_that_no_page_named_is_refused(self, store: DeadLetterStore, after: str) -> None:
-        """Callers send it: a number beyond the column is no fault of ours."""
+    async def test_an_invalid_cursor_is_rejected(self, store: DeadLetterStore, after: str) -> None:
+        """Cursors come from clients, so a bad one must not be an internal error."""
         with pytest.raises(InvalidValue) as refused:
-            await store.list("workers", key=None, since=None, until=None, most=1, after=after)
+            await store.list("workers", key=None, since=None, until=None, limit=1, after=after)
 
         assert refused.value.members["field"] == "cursor"
 
-    async def test_dead_letters_are_found_by_key_and_by_time_of_death(self, store: DeadLetterStore) -> None:
-        """From the first instant up to before the last."""
+    async def test_dead_letters_are_filtered_by_key_and_time(self, store: DeadLetterStore) -> None:
+        """The interval includes its start and excludes its end."""
         for offset in range(6):
             await store.record(_letter(offset, key="red" if offset % 2 else "blue"))
 
@@ -126,8 +126,8 @@ class DeadLettersContract:
         assert await _found(store, since=_minute(2), until=_minute(5)) == [2, 3, 4]
         assert await _found(store, key="blue", since=_minute(1), until=_minute(5)) == [2, 4]
 
-    async def test_a_forgotten_group_leaves_no_dead_letters(self, store: DeadLetterStore) -> None:
-        """And takes nobody else's with it."""
+    async def test_forget_deletes_the_dead_letters_of_one_group_only(self, store: DeadLetterStore) -> None:
+        """A deleted group must leave nothing behind, and other groups must keep theirs."""
         await store.record(_letter(1))
         await store.record(_letter(1, group="others"))
 

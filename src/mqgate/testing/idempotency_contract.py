@@ -1,4 +1,4 @@
-"""What every memory of idempotency keys promises."""
+"""The contract of idempotency stores."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -21,51 +21,51 @@ async def _claim(store: IdempotencyStore, claim: Claim = CLAIM) -> KeyRecord | N
 
 
 class IdempotencyContract:
-    """An adapter passes by providing `store`, empty, whose window is WINDOW, `clock` and `reopen`."""
+    """Tests of an idempotency store. An adapter provides `store` (empty, with window WINDOW), `clock` and `reopen`."""
 
-    async def test_a_fresh_key_is_yours(self, store: IdempotencyStore) -> None:
-        """Per topic and key, each for itself."""
+    async def test_a_new_key_can_be_claimed(self, store: IdempotencyStore) -> None:
+        """Keys of different topics must not conflict."""
         claims = [CLAIM, CLAIM._replace(topic="others"), CLAIM._replace(key="k2")]
 
         assert list(await store.claim(claims)) == [None, None, None]
 
-    async def test_a_repeat_gets_the_first_answer_also_after_a_restart(
+    async def test_a_repeat_returns_the_first_answer_after_a_restart(
         self, store: IdempotencyStore, reopen: Reopen
     ) -> None:
-        """What was answered is answered again."""
+        """A client that repeats a publish must get the same response."""
         await _claim(store)
         await store.complete([CLAIM], ["the answer"])
 
         assert await _claim(store) == KeyRecord("digest", "the answer")
         assert await _claim(await reopen()) == KeyRecord("digest", "the answer")
 
-    async def test_another_body_learns_which_one_the_key_was_used_for(self, store: IdempotencyStore) -> None:
-        """So that it can be refused; and the first answer stays."""
+    async def test_a_claim_with_another_digest_returns_the_first_digest(self, store: IdempotencyStore) -> None:
+        """The caller rejects the publish, and the first answer must stay."""
         await _claim(store)
         await store.complete([CLAIM], ["the answer"])
 
         assert await _claim(store, OTHER_BODY) == KeyRecord("digest", "the answer")
         assert await _claim(store) == KeyRecord("digest", "the answer")
 
-    async def test_a_key_whose_publish_never_ended_is_yours_with_a_warning(
+    async def test_a_key_of_an_unfinished_publish_is_returned_without_an_answer(
         self, store: IdempotencyStore, reopen: Reopen
     ) -> None:
-        """Its process is gone: the message may be there or not, who asks must look."""
+        """Its gateway stopped. The caller must check whether the message was stored."""
         await _claim(store)
         again = await reopen()
 
         assert await _claim(again) == KeyRecord("digest", None)
         assert (await _claim(again, OTHER_BODY)) == KeyRecord("digest", None)
 
-    async def test_a_released_key_is_free_for_any_body(self, store: IdempotencyStore) -> None:
-        """Nothing was sent under it."""
+    async def test_a_released_key_can_be_claimed_with_any_digest(self, store: IdempotencyStore) -> None:
+        """Nothing was published under the key."""
         await _claim(store)
         await store.release([CLAIM])
 
         assert await _claim(store, OTHER_BODY) is None
 
-    async def test_an_answered_key_cannot_be_released(self, store: IdempotencyStore) -> None:
-        """Something was sent under it."""
+    async def test_a_completed_key_cannot_be_released(self, store: IdempotencyStore) -> None:
+        """A message was published under the key."""
         await _claim(store)
         await store.complete([CLAIM], ["the answer"])
 
@@ -73,10 +73,8 @@ class IdempotencyContract:
 
         assert await _claim(store) == KeyRecord("digest", "the answer")
 
-    async def test_a_key_is_remembered_for_the_window_and_then_free(
-        self, store: IdempotencyStore, clock: ManualClock
-    ) -> None:
-        """To the millisecond, and counted from its first use, not from a repeat."""
+    async def test_a_key_is_kept_for_exactly_the_window(self, store: IdempotencyStore, clock: ManualClock) -> None:
+        """The window starts with the first use, not with a repeat."""
         await _claim(store)
         await store.complete([CLAIM], ["the answer"])
         clock.advance(WINDOW - timedelta(milliseconds=1))
@@ -87,8 +85,8 @@ class IdempotencyContract:
         assert within == KeyRecord("digest", "the answer")
         assert await _claim(store, OTHER_BODY) is None
 
-    async def test_of_many_claims_at_once_one_is_first(self, store: IdempotencyStore) -> None:
-        """The others know of it."""
+    async def test_of_concurrent_claims_exactly_one_is_new(self, store: IdempotencyStore) -> None:
+        """Two concurrent publishes with one key must store one message."""
         found = await asyncio.gather(*(_claim(store) for _ in range(20)))
 
         assert [known for known in found if known is None] == [None]

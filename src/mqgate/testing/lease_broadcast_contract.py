@@ -1,4 +1,4 @@
-"""Lease store contract: broadcast, where every client has a place of its own."""
+"""Lease store contract: broadcast groups, in which every client has its own lease state."""
 
 from typing import ClassVar
 
@@ -16,15 +16,15 @@ from mqgate.testing.samples import a_group, queues
 class BroadcastContract:
     most_clients: ClassVar[int] = 1_000
 
-    async def test_clients_never_affect_each_other(self, store: LeaseStore) -> None:
-        """Invariant 14: locks, commits, nacks and seeks of one are invisible to the other."""
+    async def test_clients_do_not_affect_each_other(self, store: LeaseStore) -> None:
+        """Invariant 14: leases, acks, nacks and seeks of one client must be invisible to the others."""
         group = a_group(mode=Mode.BROADCAST)
         for client in ("ada", "ben"):
             await opened(store, group, queues(9), client=client)
-        bens = await granted(store, group, client="ben", most=2)
+        bens = await granted(store, group, client="ben", max_count=2)
         before = await positions(store, group, "ben")
 
-        adas = await granted(store, group, client="ada", most=4)
+        adas = await granted(store, group, client="ada", max_count=4)
         await ack(store, group, adas.lease)
         await nack(store, group, (await granted(store, group, client="ada")).lease)
         await store.seek(group, "ada", {QUEUE: 9}, is_dry_run=False)
@@ -35,8 +35,8 @@ class BroadcastContract:
         assert await committed(store, group, client="ada") == 9
         assert await committed(store, group, client="ben") == 2
 
-    async def test_a_clients_applied_batches_partition_its_log(self, store: LeaseStore) -> None:
-        """Invariant 14: every message of a queue reaches every client, once, in order."""
+    async def test_every_client_receives_every_message_once_in_order(self, store: LeaseStore) -> None:
+        """Invariant 14."""
         group = a_group(mode=Mode.BROADCAST)
         for client in ("ada", "ben"):
             await opened(store, group, queues(7), client=client)
@@ -44,14 +44,14 @@ class BroadcastContract:
         seen: dict[str, list[int]] = {"ada": [], "ben": []}
         for size in (1, 3, 2, 5):
             for client, offsets in seen.items():
-                for grant in (await ask(store, group, client=client, most=size)).grants:
+                for grant in (await ask(store, group, client=client, max_count=size)).grants:
                     offsets.extend(range(grant.lease.start, grant.lease.next))
                     await ack(store, group, grant.lease)
 
         assert seen == {"ada": list(range(7)), "ben": list(range(7))}
 
-    async def test_a_client_is_listed_from_its_first_poll_on(self, store: LeaseStore) -> None:
-        """Although that one found no place yet, and was made again when there was one."""
+    async def test_a_client_is_listed_after_its_first_poll(self, store: LeaseStore) -> None:
+        """The first poll finds no state and is repeated, but must be visible to operators."""
         group = a_group(mode=Mode.BROADCAST)
 
         unknown = await ask(store, group, client="ada", polled_by="ada")
@@ -63,8 +63,8 @@ class BroadcastContract:
         assert (unknown.state_exists, list(stranger.unknown_queues)) == (False, [OTHER])
         assert [client.name for client in await store.clients(group.name)] == ["ada"]
 
-    async def test_the_same_attempt_of_two_clients_is_two_attempts(self, store: LeaseStore) -> None:
-        """An attemptId is the client's own."""
+    async def test_attempt_ids_of_two_clients_do_not_conflict(self, store: LeaseStore) -> None:
+        """An attemptId is chosen by each client on its own."""
         group = a_group(mode=Mode.BROADCAST)
         for client in ("ada", "ben"):
             await opened(store, group, queues(9, 5), client=client)
@@ -75,10 +75,8 @@ class BroadcastContract:
         assert (adas.lease.client, bens.lease.client) == ("ada", "ben")
         assert adas.lease.queue == bens.lease.queue == QUEUE
 
-    async def test_an_idle_client_is_forgotten_and_not_a_moment_early(
-        self, store: LeaseStore, clock: ManualClock
-    ) -> None:
-        """clientTtl: state of clients that are gone for good does not pile up."""
+    async def test_an_idle_client_is_deleted_exactly_after_its_ttl(self, store: LeaseStore, clock: ManualClock) -> None:
+        """The state of clients that never return must not accumulate."""
         group = a_group(mode=Mode.BROADCAST)
         await opened(store, group, queues(9), client="ada")
         await granted(store, group, client="ada")
@@ -91,8 +89,8 @@ class BroadcastContract:
         assert still_there.state_exists
         assert not afterwards.state_exists
 
-    async def test_a_client_that_comes_back_after_that_begins_anew(self, store: LeaseStore, clock: ManualClock) -> None:
-        """Never a silent jump: its return is a registration, and its old receipts are gone."""
+    async def test_a_client_that_returns_after_its_ttl_starts_over(self, store: LeaseStore, clock: ManualClock) -> None:
+        """Its return is a new registration, and its old receipts are gone."""
         group = a_group(mode=Mode.BROADCAST)
         await opened(store, group, queues(9), client="ada")
         old = await granted(store, group, client="ada")
@@ -106,8 +104,8 @@ class BroadcastContract:
         assert (before_its_return, after_its_return) == (SettlementOutcome.GONE, SettlementOutcome.GONE)
         assert await committed(store, group, client="ada") == 9
 
-    async def test_more_clients_than_allowed_are_refused(self, store: LeaseStore) -> None:
-        """A client that makes up a new name for every poll must not fill the store."""
+    async def test_clients_beyond_the_limit_are_rejected(self, store: LeaseStore) -> None:
+        """A client that uses a new name for every poll must not fill the store."""
         group = a_group(mode=Mode.BROADCAST)
         for number in range(self.most_clients):
             await opened(store, group, queues(9), client=f"c{number}")
@@ -118,8 +116,8 @@ class BroadcastContract:
         assert not (await ask(store, group, client="one-too-many")).state_exists
         assert (await ask(store, group, client="c0")).grants
 
-    async def test_idle_clients_make_room_for_new_ones(self, store: LeaseStore, clock: ManualClock) -> None:
-        """The limit counts those who are there, not those who once were."""
+    async def test_deleted_clients_do_not_count_towards_the_limit(self, store: LeaseStore, clock: ManualClock) -> None:
+        """The limit applies to current clients only."""
         group = a_group(mode=Mode.BROADCAST)
         for number in range(self.most_clients):
             await opened(store, group, queues(9), client=f"c{number}")
@@ -129,19 +127,19 @@ class BroadcastContract:
 
         assert is_new
 
-    async def test_the_rate_limit_is_the_groups(self, store: LeaseStore) -> None:
-        """One bucket over all clients, as over all gateways."""
+    async def test_all_clients_share_the_rate_limit_of_the_group(self, store: LeaseStore) -> None:
+        """The limit protects the consumers of a group as a whole."""
         group = a_group(mode=Mode.BROADCAST, rate_limit=RateLimit(rate=1, burst=5))
         for client in ("ada", "ben"):
             await opened(store, group, queues(9), client=client)
-        await granted(store, group, client="ada", most=5)
+        await granted(store, group, client="ada", max_count=5)
 
         starved = await ask(store, group, client="ben")
 
         assert starved.state is ReceiveState.RATE_LIMITED
 
-    async def test_operators_see_what_each_client_holds(self, store: LeaseStore) -> None:
-        """The client's name is its place's name here."""
+    async def test_operators_see_the_leases_of_each_client(self, store: LeaseStore) -> None:
+        """During an incident, operators need to know which client works on what."""
         group = a_group(mode=Mode.BROADCAST)
         await opened(store, group, queues(9, 5), client="ada")
         await opened(store, group, queues(9, 5), client="ben")
@@ -153,15 +151,15 @@ class BroadcastContract:
 
         assert holds == {"ada": [QUEUE, OTHER], "ben": [QUEUE]}
 
-    async def test_a_forgotten_group_leaves_nothing(self, store: LeaseStore) -> None:
-        """Deleting a group deletes its places, its list of clients and its tokens."""
+    async def test_forget_deletes_all_state_of_a_group(self, store: LeaseStore) -> None:
+        """Deleting a group must delete its positions, its clients and its tokens."""
         group = a_group(mode=Mode.BROADCAST, rate_limit=RateLimit(rate=1, burst=5))
         await opened(store, group, queues(9), client="ada")
-        await granted(store, group, client="ada", polled_by="ada", most=5)
+        await granted(store, group, client="ada", polled_by="ada", max_count=5)
 
         await store.forget(group.name)
 
         assert not (await ask(store, group, client="ada")).state_exists
         assert not await store.clients(group.name)
         await opened(store, group, queues(9), client="ada")
-        assert (await granted(store, group, client="ada", most=5)).lease.next == 5
+        assert (await granted(store, group, client="ada", max_count=5)).lease.next == 5

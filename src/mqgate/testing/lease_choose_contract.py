@@ -1,4 +1,4 @@
-"""Lease store contract: which queue a receive is given, and that it is given to nobody else."""
+"""Lease store contract: which queue is granted, and that it is granted to one consumer only."""
 
 import asyncio
 from datetime import timedelta
@@ -14,8 +14,8 @@ _SECOND = timedelta(seconds=1)
 
 
 class ChooseContract:
-    async def test_a_group_without_state_is_unknown_until_it_is_opened(self, store: LeaseStore) -> None:
-        """A store that lost its state must say so, instead of inventing a position."""
+    async def test_a_group_without_state_is_reported(self, store: LeaseStore) -> None:
+        """A store that lost its state must report it and not invent a position."""
         group = a_group()
 
         before = await ask(store, group, bounds=queues(5))
@@ -28,7 +28,7 @@ class ChooseContract:
         assert (await granted(store, group)).lease.start == 0
 
     async def test_the_largest_backlog_is_served_first(self, store: LeaseStore) -> None:
-        """Patent claim 7: consumers go where most of the work is."""
+        """Patent claim 7: consumers work where the backlog is largest."""
         group = a_group()
         await opened(store, group, queues(3, 7, 5))
 
@@ -36,13 +36,13 @@ class ChooseContract:
 
         assert [first, second, third] == ["local:1", "local:2", "local:0"]
 
-    async def test_of_equal_backlogs_the_least_recently_consumed_goes_first(
+    async def test_of_equal_backlogs_the_least_recently_consumed_is_served_first(
         self, store: LeaseStore, clock: ManualClock
     ) -> None:
-        """Without this rule one queue of many equal ones could be served for ever."""
+        """Otherwise one of many equal queues could be served forever."""
         group = a_group()
         await opened(store, group, queues(5, 4))
-        one = await granted(store, group, most=1)
+        one = await granted(store, group, max_count=1)
         clock.advance(1)
         await ack(store, group, one.lease)
 
@@ -51,30 +51,32 @@ class ChooseContract:
         assert one.lease.queue == QUEUE
         assert following.lease.queue == OTHER
 
-    async def test_a_queue_unserved_for_thirty_seconds_goes_before_the_fullest(
+    async def test_a_queue_not_served_for_thirty_seconds_is_served_before_the_fullest(
         self, store: LeaseStore, clock: ManualClock
     ) -> None:
-        """Ageing: a quiet queue beside a flooded one still makes progress, and not a moment too early."""
+        """A quiet queue beside a flooded one must make progress, but not too early."""
         group = a_group()
         await opened(store, group, queues(1_000, 1))
-        flood = await granted(store, group, most=1)
+        flood = await granted(store, group, max_count=1)
         await ack(store, group, flood.lease)
 
         clock.advance(AGEING - _MOMENT)
-        just_before = await granted(store, group, most=1)
+        just_before = await granted(store, group, max_count=1)
         await ack(store, group, just_before.lease)
         clock.advance(_MOMENT)
-        at_last = await granted(store, group, most=1)
+        at_last = await granted(store, group, max_count=1)
 
         assert just_before.lease.queue == QUEUE
         assert at_last.lease.queue == OTHER
 
-    async def test_of_aged_queues_the_longest_unserved_goes_first(self, store: LeaseStore, clock: ManualClock) -> None:
-        """Ageing is a queue of its own: first waited, first served, whatever the backlogs."""
+    async def test_of_aged_queues_the_longest_waiting_is_served_first(
+        self, store: LeaseStore, clock: ManualClock
+    ) -> None:
+        """Aged queues are served in the order in which they waited, whatever their backlogs."""
         group = a_group()
         await opened(store, group, queues(10, 20, 30))
         for _ in range(3):
-            await granted(store, group, most=1)
+            await granted(store, group, max_count=1)
             clock.advance(1)
 
         clock.advance(AGEING)
@@ -82,10 +84,8 @@ class ChooseContract:
 
         assert served == ["local:2", "local:1", "local:0"]
 
-    async def test_what_came_while_nobody_asked_ages_from_when_it_came(
-        self, store: LeaseStore, clock: ManualClock
-    ) -> None:
-        """Unserved is unserved: a group may be idle, and hear of several queues at once when it comes back."""
+    async def test_a_queue_ages_from_the_arrival_of_its_messages(self, store: LeaseStore, clock: ManualClock) -> None:
+        """A group may be idle when messages arrive, and then find several queues at once."""
         group = a_group()
         await opened(store, group, queues(0, 0, 0, 0))
         came = clock()
@@ -98,10 +98,8 @@ class ChooseContract:
 
         assert [first.lease.queue, *others] == ["local:1", "local:0", "local:3", "local:2"]
 
-    async def test_what_came_to_a_queue_with_backlog_makes_it_no_younger(
-        self, store: LeaseStore, clock: ManualClock
-    ) -> None:
-        """Else a queue that gets a message every second would never be served beside a fuller one."""
+    async def test_new_messages_do_not_reset_the_age_of_a_backlog(self, store: LeaseStore, clock: ManualClock) -> None:
+        """Otherwise a queue with a steady small inflow would never be served."""
         group = a_group()
         await opened(store, group, queues(1, 50))
         clock.advance(AGEING)
@@ -112,35 +110,35 @@ class ChooseContract:
 
         assert served.lease.queue == QUEUE
 
-    async def test_a_queue_that_retention_had_emptied_waits_from_its_next_message_on(
+    async def test_a_queue_emptied_by_retention_ages_from_its_next_message(
         self, store: LeaseStore, clock: ManualClock
     ) -> None:
-        """What nobody consumed in time is gone; it gives what comes later no advantage."""
+        """Deleted messages must give later ones no advantage."""
         group = a_group()
         await opened(store, group, queues(1, 9))
         await ask(store, group, bounds={QUEUE: QueueBounds(1, 1)}, closed=[QUEUE, OTHER])
 
         clock.advance(AGEING)
-        await ack(store, group, (await granted(store, group, most=1)).lease)
-        served = await granted(store, group, most=1, bounds={QUEUE: QueueBounds(1, 2)})
+        await ack(store, group, (await granted(store, group, max_count=1)).lease)
+        served = await granted(store, group, max_count=1, bounds={QUEUE: QueueBounds(1, 2)})
 
         assert served.lease.queue == OTHER
 
-    async def test_a_held_queue_is_given_to_nobody_else(self, store: LeaseStore) -> None:
-        """The lock: two consumers never work on one queue at once."""
+    async def test_a_leased_queue_is_not_granted_again(self, store: LeaseStore) -> None:
+        """Two consumers must never work on one queue at the same time."""
         group = a_group()
         await opened(store, group, queues(9, 2))
 
-        first = await granted(store, group, most=3)
-        second = await granted(store, group, most=3)
+        first = await granted(store, group, max_count=3)
+        second = await granted(store, group, max_count=3)
         third = await ask(store, group)
 
         assert {first.lease.queue, second.lease.queue} == {QUEUE, OTHER}
         assert not third.grants
         assert third.state is ReceiveState.BUSY
 
-    async def test_nothing_to_do_is_ok_not_busy(self, store: LeaseStore) -> None:
-        """A client may tell an empty topic from a crowded one."""
+    async def test_an_empty_topic_is_ok_and_not_busy(self, store: LeaseStore) -> None:
+        """A client must be able to distinguish an empty topic from one whose queues are all leased."""
         group = a_group()
         await opened(store, group, queues(0, 0))
 
@@ -149,31 +147,31 @@ class ChooseContract:
         assert not acquired.grants
         assert acquired.state is ReceiveState.OK
 
-    async def test_a_batch_starts_at_committed_and_ends_at_the_queues_end_or_the_wish(self, store: LeaseStore) -> None:
-        """Invariant 7: consecutive from committed, never beyond what is stored, never more than asked."""
+    async def test_a_batch_starts_at_committed_and_respects_max_and_the_queue_end(self, store: LeaseStore) -> None:
+        """Invariant 7: batches are consecutive and never exceed what is stored or requested."""
         group = a_group()
         await opened(store, group, queues(5), starts={QUEUE: 1})
 
-        short = await granted(store, group, most=3)
+        short = await granted(store, group, max_count=3)
         await ack(store, group, short.lease)
-        rest = await granted(store, group, most=3)
+        rest = await granted(store, group, max_count=3)
 
         assert (short.lease.start, short.lease.next) == (1, 4)
         assert (rest.lease.start, rest.lease.next) == (4, 5)
 
-    async def test_heads_told_once_are_remembered(self, store: LeaseStore) -> None:
-        """Gateways tell only what changed; flat cost depends on it."""
+    async def test_reported_bounds_are_remembered(self, store: LeaseStore) -> None:
+        """Gateways report only changes, which keeps the cost independent of the number of queues."""
         group = a_group()
         await opened(store, group, queues(0, 0))
 
-        told = await granted(store, group, bounds={OTHER: queues(0, 4)[OTHER]}, most=1)
+        told = await granted(store, group, bounds={OTHER: queues(0, 4)[OTHER]}, max_count=1)
         await ack(store, group, told.lease)
         untold = await granted(store, group)
 
         assert (untold.lease.queue, untold.lease.start, untold.lease.next) == (OTHER, 1, 4)
 
-    async def test_a_lease_ends_at_its_instant_and_not_before(self, store: LeaseStore, clock: ManualClock) -> None:
-        """Invariants 5 and 18: intervals of two leases touch, and never overlap."""
+    async def test_a_lease_expires_exactly_at_its_deadline(self, store: LeaseStore, clock: ManualClock) -> None:
+        """Invariants 5 and 18: the intervals of two leases must not overlap."""
         group = a_group(visibility=timedelta(seconds=30))
         await opened(store, group, queues(5))
         first = await granted(store, group)
@@ -189,20 +187,20 @@ class ChooseContract:
         assert second.lease.epoch > first.lease.epoch
 
     async def test_every_grant_has_a_larger_epoch(self, store: LeaseStore) -> None:
-        """Invariant 6 stands on this: what is newer can be told from what is older without a clock."""
+        """Invariant 6: newer leases are recognised without a clock."""
         group = a_group()
         await opened(store, group, queues(4))
         epochs = []
 
         for _ in range(4):
-            grant = await granted(store, group, most=1)
+            grant = await granted(store, group, max_count=1)
             epochs.append(grant.lease.epoch)
             await ack(store, group, grant.lease)
 
         assert epochs == sorted(set(epochs))
 
     async def test_concurrent_receives_never_share_a_queue(self, store: LeaseStore) -> None:
-        """Choose, lock and epoch are one atomic step, also with forty callers at once."""
+        """Choosing, leasing and the epoch must be one atomic step."""
         group = a_group()
         await opened(store, group, queues(*range(1, 21)))
 
@@ -211,8 +209,8 @@ class ChooseContract:
         given = [grant.lease.queue for answer in answers for grant in answer.grants]
         assert len(given) == len(set(given)) == 20
 
-    async def test_a_first_receive_leaves_its_trace_though_state_had_to_be_made_for_it(self, store: LeaseStore) -> None:
-        """As every broadcast client's first one: it is asked twice within a moment, and was seen once."""
+    async def test_a_first_receive_is_recorded_once_although_it_is_repeated(self, store: LeaseStore) -> None:
+        """The first receive of a broadcast client is sent twice because its state must be created."""
         group = a_group()
         await ask(store, group, polled_by="ada")
         await opened(store, group, queues(5))
@@ -223,8 +221,8 @@ class ChooseContract:
 
         assert [each.name for each in await store.clients(group.name)] == ["ada"]
 
-    async def test_a_receive_leaves_its_trace_for_operators(self, store: LeaseStore, clock: ManualClock) -> None:
-        """Who polled when, and what it holds, is the first question in an incident."""
+    async def test_operators_see_who_polled_and_what_is_leased(self, store: LeaseStore, clock: ManualClock) -> None:
+        """During an incident, this is the first question."""
         group = a_group()
         await opened(store, group, queues(5, 1))
         first_seen = clock.now

@@ -1,4 +1,4 @@
-"""Lease store contract: queues that cannot be read now. Nothing of them is granted, and they lose nothing."""
+"""Lease store contract: closed queues. Nothing in them is granted, and their state does not change."""
 
 from datetime import timedelta
 
@@ -27,8 +27,10 @@ from mqgate.testing.samples import a_group, queues
 
 class ClosedContract:
     @pytest.mark.parametrize("waited", [timedelta(0), AGEING], ids=["by backlog", "by age"])
-    async def test_a_closed_queue_is_not_chosen(self, store: LeaseStore, clock: ManualClock, waited: timedelta) -> None:
-        """It has the largest backlog and waits longest, so it would be chosen again and again, for nothing."""
+    async def test_a_closed_queue_is_not_granted(
+        self, store: LeaseStore, clock: ManualClock, waited: timedelta
+    ) -> None:
+        """It may have the largest backlog, and would be chosen again and again without effect."""
         group = a_group()
         await opened(store, group, queues(9, 2))
         clock.advance(waited)
@@ -41,21 +43,21 @@ class ClosedContract:
         assert not nothing.grants
         assert await position(store, group) == before
 
-    async def test_opened_again_it_goes_on_where_it_stood(self, store: LeaseStore) -> None:
-        """Its committed offset and its attempts are as they were."""
+    async def test_a_reopened_queue_continues_at_its_position(self, store: LeaseStore) -> None:
+        """Its committed offset and its attempts must not change while it is closed."""
         group = a_group()
         await opened(store, group, queues(9))
-        await ack(store, group, (await granted(store, group, most=4)).lease)
-        await nack(store, group, (await granted(store, group, most=4)).lease)
-        shut = await ask(store, group, most=4, closed=[QUEUE])
+        await ack(store, group, (await granted(store, group, max_count=4)).lease)
+        await nack(store, group, (await granted(store, group, max_count=4)).lease)
+        shut = await ask(store, group, max_count=4, closed=[QUEUE])
 
-        again = await granted(store, group, most=4)
+        again = await granted(store, group, max_count=4)
 
         assert not shut.grants
         assert (again.lease.start, again.lease.next, again.delivery) == (4, 8, 2)
 
-    async def test_backlog_in_closed_queues_alone_is_busy_and_no_reason_to_hurry(self, store: LeaseStore) -> None:
-        """A client learns that there is work; a gateway must not try again at once, and again."""
+    async def test_a_backlog_in_closed_queues_only_is_busy_without_a_next_instant(self, store: LeaseStore) -> None:
+        """The client learns that there is work, but the gateway must not retry in a loop."""
         group = a_group()
         await opened(store, group, queues(9, 2, 0))
         await granted(store, group)
@@ -64,8 +66,8 @@ class ClosedContract:
 
         assert (empty.state, empty.next_at, empty.has_more) == (ReceiveState.BUSY, None, False)
 
-    async def test_a_closed_queue_is_nothing_more_to_have(self, store: LeaseStore) -> None:
-        """Who leaves with the last batch that can be read wakes nobody for the rest."""
+    async def test_a_closed_queue_does_not_count_as_more(self, store: LeaseStore) -> None:
+        """Another parked receive must not be woken for messages that cannot be read."""
         group = a_group()
         await opened(store, group, queues(9, 2))
 
@@ -75,8 +77,8 @@ class ClosedContract:
         assert not given.has_more
         assert given.next_at == given.grants[0].leased_until
 
-    async def test_without_tokens_a_closed_queue_is_busy_not_rate_limited(self, store: LeaseStore) -> None:
-        """No token would help."""
+    async def test_a_closed_queue_is_busy_and_not_rate_limited(self, store: LeaseStore) -> None:
+        """More tokens would not help."""
         group = a_group(rate_limit=RateLimit(rate=1, burst=1))
         await opened(store, group, queues(9, 1))
         await ack(store, group, (await granted(store, group, closed=[QUEUE])).lease)
@@ -85,14 +87,14 @@ class ClosedContract:
 
         assert (empty.state, empty.next_at) == (ReceiveState.BUSY, None)
 
-    async def test_a_lease_of_a_closed_queue_is_settled_as_always(self, store: LeaseStore) -> None:
-        """The consumer has the messages: what it did counts, alone or carried by a receive."""
+    async def test_a_lease_of_a_closed_queue_can_be_settled(self, store: LeaseStore) -> None:
+        """The consumer has the messages, so its settlement must count, alone or carried by a receive."""
         group = a_group()
         await opened(store, group, queues(9))
-        first = await granted(store, group, most=4)
+        first = await granted(store, group, max_count=4)
         carried = Settlement(verb=Verb.ACK, lease=first.lease)
         told = await ask(store, group, closed=[QUEUE], carrying=[carried])
-        second = await granted(store, group, most=2)
+        second = await granted(store, group, max_count=2)
 
         assert [each.outcome for each in told.settled] == [SettlementOutcome.APPLIED]
         assert not told.grants
@@ -100,10 +102,10 @@ class ClosedContract:
         assert await ack(store, group, second.lease) is SettlementOutcome.APPLIED
         assert await committed(store, group) == 6
 
-    async def test_what_must_die_in_a_closed_queue_waits_until_it_opens(
+    async def test_an_exhausted_message_in_a_closed_queue_waits_until_it_is_open(
         self, store: LeaseStore, clock: ManualClock
     ) -> None:
-        """It cannot be read for the dead letter; until it can, a late ack still saves it."""
+        """It cannot be read for the dead letter. Until then a late ack must still apply."""
         group = a_group(max_attempts=1)
         await opened(store, group, queues(9, 9))
         saved, lost = await granted(store, group), await granted(store, group)
@@ -119,10 +121,8 @@ class ClosedContract:
         assert [each.lease.queue for each in open_again.exhausted] == [lost.lease.queue]
         assert [each.lease.queue for each in await exhausted(store, group)] == [lost.lease.queue]
 
-    async def test_a_last_nack_carried_while_its_queue_is_closed_dooms_it_when_it_opens(
-        self, store: LeaseStore
-    ) -> None:
-        """The nack is applied now, the dead letter is written later; in between nobody gets the message."""
+    async def test_a_last_nack_in_a_closed_queue_exhausts_the_message_when_it_opens(self, store: LeaseStore) -> None:
+        """The nack applies at once, the dead letter is written later, and nobody gets the message in between."""
         group = a_group(max_attempts=1)
         await opened(store, group, queues(9))
         last = await granted(store, group)
@@ -135,8 +135,8 @@ class ClosedContract:
         assert (list(shut.exhausted), list(shut.grants)) == ([], [])
         assert [(each.lease.start, each.reason) for each in open_again.exhausted] == [(0, "broken")]
 
-    async def test_an_attempt_in_a_closed_queue_is_kept_until_something_else_is_given(self, store: LeaseStore) -> None:
-        """Its answer cannot be read again now; it can as soon as the queue opens."""
+    async def test_an_attempt_in_a_closed_queue_is_kept_until_another_grant(self, store: LeaseStore) -> None:
+        """Its messages cannot be read now, but again as soon as the queue opens."""
         group = a_group()
         await opened(store, group, queues(9))
         first = await granted(store, group, attempt="a1")
@@ -147,10 +147,8 @@ class ClosedContract:
         assert (list(shut.grants), shut.state) == ([], ReceiveState.BUSY)
         assert (again.lease, again.delivery) == (first.lease, 1)
 
-    async def test_an_attempt_in_a_closed_queue_is_given_another_queue_and_means_that_from_then_on(
-        self, store: LeaseStore
-    ) -> None:
-        """A repeat must not wait for a broker while there is other work; and it stays one lease an attempt."""
+    async def test_an_attempt_in_a_closed_queue_moves_to_another_queue(self, store: LeaseStore) -> None:
+        """A repeat must not wait for a broker while there is other work, and keeps one lease per attempt."""
         group = a_group()
         await opened(store, group, queues(9, 2))
         first = await granted(store, group, attempt="a1")
@@ -162,17 +160,17 @@ class ClosedContract:
         assert again.lease == other.lease
         assert await ack(store, group, first.lease) is SettlementOutcome.APPLIED
 
-    async def test_an_attempt_in_a_closed_queue_with_other_parameters_is_refused(self, store: LeaseStore) -> None:
-        """It is the same bug of the client, whatever the brokers do."""
+    async def test_an_attempt_in_a_closed_queue_with_different_parameters_is_rejected(self, store: LeaseStore) -> None:
+        """This is a bug in the client, whatever the state of the brokers."""
         group = a_group()
         await opened(store, group, queues(9, 2))
-        await granted(store, group, attempt="a1", most=4)
+        await granted(store, group, attempt="a1", max_count=4)
 
         with pytest.raises(AttemptMismatch):
-            await ask(store, group, attempt="a1", most=5, closed=[QUEUE])
+            await ask(store, group, attempt="a1", max_count=5, closed=[QUEUE])
 
-    async def test_a_broadcast_client_is_not_given_a_closed_queue_either(self, store: LeaseStore) -> None:
-        """Every client's own table goes by the same rule."""
+    async def test_a_broadcast_client_is_not_granted_a_closed_queue(self, store: LeaseStore) -> None:
+        """The lease state of each client must follow the same rule."""
         group = a_group(mode=Mode.BROADCAST)
         for client in ("one", "two"):
             await opened(store, group, queues(9, 2), client=client)

@@ -1,4 +1,4 @@
-"""Lease store contract: a log that changes underneath, and what operators do: seek, pause, limit."""
+"""Lease store contract: changes of the log, and operations: seek, pause, rate limit."""
 
 from dataclasses import replace
 from datetime import timedelta
@@ -29,14 +29,14 @@ _MINUTE = timedelta(minutes=1)
 
 
 class ChangingLogContract:
-    async def test_what_retention_took_is_skipped_and_reported_once(self, store: LeaseStore) -> None:
-        """Never a silent gap: the group is told how many messages it lost."""
+    async def test_messages_deleted_by_retention_are_skipped_and_reported_once(self, store: LeaseStore) -> None:
+        """A group must learn how many messages it lost."""
         group = a_group()
         await opened(store, group, queues(9))
-        first = await granted(store, group, most=2)
+        first = await granted(store, group, max_count=2)
         await ack(store, group, first.lease)
 
-        skipped = await ask(store, group, most=1, bounds=queues((7, 9)))
+        skipped = await ask(store, group, max_count=1, bounds=queues((7, 9)))
         await ack(store, group, skipped.grants[0].lease)
         following = await ask(store, group)
 
@@ -44,18 +44,18 @@ class ChangingLogContract:
         assert (following.expired, following.grants[0].lease.start) == (0, 8)
         assert (await position(store, group)).expired == 5
 
-    async def test_what_retention_took_is_no_failure_of_its_successor(self, store: LeaseStore) -> None:
-        """The attempts were those of a message that is gone."""
+    async def test_failures_of_a_deleted_message_do_not_count_for_the_next(self, store: LeaseStore) -> None:
+        """The attempts belong to the deleted message."""
         group = a_group(max_attempts=2)
         await opened(store, group, queues(9))
         await nack(store, group, (await granted(store, group)).lease)
 
-        following = await granted(store, group, most=2, bounds=queues((3, 9)))
+        following = await granted(store, group, max_count=2, bounds=queues((3, 9)))
 
         assert (following.lease.start, following.delivery) == (3, 1)
 
     async def test_a_queue_emptied_by_retention_is_not_granted(self, store: LeaseStore) -> None:
-        """The condition is min <= committed < max; a hole is no backlog."""
+        """Only min <= committed < max is a backlog."""
         group = a_group()
         await opened(store, group, queues(9))
 
@@ -64,10 +64,8 @@ class ChangingLogContract:
         assert not acquired.grants
         assert (await position(store, group)).lag == 0
 
-    async def test_a_queue_emptied_by_retention_is_told_of_though_nothing_newer_is_there(
-        self, store: LeaseStore
-    ) -> None:
-        """Whoever asks now hears of it now, once, and not when something is next published."""
+    async def test_an_emptied_queue_is_reported_although_it_has_no_new_message(self, store: LeaseStore) -> None:
+        """The next receive must report the loss, once, and not only after the next publish."""
         group = a_group()
         await opened(store, group, queues(9, 4))
 
@@ -78,10 +76,10 @@ class ChangingLogContract:
         assert not any(each.grants for each in acquired)
         assert [(places[each].committed, places[each].expired) for each in (QUEUE, OTHER)] == [(9, 9), (4, 4)]
 
-    async def test_a_queue_emptied_while_it_was_leased_is_told_of_when_the_lease_has_ended(
+    async def test_a_queue_emptied_while_leased_is_reported_after_the_lease_expired(
         self, store: LeaseStore, clock: ManualClock
     ) -> None:
-        """Until then its holder may still ack."""
+        """Until then its consumer may still ack."""
         group = a_group()
         await opened(store, group, queues(3))
         held = await granted(store, group)
@@ -93,8 +91,8 @@ class ChangingLogContract:
         assert (before.expired, after.expired) == (0, 3)
         assert await ack(store, group, held.lease) is SettlementOutcome.GONE
 
-    async def test_a_receipt_of_what_retention_took_is_gone(self, store: LeaseStore, clock: ManualClock) -> None:
-        """Nobody else had it, nobody finished it: not lost to anybody."""
+    async def test_a_receipt_of_a_deleted_message_is_gone(self, store: LeaseStore, clock: ManualClock) -> None:
+        """No other consumer had the message, so it is not lost."""
         group = a_group()
         await opened(store, group, queues(2))
         first = await granted(store, group)
@@ -107,10 +105,8 @@ class ChangingLogContract:
         assert await nack(store, group, first.lease) is SettlementOutcome.GONE
         assert await ack(store, group, following.lease) is SettlementOutcome.APPLIED
 
-    async def test_a_queue_that_came_back_shorter_restarts_at_its_first_offset(
-        self, store: LeaseStore, clock: ManualClock
-    ) -> None:
-        """Never silently at the end: what the broker stored since would be lost."""
+    async def test_a_truncated_queue_restarts_at_its_first_offset(self, store: LeaseStore, clock: ManualClock) -> None:
+        """Starting at the end would skip messages that the broker stored since."""
         group = a_group()
         await opened(store, group, queues(9))
         first = await granted(store, group)
@@ -123,10 +119,10 @@ class ChangingLogContract:
         assert [(grant.lease.start, grant.lease.next) for grant in acquired.grants] == [(1, 4)]
 
     async def test_receipts_from_before_a_rewind_are_gone(self, store: LeaseStore, clock: ManualClock) -> None:
-        """The offsets mean other messages now."""
+        """After a rewind the offsets belong to other messages."""
         group = a_group()
         await opened(store, group, queues(9))
-        await ack(store, group, (await granted(store, group, most=8)).lease)
+        await ack(store, group, (await granted(store, group, max_count=8)).lease)
         old = await granted(store, group)
         clock.advance(group.visibility)
         new = await granted(store, group, bounds=queues(4))
@@ -142,7 +138,7 @@ class ChangingLogContract:
         assert await committed(store, group) == 4
 
     async def test_a_new_queue_starts_at_its_first_offset(self, store: LeaseStore) -> None:
-        """Messages published before the group heard of the queue are not lost."""
+        """Messages published before the group learned of the queue must not be lost."""
         group = a_group(start="latest")
         await opened(store, group, queues(9), starts={QUEUE: 9})
 
@@ -156,11 +152,11 @@ class ChangingLogContract:
         assert not is_new
         assert (grant.lease.queue, grant.lease.start, grant.lease.next) == (OTHER, 2, 5)
 
-    async def test_a_vanished_queues_committed_offset_is_kept(self, store: LeaseStore) -> None:
-        """A broker that is away for a while comes back, and the group goes on where it stood."""
+    async def test_the_committed_offset_of_a_missing_queue_is_kept(self, store: LeaseStore) -> None:
+        """A broker may be unavailable for a while, and the group continues at its position."""
         group = a_group()
         await opened(store, group, queues(9, 5))
-        grant = await granted(store, group, most=4)
+        grant = await granted(store, group, max_count=4)
         await ack(store, group, grant.lease)
         await ask(store, group, bounds={OTHER: QueueBounds(0, 6)})
 
@@ -170,11 +166,11 @@ class ChangingLogContract:
 
 
 class SeekContract:
-    async def test_a_seek_moves_committed_and_says_from_where_to_where(self, store: LeaseStore) -> None:
-        """Operators see what they did, queue by queue; queues not named stay."""
+    async def test_a_seek_moves_committed_and_returns_old_and_new_offsets(self, store: LeaseStore) -> None:
+        """Operators must see the effect on each queue. Other queues must not move."""
         group = a_group()
         await opened(store, group, queues(9, 5))
-        await ack(store, group, (await granted(store, group, most=4)).lease)
+        await ack(store, group, (await granted(store, group, max_count=4)).lease)
 
         moved = await store.seek(group, "", {QUEUE: 1}, is_dry_run=False)
 
@@ -182,8 +178,8 @@ class SeekContract:
         assert (await committed(store, group), await committed(store, group, OTHER)) == (1, 0)
         assert (await granted(store, group)).lease.start == 1
 
-    async def test_a_seek_covers_queues_that_it_brings_along(self, store: LeaseStore) -> None:
-        """A queue that the group has not met yet is moved like the others; it does not start at its first offset."""
+    async def test_a_seek_applies_to_queues_that_are_new_to_the_state(self, store: LeaseStore) -> None:
+        """Otherwise a new queue would start at its first offset."""
         group = a_group()
         await opened(store, group, queues(9))
 
@@ -192,13 +188,13 @@ class SeekContract:
         assert (await committed(store, group), await committed(store, group, OTHER)) == (9, 5)
         assert not (await ask(store, group, bounds=queues(9, 5))).grants
 
-    async def test_a_seek_sweeps_away_every_lease_given_before(self, store: LeaseStore) -> None:
-        """Old receipts are gone, whether their lease was running or had ended; the queue is free at once."""
+    async def test_a_seek_revokes_all_earlier_leases(self, store: LeaseStore) -> None:
+        """Old receipts are gone, expired or not, and the queue is available at once."""
         group = a_group()
         await opened(store, group, queues(9))
-        released = await granted(store, group, most=4)
+        released = await granted(store, group, max_count=4)
         await nack(store, group, released.lease)
-        held = await granted(store, group, most=4)
+        held = await granted(store, group, max_count=4)
         await store.seek(group, "", {QUEUE: 0}, is_dry_run=False)
 
         outcomes = [
@@ -207,7 +203,7 @@ class SeekContract:
             await extend(store, group, held.lease, _MINUTE),
             await ack(store, group, released.lease._replace(epoch=held.lease.epoch)),
         ]
-        following = await granted(store, group, most=2)
+        following = await granted(store, group, max_count=2)
 
         assert outcomes == [SettlementOutcome.GONE] * 4
         assert (following.lease.start, following.delivery) == (0, 1)
@@ -215,22 +211,22 @@ class SeekContract:
         assert await ack(store, group, following.lease) is SettlementOutcome.APPLIED
 
     async def test_an_attempt_from_before_a_seek_is_a_new_receive(self, store: LeaseStore) -> None:
-        """The swept lease must not come back through the attemptId."""
+        """A revoked lease must not return through its attemptId."""
         group = a_group()
         await opened(store, group, queues(9))
-        before = await granted(store, group, attempt="a1", most=2)
+        before = await granted(store, group, attempt="a1", max_count=2)
         await store.seek(group, "", {QUEUE: 5}, is_dry_run=False)
 
-        after = await granted(store, group, attempt="a1", most=2)
+        after = await granted(store, group, attempt="a1", max_count=2)
 
         assert after.lease.start == 5
         assert after.lease.epoch > before.lease.epoch
 
-    async def test_a_dry_run_tells_the_same_and_changes_nothing(self, store: LeaseStore) -> None:
-        """Look before you leap: the lease that runs stays valid."""
+    async def test_a_dry_run_returns_the_same_result_and_changes_nothing(self, store: LeaseStore) -> None:
+        """Operators check a seek first, and running leases must stay valid."""
         group = a_group()
         await opened(store, group, queues(9))
-        held = await granted(store, group, most=4)
+        held = await granted(store, group, max_count=4)
         before = await positions(store, group)
 
         moved = await store.seek(group, "", {QUEUE: 7}, is_dry_run=True)
@@ -239,8 +235,8 @@ class SeekContract:
         assert await positions(store, group) == before
         assert await ack(store, group, held.lease) is SettlementOutcome.APPLIED
 
-    async def test_state_that_is_not_there_cannot_be_moved_or_shown(self, store: LeaseStore) -> None:
-        """None, not an empty list: the caller must tell unknown from unchanged."""
+    async def test_missing_state_is_returned_as_none(self, store: LeaseStore) -> None:
+        """The caller must be able to distinguish missing state from an empty result."""
         group = a_group()
 
         assert await store.seek(group, "", {QUEUE: 7}, is_dry_run=False) is None
@@ -249,12 +245,12 @@ class SeekContract:
 
 class CommittedContract:
     @pytest.mark.parametrize("mode", [Mode.QUEUE, Mode.MESSAGE])
-    async def test_committed_offsets_are_told_without_a_step(self, store: LeaseStore, mode: Mode) -> None:
-        """What is copied beside the messages every few seconds must cost little."""
+    async def test_committed_offsets_are_read_without_a_state_change(self, store: LeaseStore, mode: Mode) -> None:
+        """The offset mirror reads them every few seconds, so it must be cheap."""
         group = a_group(mode=mode)
         before = await store.committed(group.name)
         await opened(store, group, queues(9, 5), starts={QUEUE: 0, OTHER: 2})
-        grant = await granted(store, group, most=4, closed=[OTHER])
+        grant = await granted(store, group, max_count=4, closed=[OTHER])
         await ack(store, group, grant.lease, through=0)
 
         assert before is None
@@ -263,7 +259,7 @@ class CommittedContract:
 
 class PauseContract:
     async def test_a_paused_group_is_granted_nothing(self, store: LeaseStore) -> None:
-        """Pause stops grants; the state says why nothing comes."""
+        """The state of the result says why it is empty."""
         group = a_group()
         await opened(store, group, queues(9))
 
@@ -274,8 +270,8 @@ class PauseContract:
         assert paused.state is ReceiveState.PAUSED
         assert resumed.grants
 
-    async def test_settlements_go_on_while_paused(self, store: LeaseStore) -> None:
-        """Pause must not turn finished work into redeliveries."""
+    async def test_settlements_apply_while_paused(self, store: LeaseStore) -> None:
+        """A pause must not turn completed work into redeliveries."""
         group = a_group()
         paused = replace(group, is_paused=True)
         await opened(store, group, queues(9, 5, 3))
@@ -290,21 +286,21 @@ class PauseContract:
 
 
 class RateContract:
-    async def test_a_burst_is_allowed_and_not_one_message_more(self, store: LeaseStore) -> None:
-        """The limit cuts a batch; it does not round it."""
+    async def test_a_burst_is_granted_and_not_one_message_more(self, store: LeaseStore) -> None:
+        """The limit shortens a batch exactly."""
         group = a_group(rate_limit=RateLimit(rate=5, burst=10))
         await opened(store, group, queues(30, 20, 10))
 
-        first = await granted(store, group, most=7)
-        second = await granted(store, group, most=7)
+        first = await granted(store, group, max_count=7)
+        second = await granted(store, group, max_count=7)
         third = await ask(store, group)
 
         assert [grant.lease.next - grant.lease.start for grant in (first, second)] == [7, 3]
         assert not third.grants
         assert third.state is ReceiveState.RATE_LIMITED
 
-    async def test_tokens_come_back_exactly_with_time(self, store: LeaseStore, clock: ManualClock) -> None:
-        """Five a second is one every 200 ms: not at 199, and no more than the burst after an hour."""
+    async def test_tokens_are_refilled_exactly_with_time(self, store: LeaseStore, clock: ManualClock) -> None:
+        """Five per second is one every 200 ms, and never more than the burst."""
         group = a_group(rate_limit=RateLimit(rate=5, burst=10))
         await opened(store, group, queues(100))
         await ack(store, group, (await granted(store, group)).lease)
@@ -324,15 +320,15 @@ class RateContract:
     async def test_over_any_window_no_more_than_burst_plus_rate_is_granted(
         self, store: LeaseStore, clock: ManualClock
     ) -> None:
-        """Invariant 22: exact over odd polls, odd sizes and any number of consumers."""
+        """Invariant 22 must hold for any poll times, batch sizes and numbers of consumers."""
         group = a_group(rate_limit=RateLimit(rate=7, burst=4))
         await opened(store, group, queues(2_000, 2_000, 2_000))
         began = clock.now
         given = 0
 
         for step in range(200):
-            for most in (1, 3, 5):
-                for grant in (await ask(store, group, most=most)).grants:
+            for max_count in (1, 3, 5):
+                for grant in (await ask(store, group, max_count=max_count)).grants:
                     given += grant.lease.next - grant.lease.start
                     await ack(store, group, grant.lease)
             clock.advance(0.013 + step % 7 / 100)
@@ -341,24 +337,24 @@ class RateContract:
         assert given <= 4 + 7 * seconds
         assert given >= 7 * seconds - 4
 
-    async def test_a_receive_that_gets_nothing_takes_no_tokens(self, store: LeaseStore) -> None:
-        """Polling an empty or busy group must not starve the next delivery."""
+    async def test_an_empty_receive_takes_no_tokens(self, store: LeaseStore) -> None:
+        """Polling an empty group must not delay the next delivery."""
         group = a_group(rate_limit=RateLimit(rate=1, burst=5))
         await opened(store, group, queues(0))
         for _ in range(20):
             await ask(store, group)
 
-        grant = await granted(store, group, bounds=queues(9), most=5)
+        grant = await granted(store, group, bounds=queues(9), max_count=5)
 
         assert grant.lease.next == 5
 
     async def test_a_repeated_attempt_takes_no_tokens(self, store: LeaseStore) -> None:
-        """The same messages are counted once."""
+        """The same messages must be counted once."""
         group = a_group(rate_limit=RateLimit(rate=1, burst=5))
         await opened(store, group, queues(9, 8))
         for _ in range(3):
-            await granted(store, group, most=3, attempt="a1")
+            await granted(store, group, max_count=3, attempt="a1")
 
-        rest = await granted(store, group, most=3)
+        rest = await granted(store, group, max_count=3)
 
         assert rest.lease.next - rest.lease.start == 2

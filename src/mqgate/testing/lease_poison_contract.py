@@ -1,4 +1,4 @@
-"""Lease store contract: messages that fail again and again."""
+"""Lease store contract: messages that fail repeatedly."""
 
 from dataclasses import replace
 from datetime import timedelta
@@ -28,30 +28,30 @@ from mqgate.testing.samples import a_group, queues
 
 
 class PoisonContract:
-    async def test_the_second_half_of_the_attempts_deliver_singly(self, store: LeaseStore) -> None:
-        """Only the culprit dies, not the batch that it happened to stand in."""
+    async def test_the_second_half_of_the_attempts_delivers_single_messages(self, store: LeaseStore) -> None:
+        """A bad message must not exhaust the other messages of its batch."""
         group = a_group(max_attempts=5)
         await opened(store, group, queues(9))
 
         sizes = []
         for _ in range(5):
-            grant = await granted(store, group, most=4)
+            grant = await granted(store, group, max_count=4)
             sizes.append(grant.lease.next - grant.lease.start)
             await nack(store, group, grant.lease)
 
         assert sizes == [4, 4, 1, 1, 1]
 
     async def test_a_message_with_one_attempt_is_delivered_alone(self, store: LeaseStore) -> None:
-        """The only attempt is the last one: it may take nobody else with it."""
+        """The only attempt is also the last one, and must not exhaust other messages."""
         group = a_group(max_attempts=1)
         await opened(store, group, queues(9))
 
-        grant = await granted(store, group, most=4)
+        grant = await granted(store, group, max_count=4)
 
         assert grant.lease.next == 1
 
-    async def test_the_last_nack_dooms_the_message_at_once(self, store: LeaseStore, clock: ManualClock) -> None:
-        """The dead letter tells its story: how often, since when, and why at last."""
+    async def test_the_last_nack_exhausts_the_message_at_once(self, store: LeaseStore, clock: ManualClock) -> None:
+        """The dead letter needs the deliveries, the times and the last reason."""
         group = a_group(max_attempts=2)
         await opened(store, group, queues(9))
         first_at = clock.now
@@ -68,10 +68,10 @@ class PoisonContract:
         assert (answer.exhausted.deliveries, answer.exhausted.reason) == (2, "broken")
         assert (answer.exhausted.first_at, answer.exhausted.last_at) == (first_at, clock.now)
 
-    async def test_a_last_lease_that_ends_dooms_the_message_at_the_next_look(
+    async def test_the_expiry_of_the_last_lease_exhausts_the_message(
         self, store: LeaseStore, clock: ManualClock
     ) -> None:
-        """Lease expiry is a failed delivery; a receive finds it, a lag call finds it too."""
+        """Lease expiry is a failed delivery. Both a receive and a position call must find it."""
         group = a_group(max_attempts=1)
         await opened(store, group, queues(9, 5))
         await granted(store, group)
@@ -87,10 +87,10 @@ class PoisonContract:
         assert list(seen_by_receive) == list(seen_by_lag)
         assert {each.deliveries for each in seen_by_lag} == {1}
 
-    async def test_a_message_whose_last_lease_ended_did_not_die_of_an_earlier_nack(
+    async def test_the_reason_of_an_expired_last_lease_is_not_an_earlier_nack(
         self, store: LeaseStore, clock: ManualClock
     ) -> None:
-        """The reason is the last failure's, and stays the same for whoever looks again."""
+        """The reason is that of the last failure, and every later call must return the same."""
         group = a_group(max_attempts=2)
         await opened(store, group, queues(1))
         await nack(store, group, (await granted(store, group)).lease, reason="odd")
@@ -101,8 +101,8 @@ class PoisonContract:
 
         assert [each.reason for each in found] == ["the lease ended without an answer"] * 2
 
-    async def test_a_doomed_message_closes_its_queue_until_it_is_buried(self, store: LeaseStore) -> None:
-        """First the dead letter is recorded, then the queue goes on: nothing is lost in between."""
+    async def test_an_exhausted_message_blocks_its_queue_until_it_is_settled_dead(self, store: LeaseStore) -> None:
+        """The dead letter must be stored before the queue continues, or the message could be lost."""
         group = a_group(max_attempts=1)
         await opened(store, group, queues(9))
         last = await settled(store, group, Verb.NACK, (await granted(store, group)).lease)
@@ -116,8 +116,8 @@ class PoisonContract:
         assert is_buried
         assert (following.lease.start, following.delivery) == (1, 1)
 
-    async def test_a_message_is_buried_once(self, store: LeaseStore) -> None:
-        """Two gateways may bury the same message; committed moves by one."""
+    async def test_an_exhausted_message_is_settled_dead_once(self, store: LeaseStore) -> None:
+        """Two gateways may write the same dead letter, and the committed offset must move by one."""
         group = a_group(max_attempts=1)
         await opened(store, group, queues(9))
         last = await settled(store, group, Verb.NACK, (await granted(store, group)).lease)
@@ -129,8 +129,8 @@ class PoisonContract:
         assert buried == [True, False, False]
         assert await committed(store, group) == 1
 
-    async def test_a_message_that_retention_took_before_it_could_be_kept_is_expired(self, store: LeaseStore) -> None:
-        """Each message is in one place: what is no dead letter is counted as lost to retention."""
+    async def test_an_exhausted_message_deleted_by_retention_is_expired(self, store: LeaseStore) -> None:
+        """Every message must be counted exactly once, as a dead letter or as expired."""
         group = a_group(max_attempts=1)
         await opened(store, group, queues(9))
         last = await settled(store, group, Verb.NACK, (await granted(store, group)).lease)
@@ -141,8 +141,8 @@ class PoisonContract:
         assert buried == [True, False]
         assert (await position(store, group)).expired == 1
 
-    async def test_a_burial_interrupted_by_a_crash_is_found_again(self, store: LeaseStore) -> None:
-        """The gateway that was told died: the next one that looks is told the same."""
+    async def test_an_exhausted_message_is_reported_again_after_a_crash(self, store: LeaseStore) -> None:
+        """The gateway that received it may have crashed before it stored the dead letter."""
         group = a_group(max_attempts=1)
         await opened(store, group, queues(9))
         told = (await settled(store, group, Verb.NACK, (await granted(store, group)).lease)).exhausted
@@ -156,8 +156,8 @@ class PoisonContract:
         assert told is not None
         assert [each[0].lease for each in found] == [told.lease] * 3
 
-    async def test_a_burial_after_a_seek_changes_nothing(self, store: LeaseStore) -> None:
-        """The operator put the group elsewhere in between; a late burial must not skip a message there."""
+    async def test_settling_dead_after_a_seek_changes_nothing(self, store: LeaseStore) -> None:
+        """A late call must not skip a message at the new position."""
         group = a_group(max_attempts=1)
         await opened(store, group, queues(9))
         told = (await settled(store, group, Verb.NACK, (await granted(store, group)).lease)).exhausted
@@ -169,8 +169,8 @@ class PoisonContract:
         assert not is_buried
         assert await committed(store, group) == 0
 
-    async def test_receipts_of_a_doomed_message_are_lost(self, store: LeaseStore, clock: ManualClock) -> None:
-        """Dead is final: a late ack of the last delivery comes after the decision."""
+    async def test_receipts_of_an_exhausted_message_are_lost(self, store: LeaseStore, clock: ManualClock) -> None:
+        """A late ack must not apply after the message was exhausted."""
         group = a_group(max_attempts=1)
         await opened(store, group, queues(9))
         last = await granted(store, group)
@@ -186,8 +186,8 @@ class PoisonContract:
         assert outcomes == [SettlementOutcome.LOST] * 3
         assert await committed(store, group) == 0
 
-    async def test_an_ack_of_the_last_attempt_saves_the_message(self, store: LeaseStore) -> None:
-        """Success at the last moment is success."""
+    async def test_an_ack_of_the_last_attempt_applies(self, store: LeaseStore) -> None:
+        """A success in the last attempt is a success."""
         group = a_group(max_attempts=2)
         await opened(store, group, queues(9))
         await nack(store, group, (await granted(store, group)).lease)
@@ -199,8 +199,8 @@ class PoisonContract:
         assert not await exhausted(store, group)
         assert (await granted(store, group)).delivery == 1
 
-    async def test_progress_starts_the_count_anew(self, store: LeaseStore) -> None:
-        """Attempts belong to a committed offset: a batch that moved on is not punished for its past."""
+    async def test_attempts_are_counted_from_zero_after_progress(self, store: LeaseStore) -> None:
+        """Attempts belong to a committed offset."""
         group = a_group(max_attempts=4)
         await opened(store, group, queues(9))
         for _ in range(3):
@@ -208,13 +208,13 @@ class PoisonContract:
         culprit = await granted(store, group)
         await ack(store, group, culprit.lease)
 
-        following = await granted(store, group, most=5)
+        following = await granted(store, group, max_count=5)
 
         assert (culprit.delivery, culprit.lease.next) == (4, 1)
         assert (following.delivery, following.lease.next) == (1, 6)
 
-    async def test_a_hand_back_of_the_last_attempt_dooms_nobody(self, store: LeaseStore, clock: ManualClock) -> None:
-        """What was never delivered did not fail."""
+    async def test_releasing_the_last_attempt_exhausts_nothing(self, store: LeaseStore, clock: ManualClock) -> None:
+        """A message that was not delivered did not fail."""
         group = a_group(max_attempts=1)
         await opened(store, group, queues(9))
 
@@ -224,8 +224,8 @@ class PoisonContract:
         assert not await exhausted(store, group)
         assert (await granted(store, group)).delivery == 1
 
-    async def test_a_carried_nack_may_doom_too(self, store: LeaseStore) -> None:
-        """However a settlement arrives, its consequence is told to the caller."""
+    async def test_a_carried_nack_can_exhaust_a_message(self, store: LeaseStore) -> None:
+        """The caller must learn of exhausted messages however the nack arrives."""
         group = a_group(max_attempts=1)
         await opened(store, group, queues(9))
         last = await granted(store, group)
@@ -236,10 +236,10 @@ class PoisonContract:
         assert not acquired.grants
 
     @pytest.mark.parametrize("look", ["receive", "positions"])
-    async def test_a_lowered_limit_counts_the_attempts_of_before(
+    async def test_a_lowered_limit_counts_earlier_attempts(
         self, store: LeaseStore, clock: ManualClock, look: str
     ) -> None:
-        """Invariant 17 holds by the limit of now: who had more deliveries dies with as many as it had."""
+        """Invariant 17 applies with the current limit, also to messages that already exceed it."""
         group = a_group(max_attempts=5)
         await opened(store, group, queues(9, 1))
         for reason in ("odd", "bad", "worse"):
@@ -256,8 +256,8 @@ class PoisonContract:
         assert await store.settle_dead(lowered, found[0])
         assert await committed(store, lowered) == 1
 
-    async def test_a_lowered_limit_blocks_a_queue_that_is_not_to_lose_anything(self, store: LeaseStore) -> None:
-        """onPoison=block holds for deliveries of before as well; raised again, the queue goes on."""
+    async def test_a_lowered_limit_blocks_a_queue_with_on_poison_block(self, store: LeaseStore) -> None:
+        """Earlier deliveries count as well. If the limit is raised again, the queue continues."""
         group = a_group(max_attempts=5, on_poison=OnPoison.BLOCK)
         await opened(store, group, queues(9))
         lowered = replace(group, max_attempts=2)
@@ -271,8 +271,8 @@ class PoisonContract:
         assert (await position(store, lowered)).is_blocked
         assert (await granted(store, group)).delivery == 4
 
-    async def test_a_lowered_limit_waits_for_who_holds_the_queue(self, store: LeaseStore) -> None:
-        """A consumer at work may still succeed."""
+    async def test_a_lowered_limit_does_not_end_a_running_lease(self, store: LeaseStore) -> None:
+        """The consumer may still succeed."""
         group = a_group(max_attempts=5)
         await opened(store, group, queues(9))
         for _ in range(2):
@@ -284,8 +284,10 @@ class PoisonContract:
         assert not await exhausted(store, lowered)
         assert await ack(store, lowered, held.lease) is SettlementOutcome.APPLIED
 
-    async def test_a_blocked_queue_stops_visibly_and_alone(self, store: LeaseStore, clock: ManualClock) -> None:
-        """onPoison=block: nothing is skipped, nothing dies, the other queues go on."""
+    async def test_a_blocked_queue_is_visible_and_does_not_stop_others(
+        self, store: LeaseStore, clock: ManualClock
+    ) -> None:
+        """With onPoison=block nothing is skipped or dead-lettered."""
         group = a_group(max_attempts=1, on_poison=OnPoison.BLOCK)
         await opened(store, group, queues(9, 5))
         await nack(store, group, (await granted(store, group)).lease)
@@ -299,8 +301,8 @@ class PoisonContract:
         assert not (await position(store, group, OTHER)).is_blocked
         assert await committed(store, group) == 0
 
-    async def test_a_blocked_queue_goes_on_when_the_limit_is_raised(self, store: LeaseStore) -> None:
-        """An operator who mended the consumer lets the queue go on where it stopped."""
+    async def test_a_blocked_queue_continues_when_the_limit_is_raised(self, store: LeaseStore) -> None:
+        """An operator who fixed the consumer lets the queue continue."""
         group = a_group(max_attempts=2, on_poison=OnPoison.BLOCK)
         await opened(store, group, queues(9))
         for _ in range(2):
@@ -311,8 +313,8 @@ class PoisonContract:
 
         assert (again.lease.start, again.delivery) == (0, 3)
 
-    async def test_a_blocked_queue_goes_on_after_a_seek(self, store: LeaseStore) -> None:
-        """Skipping the culprit by hand is the other way out."""
+    async def test_a_blocked_queue_continues_after_a_seek(self, store: LeaseStore) -> None:
+        """An operator can skip the bad message."""
         group = a_group(max_attempts=1, on_poison=OnPoison.BLOCK)
         await opened(store, group, queues(9))
         await nack(store, group, (await granted(store, group)).lease)

@@ -1,11 +1,11 @@
-"""Lease store contract: what ack, nack and extend do, and what they must refuse."""
+"""Lease store contract: the effects of ack, nack and extend, and when they are rejected."""
 
 from datetime import timedelta
 
 import pytest
 
 from mqgate.core.backoff import Backoff
-from mqgate.core.lease import LONGEST_HOLD, MEMORY, Settlement, SettlementOutcome, Verb
+from mqgate.core.lease import MAX_HOLD, MEMORY, Settlement, SettlementOutcome, Verb
 from mqgate.ports.lease_store import LeaseStore
 from mqgate.testing.clock import ManualClock
 from mqgate.testing.leasing import (
@@ -30,11 +30,11 @@ _VERBS = list(Verb)
 
 
 class SettleContract:
-    async def test_an_ack_commits_the_batch_and_frees_the_queue(self, store: LeaseStore) -> None:
-        """Ack, commit, unlock are one step: the next consumer goes on where this one ended."""
+    async def test_an_ack_commits_the_batch_and_releases_the_queue(self, store: LeaseStore) -> None:
+        """Both must happen in one step, so that the next consumer continues after the batch."""
         group = a_group()
         await opened(store, group, queues(9))
-        grant = await granted(store, group, most=4)
+        grant = await granted(store, group, max_count=4)
 
         outcome = await ack(store, group, grant.lease)
 
@@ -43,12 +43,12 @@ class SettleContract:
         assert (following.lease.start, following.delivery) == (4, 1)
 
     async def test_a_repeated_ack_is_a_duplicate_and_changes_nothing(self, store: LeaseStore) -> None:
-        """Invariant 12: a client that did not hear the answer may ask again, any number of times."""
+        """Invariant 12: a client that did not get the response may repeat the ack."""
         group = a_group()
         await opened(store, group, queues(9))
-        grant = await granted(store, group, most=4)
+        grant = await granted(store, group, max_count=4)
         await ack(store, group, grant.lease)
-        await granted(store, group, most=4)
+        await granted(store, group, max_count=4)
         before = await positions(store, group)
 
         outcomes = [await ack(store, group, grant.lease) for _ in range(3)]
@@ -56,13 +56,13 @@ class SettleContract:
         assert outcomes == [SettlementOutcome.DUPLICATE] * 3
         assert await positions(store, group) == before
 
-    async def test_a_receipt_spent_by_one_verb_is_lost_to_the_others(self, store: LeaseStore) -> None:
-        """`duplicate` means done as asked; an ack must not be told so when the batch was nacked."""
+    async def test_a_receipt_settled_by_one_verb_is_lost_for_the_others(self, store: LeaseStore) -> None:
+        """A consumer may rely on `duplicate` only if the same verb was applied."""
         group = a_group()
         await opened(store, group, queues(9))
-        acked = (await granted(store, group, most=4)).lease
+        acked = (await granted(store, group, max_count=4)).lease
         await ack(store, group, acked)
-        nacked = (await granted(store, group, most=4)).lease
+        nacked = (await granted(store, group, max_count=4)).lease
         await nack(store, group, nacked)
 
         outcomes = [
@@ -76,21 +76,21 @@ class SettleContract:
         assert await nack(store, group, nacked) is SettlementOutcome.DUPLICATE
         assert await committed(store, group) == 4
 
-    async def test_how_a_lease_ended_is_told_also_after_others_and_after_a_seek(
+    async def test_the_outcome_of_a_lease_is_kept_after_later_leases_and_a_seek(
         self, store: LeaseStore, clock: ManualClock
     ) -> None:
-        """Whoever asks late learns what became of its own lease, not of a neighbour's."""
+        """A late repeat must get the outcome of its own lease."""
         group = a_group()
         await opened(store, group, queues(40))
-        unanswered = (await granted(store, group, most=4)).lease
+        unanswered = (await granted(store, group, max_count=4)).lease
         clock.advance(group.visibility)
-        nacked = (await granted(store, group, most=4)).lease
+        nacked = (await granted(store, group, max_count=4)).lease
         await nack(store, group, nacked)
-        acked = (await granted(store, group, most=4)).lease
+        acked = (await granted(store, group, max_count=4)).lease
         await ack(store, group, acked)
-        returned = await granted(store, group, most=4)
+        returned = await granted(store, group, max_count=4)
         await gave_back(store, group, returned, returned.lease.start)
-        newest = (await granted(store, group, most=4)).lease
+        newest = (await granted(store, group, max_count=4)).lease
         leases = (unanswered, nacked, acked, returned.lease)
 
         acks = [await ack(store, group, lease) for lease in leases]
@@ -103,8 +103,8 @@ class SettleContract:
         assert nacks == [lost, duplicate, lost, lost]
         assert later == [gone, lost, duplicate, gone, gone]
 
-    async def test_one_call_settles_in_its_order(self, store: LeaseStore) -> None:
-        """A batch with the same receipt twice is one ack and one duplicate, not two acks."""
+    async def test_settlements_of_one_call_apply_in_order(self, store: LeaseStore) -> None:
+        """The same receipt twice in one call is one ack and one duplicate."""
         group = a_group()
         await opened(store, group, queues(4, 3))
         first, second = (await granted(store, group)).lease, (await granted(store, group)).lease
@@ -114,39 +114,37 @@ class SettleContract:
 
         assert outcomes == [SettlementOutcome.APPLIED, SettlementOutcome.DUPLICATE, SettlementOutcome.APPLIED]
 
-    async def test_a_partial_ack_commits_a_prefix_and_spends_the_receipt(self, store: LeaseStore) -> None:
-        """Half a batch done is half a batch kept; the rest is delivered anew as a first attempt."""
+    async def test_a_partial_ack_commits_a_prefix_and_ends_the_lease(self, store: LeaseStore) -> None:
+        """The rest of the batch is delivered again as a first attempt."""
         group = a_group()
         await opened(store, group, queues(9))
-        grant = await granted(store, group, most=6)
+        grant = await granted(store, group, max_count=6)
 
         outcome = await ack(store, group, grant.lease, through=2)
-        rest = await granted(store, group, most=6)
+        rest = await granted(store, group, max_count=6)
 
         assert outcome is SettlementOutcome.APPLIED
         assert (rest.lease.start, rest.delivery) == (3, 1)
         assert await ack(store, group, grant.lease) is SettlementOutcome.DUPLICATE
         assert await committed(store, group) == 3
 
-    async def test_a_nack_frees_the_queue_and_commits_nothing(self, store: LeaseStore) -> None:
-        """Release: somebody else gets the same batch at once, counted as another delivery."""
+    async def test_a_nack_releases_the_queue_and_commits_nothing(self, store: LeaseStore) -> None:
+        """The same batch is delivered again at once and counts as another delivery."""
         group = a_group()
         await opened(store, group, queues(9))
-        grant = await granted(store, group, most=4)
+        grant = await granted(store, group, max_count=4)
 
         outcome = await nack(store, group, grant.lease)
-        again = await granted(store, group, most=4)
+        again = await granted(store, group, max_count=4)
 
         assert outcome is SettlementOutcome.APPLIED
         assert (again.lease.start, again.lease.next, again.delivery) == (0, 4, 2)
 
-    async def test_a_nack_with_a_delay_holds_the_queue_back_exactly_that_long(
-        self, store: LeaseStore, clock: ManualClock
-    ) -> None:
-        """Invariant 18: not granted before its time, and granted at it."""
+    async def test_a_nack_with_a_delay_delays_the_queue_exactly(self, store: LeaseStore, clock: ManualClock) -> None:
+        """Invariant 18."""
         group = a_group(visibility=timedelta(seconds=5))
         await opened(store, group, queues(9))
-        grant = await granted(store, group, most=4)
+        grant = await granted(store, group, max_count=4)
         await nack(store, group, grant.lease, delay=_MINUTE)
 
         clock.advance(_MINUTE - _MOMENT)
@@ -159,10 +157,10 @@ class SettleContract:
         assert waiting == 4
         assert in_time.grants
 
-    async def test_a_late_nack_carried_by_a_receive_delays_the_queue_for_that_very_receive(
+    async def test_a_late_carried_nack_delays_the_queue_for_its_own_receive(
         self, store: LeaseStore, clock: ManualClock
     ) -> None:
-        """Invariant 18 also where the lease had ended, and the queue would have been free without the nack."""
+        """Invariant 18 must hold although the lease had expired and the queue was available."""
         group = a_group()
         await opened(store, group, queues(9))
         grant = await granted(store, group)
@@ -174,10 +172,10 @@ class SettleContract:
         assert not acquired.grants
         assert acquired.next_at == clock.now + _MINUTE
 
-    async def test_without_a_delay_a_nack_waits_for_the_groups_backoff(
+    async def test_a_nack_without_a_delay_uses_the_backoff_of_the_group(
         self, store: LeaseStore, clock: ManualClock
     ) -> None:
-        """The group's setting is honoured step by step, the last step repeating."""
+        """The last step of a list must repeat."""
         steps = (timedelta(seconds=2), timedelta(seconds=10))
         group = a_group(backoff=Backoff(steps=steps))
         await opened(store, group, queues(9))
@@ -191,12 +189,12 @@ class SettleContract:
             waited.append(clock.now - began)
             probe = await granted(store, group, attempt="probe")
             await nack(store, group, probe.lease, delay=timedelta(0))
-            await ack(store, group, (await granted(store, group, most=1)).lease)
+            await ack(store, group, (await granted(store, group, max_count=1)).lease)
 
         assert waited == [steps[0]] * 3
 
     async def test_the_backoff_grows_with_the_failures(self, store: LeaseStore, clock: ManualClock) -> None:
-        """A batch that keeps failing is tried ever more rarely, whether nacked or left to end."""
+        """A batch that keeps failing must be tried less often, whether it is nacked or its lease expires."""
         steps = (timedelta(seconds=2), timedelta(seconds=10))
         group = a_group(backoff=Backoff(steps=steps), visibility=timedelta(seconds=3))
         await opened(store, group, queues(9))
@@ -212,10 +210,8 @@ class SettleContract:
         assert not early.grants
         assert [grant.delivery for grant in in_time.grants] == [3]
 
-    async def test_an_extended_lease_lasts_and_its_receipt_stays_valid(
-        self, store: LeaseStore, clock: ManualClock
-    ) -> None:
-        """Long work renews its lock with the receipt it has; the time counts from now."""
+    async def test_an_extended_lease_keeps_its_receipt(self, store: LeaseStore, clock: ManualClock) -> None:
+        """Long work extends its lease with the receipt that it has. The time counts from now."""
         group = a_group(visibility=timedelta(seconds=30))
         await opened(store, group, queues(9))
         grant = await granted(store, group)
@@ -231,12 +227,12 @@ class SettleContract:
         assert await extend(store, group, grant.lease, _MINUTE) is SettlementOutcome.APPLIED
         assert await ack(store, group, grant.lease) is SettlementOutcome.APPLIED
 
-    async def test_a_lease_is_held_for_twelve_hours_in_all_at_most(self, store: LeaseStore, clock: ManualClock) -> None:
-        """Renewing for ever does not keep a queue for ever; refused, the lease stays as it was."""
+    async def test_a_lease_cannot_be_extended_beyond_twelve_hours(self, store: LeaseStore, clock: ManualClock) -> None:
+        """A consumer must not hold a queue forever. A rejected extend changes nothing."""
         group = a_group()
         await opened(store, group, queues(9))
-        grant = await granted(store, group, visibility=LONGEST_HOLD - _MINUTE)
-        clock.advance(LONGEST_HOLD - 2 * _MINUTE)
+        grant = await granted(store, group, visibility=MAX_HOLD - _MINUTE)
+        clock.advance(MAX_HOLD - 2 * _MINUTE)
 
         to_the_limit = await extend(store, group, grant.lease, 2 * _MINUTE)
         before = await position(store, group)
@@ -248,13 +244,13 @@ class SettleContract:
         assert await ack(store, group, grant.lease) is SettlementOutcome.APPLIED
 
     @pytest.mark.parametrize("verb", _VERBS)
-    async def test_what_comes_late_but_first_is_still_done(
+    async def test_a_settlement_after_expiry_applies_if_the_queue_was_not_granted_again(
         self, store: LeaseStore, clock: ManualClock, verb: Verb
     ) -> None:
-        """Work that took too long is not thrown away while nobody else has begun it."""
+        """Slow work must not be wasted while no other consumer has started it."""
         group = a_group()
         await opened(store, group, queues(9))
-        grant = await granted(store, group, most=4)
+        grant = await granted(store, group, max_count=4)
         clock.advance(group.visibility)
 
         answer = await settled(store, group, verb, grant.lease, visibility=_MINUTE)
@@ -262,8 +258,8 @@ class SettleContract:
         assert answer.outcome is SettlementOutcome.LATE_APPLIED
         assert await committed(store, group) == (4 if verb is Verb.ACK else 0)
 
-    async def test_a_late_extend_locks_the_queue_again(self, store: LeaseStore, clock: ManualClock) -> None:
-        """late_applied says done: the holder may rely on its renewed lock."""
+    async def test_a_late_extend_leases_the_queue_again(self, store: LeaseStore, clock: ManualClock) -> None:
+        """After `late_applied` the consumer may rely on its lease."""
         group = a_group()
         await opened(store, group, queues(9))
         grant = await granted(store, group)
@@ -275,15 +271,15 @@ class SettleContract:
         assert await ack(store, group, grant.lease) is SettlementOutcome.APPLIED
 
     @pytest.mark.parametrize("verb", _VERBS)
-    async def test_a_late_settlement_never_touches_the_next_holder(
+    async def test_a_late_settlement_does_not_affect_the_next_lease(
         self, store: LeaseStore, clock: ManualClock, verb: Verb
     ) -> None:
-        """Invariants 6 and 16: the slow one is told it lost, the quick one notices nothing."""
+        """Invariants 6 and 16."""
         group = a_group()
         await opened(store, group, queues(9))
-        slow = await granted(store, group, most=4)
+        slow = await granted(store, group, max_count=4)
         clock.advance(group.visibility)
-        quick = await granted(store, group, most=6)
+        quick = await granted(store, group, max_count=6)
         before = await positions(store, group)
 
         late = await settled(store, group, verb, slow.lease, visibility=_MINUTE)
@@ -295,15 +291,15 @@ class SettleContract:
         assert await committed(store, group) == 6
 
     @pytest.mark.parametrize("verb", _VERBS)
-    async def test_a_late_settlement_cannot_rewind_what_another_finished(
+    async def test_a_late_settlement_cannot_rewind_the_committed_offset(
         self, store: LeaseStore, clock: ManualClock, verb: Verb
     ) -> None:
-        """Invariant 8: committed never goes back because somebody was slow."""
+        """Invariant 8."""
         group = a_group()
         await opened(store, group, queues(9))
-        slow = await granted(store, group, most=3)
+        slow = await granted(store, group, max_count=3)
         clock.advance(group.visibility)
-        quick = await granted(store, group, most=8)
+        quick = await granted(store, group, max_count=8)
         await ack(store, group, quick.lease)
 
         late = await settled(store, group, verb, slow.lease, visibility=_MINUTE)
@@ -312,16 +308,16 @@ class SettleContract:
         assert await committed(store, group) == 8
 
     @pytest.mark.parametrize("verb", _VERBS)
-    async def test_a_receipt_of_forgotten_state_is_gone(self, store: LeaseStore, verb: Verb) -> None:
-        """A group registered anew is another incarnation; receipts of before are inert in it."""
+    async def test_a_receipt_of_deleted_state_is_gone(self, store: LeaseStore, verb: Verb) -> None:
+        """A group that is registered again has a new incarnation."""
         group = a_group()
         await opened(store, group, queues(9))
-        old = await granted(store, group, most=4)
+        old = await granted(store, group, max_count=4)
         await store.forget(group.name)
 
         without_state = await settled(store, group, verb, old.lease, visibility=_MINUTE)
         await opened(store, group, queues(9))
-        new = await granted(store, group, most=4)
+        new = await granted(store, group, max_count=4)
         with_new_state = await settled(store, group, verb, old.lease, visibility=_MINUTE)
 
         assert without_state.outcome is SettlementOutcome.GONE
@@ -329,8 +325,8 @@ class SettleContract:
         assert new.lease.incarnation != old.lease.incarnation
         assert await ack(store, group, new.lease) is SettlementOutcome.APPLIED
 
-    async def test_a_receipt_of_a_queue_never_seen_is_gone(self, store: LeaseStore) -> None:
-        """A deleted queue's receipts mean nothing any more, and that is no failure of the store."""
+    async def test_a_receipt_of_an_unknown_queue_is_gone(self, store: LeaseStore) -> None:
+        """Receipts of a deleted queue must not be an error of the store."""
         group = a_group()
         await opened(store, group, queues(9))
         grant = await granted(store, group)
@@ -339,24 +335,24 @@ class SettleContract:
 
         assert outcome is SettlementOutcome.GONE
 
-    async def test_a_carried_ack_is_applied_before_the_choice(self, store: LeaseStore) -> None:
-        """One round trip per batch: ack the last one and get the next of the same queue."""
+    async def test_a_carried_ack_applies_before_the_grant(self, store: LeaseStore) -> None:
+        """A consumer acks a batch and gets the next one of the same queue in one round trip."""
         group = a_group()
         await opened(store, group, queues(8))
-        first = await granted(store, group, most=4)
+        first = await granted(store, group, max_count=4)
 
         carried = await ask(store, group, carrying=[Settlement(verb=Verb.ACK, lease=first.lease)])
 
         assert [each.outcome for each in carried.settled] == [SettlementOutcome.APPLIED]
         assert [grant.lease.start for grant in carried.grants] == [4]
 
-    async def test_a_carried_ack_that_is_refused_never_fails_the_receive(
+    async def test_a_rejected_carried_ack_does_not_fail_the_receive(
         self, store: LeaseStore, clock: ManualClock
     ) -> None:
-        """The outcome is reported; the messages come all the same."""
+        """The outcome is reported, and messages are granted nevertheless."""
         group = a_group()
         await opened(store, group, queues(8, 4))
-        slow = await granted(store, group, most=4)
+        slow = await granted(store, group, max_count=4)
         clock.advance(group.visibility)
         await granted(store, group)
 
@@ -365,26 +361,28 @@ class SettleContract:
         assert [each.outcome for each in carried.settled] == [SettlementOutcome.LOST]
         assert len(carried.grants) == 1
 
-    async def test_a_spent_receipt_is_remembered_for_ten_minutes(self, store: LeaseStore, clock: ManualClock) -> None:
-        """A client that was cut off for minutes still learns that its ack had been done."""
+    async def test_the_outcome_of_a_receipt_is_kept_for_ten_minutes(
+        self, store: LeaseStore, clock: ManualClock
+    ) -> None:
+        """A client that was disconnected for minutes must still learn that its ack was applied."""
         group = a_group()
         await opened(store, group, queues(40))
-        grant = await granted(store, group, most=1)
+        grant = await granted(store, group, max_count=1)
         await ack(store, group, grant.lease)
         for _ in range(9):
             clock.advance(MEMORY / 10)
-            await ack(store, group, (await granted(store, group, most=1)).lease)
+            await ack(store, group, (await granted(store, group, max_count=1)).lease)
 
         clock.advance(MEMORY / 10 - _MOMENT)
 
         assert await ack(store, group, grant.lease) is SettlementOutcome.DUPLICATE
 
     async def test_lag_is_ready_plus_leased_plus_waiting(self, store: LeaseStore, clock: ManualClock) -> None:
-        """Invariant 4 as operators see it: every message behind the end is in exactly one state."""
+        """Invariant 4: every unsettled message is in exactly one state."""
         group = a_group()
         await opened(store, group, queues(9, 5, 2))
-        await granted(store, group, most=4)
-        delayed = await granted(store, group, most=3)
+        await granted(store, group, max_count=4)
+        delayed = await granted(store, group, max_count=3)
         await nack(store, group, delayed.lease, delay=_MINUTE)
 
         found = await positions(store, group)

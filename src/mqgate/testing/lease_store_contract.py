@@ -1,9 +1,10 @@
-"""What every lease store promises. The chapters lie in files of their own, named lease_*_contract.py."""
+"""The contract of lease stores in queue and broadcast mode. Its parts are in the files lease_*_contract.py."""
 
-from mqgate.testing.lease_attempt_contract import AttemptContract, PlaceContract
+from mqgate.testing.lease_attempt_contract import AttemptContract, PullReportContract
 from mqgate.testing.lease_broadcast_contract import BroadcastContract
 from mqgate.testing.lease_choose_contract import ChooseContract
 from mqgate.testing.lease_closed_contract import ClosedContract
+from mqgate.testing.lease_events_contract import LeaseEventsContract
 from mqgate.testing.lease_operate_contract import (
     ChangingLogContract,
     CommittedContract,
@@ -13,7 +14,6 @@ from mqgate.testing.lease_operate_contract import (
 )
 from mqgate.testing.lease_poison_contract import PoisonContract
 from mqgate.testing.lease_settle_contract import SettleContract
-from mqgate.testing.lease_telling_contract import TellingContract
 
 __all__ = ["LeaseStoreContract"]
 
@@ -22,7 +22,7 @@ class LeaseStoreContract(
     ChooseContract,
     SettleContract,
     AttemptContract,
-    PlaceContract,
+    PullReportContract,
     PoisonContract,
     ClosedContract,
     ChangingLogContract,
@@ -31,9 +31,9 @@ class LeaseStoreContract(
     PauseContract,
     RateContract,
     BroadcastContract,
-    TellingContract,
+    LeaseEventsContract,
 ):
-    """An adapter passes by providing `store`, empty, and `clock`, the ManualClock that the store goes by.
+    """Tests of a lease store. An adapter provides `store` (empty) and `clock`, the ManualClock that the store uses.
 
-    `most_clients` says how many broadcast clients a group of that store may have; a small number is kind.
+    `most_clients` is the limit of broadcast clients per group of that store. A small number keeps the test short.
     """

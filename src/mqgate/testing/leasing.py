@@ -1,4 +1,4 @@
-"""What a consumer does with a lease store, a verb each, as contracts and scenarios write it."""
+"""Steps of a consumer on a lease store, for contracts and scenarios."""
 
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
@@ -36,8 +36,10 @@ async def opened(
     client: str = "",
     starts: Mapping[str, int] | None = None,
 ) -> bool:
-    """Make a group's (or a client's) state; at the queues' first offsets unless told."""
-    return await store.open(group, client, starts or {queue: head.min for queue, head in bounds.items()}, bounds)
+    """Create the state of a group or client, by default at the first offsets of the queues."""
+    return await store.create_state(
+        group, client, starts or {queue: head.min for queue, head in bounds.items()}, bounds
+    )
 
 
 async def ask(
@@ -46,7 +48,7 @@ async def ask(
     *,
     bounds: Mapping[str, QueueBounds] | None = None,
     client: str = "",
-    most: int = 32,
+    max_count: int = 32,
     visibility: timedelta | None = None,
     polled_by: str = "consumer",
     attempt: str | None = None,
@@ -55,12 +57,12 @@ async def ask(
     closed: Sequence[str] = (),
     last_append_ms: Mapping[str, int] | None = None,
 ) -> AcquireResult:
-    """One receive."""
+    """Receive once and return the result."""
     return await store.acquire(
         AcquireRequest(
             group=group,
             client=client,
-            most=most,
+            max_count=max_count,
             visibility=visibility or group.visibility,
             bounds=bounds or {},
             polled_by=polled_by,
@@ -70,13 +72,13 @@ async def ask(
             last_append_ms=last_append_ms or {},
             has_other_waiters=has_other_waiters,
             closed=frozenset(closed),
-            shape=attempt_fingerprint(most, visibility),
+            shape=attempt_fingerprint(max_count, visibility),
         )
     )
 
 
 async def granted(store: LeaseStore, group: Group, **wish: Any) -> Grant:
-    """One receive that must be given a lease."""
+    """Receive once and return the one grant that must result."""
     acquired = await ask(store, group, **wish)
     assert len(acquired.grants) == 1, acquired
     return acquired.grants[0]
@@ -100,8 +102,8 @@ async def extend(store: LeaseStore, group: Group, lease: Lease, visibility: time
 
 
 async def gave_back(store: LeaseStore, group: Group, grant: Grant, after: int) -> None:
-    """The pull found everything before `after`, and no more."""
-    await store.place(group, [PullReport(grant, after)])
+    """Report that the pull found only the messages before `after`."""
+    await store.report_pull(group, [PullReport(grant, after)])
 
 
 async def positions(store: LeaseStore, group: Group, client: str = "") -> dict[str, Position]:
@@ -119,7 +121,7 @@ async def committed(store: LeaseStore, group: Group, queue: str = QUEUE, *, clie
 
 
 async def exhausted(store: LeaseStore, group: Group, client: str = "") -> Sequence[ExhaustedMessage]:
-    """What must die before its queue goes on."""
+    """Return the exhausted messages of a group."""
     found = await store.positions(group, client, {})
     assert found is not None, "the store knows no such state"
     return found[1]

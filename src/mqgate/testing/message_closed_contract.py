@@ -1,4 +1,4 @@
-"""Lease store contract, message mode: queues that cannot be read now. Nothing of them is granted, nothing is lost."""
+"""Lease store contract, message mode: closed queues. Nothing in them is granted, and their state does not change."""
 
 from datetime import timedelta
 
@@ -12,8 +12,8 @@ from mqgate.testing.samples import queues
 
 
 class ClosedMessageContract:
-    async def test_nothing_new_of_a_closed_queue_is_granted(self, store: LeaseStore) -> None:
-        """The others go on; opened again it goes on where it stood."""
+    async def test_new_messages_of_a_closed_queue_are_not_granted(self, store: LeaseStore) -> None:
+        """Other queues continue, and the queue continues at its position when it opens."""
         group = workers()
         await opened(store, group, queues(3, 2))
         await ack(store, group, await one(store, group, closed=[OTHER]))
@@ -27,37 +27,37 @@ class ClosedMessageContract:
         assert untouched == before
         assert places(open_again) == [(QUEUE, 1), (QUEUE, 2)]
 
-    async def test_more_closed_queues_than_a_receive_has_ranges_hide_nothing(self, store: LeaseStore) -> None:
-        """A wide topic with half of its brokers down: the one queue behind a hundred closed ones is found."""
+    async def test_many_closed_queues_do_not_hide_an_open_one(self, store: LeaseStore) -> None:
+        """In a wide topic half of the brokers may be down."""
         group = workers()
         bounds = queues(*[5] * 101)
         await opened(store, group, bounds)
         closed = [queue for queue in bounds if queue != "local:100"]
 
-        found = await taken(store, group, closed=closed, most=9)
+        found = await taken(store, group, closed=closed, max_count=9)
 
         assert {lease.queue for lease in found} == {"local:100"}
         assert len(found) == 5
 
-    async def test_nothing_of_a_closed_queue_is_redelivered(self, store: LeaseStore) -> None:
-        """Failed messages are due at once here, and more of them than the receive asks for stand before another's."""
+    async def test_failed_messages_of_a_closed_queue_are_not_redelivered(self, store: LeaseStore) -> None:
+        """Many due messages of a closed queue must not hide those of an open one."""
         group = workers()
         await opened(store, group, queues(3, 1))
         for lease in await taken(store, group):
             await nack(store, group, lease)
 
-        shut = await taken(store, group, closed=[QUEUE], most=1)
+        shut = await taken(store, group, closed=[QUEUE], max_count=1)
         again = await deliveries(store, group)
 
         assert places(shut) == [(OTHER, 0)]
         assert again == [2]
         assert await lag(store, group) == (0, 3, 0)
 
-    async def test_backlog_in_closed_queues_alone_is_busy_and_no_reason_to_hurry(self, store: LeaseStore) -> None:
-        """New, failed and leased messages: none of them is a time to try again at."""
+    async def test_a_backlog_in_closed_queues_only_is_busy_without_a_next_instant(self, store: LeaseStore) -> None:
+        """New, failed and leased messages of closed queues must not cause a retry."""
         group = workers()
         await opened(store, group, queues(3, 3, 0))
-        for lease in await taken(store, group, closed=[OTHER], most=2):
+        for lease in await taken(store, group, closed=[OTHER], max_count=2):
             await nack(store, group, lease)
         await one(store, group, closed=[OTHER])
 
@@ -67,8 +67,8 @@ class ClosedMessageContract:
         assert (empty.state, empty.next_at, empty.has_more) == (ReceiveState.BUSY, None, False)
         assert not empty.is_span_full
 
-    async def test_a_closed_queue_is_nothing_more_to_have(self, store: LeaseStore) -> None:
-        """Who leaves with what can be read wakes nobody for the rest; its own lease is the next event."""
+    async def test_a_closed_queue_does_not_count_as_more(self, store: LeaseStore) -> None:
+        """Another parked receive must not be woken for messages that cannot be read."""
         group = workers()
         await opened(store, group, queues(3, 1))
         await nack(store, group, await one(store, group, closed=[OTHER]))
@@ -79,8 +79,8 @@ class ClosedMessageContract:
         assert not given.has_more
         assert given.next_at == given.grants[0].leased_until
 
-    async def test_without_tokens_a_closed_queue_is_busy_not_rate_limited(self, store: LeaseStore) -> None:
-        """No token would help."""
+    async def test_a_closed_queue_is_busy_and_not_rate_limited(self, store: LeaseStore) -> None:
+        """More tokens would not help."""
         group = workers(rate_limit=RateLimit(rate=1, burst=1))
         await opened(store, group, queues(3, 1))
         await ack(store, group, await one(store, group, closed=[QUEUE]))
@@ -89,10 +89,10 @@ class ClosedMessageContract:
 
         assert (empty.state, empty.next_at) == (ReceiveState.BUSY, None)
 
-    async def test_at_the_cap_a_lease_of_a_closed_queue_still_frees_its_place(
+    async def test_a_lease_of_a_closed_queue_counts_towards_the_cap_until_it_expires(
         self, store: LeaseStore, clock: ManualClock
     ) -> None:
-        """Who waits for a place is told when there will be one, wherever it is."""
+        """A parked receive must learn when the in-flight cap allows the next grant."""
         group = workers(max_in_flight=1)
         await opened(store, group, queues(1, 1))
         await one(store, group, closed=[OTHER])
@@ -104,8 +104,8 @@ class ClosedMessageContract:
         assert (full.state, full.next_at) == (ReceiveState.IN_FLIGHT_CAP, clock.now)
         assert places(freed) == [(OTHER, 0)]
 
-    async def test_a_lease_of_a_closed_queue_is_settled_as_always(self, store: LeaseStore) -> None:
-        """The consumer has the message: what it did counts, alone or carried by a receive."""
+    async def test_a_lease_of_a_closed_queue_can_be_settled(self, store: LeaseStore) -> None:
+        """The consumer has the message, so its settlement must count, alone or carried by a receive."""
         group = workers()
         await opened(store, group, queues(2))
         first, second = await taken(store, group)
@@ -117,10 +117,10 @@ class ClosedMessageContract:
         assert await ack(store, group, second) is SettlementOutcome.APPLIED
         assert await committed(store, group) == 2
 
-    async def test_what_must_die_in_a_closed_queue_waits_until_it_opens(
+    async def test_an_exhausted_message_in_a_closed_queue_waits_until_it_is_open(
         self, store: LeaseStore, clock: ManualClock
     ) -> None:
-        """By nack or by the end of its last lease; the other queue's dead are told as always."""
+        """This applies to nacks and expired leases. Exhausted messages of open queues are reported."""
         group = workers(max_attempts=1)
         await opened(store, group, queues(2, 1))
         nacked, _, other = await taken(store, group)
@@ -137,8 +137,8 @@ class ClosedMessageContract:
         assert sorted(places(each.lease for each in open_again.exhausted)) == [(QUEUE, 0), (QUEUE, 1), (OTHER, 0)]
         assert not open_again.grants
 
-    async def test_an_attempt_is_given_again_what_lies_in_open_queues(self, store: LeaseStore) -> None:
-        """The same receipts for what can be read; all of them once the other queue opens."""
+    async def test_a_repeated_attempt_returns_its_leases_in_open_queues(self, store: LeaseStore) -> None:
+        """The receipts must be the same, and complete once the other queue opens."""
         group = workers()
         await opened(store, group, queues(2, 1))
         first = await taken(store, group, attempt="a1")
@@ -149,10 +149,8 @@ class ClosedMessageContract:
         assert shut == [lease for lease in first if lease.queue == OTHER]
         assert open_again == first
 
-    async def test_an_attempt_in_closed_queues_is_given_something_else_and_means_that_from_then_on(
-        self, store: LeaseStore
-    ) -> None:
-        """A repeat must not wait for a broker while there is other work; nor get more than it asked for later."""
+    async def test_an_attempt_in_closed_queues_moves_to_other_messages(self, store: LeaseStore) -> None:
+        """A repeat must not wait for a broker while there is other work, nor get more messages later."""
         group = workers()
         await opened(store, group, queues(2, 0))
         first = await taken(store, group, attempt="a1")
@@ -168,8 +166,10 @@ class ClosedMessageContract:
         assert again == other
         assert await ack(store, group, first[0]) is SettlementOutcome.APPLIED
 
-    async def test_a_delay_in_a_closed_queue_is_no_news(self, store: LeaseStore, clock: ManualClock) -> None:
-        """Only the open queue's redelivery is a time to try again at."""
+    async def test_a_delay_in_a_closed_queue_does_not_affect_the_next_instant(
+        self, store: LeaseStore, clock: ManualClock
+    ) -> None:
+        """Only redeliveries of open queues are a reason to try again."""
         group = workers()
         await opened(store, group, queues(1, 1))
         for lease in await taken(store, group):

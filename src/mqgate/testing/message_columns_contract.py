@@ -1,4 +1,4 @@
-"""What every message log promises to those who read it as columns."""
+"""The contract of bulk reads of message logs."""
 
 import json
 
@@ -31,7 +31,7 @@ _TYPES = {
 
 
 def _all_kinds() -> list[Draft]:
-    """With and without each part, and with what a text or a body may hold."""
+    """Return drafts with and without each field, and with unusual texts and bodies."""
     return [
         a_draft(bytes(range(256)), queue=0, key="ключ", tag="é", properties={"a": "1", "ü": '\x00 \t\n\\"'}),
         a_draft("bare", queue=0),
@@ -43,10 +43,10 @@ def _all_kinds() -> list[Draft]:
 
 
 class ColumnsContract:
-    """An adapter passes by providing `log`: without topics, its one broker called `local`."""
+    """Tests of bulk reads. An adapter provides `log`, without topics, whose one broker is named `local`."""
 
-    async def test_columns_hold_what_messages_hold(self, log: MessageLog) -> None:
-        """Two ways to the same log: what is null, empty or odd in one is so in the other."""
+    async def test_columns_have_the_values_of_the_messages(self, log: MessageLog) -> None:
+        """Both ways to read a log must agree, also for null, empty and unusual values."""
         await log.create(_TOPIC, 1)
         await log.append(_TOPIC, _all_kinds())
 
@@ -63,8 +63,8 @@ class ColumnsContract:
         ]  # fmt: skip
         assert [each is None for each in page["properties"].to_pylist()] == [False, True, False, True, True, False]
 
-    async def test_properties_come_as_json_too(self, log: MessageLog) -> None:
-        """The cheaper form: an object of texts, null where there is none."""
+    async def test_properties_are_available_as_json(self, log: MessageLog) -> None:
+        """This is the cheaper form. It is null without properties."""
         await log.create(_TOPIC, 1)
         await log.append(_TOPIC, _all_kinds())
 
@@ -75,8 +75,8 @@ class ColumnsContract:
         assert texts[1] is None
 
     @pytest.mark.parametrize("names", [["body"], ["offset"], ["topic", "id"], COLUMNS, COLUMNS[::-1]], ids=",".join)
-    async def test_the_columns_are_those_asked_for_in_their_order(self, log: MessageLog, names: list[str]) -> None:
-        """What nobody asked for is not read; and an empty page has the same columns as a full one."""
+    async def test_the_columns_are_those_requested_in_order(self, log: MessageLog, names: list[str]) -> None:
+        """Other columns are not read. An empty page must have the same columns."""
         await log.create(_TOPIC, 1)
         await log.append(_TOPIC, _all_kinds())
 
@@ -88,9 +88,9 @@ class ColumnsContract:
         assert empty.schema.equals(expected)
         assert (page.num_rows, empty.num_rows) == (2, 0)
 
-    @pytest.mark.parametrize("most_bytes", [1, 40, 200, _LARGE])
-    async def test_pages_of_any_size_make_the_whole_queue(self, log: MessageLog, most_bytes: int) -> None:
-        """A reader goes on behind the last row it got: nothing missing, nothing twice, always a step further."""
+    @pytest.mark.parametrize("max_bytes", [1, 40, 200, _LARGE])
+    async def test_pages_of_any_size_cover_the_whole_queue(self, log: MessageLog, max_bytes: int) -> None:
+        """A reader continues after the last row, and must make progress with every page."""
         await log.create(_TOPIC, 2)
         sizes = [500, 10, 10, 500, *(10,) * 60, 500]
         drafts = [a_draft(b"%d" % number * size, queue=0) for number, size in enumerate(sizes)]
@@ -99,7 +99,7 @@ class ColumnsContract:
         pages: list[list[bytes]] = []
         while True:
             offset = sum(map(len, pages))
-            page = await log.read_columns(_TOPIC, _QUEUE, offset, 50, most_bytes, ["offset", "body"])
+            page = await log.read_columns(_TOPIC, _QUEUE, offset, 50, max_bytes, ["offset", "body"])
             if not page.num_rows:
                 break
             assert page["offset"].to_pylist() == list(range(offset, offset + page.num_rows))
@@ -107,10 +107,10 @@ class ColumnsContract:
 
         assert [body for page in pages for body in page] == [draft.body for draft in drafts]
         assert all(len(page) <= 50 for page in pages)
-        assert all(len(page) == 1 or sum(map(len, page)) <= most_bytes for page in pages)
+        assert all(len(page) == 1 or sum(map(len, page)) <= max_bytes for page in pages)
 
-    async def test_columns_of_what_is_not_there_are_refused_by_name(self, log: MessageLog) -> None:
-        """As reading is: never an empty page for a typo."""
+    async def test_columns_of_an_unknown_topic_or_queue_are_rejected(self, log: MessageLog) -> None:
+        """A misspelled name must not return an empty page."""
         await log.create(_TOPIC, 1)
 
         with pytest.raises(TopicNotFound):

@@ -1,4 +1,4 @@
-"""Lease store contract, message mode: messages are granted singly, and each is settled on its own."""
+"""Lease store contract, message mode: messages are granted and settled individually."""
 
 import asyncio
 from datetime import timedelta
@@ -15,27 +15,27 @@ from mqgate.testing.samples import queues
 
 
 class GrantContract:
-    async def test_no_message_is_granted_twice_at_once(self, store: LeaseStore) -> None:
-        """Invariant 5, with as many consumers as there are: parallelism is unlimited, leases are exclusive."""
+    async def test_no_message_is_leased_twice_at_the_same_time(self, store: LeaseStore) -> None:
+        """Invariant 5, with any number of concurrent consumers."""
         group = workers()
         await opened(store, group, queues(10, 10))
 
-        found = await asyncio.gather(*(taken(store, group, most=3) for _ in range(10)))
+        found = await asyncio.gather(*(taken(store, group, max_count=3) for _ in range(10)))
 
         granted = [place for leases in found for place in places(leases)]
         assert sorted(granted) == sorted((queue, offset) for queue in (QUEUE, OTHER) for offset in range(10))
 
-    async def test_one_receive_takes_from_several_queues(self, store: LeaseStore) -> None:
-        """A batch is filled from wherever messages are; the order of queues is no promise."""
+    async def test_one_receive_is_granted_messages_of_several_queues(self, store: LeaseStore) -> None:
+        """A batch must be filled from all queues. Their order is not guaranteed."""
         group = workers()
         await opened(store, group, queues(2, 3))
 
-        leases = await taken(store, group, most=5)
+        leases = await taken(store, group, max_count=5)
 
         assert sorted(places(leases)) == [(QUEUE, 0), (QUEUE, 1), (OTHER, 0), (OTHER, 1), (OTHER, 2)]
 
-    async def test_every_grant_is_a_new_epoch_and_a_counted_delivery(self, store: LeaseStore) -> None:
-        """What a stale receipt carries is never current again."""
+    async def test_every_grant_has_a_new_epoch_and_counts_as_a_delivery(self, store: LeaseStore) -> None:
+        """An old receipt must never become current again."""
         group = workers()
         await opened(store, group, queues(1))
         epochs, counts = [], []
@@ -49,11 +49,11 @@ class GrantContract:
         assert counts == [1, 2, 3]
         assert epochs == sorted(set(epochs))
 
-    async def test_committed_is_the_first_message_not_settled(self, store: LeaseStore) -> None:
-        """Acks fill in behind; a gap holds committed, and closing it moves committed over all of them."""
+    async def test_committed_is_the_first_unsettled_offset(self, store: LeaseStore) -> None:
+        """Acks may arrive in any order. The committed offset moves when the first gap closes."""
         group = workers()
         await opened(store, group, queues(5))
-        leases = await taken(store, group, most=4)
+        leases = await taken(store, group, max_count=4)
 
         seen = []
         for lease in (leases[1], leases[3], leases[0], leases[2]):
@@ -63,8 +63,8 @@ class GrantContract:
         assert seen == [0, 0, 2, 4]
         assert (await position(store, group)).cursor == 4
 
-    async def test_the_state_of_a_group_is_made_once(self, store: LeaseStore) -> None:
-        """Opening again moves nothing."""
+    async def test_creating_existing_state_changes_nothing(self, store: LeaseStore) -> None:
+        """Several gateways may create the state."""
         group = workers()
         assert await opened(store, group, queues(5))
         await ack(store, group, await one(store, group))
@@ -73,15 +73,15 @@ class GrantContract:
 
         assert await committed(store, group) == 1
 
-    async def test_a_group_that_begins_later_skips_what_was_before(self, store: LeaseStore) -> None:
-        """`latest`, or an instant, became offsets when the group was registered."""
+    async def test_a_group_starts_at_its_start_offsets(self, store: LeaseStore) -> None:
+        """`latest` and instants are resolved to offsets at registration."""
         group = workers()
         await opened(store, group, queues(5), starts={QUEUE: 3})
 
         assert places(await taken(store, group)) == [(QUEUE, 3), (QUEUE, 4)]
 
-    async def test_a_queue_that_comes_later_is_read_from_its_first_message(self, store: LeaseStore) -> None:
-        """A topic that grows loses nothing."""
+    async def test_a_new_queue_is_consumed_from_its_first_message(self, store: LeaseStore) -> None:
+        """A topic may get more queues, and no message may be lost."""
         group = workers()
         await opened(store, group, queues(0))
 
@@ -91,8 +91,8 @@ class GrantContract:
         assert (before.unknown_queues, list(before.grants)) == ([OTHER], [])
         assert places(await taken(store, group)) == [(OTHER, 2), (OTHER, 3)]
 
-    async def test_an_empty_group_says_ok_and_a_held_one_busy(self, store: LeaseStore) -> None:
-        """Why an answer is empty: nothing there, or none of it grantable now."""
+    async def test_an_empty_result_is_ok_or_busy(self, store: LeaseStore) -> None:
+        """A client must be able to distinguish an empty topic from one whose messages are leased."""
         group = workers()
         await opened(store, group, queues(1))
         lease = await one(store, group)
@@ -107,8 +107,8 @@ class GrantContract:
 
 
 class SettleMessageContract:
-    async def test_each_message_of_a_batch_is_settled_on_its_own(self, store: LeaseStore) -> None:
-        """One bad message does not hold the others."""
+    async def test_messages_of_a_batch_are_settled_individually(self, store: LeaseStore) -> None:
+        """One bad message must not hold back the others."""
         group = workers()
         await opened(store, group, queues(3))
         first, second, third = await taken(store, group)
@@ -123,7 +123,7 @@ class SettleMessageContract:
         assert await lag(store, group) == (0, 1, 1)
 
     async def test_a_repeated_settlement_is_a_duplicate_and_another_verb_is_lost(self, store: LeaseStore) -> None:
-        """Invariant 12: any number of repeats equals one."""
+        """Invariant 12: repeats must have no effect."""
         group = workers()
         await opened(store, group, queues(2))
         acked, nacked = await taken(store, group)
@@ -141,10 +141,10 @@ class SettleMessageContract:
 
     @pytest.mark.parametrize("verb", list(Verb))
     @pytest.mark.parametrize("is_noticed", [False, True], ids=["unnoticed", "noticed"])
-    async def test_a_late_settlement_counts_until_somebody_else_gets_the_message(
+    async def test_a_late_settlement_applies_until_the_message_is_granted_again(
         self, store: LeaseStore, clock: ManualClock, verb: Verb, is_noticed: bool
     ) -> None:
-        """The work was done; doing it again would be waste. Whether the store saw the end yet makes no difference."""
+        """Completed work must not be repeated, whether or not the store has noticed the expiry."""
         group = workers(backoff=Backoff(steps=(HOUR,)))
         await opened(store, group, queues(1))
         lease = await one(store, group)
@@ -159,8 +159,8 @@ class SettleMessageContract:
         assert await lag(store, group) == expected[verb]
 
     @pytest.mark.parametrize("verb", list(Verb))
-    async def test_a_stale_receipt_is_inert(self, store: LeaseStore, clock: ManualClock, verb: Verb) -> None:
-        """Invariants 6 and 16: after the next grant nothing of the one before applies."""
+    async def test_a_stale_receipt_has_no_effect(self, store: LeaseStore, clock: ManualClock, verb: Verb) -> None:
+        """Invariants 6 and 16: after the next grant, the previous receipt must not apply."""
         group = workers()
         await opened(store, group, queues(1))
         slow = await one(store, group)
@@ -172,8 +172,8 @@ class SettleMessageContract:
         assert await position(store, group) == before
         assert await ack(store, group, quick) is SettlementOutcome.APPLIED
 
-    async def test_a_foreign_incarnation_is_gone(self, store: LeaseStore) -> None:
-        """Lease state that was dropped and made anew does not know the receipts of before."""
+    async def test_a_receipt_of_another_incarnation_is_gone(self, store: LeaseStore) -> None:
+        """Deleted and recreated lease state must not accept old receipts."""
         group = workers()
         await opened(store, group, queues(1))
         lease = await one(store, group)
@@ -184,8 +184,8 @@ class SettleMessageContract:
         assert await ack(store, group, lease) is SettlementOutcome.GONE
         assert await ack(store, group, again) is SettlementOutcome.APPLIED
 
-    async def test_carried_acks_are_applied_before_the_choice(self, store: LeaseStore) -> None:
-        """One round trip per turn of a worker: a place under the cap is free at once."""
+    async def test_carried_acks_apply_before_the_grant(self, store: LeaseStore) -> None:
+        """A worker needs one round trip, and the in-flight cap must allow the next message at once."""
         group = workers(max_in_flight=1)
         await opened(store, group, queues(2))
         lease = await one(store, group)
@@ -195,8 +195,8 @@ class SettleMessageContract:
         assert [each.outcome for each in acquired.settled] == [SettlementOutcome.APPLIED]
         assert places(singles(acquired)) == [(QUEUE, 1)]
 
-    async def test_the_last_ack_carried_leaves_nothing_to_wait_for(self, store: LeaseStore) -> None:
-        """The answer's state is that after the acks it applied: nothing there, not busy."""
+    async def test_the_state_is_ok_after_the_last_carried_ack(self, store: LeaseStore) -> None:
+        """The state must be that after the acks: empty and not busy."""
         group = workers()
         await opened(store, group, queues(1))
         lease = await one(store, group)
@@ -207,10 +207,8 @@ class SettleMessageContract:
 
 
 class ExtendContract:
-    async def test_only_the_extended_message_of_a_batch_is_held_longer(
-        self, store: LeaseStore, clock: ManualClock
-    ) -> None:
-        """A slow message keeps itself, not its neighbours."""
+    async def test_an_extend_applies_to_one_message_of_a_batch(self, store: LeaseStore, clock: ManualClock) -> None:
+        """A slow message must not hold its neighbours."""
         group = workers()
         await opened(store, group, queues(3))
         leases = await taken(store, group)
@@ -223,7 +221,7 @@ class ExtendContract:
         assert await ack(store, group, leases[1]) is SettlementOutcome.APPLIED
 
     async def test_the_receipt_stays_valid_after_extends(self, store: LeaseStore, clock: ManualClock) -> None:
-        """A worker extends as often as it needs, and acks with what it received."""
+        """A worker extends as often as needed and acks with the receipt it has."""
         group = workers()
         await opened(store, group, queues(1))
         lease = await one(store, group)
@@ -234,8 +232,10 @@ class ExtendContract:
 
         assert await ack(store, group, lease) is SettlementOutcome.APPLIED
 
-    async def test_extend_counts_from_now_and_says_until_when(self, store: LeaseStore, clock: ManualClock) -> None:
-        """Also when that is sooner than before: a worker may give notice."""
+    async def test_an_extend_counts_from_now_and_returns_the_deadline(
+        self, store: LeaseStore, clock: ManualClock
+    ) -> None:
+        """The new deadline may be earlier than the old one."""
         group = workers(visibility=HOUR)
         await opened(store, group, queues(1))
         lease = await one(store, group)
@@ -247,8 +247,8 @@ class ExtendContract:
         assert answer.leased_until == clock.now
         assert await deliveries(store, group) == [2]
 
-    async def test_twelve_hours_in_all_are_the_most(self, store: LeaseStore, clock: ManualClock) -> None:
-        """A holder that lives for ever must not hold for ever; refused means untouched."""
+    async def test_a_lease_cannot_be_extended_beyond_twelve_hours(self, store: LeaseStore, clock: ManualClock) -> None:
+        """A consumer must not hold a message forever. A rejected extend changes nothing."""
         group = workers(visibility=6 * HOUR)
         await opened(store, group, queues(1))
         lease = await one(store, group)

@@ -1,7 +1,7 @@
-"""What every lease store promises in message mode. The chapters lie in message_*_contract.py."""
+"""The contract of lease stores in message mode. Its parts are in the files message_*_contract.py."""
 
-from mqgate.testing.lease_telling_contract import MessageTellingContract
-from mqgate.testing.message_attempt_contract import MessageAttemptContract, PlaceMessageContract
+from mqgate.testing.lease_events_contract import MessageEventsContract
+from mqgate.testing.message_attempt_contract import MessageAttemptContract, MessagePullReportContract
 from mqgate.testing.message_closed_contract import ClosedMessageContract
 from mqgate.testing.message_grant_contract import ExtendContract, GrantContract, SettleMessageContract
 from mqgate.testing.message_operate_contract import MessageOperateContract
@@ -20,10 +20,10 @@ class MessageLeaseContract(
     CapContract,
     ClosedMessageContract,
     MessageAttemptContract,
-    PlaceMessageContract,
+    MessagePullReportContract,
     FilterContract,
     OrderContract,
     MessageOperateContract,
-    MessageTellingContract,
+    MessageEventsContract,
 ):
-    """An adapter passes by providing `store`, empty, and `clock`, the ManualClock that the store goes by."""
+    """Tests of a lease store. An adapter provides `store` (empty) and `clock`, the ManualClock that the store uses."""

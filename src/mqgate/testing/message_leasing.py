@@ -1,4 +1,4 @@
-"""What a consumer of single messages does with a lease store, a verb each, as contracts write it."""
+"""Steps of a message-mode consumer on a lease store, for contracts."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import timedelta
@@ -16,12 +16,12 @@ HOUR = timedelta(hours=1)
 
 
 def workers(**changes: Any) -> Group:
-    """A message-mode group; a failed message is ready again at once unless told."""
+    """Return a message-mode group. By default a failed message is ready again at once."""
     return a_group(mode=Mode.MESSAGE, **{"backoff": NO_BACKOFF, **changes})
 
 
 def singles(acquired: AcquireResult) -> list[Lease]:
-    """The lease of every single message granted, as receipts carry them."""
+    """Return the lease of each granted message, as receipts carry them."""
     return [
         grant.lease._replace(start=offset, next=offset + 1)
         for grant in acquired.grants
@@ -38,8 +38,8 @@ async def taken(store: LeaseStore, group: Group, **wish: Any) -> list[Lease]:
 
 
 async def one(store: LeaseStore, group: Group, **wish: Any) -> Lease:
-    """A receive of one message that must come."""
-    (lease,) = await taken(store, group, most=1, **wish)
+    """Receive one message, which must be granted."""
+    (lease,) = await taken(store, group, max_count=1, **wish)
     return lease
 
 
@@ -54,8 +54,8 @@ async def placed(
     keys: Mapping[int, str | None],
     after: int | None = None,
 ) -> list[Lease]:
-    """The pull found messages with these keys, and no others that are wanted; what stays granted."""
-    stay = await store.place(
+    """Report that the pull found messages with these keys. Return the offsets that stay leased."""
+    stay = await store.report_pull(
         group,
         [
             PullReport(
@@ -70,16 +70,16 @@ async def placed(
 
 
 async def in_turn(store: LeaseStore, group: Group, keys: Mapping[int, str | None], **wish: Any) -> list[int]:
-    """Receive and place in an ordered (or filtered) group: the offsets that are delivered."""
+    """Receive and report the pull in an ordered or filtered group. Return the offsets that are delivered."""
     return [lease.start for lease in await placed(store, group, await ask(store, group, **wish), keys)]
 
 
 async def returned(store: LeaseStore, group: Group, grants: Sequence[Grant]) -> None:
-    """Nobody was left to take them."""
-    await store.place(group, [PullReport(grant, grant.lease.start) for grant in grants])
+    """Report that the response could not be delivered."""
+    await store.report_pull(group, [PullReport(grant, grant.lease.start) for grant in grants])
 
 
 async def lag(store: LeaseStore, group: Group, queue: str = QUEUE) -> tuple[int, int, int]:
-    """Ready, leased, waiting."""
+    """Return the ready, leased and waiting counts."""
     found = await position(store, group, queue)
     return found.ready, found.leased, found.waiting

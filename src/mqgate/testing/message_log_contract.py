@@ -1,4 +1,4 @@
-"""What every message log promises."""
+"""The contract of message logs."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
@@ -26,7 +26,7 @@ Tick = Callable[[], None]
 
 
 async def _all(log: MessageLog, topic: str = _TOPIC) -> list[Message]:
-    """Everything a topic holds, queue by queue."""
+    """Return all messages of a topic, queue by queue."""
     found: list[Message] = []
     for queue, (first, end) in (await log.bounds(topic)).queues.items():
         offset = first
@@ -39,7 +39,7 @@ async def _all(log: MessageLog, topic: str = _TOPIC) -> list[Message]:
 
 
 async def _stored(log: MessageLog, drafts: Sequence[Draft]) -> list[Stored]:
-    """Where messages came to lie; every one of them was stored."""
+    """Append messages, all of which must be stored, and return where."""
     outcomes = await log.append(_TOPIC, drafts)
     stored = [each for each in outcomes if isinstance(each, Stored)]
     assert len(stored) == len(drafts), outcomes
@@ -47,22 +47,24 @@ async def _stored(log: MessageLog, drafts: Sequence[Draft]) -> list[Stored]:
 
 
 async def _seen(log: MessageLog, stored: Sequence[Stored]) -> list[Message]:
-    """Messages as a reader sees them."""
+    """Return messages as a reader sees them."""
     return [message for each in stored for message in await log.read(_TOPIC, each.queue, each.offset, 1, _LARGE)]
 
 
 class MessageLogContract(ColumnsContract):
-    """An adapter passes by providing fixtures.
+    """Tests of a message log. An adapter provides these fixtures.
 
-    `log`: a log without topics whose one broker is called `local`. `reopen`: closes that log and opens it
-    again, as after a restart. `tick`: lets at least a millisecond pass on the log's clock. `clock_difference`: how far
-    the instant told by append may be from the one that readers see; a broker does not tell which one it wrote.
+    `log`: a log without topics whose one broker is named `local`.
+    `reopen`: closes that log and opens it again, as a restart does.
+    `tick`: advances the clock of the log by at least a millisecond.
+    `clock_difference`: the largest difference between the store time that append returns and the one that readers see.
+    A broker does not return the time that it stored.
     """
 
     clock_difference = timedelta(0)
 
-    async def test_what_is_stored_comes_back_as_it_was(self, log: MessageLog) -> None:
-        """Invariant 2: id, bytes, key, tag and properties are the publisher's, whatever they are."""
+    async def test_stored_messages_are_read_unchanged(self, log: MessageLog) -> None:
+        """Invariant 2: id, body, key, tag and properties belong to the publisher."""
         await log.create(_TOPIC, 1)
         draft = a_draft(bytes(range(256)), key="ключ", tag="é", properties={"a": "1", "ü": "\x00 \t\n"})
 
@@ -74,8 +76,8 @@ class MessageLogContract(ColumnsContract):
         assert (found.topic, found.queue, found.offset) == (_TOPIC, stored.queue, stored.offset)
         assert abs(found.stored_at - stored.stored_at) <= self.clock_difference
 
-    async def test_producer_and_group_travel_and_change_nothing(self, log: MessageLog) -> None:
-        """They are names for the broker's books; what is stored and read is the same with any of them."""
+    async def test_producer_and_group_names_do_not_affect_messages(self, log: MessageLog) -> None:
+        """They are passed to the broker for its own statistics."""
         await log.create(_TOPIC, 1)
 
         named = await log.append(_TOPIC, [a_draft("named")], "shop")
@@ -85,16 +87,16 @@ class MessageLogContract(ColumnsContract):
         assert [each.offset for each in (*named, *plain) if isinstance(each, Stored)] == [0, 1]
         assert [[message.body for message in each] for each in found] == [[b"named", b"plain"]] * 3
 
-    async def test_a_log_whose_queues_can_all_be_read_calls_none_closed(self, log: MessageLog) -> None:
-        """With every answer, whatever changed: a queue that is wrongly closed is never consumed."""
+    async def test_no_queue_is_closed_while_all_are_readable(self, log: MessageLog) -> None:
+        """A queue that is reported as closed is not consumed."""
         await log.create(_TOPIC, 2)
         bounds = await log.bounds(_TOPIC)
 
         assert bounds.closed == frozenset()
         assert (await log.bounds(_TOPIC, bounds.version)).closed == frozenset()
 
-    async def test_offsets_are_dense_and_in_the_order_of_the_call(self, log: MessageLog) -> None:
-        """Invariant 3: no hole, no repeat, first come first stored."""
+    async def test_offsets_are_dense_and_in_call_order(self, log: MessageLog) -> None:
+        """Invariant 3."""
         await log.create(_TOPIC, 2)
 
         first = await _stored(log, [a_draft(f"{n}", queue=n % 2) for n in range(10)])
@@ -105,16 +107,16 @@ class MessageLogContract(ColumnsContract):
         found = await log.read(_TOPIC, _QUEUE, 0, 100, _LARGE)
         assert [each.body for each in found] == [b"0", b"2", b"4", b"6", b"8", b"10", b"12"]
 
-    async def test_a_slot_picks_the_queue_modulo_the_queues(self, log: MessageLog) -> None:
-        """Same key, same queue, as long as their number is unchanged."""
+    async def test_a_slot_selects_the_queue_modulo_the_queue_count(self, log: MessageLog) -> None:
+        """Messages of one key must stay in one queue while the number of queues is unchanged."""
         await log.create(_TOPIC, 3)
 
         stored = await _stored(log, [a_draft(queue=slot) for slot in (0, 1, 2, 3, 4_294_967_295)])
 
         assert [each.queue for each in stored] == ["local:0", "local:1", "local:2", "local:0", "local:0"]
 
-    async def test_messages_without_a_slot_go_to_all_queues(self, log: MessageLog) -> None:
-        """Without keys the load spreads; no queue stays empty beside full ones."""
+    async def test_messages_without_a_slot_are_spread_over_all_queues(self, log: MessageLog) -> None:
+        """Without keys the load must be balanced."""
         await log.create(_TOPIC, 4)
 
         stored = [(await _stored(log, [a_draft()]))[0] for _ in range(64)]
@@ -122,7 +124,7 @@ class MessageLogContract(ColumnsContract):
         assert {each.queue for each in stored} == {"local:0", "local:1", "local:2", "local:3"}
 
     async def test_concurrent_appends_share_no_offset_and_lose_nothing(self, log: MessageLog) -> None:
-        """Group commit must not mix up who stored what."""
+        """Group commit must return the right offset to each caller."""
         await log.create(_TOPIC, 2)
         drafts = [[a_draft(f"{call}-{n}", queue=call) for n in range(call % 5 + 1)] for call in range(60)]
 
@@ -138,8 +140,8 @@ class MessageLogContract(ColumnsContract):
         for queue, head in (await log.bounds(_TOPIC)).queues.items():
             assert sorted(offset for name, offset in places if name == queue) == list(range(head.max))
 
-    async def test_what_was_answered_survives_a_restart(self, log: MessageLog, reopen: Reopen) -> None:
-        """2xx means stored; and the next message goes right behind."""
+    async def test_stored_messages_survive_a_restart(self, log: MessageLog, reopen: Reopen) -> None:
+        """A 2xx response means that the message is stored."""
         await log.create(_TOPIC, 1)
         kept = await _stored(log, [a_draft(f"{n}") for n in range(5)])
         before = await _all(log)
@@ -151,18 +153,18 @@ class MessageLogContract(ColumnsContract):
         assert (await _all(again))[:5] == before
         assert following.offset == 5
 
-    async def test_reading_stops_at_the_wish_and_at_the_end(self, log: MessageLog) -> None:
-        """Never more than asked, never an error at the end: nothing is there yet."""
+    async def test_a_read_stops_at_max_count_and_at_the_end(self, log: MessageLog) -> None:
+        """The end of a queue is not an error."""
         await log.create(_TOPIC, 1)
         await log.append(_TOPIC, [a_draft(f"{n}") for n in range(5)])
 
-        sizes = [len(await log.read(_TOPIC, _QUEUE, offset, most, _LARGE)) for offset, most in
+        sizes = [len(await log.read(_TOPIC, _QUEUE, offset, max_count, _LARGE)) for offset, max_count in
                  ((0, 3), (3, 3), (4, 1), (5, 3), (1_000, 3))]  # fmt: skip
 
         assert sizes == [3, 2, 1, 0, 0]
 
-    async def test_reading_does_not_run_into_the_next_queue(self, log: MessageLog) -> None:
-        """The neighbour's messages are another consumer's."""
+    async def test_a_read_stays_within_its_queue(self, log: MessageLog) -> None:
+        """Messages of the next queue belong to another consumer."""
         await log.create(_TOPIC, 2)
         await log.append(_TOPIC, [a_draft("mine", queue=0), a_draft("other", queue=1)])
 
@@ -170,20 +172,20 @@ class MessageLogContract(ColumnsContract):
 
         assert [each.body for each in found] == [b"mine"]
 
-    async def test_a_byte_limit_cuts_a_read_but_never_to_nothing(self, log: MessageLog) -> None:
-        """An answer has a size; a message larger than it must still be deliverable."""
+    async def test_max_bytes_limits_a_read_to_at_least_one_message(self, log: MessageLog) -> None:
+        """A message that exceeds the response size must still be deliverable."""
         await log.create(_TOPIC, 1)
         await log.append(_TOPIC, [a_draft(b"x" * size) for size in (500, 10, 10, 500)])
 
         bodies = [
-            [len(each.body) for each in await log.read(_TOPIC, _QUEUE, offset, 10, most_bytes)]
-            for offset, most_bytes in ((0, 1), (0, 510), (1, 20), (1, 10_000))
+            [len(each.body) for each in await log.read(_TOPIC, _QUEUE, offset, 10, max_bytes)]
+            for offset, max_bytes in ((0, 1), (0, 510), (1, 20), (1, 10_000))
         ]
 
         assert bodies == [[500], [500, 10], [10, 10], [10, 10, 500]]
 
-    async def test_heads_tell_the_ends_of_every_queue(self, log: MessageLog) -> None:
-        """What a lease store chooses by."""
+    async def test_bounds_contain_every_queue(self, log: MessageLog) -> None:
+        """The lease store chooses queues by their bounds."""
         await log.create(_TOPIC, 2)
         await log.append(_TOPIC, [a_draft(queue=1)] * 3)
 
@@ -193,8 +195,8 @@ class MessageLogContract(ColumnsContract):
         assert bounds.queues == queues(0, 3)
         assert now.queues == queues(0, 3)
 
-    async def test_heads_since_a_version_tell_only_what_changed(self, log: MessageLog) -> None:
-        """Flat cost: a gateway hears of the two queues that moved, not of all thousand."""
+    async def test_bounds_since_a_version_contain_only_changed_queues(self, log: MessageLog) -> None:
+        """The cost must not depend on the number of unchanged queues."""
         await log.create(_TOPIC, 3)
         await log.append(_TOPIC, [a_draft(queue=0)])
         before = await log.bounds(_TOPIC)
@@ -208,8 +210,8 @@ class MessageLogContract(ColumnsContract):
         assert moved.queues == {"local:2": QueueBounds(0, 1)}
         assert after.queues == {}
 
-    async def test_heads_tell_when_a_queue_got_its_newest_message(self, log: MessageLog) -> None:
-        """For those who choose between queues; nothing is told of one that has had none."""
+    async def test_bounds_contain_the_time_of_the_last_append(self, log: MessageLog) -> None:
+        """The lease store needs it to age queues. Queues without messages have none."""
         await log.create(_TOPIC, 3)
         (first,) = await log.append(_TOPIC, [a_draft(queue=0)])
         (last,) = await log.append(_TOPIC, [a_draft(queue=2)])
@@ -223,8 +225,8 @@ class MessageLogContract(ColumnsContract):
         for each in (first, last):
             assert abs(last_append_ms[each.queue] - milliseconds(each.stored_at)) < _MOST_DIFFERENCE_MS
 
-    async def test_an_answered_append_is_seen_by_the_next_question(self, log: MessageLog) -> None:
-        """No false empty: whoever asks after a 2xx finds the message."""
+    async def test_a_stored_message_is_visible_in_current_bounds(self, log: MessageLog) -> None:
+        """After a 2xx response a receive must not find the queue empty."""
         await log.create(_TOPIC, 1)
 
         for number in range(20):
@@ -233,8 +235,10 @@ class MessageLogContract(ColumnsContract):
             assert (await log.bounds(_TOPIC)).queues[_QUEUE].max == number + 1
             assert len(await log.read(_TOPIC, _QUEUE, number, 1, 1)) == 1
 
-    async def test_an_instant_becomes_offsets(self, log: MessageLog, tick: Tick) -> None:
-        """Starting and seeking by time: the first stored at or after it, per queue; the end if none."""
+    async def test_offsets_at_returns_the_first_offset_at_or_after_an_instant(
+        self, log: MessageLog, tick: Tick
+    ) -> None:
+        """Groups start and seek by time. Without such a message it is the end of the queue."""
         await log.create(_TOPIC, 2)
         kept: list[Message] = []
         for queue in (0, 0, 1, 0):
@@ -254,8 +258,8 @@ class MessageLogContract(ColumnsContract):
         assert long_ago == {"local:0": 0, "local:1": 0}
         assert far_ahead == {"local:0": 3, "local:1": 1}
 
-    async def test_times_never_fall_along_a_queue(self, log: MessageLog, tick: Tick) -> None:
-        """Look-up by time halves the queue; it relies on this."""
+    async def test_store_times_never_decrease_along_a_queue(self, log: MessageLog, tick: Tick) -> None:
+        """Lookup by time is a binary search and relies on this."""
         await log.create(_TOPIC, 1)
         for number in range(10):
             await log.append(_TOPIC, [a_draft()])
@@ -267,7 +271,7 @@ class MessageLogContract(ColumnsContract):
         assert times == sorted(times)
 
     async def test_a_message_is_found_by_its_id_in_its_topic_only(self, log: MessageLog) -> None:
-        """Who holds the id of another topic's message has no business with it here."""
+        """The id of a message must not give access to it through another topic."""
         await log.create(_TOPIC, 2)
         await log.create("other", 2)
         draft = a_draft("needle")
@@ -280,8 +284,8 @@ class MessageLogContract(ColumnsContract):
         assert await log.find("other", draft.id) is None
         assert await log.find(_TOPIC, "0" * 32) is None
 
-    async def test_of_several_with_one_id_the_first_is_found(self, log: MessageLog) -> None:
-        """Identity is the id; two stored copies of one message are still that one message."""
+    async def test_of_several_messages_with_one_id_the_first_is_found(self, log: MessageLog) -> None:
+        """Two stored copies of a message are still that one message."""
         await log.create(_TOPIC, 1)
         draft = a_draft("first")
         await log.append(_TOPIC, [draft, draft._replace(body=b"second")])
@@ -292,8 +296,8 @@ class MessageLogContract(ColumnsContract):
         assert found.offset == 0
 
     @pytest.mark.parametrize("key", ["red", None])
-    async def test_messages_are_found_by_key_page_by_page(self, log: MessageLog, key: str | None) -> None:
-        """Every page goes on where the one before ended: nothing twice, nothing missed."""
+    async def test_pages_of_a_key_search_contain_every_message_once(self, log: MessageLog, key: str | None) -> None:
+        """Every page must continue where the previous one ended."""
         await log.create(_TOPIC, 3)
         await log.create("other", 1)
         colours = ["red", "blue", "red", "red", None, "blue", "red", "red"]
@@ -306,7 +310,7 @@ class MessageLogContract(ColumnsContract):
         found: list[str] = []
         after: str | None = None
         while True:
-            page, after = await log.find_by_key(_TOPIC, key, most=2, after=after, **span)
+            page, after = await log.find_by_key(_TOPIC, key, limit=2, after=after, **span)
             pages.append(len(page))
             found += [each.id for each in page]
             if after is None:
@@ -318,34 +322,36 @@ class MessageLogContract(ColumnsContract):
 
     @pytest.mark.parametrize("key", ["red", None])
     @pytest.mark.parametrize("cursor", ["", "1 2", "x", "-1", "1 nowhere:0 1", "1 local:0 x", "9" * 30, "\u0661"])
-    async def test_a_cursor_that_no_page_gave_is_refused(self, log: MessageLog, key: str | None, cursor: str) -> None:
-        """It comes from outside: whatever it is, it is no bug of ours."""
+    async def test_an_invalid_cursor_is_rejected(self, log: MessageLog, key: str | None, cursor: str) -> None:
+        """Cursors come from clients, so a bad one must not be an internal error."""
         await log.create(_TOPIC, 1)
         span = {"since": NOON - _CENTURY, "until": NOON + _CENTURY}
 
         with pytest.raises(InvalidValue) as refusal:
-            await log.find_by_key(_TOPIC, key, most=2, after=cursor, **span)
+            await log.find_by_key(_TOPIC, key, limit=2, after=cursor, **span)
 
         assert refusal.value.members["field"] == "cursor"
 
     @pytest.mark.parametrize("key", ["two words", " before", "behind ", "  ", " "])
     async def test_a_key_with_spaces_is_found(self, log: MessageLog, key: str) -> None:
-        """A broker's index takes them for what is between keys; here they are part of one."""
+        """The index of a broker treats spaces as separators of keys."""
         await log.create(_TOPIC, 1)
         keys = ["two words", " before", "behind ", "  ", " ", "before", "two", "behind", None]
         drafts = [a_draft(f"{number}", queue=0, key=each) for number, each in enumerate(keys)]
         await log.append(_TOPIC, drafts)
         await log.find(_TOPIC, drafts[-1].id)
 
-        found, _ = await log.find_by_key(_TOPIC, key, since=NOON - _CENTURY, until=NOON + _CENTURY, most=10, after=None)
+        found, _ = await log.find_by_key(
+            _TOPIC, key, since=NOON - _CENTURY, until=NOON + _CENTURY, limit=10, after=None
+        )
 
         assert [each.body for each in found] == [str(keys.index(key)).encode()]
 
     @pytest.mark.parametrize("key", ["red", None])
-    async def test_a_search_takes_from_its_first_instant_up_to_before_its_last(
+    async def test_a_search_includes_its_start_and_excludes_its_end(
         self, log: MessageLog, tick: Tick, key: str | None
     ) -> None:
-        """Half-open, so that neighbouring searches share nothing and miss nothing."""
+        """Adjacent searches must neither overlap nor leave a gap."""
         await log.create(_TOPIC, 2)
         kept: list[Message] = []
         for number in range(4):
@@ -353,14 +359,14 @@ class MessageLogContract(ColumnsContract):
             tick()
 
         found, more = await log.find_by_key(
-            _TOPIC, key, since=kept[1].stored_at, until=kept[3].stored_at, most=10, after=None
+            _TOPIC, key, since=kept[1].stored_at, until=kept[3].stored_at, limit=10, after=None
         )
 
         assert sorted(each.body for each in found) == [b"1", b"2"]
         assert more is None
 
-    async def test_a_topic_only_grows(self, log: MessageLog) -> None:
-        """Repeating a creation changes nothing; more queues begin empty; fewer are not taken away."""
+    async def test_create_adds_queues_and_never_removes_any(self, log: MessageLog) -> None:
+        """A repeated call must change nothing."""
         await log.create(_TOPIC, 2)
         await log.append(_TOPIC, [a_draft(queue=1)])
         before = await log.bounds(_TOPIC)
@@ -376,8 +382,8 @@ class MessageLogContract(ColumnsContract):
         assert grown.queues == {"local:2": QueueBounds(0, 0), "local:3": QueueBounds(0, 0)}
         assert not_shrunk == queues(0, 1, 0, 0)
 
-    async def test_a_dropped_topic_is_gone_with_its_messages(self, log: MessageLog, reopen: Reopen) -> None:
-        """Made anew under the same name it begins empty, also after a restart."""
+    async def test_drop_deletes_a_topic_with_its_messages(self, log: MessageLog, reopen: Reopen) -> None:
+        """A topic that is created again with the same name must be empty, also after a restart."""
         await log.create(_TOPIC, 1)
         (draft,) = drafts = [a_draft()]
         await log.append(_TOPIC, drafts)
@@ -393,8 +399,8 @@ class MessageLogContract(ColumnsContract):
         assert await again.find(_TOPIC, draft.id) is None
         assert [each.offset for each in await _stored(again, [a_draft()])] == [0]
 
-    async def test_unknown_topics_and_queues_are_named_as_such(self, log: MessageLog) -> None:
-        """A typo is the caller's to mend: never an empty answer, never a bug report."""
+    async def test_unknown_topics_and_queues_raise_not_found(self, log: MessageLog) -> None:
+        """A misspelled name must neither return an empty result nor be an internal error."""
         await log.create(_TOPIC, 1)
 
         with pytest.raises(TopicNotFound):
@@ -408,8 +414,8 @@ class MessageLogContract(ColumnsContract):
         with pytest.raises(QueueNotFound):
             await log.read(_TOPIC, "local:1", 0, 1, 1)
 
-    async def test_a_topic_is_lacking_only_until_it_is_made(self, log: MessageLog) -> None:
-        """Nobody is asked, so it may be said of too few topics, never of one that is there."""
+    async def test_a_topic_is_known_missing_only_until_it_is_created(self, log: MessageLog) -> None:
+        """The check does no I/O. It may miss a missing topic, but must never report an existing one."""
         with pytest.raises(TopicNotFound):
             await log.bounds(_TOPIC)
         before = log.is_known_missing(_TOPIC)
@@ -419,8 +425,8 @@ class MessageLogContract(ColumnsContract):
 
         assert (before, between, log.is_known_missing(_TOPIC)) == (True, False, True)
 
-    async def test_an_append_that_meets_the_end_of_its_topic_fails_alone(self, log: MessageLog) -> None:
-        """Deleting one topic while everybody publishes is an ordinary day: only its own are refused."""
+    async def test_an_append_to_a_topic_that_is_being_dropped_fails_alone(self, log: MessageLog) -> None:
+        """Concurrent publishes to other topics must not be affected."""
         await log.create(_TOPIC, 1)
         await log.create("other", 1)
 

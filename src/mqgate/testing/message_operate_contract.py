@@ -24,8 +24,8 @@ from mqgate.testing.samples import queues
 
 
 class MessageOperateContract:
-    async def test_a_seek_sweeps_away_leases_failures_and_the_dying(self, store: LeaseStore) -> None:
-        """From there on everything is as new, and every receipt of before is gone."""
+    async def test_a_seek_revokes_leases_failures_and_exhausted_messages(self, store: LeaseStore) -> None:
+        """After a seek everything is delivered as new, and all earlier receipts are gone."""
         group = workers(max_attempts=2)
         await opened(store, group, queues(4))
         held, waiting, dying, acked = await taken(store, group)
@@ -48,8 +48,8 @@ class MessageOperateContract:
         assert [grant.delivery for grant in (await ask(store, group)).grants] == [1]
         assert await lag(store, group) == (0, 4, 0)
 
-    async def test_a_dry_run_moves_nothing(self, store: LeaseStore) -> None:
-        """And says what it would do."""
+    async def test_a_dry_run_changes_nothing(self, store: LeaseStore) -> None:
+        """Operators check a seek before they run it."""
         group = workers()
         await opened(store, group, queues(4))
         lease = await one(store, group)
@@ -62,8 +62,8 @@ class MessageOperateContract:
         assert await position(store, group) == before
         assert await ack(store, group, lease) is SettlementOutcome.APPLIED
 
-    async def test_after_a_seek_the_cap_counts_from_nothing(self, store: LeaseStore) -> None:
-        """Swept leases hold no places."""
+    async def test_revoked_leases_do_not_count_towards_the_cap(self, store: LeaseStore) -> None:
+        """After a seek the group must be able to receive up to its in-flight cap."""
         group = workers(max_in_flight=2)
         await opened(store, group, queues(4))
         await taken(store, group)
@@ -71,11 +71,11 @@ class MessageOperateContract:
 
         assert places(await taken(store, group)) == [(QUEUE, 1), (QUEUE, 2)]
 
-    async def test_pause_stops_grants_not_settlements(self, store: LeaseStore) -> None:
-        """Who works finishes; nobody starts."""
+    async def test_a_pause_stops_grants_but_not_settlements(self, store: LeaseStore) -> None:
+        """Consumers must be able to complete their work."""
         group = workers()
         await opened(store, group, queues(4))
-        first, second = await taken(store, group, most=2)
+        first, second = await taken(store, group, max_count=2)
 
         paused = await ask(store, workers(is_paused=True), carrying=[Settlement(verb=Verb.ACK, lease=first)])
 
@@ -84,11 +84,11 @@ class MessageOperateContract:
         assert [each.outcome for each in paused.settled] == [SettlementOutcome.APPLIED]
         assert await nack(store, group, second) is SettlementOutcome.APPLIED
 
-    async def test_a_seek_counts_what_was_settled_out_of_turn(self, store: LeaseStore) -> None:
-        """Whoever asks before moving a group hears how many messages it would miss, and how many come again."""
+    async def test_a_seek_counts_messages_settled_out_of_order(self, store: LeaseStore) -> None:
+        """Operators must see how many messages are skipped and how many are delivered again."""
         group = workers()
         await opened(store, group, queues(8))
-        leases = await taken(store, group, most=6)
+        leases = await taken(store, group, max_count=6)
         for offset in (0, 2, 3, 5):
             await ack(store, group, leases[offset])
         await nack(store, group, leases[4], delay=HOUR)
@@ -102,11 +102,11 @@ class MessageOperateContract:
         # Of the six that were granted 1 and 4 are not settled; 6 and 7 nobody had.
         assert counted == [(1, 0, 4), (1, 0, 3), (1, 1, 2), (1, 3, 0), (1, 4, 0)]
 
-    async def test_what_retention_took_is_skipped_and_told(self, store: LeaseStore) -> None:
-        """New ones and failed ones alike; never silently."""
+    async def test_messages_deleted_by_retention_are_skipped_and_reported(self, store: LeaseStore) -> None:
+        """New and failed messages must both be reported."""
         group = workers()
         await opened(store, group, queues(6))
-        for lease in await taken(store, group, most=2):
+        for lease in await taken(store, group, max_count=2):
             await nack(store, group, lease)
         told = 0
         found: list[tuple[str, int]] = []
@@ -120,13 +120,11 @@ class MessageOperateContract:
         assert told == 4
         assert await committed(store, group) == 4
 
-    async def test_a_queue_emptied_by_retention_is_told_of_though_nothing_newer_is_there(
-        self, store: LeaseStore
-    ) -> None:
-        """Whoever asks now hears of it now, once, and not when something is next published."""
+    async def test_an_emptied_queue_is_reported_although_it_has_no_new_message(self, store: LeaseStore) -> None:
+        """The next receive must report the loss, once, and not only after the next publish."""
         group = workers()
         await opened(store, group, queues(6))
-        held = await taken(store, group, most=2)
+        held = await taken(store, group, max_count=2)
 
         acquired = [await ask(store, group, bounds=queues((6, 6))) for _ in range(2)]
 
@@ -136,10 +134,10 @@ class MessageOperateContract:
         assert await committed(store, group) == 6
 
     @pytest.mark.parametrize("delay", [None, HOUR])
-    async def test_what_failed_before_retention_took_it_is_not_left_and_told_at_the_next_receive(
+    async def test_failed_messages_deleted_by_retention_are_reported_at_once(
         self, store: LeaseStore, delay: timedelta | None
     ) -> None:
-        """As what nobody had yet: nobody waits out the backoff of a message that does not exist."""
+        """A receive must not wait for the backoff of a message that no longer exists."""
         group = workers()
         await opened(store, group, queues(3))
         held, *failed = await taken(store, group)
@@ -159,10 +157,10 @@ class MessageOperateContract:
         found = await position(store, group)
         assert (found.committed, found.expired) == (3, 2)
 
-    async def test_a_lease_of_what_retention_took_lasts_and_then_it_is_expired(
+    async def test_a_lease_of_a_deleted_message_lasts_until_it_expires(
         self, store: LeaseStore, clock: ManualClock
     ) -> None:
-        """Who has the message may settle it; if nobody does there is nothing to wait for, whatever the backoff."""
+        """The consumer has the message and may settle it. After that there is nothing to wait for."""
         group = workers(backoff=Backoff(steps=(HOUR,)))
         await opened(store, group, queues(2))
         acked, failed = await taken(store, group)
@@ -179,8 +177,8 @@ class MessageOperateContract:
         assert (list(ended.lost), ended.state) == ([OffsetRange(QUEUE, 1, 2)], ReceiveState.OK)
         assert await ack(store, group, failed) is SettlementOutcome.GONE
 
-    async def test_retention_takes_a_key_with_all_that_waits_behind_it(self, store: LeaseStore) -> None:
-        """Ordered groups: what is left of the key goes on, what is not neither waits nor counts."""
+    async def test_retention_deletes_waiting_messages_of_a_key(self, store: LeaseStore) -> None:
+        """In ordered groups the remaining messages of the key must continue."""
         group = workers(is_ordered=True)
         await opened(store, group, queues(4))
         keys = dict.fromkeys(range(4), "k")
@@ -195,8 +193,8 @@ class MessageOperateContract:
         assert [span.start for span in told.lost] == [0, 1, 2]
         assert places(await placed(store, group, told, keys)) == [(QUEUE, 3)]
 
-    async def test_what_retention_took_of_a_closed_queue_is_told_when_it_opens(self, store: LeaseStore) -> None:
-        """What a closed queue holds stays as it is."""
+    async def test_deleted_messages_of_a_closed_queue_are_reported_when_it_opens(self, store: LeaseStore) -> None:
+        """The state of a closed queue must not change."""
         group = workers()
         await opened(store, group, queues(1))
         await nack(store, group, await one(store, group), delay=HOUR)
@@ -206,8 +204,8 @@ class MessageOperateContract:
 
         assert (closed.expired, opens.expired) == (0, 1)
 
-    async def test_a_receipt_of_what_retention_took_is_gone(self, store: LeaseStore, clock: ManualClock) -> None:
-        """Nobody else had it, nobody finished it: not lost to anybody."""
+    async def test_a_receipt_of_a_deleted_message_is_gone(self, store: LeaseStore, clock: ManualClock) -> None:
+        """No other consumer had the message, so it is not lost."""
         group = workers()
         await opened(store, group, queues(1))
         (lease,) = await taken(store, group)
@@ -219,10 +217,8 @@ class MessageOperateContract:
         assert await ack(store, group, lease) is SettlementOutcome.GONE
         assert await nack(store, group, lease) is SettlementOutcome.GONE
 
-    async def test_a_queue_that_came_back_shorter_is_read_from_its_first_message(
-        self, store: LeaseStore, clock: ManualClock
-    ) -> None:
-        """Recreated: reported, never silently at its end; old receipts are gone."""
+    async def test_a_truncated_queue_restarts_at_its_first_message(self, store: LeaseStore, clock: ManualClock) -> None:
+        """The rewind must be reported, and old receipts are gone."""
         group = workers()
         await opened(store, group, queues(5))
         leases = await taken(store, group)
@@ -234,10 +230,10 @@ class MessageOperateContract:
         assert places(singles(acquired)) == [(QUEUE, 0), (QUEUE, 1)]
         assert await ack(store, group, leases[4]) is SettlementOutcome.GONE
 
-    async def test_a_crowded_receive_tells_whether_more_is_ready_and_when_something_will_be(
+    async def test_a_receive_with_other_waiters_returns_has_more_and_next_at(
         self, store: LeaseStore, clock: ManualClock
     ) -> None:
-        """Others are parked: whoever leaves with messages must tell what the next one waits for."""
+        """The gateway must know whether and when to wake the next parked receive."""
         group = workers(visibility=HOUR)
         await opened(store, group, queues(3))
         await nack(store, group, await one(store, group), delay=10 * SECOND)
@@ -248,8 +244,8 @@ class MessageOperateContract:
         assert (more.has_more, last.has_more) == (True, False)
         assert last.next_at == clock.now + 10 * SECOND
 
-    async def test_operators_see_who_holds_messages_of_which_queue(self, store: LeaseStore) -> None:
-        """And only while they hold them."""
+    async def test_operators_see_which_clients_have_leases_in_which_queue(self, store: LeaseStore) -> None:
+        """During an incident, this is the first question."""
         group = workers()
         await opened(store, group, queues(1, 1))
         leases = await taken(store, group, polled_by="ada")
@@ -260,10 +256,10 @@ class MessageOperateContract:
 
         assert holds == {"ada": [leases[1].queue], "bob": []}
 
-    async def test_who_holds_one_message_of_a_grant_holds_its_queue(
+    async def test_a_client_with_one_leased_message_is_listed_for_its_queue(
         self, store: LeaseStore, clock: ManualClock
     ) -> None:
-        """Though another one's lease ended, and nobody has looked since; and no longer than that."""
+        """Other messages of the grant may have expired unnoticed."""
         group = workers()
         await opened(store, group, queues(2))
         leases = await taken(store, group, polled_by="ada", visibility=SECOND)
@@ -277,7 +273,12 @@ class MessageOperateContract:
         assert seen == [[QUEUE], [QUEUE], []]
 
 
-def _crowded(group: Group, most: int, bounds: Mapping[str, QueueBounds] | None = None) -> AcquireRequest:
+def _crowded(group: Group, max_count: int, bounds: Mapping[str, QueueBounds] | None = None) -> AcquireRequest:
     return AcquireRequest(
-        group=group, client="", most=most, visibility=group.visibility, bounds=bounds or {}, has_other_waiters=True
+        group=group,
+        client="",
+        max_count=max_count,
+        visibility=group.visibility,
+        bounds=bounds or {},
+        has_other_waiters=True,
     )

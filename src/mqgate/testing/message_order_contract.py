@@ -24,8 +24,8 @@ from mqgate.testing.samples import queues
 
 
 class FilterContract:
-    async def test_what_is_not_wanted_is_settled_and_leaves_no_lag(self, store: LeaseStore) -> None:
-        """A non-match counts as done for that group."""
+    async def test_filtered_messages_are_settled_and_add_no_lag(self, store: LeaseStore) -> None:
+        """A message that does not match is done for that group."""
         group = workers(tags=frozenset("a"))
         await opened(store, group, queues(4))
 
@@ -38,8 +38,8 @@ class FilterContract:
             await ack(store, group, lease)
         assert await committed(store, group) == 4
 
-    async def test_a_hand_back_does_not_take_committed_back(self, store: LeaseStore) -> None:
-        """Invariant 8: what was filtered stays done when its neighbours were not taken."""
+    async def test_a_release_does_not_rewind_the_committed_offset(self, store: LeaseStore) -> None:
+        """Invariant 8: filtered messages stay settled when their neighbours are released."""
         group = workers(tags=frozenset("a"))
         await opened(store, group, queues(3))
         acquired = await ask(store, group)
@@ -56,8 +56,8 @@ class FilterContract:
 
 
 class OrderContract:
-    async def test_the_next_of_a_key_waits_for_the_one_before(self, store: LeaseStore) -> None:
-        """Invariant 19: acked first, then the next; other keys and messages without a key go on."""
+    async def test_a_message_waits_for_earlier_messages_of_its_key(self, store: LeaseStore) -> None:
+        """Invariant 19. Other keys and messages without a key continue."""
         group = workers(is_ordered=True)
         keys = {0: "k", 1: "k", 2: None, 3: "l", 4: "k"}
         await opened(store, group, queues(5))
@@ -72,8 +72,8 @@ class OrderContract:
         assert nothing == []
         assert second == [1]
 
-    async def test_a_nack_blocks_the_key_not_the_queue(self, store: LeaseStore, clock: ManualClock) -> None:
-        """One bad customer does not stop the others, and comes again in order."""
+    async def test_a_nack_blocks_its_key_and_not_the_queue(self, store: LeaseStore, clock: ManualClock) -> None:
+        """A failing message must not stop other keys, and is redelivered in order."""
         group = workers(is_ordered=True)
         keys = {0: "k", 1: "k", 2: "l"}
         await opened(store, group, queues(2))
@@ -89,8 +89,8 @@ class OrderContract:
         assert places(again) == [(QUEUE, 0)]
         assert await in_turn(store, group, keys) == [1]
 
-    async def test_an_ended_lease_blocks_the_key_as_well(self, store: LeaseStore, clock: ManualClock) -> None:
-        """Silence is a failure like another."""
+    async def test_an_expired_lease_blocks_its_key(self, store: LeaseStore, clock: ManualClock) -> None:
+        """An expired lease is a failed delivery."""
         group = workers(is_ordered=True, backoff=Backoff(steps=(10 * SECOND,)))
         keys = {0: "k", 1: "k"}
         await opened(store, group, queues(2))
@@ -103,8 +103,8 @@ class OrderContract:
         assert blocked == []
         assert await in_turn(store, group, keys) == [0]
 
-    async def test_a_dead_message_lets_the_next_of_its_key_go(self, store: LeaseStore) -> None:
-        """Acked or dead: both are the end of it."""
+    async def test_a_dead_letter_unblocks_its_key(self, store: LeaseStore) -> None:
+        """The next message of the key must be delivered."""
         group = workers(is_ordered=True, max_attempts=1)
         keys = {0: "k", 1: "k"}
         await opened(store, group, queues(2))
@@ -117,28 +117,28 @@ class OrderContract:
         assert blocked == []
         assert await in_turn(store, group, keys) == [1]
 
-    async def test_while_keys_are_not_known_yet_the_queue_gives_nothing_new(self, store: LeaseStore) -> None:
-        """Two concurrent receives: the second must not get a later message of a key that the first is about to get."""
+    async def test_nothing_new_is_granted_while_keys_of_a_range_are_unknown(self, store: LeaseStore) -> None:
+        """A concurrent receive must not get a later message of a key that is being delivered."""
         group = workers(is_ordered=True)
         keys = dict.fromkeys(range(6), "k")
         await opened(store, group, queues(6))
-        acquired = await ask(store, group, most=3)
+        acquired = await ask(store, group, max_count=3)
 
-        meanwhile = await ask(store, group, most=3)
+        meanwhile = await ask(store, group, max_count=3)
         await placed(store, group, acquired, keys)
 
         assert not meanwhile.grants
         assert meanwhile.state is ReceiveState.BUSY
-        assert await in_turn(store, group, keys, most=3) == []
+        assert await in_turn(store, group, keys, max_count=3) == []
         await ack(store, group, singles(acquired)[0])
-        assert await in_turn(store, group, keys, most=3) == [1]
+        assert await in_turn(store, group, keys, max_count=3) == [1]
 
     @pytest.mark.parametrize("visibility", [SECOND, HOUR], ids=["short lease", "long lease"])
     @pytest.mark.parametrize("looks_before", [False, True], ids=["unseen", "seen"])
-    async def test_a_range_whose_gateway_died_before_its_keys_were_known_comes_again_in_order(
+    async def test_a_range_without_a_pull_report_is_granted_again_in_order(
         self, store: LeaseStore, clock: ManualClock, visibility: timedelta, looks_before: bool
     ) -> None:
-        """As if it had not been granted: nothing twice, nothing out of turn, nothing counted."""
+        """Its gateway crashed. Nothing may be delivered twice, out of order or counted."""
         group = workers(is_ordered=True, visibility=visibility)
         keys = {0: "k", 1: "k", 2: "l"}
         await opened(store, group, queues(3))
@@ -156,21 +156,21 @@ class OrderContract:
         assert sorted(places(wanted)) == [(QUEUE, 0), (QUEUE, 2)]
         assert await lag(store, group) == (0, 2, 1)
 
-    async def test_an_attempt_whose_range_was_never_placed_may_ask_for_something_else(
+    async def test_an_attempt_without_a_pull_report_may_change_its_parameters(
         self, store: LeaseStore, clock: ManualClock
     ) -> None:
-        """Its gateway died before keys were known: what it was given goes back, so nothing is left to differ from."""
+        """Its gateway crashed and its messages were released, so there is nothing to compare with."""
         group = workers(is_ordered=True)
         await opened(store, group, queues(9))
-        await ask(store, group, most=2, attempt="a1")
+        await ask(store, group, max_count=2, attempt="a1")
         clock.advance(11)
 
-        again = await ask(store, group, most=3, attempt="a1")
+        again = await ask(store, group, max_count=3, attempt="a1")
 
         assert places(singles(again)) == [(QUEUE, 0), (QUEUE, 1), (QUEUE, 2)]
 
-    async def test_a_hand_back_grants_a_waiting_message_once(self, store: LeaseStore) -> None:
-        """What waits behind its key waits in one place only, also when the range before it was not taken."""
+    async def test_a_release_grants_a_waiting_message_once(self, store: LeaseStore) -> None:
+        """A waiting message must not be stored twice when the range before it is released."""
         group = workers(is_ordered=True)
         keys = {0: "k", 1: "k", 2: "l"}
         await opened(store, group, queues(3))
@@ -178,7 +178,7 @@ class OrderContract:
         await placed(store, group, acquired, keys)
         await returned(store, group, acquired.grants)
 
-        first = await placed(store, group, await ask(store, group, most=1), keys)
+        first = await placed(store, group, await ask(store, group, max_count=1), keys)
         await ack(store, group, first[0])
         rest = await ask(store, group)
 
@@ -187,7 +187,7 @@ class OrderContract:
         assert sorted(places(await placed(store, group, rest, keys))) == [(QUEUE, 1), (QUEUE, 2)]
 
     async def test_a_key_whose_messages_expired_is_not_blocked(self, store: LeaseStore) -> None:
-        """Given back, then lost to retention: the key's next message still comes."""
+        """Messages that were released and then deleted by retention must not block their key."""
         group = workers(is_ordered=True)
         keys = {0: "k", 1: "k"}
         await opened(store, group, queues(1))

@@ -1,4 +1,4 @@
-"""Lease store contract, message mode: a failed message comes again later, or dies; caps and rates hold back."""
+"""Lease store contract, message mode: redelivery, exhausted messages, in-flight cap and rate limit."""
 
 from dataclasses import replace
 from datetime import timedelta
@@ -16,13 +16,13 @@ from mqgate.testing.samples import queues
 
 
 class RetryContract:
-    async def test_what_retention_took_before_it_could_die_is_expired(
+    async def test_an_expired_last_lease_of_a_deleted_message_is_reported_as_expired(
         self, store: LeaseStore, clock: ManualClock
     ) -> None:
-        """Nobody looked in time: there is nothing to keep, and all the same it is told what became of it."""
+        """There is no dead letter to write, but the loss must be reported."""
         group = workers(max_attempts=1)
         await opened(store, group, queues(5))
-        await ask(store, group, most=2)
+        await ask(store, group, max_count=2)
         clock.advance(group.visibility)
         await nack(store, group, await one(store, group))
 
@@ -35,10 +35,10 @@ class RetryContract:
         assert not again.lost
         assert (await position(store, group)).expired == 5
 
-    async def test_a_nacked_message_is_not_granted_before_its_delay_is_over(
+    async def test_a_nacked_message_is_granted_exactly_after_its_delay(
         self, store: LeaseStore, clock: ManualClock
     ) -> None:
-        """Invariant 18, to the millisecond; and told when that will be."""
+        """Invariant 18, to the millisecond. The instant is returned as next_at."""
         group = workers()
         await opened(store, group, queues(1))
         await nack(store, group, await one(store, group), delay=10 * SECOND)
@@ -52,10 +52,10 @@ class RetryContract:
         assert early.next_at == clock.now
         assert await deliveries(store, group) == [2]
 
-    async def test_an_ended_lease_is_a_failed_delivery_and_the_backoff_counts_from_its_end(
+    async def test_the_backoff_of_an_expired_lease_counts_from_its_deadline(
         self, store: LeaseStore, clock: ManualClock
     ) -> None:
-        """The backoff is independent of the lease's length, and of when somebody looked."""
+        """It must not depend on when the store notices the expiry."""
         group = workers(backoff=Backoff(steps=(10 * SECOND,)))
         await opened(store, group, queues(1))
         await one(store, group)
@@ -63,10 +63,10 @@ class RetryContract:
 
         assert await deliveries(store, group) == [2]
 
-    async def test_a_list_of_backoffs_is_used_as_written_and_its_last_entry_repeats(
+    async def test_a_list_of_delays_has_no_jitter_and_its_last_entry_repeats(
         self, store: LeaseStore, clock: ManualClock
     ) -> None:
-        """People who write a list mean it: no jitter."""
+        """The operator chose these delays."""
         group = workers(backoff=Backoff(steps=(SECOND, 5 * SECOND)))
         await opened(store, group, queues(1))
         waits = []
@@ -80,11 +80,11 @@ class RetryContract:
 
         assert waits == [1, 5, 5, 5]
 
-    async def test_an_exponential_backoff_grows_to_its_cap_and_never_beyond(
+    async def test_an_exponential_backoff_never_exceeds_its_maximum(
         self, store: LeaseStore, clock: ManualClock
     ) -> None:
-        """`At most 10 min` is what an operator reads; jitter spreads below it."""
-        group = workers(backoff=Backoff(initial=SECOND, factor=4, most=30 * SECOND, jitter=0.5), max_attempts=100)
+        """Operators rely on the maximum, also with jitter."""
+        group = workers(backoff=Backoff(initial=SECOND, factor=4, max_delay=30 * SECOND, jitter=0.5), max_attempts=100)
         await opened(store, group, queues(1))
         waits = []
 
@@ -100,19 +100,19 @@ class RetryContract:
         assert all(15 <= wait <= 30 for wait in waits[4:])
         assert len(set(waits[4:])) > 1
 
-    async def test_what_is_ready_again_comes_before_what_is_new(self, store: LeaseStore, clock: ManualClock) -> None:
-        """A failed message is not starved by a backlog."""
+    async def test_redeliveries_are_granted_before_new_messages(self, store: LeaseStore, clock: ManualClock) -> None:
+        """A backlog must not starve failed messages."""
         group = workers()
         await opened(store, group, queues(50))
         await nack(store, group, await one(store, group), delay=SECOND)
         clock.advance(1)
 
-        assert places(await taken(store, group, most=2)) == [(QUEUE, 0), (QUEUE, 1)]
+        assert places(await taken(store, group, max_count=2)) == [(QUEUE, 0), (QUEUE, 1)]
 
 
 class DeadMessageContract:
-    async def test_the_last_nack_dooms_the_message_at_once(self, store: LeaseStore, clock: ManualClock) -> None:
-        """With what the dead letter must tell: deliveries, first and last time, last reason."""
+    async def test_the_last_nack_exhausts_the_message_at_once(self, store: LeaseStore, clock: ManualClock) -> None:
+        """The dead letter needs the deliveries, the times and the last reason."""
         group = workers(max_attempts=2)
         await opened(store, group, queues(1))
         first_at = clock.now
@@ -129,10 +129,10 @@ class DeadMessageContract:
         assert (answer.exhausted.first_at, answer.exhausted.last_at) == (first_at, clock.now)
 
     @pytest.mark.parametrize("look", ["receive", "paused receive", "positions"])
-    async def test_the_last_ended_lease_dooms_the_message_when_somebody_looks(
+    async def test_the_expiry_of_the_last_lease_exhausts_the_message(
         self, store: LeaseStore, clock: ManualClock, look: str
     ) -> None:
-        """Nobody has to wait for it, and nobody sees it half alive; its last receipt is lost."""
+        """Any later call must find it, and its last receipt is lost."""
         group = workers(max_attempts=1)
         await opened(store, group, queues(1))
         lease = await one(store, group)
@@ -147,8 +147,8 @@ class DeadMessageContract:
         assert found[0].last_at == clock.now
         assert await ack(store, group, lease) is SettlementOutcome.LOST
 
-    async def test_a_doomed_message_is_named_until_it_is_buried_and_buried_once(self, store: LeaseStore) -> None:
-        """A gateway that dies in between leaves the work to the next; only one of two counts the death."""
+    async def test_an_exhausted_message_is_reported_until_it_is_settled_dead_once(self, store: LeaseStore) -> None:
+        """A gateway may crash before it stores the dead letter, and two gateways may try."""
         group = workers(max_attempts=1)
         await opened(store, group, queues(2))
         first, second = await taken(store, group)
@@ -165,8 +165,8 @@ class DeadMessageContract:
         assert await lag(store, group) == (0, 0, 0)
         assert not await exhausted(store, group)
 
-    async def test_a_message_that_retention_took_before_it_could_be_kept_is_expired(self, store: LeaseStore) -> None:
-        """Each message is in one place: what is no dead letter is counted as lost to retention."""
+    async def test_an_exhausted_message_deleted_by_retention_is_expired(self, store: LeaseStore) -> None:
+        """Every message must be counted exactly once, as a dead letter or as expired."""
         group = workers(max_attempts=1)
         await opened(store, group, queues(2))
         first, _ = await taken(store, group)
@@ -178,8 +178,8 @@ class DeadMessageContract:
         assert buried == [True, False]
         assert (await position(store, group)).expired == 1
 
-    async def test_deliveries_never_exceed_the_most_attempts(self, store: LeaseStore, clock: ManualClock) -> None:
-        """Invariant 17, failing by nack and by silence in turn."""
+    async def test_deliveries_never_exceed_max_attempts(self, store: LeaseStore, clock: ManualClock) -> None:
+        """Invariant 17, with nacks and expired leases in turn."""
         group = workers(max_attempts=5)
         await opened(store, group, queues(1))
         counts = []
@@ -196,17 +196,17 @@ class DeadMessageContract:
         assert len(await exhausted(store, group)) == 1
 
     @pytest.mark.parametrize("look", ["receive", "paused receive", "positions"])
-    async def test_a_lowered_limit_counts_the_deliveries_of_before(
+    async def test_a_lowered_limit_counts_earlier_deliveries(
         self, store: LeaseStore, clock: ManualClock, look: str
     ) -> None:
-        """Invariant 17 holds by the limit of now: who had more deliveries dies with as many as it had."""
+        """Invariant 17 applies with the current limit, also to messages that already exceed it."""
         group = workers(max_attempts=5)
         await opened(store, group, queues(1))
         for reason in ("odd", "bad", "worse"):
             await nack(store, group, await one(store, group), reason=reason)
         lowered = replace(group, max_attempts=2, is_paused="paused" in look)
 
-        answered = None if look == "positions" else await ask(store, lowered, most=1)
+        answered = None if look == "positions" else await ask(store, lowered, max_count=1)
         found = await exhausted(store, lowered)
 
         assert answered is None or not answered.grants
@@ -217,10 +217,8 @@ class DeadMessageContract:
         assert await lag(store, lowered) == (0, 0, 0)
         assert await committed(store, lowered) == 1
 
-    async def test_a_lowered_limit_waits_for_what_is_held_or_delayed(
-        self, store: LeaseStore, clock: ManualClock
-    ) -> None:
-        """A consumer at work may still succeed; and what was ready only later dies no sooner."""
+    async def test_a_lowered_limit_does_not_end_leases_or_delays(self, store: LeaseStore, clock: ManualClock) -> None:
+        """A consumer may still succeed, and a delayed message is not exhausted early."""
         group = workers(max_attempts=5)
         await opened(store, group, queues(2))
         for _ in range(2):
@@ -239,10 +237,10 @@ class DeadMessageContract:
 
 class CapContract:
     async def test_at_the_cap_nothing_is_granted_until_something_is_settled(self, store: LeaseStore) -> None:
-        """The cap bounds what a group holds, over all its consumers."""
+        """The in-flight cap limits the leases of all consumers of a group."""
         group = workers(max_in_flight=3)
         await opened(store, group, queues(10))
-        leases = await taken(store, group, most=10)
+        leases = await taken(store, group, max_count=10)
 
         full = await ask(store, group)
         await ack(store, group, leases[0])
@@ -251,10 +249,10 @@ class CapContract:
         assert len(leases) == 3
         assert not full.grants
         assert full.state is ReceiveState.IN_FLIGHT_CAP
-        assert len(await taken(store, group, most=10)) == 2
+        assert len(await taken(store, group, max_count=10)) == 2
 
-    async def test_an_ended_lease_frees_its_place(self, store: LeaseStore, clock: ManualClock) -> None:
-        """A dead consumer does not block a group for ever."""
+    async def test_an_expired_lease_does_not_count_towards_the_cap(self, store: LeaseStore, clock: ManualClock) -> None:
+        """A crashed consumer must not block a group forever."""
         group = workers(max_in_flight=2)
         await opened(store, group, queues(10))
         await taken(store, group)
@@ -262,10 +260,8 @@ class CapContract:
 
         assert len(await taken(store, group)) == 2
 
-    async def test_at_the_cap_the_next_instant_is_a_leases_end_not_a_message_that_is_ready(
-        self, store: LeaseStore, clock: ManualClock
-    ) -> None:
-        """Who waits would try again and again for what the cap forbids."""
+    async def test_at_the_cap_next_at_is_the_expiry_of_a_lease(self, store: LeaseStore, clock: ManualClock) -> None:
+        """A parked receive must not retry in a loop for messages that the cap forbids."""
         group = workers(max_in_flight=1)
         await opened(store, group, queues(2))
         first = await one(store, group)
@@ -278,10 +274,8 @@ class CapContract:
         assert full.state is ReceiveState.IN_FLIGHT_CAP
         assert full.next_at == clock.now + group.visibility - 10 * SECOND
 
-    async def test_without_tokens_the_next_instant_is_when_they_come(
-        self, store: LeaseStore, clock: ManualClock
-    ) -> None:
-        """Not when a message was ready: that is over, and who waits would spin."""
+    async def test_without_tokens_next_at_is_the_next_token(self, store: LeaseStore, clock: ManualClock) -> None:
+        """A parked receive must not retry in a loop for a message that is already ready."""
         group = workers(rate_limit=RateLimit(rate=0.1, burst=2))
         await opened(store, group, queues(2))
         for lease in await taken(store, group):
@@ -295,10 +289,10 @@ class CapContract:
         clock.advance(7)
         assert len(await taken(store, group)) == 1
 
-    async def test_tokens_of_what_was_filtered_or_given_back_are_refunded(self, store: LeaseStore) -> None:
+    async def test_tokens_of_filtered_and_released_messages_are_refunded(self, store: LeaseStore) -> None:
         """A rate limit counts delivered messages."""
         group = workers(rate_limit=RateLimit(rate=1, burst=10), tags=frozenset("a"))
         await opened(store, group, queues(30))
-        await placed(store, group, await ask(store, group, most=10), {0: None, 4: None}, after=6)
+        await placed(store, group, await ask(store, group, max_count=10), {0: None, 4: None}, after=6)
 
         assert len(await taken(store, group)) == 8

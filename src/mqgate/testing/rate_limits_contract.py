@@ -1,4 +1,4 @@
-"""What every keeper of producers' rates promises."""
+"""The contract of rate-limit stores."""
 
 import asyncio
 from datetime import timedelta
@@ -15,18 +15,18 @@ _LIMIT = RateLimit(rate=10, burst=20)
 
 
 class RateLimitsContract:
-    """An adapter passes by providing `rates`, empty, and `clock`, the ManualClock it goes by."""
+    """Tests of a rate-limit store. An adapter provides `rates` (empty) and `clock`, the ManualClock that it uses."""
 
-    async def test_a_bucket_begins_full_and_gives_no_more_than_there_is(self, rates: RateLimitStore) -> None:
-        """A burst goes at once; part of what is asked for is better than nothing."""
+    async def test_a_bucket_is_full_at_first_and_never_overdrawn(self, rates: RateLimitStore) -> None:
+        """A burst is granted at once. A partial grant is better than none."""
         first, _ = await rates.take("shop", _LIMIT, 15)
         rest, _ = await rates.take("shop", _LIMIT, 15)
         none, _ = await rates.take("shop", _LIMIT, 15)
 
         assert (first, rest, none) == (15, 5, 0)
 
-    async def test_it_is_refilled_at_the_rate(self, rates: RateLimitStore, clock: ManualClock) -> None:
-        """Neither faster nor slower, and what is less than a token is not lost."""
+    async def test_a_bucket_is_refilled_at_its_rate(self, rates: RateLimitStore, clock: ManualClock) -> None:
+        """Fractions of a token must not be lost."""
         await rates.take("shop", _LIMIT, 20)
 
         taken = []
@@ -36,42 +36,44 @@ class RateLimitsContract:
 
         assert taken == [1, 2] * 10
 
-    async def test_it_never_holds_more_than_the_burst(self, rates: RateLimitStore, clock: ManualClock) -> None:
-        """Whoever was silent for long does not flood."""
+    async def test_a_bucket_never_exceeds_its_burst(self, rates: RateLimitStore, clock: ManualClock) -> None:
+        """A producer that was idle must not flood the log."""
         await rates.take("shop", _LIMIT, 20)
         clock.advance(timedelta(hours=1))
 
         assert (await rates.take("shop", _LIMIT, 100))[0] == 20
 
-    @pytest.mark.parametrize("most", [20, 25])
-    async def test_it_says_when_there_is_one_more(self, rates: RateLimitStore, clock: ManualClock, most: int) -> None:
-        """Whoever waits so long gets one, and not before."""
+    @pytest.mark.parametrize("max_count", [20, 25])
+    async def test_the_returned_wait_ends_when_one_token_is_available(
+        self, rates: RateLimitStore, clock: ManualClock, max_count: int
+    ) -> None:
+        """A producer that waits this long must get a token, and not earlier."""
         await rates.take("shop", _LIMIT, 20)
         clock.advance(timedelta(milliseconds=30))
-        _, wait = await rates.take("shop", _LIMIT, most)
+        _, wait = await rates.take("shop", _LIMIT, max_count)
 
         clock.advance(timedelta(seconds=wait) - timedelta(milliseconds=1))
-        early, _ = await rates.take("shop", _LIMIT, most)
+        early, _ = await rates.take("shop", _LIMIT, max_count)
         clock.advance(timedelta(milliseconds=1))
-        in_time, _ = await rates.take("shop", _LIMIT, most)
+        in_time, _ = await rates.take("shop", _LIMIT, max_count)
 
         assert wait == pytest.approx(0.07)
         assert (early, in_time) == (0, 1)
 
-    async def test_while_there_is_one_nobody_need_wait(self, rates: RateLimitStore) -> None:
-        """The time is that of the next, not of all that were asked for."""
+    async def test_the_wait_is_zero_while_a_token_is_left(self, rates: RateLimitStore) -> None:
+        """The wait is for the next token, not for all requested ones."""
         _, wait = await rates.take("shop", _LIMIT, 19)
 
         assert wait == 0
 
-    async def test_names_do_not_share(self, rates: RateLimitStore) -> None:
-        """One producer's load is not another's."""
+    async def test_buckets_of_different_names_are_independent(self, rates: RateLimitStore) -> None:
+        """One producer must not use up the rate of another."""
         await rates.take("shop", _LIMIT, 20)
 
         assert (await rates.take("other", _LIMIT, 20))[0] == 20
 
-    async def test_a_changed_limit_counts_from_then_on(self, rates: RateLimitStore, clock: ManualClock) -> None:
-        """A smaller burst takes away what is above it; a larger one, or a higher rate, gives nothing at once."""
+    async def test_a_changed_limit_applies_at_once(self, rates: RateLimitStore, clock: ManualClock) -> None:
+        """A smaller burst removes tokens. A larger burst or rate adds none at once."""
         slow, quick = RateLimit(rate=10, burst=5), RateLimit(rate=100, burst=50)
 
         smaller, _ = await rates.take("shop", _LIMIT, 1)
@@ -82,8 +84,8 @@ class RateLimitsContract:
 
         assert (smaller, larger, later) == (5, 0, 10)
 
-    async def test_a_rate_below_one_a_second_is_kept(self, rates: RateLimitStore, clock: ManualClock) -> None:
-        """One a minute, say."""
+    async def test_a_rate_below_one_per_second_is_supported(self, rates: RateLimitStore, clock: ManualClock) -> None:
+        """Operators may limit a producer to one message per minute."""
         limit = RateLimit(rate=1 / 60, burst=1)
         first, wait = await rates.take("shop", limit, 1)
 
@@ -96,16 +98,14 @@ class RateLimitsContract:
         assert wait == pytest.approx(60)
         assert left == pytest.approx(1)
 
-    async def test_those_who_come_at_once_share_what_there_is(self, rates: RateLimitStore) -> None:
-        """Look and take are one step."""
+    async def test_concurrent_takes_share_the_tokens(self, rates: RateLimitStore) -> None:
+        """Reading and taking must be one atomic step."""
         taken = await asyncio.gather(*(rates.take("shop", _LIMIT, 3) for _ in range(30)))
 
         assert sum(given for given, _ in taken) == 20
 
-    async def test_a_clock_that_was_set_back_gives_nothing_twice(
-        self, rates: RateLimitStore, clock: ManualClock
-    ) -> None:
-        """Else every correction of the time would be a burst."""
+    async def test_a_clock_that_moves_backwards_adds_no_tokens(self, rates: RateLimitStore, clock: ManualClock) -> None:
+        """Otherwise every clock correction would allow a burst."""
         await rates.take("shop", _LIMIT, 20)
         clock.advance(-timedelta(seconds=1))
         before, _ = await rates.take("shop", _LIMIT, 20)

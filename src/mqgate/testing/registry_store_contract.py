@@ -1,4 +1,4 @@
-"""What every registry store promises."""
+"""The contract of registry stores."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -38,10 +38,10 @@ async def _saved(store: RegistryStore, *entries: Entry) -> None:
 
 
 class RegistryStoreContract:
-    """An adapter passes by providing `store`, empty, `reopen`, and `clock`, the ManualClock it goes by."""
+    """Tests of a registry store. An adapter provides `store` (empty), `reopen`, and its ManualClock `clock`."""
 
-    async def test_entries_come_back_as_they_were_saved(self, store: RegistryStore, reopen: Reopen) -> None:
-        """Every setting survives a restart, also those that are not the default."""
+    async def test_entries_survive_a_restart_unchanged(self, store: RegistryStore, reopen: Reopen) -> None:
+        """Every setting must be kept, also values that differ from the default."""
         topic = a_topic(retention=timedelta(hours=1), retention_bytes=1 << 30)
         producer = a_producer(rate_limit=RateLimit(rate=1.5, burst=10))
         group = a_group(
@@ -62,8 +62,8 @@ class RegistryStoreContract:
         assert snapshot.keys == {"k1": key}
         assert snapshot.version == 4
 
-    async def test_the_version_grows_with_every_change_and_only_then(self, store: RegistryStore) -> None:
-        """Directories are refreshed by it: a change unseen is a setting unheeded."""
+    async def test_the_version_grows_with_every_change_only(self, store: RegistryStore) -> None:
+        """Gateways reload the registry when the version changes."""
         versions = [await store.version()]
         await _saved(store, a_topic())
         versions.append(await store.version())
@@ -79,8 +79,8 @@ class RegistryStoreContract:
         assert await store.version() == versions[-1]
         assert (await store.load()).topics == {}
 
-    async def test_a_change_decided_on_an_old_version_is_refused(self, store: RegistryStore) -> None:
-        """Two admins at once: the second sees what the first did before it decides anew."""
+    async def test_a_change_based_on_an_old_version_is_rejected(self, store: RegistryStore) -> None:
+        """The second of two admins must see the change of the first before deciding again."""
         await _saved(store, a_topic())
         old = await store.version()
         await _saved(store, a_topic(queues=9))
@@ -91,10 +91,10 @@ class RegistryStoreContract:
             await store.remove(a_topic(), _act(), decided_on=old)
 
         assert (await store.load()).topics["orders"].queues == 9
-        assert len((await store.acts(100, None))[0]) == 2
+        assert len((await store.audit_entries(100, None))[0]) == 2
 
-    async def test_of_concurrent_changes_exactly_one_wins(self, store: RegistryStore) -> None:
-        """Compare and change are one step."""
+    async def test_of_concurrent_changes_exactly_one_succeeds(self, store: RegistryStore) -> None:
+        """Comparing the version and changing the entry must be one atomic step."""
         version = await store.version()
 
         answers = await asyncio.gather(
@@ -103,14 +103,14 @@ class RegistryStoreContract:
         )
 
         assert [each for each in answers if each is None] == [None]
-        assert len((await store.acts(100, None))[0]) == 1
+        assert len((await store.audit_entries(100, None))[0]) == 1
 
-    async def test_one_at_a_time_has_its_turn(self, store: RegistryStore) -> None:
-        """What belongs to an entry is made and dropped outside of the store: two at it would undo each other."""
+    async def test_the_change_lock_has_one_holder(self, store: RegistryStore) -> None:
+        """Resources of an entry are created outside the store, and two concurrent changes would undo each other."""
         order: list[str] = []
 
         async def work(name: str) -> None:
-            async with store.turn():
+            async with store.change_lock():
                 order.append(name)
                 # Whoever could come in between has the time to.
                 await _saved(store, a_topic(name=name))
@@ -121,22 +121,22 @@ class RegistryStoreContract:
         assert order == [name for name in order[::2] for _ in range(2)]
         assert len(set(order)) == 3
 
-    async def test_a_turn_ends_however_it_ends(self, store: RegistryStore) -> None:
-        """A change that failed, or whose client hung up, keeps nobody else from theirs."""
+    async def test_the_change_lock_is_released_after_an_error_or_cancellation(self, store: RegistryStore) -> None:
+        """A failed change must not block others."""
         with pytest.raises(RegistryChanged):
-            async with store.turn():
+            async with store.change_lock():
                 raise RegistryChanged("no")
         with pytest.raises(TimeoutError):
-            async with asyncio.timeout(0), store.turn():
+            async with asyncio.timeout(0), store.change_lock():
                 await asyncio.Event().wait()
 
-        async with asyncio.timeout(30), store.turn():
+        async with asyncio.timeout(30), store.change_lock():
             await _saved(store, a_topic())
 
         assert await store.version() == 1
 
-    async def test_names_of_different_kinds_do_not_clash(self, store: RegistryStore) -> None:
-        """A topic and a group may share their name."""
+    async def test_entries_of_different_kinds_may_share_a_name(self, store: RegistryStore) -> None:
+        """A topic and a group may have the same name."""
         await _saved(store, a_topic(name="same"), a_producer(name="same"), a_group(name="same"))
 
         await store.remove(a_producer(name="same"), _act(), decided_on=await store.version())
@@ -148,28 +148,28 @@ class RegistryStoreContract:
             True,
         )
 
-    async def test_acts_come_newest_first_page_by_page(self, store: RegistryStore) -> None:
-        """Who did what: complete, in order, nothing twice."""
+    async def test_pages_list_every_audit_entry_once_newest_first(self, store: RegistryStore) -> None:
+        """The audit log must be complete and in order."""
         for number in range(5):
             await store.record(_act(number))
 
-        first, more = await store.acts(2, None)
-        second, more_still = await store.acts(2, more)
-        last, end = await store.acts(2, more_still)
+        first, more = await store.audit_entries(2, None)
+        second, more_still = await store.audit_entries(2, more)
+        last, end = await store.audit_entries(2, more_still)
 
         assert [*first, *second, *last] == [_act(number) for number in (4, 3, 2, 1, 0)]
         assert end is None
 
     @pytest.mark.parametrize("before", ["", "x", "-1", "1.1", "9" * 19, "9" * 5_000])
-    async def test_a_place_that_no_page_of_acts_named_is_refused(self, store: RegistryStore, before: str) -> None:
-        """Callers send it: a number beyond the column is no fault of ours."""
+    async def test_an_invalid_cursor_is_rejected(self, store: RegistryStore, before: str) -> None:
+        """Cursors come from clients, so a bad one must not be an internal error."""
         with pytest.raises(InvalidValue) as refused:
-            await store.acts(1, before)
+            await store.audit_entries(1, before)
 
         assert refused.value.members["field"] == "cursor"
 
     async def test_receipt_keys_survive_a_restart(self, store: RegistryStore, reopen: Reopen) -> None:
-        """A receipt handed out before a restart is accepted after it."""
+        """Receipts issued before a restart must be accepted after it."""
         before = await store.receipt_keys(_TERMS)
 
         after = await (await reopen()).receipt_keys(_TERMS)
@@ -177,10 +177,10 @@ class RegistryStoreContract:
         assert list(before.accepted) == [before.current]
         assert after == before
 
-    async def test_a_new_receipt_key_is_accepted_before_anybody_signs_with_it(
+    async def test_a_new_receipt_key_is_accepted_before_it_signs(
         self, store: RegistryStore, clock: ManualClock
     ) -> None:
-        """Gateways that have not heard of it yet would refuse what others sign."""
+        """Gateways that have not loaded it yet would reject the receipts of others."""
         first = await store.receipt_keys(_TERMS)
 
         clock.advance(_TERMS.lifetime)
@@ -195,10 +195,10 @@ class RegistryStoreContract:
         assert settled.accepted.keys() == {first.current, settled.current}
         assert settled.accepted[settled.current] != first.accepted[first.current]
 
-    async def test_an_old_receipt_key_is_accepted_for_the_overlap_after_it_last_signed(
+    async def test_an_old_receipt_key_is_accepted_for_the_overlap(
         self, store: RegistryStore, clock: ManualClock
     ) -> None:
-        """Rotation without a gap: the longest lease is covered by the overlap."""
+        """The overlap covers the longest lease."""
         await store.receipt_keys(_TERMS)
         clock.advance(_TERMS.lifetime)
         both = await store.receipt_keys(_TERMS)
@@ -212,8 +212,8 @@ class RegistryStoreContract:
         assert last.accepted == {last.current: both.accepted[last.current]}
         assert last.current == just_before.current
 
-    async def test_receipt_keys_are_made_one_at_a_time(self, store: RegistryStore, clock: ManualClock) -> None:
-        """All gateways find the same moment come."""
+    async def test_concurrent_calls_create_one_receipt_key(self, store: RegistryStore, clock: ManualClock) -> None:
+        """All gateways find a rotation due at the same time."""
         await asyncio.gather(*(store.receipt_keys(_TERMS) for _ in range(8)))
         clock.advance(_TERMS.lifetime)
 

@@ -1,4 +1,4 @@
-"""Entries and drafts as tests write them: plain defaults, and a word for what a test is about."""
+"""Sample entries and drafts with plain defaults."""
 
 import os
 from dataclasses import replace
@@ -30,7 +30,7 @@ _KEY = ApiKey(id="k1", digest="d" * 64, producer=None, group=None, role="admin",
 
 
 def a_group(**changes: Any) -> Group:
-    """A queue-mode group without backoff."""
+    """Return a queue-mode group without backoff."""
     return replace(_GROUP, **changes)
 
 
@@ -47,12 +47,12 @@ def a_key(**changes: Any) -> ApiKey:
 
 
 def a_draft(body: bytes | str = b"hello", *, queue: int | None = None, **changes: Any) -> Draft:
-    """A fresh message; `queue` names the queue it is meant for, None leaves the choice to the log."""
+    """Return a new draft. `queue` is the name of its queue; None leaves the choice to the log."""
     raw = body.encode() if isinstance(body, str) else body
     return Draft(new_id(int.from_bytes(os.urandom(5))), raw, slot=queue)._replace(**changes)
 
 
 def queues(*ends: int | tuple[int, int]) -> dict[str, QueueBounds]:
-    """Queues local:0, local:1, ... that end there; (first kept, end) where retention has been."""
+    """Return the bounds of queues local:0, local:1, ...: the max offset, or (min, max)."""
     pairs = [(0, end) if isinstance(end, int) else end for end in ends]
     return {f"local:{number}": QueueBounds(*pair) for number, pair in enumerate(pairs)}

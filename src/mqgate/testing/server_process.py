@@ -1,4 +1,4 @@
-"""`mqgate serve` as a process of its own, to be stopped or killed."""
+"""`mqgate serve` as a separate process that tests can stop or kill."""
 
 import http.client
 import os
@@ -12,7 +12,7 @@ _PATIENCE = 30.0
 
 
 class ServerProcess:
-    """One gateway on one data directory; started again after a kill, it has the same address."""
+    """One gateway on one data directory. It keeps its address when it is started again."""
 
     def __init__(self, directory: Path, *arguments: str, **environment: str) -> None:
         self.directory = directory
@@ -30,7 +30,7 @@ class ServerProcess:
         return self._process
 
     def start(self) -> "ServerProcess":
-        """Start and return when it answers; RuntimeError if it ends, or does not come up in 30 s."""
+        """Start the gateway and wait until it responds. Raise RuntimeError if it ends, or after 30 s."""
         command = [sys.executable, "-m", "mqgate.cli.main", "serve", "--port", str(self.port)]
         command += ["--data-dir", str(self.directory), *self.arguments]
         self._process = subprocess.Popen(  # noqa: S603 - our own interpreter
@@ -47,7 +47,7 @@ class ServerProcess:
         raise RuntimeError("the server did not come up in 30 s")
 
     def _is_live(self) -> bool:
-        """Asked again and again: not with a client that gets ready for TLS each time, which takes 30 ms."""
+        """Return whether the gateway responds. A full HTTP client would take 30 ms to prepare TLS on each call."""
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=5)
         try:
             connection.request("GET", "/livez")
@@ -58,11 +58,11 @@ class ServerProcess:
             connection.close()
 
     def kill(self) -> None:
-        """As a power cut for the process: SIGKILL, no goodbye."""
+        """Send SIGKILL."""
         self.process.kill()
         self.process.wait()
 
     def stop(self) -> int:
-        """Ask it to end, and return its exit code."""
+        """Stop the gateway and return its exit code."""
         self.process.terminate()
         return self.process.wait(_PATIENCE)

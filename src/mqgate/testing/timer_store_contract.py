@@ -1,4 +1,4 @@
-"""What every store of timers promises."""
+"""The contract of timer stores."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -20,17 +20,17 @@ WHOLE = Draft("whole", b"\x00\xff", "k", "t", {"a": "\u00fc"}, 7)
 
 
 def _timer(number: int, due: datetime | None = None, *, topic: str = "orders") -> Timer:
-    """Timer `m<n>`, due so many minutes after noon unless told."""
+    """Return timer `m<n>`, due `n` minutes after noon by default."""
     return Timer(topic, Draft(f"m{number}", f"body {number}".encode()), due or NOON + number * MINUTE)
 
 
-async def _claimed(store: TimerStore, most: int = 100) -> list[str]:
-    return [timer.draft.id for timer in (await store.claim(most))[0]]
+async def _claimed(store: TimerStore, limit: int = 100) -> list[str]:
+    return [timer.draft.id for timer in (await store.claim(limit))[0]]
 
 
 async def _listed(store: TimerStore, **wish: Any) -> list[str]:
-    """Ids of scheduled timers, read page by page."""
-    asked = {"topic": None, "since": None, "until": None, "most": 2, **wish}
+    """Return the ids of scheduled timers, read page by page."""
+    asked = {"topic": None, "since": None, "until": None, "limit": 2, **wish}
     ids: list[str] = []
     after: str | None = None
     while True:
@@ -46,10 +46,10 @@ async def _state(store: TimerStore, number: int) -> TimerState | None:
 
 
 class TimerStoreContract:
-    """An adapter passes by providing `store`, empty, `clock`, which it goes by, and `reopen`, as after a restart."""
+    """Tests of a timer store. An adapter provides `store` (empty), its `clock`, and `reopen` (a restart)."""
 
-    async def test_a_timer_keeps_the_whole_message_over_a_restart(self, store: TimerStore, reopen: Reopen) -> None:
-        """What is delivered in two years is what was published today."""
+    async def test_a_timer_keeps_the_whole_message_after_a_restart(self, store: TimerStore, reopen: Reopen) -> None:
+        """A message may be delivered years after its publish."""
         await store.add([Timer("orders", WHOLE, NOON + timedelta(days=730))])
 
         found = await (await reopen()).get("whole")
@@ -57,8 +57,8 @@ class TimerStoreContract:
         assert found is not None
         assert found._replace(number=0) == Timer("orders", WHOLE, NOON + timedelta(days=730))
 
-    async def test_nothing_is_claimed_early(self, store: TimerStore, clock: ManualClock) -> None:
-        """Invariant 21, to the millisecond; and the next due time is told."""
+    async def test_no_timer_is_claimed_before_it_is_due(self, store: TimerStore, clock: ManualClock) -> None:
+        """Invariant 21, to the millisecond. The next due time is returned."""
         await store.add([_timer(1), _timer(2)])
         clock.advance(MINUTE - timedelta(milliseconds=1))
 
@@ -71,10 +71,10 @@ class TimerStoreContract:
         assert following == NOON + 2 * MINUTE
 
     @pytest.mark.parametrize("way", ["added", "retimed"])
-    async def test_a_fraction_of_the_stores_tick_is_waited_for(
+    async def test_a_due_time_between_two_clock_ticks_is_not_claimed_early(
         self, store: TimerStore, clock: ManualClock, way: str
     ) -> None:
-        """Never early means not by a microsecond."""
+        """A timer must not be early even by a microsecond."""
         due = NOON + timedelta(microseconds=1_500)
         await store.add([_timer(1, due if way == "added" else NOON + MINUTE)])
         if way == "retimed":
@@ -87,10 +87,10 @@ class TimerStoreContract:
         assert early == []
         assert await _claimed(store) == ["m1"]
 
-    async def test_what_is_due_is_claimed_the_earliest_first_and_at_most_as_asked(
+    async def test_due_timers_are_claimed_earliest_first_up_to_the_limit(
         self, store: TimerStore, clock: ManualClock
     ) -> None:
-        """After a downtime the oldest is the latest already."""
+        """After a downtime, the oldest timers are the latest."""
         await store.add([_timer(number) for number in (3, 1, 2, 9)])
         clock.advance(5 * MINUTE)
 
@@ -99,7 +99,7 @@ class TimerStoreContract:
         assert (first, second, third) == (["m1", "m2"], ["m3"], [])
 
     async def test_a_timer_is_claimed_once(self, store: TimerStore) -> None:
-        """However many look at the same moment."""
+        """Several dispatchers may run at the same time."""
         await store.add([_timer(number, NOON) for number in range(1, 40)])
 
         found = await asyncio.gather(*(_claimed(store, 3) for _ in range(40)))
@@ -107,10 +107,8 @@ class TimerStoreContract:
         ids = [each for some in found for each in some]
         assert sorted(ids) == sorted({f"m{number}" for number in range(1, 40)})
 
-    async def test_what_was_claimed_and_not_finished_is_known_after_a_restart(
-        self, store: TimerStore, reopen: Reopen
-    ) -> None:
-        """A process died between claim and dispatch: nothing is lost, and what was finished does not come again."""
+    async def test_unfinished_timers_are_returned_after_a_restart(self, store: TimerStore, reopen: Reopen) -> None:
+        """A process may end between claim and dispatch. Nothing may be lost, and finished timers must not return."""
         await store.add([_timer(1, NOON), _timer(2, NOON), _timer(3)])
         due, _ = await store.claim(100)
         await store.finish(due[:1])
@@ -121,7 +119,7 @@ class TimerStoreContract:
         assert await _claimed(again) == []
 
     async def test_a_released_timer_is_due_again(self, store: TimerStore) -> None:
-        """Its dispatch failed; it stays as due as it was."""
+        """Its dispatch failed, so it must be dispatched again."""
         await store.add([_timer(1, NOON)])
         due, _ = await store.claim(100)
 
@@ -130,8 +128,8 @@ class TimerStoreContract:
         assert await store.unfinished() == []
         assert await _claimed(store) == ["m1"]
 
-    async def test_scheduled_timers_are_listed_by_due_time_page_by_page(self, store: TimerStore) -> None:
-        """Nothing twice, nothing missed, also of equal times; without what is claimed, delivered or cancelled."""
+    async def test_pages_list_every_scheduled_timer_once_by_due_time(self, store: TimerStore) -> None:
+        """Also with equal due times, and without claimed, delivered or cancelled timers."""
         await store.add([_timer(0, NOON), *(_timer(number) for number in (5, 3, 1))])
         await store.add([_timer(number, NOON + 2 * MINUTE) for number in (20, 21, 22)])
         await store.change("m5", None)
@@ -139,8 +137,8 @@ class TimerStoreContract:
 
         assert await _listed(store) == ["m1", "m20", "m21", "m22", "m3"]
 
-    async def test_scheduled_timers_are_found_by_topic_and_time(self, store: TimerStore) -> None:
-        """From the first instant up to before the last."""
+    async def test_scheduled_timers_are_filtered_by_topic_and_time(self, store: TimerStore) -> None:
+        """The interval includes its start and excludes its end."""
         await store.add([_timer(number, topic="red" if number % 2 else "blue") for number in range(1, 7)])
 
         assert await _listed(store, topic="red") == ["m1", "m3", "m5"]
@@ -150,19 +148,19 @@ class TimerStoreContract:
     @pytest.mark.parametrize(
         "after", ["", "1", "1.", ".1", "-1.1", "1.1.1", "one.1", "9" * 18 + ".1", "1." + "9" * 19, "9" * 5_000 + ".1"]
     )
-    async def test_a_place_that_no_page_named_is_refused(self, store: TimerStore, after: str) -> None:
-        """Callers send it: neither a time beyond the calendar nor a number beyond the column is a fault of ours."""
+    async def test_an_invalid_cursor_is_rejected(self, store: TimerStore, after: str) -> None:
+        """Cursors come from clients, so a bad one must not be an internal error."""
         await store.add([_timer(1)])
 
         with pytest.raises(InvalidValue) as refused:
-            await store.list(topic=None, since=None, until=None, most=1, after=after)
+            await store.list(topic=None, since=None, until=None, limit=1, after=after)
 
         assert refused.value.members["field"] == "cursor"
 
-    async def test_a_cancelled_timer_never_comes_due_and_says_so_again(
+    async def test_a_cancelled_timer_is_never_due_and_a_repeat_reports_it(
         self, store: TimerStore, clock: ManualClock
     ) -> None:
-        """Repeating a cancel is safe, for 10 minutes at least."""
+        """A client may repeat a cancel safely, for at least 10 minutes."""
         await store.add([_timer(1)])
 
         first = await store.change("m1", None)
@@ -174,7 +172,7 @@ class TimerStoreContract:
         assert await _state(store, 1) is TimerState.CANCELLED
 
     async def test_a_retimed_timer_is_due_at_its_new_time(self, store: TimerStore, clock: ManualClock) -> None:
-        """Earlier or later."""
+        """The new time may be earlier or later."""
         await store.add([_timer(1), _timer(5)])
         await store.change("m1", NOON + 9 * MINUTE)
         await store.change("m5", NOON + 2 * MINUTE)
@@ -186,10 +184,10 @@ class TimerStoreContract:
         assert following == NOON + 9 * MINUTE
 
     @pytest.mark.parametrize("is_finished", [False, True], ids=["claimed", "delivered"])
-    async def test_what_was_claimed_can_be_neither_cancelled_nor_retimed(
+    async def test_a_claimed_timer_can_be_neither_cancelled_nor_retimed(
         self, store: TimerStore, is_finished: bool
     ) -> None:
-        """Claimed for dispatch counts as delivered: one of the two wins, and the answer says which."""
+        """Claimed counts as delivered. The returned state tells the client which one happened."""
         await store.add([_timer(1, NOON)])
         due, _ = await store.claim(100)
         if is_finished:
@@ -201,8 +199,8 @@ class TimerStoreContract:
         assert states == [expected, expected]
         assert await _state(store, 1) is expected
 
-    async def test_cancel_and_claim_at_once_have_one_winner(self, store: TimerStore) -> None:
-        """A hundred races: every message is cancelled or claimed, none both, none neither."""
+    async def test_of_a_concurrent_cancel_and_claim_exactly_one_succeeds(self, store: TimerStore) -> None:
+        """Every message must be either cancelled or claimed."""
         await store.add([_timer(number, NOON) for number in range(100)])
 
         cancels = [store.change(f"m{number}", None) for number in range(100)]
@@ -214,8 +212,8 @@ class TimerStoreContract:
         assert cancelled | claimed == {f"m{number}" for number in range(100)}
         assert not cancelled & claimed
 
-    async def test_an_unknown_timer_is_nothing(self, store: TimerStore) -> None:
-        """Not an error, not a new one."""
+    async def test_an_unknown_timer_is_none(self, store: TimerStore) -> None:
+        """It must be neither an error nor a new timer."""
         assert await store.get("nobody") is None
         assert await store.change("nobody", None) is None
         assert await store.change("nobody", NOON) is None

@@ -70,7 +70,7 @@ async def test_concurrent_changes_are_neither_lost_nor_half_applied(
     after = await stores[1].load()
     assert (after.topics["orders"].queues, after.version) == (20, 21)
     assert all(version == queues + 1 for version, queues in seen)
-    acts, _ = await stores[0].acts(100, None)
+    acts, _ = await stores[0].audit_entries(100, None)
     assert [act.subject for act in acts] == [*(str(number) for number in range(20, 0, -1)), "topic"]
 
 
@@ -117,7 +117,7 @@ async def test_paging_through_audit_entries_misses_none(databases: tuple[Databas
 
     await in_order(databases[0], registry_store._SQL["record"], registry_store._columns(ACT), later)
 
-    assert (await one.acts(10, None))[0] == [second, ACT]
+    assert (await one.audit_entries(10, None))[0] == [second, ACT]
 
 
 async def test_a_dead_letter_of_several_gateways_is_stored_once(databases: tuple[Database, Database]) -> None:
@@ -126,7 +126,7 @@ async def test_a_dead_letter_of_several_gateways_is_stored_once(databases: tuple
 
     await asyncio.gather(*((one, other)[turn % 2].record(letter(turn // 10)) for turn in range(100)))
 
-    found, more = await one.list("workers", key=None, since=None, until=None, most=100, after=None)
+    found, more = await one.list("workers", key=None, since=None, until=None, limit=100, after=None)
     assert sorted(letter.message.offset for letter in found) == list(range(10))
     assert more is None
 
@@ -138,7 +138,7 @@ async def test_paging_through_dead_letters_misses_no_new_one(databases: tuple[Da
 
     await in_order(databases[0], dead_letters._SQL["record"], values, other.record(letter(2)))
 
-    found, _ = await one.list("workers", key=None, since=None, until=None, most=9, after=None)
+    found, _ = await one.list("workers", key=None, since=None, until=None, limit=9, after=None)
     assert [letter.message.offset for letter in found] == [1, 2]
 
 
@@ -162,7 +162,7 @@ async def test_a_dead_letter_is_found_by_a_key_of_any_length(databases: tuple[Da
     for offset, key in enumerate(keys):
         await one.record(letter(offset, key=key, tag=key[:10]))
 
-    found = [await other.list("workers", key=key, since=None, until=None, most=9, after=None) for key in keys]
+    found = [await other.list("workers", key=key, since=None, until=None, limit=9, after=None) for key in keys]
 
     assert [[letter.message.key for letter in page] for page, _ in found] == [[key] for key in keys]
     assert await other.get("workers", "a\0b") == []

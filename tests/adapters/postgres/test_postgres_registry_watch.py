@@ -162,7 +162,7 @@ async def test_a_stopped_watch_leaves_no_connection(database: Database, refreshe
 async def test_the_change_lock_applies_to_all_gateways(database: Database, other: PostgresRegistryStore) -> None:
     """A lock within one gateway would not prevent concurrent changes."""
     one = PostgresRegistryStore(database)
-    async with one.turn():
+    async with one.change_lock():
         waiting = asyncio.create_task(_turn(other))
         await until(lambda: _has_waiting_lock(database))
         had_it_early = waiting.done()
@@ -176,7 +176,7 @@ async def test_the_change_lock_of_a_crashed_gateway_is_released(
     database: Database, other: PostgresRegistryStore
 ) -> None:
     """A gateway that crashes during a change must not block the others."""
-    async with PostgresRegistryStore(database).turn():
+    async with PostgresRegistryStore(database).change_lock():
         waiting = asyncio.create_task(_turn(other))
         await until(lambda: _has_waiting_lock(database))
 
@@ -189,7 +189,7 @@ async def test_the_change_lock_of_a_crashed_gateway_is_released(
 
 
 async def _turn(store: PostgresRegistryStore) -> None:
-    async with store.turn():
+    async with store.change_lock():
         pass
 
 

@@ -16,10 +16,10 @@ from mqgate.adapters.sqlite.engine import Engine
 from mqgate.adapters.sqlite.message_log import SqliteMessageLog
 from mqgate.core.message import Draft
 from mqgate.delay.dispatcher import TimerDispatcher
+from mqgate.events.recorder import EventRecorder
 from mqgate.ports.timer_store import Timer, TimerState
 from mqgate.stack import Stack
 from mqgate.telemetry.metrics import Metrics
-from mqgate.telemetry.recorder import EventRecorder
 
 LEASE = timedelta(seconds=1)
 CLAIMS = """
@@ -71,7 +71,7 @@ def dispatcher_of(postgres: Postgres, log: SqliteMessageLog) -> tuple[TimerDispa
     timers = PostgresTimerStore(postgres.database, postgres.presence)
     metrics = Metrics()
     dispatcher = TimerDispatcher(
-        timers, log, metrics, EventRecorder(metrics, int, most_rows=0, is_on=False), postgres.clock.now
+        timers, log, metrics, EventRecorder(metrics, int, max_rows=0, is_on=False), postgres.clock.now
     )
 
     def abandoned() -> None:

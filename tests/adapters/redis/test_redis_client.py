@@ -260,11 +260,11 @@ async def test_tls_accepts_only_servers_of_the_configured_authority(
 
 def _waiting(group: Group) -> AcquireRequest:
     """Return a receive that finds nothing and parks."""
-    return AcquireRequest(group=group, client="", most=0, visibility=group.visibility, bounds={}, wait=WAIT)
+    return AcquireRequest(group=group, client="", max_count=0, visibility=group.visibility, bounds={}, wait=WAIT)
 
 
 class RecordingClient(RedisClient):
-    """Client that records the scripts it ran."""
+    """ClientInfo that records the scripts it ran."""
 
     def __init__(self, url: str) -> None:
         super().__init__(url, timeout=PATIENT)
@@ -281,13 +281,13 @@ async def run_every_script(url: str) -> None:
     store = RedisLeaseStore(server)
     for group in (a_group(name="q", max_attempts=1), workers(name="m", max_attempts=1)):
         await opened(store, group, queues(9))
-        grant = await granted(store, group, most=1)
+        grant = await granted(store, group, max_count=1)
         assert await ack(store, group, grant.lease) is SettlementOutcome.APPLIED
-        last = await granted(store, group, most=1)
+        last = await granted(store, group, max_count=1)
         exhausted = (await settled(store, group, Verb.NACK, last.lease)).exhausted
         assert exhausted is not None
         assert await store.settle_dead(group, exhausted)
-        await store.place(group, [])
+        await store.report_pull(group, [])
         # Twice: the second one reads how long the first is parked.
         for _ in range(2):
             await store.acquire(_waiting(group))

@@ -57,7 +57,7 @@ class Walk(TwinMachine):
         request = AcquireRequest(
             group=self.group,
             client=self.scope(client),
-            most=dice.choice([1, 2, 8]),
+            max_count=dice.choice([1, 2, 8]),
             visibility=dice.choice([SECOND, 30 * SECOND, 300 * SECOND, 300 * SECOND]),
             bounds={},
             polled_by=client,
@@ -104,7 +104,7 @@ def settlement(dice: random.Random, verbs: Sequence[Verb]) -> dict[str, Any]:
 def random_request(dice: random.Random) -> dict[str, Any]:
     return {
         "client": dice.choice(CLIENTS),
-        "most": dice.choice([1, 2, 8]),
+        "max_count": dice.choice([1, 2, 8]),
         "visibility": dice.choice([SECOND, 5 * SECOND, 30 * SECOND]),
         "attempt": dice.choice([None, None, "a1", "a2"]),
         "carried": [settlement(dice, [Verb.ACK, Verb.ACK, Verb.NACK]) for _ in range(dice.randrange(3))],

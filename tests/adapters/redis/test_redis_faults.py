@@ -89,7 +89,7 @@ async def test_a_restarted_server_has_lost_all_lease_state(
     """A restored file may lack the last writes, so none of its keys are used, and old receipts are gone."""
     store = open_store(timeout=10.0)
     await opened(store, group, queues(9))
-    before = await granted(store, group, most=4)
+    before = await granted(store, group, max_count=4)
     await asyncio.to_thread(mortal_redis.kill, "redis")
     await asyncio.to_thread(mortal_redis.start, "redis")
 
@@ -100,7 +100,7 @@ async def test_a_restarted_server_has_lost_all_lease_state(
     assert outcome is SettlementOutcome.GONE
     assert await opened(store, group, queues(9))
     assert await ack(store, group, before.lease) is SettlementOutcome.GONE
-    assert (await granted(store, group, most=4)).delivery == 1
+    assert (await granted(store, group, max_count=4)).delivery == 1
 
 
 @MODES
@@ -123,7 +123,7 @@ async def test_after_a_flush_there_is_no_lease_state(mortal_redis: Stack, open_s
     """Settlements and positions must not use a part of the old state."""
     store = open_store()
     await opened(store, group, queues(9))
-    before = await granted(store, group, most=4)
+    before = await granted(store, group, max_count=4)
     with operator(mortal_redis.redis_url) as redis:
         redis.flushall()
 
@@ -140,7 +140,7 @@ async def test_flushed_scripts_are_loaded_again(mortal_redis: Stack, open_store:
     with operator(mortal_redis.redis_url) as redis:
         for turn in range(4):
             redis.script_flush()
-            grant = await granted(store, group, most=1)
+            grant = await granted(store, group, max_count=1)
             redis.script_flush()
             assert (grant.lease.start, await ack(store, group, grant.lease)) == (turn, SettlementOutcome.APPLIED)
 
@@ -196,7 +196,7 @@ async def test_a_receive_whose_reply_was_lost_gets_the_same_grant_again(
     await opened(other, group, queues(9, 9))
     async with Wire(mortal_redis.redis_url).open() as wire:
         store = open_store(wire.url, timeout=20.0)
-        asking = ask(store, group, most=4)
+        asking = ask(store, group, max_count=4)
         (grant,) = (await _repeated(wire, store, asking, lambda: leases(other, group, 4))).grants
 
     assert (grant.lease.epoch, grant.delivery) == (1, 1)
@@ -209,10 +209,12 @@ async def test_a_pull_report_whose_reply_was_lost_still_applies(mortal_redis: St
     group = a_group()
     other = open_store()
     await opened(other, group, queues(9))
-    grant = await granted(other, group, most=4)
+    grant = await granted(other, group, max_count=4)
     async with Wire(mortal_redis.redis_url).open() as wire:
         store = open_store(wire.url, timeout=20.0)
-        stay = await _repeated(wire, store, store.place(group, [_found(grant, 2)]), lambda: leases(other, group, 2))
+        stay = await _repeated(
+            wire, store, store.report_pull(group, [_found(grant, 2)]), lambda: leases(other, group, 2)
+        )
 
     assert stay == [frozenset({0, 1})]
 
@@ -222,10 +224,10 @@ async def test_a_release_whose_reply_was_lost_is_counted_once(mortal_redis: Stac
     group = a_group()
     other = open_store()
     await opened(other, group, queues(9))
-    grant = await granted(other, group, most=4)
+    grant = await granted(other, group, max_count=4)
     async with Wire(mortal_redis.redis_url).open() as wire:
         store = open_store(wire.url, timeout=20.0)
-        await _repeated(wire, store, store.place(group, [_found(grant, 0)]), lambda: leases(other, group, 0))
+        await _repeated(wire, store, store.report_pull(group, [_found(grant, 0)]), lambda: leases(other, group, 0))
 
     assert (await position(other, group)).attempts == 0
     assert (await granted(other, group)).delivery == 1
@@ -257,7 +259,7 @@ async def test_a_broadcast_client_is_registered_once_although_the_reply_was_lost
     other = open_store()
     async with Wire(mortal_redis.redis_url).open() as wire:
         store = open_store(wire.url, timeout=20.0)
-        opening = store.open(group, "screen", {QUEUE: 9}, queues(9))
+        opening = store.create_state(group, "screen", {QUEUE: 9}, queues(9))
 
         async def state_exists() -> bool:
             return await other.positions(group, "screen", {}) is not None

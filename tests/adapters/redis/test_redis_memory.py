@@ -9,7 +9,7 @@ from mqgate.adapters.redis.client import RedisClient
 from mqgate.adapters.redis.lease_store import RedisLeaseStore
 from mqgate.adapters.redis.report import group_sizes
 from mqgate.core.entries import Group, Mode
-from mqgate.core.lease import LEAST_REMEMBERED, Settlement, SettlementOutcome, Verb
+from mqgate.core.lease import MIN_REMEMBERED, Settlement, SettlementOutcome, Verb
 from mqgate.testing.clock import ManualClock
 from mqgate.testing.leasing import ack, ask, granted, opened
 from mqgate.testing.message_leasing import placed, workers
@@ -42,7 +42,7 @@ async def consume(
     carried: dict[str, list[Settlement]] = {client: [] for client in clients}
     for number in range(count):
         client = clients[number % len(clients)]
-        acquired = await ask(store, group, most=1, client=client, carrying=carried[client])
+        acquired = await ask(store, group, max_count=1, client=client, carrying=carried[client])
         carried[client] = [Settlement(verb=verb, lease=grant.lease) for grant in acquired.grants]
         assert carried[client], acquired
         clock.advance(timedelta(hours=1) / count)
@@ -69,11 +69,11 @@ async def test_leases_that_ended_long_ago_are_deleted(
     group = a_group(mode=mode, max_attempts=100_000)
     await opened(store, group, queues(100_000))
 
-    await consume(store, clock, group, LEAST_REMEMBERED * 6 // 5, verb=verb)
+    await consume(store, clock, group, MIN_REMEMBERED * 6 // 5, verb=verb)
 
     kept = await server.command("HLEN", f"{prefix}:{{{group.name}}}:{kept_in}")
-    assert 0 <= kept - LEAST_REMEMBERED < (FORGETTING if mode is Mode.MESSAGE else 1)
-    assert 0 < (await group_sizes(server, prefix)).bytes_by_group[group.name] < LEAST_REMEMBERED * lease_bytes + QUEUE
+    assert 0 <= kept - MIN_REMEMBERED < (FORGETTING if mode is Mode.MESSAGE else 1)
+    assert 0 < (await group_sizes(server, prefix)).bytes_by_group[group.name] < MIN_REMEMBERED * lease_bytes + QUEUE
 
 
 async def test_an_ack_in_queue_mode_stores_no_lease_end(
@@ -82,7 +82,7 @@ async def test_an_ack_in_queue_mode_stores_no_lease_end(
     """Most leases end with an ack. A repeated ack is a duplicate all the same."""
     group = a_group()
     await opened(store, group, queues(1_000))
-    first = (await granted(store, group, most=1)).lease
+    first = (await granted(store, group, max_count=1)).lease
     await ack(store, group, first)
 
     await consume(store, clock, group, 100)
@@ -99,7 +99,7 @@ async def test_an_attempt_drops_grants_that_a_filter_has_emptied(
     await opened(store, group, queues(50))
 
     for _ in range(50):
-        await placed(store, group, await ask(store, group, most=1, attempt="a1"), {})
+        await placed(store, group, await ask(store, group, max_count=1, attempt="a1"), {})
 
     assert await server.command("HLEN", f"{prefix}:{{{group.name}}}:attempts") == 0
 
@@ -118,13 +118,13 @@ async def test_the_clients_of_a_broadcast_group_share_one_limit(
         keys = [f"{prefix}:{{{group.name}}}:client:{client}:unacked" for client in clients]
         return [await server.command("HLEN", key) for key in keys]
 
-    await consume(store, clock, group, LEAST_REMEMBERED * 6 // 5, clients, Verb.NACK)
+    await consume(store, clock, group, MIN_REMEMBERED * 6 // 5, clients, Verb.NACK)
     of_all = await kept()
     clock.advance(timedelta(days=2))
     await opened(store, group, queues(100_000), client="another")
     await consume(store, clock, group, 11, ["another"], Verb.NACK)
 
-    assert (sum(of_all), min(of_all) > 0) == (LEAST_REMEMBERED, True)
+    assert (sum(of_all), min(of_all) > 0) == (MIN_REMEMBERED, True)
     assert sum(await kept()) == 0
     counted = await server.command("HGET", f"{prefix}:{{{group.name}}}:remembered", "receipts")
     assert int(counted) == 10

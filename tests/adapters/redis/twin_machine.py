@@ -57,7 +57,7 @@ def settlements(*verbs: Verb) -> st.SearchStrategy[dict[str, Any]]:
 requests = st.fixed_dictionaries(
     {
         "client": clients,
-        "most": sizes,
+        "max_count": sizes,
         "visibility": visibilities,
         "attempt": st.sampled_from([None, None, "a1", "a2"]),
         "carried": st.lists(settlements(Verb.ACK, Verb.ACK, Verb.NACK), max_size=2),
@@ -173,7 +173,7 @@ class TwinMachine(RuleBasedStateMachine):
         scope = self.scope(client)
         at_end = self.mode is Mode.BROADCAST
         starts = {queue: bounds.max if at_end else bounds.min for queue, bounds in self.bounds.items()}
-        self.twins.play("open", self.group, scope, starts, self.bounds)
+        self.twins.play("create_state", self.group, scope, starts, self.bounds)
         self.reported.setdefault(scope, {}).update(self.bounds)
 
     def unreported(self, scope: str) -> dict[str, QueueBounds]:
@@ -185,7 +185,7 @@ class TwinMachine(RuleBasedStateMachine):
         self,
         *,
         client: str,
-        most: int,
+        max_count: int,
         visibility: timedelta,
         attempt: str | None,
         carried: list[Mapping[str, Any]],
@@ -202,7 +202,7 @@ class TwinMachine(RuleBasedStateMachine):
         request = AcquireRequest(
             group=self.group,
             client=scope,
-            most=most,
+            max_count=max_count,
             visibility=visibility,
             bounds=bounds,
             polled_by=client,
@@ -210,7 +210,7 @@ class TwinMachine(RuleBasedStateMachine):
             settlements=[self.settlement(**settlement) for settlement in carried] if self.delivered else [],
             has_other_waiters=has_other_waiters,
             closed=frozenset(closed),
-            shape=attempt_fingerprint(most, visibility),
+            shape=attempt_fingerprint(max_count, visibility),
         )
         return self.acquire(client, request)
 
@@ -255,7 +255,7 @@ class TwinMachine(RuleBasedStateMachine):
         return PullReport(grant, after, kept)
 
     def report_pull(self, reports: list[PullReport]) -> None:
-        self.twins.play("place", self.group, reports)
+        self.twins.play("report_pull", self.group, reports)
         if self.group.is_ordered:
             self.delivered += [report.grant for report in reports]
 

@@ -14,7 +14,7 @@ from mqgate.adapters.redis.lease_store import RedisLeaseStore
 from mqgate.adapters.sqlite.engine import Engine
 from mqgate.adapters.sqlite.lease_store import SqliteLeaseStore
 from mqgate.core.errors import MqgateError
-from mqgate.core.lease import AcquireResult, Client, ExhaustedMessage, Lease, Position
+from mqgate.core.lease import AcquireResult, ClientInfo, ExhaustedMessage, Lease, Position
 from mqgate.ports.lease_store import LeaseStore
 from mqgate.testing.clock import ManualClock
 
@@ -78,14 +78,14 @@ def _walked(value: Any, renamed: Callable[[str], str]) -> Any:
         walked = value._replace(incarnation=renamed(value.incarnation))
     elif isinstance(value, MqgateError):
         walked = value.code
-    elif isinstance(value, Client):
+    elif isinstance(value, ClientInfo):
         # The time of the last poll is exact to a second only, and Redis uses the real clock for it.
         walked = value.name, value.address, value.holds
     elif isinstance(value, tuple) and hasattr(value, "_fields"):
         walked = type(value)(*(_walked(member, renamed) for member in value))
     elif isinstance(value, list | tuple):
         walked = [_walked(member, renamed) for member in value]
-        if value and isinstance(value[0], Position | Client | ExhaustedMessage):
+        if value and isinstance(value[0], Position | ClientInfo | ExhaustedMessage):
             walked = sorted(walked)
     if isinstance(walked, AcquireResult):
         walked = walked._replace(unknown_queues=sorted(walked.unknown_queues))

@@ -35,6 +35,6 @@ async def test_an_attempt_reads_nothing_again_of_what_a_filter_did_not_keep(
     monkeypatch.setattr(message_leases, "granted", counted)
 
     for _ in range(50):
-        await placed(store, group, await ask(store, group, most=1, attempt="a1"), {})
+        await placed(store, group, await ask(store, group, max_count=1, attempt="a1"), {})
 
     assert read == []

@@ -12,7 +12,7 @@ from mqgate.adapters.sqlite.message_log import SqliteMessageLog
 from mqgate.adapters.sqlite.registry_store import SqliteRegistryStore
 from mqgate.adapters.sqlite.retention import Retention
 from mqgate.control.registry.directory import CachedDirectory
-from mqgate.core.lease import LEAST_REMEMBERED, MEMORY, Lease, Settlement, SettlementOutcome, Verb
+from mqgate.core.lease import MEMORY, MIN_REMEMBERED, Lease, Settlement, SettlementOutcome, Verb
 from mqgate.ports.registry_store import AuditEntry
 from mqgate.testing.clock import NOON, ManualClock
 from mqgate.testing.leasing import ack, ask, opened
@@ -163,8 +163,8 @@ async def test_old_spent_receipts_are_forgotten_but_never_the_newest_ten_thousan
     group, wide = a_group(), 100
     await opened(store.leases, group, queues(*[1_000] * wide))
     spent: list[Lease] = []
-    for _ in range(LEAST_REMEMBERED // wide + 1):
-        asked = await asyncio.gather(*(ask(store.leases, group, most=1) for _ in range(wide)))
+    for _ in range(MIN_REMEMBERED // wide + 1):
+        asked = await asyncio.gather(*(ask(store.leases, group, max_count=1) for _ in range(wide)))
         leases = [each.grants[0].lease for each in asked]
         await store.leases.settle(group, [Settlement(verb=Verb.ACK, lease=lease) for lease in leases])
         spent += leases
@@ -175,7 +175,7 @@ async def test_old_spent_receipts_are_forgotten_but_never_the_newest_ten_thousan
     clock.advance(0.001)
     await store.leases.tidy()
 
-    assert len(spent) == LEAST_REMEMBERED + wide
+    assert len(spent) == MIN_REMEMBERED + wide
     assert just_in_time is SettlementOutcome.DUPLICATE
     assert [await ack(store.leases, group, lease) for lease in spent[:wide]] == [SettlementOutcome.GONE] * wide
     assert await ack(store.leases, group, spent[wide]) is SettlementOutcome.DUPLICATE

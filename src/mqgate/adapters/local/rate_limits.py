@@ -17,9 +17,9 @@ class LocalRateLimits:
         self._clock = clock
         self._buckets: dict[str, Bucket] = {}
 
-    async def take(self, name: str, limit: RateLimit, most: int) -> tuple[int, float]:
+    async def take(self, name: str, limit: RateLimit, max_count: int) -> tuple[int, float]:
         now_ms = milliseconds(self._clock())
         bucket = self._buckets.get(name, Bucket.full(limit, now_ms)).at(limit, now_ms)
-        taken = min(most, int(bucket.tokens))
+        taken = min(max_count, int(bucket.tokens))
         bucket = self._buckets[name] = bucket.take(taken)
         return taken, bucket.wait_ms(limit, 1) / 1000

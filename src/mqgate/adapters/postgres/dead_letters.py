@@ -41,7 +41,7 @@ class PostgresDeadLetters:
         key: str | None,
         since: datetime | None,
         until: datetime | None,
-        most: int,
+        limit: int,
         after: str | None,
     ) -> tuple[Sequence[DeadLetter], str | None]:
         (number,) = (0,) if after is None else parse_cursor(after, MAX_ROW)
@@ -50,11 +50,11 @@ class PostgresDeadLetters:
             "key": escape(key),
             "since": since or _BEGIN_OF_TIME,
             "until": until or _END_OF_TIME,
-            "most": most + 1,
+            "most": limit + 1,
             "after": number,
         }
         rows = await self._database.read(_SQL["list" if key is None else "list_key"], values)
-        return [_letter(row) for row in rows[:most]], str(rows[most - 1][0]) if len(rows) > most else None
+        return [_letter(row) for row in rows[:limit]], str(rows[limit - 1][0]) if len(rows) > limit else None
 
     async def get(self, group: str, message_id: str) -> Sequence[DeadLetter]:
         rows = await self._database.read(_SQL["get"], {"group": group, "id": escape(message_id)})
@@ -65,7 +65,7 @@ class PostgresDeadLetters:
         await self._database.write(_SQL["remove"], {"numbers": numbers}, is_repeatable=True)
 
     @asynccontextmanager
-    async def turn(self, group: str) -> AsyncIterator[None]:
+    async def redrive_lock(self, group: str) -> AsyncIterator[None]:
         """Hold an advisory lock, which ends with its connection. Raise if it is not free in time."""
         async with self._database.outside_pool() as connection:
             await connection.execute(_SQL["longest_turn"], {"longest": _LONGEST_TURN})

@@ -39,7 +39,7 @@ class PostgresRegistryStore:
         self._turn = asyncio.Lock()
 
     @asynccontextmanager
-    async def turn(self) -> AsyncIterator[None]:
+    async def change_lock(self) -> AsyncIterator[None]:
         async with self._turn, self._database.outside_pool() as connection:
             await connection.execute(_SQL["limit_turn"])
             await connection.execute(_SQL["take_turn"])
@@ -64,31 +64,31 @@ class PostgresRegistryStore:
             keys=found["key"],
         )
 
-    async def save(self, entry: Entry, act: AuditEntry, *, decided_on: int) -> None:
-        await self._change("save", entry, act, decided_on)
+    async def save(self, entry: Entry, audit_entry: AuditEntry, *, decided_on: int) -> None:
+        await self._change("save", entry, audit_entry, decided_on)
 
-    async def remove(self, entry: Entry, act: AuditEntry, *, decided_on: int) -> None:
-        await self._change("remove", entry, act, decided_on)
+    async def remove(self, entry: Entry, audit_entry: AuditEntry, *, decided_on: int) -> None:
+        await self._change("remove", entry, audit_entry, decided_on)
 
-    async def _change(self, name: str, entry: Entry, act: AuditEntry, decided_on: int) -> None:
+    async def _change(self, name: str, entry: Entry, audit_entry: AuditEntry, decided_on: int) -> None:
         values = {
             "kind": _KINDS[type(entry)],
             "name": _name(entry),
             "entry": msgspec.json.encode(entry).decode(),
             "decided_on": decided_on,
-            **_columns(act),
+            **_columns(audit_entry),
         }
         if not await self._database.write(_SQL[name], values):
             raise RegistryChanged("read the registry again and repeat the change")
 
-    async def record(self, act: AuditEntry) -> None:
-        await self._database.write(_SQL["record"], _columns(act))
+    async def record(self, audit_entry: AuditEntry) -> None:
+        await self._database.write(_SQL["record"], _columns(audit_entry))
 
-    async def acts(self, most: int, before: str | None) -> tuple[Sequence[AuditEntry], str | None]:
+    async def audit_entries(self, limit: int, before: str | None) -> tuple[Sequence[AuditEntry], str | None]:
         (newest,) = (_NEWEST,) if before is None else parse_cursor(before, MAX_ROW)
-        values = {"before": newest, "most": most + 1}
+        values = {"before": newest, "most": limit + 1}
         rows = await self._database.read(_SQL["acts"], values)
-        return [_act(row) for row in rows[:most]], str(rows[most - 1][0]) if len(rows) > most else None
+        return [_act(row) for row in rows[:limit]], str(rows[limit - 1][0]) if len(rows) > limit else None
 
     async def receipt_keys(self, terms: KeyRotationPolicy) -> SigningKeys:
         now, keys = _keys(await self._database.read(_SQL["receipt_keys"]))
@@ -119,14 +119,14 @@ def _keys(rows: Sequence[tuple[Any, ...]]) -> tuple[datetime, list[StoredKey]]:
     return rows[0][0], [StoredKey(*key) for _, *key in rows if key[0] is not None]
 
 
-def _columns(act: AuditEntry) -> dict[str, Any]:
+def _columns(audit_entry: AuditEntry) -> dict[str, Any]:
     return {
-        "at": act.at,
-        "actor": escape(act.actor),
-        "action": act.action,
-        "subject": escape(act.subject),
-        "reason": escape(act.reason),
-        "details": act.details,
+        "at": audit_entry.at,
+        "actor": escape(audit_entry.actor),
+        "action": audit_entry.action,
+        "subject": escape(audit_entry.subject),
+        "reason": escape(audit_entry.reason),
+        "details": audit_entry.details,
     }
 
 

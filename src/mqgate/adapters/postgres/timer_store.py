@@ -73,8 +73,8 @@ class PostgresTimerStore:
         await self._database.write(_SQL["add"], values)
         return [None] * len(timers)
 
-    async def claim(self, most: int) -> tuple[Sequence[Timer], datetime | None]:
-        rows = await self._database.write(_SQL["claim"], {"most": most, "owner": self._owner})
+    async def claim(self, limit: int) -> tuple[Sequence[Timer], datetime | None]:
+        rows = await self._database.write(_SQL["claim"], {"most": limit, "owner": self._owner})
         timers = sorted((_timer(row) for row in rows), key=lambda timer: (timer.due, timer.number))
         now, due, _ = await self.outlook()
         if due is not None and due <= now and not timers:
@@ -113,7 +113,7 @@ class PostgresTimerStore:
         topic: str | None,
         since: datetime | None,
         until: datetime | None,
-        most: int,
+        limit: int,
         after: str | None,
     ) -> tuple[Sequence[Timer], str | None]:
         due, number = (None, 0) if after is None else parse_cursor(after, _LATEST_MICROSECOND, MAX_ROW)
@@ -123,11 +123,13 @@ class PostgresTimerStore:
             "until": until or _END_OF_TIME,
             "due": _BEGIN_OF_TIME if due is None else _EPOCH + due * _MICROSECOND,
             "number": number,
-            "most": most + 1,
+            "most": limit + 1,
         }
         rows = await self._database.read(_SQL["list" if topic is None else "list_topic"], values)
-        last = rows[most - 1] if len(rows) > most else None
-        return [_timer(row) for row in rows[:most]], f"{(last[3] - _EPOCH) // _MICROSECOND}.{last[0]}" if last else None
+        last = rows[limit - 1] if len(rows) > limit else None
+        return [
+            _timer(row) for row in rows[:limit]
+        ], f"{(last[3] - _EPOCH) // _MICROSECOND}.{last[0]}" if last else None
 
     async def change(self, message_id: str, due: datetime | None) -> TimerState | None:
         name = "cancel" if due is None else "retime"

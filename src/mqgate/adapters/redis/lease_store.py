@@ -20,13 +20,13 @@ from mqgate.adapters.redis.scripts import script
 from mqgate.core.entries import Group, Mode, OnPoison
 from mqgate.core.errors import AttemptMismatch, Busy, MqgateError, TooManyClients
 from mqgate.core.lease import (
-    LONGEST_HOLD,
+    MAX_HOLD,
     MAX_SPAN,
     UNKNOWN,
     AcquireRequest,
     AcquireResult,
     BrokerBoot,
-    Client,
+    ClientInfo,
     ExhaustedMessage,
     Position,
     PullReport,
@@ -82,7 +82,7 @@ class RedisLeaseStore:
         self._incarnations: dict[tuple[str, str], str] = {}
         self._releases: set[asyncio.Task[Any]] = set()
 
-    async def open(
+    async def create_state(
         self, group: Group, client: str, starts: Mapping[str, int], bounds: Mapping[str, QueueBounds]
     ) -> bool:
         queues = [(_queue_bounds(queue, bounds[queue]), start) for queue, start in starts.items()]
@@ -111,7 +111,7 @@ class RedisLeaseStore:
                 _encode(
                     (
                         request.client,
-                        request.most,
+                        request.max_count,
                         request.visibility // _MS,
                         request.polled_by,
                         nonce,
@@ -173,7 +173,7 @@ class RedisLeaseStore:
                     PullReport(grant, grant.lease.start) for grant in grants if not is_lost or grant.serve == 1
                 ]
                 if unreceived:
-                    await self.place(group, unreceived)
+                    await self.report_pull(group, unreceived)
             except MqgateError as error:
                 if isinstance(error, Busy) and time.monotonic() < until:
                     await asyncio.sleep(_RELEASE_PAUSE)
@@ -196,15 +196,15 @@ class RedisLeaseStore:
             self._seen.clear()
         self._seen[group, client] = time.monotonic()
 
-    async def place(self, group: Group, placements: Sequence[PullReport]) -> Sequence[frozenset[int]]:
-        reply = await self._run("report_pull", group, [_pull_report(report) for report in placements])
+    async def report_pull(self, group: Group, reports: Sequence[PullReport]) -> Sequence[frozenset[int]]:
+        reply = await self._run("report_pull", group, [_pull_report(report) for report in reports])
         if reply is None:
-            return [frozenset() for _ in placements]
+            return [frozenset() for _ in reports]
         if group.mode is Mode.MESSAGE:
             return [frozenset(offsets) for offsets in replies.decode(reply, list[list[int]])]
         return [
             frozenset(range(report.grant.lease.start, report.after)) if is_current else frozenset()
-            for report, is_current in zip(placements, replies.decode(reply, list[bool]), strict=True)
+            for report, is_current in zip(reports, replies.decode(reply, list[bool]), strict=True)
         ]
 
     async def settle(self, group: Group, settlements: Sequence[Settlement]) -> Sequence[SettlementResult]:
@@ -251,7 +251,7 @@ class RedisLeaseStore:
         reply = await self._evaluate("committed", group, _NO_RULES, _NO_ARGUMENTS)
         return None if reply is None else dict(replies.decode(reply, list[tuple[str, int]]))
 
-    async def clients(self, group: str) -> Sequence[Client]:
+    async def clients(self, group: str) -> Sequence[ClientInfo]:
         reply = await self._evaluate("clients", group, _NO_RULES, (_encode((self._max_clients,)),))
         return [client.to_domain() for client in replies.decode(reply, list[replies.ClientReply])]
 
@@ -305,7 +305,7 @@ class RedisLeaseStore:
 def _rules(group: Group) -> bytes:
     """Return the rules of a group, packed in the order of request.lua. A factor of 0 means a backoff with steps."""
     backoff, limit = group.backoff, group.rate_limit
-    first, longest, factor, jitter = backoff.initial, backoff.most, backoff.factor, backoff.jitter
+    first, longest, factor, jitter = backoff.initial, backoff.max_delay, backoff.factor, backoff.jitter
     if backoff.steps:
         first, longest, factor, jitter = backoff.steps[0], backoff.steps[0], 0, 0
     return _RULES.pack(
@@ -317,7 +317,7 @@ def _rules(group: Group) -> bytes:
         group.client_ttl // _MS,
         group.max_in_flight,
         group.is_ordered,
-        LONGEST_HOLD // _MS,
+        MAX_HOLD // _MS,
         MAX_SPAN,
         first // _MS,
         factor,
@@ -347,7 +347,7 @@ def _fast_path_arguments(request: AcquireRequest, nonce: int, incarnation: str |
         if verb is not Verb.ACK or acked[2:4] != (queue, offset) or acked[5:] != (epoch, incarnation):
             return None
     numbers = _FAST_PATH.pack(
-        request.most,
+        request.max_count,
         request.visibility // _MS,
         nonce,
         request.wait // _MS,

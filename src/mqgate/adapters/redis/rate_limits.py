@@ -20,8 +20,8 @@ class RedisRateLimits:
         self._prefix = prefix
         self._clock = clock
 
-    async def take(self, name: str, limit: RateLimit, most: int) -> tuple[int, float]:
-        fields: dict[str, float] = {"rate": limit.rate, "burst": limit.burst, "most": most}
+    async def take(self, name: str, limit: RateLimit, max_count: int) -> tuple[int, float]:
+        fields: dict[str, float] = {"rate": limit.rate, "burst": limit.burst, "most": max_count}
         if self._clock is not None:
             fields["now"] = self._clock()
         arguments = msgspec.msgpack.encode(fields)

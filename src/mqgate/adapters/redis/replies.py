@@ -102,7 +102,7 @@ def _too_long() -> domain.SettlementResult:
     error = InvalidValue(
         "a lease can be held for at most 12 hours in total: ack or nack it",
         field="visibility",
-        limit=domain.LONGEST_HOLD.total_seconds(),
+        limit=domain.MAX_HOLD.total_seconds(),
     )
     return domain.SettlementResult(domain.SettlementOutcome.INVALID, error=error)
 
@@ -217,7 +217,7 @@ class ClientReply(msgspec.Struct, array_like=True):
     last_seen: int
     holds: list[str]
 
-    def to_domain(self) -> domain.Client:
-        return domain.Client(
+    def to_domain(self) -> domain.ClientInfo:
+        return domain.ClientInfo(
             self.name, self.address, instant(self.first_seen), instant(self.last_seen), sorted(self.holds)
         )

@@ -138,27 +138,27 @@ class RocketMQMessageLog:
         return outcomes
 
     def read(
-        self, topic: str, queue: str, offset: int, most: int, most_bytes: int, group: str = ""
+        self, topic: str, queue: str, offset: int, max_count: int, max_bytes: int, group: str = ""
     ) -> Coroutine[Any, Any, Sequence[Message]]:
         wire_group = self._wire(group) if group else self._own_group
         known = self._topics.known(topic)
         found = None if known is None else known.queues.get(queue)
         if known is None or found is None:
-            return self._load_and_read(topic, queue, offset, most, most_bytes, wire_group)
-        return self._reader.read(known, found, offset, most, most_bytes, wire_group)
+            return self._load_and_read(topic, queue, offset, max_count, max_bytes, wire_group)
+        return self._reader.read(known, found, offset, max_count, max_bytes, wire_group)
 
     async def _load_and_read(
-        self, topic: str, queue: str, offset: int, most: int, most_bytes: int, wire_group: str
+        self, topic: str, queue: str, offset: int, max_count: int, max_bytes: int, wire_group: str
     ) -> Sequence[Message]:
         known, found = await self._load_queue(topic, queue)
-        return await self._reader.read(known, found, offset, most, most_bytes, wire_group)
+        return await self._reader.read(known, found, offset, max_count, max_bytes, wire_group)
 
     async def read_columns(
-        self, topic: str, queue: str, offset: int, most: int, most_bytes: int, names: Sequence[str]
+        self, topic: str, queue: str, offset: int, max_count: int, max_bytes: int, names: Sequence[str]
     ) -> "pa.RecordBatch":
         known, found = await self._load_queue(topic, queue)
         rows = Rows(columns_for(names))
-        await self._reader.read_columns(known, found, offset, most, most_bytes, self._own_group, rows)
+        await self._reader.read_columns(known, found, offset, max_count, max_bytes, self._own_group, rows)
         return await asyncio.to_thread(batch_of, rows, names, topic, queue)
 
     async def _load_queue(self, topic: str, queue: str) -> tuple[Topic, Queue]:
@@ -227,7 +227,7 @@ class RocketMQMessageLog:
         return found
 
     async def find_by_key(
-        self, topic: str, key: str | None, *, since: datetime, until: datetime, most: int, after: str | None
+        self, topic: str, key: str | None, *, since: datetime, until: datetime, limit: int, after: str | None
     ) -> tuple[Sequence[Message], str | None]:
         known = await self._topics.get(topic)
         await self._topics.ensure_fresh(known)
@@ -240,9 +240,9 @@ class RocketMQMessageLog:
             else:
                 async for message in self._search.between(known, low, high, cursor and cursor[1:]):
                     found.append(message)
-                    if len(found) > most:
+                    if len(found) > limit:
                         break
-        return found[:most], _cursor(found[most - 1]) if len(found) > most else None
+        return found[:limit], _cursor(found[limit - 1]) if len(found) > limit else None
 
     async def probe(self) -> Mapping[str, str]:
         """Return the state of each server. Raise StorageUnavailable if no broker responds."""

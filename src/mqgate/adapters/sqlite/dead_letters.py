@@ -58,15 +58,15 @@ class SqliteDeadLetters:
         key: str | None,
         since: datetime | None,
         until: datetime | None,
-        most: int,
+        limit: int,
         after: str | None,
     ) -> tuple[Sequence[DeadLetter], str | None]:
         low = milliseconds(since) if since else 0
         high = milliseconds(until) if until else _END_OF_TIME
         (number,) = (0,) if after is None else parse_cursor(after, MAX_ROW)
-        values = (group, number, key, low, high, most + 1)
+        values = (group, number, key, low, high, limit + 1)
         rows = await self._engine.read(lambda view: view.all(_SQL["list"], values))
-        return [_letter(row) for row in rows[:most]], str(rows[most - 1][0]) if len(rows) > most else None
+        return [_letter(row) for row in rows[:limit]], str(rows[limit - 1][0]) if len(rows) > limit else None
 
     async def get(self, group: str, message_id: str) -> Sequence[DeadLetter]:
         rows = await self._engine.read(lambda view: view.all(_SQL["get"], (group, message_id)))
@@ -79,7 +79,7 @@ class SqliteDeadLetters:
 
         await self._engine.write(job)
 
-    def turn(self, group: str) -> asyncio.Lock:
+    def redrive_lock(self, group: str) -> asyncio.Lock:
         # There is one process.
         return self._turns.setdefault(group, asyncio.Lock())
 

@@ -15,12 +15,12 @@ from mqgate.adapters.sqlite.threads import Transaction
 from mqgate.core.entries import Group, Mode
 from mqgate.core.errors import TooManyClients
 from mqgate.core.lease import (
-    LEAST_REMEMBERED,
     MEMORY,
+    MIN_REMEMBERED,
     UNKNOWN,
     AcquireRequest,
     AcquireResult,
-    Client,
+    ClientInfo,
     ExhaustedMessage,
     Position,
     PullReport,
@@ -45,7 +45,7 @@ class SqliteLeaseStore:
         self._most_clients = most_clients
         self._seen: dict[tuple[str, str, str], int] = {}
 
-    async def open(
+    async def create_state(
         self, group: Group, client: str, starts: Mapping[str, int], bounds: Mapping[str, QueueBounds]
     ) -> bool:
         def job(tx: Transaction) -> bool:
@@ -103,14 +103,14 @@ class SqliteLeaseStore:
         if tx.one(SQL["count_clients"], (group,))[0] > 2 * self._most_clients:
             tx.execute(SQL["trim_clients"], (group, self._most_clients))
 
-    async def place(self, group: Group, placements: Sequence[PullReport]) -> Sequence[frozenset[int]]:
+    async def report_pull(self, group: Group, reports: Sequence[PullReport]) -> Sequence[frozenset[int]]:
         def job(tx: Transaction) -> list[frozenset[int]]:
             if group.mode is not Mode.MESSAGE:
-                return [queue_leases.place(tx, group, each) for each in placements]
+                return [queue_leases.place(tx, group, each) for each in reports]
             scope = scope_of(tx, group, "")
             if scope is None:
-                return [frozenset() for _ in placements]
-            return message_leases.place(tx, scope, group, placements)
+                return [frozenset() for _ in reports]
+            return message_leases.place(tx, scope, group, reports)
 
         return await self._engine.step(job)
 
@@ -178,8 +178,8 @@ class SqliteLeaseStore:
 
         return await self._engine.write(job)
 
-    async def clients(self, group: str) -> Sequence[Client]:
-        def job(tx: Transaction) -> list[Client]:
+    async def clients(self, group: str) -> Sequence[ClientInfo]:
+        def job(tx: Transaction) -> list[ClientInfo]:
             holds: dict[str, list[str]] = {}
             for client, queue, last in tx.all(SQL["held_queues"], (group, tx.now_ms)):
                 holds.setdefault(client or last, []).append(queue)
@@ -187,7 +187,7 @@ class SqliteLeaseStore:
                 for client, queue in message_leases.holders(tx, scope):
                     holds.setdefault(client, []).append(queue)
             return [
-                Client(name, address, instant(first), instant(last), sorted(set(holds.get(name, ()))))
+                ClientInfo(name, address, instant(first), instant(last), sorted(set(holds.get(name, ()))))
                 for name, address, first, last in tx.all(SQL["clients"], (group, self._most_clients))
             ]
 
@@ -218,6 +218,6 @@ def _forget_settled(tx: Transaction) -> int:
     before = tx.now_ms - MEMORY // _MS
     forgotten = 0
     for scope, *_ in tx.all(SQL["all_scopes"]):
-        forgotten += queue_leases.forget(tx, scope, LEAST_REMEMBERED, before, _FORGOTTEN_AT_ONCE)
-        forgotten += message_leases.forget(tx, scope, LEAST_REMEMBERED, before, _FORGOTTEN_AT_ONCE)
+        forgotten += queue_leases.forget(tx, scope, MIN_REMEMBERED, before, _FORGOTTEN_AT_ONCE)
+        forgotten += message_leases.forget(tx, scope, MIN_REMEMBERED, before, _FORGOTTEN_AT_ONCE)
     return forgotten

@@ -19,7 +19,7 @@ from mqgate.adapters.sqlite.threads import Transaction
 from mqgate.core.entries import Group
 from mqgate.core.errors import InvalidValue
 from mqgate.core.lease import (
-    LONGEST_HOLD,
+    MAX_HOLD,
     ExhaustedMessage,
     Lease,
     Settlement,
@@ -257,8 +257,8 @@ class Book:
         self, grant: Granted, number: int, settlement: Settlement, outcome: SettlementOutcome
     ) -> SettlementResult:
         until = self.tx.now_ms + (settlement.visibility or self.group.visibility) // _MS
-        if until > grant.granted_at + LONGEST_HOLD // _MS:
-            limit = LONGEST_HOLD.total_seconds()
+        if until > grant.granted_at + MAX_HOLD // _MS:
+            limit = MAX_HOLD.total_seconds()
             error = InvalidValue(
                 "a lease is held for 12 hours in all at most: ack or nack it", field="visibility", limit=limit
             )

@@ -42,7 +42,7 @@ class _Unclear(Exception):
 
 
 def page(
-    view: View, first: int, most: int, most_bytes: int, names: Sequence[str], same: Mapping[str, Any]
+    view: View, first: int, max_count: int, max_bytes: int, names: Sequence[str], same: Mapping[str, Any]
 ) -> "pa.RecordBatch | None":
     """Rows from a position on, as many as fit; None if there is none, or if they must be read one by one.
 
@@ -51,8 +51,8 @@ def page(
     import pyarrow as pa  # noqa: PLC0415 - loaded by the first bulk read only
 
     sources = tuple(dict.fromkeys(_READ_FOR[name] for name in names if name in _READ_FOR))
-    count, last, *values = _guessed(view, first, most, most_bytes, sources) or view.one(
-        _statement(sources), (first, first + rows_that_fit(view, first, most, most_bytes, sources) - 1)
+    count, last, *values = _guessed(view, first, max_count, max_bytes, sources) or view.one(
+        _statement(sources), (first, first + rows_that_fit(view, first, max_count, max_bytes, sources) - 1)
     )
     # Of a range without holes, from the first row on; retention may have been quicker.
     if not count or last != first + count - 1:
@@ -65,35 +65,35 @@ def page(
         return None
 
 
-def rows_that_fit(view: View, first: int, most: int, most_bytes: int, sources: tuple[str, ...]) -> int:
+def rows_that_fit(view: View, first: int, max_count: int, max_bytes: int, sources: tuple[str, ...]) -> int:
     """How many rows from a position on are there and fit, at least one if there is one.
 
     Not always as many as would fit: to find the last one costs more than another page.
     """
-    rows = most
+    rows = max_count
     while True:
         count, size = view.one(_sizes(sources), (first, first + rows - 1))
-        if size <= most_bytes or count <= 1:
+        if size <= max_bytes or count <= 1:
             return int(count)
         # Falls by a quarter at least, lest one large message in front makes this a long way.
-        rows = max(1, min(count * most_bytes // size, count * 3 // 4))
+        rows = max(1, min(count * max_bytes // size, count * 3 // 4))
 
 
-def _guessed(view: View, first: int, most: int, most_bytes: int, sources: tuple[str, ...]) -> Any:
+def _guessed(view: View, first: int, max_count: int, max_bytes: int, sources: tuple[str, ...]) -> Any:
     """As many rows as fit if all are like the first few; None if they were not.
 
     To measure all rows before they are read costs a quarter of reading them: the processor has forgotten them since.
     """
-    count, size = view.one(_sizes(sources), (first, first + min(most, _SAMPLE) - 1))
+    count, size = view.one(_sizes(sources), (first, first + min(max_count, _SAMPLE) - 1))
     if not count:
         return None
-    rows = min(most, max(1, int(most_bytes * _USED * count / size))) if size else most
+    rows = min(max_count, max(1, int(max_bytes * _USED * count / size))) if size else max_count
     try:
-        with view.no_value_beyond(most_bytes):
+        with view.no_value_beyond(max_bytes):
             found = view.one(_statement(sources), (first, first + rows - 1))
     except apsw.TooBigError:
         return None
-    return found if sum(len(each) for each in found if isinstance(each, bytes)) <= most_bytes else None
+    return found if sum(len(each) for each in found if isinstance(each, bytes)) <= max_bytes else None
 
 
 def _column(field: "pa.Field", count: int, raw: Mapping[str, tuple[Any, Any]], same: Mapping[str, Any]) -> "pa.Array":

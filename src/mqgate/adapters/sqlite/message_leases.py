@@ -73,7 +73,7 @@ def acquire(tx: Transaction, scope: Scope, request: AcquireRequest) -> AcquireRe
                 state_exists=True, settled=settled, grants=same, rewound=rewound, exhausted=dying(book)
             )
     if group.is_paused:
-        doom_due(book, request.most)
+        doom_due(book, request.max_count)
         book.close()
         return AcquireResult(
             state_exists=True, settled=settled, state=ReceiveState.PAUSED, rewound=rewound, exhausted=dying(book)
@@ -183,9 +183,9 @@ def _take_back_unplaced(book: Book) -> None:
 
 def _grant(book: Book, request: AcquireRequest) -> tuple[list[Grant], ReceiveState, list[OffsetRange]]:
     group = request.group
-    room = min(request.most, group.max_in_flight - book.in_flight)
+    room = min(request.max_count, group.max_in_flight - book.in_flight)
     if room <= 0:
-        doom_due(book, request.most)
+        doom_due(book, request.max_count)
         return [], ReceiveState.IN_FLIGHT_CAP, []
     lost = _expire(book)
     allowed = room
@@ -207,7 +207,7 @@ def _grant(book: Book, request: AcquireRequest) -> tuple[list[Grant], ReceiveSta
         return [], ReceiveState.OK, lost
     state = ReceiveState.BUSY
     if not allowed:
-        doom_due(book, request.most)
+        doom_due(book, request.max_count)
         state = ReceiveState.RATE_LIMITED if fresh_rows(book) or due(book, 1) else ReceiveState.BUSY
     return [], state, lost
 

@@ -174,25 +174,25 @@ class SqliteMessageLog:
         topic: str,
         queue: str,
         offset: int,
-        most: int,
-        most_bytes: int,
+        max_count: int,
+        max_bytes: int,
         group: str = "",  # noqa: ARG002 - for a broker; there is none here
     ) -> Sequence[Message]:
         number = self._queue(topic, queue).number
-        return await self._engine.read(lambda view: _read(view, topic, queue, number, offset, most, most_bytes))
+        return await self._engine.read(lambda view: _read(view, topic, queue, number, offset, max_count, max_bytes))
 
     async def read_columns(
-        self, topic: str, queue: str, offset: int, most: int, most_bytes: int, names: Sequence[str]
+        self, topic: str, queue: str, offset: int, max_count: int, max_bytes: int, names: Sequence[str]
     ) -> "pa.RecordBatch":
         entry = self._queue(topic, queue)
         first = position(entry.number, offset)
 
         def job(view: View) -> "pa.RecordBatch":
             same = {"topic": topic, "queue": queue, "offset": offset}
-            page = message_columns.page(view, first, most, most_bytes, names, same)
+            page = message_columns.page(view, first, max_count, max_bytes, names, same)
             if page is not None:
                 return page
-            return as_columns(_read(view, topic, queue, entry.number, offset, most, most_bytes), names)
+            return as_columns(_read(view, topic, queue, entry.number, offset, max_count, max_bytes), names)
 
         page = await self._engine.scan(job)
         if not page.num_rows and offset < entry.head.max:
@@ -238,7 +238,7 @@ class SqliteMessageLog:
         return await self._engine.read(job)
 
     async def find_by_key(
-        self, topic: str, key: str | None, *, since: datetime, until: datetime, most: int, after: str | None
+        self, topic: str, key: str | None, *, since: datetime, until: datetime, limit: int, after: str | None
     ) -> tuple[Sequence[Message], str | None]:
         names = self._names(topic)
         queues = [(queue.number, queue.head) for queue in self._topic(topic).queues]
@@ -247,20 +247,20 @@ class SqliteMessageLog:
 
         def job(view: View) -> list[Any]:
             if key is not None:
-                return view.all(SQL["by_key"], (key, place, topic, low, high, most + 1))
+                return view.all(SQL["by_key"], (key, place, topic, low, high, limit + 1))
             rows: list[Any] = []
             for number, head in sorted(queues):
                 first = max(position(number, first_since(view, number, head, low)), place + 1)
                 last = position(number, first_since(view, number, head, high)) - 1
                 if first <= last:
-                    rows += view.execute(SQL["read"], (first, last, most + 1 - len(rows))).fetchall()
-                if len(rows) > most:
+                    rows += view.execute(SQL["read"], (first, last, limit + 1 - len(rows))).fetchall()
+                if len(rows) > limit:
                     break
             return rows
 
         rows = await self._engine.read(job)
-        found = [_message(topic, names[row[0] >> _OFFSET_BITS], row) for row in rows[:most]]
-        return found, str(rows[most - 1][0]) if len(rows) > most else None
+        found = [_message(topic, names[row[0] >> _OFFSET_BITS], row) for row in rows[:limit]]
+        return found, str(rows[limit - 1][0]) if len(rows) > limit else None
 
     def watch(self, topic: str, arrived: Callable[[str, int], None]) -> Callable[[], None]:
         watchers = self._watchers.setdefault(topic, [])
@@ -417,14 +417,14 @@ def _statement(rows: int) -> str:
 
 
 def _read(
-    view: View, topic: str, queue: str, number: int, offset: int, most: int, most_bytes: int
+    view: View, topic: str, queue: str, number: int, offset: int, max_count: int, max_bytes: int
 ) -> Sequence[Message]:
-    first, last = position(number, offset), position(number, offset + most - 1)
+    first, last = position(number, offset), position(number, offset + max_count - 1)
     found: list[Message] = []
     size = 0
-    for row in view.execute(SQL["read"], (first, last, most)):
+    for row in view.execute(SQL["read"], (first, last, max_count)):
         size += len(row[6])
-        if found and size > most_bytes:
+        if found and size > max_bytes:
             break
         found.append(_message(topic, queue, row))
     return found if found and found[0].offset == offset else ()

@@ -21,7 +21,7 @@ from mqgate.core.entries import Group, OnPoison
 from mqgate.core.errors import AttemptMismatch, InvalidValue
 from mqgate.core.lease import (
     AGEING,
-    LONGEST_HOLD,
+    MAX_HOLD,
     AcquireRequest,
     AcquireResult,
     ExhaustedMessage,
@@ -253,7 +253,7 @@ def grant(
     expired = max(row.head_min - row.committed, 0)
     committed = row.committed + expired
     attempts = 1 if expired else row.attempts + 1
-    most = batch_size(request.most, attempts, group.max_attempts)
+    most = batch_size(request.max_count, attempts, group.max_attempts)
     most = min(most, row.head_max - committed)
     if group.rate_limit is not None:
         most = take_tokens(tx, group, most)
@@ -354,8 +354,8 @@ def _extend(
     tx: Transaction, scope: Scope, group: Group, row: Row, settlement: Settlement, outcome: SettlementOutcome
 ) -> SettlementResult:
     until = tx.now_ms + (settlement.visibility or group.visibility) // _MS
-    if until > row.granted_at + LONGEST_HOLD // _MS:
-        limit = LONGEST_HOLD.total_seconds()
+    if until > row.granted_at + MAX_HOLD // _MS:
+        limit = MAX_HOLD.total_seconds()
         error = InvalidValue(
             "a lease is held for 12 hours in all at most: ack or nack it", field="visibility", limit=limit
         )

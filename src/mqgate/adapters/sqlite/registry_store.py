@@ -28,7 +28,7 @@ class SqliteRegistryStore:
         self._turn = asyncio.Lock()
 
     @asynccontextmanager
-    async def turn(self) -> AsyncIterator[None]:
+    async def change_lock(self) -> AsyncIterator[None]:
         async with self._turn:
             yield
 
@@ -57,33 +57,33 @@ class SqliteRegistryStore:
             keys=found["key"],
         )
 
-    async def save(self, entry: Entry, act: AuditEntry, *, decided_on: int) -> None:
+    async def save(self, entry: Entry, audit_entry: AuditEntry, *, decided_on: int) -> None:
         def job(tx: Transaction) -> None:
             _raise_version(tx, decided_on)
             tx.execute(_SQL["save"], (_KINDS[type(entry)], _name(entry), msgspec.json.encode(entry)))
-            _record(tx, act)
+            _record(tx, audit_entry)
 
         await self._engine.write(job)
 
-    async def remove(self, entry: Entry, act: AuditEntry, *, decided_on: int) -> None:
+    async def remove(self, entry: Entry, audit_entry: AuditEntry, *, decided_on: int) -> None:
         def job(tx: Transaction) -> None:
             _raise_version(tx, decided_on)
             tx.execute(_SQL["remove"], (_KINDS[type(entry)], _name(entry)))
-            _record(tx, act)
+            _record(tx, audit_entry)
 
         await self._engine.write(job)
 
-    async def record(self, act: AuditEntry) -> None:
-        await self._engine.write(lambda tx: _record(tx, act))
+    async def record(self, audit_entry: AuditEntry) -> None:
+        await self._engine.write(lambda tx: _record(tx, audit_entry))
 
-    async def acts(self, most: int, before: str | None) -> tuple[Sequence[AuditEntry], str | None]:
+    async def audit_entries(self, limit: int, before: str | None) -> tuple[Sequence[AuditEntry], str | None]:
         (newest,) = (_NEWEST,) if before is None else parse_cursor(before, MAX_ROW)
-        rows = await self._engine.read(lambda view: view.all(_SQL["acts"], (newest, most + 1)))
+        rows = await self._engine.read(lambda view: view.all(_SQL["acts"], (newest, limit + 1)))
         found = [
             AuditEntry(at=instant(at), actor=actor, action=action, subject=subject, reason=reason, details=details)
-            for _, at, actor, action, subject, reason, details in rows[:most]
+            for _, at, actor, action, subject, reason, details in rows[:limit]
         ]
-        return found, str(rows[most - 1][0]) if len(rows) > most else None
+        return found, str(rows[limit - 1][0]) if len(rows) > limit else None
 
     async def receipt_keys(self, terms: KeyRotationPolicy) -> SigningKeys:
         def job(tx: Transaction) -> SigningKeys:
@@ -110,6 +110,13 @@ def _raise_version(tx: Transaction, decided_on: int) -> None:
     tx.execute(_SQL["raise_version"])
 
 
-def _record(tx: Transaction, act: AuditEntry) -> None:
-    values = (milliseconds(act.at), act.actor, act.action, act.subject, act.reason, act.details)
+def _record(tx: Transaction, audit_entry: AuditEntry) -> None:
+    values = (
+        milliseconds(audit_entry.at),
+        audit_entry.actor,
+        audit_entry.action,
+        audit_entry.subject,
+        audit_entry.reason,
+        audit_entry.details,
+    )
     tx.execute(_SQL["record"], values)

@@ -44,9 +44,9 @@ class View:
         self._limit = connection.limit
 
     @contextmanager
-    def no_value_beyond(self, most_bytes: int) -> Iterator[None]:
+    def no_value_beyond(self, max_bytes: int) -> Iterator[None]:
         """Within it a statement that meets or makes a larger value fails with TooBigError."""
-        usual = self._limit(apsw.SQLITE_LIMIT_LENGTH, most_bytes)
+        usual = self._limit(apsw.SQLITE_LIMIT_LENGTH, max_bytes)
         try:
             yield
         finally:

@@ -33,7 +33,7 @@ class SqliteTimerStore:
 
         await self._engine.write(job)
 
-    async def claim(self, most: int) -> tuple[Sequence[Timer], datetime | None]:
+    async def claim(self, limit: int) -> tuple[Sequence[Timer], datetime | None]:
         def look(view: View) -> int | None:
             found: int | None = view.one(_SQL["next_due"])[0]
             return found
@@ -44,7 +44,7 @@ class SqliteTimerStore:
             return (), None if due is None else instant(due)
 
         def job(tx: Transaction) -> tuple[list[Any], int | None]:
-            rows = tx.all(_SQL["claim"], (tx.now_ms, most))
+            rows = tx.all(_SQL["claim"], (tx.now_ms, limit))
             return rows, tx.one(_SQL["next_due"])[0]
 
         rows, following = await self._engine.write(job)
@@ -84,16 +84,16 @@ class SqliteTimerStore:
         topic: str | None,
         since: datetime | None,
         until: datetime | None,
-        most: int,
+        limit: int,
         after: str | None,
     ) -> tuple[Sequence[Timer], str | None]:
         due, number = (-1, 0) if after is None else parse_cursor(after, LATEST_MS, MAX_ROW)
         low = milliseconds(since) if since else 0
         high = milliseconds(until) if until else _END_OF_TIME
-        values = (topic, low, high, due, number, most + 1)
+        values = (topic, low, high, due, number, limit + 1)
         rows = await self._engine.read(lambda view: view.all(_SQL["list"], values))
-        last = rows[most - 1] if len(rows) > most else None
-        return [_timer(row) for row in rows[:most]], f"{last[3]}.{last[0]}" if last else None
+        last = rows[limit - 1] if len(rows) > limit else None
+        return [_timer(row) for row in rows[:limit]], f"{last[3]}.{last[0]}" if last else None
 
     async def change(self, message_id: str, due: datetime | None) -> TimerState | None:
         def job(tx: Transaction) -> TimerState | None:

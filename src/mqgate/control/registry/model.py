@@ -14,7 +14,7 @@ from msgspec import UNSET, Meta, Struct, UnsetType
 from mqgate.core.backoff import NO_BACKOFF, Backoff
 from mqgate.core.entries import Group, Mode, OnPoison, Producer, RateLimit, Topic
 from mqgate.core.errors import FixedSetting, InvalidValue, QueuesOnlyGrow, UnsupportedByEngine, UnsupportedByMode
-from mqgate.core.lease import LONGEST_HOLD
+from mqgate.core.lease import MAX_HOLD
 from mqgate.core.names import check_text
 from mqgate.core.times import format_instant, parse_duration, parse_instant
 
@@ -209,13 +209,13 @@ def decide_backoff(spec: "BackoffSpec | list[Duration]") -> Backoff:
     return Backoff(
         initial=parse_duration(spec.initial, "backoff.initial"),
         factor=spec.factor,
-        most=parse_duration(spec.max, "backoff.max"),
+        max_delay=parse_duration(spec.max, "backoff.max"),
         jitter=spec.jitter,
     )
 
 
 def check_visibility(visibility: timedelta) -> timedelta:
-    if not _MIN_VISIBILITY <= visibility <= LONGEST_HOLD:
+    if not _MIN_VISIBILITY <= visibility <= MAX_HOLD:
         raise InvalidValue("visibility must be 1 s to 12 h", field="visibility")
     return visibility
 

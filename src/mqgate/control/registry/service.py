@@ -93,7 +93,7 @@ class Registry:
     async def put_topic(self, name: str, spec: TopicSpec, actor: str) -> tuple[Topic, bool]:
         """Create or change a topic. Return it, and whether it is new."""
         check_name(name, "topic")
-        async with self._store.turn():
+        async with self._store.change_lock():
             seen = await self._directory.refresh()
             old = seen.topics.get(name)
             entry = model.decide_topic(name, spec, old, self._defaults, self._clock())
@@ -105,7 +105,7 @@ class Registry:
 
     async def put_producer(self, name: str, spec: ProducerSpec, actor: str) -> tuple[Producer, bool]:
         check_name(name, "producer")
-        async with self._store.turn():
+        async with self._store.change_lock():
             seen = await self._directory.refresh()
             old = seen.producers.get(name)
             entry = model.decide_producer(name, spec, old, self._clock())
@@ -116,7 +116,7 @@ class Registry:
     async def put_group(self, name: str, spec: GroupSpec, actor: str) -> tuple[Group, bool]:
         """Create or change a group. Return it, and whether it is new; the start offsets of a new group are set."""
         check_name(name, "group")
-        async with self._store.turn():
+        async with self._store.change_lock():
             seen = await self._directory.refresh()
             old = seen.groups.get(name)
             if old is None and spec.topic is not UNSET:
@@ -136,7 +136,7 @@ class Registry:
 
     async def pause(self, name: str, *, is_paused: bool, reason: str | None, actor: str) -> Group:
         """Pause or resume a group. A paused group grants no leases but accepts acks."""
-        async with self._store.turn():
+        async with self._store.change_lock():
             seen = await self._directory.refresh()
             old = _group(seen, name)
             entry = replace(old, is_paused=is_paused, pause_reason=reason if is_paused else None)
@@ -145,7 +145,7 @@ class Registry:
 
     async def delete_topic(self, name: str, actor: str) -> None:
         """Remove a topic and its messages. Raise TopicInUse if it has producers or groups."""
-        async with self._store.turn():
+        async with self._store.change_lock():
             seen = await self._check_unused(name)
             await self._delete_topic_state(name)
             await self._log.drop(name)
@@ -173,7 +173,7 @@ class Registry:
         await self._idempotency.forget(topic)
 
     async def delete_producer(self, name: str, actor: str) -> None:
-        async with self._store.turn():
+        async with self._store.change_lock():
             seen = await self._directory.refresh()
             _producer(seen, name)
             seen = await self._remove_keys(lambda key: key.producer == name, actor, seen)
@@ -181,7 +181,7 @@ class Registry:
 
     async def delete_group(self, name: str, actor: str) -> None:
         """Remove a group with its offsets, dead letters and API keys."""
-        async with self._store.turn():
+        async with self._store.change_lock():
             seen = await self._directory.refresh()
             _group(seen, name)
             seen = await self._remove_keys(lambda key: key.group == name, actor, seen)

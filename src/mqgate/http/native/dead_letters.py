@@ -99,7 +99,7 @@ class DeadLetterApi:
             key=requested.key,
             since=query_instant(requested.from_, "from"),
             until=query_instant(requested.to, "to"),
-            most=check_limit(requested.limit),
+            limit=check_limit(requested.limit),
             after=requested.cursor,
         )
         return reply(200, DeadLetters([_dead_out(letter) for letter in letters], next_cursor))

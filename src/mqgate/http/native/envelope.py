@@ -14,7 +14,7 @@ from msgspec import UNSET, Meta, Raw, Struct, UnsetType
 from mqgate.control.registry.model import Duration, Instant
 from mqgate.core.errors import EmptyBody, InvalidJson, InvalidValue, TooLarge, UnknownField
 from mqgate.core.message import NO_PROPERTIES, Draft, new_id, slot_of
-from mqgate.core.names import MOST_PROPERTY_BYTES, OWN_PREFIX, check_text
+from mqgate.core.names import MAX_PROPERTY_BYTES, OWN_PREFIX, check_text
 from mqgate.core.times import parse_duration, parse_instant
 from mqgate.delay.plan import plan
 from mqgate.http.exchange import Request
@@ -178,12 +178,12 @@ def _check(key: str | None, tag: str | None, properties: Mapping[str, str]) -> N
             raise InvalidValue(f"Property names must not begin with {OWN_PREFIX}. It is reserved.", field="properties")
         size += len(check_text(name, "properties").encode())
         size += len(check_text(value, f"properties.{name}").encode()) + _SEPARATORS
-    if size > MOST_PROPERTY_BYTES:
+    if size > MAX_PROPERTY_BYTES:
         raise _too_many_properties()
 
 
 def _decode_properties(raw: Raw) -> Mapping[str, str]:
-    if memoryview(raw).nbytes > _ESCAPED * MOST_PROPERTY_BYTES:
+    if memoryview(raw).nbytes > _ESCAPED * MAX_PROPERTY_BYTES:
         raise _too_many_properties()
     try:
         return _properties.decode(raw) or NO_PROPERTIES
@@ -192,7 +192,7 @@ def _decode_properties(raw: Raw) -> Mapping[str, str]:
 
 
 def _too_many_properties() -> TooLarge:
-    return TooLarge("key, tag and properties exceed 30 KiB together.", field="properties", limit=MOST_PROPERTY_BYTES)
+    return TooLarge("key, tag and properties exceed 30 KiB together.", field="properties", limit=MAX_PROPERTY_BYTES)
 
 
 def _number(text: str | None) -> float | str | None:

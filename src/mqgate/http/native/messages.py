@@ -80,7 +80,7 @@ class MessagesApi:
             requested.key,
             since=query_instant(requested.from_, "from") or _EARLIEST,
             until=query_instant(requested.to, "to") or _LATEST,
-            most=check_limit(requested.limit),
+            limit=check_limit(requested.limit),
             after=requested.cursor,
         )
         return reply(200, Messages([message_out(message) for message in found], next_cursor))

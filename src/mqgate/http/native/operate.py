@@ -12,7 +12,7 @@ from mqgate.control.registry.model import Instant
 from mqgate.control.registry.service import Registry
 from mqgate.core.entries import Group, Mode
 from mqgate.core.errors import InvalidValue, UnsupportedByMode
-from mqgate.core.lease import Client, Position
+from mqgate.core.lease import ClientInfo, Position
 from mqgate.core.names import check_client, is_client
 from mqgate.core.times import format_instant, parse_instant
 from mqgate.http.exchange import Request, Response, reply
@@ -222,7 +222,7 @@ class OperateApi:
         """List audit entries, the newest first."""
         request.principal.need_admin()
         requested = query(request, ListQuery)
-        entries, next_cursor = await self._store.acts(check_limit(requested.limit), requested.cursor)
+        entries, next_cursor = await self._store.audit_entries(check_limit(requested.limit), requested.cursor)
         items = [
             AuditEntryOut(
                 format_instant(entry.at),
@@ -237,7 +237,7 @@ class OperateApi:
         return reply(200, AuditEntriesOut(items, next_cursor))
 
 
-def _client_out(client: Client) -> ClientOut:
+def _client_out(client: ClientInfo) -> ClientOut:
     seen = format_instant(client.first_seen), format_instant(client.last_seen)
     return ClientOut(client.name, client.address, *seen, list(client.holds))
 

@@ -13,6 +13,7 @@ from mqgate.core.entries import Producer, Topic
 from mqgate.core.errors import Forbidden, InvalidJson, InvalidValue, MqgateError
 from mqgate.core.message import NO_PROPERTIES
 from mqgate.core.times import format_instant
+from mqgate.events.recorder import EventRecorder
 from mqgate.http.deep_json import split_deep_batch
 from mqgate.http.errors import headers_of, problem
 from mqgate.http.exchange import Request, Response, reply
@@ -23,7 +24,6 @@ from mqgate.http.operation import describe
 from mqgate.production.message_writer import Item, Published
 from mqgate.production.publish import Publisher
 from mqgate.settings import HttpSettings
-from mqgate.telemetry.recorder import EventRecorder
 
 _HEADERS = {
     "Mqgate-Key": "message key, for bodies that are not JSON",

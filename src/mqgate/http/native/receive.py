@@ -21,6 +21,7 @@ from mqgate.core.names import check_client
 from mqgate.core.receipt import ReceiptKeys
 from mqgate.core.receipt_times import of_messages, stamps
 from mqgate.core.times import format_instant, format_ms, parse_duration
+from mqgate.events.recorder import EventRecorder
 from mqgate.http.errors import problem, refusal
 from mqgate.http.exchange import Request, Response, refuse, reply
 from mqgate.http.json_input import decode
@@ -28,7 +29,6 @@ from mqgate.http.native.schemas import LeaseOut, MessageOut, OutcomeOut, Outcome
 from mqgate.http.operation import describe
 from mqgate.settings import HttpSettings
 from mqgate.telemetry.metrics import Metrics
-from mqgate.telemetry.recorder import EventRecorder
 
 _LONGEST_WAIT = timedelta(seconds=60)
 _LONGEST_DELAY = timedelta(hours=12)

@@ -346,4 +346,6 @@ def _rate(limit: RateLimit | None) -> RateOut | None:
 def _backoff(backoff: Backoff) -> BackoffOut | list[float]:
     if backoff.steps:
         return [step.total_seconds() for step in backoff.steps]
-    return BackoffOut(backoff.initial.total_seconds(), backoff.factor, backoff.most.total_seconds(), backoff.jitter)
+    return BackoffOut(
+        backoff.initial.total_seconds(), backoff.factor, backoff.max_delay.total_seconds(), backoff.jitter
+    )

@@ -11,13 +11,13 @@ from mqgate.core.errors import AlreadyCancelled, AlreadyDelivered, InvalidValue,
 from mqgate.core.times import parse_duration, parse_instant
 from mqgate.delay.dispatcher import TimerDispatcher
 from mqgate.delay.plan import plan
+from mqgate.events.recorder import EventRecorder
 from mqgate.http.exchange import Request, Response, reply
 from mqgate.http.json_input import decode, query, query_instant
 from mqgate.http.native.registry import check_limit
 from mqgate.http.native.schemas import Scheduled, ScheduledDetailOut, scheduled_detail_out, scheduled_out
 from mqgate.http.operation import describe
 from mqgate.ports.timer_store import Timer, TimerState, TimerStore
-from mqgate.telemetry.recorder import EventRecorder
 
 
 class ScheduledQuery(Struct, rename="camel", forbid_unknown_fields=True):
@@ -70,7 +70,7 @@ class ScheduledApi:
             topic=requested.topic,
             since=query_instant(requested.from_, "from"),
             until=query_instant(requested.to, "to"),
-            most=check_limit(requested.limit),
+            limit=check_limit(requested.limit),
             after=requested.cursor,
         )
         return reply(200, ScheduledList([scheduled_out(timer) for timer in timers], next_cursor))

@@ -14,6 +14,7 @@ from mqgate.control.registry.service import Registry
 from mqgate.core.lease import Grant, Lease, ReceiveState, SettlementOutcome, Verb
 from mqgate.core.message import Message
 from mqgate.core.receipt_times import stamps
+from mqgate.events.recorder import EventRecorder
 from mqgate.http.compat.mq import ack_info
 from mqgate.http.compat.mq.ack_info import AckInfo
 from mqgate.http.compat.mq.call import Call, read_call, set_cookie
@@ -23,7 +24,6 @@ from mqgate.http.compat.mq.resends import Resends
 from mqgate.http.exchange import Request, Response
 from mqgate.settings import HttpSettings
 from mqgate.telemetry.metrics import Metrics
-from mqgate.telemetry.recorder import EventRecorder
 
 MAX_PULL_SIZE = 32
 _EMPTY_STATUS = {

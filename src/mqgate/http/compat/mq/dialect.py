@@ -16,6 +16,7 @@ from mqgate.consumption.receive import Receiver
 from mqgate.control.access.service import Access
 from mqgate.control.registry.service import Registry
 from mqgate.core.errors import MqgateError
+from mqgate.events.recorder import EventRecorder
 from mqgate.http.compat.mq.consume import ConsumeApi
 from mqgate.http.compat.mq.consumer_config import ConsumerConfigApi
 from mqgate.http.compat.mq.envelope import FAILED, Refusal, failed, no_route, said
@@ -32,7 +33,6 @@ from mqgate.ports.message_log import MessageLog
 from mqgate.production.publish import Publisher
 from mqgate.settings import HttpSettings, MqSettings
 from mqgate.telemetry.metrics import Metrics
-from mqgate.telemetry.recorder import EventRecorder
 
 __all__ = ["ANY", "POST", "READ", "MqDialect", "not_found"]
 

@@ -9,17 +9,18 @@ from msgspec import Struct
 from mqgate.control.registry.service import Registry
 from mqgate.core.entries import Producer, Topic
 from mqgate.core.errors import MqgateError, ProducerNotFound, TooLarge
-from mqgate.core.message import Draft, Stored, instant, java_hash, new_id
-from mqgate.core.names import MOST_PROPERTY_BYTES, check_text
+from mqgate.core.message import Draft, Stored, instant, new_id
+from mqgate.core.names import MAX_PROPERTY_BYTES, check_text
 from mqgate.delay.plan import plan
+from mqgate.events.recorder import EventRecorder
 from mqgate.http.compat.mq.envelope import FAILED, Refusal, done
+from mqgate.http.compat.mq.java_hash import java_hash
 from mqgate.http.compat.mq.parameters import Parameters, read_parameters, trimmed
 from mqgate.http.compat.mq.queue_info import MessageQueue, message_queue
 from mqgate.http.exchange import Request, Response
 from mqgate.production.message_writer import Item, Published
 from mqgate.production.publish import Publisher
 from mqgate.settings import HttpSettings
-from mqgate.telemetry.recorder import EventRecorder
 
 _SECONDS = (1, 5, 10, 30, 60, 120, 180, 240, 300, 360, 420, 480, 540, 600, 1200, 1800, 3600, 7200)
 # RocketMQ's delay levels, 1 to 18.
@@ -116,8 +117,8 @@ class ProduceApi:
 
 def _keys(given: Parameters) -> str | None:
     keys = given.text("keys")
-    if keys is not None and len(check_text(keys, "keys").encode()) > MOST_PROPERTY_BYTES:
-        raise TooLarge("keys may have 30 KiB", field="keys", limit=MOST_PROPERTY_BYTES)
+    if keys is not None and len(check_text(keys, "keys").encode()) > MAX_PROPERTY_BYTES:
+        raise TooLarge("keys may have 30 KiB", field="keys", limit=MAX_PROPERTY_BYTES)
     return keys
 
 

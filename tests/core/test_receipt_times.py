@@ -1,4 +1,4 @@
-"""Times in receipts: what was signed at one gateway is read at another, and what is missing is unknown."""
+"""Receipt times are readable at every gateway, and unknown if missing or malformed."""
 
 from datetime import timedelta
 
@@ -16,13 +16,13 @@ MILLISECONDS = st.integers(0, 4_102_444_800_000)
 
 
 def times_of(receipt: str, count: int) -> tuple[int | None, list[int | None]]:
-    """When the lease began, and when each of its messages was stored, by what a receipt tells."""
+    """Return the grant time and the store times that a receipt carries."""
     token, _, rest = receipt.partition(".")
     return granted_at(token), [stored_at(rest)] if rest else list(stored_at_each(token, count))
 
 
 def batch(stored: list[int], began: int = BEGAN) -> str:
-    """The receipt of a batch whose messages were stored then."""
+    """Return the receipt of a batch with these store times."""
     lease = Lease("workers", "", "local:0", 10, 10 + len(stored), 5, "0011223344556677")
     return KEYS.sign(lease, stamps(instant(began), stored))
 
@@ -33,13 +33,13 @@ def message(part: str, token_stamps: str = stamps(instant(BEGAN))) -> str:
 
 
 @given(began=MILLISECONDS, stored=st.lists(MILLISECONDS, min_size=1, max_size=9))
-def test_a_batch_of_up_to_nine_carries_every_time(began: int, stored: list[int]) -> None:
-    """In any order and on either side of the lease's begin: a broker's clock is not the lease store's."""
+def test_a_batch_of_up_to_nine_messages_carries_every_store_time(began: int, stored: list[int]) -> None:
+    """Store times may be in any order and after the grant time: the clocks of broker and lease store differ."""
     assert times_of(batch(stored, began), len(stored)) == (began, stored)
 
 
-def test_a_larger_batch_is_on_the_lines_between_nine_times() -> None:
-    """First and last are exact, the others as if they had been stored evenly: a receipt cannot grow with its batch."""
+def test_store_times_of_a_larger_batch_are_interpolated() -> None:
+    """A receipt must not grow with its batch. The first and the last time are exact."""
     stored = [BEGAN + 10 * number for number in range(1_000)]
     uneven = [BEGAN] * 500 + [BEGAN + 8_000] * 500
 
@@ -53,15 +53,15 @@ def test_a_larger_batch_is_on_the_lines_between_nine_times() -> None:
     assert len(batch(uneven)) < 250
 
 
-def test_a_message_carries_its_own_time() -> None:
-    """The token has the begin of the lease; the message's time stands behind its offset."""
+def test_the_receipt_of_a_message_carries_its_store_time() -> None:
+    """The token of a range carries only the grant time."""
     (part,) = of_messages([12], [BEGAN - 5_000])
 
     assert times_of(message(part), 1) == (BEGAN, [BEGAN - 5_000])
 
 
-def test_what_is_missing_or_makes_no_sense_is_unknown() -> None:
-    """Receipts of the release before have no times, and nobody checked what stands behind their second dot."""
+def test_missing_or_malformed_times_are_unknown() -> None:
+    """Receipts of the previous release have no times, and text after their offset was not checked."""
     lease = Lease("workers", "", "local:0", 10, 14, 5, "0011223344556677")
 
     for tail in ("", ".", ".-1", ".+1", ".x y", ".1_0", ".nonsense", "." + "f" * 1_000):
@@ -72,6 +72,6 @@ def test_what_is_missing_or_makes_no_sense_is_unknown() -> None:
     assert times_of(KEYS.sign(lease, stamps(instant(BEGAN))), 4) == (BEGAN, [None] * 4)
 
 
-def test_an_instant_is_stamped_to_the_millisecond() -> None:
-    """What lies below a millisecond no store keeps."""
+def test_times_have_millisecond_precision() -> None:
+    """No store keeps a higher precision."""
     assert stamps(instant(BEGAN) + timedelta(microseconds=999)) == f"{BEGAN:x}"

@@ -1,7 +1,7 @@
-"""Counters and histograms of what happens at every request.
+"""Fast counters and histograms for every request.
 
-The library's own take a lock and check themselves at each count: more than the rest of what a request is counted by.
-These are counted in the loop's thread only, and read as the library's are.
+Those of prometheus_client take a lock and validate on each call, which costs more than all other accounting of a
+request. These are updated in the thread of the event loop only, and export the same samples.
 """
 
 import time
@@ -15,6 +15,8 @@ __all__ = ["Count", "LabelledCounter", "LabelledHistogram", "Timing"]
 
 
 class Count:
+    """The value of one label combination."""
+
     __slots__ = ("created", "value")
 
     def __init__(self) -> None:
@@ -26,25 +28,25 @@ class Count:
 
 
 class LabelledCounter(Collector):
-    """A counter for each combination of labels."""
+    """A counter with labels."""
 
-    def __init__(self, name: str, about: str, labels: Sequence[str], registry: CollectorRegistry) -> None:
+    def __init__(self, name: str, description: str, labels: Sequence[str], registry: CollectorRegistry) -> None:
         self._name = name
-        self._about = about
+        self._description = description
         self._labels = labels
         self._counts: dict[tuple[str, ...], Count] = {}
-        # By what was given: the same text may come as a text, a number or a member of an enumeration.
-        self._given: dict[tuple[object, ...], Count] = {}
+        # By the values as passed: equal texts may be passed as str, int or enum member.
+        self._by_values: dict[tuple[object, ...], Count] = {}
         registry.register(self)
 
     def labels(self, *values: object) -> Count:
-        found = self._given.get(values)
-        if found is None:
-            found = self._given[values] = self._counts.setdefault(tuple(map(str, values)), Count())
-        return found
+        count = self._by_values.get(values)
+        if count is None:
+            count = self._by_values[values] = self._counts.setdefault(tuple(map(str, values)), Count())
+        return count
 
     def collect(self) -> Iterator[Metric]:
-        metric = Metric(self._name, self._about, "counter")
+        metric = Metric(self._name, self._description, "counter")
         for values, count in self._counts.items():
             labels = dict(zip(self._labels, values, strict=True))
             metric.add_sample(f"{self._name}_total", labels, count.value)
@@ -53,6 +55,8 @@ class LabelledCounter(Collector):
 
 
 class Timing:
+    """The histogram of one label value."""
+
     __slots__ = ("_bounds", "counts", "created", "sum")
 
     def __init__(self, bounds: Sequence[float]) -> None:
@@ -62,39 +66,39 @@ class Timing:
         self.created = time.time()
 
     def observe(self, seconds: float) -> None:
-        # The last place is for what is longer than all bounds.
+        # The last element counts values above all bounds.
         self.counts[bisect_left(self._bounds, seconds)] += 1
         self.sum += seconds
 
 
 class LabelledHistogram(Collector):
-    """A histogram for each value of one label."""
+    """A histogram with one label."""
 
     def __init__(
-        self, name: str, about: str, label: str, registry: CollectorRegistry, *, bounds: Sequence[float]
+        self, name: str, description: str, label: str, registry: CollectorRegistry, *, bounds: Sequence[float]
     ) -> None:
         self._name = name
-        self._about = about
+        self._description = description
         self._label = label
         self._bounds = bounds
         self._timings: dict[str, Timing] = {}
         registry.register(self)
 
     def labels(self, value: str) -> Timing:
-        found = self._timings.get(value)
-        if found is None:
-            found = self._timings[value] = Timing(self._bounds)
-        return found
+        timing = self._timings.get(value)
+        if timing is None:
+            timing = self._timings[value] = Timing(self._bounds)
+        return timing
 
     def collect(self) -> Iterator[Metric]:
-        metric = Metric(self._name, self._about, "histogram")
+        metric = Metric(self._name, self._description, "histogram")
         for value, timing in self._timings.items():
             labels = {self._label: value}
-            so_far = 0
+            cumulative = 0
             for bound, count in zip((*map(float, self._bounds), "+Inf"), timing.counts, strict=True):
-                so_far += count
-                metric.add_sample(f"{self._name}_bucket", {**labels, "le": str(bound)}, so_far)
-            metric.add_sample(f"{self._name}_count", labels, so_far)
+                cumulative += count
+                metric.add_sample(f"{self._name}_bucket", {**labels, "le": str(bound)}, cumulative)
+            metric.add_sample(f"{self._name}_count", labels, cumulative)
             metric.add_sample(f"{self._name}_sum", labels, timing.sum)
             metric.add_sample(f"{self._name}_created", labels, timing.created)
         yield metric

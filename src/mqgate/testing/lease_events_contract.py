@@ -1,4 +1,4 @@
-"""Lease store contract: what statistics are made of. When a lease began, which ended by themselves, what was lost."""
+"""Lease store contract: inputs of statistics: grant times, expired leases and messages deleted by retention."""
 
 from dataclasses import replace
 from datetime import timedelta
@@ -10,14 +10,16 @@ from mqgate.testing.leasing import QUEUE, ack, ask, exhausted, extend, gave_back
 from mqgate.testing.message_leasing import HOUR, one, returned, taken, workers
 from mqgate.testing.samples import a_group, queues
 
-__all__ = ["MessageTellingContract", "TellingContract"]
+__all__ = ["LeaseEventsContract", "MessageEventsContract"]
 
 _MOMENT = timedelta(seconds=1)
 
 
-class TellingContract:
-    async def test_a_repeated_attempt_is_told_when_its_lease_began(self, store: LeaseStore, clock: ManualClock) -> None:
-        """Receipts carry it, and the same attempt gets the same receipt, also after an extend."""
+class LeaseEventsContract:
+    async def test_a_repeated_attempt_returns_the_grant_time_of_its_lease(
+        self, store: LeaseStore, clock: ManualClock
+    ) -> None:
+        """Receipts contain it, and a repeated attempt must return the same receipt, also after an extend."""
         group = a_group()
         await opened(store, group, queues(9))
         began = clock.now
@@ -29,25 +31,29 @@ class TellingContract:
 
         assert (first.granted_at, again.granted_at) == (began, began)
 
-    async def test_a_batch_given_again_tells_how_much_had_lapsed(self, store: LeaseStore, clock: ManualClock) -> None:
-        """Once, and of the whole batch before, although less of it may be given now."""
+    async def test_a_redelivered_batch_reports_how_many_messages_expired(
+        self, store: LeaseStore, clock: ManualClock
+    ) -> None:
+        """It is reported once, for the whole earlier batch, although fewer messages may be granted now."""
         group = a_group()
         await opened(store, group, queues(9))
-        first = await granted(store, group, most=4)
+        first = await granted(store, group, max_count=4)
         clock.advance(group.visibility)
 
-        second = await granted(store, group, most=2, attempt="a1")
-        again = await granted(store, group, most=2, attempt="a1")
+        second = await granted(store, group, max_count=2, attempt="a1")
+        again = await granted(store, group, max_count=2, attempt="a1")
 
         assert [each.lease_expired for each in (first, second, again)] == [0, 4, 0]
 
-    async def test_a_batch_that_somebody_ended_has_not_lapsed(self, store: LeaseStore, clock: ManualClock) -> None:
-        """Acked, nacked, acked late, given back, moved: each of them is told in its own way."""
+    async def test_a_settled_or_released_batch_is_not_reported_as_expired(
+        self, store: LeaseStore, clock: ManualClock
+    ) -> None:
+        """Acks, nacks, late acks, releases and seeks are recorded as events of their own."""
         group = a_group()
         await opened(store, group, queues(9))
         told = []
 
-        await ack(store, group, (await granted(store, group, most=4)).lease, through=1)
+        await ack(store, group, (await granted(store, group, max_count=4)).lease, through=1)
         told.append(await granted(store, group))
         await nack(store, group, told[-1].lease)
         told.append(await granted(store, group))
@@ -62,13 +68,13 @@ class TellingContract:
 
         assert [each.lease_expired for each in told] == [0] * 5
 
-    async def test_what_lapsed_is_told_once_although_the_next_lease_goes_back(
+    async def test_an_expired_lease_is_reported_once_although_the_next_is_released(
         self, store: LeaseStore, clock: ManualClock
     ) -> None:
-        """Whoever was told of it has written it down, delivered or not."""
+        """The event is recorded when it is reported, whether or not the messages are delivered."""
         group = a_group()
         await opened(store, group, queues(9))
-        await granted(store, group, most=4)
+        await granted(store, group, max_count=4)
         clock.advance(group.visibility)
         second = await granted(store, group)
         await gave_back(store, group, second, second.lease.start)
@@ -77,8 +83,10 @@ class TellingContract:
 
         assert (second.lease_expired, third.lease_expired) == (4, 0)
 
-    async def test_a_dead_message_tells_whether_its_lease_lapsed(self, store: LeaseStore, clock: ManualClock) -> None:
-        """As long as it is not buried, to everybody who looks; one that was nacked to death did not."""
+    async def test_an_exhausted_message_reports_whether_its_lease_expired(
+        self, store: LeaseStore, clock: ManualClock
+    ) -> None:
+        """Every call must report it until the message is settled dead. A nacked message has no expired lease."""
         group = a_group(max_attempts=1)
         await opened(store, group, queues(9))
         await granted(store, group)
@@ -92,11 +100,13 @@ class TellingContract:
 
         assert (lease_expired.is_lease_expired, again.is_lease_expired, nacked.is_lease_expired) == (True, True, False)
 
-    async def test_what_retention_took_is_told_with_its_place(self, store: LeaseStore, clock: ManualClock) -> None:
-        """Also of a batch whose lease had lapsed: what is left of it is given again, the rest is lost."""
+    async def test_messages_deleted_by_retention_are_reported_with_their_offsets(
+        self, store: LeaseStore, clock: ManualClock
+    ) -> None:
+        """This includes a batch whose lease had expired: the rest of it is granted again."""
         group = a_group()
         await opened(store, group, queues(9))
-        await granted(store, group, most=4)
+        await granted(store, group, max_count=4)
         clock.advance(group.visibility)
 
         acquired = await ask(store, group, bounds={QUEUE: QueueBounds(3, 9)})
@@ -105,26 +115,26 @@ class TellingContract:
         assert [(each.lease.start, each.lease_expired) for each in acquired.grants] == [(3, 1)]
 
 
-class MessageTellingContract:
-    async def test_a_repeated_attempt_is_told_when_its_leases_began(
+class MessageEventsContract:
+    async def test_a_repeated_attempt_returns_the_grant_times_of_its_leases(
         self, store: LeaseStore, clock: ManualClock
     ) -> None:
-        """Receipts carry it, and the same attempt gets the same receipts, also after an extend."""
+        """Receipts contain them, and a repeated attempt must return the same receipts, also after an extend."""
         group = workers()
         await opened(store, group, queues(9))
         began = clock.now
-        first = await ask(store, group, most=2, attempt="a1")
+        first = await ask(store, group, max_count=2, attempt="a1")
         clock.advance(10)
         await extend(store, group, first.grants[0].lease._replace(next=1), timedelta(minutes=5))
 
-        again = await ask(store, group, most=2, attempt="a1")
+        again = await ask(store, group, max_count=2, attempt="a1")
 
         assert [each.granted_at for each in (*first.grants, *again.grants)] == [began, began]
 
-    async def test_messages_given_again_tell_whether_they_had_lapsed(
+    async def test_redelivered_messages_report_whether_their_leases_expired(
         self, store: LeaseStore, clock: ManualClock
     ) -> None:
-        """Neighbours that were nacked are another range, so that a number is enough; and it is told once."""
+        """Nacked neighbours are a separate range, so a count is enough. It is reported once."""
         group = workers()
         await opened(store, group, queues(5))
         leases = await taken(store, group)
@@ -139,8 +149,10 @@ class MessageTellingContract:
         assert told == [(0, 2, 2), (2, 3, 0), (3, 4, 1)]
         assert [each.lease_expired for each in again.grants] == [0, 0, 0]
 
-    async def test_a_message_that_somebody_ended_has_not_lapsed(self, store: LeaseStore, clock: ManualClock) -> None:
-        """Acked late it does not come again; nacked late, or given back after it was told, it is not told again."""
+    async def test_a_settled_or_released_message_is_not_reported_as_expired(
+        self, store: LeaseStore, clock: ManualClock
+    ) -> None:
+        """A late ack, a late nack and a release after the report must not be reported again."""
         group = workers()
         await opened(store, group, queues(3))
         late, nacked, again = await taken(store, group)
@@ -155,10 +167,10 @@ class MessageTellingContract:
         assert [(each.lease.start, each.lease_expired) for each in second] == [(nacked.start, 0), (again.start, 1)]
         assert sum(each.lease_expired for each in third) == 0
 
-    async def test_a_lease_held_on_after_its_end_lapses_when_it_ends_for_good(
+    async def test_a_late_extended_lease_is_reported_once_when_it_finally_expires(
         self, store: LeaseStore, clock: ManualClock
     ) -> None:
-        """Extended in time, as far as anybody noticed: told once, by who is given the message."""
+        """The receive that is granted the message must report it."""
         group = workers()
         await opened(store, group, queues(1))
         lease = await one(store, group)
@@ -171,8 +183,10 @@ class MessageTellingContract:
 
         assert only.lease_expired == 1
 
-    async def test_a_dead_message_tells_whether_its_lease_lapsed(self, store: LeaseStore, clock: ManualClock) -> None:
-        """As long as it is not buried, to everybody who looks; one that was nacked to death did not."""
+    async def test_an_exhausted_message_reports_whether_its_lease_expired(
+        self, store: LeaseStore, clock: ManualClock
+    ) -> None:
+        """Every call must report it until the message is settled dead. A nacked message has no expired lease."""
         group = workers(max_attempts=1)
         await opened(store, group, queues(2))
         first, second = await taken(store, group)
@@ -183,17 +197,17 @@ class MessageTellingContract:
 
         assert told == {first.start: True, second.start: False}
 
-    async def test_what_retention_took_is_told_with_its_place(self, store: LeaseStore) -> None:
-        """New messages as a range, those that had failed one by one."""
+    async def test_messages_deleted_by_retention_are_reported_with_their_offsets(self, store: LeaseStore) -> None:
+        """New messages are one range, and failed ones are reported individually."""
         group = workers()
         await opened(store, group, queues(9))
-        leases = await taken(store, group, most=3)
+        leases = await taken(store, group, max_count=3)
         for lease in leases:
             await nack(store, group, lease)
 
         lost: list[OffsetRange] = []
         for _ in range(4):
-            lost += (await ask(store, group, most=1, bounds={QUEUE: QueueBounds(8, 9)})).lost
+            lost += (await ask(store, group, max_count=1, bounds={QUEUE: QueueBounds(8, 9)})).lost
 
         assert sorted(lost) == [
             OffsetRange(QUEUE, 0, 1),
