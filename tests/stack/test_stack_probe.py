@@ -13,7 +13,7 @@ import pytest
 from cluster import NO_TIMERS
 from mqgate.stack import BrokerSpec, Stack
 from mqgate.stack.part import Part
-from mqgate.stack.probe import register, is_hesitating, is_listed
+from mqgate.stack.probe import is_hesitating, is_listed, register
 from mqgate.stack.readiness import hasten
 
 
