@@ -20,7 +20,7 @@ from pathlib import Path
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from mqgate.spark.pipelines.plan import Plan, own_session, start
+from mqgate.spark.pipelines.config import PipelineConfig, own_session, start
 from mqgate.spark.pipelines.queries import start_archive, start_minutes
 from mqgate.spark.pipelines.replay import Replay, replay
 from mqgate.stats.sqlite import SqliteDatabase
@@ -59,8 +59,8 @@ def main(url: str, topic: str, events: str, directory: Path) -> None:
     spark.stop()
 
 
-def plan_of(url: str, events: str, directory: Path, steps: Steps) -> Plan:
-    return Plan(
+def plan_of(url: str, events: str, directory: Path, steps: Steps) -> PipelineConfig:
+    return PipelineConfig(
         url=url,
         directory=directory,
         events_topic=events,
@@ -70,7 +70,7 @@ def plan_of(url: str, events: str, directory: Path, steps: Steps) -> Plan:
     )
 
 
-def do_all(spark: SparkSession, plan: Plan, topic: str, steps: Steps) -> None:
+def do_all(spark: SparkSession, plan: PipelineConfig, topic: str, steps: Steps) -> None:
     """Go on where the last one was killed, to the end."""
     store = StatsStore(SqliteDatabase(plan.directory / "stats.sqlite3", is_writing=True), is_writing=True)
     # First: beside four queries that keep all cores busy it would begin half a minute later.
@@ -89,7 +89,7 @@ def _progress(directory: Path) -> dict[str, int]:
     return dict(json.loads(found.read_text())["done"]) if found.exists() else {}
 
 
-def _query(spark: SparkSession, plan: Plan, store: StatsStore, topic: str, steps: Steps) -> None:
+def _query(spark: SparkSession, plan: PipelineConfig, store: StatsStore, topic: str, steps: Steps) -> None:
     queries = {"minutes": start_minutes(spark, plan, store)}
     # It takes longest to come to its work, and meanwhile the others would do theirs for nothing.
     _tell_begun(spark, plan, queries, steps)
@@ -105,7 +105,7 @@ def _query(spark: SparkSession, plan: Plan, store: StatsStore, topic: str, steps
         query.stop()
 
 
-def _tell_begun(spark: SparkSession, plan: Plan, queries: dict[str, StreamingQuery], steps: Steps) -> None:
+def _tell_begun(spark: SparkSession, plan: PipelineConfig, queries: dict[str, StreamingQuery], steps: Steps) -> None:
     """Which queries work on rows: a batch that is in the output already is passed over without a job of Spark.
 
     Raises what one of them failed with.
@@ -124,7 +124,9 @@ def _tell_begun(spark: SparkSession, plan: Plan, queries: dict[str, StreamingQue
         time.sleep(0.05)
 
 
-def _copy(spark: SparkSession, plan: Plan, topic: str, most: int, kind: str, options: dict[str, str]) -> StreamingQuery:
+def _copy(
+    spark: SparkSession, plan: PipelineConfig, topic: str, most: int, kind: str, options: dict[str, str]
+) -> StreamingQuery:
     source = plan.options(subscribe=topic, startingOffsets="earliest", maxOffsetsPerTrigger=str(most))
     rows = own_session(spark).readStream.format("mqgate").options(**source).load()
     if kind == "mqgate":

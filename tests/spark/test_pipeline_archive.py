@@ -12,7 +12,7 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from mqgate.spark.pipelines import archive
-from mqgate.spark.pipelines.plan import own_session
+from mqgate.spark.pipelines.config import own_session
 
 NOON = datetime(2026, 11, 16, 12, tzinfo=UTC)
 COLUMNS = (

@@ -18,8 +18,8 @@ from mqgate.cli.main import cli
 from mqgate.client import Client
 from mqgate.core.message import milliseconds
 from mqgate.settings import Settings, SqliteSettings
-from mqgate.spark.pipelines import judging, plan
-from mqgate.stats.opening import open_stats
+from mqgate.spark.pipelines import config, hourly_reconciliation
+from mqgate.stats.engine import open_stats
 
 Run = Callable[..., Result]
 
@@ -27,9 +27,9 @@ Run = Callable[..., Result]
 @pytest.fixture
 def run(spark: SparkSession, client: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
     """`run("replay", "orders", ...)`."""
-    monkeypatch.setattr(plan, "start", lambda _: plan.own_session(spark))
+    monkeypatch.setattr(config, "start", lambda _: config.own_session(spark))
     monkeypatch.setattr(SparkSession, "stop", lambda _: None)
-    monkeypatch.setattr(judging, "time", SimpleNamespace(sleep=lambda _: None))
+    monkeypatch.setattr(hourly_reconciliation, "time", SimpleNamespace(sleep=lambda _: None))
     monkeypatch.chdir(tmp_path)
 
     def run(*arguments: str, **env: str) -> Result:

@@ -15,7 +15,7 @@ from spark_calls import fill
 from mqgate.client import Client
 from mqgate.core.message import milliseconds
 from mqgate.settings import Settings
-from mqgate.spark.pipelines.plan import Plan
+from mqgate.spark.pipelines.config import PipelineConfig
 from mqgate.spark.pipelines.queries import start_minutes
 from mqgate.stack import Stack
 from mqgate.stats.sqlite import SqliteDatabase
@@ -70,7 +70,7 @@ def test_a_gateway_cut_off_for_ten_minutes_and_one_two_minutes_ahead_end_in_the_
         fill(here, "orders", 30)
         os.kill(lost.process.pid, signal.SIGSTOP)
         fill(there, "orders", 50)
-        plan = Plan(url=ahead.url, directory=tmp_path, trigger=timedelta(milliseconds=200))
+        plan = PipelineConfig(url=ahead.url, directory=tmp_path, trigger=timedelta(milliseconds=200))
         query = start_minutes(spark, plan, store)
         deadline = time.monotonic() + PATIENCE
         while not counted():

@@ -13,8 +13,8 @@ from spark_calls import fill
 
 from mqgate.client import Client
 from mqgate.settings import Settings
-from mqgate.spark.pipelines.judging import judge_hour
-from mqgate.spark.pipelines.plan import Plan
+from mqgate.spark.pipelines.config import PipelineConfig
+from mqgate.spark.pipelines.hourly_reconciliation import reconcile_hour
 from mqgate.spark.pipelines.queries import start_minutes
 from mqgate.stats.buckets import bucket_of, quantiles, upper_ms
 from mqgate.stats.sqlite import SqliteDatabase
@@ -117,7 +117,9 @@ def test_the_tables_equal_a_clients_ledger(
     spark: SparkSession, server: ServerProcess, store: StatsStore, tmp_path: Path
 ) -> None:
     """Counts exactly, latencies within a bucket; and the hour is clean, also after a kill, once all is acked."""
-    plan = Plan(url=server.url, directory=tmp_path, trigger=timedelta(milliseconds=200), grace=timedelta(seconds=3))
+    plan = PipelineConfig(
+        url=server.url, directory=tmp_path, trigger=timedelta(milliseconds=200), grace=timedelta(seconds=3)
+    )
     hour = datetime.now(UTC).replace(minute=0, second=0, microsecond=0)
     with Client(server.url) as client:
         waits: Waits = []
@@ -130,13 +132,13 @@ def test_the_tables_equal_a_clients_ledger(
             time.sleep(0.2)
         query.stop()
         assert_quantiles_fit(store, waits)
-        judged = {row["group"]: row for row in judge_hour(spark, plan, store, hour, ["orders"])}
+        judged = {row["group"]: row for row in reconcile_hour(spark, plan, store, hour, ["orders"])}
 
         fill(client, "orders", MESSAGES, start=MESSAGES)
         server.kill()
         server.start()
         consume(client, Counter(), [])
-        after = judge_hour(spark, plan, store, hour, ["orders"])
+        after = reconcile_hour(spark, plan, store, hour, ["orders"])
 
     if datetime.now(UTC) - hour < timedelta(hours=1):
         published = MESSAGES + 1

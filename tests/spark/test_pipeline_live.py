@@ -14,8 +14,8 @@ from mqgate.client import Client
 from mqgate.core.events import LAG, POLLS
 from mqgate.core.message import milliseconds
 from mqgate.spark.pipelines import live
-from mqgate.spark.pipelines.decode import MESSAGE, Raw, decode, decoded
-from mqgate.spark.pipelines.live import batches_of, count, figures
+from mqgate.spark.pipelines.decode import MESSAGE, Raw, decode, decode_messages
+from mqgate.spark.pipelines.live import classify_batches, count, figures
 from mqgate.spark.pipelines.minute import _bucket
 from mqgate.stats.buckets import bucket_of
 from mqgate.stats.sqlite import SqliteDatabase
@@ -37,7 +37,7 @@ def logged(spark: SparkSession, messages: Iterable[Raw]) -> DataFrame:
 
 
 def told(spark: SparkSession, messages: Iterable[Raw]) -> DataFrame:
-    return decoded(logged(spark, messages))
+    return decode_messages(logged(spark, messages))
 
 
 def tables(spark: SparkSession, *batches: Any) -> dict[str, list[Any]]:
@@ -139,7 +139,7 @@ def test_repeats_and_bad_batches_are_known_by_their_numbers() -> None:
     messages = [raw(*first, offset=4), raw(*second, offset=5), raw(*first, offset=6), raw({}, b"?", offset=7)]
     about = [row for message in messages for row in decode(message).to_pylist() if row["table"] != "events"]
 
-    found = batches_of(about, lambda keys: {("gw-1", "i-1", 2)} & set(keys))
+    found = classify_batches(about, lambda keys: {("gw-1", "i-1", 2)} & set(keys))
 
     assert [row[:3] for row in found.rows["event_batches"]] == [("gw-1", "i-1", 1)]
     assert found.repeated == [("local:0", 5), ("local:0", 6)]

@@ -15,8 +15,8 @@ from spark_calls import retained
 from mqgate.client import Client
 from mqgate.core.message import instant, milliseconds
 from mqgate.spark.pipelines import archive
-from mqgate.spark.pipelines.backfill import Forgotten, _is_forgotten, backfill
-from mqgate.spark.pipelines.plan import Plan
+from mqgate.spark.pipelines.backfill import SourceTruncated, _is_forgotten, backfill
+from mqgate.spark.pipelines.config import PipelineConfig
 from mqgate.spark.pipelines.queries import CheckpointLost, OutputLost, start_archive, start_minutes
 from mqgate.stats.sqlite import SqliteDatabase
 from mqgate.stats.store import StatsStore
@@ -30,8 +30,10 @@ def store(tmp_path: Path) -> StatsStore:
 
 
 @pytest.fixture
-def plan(client: Client, topic: str, tmp_path: Path) -> Plan:
-    return Plan(url=client.transport.url, directory=tmp_path, events_topic=topic, trigger=timedelta(seconds=0.1))
+def plan(client: Client, topic: str, tmp_path: Path) -> PipelineConfig:
+    return PipelineConfig(
+        url=client.transport.url, directory=tmp_path, events_topic=topic, trigger=timedelta(seconds=0.1)
+    )
 
 
 def done(start: Callable[[], StreamingQuery]) -> None:
@@ -55,7 +57,7 @@ def told(client: Client, topic: str, teller: Teller, count: int) -> int:
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_lost_figures_and_lost_checkpoints_are_told_and_renewed_where_the_tables_end(
-    spark: SparkSession, client: Client, topic: str, store: StatsStore, plan: Plan
+    spark: SparkSession, client: Client, topic: str, store: StatsStore, plan: PipelineConfig
 ) -> None:
     """From the beginning everything would be counted again. What was spoiled by hand is counted again when asked."""
     teller = Teller()
@@ -78,7 +80,7 @@ def test_lost_figures_and_lost_checkpoints_are_told_and_renewed_where_the_tables
     assert counted(store) == before
 
     retained(client, topic)
-    with pytest.raises(Forgotten, match="--archive"):
+    with pytest.raises(SourceTruncated, match="--archive"):
         backfill(spark, plan, store, instant(min(before)), instant(max(before) + MINUTE), is_archived=False)
     assert counted(store) == before
 
@@ -105,7 +107,7 @@ def test_a_topic_is_not_counted_again_from_where_it_has_forgotten(
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_an_archive_without_its_checkpoint_is_renewed_where_it_ends(
-    spark: SparkSession, client: Client, topic: str, store: StatsStore, plan: Plan
+    spark: SparkSession, client: Client, topic: str, store: StatsStore, plan: PipelineConfig
 ) -> None:
     """And figures can be counted from it, when the topic has long forgotten."""
     teller = Teller()

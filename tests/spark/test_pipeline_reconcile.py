@@ -9,7 +9,7 @@ from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema
 
 from mqgate.spark.pipelines.decode import SCHEMA, decode
-from mqgate.spark.pipelines.reconcile import FATES, GROUPS, OFFSETS, PRESENT, reconcile
+from mqgate.spark.pipelines.reconcile import DISPOSITIONS, GROUPS, OFFSETS, PRESENT, reconcile
 from mqgate.spark.pipelines.stuck import stuck
 
 TOPIC, QUEUE = "orders", "local:0"
@@ -29,7 +29,7 @@ class Case(NamedTuple):
     clients: tuple[str, ...] = ("",)
 
 
-class Judged(NamedTuple):
+class Reconciliation(NamedTuple):
     """Of a case: a summary for each client of its group, and what was found."""
 
     summaries: list[Row]
@@ -101,7 +101,7 @@ CASES = {
 }
 
 
-def judge(spark: SparkSession, cases: Mapping[str, Case], *, is_dark: bool) -> dict[str, Judged]:
+def judge(spark: SparkSession, cases: Mapping[str, Case], *, has_gaps: bool) -> dict[str, Reconciliation]:
     """All cases at once, which takes no longer than one: each has a topic of its own."""
     groups = [
         (topic, "billing", client, QUEUE, case.low, case.committed, case.watched)
@@ -119,12 +119,12 @@ def judge(spark: SparkSession, cases: Mapping[str, Case], *, is_dark: bool) -> d
         spark.createDataFrame(groups, GROUPS),
         happened(spark, *({**each, "topic": topic} for topic, case in cases.items() for each in case.events)),
         spark.createDataFrame(present, PRESENT),
-        is_dark=is_dark,
+        has_gaps=has_gaps,
     )
     summaries, findings = judged.summary.collect(), judged.findings.collect()
     judged.release()
     return {
-        topic: Judged(
+        topic: Reconciliation(
             [row for row in summaries if row.topic == topic],
             sorted((row.finding, row.offset) for row in findings if row.topic == topic),
         )
@@ -133,20 +133,22 @@ def judge(spark: SparkSession, cases: Mapping[str, Case], *, is_dark: bool) -> d
 
 
 @pytest.fixture(scope="module")
-def judged(spark: SparkSession) -> dict[str, Judged]:
+def judged(spark: SparkSession) -> dict[str, Reconciliation]:
     """The cases where all was told."""
-    return judge(spark, CASES, is_dark=False)
+    return judge(spark, CASES, has_gaps=False)
 
 
-def test_every_message_has_one_fate(judged: dict[str, Judged]) -> None:
+def test_every_message_has_one_fate(judged: dict[str, Reconciliation]) -> None:
     """Whatever happened to them, they add up to what was published, for each client."""
-    sums = {topic: [sum(row[fate] for fate in FATES) for row in each.summaries] for topic, each in judged.items()}
+    sums = {
+        topic: [sum(row[fate] for fate in DISPOSITIONS) for row in each.summaries] for topic, each in judged.items()
+    }
 
     assert sums == {topic: [row.published for row in each.summaries] for topic, each in judged.items()}
     assert sums == {topic: [case.end - case.start] * len(case.clients) for topic, case in CASES.items()}
 
 
-def test_a_clean_hour_is_clean(judged: dict[str, Judged]) -> None:
+def test_a_clean_hour_is_clean(judged: dict[str, Reconciliation]) -> None:
     """Every way that a message can go, ranges taken apart; messages above committed are pending, or acked already."""
     (summary,), findings = judged["all ways"]
 
@@ -168,7 +170,7 @@ def test_a_clean_hour_is_clean(judged: dict[str, Judged]) -> None:
     ],
 )
 def test_a_message_that_nobody_settled(
-    judged: dict[str, Judged], case: str, fate: str, found: list[tuple[str, int]]
+    judged: dict[str, Reconciliation], case: str, fate: str, found: list[tuple[str, int]]
 ) -> None:
     """Below committed it is missing, unless nobody watched; above, it is pending.
 
@@ -182,7 +184,7 @@ def test_a_message_that_nobody_settled(
 
 def test_where_there_is_a_hole_in_what_was_told_nobody_knows(spark: SparkSession) -> None:
     """The same message that is missing otherwise."""
-    (summary,), findings = judge(spark, {"passed": UNSETTLED}, is_dark=True)["passed"]
+    (summary,), findings = judge(spark, {"passed": UNSETTLED}, has_gaps=True)["passed"]
 
     assert (summary.published, summary.acked, summary.unknown, summary.missing) == (10, 9, 1, 0)
     assert findings == []
@@ -193,7 +195,7 @@ def test_where_there_is_a_hole_in_what_was_told_nobody_knows(spark: SparkSession
     [("told as too old", "expired", []), ("told as too old, but deleted", "missing", [("lost", 4)])],
 )
 def test_what_a_gateway_takes_for_expired_must_lie_below_what_is_kept(
-    judged: dict[str, Judged], case: str, fate: str, found: list[tuple[str, int]]
+    judged: dict[str, Reconciliation], case: str, fate: str, found: list[tuple[str, int]]
 ) -> None:
     """It finds nothing there either way; but retention does not take a message out of the middle."""
     (summary,), findings = judged[case]
@@ -202,7 +204,7 @@ def test_what_a_gateway_takes_for_expired_must_lie_below_what_is_kept(
     assert findings == found
 
 
-def test_a_late_ack_a_second_ack_and_a_copy_are_listed_and_explained(judged: dict[str, Judged]) -> None:
+def test_a_late_ack_a_second_ack_and_a_copy_are_listed_and_explained(judged: dict[str, Reconciliation]) -> None:
     """None of them is a loss, so the hour stays clean; but whoever asks finds them."""
     (summary,), findings = judged["oddities"]
 
@@ -210,7 +212,7 @@ def test_a_late_ack_a_second_ack_and_a_copy_are_listed_and_explained(judged: dic
     assert findings == [("acked_again", 1), ("duplicate", 3), ("late_ack", 0)]
 
 
-def test_a_copy_of_a_message_of_before_is_found_and_nothing_else_of_before(judged: dict[str, Judged]) -> None:
+def test_a_copy_of_a_message_of_before_is_found_and_nothing_else_of_before(judged: dict[str, Reconciliation]) -> None:
     """A publish at the end of an hour that was not answered is repeated in the next one."""
     (summary,), findings = judged["copies of before"]
 
@@ -218,7 +220,7 @@ def test_a_copy_of_a_message_of_before_is_found_and_nothing_else_of_before(judge
     assert findings == [("duplicate", 7)]
 
 
-def test_clients_of_a_broadcast_group_are_judged_each_for_itself(judged: dict[str, Judged]) -> None:
+def test_clients_of_a_broadcast_group_are_judged_each_for_itself(judged: dict[str, Reconciliation]) -> None:
     """What one has acked says nothing about the other."""
     summaries = judged["broadcast"].summaries
 

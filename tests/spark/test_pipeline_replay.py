@@ -10,13 +10,13 @@ from spark_calls import fill, frame
 from mqgate.client import Client
 from mqgate.spark.pipelines import archive
 from mqgate.spark.pipelines import replay as replaying
-from mqgate.spark.pipelines.plan import Plan
+from mqgate.spark.pipelines.config import PipelineConfig
 from mqgate.spark.pipelines.replay import Replay, chosen, count, replay
 
 
 @pytest.fixture
-def plan(client: Client, tmp_path: Path) -> Plan:
-    return Plan(url=client.transport.url, directory=tmp_path)
+def plan(client: Client, tmp_path: Path) -> PipelineConfig:
+    return PipelineConfig(url=client.transport.url, directory=tmp_path)
 
 
 @pytest.fixture
@@ -31,7 +31,7 @@ def copies(spark: SparkSession, client: Client, target: str) -> list[int]:
 
 
 def test_a_replay_that_was_interrupted_goes_on_where_it_was(
-    spark: SparkSession, client: Client, topic: str, plan: Plan, monkeypatch: pytest.MonkeyPatch
+    spark: SparkSession, client: Client, topic: str, plan: PipelineConfig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Also when it broke off between sending and writing down that it had: the same request stores nothing twice.
 
@@ -59,7 +59,9 @@ def test_a_replay_that_was_interrupted_goes_on_where_it_was(
     assert replay(spark, plan, wanted) == 0
 
 
-def test_a_copy_is_the_message_it_was(spark: SparkSession, client: Client, topic: str, target: str, plan: Plan) -> None:
+def test_a_copy_is_the_message_it_was(
+    spark: SparkSession, client: Client, topic: str, target: str, plan: PipelineConfig
+) -> None:
     """Its identity never changes; key, tag and properties go along."""
     (first, _) = fill(client, topic, 2, tag="paid", properties={"a": "b"})
 
@@ -70,7 +72,7 @@ def test_a_copy_is_the_message_it_was(spark: SparkSession, client: Client, topic
 
 
 def test_a_replay_for_one_group_reaches_nobody_else(
-    spark: SparkSession, client: Client, topic: str, plan: Plan
+    spark: SparkSession, client: Client, topic: str, plan: PipelineConfig
 ) -> None:
     """The others have done their work."""
     ids = fill(client, topic, 3)
@@ -85,7 +87,7 @@ def test_a_replay_for_one_group_reaches_nobody_else(
 
 
 def test_the_archive_is_replayed_like_the_log(
-    spark: SparkSession, client: Client, topic: str, target: str, plan: Plan
+    spark: SparkSession, client: Client, topic: str, target: str, plan: PipelineConfig
 ) -> None:
     """Also when retention has taken the messages: that is what an archive is for. A dry run says what would be sent."""
     fill(client, topic, 10)
@@ -100,7 +102,7 @@ def test_the_archive_is_replayed_like_the_log(
 
 
 def test_an_archive_is_replayed_in_order_whatever_its_files_are_called(
-    spark: SparkSession, client: Client, topic: str, target: str, plan: Plan, monkeypatch: pytest.MonkeyPatch
+    spark: SparkSession, client: Client, topic: str, target: str, plan: PipelineConfig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The place reached says that all before it is done: one that went back would leave messages out."""
     for name, start in (("run-1", 0), ("run-0", 10)):
@@ -121,7 +123,7 @@ def test_an_archive_is_replayed_in_order_whatever_its_files_are_called(
 
 
 def test_the_name_of_another_replay_is_refused(
-    spark: SparkSession, client: Client, topic: str, target: str, plan: Plan
+    spark: SparkSession, client: Client, topic: str, target: str, plan: PipelineConfig
 ) -> None:
     """Its places would be taken for this one's, and messages left out."""
     fill(client, topic, 1)
@@ -131,7 +133,7 @@ def test_the_name_of_another_replay_is_refused(
         replay(spark, plan, Replay(name="x", source=topic, topic=target, where="offset > 3"))
 
 
-def test_nothing_in_the_archive_is_said(spark: SparkSession, plan: Plan) -> None:
+def test_nothing_in_the_archive_is_said(spark: SparkSession, plan: PipelineConfig) -> None:
     """Rather than a replay of nothing that looks like success."""
     with pytest.raises(FileNotFoundError, match="has nothing of orders"):
         chosen(spark, plan, Replay(name="x", source="orders", topic="t", is_archived=True))

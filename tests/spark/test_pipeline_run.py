@@ -16,8 +16,8 @@ from mqgate.client import Client
 from mqgate.core.errors import MqgateError
 from mqgate.core.message import milliseconds
 from mqgate.settings import Settings, SqliteSettings
-from mqgate.stats import reading
-from mqgate.stats.opening import open_stats
+from mqgate.stats import reports
+from mqgate.stats.engine import open_stats
 
 MINUTE = 60_000
 PATIENCE = 300.0
@@ -25,7 +25,7 @@ PATIENCE = 300.0
 
 def states(settings: Settings) -> dict[str, dict[str, Any]]:
     try:
-        return {row["pipeline"]: row for row in reading.pipelines(open_stats(settings, is_writing=False))}
+        return {row["pipeline"]: row for row in reports.pipelines(open_stats(settings, is_writing=False))}
     except MqgateError:
         return {}
 

@@ -25,7 +25,7 @@ from class_archive import LEAN_JAVA, SPARK, reading
 from mqgate.client import Client
 from mqgate.core.events import EVENTS_TOPIC
 from mqgate.java import find_java
-from mqgate.stats.opening import FILE as STATS
+from mqgate.stats.engine import FILE as STATS
 from mqgate.stats.sqlite import SqliteDatabase
 from mqgate.stats.store import StatsStore
 from mqgate.testing.server_process import ServerProcess

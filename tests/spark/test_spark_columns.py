@@ -7,7 +7,7 @@ import pytest
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import BinaryType, DataType, IntegerType, MapType, StringType, StructField, StructType
 
-from mqgate.spark.columns import Shape, UndecodableBody, shape_of, whole_schema
+from mqgate.spark.columns import Shape, UndecodableBody, full_schema, shape_of
 from mqgate.spark.log import FIELDS
 from mqgate.spark.options import OptionInvalid, Properties
 
@@ -39,12 +39,12 @@ def shape(schema: str, properties: Properties = "map", *, is_undecodable_null: b
 
 def test_all_columns_are_as_spark_expects_them() -> None:
     """Spark compares the first batch's Arrow schema with its own, to the letter."""
-    whole = shape_of(whole_schema("map"), "map", is_undecodable_null=False)
+    whole = shape_of(full_schema("map"), "map", is_undecodable_null=False)
     batch = found(id=["i"], offset=[7], key=["k"], tag=[None], properties=['{"a":"1"}'], body=[b"\xff"], storedAt=[AT])
 
     rows = whole.rows("orders", "local:0", 7, batch)
 
-    assert rows.schema == to_arrow_schema(whole_schema("map"), timezone="UTC")
+    assert rows.schema == to_arrow_schema(full_schema("map"), timezone="UTC")
     assert rows.to_pylist() == [
         {
             "id": "i",
@@ -98,7 +98,7 @@ def test_properties_in_three_forms(kind: Properties, column: str, expected: list
 @pytest.mark.parametrize("kind", ["map", "json", "raw"])
 def test_messages_without_properties(kind: Properties) -> None:
     """A whole batch of nulls has the type it must have."""
-    schema = whole_schema(kind)["properties"]
+    schema = full_schema(kind)["properties"]
 
     rows = shape_of(StructType([schema]), kind, is_undecodable_null=False).rows(
         "orders", "local:0", 0, found(properties=[None, None])
@@ -146,5 +146,5 @@ def test_a_schema_that_cannot_be_is_refused(schema: str, told: str) -> None:
 
 def test_the_type_of_properties_follows_the_option() -> None:
     """The schema that Spark shows is what comes."""
-    assert whole_schema("map")["properties"].dataType == MapType(StringType(), StringType())
-    assert whole_schema("raw")["properties"].dataType == StringType()
+    assert full_schema("map")["properties"].dataType == MapType(StringType(), StringType())
+    assert full_schema("raw")["properties"].dataType == StringType()

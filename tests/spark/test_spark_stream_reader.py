@@ -13,10 +13,10 @@ from pyspark.sql.types import BinaryType, StructField, StructType
 from spark_calls import fill, retained
 
 from mqgate.client import Client
-from mqgate.spark.columns import whole_schema
+from mqgate.spark.columns import full_schema
+from mqgate.spark.offset_ranges import Positions
 from mqgate.spark.options import parse
-from mqgate.spark.positions import Positions
-from mqgate.spark.reading import DataLost, Task
+from mqgate.spark.reads import DataLost, Task
 from mqgate.spark.stream_reader import StreamReader
 from mqgate.testing.server_process import ServerProcess
 
@@ -25,7 +25,7 @@ ALL = ReadAllAvailable()
 
 def reader(client: Client, schema: StructType | None = None, **options: str) -> StreamReader:
     both = {"url": client.transport.url, "startingOffsets": "earliest", **options}
-    return StreamReader(parse(both, is_stream=True), schema or whole_schema("map"))
+    return StreamReader(parse(both, is_stream=True), schema or full_schema("map"))
 
 
 def read(stream: StreamReader, start: Positions, end: Positions) -> list[int]:
@@ -177,7 +177,7 @@ def test_retention_between_planning_and_reading(client: Client, topic: str) -> N
     assert [list(lenient.read(task)) for task in tasks] == [[] for _ in tasks]
 
 
-@pytest.mark.parametrize("schema", [whole_schema("map"), StructType([StructField("body", BinaryType())])])
+@pytest.mark.parametrize("schema", [full_schema("map"), StructType([StructField("body", BinaryType())])])
 def test_a_message_gone_from_the_middle(gateway: ServerProcess, client: Client, topic: str, schema: StructType) -> None:
     """It is told, or passed over; those behind it are read once, and none behind the end that was asked for."""
     client.topics.put(f"{topic}-one", {"queues": 1})

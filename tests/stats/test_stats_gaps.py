@@ -2,7 +2,7 @@
 
 import pytest
 
-from mqgate.stats.gaps import Gap, Told, gaps, last_words
+from mqgate.stats.gaps import EventBatch, Gap, gaps, last_batches
 from mqgate.stats.store import StatsStore
 
 NOON_MS = 1_794_830_400_000
@@ -10,8 +10,8 @@ MINUTE = 60_000
 LATER = NOON_MS + 60 * MINUTE
 
 
-def told(sequence: int, *, dropped: int = 0, is_last: bool = False, incarnation: str = "i-1") -> Told:
-    return Told("gw-1", incarnation, sequence, NOON_MS + sequence * 1000, dropped, is_last)
+def told(sequence: int, *, dropped: int = 0, is_last: bool = False, incarnation: str = "i-1") -> EventBatch:
+    return EventBatch("gw-1", incarnation, sequence, NOON_MS + sequence * 1000, dropped, is_last)
 
 
 def test_a_gateway_that_told_all_and_said_goodbye_has_no_hole() -> None:
@@ -38,7 +38,7 @@ def test_a_gateway_that_fell_silent_a_moment_ago_has_a_hole() -> None:
         ([told(1), told(2)], "killed"),
     ],
 )
-def test_a_hole_says_why_and_when(batches: list[Told], reason: str) -> None:
+def test_a_hole_says_why_and_when(batches: list[EventBatch], reason: str) -> None:
     """A reconciliation that knows of none would call lost what was merely not told."""
     (gap,) = gaps(batches, LATER)
 
@@ -49,13 +49,13 @@ def test_a_hole_says_why_and_when(batches: list[Told], reason: str) -> None:
 
 def test_a_gateway_that_came_back_without_a_goodbye_was_killed() -> None:
     """Known at once, so that a proof right after the crash does not call lost what it had no time to tell."""
-    back = Told("gw-1", "i-2", 1, NOON_MS + 5000, 0, is_last=False)
+    back = EventBatch("gw-1", "i-2", 1, NOON_MS + 5000, 0, is_last=False)
 
     assert [gap.reason for gap in gaps([told(1), back], NOON_MS + 4000)] == ["killed"]
 
 
-def at_rest(sequence: int) -> Told:
-    return told(sequence)._replace(is_told_so_far=True)
+def at_rest(sequence: int) -> EventBatch:
+    return told(sequence)._replace(is_idle=True)
 
 
 def test_a_gateway_that_said_it_rests_has_no_hole() -> None:
@@ -65,7 +65,7 @@ def test_a_gateway_that_said_it_rests_has_no_hole() -> None:
 
 def test_a_gateway_that_was_killed_at_rest_may_have_done_something_last() -> None:
     """From its last word until it came back, nobody knows."""
-    back = Told("gw-1", "i-2", 1, LATER, 0, is_last=False)
+    back = EventBatch("gw-1", "i-2", 1, LATER, 0, is_last=False)
 
     (gap,) = gaps([told(1), at_rest(2), back], LATER - 1000)
 
@@ -90,8 +90,8 @@ def test_the_tables_know_a_gateways_last_word(store: StatsStore) -> None:
     ]
     store.put({"event_batches": batches})
 
-    assert sorted(last_words(store)) == [
-        Told("gw-1", "i-2", 2, NOON_MS + 2000, 3, is_last=False, is_told_so_far=True),
-        Told("gw-2", "i-3", 9, NOON_MS, 0, is_last=False),
-        Told("gw-3", "i-4", 1, NOON_MS, 0, is_last=True, is_told_so_far=True),
+    assert sorted(last_batches(store)) == [
+        EventBatch("gw-1", "i-2", 2, NOON_MS + 2000, 3, is_last=False, is_idle=True),
+        EventBatch("gw-2", "i-3", 9, NOON_MS, 0, is_last=False),
+        EventBatch("gw-3", "i-4", 1, NOON_MS, 0, is_last=True, is_idle=True),
     ]

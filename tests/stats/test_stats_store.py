@@ -9,10 +9,10 @@ import pytest
 
 from mqgate.core.errors import FiguresNotFound, StorageFull, StorageRefused, StorageUnavailable
 from mqgate.settings import Settings, SqliteSettings
-from mqgate.stats.opening import FILE, open_stats
+from mqgate.stats.engine import FILE, open_stats
 from mqgate.stats.sqlite import SqliteDatabase
 from mqgate.stats.store import Applied, Database, StatsStore
-from mqgate.stats.tables import LAYOUT, Span
+from mqgate.stats.tables import SCHEMA_VERSION, RetentionClass
 
 NOON = datetime(2026, 11, 16, 12, tzinfo=UTC)
 NOON_MS = int(NOON.timestamp() * 1000)
@@ -119,7 +119,7 @@ def test_hours_outlive_their_minutes(store: StatsStore) -> None:
         store.apply(Applied("minutes", "run", number), {"traffic_minute": [traffic(at)]}, now=NOON, oldest=at)
     store.roll_up()
 
-    gone = store.tidy(NOON, {Span.MINUTES: timedelta(days=7), Span.HOURS: timedelta(days=90)})
+    gone = store.tidy(NOON, {RetentionClass.MINUTES: timedelta(days=7), RetentionClass.HOURS: timedelta(days=90)})
     store.roll_up(old)
 
     assert gone == {"traffic_minute": 1}
@@ -131,7 +131,7 @@ def test_what_was_not_rolled_up_is_not_forgotten(store: StatsStore) -> None:
     store.apply(Applied("minutes", "run", 1), {"traffic_minute": [traffic()]}, now=NOON, oldest=NOON_MS)
     week = timedelta(days=7)
 
-    gone = store.tidy(NOON + timedelta(days=30), {Span.MINUTES: week, Span.BATCHES: week})
+    gone = store.tidy(NOON + timedelta(days=30), {RetentionClass.MINUTES: week, RetentionClass.BATCHES: week})
 
     assert gone == {"traffic_minute": 1}
     assert counted(store, "hour") == {NOON_MS: 1}
@@ -142,7 +142,7 @@ def test_the_newest_batch_of_a_checkpoint_is_never_forgotten(store: StatsStore) 
     for run, number in (("old", 7), ("new", 0), ("new", 1)):
         store.apply(Applied("minutes", run, number), {"traffic_minute": [traffic()]}, now=NOON, oldest=NOON_MS)
 
-    gone = store.tidy(NOON + timedelta(days=4), {Span.BATCHES: timedelta(days=3)})
+    gone = store.tidy(NOON + timedelta(days=4), {RetentionClass.BATCHES: timedelta(days=3)})
 
     assert gone == {"applied": 1}
     assert store.is_applied(Applied("minutes", "old", 7))
@@ -155,7 +155,7 @@ def a_month(store: StatsStore) -> None:
         at = NOON_MS - number * DAY
         store.apply(Applied("minutes", "run", number), {"traffic_minute": [traffic(at)]}, now=NOON, oldest=at)
     store.roll_up()
-    store.tidy(NOON, {Span.MINUTES: timedelta(days=7), Span.HOURS: timedelta(days=25)})
+    store.tidy(NOON, {RetentionClass.MINUTES: timedelta(days=7), RetentionClass.HOURS: timedelta(days=25)})
 
 
 def test_a_backfill_of_an_old_hour_leaves_the_others_alone(store: StatsStore) -> None:
@@ -184,7 +184,7 @@ def test_late_events_are_added_to_hours_whose_minutes_are_gone(store: StatsStore
 
     store.apply(Applied("minutes", "run", 30), {"traffic_minute": late}, now=NOON, oldest=at + MINUTE)
     store.roll_up()
-    store.tidy(NOON, {Span.MINUTES: timedelta(days=7)})
+    store.tidy(NOON, {RetentionClass.MINUTES: timedelta(days=7)})
 
     assert counted(store, "hour") == hours | {at: 6}
     assert counted(store, "day") == days | {at - 12 * HOUR: 6}
@@ -194,7 +194,7 @@ def test_hours_of_a_store_that_never_noted_its_retention_are_left_alone(store: S
     """Those of before did not; after a quiet week there is no minute left by which hours could be made anew."""
     old = NOON_MS - 10 * DAY
     store.apply(Applied("minutes", "run", 0), {"traffic_minute": [traffic(old)]}, now=NOON, oldest=old)
-    store.tidy(NOON, {Span.MINUTES: timedelta(days=7)})
+    store.tidy(NOON, {RetentionClass.MINUTES: timedelta(days=7)})
     store.replace("positions", [])
 
     StatsStore(database, is_writing=True).roll_up(old - DAY)
@@ -248,7 +248,7 @@ def test_rows_are_replaced_where_they_are_asked_to_be(store: StatsStore) -> None
 def test_a_store_of_a_later_layout_is_refused(store: StatsStore, database: Database) -> None:
     """An older mqgate would write what the newer one misreads."""
     with database.transaction(is_writing=True) as execute:
-        execute("UPDATE stats_layout SET number = ?", (LAYOUT + 1,))
+        execute("UPDATE stats_layout SET number = ?", (SCHEMA_VERSION + 1,))
 
     with pytest.raises(StorageRefused, match="newer mqgate"):
         StatsStore(database, is_writing=True)

@@ -24,7 +24,7 @@ from pyspark.sql.types import (
 from mqgate.spark.log import LogError
 from mqgate.spark.options import OptionInvalid, Properties
 
-__all__ = ["Shape", "UndecodableBody", "shape_of", "whole_schema"]
+__all__ = ["Shape", "UndecodableBody", "full_schema", "shape_of"]
 
 _TEXT = StringType()
 _PROPERTIES: Mapping[str, DataType] = {"map": MapType(_TEXT, _TEXT), "json": _TEXT, "raw": _TEXT}
@@ -35,7 +35,7 @@ class UndecodableBody(LogError):
     """A body that is no UTF-8 where text was asked for."""
 
 
-def whole_schema(properties: Properties) -> StructType:
+def full_schema(properties: Properties) -> StructType:
     """All columns, as they are without a schema of the user's."""
     types = {
         "id": _TEXT,
@@ -91,7 +91,7 @@ class Shape(NamedTuple):
 
 def shape_of(schema: StructType, properties: Properties, *, is_undecodable_null: bool) -> Shape:
     """What a schema asks for; OptionInvalid if it names what there is not."""
-    whole = {field.name: field.dataType for field in whole_schema(properties)}
+    whole = {field.name: field.dataType for field in full_schema(properties)}
     for field in schema:
         kinds = [whole[field.name]] if field.name in whole else []
         if field.name == "body":
@@ -118,7 +118,7 @@ def _utf8(body: bytes) -> str | None:
         return None
 
 
-def _each_once(texts: pa.Array, kind: pa.DataType, build: Callable[[str], Any]) -> pa.Array:
+def _build_distinct(texts: pa.Array, kind: pa.DataType, build: Callable[[str], Any]) -> pa.Array:
     """Build from JSON texts, each different one once: most messages of a topic have the same few properties."""
     if texts.null_count == len(texts):
         return pa.nulls(len(texts), kind)
@@ -128,11 +128,11 @@ def _each_once(texts: pa.Array, kind: pa.DataType, build: Callable[[str], Any]) 
 
 
 def _map(texts: pa.Array, kind: pa.DataType) -> pa.Array:
-    return _each_once(texts, kind, lambda text: list(_decode(text).items()))
+    return _build_distinct(texts, kind, lambda text: list(_decode(text).items()))
 
 
 def _raw(texts: pa.Array, kind: pa.DataType) -> pa.Array:
-    return _each_once(texts, kind, lambda text: "\x02".join(f"{n}\x01{v}" for n, v in _decode(text).items()))
+    return _build_distinct(texts, kind, lambda text: "\x02".join(f"{n}\x01{v}" for n, v in _decode(text).items()))
 
 
 _BUILD: Mapping[str, Callable[[pa.Array, pa.DataType], pa.Array]] = {

@@ -16,9 +16,9 @@ from mqgate.spark.log import FIELDS, AccessDenied, Ends, LogError, LogUnavailabl
 __all__ = ["HttpLog"]
 
 T = TypeVar("T")
-_FIRST_PAUSE, _LONGEST_PAUSE = 0.2, 5.0
+_MIN_PAUSE, _MAX_PAUSE = 0.2, 5.0
 # Below what a gateway serves in one answer unless it is told otherwise.
-_MOST_AT_ONCE = 100_000
+_MAX_MESSAGES_PER_READ = 100_000
 # What the gateway spares itself: to make a map of the text is the executors' work.
 _COLUMNS = {"properties": "propertiesJson"}
 _log = logging.getLogger(__name__)
@@ -69,12 +69,14 @@ class HttpLog:
         while at < end:
             began_at = at
             try:
-                for batch in self._clients[0].read_queue(topic, queue, at, min(end - at, _MOST_AT_ONCE), asked):
+                for batch in self._clients[0].read_queue(
+                    topic, queue, at, min(end - at, _MAX_MESSAGES_PER_READ), asked
+                ):
                     at = batch.column("offset")[-1].as_py() + 1
                     yield _as(schema, batch)
             except (ClientError, LogError) as error:
                 failures = _weight(error) + (0 if at > began_at else failures)
-                self._bear(error, failures)
+                self._retry_or_raise(error, failures)
             else:
                 if at == began_at:
                     return
@@ -90,14 +92,14 @@ class HttpLog:
                 return ask(self._clients[0])
             except (ClientError, LogError) as error:
                 failures += _weight(error)
-                self._bear(error, failures)
+                self._retry_or_raise(error, failures)
 
-    def _bear(self, error: Exception, failures: float) -> None:
+    def _retry_or_raise(self, error: Exception, failures: float) -> None:
         """Wait before the next try, at the next gateway; raise what no repeating mends, or was repeated enough."""
         is_transient = isinstance(error, GatewayUnreachable | LogUnavailable) or getattr(error, "retryable", False)
         if not is_transient or int(failures) > self._retries:
-            raise _translated(error) from error
-        pause = min(_FIRST_PAUSE * 2 ** (failures - 1), _LONGEST_PAUSE)
+            raise _to_log_error(error) from error
+        pause = min(_MIN_PAUSE * 2 ** (failures - 1), _MAX_PAUSE)
         asked = error.retry_after if isinstance(error, GatewayError) else None
         _log.info("gateway %s did not answer, trying again: %s", self._clients[0].transport.url, error)
         self._clients.append(self._clients.pop(0))
@@ -119,7 +121,7 @@ def _as(schema: pa.Schema, batch: pa.RecordBatch) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(columns, schema=schema) if columns else batch.select(["offset"])
 
 
-def _translated(error: Exception) -> LogError:
+def _to_log_error(error: Exception) -> LogError:
     if isinstance(error, LogError):
         return error
     if isinstance(error, GatewayError):

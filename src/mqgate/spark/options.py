@@ -11,7 +11,7 @@ from typing import Any, Literal, NamedTuple, NoReturn
 from mqgate.core.errors import MqgateError
 from mqgate.core.message import milliseconds
 from mqgate.core.times import parse_duration, parse_instant
-from mqgate.spark.positions import Positions
+from mqgate.spark.offset_ranges import Positions
 
 __all__ = [
     "CONNECTION",

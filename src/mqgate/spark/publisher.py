@@ -29,7 +29,7 @@ from mqgate.spark.sink_rows import Row, RowRefused
 
 __all__ = ["Counts", "Publisher"]
 
-_FIRST_PAUSE, _LONGEST_PAUSE = 0.1, 5.0
+_MIN_PAUSE, _MAX_PAUSE = 0.1, 5.0
 _SCHEDULED = 202
 _NOT_FOUND, _UNAUTHORIZED, _FORBIDDEN = 404, 401, 403
 # A driver that waits longer looks as if it hung.
@@ -92,7 +92,7 @@ class Publisher:
             except ClientError as error:
                 if getattr(error, "code", "") == "invalid_value":
                     return
-                self._bear(error, patience)
+                self._retry_or_raise(error, patience)
             else:
                 raise LogError(f"option url: {self._clients[0].transport.url} answers, but is no gateway")
 
@@ -110,7 +110,7 @@ class Publisher:
                     counts += self.publish(left[:middle])
                     left = left[middle:]
                 else:
-                    self._bear(error, patience)
+                    self._retry_or_raise(error, patience)
                 continue
             pending = [row for row, result in zip(left, results, strict=True) if not _is_done(row, result, counts)]
             if len(pending) < len(left):
@@ -140,10 +140,10 @@ class Publisher:
         after = response.headers.get("Retry-After", "")
         return results, float(after) if after.isascii() and after.isdecimal() else 0.0
 
-    def _bear(self, error: ClientError, patience: "_Patience") -> None:
+    def _retry_or_raise(self, error: ClientError, patience: "_Patience") -> None:
         """Wait before the next try, at the next gateway; raise what no repeating mends, or was repeated enough."""
         if isinstance(error, GatewayError) and not error.retryable:
-            raise self._translated(error) from error
+            raise self._to_log_error(error) from error
         asked = error.retry_after.total_seconds() if isinstance(error, GatewayError) and error.retry_after else 0.0
         if not patience.wait(asked):
             urls = ", ".join(self._options.connection.urls)
@@ -157,7 +157,7 @@ class Publisher:
                 f"option retryTimeout: the gateway took no more messages: {problem.detail} ({problem.code})"
             )
 
-    def _translated(self, error: GatewayError) -> LogError:
+    def _to_log_error(self, error: GatewayError) -> LogError:
         options = self._options
         if error.status == _UNAUTHORIZED:
             return AccessDenied(f"option key: {error.detail}; is it missing, mistyped or expired?")
@@ -175,7 +175,7 @@ class _Patience:
 
     def __init__(self, timeout: timedelta) -> None:
         self._ends = time.monotonic() + timeout.total_seconds()
-        self._pause = _FIRST_PAUSE
+        self._pause = _MIN_PAUSE
 
     def wait(self, asked: float) -> bool:
         """Pause, at least as long as asked; False: there is no time left."""
@@ -183,7 +183,7 @@ class _Patience:
         if time.monotonic() + pause > self._ends:
             return False
         time.sleep(pause)
-        self._pause = min(self._pause * 2, _LONGEST_PAUSE)
+        self._pause = min(self._pause * 2, _MAX_PAUSE)
         return True
 
 

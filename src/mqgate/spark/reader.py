@@ -7,9 +7,9 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
 from mqgate.spark.columns import shape_of
+from mqgate.spark.offset_ranges import Positions, plan_ranges, split_ranges
 from mqgate.spark.options import Bound, SourceOptions
-from mqgate.spark.positions import Positions, cut, planned
-from mqgate.spark.reading import Task, all_ends, located, open_log, read, report
+from mqgate.spark.reads import Task, all_ends, open_log, read, report, resolve_bound
 
 __all__ = ["BatchReader"]
 
@@ -24,11 +24,13 @@ class BatchReader(DataSourceReader):
         options = self._options
         log = open_log(options.connection)
         ends = all_ends(log, options.selection, _offsets(options.starting) | _offsets(options.ending))
-        start = located(log, options.starting, ends, options)
-        end = located(log, options.ending, ends, options)
-        ranges, losses = planned(start, _not_before(start, end), ends)
+        start = resolve_bound(log, options.starting, ends, options)
+        end = resolve_bound(log, options.ending, ends, options)
+        ranges, losses = plan_ranges(start, _not_before(start, end), ends)
         report(losses, is_fatal=options.is_loss_fatal)
-        tasks = cut(ranges, at_least=options.min_partitions, at_most=options.max_partitions, most_rows=options.max_rows)
+        tasks = split_ranges(
+            ranges, min_tasks=options.min_partitions, max_tasks=options.max_partitions, max_rows=options.max_rows
+        )
         return [Task(ranges) for ranges in tasks or [[]]]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:

@@ -18,11 +18,11 @@ from mqgate.rocketmq.messages import Status
 from mqgate.rocketmq.remoting.codes import ResponseCode
 from mqgate.rocketmq.remoting.pulled_page import PulledPage, decode_page
 from mqgate.spark.log import AccessDenied, Ends, TopicMissing
-from mqgate.spark.rocketmq_faults import is_passing, told
+from mqgate.spark.rocketmq_faults import is_transient, told
 
-__all__ = ["Cluster", "Place"]
+__all__ = ["Cluster", "QueueRef"]
 
-_FIRST_PAUSE, _LONGEST_PAUSE = 0.2, 5.0
+_MIN_PAUSE, _MAX_PAUSE = 0.2, 5.0
 # A broker shows a message to readers a moment after it has confirmed it.
 _SOON = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.4)
 _SYSTEM_PREFIXES = ("rmq_sys_", "RMQ_SYS_", "%", OWN_PREFIX)
@@ -39,7 +39,7 @@ _NOTHING = PulledPage([], [], [], [], ())
 _Result = TypeVar("_Result")
 
 
-class Place(NamedTuple):
+class QueueRef(NamedTuple):
     """A queue."""
 
     topic: str
@@ -51,7 +51,7 @@ class Place(NamedTuple):
         return f"{self.broker}:{self.id}"
 
     @classmethod
-    def of(cls, topic: str, queue: str) -> "Place":
+    def of(cls, topic: str, queue: str) -> "QueueRef":
         broker, _, queue_id = queue.rpartition(":")
         if not broker or not queue_id.isdigit():
             raise TopicMissing(f"{queue} is no queue of topic {topic}: they are called broker:number, as in broker-a:0")
@@ -73,8 +73,8 @@ class Cluster:
         await self._client.close()
 
     async def topics(self) -> list[str]:
-        names = await self._patiently("", self._client.admin.topics)
-        brokers = await self._patiently("", self._client.routes.brokers)
+        names = await self._with_retries("", self._client.admin.topics)
+        brokers = await self._with_retries("", self._client.routes.brokers)
         # Every broker and every cluster has topics named after it.
         system = _SYSTEM_TOPICS | {each.name for each in brokers}
         system |= {f"{each.cluster}{end}" for each in brokers for end in ("", "_REPLY_TOPIC")}
@@ -84,14 +84,14 @@ class Cluster:
             name for name in own if name not in system and not name.startswith(_SYSTEM_PREFIXES) and "%" not in name
         ]
 
-    async def ends(self, topic: str) -> dict[Place, Ends]:
+    async def ends(self, topic: str) -> dict[QueueRef, Ends]:
         """All queues that may be read; TopicMissing if no broker has the topic."""
-        routed = await self._patiently(topic, lambda: self._routed(topic))
+        routed = await self._with_retries(topic, lambda: self._routed(topic))
         shares = await asyncio.gather(
-            *(self._patiently(topic, partial(self._share, topic, broker, routed)) for broker in sorted(routed))
+            *(self._with_retries(topic, partial(self._share, topic, broker, routed)) for broker in sorted(routed))
         )
-        found = {place: ends for share in shares if share is not None for place, ends in share.items()}
-        self._seen[topic] = {place.broker for place in found}
+        found = {queue_ref: ends for share in shares if share is not None for queue_ref, ends in share.items()}
+        self._seen[topic] = {queue_ref.broker for queue_ref in found}
         if all(share is None for share in shares):
             raise TopicMissing(
                 f"RocketMQ has no topic {topic}, or its brokers are down: register it first, or check its name and "
@@ -113,7 +113,7 @@ class Cluster:
             await self._client.routes.brokers()
         return {**dict.fromkeys(missing), **routed}
 
-    async def _share(self, topic: str, broker: str, routed: Mapping[str, int | None]) -> dict[Place, Ends] | None:
+    async def _share(self, topic: str, broker: str, routed: Mapping[str, int | None]) -> dict[QueueRef, Ends] | None:
         """The queues that a broker has of a topic; None if it does not have it."""
         wire = self._prefix + topic
         count = routed[broker]
@@ -128,36 +128,42 @@ class Cluster:
             if error.code == ResponseCode.TOPIC_NOT_EXIST:
                 return None
             raise
-        places = [Place(topic, broker, queue_id) for queue_id in range(count)]
-        found = {place: ends.get(place.id, (0, 0, 0)) for place in places}
-        return {place: Ends(low, max(low, high)) for place, (low, high, _) in found.items()}
+        queue_refs = [QueueRef(topic, broker, queue_id) for queue_id in range(count)]
+        found = {queue_ref: ends.get(queue_ref.id, (0, 0, 0)) for queue_ref in queue_refs}
+        return {queue_ref: Ends(low, max(low, high)) for queue_ref, (low, high, _) in found.items()}
 
-    async def offsets_at(self, topic: str, at_ms: int) -> dict[Place, int]:
+    async def offsets_at(self, topic: str, at_ms: int) -> dict[QueueRef, int]:
         search = self._client.offsets.at
 
-        async def find(place: Place) -> int:
-            return await search(place.broker, self._prefix + topic, place.id, max(at_ms, 0))
+        async def find(queue_ref: QueueRef) -> int:
+            return await search(queue_ref.broker, self._prefix + topic, queue_ref.id, max(at_ms, 0))
 
         return await self._each(await self.ends(topic), find)
 
-    async def committed(self, topic: str, group: str) -> dict[Place, int]:
-        async def find(place: Place) -> int | None:
+    async def committed(self, topic: str, group: str) -> dict[QueueRef, int]:
+        async def find(queue_ref: QueueRef) -> int | None:
             wire, wire_topic = self._prefix + group, self._prefix + topic
-            return await self._client.offsets.committed(place.broker, wire, wire_topic, place.id)
+            return await self._client.offsets.committed(queue_ref.broker, wire, wire_topic, queue_ref.id)
 
         found = await self._each(await self.ends(topic), find)
-        return {place: offset for place, offset in found.items() if offset is not None}
+        return {queue_ref: offset for queue_ref, offset in found.items() if offset is not None}
 
-    async def commit(self, offsets: Mapping[Place, int], group: str) -> None:
-        async def move(place: Place) -> None:
-            await self._meet(place)
-            arguments = (place.broker, self._prefix + group, self._prefix + place.topic, place.id, offsets[place])
+    async def commit(self, offsets: Mapping[QueueRef, int], group: str) -> None:
+        async def move(queue_ref: QueueRef) -> None:
+            await self._meet(queue_ref)
+            arguments = (
+                queue_ref.broker,
+                self._prefix + group,
+                self._prefix + queue_ref.topic,
+                queue_ref.id,
+                offsets[queue_ref],
+            )
             try:
                 await self._client.offsets.commit(*arguments)
             except Refused as error:
                 if error.code != ResponseCode.GROUP_NOT_EXIST:
                     raise
-                await self._make_group(place.broker, self._prefix + group)
+                await self._make_group(queue_ref.broker, self._prefix + group)
                 await self._client.offsets.commit(*arguments)
 
         await self._each(offsets, move)
@@ -171,20 +177,20 @@ class Cluster:
         if await admin.topic(broker, f"%RETRY%{wire}") is None:
             await admin.put_topic(broker, f"%RETRY%{wire}", 1)
 
-    async def meet(self, place: Place) -> None:
+    async def meet(self, queue_ref: QueueRef) -> None:
         """Make sure that a queue's broker is known; TopicMissing if there is no such topic."""
-        route = await self._patiently(place.topic, lambda: self._meet(place))
+        route = await self._with_retries(queue_ref.topic, lambda: self._meet(queue_ref))
         if not route:
-            await self.ends(place.topic)
+            await self.ends(queue_ref.topic)
 
-    async def _meet(self, place: Place) -> bool:
+    async def _meet(self, queue_ref: QueueRef) -> bool:
         """Find a broker's address, if it is not known yet; whether the topic has a route."""
-        route = await self._client.routes.find(self._prefix + place.topic)
-        if place.broker not in self._client.routes.masters:
+        route = await self._client.routes.find(self._prefix + queue_ref.topic)
+        if queue_ref.broker not in self._client.routes.masters:
             await self._client.routes.brokers()
         return route is not None
 
-    async def pull(self, place: Place, offset: int, most: int) -> PulledPage:
+    async def pull(self, queue_ref: QueueRef, offset: int, most: int) -> PulledPage:
         """Consecutive messages from an offset on, as many as the broker gives; none if they are gone, or never come."""
         left = most
 
@@ -192,23 +198,23 @@ class Cluster:
             nonlocal left
             # A broker may have been told to answer more than a frame can hold: what failed is asked for in pieces.
             now, left = left, max(left // 4, 1)
-            return await self._pull(place, offset, now)
+            return await self._pull(queue_ref, offset, now)
 
-        return await self._patiently(place.topic, pull)
+        return await self._with_retries(queue_ref.topic, pull)
 
-    async def _pull(self, place: Place, offset: int, most: int) -> PulledPage:
-        wire = self._prefix + place.topic
+    async def _pull(self, queue_ref: QueueRef, offset: int, most: int) -> PulledPage:
+        wire = self._prefix + queue_ref.topic
         pauses = iter(_SOON)
         has_made_group = False
         while True:
             try:
                 pulled, data = await self._client.messages.pull_undecoded(
-                    place.broker, wire, place.id, offset, most, group=self._group
+                    queue_ref.broker, wire, queue_ref.id, offset, most, group=self._group
                 )
             except Refused as error:
                 if error.code != ResponseCode.GROUP_NOT_EXIST or has_made_group:
                     raise
-                await self._client.admin.put_group(place.broker, self._group)
+                await self._client.admin.put_group(queue_ref.broker, self._group)
                 has_made_group = True
                 continue
             if pulled.status is Status.FOUND:
@@ -220,21 +226,23 @@ class Cluster:
             await asyncio.sleep(pause)
 
     async def _each(
-        self, places: Mapping[Place, object], work: Callable[[Place], Awaitable[_Result]]
-    ) -> dict[Place, _Result]:
-        found = await asyncio.gather(*(self._patiently(place.topic, partial(work, place)) for place in places))
-        return dict(zip(places, found, strict=True))
+        self, queue_refs: Mapping[QueueRef, object], work: Callable[[QueueRef], Awaitable[_Result]]
+    ) -> dict[QueueRef, _Result]:
+        found = await asyncio.gather(
+            *(self._with_retries(queue_ref.topic, partial(work, queue_ref)) for queue_ref in queue_refs)
+        )
+        return dict(zip(queue_refs, found, strict=True))
 
-    async def _patiently(self, topic: str, work: Callable[[], Awaitable[_Result]]) -> _Result:
+    async def _with_retries(self, topic: str, work: Callable[[], Awaitable[_Result]]) -> _Result:
         """Do something, again where that may help; LogError if it does not."""
         attempt = 0
         while True:
             try:
                 return await work()
             except RocketMQError as error:
-                if attempt >= self._retries or not is_passing(error):
+                if attempt >= self._retries or not is_transient(error):
                     raise told(error, topic) from error
-            pause = min(_FIRST_PAUSE * 2**attempt, _LONGEST_PAUSE)
+            pause = min(_MIN_PAUSE * 2**attempt, _MAX_PAUSE)
             await asyncio.sleep(pause * random.uniform(0.5, 1.0))  # noqa: S311 - so that executors do not come all at once
             attempt += 1
             self._client.routes.invalidate(self._prefix + topic)

@@ -4,7 +4,7 @@ from mqgate.rocketmq import NoResponse, NotSent, Refused, RocketMQError
 from mqgate.rocketmq.remoting.codes import ResponseCode
 from mqgate.spark.log import AccessDenied, LogError, LogUnavailable, TopicMissing
 
-__all__ = ["is_passing", "told"]
+__all__ = ["is_transient", "told"]
 
 _BUSY = {
     ResponseCode.SYSTEM_BUSY,
@@ -19,7 +19,7 @@ _NO_ACCESS = "AclException"
 _NO_TRUST = "CERTIFICATE_VERIFY_FAILED"
 
 
-def is_passing(error: RocketMQError) -> bool:
+def is_transient(error: RocketMQError) -> bool:
     """Whether the same may succeed a little later."""
     if isinstance(error, Refused):
         return error.code in _BUSY and _NO_QUEUE not in error.remark and _NO_ACCESS not in error.remark

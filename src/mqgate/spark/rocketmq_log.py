@@ -14,13 +14,14 @@ from typing import TypeVar
 
 import pyarrow as pa
 
-from mqgate.rocketmq import Credentials, RocketMQClient
-from mqgate.rocketmq.columns import Rows
+from mqgate.adapters.rocketmq.columns import Rows
+from mqgate.adapters.rocketmq.translate import users_name
+from mqgate.rocketmq import Client, Credentials
 from mqgate.rocketmq.paging import Paging
-from mqgate.rocketmq.read_ahead import pages
+from mqgate.rocketmq.reading_ahead import pages
 from mqgate.rocketmq.remoting.pulled_page import PulledPage
 from mqgate.spark.log import FIELDS, Ends, LogError
-from mqgate.spark.rocketmq_cluster import Cluster, Place
+from mqgate.spark.rocketmq_cluster import Cluster, QueueRef
 from mqgate.spark.rocketmq_loop import LoopThread
 
 __all__ = ["RocketMQLog"]
@@ -28,8 +29,8 @@ __all__ = ["RocketMQLog"]
 # Pulls under way for one range: enough to keep a broker busy while answers are decoded.
 _AHEAD = 4
 # Per batch Spark pays a fixed price, and per batch memory is held.
-_MOST_ROWS = 4_096
-_MOST_BYTES = 4 << 20
+_MAX_ROWS = 4_096
+_MAX_BYTES = 4 << 20
 _Value = TypeVar("_Value")
 
 
@@ -82,11 +83,11 @@ class RocketMQLog:
 
     def commit(self, topic: str, group: str, offsets: Mapping[str, int]) -> None:
         thread, cluster = self._opened()
-        thread.run(cluster.commit({Place.of(topic, queue): offset for queue, offset in offsets.items()}, group))
+        thread.run(cluster.commit({QueueRef.of(topic, queue): offset for queue, offset in offsets.items()}, group))
 
     def read(self, topic: str, queue: str, start: int, end: int, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
         thread, cluster = self._opened()
-        reading = thread.run(_begin(cluster, Place.of(topic, queue), start, end, columns))
+        reading = thread.run(_begin(cluster, QueueRef.of(topic, queue), start, end, columns))
         try:
             while (batch := thread.run(reading.next())) is not None:
                 yield batch
@@ -107,9 +108,7 @@ class RocketMQLog:
         return self._thread, self._cluster
 
     def _connect(self) -> Cluster:
-        client = RocketMQClient(
-            self._servers, credentials=self._credentials, tls=self._context(), deadline=self._timeout
-        )
+        client = Client(self._servers, credentials=self._credentials, tls=self._context(), deadline=self._timeout)
         return Cluster(client, namespace=self._namespace, retries=self._retries)
 
     def _context(self) -> ssl.SSLContext | None:
@@ -124,18 +123,18 @@ class RocketMQLog:
 class _Reading:
     """A range on its way: the next batch is made while the last one is used."""
 
-    def __init__(self, cluster: Cluster, place: Place, paging: Paging[PulledPage], rows: Rows) -> None:
+    def __init__(self, cluster: Cluster, queue_ref: QueueRef, paging: Paging[PulledPage], rows: Rows) -> None:
         self._ready: asyncio.Queue[pa.RecordBatch | Exception | None] = asyncio.Queue(1)
-        self._work = asyncio.create_task(self._fill(cluster, place, paging, rows))
+        self._work = asyncio.create_task(self._fill(cluster, queue_ref, paging, rows))
 
-    async def _fill(self, cluster: Cluster, place: Place, paging: Paging[PulledPage], rows: Rows) -> None:
+    async def _fill(self, cluster: Cluster, queue_ref: QueueRef, paging: Paging[PulledPage], rows: Rows) -> None:
         last: Exception | None = None
         try:
-            await cluster.meet(place)
-            async with aclosing(pages(paging, lambda offset, most: cluster.pull(place, offset, most))) as found:
+            await cluster.meet(queue_ref)
+            async with aclosing(pages(paging, lambda offset, most: cluster.pull(queue_ref, offset, most))) as found:
                 async for page in found:
                     rows.add(page)
-                    if rows.count >= _MOST_ROWS or rows.bytes >= _MOST_BYTES:
+                    if rows.count >= _MAX_ROWS or rows.bytes >= _MAX_BYTES:
                         await self._ready.put(_batch(rows))
             if rows.count:
                 await self._ready.put(_batch(rows))
@@ -154,8 +153,8 @@ class _Reading:
         self._work.cancel()
 
 
-async def _begin(cluster: Cluster, place: Place, start: int, end: int, columns: Sequence[str]) -> _Reading:
-    return _Reading(cluster, place, Paging(start, end, ahead=_AHEAD), Rows(columns))
+async def _begin(cluster: Cluster, queue_ref: QueueRef, start: int, end: int, columns: Sequence[str]) -> _Reading:
+    return _Reading(cluster, queue_ref, Paging(start, end, ahead=_AHEAD), Rows(columns, users_name))
 
 
 def _batch(rows: Rows) -> pa.RecordBatch:
@@ -166,5 +165,5 @@ def _batch(rows: Rows) -> pa.RecordBatch:
     return pa.RecordBatch.from_pydict({name: column.cast(FIELDS[name]) for name, column in found.items()})
 
 
-def _named(found: Mapping[Place, _Value]) -> dict[str, _Value]:
-    return {place.name: value for place, value in found.items()}
+def _named(found: Mapping[QueueRef, _Value]) -> dict[str, _Value]:
+    return {queue_ref.name: value for queue_ref, value in found.items()}

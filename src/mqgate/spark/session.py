@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 __all__ = ["PysparkMissing", "session"]
 
-_OLDEST_JAVA = 17
+_MIN_JAVA = 17
 _LOOPBACK = "127.0.0.1"
 # Not extraJavaOptions: those are the user's, and come behind these.
 _JAVA_OPTIONS = "spark.driver.defaultJavaOptions"
@@ -101,7 +101,7 @@ def _environment(master: str | None) -> Iterator[None]:
     """What only Spark's launcher reads. Under spark-submit a JVM runs already, and nothing is launched."""
     before = dict(os.environ)
     if "PYSPARK_GATEWAY_PORT" not in os.environ:
-        java = find_java(_OLDEST_JAVA, "Spark").resolve()
+        java = find_java(_MIN_JAVA, "Spark").resolve()
         # A wrapper stands in no such directory; Spark finds it in PATH, as we did.
         is_home = java.parts[-2:] == ("bin", "java")
         os.environ["JAVA_HOME"] = str(java.parents[1]) if is_home else ""

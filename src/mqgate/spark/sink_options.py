@@ -40,8 +40,8 @@ _TYPES: Mapping[str, tuple[type[DataType], ...]] = {
 }
 # They come along, though they are not for us.
 _SPARKS_OWN = frozenset({"checkpointlocation"})
-_DEFAULT_BATCH, _LARGEST_BATCH = "500", 1_000
-_LONGEST_ID = 200
+_DEFAULT_BATCH, _MAX_BATCH = "500", 1_000
+_MAX_ID_LENGTH = 200
 
 
 class ColumnInvalid(ValueError):
@@ -64,13 +64,13 @@ def parse_sink(given: Mapping[str, str], *, is_stream: bool) -> SinkOptions:
     if is_stream and "writeId" in options:
         raise OptionInvalid("option writeId is for batch writes: a stream is known by its checkpoint, leave it out")
     write_id = "" if is_stream else options.get("writeId", uuid4().hex)
-    if not is_stream and not 1 <= len(write_id) <= _LONGEST_ID:
-        raise OptionInvalid(f"option writeId must have 1 to {_LONGEST_ID} characters")
+    if not is_stream and not 1 <= len(write_id) <= _MAX_ID_LENGTH:
+        raise OptionInvalid(f"option writeId must have 1 to {_MAX_ID_LENGTH} characters")
     return SinkOptions(
         connection=connection(options),
         topic=_name(options, "topic") or _missing(),
         producer=_name(options, "producer"),
-        batch_size=number({"batchSize": _DEFAULT_BATCH, **options}, "batchSize", 1, _LARGEST_BATCH),
+        batch_size=number({"batchSize": _DEFAULT_BATCH, **options}, "batchSize", 1, _MAX_BATCH),
         write_id=write_id,
         retry_timeout=duration(options, "retryTimeout", timedelta(minutes=2)),
     )

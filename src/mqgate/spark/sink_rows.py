@@ -21,7 +21,7 @@ from mqgate.spark.log import LogError
 __all__ = ["Row", "RowRefused", "chunks", "rows"]
 
 # A request that is larger is cut, so that neither we nor the gateway hold much at once.
-_MOST_BYTES = 4 << 20
+_MAX_BYTES = 4 << 20
 _DIGEST, _PREFIX = 12, 8
 
 
@@ -75,7 +75,7 @@ def chunks(rows: Iterable[Row], most: int) -> Iterator[list[Row]]:
     chunk: list[Row] = []
     size = 0
     for row in rows:
-        if chunk and (len(chunk) == most or size + len(row.envelope) > _MOST_BYTES):
+        if chunk and (len(chunk) == most or size + len(row.envelope) > _MAX_BYTES):
             yield chunk
             chunk, size = [], 0
         chunk.append(row)

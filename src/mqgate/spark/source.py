@@ -9,7 +9,7 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from mqgate.spark.columns import whole_schema
+from mqgate.spark.columns import full_schema
 from mqgate.spark.options import parse, properties_kind
 from mqgate.spark.reader import BatchReader
 from mqgate.spark.stream_reader import StreamReader
@@ -23,7 +23,7 @@ class MqgateSource(DataSource):
         return "mqgate"
 
     def schema(self) -> StructType:
-        return whole_schema(properties_kind(self.options))
+        return full_schema(properties_kind(self.options))
 
     def reader(self, schema: StructType) -> DataSourceReader:
         return BatchReader(parse(self.options, is_stream=False), schema)

@@ -20,9 +20,9 @@ from pyspark.sql.types import StructType
 
 from mqgate.spark.columns import shape_of
 from mqgate.spark.log import Ends, Log
+from mqgate.spark.offset_ranges import Loss, Positions, limit_end, plan_ranges, size, split_ranges
 from mqgate.spark.options import SourceOptions
-from mqgate.spark.positions import Loss, Positions, cut, limited, planned, size
-from mqgate.spark.reading import Task, all_ends, located, open_log, read, report
+from mqgate.spark.reads import Task, all_ends, open_log, read, report, resolve_bound
 
 __all__ = ["StreamReader"]
 
@@ -37,22 +37,22 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._committed: Positions | None = None
 
     def initialOffset(self) -> Positions:  # noqa: N802 - Spark's name
-        log, ends = self._look()
-        return located(log, self._options.starting, ends, self._options)
+        log, ends = self._read_ends()
+        return resolve_bound(log, self._options.starting, ends, self._options)
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 - Spark's name
         return ReadMaxRows(self._options.max_offsets) if self._options.max_offsets else ReadAllAvailable()
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark's name
-        self._target = _tops(self._look()[1])
+        self._target = _tops(self._read_ends()[1])
 
     def reportLatestOffset(self) -> Positions:  # noqa: N802 - Spark's name
         """Where the queues end, whatever was read: the lag of each is the difference to the batch's end."""
-        return _tops(self._look()[1])
+        return _tops(self._read_ends()[1])
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> Positions:  # noqa: N802 - Spark's name
         """Where the next batch ends; at `start` if there is to be none."""
-        log, ends = self._look(start)
+        log, ends = self._read_ends(start)
         # Spark asks when the batch before is done, also after the last one of an AvailableNow query; its own word for
         # that, `commit`, comes a batch later or never.
         self._commit(log, start)
@@ -68,16 +68,18 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if not self._is_due(size(start, end, ends)):
             return start
         if isinstance(limit, ReadMaxRows):
-            end = limited(start, end, ends, limit.max_rows)
+            end = limit_end(start, end, ends, limit.max_rows)
         self._batch_at = time.monotonic()
         return end
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
         """The tasks of a batch; what it should have read and is gone is a loss."""
         options = self._options
-        ranges, losses = planned(start, end, self._look(end)[1])
+        ranges, losses = plan_ranges(start, end, self._read_ends(end)[1])
         report(losses, is_fatal=options.is_loss_fatal)
-        tasks = cut(ranges, at_least=options.min_partitions, at_most=options.max_partitions, most_rows=options.max_rows)
+        tasks = split_ranges(
+            ranges, min_tasks=options.min_partitions, max_tasks=options.max_partitions, max_rows=options.max_rows
+        )
         return [Task(ranges) for ranges in tasks]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
@@ -92,7 +94,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def stop(self) -> None:
         """Nothing is held that the end of the process does not free."""
 
-    def _look(self, at_least: Positions | None = None) -> tuple[Log, dict[str, dict[str, Ends]]]:
+    def _read_ends(self, at_least: Positions | None = None) -> tuple[Log, dict[str, dict[str, Ends]]]:
         log = open_log(self._options.connection)
         return log, all_ends(log, self._options.selection, at_least or {})
 

@@ -13,26 +13,26 @@ from pyspark.sql import functions as F  # noqa: N812 - everybody's name for them
 
 from mqgate.core.message import milliseconds
 from mqgate.spark.pipelines import archive
-from mqgate.spark.pipelines.decode import decoded
-from mqgate.spark.pipelines.live import PIPELINE, batches_of, figures, told, without
-from mqgate.spark.pipelines.plan import Plan
+from mqgate.spark.pipelines.config import PipelineConfig
+from mqgate.spark.pipelines.decode import decode_messages
+from mqgate.spark.pipelines.live import PIPELINE, classify_batches, exclude_batches, figures, told
 from mqgate.stats.store import StatsStore
 
-__all__ = ["Disturbed", "Forgotten", "backfill"]
+__all__ = ["BackfillConflict", "SourceTruncated", "backfill"]
 
 _TABLES = ("traffic_minute", "latency_minute", "polls_minute", "lag_minute")
 # A gateway's clock may be that much ahead without being put right.
 _SLACK = timedelta(seconds=2)
 
 
-class Disturbed(RuntimeError):
+class BackfillConflict(RuntimeError):
     """Late events came into these minutes meanwhile."""
 
     def __init__(self) -> None:
         super().__init__("the live pipeline counted late events into these minutes meanwhile: run it again")
 
 
-class Forgotten(RuntimeError):
+class SourceTruncated(RuntimeError):
     """What the topic still holds would make less of the figures than they are."""
 
     def __init__(self, topic: str, since: datetime) -> None:
@@ -43,37 +43,43 @@ class Forgotten(RuntimeError):
 
 
 def backfill(
-    spark: SparkSession, plan: Plan, store: StatsStore, since: datetime, until: datetime, *, is_archived: bool
+    spark: SparkSession,
+    config: PipelineConfig,
+    store: StatsStore,
+    since: datetime,
+    until: datetime,
+    *,
+    is_archived: bool,
 ) -> dict[str, int]:
     """Count [since, until) again; the rows of each table."""
     began = milliseconds(datetime.now(UTC))
     positions = {
-        queue: offset for topic, queue, offset in store.read("positions", PIPELINE) if topic == plan.events_topic
+        queue: offset for topic, queue, offset in store.read("positions", PIPELINE) if topic == config.events_topic
     }
-    rows = _archived(spark, plan, since, positions) if is_archived else _logged(spark, plan, since, positions)
+    rows = _archived(spark, config, since, positions) if is_archived else _logged(spark, config, since, positions)
     rows = rows.persist()
     try:
-        repeated = batches_of(told(rows), lambda _: set()).repeated
+        repeated = classify_batches(told(rows), lambda _: set()).repeated
         first, end = milliseconds(since), milliseconds(until)
         minute = F.unix_millis("at")
-        chosen = without(rows, repeated).where((minute >= first) & (minute < end))
-        found: dict[str, list[Any]] = figures(chosen, plan.minutes)
+        chosen = exclude_batches(rows, repeated).where((minute >= first) & (minute < end))
+        found: dict[str, list[Any]] = figures(chosen, config.minutes)
     finally:
         rows.unpersist()
     if not store.refill(first, end, {name: found[name] for name in _TABLES}, after=began):
-        raise Disturbed
+        raise BackfillConflict
     return {name: len(found[name]) for name in _TABLES}
 
 
-def _logged(spark: SparkSession, plan: Plan, since: datetime, positions: dict[str, int]) -> DataFrame:
-    with plan.connect() as client:
-        if _is_forgotten(client.queues(plan.events_topic, at=since - _SLACK, times=False)):
-            raise Forgotten(plan.events_topic, since)
+def _logged(spark: SparkSession, config: PipelineConfig, since: datetime, positions: dict[str, int]) -> DataFrame:
+    with config.connect() as client:
+        if _is_forgotten(client.queues(config.events_topic, at=since - _SLACK, times=False)):
+            raise SourceTruncated(config.events_topic, since)
     bounds: dict[str, Any] = {
         "startingTimestamp": str(milliseconds(since - _SLACK)),
         "startingOffsetsByTimestampStrategy": "latest",
     }
-    rows = plan.events(spark, **bounds)
+    rows = config.events(spark, **bounds)
     return _counted(rows, positions)
 
 
@@ -91,12 +97,12 @@ def _is_forgotten(queues: Iterable[Mapping[str, Any]]) -> bool:
     )
 
 
-def _archived(spark: SparkSession, plan: Plan, since: datetime, positions: dict[str, int]) -> DataFrame:
-    paths = archive.hours(plan.archive_path, [plan.events_topic], since - _SLACK, datetime.now(UTC))
+def _archived(spark: SparkSession, config: PipelineConfig, since: datetime, positions: dict[str, int]) -> DataFrame:
+    paths = archive.hours(config.archive_path, [config.events_topic], since - _SLACK, datetime.now(UTC))
     if not paths:
-        raise FileNotFoundError(f"{plan.archive_path} has nothing of {plan.events_topic} since {since}")
-    messages = spark.read.option("basePath", str(plan.archive_path)).parquet(*paths)
-    return _counted(decoded(messages.withColumn("properties", F.to_json("properties"))), positions)
+        raise FileNotFoundError(f"{config.archive_path} has nothing of {config.events_topic} since {since}")
+    messages = spark.read.option("basePath", str(config.archive_path)).parquet(*paths)
+    return _counted(decode_messages(messages.withColumn("properties", F.to_json("properties"))), positions)
 
 
 def _counted(rows: DataFrame, positions: dict[str, int]) -> DataFrame:

@@ -19,7 +19,7 @@ from pyspark.sql.types import ArrayType
 
 from mqgate.core.events import TABLES, Table
 
-__all__ = ["BATCH", "MESSAGE", "QUARANTINE", "SCHEMA", "Raw", "decode", "decoded"]
+__all__ = ["BATCH", "MESSAGE", "QUARANTINE", "SCHEMA", "Raw", "decode", "decode_messages"]
 
 BATCH, QUARANTINE = "batch", "quarantine"
 # What of a message is needed, as a schema for the source; its properties as the text of a JSON object.
@@ -39,14 +39,14 @@ _OF_BATCH = {
     "schema": pa.string(),
     "dropped": pa.int64(),
     "is_last": pa.bool_(),
-    "is_told_so_far": pa.bool_(),
+    "is_idle": pa.bool_(),
 }
 _OF_ROWS = {name: _TYPES[kind] for table in TABLES.values() for name, kind in table.columns}
 SCHEMA = pa.schema([*_OF_BATCH.items(), *_OF_ROWS.items()])
 # Clocks that are kept differ by less, and so does the way to the log: then each is right about its own.
 _TOLERANCE_US = 1_000_000
 # Far more than there can be, and little enough to be added up: Spark fails where a sum has more than 64 bits.
-_MOST = {"count": 1 << 40, "bytes": 1 << 40, "offset": 1 << 53}
+_MAX_VALUES = {"count": 1 << 40, "bytes": 1 << 40, "offset": 1 << 53}
 _LAST_MS = 253_402_300_799_999
 _properties = msgspec.json.Decoder(dict[str, str]).decode
 
@@ -66,7 +66,7 @@ class _Unreadable(Exception):
     """Why a message is put aside."""
 
 
-def decoded(messages: DataFrame) -> DataFrame:
+def decode_messages(messages: DataFrame) -> DataFrame:
     """The rows of messages (columns of MESSAGE), as SCHEMA has them."""
     # Not mapInArrow, which would do just this, but asks for pandas before it does.
     rows = arrow_udf(_decode_all, ArrayType(from_arrow_schema(SCHEMA)))  # type: ignore[call-overload]  # any number
@@ -95,7 +95,7 @@ def decode(raw: Raw) -> pa.RecordBatch:
             "sequence": _number(properties, "sequence"),
             "dropped": _number(properties, "dropped", 0),
             "is_last": properties.get("last") == "true",
-            "is_told_so_far": properties.get("last") == "so_far",
+            "is_idle": properties.get("last") == "so_far",
         }
         behind = raw.stored_at - _number(properties, "sent_at", most=_LAST_MS) * 1000
     except _Unreadable as reason:
@@ -150,10 +150,10 @@ def _column(found: pa.Table, name: str, kind: str) -> pa.Array:
         column = column.cast(_TYPES[kind])
     except pa.ArrowException as error:
         raise _Unreadable(f"column {name} is {column.type}, not {kind}: {error}") from error
-    if name in _MOST:
+    if name in _MAX_VALUES:
         ends = pc.min_max(column).as_py()
-        if (ends["min"] or 0) < 0 or (ends["max"] or 0) > _MOST[name]:
-            raise _Unreadable(f"column {name} has {ends['min']} to {ends['max']}, there are 0 to {_MOST[name]}")
+        if (ends["min"] or 0) < 0 or (ends["max"] or 0) > _MAX_VALUES[name]:
+            raise _Unreadable(f"column {name} has {ends['min']} to {ends['max']}, there are 0 to {_MAX_VALUES[name]}")
     return pc.replace_substring(column, "\0", "") if pa.types.is_string(column.type) else column
 
 

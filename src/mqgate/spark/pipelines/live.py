@@ -16,16 +16,16 @@ from pyspark.sql import functions as F  # noqa: N812 - everybody's name for them
 
 from mqgate.core.message import milliseconds
 from mqgate.spark.pipelines import minute
-from mqgate.spark.pipelines.decode import BATCH, QUARANTINE, decoded
+from mqgate.spark.pipelines.decode import BATCH, QUARANTINE, decode_messages
 from mqgate.stats.store import Applied, Rows, StatsStore
 
-__all__ = ["PIPELINE", "Batches", "batches_of", "count", "figures", "run_of", "told", "without"]
+__all__ = ["PIPELINE", "Batches", "classify_batches", "count", "exclude_batches", "figures", "run_of", "told"]
 
 PIPELINE = "minutes"
 _KEY = ("gateway", "incarnation", "sequence")
 
 
-class Overtaken(RuntimeError):
+class BatchSuperseded(RuntimeError):
     """Somebody else counted meanwhile."""
 
     def __init__(self) -> None:
@@ -50,17 +50,17 @@ def count(store: StatsStore, kept: timedelta) -> Callable[[DataFrame, int], None
             messages = _behind(messages, positions)
             if messages.isEmpty():
                 return
-        rows = decoded(messages).persist()
+        rows = decode_messages(messages).persist()
         try:
-            found = batches_of(told(rows), lambda keys: _known(store, keys))
-            fresh = without(rows, found.repeated)
+            found = classify_batches(told(rows), lambda keys: _known(store, keys))
+            fresh = exclude_batches(rows, found.repeated)
             tables = figures(fresh, kept)
         finally:
             rows.unpersist()
         oldest = min((row[0] for name in ("traffic_minute", "polls_minute") for row in tables[name]), default=None)
         both = {**tables, **found.rows, **found.positions}
         if not store.apply(applied, both, now=datetime.now(UTC), oldest=oldest, after=positions):
-            raise Overtaken
+            raise BatchSuperseded
 
     return take
 
@@ -78,7 +78,9 @@ def figures(rows: DataFrame, kept: timedelta) -> dict[str, list[Row]]:
     }
 
 
-def batches_of(told: Iterable[Mapping[str, Any]], known: Callable[[Sequence[tuple[Any, ...]]], set[Any]]) -> Batches:
+def classify_batches(
+    told: Iterable[Mapping[str, Any]], known: Callable[[Sequence[tuple[Any, ...]]], set[Any]]
+) -> Batches:
     """Sort what was read: `known` says which keys (gateway, incarnation, sequence) are in the tables."""
     told = sorted(told, key=lambda row: (row["batch_topic"], row["batch_queue"], row["batch_offset"]))
     seen = known([tuple(row[name] for name in _KEY) for row in told if row["table"] == BATCH])
@@ -134,7 +136,7 @@ def _known(store: StatsStore, keys: Sequence[tuple[str, str, int]]) -> set[tuple
     }
 
 
-def without(rows: DataFrame, repeated: Sequence[tuple[str, int]]) -> DataFrame:
+def exclude_batches(rows: DataFrame, repeated: Sequence[tuple[str, int]]) -> DataFrame:
     """Rows but those of batches at these places (queue and offset)."""
     by_queue: dict[str, list[int]] = {}
     for queue, offset in repeated:

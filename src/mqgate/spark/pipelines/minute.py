@@ -13,7 +13,7 @@ from mqgate.stats.buckets import LAST
 __all__ = ["in_time", "lag", "late", "latency", "polls", "traffic"]
 
 _MINUTE_MS = 60_000
-_FURTHEST_AHEAD_MS = 3_600_000
+_MAX_AHEAD_MS = 3_600_000
 
 
 def in_time(rows: DataFrame, kept_ms: int) -> DataFrame:
@@ -103,7 +103,7 @@ def _minute(column: str) -> Column:
 
 def _is_in_time(kept_ms: int) -> Column:
     stored = F.unix_millis("batch_at")
-    return F.col("minute").between(stored - kept_ms, stored + _FURTHEST_AHEAD_MS)
+    return F.col("minute").between(stored - kept_ms, stored + _MAX_AHEAD_MS)
 
 
 def _count() -> Column:

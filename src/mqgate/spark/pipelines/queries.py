@@ -8,8 +8,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from mqgate.spark.pipelines import archive, live
+from mqgate.spark.pipelines.config import PipelineConfig, own_session
 from mqgate.spark.pipelines.decode import MESSAGE
-from mqgate.spark.pipelines.plan import Plan, own_session
 from mqgate.stats.store import StatsStore
 
 __all__ = ["CheckpointLost", "OutputLost", "start_archive", "start_minutes"]
@@ -38,32 +38,34 @@ class OutputLost(RuntimeError):
         )
 
 
-def start_minutes(spark: SparkSession, plan: Plan, store: StatsStore, *, is_renewed: bool = False) -> StreamingQuery:
+def start_minutes(
+    spark: SparkSession, config: PipelineConfig, store: StatsStore, *, is_renewed: bool = False
+) -> StreamingQuery:
     """Count events as they come."""
     told: dict[str, dict[str, int]] = {}
     for topic, queue, offset in store.read("positions", live.PIPELINE):
         told.setdefault(topic, {})[queue] = offset
-    here = {topic: queues for topic, queues in told.items() if topic == plan.events_topic}
-    options = {"maxOffsetsPerTrigger": str(plan.max_offsets), "properties": "json", "subscribe": plan.events_topic}
-    frame = _stream(spark, plan, live.PIPELINE, here, options, MESSAGE, is_renewed=is_renewed)
-    return _started(frame, plan, live.PIPELINE, live.count(store, plan.minutes), plan.trigger.total_seconds())
+    here = {topic: queues for topic, queues in told.items() if topic == config.events_topic}
+    options = {"maxOffsetsPerTrigger": str(config.max_offsets), "properties": "json", "subscribe": config.events_topic}
+    frame = _stream(spark, config, live.PIPELINE, here, options, MESSAGE, is_renewed=is_renewed)
+    return _started(frame, config, live.PIPELINE, live.count(store, config.minutes), config.trigger.total_seconds())
 
 
-def start_archive(spark: SparkSession, plan: Plan, *, is_renewed: bool = False) -> StreamingQuery:
+def start_archive(spark: SparkSession, config: PipelineConfig, *, is_renewed: bool = False) -> StreamingQuery:
     """Archive the events, and the topics that are asked for."""
-    topics = (plan.events_topic, *plan.archive)
-    archive.clear(plan.archive_path)
-    here = archive.positions(plan.archive_path)
-    options = {"maxOffsetsPerTrigger": str(plan.max_messages), "subscribe": ",".join(topics)}
-    frame = _stream(spark, plan, archive.PIPELINE, here, options, None, is_renewed=is_renewed)
+    topics = (config.events_topic, *config.archive)
+    archive.clear(config.archive_path)
+    here = archive.positions(config.archive_path)
+    options = {"maxOffsetsPerTrigger": str(config.max_messages), "subscribe": ",".join(topics)}
+    frame = _stream(spark, config, archive.PIPELINE, here, options, None, is_renewed=is_renewed)
     # Fewer, larger files: nobody waits for them.
-    seconds = 6 * plan.trigger.total_seconds()
-    return _started(frame, plan, archive.PIPELINE, archive.archived(plan.archive_path), seconds)
+    seconds = 6 * config.trigger.total_seconds()
+    return _started(frame, config, archive.PIPELINE, archive.archived(config.archive_path), seconds)
 
 
 def _stream(
     spark: SparkSession,
-    plan: Plan,
+    config: PipelineConfig,
     pipeline: str,
     output: Positions,
     options: Mapping[str, str],
@@ -71,33 +73,33 @@ def _stream(
     *,
     is_renewed: bool,
 ) -> DataFrame:
-    checkpoint = plan.checkpoint(pipeline)
+    checkpoint = config.checkpoint(pipeline)
     has_begun = any((checkpoint / "commits").glob("[0-9]*"))
     starting = "earliest"
     if output and not (checkpoint / "metadata").exists():
         if not is_renewed:
             raise CheckpointLost(pipeline, checkpoint)
-        starting = json.dumps(_everywhere(plan, options["subscribe"].split(","), output))
+        starting = json.dumps(_everywhere(config, options["subscribe"].split(","), output))
     elif has_begun and not output and _has_rows(checkpoint):
         raise OutputLost(pipeline, checkpoint)
-    both = plan.options(startingOffsets=starting, failOnDataLoss="false", **options)
+    both = config.options(startingOffsets=starting, failOnDataLoss="false", **options)
     reader = own_session(spark).readStream.format("mqgate").options(**both)
     return (reader.schema(schema) if schema else reader).load()
 
 
-def _started(frame: DataFrame, plan: Plan, pipeline: str, take: object, seconds: float) -> StreamingQuery:
+def _started(frame: DataFrame, config: PipelineConfig, pipeline: str, take: object, seconds: float) -> StreamingQuery:
     return (
         frame.writeStream.queryName(pipeline)
         .foreachBatch(take)  # type: ignore[arg-type]  # a function of a frame and a number
-        .option("checkpointLocation", str(plan.checkpoint(pipeline)))
+        .option("checkpointLocation", str(config.checkpoint(pipeline)))
         .trigger(processingTime=f"{max(round(seconds * 1000), 1)} milliseconds")
         .start()
     )
 
 
-def _everywhere(plan: Plan, topics: list[str], output: Positions) -> dict[str, dict[str, int]]:
+def _everywhere(config: PipelineConfig, topics: list[str], output: Positions) -> dict[str, dict[str, int]]:
     """Where each queue goes on; one that the output has nothing of begins at its beginning."""
-    with plan.connect() as client:
+    with config.connect() as client:
         return {
             topic: {
                 queue["queue"]: output.get(topic, {}).get(queue["queue"], _EARLIEST)

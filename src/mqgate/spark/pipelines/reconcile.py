@@ -16,7 +16,7 @@ from pyspark.sql import functions as F  # noqa: N812 - everybody's name for them
 
 from mqgate.core.events import EVENTS, Kind
 
-__all__ = ["FATES", "GROUPS", "OFFSETS", "PRESENT", "Judged", "reconcile"]
+__all__ = ["DISPOSITIONS", "GROUPS", "OFFSETS", "PRESENT", "Reconciliation", "reconcile"]
 
 # What is asked about: offsets of queues, [start, end).
 OFFSETS = "topic STRING, queue STRING, start BIGINT, end BIGINT"
@@ -24,7 +24,7 @@ OFFSETS = "topic STRING, queue STRING, start BIGINT, end BIGINT"
 GROUPS = "topic STRING, group STRING, client STRING, queue STRING, min BIGINT, committed BIGINT, watched BIGINT"
 # What the log holds of these offsets; and, of copies to be found, what it holds before them.
 PRESENT = "topic STRING, queue STRING, offset BIGINT, id STRING"
-FATES = ("acked", "dead", "filtered", "expired", "skipped", "pending", "unwatched", "unknown", "missing")
+DISPOSITIONS = ("acked", "dead", "filtered", "expired", "skipped", "pending", "unwatched", "unknown", "missing")
 
 _SETTLING = {
     Kind.ACKED: "acked",
@@ -38,7 +38,7 @@ _SCOPE = ("topic", "group", "client")
 _FINDING = (*_SCOPE, "queue", "offset", "finding", "id", "detail")
 
 
-class Judged(NamedTuple):
+class Reconciliation(NamedTuple):
     """`summary`: topic, group, client, published, the fates, duplicates, late_acks. `findings`: one row each."""
 
     summary: DataFrame
@@ -51,11 +51,13 @@ class Judged(NamedTuple):
             frame.unpersist()
 
 
-def reconcile(offsets: DataFrame, groups: DataFrame, events: DataFrame, present: DataFrame, *, is_dark: bool) -> Judged:
-    """Judge the messages at these offsets by all that was told of them; `is_dark`: not all may have been told."""
+def reconcile(
+    offsets: DataFrame, groups: DataFrame, events: DataFrame, present: DataFrame, *, has_gaps: bool
+) -> Reconciliation:
+    """Judge the messages at these offsets by all that was told of them; `has_gaps`: not all may have been told."""
     told = events.where(F.col("table") == EVENTS.name)
     messages = _messages(offsets, told, present).persist()
-    judged = _judged(messages, groups, _settled(offsets, groups, told), is_dark=is_dark).persist()
+    judged = _judged(messages, groups, _settled(offsets, groups, told), has_gaps=has_gaps).persist()
     copies = _copies(messages, _earlier(offsets, present))
     findings = _misfits(judged).unionByName(copies.withColumn("group", F.lit("")).withColumn("client", F.lit("")))
     copied = copies.groupBy("topic").agg(F.count("*").alias("copies"))
@@ -63,15 +65,15 @@ def reconcile(offsets: DataFrame, groups: DataFrame, events: DataFrame, present:
         judged.groupBy(*_SCOPE)
         .agg(
             F.count("*").alias("published"),
-            *(F.count_if(F.col("fate") == fate).alias(fate) for fate in FATES),
+            *(F.count_if(F.col("fate") == fate).alias(fate) for fate in DISPOSITIONS),
             F.count_if(F.col("acks") > 1).alias("acked_again"),
             F.sum("late").alias("late_acks"),
         )
         .join(F.broadcast(copied), "topic", "left")
         .withColumn("duplicates", F.col("acked_again") + F.coalesce("copies", F.lit(0)))
     )
-    columns = (*_SCOPE, "published", *FATES, "duplicates", "late_acks")
-    return Judged(summary.select(*columns), findings.select(*_FINDING), (judged, messages))
+    columns = (*_SCOPE, "published", *DISPOSITIONS, "duplicates", "late_acks")
+    return Reconciliation(summary.select(*columns), findings.select(*_FINDING), (judged, messages))
 
 
 def _messages(offsets: DataFrame, told: DataFrame, present: DataFrame) -> DataFrame:
@@ -117,7 +119,7 @@ def _settled(offsets: DataFrame, groups: DataFrame, told: DataFrame) -> DataFram
     )
 
 
-def _judged(messages: DataFrame, groups: DataFrame, settled: DataFrame, *, is_dark: bool) -> DataFrame:
+def _judged(messages: DataFrame, groups: DataFrame, settled: DataFrame, *, has_gaps: bool) -> DataFrame:
     """One row for every message and group: its fate, and what is odd about it."""
     return (
         messages.join(F.broadcast(groups), ["topic", "queue"])
@@ -130,14 +132,14 @@ def _judged(messages: DataFrame, groups: DataFrame, settled: DataFrame, *, is_da
             "is_present",
             "committed",
             F.coalesce("is_expired", F.lit(False)).alias("is_expired"),
-            _fate(is_dark=is_dark).alias("fate"),
+            _fate(has_gaps=has_gaps).alias("fate"),
             F.coalesce("acks", F.lit(0)).alias("acks"),
             F.coalesce("late", F.lit(0)).alias("late"),
         )
     )
 
 
-def _fate(*, is_dark: bool) -> Column:
+def _fate(*, has_gaps: bool) -> Column:
     offset, committed = F.col("offset"), F.col("committed")
     fate = F.when(F.col("is_acked"), "acked")
     for name in ("dead", "filtered", "skipped"):
@@ -151,7 +153,7 @@ def _fate(*, is_dark: bool) -> Column:
         .when((offset >= committed) & ~F.col("is_present"), "missing")
         .when(offset >= committed, "pending")
         .when(F.col("watched").isNull() | (offset < F.col("watched")), "unwatched")
-        .otherwise("unknown" if is_dark else "missing")
+        .otherwise("unknown" if has_gaps else "missing")
     )
 
 

@@ -23,9 +23,9 @@ from mqgate.client.transport import path
 from mqgate.core.message import milliseconds
 from mqgate.spark.options import connection
 from mqgate.spark.pipelines import archive
-from mqgate.spark.pipelines.plan import Plan
+from mqgate.spark.pipelines.config import PipelineConfig
 from mqgate.spark.publisher import Publisher
-from mqgate.spark.reading import open_log
+from mqgate.spark.reads import open_log
 from mqgate.spark.sink_options import parse_sink
 from mqgate.spark.sink_rows import Row as Sent
 
@@ -50,16 +50,16 @@ class Replay:
     rate: float | None = None
 
 
-def chosen(spark: SparkSession, plan: Plan, wanted: Replay) -> DataFrame:
+def chosen(spark: SparkSession, config: PipelineConfig, wanted: Replay) -> DataFrame:
     """The messages of a replay."""
     if wanted.is_archived:
         first, last = wanted.since or datetime.fromtimestamp(0, UTC), wanted.until or datetime.now(UTC)
-        paths = archive.hours(plan.archive_path, [wanted.source], first, last)
+        paths = archive.hours(config.archive_path, [wanted.source], first, last)
         if not paths:
-            raise FileNotFoundError(f"{plan.archive_path} has nothing of {wanted.source} in that time")
-        messages = spark.read.option("basePath", str(plan.archive_path)).parquet(*paths)
+            raise FileNotFoundError(f"{config.archive_path} has nothing of {wanted.source} in that time")
+        messages = spark.read.option("basePath", str(config.archive_path)).parquet(*paths)
     else:
-        options = plan.options(subscribe=wanted.source, failOnDataLoss="false")
+        options = config.options(subscribe=wanted.source, failOnDataLoss="false")
         messages = spark.read.format("mqgate").options(**options).load()
     if wanted.since is not None:
         messages = messages.where(F.unix_millis("storedAt") >= milliseconds(wanted.since))
@@ -83,17 +83,17 @@ def unreplayed(messages: DataFrame, done: dict[str, int]) -> DataFrame:
     return messages
 
 
-def replay(spark: SparkSession, plan: Plan, wanted: Replay) -> int:
+def replay(spark: SparkSession, config: PipelineConfig, wanted: Replay) -> int:
     """Send what was not sent yet; how many messages."""
-    progress = plan.directory / "replays" / f"{wanted.name}.json"
+    progress = config.directory / "replays" / f"{wanted.name}.json"
     done, ends = _reached(progress, wanted)
     if ends is None:
-        ends = _ends(spark, plan, wanted)
+        ends = _ends(spark, config, wanted)
         _store(progress, wanted, done, ends)
     if not ends:
         return 0
-    left = unreplayed(_before(chosen(spark, plan, wanted), ends), done).orderBy("queue", "offset")
-    options = {name: value for name, value in plan.options().items() if name in {"url", "key"}}
+    left = unreplayed(_before(chosen(spark, config, wanted), ends), done).orderBy("queue", "offset")
+    options = {name: value for name, value in config.options().items() if name in {"url", "key"}}
     options["topic"] = wanted.topic or wanted.source
     address = path("groups", wanted.group, "replay") if wanted.group else path("topics", options["topic"], "replay")
     publisher = Publisher(parse_sink(options, is_stream=False), address)
@@ -109,11 +109,11 @@ def replay(spark: SparkSession, plan: Plan, wanted: Replay) -> int:
     return sent
 
 
-def _ends(spark: SparkSession, plan: Plan, wanted: Replay) -> dict[str, int]:
+def _ends(spark: SparkSession, config: PipelineConfig, wanted: Replay) -> dict[str, int]:
     """Where the source ends now, by queue."""
     if wanted.is_archived:
-        return {row["queue"]: row["last"] + 1 for row in count(chosen(spark, plan, wanted))}
-    log = open_log(connection(plan.options()))
+        return {row["queue"]: row["last"] + 1 for row in count(chosen(spark, config, wanted))}
+    log = open_log(connection(config.options()))
     return {queue: ends.max for queue, ends in log.ends(wanted.source).items()}
 
 

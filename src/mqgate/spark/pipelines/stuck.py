@@ -9,7 +9,7 @@ __all__ = ["stuck"]
 
 _SETTLED = [kind.value for kind in (Kind.ACKED, Kind.DEAD, Kind.SKIPPED, Kind.RETENTION_EXPIRED, Kind.FILTERED)]
 # What is acked at once. Seeks and retention may pass over billions, and are few: those stay ranges.
-_LONGEST_RUN = 10_000
+_MAX_EXPANDED_RUN = 10_000
 _QUEUE = ("topic", "group", "queue")
 _MESSAGE = (*_QUEUE, "offset")
 
@@ -27,9 +27,11 @@ def stuck(events: DataFrame, groups: DataFrame, *, now_ms: int, deliveries: int,
         F.max(F.struct("at", "client", "stored_at")).alias("last"),
     )  # fmt: skip
     last = F.col("offset") + size - 1
-    each = told.where(is_settled & (size <= _LONGEST_RUN)).withColumn("offset", F.explode(F.sequence("offset", last)))
+    each = told.where(is_settled & (size <= _MAX_EXPANDED_RUN)).withColumn(
+        "offset", F.explode(F.sequence("offset", last))
+    )
     settled = each.select(*_MESSAGE).distinct()
-    ranges = told.where(is_settled & (size > _LONGEST_RUN)).select(
+    ranges = told.where(is_settled & (size > _MAX_EXPANDED_RUN)).select(
         *_QUEUE, F.col("offset").alias("first"), last.alias("last")
     )
     is_within = F.col("one.offset").between(F.col("many.first"), F.col("many.last"))

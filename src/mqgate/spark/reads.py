@@ -16,10 +16,10 @@ from pyspark.sql.datasource import InputPartition
 
 from mqgate.spark.columns import Shape
 from mqgate.spark.log import Ends, Log, LogError, TopicMissing
+from mqgate.spark.offset_ranges import Loss, OffsetRange, Positions
 from mqgate.spark.options import Bound, Connection, OptionInvalid, Selection, SourceOptions
-from mqgate.spark.positions import Loss, Positions, Range
 
-__all__ = ["DataLost", "Task", "all_ends", "located", "open_log", "read", "report"]
+__all__ = ["DataLost", "Task", "all_ends", "open_log", "read", "report", "resolve_bound"]
 
 _EARLIEST, _LATEST = -2, -1
 _LONGER_THAN_REMEMBERED = 1.5
@@ -33,7 +33,7 @@ class DataLost(LogError):
 class Task(InputPartition):
     """The ranges that one task reads, one after the other."""
 
-    def __init__(self, ranges: list[Range]) -> None:
+    def __init__(self, ranges: list[OffsetRange]) -> None:
         super().__init__(None)
         self.ranges = ranges
 
@@ -87,7 +87,7 @@ def _assigned(topic: str, queues: Iterable[str], ends: Mapping[str, Ends]) -> di
     return {queue: ends[queue] for queue in queues}
 
 
-def located(log: Log, bound: Bound, ends: Mapping[str, Mapping[str, Ends]], options: SourceOptions) -> Positions:
+def resolve_bound(log: Log, bound: Bound, ends: Mapping[str, Mapping[str, Ends]], options: SourceOptions) -> Positions:
     """The offsets that a bound stands for now."""
     if bound.kind in {"offsets", "instants"}:
         _check_complete(bound, ends)

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mqgate.spark.log import Ends
-from mqgate.spark.positions import Positions, Range, cut, limited, planned, size
+from mqgate.spark.offset_ranges import OffsetRange, Positions, limit_end, plan_ranges, size, split_ranges
 
 QUEUES = ("local:0", "local:1", "local:2")
 
@@ -23,31 +23,31 @@ def at(**queues: int) -> Positions:
 
 def test_a_range_reads_from_the_next_offset_to_before_the_end() -> None:
     """Positions are next offsets: nothing is read twice, nothing is left out between two batches."""
-    ranges, losses = planned(at(a=3, b=5), at(a=7, b=5), ends(a=(0, 9), b=(0, 5)))
+    ranges, losses = plan_ranges(at(a=3, b=5), at(a=7, b=5), ends(a=(0, 9), b=(0, 5)))
 
-    assert ranges == [Range("t", "local:0", 3, 7)]
+    assert ranges == [OffsetRange("t", "local:0", 3, 7)]
     assert losses == []
 
 
 def test_a_new_queue_is_read_from_its_beginning() -> None:
     """It was added while the query ran: whatever it holds came since."""
-    ranges, losses = planned(at(a=3), at(a=3, b=4), ends(a=(0, 3), b=(2, 9)))
+    ranges, losses = plan_ranges(at(a=3), at(a=3, b=4), ends(a=(0, 3), b=(2, 9)))
 
-    assert ranges == [Range("t", "local:1", 2, 4)]
+    assert ranges == [OffsetRange("t", "local:1", 2, 4)]
     assert losses == []
 
 
 def test_what_retention_took_is_a_loss_with_a_number() -> None:
     """An operator must learn how much is missing."""
-    ranges, losses = planned(at(a=3), at(a=20), ends(a=(10, 25)))
+    ranges, losses = plan_ranges(at(a=3), at(a=20), ends(a=(10, 25)))
 
-    assert ranges == [Range("t", "local:0", 10, 20)]
+    assert ranges == [OffsetRange("t", "local:0", 10, 20)]
     assert [loss.lost for loss in losses] == [7]
 
 
 def test_all_of_a_batch_may_be_gone() -> None:
     """Retention passed the whole batch: nothing is read, and all of it is counted."""
-    ranges, losses = planned(at(a=3), at(a=8), ends(a=(10, 25)))
+    ranges, losses = plan_ranges(at(a=3), at(a=8), ends(a=(10, 25)))
 
     assert ranges == []
     assert [loss.lost for loss in losses] == [5]
@@ -55,7 +55,7 @@ def test_all_of_a_batch_may_be_gone() -> None:
 
 def test_a_queue_that_is_gone_is_a_loss() -> None:
     """A batch was planned on it, and it cannot be read any more."""
-    ranges, losses = planned(at(a=3, b=1), at(a=3, b=4), ends(a=(0, 3)))
+    ranges, losses = plan_ranges(at(a=3, b=1), at(a=3, b=4), ends(a=(0, 3)))
 
     assert ranges == []
     assert [(loss.queue, loss.lost) for loss in losses] == [("local:1", 3)]
@@ -63,17 +63,17 @@ def test_a_queue_that_is_gone_is_a_loss() -> None:
 
 def test_a_queue_made_anew_is_read_from_its_beginning_and_reported() -> None:
     """Its end lies before what was read: never silently skipped, never silently at its end."""
-    ranges, losses = planned(at(a=100), at(a=5), ends(a=(0, 5)))
+    ranges, losses = plan_ranges(at(a=100), at(a=5), ends(a=(0, 5)))
 
-    assert ranges == [Range("t", "local:0", 0, 5)]
+    assert ranges == [OffsetRange("t", "local:0", 0, 5)]
     assert len(losses) == 1
 
 
 def test_an_end_that_the_queue_no_longer_reaches_is_a_loss() -> None:
     """A batch that is repeated after the topic was made anew shorter."""
-    ranges, losses = planned(at(a=2), at(a=9), ends(a=(0, 4)))
+    ranges, losses = plan_ranges(at(a=2), at(a=9), ends(a=(0, 4)))
 
-    assert ranges == [Range("t", "local:0", 2, 4)]
+    assert ranges == [OffsetRange("t", "local:0", 2, 4)]
     assert [loss.lost for loss in losses] == [5]
 
 
@@ -81,12 +81,12 @@ def test_a_limit_above_what_there_is_changes_nothing() -> None:
     """Then the batch takes all of it."""
     end = at(a=5, b=9)
 
-    assert limited(at(a=0, b=0), end, ends(a=(0, 5), b=(0, 9)), 14) == end
+    assert limit_end(at(a=0, b=0), end, ends(a=(0, 5), b=(0, 9)), 14) == end
 
 
 def test_a_limit_is_spread_by_backlog() -> None:
     """The queue that is further behind gets more, so that they arrive together."""
-    end = limited(at(a=0, b=0), at(a=900, b=100), ends(a=(0, 900), b=(0, 100)), 100)
+    end = limit_end(at(a=0, b=0), at(a=900, b=100), ends(a=(0, 900), b=(0, 100)), 100)
 
     assert sum(end["t"].values()) == 100
     assert 85 <= end["t"]["local:0"] <= 95
@@ -94,14 +94,14 @@ def test_a_limit_is_spread_by_backlog() -> None:
 
 def test_a_short_queue_is_not_starved_by_a_long_one() -> None:
     """One message beside a million is read with the first batch."""
-    end = limited(at(a=0, b=0), at(a=1_000_000, b=1), ends(a=(0, 1_000_000), b=(0, 1)), 10)
+    end = limit_end(at(a=0, b=0), at(a=1_000_000, b=1), ends(a=(0, 1_000_000), b=(0, 1)), 10)
 
     assert end == at(a=9, b=1)
 
 
 def test_a_limit_below_the_number_of_queues_leaves_new_ones_out() -> None:
     """A new queue that is not read yet must not enter the checkpoint at its end."""
-    end = limited(at(a=0), at(a=5, b=5, c=5), ends(a=(0, 5), b=(0, 5), c=(0, 5)), 1)
+    end = limit_end(at(a=0), at(a=5, b=5, c=5), ends(a=(0, 5), b=(0, 5), c=(0, 5)), 1)
 
     assert end == at(a=1)
 
@@ -118,10 +118,10 @@ def test_limited_batches_read_everything_once_and_in_order(
     start = {"t": {queue: min(offset, tops.get(queue, offset)) for queue, offset in begin.items()}}
     target = {"t": start["t"] | tops}
     whole = size(start, target, there)
-    read: list[Range] = []
+    read: list[OffsetRange] = []
     for _ in range(whole + 1):
-        end = limited(start, target, there, most)
-        ranges, losses = planned(start, end, there)
+        end = limit_end(start, target, there, most)
+        ranges, losses = plan_ranges(start, end, there)
         assert losses == []
         assert sum(each.size for each in ranges) <= most
         read += ranges
@@ -136,19 +136,19 @@ def test_limited_batches_read_everything_once_and_in_order(
 
 def test_a_queue_is_a_task_unless_told_otherwise() -> None:
     """As in Spark's own sources."""
-    ranges = [Range("t", "local:0", 0, 5), Range("t", "local:1", 3, 4)]
+    ranges = [OffsetRange("t", "local:0", 0, 5), OffsetRange("t", "local:1", 3, 4)]
 
-    assert cut(ranges) == [[ranges[0]], [ranges[1]]]
+    assert split_ranges(ranges) == [[ranges[0]], [ranges[1]]]
 
 
 def test_no_ranges_are_no_tasks() -> None:
     """Also where at least some are asked for."""
-    assert cut([], at_least=4) == []
+    assert split_ranges([], min_tasks=4) == []
 
 
 def test_long_queues_are_cut_for_at_least_so_many_tasks() -> None:
     """In proportion to their length, without a gap."""
-    tasks = cut([Range("t", "local:0", 0, 90), Range("t", "local:1", 0, 10)], at_least=10)
+    tasks = split_ranges([OffsetRange("t", "local:0", 0, 90), OffsetRange("t", "local:1", 0, 10)], min_tasks=10)
 
     assert len(tasks) >= 10
     assert max(piece.size for task in tasks for piece in task) <= 10
@@ -156,7 +156,7 @@ def test_long_queues_are_cut_for_at_least_so_many_tasks() -> None:
 
 def test_small_queues_share_tasks() -> None:
     """A task costs more than a hundred messages do."""
-    tasks = cut([Range("t", f"local:{number}", 0, 10) for number in range(16)], at_most=4)
+    tasks = split_ranges([OffsetRange("t", f"local:{number}", 0, 10) for number in range(16)], max_tasks=4)
 
     assert [sum(piece.size for piece in task) for task in tasks] == [40] * 4
 
@@ -168,20 +168,22 @@ def test_small_queues_share_tasks() -> None:
     st.none() | st.integers(1, 50),
 )
 def test_tasks_cover_the_ranges_exactly(
-    spans: list[tuple[int, int]], at_least: int | None, at_most: int | None, most_rows: int | None
+    spans: list[tuple[int, int]], min_tasks: int | None, max_tasks: int | None, max_rows: int | None
 ) -> None:
     """However they are cut and dealt out: every message in one task, limits kept."""
-    ranges = [Range("t", f"local:{number}", start, start + length) for number, (start, length) in enumerate(spans)]
+    ranges = [
+        OffsetRange("t", f"local:{number}", start, start + length) for number, (start, length) in enumerate(spans)
+    ]
 
-    tasks = cut(ranges, at_least=at_least, at_most=at_most, most_rows=most_rows)
+    tasks = split_ranges(ranges, min_tasks=min_tasks, max_tasks=max_tasks, max_rows=max_rows)
 
     pieces = [piece for task in tasks for piece in task]
     covered = [(piece.queue, offset) for piece in pieces for offset in range(piece.start, piece.end)]
     assert sorted(covered) == sorted((each.queue, offset) for each in ranges for offset in range(each.start, each.end))
-    assert at_most is None or len(tasks) <= at_most
-    assert most_rows is None or all(piece.size <= most_rows for piece in pieces)
-    if at_least is not None and at_most is None:
-        assert len(tasks) >= min(at_least, len(covered))
+    assert max_tasks is None or len(tasks) <= max_tasks
+    assert max_rows is None or all(piece.size <= max_rows for piece in pieces)
+    if min_tasks is not None and max_tasks is None:
+        assert len(tasks) >= min(min_tasks, len(covered))
     assert all(tasks), "no task is empty"
 
 
@@ -190,4 +192,4 @@ def test_a_limit_of_a_few_messages_makes_progress(most: int) -> None:
     """Three queues of one message each: no batch is empty, however small the limit."""
     start, target, there = at(a=0, b=0, c=0), at(a=1, b=1, c=1), ends(a=(0, 1), b=(0, 1), c=(0, 1))
 
-    assert size(start, limited(start, target, there, most), there) == most
+    assert size(start, limit_end(start, target, there, most), there) == most

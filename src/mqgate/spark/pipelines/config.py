@@ -9,11 +9,11 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 
 from mqgate.client import Client
-from mqgate.spark.pipelines.decode import MESSAGE, decoded
+from mqgate.spark.pipelines.decode import MESSAGE, decode_messages
 from mqgate.spark.session import session
 from mqgate.spark.source import MqgateSource
 
-__all__ = ["Plan", "own_session", "start"]
+__all__ = ["PipelineConfig", "own_session", "start"]
 
 _CONF: dict[str, str | int | bool] = {
     # Fixed by a checkpoint at its first start. A batch holds some thousand rows after it was aggregated.
@@ -29,7 +29,7 @@ _CONF: dict[str, str | int | bool] = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Plan:
+class PipelineConfig:
     url: str
     key: str | None = None
     directory: Path
@@ -65,12 +65,12 @@ class Plan:
     def events(self, spark: SparkSession, **bounds: Any) -> DataFrame:
         """What gateways told, between two bounds of their topic; from the beginning unless said otherwise."""
         options = self.options(subscribe=self.events_topic, properties="json", failOnDataLoss="false", **bounds)
-        return decoded(spark.read.format("mqgate").options(**options).schema(MESSAGE).load())
+        return decode_messages(spark.read.format("mqgate").options(**options).schema(MESSAGE).load())
 
 
-def start(plan: Plan, **conf: object) -> SparkSession:
+def start(config: PipelineConfig, **conf: object) -> SparkSession:
     """Spark, as pipelines want it."""
-    return session("mqgate-pipelines", plan.master, **{**_CONF, **conf})
+    return session("mqgate-pipelines", config.master, **{**_CONF, **conf})
 
 
 def own_session(spark: SparkSession) -> SparkSession:

@@ -7,13 +7,13 @@ from datetime import UTC, datetime, timedelta
 from pyspark.sql import SparkSession
 
 from mqgate.spark.pipelines import archive, live
-from mqgate.spark.pipelines.due import judge_due
-from mqgate.spark.pipelines.judging import find_stuck
-from mqgate.spark.pipelines.plan import Plan, own_session
+from mqgate.spark.pipelines.config import PipelineConfig, own_session
+from mqgate.spark.pipelines.due_hours import reconcile_due
+from mqgate.spark.pipelines.hourly_reconciliation import find_stuck
 from mqgate.spark.pipelines.queries import start_archive, start_minutes
-from mqgate.spark.pipelines.supervise import Job, Live, Supervisor
+from mqgate.spark.pipelines.supervisor import Job, LiveQuery, Supervisor
 from mqgate.stats.store import StatsStore
-from mqgate.stats.tables import Span
+from mqgate.stats.tables import RetentionClass
 
 __all__ = ["jobs", "queries", "run_all"]
 
@@ -22,9 +22,9 @@ _HOUR = timedelta(hours=1)
 
 def run_all(
     spark: SparkSession,
-    plan: Plan,
+    config: PipelineConfig,
     store: StatsStore,
-    kept: Mapping[Span, timedelta],
+    kept: Mapping[RetentionClass, timedelta],
     renewed: Collection[str],
     stopping: threading.Event,
     *,
@@ -32,8 +32,8 @@ def run_all(
     say: Callable[[str], None],
 ) -> None:
     """Run until told to stop; `is_once`: until the live queries have read what is there, and each job ran."""
-    started = queries(spark, plan, store, renewed)
-    scheduled = jobs(spark, plan, store, kept)
+    started = queries(spark, config, store, renewed)
+    scheduled = jobs(spark, config, store, kept)
     if not is_once:
         Supervisor(store, started, scheduled, say).run(stopping)
         return
@@ -47,15 +47,19 @@ def run_all(
     Supervisor(store, [], scheduled, say).step(now)
 
 
-def queries(spark: SparkSession, plan: Plan, store: StatsStore, renewed: Collection[str]) -> list[Live]:
+def queries(
+    spark: SparkSession, config: PipelineConfig, store: StatsStore, renewed: Collection[str]
+) -> list[LiveQuery]:
     """The live ones."""
     return [
-        Live(live.PIPELINE, lambda: start_minutes(spark, plan, store, is_renewed=live.PIPELINE in renewed)),
-        Live(archive.PIPELINE, lambda: start_archive(spark, plan, is_renewed=archive.PIPELINE in renewed)),
+        LiveQuery(live.PIPELINE, lambda: start_minutes(spark, config, store, is_renewed=live.PIPELINE in renewed)),
+        LiveQuery(archive.PIPELINE, lambda: start_archive(spark, config, is_renewed=archive.PIPELINE in renewed)),
     ]
 
 
-def jobs(spark: SparkSession, plan: Plan, store: StatsStore, kept: Mapping[Span, timedelta]) -> list[Job]:
+def jobs(
+    spark: SparkSession, config: PipelineConfig, store: StatsStore, kept: Mapping[RetentionClass, timedelta]
+) -> list[Job]:
     """The scheduled ones. Each has a session of its own, as the live queries have."""
 
     def roll_up() -> str:
@@ -63,18 +67,18 @@ def jobs(spark: SparkSession, plan: Plan, store: StatsStore, kept: Mapping[Span,
         return f"{hours} hours rolled up" if hours else ""
 
     def reconcile() -> str:
-        rows = judge_due(own_session(spark), plan, store, datetime.now(UTC))
+        rows = reconcile_due(own_session(spark), config, store, datetime.now(UTC))
         broken = [f"{row['topic']} of {row['group']}" for row in rows if row["state"] == "broken"]
         return f"{len(rows)} reconciled{', BROKEN: ' + ', '.join(broken) if broken else ''}"
 
     def look_for_stuck() -> str:
-        found = find_stuck(own_session(spark), plan, store)
+        found = find_stuck(own_session(spark), config, store)
         return f"{found} messages are stuck" if found else ""
 
     def tidy() -> str:
         now = datetime.now(UTC)
         gone = store.tidy(now, kept)
-        swept = archive.sweep(plan.archive_path, now, plan.archive_retention) if plan.archive_retention else 0
+        swept = archive.sweep(config.archive_path, now, config.archive_retention) if config.archive_retention else 0
         return f"removed {sum(gone.values())} old rows and {swept} hours of the archive" if gone or swept else ""
 
     now = datetime.now(UTC)

@@ -17,12 +17,12 @@ from spark_calls import fill, retained
 
 from mqgate.client import Client
 from mqgate.core.message import milliseconds
-from mqgate.spark.pipelines import due, judging
-from mqgate.spark.pipelines.judging import find_stuck, judge_hour, whole_hours
-from mqgate.spark.pipelines.plan import Plan
-from mqgate.stats import reading
-from mqgate.stats.gaps import Gap, Told
-from mqgate.stats.reading import Asked
+from mqgate.spark.pipelines import due_hours, hourly_reconciliation
+from mqgate.spark.pipelines.config import PipelineConfig
+from mqgate.spark.pipelines.hourly_reconciliation import find_stuck, reconcile_hour, whole_hours
+from mqgate.stats import reports
+from mqgate.stats.gaps import EventBatch, Gap
+from mqgate.stats.reports import Asked
 from mqgate.stats.sqlite import SqliteDatabase
 from mqgate.stats.store import StatsStore
 from mqgate.stats.tables import table_of
@@ -45,8 +45,8 @@ def events_topic(client: Client) -> str:
 
 
 @pytest.fixture
-def plan(client: Client, events_topic: str, tmp_path: Path) -> Plan:
-    return Plan(url=client.transport.url, directory=tmp_path, events_topic=events_topic, grace=timedelta(0))
+def plan(client: Client, events_topic: str, tmp_path: Path) -> PipelineConfig:
+    return PipelineConfig(url=client.transport.url, directory=tmp_path, events_topic=events_topic, grace=timedelta(0))
 
 
 @pytest.fixture
@@ -82,7 +82,13 @@ def behind_its_back(gateway: ServerProcess, statement: str, *values: str) -> Non
 
 
 def test_a_planted_loss_a_copy_and_a_late_ack_are_found(
-    spark: SparkSession, gateway: ServerProcess, client: Client, topic: str, group: str, store: StatsStore, plan: Plan
+    spark: SparkSession,
+    gateway: ServerProcess,
+    client: Client,
+    topic: str,
+    group: str,
+    store: StatsStore,
+    plan: PipelineConfig,
 ) -> None:
     """And nothing else: what is merely not done yet, also behind the hole, is pending."""
     fill(client, topic, 12)
@@ -102,13 +108,13 @@ def test_a_planted_loss_a_copy_and_a_late_ack_are_found(
     behind_its_back(gateway, "DELETE FROM message WHERE id = ?", lost["id"])
     behind_its_back(gateway, "UPDATE message SET id = ? WHERE id = ?", got[1]["id"], copy["id"])
 
-    (row,) = judge_hour(spark, plan, store, hour, [topic])
+    (row,) = reconcile_hour(spark, plan, store, hour, [topic])
 
     if hour_of(left[-1]) != hour:
         pytest.skip("the hour ended in the middle of the test")
     assert (row["published"], row["acked"], row["pending"], row["missing"], row["unknown"]) == (24, 12, 11, 1, 0)
     assert (row["state"], row["late_acks"], row["duplicates"]) == ("broken", 1, 1)
-    found = reading.findings(store, Asked(hour, hour + HOUR, 100))
+    found = reports.findings(store, Asked(hour, hour + HOUR, 100))
     assert {(each["finding"], each["queue"], each["offset"]) for each in found if each["finding"] != "duplicate"} == {
         ("lost", lost["queue"], lost["offset"]),
         ("late_ack", got[0]["queue"], got[0]["offset"]),
@@ -117,7 +123,13 @@ def test_a_planted_loss_a_copy_and_a_late_ack_are_found(
 
 
 def test_a_copy_is_found_also_if_the_first_is_of_before_the_hour(
-    spark: SparkSession, gateway: ServerProcess, client: Client, topic: str, group: str, store: StatsStore, plan: Plan
+    spark: SparkSession,
+    gateway: ServerProcess,
+    client: Client,
+    topic: str,
+    group: str,
+    store: StatsStore,
+    plan: PipelineConfig,
 ) -> None:
     """It may lie in a queue that has nothing of the hour itself."""
     (before,) = fill(client, topic, 1)
@@ -129,15 +141,15 @@ def test_a_copy_is_found_also_if_the_first_is_of_before_the_hour(
     found = [each for each in messages(client, group, 21) if each["queue"] != queue]
     behind_its_back(gateway, "UPDATE message SET id = ? WHERE id = ?", before, found[0]["id"])
 
-    (row,) = judge_hour(spark, plan, store, hour, [topic])
+    (row,) = reconcile_hour(spark, plan, store, hour, [topic])
 
     assert (row["published"], row["duplicates"]) == (20, 1)
-    (told,) = reading.findings(store, Asked(hour, hour + HOUR, 100))
+    (told,) = reports.findings(store, Asked(hour, hour + HOUR, 100))
     assert (told["finding"], told["queue"], told["offset"]) == ("duplicate", found[0]["queue"], found[0]["offset"])
 
 
 def test_an_hour_in_which_a_gateway_was_killed_is_unknown_not_broken(
-    spark: SparkSession, client: Client, topic: str, group: str, store: StatsStore, plan: Plan
+    spark: SparkSession, client: Client, topic: str, group: str, store: StatsStore, plan: PipelineConfig
 ) -> None:
     """What it had not told when it died may have been done: only what was told is judged."""
     fill(client, topic, 6)
@@ -154,7 +166,7 @@ def test_an_hour_in_which_a_gateway_was_killed_is_unknown_not_broken(
     assert missing
     tell(client, plan.events_topic, first, third)
 
-    (row,) = judge_hour(spark, plan, store, hour, [topic])
+    (row,) = reconcile_hour(spark, plan, store, hour, [topic])
 
     if hour_of(got[-1]) != hour:
         pytest.skip("the hour ended in the middle of the test")
@@ -168,7 +180,7 @@ def test_a_message_that_a_group_is_past_and_nobody_settled_breaks_the_hour(
     topic: str,
     group: str,
     store: StatsStore,
-    plan: Plan,
+    plan: PipelineConfig,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """A hole in what was told before the hour excuses nothing; what is told while groups are looked at still counts."""
@@ -183,16 +195,16 @@ def test_a_message_that_a_group_is_past_and_nobody_settled_breaks_the_hour(
         paused.append(seconds)
         tell(client, plan.events_topic, teller.batch(told, sent_at=at))
 
-    monkeypatch.setattr(judging, "time", SimpleNamespace(sleep=pause))
-    monkeypatch.setattr(judging, "gaps", lambda *_: [Gap("gw-0", 0, milliseconds(hour) - 1, "killed")])
+    monkeypatch.setattr(hourly_reconciliation, "time", SimpleNamespace(sleep=pause))
+    monkeypatch.setattr(hourly_reconciliation, "gaps", lambda *_: [Gap("gw-0", 0, milliseconds(hour) - 1, "killed")])
 
-    (row,) = judge_hour(spark, plan, store, hour, [topic])
+    (row,) = reconcile_hour(spark, plan, store, hour, [topic])
 
     if hour_of(got[-1]) != hour:
         pytest.skip("the hour ended in the middle of the test")
     assert paused == [plan.grace.total_seconds()]
     assert (row["state"], row["acked"], row["missing"], row["unknown"]) == ("broken", 3, 1, 0)
-    (found,) = reading.findings(store, Asked(hour, hour + HOUR, 100))
+    (found,) = reports.findings(store, Asked(hour, hour + HOUR, 100))
     assert (found["finding"], found["queue"], found["offset"]) == ("missing", got[0]["queue"], got[0]["offset"])
 
 
@@ -202,7 +214,7 @@ def test_a_batch_told_twice_is_no_second_ack_and_what_retention_takes_meanwhile_
     topic: str,
     group: str,
     store: StatsStore,
-    plan: Plan,
+    plan: PipelineConfig,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """A gateway repeats a batch whose fate it did not learn; and groups are looked at before the log is."""
@@ -213,9 +225,9 @@ def test_a_batch_told_twice_is_no_second_ack_and_what_retention_takes_meanwhile_
     hour, at = hour_of(got[0]), milliseconds(datetime.now(UTC))
     told = Teller().batch([event("acked", at, topic, group=group, **place(each)) for each in got], sent_at=at)
     tell(client, plan.events_topic, told, told)
-    monkeypatch.setattr(judging, "time", SimpleNamespace(sleep=lambda _: retained(client, topic)))
+    monkeypatch.setattr(hourly_reconciliation, "time", SimpleNamespace(sleep=lambda _: retained(client, topic)))
 
-    (row,) = judge_hour(spark, plan, store, hour, [topic])
+    (row,) = reconcile_hour(spark, plan, store, hour, [topic])
 
     if datetime.now(UTC) - hour >= HOUR:
         pytest.skip("the hour ended in the middle of the test")
@@ -223,7 +235,7 @@ def test_a_batch_told_twice_is_no_second_ack_and_what_retention_takes_meanwhile_
 
 
 def test_an_hour_of_which_not_all_can_be_read_is_unknown_not_broken(
-    spark: SparkSession, client: Client, topic: str, group: str, store: StatsStore, plan: Plan
+    spark: SparkSession, client: Client, topic: str, group: str, store: StatsStore, plan: PipelineConfig
 ) -> None:
     """The topic's retention has been there; a newer gateway told it; another was killed after a night's rest."""
     fill(client, topic, 4)
@@ -241,7 +253,7 @@ def test_an_hour_of_which_not_all_can_be_read_is_unknown_not_broken(
         Teller("gw-rested").batch(sent_at=at, last="so_far"),
     )
 
-    (row,) = judge_hour(spark, plan, store, hour, [topic])
+    (row,) = reconcile_hour(spark, plan, store, hour, [topic])
 
     if hour_of(got[-1]) != hour:
         pytest.skip("the hour ended in the middle of the test")
@@ -254,9 +266,9 @@ def test_an_hour_of_which_not_all_can_be_read_is_unknown_not_broken(
 def test_what_the_tables_have_and_the_topic_has_not_is_forgotten() -> None:
     """Also if nothing is left by which the topic's retention would show."""
     at = milliseconds(NOON)
-    known = [Told("gw-1", "i-1", 7, at + offset, 0, is_last=True) for offset in (-1, 1)]
+    known = [EventBatch("gw-1", "i-1", 7, at + offset, 0, is_last=True) for offset in (-1, 1)]
 
-    assert [judging._holes([], [each], [], NOON, at + 5) for each in known] == [
+    assert [hourly_reconciliation._holes([], [each], [], NOON, at + 5) for each in known] == [
         [],
         [Gap("gw-1", at, at + 1, "forgotten")],
     ]
@@ -277,7 +289,7 @@ def test_a_lost_message_is_asked_for_by_itself(client: Client, topic: str) -> No
     ]
     summary = [scope | {"missing": 4, "expired": 0, "pending": 0}]
 
-    assert [row.offset for row in judging._confirmed(client, found, summary)] == [6]
+    assert [row.offset for row in hourly_reconciliation._confirmed(client, found, summary)] == [6]
     assert summary == [scope | {"missing": 1, "expired": 2, "pending": 1}]
 
 
@@ -290,47 +302,47 @@ class HalfShut(Client):
 
 
 def test_a_topic_that_cannot_be_read_is_not_called_clean(
-    client: Client, topic: str, group: str, store: StatsStore, plan: Plan, monkeypatch: pytest.MonkeyPatch
+    client: Client, topic: str, group: str, store: StatsStore, plan: PipelineConfig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Nothing of it is judged now; what was found out before stays."""
     fill(client, topic, 4)
-    monkeypatch.setattr(Plan, "connect", lambda plan: HalfShut(plan.url))
+    monkeypatch.setattr(PipelineConfig, "connect", lambda plan: HalfShut(plan.url))
     spark: Any = None
 
-    (row,) = judge_hour(spark, plan, store, NOON, [topic])
+    (row,) = reconcile_hour(spark, plan, store, NOON, [topic])
     store.put({"reconciliation": [[row[name] for name in table_of("reconciliation").columns[:-3]] + ["clean", "", 0]]})
-    judge_hour(spark, plan, store, NOON, [topic])
+    reconcile_hour(spark, plan, store, NOON, [topic])
 
     assert (row["group"], row["state"], row["why"]) == (group, "unknown", "local:0 could not be read")
-    assert [each["state"] for each in reading.reconciliation(store, Asked(NOON, NOON + HOUR, 9))] == ["clean"]
+    assert [each["state"] for each in reports.reconciliation(store, Asked(NOON, NOON + HOUR, 9))] == ["clean"]
 
 
 def test_messages_of_before_a_group_was_seen_are_not_called_clean() -> None:
     """Nobody knows where they went."""
     counts = {"missing": 0, "unknown": 0, "unwatched": 1}
 
-    assert judging._state(counts) == "unknown"
-    assert judging._why(counts, []) == "some are of before the group was first seen"
+    assert hourly_reconciliation._state(counts) == "unknown"
+    assert hourly_reconciliation._why(counts, []) == "some are of before the group was first seen"
 
 
 def test_hours_that_were_missed_are_judged_later(
-    store: StatsStore, plan: Plan, monkeypatch: pytest.MonkeyPatch
+    store: StatsStore, plan: PipelineConfig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Some at a time, the oldest first, as far back as minutes are kept; one that could not be read comes again."""
     judged: list[int] = []
     unreadable: set[int] = set()
 
-    def judge(_spark: object, _plan: Plan, _store: StatsStore, hour: datetime) -> list[dict[str, Any]]:
+    def judge(_spark: object, _plan: PipelineConfig, _store: StatsStore, hour: datetime) -> list[dict[str, Any]]:
         judged.append((hour - NOON) // HOUR)
         return [{"published": int(judged[-1] not in unreadable)}]
 
     def run(hours: int) -> list[int]:
         judged.clear()
-        due.judge_due(spark, plan, store, NOON + hours * HOUR + timedelta(minutes=5))
+        due_hours.reconcile_due(spark, plan, store, NOON + hours * HOUR + timedelta(minutes=5))
         return judged
 
     spark: Any = None
-    monkeypatch.setattr(due, "judge_hour", judge)
+    monkeypatch.setattr(due_hours, "reconcile_hour", judge)
 
     assert run(0) == [-3, -2, -1]
     assert run(6) == [0, 1, 2, 3, 4, 5]
@@ -345,7 +357,7 @@ def test_hours_that_were_missed_are_judged_later(
 
 
 def test_stuck_messages_are_kept_until_they_are_not(
-    spark: SparkSession, client: Client, topic: str, group: str, store: StatsStore, plan: Plan
+    spark: SparkSession, client: Client, topic: str, group: str, store: StatsStore, plan: PipelineConfig
 ) -> None:
     """The table is what is stuck now; who looks must not chase what is done."""
     fill(client, topic, 1)
@@ -356,12 +368,12 @@ def test_stuck_messages_are_kept_until_they_are_not(
     tell(client, plan.events_topic, teller.batch(told, sent_at=at))
 
     assert find_stuck(spark, plan, store) == 1
-    (row,) = reading.stuck(store, Asked(datetime.now(UTC), datetime.now(UTC), 10))
+    (row,) = reports.stuck(store, Asked(datetime.now(UTC), datetime.now(UTC), 10))
     client.ack(group, got["receipt"])
     assert find_stuck(spark, plan, store) == 0
 
     assert (row["offset"], row["delivery"], row["client"]) == (got["offset"], 7, "c1")
-    assert reading.stuck(store, Asked(datetime.now(UTC), datetime.now(UTC), 10)) == []
+    assert reports.stuck(store, Asked(datetime.now(UTC), datetime.now(UTC), 10)) == []
 
 
 def test_whole_hours_are_over() -> None:

@@ -19,11 +19,11 @@ from mqgate.core.message import milliseconds
 from mqgate.spark.progress import behind
 from mqgate.stats.store import StatsStore
 
-__all__ = ["Job", "Live", "Supervisor", "remedy"]
+__all__ = ["Job", "LiveQuery", "Supervisor", "remedy"]
 
-_FIRST_PAUSE, _LONGEST_PAUSE = timedelta(seconds=1), timedelta(minutes=1)
+_MIN_PAUSE, _MAX_PAUSE = timedelta(seconds=1), timedelta(minutes=1)
 _TELL_EVERY = timedelta(seconds=5)
-_LONGEST_ERROR = 500
+_MAX_ERROR_LENGTH = 500
 _REMEDIES = {
     "No space left on device": "the disk is full: free some space, and it goes on by itself",
     "disk of": "free some space, and it goes on by itself",
@@ -36,14 +36,14 @@ _REMEDIES = {
 
 
 @dataclass(slots=True)
-class Live:
+class LiveQuery:
     """A streaming query: how it is started, and how it is."""
 
     name: str
     start: Callable[[], StreamingQuery]
     query: StreamingQuery | None = None
     restarts: int = 0
-    pause: timedelta = _FIRST_PAUSE
+    pause: timedelta = _MIN_PAUSE
     not_before: datetime | None = None
     error: str | None = None
     batch: int = -1
@@ -61,7 +61,7 @@ class Job:
 
 class Supervisor:
     def __init__(
-        self, store: StatsStore, queries: Sequence[Live], jobs: Sequence[Job], say: Callable[[str], None]
+        self, store: StatsStore, queries: Sequence[LiveQuery], jobs: Sequence[Job], say: Callable[[str], None]
     ) -> None:
         self._store = store
         self._queries = queries
@@ -91,7 +91,7 @@ class Supervisor:
                 job.due = now + job.every
                 self._do(job, now)
 
-    def _look_after(self, live: Live, now: datetime) -> None:
+    def _look_after(self, live: LiveQuery, now: datetime) -> None:
         if live.query is not None and live.query.isActive:
             self._watch(live)
             return
@@ -105,20 +105,20 @@ class Supervisor:
         except (MqgateError, PySparkException, OSError) as error:
             self._failed(live, str(error), now)
 
-    def _watch(self, live: Live) -> None:
+    def _watch(self, live: LiveQuery) -> None:
         assert live.query is not None  # noqa: S101 - for the type checker
         progress = live.query.lastProgress
         if progress is not None and progress["batchId"] != live.batch:
             live.batch = progress["batchId"]
-            live.pause, live.error = _FIRST_PAUSE, None
+            live.pause, live.error = _MIN_PAUSE, None
 
-    def _failed(self, live: Live, error: str, now: datetime) -> None:
+    def _failed(self, live: LiveQuery, error: str, now: datetime) -> None:
         live.query = None
         live.error = f"{_short(error)}{remedy(error)}"
         live.restarts += 1
         live.not_before = now + live.pause
         self._say(f"{live.name} failed, next try in {live.pause.total_seconds():g} s: {live.error}")
-        live.pause = min(live.pause * 2, _LONGEST_PAUSE)
+        live.pause = min(live.pause * 2, _MAX_PAUSE)
 
     def _do(self, job: Job, now: datetime) -> None:
         try:
@@ -147,7 +147,7 @@ def remedy(error: str) -> str:
     return next((f" ({told})" for known, told in _REMEDIES.items() if known in error), "")
 
 
-def _row(live: Live, now: datetime, *, is_ending: bool) -> tuple[Any, ...]:
+def _row(live: LiveQuery, now: datetime, *, is_ending: bool) -> tuple[Any, ...]:
     progress: Mapping[str, Any] | None = live.query.lastProgress if live.query is not None else None
     state = "failed" if live.error else "stopped" if is_ending else "running"
     if progress is None:
@@ -169,4 +169,4 @@ def _row(live: Live, now: datetime, *, is_ending: bool) -> tuple[Any, ...]:
 def _short(error: str) -> str:
     """The first words of an error; Spark's go on for pages."""
     line = next((line for line in error.splitlines() if line.strip()), "")
-    return line if len(line) <= _LONGEST_ERROR else f"{line[:_LONGEST_ERROR]}..."
+    return line if len(line) <= _MAX_ERROR_LENGTH else f"{line[:_MAX_ERROR_LENGTH]}..."

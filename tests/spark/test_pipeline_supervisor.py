@@ -8,8 +8,8 @@ import pytest
 
 from mqgate.core.errors import StorageFull
 from mqgate.spark.pipelines.queries import CheckpointLost
-from mqgate.spark.pipelines.supervise import Job, Live, Supervisor, remedy
-from mqgate.stats import reading
+from mqgate.spark.pipelines.supervisor import Job, LiveQuery, Supervisor, remedy
+from mqgate.stats import reports
 from mqgate.stats.sqlite import SqliteDatabase
 from mqgate.stats.store import StatsStore
 
@@ -40,14 +40,14 @@ def supervisor(store: StatsStore, queries: Any = (), jobs: Any = ()) -> tuple[Su
 
 
 def states(store: StatsStore) -> dict[str, Any]:
-    return {row["pipeline"]: row for row in reading.pipelines(store)}
+    return {row["pipeline"]: row for row in reports.pipelines(store)}
 
 
 def test_a_query_that_fails_is_started_again_after_a_pause(store: StatsStore) -> None:
     """And again after a longer one, so that a gateway that is down is not stormed."""
     started: list[datetime] = []
     now = NOW
-    live = Live("minutes", lambda: started.append(now) or Query("Connection refused: http://127.0.0.1:8080"))  # type: ignore[func-returns-value]
+    live = LiveQuery("minutes", lambda: started.append(now) or Query("Connection refused: http://127.0.0.1:8080"))  # type: ignore[func-returns-value]
     supervised, said = supervisor(store, [live])
 
     for second in range(20):
@@ -61,7 +61,7 @@ def test_a_query_that_fails_is_started_again_after_a_pause(store: StatsStore) ->
 
 def test_how_a_query_is_stands_in_the_store(store: StatsStore) -> None:
     """Gateways show it, wherever the pipelines run."""
-    supervised, _ = supervisor(store, [Live("minutes", Query)])  # type: ignore[arg-type]
+    supervised, _ = supervisor(store, [LiveQuery("minutes", Query)])  # type: ignore[arg-type]
 
     supervised.step(NOW)
     supervised.step(NOW + timedelta(seconds=6))
@@ -79,7 +79,7 @@ def test_a_full_disk_is_told_with_its_remedy_and_tried_again(store: StatsStore) 
             raise faults.pop()
         return Query()
 
-    supervised, said = supervisor(store, [Live("minutes", start)])
+    supervised, said = supervisor(store, [LiveQuery("minutes", start)])
 
     supervised.step(NOW)
     assert states(store)["minutes"]["state"] == "failed"
@@ -97,7 +97,7 @@ def test_what_no_restart_mends_ends_the_command(store: StatsStore, tmp_path: Pat
         raise CheckpointLost("minutes", tmp_path)
 
     with pytest.raises(CheckpointLost, match="--renew minutes"):
-        supervisor(store, [Live("minutes", start)])[0].step(NOW)
+        supervisor(store, [LiveQuery("minutes", start)])[0].step(NOW)
 
 
 def test_jobs_are_done_when_they_are_due(store: StatsStore) -> None:

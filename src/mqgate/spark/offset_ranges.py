@@ -11,13 +11,13 @@ from typing import NamedTuple
 
 from mqgate.spark.log import Ends
 
-__all__ = ["Loss", "Positions", "Range", "cut", "limited", "planned", "size"]
+__all__ = ["Loss", "OffsetRange", "Positions", "limit_end", "plan_ranges", "size", "split_ranges"]
 
 Positions = dict[str, dict[str, int]]
 AllEnds = Mapping[str, Mapping[str, Ends]]
 
 
-class Range(NamedTuple):
+class OffsetRange(NamedTuple):
     """Messages [start, end) of a queue."""
 
     topic: str
@@ -47,7 +47,7 @@ def size(start: Positions, end: Positions, ends: AllEnds) -> int:
     return sum(each.size for each in _spans(start, end, ends))
 
 
-def limited(start: Positions, end: Positions, ends: AllEnds, most: int) -> Positions:
+def limit_end(start: Positions, end: Positions, ends: AllEnds, most: int) -> Positions:
     """An earlier end, so that at most so many messages lie before it.
 
     Every queue that has something gets its part: one message at least, so that a short queue need not wait until the
@@ -78,7 +78,7 @@ def limited(start: Positions, end: Positions, ends: AllEnds, most: int) -> Posit
     return cut_short
 
 
-def planned(start: Positions, end: Positions, ends: AllEnds) -> tuple[list[Range], list[Loss]]:
+def plan_ranges(start: Positions, end: Positions, ends: AllEnds) -> tuple[list[OffsetRange], list[Loss]]:
     """What a batch can read, and what of it is gone."""
     ranges, losses = [], []
     for topic, queue, low, high in _spans(start, end, ends):
@@ -94,23 +94,27 @@ def planned(start: Positions, end: Positions, ends: AllEnds) -> tuple[list[Range
         if last < high:
             losses.append(Loss(topic, queue, high - last, f"it ends at offset {kept.max}, not {high}: made anew?"))
         if first < last:
-            ranges.append(Range(topic, queue, first, last))
+            ranges.append(OffsetRange(topic, queue, first, last))
     return ranges, losses
 
 
-def cut(
-    ranges: Sequence[Range], *, at_least: int | None = None, at_most: int | None = None, most_rows: int | None = None
-) -> list[list[Range]]:
+def split_ranges(
+    ranges: Sequence[OffsetRange],
+    *,
+    min_tasks: int | None = None,
+    max_tasks: int | None = None,
+    max_rows: int | None = None,
+) -> list[list[OffsetRange]]:
     """The ranges of each task: as many tasks as ranges, unless told otherwise.
 
-    `at_least` tasks where there are messages enough, long ranges cut in proportion; no piece longer than `most_rows`;
-    never more than `at_most` tasks, the pieces dealt out so that the tasks have about equal work.
+    `min_tasks` tasks where there are messages enough, long ranges cut in proportion; no piece longer than `max_rows`;
+    never more than `max_tasks` tasks, the pieces dealt out so that the tasks have about equal work.
     """
-    pieces = [piece for each in ranges for piece in _pieces(each, _count(each, ranges, at_least, most_rows))]
-    if at_most is None or len(pieces) <= at_most:
+    pieces = [piece for each in ranges for piece in _pieces(each, _count(each, ranges, min_tasks, max_rows))]
+    if max_tasks is None or len(pieces) <= max_tasks:
         return [[piece] for piece in pieces]
-    tasks: list[list[Range]] = [[] for _ in range(at_most)]
-    work = [0] * at_most
+    tasks: list[list[OffsetRange]] = [[] for _ in range(max_tasks)]
+    work = [0] * max_tasks
     for piece in sorted(pieces, key=lambda each: (-each.size, each)):
         place = work.index(min(work))
         tasks[place].append(piece)
@@ -118,22 +122,22 @@ def cut(
     return [sorted(task) for task in tasks]
 
 
-def _count(each: Range, ranges: Sequence[Range], at_least: int | None, most_rows: int | None) -> int:
+def _count(each: OffsetRange, ranges: Sequence[OffsetRange], min_tasks: int | None, max_rows: int | None) -> int:
     count = 1
-    if at_least is not None and at_least > len(ranges):
+    if min_tasks is not None and min_tasks > len(ranges):
         total = sum(other.size for other in ranges)
-        count = -(-each.size * at_least // total)
-    if most_rows is not None:
-        count = max(count, -(-each.size // most_rows))
+        count = -(-each.size * min_tasks // total)
+    if max_rows is not None:
+        count = max(count, -(-each.size // max_rows))
     return min(count, each.size)
 
 
-def _pieces(whole: Range, count: int) -> list[Range]:
+def _pieces(whole: OffsetRange, count: int) -> list[OffsetRange]:
     bounds = [whole.start + whole.size * place // count for place in range(count + 1)]
     return [whole._replace(start=low, end=high) for low, high in pairwise(bounds)]
 
 
-def _spans(start: Positions, end: Positions, ends: AllEnds) -> list[Range]:
+def _spans(start: Positions, end: Positions, ends: AllEnds) -> list[OffsetRange]:
     """Every queue that has something between two positions, wherever it begins."""
     spans = []
     for topic, queues in sorted(end.items()):
@@ -143,7 +147,7 @@ def _spans(start: Positions, end: Positions, ends: AllEnds) -> list[Range]:
                 kept = ends.get(topic, {}).get(queue)
                 low = min(kept.min if kept else 0, high)
             if low < high:
-                spans.append(Range(topic, queue, low, high))
+                spans.append(OffsetRange(topic, queue, low, high))
     return spans
 
 

@@ -16,21 +16,21 @@ from mqgate.client import Client, GatewayError, every
 from mqgate.core.events import EVENTS
 from mqgate.core.message import milliseconds
 from mqgate.core.names import OWN_PREFIX
+from mqgate.spark.pipelines.config import PipelineConfig
 from mqgate.spark.pipelines.decode import BATCH
-from mqgate.spark.pipelines.live import batches_of, told, without
-from mqgate.spark.pipelines.plan import Plan
-from mqgate.spark.pipelines.reconcile import FATES, GROUPS, OFFSETS, PRESENT, Judged, reconcile
+from mqgate.spark.pipelines.live import classify_batches, exclude_batches, told
+from mqgate.spark.pipelines.reconcile import DISPOSITIONS, GROUPS, OFFSETS, PRESENT, Reconciliation, reconcile
 from mqgate.spark.pipelines.stuck import stuck
-from mqgate.stats.gaps import Gap, Told, gaps, last_words
+from mqgate.stats.gaps import EventBatch, Gap, gaps, last_batches
 from mqgate.stats.sql import quoted
 from mqgate.stats.store import StatsStore
 from mqgate.stats.tables import table_of
 
-__all__ = ["Standing", "find_stuck", "is_left_out", "judge_hour", "standings", "whole_hours"]
+__all__ = ["GroupPosition", "find_stuck", "group_positions", "is_left_out", "reconcile_hour", "whole_hours"]
 
 _HOUR = timedelta(hours=1)
-_MOST_FINDINGS = 10_000
-_MOST_CHECKED = 1_000
+_MAX_FINDINGS = 10_000
+_MAX_CHECKED = 1_000
 # Batches of before the hour, so that a hole at its beginning shows.
 _LOOK_BACK = timedelta(minutes=5)
 # Messages of before the hour, whose copies may be in it: a publish that was not answered is mostly sent again soon.
@@ -38,7 +38,7 @@ _COPIES_LOOK_BACK = timedelta(minutes=15)
 _STUCK_LOOK_BACK = timedelta(hours=24)
 
 
-class Standing(NamedTuple):
+class GroupPosition(NamedTuple):
     """A row of GROUPS."""
 
     topic: str
@@ -56,37 +56,37 @@ def whole_hours(now: datetime, count: int) -> list[datetime]:
     return [this - number * _HOUR for number in range(count, 0, -1)]
 
 
-def judge_hour(
-    spark: SparkSession, plan: Plan, store: StatsStore, hour: datetime, topics: Sequence[str] = ()
+def reconcile_hour(
+    spark: SparkSession, config: PipelineConfig, store: StatsStore, hour: datetime, topics: Sequence[str] = ()
 ) -> list[dict[str, Any]]:
     """Reconcile the messages of an hour, of all topics that have groups or of these; the rows that were stored."""
-    with plan.connect() as client:
-        standing = [each for each in standings(client, store) if not topics or each.topic in topics]
+    with config.connect() as client:
+        standing = [each for each in group_positions(client, store) if not topics or each.topic in topics]
         looked_at = milliseconds(datetime.now(UTC))
         offsets, unread = _offsets(client, {each.topic for each in standing}, hour)
         left_out = _left_out(standing, unread)
         _put(store, hour, datetime.now(UTC), left_out, is_kept=True)
         if not any(end > start for _, _, start, end in offsets):
             return left_out
-        time.sleep(plan.grace.total_seconds())
+        time.sleep(config.grace.total_seconds())
         now = datetime.now(UTC)
-        known = last_words(store)
-        holes = _forgotten(client, plan.events_topic, hour)
-        rows = plan.events(
+        known = last_batches(store)
+        holes = _forgotten(client, config.events_topic, hour)
+        rows = config.events(
             spark, startingTimestamp=str(milliseconds(hour - _LOOK_BACK)), startingOffsetsByTimestampStrategy="latest"
         ).persist()
-        present = _present(spark, plan, _with_earlier(client, offsets, hour)).persist()
+        present = _present(spark, config, _with_earlier(client, offsets, hour)).persist()
         try:
-            read = batches_of(told(rows), lambda _: set())
+            read = classify_batches(told(rows), lambda _: set())
             holes += _holes(_batches(rows), known, read.rows["quarantine"], hour, looked_at)
             # What retention has taken by now is not there, and not lost.
             present.count()
             judged = reconcile(
                 spark.createDataFrame(offsets, OFFSETS),
                 spark.createDataFrame(_with_first_kept(client, standing), GROUPS),
-                without(rows, read.repeated).where(F.col("table") == EVENTS.name),
+                exclude_batches(rows, read.repeated).where(F.col("table") == EVENTS.name),
                 present,
-                is_dark=bool(holes),
+                has_gaps=bool(holes),
             )
             return left_out + _store(client, store, hour, now, judged, holes)
         finally:
@@ -94,23 +94,23 @@ def judge_hour(
             present.unpersist()
 
 
-def find_stuck(spark: SparkSession, plan: Plan, store: StatsStore) -> int:
+def find_stuck(spark: SparkSession, config: PipelineConfig, store: StatsStore) -> int:
     """Look for stuck messages among those delivered within a day; how many."""
-    with plan.connect() as client:
-        standing = standings(client, store)
+    with config.connect() as client:
+        standing = group_positions(client, store)
     now = datetime.now(UTC)
     since = str(milliseconds(now - _STUCK_LOOK_BACK))
-    rows = plan.events(spark, startingTimestamp=since, startingOffsetsByTimestampStrategy="latest")
-    age = plan.stuck_age // timedelta(milliseconds=1)
+    rows = config.events(spark, startingTimestamp=since, startingOffsetsByTimestampStrategy="latest")
+    age = config.stuck_age // timedelta(milliseconds=1)
     groups = spark.createDataFrame(standing, GROUPS)
-    found = stuck(rows, groups, now_ms=milliseconds(now), deliveries=plan.stuck_deliveries, age_ms=age)
+    found = stuck(rows, groups, now_ms=milliseconds(now), deliveries=config.stuck_deliveries, age_ms=age)
     columns = ("topic", "group", "queue", "offset", "at", "id", "client", "delivery", "stored_at", "reason")
-    taken = found.select(*columns).limit(_MOST_FINDINGS).collect()
+    taken = found.select(*columns).limit(_MAX_FINDINGS).collect()
     store.replace("stuck", taken)
     return len(taken)
 
 
-def standings(client: Client, store: StatsStore) -> list[Standing]:
+def group_positions(client: Client, store: StatsStore) -> list[GroupPosition]:
     """Where all groups stand now, by queue; a broadcast group by client."""
     watched = {row[:4]: row[4] for row in store.read("watched")}
     found = []
@@ -126,7 +126,7 @@ def standings(client: Client, store: StatsStore) -> list[Standing]:
         for each in clients:
             for queue in _lag(client, name, each):
                 where = (topic, name, each, queue["queue"])
-                found.append(Standing(*where, queue["min"], queue["committed"], watched.get(where)))
+                found.append(GroupPosition(*where, queue["min"], queue["committed"], watched.get(where)))
     return found
 
 
@@ -173,7 +173,7 @@ def _with_earlier(
     return [(topic, queue, start, end) for topic, queue, start, end in wider if end > start]
 
 
-def _with_first_kept(client: Client, standing: Sequence[Standing]) -> list[Standing]:
+def _with_first_kept(client: Client, standing: Sequence[GroupPosition]) -> list[GroupPosition]:
     """Where groups stood, and which offsets are the first kept now."""
     kept = _first_kept(client, {each.topic for each in standing})
     return [each._replace(min=max(each.min, kept.get((each.topic, each.queue), 0))) for each in standing]
@@ -193,7 +193,7 @@ def _forgotten(client: Client, events_topic: str, hour: datetime) -> list[Gap]:
 
 
 def _holes(
-    batches: Sequence[Told], known: Sequence[Told], aside: Sequence[Any], hour: datetime, looked_at: int
+    batches: Sequence[EventBatch], known: Sequence[EventBatch], aside: Sequence[Any], hour: datetime, looked_at: int
 ) -> list[Gap]:
     """Why not all that happened since an hour began may have been told in what was read.
 
@@ -208,7 +208,7 @@ def _holes(
     return found + [Gap(gateway, at, at, "unreadable") for gateway, at in unreadable if at >= begin]
 
 
-def _present(spark: SparkSession, plan: Plan, offsets: Sequence[tuple[str, str, int, int]]) -> DataFrame:
+def _present(spark: SparkSession, config: PipelineConfig, offsets: Sequence[tuple[str, str, int, int]]) -> DataFrame:
     """What the log holds at these offsets."""
     starts: dict[str, dict[str, int]] = {}
     ends: dict[str, dict[str, int]] = {}
@@ -216,22 +216,22 @@ def _present(spark: SparkSession, plan: Plan, offsets: Sequence[tuple[str, str, 
         starts.setdefault(topic, {})[queue] = start
         ends.setdefault(topic, {})[queue] = end
     chosen = {topic: sorted(queues) for topic, queues in starts.items()}
-    options = plan.options(assign=chosen, startingOffsets=starts, endingOffsets=ends, failOnDataLoss="false")
+    options = config.options(assign=chosen, startingOffsets=starts, endingOffsets=ends, failOnDataLoss="false")
     return spark.read.format("mqgate").options(**options).schema(PRESENT).load()
 
 
-def _batches(rows: DataFrame) -> list[Told]:
+def _batches(rows: DataFrame) -> list[EventBatch]:
     about = rows.where(F.col("table") == BATCH)
-    flags = ("is_last", "is_told_so_far")
+    flags = ("is_last", "is_idle")
     columns = ("gateway", "incarnation", "sequence", F.unix_millis("batch_at"), "dropped", *flags)
-    return [Told(*row) for row in about.select(*columns).collect()]
+    return [EventBatch(*row) for row in about.select(*columns).collect()]
 
 
 def _store(
-    client: Client, store: StatsStore, hour: datetime, now: datetime, judged: Judged, holes: Sequence[Gap]
+    client: Client, store: StatsStore, hour: datetime, now: datetime, judged: Reconciliation, holes: Sequence[Gap]
 ) -> list[dict[str, Any]]:
     try:
-        findings = judged.findings.orderBy("topic", "group", "queue", "offset").limit(_MOST_FINDINGS).collect()
+        findings = judged.findings.orderBy("topic", "group", "queue", "offset").limit(_MAX_FINDINGS).collect()
         summary = [row.asDict() for row in judged.summary.collect()]
     finally:
         judged.release()
@@ -262,10 +262,10 @@ def is_left_out(row: Mapping[str, Any]) -> bool:
     return not row["published"]
 
 
-def _left_out(standing: Iterable[Standing], unread: Mapping[str, str]) -> list[dict[str, Any]]:
+def _left_out(standing: Iterable[GroupPosition], unread: Mapping[str, str]) -> list[dict[str, Any]]:
     """Rows of groups whose topics cannot be read now."""
     scopes = sorted({each[:3] for each in standing if each.topic in unread})
-    counts = dict.fromkeys(("published", *FATES, "duplicates", "late_acks"), 0)
+    counts = dict.fromkeys(("published", *DISPOSITIONS, "duplicates", "late_acks"), 0)
     return [
         {"topic": topic, "group": group, "client": client, **counts}
         | {"state": "unknown", "why": f"{unread[topic]} could not be read"}
@@ -284,7 +284,7 @@ def _confirmed(client: Client, findings: Sequence[Row], summary: Sequence[dict[s
     explained = set()
     for number, row in enumerate(lost):
         is_expired = row.offset < kept.get((row.topic, row.queue), 0)
-        if is_expired or (number < _MOST_CHECKED and _is_there(client, row.topic, row.queue, row.offset)):
+        if is_expired or (number < _MAX_CHECKED and _is_there(client, row.topic, row.queue, row.offset)):
             explained.add(row)
             counts = by_scope[row.topic, row.group, row.client]
             counts["missing"] -= 1
