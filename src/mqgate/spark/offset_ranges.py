@@ -1,8 +1,8 @@
-"""The arithmetic of offsets: what a batch reads, in which pieces, and what it cannot read any more.
+"""Offset ranges of a batch: what it reads, how tasks divide it, and what was deleted before it was read.
 
-Positions are *next* offsets by topic and queue, plain dicts, as they stand in Spark's checkpoint. A queue that the
-start does not know is new, and is read from its beginning. An end below its start means that the queue was made anew:
-what it holds now is read from its beginning.
+Positions are *next* offsets by topic and queue. They are plain dicts, as stored in the checkpoint of Spark. A queue
+that is missing in the start positions is new and is read from its beginning. An end below its start means that the
+queue was recreated: it is read from its beginning.
 """
 
 from collections.abc import Mapping, Sequence
@@ -31,7 +31,7 @@ class OffsetRange(NamedTuple):
 
 
 class Loss(NamedTuple):
-    """Messages of a queue that can no longer be read; how many (0: nobody knows), and why."""
+    """Messages of a queue that can no longer be read: how many (0 if unknown), and why."""
 
     topic: str
     queue: str
@@ -43,56 +43,58 @@ class Loss(NamedTuple):
 
 
 def size(start: Positions, end: Positions, ends: AllEnds) -> int:
-    """How many messages lie between two positions."""
-    return sum(each.size for each in _spans(start, end, ends))
+    """Return the number of messages between two positions."""
+    return sum(offsets.size for offsets in _pending_ranges(start, end, ends))
 
 
-def limit_end(start: Positions, end: Positions, ends: AllEnds, most: int) -> Positions:
-    """An earlier end, so that at most so many messages lie before it.
+def limit_end(start: Positions, end: Positions, ends: AllEnds, max_messages: int) -> Positions:
+    """Return an earlier end, so that a batch has at max_messages `max_messages` messages.
 
-    Every queue that has something gets its part: one message at least, so that a short queue need not wait until the
-    long ones are read, and the more the further it is behind.
+    Every queue with messages gets at least one, so that short queues do not wait for long single. The rest is divided
+    in proportion to the backlog.
     """
-    # The longest first, should `most` not suffice for all.
-    spans = sorted(_spans(start, end, ends), key=lambda each: -each.size)
-    total = sum(each.size for each in spans)
-    if total <= most:
+    # Longest first, in case `max_messages` is smaller than the number of queues.
+    pending = sorted(_pending_ranges(start, end, ends), key=lambda offsets: -offsets.size)
+    total = sum(offsets.size for offsets in pending)
+    if total <= max_messages:
         return end
-    ones = min(most, len(spans))
-    rest, beyond = most - ones, max(total - len(spans), 1)
-    shares = [(place < ones) + (each.size - 1) * rest // beyond for place, each in enumerate(spans)]
-    # What rounding left goes to the first; none gets more than it has.
-    left = most - sum(shares)
-    for place, each in enumerate(spans):
-        more = min(left, each.size - shares[place])
-        shares[place] += more
+    single = min(max_messages, len(pending))
+    rest, beyond = max_messages - single, max(total - len(pending), 1)
+    shares = [(index < single) + (offsets.size - 1) * rest // beyond for index, offsets in enumerate(pending)]
+    # The remainder of the rounding is given to the first queues, up to their size.
+    left = max_messages - sum(shares)
+    for index, offsets in enumerate(pending):
+        more = min(left, offsets.size - shares[index])
+        shares[index] += more
         left -= more
-    cut_short = {topic: dict(queues) for topic, queues in end.items()}
-    for share, each in zip(shares, spans, strict=True):
+    limited = {topic: dict(queues) for topic, queues in end.items()}
+    for share, offsets in zip(shares, pending, strict=True):
         if share:
-            cut_short[each.topic][each.queue] = each.start + share
-        elif each.queue in start.get(each.topic, {}):
-            cut_short[each.topic][each.queue] = start[each.topic][each.queue]
+            limited[offsets.topic][offsets.queue] = offsets.start + share
+        elif offsets.queue in start.get(offsets.topic, {}):
+            limited[offsets.topic][offsets.queue] = start[offsets.topic][offsets.queue]
         else:
-            del cut_short[each.topic][each.queue]
-    return cut_short
+            del limited[offsets.topic][offsets.queue]
+    return limited
 
 
 def plan_ranges(start: Positions, end: Positions, ends: AllEnds) -> tuple[list[OffsetRange], list[Loss]]:
-    """What a batch can read, and what of it is gone."""
+    """Return the ranges that a batch can read, and the losses."""
     ranges, losses = [], []
-    for topic, queue, low, high in _spans(start, end, ends):
+    for topic, queue, low, high in _pending_ranges(start, end, ends):
         if queue not in ends.get(topic, {}):
-            losses.append(Loss(topic, queue, high - low, "the queue is gone"))
+            losses.append(Loss(topic, queue, high - low, "the queue no longer exists"))
             continue
         kept = ends[topic][queue]
-        if _is_anew(start, topic, queue, high):
-            losses.append(Loss(topic, queue, 0, f"it was made anew, and is read from offset {low}"))
+        if _is_recreated(start, topic, queue, high):
+            losses.append(Loss(topic, queue, 0, f"the queue was recreated, and is read from offset {low}"))
         first, last = min(max(low, kept.min), high), max(min(high, kept.max), low)
         if first > low:
-            losses.append(Loss(topic, queue, first - low, f"offsets {low} to {first - 1} are gone by retention"))
+            losses.append(Loss(topic, queue, first - low, f"offsets {low} to {first - 1} were deleted by retention"))
         if last < high:
-            losses.append(Loss(topic, queue, high - last, f"it ends at offset {kept.max}, not {high}: made anew?"))
+            losses.append(
+                Loss(topic, queue, high - last, f"it ends at offset {kept.max}, not {high}: it may have been recreated")
+            )
         if first < last:
             ranges.append(OffsetRange(topic, queue, first, last))
     return ranges, losses
@@ -105,41 +107,41 @@ def split_ranges(
     max_tasks: int | None = None,
     max_rows: int | None = None,
 ) -> list[list[OffsetRange]]:
-    """The ranges of each task: as many tasks as ranges, unless told otherwise.
+    """Return the ranges of each task: by default one task per range.
 
-    `min_tasks` tasks where there are messages enough, long ranges cut in proportion; no piece longer than `max_rows`;
-    never more than `max_tasks` tasks, the pieces dealt out so that the tasks have about equal work.
+    With `min_tasks`, long ranges are split in proportion if there are enough messages. No piece is longer than
+    `max_rows`. With `max_tasks`, pieces are combined so that the tasks have about equal work.
     """
-    pieces = [piece for each in ranges for piece in _pieces(each, _count(each, ranges, min_tasks, max_rows))]
+    pieces = [piece for offsets in ranges for piece in _pieces(offsets, _count(offsets, ranges, min_tasks, max_rows))]
     if max_tasks is None or len(pieces) <= max_tasks:
         return [[piece] for piece in pieces]
     tasks: list[list[OffsetRange]] = [[] for _ in range(max_tasks)]
     work = [0] * max_tasks
-    for piece in sorted(pieces, key=lambda each: (-each.size, each)):
-        place = work.index(min(work))
-        tasks[place].append(piece)
-        work[place] += piece.size
+    for piece in sorted(pieces, key=lambda offsets: (-offsets.size, offsets)):
+        index = work.index(min(work))
+        tasks[index].append(piece)
+        work[index] += piece.size
     return [sorted(task) for task in tasks]
 
 
-def _count(each: OffsetRange, ranges: Sequence[OffsetRange], min_tasks: int | None, max_rows: int | None) -> int:
+def _count(offsets: OffsetRange, ranges: Sequence[OffsetRange], min_tasks: int | None, max_rows: int | None) -> int:
     count = 1
     if min_tasks is not None and min_tasks > len(ranges):
         total = sum(other.size for other in ranges)
-        count = -(-each.size * min_tasks // total)
+        count = -(-offsets.size * min_tasks // total)
     if max_rows is not None:
-        count = max(count, -(-each.size // max_rows))
-    return min(count, each.size)
+        count = max(count, -(-offsets.size // max_rows))
+    return min(count, offsets.size)
 
 
 def _pieces(whole: OffsetRange, count: int) -> list[OffsetRange]:
-    bounds = [whole.start + whole.size * place // count for place in range(count + 1)]
+    bounds = [whole.start + whole.size * index // count for index in range(count + 1)]
     return [whole._replace(start=low, end=high) for low, high in pairwise(bounds)]
 
 
-def _spans(start: Positions, end: Positions, ends: AllEnds) -> list[OffsetRange]:
-    """Every queue that has something between two positions, wherever it begins."""
-    spans = []
+def _pending_ranges(start: Positions, end: Positions, ends: AllEnds) -> list[OffsetRange]:
+    """Return the range of every queue that has messages between two positions."""
+    pending = []
     for topic, queues in sorted(end.items()):
         for queue, high in sorted(queues.items()):
             low = start.get(topic, {}).get(queue)
@@ -147,9 +149,9 @@ def _spans(start: Positions, end: Positions, ends: AllEnds) -> list[OffsetRange]
                 kept = ends.get(topic, {}).get(queue)
                 low = min(kept.min if kept else 0, high)
             if low < high:
-                spans.append(OffsetRange(topic, queue, low, high))
-    return spans
+                pending.append(OffsetRange(topic, queue, low, high))
+    return pending
 
 
-def _is_anew(start: Positions, topic: str, queue: str, high: int) -> bool:
+def _is_recreated(start: Positions, topic: str, queue: str, high: int) -> bool:
     return start.get(topic, {}).get(queue, 0) > high

@@ -1,4 +1,4 @@
-"""The data source `mqgate`: `spark.read.format("mqgate")`, and the other three ways in and out."""
+"""The data source `mqgate`: batch and streaming reads, batch and streaming writes."""
 
 from pyspark.sql.datasource import (
     DataSource,
@@ -32,7 +32,7 @@ class MqgateSource(DataSource):
         return StreamReader(parse(self.options, is_stream=True), schema)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
-        from mqgate.spark.writer import batch_writer  # noqa: PLC0415 - with it comes a client, which readers may not need
+        from mqgate.spark.writer import batch_writer  # noqa: PLC0415 - imports the HTTP client, which readers may not need
 
         return batch_writer(self.options, schema, overwrite)
 
