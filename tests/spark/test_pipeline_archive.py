@@ -37,13 +37,13 @@ def plain(path: Path) -> Counter[str]:
 
 def test_a_batch_lies_by_topic_and_hour(spark: SparkSession, tmp_path: Path) -> None:
     """Plain readers find it, and the manifest says what it holds."""
-    archive.keep(messages(spark, range(6)), tmp_path, "run-0")
+    archive.write_batch(messages(spark, range(6)), tmp_path, "run-0")
 
     assert plain(tmp_path) == Counter(f"id-{n}" for n in range(6))
     assert sorted(path.name for path in tmp_path.glob("topic=orders/*")) == ["hour=2026-11-16-12", "hour=2026-11-16-13"]
     told = json.loads((tmp_path / "_manifest" / "run-0.json").read_text())
     assert sum(file["rows"] for file in told["files"]) == 6
-    assert archive.positions(tmp_path) == {"orders": {"local:0": 3, "local:1": 3}}
+    assert archive.next_offsets(tmp_path) == {"orders": {"local:0": 3, "local:1": 3}}
 
 
 @pytest.mark.parametrize("moved", [0, 1, 2])
@@ -61,11 +61,11 @@ def test_a_batch_that_broke_off_is_there_once_when_it_came_again(
 
     monkeypatch.setattr(archive, "_move", break_off)
     with pytest.raises(OSError, match="No space"):
-        archive.keep(batch.repartition(3, "id"), tmp_path, "run-0")
+        archive.write_batch(batch.repartition(3, "id"), tmp_path, "run-0")
     assert max([0, *plain(tmp_path).values()]) <= 1, "never twice, not even now"
     monkeypatch.undo()
 
-    archive.keep(batch.coalesce(1), tmp_path, "run-0")
+    archive.write_batch(batch.coalesce(1), tmp_path, "run-0")
 
     assert plain(tmp_path) == Counter(f"id-{n}" for n in range(6))
     assert not list(tmp_path.glob("_manifest/*.plan"))
@@ -73,7 +73,7 @@ def test_a_batch_that_broke_off_is_there_once_when_it_came_again(
 
 def test_a_whole_batch_that_comes_again_is_left_alone(spark: SparkSession, tmp_path: Path) -> None:
     """Spark repeats one whose end it did not note, and may cut it into fewer files: the others would stay beside."""
-    batch, take = messages(spark, range(6)), archive.archived(tmp_path)
+    batch, take = messages(spark, range(6)), archive.batch_archiver(tmp_path)
     take(batch.repartition(3, "id"), 7)
     before = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*.parquet")}
 
@@ -90,19 +90,19 @@ def test_a_whole_batch_that_comes_again_is_left_alone(spark: SparkSession, tmp_p
 
 def test_old_hours_are_swept(spark: SparkSession, tmp_path: Path) -> None:
     """With their manifests, but not with those that still tell of kept hours."""
-    archive.keep(messages(spark, range(3)), tmp_path, "run-0")
-    archive.keep(messages(spark, range(3, 6)), tmp_path, "run-1")
+    archive.write_batch(messages(spark, range(3)), tmp_path, "run-0")
+    archive.write_batch(messages(spark, range(3, 6)), tmp_path, "run-1")
 
-    swept = archive.sweep(tmp_path, NOON + timedelta(days=1, hours=1), timedelta(days=1))
+    swept = archive.delete_expired(tmp_path, NOON + timedelta(days=1, hours=1), timedelta(days=1))
 
     assert swept == 1
     assert plain(tmp_path) == Counter(f"id-{n}" for n in range(3, 6))
     assert [path.name for path in tmp_path.glob("_manifest/*")] == ["run-1.json"]
 
-    ends = archive.positions(tmp_path)
-    assert archive.sweep(tmp_path, NOON + timedelta(days=9), timedelta(days=1)) == 1
+    ends = archive.next_offsets(tmp_path)
+    assert archive.delete_expired(tmp_path, NOON + timedelta(days=9), timedelta(days=1)) == 1
     assert not list(tmp_path.rglob("*.parquet"))
-    assert archive.positions(tmp_path) == ends, "where it goes on is known when nothing is left"
+    assert archive.next_offsets(tmp_path) == ends, "where it goes on is known when nothing is left"
 
 
 def test_hours_are_utc_whatever_is_the_default() -> None:
@@ -128,7 +128,7 @@ def test_what_a_broken_batch_left_is_cleared_away(tmp_path: Path) -> None:
         (manifests / f"{name}.plan").write_text(json.dumps(planned))
     (manifests / "run-0.json").write_text('{"files": []}')
 
-    archive.clear(tmp_path)
+    archive.remove_incomplete(tmp_path)
 
     assert {path.name for path in tmp_path.rglob("*") if path.is_file()} == {"run-0.json", "run-0-0.parquet"}
     assert not (tmp_path / "_tmp").exists()
@@ -139,6 +139,6 @@ def test_hours_are_found_by_topic_and_time(tmp_path: Path) -> None:
     for topic, hour in (("a", 11), ("a", 12), ("a", 13), ("b", 12)):
         (tmp_path / f"topic={topic}" / f"hour=2026-11-16-{hour}").mkdir(parents=True)
 
-    found = archive.hours(tmp_path, ["a"], NOON + timedelta(minutes=30), NOON + timedelta(hours=1))
+    found = archive.hour_paths(tmp_path, ["a"], NOON + timedelta(minutes=30), NOON + timedelta(hours=1))
 
     assert [Path(path).name for path in found] == ["hour=2026-11-16-12", "hour=2026-11-16-13"]

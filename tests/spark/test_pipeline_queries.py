@@ -127,6 +127,6 @@ def test_an_archive_without_its_checkpoint_is_renewed_where_it_ends(
     done(lambda: start_archive(spark, plan, is_renewed=True))
 
     assert not left.exists(), "its batch came again by another name"
-    assert sum(offset for queues in archive.positions(plan.archive_path).values() for offset in queues.values()) == 2
+    assert sum(offset for queues in archive.next_offsets(plan.archive_path).values() for offset in queues.values()) == 2
     backfill(spark, plan, store, instant(minute), instant(minute + 10 * MINUTE), is_archived=True)
     assert sum(counted(store).values()) == 7

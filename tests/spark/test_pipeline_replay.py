@@ -91,7 +91,7 @@ def test_the_archive_is_replayed_like_the_log(
 ) -> None:
     """Also when retention has taken the messages: that is what an archive is for. A dry run says what would be sent."""
     fill(client, topic, 10)
-    archive.keep(frame(spark, client, subscribe=topic), plan.archive_path, "run-0")
+    archive.write_batch(frame(spark, client, subscribe=topic), plan.archive_path, "run-0")
     wanted = Replay(name="old", source=topic, topic=target, is_archived=True)
 
     told = count(chosen(spark, plan, wanted))
@@ -108,7 +108,7 @@ def test_an_archive_is_replayed_in_order_whatever_its_files_are_called(
     for name, start in (("run-1", 0), ("run-0", 10)):
         fill(client, topic, 10, start=start)
         rows = frame(spark, client, subscribe=topic).where(f"CAST(CAST(body AS STRING) AS INT) >= {start}")
-        archive.keep(rows, plan.archive_path, name)
+        archive.write_batch(rows, plan.archive_path, name)
     stored, places = replaying._store, list[dict[str, int]]()
 
     def noted(progress: Path, wanted: Replay, done: dict[str, int], ends: dict[str, int]) -> None:

@@ -1,4 +1,4 @@
-"""All pipelines in one driver: which there are, and when the scheduled ones are due."""
+"""Runs all pipelines in one driver: the live queries and the scheduled jobs."""
 
 import threading
 from collections.abc import Callable, Collection, Mapping
@@ -31,14 +31,14 @@ def run_all(
     is_once: bool,
     say: Callable[[str], None],
 ) -> None:
-    """Run until told to stop; `is_once`: until the live queries have read what is there, and each job ran."""
+    """Run until `stopping` is set. With `is_once`, process the available messages, run each job once, and return."""
     started = queries(spark, config, store, renewed)
     scheduled = jobs(spark, config, store, kept)
     if not is_once:
         Supervisor(store, started, scheduled, say).run(stopping)
         return
-    for each in started:
-        query = each.start()
+    for live_query in started:
+        query = live_query.start()
         query.processAllAvailable()
         query.stop()
     now = datetime.now(UTC)
@@ -50,7 +50,7 @@ def run_all(
 def queries(
     spark: SparkSession, config: PipelineConfig, store: StatsStore, renewed: Collection[str]
 ) -> list[LiveQuery]:
-    """The live ones."""
+    """Return the live queries."""
     return [
         LiveQuery(live.PIPELINE, lambda: start_minutes(spark, config, store, is_renewed=live.PIPELINE in renewed)),
         LiveQuery(archive.PIPELINE, lambda: start_archive(spark, config, is_renewed=archive.PIPELINE in renewed)),
@@ -60,7 +60,7 @@ def queries(
 def jobs(
     spark: SparkSession, config: PipelineConfig, store: StatsStore, kept: Mapping[RetentionClass, timedelta]
 ) -> list[Job]:
-    """The scheduled ones. Each has a session of its own, as the live queries have."""
+    """Return the scheduled jobs. Like the live queries, each uses its own session."""
 
     def roll_up() -> str:
         hours = store.roll_up()
@@ -71,22 +71,30 @@ def jobs(
         broken = [f"{row['topic']} of {row['group']}" for row in rows if row["state"] == "broken"]
         return f"{len(rows)} reconciled{', BROKEN: ' + ', '.join(broken) if broken else ''}"
 
-    def look_for_stuck() -> str:
+    def find_stuck_messages() -> str:
         found = find_stuck(own_session(spark), config, store)
-        return f"{found} messages are stuck" if found else ""
+        return f"{found} stuck messages found" if found else ""
 
     def tidy() -> str:
         now = datetime.now(UTC)
-        gone = store.tidy(now, kept)
-        swept = archive.sweep(config.archive_path, now, config.archive_retention) if config.archive_retention else 0
-        return f"removed {sum(gone.values())} old rows and {swept} hours of the archive" if gone or swept else ""
+        deleted = store.tidy(now, kept)
+        deleted_hours = (
+            archive.delete_expired(config.archive_path, now, config.archive_retention)
+            if config.archive_retention
+            else 0
+        )
+        return (
+            f"removed {sum(deleted.values())} old rows and {deleted_hours} hours of the archive"
+            if deleted or deleted_hours
+            else ""
+        )
 
     now = datetime.now(UTC)
-    # Some minutes behind the hour, when what happened in it has been told.
-    past_the_hour = now.replace(minute=5, second=0, microsecond=0) + (_HOUR if now.minute >= 5 else timedelta())  # noqa: PLR2004 - the five
+    # Five minutes past the hour, when the events of the hour have been written.
+    past_the_hour = now.replace(minute=5, second=0, microsecond=0) + (_HOUR if now.minute >= 5 else timedelta())  # noqa: PLR2004 - the same five
     return [
         Job("rollup", timedelta(minutes=1), roll_up),
         Job("tidy", _HOUR, tidy),
-        Job("stuck", timedelta(minutes=10), look_for_stuck, due=now + timedelta(minutes=1)),
+        Job("stuck", timedelta(minutes=10), find_stuck_messages, due=now + timedelta(minutes=1)),
         Job("reconcile", _HOUR, reconcile, due=past_the_hour),
     ]

@@ -1,4 +1,4 @@
-"""Which hours are to be judged: the last ones, again and again, and those that never were."""
+"""Selects the hours to reconcile: the latest hours, repeatedly, and hours that were missed."""
 
 from datetime import datetime, timedelta
 from typing import Any
@@ -14,16 +14,17 @@ __all__ = ["reconcile_due"]
 
 _POSITION = ("reconcile", "", "")
 _HOUR = timedelta(hours=1)
-# At a time: nothing else that is scheduled has its turn meanwhile.
+# Per run, because no other scheduled job runs meanwhile.
 _MAX_MISSED = 12
 
 
 def reconcile_due(
     spark: SparkSession, config: PipelineConfig, store: StatsStore, now: datetime
 ) -> list[dict[str, Any]]:
-    """Judge the last whole hours, and before them some of those that were missed, as far back as minutes are kept.
+    """Reconcile missed hours, at most _MAX_MISSED and within the retention of minutes, then the last whole hours.
 
-    An hour was missed if nobody ran, or if a topic could not be read. Up to where none was stands in the tables.
+    An hour was missed if the driver was down or a topic could not be read. The store contains the first hour that may
+    have been missed.
     """
     recent = whole_hours(now, config.reconcile_hours)
     if not recent:
