@@ -97,11 +97,11 @@ def _truncated(body: bytes) -> bytes:
 @pytest.mark.parametrize(
     ("change", "body", "reason"),
     [
-        ({"schema": "events/2"}, None, "'events/2' is not known"),
-        ({"schema": "moods/1"}, None, "'moods/1' is not known"),
-        ({}, b"hello", "no Arrow stream"),
-        ({}, b"", "no Arrow stream"),
-        ({}, _truncated(arrow_body([event("acked")])), "no Arrow stream"),
+        ({"schema": "events/2"}, None, "'events/2' is unknown"),
+        ({"schema": "moods/1"}, None, "'moods/1' is unknown"),
+        ({}, b"hello", "not an Arrow stream"),
+        ({}, b"", "not an Arrow stream"),
+        ({}, _truncated(arrow_body([event("acked")])), "not an Arrow stream"),
         ({}, arrow_body([], POLLS), "column kind is missing"),
         ({"sequence": "seven"}, None, "property sequence"),
         ({"sent_at": ""}, None, "property sent_at"),
@@ -110,7 +110,7 @@ def _truncated(body: bytes) -> bytes:
         ({}, arrow_body([event("filtered", count=2**62)]), "column count has"),
         ({}, arrow_body([event("published", bytes=-1)]), "column bytes has -1"),
         ({}, arrow_body([event("acked", offset=2**63 - 1)]), "column offset has"),
-        ({"schema": "moods\0/1", "gateway": "gw\0"}, None, "'moods/1' is not known"),
+        ({"schema": "moods\0/1", "gateway": "gw\0"}, None, "'moods/1' is unknown"),
     ],
 )
 def test_what_cannot_be_read_is_put_aside_with_the_reason(change: Any, body: bytes | None, reason: str) -> None:

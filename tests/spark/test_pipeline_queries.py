@@ -15,7 +15,7 @@ from spark_calls import retained
 from mqgate.client import Client
 from mqgate.core.message import instant, milliseconds
 from mqgate.spark.pipelines import archive
-from mqgate.spark.pipelines.backfill import SourceTruncated, _is_forgotten, backfill
+from mqgate.spark.pipelines.backfill import SourceTruncated, _is_truncated, backfill
 from mqgate.spark.pipelines.config import PipelineConfig
 from mqgate.spark.pipelines.queries import CheckpointLost, OutputLost, start_archive, start_minutes
 from mqgate.stats.sqlite import SqliteDatabase
@@ -86,7 +86,7 @@ def test_lost_figures_and_lost_checkpoints_are_told_and_renewed_where_the_tables
 
 
 @pytest.mark.parametrize(
-    ("queues", "is_forgotten"),
+    ("queues", "is_truncated"),
     [
         ([("a:0", 0, 0), ("a:1", 0, 0)], False),
         ([("a:0", 7, 9), ("a:1", 5, 5)], False),
@@ -96,12 +96,12 @@ def test_lost_figures_and_lost_checkpoints_are_told_and_renewed_where_the_tables
     ],
 )
 def test_a_topic_is_not_counted_again_from_where_it_has_forgotten(
-    queues: list[tuple[str, int, int | None]], *, is_forgotten: bool
+    queues: list[tuple[str, int, int | None]], *, is_truncated: bool
 ) -> None:
     """A queue that lies idle beside one that reaches back has lost nothing of that time."""
     told = [{"queue": name, "min": least, "offsetAt": found} for name, least, found in queues]
 
-    assert _is_forgotten(told) == is_forgotten
+    assert _is_truncated(told) == is_truncated
 
 
 @pytest.mark.slow

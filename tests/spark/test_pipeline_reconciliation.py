@@ -22,7 +22,7 @@ from mqgate.spark.pipelines.config import PipelineConfig
 from mqgate.spark.pipelines.hourly_reconciliation import find_stuck, reconcile_hour, whole_hours
 from mqgate.stats import reports
 from mqgate.stats.gaps import EventBatch, Gap
-from mqgate.stats.reports import Asked
+from mqgate.stats.reports import ReportQuery
 from mqgate.stats.sqlite import SqliteDatabase
 from mqgate.stats.store import StatsStore
 from mqgate.stats.tables import table_of
@@ -114,7 +114,7 @@ def test_a_planted_loss_a_copy_and_a_late_ack_are_found(
         pytest.skip("the hour ended in the middle of the test")
     assert (row["published"], row["acked"], row["pending"], row["missing"], row["unknown"]) == (24, 12, 11, 1, 0)
     assert (row["state"], row["late_acks"], row["duplicates"]) == ("broken", 1, 1)
-    found = reports.findings(store, Asked(hour, hour + HOUR, 100))
+    found = reports.findings(store, ReportQuery(hour, hour + HOUR, 100))
     assert {(each["finding"], each["queue"], each["offset"]) for each in found if each["finding"] != "duplicate"} == {
         ("lost", lost["queue"], lost["offset"]),
         ("late_ack", got[0]["queue"], got[0]["offset"]),
@@ -144,7 +144,7 @@ def test_a_copy_is_found_also_if_the_first_is_of_before_the_hour(
     (row,) = reconcile_hour(spark, plan, store, hour, [topic])
 
     assert (row["published"], row["duplicates"]) == (20, 1)
-    (told,) = reports.findings(store, Asked(hour, hour + HOUR, 100))
+    (told,) = reports.findings(store, ReportQuery(hour, hour + HOUR, 100))
     assert (told["finding"], told["queue"], told["offset"]) == ("duplicate", found[0]["queue"], found[0]["offset"])
 
 
@@ -204,7 +204,7 @@ def test_a_message_that_a_group_is_past_and_nobody_settled_breaks_the_hour(
         pytest.skip("the hour ended in the middle of the test")
     assert paused == [plan.grace.total_seconds()]
     assert (row["state"], row["acked"], row["missing"], row["unknown"]) == ("broken", 3, 1, 0)
-    (found,) = reports.findings(store, Asked(hour, hour + HOUR, 100))
+    (found,) = reports.findings(store, ReportQuery(hour, hour + HOUR, 100))
     assert (found["finding"], found["queue"], found["offset"]) == ("missing", got[0]["queue"], got[0]["offset"])
 
 
@@ -259,7 +259,7 @@ def test_an_hour_of_which_not_all_can_be_read_is_unknown_not_broken(
         pytest.skip("the hour ended in the middle of the test")
     assert (row["state"], row["unknown"], row["missing"]) == ("unknown", 4, 0)
     assert {"gw-newer: unreadable", "gw-rested: killed", f"{plan.events_topic} local:0: forgotten"} == set(
-        row["why"].removeprefix("not all was told (").removesuffix(")").split(", ")
+        row["why"].removeprefix("events are incomplete (").removesuffix(")").split(", ")
     )
 
 
@@ -268,7 +268,7 @@ def test_what_the_tables_have_and_the_topic_has_not_is_forgotten() -> None:
     at = milliseconds(NOON)
     known = [EventBatch("gw-1", "i-1", 7, at + offset, 0, is_last=True) for offset in (-1, 1)]
 
-    assert [hourly_reconciliation._holes([], [each], [], NOON, at + 5) for each in known] == [
+    assert [hourly_reconciliation._find_gaps([], [each], [], NOON, at + 5) for each in known] == [
         [],
         [Gap("gw-1", at, at + 1, "forgotten")],
     ]
@@ -282,14 +282,14 @@ def test_a_lost_message_is_asked_for_by_itself(client: Client, topic: str) -> No
     retained(client, name)
     fill(client, name, 2, start=4)
     scope = {"topic": name, "group": "billing", "client": ""}
-    details = {3: "", 4: "", 5: "although retention has not come to it", 6: ""}
+    details = {3: "", 4: "", 5: "although retention has not reached it", 6: ""}
     found = [
         Row(**scope, queue="local:0", offset=offset, finding="lost", id="", detail=detail)
         for offset, detail in details.items()
     ]
     summary = [scope | {"missing": 4, "expired": 0, "pending": 0}]
 
-    assert [row.offset for row in hourly_reconciliation._confirmed(client, found, summary)] == [6]
+    assert [row.offset for row in hourly_reconciliation._confirm_losses(client, found, summary)] == [6]
     assert summary == [scope | {"missing": 1, "expired": 2, "pending": 1}]
 
 
@@ -314,7 +314,7 @@ def test_a_topic_that_cannot_be_read_is_not_called_clean(
     reconcile_hour(spark, plan, store, NOON, [topic])
 
     assert (row["group"], row["state"], row["why"]) == (group, "unknown", "local:0 could not be read")
-    assert [each["state"] for each in reports.reconciliation(store, Asked(NOON, NOON + HOUR, 9))] == ["clean"]
+    assert [each["state"] for each in reports.reconciliation(store, ReportQuery(NOON, NOON + HOUR, 9))] == ["clean"]
 
 
 def test_messages_of_before_a_group_was_seen_are_not_called_clean() -> None:
@@ -322,7 +322,7 @@ def test_messages_of_before_a_group_was_seen_are_not_called_clean() -> None:
     counts = {"missing": 0, "unknown": 0, "unwatched": 1}
 
     assert hourly_reconciliation._state(counts) == "unknown"
-    assert hourly_reconciliation._why(counts, []) == "some are of before the group was first seen"
+    assert hourly_reconciliation._why(counts, []) == "some messages are older than the first sample of the group"
 
 
 def test_hours_that_were_missed_are_judged_later(
@@ -368,12 +368,12 @@ def test_stuck_messages_are_kept_until_they_are_not(
     tell(client, plan.events_topic, teller.batch(told, sent_at=at))
 
     assert find_stuck(spark, plan, store) == 1
-    (row,) = reports.stuck(store, Asked(datetime.now(UTC), datetime.now(UTC), 10))
+    (row,) = reports.stuck(store, ReportQuery(datetime.now(UTC), datetime.now(UTC), 10))
     client.ack(group, got["receipt"])
     assert find_stuck(spark, plan, store) == 0
 
     assert (row["offset"], row["delivery"], row["client"]) == (got["offset"], 7, "c1")
-    assert reports.stuck(store, Asked(datetime.now(UTC), datetime.now(UTC), 10)) == []
+    assert reports.stuck(store, ReportQuery(datetime.now(UTC), datetime.now(UTC), 10)) == []
 
 
 def test_whole_hours_are_over() -> None:

@@ -135,7 +135,7 @@ def test_the_name_of_another_replay_is_refused(
 
 def test_nothing_in_the_archive_is_said(spark: SparkSession, plan: PipelineConfig) -> None:
     """Rather than a replay of nothing that looks like success."""
-    with pytest.raises(FileNotFoundError, match="has nothing of orders"):
+    with pytest.raises(FileNotFoundError, match="has no messages of orders"):
         chosen(spark, plan, Replay(name="x", source="orders", topic="t", is_archived=True))
 
 

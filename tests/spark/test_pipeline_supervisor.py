@@ -55,7 +55,7 @@ def test_a_query_that_fails_is_started_again_after_a_pause(store: StatsStore) ->
         supervised.step(now)
 
     assert [(at - NOW).seconds for at in started] == [0, 2, 5, 10, 19]
-    assert "is the gateway up?" in said[0]
+    assert "start the gateway" in said[0]
     assert states(store)["minutes"]["restarts"] == 4
 
 

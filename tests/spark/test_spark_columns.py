@@ -130,7 +130,7 @@ def test_a_body_that_is_no_text_may_be_null() -> None:
 @pytest.mark.parametrize(
     ("schema", "told"),
     [
-        ("id STRING, value BINARY", "no column value, there are id, topic"),
+        ("id STRING, value BINARY", "column value does not exist: use id, topic"),
         ("offset INT", "column offset is BIGINT, not int"),
         ("body INT", "column body is BINARY or STRING, not int"),
         ("properties STRING", "column properties is MAP<STRING,STRING>, not string: see option properties"),

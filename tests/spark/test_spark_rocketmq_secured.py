@@ -91,7 +91,7 @@ def test_servers_without_tls_are_told_apart_from_dead_ones(rocketmq: Stack) -> N
 
 def test_a_file_without_certificates_is_told() -> None:
     """Before anybody is asked."""
-    with pytest.raises(LogError, match=r"`tlsCa` .*nowhere.pem is no file of certificates"):
+    with pytest.raises(LogError, match=r"`tlsCa` .*nowhere.pem is not a file of certificates"):
         read("127.0.0.1:1", tls=True, tls_ca="/nowhere.pem")
 
 

@@ -209,8 +209,8 @@ def test_a_refused_row_fails_the_write(spark: SparkSession, append: Append) -> N
         ("body", {"topik": "x"}, "option topik is unknown: did you mean topic"),
         ("body", {"topic": "nowhere"}, r"option topic: .*nowhere"),
         ("body", {"url": "http://127.0.0.1:9", "retryTimeout": "100ms"}, r"option url: .*127\.0\.0\.1:9"),
-        ("text", {}, "column text is not written to a topic"),
-        ("value", {}, "column value is not written to a topic"),
+        ("text", {}, "column text cannot be written to a topic"),
+        ("value", {}, "column value cannot be written to a topic"),
     ],
 )
 def test_bad_input_is_told_before_any_task_runs(

@@ -40,8 +40,8 @@ def test_every_batch_write_is_a_write_of_its_own() -> None:
         ({"url": " , "}, "option url is missing"),
         ({"topic": "a topic"}, "option topic must be 1 to 100 characters"),
         ({"producer": "p.q"}, "option producer must be 1 to 100 characters"),
-        ({"batchSize": "1001"}, "option batchSize must be a whole number from 1 to 1000"),
-        ({"batchSize": "many"}, "option batchSize must be a whole number from 1 to 1000"),
+        ({"batchSize": "1001"}, "option batchSize must be a whole number, 1 to 1000"),
+        ({"batchSize": "many"}, "option batchSize must be a whole number, 1 to 1000"),
         ({"retryTimeout": "soon"}, "option retryTimeout must be seconds or text"),
         ({"writeId": ""}, "option writeId must have 1 to 200 characters"),
     ],
@@ -101,10 +101,13 @@ def test_all_columns_are_taken() -> None:
         (frame(body=LongType()), "column body is bigint, must be BINARY or STRING"),
         (frame(body=StringType(), deliverAt=StringType()), "column deliverAt is string, must be TIMESTAMP"),
         (frame(body=StringType(), deliverat=TimestampType()), "column deliverat .* did you mean deliverAt"),
-        (frame(body=StringType(), offset=LongType()), "column offset is not written to a topic: select only body, key"),
+        (
+            frame(body=StringType(), offset=LongType()),
+            "column offset cannot be written to a topic: select only body, key",
+        ),
         (frame(body=StringType(), properties=MapType(StringType(), LongType())), "column properties is map<string"),
         (frame(body=MapType(StringType(), StringType())), "column body is map<string,string>"),
-        (frame(body=StringType()).add("body", StringType()), "column body is there twice"),
+        (frame(body=StringType()).add("body", StringType()), "column body is duplicated"),
     ],
 )
 def test_a_bad_column_is_named_with_the_remedy(schema: StructType, told: str) -> None:

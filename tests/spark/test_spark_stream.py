@@ -72,7 +72,7 @@ def test_retention_past_the_checkpoint(
     fill(client, topic, 10, start=20)
 
     if policy == "true":
-        with pytest.raises(Exception, match="gone by retention"):
+        with pytest.raises(Exception, match="deleted by retention"):
             drained(rows, tmp_path)
     else:
         assert bodies(drained(rows, tmp_path)) == list(range(20, 30))
