@@ -1,4 +1,4 @@
-"""The archive: each message once in the files, whatever went wrong on the way."""
+"""The archive contains each message once, whatever failed during the write."""
 
 import json
 from collections import Counter
@@ -30,13 +30,13 @@ def messages(spark: SparkSession, numbers: range, topic: str = "orders") -> Data
 
 
 def plain(path: Path) -> Counter[str]:
-    """What a reader finds that knows nothing of us: all files but those whose names begin with _ or a dot."""
+    """Return the rows that a plain Parquet reader finds: all files except names that start with _ or a dot."""
     rows = ds.dataset(path, format="parquet", partitioning="hive").to_table().to_pylist()
     return Counter(row["id"] for row in rows)
 
 
-def test_a_batch_lies_by_topic_and_hour(spark: SparkSession, tmp_path: Path) -> None:
-    """Plain readers find it, and the manifest says what it holds."""
+def test_a_batch_is_stored_by_topic_and_hour(spark: SparkSession, tmp_path: Path) -> None:
+    """Plain readers find it, and the manifest lists its files."""
     archive.write_batch(messages(spark, range(6)), tmp_path, "run-0")
 
     assert plain(tmp_path) == Counter(f"id-{n}" for n in range(6))
@@ -47,10 +47,10 @@ def test_a_batch_lies_by_topic_and_hour(spark: SparkSession, tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("moved", [0, 1, 2])
-def test_a_batch_that_broke_off_is_there_once_when_it_came_again(
+def test_an_interrupted_batch_is_stored_once_after_its_repeat(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, moved: int
 ) -> None:
-    """Wherever it broke off, and even if Spark cuts the same rows into other files the second time."""
+    """This holds for an interruption at any step, even if Spark splits the same rows into other files."""
     batch, true_move, left = messages(spark, range(6)), archive._move, [moved]
 
     def break_off(source: Path, target: Path) -> None:
@@ -71,8 +71,8 @@ def test_a_batch_that_broke_off_is_there_once_when_it_came_again(
     assert not list(tmp_path.glob("_manifest/*.plan"))
 
 
-def test_a_whole_batch_that_comes_again_is_left_alone(spark: SparkSession, tmp_path: Path) -> None:
-    """Spark repeats one whose end it did not note, and may cut it into fewer files: the others would stay beside."""
+def test_a_repeated_complete_batch_is_skipped(spark: SparkSession, tmp_path: Path) -> None:
+    """Spark repeats a batch without a commit and may write fewer files, which would leave old files as duplicates."""
     batch, take = messages(spark, range(6)), archive.batch_archiver(tmp_path)
     take(batch.repartition(3, "id"), 7)
     before = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*.parquet")}
@@ -88,8 +88,8 @@ def test_a_whole_batch_that_comes_again_is_left_alone(spark: SparkSession, tmp_p
     assert plain(tmp_path) == Counter(f"id-{n}" for n in range(6))
 
 
-def test_old_hours_are_swept(spark: SparkSession, tmp_path: Path) -> None:
-    """With their manifests, but not with those that still tell of kept hours."""
+def test_expired_hours_are_deleted(spark: SparkSession, tmp_path: Path) -> None:
+    """Their manifests are deleted too, except manifests that list retained hours."""
     archive.write_batch(messages(spark, range(3)), tmp_path, "run-0")
     archive.write_batch(messages(spark, range(3, 6)), tmp_path, "run-1")
 
@@ -105,8 +105,8 @@ def test_old_hours_are_swept(spark: SparkSession, tmp_path: Path) -> None:
     assert archive.next_offsets(tmp_path) == ends, "where it goes on is known when nothing is left"
 
 
-def test_hours_are_utc_whatever_is_the_default() -> None:
-    """A machine's spark-defaults.conf may name another zone, and wins where nobody insists."""
+def test_hours_are_utc_in_every_time_zone() -> None:
+    """The spark-defaults.conf of a machine may set another time zone."""
     chosen: dict[str, Any] = {}
     own = SimpleNamespace(
         dataSource=SimpleNamespace(register=lambda _: None), conf=SimpleNamespace(set=chosen.__setitem__)
@@ -117,8 +117,8 @@ def test_hours_are_utc_whatever_is_the_default() -> None:
     assert chosen["spark.sql.session.timeZone"] == "UTC"
 
 
-def test_what_a_broken_batch_left_is_cleared_away(tmp_path: Path) -> None:
-    """Under a new checkpoint it comes again by another name: its files would lie beside those for ever."""
+def test_files_of_an_incomplete_batch_are_removed(tmp_path: Path) -> None:
+    """A new checkpoint repeats the batch under another name, so its old files would be duplicates."""
     hour, manifests = tmp_path / "topic=orders" / "hour=2026-11-16-12", tmp_path / "_manifest"
     for directory in (hour, manifests, tmp_path / "_tmp" / "run-1"):
         directory.mkdir(parents=True)
@@ -135,7 +135,7 @@ def test_what_a_broken_batch_left_is_cleared_away(tmp_path: Path) -> None:
 
 
 def test_hours_are_found_by_topic_and_time(tmp_path: Path) -> None:
-    """A backfill or a replay reads those alone that can hold what it wants."""
+    """A backfill or a replay must read only the directories that it needs."""
     for topic, hour in (("a", 11), ("a", 12), ("a", 13), ("b", 12)):
         (tmp_path / f"topic={topic}" / f"hour=2026-11-16-{hour}").mkdir(parents=True)
 

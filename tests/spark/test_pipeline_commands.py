@@ -1,4 +1,4 @@
-"""`mqgate pipeline reconcile` and `replay` as commands, in this process and on the session that is there."""
+"""The commands `mqgate pipeline reconcile` and `replay`, run in this process with the shared session."""
 
 import json
 from collections.abc import Callable
@@ -46,8 +46,8 @@ def rows(result: Result) -> list[dict[str, Any]]:
     return found
 
 
-def test_reconcile_ends_with_1_if_an_hour_is_broken(run: Run, client: Client, topic: str, tmp_path: Path) -> None:
-    """So that a script notices; and it says what it found."""
+def test_reconcile_exits_with_1_if_an_hour_is_broken(run: Run, client: Client, topic: str, tmp_path: Path) -> None:
+    """A script can detect a broken hour, and the output contains the result."""
     name, events_topic = f"{topic}-one", f"events-{uuid4().hex}"
     for each in (name, events_topic):
         client.topics.put(each, {"queues": 1})
@@ -74,8 +74,8 @@ def test_reconcile_ends_with_1_if_an_hour_is_broken(run: Run, client: Client, to
     assert (nothing.exit_code, rows(nothing)) == (0, [])
 
 
-def test_replay_says_what_it_would_send_and_what_it_sent(run: Run, client: Client, topic: str) -> None:
-    """Under the same name it goes on where it was; a dry run sends nothing."""
+def test_replay_reports_what_it_would_send_and_what_it_sent(run: Run, client: Client, topic: str) -> None:
+    """A replay continues under the same name, and a dry run sends nothing."""
     client.topics.put(f"{topic}-again", {"queues": 1})
     fill(client, topic, 3, tag="paid")
     fill(client, topic, 2, start=3)

@@ -1,4 +1,4 @@
-"""Events into figures: counted once, in the right minute, whatever comes twice, late or broken."""
+"""The live pipeline counts each event once, in the right minute, despite repeated, late or invalid batches."""
 
 from collections.abc import Callable, Iterable
 from datetime import UTC, datetime, timedelta
@@ -44,8 +44,8 @@ def tables(spark: SparkSession, *batches: Any) -> dict[str, list[Any]]:
     return figures(told(spark, [raw(*batch, offset=number) for number, batch in enumerate(batches)]), WEEK)
 
 
-def test_spark_finds_the_same_buckets(spark: SparkSession) -> None:
-    """Two ways to the same number: one of them must not drift."""
+def test_spark_computes_the_same_buckets(spark: SparkSession) -> None:
+    """Python and Spark compute the bucket separately and must agree."""
     values = [0, 1, 2, 3, 4, 5, 11, 12, 90, 91, 1000, 2**20, 2**20 + 1, 2**29, 2**29 + 1, 2**40]
     frame = spark.createDataFrame([(value,) for value in values], "ms BIGINT")
 
@@ -54,8 +54,8 @@ def test_spark_finds_the_same_buckets(spark: SparkSession) -> None:
     assert found == [bucket_of(value) for value in values]
 
 
-def test_figures_are_what_the_events_say(spark: SparkSession) -> None:
-    """Counts, bytes, redeliveries, empty polls, latencies and lag, each in its minute and by its names."""
+def test_figures_match_the_events(spark: SparkSession) -> None:
+    """Counts, bytes, redeliveries, empty polls, latencies and lag are stored per minute and key."""
     teller = Teller()
     settled = {"group": "billing", "client": "c1", "stored_at": NOON_MS - 500}
     events = [
@@ -108,8 +108,8 @@ def test_figures_are_what_the_events_say(spark: SparkSession) -> None:
     assert found["late"] == []
 
 
-def test_what_is_older_than_what_is_kept_is_counted_as_late(spark: SparkSession) -> None:
-    """And what is of a time that has not come: neither is dropped silently, nor makes a minute of its own."""
+def test_events_outside_the_retention_are_counted_as_late(spark: SparkSession) -> None:
+    """Events that are too old or in the future are neither dropped silently nor stored as minutes."""
     teller = Teller()
     old, ahead = NOON_MS - 8 * 86_400_000, NOON_MS + 86_400_000
     names = {"topic": "orders", "group": "billing"}
@@ -132,8 +132,8 @@ def test_what_is_older_than_what_is_kept_is_counted_as_late(spark: SparkSession)
     assert (found["polls_minute"], found["lag_minute"]) == ([], [])
 
 
-def test_repeats_and_bad_batches_are_known_by_their_numbers() -> None:
-    """A gateway that did not learn what became of a batch sends it again: the second copy is told apart."""
+def test_repeated_and_invalid_batches_are_classified() -> None:
+    """A gateway repeats a batch whose outcome is unknown, and the copy must not be counted."""
     teller = Teller()
     first, second = teller.batch([event("acked")]), teller.batch([event("acked")])
     messages = [raw(*first, offset=4), raw(*second, offset=5), raw(*first, offset=6), raw({}, b"?", offset=7)]
@@ -147,8 +147,8 @@ def test_repeats_and_bad_batches_are_known_by_their_numbers() -> None:
     assert found.positions["positions"] == [("minutes", "events", "local:0", 8)]
 
 
-def test_a_checkpoint_that_was_put_back_from_a_backup_loses_nothing(spark: SparkSession, store: StatsStore) -> None:
-    """Its next batch has a number that is in the tables, and partly other messages."""
+def test_a_restored_checkpoint_loses_nothing(spark: SparkSession, store: StatsStore) -> None:
+    """Its next batch has a number that is already applied, but contains new messages."""
     teller, take = Teller(), count(store, WEEK)
     first, second, third = (
         raw(*teller.batch([event("acked", NOON_MS - minutes * MINUTE)] * 10**place), offset=place)
@@ -178,7 +178,7 @@ def drained(spark: SparkSession, client: Client, topic: str, take: Callable[...,
 def test_a_stream_of_events_is_counted_once(
     spark: SparkSession, client: Client, topic: str, store: StatsStore, tmp_path: Path
 ) -> None:
-    """With a batch sent twice, one of an unknown version, and the whole stream read again under a new checkpoint."""
+    """It contains a repeated batch and an unknown version, and is read again under a new checkpoint."""
     now = milliseconds(datetime.now(UTC))
     # In the middle of a minute: what the way to the log takes on a busy machine is a matter of seconds.
     then = now - now % MINUTE - 5 * MINUTE + MINUTE // 2
@@ -205,7 +205,7 @@ def test_a_stream_of_events_is_counted_once(
 
 
 def uncommitted(checkpoint: Path) -> None:
-    """As a crash leaves it between the output of a micro-batch and Spark's own word that it is done."""
+    """Remove the commit of the last micro-batch, as after a crash between its output and its commit."""
     newest = max((checkpoint / "commits").glob("[0-9]*"), key=lambda path: int(path.name))
     newest.unlink()
     newest.with_name(f".{newest.name}.crc").unlink(missing_ok=True)
@@ -215,7 +215,7 @@ def all_of(store: StatsStore) -> dict[str, list[tuple[Any, ...]]]:
     return {name: store.select(f"SELECT * FROM stats_{name} ORDER BY 1, 2, 3") for name in TABLES}  # noqa: S608 - our own names
 
 
-def test_a_micro_batch_that_spark_repeats_is_counted_once_by_its_number_alone(
+def test_a_repeated_micro_batch_is_skipped_by_its_number(
     spark: SparkSession,
     client: Client,
     topic: str,
@@ -223,7 +223,7 @@ def test_a_micro_batch_that_spark_repeats_is_counted_once_by_its_number_alone(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Also when the gateways' own numbers are forgotten, or were never told; and it is not even worked through."""
+    """This holds even if the batch numbers of the gateways are not stored, and the batch is not processed."""
     now = milliseconds(datetime.now(UTC))
     settled = event("acked", now - 5 * MINUTE, group="g", stored_at=now - 6 * MINUTE)
     tell(client, topic, Teller().batch([settled] * 3, sent_at=now), Teller().batch(sent_at=now, schema="events/9"))
