@@ -1,4 +1,4 @@
-"""Events that come late or by a wrong clock, from gateways that really were cut off or wrong."""
+"""Late events and wrong clocks, with gateways that are really disconnected or wrong."""
 
 import os
 import signal

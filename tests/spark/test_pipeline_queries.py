@@ -1,4 +1,4 @@
-"""The live queries: where they begin, what they refuse, and that a backfill puts right what they wrote."""
+"""The live queries: start positions, rejected states, and the correction of figures by a backfill."""
 
 import json
 import shutil
@@ -56,10 +56,10 @@ def told(client: Client, topic: str, teller: Teller, count: int) -> int:
 
 @pytest.mark.slow
 @pytest.mark.timeout(600)
-def test_lost_figures_and_lost_checkpoints_are_told_and_renewed_where_the_tables_end(
+def test_lost_output_and_lost_checkpoints_are_reported_and_renewed(
     spark: SparkSession, client: Client, topic: str, store: StatsStore, plan: PipelineConfig
 ) -> None:
-    """From the beginning everything would be counted again. What was spoiled by hand is counted again when asked."""
+    """A start from the beginning would count everything again. A backfill corrects damaged figures."""
     teller = Teller()
     told(client, topic, teller, 3)
     done(lambda: start_minutes(spark, plan, store))
@@ -95,10 +95,10 @@ def test_lost_figures_and_lost_checkpoints_are_told_and_renewed_where_the_tables
         ([("a:0", 7, 9), ("b:0", 7, 7)], True),
     ],
 )
-def test_a_topic_is_not_counted_again_from_where_it_has_forgotten(
+def test_a_backfill_from_a_truncated_topic_is_rejected(
     queues: list[tuple[str, int, int | None]], *, is_truncated: bool
 ) -> None:
-    """A queue that lies idle beside one that reaches back has lost nothing of that time."""
+    """An idle queue next to a queue with older events has lost nothing."""
     told = [{"queue": name, "min": least, "offsetAt": found} for name, least, found in queues]
 
     assert _is_truncated(told) == is_truncated
@@ -106,10 +106,10 @@ def test_a_topic_is_not_counted_again_from_where_it_has_forgotten(
 
 @pytest.mark.slow
 @pytest.mark.timeout(600)
-def test_an_archive_without_its_checkpoint_is_renewed_where_it_ends(
+def test_an_archive_without_its_checkpoint_continues_where_it_ends(
     spark: SparkSession, client: Client, topic: str, store: StatsStore, plan: PipelineConfig
 ) -> None:
-    """And figures can be counted from it, when the topic has long forgotten."""
+    """Figures can be counted from it when the topic no longer contains the events."""
     teller = Teller()
     minute = told(client, topic, teller, 3)
     done(lambda: start_archive(spark, plan))

@@ -1,4 +1,4 @@
-"""The proof: what it finds, what it explains, and what it does not call lost."""
+"""The reconciliation of frames: dispositions, findings, and explanations."""
 
 from collections.abc import Mapping
 from typing import Any, NamedTuple
@@ -138,8 +138,8 @@ def judged(spark: SparkSession) -> dict[str, Reconciliation]:
     return judge(spark, CASES, has_gaps=False)
 
 
-def test_every_message_has_one_fate(judged: dict[str, Reconciliation]) -> None:
-    """Whatever happened to them, they add up to what was published, for each client."""
+def test_every_message_has_one_disposition(judged: dict[str, Reconciliation]) -> None:
+    """For each client, the dispositions add up to the published messages."""
     sums = {
         topic: [sum(row[fate] for fate in DISPOSITIONS) for row in each.summaries] for topic, each in judged.items()
     }
@@ -148,8 +148,8 @@ def test_every_message_has_one_fate(judged: dict[str, Reconciliation]) -> None:
     assert sums == {topic: [case.end - case.start] * len(case.clients) for topic, case in CASES.items()}
 
 
-def test_a_clean_hour_is_clean(judged: dict[str, Reconciliation]) -> None:
-    """Every way that a message can go, ranges taken apart; messages above committed are pending, or acked already."""
+def test_a_fully_explained_hour_is_clean(judged: dict[str, Reconciliation]) -> None:
+    """It contains every disposition, including ranges and messages above the committed offset."""
     (summary,), findings = judged["all ways"]
 
     assert (summary.acked, summary.dead, summary.filtered, summary.skipped, summary.expired) == (3, 1, 2, 1, 1)
@@ -182,8 +182,8 @@ def test_a_message_that_nobody_settled(
     assert findings == found
 
 
-def test_where_there_is_a_hole_in_what_was_told_nobody_knows(spark: SparkSession) -> None:
-    """The same message that is missing otherwise."""
+def test_an_unsettled_message_is_unknown_if_events_have_gaps(spark: SparkSession) -> None:
+    """The same message is missing if the events are complete."""
     (summary,), findings = judge(spark, {"passed": UNSETTLED}, has_gaps=True)["passed"]
 
     assert (summary.published, summary.acked, summary.unknown, summary.missing) == (10, 9, 1, 0)
@@ -194,41 +194,41 @@ def test_where_there_is_a_hole_in_what_was_told_nobody_knows(spark: SparkSession
     ("case", "fate", "found"),
     [("told as too old", "expired", []), ("told as too old, but deleted", "missing", [("lost", 4)])],
 )
-def test_what_a_gateway_takes_for_expired_must_lie_below_what_is_kept(
+def test_an_expired_message_above_the_first_retained_offset_is_missing(
     judged: dict[str, Reconciliation], case: str, fate: str, found: list[tuple[str, int]]
 ) -> None:
-    """It finds nothing there either way; but retention does not take a message out of the middle."""
+    """A gateway reports any missing message as expired, but retention deletes only from the beginning."""
     (summary,), findings = judged[case]
 
     assert (summary.acked, summary[fate]) == (9, 1)
     assert findings == found
 
 
-def test_a_late_ack_a_second_ack_and_a_copy_are_listed_and_explained(judged: dict[str, Reconciliation]) -> None:
-    """None of them is a loss, so the hour stays clean; but whoever asks finds them."""
+def test_a_late_ack_a_second_ack_and_a_copy_are_findings(judged: dict[str, Reconciliation]) -> None:
+    """They are not losses, so the hour stays clean, but operators can find them."""
     (summary,), findings = judged["oddities"]
 
     assert (summary.missing, summary.late_acks, summary.duplicates) == (0, 1, 2)
     assert findings == [("acked_again", 1), ("duplicate", 3), ("late_ack", 0)]
 
 
-def test_a_copy_of_a_message_of_before_is_found_and_nothing_else_of_before(judged: dict[str, Reconciliation]) -> None:
-    """A publish at the end of an hour that was not answered is repeated in the next one."""
+def test_a_copy_of_an_earlier_message_is_found(judged: dict[str, Reconciliation]) -> None:
+    """A publish without response at the end of an hour is repeated in the next hour."""
     (summary,), findings = judged["copies of before"]
 
     assert (summary.published, summary.acked, summary.duplicates) == (5, 5, 1)
     assert findings == [("duplicate", 7)]
 
 
-def test_clients_of_a_broadcast_group_are_judged_each_for_itself(judged: dict[str, Reconciliation]) -> None:
-    """What one has acked says nothing about the other."""
+def test_clients_of_a_broadcast_group_are_reconciled_separately(judged: dict[str, Reconciliation]) -> None:
+    """An ack of one client does not settle the message for another client."""
     summaries = judged["broadcast"].summaries
 
     assert {row.client: (row.acked, row.missing) for row in summaries} == {"web-1": (2, 0), "web-2": (0, 2)}
 
 
-def test_messages_that_do_not_get_done_are_stuck(spark: SparkSession) -> None:
-    """Delivered often, or long ago; not those that were settled, told or not."""
+def test_unsettled_messages_are_stuck(spark: SparkSession) -> None:
+    """They were delivered often or long ago. Settled messages are not stuck."""
     hour = 3_600_000
     events = [
         *(settled("delivered", 0, delivery=n, at=NOON_MS - 60_000) for n in (1, 2, 3, 4, 5)),

@@ -1,4 +1,4 @@
-"""The reconciliation end to end: a gateway, what it told, and what was done behind its back."""
+"""The reconciliation end to end, with a real gateway, its events, and changes made outside of it."""
 
 import sqlite3
 import time
@@ -51,7 +51,7 @@ def plan(client: Client, events_topic: str, tmp_path: Path) -> PipelineConfig:
 
 @pytest.fixture
 def group(client: Client, topic: str, store: StatsStore) -> Iterator[str]:
-    """A group that has been watched from its beginning."""
+    """Create a group that was sampled from its beginning."""
     name = f"group-{uuid4().hex}"
     client.groups.put(name, {"topic": topic, "visibility": "1h"})
     queues = [queue["queue"] for queue in client.queues(topic, times=False)]
@@ -81,7 +81,7 @@ def behind_its_back(gateway: ServerProcess, statement: str, *values: str) -> Non
         database.commit()
 
 
-def test_a_planted_loss_a_copy_and_a_late_ack_are_found(
+def test_a_loss_a_copy_and_a_late_ack_are_found(
     spark: SparkSession,
     gateway: ServerProcess,
     client: Client,
@@ -90,7 +90,7 @@ def test_a_planted_loss_a_copy_and_a_late_ack_are_found(
     store: StatsStore,
     plan: PipelineConfig,
 ) -> None:
-    """And nothing else: what is merely not done yet, also behind the hole, is pending."""
+    """Nothing else is found: unsettled messages, also after the loss, are pending."""
     fill(client, topic, 12)
     got = messages(client, group, 12)
     client.ack_all(group, [each["receipt"] for each in got])
@@ -122,7 +122,7 @@ def test_a_planted_loss_a_copy_and_a_late_ack_are_found(
     assert [each["id"] for each in found if each["finding"] == "duplicate"] == [got[1]["id"]]
 
 
-def test_a_copy_is_found_also_if_the_first_is_of_before_the_hour(
+def test_a_copy_of_a_message_from_before_the_hour_is_found(
     spark: SparkSession,
     gateway: ServerProcess,
     client: Client,
@@ -131,7 +131,7 @@ def test_a_copy_is_found_also_if_the_first_is_of_before_the_hour(
     store: StatsStore,
     plan: PipelineConfig,
 ) -> None:
-    """It may lie in a queue that has nothing of the hour itself."""
+    """The original may be in a queue without messages in the hour."""
     (before,) = fill(client, topic, 1)
     (queue,) = [each["queue"] for each in client.queues(topic) if each["max"]]
     hour = datetime.now(UTC) + timedelta(milliseconds=2)
@@ -148,10 +148,10 @@ def test_a_copy_is_found_also_if_the_first_is_of_before_the_hour(
     assert (told["finding"], told["queue"], told["offset"]) == ("duplicate", found[0]["queue"], found[0]["offset"])
 
 
-def test_an_hour_in_which_a_gateway_was_killed_is_unknown_not_broken(
+def test_an_hour_with_a_killed_gateway_is_unknown_not_broken(
     spark: SparkSession, client: Client, topic: str, group: str, store: StatsStore, plan: PipelineConfig
 ) -> None:
-    """What it had not told when it died may have been done: only what was told is judged."""
+    """The gateway may have settled messages without writing the events."""
     fill(client, topic, 6)
     got = messages(client, group, 6)
     client.ack_all(group, [each["receipt"] for each in got])
@@ -174,7 +174,7 @@ def test_an_hour_in_which_a_gateway_was_killed_is_unknown_not_broken(
     assert "gw-killed: lost" in row["why"]
 
 
-def test_a_message_that_a_group_is_past_and_nobody_settled_breaks_the_hour(
+def test_a_passed_message_without_settlement_breaks_the_hour(
     spark: SparkSession,
     client: Client,
     topic: str,
@@ -183,7 +183,7 @@ def test_a_message_that_a_group_is_past_and_nobody_settled_breaks_the_hour(
     plan: PipelineConfig,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """A hole in what was told before the hour excuses nothing; what is told while groups are looked at still counts."""
+    """A gap before the hour is no excuse, and events written while positions are read still count."""
     fill(client, topic, 4)
     got = messages(client, group, 4)
     client.ack_all(group, [each["receipt"] for each in got])
@@ -234,10 +234,10 @@ def test_a_batch_told_twice_is_no_second_ack_and_what_retention_takes_meanwhile_
     assert (row["state"], row["acked"], row["expired"], row["duplicates"]) == ("clean", 4, 3, 0)
 
 
-def test_an_hour_of_which_not_all_can_be_read_is_unknown_not_broken(
+def test_an_hour_with_incomplete_events_is_unknown_not_broken(
     spark: SparkSession, client: Client, topic: str, group: str, store: StatsStore, plan: PipelineConfig
 ) -> None:
-    """The topic's retention has been there; a newer gateway told it; another was killed after a night's rest."""
+    """Causes are the retention of the topic, a newer gateway, and a gateway that was killed while idle."""
     fill(client, topic, 4)
     got = messages(client, group, 4)
     client.ack_all(group, [each["receipt"] for each in got])
@@ -263,8 +263,8 @@ def test_an_hour_of_which_not_all_can_be_read_is_unknown_not_broken(
     )
 
 
-def test_what_the_tables_have_and_the_topic_has_not_is_forgotten() -> None:
-    """Also if nothing is left by which the topic's retention would show."""
+def test_batches_that_only_the_store_contains_are_forgotten() -> None:
+    """This is detected even if the topic itself does not show its retention."""
     at = milliseconds(NOON)
     known = [EventBatch("gw-1", "i-1", 7, at + offset, 0, is_last=True) for offset in (-1, 1)]
 
@@ -274,8 +274,8 @@ def test_what_the_tables_have_and_the_topic_has_not_is_forgotten() -> None:
     ]
 
 
-def test_a_lost_message_is_asked_for_by_itself(client: Client, topic: str) -> None:
-    """A bulk read may have missed it, and retention come since: only what is neither there nor taken is lost."""
+def test_a_lost_message_is_read_again(client: Client, topic: str) -> None:
+    """A bulk read may have skipped it, or retention may have deleted it since."""
     name = f"{topic}-one"
     client.topics.put(name, {"queues": 1})
     fill(client, name, 4)
@@ -294,17 +294,17 @@ def test_a_lost_message_is_asked_for_by_itself(client: Client, topic: str) -> No
 
 
 class HalfShut(Client):
-    """A gateway that cannot read one queue now."""
+    """A gateway with one queue that cannot be read."""
 
     def queues(self, *given: Any, **more: Any) -> list[Any]:
         first, *others = super().queues(*given, **more)
         return [first | {"offsetAt": None}, *others]
 
 
-def test_a_topic_that_cannot_be_read_is_not_called_clean(
+def test_a_topic_that_cannot_be_read_is_not_clean(
     client: Client, topic: str, group: str, store: StatsStore, plan: PipelineConfig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Nothing of it is judged now; what was found out before stays."""
+    """It is not reconciled now, and earlier results are kept."""
     fill(client, topic, 4)
     monkeypatch.setattr(PipelineConfig, "connect", lambda plan: HalfShut(plan.url))
     spark: Any = None
@@ -317,18 +317,18 @@ def test_a_topic_that_cannot_be_read_is_not_called_clean(
     assert [each["state"] for each in reports.reconciliation(store, ReportQuery(NOON, NOON + HOUR, 9))] == ["clean"]
 
 
-def test_messages_of_before_a_group_was_seen_are_not_called_clean() -> None:
-    """Nobody knows where they went."""
+def test_unwatched_messages_are_not_clean() -> None:
+    """Their disposition cannot be known."""
     counts = {"missing": 0, "unknown": 0, "unwatched": 1}
 
     assert hourly_reconciliation._state(counts) == "unknown"
     assert hourly_reconciliation._why(counts, []) == "some messages are older than the first sample of the group"
 
 
-def test_hours_that_were_missed_are_judged_later(
+def test_missed_hours_are_reconciled_later(
     store: StatsStore, plan: PipelineConfig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Some at a time, the oldest first, as far back as minutes are kept; one that could not be read comes again."""
+    """At most twelve per run, oldest first, within the retention, and unreadable hours again."""
     judged: list[int] = []
     unreadable: set[int] = set()
 
@@ -356,10 +356,10 @@ def test_hours_that_were_missed_are_judged_later(
     assert run(31 + 24 * 8)[0] == 31 + 24 - 1
 
 
-def test_stuck_messages_are_kept_until_they_are_not(
+def test_stuck_messages_are_removed_when_they_are_settled(
     spark: SparkSession, client: Client, topic: str, group: str, store: StatsStore, plan: PipelineConfig
 ) -> None:
-    """The table is what is stuck now; who looks must not chase what is done."""
+    """Operators must not investigate messages that are already settled."""
     fill(client, topic, 1)
     (got,) = messages(client, group, 1)
     at = milliseconds(datetime.now(UTC))
@@ -376,8 +376,8 @@ def test_stuck_messages_are_kept_until_they_are_not(
     assert reports.stuck(store, ReportQuery(datetime.now(UTC), datetime.now(UTC), 10)) == []
 
 
-def test_whole_hours_are_over() -> None:
-    """The one that runs is not judged: nothing of it is settled yet."""
+def test_the_current_hour_is_not_reconciled() -> None:
+    """Its messages may not be settled yet."""
     now = datetime(2026, 11, 16, 12, 7, tzinfo=UTC)
 
     assert whole_hours(now, 2) == [datetime(2026, 11, 16, hour, tzinfo=UTC) for hour in (10, 11)]

@@ -1,4 +1,4 @@
-"""Replay: into another topic, in order, no faster than asked, and never twice."""
+"""Replay to another topic: in order, within the rate, and never twice."""
 
 from itertools import pairwise
 from pathlib import Path
@@ -59,10 +59,10 @@ def test_a_replay_that_was_interrupted_goes_on_where_it_was(
     assert replay(spark, plan, wanted) == 0
 
 
-def test_a_copy_is_the_message_it_was(
+def test_a_replayed_message_is_unchanged(
     spark: SparkSession, client: Client, topic: str, target: str, plan: PipelineConfig
 ) -> None:
-    """Its identity never changes; key, tag and properties go along."""
+    """It keeps its id, key, tag and properties."""
     (first, _) = fill(client, topic, 2, tag="paid", properties={"a": "b"})
 
     replay(spark, plan, Replay(name="one", source=topic, topic=target, where="CAST(body AS STRING) = '0'"))
@@ -71,10 +71,10 @@ def test_a_copy_is_the_message_it_was(
     assert (row.id, row.key, row.tag, row.properties) == (first, "k0", "paid", {"a": "b"})
 
 
-def test_a_replay_for_one_group_reaches_nobody_else(
+def test_a_replay_for_one_group_reaches_no_other_group(
     spark: SparkSession, client: Client, topic: str, plan: PipelineConfig
 ) -> None:
-    """The others have done their work."""
+    """The other groups have already settled the messages."""
     ids = fill(client, topic, 3)
     for name in ("again", "done"):
         client.groups.put(f"{topic}-{name}", {"topic": topic, "start": "latest"})
@@ -89,7 +89,7 @@ def test_a_replay_for_one_group_reaches_nobody_else(
 def test_the_archive_is_replayed_like_the_log(
     spark: SparkSession, client: Client, topic: str, target: str, plan: PipelineConfig
 ) -> None:
-    """Also when retention has taken the messages: that is what an archive is for. A dry run says what would be sent."""
+    """An archive is needed after retention. A dry run reports what would be sent."""
     fill(client, topic, 10)
     archive.write_batch(frame(spark, client, subscribe=topic), plan.archive_path, "run-0")
     wanted = Replay(name="old", source=topic, topic=target, is_archived=True)
@@ -101,10 +101,10 @@ def test_the_archive_is_replayed_like_the_log(
     assert copies(spark, client, target) == list(range(10))
 
 
-def test_an_archive_is_replayed_in_order_whatever_its_files_are_called(
+def test_an_archive_is_replayed_in_offset_order(
     spark: SparkSession, client: Client, topic: str, target: str, plan: PipelineConfig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The place reached says that all before it is done: one that went back would leave messages out."""
+    """The progress implies that all earlier offsets are done, so another order would skip messages."""
     for name, start in (("run-1", 0), ("run-0", 10)):
         fill(client, topic, 10, start=start)
         rows = frame(spark, client, subscribe=topic).where(f"CAST(CAST(body AS STRING) AS INT) >= {start}")
@@ -122,10 +122,10 @@ def test_an_archive_is_replayed_in_order_whatever_its_files_are_called(
     assert all(before.get(queue, 0) <= after[queue] for before, after in pairwise(places) for queue in after)
 
 
-def test_the_name_of_another_replay_is_refused(
+def test_the_name_of_another_replay_is_rejected(
     spark: SparkSession, client: Client, topic: str, target: str, plan: PipelineConfig
 ) -> None:
-    """Its places would be taken for this one's, and messages left out."""
+    """Its progress would be applied to this replay and skip messages."""
     fill(client, topic, 1)
     replay(spark, plan, Replay(name="x", source=topic, topic=target))
 
@@ -133,12 +133,12 @@ def test_the_name_of_another_replay_is_refused(
         replay(spark, plan, Replay(name="x", source=topic, topic=target, where="offset > 3"))
 
 
-def test_nothing_in_the_archive_is_said(spark: SparkSession, plan: PipelineConfig) -> None:
-    """Rather than a replay of nothing that looks like success."""
+def test_an_empty_archive_is_an_error(spark: SparkSession, plan: PipelineConfig) -> None:
+    """A replay of nothing would look like success."""
     with pytest.raises(FileNotFoundError, match="has no messages of orders"):
         chosen(spark, plan, Replay(name="x", source="orders", topic="t", is_archived=True))
 
 
 def test_a_low_rate_is_even() -> None:
-    """A request of 500 every few minutes would be no rate at all."""
+    """A request of 500 messages every few minutes would not be a steady rate."""
     assert [replaying._size(rate) for rate in (None, 1.0, 100.0, 1e6)] == [500, 1, 10, 500]

@@ -1,4 +1,4 @@
-"""`mqgate pipeline run` as a process of its own: what it counts, what it tells, and how it ends."""
+"""`mqgate pipeline run` as a process: its figures, its state, and its end."""
 
 import os
 import signal
@@ -32,10 +32,8 @@ def states(settings: Settings) -> dict[str, dict[str, Any]]:
 
 @pytest.mark.slow
 @pytest.mark.timeout(600)
-def test_the_command_counts_tells_how_it_is_and_ends_when_asked(
-    java: Path, client: Client, topic: str, tmp_path: Path
-) -> None:
-    """Live queries, scheduled jobs and their state, from one command; nothing is left running."""
+def test_the_command_counts_reports_its_state_and_stops(java: Path, client: Client, topic: str, tmp_path: Path) -> None:
+    """One command runs live queries and scheduled jobs, and leaves no process running."""
     now = milliseconds(datetime.now(UTC))
     then = now - now % MINUTE - 5 * MINUTE + MINUTE // 2
     tell(client, topic, Teller().batch([event("published", then)] * 5, sent_at=now))
@@ -68,7 +66,7 @@ def test_the_command_counts_tells_how_it_is_and_ends_when_asked(
 
 
 def _has_counted(told: dict[str, dict[str, Any]]) -> bool:
-    """Counted and archived; and what is scheduled has had its first turn."""
+    """Return whether events are counted and archived, and the scheduled jobs have run."""
     if not {"minutes", "archive", "rollup", "tidy"} <= told.keys():
         return False
     return all(told[name]["batch"] is not None for name in ("minutes", "archive"))

@@ -1,4 +1,4 @@
-"""The arithmetic of offsets, without Spark."""
+"""Offset ranges, without Spark."""
 
 from itertools import pairwise
 
@@ -13,7 +13,7 @@ QUEUES = ("local:0", "local:1", "local:2")
 
 
 def ends(**queues: tuple[int, int]) -> dict[str, dict[str, Ends]]:
-    """Of one topic; a, b, c stand for its queues."""
+    """Return the bounds of one topic. a, b and c are its queues."""
     return {"t": {QUEUES["abc".index(name)]: Ends(*pair) for name, pair in queues.items()}}
 
 
@@ -21,8 +21,8 @@ def at(**queues: int) -> Positions:
     return {"t": {QUEUES["abc".index(name)]: offset for name, offset in queues.items()}}
 
 
-def test_a_range_reads_from_the_next_offset_to_before_the_end() -> None:
-    """Positions are next offsets: nothing is read twice, nothing is left out between two batches."""
+def test_a_range_includes_its_start_and_excludes_its_end() -> None:
+    """Positions are next offsets, so consecutive batches neither repeat nor skip messages."""
     ranges, losses = plan_ranges(at(a=3, b=5), at(a=7, b=5), ends(a=(0, 9), b=(0, 5)))
 
     assert ranges == [OffsetRange("t", "local:0", 3, 7)]
@@ -30,70 +30,70 @@ def test_a_range_reads_from_the_next_offset_to_before_the_end() -> None:
 
 
 def test_a_new_queue_is_read_from_its_beginning() -> None:
-    """It was added while the query ran: whatever it holds came since."""
+    """It was added while the query ran, so all its messages are new."""
     ranges, losses = plan_ranges(at(a=3), at(a=3, b=4), ends(a=(0, 3), b=(2, 9)))
 
     assert ranges == [OffsetRange("t", "local:1", 2, 4)]
     assert losses == []
 
 
-def test_what_retention_took_is_a_loss_with_a_number() -> None:
-    """An operator must learn how much is missing."""
+def test_messages_deleted_by_retention_are_counted_as_a_loss() -> None:
+    """Operators must know how many messages are missing."""
     ranges, losses = plan_ranges(at(a=3), at(a=20), ends(a=(10, 25)))
 
     assert ranges == [OffsetRange("t", "local:0", 10, 20)]
     assert [loss.lost for loss in losses] == [7]
 
 
-def test_all_of_a_batch_may_be_gone() -> None:
-    """Retention passed the whole batch: nothing is read, and all of it is counted."""
+def test_a_batch_may_be_deleted_completely() -> None:
+    """Nothing is read, and all its messages are counted as a loss."""
     ranges, losses = plan_ranges(at(a=3), at(a=8), ends(a=(10, 25)))
 
     assert ranges == []
     assert [loss.lost for loss in losses] == [5]
 
 
-def test_a_queue_that_is_gone_is_a_loss() -> None:
-    """A batch was planned on it, and it cannot be read any more."""
+def test_a_deleted_queue_is_a_loss() -> None:
+    """A batch was planned for a queue that no longer exists."""
     ranges, losses = plan_ranges(at(a=3, b=1), at(a=3, b=4), ends(a=(0, 3)))
 
     assert ranges == []
     assert [(loss.queue, loss.lost) for loss in losses] == [("local:1", 3)]
 
 
-def test_a_queue_made_anew_is_read_from_its_beginning_and_reported() -> None:
-    """Its end lies before what was read: never silently skipped, never silently at its end."""
+def test_a_recreated_queue_is_read_from_its_beginning_and_reported() -> None:
+    """It ends before the position, and its messages must not be skipped."""
     ranges, losses = plan_ranges(at(a=100), at(a=5), ends(a=(0, 5)))
 
     assert ranges == [OffsetRange("t", "local:0", 0, 5)]
     assert len(losses) == 1
 
 
-def test_an_end_that_the_queue_no_longer_reaches_is_a_loss() -> None:
-    """A batch that is repeated after the topic was made anew shorter."""
+def test_an_end_beyond_the_queue_is_a_loss() -> None:
+    """A batch is repeated after the topic was recreated with fewer messages."""
     ranges, losses = plan_ranges(at(a=2), at(a=9), ends(a=(0, 4)))
 
     assert ranges == [OffsetRange("t", "local:0", 2, 4)]
     assert [loss.lost for loss in losses] == [5]
 
 
-def test_a_limit_above_what_there_is_changes_nothing() -> None:
-    """Then the batch takes all of it."""
+def test_a_limit_above_the_backlog_changes_nothing() -> None:
+    """The batch then reads all messages."""
     end = at(a=5, b=9)
 
     assert limit_end(at(a=0, b=0), end, ends(a=(0, 5), b=(0, 9)), 14) == end
 
 
-def test_a_limit_is_spread_by_backlog() -> None:
-    """The queue that is further behind gets more, so that they arrive together."""
+def test_a_limit_is_distributed_by_backlog() -> None:
+    """Longer queues get more, so that all queues catch up at the same time."""
     end = limit_end(at(a=0, b=0), at(a=900, b=100), ends(a=(0, 900), b=(0, 100)), 100)
 
     assert sum(end["t"].values()) == 100
     assert 85 <= end["t"]["local:0"] <= 95
 
 
-def test_a_short_queue_is_not_starved_by_a_long_one() -> None:
-    """One message beside a million is read with the first batch."""
+def test_a_short_queue_does_not_wait_for_a_long_one() -> None:
+    """One message next to a million is in the first batch."""
     end = limit_end(at(a=0, b=0), at(a=1_000_000, b=1), ends(a=(0, 1_000_000), b=(0, 1)), 10)
 
     assert end == at(a=9, b=1)
@@ -113,7 +113,7 @@ POSITIONS = st.dictionaries(st.sampled_from(QUEUES), st.integers(0, 50), min_siz
 def test_limited_batches_read_everything_once_and_in_order(
     begin: dict[str, int], tops: dict[str, int], most: int
 ) -> None:
-    """Whatever the limit: batch after batch ends where all at once would, and none is larger than asked."""
+    """For any limit, the batches end where one batch would end, and none exceeds the limit."""
     there = {"t": {queue: Ends(0, top) for queue, top in tops.items()}}
     start = {"t": {queue: min(offset, tops.get(queue, offset)) for queue, offset in begin.items()}}
     target = {"t": start["t"] | tops}
@@ -134,20 +134,20 @@ def test_limited_batches_read_everything_once_and_in_order(
         assert all(before.end == after.start for before, after in pairwise(own))
 
 
-def test_a_queue_is_a_task_unless_told_otherwise() -> None:
-    """As in Spark's own sources."""
+def test_each_queue_is_one_task_by_default() -> None:
+    """This is the behaviour of the sources of Spark."""
     ranges = [OffsetRange("t", "local:0", 0, 5), OffsetRange("t", "local:1", 3, 4)]
 
     assert split_ranges(ranges) == [[ranges[0]], [ranges[1]]]
 
 
-def test_no_ranges_are_no_tasks() -> None:
-    """Also where at least some are asked for."""
+def test_no_ranges_give_no_tasks() -> None:
+    """This holds with a minimum number of tasks too."""
     assert split_ranges([], min_tasks=4) == []
 
 
-def test_long_queues_are_cut_for_at_least_so_many_tasks() -> None:
-    """In proportion to their length, without a gap."""
+def test_long_queues_are_split_to_reach_the_minimum() -> None:
+    """They are split in proportion to their length, without a gap."""
     tasks = split_ranges([OffsetRange("t", "local:0", 0, 90), OffsetRange("t", "local:1", 0, 10)], min_tasks=10)
 
     assert len(tasks) >= 10
@@ -155,7 +155,7 @@ def test_long_queues_are_cut_for_at_least_so_many_tasks() -> None:
 
 
 def test_small_queues_share_tasks() -> None:
-    """A task costs more than a hundred messages do."""
+    """A task costs more than reading a hundred messages."""
     tasks = split_ranges([OffsetRange("t", f"local:{number}", 0, 10) for number in range(16)], max_tasks=4)
 
     assert [sum(piece.size for piece in task) for task in tasks] == [40] * 4
@@ -170,7 +170,7 @@ def test_small_queues_share_tasks() -> None:
 def test_tasks_cover_the_ranges_exactly(
     spans: list[tuple[int, int]], min_tasks: int | None, max_tasks: int | None, max_rows: int | None
 ) -> None:
-    """However they are cut and dealt out: every message in one task, limits kept."""
+    """Every message is in exactly one task, and the limits hold."""
     ranges = [
         OffsetRange("t", f"local:{number}", start, start + length) for number, (start, length) in enumerate(spans)
     ]
