@@ -12,7 +12,7 @@ from mqgate.client import Client
 from mqgate.core.events import EVENTS, Table
 from mqgate.spark.pipelines.decode import Raw
 
-__all__ = ["NOON_MS", "Teller", "arrow_body", "event", "raw", "tell"]
+__all__ = ["NOON_MS", "GatewayEvents", "arrow_body", "event", "publish_batches", "raw"]
 
 NOON_MS = 1_794_830_400_000
 _TYPES = {
@@ -38,7 +38,7 @@ def arrow_body(rows: Iterable[Mapping[str, Any]], table: Table = EVENTS, **more:
     return sink.getvalue()
 
 
-class Teller:
+class GatewayEvents:
     """One incarnation of a gateway, whose clock is `clock_error` ms ahead."""
 
     def __init__(self, gateway: str = "gw-1", incarnation: str = "i-1", clock_error: int = 0) -> None:
@@ -52,7 +52,7 @@ class Teller:
     ) -> tuple[dict[str, str], bytes]:
         """Return the properties and the body of the next batch. Instants `at` use the clock of the gateway."""
         self.sequence += 1
-        told = [{**row, "at": row["at"] + self.clock_error} for row in rows]
+        shifted = [{**row, "at": row["at"] + self.clock_error} for row in rows]
         properties = {
             "schema": table.schema,
             "gateway": self.gateway,
@@ -62,7 +62,7 @@ class Teller:
             "dropped": "0",
             **more,
         }
-        return properties, arrow_body(told, table)
+        return properties, arrow_body(shifted, table)
 
 
 def raw(properties: Mapping[str, str], body: bytes, *, stored_at: int = NOON_MS, offset: int = 0) -> Raw:
@@ -70,7 +70,7 @@ def raw(properties: Mapping[str, str], body: bytes, *, stored_at: int = NOON_MS,
     return Raw("events", "local:0", offset, json.dumps(properties), body, stored_at * 1000)
 
 
-def tell(client: Client, topic: str, *batches: tuple[Mapping[str, str], bytes]) -> None:
+def publish_batches(client: Client, topic: str, *batches: tuple[Mapping[str, str], bytes]) -> None:
     """Publish batches to a topic that replaces the events topic of the gateway."""
     envelopes = [
         {"bodyBase64": base64.b64encode(body).decode(), "properties": properties, "key": properties["gateway"]}

@@ -41,8 +41,8 @@ def test_a_batch_is_stored_by_topic_and_hour(spark: SparkSession, tmp_path: Path
 
     assert plain(tmp_path) == Counter(f"id-{n}" for n in range(6))
     assert sorted(path.name for path in tmp_path.glob("topic=orders/*")) == ["hour=2026-11-16-12", "hour=2026-11-16-13"]
-    told = json.loads((tmp_path / "_manifest" / "run-0.json").read_text())
-    assert sum(file["rows"] for file in told["files"]) == 6
+    manifest = json.loads((tmp_path / "_manifest" / "run-0.json").read_text())
+    assert sum(file["rows"] for file in manifest["files"]) == 6
     assert archive.next_offsets(tmp_path) == {"orders": {"local:0": 3, "local:1": 3}}
 
 

@@ -10,7 +10,7 @@ from uuid import uuid4
 
 import pytest
 from click.testing import CliRunner, Result
-from event_batches import Teller, event, tell
+from event_batches import GatewayEvents, event, publish_batches
 from pyspark.sql import SparkSession
 from spark_calls import fill
 
@@ -59,8 +59,8 @@ def test_reconcile_exits_with_1_if_an_hour_is_broken(run: Run, client: Client, t
     lease = client.receive(name, most=2)["lease"]
     client.ack(name, lease["receipt"])
     at = milliseconds(datetime.now(UTC))
-    told = [event("acked", at, name, group=name, queue="local:0", offset=0)]
-    tell(client, events_topic, Teller().batch(told, sent_at=at, last="true"))
+    events = [event("acked", at, name, group=name, queue="local:0", offset=0)]
+    publish_batches(client, events_topic, GatewayEvents().batch(events, sent_at=at, last="true"))
     hour = datetime.now(UTC).replace(minute=0, second=0, microsecond=0)
     asked = ("reconcile", "--hour", hour.isoformat(), "--topic", name)
 

@@ -3,7 +3,7 @@
 from typing import Any
 
 import pytest
-from event_batches import NOON_MS, Teller, arrow_body, event, raw
+from event_batches import NOON_MS, GatewayEvents, arrow_body, event, raw
 
 from mqgate.core.events import EVENTS, LAG, POLLS
 from mqgate.spark.pipelines.decode import SCHEMA, decode
@@ -22,7 +22,7 @@ def ms(value: Any) -> int:
 
 def test_a_batch_becomes_its_rows_and_a_batch_row() -> None:
     """The batch row contains the number, so that gaps are found even between empty batches."""
-    batch = Teller().batch([event("published", id="a", queue="local:1", offset=7, bytes=3, stored_at=NOON_MS)])
+    batch = GatewayEvents().batch([event("published", id="a", queue="local:1", offset=7, bytes=3, stored_at=NOON_MS)])
 
     found = decode(raw(*batch, offset=12))
 
@@ -42,7 +42,7 @@ def test_a_batch_becomes_its_rows_and_a_batch_row() -> None:
 @pytest.mark.parametrize("table", [EVENTS, LAG, POLLS])
 def test_a_batch_without_rows_is_decoded(table: Any) -> None:
     """The last batch of a gateway may be empty."""
-    found = decode(raw(*Teller().batch([], table, last="true")))
+    found = decode(raw(*GatewayEvents().batch([], table, last="true")))
 
     assert [row["is_last"] for row in found.to_pylist()] == [True]
 
@@ -50,9 +50,9 @@ def test_a_batch_without_rows_is_decoded(table: Any) -> None:
 @pytest.mark.parametrize("error", [120_000, -120_000])
 def test_a_clock_that_is_off_by_minutes_is_corrected(error: int) -> None:
     """The difference between send time and store time is the error of the clock."""
-    teller = Teller(clock_error=error)
+    gateway_events = GatewayEvents(clock_error=error)
 
-    (row,) = rows(decode(raw(*teller.batch([event("acked", NOON_MS - MINUTE)]))))
+    (row,) = rows(decode(raw(*gateway_events.batch([event("acked", NOON_MS - MINUTE)]))))
 
     assert ms(row["at"]) == NOON_MS - MINUTE
 
@@ -61,21 +61,21 @@ def test_events_of_a_disconnected_gateway_keep_their_time() -> None:
     """They were sent ten minutes late by a gateway whose clock was correct."""
     happened = NOON_MS - 10 * MINUTE
 
-    (row,) = rows(decode(raw(*Teller().batch([event("acked", happened)]))))
+    (row,) = rows(decode(raw(*GatewayEvents().batch([event("acked", happened)]))))
 
     assert ms(row["at"]) == happened
 
 
 def test_the_delay_of_a_write_is_not_a_clock_error() -> None:
     """Otherwise every latency would include the time until the batch was stored."""
-    (row,) = rows(decode(raw(*Teller().batch([event("acked")]), stored_at=NOON_MS + 400)))
+    (row,) = rows(decode(raw(*GatewayEvents().batch([event("acked")]), stored_at=NOON_MS + 400)))
 
     assert ms(row["at"]) == NOON_MS
 
 
 def test_unknown_columns_are_ignored() -> None:
     """A later gateway may add columns within the same version."""
-    properties, _ = Teller().batch()
+    properties, _ = GatewayEvents().batch()
 
     (row,) = rows(decode(raw(properties, arrow_body([event("acked")], mood="good"))))
 
@@ -84,7 +84,7 @@ def test_unknown_columns_are_ignored() -> None:
 
 def test_nul_characters_are_removed() -> None:
     """PostgreSQL rejects NUL, so a name with this character would stop the stream."""
-    found = decode(raw(*Teller("gw\0-1").batch([event("acked", client="c\0 1")])))
+    found = decode(raw(*GatewayEvents("gw\0-1").batch([event("acked", client="c\0 1")])))
 
     (row,), (about,) = rows(found), rows(found, "batch")
     assert (about["gateway"], row["client"]) == ("gw-1", "c 1")
@@ -115,7 +115,7 @@ def _truncated(body: bytes) -> bytes:
 )
 def test_an_unreadable_batch_is_quarantined_with_the_reason(change: Any, body: bytes | None, reason: str) -> None:
     """Invalid input must neither fail the query nor be counted."""
-    properties, good = Teller().batch([event("acked")])
+    properties, good = GatewayEvents().batch([event("acked")])
 
     found = decode(raw(properties | change, good if body is None else body, offset=3))
 

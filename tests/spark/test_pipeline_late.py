@@ -32,8 +32,8 @@ PATIENCE = 120.0
 
 @contextmanager
 def serving(settings: Settings, directory: Path, off_by: timedelta, flush_interval: float) -> Iterator[ServerProcess]:
-    told = {"MQGATE_EVENTS_GATEWAY": directory.name, "MQGATE_EVENTS_FLUSH_INTERVAL": str(flush_interval)}
-    server = ServerProcess(directory, **as_environment(settings), **skewed(off_by), **told).start()
+    environment = {"MQGATE_EVENTS_GATEWAY": directory.name, "MQGATE_EVENTS_FLUSH_INTERVAL": str(flush_interval)}
+    server = ServerProcess(directory, **as_environment(settings), **skewed(off_by), **environment).start()
     try:
         yield server
     finally:
@@ -70,8 +70,8 @@ def test_a_gateway_cut_off_for_ten_minutes_and_one_two_minutes_ahead_end_in_the_
         fill(here, "orders", 30)
         os.kill(lost.process.pid, signal.SIGSTOP)
         fill(there, "orders", 50)
-        plan = PipelineConfig(url=ahead.url, directory=tmp_path, trigger=timedelta(milliseconds=200))
-        query = start_minutes(spark, plan, store)
+        config = PipelineConfig(url=ahead.url, directory=tmp_path, trigger=timedelta(milliseconds=200))
+        query = start_minutes(spark, config, store)
         deadline = time.monotonic() + PATIENCE
         while not counted():
             query.processAllAvailable()

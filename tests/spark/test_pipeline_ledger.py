@@ -117,14 +117,14 @@ def test_the_figures_equal_the_counts_of_a_client(
     spark: SparkSession, server: ServerProcess, store: StatsStore, tmp_path: Path
 ) -> None:
     """Counts are exact, latencies are within a bucket, and the hour is clean, also after a kill."""
-    plan = PipelineConfig(
+    config = PipelineConfig(
         url=server.url, directory=tmp_path, trigger=timedelta(milliseconds=200), grace=timedelta(seconds=3)
     )
     hour = datetime.now(UTC).replace(minute=0, second=0, microsecond=0)
     with Client(server.url) as client:
         waits: Waits = []
         ledger = work(client, waits)
-        query = start_minutes(spark, plan, store)
+        query = start_minutes(spark, config, store)
         deadline = time.monotonic() + PATIENCE
         while counted(store) != ledger:
             query.processAllAvailable()
@@ -132,13 +132,13 @@ def test_the_figures_equal_the_counts_of_a_client(
             time.sleep(0.2)
         query.stop()
         assert_quantiles_fit(store, waits)
-        judged = {row["group"]: row for row in reconcile_hour(spark, plan, store, hour, ["orders"])}
+        judged = {row["group"]: row for row in reconcile_hour(spark, config, store, hour, ["orders"])}
 
         fill(client, "orders", MESSAGES, start=MESSAGES)
         server.kill()
         server.start()
         consume(client, Counter(), [])
-        after = reconcile_hour(spark, plan, store, hour, ["orders"])
+        after = reconcile_hour(spark, config, store, hour, ["orders"])
 
     if datetime.now(UTC) - hour < timedelta(hours=1):
         published = MESSAGES + 1

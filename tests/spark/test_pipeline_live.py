@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from event_batches import NOON_MS, Teller, event, raw, tell
+from event_batches import NOON_MS, GatewayEvents, event, publish_batches, raw
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
@@ -36,12 +36,12 @@ def logged(spark: SparkSession, messages: Iterable[Raw]) -> DataFrame:
     return frame.withColumn("storedAt", F.timestamp_millis(F.lit(NOON_MS)))
 
 
-def told(spark: SparkSession, messages: Iterable[Raw]) -> DataFrame:
+def decoded(spark: SparkSession, messages: Iterable[Raw]) -> DataFrame:
     return decode_messages(logged(spark, messages))
 
 
 def tables(spark: SparkSession, *batches: Any) -> dict[str, list[Any]]:
-    return figures(told(spark, [raw(*batch, offset=number) for number, batch in enumerate(batches)]), WEEK)
+    return figures(decoded(spark, [raw(*batch, offset=number) for number, batch in enumerate(batches)]), WEEK)
 
 
 def test_spark_computes_the_same_buckets(spark: SparkSession) -> None:
@@ -56,7 +56,7 @@ def test_spark_computes_the_same_buckets(spark: SparkSession) -> None:
 
 def test_figures_match_the_events(spark: SparkSession) -> None:
     """Counts, bytes, redeliveries, empty polls, latencies and lag are stored per minute and key."""
-    teller = Teller()
+    gateway_events = GatewayEvents()
     settled = {"group": "billing", "client": "c1", "stored_at": NOON_MS - 500}
     events = [
         event("published", producer="shop", bytes=10),
@@ -74,9 +74,9 @@ def test_figures_match_the_events(spark: SparkSession) -> None:
 
     found = tables(
         spark,
-        teller.batch(events),
-        teller.batch([sample | counts, sample | counts | {"at": NOON_MS + 9, "ready": 2}], LAG),
-        teller.batch([poll], POLLS),
+        gateway_events.batch(events),
+        gateway_events.batch([sample | counts, sample | counts | {"at": NOON_MS + 9, "ready": 2}], LAG),
+        gateway_events.batch([poll], POLLS),
     )
 
     traffic = {
@@ -110,7 +110,7 @@ def test_figures_match_the_events(spark: SparkSession) -> None:
 
 def test_events_outside_the_retention_are_counted_as_late(spark: SparkSession) -> None:
     """Events that are too old or in the future are neither dropped silently nor stored as minutes."""
-    teller = Teller()
+    gateway_events = GatewayEvents()
     old, ahead = NOON_MS - 8 * 86_400_000, NOON_MS + 86_400_000
     names = {"topic": "orders", "group": "billing"}
     poll = {"at": old, "client": "c1", "outcome": "empty", "count": 17, **names}
@@ -118,9 +118,9 @@ def test_events_outside_the_retention_are_counted_as_late(spark: SparkSession) -
 
     found = tables(
         spark,
-        teller.batch([event("acked", old), event("acked", ahead), event("acked", NOON_MS - MINUTE)]),
-        teller.batch([poll], POLLS),
-        teller.batch([{"at": ahead, "queue": "local:0", **counts, **names}], LAG),
+        gateway_events.batch([event("acked", old), event("acked", ahead), event("acked", NOON_MS - MINUTE)]),
+        gateway_events.batch([poll], POLLS),
+        gateway_events.batch([{"at": ahead, "queue": "local:0", **counts, **names}], LAG),
     )
 
     assert sorted((row.at, row.kind, row.n) for row in found["late"]) == [
@@ -134,8 +134,8 @@ def test_events_outside_the_retention_are_counted_as_late(spark: SparkSession) -
 
 def test_repeated_and_invalid_batches_are_classified() -> None:
     """A gateway repeats a batch whose outcome is unknown, and the copy must not be counted."""
-    teller = Teller()
-    first, second = teller.batch([event("acked")]), teller.batch([event("acked")])
+    gateway_events = GatewayEvents()
+    first, second = gateway_events.batch([event("acked")]), gateway_events.batch([event("acked")])
     messages = [raw(*first, offset=4), raw(*second, offset=5), raw(*first, offset=6), raw({}, b"?", offset=7)]
     about = [row for message in messages for row in decode(message).to_pylist() if row["table"] != "events"]
 
@@ -149,9 +149,9 @@ def test_repeated_and_invalid_batches_are_classified() -> None:
 
 def test_a_restored_checkpoint_loses_nothing(spark: SparkSession, store: StatsStore) -> None:
     """Its next batch has a number that is already applied, but contains new messages."""
-    teller, take = Teller(), count(store, WEEK)
+    gateway_events, take = GatewayEvents(), count(store, WEEK)
     first, second, third = (
-        raw(*teller.batch([event("acked", NOON_MS - minutes * MINUTE)] * 10**place), offset=place)
+        raw(*gateway_events.batch([event("acked", NOON_MS - minutes * MINUTE)] * 10**place), offset=place)
         for place, minutes in enumerate((0, 0, 90))
     )
     take(logged(spark, [first]), 7)
@@ -182,9 +182,9 @@ def test_a_stream_of_events_is_counted_once(
     now = milliseconds(datetime.now(UTC))
     # In the middle of a minute: what the way to the log takes on a busy machine is a matter of seconds.
     then = now - now % MINUTE - 5 * MINUTE + MINUTE // 2
-    right, wrong = Teller("gw-1"), Teller("gw-2", clock_error=120_000)
+    right, wrong = GatewayEvents("gw-1"), GatewayEvents("gw-2", clock_error=120_000)
     twice = right.batch([event("published", then)] * 3, sent_at=now)
-    tell(
+    publish_batches(
         client,
         topic,
         twice,
@@ -226,7 +226,12 @@ def test_a_repeated_micro_batch_is_skipped_by_its_number(
     """This holds even if the batch numbers of the gateways are not stored, and the batch is not processed."""
     now = milliseconds(datetime.now(UTC))
     settled = event("acked", now - 5 * MINUTE, group="g", stored_at=now - 6 * MINUTE)
-    tell(client, topic, Teller().batch([settled] * 3, sent_at=now), Teller().batch(sent_at=now, schema="events/9"))
+    publish_batches(
+        client,
+        topic,
+        GatewayEvents().batch([settled] * 3, sent_at=now),
+        GatewayEvents().batch(sent_at=now, schema="events/9"),
+    )
     drained(spark, client, topic, count(store, WEEK), tmp_path / "checkpoint")
     before = all_of(store)
 

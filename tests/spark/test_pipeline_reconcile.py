@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import pytest
-from event_batches import NOON_MS, Teller, event, raw
+from event_batches import NOON_MS, GatewayEvents, event, raw
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema
 
@@ -38,7 +38,7 @@ class Reconciliation(NamedTuple):
 
 def happened(spark: SparkSession, *events: dict[str, Any]) -> DataFrame:
     """Decoded events, of one queue unless they say."""
-    found = decode(raw(*Teller().batch([{"queue": QUEUE, **each} for each in events])))
+    found = decode(raw(*GatewayEvents().batch([{"queue": QUEUE, **each} for each in events])))
     return spark.createDataFrame([tuple(row.values()) for row in found.to_pylist()], from_arrow_schema(SCHEMA))
 
 
@@ -75,8 +75,8 @@ CASES = {
     "deleted": UNSETTLED._replace(committed=4, gone=(4,)),
     "too old": UNSETTLED._replace(committed=4, gone=(4,), low=5),
     "passed and deleted": UNSETTLED._replace(gone=(4,)),
-    "told as too old": TAKEN_FOR_EXPIRED._replace(low=5),
-    "told as too old, but deleted": TAKEN_FOR_EXPIRED,
+    "reported as expired": TAKEN_FOR_EXPIRED._replace(low=5),
+    "reported as expired, but deleted": TAKEN_FOR_EXPIRED,
     "oddities": Case(
         [
             *published(0, 1, 2),
@@ -192,7 +192,7 @@ def test_an_unsettled_message_is_unknown_if_events_have_gaps(spark: SparkSession
 
 @pytest.mark.parametrize(
     ("case", "fate", "found"),
-    [("told as too old", "expired", []), ("told as too old, but deleted", "missing", [("lost", 4)])],
+    [("reported as expired", "expired", []), ("reported as expired, but deleted", "missing", [("lost", 4)])],
 )
 def test_an_expired_message_above_the_first_retained_offset_is_missing(
     judged: dict[str, Reconciliation], case: str, fate: str, found: list[tuple[str, int]]

@@ -11,7 +11,7 @@ from typing import Any
 from uuid import uuid4
 
 import pytest
-from event_batches import Teller, event, tell
+from event_batches import GatewayEvents, event, publish_batches
 from pyspark.sql import Row, SparkSession
 from spark_calls import fill, retained
 
@@ -45,7 +45,7 @@ def events_topic(client: Client) -> str:
 
 
 @pytest.fixture
-def plan(client: Client, events_topic: str, tmp_path: Path) -> PipelineConfig:
+def config(client: Client, events_topic: str, tmp_path: Path) -> PipelineConfig:
     return PipelineConfig(url=client.transport.url, directory=tmp_path, events_topic=events_topic, grace=timedelta(0))
 
 
@@ -88,7 +88,7 @@ def test_a_loss_a_copy_and_a_late_ack_are_found(
     topic: str,
     group: str,
     store: StatsStore,
-    plan: PipelineConfig,
+    config: PipelineConfig,
 ) -> None:
     """Nothing else is found: unsettled messages, also after the loss, are pending."""
     fill(client, topic, 12)
@@ -98,17 +98,17 @@ def test_a_loss_a_copy_and_a_late_ack_are_found(
     left = messages(client, group, 12)
     hour = hour_of(got[0])
     at = milliseconds(datetime.now(UTC))
-    told = [event("published", at, topic, id=each["id"], **place(each)) for each in (*got, *left)]
-    told += [event("acked", at, topic, group=group, outcome="applied", **place(each)) for each in got[1:]]
-    told += [event("acked", at, topic, group=group, outcome="late_applied", **place(got[0]))]
-    tell(client, plan.events_topic, Teller().batch(told, sent_at=at))
+    events = [event("published", at, topic, id=each["id"], **place(each)) for each in (*got, *left)]
+    events += [event("acked", at, topic, group=group, outcome="applied", **place(each)) for each in got[1:]]
+    events += [event("acked", at, topic, group=group, outcome="late_applied", **place(got[0]))]
+    publish_batches(client, config.events_topic, GatewayEvents().batch(events, sent_at=at))
     # One that has others behind it in its queue: a bulk read ends there.
     lost = min((each for each in left if sum(e["queue"] == each["queue"] for e in left) > 1), key=lambda e: e["offset"])
     copy = next(each for each in left if each["queue"] != lost["queue"])
     behind_its_back(gateway, "DELETE FROM message WHERE id = ?", lost["id"])
     behind_its_back(gateway, "UPDATE message SET id = ? WHERE id = ?", got[1]["id"], copy["id"])
 
-    (row,) = reconcile_hour(spark, plan, store, hour, [topic])
+    (row,) = reconcile_hour(spark, config, store, hour, [topic])
 
     if hour_of(left[-1]) != hour:
         pytest.skip("the hour ended in the middle of the test")
@@ -129,7 +129,7 @@ def test_a_copy_of_a_message_from_before_the_hour_is_found(
     topic: str,
     group: str,
     store: StatsStore,
-    plan: PipelineConfig,
+    config: PipelineConfig,
 ) -> None:
     """The original may be in a queue without messages in the hour."""
     (before,) = fill(client, topic, 1)
@@ -141,22 +141,26 @@ def test_a_copy_of_a_message_from_before_the_hour_is_found(
     found = [each for each in messages(client, group, 21) if each["queue"] != queue]
     behind_its_back(gateway, "UPDATE message SET id = ? WHERE id = ?", before, found[0]["id"])
 
-    (row,) = reconcile_hour(spark, plan, store, hour, [topic])
+    (row,) = reconcile_hour(spark, config, store, hour, [topic])
 
     assert (row["published"], row["duplicates"]) == (20, 1)
-    (told,) = reports.findings(store, ReportQuery(hour, hour + HOUR, 100))
-    assert (told["finding"], told["queue"], told["offset"]) == ("duplicate", found[0]["queue"], found[0]["offset"])
+    (finding,) = reports.findings(store, ReportQuery(hour, hour + HOUR, 100))
+    assert (finding["finding"], finding["queue"], finding["offset"]) == (
+        "duplicate",
+        found[0]["queue"],
+        found[0]["offset"],
+    )
 
 
 def test_an_hour_with_a_killed_gateway_is_unknown_not_broken(
-    spark: SparkSession, client: Client, topic: str, group: str, store: StatsStore, plan: PipelineConfig
+    spark: SparkSession, client: Client, topic: str, group: str, store: StatsStore, config: PipelineConfig
 ) -> None:
     """The gateway may have settled messages without writing the events."""
     fill(client, topic, 6)
     got = messages(client, group, 6)
     client.ack_all(group, [each["receipt"] for each in got])
     hour, at = hour_of(got[0]), milliseconds(datetime.now(UTC))
-    killed = Teller("gw-killed")
+    killed = GatewayEvents("gw-killed")
     acked = [event("acked", at, topic, group=group, **place(each)) for each in got[:4]]
     first, missing, third = (
         killed.batch(acked, sent_at=at),
@@ -164,9 +168,9 @@ def test_an_hour_with_a_killed_gateway_is_unknown_not_broken(
         killed.batch([], sent_at=at),
     )
     assert missing
-    tell(client, plan.events_topic, first, third)
+    publish_batches(client, config.events_topic, first, third)
 
-    (row,) = reconcile_hour(spark, plan, store, hour, [topic])
+    (row,) = reconcile_hour(spark, config, store, hour, [topic])
 
     if hour_of(got[-1]) != hour:
         pytest.skip("the hour ended in the middle of the test")
@@ -180,7 +184,7 @@ def test_a_passed_message_without_settlement_breaks_the_hour(
     topic: str,
     group: str,
     store: StatsStore,
-    plan: PipelineConfig,
+    config: PipelineConfig,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """A gap before the hour is no excuse, and events written while positions are read still count."""
@@ -188,33 +192,33 @@ def test_a_passed_message_without_settlement_breaks_the_hour(
     got = messages(client, group, 4)
     client.ack_all(group, [each["receipt"] for each in got])
     at, hour = milliseconds(datetime.now(UTC)), hour_of(got[0])
-    told = [event("acked", at, topic, group=group, **place(each)) for each in got[1:]]
-    teller, paused = Teller(), []
+    events = [event("acked", at, topic, group=group, **place(each)) for each in got[1:]]
+    gateway_events, paused = GatewayEvents(), []
 
     def pause(seconds: float) -> None:
         paused.append(seconds)
-        tell(client, plan.events_topic, teller.batch(told, sent_at=at))
+        publish_batches(client, config.events_topic, gateway_events.batch(events, sent_at=at))
 
     monkeypatch.setattr(hourly_reconciliation, "time", SimpleNamespace(sleep=pause))
     monkeypatch.setattr(hourly_reconciliation, "gaps", lambda *_: [Gap("gw-0", 0, milliseconds(hour) - 1, "killed")])
 
-    (row,) = reconcile_hour(spark, plan, store, hour, [topic])
+    (row,) = reconcile_hour(spark, config, store, hour, [topic])
 
     if hour_of(got[-1]) != hour:
         pytest.skip("the hour ended in the middle of the test")
-    assert paused == [plan.grace.total_seconds()]
+    assert paused == [config.grace.total_seconds()]
     assert (row["state"], row["acked"], row["missing"], row["unknown"]) == ("broken", 3, 1, 0)
     (found,) = reports.findings(store, ReportQuery(hour, hour + HOUR, 100))
     assert (found["finding"], found["queue"], found["offset"]) == ("missing", got[0]["queue"], got[0]["offset"])
 
 
-def test_a_batch_told_twice_is_no_second_ack_and_what_retention_takes_meanwhile_is_not_lost(
+def test_a_repeated_batch_is_no_second_ack_and_expired_messages_are_not_lost(
     spark: SparkSession,
     client: Client,
     topic: str,
     group: str,
     store: StatsStore,
-    plan: PipelineConfig,
+    config: PipelineConfig,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """A gateway repeats a batch whose fate it did not learn; and groups are looked at before the log is."""
@@ -223,11 +227,11 @@ def test_a_batch_told_twice_is_no_second_ack_and_what_retention_takes_meanwhile_
     client.ack_all(group, [each["receipt"] for each in got])
     fill(client, topic, 3, start=4)
     hour, at = hour_of(got[0]), milliseconds(datetime.now(UTC))
-    told = Teller().batch([event("acked", at, topic, group=group, **place(each)) for each in got], sent_at=at)
-    tell(client, plan.events_topic, told, told)
+    events = GatewayEvents().batch([event("acked", at, topic, group=group, **place(each)) for each in got], sent_at=at)
+    publish_batches(client, config.events_topic, events, events)
     monkeypatch.setattr(hourly_reconciliation, "time", SimpleNamespace(sleep=lambda _: retained(client, topic)))
 
-    (row,) = reconcile_hour(spark, plan, store, hour, [topic])
+    (row,) = reconcile_hour(spark, config, store, hour, [topic])
 
     if datetime.now(UTC) - hour >= HOUR:
         pytest.skip("the hour ended in the middle of the test")
@@ -235,7 +239,7 @@ def test_a_batch_told_twice_is_no_second_ack_and_what_retention_takes_meanwhile_
 
 
 def test_an_hour_with_incomplete_events_is_unknown_not_broken(
-    spark: SparkSession, client: Client, topic: str, group: str, store: StatsStore, plan: PipelineConfig
+    spark: SparkSession, client: Client, topic: str, group: str, store: StatsStore, config: PipelineConfig
 ) -> None:
     """Causes are the retention of the topic, a newer gateway, and a gateway that was killed while idle."""
     fill(client, topic, 4)
@@ -243,22 +247,22 @@ def test_an_hour_with_incomplete_events_is_unknown_not_broken(
     client.ack_all(group, [each["receipt"] for each in got])
     hour, at = hour_of(got[0]), milliseconds(datetime.now(UTC))
     acked = [event("acked", at, topic, group=group, **place(each)) for each in got]
-    tell(client, plan.events_topic, Teller().batch(acked[:2], sent_at=at, last="true"))
-    retained(client, plan.events_topic)
+    publish_batches(client, config.events_topic, GatewayEvents().batch(acked[:2], sent_at=at, last="true"))
+    retained(client, config.events_topic)
     store.put({"event_batches": [("gw-rested", "i-0", 7, at - 10 * 3_600_000, 0, 0, 0)]})
-    tell(
+    publish_batches(
         client,
-        plan.events_topic,
-        Teller("gw-newer").batch(acked[2:], sent_at=at, schema="events/2"),
-        Teller("gw-rested").batch(sent_at=at, last="so_far"),
+        config.events_topic,
+        GatewayEvents("gw-newer").batch(acked[2:], sent_at=at, schema="events/2"),
+        GatewayEvents("gw-rested").batch(sent_at=at, last="so_far"),
     )
 
-    (row,) = reconcile_hour(spark, plan, store, hour, [topic])
+    (row,) = reconcile_hour(spark, config, store, hour, [topic])
 
     if hour_of(got[-1]) != hour:
         pytest.skip("the hour ended in the middle of the test")
     assert (row["state"], row["unknown"], row["missing"]) == ("unknown", 4, 0)
-    assert {"gw-newer: unreadable", "gw-rested: killed", f"{plan.events_topic} local:0: forgotten"} == set(
+    assert {"gw-newer: unreadable", "gw-rested: killed", f"{config.events_topic} local:0: forgotten"} == set(
         row["why"].removeprefix("events are incomplete (").removesuffix(")").split(", ")
     )
 
@@ -302,16 +306,16 @@ class HalfShut(Client):
 
 
 def test_a_topic_that_cannot_be_read_is_not_clean(
-    client: Client, topic: str, group: str, store: StatsStore, plan: PipelineConfig, monkeypatch: pytest.MonkeyPatch
+    client: Client, topic: str, group: str, store: StatsStore, config: PipelineConfig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It is not reconciled now, and earlier results are kept."""
     fill(client, topic, 4)
-    monkeypatch.setattr(PipelineConfig, "connect", lambda plan: HalfShut(plan.url))
+    monkeypatch.setattr(PipelineConfig, "connect", lambda config: HalfShut(config.url))
     spark: Any = None
 
-    (row,) = reconcile_hour(spark, plan, store, NOON, [topic])
+    (row,) = reconcile_hour(spark, config, store, NOON, [topic])
     store.put({"reconciliation": [[row[name] for name in table_of("reconciliation").columns[:-3]] + ["clean", "", 0]]})
-    reconcile_hour(spark, plan, store, NOON, [topic])
+    reconcile_hour(spark, config, store, NOON, [topic])
 
     assert (row["group"], row["state"], row["why"]) == (group, "unknown", "local:0 could not be read")
     assert [each["state"] for each in reports.reconciliation(store, ReportQuery(NOON, NOON + HOUR, 9))] == ["clean"]
@@ -326,7 +330,7 @@ def test_unwatched_messages_are_not_clean() -> None:
 
 
 def test_missed_hours_are_reconciled_later(
-    store: StatsStore, plan: PipelineConfig, monkeypatch: pytest.MonkeyPatch
+    store: StatsStore, config: PipelineConfig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """At most twelve per run, oldest first, within the retention, and unreadable hours again."""
     judged: list[int] = []
@@ -338,7 +342,7 @@ def test_missed_hours_are_reconciled_later(
 
     def run(hours: int) -> list[int]:
         judged.clear()
-        due_hours.reconcile_due(spark, plan, store, NOON + hours * HOUR + timedelta(minutes=5))
+        due_hours.reconcile_due(spark, config, store, NOON + hours * HOUR + timedelta(minutes=5))
         return judged
 
     spark: Any = None
@@ -357,20 +361,20 @@ def test_missed_hours_are_reconciled_later(
 
 
 def test_stuck_messages_are_removed_when_they_are_settled(
-    spark: SparkSession, client: Client, topic: str, group: str, store: StatsStore, plan: PipelineConfig
+    spark: SparkSession, client: Client, topic: str, group: str, store: StatsStore, config: PipelineConfig
 ) -> None:
     """Operators must not investigate messages that are already settled."""
     fill(client, topic, 1)
     (got,) = messages(client, group, 1)
     at = milliseconds(datetime.now(UTC))
-    teller = Teller()
-    told = [event("delivered", at, topic, group=group, delivery=7, client="c1", **place(got))]
-    tell(client, plan.events_topic, teller.batch(told, sent_at=at))
+    gateway_events = GatewayEvents()
+    events = [event("delivered", at, topic, group=group, delivery=7, client="c1", **place(got))]
+    publish_batches(client, config.events_topic, gateway_events.batch(events, sent_at=at))
 
-    assert find_stuck(spark, plan, store) == 1
+    assert find_stuck(spark, config, store) == 1
     (row,) = reports.stuck(store, ReportQuery(datetime.now(UTC), datetime.now(UTC), 10))
     client.ack(group, got["receipt"])
-    assert find_stuck(spark, plan, store) == 0
+    assert find_stuck(spark, config, store) == 0
 
     assert (row["offset"], row["delivery"], row["client"]) == (got["offset"], 7, "c1")
     assert reports.stuck(store, ReportQuery(datetime.now(UTC), datetime.now(UTC), 10)) == []

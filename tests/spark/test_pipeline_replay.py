@@ -15,7 +15,7 @@ from mqgate.spark.pipelines.replay import Replay, chosen, count, replay
 
 
 @pytest.fixture
-def plan(client: Client, tmp_path: Path) -> PipelineConfig:
+def config(client: Client, tmp_path: Path) -> PipelineConfig:
     return PipelineConfig(url=client.transport.url, directory=tmp_path)
 
 
@@ -31,7 +31,7 @@ def copies(spark: SparkSession, client: Client, target: str) -> list[int]:
 
 
 def test_a_replay_that_was_interrupted_goes_on_where_it_was(
-    spark: SparkSession, client: Client, topic: str, plan: PipelineConfig, monkeypatch: pytest.MonkeyPatch
+    spark: SparkSession, client: Client, topic: str, config: PipelineConfig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Also when it broke off between sending and writing down that it had: the same request stores nothing twice.
 
@@ -49,37 +49,37 @@ def test_a_replay_that_was_interrupted_goes_on_where_it_was(
 
     monkeypatch.setattr(replaying, "_store", break_off)
     with pytest.raises(KeyboardInterrupt):
-        replay(spark, plan, wanted)
+        replay(spark, config, wanted)
     monkeypatch.undo()
 
-    sent = replay(spark, plan, wanted)
+    sent = replay(spark, config, wanted)
 
     assert 0 < sent < 40
     assert copies(spark, client, topic) == sorted(2 * list(range(40)))
-    assert replay(spark, plan, wanted) == 0
+    assert replay(spark, config, wanted) == 0
 
 
 def test_a_replayed_message_is_unchanged(
-    spark: SparkSession, client: Client, topic: str, target: str, plan: PipelineConfig
+    spark: SparkSession, client: Client, topic: str, target: str, config: PipelineConfig
 ) -> None:
     """It keeps its id, key, tag and properties."""
     (first, _) = fill(client, topic, 2, tag="paid", properties={"a": "b"})
 
-    replay(spark, plan, Replay(name="one", source=topic, topic=target, where="CAST(body AS STRING) = '0'"))
+    replay(spark, config, Replay(name="one", source=topic, topic=target, where="CAST(body AS STRING) = '0'"))
 
     (row,) = frame(spark, client, subscribe=target).collect()
     assert (row.id, row.key, row.tag, row.properties) == (first, "k0", "paid", {"a": "b"})
 
 
 def test_a_replay_for_one_group_reaches_no_other_group(
-    spark: SparkSession, client: Client, topic: str, plan: PipelineConfig
+    spark: SparkSession, client: Client, topic: str, config: PipelineConfig
 ) -> None:
     """The other groups have already settled the messages."""
     ids = fill(client, topic, 3)
     for name in ("again", "done"):
         client.groups.put(f"{topic}-{name}", {"topic": topic, "start": "latest"})
 
-    replay(spark, plan, Replay(name="three", source=topic, group=f"{topic}-again"))
+    replay(spark, config, Replay(name="three", source=topic, group=f"{topic}-again"))
 
     got = client.receive(f"{topic}-again", most=10)["messages"]
     assert sorted(message["id"] for message in got) == sorted(ids)
@@ -87,28 +87,33 @@ def test_a_replay_for_one_group_reaches_no_other_group(
 
 
 def test_the_archive_is_replayed_like_the_log(
-    spark: SparkSession, client: Client, topic: str, target: str, plan: PipelineConfig
+    spark: SparkSession, client: Client, topic: str, target: str, config: PipelineConfig
 ) -> None:
     """An archive is needed after retention. A dry run reports what would be sent."""
     fill(client, topic, 10)
-    archive.write_batch(frame(spark, client, subscribe=topic), plan.archive_path, "run-0")
+    archive.write_batch(frame(spark, client, subscribe=topic), config.archive_path, "run-0")
     wanted = Replay(name="old", source=topic, topic=target, is_archived=True)
 
-    told = count(chosen(spark, plan, wanted))
-    replay(spark, plan, wanted)
+    counts = count(chosen(spark, config, wanted))
+    replay(spark, config, wanted)
 
-    assert sum(row["messages"] for row in told) == 10
+    assert sum(row["messages"] for row in counts) == 10
     assert copies(spark, client, target) == list(range(10))
 
 
 def test_an_archive_is_replayed_in_offset_order(
-    spark: SparkSession, client: Client, topic: str, target: str, plan: PipelineConfig, monkeypatch: pytest.MonkeyPatch
+    spark: SparkSession,
+    client: Client,
+    topic: str,
+    target: str,
+    config: PipelineConfig,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """The progress implies that all earlier offsets are done, so another order would skip messages."""
     for name, start in (("run-1", 0), ("run-0", 10)):
         fill(client, topic, 10, start=start)
         rows = frame(spark, client, subscribe=topic).where(f"CAST(CAST(body AS STRING) AS INT) >= {start}")
-        archive.write_batch(rows, plan.archive_path, name)
+        archive.write_batch(rows, config.archive_path, name)
     stored, places = replaying._store, list[dict[str, int]]()
 
     def noted(progress: Path, wanted: Replay, done: dict[str, int], ends: dict[str, int]) -> None:
@@ -116,27 +121,27 @@ def test_an_archive_is_replayed_in_offset_order(
         stored(progress, wanted, done, ends)
 
     monkeypatch.setattr(replaying, "_store", noted)
-    replay(spark, plan, Replay(name="order", source=topic, topic=target, is_archived=True, rate=10.0**6))
+    replay(spark, config, Replay(name="order", source=topic, topic=target, is_archived=True, rate=10.0**6))
 
     assert copies(spark, client, target) == list(range(20))
     assert all(before.get(queue, 0) <= after[queue] for before, after in pairwise(places) for queue in after)
 
 
 def test_the_name_of_another_replay_is_rejected(
-    spark: SparkSession, client: Client, topic: str, target: str, plan: PipelineConfig
+    spark: SparkSession, client: Client, topic: str, target: str, config: PipelineConfig
 ) -> None:
     """Its progress would be applied to this replay and skip messages."""
     fill(client, topic, 1)
-    replay(spark, plan, Replay(name="x", source=topic, topic=target))
+    replay(spark, config, Replay(name="x", source=topic, topic=target))
 
     with pytest.raises(ValueError, match="choose another --name"):
-        replay(spark, plan, Replay(name="x", source=topic, topic=target, where="offset > 3"))
+        replay(spark, config, Replay(name="x", source=topic, topic=target, where="offset > 3"))
 
 
-def test_an_empty_archive_is_an_error(spark: SparkSession, plan: PipelineConfig) -> None:
+def test_an_empty_archive_is_an_error(spark: SparkSession, config: PipelineConfig) -> None:
     """A replay of nothing would look like success."""
     with pytest.raises(FileNotFoundError, match="has no messages of orders"):
-        chosen(spark, plan, Replay(name="x", source="orders", topic="t", is_archived=True))
+        chosen(spark, config, Replay(name="x", source="orders", topic="t", is_archived=True))
 
 
 def test_a_low_rate_is_even() -> None:

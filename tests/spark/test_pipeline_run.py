@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from event_batches import Teller, event, tell
+from event_batches import GatewayEvents, event, publish_batches
 
 from mqgate.client import Client
 from mqgate.core.errors import MqgateError
@@ -36,7 +36,7 @@ def test_the_command_counts_reports_its_state_and_stops(java: Path, client: Clie
     """One command runs live queries and scheduled jobs, and leaves no process running."""
     now = milliseconds(datetime.now(UTC))
     then = now - now % MINUTE - 5 * MINUTE + MINUTE // 2
-    tell(client, topic, Teller().batch([event("published", then)] * 5, sent_at=now))
+    publish_batches(client, topic, GatewayEvents().batch([event("published", then)] * 5, sent_at=now))
     command = [sys.executable, "-m", "mqgate.cli.main", "--url", client.transport.url, "pipeline", "run"]
     command += ["--data-dir", str(tmp_path / "data"), "--directory", str(tmp_path / "pipelines")]
     environment = {"MQGATE_PIPELINES_EVENTS_TOPIC": topic, "MQGATE_PIPELINES_TRIGGER": "0.5"}
@@ -57,16 +57,16 @@ def test_the_command_counts_reports_its_state_and_stops(java: Path, client: Clie
 
     store = open_stats(settings, is_writing=False)
     assert store.select("SELECT at, n FROM stats_traffic_minute") == [(then - MINUTE // 2, 5)]
-    told = states(settings)
-    assert {name: told[name]["state"] for name in ("minutes", "archive")} == {
+    pipelines = states(settings)
+    assert {name: pipelines[name]["state"] for name in ("minutes", "archive")} == {
         "minutes": "stopped",
         "archive": "stopped",
     }
     assert list((tmp_path / "pipelines" / "archive").glob(f"topic={topic}/hour=*/*.parquet"))
 
 
-def _has_counted(told: dict[str, dict[str, Any]]) -> bool:
+def _has_counted(pipelines: dict[str, dict[str, Any]]) -> bool:
     """Return whether events are counted and archived, and the scheduled jobs have run."""
-    if not {"minutes", "archive", "rollup", "tidy"} <= told.keys():
+    if not {"minutes", "archive", "rollup", "tidy"} <= pipelines.keys():
         return False
-    return all(told[name]["batch"] is not None for name in ("minutes", "archive"))
+    return all(pipelines[name]["batch"] is not None for name in ("minutes", "archive"))

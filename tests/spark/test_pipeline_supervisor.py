@@ -66,8 +66,14 @@ def test_the_state_of_a_query_is_stored(store: StatsStore) -> None:
     supervised.step(NOW)
     supervised.step(NOW + timedelta(seconds=6))
 
-    told = states(store)["minutes"]
-    assert (told["state"], told["batch"], told["rows"], told["behind"], told["error"]) == ("running", 4, 9, 7, None)
+    state = states(store)["minutes"]
+    assert (state["state"], state["batch"], state["rows"], state["behind"], state["error"]) == (
+        "running",
+        4,
+        9,
+        7,
+        None,
+    )
 
 
 def test_a_full_disk_is_reported_and_retried(store: StatsStore) -> None:

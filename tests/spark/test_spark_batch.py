@@ -166,7 +166,7 @@ def test_undecodable_bodies_fail_or_are_null(spark: SparkSession, client: Client
 
 
 @pytest.mark.parametrize(
-    ("options", "schema", "told"),
+    ("options", "schema", "expected"),
     [
         ({"subscribe": "no-such-topic"}, None, "no-such-topic is not registered"),
         ({"startingOfsets": "latest"}, None, "did you mean startingOffsets"),
@@ -179,7 +179,7 @@ def test_undecodable_bodies_fail_or_are_null(spark: SparkSession, client: Client
     ],
 )
 def test_invalid_input_is_an_error_before_any_task(
-    spark: SparkSession, client: Client, topic: str, options: dict[str, Any], schema: str | None, told: str
+    spark: SparkSession, client: Client, topic: str, options: dict[str, Any], schema: str | None, expected: str
 ) -> None:
     """The driver reports the error in terms of the options."""
     jobs = spark.sparkContext.statusTracker().getJobIdsForGroup(None)
@@ -189,5 +189,5 @@ def test_invalid_input_is_an_error_before_any_task(
     with pytest.raises(Exception) as refused:  # noqa: PT011 - Spark wraps what a source raises in errors of its own
         (reader.schema(schema) if schema else reader).load().collect()
 
-    assert told in str(refused.value)
+    assert expected in str(refused.value)
     assert spark.sparkContext.statusTracker().getJobIdsForGroup(None) == jobs

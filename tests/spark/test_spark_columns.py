@@ -128,7 +128,7 @@ def test_an_undecodable_body_may_be_null() -> None:
 
 
 @pytest.mark.parametrize(
-    ("schema", "told"),
+    ("schema", "expected"),
     [
         ("id STRING, value BINARY", "column value does not exist: use id, topic"),
         ("offset INT", "column offset is BIGINT, not int"),
@@ -136,12 +136,12 @@ def test_an_undecodable_body_may_be_null() -> None:
         ("properties STRING", "column properties is MAP<STRING,STRING>, not string: see option properties"),
     ],
 )
-def test_an_invalid_schema_is_rejected(schema: str, told: str) -> None:
+def test_an_invalid_schema_is_rejected(schema: str, expected: str) -> None:
     """The error occurs on the driver, before any task runs."""
     with pytest.raises(OptionInvalid) as refused:
         shape(schema)
 
-    assert told in str(refused.value)
+    assert expected in str(refused.value)
 
 
 def test_the_type_of_properties_follows_the_option() -> None:

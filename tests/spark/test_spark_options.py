@@ -175,13 +175,15 @@ BAD: list[tuple[dict[str, str], dict[str, Any], str]] = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("given", "how", "told"), BAD, ids=[told for _, _, told in BAD])
-def test_an_invalid_option_is_reported_with_its_remedy(given: dict[str, str], how: dict[str, Any], told: str) -> None:
+@pytest.mark.parametrize(("given", "how", "expected"), BAD, ids=[expected for _, _, expected in BAD])
+def test_an_invalid_option_is_reported_with_its_remedy(
+    given: dict[str, str], how: dict[str, Any], expected: str
+) -> None:
     """Users read the error on the driver to find out what to change."""
     with pytest.raises(OptionInvalid) as refused:
         options(**how, **given)
 
-    assert told.lower() in str(refused.value).lower()
+    assert expected.lower() in str(refused.value).lower()
 
 
 def test_only_the_option_properties_affects_the_schema() -> None:

@@ -34,7 +34,7 @@ def test_every_batch_write_has_its_own_id() -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "told"),
+    ("given", "expected"),
     [
         ({"topik": "x"}, "option topik is unknown: did you mean topic"),
         ({"url": " , "}, "option url is missing"),
@@ -46,9 +46,9 @@ def test_every_batch_write_has_its_own_id() -> None:
         ({"writeId": ""}, "option writeId must have 1 to 200 characters"),
     ],
 )
-def test_an_invalid_option_is_reported_with_the_remedy(given: dict[str, str], told: str) -> None:
+def test_an_invalid_option_is_reported_with_the_remedy(given: dict[str, str], expected: str) -> None:
     """A write that would not do what the user intends must not start."""
-    with pytest.raises(OptionInvalid, match=told):
+    with pytest.raises(OptionInvalid, match=expected):
         parse_sink(ADDRESS | given, is_stream=False)
 
 
@@ -95,7 +95,7 @@ def test_all_columns_are_accepted() -> None:
 
 
 @pytest.mark.parametrize(
-    ("schema", "told"),
+    ("schema", "expected"),
     [
         (frame(key=StringType()), "column body is missing"),
         (frame(body=LongType()), "column body is bigint, must be BINARY or STRING"),
@@ -110,7 +110,7 @@ def test_all_columns_are_accepted() -> None:
         (frame(body=StringType()).add("body", StringType()), "column body is duplicated"),
     ],
 )
-def test_an_invalid_column_is_reported_with_the_remedy(schema: StructType, told: str) -> None:
+def test_an_invalid_column_is_reported_with_the_remedy(schema: StructType, expected: str) -> None:
     """A column that is not written would be lost silently."""
-    with pytest.raises(ColumnInvalid, match=told):
+    with pytest.raises(ColumnInvalid, match=expected):
         check_columns(schema)

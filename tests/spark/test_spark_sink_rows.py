@@ -127,7 +127,7 @@ def test_a_given_key_takes_precedence() -> None:
 
 
 @pytest.mark.parametrize(
-    ("columns", "told"),
+    ("columns", "expected"),
     [
         ({"body": ["a", None]}, "row 1 of its partition, column body: must not be null"),
         (
@@ -140,9 +140,9 @@ def test_a_given_key_takes_precedence() -> None:
         ({"body": ["a"], "key": pa.array([b"\xff"]).view(pa.string())}, "column key: .* not UTF-8"),
     ],
 )
-def test_an_invalid_row_is_reported(columns: dict[str, Any], told: str) -> None:
+def test_an_invalid_row_is_reported(columns: dict[str, Any], expected: str) -> None:
     """Users must find it among a million rows."""
-    with pytest.raises(RowRefused, match=told):
+    with pytest.raises(RowRefused, match=expected):
         envelopes(batch(**columns))
 
 

@@ -102,7 +102,7 @@ def test_progress_reports_contain_the_lag_by_queue(
 def test_the_key_is_written_nowhere(
     spark: SparkSession, client: Client, topic: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    """It is not in the plan, the checkpoint or the output."""
+    """It is not in the config, the checkpoint or the output."""
     fill(client, topic, 5)
     rows = stream(spark, client, subscribe=topic, key="hush-hush-key")
 
