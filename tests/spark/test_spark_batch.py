@@ -173,7 +173,7 @@ def test_undecodable_bodies_fail_or_are_null(spark: SparkSession, client: Client
         ({"startingOffsets": "{"}, None, "option startingOffsets is not JSON"),
         ({"startingOffsets": '{"other": {"local:0": 1}}'}, None, "the given offsets do not name"),
         ({}, "id STRING, price INT", "column price does not exist"),
-        ({"url": "http://127.0.0.1:1", "retries": "0"}, None, "option url: no answer from http://127.0.0.1:1"),
+        ({"url": "http://127.0.0.1:1", "retries": "0"}, None, "option url: no response from http://127.0.0.1:1"),
         ({"group": "no-such-group", "startingOffsets": "committed"}, None, "no-such-group"),
         ({"assign": '{"no-such-topic": ["local:9"]}', "subscribe": None}, None, "no-such-topic is not registered"),
     ],

@@ -18,7 +18,7 @@ from pathlib import Path
 import pyarrow.dataset as ds
 import pytest
 from event_batches import GatewayEvents, event, publish_batches
-from killed_job import LARGE, do_all, config_of
+from killed_job import LARGE, config_of, do_all
 from kills import committed, kill_in_all, open_batches
 from pyspark.sql import Row, SparkSession
 from spark_calls import fill
