@@ -16,7 +16,7 @@ import pytest
 from mqgate.adapters.rocketmq.message_log import RocketMQMessageLog
 from mqgate.adapters.rocketmq.offset_mirror import RocketMQOffsetMirror
 from mqgate.core.message import Draft
-from mqgate.rocketmq import Client
+from mqgate.rocketmq import RocketMQClient
 from mqgate.rocketmq.remoting.record import COMPRESSED, ZLIB
 from mqgate.spark.log import FIELDS, AccessDenied, Ends, LogUnavailable, TopicMissing
 from mqgate.spark.rocketmq_log import RocketMQLog
@@ -40,23 +40,23 @@ def log(rocketmq: Stack, namespace: str) -> Iterator[RocketMQLog]:
 
 
 @pytest.fixture
-async def client(rocketmq: Stack) -> AsyncIterator[Client]:
+async def client(rocketmq: Stack) -> AsyncIterator[RocketMQClient]:
     """Return a client without a namespace."""
-    client = Client([rocketmq.name_server])
+    client = RocketMQClient([rocketmq.name_server])
     await client.routes.brokers()
     yield client
     await client.close()
 
 
 @pytest.fixture
-async def topic(client: Client, namespace: str) -> str:
+async def topic(client: RocketMQClient, namespace: str) -> str:
     """Create a topic directly on the broker, without a gateway."""
     await client.admin.put_topic(BROKER, f"{namespace}%orders", QUEUES)
     return "orders"
 
 
 @pytest.fixture
-async def filled(log: RocketMQLog, client: Client, namespace: str, topic: str) -> str:
+async def filled(log: RocketMQLog, client: RocketMQClient, namespace: str, topic: str) -> str:
     """Return a topic with 500 messages per queue. Each body contains its queue and offset."""
     for queue_id in range(QUEUES):
         for start in range(0, 500, 100):
@@ -72,7 +72,9 @@ def rows(batches: Iterator[pa.RecordBatch]) -> list[dict[str, Any]]:
     return [row for batch in batches for row in batch.to_pylist()]
 
 
-async def test_every_column_equals_that_of_the_gateway(log: RocketMQLog, client: Client, topic: str, namespace) -> None:
+async def test_every_column_equals_that_of_the_gateway(
+    log: RocketMQLog, client: RocketMQClient, topic: str, namespace
+) -> None:
     """A query must return the same result without the gateway."""
     gateway = RocketMQMessageLog(client, wire=lambda name: f"{namespace}%{name}", cluster="one")
     drafts = [
@@ -92,7 +94,7 @@ async def test_every_column_equals_that_of_the_gateway(log: RocketMQLog, client:
 
 
 async def test_a_message_without_id_has_the_id_of_the_broker(
-    log: RocketMQLog, client: Client, topic: str, namespace
+    log: RocketMQLog, client: RocketMQClient, topic: str, namespace
 ) -> None:
     """Batches of other clients have no id, and every row needs the same id as through the gateway."""
     sent = await client.messages.send_batch(BROKER, f"{namespace}%{topic}", 0, [(b"a", {}), (b"b", {"TAGS": "x"})])
@@ -103,7 +105,9 @@ async def test_a_message_without_id_has_the_id_of_the_broker(
     assert found[1]["id"] not in {None, sent.offset_id}
 
 
-async def test_compressed_bodies_are_decompressed(log: RocketMQLog, client: Client, topic: str, namespace) -> None:
+async def test_compressed_bodies_are_decompressed(
+    log: RocketMQLog, client: RocketMQClient, topic: str, namespace
+) -> None:
     """Java producers compress large bodies."""
     body = b"again and " * 1_000
     wire = f"{namespace}%{topic}"
@@ -139,7 +143,7 @@ async def test_a_range_contains_exactly_the_requested_offsets(
 
 
 async def test_batches_are_neither_too_small_nor_too_large(
-    log: RocketMQLog, client: Client, topic: str, namespace
+    log: RocketMQLog, client: RocketMQClient, topic: str, namespace
 ) -> None:
     """Each batch has a fixed cost in Spark and uses memory."""
     for _ in range(60):
@@ -170,7 +174,7 @@ async def test_a_read_ends_at_missing_messages_without_an_error(
 
 
 async def test_a_message_is_readable_as_soon_as_it_is_confirmed(
-    log: RocketMQLog, client: Client, topic: str, namespace
+    log: RocketMQLog, client: RocketMQClient, topic: str, namespace
 ) -> None:
     """A broker indexes it later, and a reader must not report it as lost."""
     for turn in range(50):
@@ -179,7 +183,9 @@ async def test_a_message_is_readable_as_soon_as_it_is_confirmed(
         assert len(rows(log.read(topic, "local:0", sent.queue_offset, sent.queue_offset + 1, ["offset"]))) == 1, turn
 
 
-async def test_the_ends_of_all_queues_are_returned(log: RocketMQLog, client: Client, topic: str, namespace) -> None:
+async def test_the_ends_of_all_queues_are_returned(
+    log: RocketMQLog, client: RocketMQClient, topic: str, namespace
+) -> None:
     """The driver plans with them, including empty queues."""
     await client.messages.send_batch(BROKER, f"{namespace}%{topic}", 2, [(b"x", {})] * 3)
     rows(log.read(topic, "local:2", 2, 3, ["offset"]))
@@ -187,7 +193,7 @@ async def test_the_ends_of_all_queues_are_returned(log: RocketMQLog, client: Cli
     assert log.ends(topic) == {f"local:{number}": Ends(0, 3 if number == 2 else 0) for number in range(QUEUES)}
 
 
-async def test_offsets_are_found_by_time(log: RocketMQLog, client: Client, topic: str, namespace) -> None:
+async def test_offsets_are_found_by_time(log: RocketMQLog, client: RocketMQClient, topic: str, namespace) -> None:
     """`startingTimestamp` starts with the first message stored at or after the instant."""
     for _ in range(3):
         await client.messages.send(BROKER, f"{namespace}%{topic}", 0, b"x", {})
@@ -202,7 +208,7 @@ async def test_offsets_are_found_by_time(log: RocketMQLog, client: Client, topic
 
 
 async def test_committed_offsets_are_visible_to_other_tools(
-    log: RocketMQLog, client: Client, filled: str, namespace: str
+    log: RocketMQLog, client: RocketMQClient, filled: str, namespace: str
 ) -> None:
     """The RocketMQ tools and the offset mirror of the gateway show the progress of Spark."""
     gateway = RocketMQMessageLog(client, wire=lambda name: f"{namespace}%{name}", cluster="one")
@@ -217,7 +223,7 @@ async def test_committed_offsets_are_visible_to_other_tools(
 
 
 async def test_only_user_topics_are_listed(
-    rocketmq: Stack, log: RocketMQLog, topic: str, client: Client, namespace
+    rocketmq: Stack, log: RocketMQLog, topic: str, client: RocketMQClient, namespace
 ) -> None:
     """`subscribePattern` must not match system topics, retry topics or other namespaces."""
     plain = f"plain-{namespace}"
@@ -247,7 +253,7 @@ async def test_only_user_topics_are_listed(
     ],
     ids=["ends", "offsets_at", "committed", "commit", "read"],
 )
-async def test_a_missing_topic_is_reported(log: RocketMQLog, client: Client, namespace: str, ask) -> None:
+async def test_a_missing_topic_is_reported(log: RocketMQLog, client: RocketMQClient, namespace: str, ask) -> None:
     """It never existed, or was deleted while its registration remained."""
     await client.admin.put_kv("ORDER_TOPIC_CONFIG", f"{namespace}%dropped", "local:4")
 
@@ -265,7 +271,7 @@ async def test_a_missing_queue_is_reported(log: RocketMQLog, topic: str, queue: 
         rows(log.read(topic, queue, 0, 10, ["body"]))
 
 
-async def test_an_unreadable_topic_is_reported(log: RocketMQLog, client: Client, namespace: str) -> None:
+async def test_an_unreadable_topic_is_reported(log: RocketMQLog, client: RocketMQClient, namespace: str) -> None:
     """Otherwise the query would wait for messages forever."""
     await client.admin.put_topic(BROKER, f"{namespace}%closed", 2, perm=2)
 
@@ -290,7 +296,7 @@ def test_a_missing_name_server_is_reported() -> None:
 
 @pytest.mark.parametrize("is_registered", [True, False])
 async def test_a_broker_that_is_down_is_not_skipped(
-    pair: Stack, client: Client, namespace: str, *, is_registered: bool
+    pair: Stack, client: RocketMQClient, namespace: str, *, is_registered: bool
 ) -> None:
     """A route names only running brokers, so its messages would be skipped silently."""
     wire = f"{namespace}%spread"
@@ -323,7 +329,7 @@ async def test_a_broker_that_is_down_is_not_skipped(
         await client.admin.delete_kv("ORDER_TOPIC_CONFIG", wire)
 
 
-async def test_a_read_survives_the_restart_of_a_broker(pair: Stack, client: Client, namespace: str) -> None:
+async def test_a_read_survives_the_restart_of_a_broker(pair: Stack, client: RocketMQClient, namespace: str) -> None:
     """A task continues at its offset instead of failing its job."""
     wire = f"{namespace}%long"
     await client.admin.put_topic("broker-a", wire, 1)

@@ -13,9 +13,9 @@ from functools import partial
 from typing import NamedTuple, TypeVar
 
 from mqgate.core.names import OWN_PREFIX
-from mqgate.rocketmq import Client, Refused, RocketMQError
+from mqgate.rocketmq import Refused, RocketMQClient, RocketMQError
 from mqgate.rocketmq.messages import Status
-from mqgate.rocketmq.remoting.codes import Response
+from mqgate.rocketmq.remoting.codes import ResponseCode
 from mqgate.rocketmq.remoting.pulled_page import PulledPage, decode_page
 from mqgate.spark.log import AccessDenied, Ends, TopicMissing
 from mqgate.spark.rocketmq_faults import is_transient, to_log_error
@@ -63,7 +63,7 @@ class QueueRef(NamedTuple):
 class Cluster:
     """Client of a cluster that retries transient errors up to `retries` times."""
 
-    def __init__(self, client: Client, *, namespace: str, retries: int) -> None:
+    def __init__(self, client: RocketMQClient, *, namespace: str, retries: int) -> None:
         self._client = client
         self._prefix = f"{namespace}%" if namespace else ""
         self._retries = retries
@@ -127,9 +127,9 @@ class Cluster:
                 if config is None:
                     return None
                 count = config.read_queues if config.can_read else 0
-            ends = await self._client.offsets.ends(broker, wire_name) if count else {}
+            ends = await self._client.offsets.bounds(broker, wire_name) if count else {}
         except Refused as error:
-            if error.code == Response.TOPIC_NOT_EXIST:
+            if error.code == ResponseCode.TOPIC_NOT_EXIST:
                 return None
             raise
         queue_refs = [QueueRef(topic, broker, queue_id) for queue_id in range(count)]
@@ -165,7 +165,7 @@ class Cluster:
             try:
                 await self._client.offsets.commit(*arguments)
             except Refused as error:
-                if error.code != Response.GROUP_NOT_EXIST:
+                if error.code != ResponseCode.GROUP_NOT_EXIST:
                     raise
                 await self._create_group(queue_ref.broker, self._prefix + group)
                 await self._client.offsets.commit(*arguments)
@@ -219,7 +219,7 @@ class Cluster:
                     queue_ref.broker, wire_name, queue_ref.id, offset, max_messages, group=self._group
                 )
             except Refused as error:
-                if error.code != Response.GROUP_NOT_EXIST or has_created_group:
+                if error.code != ResponseCode.GROUP_NOT_EXIST or has_created_group:
                     raise
                 await self._client.admin.put_group(queue_ref.broker, self._group)
                 has_created_group = True
@@ -252,7 +252,7 @@ class Cluster:
             pause = min(_MIN_PAUSE * 2**attempt, _MAX_PAUSE)
             await asyncio.sleep(pause * random.uniform(0.5, 1.0))  # noqa: S311 - jitter between executors
             attempt += 1
-            self._client.routes.doubt(self._prefix + topic)
+            self._client.routes.invalidate(self._prefix + topic)
             with contextlib.suppress(RocketMQError):
                 # Refresh the addresses of the brokers.
                 await self._client.routes.brokers()

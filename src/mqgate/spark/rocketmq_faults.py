@@ -1,12 +1,17 @@
 """Translates errors of RocketMQ to errors of the source, with the remedy."""
 
-from mqgate.rocketmq import NoAnswer, NotSent, Refused, RocketMQError
-from mqgate.rocketmq.remoting.codes import Response
+from mqgate.rocketmq import NoResponse, NotSent, Refused, RocketMQError
+from mqgate.rocketmq.remoting.codes import ResponseCode
 from mqgate.spark.log import AccessDenied, LogError, LogUnavailable, TopicMissing
 
 __all__ = ["is_transient", "to_log_error"]
 
-_BUSY = {Response.SYSTEM_BUSY, Response.FLOW_CONTROL, Response.SERVICE_NOT_AVAILABLE, Response.SYSTEM_ERROR}
+_BUSY = {
+    ResponseCode.SYSTEM_BUSY,
+    ResponseCode.FLOW_CONTROL,
+    ResponseCode.SERVICE_NOT_AVAILABLE,
+    ResponseCode.SYSTEM_ERROR,
+}
 # Brokers report these errors only in the text of a response.
 _NO_QUEUE = "queueId"
 _NO_ACCESS = "AclException"
@@ -28,7 +33,7 @@ def to_log_error(error: RocketMQError, topic: str) -> LogError:
             f"the certificate of RocketMQ cannot be verified: {error}. Check that `tlsCa` contains the "
             "authority that signed it, and that the certificate names the address of the server (subjectAltName)"
         )
-    if isinstance(error, NotSent | NoAnswer):
+    if isinstance(error, NotSent | NoResponse):
         return LogUnavailable(
             f"RocketMQ does not respond: {error}. Start the broker or the name server, or check `nameServers`, `tls` "
             "and that the driver and all executors can reach the addresses that the brokers register (brokerIP1)"
@@ -39,12 +44,12 @@ def to_log_error(error: RocketMQError, topic: str) -> LogError:
 
 
 def _refusal(error: Refused, topic: str) -> LogError:
-    if error.code == Response.NO_PERMISSION or _NO_ACCESS in error.remark:
+    if error.code == ResponseCode.NO_PERMISSION or _NO_ACCESS in error.remark:
         return AccessDenied(
             f"RocketMQ denied access to topic {topic}: {error}. Check `accessKey` and `secretKey`, and their "
             "permissions on the topic and the groups; or give the topic read permission"
         )
-    if error.code == Response.TOPIC_NOT_EXIST:
+    if error.code == ResponseCode.TOPIC_NOT_EXIST:
         return TopicMissing(f"RocketMQ has no topic {topic}: register it first, or check its name and `namespace`")
     if _NO_QUEUE in error.remark:
         return TopicMissing(

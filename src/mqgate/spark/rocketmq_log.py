@@ -14,11 +14,10 @@ from typing import TypeVar
 
 import pyarrow as pa
 
-from mqgate.adapters.rocketmq.columns import Rows
-from mqgate.adapters.rocketmq.translate import users_name
-from mqgate.rocketmq import Client, Credentials
+from mqgate.rocketmq import Credentials, RocketMQClient
+from mqgate.rocketmq.columns import Rows
 from mqgate.rocketmq.paging import Paging
-from mqgate.rocketmq.reading_ahead import pages
+from mqgate.rocketmq.read_ahead import pages
 from mqgate.rocketmq.remoting.pulled_page import PulledPage
 from mqgate.spark.log import FIELDS, Ends, LogError
 from mqgate.spark.rocketmq_cluster import Cluster, QueueRef
@@ -108,7 +107,9 @@ class RocketMQLog:
         return self._thread, self._cluster
 
     def _connect(self) -> Cluster:
-        client = Client(self._servers, credentials=self._credentials, tls=self._context(), deadline=self._timeout)
+        client = RocketMQClient(
+            self._servers, credentials=self._credentials, tls=self._context(), deadline=self._timeout
+        )
         return Cluster(client, namespace=self._namespace, retries=self._retries)
 
     def _context(self) -> ssl.SSLContext | None:
@@ -156,7 +157,7 @@ class _RangeReader:
 async def _start_reader(
     cluster: Cluster, queue_ref: QueueRef, start: int, end: int, columns: Sequence[str]
 ) -> _RangeReader:
-    return _RangeReader(cluster, queue_ref, Paging(start, end, ahead=_AHEAD), Rows(columns, users_name))
+    return _RangeReader(cluster, queue_ref, Paging(start, end, ahead=_AHEAD), Rows(columns))
 
 
 def _batch(rows: Rows) -> pa.RecordBatch:
