@@ -21,7 +21,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the usual name
 
 from mqgate.core.events import EVENTS
-from mqgate.spark.pipelines.decode import MESSAGE, SCHEMA, decoded
+from mqgate.spark.pipelines.decode import MESSAGE, SCHEMA, decode_messages
 from mqgate.spark.pipelines.live import figures
 from mqgate.spark.pipelines.reconcile import GROUPS, OFFSETS, PRESENT, reconcile
 from mqgate.spark.session import session
@@ -71,7 +71,7 @@ def _minutes(table: Any, spark: SparkSession) -> None:
     assert messages.schema.fieldNames() == [part.split()[0] for part in MESSAGE.split(", ")]
     messages.count()
     ways: dict[str, Callable[[], int]] = {
-        "decode only": lambda: _drained(decoded(messages)),
+        "decode only": lambda: _drained(decode_messages(messages)),
         "decode, aggregate, collect": lambda: _figures(messages),
     }
     for way in ways.values():
@@ -121,7 +121,7 @@ def _judged(spark: SparkSession, size: int) -> int:
         spark.createDataFrame([("orders", "billing", "", queue, 0, each, 0) for _, queue in queues], GROUPS),
         events,
         present.select(*[part.split()[0] for part in PRESENT.split(", ")]),
-        is_dark=False,
+        has_gaps=False,
     )
     (row,) = judged.summary.collect()
     assert row.acked == row.published == each * 8
@@ -131,7 +131,7 @@ def _judged(spark: SparkSession, size: int) -> int:
 
 
 def _figures(messages: DataFrame) -> int:
-    rows = decoded(messages).persist()
+    rows = decode_messages(messages).persist()
     found = figures(rows, timedelta(days=7))
     rows.unpersist()
     return sum(len(each) for each in found.values())

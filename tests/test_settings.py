@@ -10,7 +10,7 @@ from mqgate.adapters.redis.client import RedisClient
 from mqgate.cli.main import cli
 from mqgate.core.errors import StorageRefused
 from mqgate.settings import PostgresSettings, Settings, SettingsInvalid, StatsSettings, option_groups
-from mqgate.stats.opening import open_stats
+from mqgate.stats.engine import open_stats
 
 SECRETS = [
     (group, option.name)

@@ -65,7 +65,7 @@ from mqgate.production.message_writer import MessageWriter
 from mqgate.production.publish import Publisher
 from mqgate.production.rate_limiter import ProducerRateLimiter
 from mqgate.settings import RedisSettings, RocketMQSettings, Settings, SettingsInvalid
-from mqgate.stats.opening import open_stats
+from mqgate.stats.engine import open_stats
 from mqgate.stats.watch import PipelineWatch
 from mqgate.telemetry.loop_lag import LoopLag
 from mqgate.telemetry.metrics import Metrics

@@ -1,4 +1,4 @@
-"""Registers the data source `mqgate` with Spark, which looks for modules of this name."""
+"""Registers the data source `mqgate` with Spark, which imports modules named `pyspark_*`."""
 
 from mqgate.spark.source import MqgateSource as DefaultSource
 

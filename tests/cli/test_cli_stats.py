@@ -8,7 +8,7 @@ import pytest
 
 from mqgate.core.message import milliseconds
 from mqgate.settings import Settings, SqliteSettings
-from mqgate.stats.opening import open_stats
+from mqgate.stats.engine import open_stats
 from mqgate.stats.store import Applied, StatsStore
 from mqgate.testing.server_process import ServerProcess
 

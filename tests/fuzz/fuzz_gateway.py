@@ -10,7 +10,7 @@ from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 from fuzz_run import Target
 
 from mqgate.settings import Settings
-from mqgate.stats.opening import open_stats
+from mqgate.stats.engine import open_stats
 from mqgate.testing.server_process import ServerProcess
 
 __all__ = ["fuzz_target"]

@@ -1,4 +1,4 @@
-"""One Spark session and one gateway for all tests of this room, and a fresh topic for each."""
+"""Fixtures: one Spark session and one gateway for all tests of this directory, and a new topic for each test."""
 
 import os
 from collections.abc import Iterator
@@ -31,7 +31,7 @@ def pytest_terminal_summary(terminalreporter: Any) -> None:
 
 @pytest.fixture(scope="session")
 def java() -> Path:
-    """The Java that Spark runs on, for tests that start a Spark of their own."""
+    """Return the Java home for tests that start their own Spark."""
     try:
         return find_java(17, "Spark")
     except JavaNotFound as error:
@@ -42,7 +42,7 @@ def java() -> Path:
 
 @pytest.fixture(scope="session")
 def spark(java: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
-    """Two cores of this machine. Spark retries no task here: a failed one fails its job."""
+    """Return a session with two local cores. Spark does not retry tasks, so a failed task fails its job."""
     from mqgate.spark.session import session  # noqa: PLC0415 - with it comes pyspark
 
     conf = {
@@ -61,7 +61,7 @@ def spark(java: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]
 
 @pytest.fixture(scope="session")
 def gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
-    """An open gateway on the embedded engine, over real HTTP: `gateway.url`."""
+    """Start a gateway without API keys on the embedded engine."""
     # Retention is looked at often, so that tests need not wait for it; but with all their topics it takes a while.
     server = ServerProcess(tmp_path_factory.mktemp("gateway"), MQGATE_SQLITE_TIDY_INTERVAL="1").start()
     yield server
@@ -81,7 +81,7 @@ def client(gateway: ServerProcess) -> Iterator[Client]:
 
 @pytest.fixture
 def topic(client: Client) -> str:
-    """A fresh topic with four queues."""
+    """Create a topic with four queues."""
     name = f"topic-{uuid4().hex}"
     client.topics.put(name, {"queues": 4})
     return name

@@ -1,4 +1,4 @@
-"""Batches as a gateway writes them to its events topic, made by hand: exactly as `core.events` says."""
+"""Event batches as a gateway writes them, built by hand according to `core.events`."""
 
 import base64
 import io
@@ -12,7 +12,7 @@ from mqgate.client import Client
 from mqgate.core.events import EVENTS, Table
 from mqgate.spark.pipelines.decode import Raw
 
-__all__ = ["NOON_MS", "Teller", "arrow_body", "event", "raw", "tell"]
+__all__ = ["NOON_MS", "GatewayEvents", "arrow_body", "event", "publish_batches", "raw"]
 
 NOON_MS = 1_794_830_400_000
 _TYPES = {
@@ -28,7 +28,7 @@ def event(kind: str, at: int = NOON_MS, topic: str = "orders", **members: Any) -
 
 
 def arrow_body(rows: Iterable[Mapping[str, Any]], table: Table = EVENTS, **more: Any) -> bytes:
-    """The body of a batch; `more` are columns that the version does not have."""
+    """Return the body of a batch. `more` are columns that this version does not have."""
     rows = list(rows)
     columns = {name: pa.array([row.get(name) for row in rows], _TYPES[kind]) for name, kind in table.columns}
     found = pa.table({**columns, **{name: pa.array([value] * len(rows)) for name, value in more.items()}})
@@ -38,8 +38,8 @@ def arrow_body(rows: Iterable[Mapping[str, Any]], table: Table = EVENTS, **more:
     return sink.getvalue()
 
 
-class Teller:
-    """One incarnation of a gateway, with a clock that may be off (`clock_error` ms ahead)."""
+class GatewayEvents:
+    """One incarnation of a gateway, whose clock is `clock_error` ms ahead."""
 
     def __init__(self, gateway: str = "gw-1", incarnation: str = "i-1", clock_error: int = 0) -> None:
         self.gateway = gateway
@@ -50,9 +50,9 @@ class Teller:
     def batch(
         self, rows: Iterable[Mapping[str, Any]] = (), table: Table = EVENTS, *, sent_at: int = NOON_MS, **more: str
     ) -> tuple[dict[str, str], bytes]:
-        """The next batch: its properties and its body. Instants `at` are told by the gateway's own clock."""
+        """Return the properties and the body of the next batch. Instants `at` use the clock of the gateway."""
         self.sequence += 1
-        told = [{**row, "at": row["at"] + self.clock_error} for row in rows]
+        shifted = [{**row, "at": row["at"] + self.clock_error} for row in rows]
         properties = {
             "schema": table.schema,
             "gateway": self.gateway,
@@ -62,16 +62,16 @@ class Teller:
             "dropped": "0",
             **more,
         }
-        return properties, arrow_body(told, table)
+        return properties, arrow_body(shifted, table)
 
 
 def raw(properties: Mapping[str, str], body: bytes, *, stored_at: int = NOON_MS, offset: int = 0) -> Raw:
-    """As it lies in the log."""
+    """Return the message of a batch as stored in the log."""
     return Raw("events", "local:0", offset, json.dumps(properties), body, stored_at * 1000)
 
 
-def tell(client: Client, topic: str, *batches: tuple[Mapping[str, str], bytes]) -> None:
-    """Publish batches to a topic that stands in for the gateway's own."""
+def publish_batches(client: Client, topic: str, *batches: tuple[Mapping[str, str], bytes]) -> None:
+    """Publish batches to a topic that replaces the events topic of the gateway."""
     envelopes = [
         {"bodyBase64": base64.b64encode(body).decode(), "properties": properties, "key": properties["gateway"]}
         for properties, body in batches

@@ -20,7 +20,7 @@ from pathlib import Path
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from mqgate.spark.pipelines.plan import Plan, own_session, start
+from mqgate.spark.pipelines.config import PipelineConfig, own_session, start
 from mqgate.spark.pipelines.queries import start_archive, start_minutes
 from mqgate.spark.pipelines.replay import Replay, replay
 from mqgate.stats.sqlite import SqliteDatabase
@@ -48,10 +48,10 @@ SMALL, LARGE = Steps(2, 40, 10.0), Steps(400, 24_000, 24_000.0)
 
 
 def main(url: str, topic: str, events: str, directory: Path) -> None:
-    plan = plan_of(url, events, directory, SMALL)
-    spark = start(plan, **CONF, **{"spark.sql.warehouse.dir": directory / "warehouse"})
+    config = config_of(url, events, directory, SMALL)
+    spark = start(config, **CONF, **{"spark.sql.warehouse.dir": directory / "warehouse"})
     try:
-        do_all(spark, plan, topic, SMALL)
+        do_all(spark, config, topic, SMALL)
     except Exception:  # noqa: BLE001 - a driver that failed is to make place for the next, whatever it failed with
         traceback.print_exc()
         # Not to wait for the replay.
@@ -59,8 +59,8 @@ def main(url: str, topic: str, events: str, directory: Path) -> None:
     spark.stop()
 
 
-def plan_of(url: str, events: str, directory: Path, steps: Steps) -> Plan:
-    return Plan(
+def config_of(url: str, events: str, directory: Path, steps: Steps) -> PipelineConfig:
+    return PipelineConfig(
         url=url,
         directory=directory,
         events_topic=events,
@@ -70,17 +70,17 @@ def plan_of(url: str, events: str, directory: Path, steps: Steps) -> Plan:
     )
 
 
-def do_all(spark: SparkSession, plan: Plan, topic: str, steps: Steps) -> None:
+def do_all(spark: SparkSession, config: PipelineConfig, topic: str, steps: Steps) -> None:
     """Go on where the last one was killed, to the end."""
-    store = StatsStore(SqliteDatabase(plan.directory / "stats.sqlite3", is_writing=True), is_writing=True)
+    store = StatsStore(SqliteDatabase(config.directory / "stats.sqlite3", is_writing=True), is_writing=True)
     # First: beside four queries that keep all cores busy it would begin half a minute later.
     again = Replay(name="again", source=topic, topic=f"{topic}-again", rate=steps.replayed)
-    before = _progress(plan.directory)
+    before = _progress(config.directory)
     # In a session like those of the queries: Python processes serve only those who know the source the same way.
-    replaying = ThreadPoolExecutor(1).submit(replay, own_session(spark), plan, again)
-    while _progress(plan.directory) == before and not replaying.done():
+    replaying = ThreadPoolExecutor(1).submit(replay, own_session(spark), config, again)
+    while _progress(config.directory) == before and not replaying.done():
         time.sleep(0.05)
-    _query(spark, plan, store, topic, steps)
+    _query(spark, config, store, topic, steps)
     replaying.result()
 
 
@@ -89,28 +89,28 @@ def _progress(directory: Path) -> dict[str, int]:
     return dict(json.loads(found.read_text())["done"]) if found.exists() else {}
 
 
-def _query(spark: SparkSession, plan: Plan, store: StatsStore, topic: str, steps: Steps) -> None:
-    queries = {"minutes": start_minutes(spark, plan, store)}
+def _query(spark: SparkSession, config: PipelineConfig, store: StatsStore, topic: str, steps: Steps) -> None:
+    queries = {"minutes": start_minutes(spark, config, store)}
     # It takes longest to come to its work, and meanwhile the others would do theirs for nothing.
-    _tell_begun(spark, plan, queries, steps)
-    queries["archive"] = start_archive(spark, plan)
+    _tell_begun(spark, config, queries, steps)
+    queries["archive"] = start_archive(spark, config)
     targets = {
-        "parquet": {"path": str(plan.directory / "parquet")},
-        "mqgate": {"url": plan.url, "topic": f"{topic}-copy"},
+        "parquet": {"path": str(config.directory / "parquet")},
+        "mqgate": {"url": config.url, "topic": f"{topic}-copy"},
     }
-    queries |= {kind: _copy(spark, plan, topic, steps.messages, kind, options) for kind, options in targets.items()}
-    _tell_begun(spark, plan, queries, steps)
+    queries |= {kind: _copy(spark, config, topic, steps.messages, kind, options) for kind, options in targets.items()}
+    _tell_begun(spark, config, queries, steps)
     for query in queries.values():
         query.processAllAvailable()
         query.stop()
 
 
-def _tell_begun(spark: SparkSession, plan: Plan, queries: dict[str, StreamingQuery], steps: Steps) -> None:
+def _tell_begun(spark: SparkSession, config: PipelineConfig, queries: dict[str, StreamingQuery], steps: Steps) -> None:
     """Which queries work on rows: a batch that is in the output already is passed over without a job of Spark.
 
     Raises what one of them failed with.
     """
-    begun = plan.directory / "begun"
+    begun = config.directory / "begun"
     begun.mkdir(exist_ok=True)
     tracker = spark.sparkContext.statusTracker()
     waiting = dict(queries) if steps is SMALL else {}
@@ -124,12 +124,14 @@ def _tell_begun(spark: SparkSession, plan: Plan, queries: dict[str, StreamingQue
         time.sleep(0.05)
 
 
-def _copy(spark: SparkSession, plan: Plan, topic: str, most: int, kind: str, options: dict[str, str]) -> StreamingQuery:
-    source = plan.options(subscribe=topic, startingOffsets="earliest", maxOffsetsPerTrigger=str(most))
+def _copy(
+    spark: SparkSession, config: PipelineConfig, topic: str, most: int, kind: str, options: dict[str, str]
+) -> StreamingQuery:
+    source = config.options(subscribe=topic, startingOffsets="earliest", maxOffsetsPerTrigger=str(most))
     rows = own_session(spark).readStream.format("mqgate").options(**source).load()
     if kind == "mqgate":
         rows = rows.select("body", "key", "tag", "properties")
-    checkpoint = str(plan.checkpoint(kind))
+    checkpoint = str(config.checkpoint(kind))
     return rows.writeStream.format(kind).options(checkpointLocation=checkpoint, **options).start()
 
 

@@ -1,4 +1,4 @@
-"""What tests of the sink do again and again: read back what was written, and stand in the way of it."""
+"""Helpers for tests of the sink: reading a topic, and a proxy that injects failures."""
 
 import threading
 from collections.abc import Iterator
@@ -17,7 +17,7 @@ _COLUMNS = ("id", "queue", "offset", "key", "tag", "properties", "body")
 
 
 def stored(client: Client, topic: str) -> list[dict[str, Any]]:
-    """All messages of a topic, queue by queue."""
+    """Return all messages of a topic, queue by queue."""
     return [
         row | {"properties": dict(row["properties"] or ())}
         for queue in client.queues(topic, times=False)
@@ -28,7 +28,7 @@ def stored(client: Client, topic: str) -> list[dict[str, Any]]:
 
 @dataclass
 class Way:
-    """The way to a real gateway: requests pass, unless the next trouble says otherwise."""
+    """Proxy to a real gateway that forwards requests or injects the next failure."""
 
     url: str = ""
     troubles: list[str] = field(default_factory=list)
@@ -37,7 +37,7 @@ class Way:
 
 @contextmanager
 def way_to(gateway: str) -> Iterator[Way]:
-    """Troubles: `busy` (503, Retry-After), `cut` (nothing done, no answer), `lost` (done, no answer), `page` (HTML)."""
+    """Inject `busy` (503), `cut` (not forwarded, no response), `lost` (forwarded, no response) or `page` (HTML)."""
     way = Way()
 
     class Handler(BaseHTTPRequestHandler):
@@ -71,7 +71,7 @@ def way_to(gateway: str) -> Iterator[Way]:
             self.wfile.write(content)
 
         def log_message(self, *_: object) -> None:
-            """A test's output is its failures."""
+            """Log nothing: only failures should appear in the output of a test."""
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     server.daemon_threads = True

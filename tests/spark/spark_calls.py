@@ -1,4 +1,4 @@
-"""What tests of the source do again and again."""
+"""Helpers for tests of the source."""
 
 import time
 from collections.abc import Callable, Iterable, Mapping
@@ -15,27 +15,27 @@ _PATIENCE = 30.0
 
 
 def fill(client: Client, topic: str, count: int, *, start: int = 0, **metadata: Any) -> list[str]:
-    """Publish numbered bodies, spread over the queues by key; their ids."""
+    """Publish numbered bodies, distributed over the queues by key. Return their ids."""
     envelopes = [{"body": str(number), "key": f"k{number}", **metadata} for number in range(start, start + count)]
     pages = [envelopes[at : at + 1000] for at in range(0, count, 1000)]
     return [result["id"] for page in pages for result in client.publish_batch(topic, page)]
 
 
 def frame(spark: SparkSession, client: Client, schema: str | None = None, **options: Any) -> DataFrame:
-    """A batch read."""
+    """Return a batch read."""
     reader = spark.read.format("mqgate").options(url=client.transport.url, **options)
     return (reader.schema(schema) if schema else reader).load()
 
 
 def stream(spark: SparkSession, client: Client, schema: str | None = None, **options: Any) -> DataFrame:
-    """A streaming read, from the beginning unless told otherwise."""
+    """Return a streaming read, by default from the beginning."""
     both = {"url": client.transport.url, "startingOffsets": "earliest", **options}
     reader = spark.readStream.format("mqgate").options(**both)
     return (reader.schema(schema) if schema else reader).load()
 
 
 def drained(rows: DataFrame, checkpoint: Path) -> list[list[str]]:
-    """Run an AvailableNow query to its end: the bodies of each batch."""
+    """Run an AvailableNow query to its end. Return the bodies of each batch."""
     found: list[list[str]] = []
 
     def take(batch: DataFrame, _number: int) -> None:
@@ -52,12 +52,12 @@ def drained(rows: DataFrame, checkpoint: Path) -> list[list[str]]:
 
 
 def bodies(batches: Iterable[Iterable[str]]) -> list[int]:
-    """All bodies, as sorted numbers."""
+    """Return all bodies as sorted numbers."""
     return sorted(int(body) for batch in batches for body in batch)
 
 
 def until(is_true: Callable[[], Any]) -> None:
-    """Wait for what the gateway does in its own time."""
+    """Wait until a condition of the gateway holds."""
     deadline = time.monotonic() + _PATIENCE
     while not is_true():
         assert time.monotonic() < deadline, "it did not come true"
@@ -65,7 +65,7 @@ def until(is_true: Callable[[], Any]) -> None:
 
 
 def retained(client: Client, topic: str) -> Mapping[str, int]:
-    """Let retention take all that there is; the first kept offset of each queue."""
+    """Let retention delete all messages. Return the first retained offset of each queue."""
     ends = {queue["queue"]: queue["max"] for queue in client.queues(topic, times=False)}
     client.topics.put(topic, {"retention": "1s"})
     until(lambda: all(queue["min"] >= ends[queue["queue"]] for queue in client.queues(topic, times=False)))

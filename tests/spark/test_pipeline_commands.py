@@ -1,4 +1,4 @@
-"""`mqgate pipeline reconcile` and `replay` as commands, in this process and on the session that is there."""
+"""The commands `mqgate pipeline reconcile` and `replay`, run in this process with the shared session."""
 
 import json
 from collections.abc import Callable
@@ -10,7 +10,7 @@ from uuid import uuid4
 
 import pytest
 from click.testing import CliRunner, Result
-from event_batches import Teller, event, tell
+from event_batches import GatewayEvents, event, publish_batches
 from pyspark.sql import SparkSession
 from spark_calls import fill
 
@@ -18,8 +18,8 @@ from mqgate.cli.main import cli
 from mqgate.client import Client
 from mqgate.core.message import milliseconds
 from mqgate.settings import Settings, SqliteSettings
-from mqgate.spark.pipelines import judging, plan
-from mqgate.stats.opening import open_stats
+from mqgate.spark.pipelines import config, hourly_reconciliation
+from mqgate.stats.engine import open_stats
 
 Run = Callable[..., Result]
 
@@ -27,9 +27,9 @@ Run = Callable[..., Result]
 @pytest.fixture
 def run(spark: SparkSession, client: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
     """`run("replay", "orders", ...)`."""
-    monkeypatch.setattr(plan, "start", lambda _: plan.own_session(spark))
+    monkeypatch.setattr(config, "start", lambda _: config.own_session(spark))
     monkeypatch.setattr(SparkSession, "stop", lambda _: None)
-    monkeypatch.setattr(judging, "time", SimpleNamespace(sleep=lambda _: None))
+    monkeypatch.setattr(hourly_reconciliation, "time", SimpleNamespace(sleep=lambda _: None))
     monkeypatch.chdir(tmp_path)
 
     def run(*arguments: str, **env: str) -> Result:
@@ -46,8 +46,8 @@ def rows(result: Result) -> list[dict[str, Any]]:
     return found
 
 
-def test_reconcile_ends_with_1_if_an_hour_is_broken(run: Run, client: Client, topic: str, tmp_path: Path) -> None:
-    """So that a script notices; and it says what it found."""
+def test_reconcile_exits_with_1_if_an_hour_is_broken(run: Run, client: Client, topic: str, tmp_path: Path) -> None:
+    """A script can detect a broken hour, and the output contains the result."""
     name, events_topic = f"{topic}-one", f"events-{uuid4().hex}"
     for each in (name, events_topic):
         client.topics.put(each, {"queues": 1})
@@ -59,8 +59,8 @@ def test_reconcile_ends_with_1_if_an_hour_is_broken(run: Run, client: Client, to
     lease = client.receive(name, most=2)["lease"]
     client.ack(name, lease["receipt"])
     at = milliseconds(datetime.now(UTC))
-    told = [event("acked", at, name, group=name, queue="local:0", offset=0)]
-    tell(client, events_topic, Teller().batch(told, sent_at=at, last="true"))
+    events = [event("acked", at, name, group=name, queue="local:0", offset=0)]
+    publish_batches(client, events_topic, GatewayEvents().batch(events, sent_at=at, last="true"))
     hour = datetime.now(UTC).replace(minute=0, second=0, microsecond=0)
     asked = ("reconcile", "--hour", hour.isoformat(), "--topic", name)
 
@@ -74,8 +74,8 @@ def test_reconcile_ends_with_1_if_an_hour_is_broken(run: Run, client: Client, to
     assert (nothing.exit_code, rows(nothing)) == (0, [])
 
 
-def test_replay_says_what_it_would_send_and_what_it_sent(run: Run, client: Client, topic: str) -> None:
-    """Under the same name it goes on where it was; a dry run sends nothing."""
+def test_replay_reports_what_it_would_send_and_what_it_sent(run: Run, client: Client, topic: str) -> None:
+    """A replay continues under the same name, and a dry run sends nothing."""
     client.topics.put(f"{topic}-again", {"queues": 1})
     fill(client, topic, 3, tag="paid")
     fill(client, topic, 2, start=3)

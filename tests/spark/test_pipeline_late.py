@@ -1,4 +1,4 @@
-"""Events that come late or by a wrong clock, from gateways that really were cut off or wrong."""
+"""Late events and wrong clocks, with gateways that are really disconnected or wrong."""
 
 import os
 import signal
@@ -15,7 +15,7 @@ from spark_calls import fill
 from mqgate.client import Client
 from mqgate.core.message import milliseconds
 from mqgate.settings import Settings
-from mqgate.spark.pipelines.plan import Plan
+from mqgate.spark.pipelines.config import PipelineConfig
 from mqgate.spark.pipelines.queries import start_minutes
 from mqgate.stack import Stack
 from mqgate.stats.sqlite import SqliteDatabase
@@ -32,8 +32,8 @@ PATIENCE = 120.0
 
 @contextmanager
 def serving(settings: Settings, directory: Path, off_by: timedelta, flush_interval: float) -> Iterator[ServerProcess]:
-    told = {"MQGATE_EVENTS_GATEWAY": directory.name, "MQGATE_EVENTS_FLUSH_INTERVAL": str(flush_interval)}
-    server = ServerProcess(directory, **as_environment(settings), **skewed(off_by), **told).start()
+    environment = {"MQGATE_EVENTS_GATEWAY": directory.name, "MQGATE_EVENTS_FLUSH_INTERVAL": str(flush_interval)}
+    server = ServerProcess(directory, **as_environment(settings), **skewed(off_by), **environment).start()
     try:
         yield server
     finally:
@@ -70,8 +70,8 @@ def test_a_gateway_cut_off_for_ten_minutes_and_one_two_minutes_ahead_end_in_the_
         fill(here, "orders", 30)
         os.kill(lost.process.pid, signal.SIGSTOP)
         fill(there, "orders", 50)
-        plan = Plan(url=ahead.url, directory=tmp_path, trigger=timedelta(milliseconds=200))
-        query = start_minutes(spark, plan, store)
+        config = PipelineConfig(url=ahead.url, directory=tmp_path, trigger=timedelta(milliseconds=200))
+        query = start_minutes(spark, config, store)
         deadline = time.monotonic() + PATIENCE
         while not counted():
             query.processAllAvailable()

@@ -1,4 +1,4 @@
-"""From a request to a row: what the tables say equals what clients counted, on both engines."""
+"""From a request to a row: the figures equal the counts of the clients, on both engines."""
 
 import math
 import time
@@ -13,8 +13,8 @@ from spark_calls import fill
 
 from mqgate.client import Client
 from mqgate.settings import Settings
-from mqgate.spark.pipelines.judging import judge_hour
-from mqgate.spark.pipelines.plan import Plan
+from mqgate.spark.pipelines.config import PipelineConfig
+from mqgate.spark.pipelines.hourly_reconciliation import reconcile_hour
 from mqgate.spark.pipelines.queries import start_minutes
 from mqgate.stats.buckets import bucket_of, quantiles, upper_ms
 from mqgate.stats.sqlite import SqliteDatabase
@@ -33,7 +33,7 @@ Waits = list[tuple[float, float]]
 
 @pytest.fixture(params=["sqlite", pytest.param("rocketmq", marks=[pytest.mark.rocketmq, pytest.mark.redis])])
 def server(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[ServerProcess]:
-    """A gateway of its own: nobody else's events lie in its topic."""
+    """Start a separate gateway, so that its events topic contains no other events."""
     if request.param == "sqlite":
         server = ServerProcess(tmp_path / "data").start()
         yield server
@@ -52,7 +52,7 @@ def store(tmp_path: Path) -> StatsStore:
 
 
 def work(client: Client, waits: Waits) -> Ledger:
-    """Publish, receive, ack, and nack a few; what of it was answered, by group and kind."""
+    """Publish, receive, ack, and nack some messages. Return the confirmed counts by group and kind."""
     client.topics.put("orders", {"queues": 4})
     for group, mode in GROUPS.items():
         client.groups.put(group, {"topic": "orders", "mode": mode, "backoff": ["0s"]})
@@ -113,16 +113,18 @@ def assert_quantiles_fit(store: StatsStore, waits: Waits) -> None:
 
 @pytest.mark.slow
 @pytest.mark.timeout(600)
-def test_the_tables_equal_a_clients_ledger(
+def test_the_figures_equal_the_counts_of_a_client(
     spark: SparkSession, server: ServerProcess, store: StatsStore, tmp_path: Path
 ) -> None:
-    """Counts exactly, latencies within a bucket; and the hour is clean, also after a kill, once all is acked."""
-    plan = Plan(url=server.url, directory=tmp_path, trigger=timedelta(milliseconds=200), grace=timedelta(seconds=3))
+    """Counts are exact, latencies are within a bucket, and the hour is clean, also after a kill."""
+    config = PipelineConfig(
+        url=server.url, directory=tmp_path, trigger=timedelta(milliseconds=200), grace=timedelta(seconds=3)
+    )
     hour = datetime.now(UTC).replace(minute=0, second=0, microsecond=0)
     with Client(server.url) as client:
         waits: Waits = []
         ledger = work(client, waits)
-        query = start_minutes(spark, plan, store)
+        query = start_minutes(spark, config, store)
         deadline = time.monotonic() + PATIENCE
         while counted(store) != ledger:
             query.processAllAvailable()
@@ -130,13 +132,13 @@ def test_the_tables_equal_a_clients_ledger(
             time.sleep(0.2)
         query.stop()
         assert_quantiles_fit(store, waits)
-        judged = {row["group"]: row for row in judge_hour(spark, plan, store, hour, ["orders"])}
+        judged = {row["group"]: row for row in reconcile_hour(spark, config, store, hour, ["orders"])}
 
         fill(client, "orders", MESSAGES, start=MESSAGES)
         server.kill()
         server.start()
         consume(client, Counter(), [])
-        after = judge_hour(spark, plan, store, hour, ["orders"])
+        after = reconcile_hour(spark, config, store, hour, ["orders"])
 
     if datetime.now(UTC) - hour < timedelta(hours=1):
         published = MESSAGES + 1

@@ -1,4 +1,4 @@
-"""Events into figures: counted once, in the right minute, whatever comes twice, late or broken."""
+"""The live pipeline counts each event once, in the right minute, despite repeated, late or invalid batches."""
 
 from collections.abc import Callable, Iterable
 from datetime import UTC, datetime, timedelta
@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from event_batches import NOON_MS, Teller, event, raw, tell
+from event_batches import NOON_MS, GatewayEvents, event, publish_batches, raw
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
@@ -14,8 +14,8 @@ from mqgate.client import Client
 from mqgate.core.events import LAG, POLLS
 from mqgate.core.message import milliseconds
 from mqgate.spark.pipelines import live
-from mqgate.spark.pipelines.decode import MESSAGE, Raw, decode, decoded
-from mqgate.spark.pipelines.live import batches_of, count, figures
+from mqgate.spark.pipelines.decode import MESSAGE, Raw, decode, decode_messages
+from mqgate.spark.pipelines.live import classify_batches, count, figures
 from mqgate.spark.pipelines.minute import _bucket
 from mqgate.stats.buckets import bucket_of
 from mqgate.stats.sqlite import SqliteDatabase
@@ -36,16 +36,16 @@ def logged(spark: SparkSession, messages: Iterable[Raw]) -> DataFrame:
     return frame.withColumn("storedAt", F.timestamp_millis(F.lit(NOON_MS)))
 
 
-def told(spark: SparkSession, messages: Iterable[Raw]) -> DataFrame:
-    return decoded(logged(spark, messages))
+def decoded(spark: SparkSession, messages: Iterable[Raw]) -> DataFrame:
+    return decode_messages(logged(spark, messages))
 
 
 def tables(spark: SparkSession, *batches: Any) -> dict[str, list[Any]]:
-    return figures(told(spark, [raw(*batch, offset=number) for number, batch in enumerate(batches)]), WEEK)
+    return figures(decoded(spark, [raw(*batch, offset=number) for number, batch in enumerate(batches)]), WEEK)
 
 
-def test_spark_finds_the_same_buckets(spark: SparkSession) -> None:
-    """Two ways to the same number: one of them must not drift."""
+def test_spark_computes_the_same_buckets(spark: SparkSession) -> None:
+    """Python and Spark compute the bucket separately and must agree."""
     values = [0, 1, 2, 3, 4, 5, 11, 12, 90, 91, 1000, 2**20, 2**20 + 1, 2**29, 2**29 + 1, 2**40]
     frame = spark.createDataFrame([(value,) for value in values], "ms BIGINT")
 
@@ -54,9 +54,9 @@ def test_spark_finds_the_same_buckets(spark: SparkSession) -> None:
     assert found == [bucket_of(value) for value in values]
 
 
-def test_figures_are_what_the_events_say(spark: SparkSession) -> None:
-    """Counts, bytes, redeliveries, empty polls, latencies and lag, each in its minute and by its names."""
-    teller = Teller()
+def test_figures_match_the_events(spark: SparkSession) -> None:
+    """Counts, bytes, redeliveries, empty polls, latencies and lag are stored per minute and key."""
+    gateway_events = GatewayEvents()
     settled = {"group": "billing", "client": "c1", "stored_at": NOON_MS - 500}
     events = [
         event("published", producer="shop", bytes=10),
@@ -74,9 +74,9 @@ def test_figures_are_what_the_events_say(spark: SparkSession) -> None:
 
     found = tables(
         spark,
-        teller.batch(events),
-        teller.batch([sample | counts, sample | counts | {"at": NOON_MS + 9, "ready": 2}], LAG),
-        teller.batch([poll], POLLS),
+        gateway_events.batch(events),
+        gateway_events.batch([sample | counts, sample | counts | {"at": NOON_MS + 9, "ready": 2}], LAG),
+        gateway_events.batch([poll], POLLS),
     )
 
     traffic = {
@@ -108,9 +108,9 @@ def test_figures_are_what_the_events_say(spark: SparkSession) -> None:
     assert found["late"] == []
 
 
-def test_what_is_older_than_what_is_kept_is_counted_as_late(spark: SparkSession) -> None:
-    """And what is of a time that has not come: neither is dropped silently, nor makes a minute of its own."""
-    teller = Teller()
+def test_events_outside_the_retention_are_counted_as_late(spark: SparkSession) -> None:
+    """Events that are too old or in the future are neither dropped silently nor stored as minutes."""
+    gateway_events = GatewayEvents()
     old, ahead = NOON_MS - 8 * 86_400_000, NOON_MS + 86_400_000
     names = {"topic": "orders", "group": "billing"}
     poll = {"at": old, "client": "c1", "outcome": "empty", "count": 17, **names}
@@ -118,9 +118,9 @@ def test_what_is_older_than_what_is_kept_is_counted_as_late(spark: SparkSession)
 
     found = tables(
         spark,
-        teller.batch([event("acked", old), event("acked", ahead), event("acked", NOON_MS - MINUTE)]),
-        teller.batch([poll], POLLS),
-        teller.batch([{"at": ahead, "queue": "local:0", **counts, **names}], LAG),
+        gateway_events.batch([event("acked", old), event("acked", ahead), event("acked", NOON_MS - MINUTE)]),
+        gateway_events.batch([poll], POLLS),
+        gateway_events.batch([{"at": ahead, "queue": "local:0", **counts, **names}], LAG),
     )
 
     assert sorted((row.at, row.kind, row.n) for row in found["late"]) == [
@@ -132,14 +132,14 @@ def test_what_is_older_than_what_is_kept_is_counted_as_late(spark: SparkSession)
     assert (found["polls_minute"], found["lag_minute"]) == ([], [])
 
 
-def test_repeats_and_bad_batches_are_known_by_their_numbers() -> None:
-    """A gateway that did not learn what became of a batch sends it again: the second copy is told apart."""
-    teller = Teller()
-    first, second = teller.batch([event("acked")]), teller.batch([event("acked")])
+def test_repeated_and_invalid_batches_are_classified() -> None:
+    """A gateway repeats a batch whose outcome is unknown, and the copy must not be counted."""
+    gateway_events = GatewayEvents()
+    first, second = gateway_events.batch([event("acked")]), gateway_events.batch([event("acked")])
     messages = [raw(*first, offset=4), raw(*second, offset=5), raw(*first, offset=6), raw({}, b"?", offset=7)]
     about = [row for message in messages for row in decode(message).to_pylist() if row["table"] != "events"]
 
-    found = batches_of(about, lambda keys: {("gw-1", "i-1", 2)} & set(keys))
+    found = classify_batches(about, lambda keys: {("gw-1", "i-1", 2)} & set(keys))
 
     assert [row[:3] for row in found.rows["event_batches"]] == [("gw-1", "i-1", 1)]
     assert found.repeated == [("local:0", 5), ("local:0", 6)]
@@ -147,11 +147,11 @@ def test_repeats_and_bad_batches_are_known_by_their_numbers() -> None:
     assert found.positions["positions"] == [("minutes", "events", "local:0", 8)]
 
 
-def test_a_checkpoint_that_was_put_back_from_a_backup_loses_nothing(spark: SparkSession, store: StatsStore) -> None:
-    """Its next batch has a number that is in the tables, and partly other messages."""
-    teller, take = Teller(), count(store, WEEK)
+def test_a_restored_checkpoint_loses_nothing(spark: SparkSession, store: StatsStore) -> None:
+    """Its next batch has a number that is already applied, but contains new messages."""
+    gateway_events, take = GatewayEvents(), count(store, WEEK)
     first, second, third = (
-        raw(*teller.batch([event("acked", NOON_MS - minutes * MINUTE)] * 10**place), offset=place)
+        raw(*gateway_events.batch([event("acked", NOON_MS - minutes * MINUTE)] * 10**place), offset=place)
         for place, minutes in enumerate((0, 0, 90))
     )
     take(logged(spark, [first]), 7)
@@ -178,13 +178,13 @@ def drained(spark: SparkSession, client: Client, topic: str, take: Callable[...,
 def test_a_stream_of_events_is_counted_once(
     spark: SparkSession, client: Client, topic: str, store: StatsStore, tmp_path: Path
 ) -> None:
-    """With a batch sent twice, one of an unknown version, and the whole stream read again under a new checkpoint."""
+    """It contains a repeated batch and an unknown version, and is read again under a new checkpoint."""
     now = milliseconds(datetime.now(UTC))
     # In the middle of a minute: what the way to the log takes on a busy machine is a matter of seconds.
     then = now - now % MINUTE - 5 * MINUTE + MINUTE // 2
-    right, wrong = Teller("gw-1"), Teller("gw-2", clock_error=120_000)
+    right, wrong = GatewayEvents("gw-1"), GatewayEvents("gw-2", clock_error=120_000)
     twice = right.batch([event("published", then)] * 3, sent_at=now)
-    tell(
+    publish_batches(
         client,
         topic,
         twice,
@@ -205,7 +205,7 @@ def test_a_stream_of_events_is_counted_once(
 
 
 def uncommitted(checkpoint: Path) -> None:
-    """As a crash leaves it between the output of a micro-batch and Spark's own word that it is done."""
+    """Remove the commit of the last micro-batch, as after a crash between its output and its commit."""
     newest = max((checkpoint / "commits").glob("[0-9]*"), key=lambda path: int(path.name))
     newest.unlink()
     newest.with_name(f".{newest.name}.crc").unlink(missing_ok=True)
@@ -215,7 +215,7 @@ def all_of(store: StatsStore) -> dict[str, list[tuple[Any, ...]]]:
     return {name: store.select(f"SELECT * FROM stats_{name} ORDER BY 1, 2, 3") for name in TABLES}  # noqa: S608 - our own names
 
 
-def test_a_micro_batch_that_spark_repeats_is_counted_once_by_its_number_alone(
+def test_a_repeated_micro_batch_is_skipped_by_its_number(
     spark: SparkSession,
     client: Client,
     topic: str,
@@ -223,10 +223,15 @@ def test_a_micro_batch_that_spark_repeats_is_counted_once_by_its_number_alone(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Also when the gateways' own numbers are forgotten, or were never told; and it is not even worked through."""
+    """This holds even if the batch numbers of the gateways are not stored, and the batch is not processed."""
     now = milliseconds(datetime.now(UTC))
     settled = event("acked", now - 5 * MINUTE, group="g", stored_at=now - 6 * MINUTE)
-    tell(client, topic, Teller().batch([settled] * 3, sent_at=now), Teller().batch(sent_at=now, schema="events/9"))
+    publish_batches(
+        client,
+        topic,
+        GatewayEvents().batch([settled] * 3, sent_at=now),
+        GatewayEvents().batch(sent_at=now, schema="events/9"),
+    )
     drained(spark, client, topic, count(store, WEEK), tmp_path / "checkpoint")
     before = all_of(store)
 

@@ -1,15 +1,15 @@
-"""The proof: what it finds, what it explains, and what it does not call lost."""
+"""The reconciliation of frames: dispositions, findings, and explanations."""
 
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import pytest
-from event_batches import NOON_MS, Teller, event, raw
+from event_batches import NOON_MS, GatewayEvents, event, raw
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema
 
 from mqgate.spark.pipelines.decode import SCHEMA, decode
-from mqgate.spark.pipelines.reconcile import FATES, GROUPS, OFFSETS, PRESENT, reconcile
+from mqgate.spark.pipelines.reconcile import DISPOSITIONS, GROUPS, OFFSETS, PRESENT, reconcile
 from mqgate.spark.pipelines.stuck import stuck
 
 TOPIC, QUEUE = "orders", "local:0"
@@ -29,7 +29,7 @@ class Case(NamedTuple):
     clients: tuple[str, ...] = ("",)
 
 
-class Judged(NamedTuple):
+class Reconciliation(NamedTuple):
     """Of a case: a summary for each client of its group, and what was found."""
 
     summaries: list[Row]
@@ -38,7 +38,7 @@ class Judged(NamedTuple):
 
 def happened(spark: SparkSession, *events: dict[str, Any]) -> DataFrame:
     """Decoded events, of one queue unless they say."""
-    found = decode(raw(*Teller().batch([{"queue": QUEUE, **each} for each in events])))
+    found = decode(raw(*GatewayEvents().batch([{"queue": QUEUE, **each} for each in events])))
     return spark.createDataFrame([tuple(row.values()) for row in found.to_pylist()], from_arrow_schema(SCHEMA))
 
 
@@ -75,8 +75,8 @@ CASES = {
     "deleted": UNSETTLED._replace(committed=4, gone=(4,)),
     "too old": UNSETTLED._replace(committed=4, gone=(4,), low=5),
     "passed and deleted": UNSETTLED._replace(gone=(4,)),
-    "told as too old": TAKEN_FOR_EXPIRED._replace(low=5),
-    "told as too old, but deleted": TAKEN_FOR_EXPIRED,
+    "reported as expired": TAKEN_FOR_EXPIRED._replace(low=5),
+    "reported as expired, but deleted": TAKEN_FOR_EXPIRED,
     "oddities": Case(
         [
             *published(0, 1, 2),
@@ -101,7 +101,7 @@ CASES = {
 }
 
 
-def judge(spark: SparkSession, cases: Mapping[str, Case], *, is_dark: bool) -> dict[str, Judged]:
+def judge(spark: SparkSession, cases: Mapping[str, Case], *, has_gaps: bool) -> dict[str, Reconciliation]:
     """All cases at once, which takes no longer than one: each has a topic of its own."""
     groups = [
         (topic, "billing", client, QUEUE, case.low, case.committed, case.watched)
@@ -119,12 +119,12 @@ def judge(spark: SparkSession, cases: Mapping[str, Case], *, is_dark: bool) -> d
         spark.createDataFrame(groups, GROUPS),
         happened(spark, *({**each, "topic": topic} for topic, case in cases.items() for each in case.events)),
         spark.createDataFrame(present, PRESENT),
-        is_dark=is_dark,
+        has_gaps=has_gaps,
     )
     summaries, findings = judged.summary.collect(), judged.findings.collect()
     judged.release()
     return {
-        topic: Judged(
+        topic: Reconciliation(
             [row for row in summaries if row.topic == topic],
             sorted((row.finding, row.offset) for row in findings if row.topic == topic),
         )
@@ -133,21 +133,23 @@ def judge(spark: SparkSession, cases: Mapping[str, Case], *, is_dark: bool) -> d
 
 
 @pytest.fixture(scope="module")
-def judged(spark: SparkSession) -> dict[str, Judged]:
+def judged(spark: SparkSession) -> dict[str, Reconciliation]:
     """The cases where all was told."""
-    return judge(spark, CASES, is_dark=False)
+    return judge(spark, CASES, has_gaps=False)
 
 
-def test_every_message_has_one_fate(judged: dict[str, Judged]) -> None:
-    """Whatever happened to them, they add up to what was published, for each client."""
-    sums = {topic: [sum(row[fate] for fate in FATES) for row in each.summaries] for topic, each in judged.items()}
+def test_every_message_has_one_disposition(judged: dict[str, Reconciliation]) -> None:
+    """For each client, the dispositions add up to the published messages."""
+    sums = {
+        topic: [sum(row[fate] for fate in DISPOSITIONS) for row in each.summaries] for topic, each in judged.items()
+    }
 
     assert sums == {topic: [row.published for row in each.summaries] for topic, each in judged.items()}
     assert sums == {topic: [case.end - case.start] * len(case.clients) for topic, case in CASES.items()}
 
 
-def test_a_clean_hour_is_clean(judged: dict[str, Judged]) -> None:
-    """Every way that a message can go, ranges taken apart; messages above committed are pending, or acked already."""
+def test_a_fully_explained_hour_is_clean(judged: dict[str, Reconciliation]) -> None:
+    """It contains every disposition, including ranges and messages above the committed offset."""
     (summary,), findings = judged["all ways"]
 
     assert (summary.acked, summary.dead, summary.filtered, summary.skipped, summary.expired) == (3, 1, 2, 1, 1)
@@ -168,7 +170,7 @@ def test_a_clean_hour_is_clean(judged: dict[str, Judged]) -> None:
     ],
 )
 def test_a_message_that_nobody_settled(
-    judged: dict[str, Judged], case: str, fate: str, found: list[tuple[str, int]]
+    judged: dict[str, Reconciliation], case: str, fate: str, found: list[tuple[str, int]]
 ) -> None:
     """Below committed it is missing, unless nobody watched; above, it is pending.
 
@@ -180,9 +182,9 @@ def test_a_message_that_nobody_settled(
     assert findings == found
 
 
-def test_where_there_is_a_hole_in_what_was_told_nobody_knows(spark: SparkSession) -> None:
-    """The same message that is missing otherwise."""
-    (summary,), findings = judge(spark, {"passed": UNSETTLED}, is_dark=True)["passed"]
+def test_an_unsettled_message_is_unknown_if_events_have_gaps(spark: SparkSession) -> None:
+    """The same message is missing if the events are complete."""
+    (summary,), findings = judge(spark, {"passed": UNSETTLED}, has_gaps=True)["passed"]
 
     assert (summary.published, summary.acked, summary.unknown, summary.missing) == (10, 9, 1, 0)
     assert findings == []
@@ -190,43 +192,43 @@ def test_where_there_is_a_hole_in_what_was_told_nobody_knows(spark: SparkSession
 
 @pytest.mark.parametrize(
     ("case", "fate", "found"),
-    [("told as too old", "expired", []), ("told as too old, but deleted", "missing", [("lost", 4)])],
+    [("reported as expired", "expired", []), ("reported as expired, but deleted", "missing", [("lost", 4)])],
 )
-def test_what_a_gateway_takes_for_expired_must_lie_below_what_is_kept(
-    judged: dict[str, Judged], case: str, fate: str, found: list[tuple[str, int]]
+def test_an_expired_message_above_the_first_retained_offset_is_missing(
+    judged: dict[str, Reconciliation], case: str, fate: str, found: list[tuple[str, int]]
 ) -> None:
-    """It finds nothing there either way; but retention does not take a message out of the middle."""
+    """A gateway reports any missing message as expired, but retention deletes only from the beginning."""
     (summary,), findings = judged[case]
 
     assert (summary.acked, summary[fate]) == (9, 1)
     assert findings == found
 
 
-def test_a_late_ack_a_second_ack_and_a_copy_are_listed_and_explained(judged: dict[str, Judged]) -> None:
-    """None of them is a loss, so the hour stays clean; but whoever asks finds them."""
+def test_a_late_ack_a_second_ack_and_a_copy_are_findings(judged: dict[str, Reconciliation]) -> None:
+    """They are not losses, so the hour stays clean, but operators can find them."""
     (summary,), findings = judged["oddities"]
 
     assert (summary.missing, summary.late_acks, summary.duplicates) == (0, 1, 2)
     assert findings == [("acked_again", 1), ("duplicate", 3), ("late_ack", 0)]
 
 
-def test_a_copy_of_a_message_of_before_is_found_and_nothing_else_of_before(judged: dict[str, Judged]) -> None:
-    """A publish at the end of an hour that was not answered is repeated in the next one."""
+def test_a_copy_of_an_earlier_message_is_found(judged: dict[str, Reconciliation]) -> None:
+    """A publish without response at the end of an hour is repeated in the next hour."""
     (summary,), findings = judged["copies of before"]
 
     assert (summary.published, summary.acked, summary.duplicates) == (5, 5, 1)
     assert findings == [("duplicate", 7)]
 
 
-def test_clients_of_a_broadcast_group_are_judged_each_for_itself(judged: dict[str, Judged]) -> None:
-    """What one has acked says nothing about the other."""
+def test_clients_of_a_broadcast_group_are_reconciled_separately(judged: dict[str, Reconciliation]) -> None:
+    """An ack of one client does not settle the message for another client."""
     summaries = judged["broadcast"].summaries
 
     assert {row.client: (row.acked, row.missing) for row in summaries} == {"web-1": (2, 0), "web-2": (0, 2)}
 
 
-def test_messages_that_do_not_get_done_are_stuck(spark: SparkSession) -> None:
-    """Delivered often, or long ago; not those that were settled, told or not."""
+def test_unsettled_messages_are_stuck(spark: SparkSession) -> None:
+    """They were delivered often or long ago. Settled messages are not stuck."""
     hour = 3_600_000
     events = [
         *(settled("delivered", 0, delivery=n, at=NOON_MS - 60_000) for n in (1, 2, 3, 4, 5)),

@@ -1,4 +1,4 @@
-"""Replay: into another topic, in order, no faster than asked, and never twice."""
+"""Replay to another topic: in order, within the rate, and never twice."""
 
 from itertools import pairwise
 from pathlib import Path
@@ -10,13 +10,13 @@ from spark_calls import fill, frame
 from mqgate.client import Client
 from mqgate.spark.pipelines import archive
 from mqgate.spark.pipelines import replay as replaying
-from mqgate.spark.pipelines.plan import Plan
+from mqgate.spark.pipelines.config import PipelineConfig
 from mqgate.spark.pipelines.replay import Replay, chosen, count, replay
 
 
 @pytest.fixture
-def plan(client: Client, tmp_path: Path) -> Plan:
-    return Plan(url=client.transport.url, directory=tmp_path)
+def config(client: Client, tmp_path: Path) -> PipelineConfig:
+    return PipelineConfig(url=client.transport.url, directory=tmp_path)
 
 
 @pytest.fixture
@@ -31,7 +31,7 @@ def copies(spark: SparkSession, client: Client, target: str) -> list[int]:
 
 
 def test_a_replay_that_was_interrupted_goes_on_where_it_was(
-    spark: SparkSession, client: Client, topic: str, plan: Plan, monkeypatch: pytest.MonkeyPatch
+    spark: SparkSession, client: Client, topic: str, config: PipelineConfig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Also when it broke off between sending and writing down that it had: the same request stores nothing twice.
 
@@ -49,35 +49,37 @@ def test_a_replay_that_was_interrupted_goes_on_where_it_was(
 
     monkeypatch.setattr(replaying, "_store", break_off)
     with pytest.raises(KeyboardInterrupt):
-        replay(spark, plan, wanted)
+        replay(spark, config, wanted)
     monkeypatch.undo()
 
-    sent = replay(spark, plan, wanted)
+    sent = replay(spark, config, wanted)
 
     assert 0 < sent < 40
     assert copies(spark, client, topic) == sorted(2 * list(range(40)))
-    assert replay(spark, plan, wanted) == 0
+    assert replay(spark, config, wanted) == 0
 
 
-def test_a_copy_is_the_message_it_was(spark: SparkSession, client: Client, topic: str, target: str, plan: Plan) -> None:
-    """Its identity never changes; key, tag and properties go along."""
+def test_a_replayed_message_is_unchanged(
+    spark: SparkSession, client: Client, topic: str, target: str, config: PipelineConfig
+) -> None:
+    """It keeps its id, key, tag and properties."""
     (first, _) = fill(client, topic, 2, tag="paid", properties={"a": "b"})
 
-    replay(spark, plan, Replay(name="one", source=topic, topic=target, where="CAST(body AS STRING) = '0'"))
+    replay(spark, config, Replay(name="one", source=topic, topic=target, where="CAST(body AS STRING) = '0'"))
 
     (row,) = frame(spark, client, subscribe=target).collect()
     assert (row.id, row.key, row.tag, row.properties) == (first, "k0", "paid", {"a": "b"})
 
 
-def test_a_replay_for_one_group_reaches_nobody_else(
-    spark: SparkSession, client: Client, topic: str, plan: Plan
+def test_a_replay_for_one_group_reaches_no_other_group(
+    spark: SparkSession, client: Client, topic: str, config: PipelineConfig
 ) -> None:
-    """The others have done their work."""
+    """The other groups have already settled the messages."""
     ids = fill(client, topic, 3)
     for name in ("again", "done"):
         client.groups.put(f"{topic}-{name}", {"topic": topic, "start": "latest"})
 
-    replay(spark, plan, Replay(name="three", source=topic, group=f"{topic}-again"))
+    replay(spark, config, Replay(name="three", source=topic, group=f"{topic}-again"))
 
     got = client.receive(f"{topic}-again", most=10)["messages"]
     assert sorted(message["id"] for message in got) == sorted(ids)
@@ -85,28 +87,33 @@ def test_a_replay_for_one_group_reaches_nobody_else(
 
 
 def test_the_archive_is_replayed_like_the_log(
-    spark: SparkSession, client: Client, topic: str, target: str, plan: Plan
+    spark: SparkSession, client: Client, topic: str, target: str, config: PipelineConfig
 ) -> None:
-    """Also when retention has taken the messages: that is what an archive is for. A dry run says what would be sent."""
+    """An archive is needed after retention. A dry run reports what would be sent."""
     fill(client, topic, 10)
-    archive.keep(frame(spark, client, subscribe=topic), plan.archive_path, "run-0")
+    archive.write_batch(frame(spark, client, subscribe=topic), config.archive_path, "run-0")
     wanted = Replay(name="old", source=topic, topic=target, is_archived=True)
 
-    told = count(chosen(spark, plan, wanted))
-    replay(spark, plan, wanted)
+    counts = count(chosen(spark, config, wanted))
+    replay(spark, config, wanted)
 
-    assert sum(row["messages"] for row in told) == 10
+    assert sum(row["messages"] for row in counts) == 10
     assert copies(spark, client, target) == list(range(10))
 
 
-def test_an_archive_is_replayed_in_order_whatever_its_files_are_called(
-    spark: SparkSession, client: Client, topic: str, target: str, plan: Plan, monkeypatch: pytest.MonkeyPatch
+def test_an_archive_is_replayed_in_offset_order(
+    spark: SparkSession,
+    client: Client,
+    topic: str,
+    target: str,
+    config: PipelineConfig,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """The place reached says that all before it is done: one that went back would leave messages out."""
+    """The progress implies that all earlier offsets are done, so another order would skip messages."""
     for name, start in (("run-1", 0), ("run-0", 10)):
         fill(client, topic, 10, start=start)
         rows = frame(spark, client, subscribe=topic).where(f"CAST(CAST(body AS STRING) AS INT) >= {start}")
-        archive.keep(rows, plan.archive_path, name)
+        archive.write_batch(rows, config.archive_path, name)
     stored, places = replaying._store, list[dict[str, int]]()
 
     def noted(progress: Path, wanted: Replay, done: dict[str, int], ends: dict[str, int]) -> None:
@@ -114,29 +121,29 @@ def test_an_archive_is_replayed_in_order_whatever_its_files_are_called(
         stored(progress, wanted, done, ends)
 
     monkeypatch.setattr(replaying, "_store", noted)
-    replay(spark, plan, Replay(name="order", source=topic, topic=target, is_archived=True, rate=10.0**6))
+    replay(spark, config, Replay(name="order", source=topic, topic=target, is_archived=True, rate=10.0**6))
 
     assert copies(spark, client, target) == list(range(20))
     assert all(before.get(queue, 0) <= after[queue] for before, after in pairwise(places) for queue in after)
 
 
-def test_the_name_of_another_replay_is_refused(
-    spark: SparkSession, client: Client, topic: str, target: str, plan: Plan
+def test_the_name_of_another_replay_is_rejected(
+    spark: SparkSession, client: Client, topic: str, target: str, config: PipelineConfig
 ) -> None:
-    """Its places would be taken for this one's, and messages left out."""
+    """Its progress would be applied to this replay and skip messages."""
     fill(client, topic, 1)
-    replay(spark, plan, Replay(name="x", source=topic, topic=target))
+    replay(spark, config, Replay(name="x", source=topic, topic=target))
 
     with pytest.raises(ValueError, match="choose another --name"):
-        replay(spark, plan, Replay(name="x", source=topic, topic=target, where="offset > 3"))
+        replay(spark, config, Replay(name="x", source=topic, topic=target, where="offset > 3"))
 
 
-def test_nothing_in_the_archive_is_said(spark: SparkSession, plan: Plan) -> None:
-    """Rather than a replay of nothing that looks like success."""
-    with pytest.raises(FileNotFoundError, match="has nothing of orders"):
-        chosen(spark, plan, Replay(name="x", source="orders", topic="t", is_archived=True))
+def test_an_empty_archive_is_an_error(spark: SparkSession, config: PipelineConfig) -> None:
+    """A replay of nothing would look like success."""
+    with pytest.raises(FileNotFoundError, match="has no messages of orders"):
+        chosen(spark, config, Replay(name="x", source="orders", topic="t", is_archived=True))
 
 
 def test_a_low_rate_is_even() -> None:
-    """A request of 500 every few minutes would be no rate at all."""
+    """A request of 500 messages every few minutes would not be a steady rate."""
     assert [replaying._size(rate) for rate in (None, 1.0, 100.0, 1e6)] == [500, 1, 10, 500]

@@ -1,4 +1,4 @@
-"""`mqgate pipeline run` as a process of its own: what it counts, what it tells, and how it ends."""
+"""`mqgate pipeline run` as a process: its figures, its state, and its end."""
 
 import os
 import signal
@@ -10,14 +10,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from event_batches import Teller, event, tell
+from event_batches import GatewayEvents, event, publish_batches
 
 from mqgate.client import Client
 from mqgate.core.errors import MqgateError
 from mqgate.core.message import milliseconds
 from mqgate.settings import Settings, SqliteSettings
-from mqgate.stats import reading
-from mqgate.stats.opening import open_stats
+from mqgate.stats import reports
+from mqgate.stats.engine import open_stats
 
 MINUTE = 60_000
 PATIENCE = 300.0
@@ -25,20 +25,18 @@ PATIENCE = 300.0
 
 def states(settings: Settings) -> dict[str, dict[str, Any]]:
     try:
-        return {row["pipeline"]: row for row in reading.pipelines(open_stats(settings, is_writing=False))}
+        return {row["pipeline"]: row for row in reports.pipelines(open_stats(settings, is_writing=False))}
     except MqgateError:
         return {}
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(600)
-def test_the_command_counts_tells_how_it_is_and_ends_when_asked(
-    java: Path, client: Client, topic: str, tmp_path: Path
-) -> None:
-    """Live queries, scheduled jobs and their state, from one command; nothing is left running."""
+def test_the_command_counts_reports_its_state_and_stops(java: Path, client: Client, topic: str, tmp_path: Path) -> None:
+    """One command runs live queries and scheduled jobs, and leaves no process running."""
     now = milliseconds(datetime.now(UTC))
     then = now - now % MINUTE - 5 * MINUTE + MINUTE // 2
-    tell(client, topic, Teller().batch([event("published", then)] * 5, sent_at=now))
+    publish_batches(client, topic, GatewayEvents().batch([event("published", then)] * 5, sent_at=now))
     command = [sys.executable, "-m", "mqgate.cli.main", "--url", client.transport.url, "pipeline", "run"]
     command += ["--data-dir", str(tmp_path / "data"), "--directory", str(tmp_path / "pipelines")]
     environment = {"MQGATE_PIPELINES_EVENTS_TOPIC": topic, "MQGATE_PIPELINES_TRIGGER": "0.5"}
@@ -59,16 +57,16 @@ def test_the_command_counts_tells_how_it_is_and_ends_when_asked(
 
     store = open_stats(settings, is_writing=False)
     assert store.select("SELECT at, n FROM stats_traffic_minute") == [(then - MINUTE // 2, 5)]
-    told = states(settings)
-    assert {name: told[name]["state"] for name in ("minutes", "archive")} == {
+    pipelines = states(settings)
+    assert {name: pipelines[name]["state"] for name in ("minutes", "archive")} == {
         "minutes": "stopped",
         "archive": "stopped",
     }
     assert list((tmp_path / "pipelines" / "archive").glob(f"topic={topic}/hour=*/*.parquet"))
 
 
-def _has_counted(told: dict[str, dict[str, Any]]) -> bool:
-    """Counted and archived; and what is scheduled has had its first turn."""
-    if not {"minutes", "archive", "rollup", "tidy"} <= told.keys():
+def _has_counted(pipelines: dict[str, dict[str, Any]]) -> bool:
+    """Return whether events are counted and archived, and the scheduled jobs have run."""
+    if not {"minutes", "archive", "rollup", "tidy"} <= pipelines.keys():
         return False
-    return all(told[name]["batch"] is not None for name in ("minutes", "archive"))
+    return all(pipelines[name]["batch"] is not None for name in ("minutes", "archive"))

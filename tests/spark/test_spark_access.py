@@ -1,4 +1,4 @@
-"""Keys of a gateway that asks for them: who may read, and what a key that may not is told."""
+"""A gateway with API keys: which keys may read, and the errors for the others."""
 
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -17,7 +17,7 @@ from mqgate.testing.server_process import ServerProcess
 
 @pytest.fixture(scope="module")
 def locked(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Client]:
-    """A gateway of its own, with an administrator's key."""
+    """Start a separate gateway with an administrator key."""
     server = ServerProcess(tmp_path_factory.mktemp("locked")).start()
     with Client(server.url) as first:
         key = first.transport.call("POST", "/v1/keys", {"role": "admin"})["key"]
@@ -34,22 +34,22 @@ def ask(gateway: Client, key: str | None) -> None:
         log.ends("orders")
 
 
-def test_no_key_is_told_which_option_to_set(locked: Client) -> None:
-    """The driver's error names the option, not a status."""
+def test_a_missing_key_is_reported_with_its_option(locked: Client) -> None:
+    """The error on the driver names the option, not an HTTP status."""
     with pytest.raises(AccessDenied, match="option key"):
         ask(locked, None)
 
 
-def test_a_producers_key_may_not_read(locked: Client) -> None:
-    """It publishes; reading a topic is an administrator's."""
+def test_a_producer_key_may_not_read(locked: Client) -> None:
+    """Reading a topic requires an administrator key."""
     key = locked.transport.call("POST", "/v1/keys", {"producer": "shop"})["key"]
 
-    with pytest.raises(AccessDenied, match="administrator's key"):
+    with pytest.raises(AccessDenied, match="administrator key"):
         ask(locked, key)
 
 
-def test_an_expired_key_is_refused(locked: Client) -> None:
-    """A job that ran yesterday and fails today is told why, in the driver."""
+def test_an_expired_key_is_rejected(locked: Client) -> None:
+    """The driver reports why a job that ran yesterday fails today."""
     expires_at = datetime.now(UTC) + timedelta(seconds=1)
     key = locked.transport.call("POST", "/v1/keys", {"role": "admin", "expiresAt": expires_at})["key"]
     with Client(locked.transport.url, key) as holder:
@@ -67,8 +67,8 @@ def test_an_expired_key_is_refused(locked: Client) -> None:
         ask(locked, key)
 
 
-def test_the_next_gateway_is_asked_where_one_is_down(gateway: ServerProcess, client: Client, topic: str) -> None:
-    """`url` may name several, and which one answers does not matter."""
+def test_the_next_gateway_is_used_if_one_is_down(gateway: ServerProcess, client: Client, topic: str) -> None:
+    """`url` may name several equivalent gateways."""
     client.publish(topic, "hello")
 
     with closing(HttpLog(["http://127.0.0.1:1", gateway.url], key=None, timeout=10, retries=1)) as both:
@@ -79,8 +79,8 @@ def test_the_next_gateway_is_asked_where_one_is_down(gateway: ServerProcess, cli
 
 
 @pytest.mark.slow
-def test_a_gateway_that_serves_others_is_waited_for(tmp_path: Path) -> None:
-    """More tasks than bulk reads at once are no failure, whatever `retries` says."""
+def test_an_overloaded_gateway_is_retried(tmp_path: Path) -> None:
+    """More tasks than concurrent bulk reads must not fail, whatever `retries` is."""
     server = ServerProcess(tmp_path, MQGATE_HTTP_MAX_BULK_READS="1").start()
     try:
         with Client(server.url) as client, ThreadPoolExecutor() as pool:
@@ -104,7 +104,7 @@ def test_a_gateway_that_serves_others_is_waited_for(tmp_path: Path) -> None:
         server.stop()
 
 
-def test_gateways_that_are_all_down_are_told_after_the_retries() -> None:
+def test_an_outage_of_all_gateways_is_reported_after_the_retries() -> None:
     """The error names the option and the address."""
     with (
         closing(HttpLog(["http://127.0.0.1:1"], key=None, timeout=10, retries=1)) as nobody,

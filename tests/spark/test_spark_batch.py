@@ -1,4 +1,4 @@
-"""Topics as DataFrames, in batch: what a query reads is what was published between its bounds."""
+"""Batch reads: a query returns the messages that were published between its bounds."""
 
 import json
 from typing import Any
@@ -14,8 +14,8 @@ def numbers(rows: Any) -> list[int]:
     return sorted(int(bytes(row.body)) for row in rows.select("body").collect())
 
 
-def test_rows_are_the_messages(spark: SparkSession, client: Client, topic: str) -> None:
-    """Every column says what the gateway says of the message, bytes and time included."""
+def test_rows_equal_the_messages(spark: SparkSession, client: Client, topic: str) -> None:
+    """Every column has the value that the gateway returns, including bytes and time."""
     published = client.publish(topic, b"\xff\x00", key="k", tag="t", properties={"a": "1", "b": "ü"})
     plain = client.publish(topic, "plain")
 
@@ -38,8 +38,8 @@ def test_rows_are_the_messages(spark: SparkSession, client: Client, topic: str) 
     assert rows[plain["id"]].properties is None
 
 
-def test_a_schema_prunes_and_sql_works(spark: SparkSession, client: Client, topic: str) -> None:
-    """An analyst writes SQL, and asks for text."""
+def test_a_schema_prunes_columns_and_sql_works(spark: SparkSession, client: Client, topic: str) -> None:
+    """Analysts use SQL and text columns."""
     fill(client, topic, 10)
 
     spark.sql(
@@ -52,7 +52,7 @@ def test_a_schema_prunes_and_sql_works(spark: SparkSession, client: Client, topi
 
 
 def test_offsets_bound_a_read(spark: SparkSession, client: Client, topic: str) -> None:
-    """Start included, end excluded; -2 and -1 stand for the ends of a queue."""
+    """The start is inclusive and the end exclusive. -2 and -1 are the ends of a queue."""
     fill(client, topic, 40)
     ends = {queue["queue"]: queue["max"] for queue in client.queues(topic)}
     first, second, third, fourth = sorted(ends)
@@ -72,7 +72,7 @@ def test_offsets_bound_a_read(spark: SparkSession, client: Client, topic: str) -
 
 
 def test_times_bound_a_read(spark: SparkSession, client: Client, topic: str) -> None:
-    """From an instant on, to before another; by queue where asked."""
+    """The start is inclusive and the end exclusive, for all queues or per queue."""
     fill(client, topic, 20)
     middle = client.publish(topic, "100")["storedAt"]
     times = {queue["queue"]: middle for queue in client.queues(topic)}
@@ -85,8 +85,8 @@ def test_times_bound_a_read(spark: SparkSession, client: Client, topic: str) -> 
     assert sorted(numbers(later) + numbers(earlier)) == [*range(20), 100]
 
 
-def test_a_group_marks_the_start(spark: SparkSession, client: Client, topic: str) -> None:
-    """What the group has not settled yet, and nothing else."""
+def test_a_read_can_start_at_the_offsets_of_a_group(spark: SparkSession, client: Client, topic: str) -> None:
+    """It returns exactly the messages that the group has not settled."""
     group = f"g-{topic}"
     client.groups.put(group, {"topic": topic, "mode": "queue"})
     fill(client, topic, 12)
@@ -98,8 +98,8 @@ def test_a_group_marks_the_start(spark: SparkSession, client: Client, topic: str
     assert numbers(rows) == list(range(12, 20))
 
 
-def test_queues_and_topics_are_chosen(spark: SparkSession, client: Client, topic: str) -> None:
-    """By list, by pattern, queue by queue."""
+def test_queues_and_topics_can_be_selected(spark: SparkSession, client: Client, topic: str) -> None:
+    """By list, by pattern, or queue by queue."""
     other = f"{topic}-other"
     client.topics.put(other, {"queues": 1})
     fill(client, topic, 8)
@@ -114,8 +114,8 @@ def test_queues_and_topics_are_chosen(spark: SparkSession, client: Client, topic
     assert assigned.count() == first["max"]
 
 
-def test_tasks_are_as_many_as_asked(spark: SparkSession, client: Client, topic: str) -> None:
-    """A queue a task; more for long queues, fewer for many short ones; the rows stay the same."""
+def test_the_number_of_tasks_follows_the_options(spark: SparkSession, client: Client, topic: str) -> None:
+    """Long queues are split and short queues combined, and the rows stay the same."""
     fill(client, topic, 40)
 
     default = frame(spark, client, subscribe=topic)
@@ -131,15 +131,15 @@ def test_tasks_are_as_many_as_asked(spark: SparkSession, client: Client, topic: 
 
 
 def test_an_empty_topic_is_an_empty_frame(spark: SparkSession, client: Client, topic: str) -> None:
-    """No rows, the schema all the same."""
+    """The frame has no rows, but the full schema."""
     rows = frame(spark, client, subscribe=topic)
 
     assert rows.count() == 0
     assert rows.columns == ["id", "topic", "queue", "offset", "key", "tag", "properties", "body", "storedAt"]
 
 
-def test_what_is_gone_fails_a_read_or_is_left_out(spark: SparkSession, client: Client, topic: str) -> None:
-    """Asked for from offset 0, and retention took it: the default is to fail."""
+def test_deleted_messages_fail_a_read_or_are_skipped(spark: SparkSession, client: Client, topic: str) -> None:
+    """By default, a read of offsets that retention deleted fails."""
     fill(client, topic, 12)
     zeros = json.dumps({topic: {queue["queue"]: 0 for queue in client.queues(topic)}})
     retained(client, topic)
@@ -148,40 +148,40 @@ def test_what_is_gone_fails_a_read_or_is_left_out(spark: SparkSession, client: C
     strict = frame(spark, client, subscribe=topic, startingOffsets=zeros)
     lenient = frame(spark, client, subscribe=topic, startingOffsets=zeros, failOnDataLoss="false")
 
-    with pytest.raises(Exception, match="gone by retention"):
+    with pytest.raises(Exception, match="deleted by retention"):
         strict.collect()
     assert numbers(lenient) == [50, 51, 52, 53]
 
 
-def test_undecodable_bodies(spark: SparkSession, client: Client, topic: str) -> None:
-    """Asked for as text they fail the query with their place, or are null; as bytes they are what they are."""
+def test_undecodable_bodies_fail_or_are_null(spark: SparkSession, client: Client, topic: str) -> None:
+    """As text they fail the query with their offset, or are null. As bytes they are unchanged."""
     client.publish(topic, b"\xff\xfe")
 
     as_text = frame(spark, client, "body STRING", subscribe=topic)
     or_null = frame(spark, client, "body STRING", subscribe=topic, undecodable="null")
 
-    with pytest.raises(Exception, match="is no UTF-8"):
+    with pytest.raises(Exception, match="is not UTF-8"):
         as_text.collect()
     assert [row.body for row in or_null.collect()] == [None]
 
 
 @pytest.mark.parametrize(
-    ("options", "schema", "told"),
+    ("options", "schema", "expected"),
     [
         ({"subscribe": "no-such-topic"}, None, "no-such-topic is not registered"),
         ({"startingOfsets": "latest"}, None, "did you mean startingOffsets"),
-        ({"startingOffsets": "{"}, None, "option startingOffsets is no JSON"),
-        ({"startingOffsets": '{"other": {"local:0": 1}}'}, None, "the given offsets lack"),
-        ({}, "id STRING, price INT", "there is no column price"),
+        ({"startingOffsets": "{"}, None, "option startingOffsets is not JSON"),
+        ({"startingOffsets": '{"other": {"local:0": 1}}'}, None, "the given offsets do not name"),
+        ({}, "id STRING, price INT", "column price does not exist"),
         ({"url": "http://127.0.0.1:1", "retries": "0"}, None, "option url: no response from http://127.0.0.1:1"),
         ({"group": "no-such-group", "startingOffsets": "committed"}, None, "no-such-group"),
         ({"assign": '{"no-such-topic": ["local:9"]}', "subscribe": None}, None, "no-such-topic is not registered"),
     ],
 )
-def test_bad_input_is_an_error_before_any_task(
-    spark: SparkSession, client: Client, topic: str, options: dict[str, Any], schema: str | None, told: str
+def test_invalid_input_is_an_error_before_any_task(
+    spark: SparkSession, client: Client, topic: str, options: dict[str, Any], schema: str | None, expected: str
 ) -> None:
-    """The driver says what is wrong, in words of the options."""
+    """The driver reports the error in terms of the options."""
     jobs = spark.sparkContext.statusTracker().getJobIdsForGroup(None)
     both = {name: value for name, value in ({"subscribe": topic} | options).items() if value is not None}
     reader = spark.read.format("mqgate").options(**{"url": client.transport.url, **both})
@@ -189,5 +189,5 @@ def test_bad_input_is_an_error_before_any_task(
     with pytest.raises(Exception) as refused:  # noqa: PT011 - Spark wraps what a source raises in errors of its own
         (reader.schema(schema) if schema else reader).load().collect()
 
-    assert told in str(refused.value)
+    assert expected in str(refused.value)
     assert spark.sparkContext.statusTracker().getJobIdsForGroup(None) == jobs

@@ -25,7 +25,7 @@ from class_archive import LEAN_JAVA, SPARK, reading
 from mqgate.client import Client
 from mqgate.core.events import EVENTS_TOPIC
 from mqgate.java import find_java
-from mqgate.stats.opening import FILE as STATS
+from mqgate.stats.engine import FILE as STATS
 from mqgate.stats.sqlite import SqliteDatabase
 from mqgate.stats.store import StatsStore
 from mqgate.testing.server_process import ServerProcess
@@ -143,8 +143,8 @@ def test_a_job_runs_on_a_cluster_that_gets_the_package_with_it(
     (batch,) = client.read_queue(target, queue["queue"], 0, 10, ["body"])
     counted = [json.loads(body) for body in batch.column("body").to_pylist()]
     assert {each["tag"]: each["count"] for each in counted} == {"a": 30, "b": 20}
-    (told,) = re.findall(r'^\{"workers".*$', done.stdout, re.MULTILINE)
-    assert all("mqgate.zip" in where for where in json.loads(told)["workers"])
+    (line,) = re.findall(r'^\{"workers".*$', done.stdout, re.MULTILINE)
+    assert all("mqgate.zip" in where for where in json.loads(line)["workers"])
 
 
 @pytest.mark.slow
@@ -166,7 +166,7 @@ def test_the_pipelines_run_on_a_cluster(
         asked = 'archive = ["orders"]\nreconcile_hours = 1\ntrigger = 0.2\n'
         config.write_text(f'[sqlite]\ndirectory = "{tmp_path}/data"\n[pipelines]\n{asked}')
         # On the driver's machine the workers' kind of Python has mqgate: Spark plans with it. Elsewhere it has not.
-        # One of the workers will do: that both of them can is told by the job above.
+        # One of the workers will do: that both of them can is shown by the job above.
         conf = " ".join(_conf(CONF | {"spark.cores.max": "1"}))
         driver = environment | {
             "PYSPARK_DRIVER_PYTHON": sys.executable,

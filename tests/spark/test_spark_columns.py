@@ -1,4 +1,4 @@
-"""Rows of messages: columns chosen by a schema, properties in three forms, bodies as bytes or text."""
+"""Rows of messages: columns selected by a schema, three formats of properties, bodies as bytes or text."""
 
 from datetime import UTC, datetime
 
@@ -7,7 +7,7 @@ import pytest
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import BinaryType, DataType, IntegerType, MapType, StringType, StructField, StructType
 
-from mqgate.spark.columns import Shape, UndecodableBody, shape_of, whole_schema
+from mqgate.spark.columns import Shape, UndecodableBody, full_schema, shape_of
 from mqgate.spark.log import FIELDS
 from mqgate.spark.options import OptionInvalid, Properties
 
@@ -16,7 +16,7 @@ AT = datetime(2026, 1, 2, 3, 4, 5, 6000, tzinfo=UTC)
 
 
 def found(**columns: list[object]) -> pa.RecordBatch:
-    """What a log gives; every column has as many entries."""
+    """Return a batch of a log with these columns."""
     return pa.RecordBatch.from_arrays(
         [pa.array(values, FIELDS[name]) for name, values in columns.items()], list(columns)
     )
@@ -37,14 +37,14 @@ def shape(schema: str, properties: Properties = "map", *, is_undecodable_null: b
     return shape_of(fields, properties, is_undecodable_null=is_undecodable_null)
 
 
-def test_all_columns_are_as_spark_expects_them() -> None:
-    """Spark compares the first batch's Arrow schema with its own, to the letter."""
-    whole = shape_of(whole_schema("map"), "map", is_undecodable_null=False)
+def test_all_columns_have_the_types_that_spark_expects() -> None:
+    """Spark compares the Arrow schema of the first batch exactly with its own."""
+    whole = shape_of(full_schema("map"), "map", is_undecodable_null=False)
     batch = found(id=["i"], offset=[7], key=["k"], tag=[None], properties=['{"a":"1"}'], body=[b"\xff"], storedAt=[AT])
 
     rows = whole.rows("orders", "local:0", 7, batch)
 
-    assert rows.schema == to_arrow_schema(whole_schema("map"), timezone="UTC")
+    assert rows.schema == to_arrow_schema(full_schema("map"), timezone="UTC")
     assert rows.to_pylist() == [
         {
             "id": "i",
@@ -60,8 +60,8 @@ def test_all_columns_are_as_spark_expects_them() -> None:
     ]
 
 
-def test_a_schema_chooses_and_orders() -> None:
-    """Only what is asked for is read."""
+def test_a_schema_selects_and_orders_columns() -> None:
+    """Only requested columns are read."""
     asked = shape("body BINARY, queue STRING, id STRING")
 
     rows = asked.rows("orders", "local:0", 0, found(body=[b"x"], id=["i"]))
@@ -70,8 +70,8 @@ def test_a_schema_chooses_and_orders() -> None:
     assert rows.to_pylist() == [{"body": b"x", "queue": "local:0", "id": "i"}]
 
 
-def test_columns_that_need_no_reading() -> None:
-    """Where a message came from is known; how many there are is not."""
+def test_topic_and_queue_are_not_read() -> None:
+    """Their values are known, but the number of rows is not."""
     asked = shape("topic STRING")
 
     assert asked.fields == ()
@@ -86,8 +86,8 @@ def test_columns_that_need_no_reading() -> None:
         ("raw", "properties STRING", ["a\x011\x02b\x01ü", None, "a\x011\x02b\x01ü", "c\x013"]),
     ],
 )
-def test_properties_in_three_forms(kind: Properties, column: str, expected: list[object]) -> None:
-    """A map for convenience, text where the map costs too much; none is null."""
+def test_properties_have_three_formats(kind: Properties, column: str, expected: list[object]) -> None:
+    """A map is convenient, text is cheaper, and missing properties are null."""
     texts: list[object] = ['{"a":"1","b":"ü"}', None, '{"a":"1","b":"ü"}', '{"c":"3"}']
 
     rows = shape(column, kind).rows("orders", "local:0", 0, found(properties=texts))
@@ -96,9 +96,9 @@ def test_properties_in_three_forms(kind: Properties, column: str, expected: list
 
 
 @pytest.mark.parametrize("kind", ["map", "json", "raw"])
-def test_messages_without_properties(kind: Properties) -> None:
-    """A whole batch of nulls has the type it must have."""
-    schema = whole_schema(kind)["properties"]
+def test_a_batch_without_properties_has_the_right_type(kind: Properties) -> None:
+    """A batch of nulls must still have the declared type."""
+    schema = full_schema(kind)["properties"]
 
     rows = shape_of(StructType([schema]), kind, is_undecodable_null=False).rows(
         "orders", "local:0", 0, found(properties=[None, None])
@@ -107,44 +107,44 @@ def test_messages_without_properties(kind: Properties) -> None:
     assert rows.column("properties").to_pylist() == [None, None]
 
 
-def test_bodies_as_text() -> None:
-    """Most bodies are."""
+def test_bodies_can_be_text() -> None:
+    """Most bodies are text."""
     rows = shape("body STRING").rows("orders", "local:0", 0, found(body=["grüß".encode(), b""]))
 
     assert rows.column("body").to_pylist() == ["grüß", ""]
 
 
-def test_a_body_that_is_no_text_is_named() -> None:
-    """The offset leads to it; the remedy is said."""
+def test_an_undecodable_body_is_reported_with_its_offset() -> None:
+    """The user can find the message, and the error states the remedy."""
     with pytest.raises(UndecodableBody, match=r"orders local:0 offset 41 .* undecodable"):
         shape("body STRING").rows("orders", "local:0", 40, found(body=[b"fine", b"\xff\xfe", b"\xff"]))
 
 
-def test_a_body_that_is_no_text_may_be_null() -> None:
-    """Where asked for, and the others stay what they are."""
+def test_an_undecodable_body_may_be_null() -> None:
+    """The option does not change the other bodies."""
     rows = shape("body STRING", is_undecodable_null=True).rows("orders", "local:0", 0, found(body=[b"fine", b"\xff"]))
 
     assert rows.column("body").to_pylist() == ["fine", None]
 
 
 @pytest.mark.parametrize(
-    ("schema", "told"),
+    ("schema", "expected"),
     [
-        ("id STRING, value BINARY", "no column value, there are id, topic"),
+        ("id STRING, value BINARY", "column value does not exist: use id, topic"),
         ("offset INT", "column offset is BIGINT, not int"),
         ("body INT", "column body is BINARY or STRING, not int"),
         ("properties STRING", "column properties is MAP<STRING,STRING>, not string: see option properties"),
     ],
 )
-def test_a_schema_that_cannot_be_is_refused(schema: str, told: str) -> None:
-    """On the driver, before any task runs."""
+def test_an_invalid_schema_is_rejected(schema: str, expected: str) -> None:
+    """The error occurs on the driver, before any task runs."""
     with pytest.raises(OptionInvalid) as refused:
         shape(schema)
 
-    assert told in str(refused.value)
+    assert expected in str(refused.value)
 
 
 def test_the_type_of_properties_follows_the_option() -> None:
-    """The schema that Spark shows is what comes."""
-    assert whole_schema("map")["properties"].dataType == MapType(StringType(), StringType())
-    assert whole_schema("raw")["properties"].dataType == StringType()
+    """The schema that Spark shows must match the rows."""
+    assert full_schema("map")["properties"].dataType == MapType(StringType(), StringType())
+    assert full_schema("raw")["properties"].dataType == StringType()

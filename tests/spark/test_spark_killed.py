@@ -17,8 +17,8 @@ from pathlib import Path
 
 import pyarrow.dataset as ds
 import pytest
-from event_batches import Teller, event, tell
-from killed_job import LARGE, do_all, plan_of
+from event_batches import GatewayEvents, event, publish_batches
+from killed_job import LARGE, config_of, do_all
 from kills import committed, kill_in_all, open_batches
 from pyspark.sql import Row, SparkSession
 from spark_calls import fill
@@ -51,10 +51,10 @@ def test_a_driver_that_is_killed_in_mid_batch_loses_nothing_and_repeats_nothing(
     ids = fill(client, topic, COUNT)
     events = f"{topic}-events"
     client.topics.put(events, {"queues": 1})
-    told = _tell_events(client, events)
+    counts = _tell_events(client, events)
 
     _kill_again_and_again([client.transport.url, topic, events, str(tmp_path)], tmp_path)
-    do_all(spark, plan_of(client.transport.url, events, tmp_path, LARGE), topic, LARGE)
+    do_all(spark, config_of(client.transport.url, events, tmp_path, LARGE), topic, LARGE)
 
     files = spark.read.parquet(str(tmp_path / "parquet"))
     assert (files.count(), files.select("id").distinct().count()) == (COUNT, COUNT)
@@ -63,7 +63,7 @@ def test_a_driver_that_is_killed_in_mid_batch_loses_nothing_and_repeats_nothing(
     assert Counter(int(bytes(row.body)) for row in copied) == Counter(range(COUNT)), "none twice, none missing"
     assert Counter(row.id for row in _rows(spark, client, f"{topic}-again")) == Counter(ids), "replayed as they were"
     store = StatsStore(SqliteDatabase(tmp_path / "stats.sqlite3", is_writing=False), is_writing=False)
-    assert dict(store.select("SELECT at, sum(n) FROM stats_traffic_minute GROUP BY at")) == told
+    assert dict(store.select("SELECT at, sum(n) FROM stats_traffic_minute GROUP BY at")) == counts
     kept = store.select("SELECT count(*), min(sequence), max(sequence) FROM stats_event_batches")
     assert kept == [(BATCHES, 1, BATCHES)]
     archived = ds.dataset(tmp_path / "archive", format="parquet", partitioning="hive").to_table(["queue", "offset"])
@@ -75,14 +75,14 @@ def _tell_events(client: Client, topic: str) -> Counter[int]:
     """Events of seven minutes; how many of each."""
     now = milliseconds(datetime.now(UTC))
     first = now - now % MINUTE - 30 * MINUTE
-    teller, told = Teller(), Counter[int]()
+    gateway_events, counts = GatewayEvents(), Counter[int]()
     batches = []
     for number in range(BATCHES):
         at = first + number % 7 * MINUTE
-        told[at] += EVENTS_A_BATCH
-        batches.append(teller.batch([event("published", at)] * EVENTS_A_BATCH, sent_at=now))
-    tell(client, topic, *batches)
-    return told
+        counts[at] += EVENTS_A_BATCH
+        batches.append(gateway_events.batch([event("published", at)] * EVENTS_A_BATCH, sent_at=now))
+    publish_batches(client, topic, *batches)
+    return counts
 
 
 def _kill_again_and_again(arguments: list[str], directory: Path) -> None:
@@ -92,8 +92,8 @@ def _kill_again_and_again(arguments: list[str], directory: Path) -> None:
 
     def replayed() -> set[object]:
         """Once anything was sent: where it ends is written down before."""
-        told = progress.read_text() if progress.exists() else "{}"
-        return {told} if json.loads(told).get("done") else set()
+        text = progress.read_text() if progress.exists() else "{}"
+        return {text} if json.loads(text).get("done") else set()
 
     def at_work(name: str) -> set[object]:
         return {*open_batches(checkpoints[name])} if (begun / name).exists() else set()

@@ -1,4 +1,4 @@
-"""The same queries on RocketMQ: through a gateway, and with executors that read the brokers themselves."""
+"""The same queries on RocketMQ: through a gateway, and directly from the brokers."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -21,7 +21,7 @@ def namespace() -> str:
 
 @pytest.fixture(scope="module")
 def client(rocketmq: Stack, namespace: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Client]:
-    """A gateway whose messages lie on the broker `local`."""
+    """Return a client of a gateway whose messages are stored on the broker `local`."""
     directory = tmp_path_factory.mktemp("gateway")
     config = directory / "mqgate.toml"
     config.write_text(
@@ -36,16 +36,16 @@ def client(rocketmq: Stack, namespace: str, tmp_path_factory: pytest.TempPathFac
 
 @pytest.fixture(params=["http", "rocketmq"])
 def transport(request: pytest.FixtureRequest, rocketmq: Stack, client: Client, namespace: str) -> dict[str, Any]:
-    """The options that say how to get at the messages."""
+    """Return the options of a transport."""
     if request.param == "http":
         return {"url": client.transport.url}
     return {"transport": "rocketmq", "nameServers": rocketmq.name_server, "namespace": namespace}
 
 
-def test_a_batch_read_gives_what_was_published(
+def test_a_batch_read_returns_the_published_messages(
     spark: SparkSession, client: Client, topic: str, transport: dict[str, Any]
 ) -> None:
-    """Every column, whichever way the rows came."""
+    """Every column is the same with both transports."""
     published = client.publish(topic, b"\xff\x00", key="k", tag="t", properties={"a": "1", "b": "ü"})
     fill(client, topic, 100)
 
@@ -66,10 +66,10 @@ def test_a_batch_read_gives_what_was_published(
     }
 
 
-def test_a_stream_goes_on_from_its_checkpoint(
+def test_a_stream_continues_from_its_checkpoint(
     spark: SparkSession, client: Client, topic: str, transport: dict[str, Any], tmp_path: Path
 ) -> None:
-    """Also in queues that were added meanwhile, and in batches no larger than asked."""
+    """It also reads queues that were added meanwhile, in batches up to the limit."""
     rows = (
         spark.readStream.format("mqgate")
         .options(subscribe=topic, startingOffsets="earliest", maxOffsetsPerTrigger=30, **transport)
@@ -87,10 +87,10 @@ def test_a_stream_goes_on_from_its_checkpoint(
     assert bodies(second) == list(range(40, 80))
 
 
-def test_a_checkpoint_of_one_transport_serves_the_other(
+def test_a_checkpoint_works_with_both_transports(
     spark: SparkSession, client: Client, topic: str, rocketmq: Stack, namespace: str, tmp_path: Path
 ) -> None:
-    """Positions are the same, so a job can leave the gateway out one day."""
+    """Positions are the same, so a job can switch between them."""
     options = {"subscribe": topic, "startingOffsets": "earliest"}
     through = spark.readStream.format("mqgate").options(url=client.transport.url, **options).load()
     direct = (
@@ -109,7 +109,7 @@ def test_a_checkpoint_of_one_transport_serves_the_other(
 
 
 def test_the_sink_writes_to_rocketmq(spark: SparkSession, client: Client, topic: str) -> None:
-    """Written twice under one name it is there once."""
+    """A repeated write with the same name is stored once."""
     rows = spark.range(50).selectExpr("CAST(id AS STRING) AS body", "concat('k', id) AS key")
     for _ in range(2):
         options = {"url": client.transport.url, "topic": topic, "writeId": f"write-{topic}"}

@@ -1,4 +1,4 @@
-"""The log straight from the brokers of a real RocketMQ."""
+"""The log, read directly from the brokers of a real RocketMQ."""
 
 import json
 import socket
@@ -28,7 +28,7 @@ QUEUES = 4
 
 @pytest.fixture
 def namespace() -> str:
-    """The test's own: topics of the same name do not meet."""
+    """Return a namespace for this test, so that topics of the same name do not collide."""
     return uuid4().hex[:8]
 
 
@@ -41,7 +41,7 @@ def log(rocketmq: Stack, namespace: str) -> Iterator[RocketMQLog]:
 
 @pytest.fixture
 async def client(rocketmq: Stack) -> AsyncIterator[RocketMQClient]:
-    """One that knows nothing of namespaces."""
+    """Return a client without a namespace."""
     client = RocketMQClient([rocketmq.name_server])
     await client.routes.brokers()
     yield client
@@ -50,14 +50,14 @@ async def client(rocketmq: Stack) -> AsyncIterator[RocketMQClient]:
 
 @pytest.fixture
 async def topic(client: RocketMQClient, namespace: str) -> str:
-    """Made as an operator makes it, behind everybody's back."""
+    """Create a topic directly on the broker, without a gateway."""
     await client.admin.put_topic(BROKER, f"{namespace}%orders", QUEUES)
     return "orders"
 
 
 @pytest.fixture
 async def filled(log: RocketMQLog, client: RocketMQClient, namespace: str, topic: str) -> str:
-    """Five hundred messages in each queue, for everybody to see; each body says where it lies."""
+    """Return a topic with 500 messages per queue. Each body contains its queue and offset."""
     for queue_id in range(QUEUES):
         for start in range(0, 500, 100):
             bodies = [f"{queue_id}:{offset}".encode() for offset in range(start, start + 100)]
@@ -72,10 +72,10 @@ def rows(batches: Iterator[pa.RecordBatch]) -> list[dict[str, Any]]:
     return [row for batch in batches for row in batch.to_pylist()]
 
 
-async def test_every_column_says_what_the_gateway_would(
+async def test_every_column_equals_that_of_the_gateway(
     log: RocketMQLog, client: RocketMQClient, topic: str, namespace
 ) -> None:
-    """A query must not change its result when it leaves the gateway out."""
+    """A query must return the same result without the gateway."""
     gateway = RocketMQMessageLog(client, wire=lambda name: f"{namespace}%{name}", cluster="one")
     drafts = [
         Draft("id-1", b"\x00\xff", "a key", "a tag", {"region": 'e"u', "KEYS": "a user's"}, slot=0),
@@ -93,10 +93,10 @@ async def test_every_column_says_what_the_gateway_would(
     assert second == {"id": "id-2", "offset": 1, "key": None, "tag": None, "properties": None, "body": b"plain"}
 
 
-async def test_a_message_without_id_has_the_brokers(
+async def test_a_message_without_id_has_the_id_of_the_broker(
     log: RocketMQLog, client: RocketMQClient, topic: str, namespace
 ) -> None:
-    """Batches of other clients carry none; every row needs one, and the same as through the gateway."""
+    """Batches of other clients have no id, and every row needs the same id as through the gateway."""
     sent = await client.messages.send_batch(BROKER, f"{namespace}%{topic}", 0, [(b"a", {}), (b"b", {"TAGS": "x"})])
 
     found = rows(log.read(topic, "local:0", 0, 2, ["id", "tag"]))
@@ -105,8 +105,10 @@ async def test_a_message_without_id_has_the_brokers(
     assert found[1]["id"] not in {None, sent.offset_id}
 
 
-async def test_compressed_bodies_are_unpacked(log: RocketMQLog, client: RocketMQClient, topic: str, namespace) -> None:
-    """Java's producers compress what is large; Spark must see what was sent."""
+async def test_compressed_bodies_are_decompressed(
+    log: RocketMQLog, client: RocketMQClient, topic: str, namespace
+) -> None:
+    """Java producers compress large bodies."""
     body = b"again and " * 1_000
     wire = f"{namespace}%{topic}"
     await client.messages.send(BROKER, wire, 1, zlib.compress(body), {"UNIQ_KEY": "1"}, sys_flag=COMPRESSED | ZLIB)
@@ -117,8 +119,8 @@ async def test_compressed_bodies_are_unpacked(log: RocketMQLog, client: RocketMQ
 @pytest.mark.parametrize(
     "columns", [list(FIELDS), ["offset", "body"], ["body", "tag", "offset"], ["offset", "storedAt"]]
 )
-async def test_a_queue_comes_complete_and_in_order(log: RocketMQLog, filled: str, columns: list[str]) -> None:
-    """Many pulls are under way at once; their answers are put together as they lie in the queue."""
+async def test_a_queue_is_read_completely_and_in_order(log: RocketMQLog, filled: str, columns: list[str]) -> None:
+    """Concurrent pulls must be returned in the order of the queue."""
     for queue, ends in log.ends(filled).items():
         batches = list(log.read(filled, queue, *ends, columns))
 
@@ -131,17 +133,19 @@ async def test_a_queue_comes_complete_and_in_order(log: RocketMQLog, filled: str
 
 
 @pytest.mark.parametrize(("start", "end"), [(0, 1), (0, 32), (31, 33), (17, 402), (499, 500), (7, 7), (9, 3)])
-async def test_a_range_is_what_was_asked_for(log: RocketMQLog, filled: str, start: int, end: int) -> None:
-    """Spark reads a range again after a failure: it must get the same rows, and none of the next range."""
+async def test_a_range_contains_exactly_the_requested_offsets(
+    log: RocketMQLog, filled: str, start: int, end: int
+) -> None:
+    """Spark reads a range again after a failure and must get the same rows."""
     assert [row["offset"] for row in rows(log.read(filled, "local:2", start, end, ["offset"]))] == list(
         range(start, end)
     )
 
 
-async def test_batches_are_neither_tiny_nor_huge(
+async def test_batches_are_neither_too_small_nor_too_large(
     log: RocketMQLog, client: RocketMQClient, topic: str, namespace
 ) -> None:
-    """Per batch Spark pays a fixed price, and per batch memory is held."""
+    """Each batch has a fixed cost in Spark and uses memory."""
     for _ in range(60):
         await client.messages.send_batch(BROKER, f"{namespace}%{topic}", 0, [(b"x", {})] * 100)
     for _ in range(12):
@@ -156,31 +160,33 @@ async def test_batches_are_neither_tiny_nor_huge(
     assert max(batch.nbytes for batch in large) < 6 << 20
 
 
-async def test_no_column_is_a_count(log: RocketMQLog, filled: str) -> None:
+async def test_a_read_without_columns_counts_rows(log: RocketMQLog, filled: str) -> None:
     """Rows without columns are still rows."""
     assert sum(batch.num_rows for batch in log.read(filled, "local:0", 0, 500, [])) == 500
 
 
 @pytest.mark.parametrize(("start", "end", "found"), [(-1, 5, 0), (400, 700, 100), (500, 700, 0), (5_000, 5_100, 0)])
-async def test_what_is_gone_ends_a_read_without_an_error(
+async def test_a_read_ends_at_missing_messages_without_an_error(
     log: RocketMQLog, filled: str, start: int, end: int, found: int
 ) -> None:
-    """Retention may pass a reader, and a topic may be made anew: whoever reads compares, and decides."""
+    """The caller compares the offsets and decides, after retention or a recreated topic."""
     assert len(rows(log.read(filled, "local:0", start, end, ["offset"]))) == found
 
 
-async def test_a_message_is_found_as_soon_as_it_is_confirmed(
+async def test_a_message_is_readable_as_soon_as_it_is_confirmed(
     log: RocketMQLog, client: RocketMQClient, topic: str, namespace
 ) -> None:
-    """A broker shows it to readers a moment later, and an early reader must not take it for lost."""
+    """A broker indexes it later, and a reader must not report it as lost."""
     for turn in range(50):
         sent = await client.messages.send(BROKER, f"{namespace}%{topic}", 0, b"x", {})
 
         assert len(rows(log.read(topic, "local:0", sent.queue_offset, sent.queue_offset + 1, ["offset"]))) == 1, turn
 
 
-async def test_the_ends_of_all_queues_are_told(log: RocketMQLog, client: RocketMQClient, topic: str, namespace) -> None:
-    """The driver plans with them; an empty queue is one too."""
+async def test_the_ends_of_all_queues_are_returned(
+    log: RocketMQLog, client: RocketMQClient, topic: str, namespace
+) -> None:
+    """The driver plans with them, including empty queues."""
     await client.messages.send_batch(BROKER, f"{namespace}%{topic}", 2, [(b"x", {})] * 3)
     rows(log.read(topic, "local:2", 2, 3, ["offset"]))
 
@@ -188,7 +194,7 @@ async def test_the_ends_of_all_queues_are_told(log: RocketMQLog, client: RocketM
 
 
 async def test_offsets_are_found_by_time(log: RocketMQLog, client: RocketMQClient, topic: str, namespace) -> None:
-    """Where a query begins by `startingTimestamp`: with the first message stored then or later."""
+    """`startingTimestamp` starts with the first message stored at or after the instant."""
     for _ in range(3):
         await client.messages.send(BROKER, f"{namespace}%{topic}", 0, b"x", {})
     found = rows(log.read(topic, "local:0", 0, 3, ["storedAt"]))
@@ -201,10 +207,10 @@ async def test_offsets_are_found_by_time(log: RocketMQLog, client: RocketMQClien
     assert log.offsets_at(topic, later) == {"local:0": 3, "local:1": 0, "local:2": 0, "local:3": 0}
 
 
-async def test_a_groups_offsets_are_those_of_everybody_else(
+async def test_committed_offsets_are_visible_to_other_tools(
     log: RocketMQLog, client: RocketMQClient, filled: str, namespace: str
 ) -> None:
-    """RocketMQ's tools and the gateway's mirror see where Spark is, whether the group existed or not."""
+    """The RocketMQ tools and the offset mirror of the gateway show the progress of Spark."""
     gateway = RocketMQMessageLog(client, wire=lambda name: f"{namespace}%{name}", cluster="one")
     mirror = RocketMQOffsetMirror(client, gateway, lambda name: f"{namespace}%{name}")
     assert log.committed(filled, "spark") == {}
@@ -216,10 +222,10 @@ async def test_a_groups_offsets_are_those_of_everybody_else(
     assert await mirror.read("spark", filled, ["local:0", "local:3"]) == {"local:0": 5, "local:3": 500}
 
 
-async def test_only_topics_of_users_are_listed(
+async def test_only_user_topics_are_listed(
     rocketmq: Stack, log: RocketMQLog, topic: str, client: RocketMQClient, namespace
 ) -> None:
-    """`subscribePattern` goes over them: no system topic, no retries, nobody else's namespace."""
+    """`subscribePattern` must not match system topics, retry topics or other namespaces."""
     plain = f"plain-{namespace}"
     await client.admin.put_topic(BROKER, plain, 1)
     await client.admin.put_topic(BROKER, f"{namespace}%mqgate_retry_x", 1)
@@ -247,8 +253,8 @@ async def test_only_topics_of_users_are_listed(
     ],
     ids=["ends", "offsets_at", "committed", "commit", "read"],
 )
-async def test_a_missing_topic_is_told(log: RocketMQLog, client: RocketMQClient, namespace: str, ask) -> None:
-    """Whether it never was, or was dropped while its registration stayed."""
+async def test_a_missing_topic_is_reported(log: RocketMQLog, client: RocketMQClient, namespace: str, ask) -> None:
+    """It never existed, or was deleted while its registration remained."""
     await client.admin.put_kv("ORDER_TOPIC_CONFIG", f"{namespace}%dropped", "local:4")
 
     with pytest.raises(TopicMissing, match="nowhere"):
@@ -259,14 +265,14 @@ async def test_a_missing_topic_is_told(log: RocketMQLog, client: RocketMQClient,
 
 
 @pytest.mark.parametrize("queue", ["local:99", "local", ":1", "local:x"])
-async def test_a_missing_queue_is_told(log: RocketMQLog, topic: str, queue: str) -> None:
-    """`assign` may name what is not there."""
+async def test_a_missing_queue_is_reported(log: RocketMQLog, topic: str, queue: str) -> None:
+    """`assign` may name a queue that does not exist."""
     with pytest.raises(TopicMissing, match="queue"):
         rows(log.read(topic, queue, 0, 10, ["body"]))
 
 
-async def test_a_topic_that_may_not_be_read_is_told(log: RocketMQLog, client: RocketMQClient, namespace: str) -> None:
-    """Else the query would wait for messages for ever."""
+async def test_an_unreadable_topic_is_reported(log: RocketMQLog, client: RocketMQClient, namespace: str) -> None:
+    """Otherwise the query would wait for messages forever."""
     await client.admin.put_topic(BROKER, f"{namespace}%closed", 2, perm=2)
 
     with pytest.raises(AccessDenied, match="permission"):
@@ -275,8 +281,8 @@ async def test_a_topic_that_may_not_be_read_is_told(log: RocketMQLog, client: Ro
         rows(log.read("closed", "local:0", 0, 10, ["body"]))
 
 
-def test_without_a_name_server_nothing_is_available() -> None:
-    """The text says what to look at."""
+def test_a_missing_name_server_is_reported() -> None:
+    """The error states what to check."""
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         log = RocketMQLog(f"127.0.0.1:{taken.getsockname()[1]}", retries=1)
@@ -289,10 +295,10 @@ def test_without_a_name_server_nothing_is_available() -> None:
 
 
 @pytest.mark.parametrize("is_registered", [True, False])
-async def test_a_broker_that_is_down_is_not_left_out(
+async def test_a_broker_that_is_down_is_not_skipped(
     pair: Stack, client: RocketMQClient, namespace: str, *, is_registered: bool
 ) -> None:
-    """A route names only those that live: a query that went by it alone would skip a broker's messages."""
+    """A route names only running brokers, so its messages would be skipped silently."""
     wire = f"{namespace}%spread"
     for broker in ("broker-a", "broker-b"):
         await client.admin.put_topic(broker, wire, 2)
@@ -323,10 +329,8 @@ async def test_a_broker_that_is_down_is_not_left_out(
         await client.admin.delete_kv("ORDER_TOPIC_CONFIG", wire)
 
 
-async def test_a_broker_that_restarts_costs_a_patient_reader_nothing(
-    pair: Stack, client: RocketMQClient, namespace: str
-) -> None:
-    """A task in the middle of a queue goes on where it was, instead of failing its job."""
+async def test_a_read_survives_the_restart_of_a_broker(pair: Stack, client: RocketMQClient, namespace: str) -> None:
+    """A task continues at its offset instead of failing its job."""
     wire = f"{namespace}%long"
     await client.admin.put_topic("broker-a", wire, 1)
     for _ in range(100):
@@ -343,8 +347,8 @@ async def test_a_broker_that_restarts_costs_a_patient_reader_nothing(
     assert [row["offset"] for row in found] == list(range(20_000))
 
 
-async def test_a_read_may_be_left_early(log: RocketMQLog, filled: str) -> None:
-    """A limit, or a failed task: the log stays good for the next one."""
+async def test_a_read_may_be_abandoned(log: RocketMQLog, filled: str) -> None:
+    """After a limit or a failed task, the log can still be used."""
     for _ in range(5):
         batches = log.read(filled, "local:0", 0, 500, ["offset"])
         next(batches)
@@ -354,7 +358,7 @@ async def test_a_read_may_be_left_early(log: RocketMQLog, filled: str) -> None:
 
 
 async def test_a_closed_log_opens_again(log: RocketMQLog, filled: str) -> None:
-    """It is kept for the life of a worker, and closed by whoever thinks it is the last."""
+    """A worker keeps one log for its lifetime, and any caller may close it."""
     assert len(log.ends(filled)) == QUEUES
     log.close()
     log.close()
@@ -381,8 +385,8 @@ if child:
 """
 
 
-def test_a_forked_child_opens_its_own(rocketmq: Stack, filled: str, namespace: str) -> None:
-    """PySpark's daemon forks its workers; two that share a connection would get each other's answers."""
+def test_a_forked_child_opens_its_own_connections(rocketmq: Stack, filled: str, namespace: str) -> None:
+    """The PySpark daemon forks workers, which must not share a connection."""
     command = [sys.executable, "-c", _FORKING, rocketmq.name_server, namespace, filled]
 
     ended = subprocess.run(command, check=False, capture_output=True, text=True, timeout=60)  # noqa: S603 - our own

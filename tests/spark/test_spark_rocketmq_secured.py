@@ -83,15 +83,15 @@ def test_a_certificate_that_is_not_believed_is_an_error_before_any_task(
     assert spark.sparkContext.statusTracker().getJobIdsForGroup(None) == jobs
 
 
-def test_servers_without_tls_are_told_apart_from_dead_ones(rocketmq: Stack) -> None:
+def test_servers_without_tls_are_distinguished_from_stopped_ones(rocketmq: Stack) -> None:
     """They hang up on a greeting that they do not understand; the text names `tls`."""
     with pytest.raises(LogError, match="`tls`"):
         read(rocketmq.name_server, tls=True, retries=0)
 
 
-def test_a_file_without_certificates_is_told() -> None:
+def test_a_file_without_certificates_is_reported() -> None:
     """Before anybody is asked."""
-    with pytest.raises(LogError, match=r"`tlsCa` .*nowhere.pem is no file of certificates"):
+    with pytest.raises(LogError, match=r"`tlsCa` .*nowhere.pem is not a file of certificates"):
         read("127.0.0.1:1", tls=True, tls_ca="/nowhere.pem")
 
 

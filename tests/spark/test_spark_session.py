@@ -1,4 +1,4 @@
-"""The session: ready to use where a newcomer runs it, and the user's to change."""
+"""The session: usable without configuration, and configurable by the user."""
 
 import io
 import json
@@ -39,14 +39,14 @@ def offsets(done: object, end: object) -> dict[str, str]:
         ("spark.ui.showConsoleProgress", "false"),
     ],
 )
-def test_a_session_has_our_defaults(spark: SparkSession, name: str, value: str) -> None:
-    """Nobody else is let in, and instants are the same on every machine."""
+def test_a_session_has_safe_defaults(spark: SparkSession, name: str, value: str) -> None:
+    """It accepts no remote connections and uses UTC."""
     assert spark.conf.get(name) == value
 
 
 @pytest.mark.parametrize("option", ["url", "key", "accessKey", "secretKey", "securityToken", "password"])
 def test_secrets_are_hidden_in_plans(spark: SparkSession, option: str) -> None:
-    """Spark hides options by a pattern of names, which knows none of ours; a URL may hold a password."""
+    """The default pattern of Spark does not match the options of mqgate, and a URL may contain a password."""
     view = f"CREATE TEMPORARY VIEW told USING mqgate OPTIONS ({option} 'swordfish', subscribe 'orders')"
 
     (plan,) = spark.sql(f"EXPLAIN EXTENDED {view}").collect()
@@ -99,8 +99,8 @@ def _read(descriptor: int) -> str:
         parts.append(part)
 
 
-def test_without_java_the_remedy_is_told(tmp_path: Path) -> None:
-    """Spark's own words would be: Java gateway process exited before sending its port number."""
+def test_a_missing_java_is_reported_with_the_remedy(tmp_path: Path) -> None:
+    """Spark itself only reports that the Java gateway process exited."""
     environment = {"PATH": str(tmp_path), "HOME": str(tmp_path)}
     program = "from mqgate.spark.session import session; session()"
 
@@ -112,16 +112,16 @@ def test_without_java_the_remedy_is_told(tmp_path: Path) -> None:
     assert "JavaNotFound: Spark needs Java 17 or newer: install a JDK" in done.stderr
 
 
-def test_without_pyspark_the_remedy_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Spark is an extra: who did not install it is told its name."""
+def test_a_missing_pyspark_is_reported_with_the_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Spark is an extra, and the error names it."""
     monkeypatch.setitem(sys.modules, "pyspark.sql", None)
 
     with pytest.raises(PysparkMissing, match=r'pip install "mqgate\[spark\]"'):
         session()
 
 
-def test_progress_is_told_in_a_line() -> None:
-    """What, how fast, and how long the rest takes at that pace, over topics and queues; new queues count whole."""
+def test_progress_is_shown_in_one_line() -> None:
+    """It has the size, the speed and the remaining time over all queues, including new ones."""
     source = offsets(
         {"orders": {"local:0": 10, "local:1": 5}}, {"orders": {"local:0": 510, "local:1": 5, "local:2": 100}}
     )
@@ -129,8 +129,8 @@ def test_progress_is_told_in_a_line() -> None:
     assert progress_text(progress(sources=[source])) == "batch 7: 1,200 rows, 400 rows/s, 1.5 s behind"
 
 
-def test_progress_without_a_pace_counts_rows() -> None:
-    """An empty batch has none; nothing behind is not told."""
+def test_progress_without_a_speed_shows_rows() -> None:
+    """An empty batch has no speed, and a backlog of zero is not shown."""
     source = offsets({"orders": {"local:0": 10}}, {"orders": {"local:0": 3010}})
     still = progress(name="copy", numInputRows=0, processedRowsPerSecond=float("nan"))
 
@@ -139,15 +139,15 @@ def test_progress_without_a_pace_counts_rows() -> None:
 
 
 @pytest.mark.parametrize("end", ["null", "None", '{"logOffset": "x"}', "[1]"])
-def test_other_sources_are_not_guessed_at(end: str) -> None:
-    """Offsets of Spark's own sources may be anything."""
+def test_the_backlog_of_other_sources_is_not_shown(end: str) -> None:
+    """Offsets of other sources may have any format."""
     source = {"endOffset": '{"logOffset": 1}', "latestOffset": end}
 
     assert progress_text(progress(sources=[source])) == "batch 7: 1,200 rows, 400 rows/s"
 
 
-def test_the_last_words_of_a_query_stay(spark: SparkSession, tmp_path: Path) -> None:
-    """Lines are written over while a query runs, and ended with it."""
+def test_the_last_progress_of_a_query_stays_visible(spark: SparkSession, tmp_path: Path) -> None:
+    """The line is overwritten while a query runs, and ended with it."""
     terminal = io.StringIO()
     listener = ProgressLine(terminal)
     (tmp_path / "lines").mkdir()

@@ -1,4 +1,4 @@
-"""Frames into topics: what is written is what is published, once, also when Spark does it again."""
+"""Writes to topics: rows are published once, also when Spark repeats them."""
 
 import contextlib
 from collections import Counter
@@ -32,7 +32,7 @@ def append(gateway: ServerProcess, topic: str) -> Append:
 
 
 class Lines:
-    """A streaming query from a directory of files to a topic, one batch a file."""
+    """A streaming query from a directory of files to a topic, one batch per file."""
 
     def __init__(self, spark: SparkSession, directory: Path, options: dict[str, str]) -> None:
         self._spark = spark
@@ -63,7 +63,7 @@ def lines(spark: SparkSession, gateway: ServerProcess, topic: str, tmp_path: Pat
 
 
 def test_a_row_is_a_message(spark: SparkSession, append: Append, client: Client, topic: str) -> None:
-    """Every column arrives as it was, bytes that are no text and nulls included."""
+    """Every column is stored unchanged, including binary bodies and nulls."""
     frame = spark.createDataFrame(
         [(bytearray(b"\xff\x00"), "k", "t", {"a": "1", "ü": "ß"}), (bytearray(b"plain"), None, None, None)],
         "body BINARY, key STRING, tag STRING, properties MAP<STRING,STRING>",
@@ -77,10 +77,10 @@ def test_a_row_is_a_message(spark: SparkSession, append: Append, client: Client,
     assert (bare["key"], bare["tag"], bare["properties"]) == (None, None, {})
 
 
-def test_what_was_read_can_be_written_back(
+def test_rows_that_were_read_can_be_written(
     spark: SparkSession, append: Append, gateway: ServerProcess, client: Client, topic: str
 ) -> None:
-    """Source and sink speak of the same columns, with properties in either form."""
+    """Source and sink use the same columns, with both formats of properties."""
     client.publish(topic, "told", key="k", tag="t", properties={"a": "1"})
     copy = f"copy-{uuid4().hex}"
     client.topics.put(copy, {"queues": 1})
@@ -93,8 +93,10 @@ def test_what_was_read_can_be_written_back(
     assert found == [(b"told", "k", "t", {"a": "1"})] * 2
 
 
-def test_rows_with_a_time_are_scheduled(spark: SparkSession, append: Append, client: Client, topic: str) -> None:
-    """A time is an instant, whatever zone the session is in; null and the past mean now."""
+def test_rows_with_a_delivery_time_are_scheduled(
+    spark: SparkSession, append: Append, client: Client, topic: str
+) -> None:
+    """The time zone of the session does not matter. Null and the past mean now."""
     due = datetime(2027, 3, 1, 12, 30, 15, 250_000, UTC)
     rows = [("later", due), ("past", due - timedelta(days=3650)), ("now", None)]
 
@@ -106,7 +108,7 @@ def test_rows_with_a_time_are_scheduled(spark: SparkSession, append: Append, cli
 
 
 def test_rows_of_a_key_keep_their_order(spark: SparkSession, append: Append, client: Client, topic: str) -> None:
-    """Within a partition, over as many requests as it takes."""
+    """This holds within a partition, across several requests."""
     frame = spark.range(0, 1_000, 1, 1).selectExpr("string(id) AS body", "string(id % 3) AS key")
 
     append(frame, batchSize=64)
@@ -117,7 +119,7 @@ def test_rows_of_a_key_keep_their_order(spark: SparkSession, append: Append, cli
 
 
 def test_a_named_write_can_be_repeated(spark: SparkSession, append: Append, client: Client, topic: str) -> None:
-    """A job that is run again after a failure names its write, and adds only what is missing."""
+    """A job that runs again after a failure adds only the missing rows."""
     frame = spark.range(0, 500, 1, 3).selectExpr("string(id % 50) AS body")
 
     append(frame.limit(0), writeId="nightly")
@@ -131,7 +133,7 @@ def test_a_named_write_can_be_repeated(spark: SparkSession, append: Append, clie
 
 
 def test_a_stream_is_written_batch_by_batch(lines: Lines, client: Client, topic: str) -> None:
-    """Equal rows of two batches are two messages: only a repeat of a batch is one."""
+    """Equal rows of two batches are two messages. Only a repeated batch adds none."""
     lines.add("one", 20)
     lines.run()
     lines.add("two", 20)
@@ -142,8 +144,8 @@ def test_a_stream_is_written_batch_by_batch(lines: Lines, client: Client, topic:
     assert found == {"one": 20, "two": 40}
 
 
-def test_a_batch_that_is_run_again_adds_nothing(lines: Lines, client: Client, topic: str) -> None:
-    """A driver that dies after its tasks wrote, before Spark noted it, runs the batch again: nobody sees it twice."""
+def test_a_repeated_batch_adds_nothing(lines: Lines, client: Client, topic: str) -> None:
+    """A driver that crashes before the commit repeats the batch."""
     lines.add("one", 20)
     lines.add("two", 20)
     lines.run()
@@ -159,10 +161,10 @@ def test_a_batch_that_is_run_again_adds_nothing(lines: Lines, client: Client, to
     assert sorted(message["id"] for message in stored(client, topic)) == before
 
 
-def test_a_task_that_is_tried_again_adds_only_the_rest(
+def test_a_retried_task_adds_only_the_missing_rows(
     spark: SparkSession, gateway: ServerProcess, client: Client, topic: str
 ) -> None:
-    """A first try that failed half-way leaves messages behind; the second may get the rows in another order."""
+    """The first attempt stored some messages, and the second may get the rows in another order."""
     options = {"url": gateway.url, "topic": topic, "batchSize": "10"}
     writer = batch_writer(options, StructType([StructField("body", StringType())]), overwrite=False)
 
@@ -185,8 +187,8 @@ def test_a_task_that_is_tried_again_adds_only_the_rest(
     assert found == Counter(number % 40 for number in [*range(100)] * 2)
 
 
-def test_a_producers_rate_is_kept(spark: SparkSession, append: Append, client: Client, topic: str) -> None:
-    """Tasks slow down to what the producer may publish, and every row arrives."""
+def test_the_rate_of_a_producer_is_respected(spark: SparkSession, append: Append, client: Client, topic: str) -> None:
+    """Tasks slow down to the rate, and every row is stored."""
     producer = f"producer-{uuid4().hex}"
     client.producers.put(producer, {"topic": topic, "rateLimit": {"rate": 200, "burst": 100}})
 
@@ -195,8 +197,8 @@ def test_a_producers_rate_is_kept(spark: SparkSession, append: Append, client: C
     assert sorted(int(message["body"]) for message in stored(client, topic)) == list(range(400))
 
 
-def test_a_refused_row_fails_the_write(spark: SparkSession, append: Append) -> None:
-    """With the row and the reason, not with a number of bytes received."""
+def test_a_rejected_row_fails_the_write(spark: SparkSession, append: Append) -> None:
+    """The error names the row and the reason."""
     frame = spark.range(0, 10, 1, 1).selectExpr("if(id = 7, '', string(id)) AS body")
 
     with pytest.raises(PySparkException, match=r"row 7 of its partition, column body: .*empty.*\(empty_body\)"):
@@ -209,14 +211,14 @@ def test_a_refused_row_fails_the_write(spark: SparkSession, append: Append) -> N
         ("body", {"topik": "x"}, "option topik is unknown: did you mean topic"),
         ("body", {"topic": "nowhere"}, r"option topic: .*nowhere"),
         ("body", {"url": "http://127.0.0.1:9", "retryTimeout": "100ms"}, r"option url: .*127\.0\.0\.1:9"),
-        ("text", {}, "column text is not written to a topic"),
-        ("value", {}, "column value is not written to a topic"),
+        ("text", {}, "column text cannot be written to a topic"),
+        ("value", {}, "column value cannot be written to a topic"),
     ],
 )
-def test_bad_input_is_told_before_any_task_runs(
+def test_invalid_input_is_reported_before_any_task_runs(
     spark: SparkSession, append: Append, body: str, options: dict[str, str], told: str
 ) -> None:
-    """On the driver, naming the option or the column."""
+    """The driver names the option or the column."""
     group = uuid4().hex
     spark.sparkContext.setJobGroup(group, "to be refused")
     frame = spark.range(10).selectExpr(f"string(id) AS {body}")
@@ -227,8 +229,8 @@ def test_bad_input_is_told_before_any_task_runs(
     assert list(spark.sparkContext.statusTracker().getJobIdsForGroup(group)) == []
 
 
-def test_overwrite_is_refused(spark: SparkSession, gateway: ServerProcess, client: Client, topic: str) -> None:
-    """What others have not read yet is not thrown away."""
+def test_overwrite_is_rejected(spark: SparkSession, gateway: ServerProcess, client: Client, topic: str) -> None:
+    """Messages that other groups have not read must not be deleted."""
     client.publish(topic, "kept")
     frame = spark.createDataFrame([("new",)], "body STRING")
 
@@ -239,7 +241,7 @@ def test_overwrite_is_refused(spark: SparkSession, gateway: ServerProcess, clien
 
 
 def test_a_key_is_not_shown(spark: SparkSession, lines: Lines) -> None:
-    """What a failed query tells ends up in logs and mails."""
+    """Errors of a failed query are printed in logs."""
     secret = uuid4().hex
     lines.options |= {"key": secret, "topic": "nowhere"}
     lines.add("one", 1)

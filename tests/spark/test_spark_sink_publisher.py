@@ -1,4 +1,4 @@
-"""Publishing from a task, through whatever lies between it and the gateway; no Spark is needed for that."""
+"""Publishing from a task with failures between it and the gateway. Spark is not needed."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -31,7 +31,7 @@ def publisher(url: str, topic: str, **options: str) -> Publisher:
 
 
 def numbered(count: int, **columns: list[Any]) -> list[Row]:
-    """Rows of one message key, so that their order is the order in their queue."""
+    """Return rows with one message key, so that their order is the order in the queue."""
     batch = pa.record_batch({"body": [str(number) for number in range(count)], "key": ["same"] * count, **columns})
     return list(rows([batch], uuid4().hex))
 
@@ -41,7 +41,7 @@ def bodies(client: Client, topic: str) -> list[int]:
 
 
 def test_rows_are_stored_in_order_and_counted(gateway: ServerProcess, client: Client, topic: str) -> None:
-    """A commit tells how many; a repeat is counted as one, and adds nothing."""
+    """A commit reports the counts, and a repeat is counted as a duplicate."""
     given = numbered(20)
     sink = publisher(gateway.url, topic)
 
@@ -52,8 +52,8 @@ def test_rows_are_stored_in_order_and_counted(gateway: ServerProcess, client: Cl
 
 
 @pytest.mark.parametrize("trouble", ["busy", "cut", "lost"])
-def test_what_got_no_answer_is_sent_again(trouble: str, way: Way, client: Client, topic: str) -> None:
-    """Not one message less, not one more, whether the gateway had done it or not."""
+def test_rows_without_a_response_are_sent_again(trouble: str, way: Way, client: Client, topic: str) -> None:
+    """No message is lost or duplicated, whether or not the gateway stored it."""
     way.troubles = [trouble, "lost"]
 
     counts = publisher(way.url, topic).publish(numbered(10))
@@ -63,7 +63,7 @@ def test_what_got_no_answer_is_sent_again(trouble: str, way: Way, client: Client
 
 
 def test_the_next_gateway_takes_over(way: Way, client: Client, topic: str) -> None:
-    """With several gateways, the loss of one is no failure; the one that works is kept for the next rows."""
+    """The failure of one gateway is not an error, and the working one is used for the next rows."""
     sink = publisher(f"{NOBODY}, {way.url}", topic)
 
     sink.check()
@@ -74,13 +74,13 @@ def test_the_next_gateway_takes_over(way: Way, client: Client, topic: str) -> No
 
 
 def test_a_gateway_that_stays_down_fails_the_task(topic: str) -> None:
-    """After the time that was given, with the address to look at."""
-    with pytest.raises(LogUnavailable, match=f"option url: nothing got through to {NOBODY}"):
+    """The task fails after the configured time, and the error names the address."""
+    with pytest.raises(LogUnavailable, match=f"option url: no request to {NOBODY} succeeded"):
         publisher(NOBODY, topic, retryTimeout="300ms").publish(numbered(1))
 
 
-def test_a_producers_rate_slows_the_task_down(way: Way, client: Client, topic: str) -> None:
-    """Back-pressure: what is over the rate waits as long as asked, in order, and only that is sent again."""
+def test_the_rate_of_a_producer_slows_the_task_down(way: Way, client: Client, topic: str) -> None:
+    """Rows above the rate wait as requested, in order, and only they are sent again."""
     producer = f"producer-{uuid4().hex}"
     client.producers.put(producer, {"topic": topic, "rateLimit": {"rate": 100, "burst": 100}})
     # Slower than one second's worth; less than two are waited for, because progress renews the patience.
@@ -93,8 +93,8 @@ def test_a_producers_rate_slows_the_task_down(way: Way, client: Client, topic: s
     assert [content.count(b'"body"') for content in way.passed][:2] == [250, 150]
 
 
-def test_a_refused_row_is_named(gateway: ServerProcess, client: Client, topic: str) -> None:
-    """The error leads to the row and the column; what was good beside it is stored."""
+def test_a_rejected_row_is_reported(gateway: ServerProcess, client: Client, topic: str) -> None:
+    """The error names the row and the column, and the valid rows are stored."""
     tags = ["good", "", "good"]
 
     with pytest.raises(RowRefused, match=r"row 1 of its partition, column tag: .*empty.* \(invalid_value\)"):
@@ -103,14 +103,14 @@ def test_a_refused_row_is_named(gateway: ServerProcess, client: Client, topic: s
     assert bodies(client, topic) == [0, 2]
 
 
-def test_a_given_key_for_two_bodies_is_refused(gateway: ServerProcess, topic: str) -> None:
-    """A key of the user's that is none does not lose a row silently."""
+def test_one_idempotency_key_for_two_bodies_is_rejected(gateway: ServerProcess, topic: str) -> None:
+    """A key of the user that is not unique must not lose a row silently."""
     with pytest.raises(RowRefused, match=r"row 1 .*column idempotencyKey.*\(idempotency_mismatch\)"):
         publisher(gateway.url, topic).publish(numbered(2, idempotencyKey=["k", "k"]))
 
 
-def test_smaller_limits_of_a_gateway_are_kept(tmp_path: Path) -> None:
-    """An operator may allow less than we send by default: requests are cut, in order."""
+def test_lower_limits_of_a_gateway_are_respected(tmp_path: Path) -> None:
+    """An operator may allow smaller requests, so requests are split in order."""
     server = ServerProcess(tmp_path, MQGATE_HTTP_MAX_BATCH="7", MQGATE_HTTP_MAX_REQUEST_BYTES="1000").start()
     try:
         with Client(server.url) as client:
@@ -125,46 +125,46 @@ def test_smaller_limits_of_a_gateway_are_kept(tmp_path: Path) -> None:
 
 
 class TestChecksBeforeAnyTask:
-    def test_a_topic_that_is_there_passes(self, gateway: ServerProcess, client: Client, topic: str) -> None:
-        """To ask leaves nothing behind."""
+    def test_the_check_of_an_existing_topic_passes(self, gateway: ServerProcess, client: Client, topic: str) -> None:
+        """The check stores nothing."""
         publisher(gateway.url, topic).check()
 
         assert stored(client, topic) == []
 
-    def test_a_missing_topic_is_named(self, gateway: ServerProcess) -> None:
-        """A misspelt topic is not created by writing to it."""
+    def test_a_missing_topic_is_reported(self, gateway: ServerProcess) -> None:
+        """A write must not create a misspelt topic."""
         with pytest.raises(TopicMissing, match=r"option topic: .*nowhere"):
             publisher(gateway.url, "nowhere").check()
 
-    def test_a_missing_producer_is_named(self, gateway: ServerProcess, topic: str) -> None:
-        """Producers are registered, so that somebody can be asked."""
+    def test_a_missing_producer_is_reported(self, gateway: ServerProcess, topic: str) -> None:
+        """Producers must be registered."""
         with pytest.raises(TopicMissing, match="option producer: "):
             publisher(gateway.url, topic, producer="nobody").check()
 
-    def test_a_gateway_that_is_down_is_named(self, topic: str) -> None:
-        """The driver does not wait as long as a task would."""
+    def test_a_gateway_that_is_down_is_reported(self, topic: str) -> None:
+        """The driver does not wait as long as a task."""
         with pytest.raises(LogUnavailable, match=f"option url: .*{NOBODY}"):
             publisher(NOBODY, topic, retryTimeout="200ms").check()
 
     @pytest.mark.parametrize(("url", "key"), [("gateway:8080", "k"), ("http://127.0.0.1:9", "cut\n")])
-    def test_an_address_or_key_that_cannot_be_is_refused(self, url: str, key: str, topic: str) -> None:
-        """Before anybody is asked."""
+    def test_an_invalid_address_or_key_is_rejected(self, url: str, key: str, topic: str) -> None:
+        """The error occurs before any request is sent."""
         with pytest.raises(OptionInvalid, match="options url and key: "):
             publisher(url, topic, key=key)
 
-    def test_something_else_behind_the_address_is_told(self, way: Way, topic: str) -> None:
-        """A page that answers everything with 200 is no gateway, and must not swallow rows."""
+    def test_a_server_that_is_not_a_gateway_is_reported(self, way: Way, topic: str) -> None:
+        """A page that returns 200 for everything must not discard rows."""
         way.troubles = ["page"] * 2
         sink = publisher(way.url, topic)
 
-        with pytest.raises(LogError, match=r"option url: .*is no gateway"):
+        with pytest.raises(LogError, match=r"option url: .*is not a gateway"):
             sink.check()
         with pytest.raises(LogError, match=r"option url: .*check the URL of the gateway"):
             sink.publish(numbered(1))
 
 
-def test_keys_decide_who_may_write(tmp_path: Path) -> None:
-    """A producer's key is enough; another's, an expired one or none are refused on the driver."""
+def test_the_key_must_have_permission_to_publish(tmp_path: Path) -> None:
+    """A producer key is sufficient. Other, expired or missing keys are rejected on the driver."""
     server = ServerProcess(tmp_path).start()
     try:
         with Client(server.url) as client:
@@ -180,7 +180,7 @@ def test_keys_decide_who_may_write(tmp_path: Path) -> None:
             publisher(server.url, "mine", key=keys["mine"]["key"]).check()
             publisher(server.url, "mine", key=admin).check()
 
-            with pytest.raises(AccessDenied, match="option key: it may not publish to mine"):
+            with pytest.raises(AccessDenied, match="option key: the key may not publish to mine"):
                 publisher(server.url, "mine", key=keys["other"]["key"]).check()
             with pytest.raises(AccessDenied, match=r"option key: .*missing, mistyped or expired"):
                 publisher(server.url, "mine", key=gone["key"]).check()

@@ -1,4 +1,4 @@
-"""Rows become envelopes, each with a key by which a repeat is known."""
+"""Rows become envelopes with idempotency keys."""
 
 import json
 import random
@@ -24,8 +24,8 @@ def keys(*batches: pa.RecordBatch, **identity: str) -> list[str]:
     return [envelope["idempotencyKey"] for envelope in envelopes(*batches, **identity)]
 
 
-def test_a_row_is_an_envelope() -> None:
-    """Every column arrives, and nothing is said of a null."""
+def test_a_row_becomes_an_envelope() -> None:
+    """It contains every column, and omits nulls."""
     given = batch(
         body=pa.array([b"caf\xc3\xa9", b"\xff\x00"]),
         key=["k", None],
@@ -48,15 +48,15 @@ def test_a_row_is_an_envelope() -> None:
 
 
 @pytest.mark.parametrize("kind", [pa.string(), pa.large_string(), pa.binary(), pa.large_binary()])
-def test_text_and_bytes_are_bodies_alike(kind: pa.DataType) -> None:
-    """Whichever way Spark hands them over."""
+def test_text_and_bytes_give_the_same_body(kind: pa.DataType) -> None:
+    """Spark may pass either Arrow type."""
     (envelope,) = envelopes(batch(body=pa.array(["text"], pa.string()).cast(kind)))
 
     assert envelope["body"] == "text"
 
 
-def test_text_that_is_none_is_sent_as_it_is() -> None:
-    """A cast from BINARY to STRING checks nothing, and we change no byte."""
+def test_text_that_is_not_utf8_is_sent_unchanged() -> None:
+    """A cast from BINARY to STRING checks nothing, and the sink must not change bytes."""
     body = pa.array([b"\xff"], pa.binary()).view(pa.string())
 
     (envelope,) = envelopes(batch(body=body))
@@ -65,7 +65,7 @@ def test_text_that_is_none_is_sent_as_it_is() -> None:
 
 
 def test_a_message_is_never_early() -> None:
-    """The gateway counts milliseconds, Spark microseconds; before 1970 is past like any other."""
+    """The gateway uses milliseconds, Spark microseconds. Instants before 1970 are past."""
     at = pa.array([1_700_000_000_000_001, -5], pa.timestamp("us", tz="UTC"))
 
     found = envelopes(batch(body=["a", "b"], deliverAt=at))
@@ -74,14 +74,14 @@ def test_a_message_is_never_early() -> None:
 
 
 def test_properties_may_be_json() -> None:
-    """As the source gives them with properties=json; none are none."""
+    """The source returns this format with properties=json. Missing properties stay missing."""
     found = envelopes(batch(body=["a", "b", "c"], properties=['{"b": "2", "a": "ü"}', "{}", None]))
 
     assert [each.get("properties") for each in found] == [{"a": "ü", "b": "2"}, None, None]
 
 
-def test_a_repeat_has_the_same_keys_in_whatever_order() -> None:
-    """A task that runs again may get its rows in another order and cut otherwise; equal rows stay two."""
+def test_a_repeat_has_the_same_keys_in_any_order() -> None:
+    """A repeated task may get its rows in another order and other batches. Equal rows stay distinct."""
     bodies = [f"row {number % 400}" for number in range(1_000)]
     first = keys(batch(body=bodies))
     random.Random(7).shuffle(bodies)
@@ -92,8 +92,8 @@ def test_a_repeat_has_the_same_keys_in_whatever_order() -> None:
     assert sorted(again) == sorted(first)
 
 
-def test_a_key_stands_for_one_message() -> None:
-    """Whatever differs of a row makes it another; so does whose row it is."""
+def test_a_key_identifies_one_message() -> None:
+    """Any difference in the row or in its write gives another key."""
     plain = batch(body=["same"])
     others = [
         batch(body=["other"]),
@@ -109,8 +109,8 @@ def test_a_key_stands_for_one_message() -> None:
     assert len(set(found)) == len(found)
 
 
-def test_the_order_of_properties_makes_no_other_message() -> None:
-    """A map's order is nobody's promise."""
+def test_the_order_of_properties_does_not_change_the_key() -> None:
+    """The order of a map is not stable."""
     one, other = ([("a", "1"), ("b", "2")], [("b", "2"), ("a", "1")])
 
     assert keys(batch(body=["x"], properties=pa.array([one], TEXTS))) == keys(
@@ -118,8 +118,8 @@ def test_the_order_of_properties_makes_no_other_message() -> None:
     )
 
 
-def test_a_key_that_is_given_wins() -> None:
-    """Who knows better what a repeat is says so, row by row."""
+def test_a_given_key_takes_precedence() -> None:
+    """Users may define per row what a repeat is."""
     mine, ours = keys(batch(body=["a", "a"], idempotencyKey=['order "17"', None]))
 
     assert mine == 'order "17"'
@@ -127,33 +127,33 @@ def test_a_key_that_is_given_wins() -> None:
 
 
 @pytest.mark.parametrize(
-    ("columns", "told"),
+    ("columns", "expected"),
     [
         ({"body": ["a", None]}, "row 1 of its partition, column body: must not be null"),
         (
             {"body": ["a"], "properties": ["[1]"]},
-            "row 0 of .*, column properties: must be the text of a JSON",
+            "row 0 of .*, column properties: must be a JSON",
         ),
-        ({"body": ["a"], "properties": ["{"]}, "row 0 of .*, column properties: must be the text of a JSON"),
+        ({"body": ["a"], "properties": ["{"]}, "row 0 of .*, column properties: must be a JSON"),
         ({"body": ["a"], "properties": ['{"n": 1}']}, "column properties: the value of n must be text, not 1"),
         ({"body": ["a"], "properties": pa.array([[("n", None)]], TEXTS)}, "the value of n must be text, not null"),
-        ({"body": ["a"], "key": pa.array([b"\xff"]).view(pa.string())}, "column key: .* no UTF-8"),
+        ({"body": ["a"], "key": pa.array([b"\xff"]).view(pa.string())}, "column key: .* not UTF-8"),
     ],
 )
-def test_a_row_that_is_no_message_is_named(columns: dict[str, Any], told: str) -> None:
-    """Among a million rows, people need to find it."""
-    with pytest.raises(RowRefused, match=told):
+def test_an_invalid_row_is_reported(columns: dict[str, Any], expected: str) -> None:
+    """Users must find it among a million rows."""
+    with pytest.raises(RowRefused, match=expected):
         envelopes(batch(**columns))
 
 
-def test_rows_are_counted_over_batches() -> None:
-    """The number in an error is the row's place in its partition."""
+def test_rows_are_numbered_across_batches() -> None:
+    """The number in an error is the index of the row in its partition."""
     with pytest.raises(RowRefused, match="row 3 of"):
         envelopes(batch(body=["a", "b"]), batch(body=["c", None]))
 
 
-def test_requests_are_bounded_by_number_and_size() -> None:
-    """Memory is bounded here and in the gateway; a row that is too large alone still goes."""
+def test_requests_are_limited_by_number_and_size() -> None:
+    """Memory use is limited here and in the gateway. A single larger row is still sent."""
     small = [Row(number, b"x") for number in range(5)]
     large = [Row(number, b"x" * (3 << 20)) for number in range(2)]
     huge = [Row(7, b"x" * (5 << 20))]

@@ -1,4 +1,4 @@
-"""Topics as streams, through Spark: batches, checkpoints, and what Spark tells of them."""
+"""Streaming reads through Spark: batches, checkpoints, and progress reports."""
 
 import json
 from pathlib import Path
@@ -13,7 +13,7 @@ from mqgate.client import Client
 def test_a_stream_reads_everything_once_in_limited_batches(
     spark: SparkSession, client: Client, topic: str, tmp_path: Path
 ) -> None:
-    """AvailableNow honours the limit, and ends at the end."""
+    """An AvailableNow query respects the limit and ends at the end."""
     fill(client, topic, 100)
 
     batches = drained(stream(spark, client, subscribe=topic, maxOffsetsPerTrigger=40), tmp_path)
@@ -22,8 +22,10 @@ def test_a_stream_reads_everything_once_in_limited_batches(
     assert bodies(batches) == list(range(100))
 
 
-def test_a_restart_goes_on_from_the_checkpoint(spark: SparkSession, client: Client, topic: str, tmp_path: Path) -> None:
-    """New messages, also in queues that were added while nobody ran; nothing again."""
+def test_a_restart_continues_from_the_checkpoint(
+    spark: SparkSession, client: Client, topic: str, tmp_path: Path
+) -> None:
+    """It reads new messages, also in queues that were added meanwhile, and repeats none."""
     fill(client, topic, 10)
     rows = stream(spark, client, subscribe=topic)
     first = drained(rows, tmp_path)
@@ -36,8 +38,8 @@ def test_a_restart_goes_on_from_the_checkpoint(spark: SparkSession, client: Clie
     assert bodies(second) == list(range(10, 40))
 
 
-def test_new_queues_while_running(spark: SparkSession, client: Client, topic: str, tmp_path: Path) -> None:
-    """A running query hears of them at its next batch."""
+def test_a_running_query_reads_new_queues(spark: SparkSession, client: Client, topic: str, tmp_path: Path) -> None:
+    """It finds them with its next batch."""
     fill(client, topic, 5)
     query = (
         stream(spark, client, "body STRING", subscribe=topic)
@@ -60,10 +62,10 @@ def test_new_queues_while_running(spark: SparkSession, client: Client, topic: st
 
 
 @pytest.mark.parametrize("policy", ["true", "false"])
-def test_retention_past_the_checkpoint(
+def test_deleted_messages_fail_a_restart_or_are_skipped(
     spark: SparkSession, client: Client, topic: str, tmp_path: Path, policy: str
 ) -> None:
-    """The query was down longer than messages are kept: it fails, or goes on with what is left."""
+    """The query was stopped for longer than the retention."""
     fill(client, topic, 10)
     rows = stream(spark, client, subscribe=topic, failOnDataLoss=policy)
     drained(rows, tmp_path)
@@ -72,14 +74,16 @@ def test_retention_past_the_checkpoint(
     fill(client, topic, 10, start=20)
 
     if policy == "true":
-        with pytest.raises(Exception, match="gone by retention"):
+        with pytest.raises(Exception, match="deleted by retention"):
             drained(rows, tmp_path)
     else:
         assert bodies(drained(rows, tmp_path)) == list(range(20, 30))
 
 
-def test_lag_is_told_by_queue(spark: SparkSession, client: Client, topic: str, tmp_path: Path) -> None:
-    """Each progress has where the queues end beside where the batch ended."""
+def test_progress_reports_contain_the_lag_by_queue(
+    spark: SparkSession, client: Client, topic: str, tmp_path: Path
+) -> None:
+    """Each report has the ends of the queues and the end of the batch."""
     fill(client, topic, 50)
     query = (
         stream(spark, client, subscribe=topic, maxOffsetsPerTrigger=10)
@@ -98,7 +102,7 @@ def test_lag_is_told_by_queue(spark: SparkSession, client: Client, topic: str, t
 def test_the_key_is_written_nowhere(
     spark: SparkSession, client: Client, topic: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    """Not into the plan, not into the checkpoint, not into what is printed."""
+    """It is not in the config, the checkpoint or the output."""
     fill(client, topic, 5)
     rows = stream(spark, client, subscribe=topic, key="hush-hush-key")
 
@@ -112,9 +116,7 @@ def test_the_key_is_written_nowhere(
     assert "hush-hush" not in printed.out + printed.err
 
 
-def test_a_topic_that_is_missing_ends_the_query_with_the_reason(
-    spark: SparkSession, client: Client, tmp_path: Path
-) -> None:
-    """On the driver; no task runs for it."""
+def test_a_missing_topic_fails_the_query_with_the_reason(spark: SparkSession, client: Client, tmp_path: Path) -> None:
+    """The driver reports it, and no task runs."""
     with pytest.raises(Exception, match="no-such-topic is not registered"):
         drained(stream(spark, client, subscribe="no-such-topic"), tmp_path)

@@ -1,4 +1,4 @@
-"""The streaming reader's answers, asked directly: what Spark would ask of it, without Spark."""
+"""The streaming reader, called directly as Spark calls it, without Spark."""
 
 import json
 import logging
@@ -13,10 +13,10 @@ from pyspark.sql.types import BinaryType, StructField, StructType
 from spark_calls import fill, retained
 
 from mqgate.client import Client
-from mqgate.spark.columns import whole_schema
+from mqgate.spark.columns import full_schema
+from mqgate.spark.offset_ranges import Positions
 from mqgate.spark.options import parse
-from mqgate.spark.positions import Positions
-from mqgate.spark.reading import DataLost, Task
+from mqgate.spark.reads import DataLost, Task
 from mqgate.spark.stream_reader import StreamReader
 from mqgate.testing.server_process import ServerProcess
 
@@ -25,11 +25,11 @@ ALL = ReadAllAvailable()
 
 def reader(client: Client, schema: StructType | None = None, **options: str) -> StreamReader:
     both = {"url": client.transport.url, "startingOffsets": "earliest", **options}
-    return StreamReader(parse(both, is_stream=True), schema or whole_schema("map"))
+    return StreamReader(parse(both, is_stream=True), schema or full_schema("map"))
 
 
 def read(stream: StreamReader, start: Positions, end: Positions) -> list[int]:
-    """A batch's bodies, as its tasks would read them."""
+    """Return the bodies of a batch as its tasks read them."""
     rows: list[Any] = []
     for task in stream.partitions(start, end):
         for batch in stream.read(task):
@@ -37,8 +37,8 @@ def read(stream: StreamReader, start: Positions, end: Positions) -> list[int]:
     return sorted(int(body) for body in rows)
 
 
-def test_batches_follow_each_other(client: Client, topic: str) -> None:
-    """Each begins where the last one ended; nothing new is no batch."""
+def test_each_batch_starts_where_the_last_one_ended(client: Client, topic: str) -> None:
+    """Without new messages there is no batch."""
     stream = reader(client, subscribe=topic)
     start = stream.initialOffset()
     fill(client, topic, 10)
@@ -51,8 +51,8 @@ def test_batches_follow_each_other(client: Client, topic: str) -> None:
     assert stream.latestOffset(second, ALL) == second
 
 
-def test_a_stream_begins_at_the_end_unless_told_otherwise(client: Client, topic: str) -> None:
-    """What was there before is not the stream's business."""
+def test_a_stream_starts_at_the_end_by_default(client: Client, topic: str) -> None:
+    """Earlier messages are not part of the stream."""
     fill(client, topic, 10)
     stream = reader(client, subscribe=topic, startingOffsets="latest")
     start = stream.initialOffset()
@@ -61,8 +61,8 @@ def test_a_stream_begins_at_the_end_unless_told_otherwise(client: Client, topic:
     assert read(stream, start, stream.latestOffset(start, ALL)) == [10, 11, 12]
 
 
-def test_a_limit_is_kept(client: Client, topic: str) -> None:
-    """The default limit is the option's, and a batch is no longer than it."""
+def test_a_limit_is_respected(client: Client, topic: str) -> None:
+    """The default limit is the option, and no batch exceeds it."""
     fill(client, topic, 50)
     stream = reader(client, subscribe=topic, maxOffsetsPerTrigger="20")
     start, found = stream.initialOffset(), []
@@ -76,8 +76,8 @@ def test_a_limit_is_kept(client: Client, topic: str) -> None:
     assert sorted(number for batch in found for number in batch) == list(range(50))
 
 
-def test_too_little_waits_for_more_or_for_time(client: Client, topic: str) -> None:
-    """Small batches cost; but what is there must not wait for ever."""
+def test_a_small_backlog_waits_for_more_messages_or_the_delay(client: Client, topic: str) -> None:
+    """Small batches are expensive, but messages must not wait forever."""
     patient = reader(client, subscribe=topic, minOffsetsPerTrigger="10", maxTriggerDelay="1h")
     hasty = reader(client, subscribe=topic, minOffsetsPerTrigger="10", maxTriggerDelay="1ms")
     start = patient.initialOffset()
@@ -91,8 +91,8 @@ def test_too_little_waits_for_more_or_for_time(client: Client, topic: str) -> No
     assert read(patient, start, patient.latestOffset(start, ALL)) == list(range(10))
 
 
-def test_available_now_stops_where_it_began(client: Client, topic: str) -> None:
-    """Messages and queues that come later belong to the next run, so that the query ends."""
+def test_available_now_stops_at_the_ends_of_its_start(client: Client, topic: str) -> None:
+    """Later messages and queues belong to the next run, so that the query ends."""
     fill(client, topic, 6)
     stream = reader(client, subscribe=topic, minOffsetsPerTrigger="1000")
     start = stream.initialOffset()
@@ -106,8 +106,8 @@ def test_available_now_stops_where_it_began(client: Client, topic: str) -> None:
     assert stream.latestOffset(end, ALL) == end
 
 
-def test_queues_that_are_added_are_read_from_their_beginning(client: Client, topic: str) -> None:
-    """Without a restart, and without a word in the options."""
+def test_added_queues_are_read_from_their_beginning(client: Client, topic: str) -> None:
+    """This requires neither a restart nor an option."""
     stream = reader(client, subscribe=topic)
     start = stream.latestOffset(stream.initialOffset(), ALL)
     client.topics.put(topic, {"queues": 8})
@@ -119,8 +119,8 @@ def test_queues_that_are_added_are_read_from_their_beginning(client: Client, top
     assert read(stream, start, end) == list(range(64))
 
 
-def test_topics_that_match_join_while_running(client: Client, topic: str) -> None:
-    """That is what a pattern is for."""
+def test_new_matching_topics_are_read_while_running(client: Client, topic: str) -> None:
+    """This is the purpose of a pattern."""
     stream = reader(client, subscribePattern=f"{topic}.*")
     start = stream.initialOffset()
     client.topics.put(f"{topic}-new", {"queues": 2})
@@ -132,22 +132,20 @@ def test_topics_that_match_join_while_running(client: Client, topic: str) -> Non
     assert read(stream, start, end) == list(range(7))
 
 
-def test_retention_past_the_position_fails(client: Client, topic: str) -> None:
-    """The default: nobody goes on without the lost ones unasked."""
+def test_deleted_messages_fail_the_query_by_default(client: Client, topic: str) -> None:
+    """A query must not skip lost messages without permission."""
     stream = reader(client, subscribe=topic)
     start = stream.initialOffset()
     fill(client, topic, 10)
     retained(client, topic)
     fill(client, topic, 2, start=10)
 
-    with pytest.raises(DataLost, match=r"gone by retention.*failOnDataLoss"):
+    with pytest.raises(DataLost, match=r"deleted by retention.*failOnDataLoss"):
         stream.partitions(start, stream.latestOffset(start, ALL))
 
 
-def test_retention_past_the_position_may_be_passed_over(
-    client: Client, topic: str, caplog: pytest.LogCaptureFixture
-) -> None:
-    """With a warning that has their number; the rest is read."""
+def test_deleted_messages_may_be_skipped(client: Client, topic: str, caplog: pytest.LogCaptureFixture) -> None:
+    """The warning contains their number, and the remaining messages are read."""
     stream = reader(client, subscribe=topic, failOnDataLoss="false", minPartitions="1")
     start = stream.initialOffset()
     fill(client, topic, 10)
@@ -162,8 +160,8 @@ def test_retention_past_the_position_may_be_passed_over(
     assert sum(int(str(args).split("'")[1].split()[0]) for args in lost) == 10
 
 
-def test_retention_between_planning_and_reading(client: Client, topic: str) -> None:
-    """A task was planned on what is gone when it reads."""
+def test_messages_deleted_between_planning_and_reading_are_reported(client: Client, topic: str) -> None:
+    """A task may find that its messages no longer exist."""
     fill(client, topic, 10)
     strict = reader(client, subscribe=topic)
     lenient = reader(client, subscribe=topic, failOnDataLoss="false")
@@ -177,9 +175,11 @@ def test_retention_between_planning_and_reading(client: Client, topic: str) -> N
     assert [list(lenient.read(task)) for task in tasks] == [[] for _ in tasks]
 
 
-@pytest.mark.parametrize("schema", [whole_schema("map"), StructType([StructField("body", BinaryType())])])
-def test_a_message_gone_from_the_middle(gateway: ServerProcess, client: Client, topic: str, schema: StructType) -> None:
-    """It is told, or passed over; those behind it are read once, and none behind the end that was asked for."""
+@pytest.mark.parametrize("schema", [full_schema("map"), StructType([StructField("body", BinaryType())])])
+def test_a_message_missing_in_the_middle_is_reported_or_skipped(
+    gateway: ServerProcess, client: Client, topic: str, schema: StructType
+) -> None:
+    """The following messages are read once, up to the requested end."""
     client.topics.put(f"{topic}-one", {"queues": 1})
     ids = fill(client, f"{topic}-one", 10)
     with closing(sqlite3.connect(gateway.directory / "mqgate.db", timeout=30)) as database:
@@ -193,13 +193,13 @@ def test_a_message_gone_from_the_middle(gateway: ServerProcess, client: Client, 
     for end in (10, 6):
         found = read(lenient, start, {f"{topic}-one": {"local:0": end}})
         assert found == [number for number in range(end) if number != 4]
-    with pytest.raises(DataLost, match=r"1 messages of .* not all is there from offset 0 to 10"):
+    with pytest.raises(DataLost, match=r"1 messages of .* messages are missing from offset 0 to 10"):
         read(strict, start, strict.latestOffset(start, ALL))
 
 
 @pytest.mark.parametrize("policy", ["true", "false"])
-def test_a_topic_made_anew(client: Client, topic: str, policy: str) -> None:
-    """Its offsets begin again below the position: that fails, or is read from the beginning, and never passed over."""
+def test_a_recreated_topic_fails_or_is_read_from_its_beginning(client: Client, topic: str, policy: str) -> None:
+    """Its offsets start below the position, and its messages are never skipped."""
     fill(client, topic, 20)
     stream = reader(client, subscribe=topic, failOnDataLoss=policy)
     start = stream.latestOffset(stream.initialOffset(), ALL)
@@ -210,7 +210,7 @@ def test_a_topic_made_anew(client: Client, topic: str, policy: str) -> None:
     end = stream.latestOffset(start, ALL)
 
     if policy == "true":
-        with pytest.raises(DataLost, match="made anew"):
+        with pytest.raises(DataLost, match="recreated"):
             stream.partitions(start, end)
     else:
         assert read(stream, start, end) == list(range(100, 108))
@@ -218,8 +218,8 @@ def test_a_topic_made_anew(client: Client, topic: str, policy: str) -> None:
 
 
 @pytest.mark.parametrize("policy", ["true", "false"])
-def test_a_topic_with_fewer_queues_than_before(client: Client, topic: str, policy: str) -> None:
-    """A queue that the position knows and the log does not."""
+def test_a_removed_queue_is_reported(client: Client, topic: str, policy: str) -> None:
+    """The position contains a queue that no longer exists."""
     fill(client, topic, 20)
     stream = reader(client, subscribe=topic, failOnDataLoss=policy)
     start = stream.latestOffset(stream.initialOffset(), ALL)
@@ -227,7 +227,7 @@ def test_a_topic_with_fewer_queues_than_before(client: Client, topic: str, polic
     client.topics.put(topic, {"queues": 1})
 
     if policy == "true":
-        with pytest.raises(DataLost, match="the queue is gone"):
+        with pytest.raises(DataLost, match="the queue no longer exists"):
             stream.latestOffset(start, ALL)
     else:
         end = stream.latestOffset(start, ALL)
@@ -236,7 +236,7 @@ def test_a_topic_with_fewer_queues_than_before(client: Client, topic: str, polic
 
 
 def test_a_repeated_batch_is_the_same(client: Client, topic: str) -> None:
-    """After a crash Spark plans the batch again from the positions it logged, in another process."""
+    """After a crash, another process plans the batch again from the logged positions."""
     fill(client, topic, 30)
     stream = reader(client, subscribe=topic, maxOffsetsPerTrigger="10")
     start = stream.initialOffset()
@@ -249,8 +249,8 @@ def test_a_repeated_batch_is_the_same(client: Client, topic: str) -> None:
     assert read(again, *logged) == read(stream, start, end)
 
 
-def test_the_group_follows_for_lag_tools(client: Client, topic: str) -> None:
-    """It stands where the finished batches end, also after the last one; recovery never asks it."""
+def test_committed_offsets_follow_the_finished_batches(client: Client, topic: str) -> None:
+    """Lag tools show the progress, also after the last batch. Recovery does not use it."""
     group = f"g-{topic}"
     client.groups.put(group, {"topic": topic, "mode": "queue"})
     fill(client, topic, 10)
@@ -265,16 +265,16 @@ def test_the_group_follows_for_lag_tools(client: Client, topic: str) -> None:
     assert client.lag(group)["lag"] == 0
 
 
-def test_the_ends_of_the_queues_are_told_for_lag(client: Client, topic: str) -> None:
-    """Whatever the limit: how far a query is behind is the difference to its position."""
+def test_the_ends_of_the_queues_are_reported_for_lag(client: Client, topic: str) -> None:
+    """The lag is the difference between the ends and the position, whatever the limit is."""
     fill(client, topic, 30)
     stream = reader(client, subscribe=topic, maxOffsetsPerTrigger="5")
 
     assert sum(stream.reportLatestOffset()[topic].values()) == 30
 
 
-def test_tasks_travel(client: Client, topic: str) -> None:
-    """Readers and tasks are pickled to the workers: nothing in them may be of this process."""
+def test_readers_and_tasks_can_be_pickled(client: Client, topic: str) -> None:
+    """Spark sends them to the workers, so they must not contain process state."""
     fill(client, topic, 3)
     stream = reader(client, subscribe=topic)
     start = stream.initialOffset()

@@ -1,4 +1,4 @@
-"""A store to write to, on each of the two databases."""
+"""Fixtures: a statistics store on each of the two databases."""
 
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Latencies by bucket: what adds up exactly, and how near a quantile comes."""
+"""Latency buckets: exact bounds and sums, and the error of a quantile."""
 
 import random
 
@@ -7,8 +7,8 @@ import pytest
 from mqgate.stats.buckets import LAST, bucket_of, quantiles, upper_ms
 
 
-def test_a_latency_lies_between_its_buckets_bounds() -> None:
-    """The bounds are documented, and dashboards draw them: none may be off by one."""
+def test_a_latency_is_within_the_bounds_of_its_bucket() -> None:
+    """The bounds are documented and drawn by dashboards, so none may be off by one."""
     for ms in (*range(2_000), 2**20 - 1, 2**20, 2**20 + 1, 2**29, 2**29 + 1, 2**40):
         bucket = bucket_of(ms)
 
@@ -16,14 +16,14 @@ def test_a_latency_lies_between_its_buckets_bounds() -> None:
         assert bucket == 0 or ms > upper_ms(bucket - 1)
 
 
-def test_a_negative_latency_counts_as_none() -> None:
-    """Two clocks can differ by a millisecond; the message was counted all the same."""
+def test_a_negative_latency_counts_as_zero() -> None:
+    """Two clocks can differ by a millisecond, and the message must still be counted."""
     assert bucket_of(-5) == 0
 
 
 @pytest.mark.parametrize("share", [0.5, 0.95, 0.99, 1.0])
 def test_a_quantile_is_within_its_bucket(share: float) -> None:
-    """That is what operators are promised: the true value times or divided by the square root of 2 at most."""
+    """Operators rely on the documented error: at most a factor of the square root of 2."""
     found = random.Random(7)
     values = sorted(int(found.lognormvariate(5, 1.5)) for _ in range(10_000))
     counts: dict[int, int] = {}
@@ -38,5 +38,5 @@ def test_a_quantile_is_within_its_bucket(share: float) -> None:
 
 
 def test_without_counts_there_is_no_quantile() -> None:
-    """Zero would read as very fast."""
+    """A result of zero would look like a very low latency."""
     assert quantiles({}, [0.5, 0.99]) == [None, None]

@@ -17,14 +17,14 @@ from mqgate.core.errors import InvalidValue, MqgateError
 from mqgate.core.times import parse_instant
 from mqgate.java import JavaNotFound
 from mqgate.settings import Settings, SettingsInvalid
-from mqgate.stats.opening import open_stats
+from mqgate.stats.engine import open_stats
 from mqgate.stats.store import StatsStore
-from mqgate.stats.tables import Span
+from mqgate.stats.tables import RetentionClass
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from mqgate.spark.pipelines.plan import Plan
+    from mqgate.spark.pipelines.config import PipelineConfig
 
 __all__ = ["pipeline"]
 
@@ -74,7 +74,7 @@ def pipeline() -> None:
 def run(session: Session, /, *, renew: tuple[str, ...], once: bool, **given: Any) -> None:
     """Run the live pipelines and the scheduled jobs until Ctrl-C or SIGTERM."""
     with _driver(session, given) as (settings, plan, store, spark):
-        from mqgate.spark.pipelines.running import run_all  # noqa: PLC0415 - brings Spark
+        from mqgate.spark.pipelines.driver import run_all  # noqa: PLC0415 - brings Spark
 
         stopping = threading.Event()
         for sign in (signal.SIGINT, signal.SIGTERM):
@@ -121,10 +121,10 @@ def rollup(session: Session, /, *, since: datetime | None, **given: Any) -> None
 def reconcile(session: Session, /, *, hour: datetime | None, topic: tuple[str, ...], **given: Any) -> None:
     """Determine the outcome of all messages of an hour. The exit code is 1 if a message is missing."""
     with _driver(session, given) as (_, plan, store, spark):
-        from mqgate.spark.pipelines.judging import judge_hour, whole_hours  # noqa: PLC0415 - brings Spark
+        from mqgate.spark.pipelines.hourly_reconciliation import reconcile_hour, whole_hours  # noqa: PLC0415 - brings Spark
 
         at = hour or whole_hours(datetime.now(UTC), 1)[0]
-        rows = judge_hour(spark, plan, store, at.replace(minute=0, second=0, microsecond=0), topic)
+        rows = reconcile_hour(spark, plan, store, at.replace(minute=0, second=0, microsecond=0), topic)
     columns = ("topic", "group", "state", "published", "acked", "dead", "filtered", "expired", "skipped", "pending",
                "unwatched", "unknown", "missing", "duplicates", "late_acks", "why")  # fmt: skip
     session.show({"items": rows}, columns)
@@ -174,7 +174,7 @@ def replay(session: Session, /, *, target: str | None, group: str | None, dry_ru
 @contextmanager
 def _driver(
     session: Session, given: dict[str, Any], *, has_store: bool = True
-) -> Iterator[tuple[Settings, "Plan", StatsStore, "SparkSession"]]:
+) -> Iterator[tuple[Settings, "PipelineConfig", StatsStore, "SparkSession"]]:
     """Yield settings, plan, store and Spark session. Errors are printed and end the command."""
     settings = _settings(given)
     with _errors_reported():
@@ -182,7 +182,7 @@ def _driver(
         plan = _plan(session, settings)
         from pyspark.errors import PySparkException  # noqa: PLC0415 - an extra
 
-        from mqgate.spark.pipelines.plan import start  # noqa: PLC0415 - brings Spark
+        from mqgate.spark.pipelines.config import start  # noqa: PLC0415 - brings Spark
 
         spark = start(plan)
         try:
@@ -218,16 +218,16 @@ def _settings(given: dict[str, Any]) -> Settings:
     return settings
 
 
-def _plan(session: Session, settings: Settings) -> "Plan":
+def _plan(session: Session, settings: Settings) -> "PipelineConfig":
     from mqgate.spark.session import PysparkMissing  # noqa: PLC0415 - imports nothing of Spark yet
 
     try:
-        from mqgate.spark.pipelines.plan import Plan  # noqa: PLC0415 - brings Spark
+        from mqgate.spark.pipelines.config import PipelineConfig  # noqa: PLC0415 - brings Spark
     except ModuleNotFoundError as error:
         raise PysparkMissing from error
 
     options = settings.pipelines
-    return Plan(
+    return PipelineConfig(
         url=session.url,
         key=session.key,
         directory=Path(options.directory).absolute(),
@@ -245,6 +245,6 @@ def _plan(session: Session, settings: Settings) -> "Plan":
     )
 
 
-def _retentions(settings: Settings) -> dict[Span, timedelta]:
-    spans = (span for span in Span if span is not Span.FOREVER)
+def _retentions(settings: Settings) -> dict[RetentionClass, timedelta]:
+    spans = (span for span in RetentionClass if span is not RetentionClass.FOREVER)
     return {span: getattr(settings.stats, span.value) for span in spans}

@@ -1,1 +1,1 @@
-"""Topics as DataFrames: the data source `mqgate` for Spark, and a session that suits it."""
+"""Topics as DataFrames: the Spark data source `mqgate`, and a preconfigured Spark session."""

@@ -1,7 +1,7 @@
-"""A message as a row: which columns there are, which of them are asked for, and how they are built.
+"""Columns of a message: which exist, which a query requests, and how they are built.
 
-Whatever the transport, the columns are the same. Only what is asked for is read: a user's schema is the only way to
-prune columns that Spark gives a Python source.
+The columns are the same for every transport. Only requested columns are read. The schema of the user is the only
+column pruning that Spark offers to a Python source.
 """
 
 from collections.abc import Callable, Mapping
@@ -24,7 +24,7 @@ from pyspark.sql.types import (
 from mqgate.spark.log import LogError
 from mqgate.spark.options import OptionInvalid, Properties
 
-__all__ = ["Shape", "UndecodableBody", "shape_of", "whole_schema"]
+__all__ = ["Shape", "UndecodableBody", "full_schema", "shape_of"]
 
 _TEXT = StringType()
 _PROPERTIES: Mapping[str, DataType] = {"map": MapType(_TEXT, _TEXT), "json": _TEXT, "raw": _TEXT}
@@ -32,11 +32,11 @@ _decode = msgspec.json.Decoder(dict[str, str]).decode
 
 
 class UndecodableBody(LogError):
-    """A body that is no UTF-8 where text was asked for."""
+    """A body that is not UTF-8 although the schema requests text."""
 
 
-def whole_schema(properties: Properties) -> StructType:
-    """All columns, as they are without a schema of the user's."""
+def full_schema(properties: Properties) -> StructType:
+    """Return the schema with all columns, which applies if the user gives none."""
     types = {
         "id": _TEXT,
         "topic": _TEXT,
@@ -52,7 +52,7 @@ def whole_schema(properties: Properties) -> StructType:
 
 
 class Shape(NamedTuple):
-    """What the rows of a query look like."""
+    """The columns and formats of the rows of a query."""
 
     schema: pa.Schema
     fields: tuple[str, ...]
@@ -60,7 +60,7 @@ class Shape(NamedTuple):
     is_undecodable_null: bool
 
     def rows(self, topic: str, queue: str, start: int, found: pa.RecordBatch) -> pa.RecordBatch:
-        """Rows of what was read from an offset on."""
+        """Convert messages that were read from offset `start` on to rows."""
         count = found.num_rows
         columns = []
         for field in self.schema:
@@ -83,32 +83,32 @@ class Shape(NamedTuple):
             texts = [_utf8(body) for body in bodies.to_pylist()]
         if not self.is_undecodable_null:
             raise UndecodableBody(
-                f"the body of {where} offset {start + texts.index(None)} is no UTF-8: ask for body BINARY, "
+                f"the body of {where} offset {start + texts.index(None)} is not UTF-8: request body BINARY, "
                 "or set option undecodable to null"
             )
         return pa.array(texts, pa.string())
 
 
 def shape_of(schema: StructType, properties: Properties, *, is_undecodable_null: bool) -> Shape:
-    """What a schema asks for; OptionInvalid if it names what there is not."""
-    whole = {field.name: field.dataType for field in whole_schema(properties)}
+    """Return the shape of a schema. Raise OptionInvalid for an unknown column or a wrong type."""
+    whole = {field.name: field.dataType for field in full_schema(properties)}
     for field in schema:
         kinds = [whole[field.name]] if field.name in whole else []
         if field.name == "body":
             kinds.append(_TEXT)
         if not kinds:
-            raise OptionInvalid(f"schema: there is no column {field.name}, there are {', '.join(whole)}")
+            raise OptionInvalid(f"schema: column {field.name} does not exist: use {', '.join(whole)}")
         if not any(_same(field.dataType, kind) for kind in kinds):
-            told = " or ".join(kind.simpleString().upper() for kind in kinds)
+            allowed = " or ".join(kind.simpleString().upper() for kind in kinds)
             hint = ": see option properties" if field.name == "properties" else ""
-            raise OptionInvalid(f"schema: column {field.name} is {told}, not {field.dataType.simpleString()}{hint}")
+            raise OptionInvalid(f"schema: column {field.name} is {allowed}, not {field.dataType.simpleString()}{hint}")
     arrow = to_arrow_schema(schema, timezone="UTC")
     read = tuple(name for name in schema.fieldNames() if name not in {"topic", "queue"})
     return Shape(arrow, read, properties, is_undecodable_null)
 
 
-def _same(asked: DataType, kind: DataType) -> bool:
-    return asked.simpleString() == kind.simpleString()
+def _same(requested: DataType, kind: DataType) -> bool:
+    return requested.simpleString() == kind.simpleString()
 
 
 def _utf8(body: bytes) -> str | None:
@@ -118,8 +118,8 @@ def _utf8(body: bytes) -> str | None:
         return None
 
 
-def _each_once(texts: pa.Array, kind: pa.DataType, build: Callable[[str], Any]) -> pa.Array:
-    """Build from JSON texts, each different one once: most messages of a topic have the same few properties."""
+def _build_distinct(texts: pa.Array, kind: pa.DataType, build: Callable[[str], Any]) -> pa.Array:
+    """Convert JSON texts, each distinct text once: most messages of a topic have the same few properties."""
     if texts.null_count == len(texts):
         return pa.nulls(len(texts), kind)
     encoded = texts.dictionary_encode()
@@ -128,11 +128,11 @@ def _each_once(texts: pa.Array, kind: pa.DataType, build: Callable[[str], Any]) 
 
 
 def _map(texts: pa.Array, kind: pa.DataType) -> pa.Array:
-    return _each_once(texts, kind, lambda text: list(_decode(text).items()))
+    return _build_distinct(texts, kind, lambda text: list(_decode(text).items()))
 
 
 def _raw(texts: pa.Array, kind: pa.DataType) -> pa.Array:
-    return _each_once(texts, kind, lambda text: "\x02".join(f"{n}\x01{v}" for n, v in _decode(text).items()))
+    return _build_distinct(texts, kind, lambda text: "\x02".join(f"{n}\x01{v}" for n, v in _decode(text).items()))
 
 
 _BUILD: Mapping[str, Callable[[pa.Array, pa.DataType], pa.Array]] = {

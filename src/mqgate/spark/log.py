@@ -1,4 +1,4 @@
-"""What the source asks of a log, over whichever transport."""
+"""The interface of the source to a log, independent of the transport."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple, Protocol
@@ -7,7 +7,7 @@ import pyarrow as pa
 
 __all__ = ["FIELDS", "AccessDenied", "Ends", "Log", "LogError", "LogUnavailable", "TopicMissing"]
 
-# What `read` can give, and how it is typed; properties as the text of a JSON object, null if there are none.
+# Columns of `read` and their types. Properties are the text of a JSON object, or null.
 FIELDS: Mapping[str, pa.DataType] = {
     "id": pa.string(),
     "offset": pa.int64(),
@@ -20,50 +20,50 @@ FIELDS: Mapping[str, pa.DataType] = {
 
 
 class LogError(Exception):
-    """A log that did not give what was asked; the text says what to do."""
+    """A failed call to a log. The text states the remedy."""
 
 
 class TopicMissing(LogError):
-    """There is no such topic, or queue of it."""
+    """The topic or queue does not exist."""
 
 
 class AccessDenied(LogError):
-    """The key is missing, wrong, expired, or may not do this."""
+    """The key is missing, wrong, expired, or lacks the permission."""
 
 
 class LogUnavailable(LogError):
-    """Nobody answered, however often and wherever it was tried."""
+    """No server responded within the configured retries."""
 
 
 class Ends(NamedTuple):
-    """Of a queue: the first kept offset, and the next to be written."""
+    """The bounds of a queue: the first retained offset, and the next offset to be written."""
 
     min: int
     max: int
 
 
 class Log(Protocol):
-    """A log as the driver and the executors see it. Synchronous; used by one thread at a time."""
+    """A synchronous log client of the driver and the executors. One thread may use it at a time."""
 
     def topics(self) -> list[str]:
-        """The names of all topics but our own."""
+        """Return the names of all topics except internal ones."""
 
     def ends(self, topic: str) -> dict[str, Ends]:
-        """The ends of all queues; a queue that cannot be read now raises LogUnavailable."""
+        """Return the bounds of all queues. Raise LogUnavailable if a queue cannot be read now."""
 
     def offsets_at(self, topic: str, at_ms: int) -> dict[str, int]:
-        """Per queue the first offset stored at or after an instant; its end if there is none."""
+        """Return per queue the first offset stored at or after an instant, or the end of the queue."""
 
     def committed(self, topic: str, group: str) -> dict[str, int]:
-        """Where a group stands; a queue that it never committed is left out."""
+        """Return the committed offsets of a group, without queues that it never committed."""
 
     def commit(self, topic: str, group: str, offsets: Mapping[str, int]) -> None:
-        """Move a group, for those who look at its lag."""
+        """Move a group, so that its lag shows the progress of the query."""
 
     def read(self, topic: str, queue: str, start: int, end: int, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
-        """The messages of [start, end) in order, the columns (names of FIELDS) as asked.
+        """Yield the messages of [start, end) in order, with these columns of FIELDS.
 
-        Ends early only where messages are gone: who calls compares with what was asked.
+        The iterator ends early only where messages no longer exist. The caller must compare the offsets.
         """
 
     def close(self) -> None: ...

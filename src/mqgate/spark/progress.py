@@ -1,4 +1,4 @@
-"""How streaming queries get on, as one line on a terminal that is written over."""
+"""Progress of streaming queries as one line on a terminal, overwritten by each update."""
 
 import json
 import math
@@ -14,21 +14,21 @@ from pyspark.sql.streaming.listener import (
 
 __all__ = ["ProgressLine", "behind", "progress_text"]
 
-_OVER = "\r\x1b[K"
+_CLEAR_LINE = "\r\x1b[K"
 
 
 class ProgressLine(StreamingQueryListener):
-    """One line, whichever query told something last; its last words stay when a query ends."""
+    """A line with the latest progress of any query. The last text stays when a query ends."""
 
     def __init__(self, terminal: TextIO) -> None:
         self._terminal = terminal
         self._is_open = False
 
     def onQueryStarted(self, event: QueryStartedEvent) -> None:  # noqa: N802 - Spark's name
-        """A start is no progress yet."""
+        """Do nothing: a start is not progress."""
 
     def onQueryProgress(self, event: QueryProgressEvent) -> None:  # noqa: N802 - Spark's name
-        self._terminal.write(_OVER + progress_text(event.progress))
+        self._terminal.write(_CLEAR_LINE + progress_text(event.progress))
         self._terminal.flush()
         self._is_open = True
 
@@ -40,7 +40,7 @@ class ProgressLine(StreamingQueryListener):
 
 
 def progress_text(progress: Mapping[str, Any]) -> str:
-    """A batch in a line: what it was, how fast, and how long the rest would take at that pace."""
+    """Return the size and speed of a batch, and the time that the backlog takes at this speed."""
     rows, pace = progress["numInputRows"], progress["processedRowsPerSecond"]
     pace = pace if math.isfinite(pace) else 0
     name = f"{progress['name']}: " if progress.get("name") else ""
@@ -52,12 +52,12 @@ def progress_text(progress: Mapping[str, Any]) -> str:
 
 
 def behind(progress: Mapping[str, Any]) -> int:
-    """Rows that are there and were not read when a batch began."""
+    """Return the number of rows that were available but not read when a batch started."""
     return sum(_behind(source) for source in progress["sources"])
 
 
 def _behind(source: Mapping[str, Any]) -> int:
-    """Rows between where a source is and its end; 0 of a source whose offsets are no counts by queue."""
+    """Return the backlog of a source, or 0 if its offsets are not integers by queue."""
     try:
         done, end = (json.loads(source[name]) for name in ("endOffset", "latestOffset"))
     except (TypeError, ValueError):
@@ -67,7 +67,7 @@ def _behind(source: Mapping[str, Any]) -> int:
 
 def _difference(done: Any, end: Any) -> int:
     if isinstance(end, dict):
-        told = done if isinstance(done, dict) else {}
-        return sum(_difference(told.get(name, 0), value) for name, value in end.items())
+        known = done if isinstance(done, dict) else {}
+        return sum(_difference(known.get(name, 0), value) for name, value in end.items())
     are_counts = isinstance(done, int) and isinstance(end, int)
     return max(0, end - done) if are_counts else 0

@@ -1,11 +1,11 @@
-"""Publishing from a task: in order, as fast as the gateway lets us, and again where nobody can tell what became of it.
+"""Publishes the rows of a task in order, with retries.
 
-    stored, scheduled, known already -> done
-    retryable (429, 503, `unknown`)  -> sent again with its key after the wait the gateway asks for, only those
-    no answer                        -> all of them again, at the next gateway
-    refused                          -> the task fails: the row will be refused again
-A request is finished before the next one begins, so that no later row of a message key overtakes. Tasks give up when
-nothing got through for as long as `retryTimeout`; what they stored by then is known by its keys when they run again.
+    stored, scheduled, duplicate     -> done
+    retryable (429, 503, `unknown`)  -> only these rows are sent again, with the same keys, after Retry-After
+    no response                      -> all rows are sent again, to the next gateway
+    rejected                         -> the task fails, because the row would be rejected again
+A request completes before the next one starts, so that rows with the same message key stay in order. A task fails if
+no row was stored for `retryTimeout`. When it runs again, the idempotency keys identify the rows that are stored.
 """
 
 import logging
@@ -29,17 +29,17 @@ from mqgate.spark.sink_rows import Row, RowRefused
 
 __all__ = ["Counts", "Publisher"]
 
-_FIRST_PAUSE, _LONGEST_PAUSE = 0.1, 5.0
+_MIN_PAUSE, _MAX_PAUSE = 0.1, 5.0
 _SCHEDULED = 202
 _NOT_FOUND, _UNAUTHORIZED, _FORBIDDEN = 404, 401, 403
-# A driver that waits longer looks as if it hung.
-_PATIENCE_OF_DRIVER = timedelta(seconds=10)
+# A driver that waits longer appears to hang.
+_DRIVER_TIMEOUT = timedelta(seconds=10)
 _log = logging.getLogger(__name__)
 
 
 @dataclass(slots=True)
 class Counts:
-    """What became of messages."""
+    """Numbers of published messages by result."""
 
     stored: int = 0
     scheduled: int = 0
@@ -73,7 +73,7 @@ _results = msgspec.json.Decoder(_Results)
 
 
 class Publisher:
-    """`address` is another one that takes batches and answers like a publish."""
+    """Publisher of one task. `address` replaces the path of a publish by one with the same request and response."""
 
     def __init__(self, options: SinkOptions, address: str | None = None) -> None:
         self._options = options
@@ -84,39 +84,42 @@ class Publisher:
         self._path = address or path("topics", options.topic, "messages")
 
     def check(self) -> None:
-        """Whether we may publish to the topic, asked with what every key that may publish may send: an empty batch."""
-        patience = _Patience(min(self._options.retry_timeout, _PATIENCE_OF_DRIVER))
+        """Raise unless the key may publish to the topic.
+
+        The check sends an empty batch: a gateway rejects it as invalid only after it has checked the permission.
+        """
+        deadline = _RetryDeadline(min(self._options.retry_timeout, _DRIVER_TIMEOUT))
         while True:
             try:
                 self._send([])
             except ClientError as error:
                 if getattr(error, "code", "") == "invalid_value":
                     return
-                self._bear(error, patience)
+                self._retry_or_raise(error, deadline)
             else:
-                raise LogError(f"option url: {self._clients[0].transport.url} answers, but is no gateway")
+                raise LogError(f"option url: {self._clients[0].transport.url} responds, but is not a gateway")
 
     def publish(self, rows: Sequence[Row]) -> Counts:
-        """Publish rows in their order, each once; returns when all are stored or scheduled."""
+        """Publish rows in order. Return when all are stored or scheduled."""
         counts = Counts()
-        patience = _Patience(self._options.retry_timeout)
+        deadline = _RetryDeadline(self._options.retry_timeout)
         left = list(rows)
         while left:
             try:
                 results, wait = self._send(left)
             except ClientError as error:
-                if _is_too_much(error) and len(left) > 1:
+                if _is_too_large(error) and len(left) > 1:
                     middle = len(left) // 2
                     counts += self.publish(left[:middle])
                     left = left[middle:]
                 else:
-                    self._bear(error, patience)
+                    self._retry_or_raise(error, deadline)
                 continue
             pending = [row for row, result in zip(left, results, strict=True) if not _is_done(row, result, counts)]
             if len(pending) < len(left):
-                patience = _Patience(self._options.retry_timeout)
+                deadline = _RetryDeadline(self._options.retry_timeout)
             if pending:
-                self._wait(next(each.error for each in results if each.error is not None), wait, patience)
+                self._wait(next(result.error for result in results if result.error is not None), wait, deadline)
             left = pending
         return counts
 
@@ -140,29 +143,31 @@ class Publisher:
         after = response.headers.get("Retry-After", "")
         return results, float(after) if after.isascii() and after.isdecimal() else 0.0
 
-    def _bear(self, error: ClientError, patience: "_Patience") -> None:
-        """Wait before the next try, at the next gateway; raise what no repeating mends, or was repeated enough."""
+    def _retry_or_raise(self, error: ClientError, deadline: "_RetryDeadline") -> None:
+        """Pause, then continue with the next gateway. Raise permanent errors, and any error after the deadline."""
         if isinstance(error, GatewayError) and not error.retryable:
-            raise self._translated(error) from error
-        asked = error.retry_after.total_seconds() if isinstance(error, GatewayError) and error.retry_after else 0.0
-        if not patience.wait(asked):
+            raise self._to_log_error(error) from error
+        min_pause = error.retry_after.total_seconds() if isinstance(error, GatewayError) and error.retry_after else 0.0
+        if not deadline.wait(min_pause):
             urls = ", ".join(self._options.connection.urls)
-            raise LogUnavailable(f"option url: nothing got through to {urls} any more, is it up? {error}") from error
-        _log.info("gateway %s did not take it, trying again: %s", self._clients[0].transport.url, error)
+            raise LogUnavailable(
+                f"option url: no request to {urls} succeeded: check that the gateway is running. {error}"
+            ) from error
+        _log.info("gateway request failed, retrying: url=%s error=%s", self._clients[0].transport.url, error)
         self._clients.append(self._clients.pop(0))
 
-    def _wait(self, problem: _Problem, asked: float, patience: "_Patience") -> None:
-        if not patience.wait(asked):
+    def _wait(self, problem: _Problem, min_pause: float, deadline: "_RetryDeadline") -> None:
+        if not deadline.wait(min_pause):
             raise LogUnavailable(
-                f"option retryTimeout: the gateway took no more messages: {problem.detail} ({problem.code})"
+                f"option retryTimeout: the gateway stored no more messages: {problem.detail} ({problem.code})"
             )
 
-    def _translated(self, error: GatewayError) -> LogError:
+    def _to_log_error(self, error: GatewayError) -> LogError:
         options = self._options
         if error.status == _UNAUTHORIZED:
-            return AccessDenied(f"option key: {error.detail}; is it missing, mistyped or expired?")
+            return AccessDenied(f"option key: {error.detail}; check that it is not missing, mistyped or expired")
         if error.status == _FORBIDDEN:
-            return AccessDenied(f"option key: it may not publish to {options.topic}: {error.detail}")
+            return AccessDenied(f"option key: the key may not publish to {options.topic}: {error.detail}")
         if error.code == "producer_not_found":
             return TopicMissing(f"option producer: {error.detail}")
         if error.status == _NOT_FOUND:
@@ -170,26 +175,26 @@ class Publisher:
         return LogError(f"option url: {error}")
 
 
-class _Patience:
-    """Growing pauses, until nothing came of them for too long."""
+class _RetryDeadline:
+    """Deadline with growing pauses between retries."""
 
     def __init__(self, timeout: timedelta) -> None:
         self._ends = time.monotonic() + timeout.total_seconds()
-        self._pause = _FIRST_PAUSE
+        self._pause = _MIN_PAUSE
 
-    def wait(self, asked: float) -> bool:
-        """Pause, at least as long as asked; False: there is no time left."""
-        pause = max(asked, self._pause * random.uniform(0.8, 1.2))  # noqa: S311 - only so that tasks do not march in step
+    def wait(self, min_pause: float) -> bool:
+        """Pause for at least `min_pause`. Return False if the deadline would pass."""
+        pause = max(min_pause, self._pause * random.uniform(0.8, 1.2))  # noqa: S311 - jitter between tasks
         if time.monotonic() + pause > self._ends:
             return False
         time.sleep(pause)
-        self._pause = min(self._pause * 2, _LONGEST_PAUSE)
+        self._pause = min(self._pause * 2, _MAX_PAUSE)
         return True
 
 
 @cache
 def _clients(connection: Connection) -> list[Client]:
-    """The process's clients: workers live on from task to task, and so do their connections."""
+    """Return the clients of this process. Workers reuse them for their next tasks."""
     return [Client(url, connection.key, timedelta(seconds=connection.timeout)) for url in connection.urls]
 
 
@@ -207,11 +212,11 @@ def _is_done(row: Row, result: _Result, counts: Counts) -> bool:
 
 
 def _refuse(row: Row, problem: _Problem) -> NoReturn:
-    # A property is named "properties.origin".
+    # The field of a property is "properties.origin".
     column = problem.field.partition(".")[0] if problem.field else None
     raise RowRefused(row.number, column, f"{problem.detail} ({problem.code})")
 
 
-def _is_too_much(error: ClientError) -> bool:
-    """A gateway may be set to smaller requests than ours."""
+def _is_too_large(error: ClientError) -> bool:
+    """Return whether the gateway has a lower request limit than the sink."""
     return isinstance(error, GatewayError) and not error.retryable and "limit" in error.members

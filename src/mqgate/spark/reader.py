@@ -1,4 +1,4 @@
-"""Batch reads: what lies between two bounds when the query is planned."""
+"""Batch reads: the messages between two bounds, resolved when the query is planned."""
 
 from collections.abc import Iterator
 
@@ -7,9 +7,9 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
 from mqgate.spark.columns import shape_of
+from mqgate.spark.offset_ranges import Positions, plan_ranges, split_ranges
 from mqgate.spark.options import Bound, SourceOptions
-from mqgate.spark.positions import Positions, cut, planned
-from mqgate.spark.reading import Task, all_ends, located, open_log, read, report
+from mqgate.spark.reads import Task, all_ends, open_log, read, report, resolve_bound
 
 __all__ = ["BatchReader"]
 
@@ -20,20 +20,22 @@ class BatchReader(DataSourceReader):
         self._shape = shape_of(schema, options.properties, is_undecodable_null=options.is_undecodable_null)
 
     def partitions(self) -> list[InputPartition]:
-        """The tasks; what the bounds ask for and is not there is a loss."""
+        """Return the tasks. Requested offsets that no longer exist are reported as a loss."""
         options = self._options
         log = open_log(options.connection)
         ends = all_ends(log, options.selection, _offsets(options.starting) | _offsets(options.ending))
-        start = located(log, options.starting, ends, options)
-        end = located(log, options.ending, ends, options)
-        ranges, losses = planned(start, _not_before(start, end), ends)
+        start = resolve_bound(log, options.starting, ends, options)
+        end = resolve_bound(log, options.ending, ends, options)
+        ranges, losses = plan_ranges(start, _not_before(start, end), ends)
         report(losses, is_fatal=options.is_loss_fatal)
-        tasks = cut(ranges, at_least=options.min_partitions, at_most=options.max_partitions, most_rows=options.max_rows)
+        tasks = split_ranges(
+            ranges, min_tasks=options.min_partitions, max_tasks=options.max_partitions, max_rows=options.max_rows
+        )
         return [Task(ranges) for ranges in tasks or [[]]]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """A task's rows, on a worker."""
-        assert isinstance(partition, Task)  # noqa: S101 - we made it
+        """Read the rows of a task, on a worker."""
+        assert isinstance(partition, Task)  # noqa: S101 - created by partitions()
         log = open_log(self._options.connection)
         return read(log, self._shape, partition, is_loss_fatal=self._options.is_loss_fatal)
 
@@ -43,7 +45,7 @@ def _offsets(bound: Bound) -> Positions:
 
 
 def _not_before(start: Positions, end: Positions) -> Positions:
-    """A batch that ends before it begins is empty; in a stream it would be a queue made anew."""
+    """Return an end that is not before the start. In a stream, that would mean a recreated queue."""
     return {
         topic: {queue: max(offset, start[topic][queue]) for queue, offset in queues.items()}
         for topic, queues in end.items()

@@ -1,7 +1,7 @@
-"""The log straight from RocketMQ's brokers, without a gateway in the path.
+"""The log, read directly from RocketMQ brokers, without a gateway.
 
-Made of plain values, so that executors can make their own. The connections are opened by the first call, and belong to
-the process: a child that was forked opens its own.
+It is created from plain values, so that each executor creates its own. The first call opens the connections. They
+belong to the process: a forked child opens its own.
 """
 
 import asyncio
@@ -20,21 +20,21 @@ from mqgate.rocketmq.paging import Paging
 from mqgate.rocketmq.read_ahead import pages
 from mqgate.rocketmq.remoting.pulled_page import PulledPage
 from mqgate.spark.log import FIELDS, Ends, LogError
-from mqgate.spark.rocketmq_cluster import Cluster, Place
+from mqgate.spark.rocketmq_cluster import Cluster, QueueRef
 from mqgate.spark.rocketmq_loop import LoopThread
 
 __all__ = ["RocketMQLog"]
 
-# Pulls under way for one range: enough to keep a broker busy while answers are decoded.
+# Concurrent pulls of one range: enough to keep a broker busy while pages are decoded.
 _AHEAD = 4
-# Per batch Spark pays a fixed price, and per batch memory is held.
-_MOST_ROWS = 4_096
-_MOST_BYTES = 4 << 20
+# Large batches reduce the fixed cost per batch in Spark, and increase memory use.
+_MAX_ROWS = 4_096
+_MAX_BYTES = 4 << 20
 _Value = TypeVar("_Value")
 
 
 class RocketMQLog:
-    """A Log (see log.py) on a cluster. `name_servers`: host:port, several with semicolons or commas between them."""
+    """A Log (see log.py) of a cluster. `name_servers` are host:port, separated by semicolons or commas."""
 
     def __init__(
         self,
@@ -65,34 +65,34 @@ class RocketMQLog:
         self._cluster: Cluster | None = None
 
     def topics(self) -> list[str]:
-        thread, cluster = self._opened()
+        thread, cluster = self._open()
         return thread.run(cluster.topics())
 
     def ends(self, topic: str) -> dict[str, Ends]:
-        thread, cluster = self._opened()
-        return _named(thread.run(cluster.ends(topic)))
+        thread, cluster = self._open()
+        return _by_name(thread.run(cluster.ends(topic)))
 
     def offsets_at(self, topic: str, at_ms: int) -> dict[str, int]:
-        thread, cluster = self._opened()
-        return _named(thread.run(cluster.offsets_at(topic, at_ms)))
+        thread, cluster = self._open()
+        return _by_name(thread.run(cluster.offsets_at(topic, at_ms)))
 
     def committed(self, topic: str, group: str) -> dict[str, int]:
-        thread, cluster = self._opened()
-        return _named(thread.run(cluster.committed(topic, group)))
+        thread, cluster = self._open()
+        return _by_name(thread.run(cluster.committed(topic, group)))
 
     def commit(self, topic: str, group: str, offsets: Mapping[str, int]) -> None:
-        thread, cluster = self._opened()
-        thread.run(cluster.commit({Place.of(topic, queue): offset for queue, offset in offsets.items()}, group))
+        thread, cluster = self._open()
+        thread.run(cluster.commit({QueueRef.of(topic, queue): offset for queue, offset in offsets.items()}, group))
 
     def read(self, topic: str, queue: str, start: int, end: int, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
-        thread, cluster = self._opened()
-        reading = thread.run(_begin(cluster, Place.of(topic, queue), start, end, columns))
+        thread, cluster = self._open()
+        reader = thread.run(_start_reader(cluster, QueueRef.of(topic, queue), start, end, columns))
         try:
-            while (batch := thread.run(reading.next())) is not None:
+            while (batch := thread.run(reader.next())) is not None:
                 yield batch
         finally:
-            # Nothing is waited for: this may run while the interpreter ends, when no other thread runs any more.
-            thread.tell(reading.end)
+            # Do not wait: this may run during interpreter shutdown, when no other thread runs.
+            thread.call_soon(reader.cancel)
 
     def close(self) -> None:
         thread, cluster = self._thread, self._cluster
@@ -101,7 +101,7 @@ class RocketMQLog:
             thread.close()
         self._thread = self._cluster = None
 
-    def _opened(self) -> tuple[LoopThread, Cluster]:
+    def _open(self) -> tuple[LoopThread, Cluster]:
         if self._thread is None or self._cluster is None or self._process != os.getpid():
             self._thread, self._cluster, self._process = LoopThread("mqgate-rocketmq"), self._connect(), os.getpid()
         return self._thread, self._cluster
@@ -118,53 +118,55 @@ class RocketMQLog:
         try:
             return ssl.create_default_context(cafile=self._tls_ca or None)
         except OSError as error:
-            raise LogError(f"`tlsCa` {self._tls_ca} is no file of certificates: {error}") from error
+            raise LogError(f"`tlsCa` {self._tls_ca} is not a file of certificates: {error}") from error
 
 
-class _Reading:
-    """A range on its way: the next batch is made while the last one is used."""
+class _RangeReader:
+    """Reader of a range that prepares the next batch while the current one is used."""
 
-    def __init__(self, cluster: Cluster, place: Place, paging: Paging[PulledPage], rows: Rows) -> None:
+    def __init__(self, cluster: Cluster, queue_ref: QueueRef, paging: Paging[PulledPage], rows: Rows) -> None:
         self._ready: asyncio.Queue[pa.RecordBatch | Exception | None] = asyncio.Queue(1)
-        self._work = asyncio.create_task(self._fill(cluster, place, paging, rows))
+        self._work = asyncio.create_task(self._fill(cluster, queue_ref, paging, rows))
 
-    async def _fill(self, cluster: Cluster, place: Place, paging: Paging[PulledPage], rows: Rows) -> None:
+    async def _fill(self, cluster: Cluster, queue_ref: QueueRef, paging: Paging[PulledPage], rows: Rows) -> None:
         last: Exception | None = None
         try:
-            await cluster.meet(place)
-            async with aclosing(pages(paging, lambda offset, most: cluster.pull(place, offset, most))) as found:
+            await cluster.resolve(queue_ref)
+            async with aclosing(pages(paging, lambda offset, count: cluster.pull(queue_ref, offset, count))) as found:
                 async for page in found:
                     rows.add(page)
-                    if rows.count >= _MOST_ROWS or rows.bytes >= _MOST_BYTES:
+                    if rows.count >= _MAX_ROWS or rows.bytes >= _MAX_BYTES:
                         await self._ready.put(_batch(rows))
             if rows.count:
                 await self._ready.put(_batch(rows))
-        except Exception as error:  # noqa: BLE001 - whoever reads gets it, whatever it is
+        except Exception as error:  # noqa: BLE001 - next() raises it
             last = error
         await self._ready.put(last)
 
     async def next(self) -> pa.RecordBatch | None:
-        """The next batch; None: there is no more."""
+        """Return the next batch, or None at the end."""
         found = await self._ready.get()
         if isinstance(found, Exception):
             raise found
         return found
 
-    def end(self) -> None:
+    def cancel(self) -> None:
         self._work.cancel()
 
 
-async def _begin(cluster: Cluster, place: Place, start: int, end: int, columns: Sequence[str]) -> _Reading:
-    return _Reading(cluster, place, Paging(start, end, ahead=_AHEAD), Rows(columns))
+async def _start_reader(
+    cluster: Cluster, queue_ref: QueueRef, start: int, end: int, columns: Sequence[str]
+) -> _RangeReader:
+    return _RangeReader(cluster, queue_ref, Paging(start, end, ahead=_AHEAD), Rows(columns))
 
 
 def _batch(rows: Rows) -> pa.RecordBatch:
     count, found = rows.count, rows.take()
     if not found:
-        # Without a column a batch would have no length either.
+        # A batch without columns would have no length.
         return pa.RecordBatch.from_struct_array(pa.array([{}] * count, pa.struct([])))
     return pa.RecordBatch.from_pydict({name: column.cast(FIELDS[name]) for name, column in found.items()})
 
 
-def _named(found: Mapping[Place, _Value]) -> dict[str, _Value]:
-    return {place.name: value for place, value in found.items()}
+def _by_name(found: Mapping[QueueRef, _Value]) -> dict[str, _Value]:
+    return {queue_ref.name: value for queue_ref, value in found.items()}

@@ -1,9 +1,8 @@
-"""An event loop in a thread of its own, for callers that know of none.
+"""An event loop in its own thread, for synchronous callers.
 
-In the caller's thread it would stand still between two calls: pulls under way would meet their deadlines while Spark
-takes its time with a batch, servers would hang up on connections that nobody keeps alive, and a notebook, whose thread
-runs a loop already, could not call at all. All the work is done in this thread, not only the waiting: two busy threads
-would wait for each other's turn more than for the broker.
+A loop in the thread of the caller would stop between two calls: pulls would time out while Spark processes a batch,
+servers would close idle connections, and a notebook, whose thread already runs a loop, could not call it. The thread
+also decodes pages: two busy threads would wait for the interpreter lock more than for the broker.
 """
 
 import asyncio
@@ -20,7 +19,7 @@ _Result = TypeVar("_Result")
 
 
 class LoopThread:
-    """Runs until it is closed, or until the process ends."""
+    """A thread with an event loop that runs until it is closed or the process ends."""
 
     def __init__(self, name: str) -> None:
         self._loop = uvloop.new_event_loop()
@@ -28,11 +27,11 @@ class LoopThread:
         self._thread.start()
 
     def run(self, work: Coroutine[Any, Any, _Result]) -> _Result:
-        """Do it there, and wait; who is interrupted while waiting ends it."""
+        """Run a coroutine in the thread and return its result. An interrupted wait cancels the coroutine."""
         try:
             future = asyncio.run_coroutine_threadsafe(work, self._loop)
         except RuntimeError:
-            # It was closed.
+            # The loop is closed.
             work.close()
             raise
         try:
@@ -41,20 +40,20 @@ class LoopThread:
             future.cancel()
             raise
 
-    def tell(self, what: Callable[[], object]) -> None:
-        """Do it there some time, if it runs still."""
+    def call_soon(self, callback: Callable[[], object]) -> None:
+        """Schedule a callback in the thread, unless the loop is closed."""
         with contextlib.suppress(RuntimeError):
-            self._loop.call_soon_threadsafe(what)
+            self._loop.call_soon_threadsafe(callback)
 
     def close(self) -> None:
-        """End all that is under way."""
-        self.run(_end_others())
+        """Cancel all tasks and stop the thread."""
+        self.run(_cancel_others())
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
         self._loop.close()
 
 
-async def _end_others() -> None:
+async def _cancel_others() -> None:
     others = asyncio.all_tasks() - {asyncio.current_task()}
     for task in others:
         task.cancel()

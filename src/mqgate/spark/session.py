@@ -1,6 +1,6 @@
-"""A Spark session that suits topics: on loopback, in UTC, by Arrow, quiet.
+"""A Spark session for topics: bound to loopback, in UTC, with Arrow, and few log messages.
 
-What `session` chooses is a default. Whatever its caller, `spark-submit` or spark-defaults.conf say, they win.
+These are defaults. Options of the caller, of `spark-submit` and of spark-defaults.conf take precedence.
 """
 
 import os
@@ -18,45 +18,45 @@ if TYPE_CHECKING:
 
 __all__ = ["PysparkMissing", "session"]
 
-_OLDEST_JAVA = 17
+_MIN_JAVA = 17
 _LOOPBACK = "127.0.0.1"
-# Not extraJavaOptions: those are the user's, and come behind these.
+# Not extraJavaOptions: users set those, and the JVM applies them after these.
 _JAVA_OPTIONS = "spark.driver.defaultJavaOptions"
 
-_EVERYWHERE = {
+_DEFAULTS = {
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.execution.arrow.pyspark.enabled": "true",
-    # Spark hides values of options by their name, and knows only `url`; ours carry keys.
+    # Spark redacts option values by name, by default only `url`.
     "spark.sql.redaction.options.regex": "(?i)url|key|secret|token|password|credential",
     "spark.ui.enabled": "false",
 }
-# On this machine nobody else is to be let in, and no network interface to be asked for an address.
-_ON_THIS_MACHINE = {"spark.driver.host": _LOOPBACK, "spark.driver.bindAddress": _LOOPBACK}
+# A local driver needs no connections from other machines.
+_LOCAL_DEFAULTS = {"spark.driver.host": _LOOPBACK, "spark.driver.bindAddress": _LOOPBACK}
 
 
 class PysparkMissing(ImportError):
-    """Spark is an extra, and it was not installed."""
+    """The extra `spark` is not installed."""
 
     def __init__(self) -> None:
         super().__init__('Spark is not installed: pip install "mqgate[spark]"', name="pyspark")
 
 
 def session(app_name: str = "mqgate", master: str | None = None, **conf: object) -> "SparkSession":
-    """The session that is there, or a new one; names with dots as `**{"spark.sql.shuffle.partitions": 2}`.
+    """Return the active session or a new one. Pass dotted names as `**{"spark.sql.shuffle.partitions": 2}`.
 
-    `master` is `local[*]` unless `spark-submit` chose another. Raises PysparkMissing or JavaNotFound, whose texts
-    say how to get what is missing.
+    The default of `master` is `local[*]`, or the choice of `spark-submit`. Raise PysparkMissing or JavaNotFound with
+    the remedy.
     """
     try:
-        from pyspark.sql import SparkSession  # noqa: PLC0415 - an extra; and it takes a second
+        from pyspark.sql import SparkSession  # noqa: PLC0415 - an extra, and its import takes a second
     except ModuleNotFoundError as error:
         raise PysparkMissing from error
 
-    chosen = {name: _text(value) for name, value in conf.items()}
+    conf_texts = {name: _text(value) for name, value in conf.items()}
     if SparkSession.getActiveSession() is not None:
-        return _build(SparkSession.builder, chosen)
-    master, undecided = _launched(master or chosen.get("spark.master"), chosen)
-    built = _build(SparkSession.builder.appName(app_name).master(master), undecided | chosen)
+        return _build(SparkSession.builder, conf_texts)
+    master, defaults = _launch(master or conf_texts.get("spark.master"), conf_texts)
+    built = _build(SparkSession.builder.appName(app_name).master(master), defaults | conf_texts)
     if sys.stderr.isatty():
         from mqgate.spark.progress import ProgressLine  # noqa: PLC0415 - imports pyspark
 
@@ -70,44 +70,44 @@ def _build(builder: "SparkSession.Builder", conf: dict[str, str]) -> "SparkSessi
     return builder.getOrCreate()
 
 
-def _launched(master: str | None, chosen: dict[str, str]) -> tuple[str, dict[str, str]]:
-    """Start Spark's JVM, if there is none yet; the master, and what nobody has decided."""
+def _launch(master: str | None, conf_texts: dict[str, str]) -> tuple[str, dict[str, str]]:
+    """Start the JVM if there is none. Return the master and the defaults that no configuration overrides."""
     from pyspark import SparkConf, SparkContext  # noqa: PLC0415 - an extra
 
-    if "spark.pyspark.python" in chosen:
-        os.environ["PYSPARK_PYTHON"] = chosen["spark.pyspark.python"]
-    # Otherwise workers run the `python3` of PATH, which may have no pyarrow, nor us.
+    if "spark.pyspark.python" in conf_texts:
+        os.environ["PYSPARK_PYTHON"] = conf_texts["spark.pyspark.python"]
+    # Otherwise workers run the `python3` of PATH, which may lack pyarrow and mqgate.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
     if SparkContext._gateway is None:  # noqa: SLF001 - there is no public way to ask
-        # The launcher takes us for a shell, and would have bars drawn.
-        needed = {"spark.ui.showConsoleProgress": "false"} | _quiet() | chosen
+        # The launcher treats this process as a shell and would draw progress bars.
+        needed = {"spark.ui.showConsoleProgress": "false"} | _quiet() | conf_texts
         needed |= {"spark.master": master} if master else {}
         with _environment(master):
-            # What the JVM is started with cannot be given later; the rest is better asked of it first.
+            # These options only take effect when the JVM starts.
             SparkContext._ensure_initialized(conf=SparkConf(loadDefaults=False).setAll(list(needed.items())))  # noqa: SLF001
-    # With a JVM, this holds what spark-submit and spark-defaults.conf say.
+    # With a JVM, SparkConf contains the options of spark-submit and spark-defaults.conf.
     given = SparkConf()
     master = master or given.get("spark.master", "local[*]") or "local[*]"
-    defaults = _EVERYWHERE | (_ON_THIS_MACHINE if _is_local(master) else {})
+    defaults = _DEFAULTS | (_LOCAL_DEFAULTS if _is_local(master) else {})
     if find_spec("pandas") is None:
-        # Spark hands the arguments of a plain UDF over as Arrow only where pandas is, and warns where it is not.
+        # Without pandas, Spark cannot pass UDF arguments as Arrow and logs a warning.
         defaults |= {"spark.sql.execution.pythonUDF.arrow.enabled": "false"}
     return master, {name: value for name, value in defaults.items() if not given.contains(name)}
 
 
 @contextmanager
 def _environment(master: str | None) -> Iterator[None]:
-    """What only Spark's launcher reads. Under spark-submit a JVM runs already, and nothing is launched."""
+    """Set the environment of the Spark launcher. Under spark-submit the JVM is already running."""
     before = dict(os.environ)
     if "PYSPARK_GATEWAY_PORT" not in os.environ:
-        java = find_java(_OLDEST_JAVA, "Spark").resolve()
-        # A wrapper stands in no such directory; Spark finds it in PATH, as we did.
+        java = find_java(_MIN_JAVA, "Spark").resolve()
+        # A wrapper script is not in a Java home. Spark finds it in PATH.
         is_home = java.parts[-2:] == ("bin", "java")
         os.environ["JAVA_HOME"] = str(java.parents[1]) if is_home else ""
-    # A Spark of the house may have another master in its spark-defaults.conf, which loopback would cut off.
-    is_our_own = not {"SPARK_HOME", "SPARK_CONF_DIR"} & os.environ.keys()
-    if _is_local(master or ("local" if is_our_own else "")):
+    # A local Spark installation may set a remote master in spark-defaults.conf, which loopback cannot reach.
+    is_bundled_spark = not {"SPARK_HOME", "SPARK_CONF_DIR"} & os.environ.keys()
+    if _is_local(master or ("local" if is_bundled_spark else "")):
         os.environ.setdefault("SPARK_LOCAL_IP", _LOOPBACK)
     try:
         yield
@@ -119,9 +119,9 @@ def _environment(master: str | None) -> Iterator[None]:
 
 
 def _quiet() -> dict[str, str]:
-    """Spark's own log at WARN. Python's, ours too, goes to stderr by another way and is not touched."""
+    """Return the option that sets the log level of Spark to WARN. Python logging is not affected."""
     configuration = Path(__file__).with_name("log4j2.properties")
-    # Not there where this package was shipped as an archive.
+    # The file does not exist if the package was shipped as an archive.
     return {_JAVA_OPTIONS: f"-Dlog4j2.configurationFile={configuration.as_uri()}"} if configuration.is_file() else {}
 
 

@@ -1,4 +1,4 @@
-"""The data source `mqgate`: `spark.read.format("mqgate")`, and the other three ways in and out."""
+"""The data source `mqgate`: batch and streaming reads, batch and streaming writes."""
 
 from pyspark.sql.datasource import (
     DataSource,
@@ -9,7 +9,7 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from mqgate.spark.columns import whole_schema
+from mqgate.spark.columns import full_schema
 from mqgate.spark.options import parse, properties_kind
 from mqgate.spark.reader import BatchReader
 from mqgate.spark.stream_reader import StreamReader
@@ -23,7 +23,7 @@ class MqgateSource(DataSource):
         return "mqgate"
 
     def schema(self) -> StructType:
-        return whole_schema(properties_kind(self.options))
+        return full_schema(properties_kind(self.options))
 
     def reader(self, schema: StructType) -> DataSourceReader:
         return BatchReader(parse(self.options, is_stream=False), schema)
@@ -32,7 +32,7 @@ class MqgateSource(DataSource):
         return StreamReader(parse(self.options, is_stream=True), schema)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
-        from mqgate.spark.writer import batch_writer  # noqa: PLC0415 - with it comes a client, which readers may not need
+        from mqgate.spark.writer import batch_writer  # noqa: PLC0415 - imports the HTTP client, which readers may not need
 
         return batch_writer(self.options, schema, overwrite)
 

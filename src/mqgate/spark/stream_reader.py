@@ -1,7 +1,7 @@
-"""Streaming reads: what came since the last batch, and no more than asked.
+"""Streaming reads: the messages since the last batch, up to the configured limit.
 
-The object that answers for offsets lives in one process, those that read in others. Spark keeps the positions: a
-batch that is repeated after a crash is planned from exactly the positions it had.
+One process manages the offsets, and worker processes read. Spark stores the positions, so a batch that is repeated
+after a crash has exactly the same positions.
 """
 
 import time
@@ -20,9 +20,9 @@ from pyspark.sql.types import StructType
 
 from mqgate.spark.columns import shape_of
 from mqgate.spark.log import Ends, Log
+from mqgate.spark.offset_ranges import Loss, Positions, limit_end, plan_ranges, size, split_ranges
 from mqgate.spark.options import SourceOptions
-from mqgate.spark.positions import Loss, Positions, cut, limited, planned, size
-from mqgate.spark.reading import Task, all_ends, located, open_log, read, report
+from mqgate.spark.reads import Task, all_ends, open_log, read, report, resolve_bound
 
 __all__ = ["StreamReader"]
 
@@ -31,70 +31,72 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def __init__(self, options: SourceOptions, schema: StructType) -> None:
         self._options = options
         self._shape = shape_of(schema, options.properties, is_undecodable_null=options.is_undecodable_null)
-        # Where an AvailableNow query stops; none: it does not.
+        # End of an AvailableNow query; None for other queries.
         self._target: Positions | None = None
         self._batch_at = time.monotonic()
         self._committed: Positions | None = None
 
     def initialOffset(self) -> Positions:  # noqa: N802 - Spark's name
-        log, ends = self._look()
-        return located(log, self._options.starting, ends, self._options)
+        log, ends = self._read_ends()
+        return resolve_bound(log, self._options.starting, ends, self._options)
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 - Spark's name
         return ReadMaxRows(self._options.max_offsets) if self._options.max_offsets else ReadAllAvailable()
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark's name
-        self._target = _tops(self._look()[1])
+        self._target = _latest(self._read_ends()[1])
 
     def reportLatestOffset(self) -> Positions:  # noqa: N802 - Spark's name
-        """Where the queues end, whatever was read: the lag of each is the difference to the batch's end."""
-        return _tops(self._look()[1])
+        """Return the ends of the queues. The difference to the end of the batch is the lag."""
+        return _latest(self._read_ends()[1])
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> Positions:  # noqa: N802 - Spark's name
-        """Where the next batch ends; at `start` if there is to be none."""
-        log, ends = self._look(start)
-        # Spark asks when the batch before is done, also after the last one of an AvailableNow query; its own word for
-        # that, `commit`, comes a batch later or never.
+        """Return the end of the next batch, or `start` if no batch is due."""
+        log, ends = self._read_ends(start)
+        # Spark calls this after each batch, also after the last batch of an AvailableNow query. It calls `commit` one
+        # batch later or never.
         self._commit(log, start)
-        tops = _tops(ends)
-        vanished = [
-            Loss(topic, queue, 0, "the queue is gone")
+        latest = _latest(ends)
+        missing = [
+            Loss(topic, queue, 0, "the queue no longer exists")
             for topic, queues in start.items()
             for queue in queues
             if queue not in ends.get(topic, {})
         ]
-        report(vanished, is_fatal=self._options.is_loss_fatal)
-        end = _kept(start, tops if self._target is None else _up_to(tops, self._target))
+        report(missing, is_fatal=self._options.is_loss_fatal)
+        end = _keep_missing_queues(start, latest if self._target is None else _limit_to_target(latest, self._target))
         if not self._is_due(size(start, end, ends)):
             return start
         if isinstance(limit, ReadMaxRows):
-            end = limited(start, end, ends, limit.max_rows)
+            end = limit_end(start, end, ends, limit.max_rows)
         self._batch_at = time.monotonic()
         return end
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
-        """The tasks of a batch; what it should have read and is gone is a loss."""
+        """Return the tasks of a batch. Offsets that no longer exist are reported as a loss."""
         options = self._options
-        ranges, losses = planned(start, end, self._look(end)[1])
+        ranges, losses = plan_ranges(start, end, self._read_ends(end)[1])
         report(losses, is_fatal=options.is_loss_fatal)
-        tasks = cut(ranges, at_least=options.min_partitions, at_most=options.max_partitions, most_rows=options.max_rows)
+        tasks = split_ranges(
+            ranges, min_tasks=options.min_partitions, max_tasks=options.max_partitions, max_rows=options.max_rows
+        )
         return [Task(ranges) for ranges in tasks]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """A task's rows, on a worker."""
-        assert isinstance(partition, Task)  # noqa: S101 - we made it
+        """Read the rows of a task, on a worker."""
+        assert isinstance(partition, Task)  # noqa: S101 - created by partitions()
         log = open_log(self._options.connection)
         return read(log, self._shape, partition, is_loss_fatal=self._options.is_loss_fatal)
 
     def commit(self, end: dict[str, Any]) -> None:
-        """Nothing: the next question for the latest offset says the same, and says it always."""
+        """Do nothing: the next call of latestOffset commits the offsets."""
 
     def stop(self) -> None:
-        """Nothing is held that the end of the process does not free."""
+        """Do nothing: the end of the process releases the connections."""
 
-    def _look(self, at_least: Positions | None = None) -> tuple[Log, dict[str, dict[str, Ends]]]:
+    def _read_ends(self, known: Positions | None = None) -> tuple[Log, dict[str, dict[str, Ends]]]:
         log = open_log(self._options.connection)
-        return log, all_ends(log, self._options.selection, at_least or {})
+        return log, all_ends(log, self._options.selection, known or {})
 
     def _is_due(self, available: int) -> bool:
         options = self._options
@@ -109,21 +111,22 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._committed = done
 
 
-def _tops(ends: dict[str, dict[str, Ends]]) -> Positions:
+def _latest(ends: dict[str, dict[str, Ends]]) -> Positions:
     return {
-        topic: {queue: each.max for queue, each in sorted(queues.items())} for topic, queues in sorted(ends.items())
+        topic: {queue: queue_ends.max for queue, queue_ends in sorted(queues.items())}
+        for topic, queues in sorted(ends.items())
     }
 
 
-def _up_to(tops: Positions, target: Positions) -> Positions:
-    """Ends that stay at a target: later messages, and queues that are newer, are left to the next run."""
+def _limit_to_target(latest: Positions, target: Positions) -> Positions:
+    """Limit ends to a target. The next run reads later messages and new queues."""
     return {
         topic: {queue: min(offset, target[topic][queue]) for queue, offset in queues.items() if queue in target[topic]}
-        for topic, queues in tops.items()
+        for topic, queues in latest.items()
         if topic in target
     }
 
 
-def _kept(start: Positions, end: Positions) -> Positions:
-    """An end that forgets no queue: one that is not there now keeps its position."""
+def _keep_missing_queues(start: Positions, end: Positions) -> Positions:
+    """Return an end that keeps the positions of queues that are missing now."""
     return {topic: start.get(topic, {}) | end.get(topic, {}) for topic in sorted(start.keys() | end.keys())}

@@ -1,7 +1,7 @@
-"""A frame into a topic: what Spark calls on the driver, and in every task.
+"""Writers of a frame to a topic. Spark calls them on the driver and in every task.
 
-Spark makes a writer anew to plan a write and, of a stream, to commit each batch; `write` runs on a pickled copy. So a
-writer holds options only, and a task learns from its context whose part it is.
+Spark creates a writer to plan a write and, for streams, to commit each batch. `write` runs on a pickled copy.
+Therefore a writer contains only options, and a task reads its identity from the task context.
 """
 
 import logging
@@ -27,19 +27,19 @@ _log = logging.getLogger(__name__)
 
 @dataclass
 class Written(WriterCommitMessage):
-    """What a task did."""
+    """The result of a task."""
 
     counts: Counts = field(default_factory=Counts)
 
 
 def batch_writer(options: Mapping[str, str], schema: StructType, overwrite: bool) -> "BatchWriter":
-    """A writer that was checked against its gateway."""
+    """Return a batch writer after checking the options, the columns and the permission."""
     found = _checked(options, schema, overwrite=overwrite, is_stream=False)
     return BatchWriter(found)
 
 
 def stream_writer(options: Mapping[str, str], schema: StructType, overwrite: bool) -> "StreamWriter":
-    """A writer that was checked against its gateway."""
+    """Return a stream writer after checking the options, the columns and the permission."""
     found = _checked(options, schema, overwrite=overwrite, is_stream=True)
     return StreamWriter(found)
 
@@ -55,7 +55,7 @@ class BatchWriter(DataSourceArrowWriter):
         _log.info("frame written: topic=%s %s", self.options.topic, _sum(messages))
 
     def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        _tell_abort(self.options, messages, "write it again with the same option writeId to add only the rest")
+        _log_abort(self.options, messages, "write again with the same option writeId to add only the missing rows")
 
 
 class StreamWriter(DataSourceStreamArrowWriter):
@@ -66,14 +66,14 @@ class StreamWriter(DataSourceStreamArrowWriter):
         context = _context()
         query, batch = context.getLocalProperty(_QUERY), context.getLocalProperty(_BATCH)
         if not query or not batch:
-            raise LogError("Spark does not tell the task its query and batch: a repeat could not be known as one")
+            raise LogError("the task context has no query id and batch id: a repeated batch could not be detected")
         return _write(self.options, iterator, f"query {query} batch {batch}")
 
     def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's name
         _log.info("batch written: topic=%s batch=%d %s", self.options.topic, batchId, _sum(messages))
 
     def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's name
-        _tell_abort(self.options, messages, f"batch {batchId} adds only the rest when the query goes on")
+        _log_abort(self.options, messages, f"batch {batchId} adds only the missing rows when the query continues")
 
 
 def _checked(options: Mapping[str, str], schema: StructType, *, overwrite: bool, is_stream: bool) -> SinkOptions:
@@ -89,14 +89,14 @@ def _checked(options: Mapping[str, str], schema: StructType, *, overwrite: bool,
 
 @cache
 def _check_once(options: SinkOptions) -> None:
-    """The first time only: a gateway that is down for a moment must not fail a batch that is already written."""
+    """Check once per process: a short outage of the gateway must not fail a batch that is already written."""
     Publisher(options).check()
 
 
-def _write(options: SinkOptions, batches: Iterable[pa.RecordBatch], whose: str) -> Written:
+def _write(options: SinkOptions, batches: Iterable[pa.RecordBatch], write_identity: str) -> Written:
     publisher = Publisher(options)
     written = Written()
-    identity = f"{whose} partition {_context().partitionId()}"
+    identity = f"{write_identity} partition {_context().partitionId()}"
     for chunk in chunks(rows(batches, identity), options.batch_size):
         written.counts += publisher.publish(chunk)
     return written
@@ -105,7 +105,7 @@ def _write(options: SinkOptions, batches: Iterable[pa.RecordBatch], whose: str) 
 def _context() -> TaskContext:
     context = TaskContext.get()
     if context is None:
-        raise LogError("write runs in a task of Spark only")
+        raise LogError("write can only run in a Spark task")
     return context
 
 
@@ -117,7 +117,7 @@ def _sum(messages: Sequence[WriterCommitMessage | None]) -> Counts:
     return total
 
 
-def _tell_abort(options: SinkOptions, messages: Sequence[WriterCommitMessage | None], remedy: str) -> None:
+def _log_abort(options: SinkOptions, messages: Sequence[WriterCommitMessage | None], remedy: str) -> None:
     _log.warning(
-        "write failed: topic=%s, %s of the tasks that ended well stays there; %s", options.topic, _sum(messages), remedy
+        "write failed: topic=%s, messages of completed tasks stay stored: %s; %s", options.topic, _sum(messages), remedy
     )

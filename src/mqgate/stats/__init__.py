@@ -1,1 +1,1 @@
-"""What the pipelines found out, in SQL tables: written by Spark's driver, shown by gateways."""
+"""SQL tables of statistics: the Spark driver writes them, gateways show them."""

@@ -1,7 +1,7 @@
-"""Latencies as counts by bucket, so that minutes add up to hours exactly, and quantiles come out of any sum of them.
+"""Latency histograms: minutes add up to hours exactly, and quantiles can be computed from any sum.
 
-Bucket b holds whole milliseconds above 2**((b-1)/2) up to 2**(b/2): each is wider than the one before by the square
-root of 2. Bucket 0 holds 0 and 1 ms; bucket 59, the last, everything above six days.
+Bucket b counts whole milliseconds above 2**((b-1)/2) up to 2**(b/2). Each bucket is wider than the previous one by
+the square root of 2. Bucket 0 counts 0 and 1 ms. Bucket 59, the last one, counts everything above six days.
 """
 
 from collections.abc import Mapping, Sequence
@@ -9,24 +9,24 @@ from collections.abc import Mapping, Sequence
 __all__ = ["LAST", "bucket_of", "quantiles", "upper_ms"]
 
 LAST = 59
-_LARGEST_MS = 1 << 30
+_MAX_MS = 1 << 30
 
 
 def bucket_of(ms: int) -> int:
-    """The bucket of a latency; a negative one, which clocks that differ can make, counts as none."""
+    """Return the bucket of a latency. A negative latency, caused by clock differences, counts as 0."""
     if ms <= 1:
         return 0
-    # ms <= 2**(b/2) is ms*ms <= 2**b: no rounding anywhere, so that Spark's expression can be the same to the last bit.
-    return min((min(ms, _LARGEST_MS) ** 2 - 1).bit_length(), LAST)
+    # ms <= 2**(b/2) is ms*ms <= 2**b. Without rounding, the Spark expression returns exactly the same bucket.
+    return min((min(ms, _MAX_MS) ** 2 - 1).bit_length(), LAST)
 
 
 def upper_ms(bucket: int) -> float:
-    """The largest latency of a bucket; of the last one the bound is only nominal."""
+    """Return the largest latency of a bucket. The bound of the last bucket is nominal."""
     return float(2 ** (bucket / 2))
 
 
 def quantiles(counts: Mapping[int, int], wanted: Sequence[float]) -> list[float | None]:
-    """Latencies in ms below which these shares lie, taken as evenly spread within their bucket; None: no counts."""
+    """Return the latency in ms of each quantile, interpolated linearly within its bucket; None without counts."""
     total = sum(counts.values())
     if not total:
         return [None] * len(wanted)

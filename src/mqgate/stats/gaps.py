@@ -1,6 +1,6 @@
-"""Where gateways' own telling has holes: batches that never came, rows that were dropped, ends without a goodbye.
+"""Gaps in the events of a gateway: missing batches, dropped rows, and incarnations without a last batch.
 
-What happened there is unknown. A reconciliation says so, and calls nothing lost that may merely not have been told.
+It is unknown what happened during a gap. A reconciliation reports `unknown` there instead of `missing`.
 """
 
 from collections.abc import Iterable
@@ -9,14 +9,14 @@ from typing import NamedTuple
 
 from mqgate.stats.store import StatsStore
 
-__all__ = ["Gap", "Told", "gaps", "last_words"]
+__all__ = ["EventBatch", "Gap", "gaps", "last_batches"]
 
-# Rows are told a little after they happened: what the next batch would have held may be older than the one before.
+# Events are written with a delay, so a missing batch may contain events older than the batch before it.
 _MARGIN_MS = 60_000
 
 
-class Told(NamedTuple):
-    """A batch of a gateway; `at` in ms is when it was stored. `is_told_so_far`: nothing had happened for a while."""
+class EventBatch(NamedTuple):
+    """An event batch of a gateway. `at` is its store time in ms. `is_idle`: the gateway had no events for a while."""
 
     gateway: str
     incarnation: str
@@ -24,14 +24,14 @@ class Told(NamedTuple):
     at: int
     dropped: int
     is_last: bool
-    is_told_so_far: bool = False
+    is_idle: bool = False
 
 
 class Gap(NamedTuple):
-    """From and to in ms; `reason` is one of these.
+    """A period, in ms, whose events are incomplete. `reason` is one of these.
 
-    lost (batches are missing), dropped (rows were given up), killed (no last batch), forgotten (by the topic's own
-    retention), unreadable (a batch was put aside)
+    lost (batches are missing), dropped (the gateway discarded rows), killed (no last batch), forgotten (deleted by the
+    retention of the events topic), unreadable (a batch was quarantined)
     """
 
     gateway: str
@@ -40,22 +40,23 @@ class Gap(NamedTuple):
     reason: str
 
 
-def gaps(batches: Iterable[Told], looked_at: int) -> list[Gap]:
-    """The holes between batches and behind the last one of each incarnation; what came before the first is not seen.
+def gaps(batches: Iterable[EventBatch], observed_at: int) -> list[Gap]:
+    """Return the gaps between batches and after the last batch of each incarnation.
 
-    `looked_at`: what was done until then must have been told. A gateway at work tells something every second or so,
-    and says so when it comes to rest: one that has told nothing since, and said neither that nor goodbye, was killed.
+    Gaps before the first batch are not detected. Events up to `observed_at` must have been written. A busy gateway
+    writes a batch about every second, an idle one writes an idle batch, and one that stops writes a last batch. A
+    gateway without any of these since then was killed.
     """
     found = []
-    by_incarnation: dict[tuple[str, str], dict[int, Told]] = {}
+    by_incarnation: dict[tuple[str, str], dict[int, EventBatch]] = {}
     for batch in batches:
         by_incarnation.setdefault(batch[:2], {})[batch.sequence] = batch
-    # When each incarnation of a gateway began; several processes may serve under one name.
-    births: dict[str, list[int]] = {}
-    for (gateway, _), told in by_incarnation.items():
-        births.setdefault(gateway, []).append(min(batch.at for batch in told.values()))
-    for (gateway, _), told in by_incarnation.items():
-        in_order = [told[sequence] for sequence in sorted(told)]
+    # Several processes may use the same gateway name.
+    started: dict[str, list[int]] = {}
+    for (gateway, _), by_sequence in by_incarnation.items():
+        started.setdefault(gateway, []).append(min(batch.at for batch in by_sequence.values()))
+    for (gateway, _), by_sequence in by_incarnation.items():
+        in_order = [by_sequence[sequence] for sequence in sorted(by_sequence)]
         first, last = in_order[0], in_order[-1]
         if first.sequence == 1 and first.dropped:
             found.append(Gap(gateway, first.at - _MARGIN_MS, first.at, "dropped"))
@@ -64,24 +65,24 @@ def gaps(batches: Iterable[Told], looked_at: int) -> list[Gap]:
                 found.append(Gap(gateway, before.at - _MARGIN_MS, after.at, "lost"))
             elif after.dropped > before.dropped:
                 found.append(Gap(gateway, before.at - _MARGIN_MS, after.at, "dropped"))
-        successors = [born for born in births[gateway] if born > last.at]
-        is_silent = last.at <= looked_at and not last.is_told_so_far
+        successors = [started_at for started_at in started[gateway] if started_at > last.at]
+        is_silent = last.at <= observed_at and not last.is_idle
         if not last.is_last and (successors or is_silent):
-            # One that rested may have begun to work again at any time until it was started anew.
-            until = min(successors) if last.is_told_so_far else last.at
+            # An idle gateway may have become busy at any time before it was restarted.
+            until = min(successors) if last.is_idle else last.at
             found.append(Gap(gateway, last.at - _MARGIN_MS, until + _MARGIN_MS, "killed"))
     return sorted(found)
 
 
-def last_words(store: StatsStore) -> list[Told]:
-    """The last batch of each incarnation that the tables know, but of those that had a successor already."""
+def last_batches(store: StatsStore) -> list[EventBatch]:
+    """Return the last stored batch of each incarnation, except of incarnations that already have a successor."""
     known = store.read("incarnations")
-    births: dict[str, int] = {}
-    for gateway, *_, born in known:
-        births[gateway] = max(births.get(gateway, 0), born)
+    started: dict[str, int] = {}
+    for gateway, *_, started_at in known:
+        started[gateway] = max(started.get(gateway, 0), started_at)
     return [
-        # One without rows says that all is told.
-        Told(gateway, incarnation, sequence, at, dropped, bool(is_last), is_told_so_far=not rows)
+        # A batch without rows is an idle batch or a last batch.
+        EventBatch(gateway, incarnation, sequence, at, dropped, bool(is_last), is_idle=not rows)
         for gateway, incarnation, sequence, at, dropped, is_last, rows, _ in known
-        if births[gateway] <= at
+        if started[gateway] <= at
     ]

@@ -1,4 +1,4 @@
-"""The store in PostgreSQL, in tables beside those of control data."""
+"""The statistics database in PostgreSQL, in the schema that also contains the control data."""
 
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -25,8 +25,10 @@ class PostgresDatabase:
         try:
             conninfo_to_dict(url)
         except psycopg.ProgrammingError:
-            # Its text shows the URL, and so the password.
-            raise StorageRefused("[postgres] url is not one: postgresql://user:password@host:5432/database") from None
+            # The error text contains the URL with the password.
+            raise StorageRefused(
+                "[postgres] url is invalid: use postgresql://user:password@host:5432/database"
+            ) from None
         self._url = url
         self._schema = schema
         self._timeout = max(1, round(connect_timeout))
@@ -40,7 +42,7 @@ class PostgresDatabase:
                     connection.execute(sql.SQL("CREATE SCHEMA IF NOT EXISTS {}").format(schema))
                 connection.execute(sql.SQL("SET LOCAL search_path TO {}").format(schema))
                 if is_writing:
-                    # One after the other, as in SQLite: a roll-up must see all of a batch, or none of it.
+                    # Serialize writers, as SQLite does: a roll-up must see all of a batch, or none of it.
                     connection.execute("LOCK TABLE stats_layout IN EXCLUSIVE MODE")
                 yield _Statements(connection)
         except psycopg.Error as error:
@@ -65,7 +67,7 @@ def _marked(statement: str) -> Any:
 
 
 def _plain(value: Any) -> Any:
-    """What it sums up comes as an exact decimal."""
+    """Convert a sum, which PostgreSQL returns as a decimal, to an integer."""
     return int(value) if isinstance(value, Decimal) else value
 
 
@@ -73,7 +75,7 @@ def _translated(error: psycopg.Error) -> MqgateError:
     if isinstance(error, errors.DiskFull):
         return StorageFull(f"PostgreSQL's disk is full: free some space; nothing was changed ({error})")
     if isinstance(error, errors.InsufficientPrivilege | errors.InvalidPassword | errors.ReadOnlySqlTransaction):
-        return StorageRefused(f"PostgreSQL does not let us: {error}")
+        return StorageRefused(f"PostgreSQL denied access: {error}")
     if isinstance(error, psycopg.errors.UndefinedTable):
         return FiguresNotFound("there are no tables of figures in PostgreSQL: start `mqgate pipeline run`")
     return StorageUnavailable(f"PostgreSQL cannot be used: {error}", retry_after=1)

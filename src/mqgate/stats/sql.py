@@ -1,4 +1,7 @@
-"""The statements, written from the tables. SQLite and PostgreSQL take the same ones, but for placeholders and types."""
+"""SQL statements, generated from the table definitions.
+
+SQLite and PostgreSQL use the same statements, except for placeholders and types.
+"""
 
 from collections.abc import Iterator
 from importlib import resources
@@ -13,7 +16,7 @@ def quoted(*columns: str) -> str:
 
 
 def create() -> Iterator[str]:
-    """All tables that are not there yet."""
+    """Yield the statements that create missing tables and indexes."""
     yield "CREATE TABLE IF NOT EXISTS stats_layout (number BIGINT NOT NULL)"
     for table in TABLES.values():
         columns = [f'"{name}" {_type(name)}{" NOT NULL" if name in table.keys else ""}' for name in table.columns]
@@ -23,7 +26,7 @@ def create() -> Iterator[str]:
 
 
 def insert(table: Table) -> str:
-    """Put a row, merged as the table says."""
+    """Return the statement that inserts a row with the merge rule of the table."""
     name = table.sql_name
     marks = ", ".join("?" * len(table.columns))
     begin = f"INSERT INTO {name} ({quoted(*table.columns)}) VALUES ({marks}) ON CONFLICT ({quoted(*table.keys)})"  # noqa: S608 - our own names
@@ -37,7 +40,7 @@ def insert(table: Table) -> str:
 
 
 def query(name: str) -> str:
-    """A statement from queries/, by its file's name."""
+    """Return a statement of queries/ by its file name."""
     return resources.files("mqgate.stats").joinpath("queries", f"{name}.sql").read_text("utf-8")
 
 

@@ -1,4 +1,4 @@
-"""The store in a file of its own, beside the embedded engine's: a long report never holds up a message."""
+"""The statistics database in its own SQLite file, so that long reports do not block the embedded engine."""
 
 import sqlite3
 from collections.abc import Iterable, Iterator
@@ -11,19 +11,21 @@ from mqgate.stats.store import Execute, Row
 
 __all__ = ["SqliteDatabase"]
 
-_PATIENCE = 10.0
+_BUSY_TIMEOUT = 10.0
 
 
 class SqliteDatabase:
     def __init__(self, path: Path, *, is_writing: bool) -> None:
         self._path = path
-        # Who only reads must not leave an empty file that looks like a store.
+        # A reader must not create an empty file that looks like a store.
         self._uri = f"{path.absolute().as_uri()}?mode={'rwc' if is_writing else 'rw'}"
 
     @contextmanager
     def transaction(self, *, is_writing: bool) -> Iterator[Execute]:
         try:
-            with closing(sqlite3.connect(self._uri, uri=True, timeout=_PATIENCE, isolation_level=None)) as connection:
+            with closing(
+                sqlite3.connect(self._uri, uri=True, timeout=_BUSY_TIMEOUT, isolation_level=None)
+            ) as connection:
                 connection.execute("PRAGMA journal_mode = WAL")
                 connection.execute("BEGIN IMMEDIATE" if is_writing else "BEGIN")
                 try:
@@ -40,7 +42,9 @@ class SqliteDatabase:
         if name == "SQLITE_FULL":
             return StorageFull(f"the disk of {self._path} is full: free some space; nothing was changed")
         if name == "SQLITE_NOTADB":
-            return StorageRefused(f"{self._path} is no store of figures: move it away, and backfill into a new one")
+            return StorageRefused(
+                f"{self._path} is not a statistics database: move it away, and backfill into a new one"
+            )
         return StorageUnavailable(f"{self._path} cannot be used: {error}", retry_after=1)
 
 

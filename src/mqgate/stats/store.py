@@ -1,7 +1,7 @@
-"""The store: what is written in one transaction with the batch that brought it, and what is read from it.
+"""The statistics store: it writes a micro-batch and its number in one transaction.
 
-Each step opens a connection of its own and is a transaction of its own: steps are few (some a minute), come from
-several threads, and then need nothing that could break between them. Writers take turns, as SQLite's do anyway.
+Each call opens its own connection and is one transaction. Calls are few (several per minute) and come from several
+threads, so pooled connections are not needed. Writers are serialized, also in PostgreSQL.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, Protocol
 from mqgate.core.errors import StorageRefused
 from mqgate.core.message import milliseconds
 from mqgate.stats import sql
-from mqgate.stats.tables import LAYOUT, TABLES, Span, Table, table_of
+from mqgate.stats.tables import SCHEMA_VERSION, TABLES, RetentionClass, Table, table_of
 
 __all__ = ["Applied", "Database", "Rows", "StatsStore"]
 
@@ -22,9 +22,9 @@ _DAY_MS = 86_400_000
 _HOUR_MS = 3_600_000
 _NEVER = 1 << 62
 _KINDS = ("traffic", "latency", "polls")
-# Under this name the positions say up to which instant retention has come.
+# The rows of `positions` under this pipeline name store how far retention has deleted minutes and hours.
 _TIDY = "tidy"
-# The last batch of a checkpoint may come again after any time: a driver that crashed is started when somebody does.
+# Spark repeats the last batch of a checkpoint after a crash, however long the driver was down.
 _IS_NOT_NEWEST = (
     "batch < (SELECT max(newer.batch) FROM stats_applied newer"
     " WHERE newer.pipeline = stats_applied.pipeline AND newer.run = stats_applied.run)"
@@ -32,7 +32,7 @@ _IS_NOT_NEWEST = (
 
 
 class Execute(Protocol):
-    """One statement, `?` for each value; or the same one with each of several rows."""
+    """Runs one statement with `?` placeholders, or the same statement once per row."""
 
     def __call__(self, statement: str, values: Row = ()) -> list[tuple[Any, ...]]: ...
 
@@ -40,13 +40,13 @@ class Execute(Protocol):
 
 
 class Database(Protocol):
-    """SQLite or PostgreSQL: a transaction, in which nobody else writes if it is a writer's."""
+    """A SQLite or PostgreSQL database. A writing transaction excludes other writers."""
 
     def transaction(self, *, is_writing: bool) -> AbstractContextManager[Execute]: ...
 
 
 class Applied(NamedTuple):
-    """A micro-batch: which pipeline's, under which checkpoint, its number."""
+    """A micro-batch: its pipeline, the id of its checkpoint, and its number."""
 
     pipeline: str
     run: str
@@ -54,7 +54,7 @@ class Applied(NamedTuple):
 
 
 class StatsStore:
-    """Opened for writing it makes its tables; a store of a later layout is refused either way."""
+    """The store. Opening it for writing creates missing tables. A store of a later schema version is rejected."""
 
     def __init__(self, database: Database, *, is_writing: bool) -> None:
         self._database = database
@@ -63,11 +63,11 @@ class StatsStore:
                 for statement in sql.create():
                     execute(statement)
                 if not execute("SELECT number FROM stats_layout"):
-                    execute("INSERT INTO stats_layout VALUES (?)", (LAYOUT,))
+                    execute("INSERT INTO stats_layout VALUES (?)", (SCHEMA_VERSION,))
                 if not execute(sql.query("positions"), (_TIDY,)):
-                    _note_tidied(execute, Span.MINUTES, _oldest_whole_day(execute))
+                    _record_tidied(execute, RetentionClass.MINUTES, _oldest_whole_day(execute))
         with database.transaction(is_writing=False) as execute:
-            _check_layout(execute)
+            _check_schema_version(execute)
 
     def apply(
         self,
@@ -78,17 +78,18 @@ class StatsStore:
         oldest: int | None = None,
         after: Sequence[Row] | None = None,
     ) -> bool:
-        """Merge what a micro-batch brought, once: False says that it was in already, and nothing was changed.
+        """Merge the rows of a micro-batch once. Return False, without a change, if they are already applied.
 
-        By its number; or, given the pipeline's positions that its rows come `after`, by whether those still stand.
+        Without `after`, the number of the batch decides. Otherwise the stored positions of the pipeline must still be
+        equal to `after`.
         """
         with self._writing() as execute:
             is_known = bool(execute(sql.query("is_applied"), applied))
-            stands = execute(sql.query("positions"), (applied.pipeline,))
-            if is_known if after is None else set(stands) != set(map(tuple, after)):
+            positions = execute(sql.query("positions"), (applied.pipeline,))
+            if is_known if after is None else set(positions) != set(map(tuple, after)):
                 return False
             if is_known:
-                # Its record is about to be replaced, which may say what is still to be rolled up.
+                # The record that is replaced below may contain the oldest minute to roll up.
                 _roll_up_changed(execute, None)
             _put(execute, rows)
             _add_to_tidied(execute, rows)
@@ -100,19 +101,20 @@ class StatsStore:
         return bool(self.read("is_applied", *applied))
 
     def put(self, rows: Rows) -> None:
-        """Merge rows that may come again and again."""
+        """Merge rows. The call may be repeated."""
         with self._writing() as execute:
             _put(execute, rows)
 
     def replace(self, name: str, rows: Sequence[Row], **within: Any) -> None:
-        """Put rows in the place of all those whose columns are as `within` says."""
+        """Replace all rows whose columns are equal to `within`."""
         with self._writing() as execute:
             _replace(execute, table_of(name), rows, within)
 
     def refill(self, since: int, until: int, rows: Rows, *, after: int) -> bool:
-        """Put minutes in the place of those of [since, until); False if batches applied `after` touched them too.
+        """Replace the minutes of [since, until). Return False if a batch applied since `after` changed them.
 
-        Hours and days follow at once. Where minutes are thrown away already, an hour that it covers in part stays.
+        Hours and days are recomputed in the same transaction. If the minutes are already deleted by retention, an hour
+        that the range covers only in part is kept.
         """
         with self._writing() as execute:
             if execute(sql.query("touched_since"), (after, until)):
@@ -120,42 +122,45 @@ class StatsStore:
             for name in rows:
                 execute(f"DELETE FROM {table_of(name).sql_name} WHERE at >= ? AND at < ?", (since, until))  # noqa: S608 - our own names
             _put(execute, rows)
-            tidied = _tidied(execute, Span.MINUTES)
+            tidied = _tidied(execute, RetentionClass.MINUTES)
             _roll_up(execute, max(since, tidied), until)
             _roll_up(execute, since + -since % _HOUR_MS, min(until - until % _HOUR_MS, tidied))
         return True
 
     def roll_up(self, since: int | None = None) -> int:
-        """Hours and days anew from the minutes that changed, or from an instant on; how many hours were looked at."""
+        """Recompute hours and days from changed minutes, or since an instant. Return the number of hours checked."""
         with self._writing() as execute:
             return _roll_up_changed(execute, since)
 
-    def tidy(self, now: datetime, kept: Mapping[Span, timedelta]) -> dict[str, int]:
-        """Throw away what is older than its table's retention, by whole days where roll-ups need them whole."""
-        gone = {}
+    def tidy(self, now: datetime, kept: Mapping[RetentionClass, timedelta]) -> dict[str, int]:
+        """Delete rows older than the retention of their table. Return the number of deleted rows per table.
+
+        Minutes and hours are deleted by whole days, because roll-ups need complete days.
+        """
+        deleted = {}
         with self._writing() as execute:
             _roll_up_changed(execute, None)
             for table in TABLES.values():
-                if table.span not in kept:
+                if table.retention not in kept:
                     continue
-                until = milliseconds(now - kept[table.span])
-                if table.span in {Span.MINUTES, Span.HOURS}:
+                until = milliseconds(now - kept[table.retention])
+                if table.retention in {RetentionClass.MINUTES, RetentionClass.HOURS}:
                     until -= until % _DAY_MS
-                    _note_tidied(execute, table.span, until)
+                    _record_tidied(execute, table.retention, until)
                 where = f"at < ? AND {_IS_NOT_NEWEST}" if table.name == "applied" else "at < ?"
                 ((count,),) = execute(f"SELECT count(*) FROM {table.sql_name} WHERE {where}", (until,))  # noqa: S608 - our own names
                 if count:
                     execute(f"DELETE FROM {table.sql_name} WHERE {where}", (until,))  # noqa: S608 - our own names
-                    gone[table.name] = count
-        return gone
+                    deleted[table.name] = count
+        return deleted
 
     def read(self, name: str, *values: Any) -> list[tuple[Any, ...]]:
-        """The rows that a statement of queries/ finds."""
+        """Return the rows of a statement of queries/."""
         with self._database.transaction(is_writing=False) as execute:
             return execute(sql.query(name), values)
 
     def select(self, statement: str, values: Row = ()) -> list[tuple[Any, ...]]:
-        """The rows that a statement finds."""
+        """Return the rows of a statement."""
         with self._database.transaction(is_writing=False) as execute:
             return execute(statement, values)
 
@@ -165,11 +170,12 @@ class StatsStore:
             yield execute
 
 
-def _check_layout(execute: Execute) -> None:
+def _check_schema_version(execute: Execute) -> None:
     ((found,),) = execute("SELECT number FROM stats_layout")
-    if found > LAYOUT:
+    if found > SCHEMA_VERSION:
         raise StorageRefused(
-            f"the figures are in layout {found}, this mqgate knows {LAYOUT}: use the newer mqgate that made them"
+            f"the statistics have schema version {found}, this mqgate supports {SCHEMA_VERSION}: use the newer mqgate"
+            " that wrote them"
         )
 
 
@@ -185,14 +191,14 @@ def _replace(execute: Execute, table: Table, rows: Sequence[Row], within: Mappin
     _put(execute, {table.name: rows})
 
 
-def _tidied(execute: Execute, span: Span) -> int:
-    """The instant before which retention has taken minutes or hours: what is made of those cannot be made anew."""
+def _tidied(execute: Execute, retention: RetentionClass) -> int:
+    """Return the instant before which retention deleted minutes or hours, so that sums cannot be recomputed."""
     found = execute(sql.query("positions"), (_TIDY,))
-    return next((until for _, name, until in found if name == span.value), 0)
+    return next((until for _, name, until in found if name == retention.value), 0)
 
 
 def _oldest_whole_day(execute: Execute) -> int:
-    """What `_tidied` says of a store that never noted it: hours may be there whose minutes are not."""
+    """Return the value of `_tidied` for a store that never recorded it: some hours may have no minutes."""
     ((hour,),) = execute("SELECT max(at) FROM stats_traffic_hour")
     if hour is None:
         return 0
@@ -201,13 +207,13 @@ def _oldest_whole_day(execute: Execute) -> int:
     return int(found - found % _DAY_MS)
 
 
-def _note_tidied(execute: Execute, span: Span, until: int) -> None:
-    _put(execute, {"positions": [(_TIDY, "", span.value, max(until, _tidied(execute, span)))]})
+def _record_tidied(execute: Execute, retention: RetentionClass, until: int) -> None:
+    _put(execute, {"positions": [(_TIDY, "", retention.value, max(until, _tidied(execute, retention)))]})
 
 
 def _add_to_tidied(execute: Execute, rows: Rows) -> None:
-    """Late minutes of a time whose minutes are thrown away: its hours and days are not made anew, but added to."""
-    tidied = _tidied(execute, Span.MINUTES)
+    """Add late minutes, whose minutes were deleted by retention, to their hours and days."""
+    tidied = _tidied(execute, RetentionClass.MINUTES)
     for kind in _KINDS:
         late = [row for row in rows.get(f"{kind}_minute", ()) if row[0] < tidied]
         for step, width in (("hour", _HOUR_MS), ("day", _DAY_MS)):
@@ -220,23 +226,25 @@ def _roll_up_changed(execute: Execute, since: int | None) -> int:
         ((since,),) = execute(sql.query("not_rolled_up"))
     if since is None:
         return 0
-    first = max(since, _tidied(execute, Span.MINUTES))
+    first = max(since, _tidied(execute, RetentionClass.MINUTES))
     _roll_up(execute, first, _NEVER)
     execute("UPDATE stats_applied SET is_rolled_up = 1 WHERE is_rolled_up = 0")
     return max(0, (max(last or since, since) - first) // _HOUR_MS + 1)
 
 
 def _roll_up(execute: Execute, since: int, until: int) -> None:
-    """Hours of [since, until) anew, and then their days, where there are all hours of them."""
+    """Recompute the hours of [since, until), and the days of which all hours are kept."""
     if since >= until:
         return
     for kind in _KINDS:
         _roll(execute, f"{kind}_minute", f"{kind}_hour", since, until, _HOUR_MS)
-        _roll(execute, f"{kind}_hour", f"{kind}_day", max(since, _tidied(execute, Span.HOURS)), until, _DAY_MS)
+        _roll(
+            execute, f"{kind}_hour", f"{kind}_day", max(since, _tidied(execute, RetentionClass.HOURS)), until, _DAY_MS
+        )
 
 
 def _roll(execute: Execute, source: str, target: str, since: int, until: int, width: int) -> None:
-    """Sums of a finer table, of all steps that [since, until) touches."""
+    """Recompute the sums of all steps that overlap [since, until) from the finer table."""
     fine, coarse = table_of(source), table_of(target)
     span = (since - since % width, until + -until % width)
     kept = sql.quoted(*coarse.keys[1:])

@@ -1,29 +1,29 @@
-"""The tables as data: their columns, and what happens when a row with the same key comes again.
+"""Table definitions: columns, and how a row with an existing key is merged.
 
-Instants are milliseconds since 1970. A key's text is empty where there is nothing to tell, since a null in a key is
-equal to nothing. `at` is what retention goes by.
+Instants are milliseconds since 1970. Text columns of a key are empty instead of null, because nulls in a key are never
+equal. Retention uses the column `at`.
 """
 
 from enum import Enum
 from typing import NamedTuple
 
-__all__ = ["LAYOUT", "TABLES", "Merge", "Span", "Table", "table_of"]
+__all__ = ["SCHEMA_VERSION", "TABLES", "Merge", "RetentionClass", "Table", "table_of"]
 
-# Another number for every change of what follows: a store of a later one is refused.
-LAYOUT = 1
+# Increase it with every change of the definitions below. A store with a higher version is rejected.
+SCHEMA_VERSION = 1
 
 
 class Merge(Enum):
-    """What becomes of a row whose key is there already."""
+    """How a row with an existing key is merged."""
 
-    ADD = "its numbers are added"
-    LATEST = "it replaces the one before, unless that is from a later moment (its first value)"
-    REPLACE = "it replaces the one before"
-    KEEP = "the one before stays"
+    ADD = "add its numbers to the existing row"
+    LATEST = "replace the existing row unless that one has a later instant in its first value"
+    REPLACE = "replace the existing row"
+    KEEP = "keep the existing row"
 
 
-class Span(Enum):
-    """How long rows are kept; the settings say in seconds."""
+class RetentionClass(Enum):
+    """Retention of a table, named after its setting in [stats]."""
 
     MINUTES = "minutes"
     HOURS = "hours"
@@ -39,7 +39,7 @@ class Table(NamedTuple):
     keys: tuple[str, ...]
     values: tuple[str, ...]
     merge: Merge
-    span: Span
+    retention: RetentionClass
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -50,7 +50,7 @@ class Table(NamedTuple):
         return f"stats_{self.name}"
 
 
-# Whatever is not text is a whole number, except for these.
+# All other columns are integers, except NUMBERS.
 TEXTS = frozenset(
     {
         "topic",
@@ -80,55 +80,68 @@ NUMBERS = frozenset({"rows_per_second"})
 _TRAFFIC = ("at", "topic", "kind", "producer", "group", "client", "outcome"), ("n", "bytes", "redelivered")
 _LATENCY = ("at", "topic", "group", "measure", "bucket"), ("n",)
 _POLLS = ("at", "topic", "group", "client", "outcome"), ("n",)
-_FATES = ("published", "acked", "dead", "filtered", "expired", "skipped", "pending", "unwatched", "unknown", "missing")
+_DISPOSITIONS = (
+    "published",
+    "acked",
+    "dead",
+    "filtered",
+    "expired",
+    "skipped",
+    "pending",
+    "unwatched",
+    "unknown",
+    "missing",
+)
 
 TABLES = {
     table.name: table
     for table in (
-        Table("traffic_minute", *_TRAFFIC, Merge.ADD, Span.MINUTES),
-        Table("traffic_hour", *_TRAFFIC, Merge.ADD, Span.HOURS),
-        Table("traffic_day", *_TRAFFIC, Merge.ADD, Span.DAYS),
-        Table("latency_minute", *_LATENCY, Merge.ADD, Span.MINUTES),
-        Table("latency_hour", *_LATENCY, Merge.ADD, Span.HOURS),
-        Table("latency_day", *_LATENCY, Merge.ADD, Span.DAYS),
-        Table("polls_minute", *_POLLS, Merge.ADD, Span.MINUTES),
-        Table("polls_hour", *_POLLS, Merge.ADD, Span.HOURS),
-        Table("polls_day", *_POLLS, Merge.ADD, Span.DAYS),
+        Table("traffic_minute", *_TRAFFIC, Merge.ADD, RetentionClass.MINUTES),
+        Table("traffic_hour", *_TRAFFIC, Merge.ADD, RetentionClass.HOURS),
+        Table("traffic_day", *_TRAFFIC, Merge.ADD, RetentionClass.DAYS),
+        Table("latency_minute", *_LATENCY, Merge.ADD, RetentionClass.MINUTES),
+        Table("latency_hour", *_LATENCY, Merge.ADD, RetentionClass.HOURS),
+        Table("latency_day", *_LATENCY, Merge.ADD, RetentionClass.DAYS),
+        Table("polls_minute", *_POLLS, Merge.ADD, RetentionClass.MINUTES),
+        Table("polls_hour", *_POLLS, Merge.ADD, RetentionClass.HOURS),
+        Table("polls_day", *_POLLS, Merge.ADD, RetentionClass.DAYS),
         Table(
             "lag_minute",
             ("at", "topic", "group", "client", "queue"),
             ("sampled_at", "min", "max", "committed", "ready", "leased", "waiting", "oldest_at"),
             Merge.LATEST,
-            Span.LAG,
+            RetentionClass.LAG,
         ),
-        # Events too old for the minutes that are kept, by the minute in which they arrived.
-        Table("late", ("at", "topic", "kind"), ("n",), Merge.ADD, Span.FINDINGS),
+        # Events older than the retention of minutes, by the minute in which they arrived.
+        Table("late", ("at", "topic", "kind"), ("n",), Merge.ADD, RetentionClass.FINDINGS),
         Table(
             "quarantine",
             ("topic", "queue", "offset"),
             ("at", "gateway", "schema", "reason", "bytes"),
             Merge.KEEP,
-            Span.FINDINGS,
+            RetentionClass.FINDINGS,
         ),
         Table(
             "event_batches",
             ("gateway", "incarnation", "sequence"),
             ("at", "rows", "dropped", "is_last"),
             Merge.KEEP,
-            Span.BATCHES,
+            RetentionClass.BATCHES,
         ),
         Table("reconciliation", ("at", "topic", "group", "client"),
-              (*_FATES, "duplicates", "late_acks", "state", "why", "judged_at"), Merge.REPLACE, Span.FINDINGS),
+              (*_DISPOSITIONS, "duplicates", "late_acks", "state", "why", "judged_at"),
+              Merge.REPLACE, RetentionClass.FINDINGS),
         Table("findings", ("at", "topic", "group", "client", "queue", "offset", "finding"), ("id", "detail"),
-              Merge.REPLACE, Span.FINDINGS),
+              Merge.REPLACE, RetentionClass.FINDINGS),
         Table("stuck", ("topic", "group", "queue", "offset"),
-              ("at", "id", "client", "delivery", "stored_at", "reason"), Merge.REPLACE, Span.FINDINGS),
-        # Which micro-batches are in the tables; `oldest` is the oldest minute that one touched.
-        Table("applied", ("pipeline", "run", "batch"), ("at", "oldest", "is_rolled_up"), Merge.REPLACE, Span.BATCHES),
-        Table("positions", ("pipeline", "topic", "queue"), ("offset",), Merge.REPLACE, Span.FOREVER),
+              ("at", "id", "client", "delivery", "stored_at", "reason"), Merge.REPLACE, RetentionClass.FINDINGS),
+        # Applied micro-batches. `oldest` is the oldest minute that the batch changed.
+        Table("applied", ("pipeline", "run", "batch"), ("at", "oldest", "is_rolled_up"), Merge.REPLACE,
+              RetentionClass.BATCHES),
+        Table("positions", ("pipeline", "topic", "queue"), ("offset",), Merge.REPLACE, RetentionClass.FOREVER),
         Table("pipelines", ("pipeline",),
               ("at", "state", "batch", "rows", "rows_per_second", "behind", "restarts", "error"),
-              Merge.REPLACE, Span.FOREVER),
+              Merge.REPLACE, RetentionClass.FOREVER),
     )
 }  # fmt: skip
 

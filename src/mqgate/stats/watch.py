@@ -1,10 +1,10 @@
-"""How the pipelines are, in the gateway's metrics."""
+"""Exports the state of the pipelines as metrics of the gateway."""
 
 import asyncio
 from collections.abc import Callable
 
 from mqgate.core.errors import MqgateError
-from mqgate.stats import reading
+from mqgate.stats import reports
 from mqgate.stats.store import StatsStore
 from mqgate.telemetry.metrics import Metrics
 
@@ -12,7 +12,7 @@ __all__ = ["PipelineWatch"]
 
 
 class PipelineWatch:
-    """Looks into the store now and then. Without one, or while it cannot be read, the metrics stay as they are."""
+    """Background service that updates the metrics. They stay unchanged while the store cannot be read."""
 
     def __init__(self, open_store: Callable[[], StatsStore], metrics: Metrics) -> None:
         self._open = open_store
@@ -20,7 +20,7 @@ class PipelineWatch:
 
     async def run_once(self) -> None:
         try:
-            found = await asyncio.to_thread(lambda: reading.pipelines(self._open()))
+            found = await asyncio.to_thread(lambda: reports.pipelines(self._open()))
         except MqgateError:
             return
         for row in found:

@@ -13,7 +13,7 @@ from native_calls import publish, put, receive, settle
 
 from mqgate import bootstrap
 from mqgate.settings import ControlSettings, HttpSettings, PostgresSettings, Settings, StatsSettings
-from mqgate.stats.opening import open_stats
+from mqgate.stats.engine import open_stats
 from mqgate.testing.clock import ManualClock
 
 OpenApi = Callable[..., Awaitable[httpx.AsyncClient]]

@@ -9,7 +9,7 @@ import pytest
 from mqgate import bootstrap
 from mqgate.settings import Settings
 from mqgate.stats.buckets import bucket_of
-from mqgate.stats.opening import open_stats
+from mqgate.stats.engine import open_stats
 from mqgate.stats.store import StatsStore
 
 NOON = "2026-11-16T12:00:00.000Z"

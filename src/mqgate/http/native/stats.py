@@ -16,8 +16,8 @@ from mqgate.http.exchange import Request, Response, reply
 from mqgate.http.json_input import query, query_instant
 from mqgate.http.native.registry import check_limit
 from mqgate.http.operation import describe
-from mqgate.stats import reading
-from mqgate.stats.reading import Asked, Step
+from mqgate.stats import reports
+from mqgate.stats.reports import ReportQuery, Step
 from mqgate.stats.store import StatsStore
 
 __all__ = ["StatsApi"]
@@ -231,28 +231,28 @@ class StatsApi:
             raise InvalidValue(f"by must be a comma-separated list of {', '.join(_NAMES)}", field="by")
         columns = tuple("client" if name == "clientId" else name for name in by)
         filters = {"producer": given.producer, "client": given.client_id, "kind": given.kind}
-        return await self._page(given, given.step, filters, lambda s, a: reading.traffic(s, a, columns), TrafficOut)
+        return await self._page(given, given.step, filters, lambda s, a: reports.traffic(s, a, columns), TrafficOut)
 
     @describe("latencyStats", "stats", query=LatencyQuery, responses={200: LatencyPage}, errors=(404, 507))
     async def latency(self, request: Request) -> Response:
         """Show latency percentiles."""
         request.principal.need_admin()
         given = query(request, LatencyQuery)
-        return await self._page(given, given.step, {"measure": given.measure}, reading.latency, LatencyOut)
+        return await self._page(given, given.step, {"measure": given.measure}, reports.latency, LatencyOut)
 
     @describe("redeliveryStats", "stats", query=StepQuery, responses={200: RedeliveryPage}, errors=(404, 507))
     async def redelivery(self, request: Request) -> Response:
         """Show redeliveries, dead letters and empty receives."""
         request.principal.need_admin()
         given = query(request, StepQuery)
-        return await self._page(given, given.step, {}, reading.redelivery, RedeliveryOut)
+        return await self._page(given, given.step, {}, reports.redelivery, RedeliveryOut)
 
     @describe("lagStats", "stats", query=LagHistoryQuery, responses={200: LagPage}, errors=(404, 507))
     async def lag(self, request: Request) -> Response:
         """Show the lag of groups over time, and its trend."""
         request.principal.need_admin()
         given = query(request, LagHistoryQuery)
-        return await self._page(given, "minute", {"client": given.client_id}, reading.lag, LagHistoryOut)
+        return await self._page(given, "minute", {"client": given.client_id}, reports.lag, LagHistoryOut)
 
     @describe(
         "reconciliationStats",
@@ -265,26 +265,26 @@ class StatsApi:
         """Show where published messages went, per hour."""
         request.principal.need_admin()
         given = query(request, ReconciliationQuery)
-        return await self._page(given, "hour", {"state": given.state}, reading.reconciliation, ReconciliationOut)
+        return await self._page(given, "hour", {"state": given.state}, reports.reconciliation, ReconciliationOut)
 
     @describe("findingsStats", "stats", query=FindingsQuery, responses={200: FindingsPage}, errors=(404, 507))
     async def findings(self, request: Request) -> Response:
         """List messages that the reconciliation reported."""
         request.principal.need_admin()
         given = query(request, FindingsQuery)
-        return await self._page(given, "hour", {"finding": given.finding}, reading.findings, FindingOut)
+        return await self._page(given, "hour", {"finding": given.finding}, reports.findings, FindingOut)
 
     @describe("stuckStats", "stats", query=StatsQuery, responses={200: StuckPage}, errors=(404, 507))
     async def stuck(self, request: Request) -> Response:
         """List messages that were delivered often or are unsettled for long."""
         request.principal.need_admin()
-        return await self._page(query(request, StatsQuery), "hour", {}, reading.stuck, StuckOut)
+        return await self._page(query(request, StatsQuery), "hour", {}, reports.stuck, StuckOut)
 
     @describe("pipelinesStats", "stats", responses={200: PipelinesOut}, errors=(404, 507))
     async def pipelines(self, request: Request) -> Response:
         """Show the state of the pipelines."""
         request.principal.need_admin()
-        rows = await asyncio.to_thread(lambda: reading.pipelines(self._open()))
+        rows = await asyncio.to_thread(lambda: reports.pipelines(self._open()))
         return reply(200, {"items": [_to_struct(PipelineOut, row) for row in rows]})
 
     async def _page(
@@ -292,7 +292,7 @@ class StatsApi:
         given: StatsQuery,
         step: Step,
         filters: dict[str, str | None],
-        read: Callable[[StatsStore, Asked], list[dict[str, Any]]],
+        read: Callable[[StatsStore, ReportQuery], list[dict[str, Any]]],
         out: type[Struct],
     ) -> Response:
         limit = check_limit(given.limit)
@@ -305,7 +305,7 @@ class StatsApi:
             if "\0" in value:
                 # SQLite would return no rows, PostgreSQL would fail.
                 raise InvalidValue(f"{name} must not contain U+0000", field="clientId" if name == "client" else name)
-        requested = Asked(since, until, limit + 1, skipped, step, known)
+        requested = ReportQuery(since, until, limit + 1, skipped, step, known)
         rows = await asyncio.to_thread(lambda: read(self._open(), requested))
         next_cursor = str(skipped + limit) if len(rows) > limit else None
         return reply(200, {"items": [_to_struct(out, row) for row in rows[:limit]], "next": next_cursor})

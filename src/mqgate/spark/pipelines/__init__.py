@@ -1,1 +1,1 @@
-"""The pipelines: functions from frames to frames, and thin runners that feed them and store what they give."""
+"""The pipelines: functions from frames to frames, and runners that read their input and store their output."""

@@ -1,14 +1,14 @@
-"""Messages to Parquet, by topic and hour, exactly once for whoever reads the files.
+"""Archive of messages in Parquet files by topic and hour, with exactly-once semantics for every reader.
 
-    <archive>/topic=orders/hour=2026-11-16-12/<run>-<batch>-<number>.parquet     what readers read
-    <archive>/_manifest/<run>-<batch>.json     a batch is whole: its files, their rows, the offsets they hold
-    <archive>/_manifest/<run>-<batch>.plan     a batch that is being put in its place: the files that will appear
-    <archive>/_tmp/...                         what Spark is writing (readers of Parquet skip names with _)
+    <archive>/topic=orders/hour=2026-11-16-12/<run>-<batch>-<number>.parquet     read by readers
+    <archive>/_manifest/<run>-<batch>.json     a complete batch: its files, rows and offsets
+    <archive>/_manifest/<run>-<batch>.plan     an incomplete batch: the files to be moved
+    <archive>/_tmp/...                         files that Spark writes (readers skip names with _)
 
-A batch is written aside, its plan is stored, its files are moved to their places, its manifest is stored, its plan is
-removed. A crash leaves at most files that a plan names: they are removed before anything else is written. So at any
-moment each message is there at most once, and once its batch is whole, exactly once. Spark's own file sink promises
-this only to readers that know its log of files.
+A batch is written to _tmp, its plan is stored, its files are moved, its manifest is stored, and its plan is removed.
+A crash leaves at most files that a plan names. They are removed before anything else is written. Therefore each message
+is in the archive at most once at any time, and exactly once when its batch is complete. The file sink of Spark
+guarantees this only to readers that use its log of files.
 """
 
 import json
@@ -22,11 +22,21 @@ from typing import Any
 
 import pyarrow.parquet as pq
 from pyspark.sql import DataFrame
-from pyspark.sql import functions as F  # noqa: N812 - everybody's name for them
+from pyspark.sql import functions as F  # noqa: N812 - the conventional name
 
 from mqgate.spark.pipelines.live import run_of
 
-__all__ = ["PIPELINE", "BatchDiffers", "archived", "arranged", "clear", "hours", "keep", "positions", "sweep"]
+__all__ = [
+    "PIPELINE",
+    "BatchDiffers",
+    "batch_archiver",
+    "delete_expired",
+    "hour_paths",
+    "next_offsets",
+    "remove_incomplete",
+    "select_columns",
+    "write_batch",
+]
 
 PIPELINE = "archive"
 _HOUR = "%Y-%m-%d-%H"
@@ -34,63 +44,64 @@ _COLUMNS = ("id", "queue", "offset", "key", "tag", "properties", "body", "stored
 
 
 class BatchDiffers(RuntimeError):
-    """A batch of that name is in the archive, and is another one."""
+    """The archive contains a different batch with the same name."""
 
     def __init__(self, name: str) -> None:
         super().__init__(
-            f"batch {name} of the archive holds other messages than the one that came under its name: the checkpoint is"
-            f" older than the archive. Move it away, and run with --renew {PIPELINE} to begin a new one where that ends"
+            f"batch {name} of the archive contains other messages than the new batch of this name: the checkpoint is"
+            f" older than the archive. Move the checkpoint away, and run with --renew {PIPELINE} to continue where the"
+            " archive ends"
         )
 
 
-def arranged(messages: DataFrame) -> DataFrame:
-    """The columns of the archive; topic and hour become directories."""
+def select_columns(messages: DataFrame) -> DataFrame:
+    """Select the columns of the archive. Topic and hour become directories."""
     hour = F.date_format("storedAt", "yyyy-MM-dd-HH").alias("hour")
     return messages.select(*_COLUMNS, "topic", hour)
 
 
-def archived(archive: Path) -> Callable[[DataFrame, int], None]:
-    """What a streaming query calls with each of its micro-batches of messages."""
+def batch_archiver(archive: Path) -> Callable[[DataFrame, int], None]:
+    """Return the function that a streaming query calls with each micro-batch."""
 
-    def take(messages: DataFrame, number: int) -> None:
+    def archive_batch(messages: DataFrame, number: int) -> None:
         name = f"{run_of(messages)[:8]}-{number:09d}"
         manifest = archive / "_manifest" / f"{name}.json"
         if not manifest.exists():
-            keep(messages, archive, name)
+            write_batch(messages, archive, name)
         elif not _is_within(messages, _ends([manifest])):
             raise BatchDiffers(name)
 
-    return take
+    return archive_batch
 
 
-def keep(messages: DataFrame, archive: Path, name: str) -> None:
-    """Put a batch into the archive under its name, in the place of what an earlier try left."""
-    aside, plan = archive / "_tmp" / name, archive / "_manifest" / f"{name}.plan"
+def write_batch(messages: DataFrame, archive: Path, name: str) -> None:
+    """Write a batch to the archive. Files of an earlier incomplete attempt are replaced."""
+    temporary, plan = archive / "_tmp" / name, archive / "_manifest" / f"{name}.plan"
     if plan.exists():
         _remove_planned(archive, plan)
-    shutil.rmtree(aside, ignore_errors=True)
-    arranged(messages).write.partitionBy("topic", "hour").mode("overwrite").parquet(str(aside))
-    moves = dict(_moves(aside, name))
+    shutil.rmtree(temporary, ignore_errors=True)
+    select_columns(messages).write.partitionBy("topic", "hour").mode("overwrite").parquet(str(temporary))
+    moves = dict(_moves(temporary, name))
     _store(plan, sorted(moves.values()))
     files = []
     for source, target in moves.items():
-        files.append({"path": target, **_about(aside / source)})
-        _move(aside / source, archive / target)
+        files.append({"path": target, **_file_summary(temporary / source)})
+        _move(temporary / source, archive / target)
     _store(plan.with_suffix(".json"), {"batch": name, "files": files})
     plan.unlink()
-    shutil.rmtree(aside, ignore_errors=True)
+    shutil.rmtree(temporary, ignore_errors=True)
 
 
-def positions(archive: Path) -> dict[str, dict[str, int]]:
-    """The next offset of each topic and queue that the archive holds; for a start without a checkpoint."""
+def next_offsets(archive: Path) -> dict[str, dict[str, int]]:
+    """Return the next offset by topic and queue, for a start without a checkpoint."""
     found: dict[str, dict[str, int]] = {}
     for (topic, queue), (_, last) in _ends((archive / "_manifest").glob("*.json")).items():
         found.setdefault(topic, {})[queue] = last + 1
     return found
 
 
-def clear(archive: Path) -> None:
-    """Remove what a batch left that broke off: under a new checkpoint it comes again by another name."""
+def remove_incomplete(archive: Path) -> None:
+    """Remove files of incomplete batches. A new checkpoint would repeat them under another name."""
     for plan in (archive / "_manifest").glob("*.plan"):
         if not plan.with_suffix(".json").exists():
             _remove_planned(archive, plan)
@@ -98,25 +109,25 @@ def clear(archive: Path) -> None:
     shutil.rmtree(archive / "_tmp", ignore_errors=True)
 
 
-def sweep(archive: Path, now: datetime, kept: timedelta) -> int:
-    """Remove the hours that are older, and manifests of which nothing is left; how many hours."""
+def delete_expired(archive: Path, now: datetime, kept: timedelta) -> int:
+    """Delete hours older than `kept`, and manifests without files. Return the number of deleted hours."""
     oldest = (now - kept).strftime(_HOUR)
-    gone = [path for path in archive.glob("topic=*/hour=*") if path.name.removeprefix("hour=") < oldest]
-    for path in gone:
+    expired = [path for path in archive.glob("topic=*/hour=*") if path.name.removeprefix("hour=") < oldest]
+    for path in expired:
         shutil.rmtree(path)
-    if gone:
-        ends = positions(archive)
+    if expired:
+        ends = next_offsets(archive)
         for manifest in (archive / "_manifest").glob("*.json"):
             files = json.loads(manifest.read_text("utf-8"))["files"]
-            # Where the archive ends is told by the newest one of each queue, even if all it held is gone.
+            # The newest manifest of each queue is kept without files, because it stores where the archive ends.
             is_end = any(last + 1 == ends[topic][queue] for (topic, queue), (_, last) in _ends([manifest]).items())
             if files and not is_end and not any((archive / file["path"]).exists() for file in files):
                 manifest.unlink()
-    return len(gone)
+    return len(expired)
 
 
-def hours(archive: Path, topics: Iterable[str], since: datetime, until: datetime) -> list[str]:
-    """The directories of these topics that can hold messages of [since, until)."""
+def hour_paths(archive: Path, topics: Iterable[str], since: datetime, until: datetime) -> list[str]:
+    """Return the directories of these topics that can contain messages of [since, until)."""
     first = since.astimezone(UTC).strftime(_HOUR)
     last = until.astimezone(UTC).strftime(_HOUR)
     return [
@@ -128,44 +139,44 @@ def hours(archive: Path, topics: Iterable[str], since: datetime, until: datetime
 
 
 def _ends(manifests: Iterable[Path]) -> dict[tuple[str, str], tuple[int, int]]:
-    """The first and the last offset of each topic and queue that these tell of."""
+    """Return the first and the last offset by topic and queue in these manifests."""
     found: dict[tuple[str, str], tuple[int, int]] = {}
     for manifest in manifests:
         for file in json.loads(manifest.read_text("utf-8"))["files"]:
             topic = Path(file["path"]).parts[0].removeprefix("topic=")
             for queue, (first, last) in file["offsets"].items():
-                before = found.get((topic, queue), (first, last))
-                found[topic, queue] = min(first, before[0]), max(last, before[1])
+                known = found.get((topic, queue), (first, last))
+                found[topic, queue] = min(first, known[0]), max(last, known[1])
     return found
 
 
 def _is_within(messages: DataFrame, ends: Mapping[tuple[str, str], tuple[int, int]]) -> bool:
-    """Whether a batch has nothing else: it may have less when it comes again, if retention was quicker."""
-    told = messages.groupBy("topic", "queue").agg(F.min("offset").alias("first"), F.max("offset").alias("last"))
+    """Return whether a batch has no other offsets. A repeated batch may have fewer, because of retention."""
+    bounds = messages.groupBy("topic", "queue").agg(F.min("offset").alias("first"), F.max("offset").alias("last"))
     return all(
         (row.topic, row.queue) in ends
         and ends[row.topic, row.queue][0] <= row.first
         and row.last <= ends[row.topic, row.queue][1]
-        for row in told.collect()
+        for row in bounds.collect()
     )
 
 
 def _remove_planned(archive: Path, plan: Path) -> None:
-    for leftover in json.loads(plan.read_text("utf-8")):
-        (archive / leftover).unlink(missing_ok=True)
+    for path in json.loads(plan.read_text("utf-8")):
+        (archive / path).unlink(missing_ok=True)
 
 
-def _moves(aside: Path, name: str) -> Iterator[tuple[str, str]]:
-    """Where each file that Spark wrote belongs."""
+def _moves(temporary: Path, name: str) -> Iterator[tuple[str, str]]:
+    """Yield the source and the target path of each file that Spark wrote."""
     count: Counter[str] = Counter()
-    for path in sorted(aside.glob("topic=*/hour=*/*.parquet")):
-        directory = str(path.parent.relative_to(aside))
-        yield str(path.relative_to(aside)), f"{directory}/{name}-{count[directory]}.parquet"
+    for path in sorted(temporary.glob("topic=*/hour=*/*.parquet")):
+        directory = str(path.parent.relative_to(temporary))
+        yield str(path.relative_to(temporary)), f"{directory}/{name}-{count[directory]}.parquet"
         count[directory] += 1
 
 
-def _about(path: Path) -> dict[str, Any]:
-    """How many rows a file has, and the offsets of each queue: the first and the last."""
+def _file_summary(path: Path) -> dict[str, Any]:
+    """Return the number of rows of a file, and the first and last offset of each queue."""
     rows = pq.ParquetFile(path).read(["queue", "offset"])
     ends = rows.group_by("queue").aggregate([("offset", "min"), ("offset", "max")]).to_pylist()
     offsets = {end["queue"]: [end["offset_min"], end["offset_max"]] for end in ends}
@@ -180,11 +191,11 @@ def _move(source: Path, target: Path) -> None:
 
 
 def _store(path: Path, content: Any) -> None:
-    """All of it or nothing, whatever happens."""
+    """Write a JSON file atomically."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    aside = path.with_name(f".{path.name}.new")
-    with aside.open("w", encoding="utf-8") as file:
+    temporary = path.with_name(f".{path.name}.new")
+    with temporary.open("w", encoding="utf-8") as file:
         json.dump(content, file)
         file.flush()
         os.fsync(file.fileno())
-    aside.replace(path)
+    temporary.replace(path)

@@ -1,7 +1,7 @@
-"""Minutes counted again, from what the topic or the archive still holds, in the place of what the tables say.
+"""Recomputes minutes from the events topic or from the archive, and replaces the stored ones.
 
-It counts exactly what the live pipeline has counted so far (up to the positions that stand in the tables), so that what
-that counts next comes on top, once. If late events reach these minutes while it works, it has to be repeated.
+A backfill counts exactly the events that the live pipeline has counted (up to the stored positions), so that later
+events are added once. If late events of these minutes arrive during a backfill, it must be repeated.
 """
 
 from collections.abc import Iterable, Mapping
@@ -9,99 +9,109 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F  # noqa: N812 - everybody's name for them
+from pyspark.sql import functions as F  # noqa: N812 - the conventional name
 
 from mqgate.core.message import milliseconds
 from mqgate.spark.pipelines import archive
-from mqgate.spark.pipelines.decode import decoded
-from mqgate.spark.pipelines.live import PIPELINE, batches_of, figures, told, without
-from mqgate.spark.pipelines.plan import Plan
+from mqgate.spark.pipelines.config import PipelineConfig
+from mqgate.spark.pipelines.decode import decode_messages
+from mqgate.spark.pipelines.live import PIPELINE, batch_rows, classify_batches, exclude_batches, figures
 from mqgate.stats.store import StatsStore
 
-__all__ = ["Disturbed", "Forgotten", "backfill"]
+__all__ = ["BackfillConflict", "SourceTruncated", "backfill"]
 
 _TABLES = ("traffic_minute", "latency_minute", "polls_minute", "lag_minute")
-# A gateway's clock may be that much ahead without being put right.
-_SLACK = timedelta(seconds=2)
+# The clock of a gateway may be ahead by this much without a correction.
+_CLOCK_TOLERANCE = timedelta(seconds=2)
 
 
-class Disturbed(RuntimeError):
-    """Late events came into these minutes meanwhile."""
+class BackfillConflict(RuntimeError):
+    """Late events changed these minutes during the backfill."""
 
     def __init__(self) -> None:
-        super().__init__("the live pipeline counted late events into these minutes meanwhile: run it again")
+        super().__init__("the live pipeline added late events to these minutes during the backfill: run it again")
 
 
-class Forgotten(RuntimeError):
-    """What the topic still holds would make less of the figures than they are."""
+class SourceTruncated(RuntimeError):
+    """The topic no longer contains all events, so the new figures would be too low."""
 
     def __init__(self, topic: str, since: datetime) -> None:
         super().__init__(
-            f"{topic} no longer holds all that was told since {since}, and nothing was changed: count it from the "
-            "archive, with --archive"
+            f"{topic} no longer contains all events since {since}, and nothing was changed: read them from the archive "
+            "with --archive"
         )
 
 
 def backfill(
-    spark: SparkSession, plan: Plan, store: StatsStore, since: datetime, until: datetime, *, is_archived: bool
+    spark: SparkSession,
+    config: PipelineConfig,
+    store: StatsStore,
+    since: datetime,
+    until: datetime,
+    *,
+    is_archived: bool,
 ) -> dict[str, int]:
-    """Count [since, until) again; the rows of each table."""
+    """Recompute the minutes of [since, until). Return the number of rows of each table."""
     began = milliseconds(datetime.now(UTC))
     positions = {
-        queue: offset for topic, queue, offset in store.read("positions", PIPELINE) if topic == plan.events_topic
+        queue: offset for topic, queue, offset in store.read("positions", PIPELINE) if topic == config.events_topic
     }
-    rows = _archived(spark, plan, since, positions) if is_archived else _logged(spark, plan, since, positions)
+    rows = (
+        _from_archive(spark, config, since, positions) if is_archived else _from_topic(spark, config, since, positions)
+    )
     rows = rows.persist()
     try:
-        repeated = batches_of(told(rows), lambda _: set()).repeated
+        repeated = classify_batches(batch_rows(rows), lambda _: set()).repeated
         first, end = milliseconds(since), milliseconds(until)
         minute = F.unix_millis("at")
-        chosen = without(rows, repeated).where((minute >= first) & (minute < end))
-        found: dict[str, list[Any]] = figures(chosen, plan.minutes)
+        selected = exclude_batches(rows, repeated).where((minute >= first) & (minute < end))
+        found: dict[str, list[Any]] = figures(selected, config.minutes)
     finally:
         rows.unpersist()
     if not store.refill(first, end, {name: found[name] for name in _TABLES}, after=began):
-        raise Disturbed
+        raise BackfillConflict
     return {name: len(found[name]) for name in _TABLES}
 
 
-def _logged(spark: SparkSession, plan: Plan, since: datetime, positions: dict[str, int]) -> DataFrame:
-    with plan.connect() as client:
-        if _is_forgotten(client.queues(plan.events_topic, at=since - _SLACK, times=False)):
-            raise Forgotten(plan.events_topic, since)
+def _from_topic(spark: SparkSession, config: PipelineConfig, since: datetime, positions: dict[str, int]) -> DataFrame:
+    with config.connect() as client:
+        if _is_truncated(client.queues(config.events_topic, at=since - _CLOCK_TOLERANCE, times=False)):
+            raise SourceTruncated(config.events_topic, since)
     bounds: dict[str, Any] = {
-        "startingTimestamp": str(milliseconds(since - _SLACK)),
+        "startingTimestamp": str(milliseconds(since - _CLOCK_TOLERANCE)),
         "startingOffsetsByTimestampStrategy": "latest",
     }
-    rows = plan.events(spark, **bounds)
-    return _counted(rows, positions)
+    rows = config.events(spark, **bounds)
+    return _already_counted(rows, positions)
 
 
-def _is_forgotten(queues: Iterable[Mapping[str, Any]]) -> bool:
-    """Whether a broker has nothing left of before the instant of `offsetAt`, and had: it may lack some of after it.
+def _is_truncated(queues: Iterable[Mapping[str, Any]]) -> bool:
+    """Return whether retention deleted all events of a broker from before the instant of `offsetAt`.
 
-    Retention goes by age: one queue that reaches back speaks for those beside it that had nothing to hold.
+    Then events after the instant may be deleted as well. Retention deletes by age on each broker, so one queue with
+    older events proves that no queue of the broker is truncated.
     """
     brokers: dict[str, list[Mapping[str, Any]]] = {}
     for queue in queues:
         brokers.setdefault(queue["queue"].rpartition(":")[0], []).append(queue)
     return any(
-        any(queue["min"] for queue in some) and not any((queue["offsetAt"] or 0) > queue["min"] for queue in some)
-        for some in brokers.values()
+        any(queue["min"] for queue in of_broker)
+        and not any((queue["offsetAt"] or 0) > queue["min"] for queue in of_broker)
+        for of_broker in brokers.values()
     )
 
 
-def _archived(spark: SparkSession, plan: Plan, since: datetime, positions: dict[str, int]) -> DataFrame:
-    paths = archive.hours(plan.archive_path, [plan.events_topic], since - _SLACK, datetime.now(UTC))
+def _from_archive(spark: SparkSession, config: PipelineConfig, since: datetime, positions: dict[str, int]) -> DataFrame:
+    paths = archive.hour_paths(config.archive_path, [config.events_topic], since - _CLOCK_TOLERANCE, datetime.now(UTC))
     if not paths:
-        raise FileNotFoundError(f"{plan.archive_path} has nothing of {plan.events_topic} since {since}")
-    messages = spark.read.option("basePath", str(plan.archive_path)).parquet(*paths)
-    return _counted(decoded(messages.withColumn("properties", F.to_json("properties"))), positions)
+        raise FileNotFoundError(f"{config.archive_path} has no messages of {config.events_topic} since {since}")
+    messages = spark.read.option("basePath", str(config.archive_path)).parquet(*paths)
+    return _already_counted(decode_messages(messages.withColumn("properties", F.to_json("properties"))), positions)
 
 
-def _counted(rows: DataFrame, positions: dict[str, int]) -> DataFrame:
-    """What the live pipeline has counted; all of it where there is none."""
+def _already_counted(rows: DataFrame, positions: dict[str, int]) -> DataFrame:
+    """Return the rows that the live pipeline has counted, or all rows if it has no positions."""
     if not positions:
         return rows
-    ends = F.create_map(*(F.lit(each) for pair in positions.items() for each in pair))
+    ends = F.create_map(*(F.lit(value) for item in positions.items() for value in item))
     return rows.where(F.col("batch_offset") < F.coalesce(ends[F.col("batch_queue")], F.lit(0)))

@@ -1,10 +1,9 @@
-"""The live pipeline: events as they come, into the tables, once.
+"""The live pipeline: counts each event once.
 
-    a micro-batch that is in the tables already      is left out (Spark repeats the last one after a crash), but for
-                                                     what lies behind the place that they have come to: a checkpoint
-                                                     that was put back from a backup gives old numbers to new messages
-    a batch of a gateway that is in the tables       is left out (a gateway repeats one whose fate it did not learn)
-All of a micro-batch, its number and where it ended go into the store in one transaction.
+- A micro-batch that is already applied is skipped: Spark repeats the last one after a crash. Messages after the stored
+  positions are counted all the same, because a checkpoint restored from a backup gives old numbers to new messages.
+- An event batch that is already stored is skipped: a gateway repeats a batch whose outcome is unknown.
+- The rows of a micro-batch, its number and its end positions are stored in one transaction.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -12,28 +11,30 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, NamedTuple
 
 from pyspark.sql import DataFrame, Row
-from pyspark.sql import functions as F  # noqa: N812 - everybody's name for them
+from pyspark.sql import functions as F  # noqa: N812 - the conventional name
 
 from mqgate.core.message import milliseconds
 from mqgate.spark.pipelines import minute
-from mqgate.spark.pipelines.decode import BATCH, QUARANTINE, decoded
+from mqgate.spark.pipelines.decode import BATCH, QUARANTINE, decode_messages
 from mqgate.stats.store import Applied, Rows, StatsStore
 
-__all__ = ["PIPELINE", "Batches", "batches_of", "count", "figures", "run_of", "told", "without"]
+__all__ = ["PIPELINE", "Batches", "batch_rows", "classify_batches", "count", "exclude_batches", "figures", "run_of"]
 
 PIPELINE = "minutes"
 _KEY = ("gateway", "incarnation", "sequence")
 
 
-class Overtaken(RuntimeError):
-    """Somebody else counted meanwhile."""
+class BatchSuperseded(RuntimeError):
+    """Another driver applied a batch at the same time."""
 
     def __init__(self) -> None:
-        super().__init__("the tables went on while a batch was counted: does another driver write to them?")
+        super().__init__(
+            "the stored positions changed while a batch was counted: check that no other driver writes to the store"
+        )
 
 
 class Batches(NamedTuple):
-    """What a micro-batch holds: the gateways' batches that are new, those that are not, and what cannot be read."""
+    """The event batches of a micro-batch: rows of new and quarantined ones, and the places of repeated ones."""
 
     rows: Rows
     positions: Rows
@@ -41,32 +42,32 @@ class Batches(NamedTuple):
 
 
 def count(store: StatsStore, kept: timedelta) -> Callable[[DataFrame, int], None]:
-    """What a streaming query calls with each of its micro-batches of messages."""
+    """Return the function that a streaming query calls with each micro-batch."""
 
-    def take(messages: DataFrame, number: int) -> None:
+    def count_batch(messages: DataFrame, number: int) -> None:
         applied = Applied(PIPELINE, run_of(messages), number)
         positions = store.read("positions", PIPELINE)
         if store.is_applied(applied):
-            messages = _behind(messages, positions)
+            messages = _after_positions(messages, positions)
             if messages.isEmpty():
                 return
-        rows = decoded(messages).persist()
+        rows = decode_messages(messages).persist()
         try:
-            found = batches_of(told(rows), lambda keys: _known(store, keys))
-            fresh = without(rows, found.repeated)
-            tables = figures(fresh, kept)
+            found = classify_batches(batch_rows(rows), lambda keys: _known(store, keys))
+            new_rows = exclude_batches(rows, found.repeated)
+            tables = figures(new_rows, kept)
         finally:
             rows.unpersist()
         oldest = min((row[0] for name in ("traffic_minute", "polls_minute") for row in tables[name]), default=None)
-        both = {**tables, **found.rows, **found.positions}
-        if not store.apply(applied, both, now=datetime.now(UTC), oldest=oldest, after=positions):
-            raise Overtaken
+        all_rows = {**tables, **found.rows, **found.positions}
+        if not store.apply(applied, all_rows, now=datetime.now(UTC), oldest=oldest, after=positions):
+            raise BatchSuperseded
 
-    return take
+    return count_batch
 
 
 def figures(rows: DataFrame, kept: timedelta) -> dict[str, list[Row]]:
-    """The tables' rows of decoded rows."""
+    """Compute the table rows of decoded rows."""
     kept_ms = kept // timedelta(milliseconds=1)
     timely = minute.in_time(rows, kept_ms)
     return {
@@ -78,44 +79,46 @@ def figures(rows: DataFrame, kept: timedelta) -> dict[str, list[Row]]:
     }
 
 
-def batches_of(told: Iterable[Mapping[str, Any]], known: Callable[[Sequence[tuple[Any, ...]]], set[Any]]) -> Batches:
-    """Sort what was read: `known` says which keys (gateway, incarnation, sequence) are in the tables."""
-    told = sorted(told, key=lambda row: (row["batch_topic"], row["batch_queue"], row["batch_offset"]))
-    seen = known([tuple(row[name] for name in _KEY) for row in told if row["table"] == BATCH])
-    fresh, aside, repeated = [], [], []
+def classify_batches(
+    batch_rows: Iterable[Mapping[str, Any]], known: Callable[[Sequence[tuple[Any, ...]]], set[Any]]
+) -> Batches:
+    """Classify batches. `known` returns which keys (gateway, incarnation, sequence) are already stored."""
+    batch_rows = sorted(batch_rows, key=lambda row: (row["batch_topic"], row["batch_queue"], row["batch_offset"]))
+    seen = known([tuple(row[name] for name in _KEY) for row in batch_rows if row["table"] == BATCH])
+    new, quarantined, repeated = [], [], []
     ends: dict[tuple[str, str], int] = {}
-    for row in told:
+    for row in batch_rows:
         place = (row["batch_topic"], row["batch_queue"], row["batch_offset"])
         ends[place[:2]] = place[2] + 1
         at = milliseconds(row["batch_at"])
         if row["table"] == QUARANTINE:
-            aside.append((*place, at, row["gateway"], row["schema"], row["reason"], row["bytes"]))
+            quarantined.append((*place, at, row["gateway"], row["schema"], row["reason"], row["bytes"]))
             continue
         key = tuple(row[name] for name in _KEY)
         if key in seen:
             repeated.append(place[1:])
             continue
         seen.add(key)
-        fresh.append((*key, at, row["count"], row["dropped"], int(row["is_last"])))
+        new.append((*key, at, row["count"], row["dropped"], int(row["is_last"])))
     positions = [(PIPELINE, topic, queue, offset) for (topic, queue), offset in ends.items()]
-    return Batches({"event_batches": fresh, "quarantine": aside}, {"positions": positions}, repeated)
+    return Batches({"event_batches": new, "quarantine": quarantined}, {"positions": positions}, repeated)
 
 
 def run_of(frame: DataFrame) -> str:
-    """The id of the streaming query's checkpoint: numbers of batches mean something only together with it."""
+    """Return the id of the checkpoint of the streaming query. Batch numbers are unique only within it."""
     return frame.sparkSession.sparkContext.getLocalProperty("sql.streaming.queryId") or ""
 
 
-def _behind(messages: DataFrame, positions: Iterable[tuple[Any, ...]]) -> DataFrame:
-    """Those at or behind positions (topic, queue, offset); all of a queue that has none."""
+def _after_positions(messages: DataFrame, positions: Iterable[tuple[Any, ...]]) -> DataFrame:
+    """Return messages at or after positions (topic, queue, offset), and all messages of other queues."""
     for topic, queue, offset in positions:
-        is_elsewhere = (F.col("topic") != topic) | (F.col("queue") != queue)
-        messages = messages.where(is_elsewhere | (F.col("offset") >= offset))
+        is_other_queue = (F.col("topic") != topic) | (F.col("queue") != queue)
+        messages = messages.where(is_other_queue | (F.col("offset") >= offset))
     return messages
 
 
-def told(rows: DataFrame) -> list[dict[str, Any]]:
-    """What decoded rows tell of their batches, not of what is in them."""
+def batch_rows(rows: DataFrame) -> list[dict[str, Any]]:
+    """Return the rows that describe batches, without their events."""
     columns = ("batch_topic", "batch_queue", "batch_offset", "batch_at", *_KEY)
     about = rows.where(F.col("table").isin(BATCH, QUARANTINE))
     found = about.select("table", *columns, "schema", "dropped", "is_last", "count", "reason", "bytes").collect()
@@ -123,19 +126,19 @@ def told(rows: DataFrame) -> list[dict[str, Any]]:
 
 
 def _known(store: StatsStore, keys: Sequence[tuple[str, str, int]]) -> set[tuple[str, str, int]]:
-    """Which of these are in the tables, asked by gateway and incarnation."""
-    spans: dict[tuple[str, str], list[int]] = {}
+    """Return the keys that are already stored, with one query per gateway and incarnation."""
+    sequences: dict[tuple[str, str], list[int]] = {}
     for gateway, incarnation, sequence in keys:
-        spans.setdefault((gateway, incarnation), []).append(sequence)
+        sequences.setdefault((gateway, incarnation), []).append(sequence)
     return {
-        (*whose, sequence)
-        for whose, numbers in spans.items()
-        for (sequence,) in store.read("event_batches_between", *whose, min(numbers), max(numbers))
+        (*incarnation_key, sequence)
+        for incarnation_key, numbers in sequences.items()
+        for (sequence,) in store.read("event_batches_between", *incarnation_key, min(numbers), max(numbers))
     }
 
 
-def without(rows: DataFrame, repeated: Sequence[tuple[str, int]]) -> DataFrame:
-    """Rows but those of batches at these places (queue and offset)."""
+def exclude_batches(rows: DataFrame, repeated: Sequence[tuple[str, int]]) -> DataFrame:
+    """Return the rows without those of batches at these places (queue and offset)."""
     by_queue: dict[str, list[int]] = {}
     for queue, offset in repeated:
         by_queue.setdefault(queue, []).append(offset)

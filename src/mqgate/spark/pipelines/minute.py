@@ -1,11 +1,11 @@
-"""Figures by the minute: traffic, latency, polls and lag, of whatever rows are given.
+"""Figures per minute: traffic, latency, polls and lag.
 
-They need no state, because they are merged by adding. An event that comes late lands in its own minute all the same;
-only one that is older than what is kept is counted as late, by the minute in which it came.
+The functions need no state, because the store adds their results. A late event is counted in the minute in which it
+happened. Only an event older than the retention is counted as late, in the minute in which it arrived.
 """
 
 from pyspark.sql import Column, DataFrame
-from pyspark.sql import functions as F  # noqa: N812 - everybody's name for them
+from pyspark.sql import functions as F  # noqa: N812 - the conventional name
 
 from mqgate.core.events import EVENTS, LAG, POLLS, Kind
 from mqgate.stats.buckets import LAST
@@ -13,22 +13,22 @@ from mqgate.stats.buckets import LAST
 __all__ = ["in_time", "lag", "late", "latency", "polls", "traffic"]
 
 _MINUTE_MS = 60_000
-_FURTHEST_AHEAD_MS = 3_600_000
+_MAX_AHEAD_MS = 3_600_000
 
 
 def in_time(rows: DataFrame, kept_ms: int) -> DataFrame:
-    """Those of the minutes that are kept, seen from when they were stored, and with their minute."""
+    """Return the rows within the retention, relative to their store time, with their minute."""
     return rows.withColumn("minute", _minute("at")).where(_is_in_time(kept_ms))
 
 
 def late(rows: DataFrame, kept_ms: int) -> DataFrame:
-    """at, topic, kind, n: what came too late, or from a time that has not come, by the minute in which it came.
+    """Return at, topic, kind, n: rows that are too old or in the future, by the minute of arrival.
 
-    Of polls and samples of lag the kind is the name of their table.
+    The kind of polls and of lag samples is the name of their table.
     """
-    told = rows.where(F.col("table").isin(EVENTS.name, POLLS.name, LAG.name)).withColumn("minute", _minute("at"))
+    known = rows.where(F.col("table").isin(EVENTS.name, POLLS.name, LAG.name)).withColumn("minute", _minute("at"))
     return (
-        told.where(~F.coalesce(_is_in_time(kept_ms), F.lit(False)))
+        known.where(~F.coalesce(_is_in_time(kept_ms), F.lit(False)))
         .groupBy(_minute("batch_at").alias("at"), _text("topic"), F.coalesce("kind", "table").alias("kind"))
         .agg(_count().alias("n"))
         .select("at", "topic", "kind", "n")
@@ -36,7 +36,7 @@ def late(rows: DataFrame, kept_ms: int) -> DataFrame:
 
 
 def traffic(rows: DataFrame) -> DataFrame:
-    """at, topic, kind, producer, group, client, outcome; n, bytes, redelivered."""
+    """Return at, topic, kind, producer, group, client, outcome; n, bytes, redelivered."""
     is_again = (F.col("kind") == Kind.DELIVERED.value) & (F.col("delivery") > 1)
     keys = ("topic", "kind", "producer", "group", "client", "outcome")
     return (
@@ -52,7 +52,10 @@ def traffic(rows: DataFrame) -> DataFrame:
 
 
 def latency(rows: DataFrame) -> DataFrame:
-    """at, topic, group, measure, bucket; n: publish to first delivery, publish to ack, delivery to ack."""
+    """Return at, topic, group, measure, bucket; n.
+
+    The measures are publish to first delivery, publish to ack, and delivery to ack.
+    """
     is_first = (F.col("kind") == Kind.DELIVERED.value) & (F.col("delivery") == 1)
     is_ack = F.col("kind") == Kind.ACKED.value
     measures = F.array(
@@ -73,7 +76,7 @@ def latency(rows: DataFrame) -> DataFrame:
 
 
 def polls(rows: DataFrame) -> DataFrame:
-    """at, topic, group, client, outcome; n."""
+    """Return at, topic, group, client, outcome; n."""
     keys = ("topic", "group", "client", "outcome")
     return (
         rows.where(F.col("table") == POLLS.name)
@@ -84,7 +87,7 @@ def polls(rows: DataFrame) -> DataFrame:
 
 
 def lag(rows: DataFrame) -> DataFrame:
-    """at, topic, group, client, queue; the last sample of each minute."""
+    """Return at, topic, group, client, queue; the last sample of each minute."""
     keys = ("topic", "group", "client", "queue")
     values = ("min", "max", "committed", "ready", "leased", "waiting")
     sample = F.struct(F.unix_millis("at").alias("sampled_at"), *values, F.unix_millis("oldest_at").alias("oldest_at"))
@@ -103,7 +106,7 @@ def _minute(column: str) -> Column:
 
 def _is_in_time(kept_ms: int) -> Column:
     stored = F.unix_millis("batch_at")
-    return F.col("minute").between(stored - kept_ms, stored + _FURTHEST_AHEAD_MS)
+    return F.col("minute").between(stored - kept_ms, stored + _MAX_AHEAD_MS)
 
 
 def _count() -> Column:
@@ -119,6 +122,6 @@ def _since(column: str) -> Column:
 
 
 def _bucket(ms: Column) -> Column:
-    """As `stats.buckets.bucket_of`: how many bits ms*ms - 1 has."""
+    """Return the same bucket as `stats.buckets.bucket_of`: the bit length of ms*ms - 1."""
     bounded = F.least(ms, F.lit(1 << 30))
     return F.when(ms <= 1, 0).otherwise(F.least(F.length(F.bin(bounded * bounded - 1)), F.lit(LAST)))

@@ -1,4 +1,4 @@
-"""The live queries, and what they begin with: a checkpoint, or what the outputs say where there is none any more."""
+"""The live queries and their start positions: a checkpoint or, if it was lost, the end of their output."""
 
 import json
 from collections.abc import Mapping
@@ -8,8 +8,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from mqgate.spark.pipelines import archive, live
+from mqgate.spark.pipelines.config import PipelineConfig, own_session
 from mqgate.spark.pipelines.decode import MESSAGE
-from mqgate.spark.pipelines.plan import Plan, own_session
 from mqgate.stats.store import StatsStore
 
 __all__ = ["CheckpointLost", "OutputLost", "start_archive", "start_minutes"]
@@ -19,51 +19,53 @@ Positions = Mapping[str, Mapping[str, int]]
 
 
 class CheckpointLost(RuntimeError):
-    """The output is there, the checkpoint is not: to begin from the beginning would count everything again."""
+    """The output exists without its checkpoint. A start from the beginning would count everything again."""
 
     def __init__(self, pipeline: str, checkpoint: Path) -> None:
         super().__init__(
-            f"the checkpoint {checkpoint} is gone, but what {pipeline} wrote is there: put it back, or run with "
-            f"--renew {pipeline} to begin a new one where the output ends"
+            f"the checkpoint {checkpoint} is missing, but the output of {pipeline} exists: restore the checkpoint, or "
+            f"run with --renew {pipeline} to create a new one where the output ends"
         )
 
 
 class OutputLost(RuntimeError):
-    """The checkpoint is there, the output is not: to go on would leave out everything before."""
+    """The checkpoint exists without its output. Continuing would omit all earlier messages."""
 
     def __init__(self, pipeline: str, checkpoint: Path) -> None:
         super().__init__(
-            f"what {pipeline} wrote is gone, but its checkpoint {checkpoint} goes on behind it: put the output back, "
-            "or move the checkpoint away to begin again with what the topic still holds"
+            f"the output of {pipeline} is missing, but its checkpoint {checkpoint} exists: restore the output, or move "
+            "the checkpoint away to start with the messages that the topic still contains"
         )
 
 
-def start_minutes(spark: SparkSession, plan: Plan, store: StatsStore, *, is_renewed: bool = False) -> StreamingQuery:
-    """Count events as they come."""
-    told: dict[str, dict[str, int]] = {}
+def start_minutes(
+    spark: SparkSession, config: PipelineConfig, store: StatsStore, *, is_renewed: bool = False
+) -> StreamingQuery:
+    """Start the query that counts events."""
+    stored: dict[str, dict[str, int]] = {}
     for topic, queue, offset in store.read("positions", live.PIPELINE):
-        told.setdefault(topic, {})[queue] = offset
-    here = {topic: queues for topic, queues in told.items() if topic == plan.events_topic}
-    options = {"maxOffsetsPerTrigger": str(plan.max_offsets), "properties": "json", "subscribe": plan.events_topic}
-    frame = _stream(spark, plan, live.PIPELINE, here, options, MESSAGE, is_renewed=is_renewed)
-    return _started(frame, plan, live.PIPELINE, live.count(store, plan.minutes), plan.trigger.total_seconds())
+        stored.setdefault(topic, {})[queue] = offset
+    output = {topic: queues for topic, queues in stored.items() if topic == config.events_topic}
+    options = {"maxOffsetsPerTrigger": str(config.max_offsets), "properties": "json", "subscribe": config.events_topic}
+    frame = _stream(spark, config, live.PIPELINE, output, options, MESSAGE, is_renewed=is_renewed)
+    return _start(frame, config, live.PIPELINE, live.count(store, config.minutes), config.trigger.total_seconds())
 
 
-def start_archive(spark: SparkSession, plan: Plan, *, is_renewed: bool = False) -> StreamingQuery:
-    """Archive the events, and the topics that are asked for."""
-    topics = (plan.events_topic, *plan.archive)
-    archive.clear(plan.archive_path)
-    here = archive.positions(plan.archive_path)
-    options = {"maxOffsetsPerTrigger": str(plan.max_messages), "subscribe": ",".join(topics)}
-    frame = _stream(spark, plan, archive.PIPELINE, here, options, None, is_renewed=is_renewed)
-    # Fewer, larger files: nobody waits for them.
-    seconds = 6 * plan.trigger.total_seconds()
-    return _started(frame, plan, archive.PIPELINE, archive.archived(plan.archive_path), seconds)
+def start_archive(spark: SparkSession, config: PipelineConfig, *, is_renewed: bool = False) -> StreamingQuery:
+    """Start the query that archives the events and the configured topics."""
+    topics = (config.events_topic, *config.archive)
+    archive.remove_incomplete(config.archive_path)
+    output = archive.next_offsets(config.archive_path)
+    options = {"maxOffsetsPerTrigger": str(config.max_messages), "subscribe": ",".join(topics)}
+    frame = _stream(spark, config, archive.PIPELINE, output, options, None, is_renewed=is_renewed)
+    # A longer trigger writes fewer and larger files.
+    seconds = 6 * config.trigger.total_seconds()
+    return _start(frame, config, archive.PIPELINE, archive.batch_archiver(config.archive_path), seconds)
 
 
 def _stream(
     spark: SparkSession,
-    plan: Plan,
+    config: PipelineConfig,
     pipeline: str,
     output: Positions,
     options: Mapping[str, str],
@@ -71,33 +73,35 @@ def _stream(
     *,
     is_renewed: bool,
 ) -> DataFrame:
-    checkpoint = plan.checkpoint(pipeline)
-    has_begun = any((checkpoint / "commits").glob("[0-9]*"))
+    checkpoint = config.checkpoint(pipeline)
+    has_commits = any((checkpoint / "commits").glob("[0-9]*"))
     starting = "earliest"
     if output and not (checkpoint / "metadata").exists():
         if not is_renewed:
             raise CheckpointLost(pipeline, checkpoint)
-        starting = json.dumps(_everywhere(plan, options["subscribe"].split(","), output))
-    elif has_begun and not output and _has_rows(checkpoint):
+        starting = json.dumps(_start_offsets(config, options["subscribe"].split(","), output))
+    elif has_commits and not output and _has_rows(checkpoint):
         raise OutputLost(pipeline, checkpoint)
-    both = plan.options(startingOffsets=starting, failOnDataLoss="false", **options)
-    reader = own_session(spark).readStream.format("mqgate").options(**both)
+    source_options = config.options(startingOffsets=starting, failOnDataLoss="false", **options)
+    reader = own_session(spark).readStream.format("mqgate").options(**source_options)
     return (reader.schema(schema) if schema else reader).load()
 
 
-def _started(frame: DataFrame, plan: Plan, pipeline: str, take: object, seconds: float) -> StreamingQuery:
+def _start(
+    frame: DataFrame, config: PipelineConfig, pipeline: str, process_batch: object, seconds: float
+) -> StreamingQuery:
     return (
         frame.writeStream.queryName(pipeline)
-        .foreachBatch(take)  # type: ignore[arg-type]  # a function of a frame and a number
-        .option("checkpointLocation", str(plan.checkpoint(pipeline)))
+        .foreachBatch(process_batch)  # type: ignore[arg-type]  # Callable[[DataFrame, int], None]
+        .option("checkpointLocation", str(config.checkpoint(pipeline)))
         .trigger(processingTime=f"{max(round(seconds * 1000), 1)} milliseconds")
         .start()
     )
 
 
-def _everywhere(plan: Plan, topics: list[str], output: Positions) -> dict[str, dict[str, int]]:
-    """Where each queue goes on; one that the output has nothing of begins at its beginning."""
-    with plan.connect() as client:
+def _start_offsets(config: PipelineConfig, topics: list[str], output: Positions) -> dict[str, dict[str, int]]:
+    """Return the start offset of each queue. A queue without output starts at its beginning."""
+    with config.connect() as client:
         return {
             topic: {
                 queue["queue"]: output.get(topic, {}).get(queue["queue"], _EARLIEST)
@@ -108,7 +112,7 @@ def _everywhere(plan: Plan, topics: list[str], output: Positions) -> dict[str, d
 
 
 def _has_rows(checkpoint: Path) -> bool:
-    """Whether any queue was ever read beyond its beginning: a query over an empty topic has no output to lose."""
+    """Return whether the query ever read a message. A query over an empty topic has no output to lose."""
     newest = max((int(path.name) for path in (checkpoint / "commits").glob("[0-9]*")), default=None)
     if newest is None:
         return False

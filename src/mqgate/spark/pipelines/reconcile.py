@@ -1,30 +1,30 @@
-"""Where the messages of a topic went, group by group: judged by offsets, explained by events.
+"""Reconciliation: the disposition of each message of a topic for each group.
 
-    published = acked + dead + filtered + expired + skipped + pending      what must hold, and then the hour is clean
-              + unwatched      before the group's first known position: nobody can tell, nobody asks
-              + unknown        below committed, untold, and a gateway's own telling has a hole
-              + missing        below committed, or gone from the log, and nothing explains it: it is listed
+    published = acked + dead + filtered + expired + skipped + pending      in a clean hour
+              + unwatched      stored before the first known position of the group
+              + unknown        below the committed offset, without an event, and the events of a gateway have a gap
+              + missing        below the committed offset or no longer in the log, without an explanation: a finding
 
-Offsets of a queue are dense, so the offsets between two instants are the messages stored between them, whoever
-published them. An event only says what became of one.
+The offsets of a queue are dense, so the offsets between two instants are exactly the messages stored between them. An
+event only explains the disposition of a message.
 """
 
 from typing import NamedTuple
 
 from pyspark.sql import Column, DataFrame
-from pyspark.sql import functions as F  # noqa: N812 - everybody's name for them
+from pyspark.sql import functions as F  # noqa: N812 - the conventional name
 
 from mqgate.core.events import EVENTS, Kind
 
-__all__ = ["FATES", "GROUPS", "OFFSETS", "PRESENT", "Judged", "reconcile"]
+__all__ = ["DISPOSITIONS", "GROUPS", "OFFSETS", "PRESENT", "Reconciliation", "reconcile"]
 
-# What is asked about: offsets of queues, [start, end).
+# The offsets to reconcile, [start, end).
 OFFSETS = "topic STRING, queue STRING, start BIGINT, end BIGINT"
-# Where groups stand, each client of a broadcast group for itself: `watched` is the first position ever seen of it.
+# Positions of groups, and of each client of a broadcast group. `watched` is the first sampled position.
 GROUPS = "topic STRING, group STRING, client STRING, queue STRING, min BIGINT, committed BIGINT, watched BIGINT"
-# What the log holds of these offsets; and, of copies to be found, what it holds before them.
+# Messages in the log at these offsets, and earlier ones that are compared to find copies.
 PRESENT = "topic STRING, queue STRING, offset BIGINT, id STRING"
-FATES = ("acked", "dead", "filtered", "expired", "skipped", "pending", "unwatched", "unknown", "missing")
+DISPOSITIONS = ("acked", "dead", "filtered", "expired", "skipped", "pending", "unwatched", "unknown", "missing")
 
 _SETTLING = {
     Kind.ACKED: "acked",
@@ -38,71 +38,80 @@ _SCOPE = ("topic", "group", "client")
 _FINDING = (*_SCOPE, "queue", "offset", "finding", "id", "detail")
 
 
-class Judged(NamedTuple):
-    """`summary`: topic, group, client, published, the fates, duplicates, late_acks. `findings`: one row each."""
+class Reconciliation(NamedTuple):
+    """Result of a reconciliation.
+
+    `summary` has topic, group, client, published, DISPOSITIONS, duplicates, late_acks. `findings` has one row each.
+    """
 
     summary: DataFrame
     findings: DataFrame
-    held: tuple[DataFrame, ...]
+    cached: tuple[DataFrame, ...]
 
     def release(self) -> None:
-        """Give back what Spark holds for them, once both are collected."""
-        for frame in self.held:
+        """Release the cached frames after both results are collected."""
+        for frame in self.cached:
             frame.unpersist()
 
 
-def reconcile(offsets: DataFrame, groups: DataFrame, events: DataFrame, present: DataFrame, *, is_dark: bool) -> Judged:
-    """Judge the messages at these offsets by all that was told of them; `is_dark`: not all may have been told."""
-    told = events.where(F.col("table") == EVENTS.name)
-    messages = _messages(offsets, told, present).persist()
-    judged = _judged(messages, groups, _settled(offsets, groups, told), is_dark=is_dark).persist()
+def reconcile(
+    offsets: DataFrame, groups: DataFrame, events: DataFrame, present: DataFrame, *, has_gaps: bool
+) -> Reconciliation:
+    """Reconcile the messages at these offsets with their events. `has_gaps`: the events may be incomplete."""
+    events = events.where(F.col("table") == EVENTS.name)
+    messages = _messages(offsets, events, present).persist()
+    messages_by_group = _with_dispositions(
+        messages, groups, _settled(offsets, groups, events), has_gaps=has_gaps
+    ).persist()
     copies = _copies(messages, _earlier(offsets, present))
-    findings = _misfits(judged).unionByName(copies.withColumn("group", F.lit("")).withColumn("client", F.lit("")))
+    findings = _settlement_findings(messages_by_group).unionByName(
+        copies.withColumn("group", F.lit("")).withColumn("client", F.lit(""))
+    )
     copied = copies.groupBy("topic").agg(F.count("*").alias("copies"))
     summary = (
-        judged.groupBy(*_SCOPE)
+        messages_by_group.groupBy(*_SCOPE)
         .agg(
             F.count("*").alias("published"),
-            *(F.count_if(F.col("fate") == fate).alias(fate) for fate in FATES),
+            *(F.count_if(F.col("disposition") == disposition).alias(disposition) for disposition in DISPOSITIONS),
             F.count_if(F.col("acks") > 1).alias("acked_again"),
             F.sum("late").alias("late_acks"),
         )
         .join(F.broadcast(copied), "topic", "left")
         .withColumn("duplicates", F.col("acked_again") + F.coalesce("copies", F.lit(0)))
     )
-    columns = (*_SCOPE, "published", *FATES, "duplicates", "late_acks")
-    return Judged(summary.select(*columns), findings.select(*_FINDING), (judged, messages))
+    columns = (*_SCOPE, "published", *DISPOSITIONS, "duplicates", "late_acks")
+    return Reconciliation(summary.select(*columns), findings.select(*_FINDING), (messages_by_group, messages))
 
 
-def _messages(offsets: DataFrame, told: DataFrame, present: DataFrame) -> DataFrame:
-    """topic, queue, offset, id, is_present, is_told: every offset, what the log has there, whether it was announced."""
+def _messages(offsets: DataFrame, events: DataFrame, present: DataFrame) -> DataFrame:
+    """Return topic, queue, offset, id, is_present (in the log) and is_reported (by an event) of every offset."""
     every = offsets.where("end > start").select(
         "topic", "queue", F.explode(F.sequence(F.col("start"), F.col("end") - 1)).alias("offset")
     )
-    there = present.groupBy(*_PLACE).agg(F.first("id").alias("there"))
-    announced = told.where(F.col("kind") == Kind.PUBLISHED.value).groupBy(*_PLACE).agg(F.first("id").alias("announced"))
+    stored = present.groupBy(*_PLACE).agg(F.first("id").alias("stored"))
+    reported = events.where(F.col("kind") == Kind.PUBLISHED.value).groupBy(*_PLACE).agg(F.first("id").alias("reported"))
     return (
-        every.join(there, list(_PLACE), "left")
-        .join(announced, list(_PLACE), "left")
+        every.join(stored, list(_PLACE), "left")
+        .join(reported, list(_PLACE), "left")
         .select(
             *_PLACE,
-            F.coalesce("there", "announced").alias("id"),
-            F.col("there").isNotNull().alias("is_present"),
-            F.col("announced").isNotNull().alias("is_told"),
+            F.coalesce("stored", "reported").alias("id"),
+            F.col("stored").isNotNull().alias("is_present"),
+            F.col("reported").isNotNull().alias("is_reported"),
         )
     )
 
 
-def _settled(offsets: DataFrame, groups: DataFrame, told: DataFrame) -> DataFrame:
-    """topic, group, client, queue, offset; how often each was settled in which way. Ranges are taken apart."""
+def _settled(offsets: DataFrame, groups: DataFrame, events: DataFrame) -> DataFrame:
+    """Return topic, group, client, queue, offset and the settlements of each message. Ranges are expanded."""
     kinds = [kind.value for kind in _SETTLING]
-    # Of a broadcast group every client settles for itself; elsewhere it does not matter which one did.
+    # Clients of a broadcast group settle separately. In other groups the client does not matter.
     scopes = groups.groupBy("topic", "group").agg((F.max("client") != "").alias("is_broadcast"))
     bounds = F.broadcast(offsets.select("topic", "queue", "start", "end"))
     first = F.greatest("offset", "start")
     last = F.least(F.col("offset") + F.coalesce("count", F.lit(1)), F.col("end")) - 1
     rows = (
-        told.where(F.col("kind").isin(kinds) & F.col("offset").isNotNull())
+        events.where(F.col("kind").isin(kinds) & F.col("offset").isNotNull())
         .select("topic", "group", "client", "queue", "offset", "count", "kind", "outcome")
         .join(bounds, ["topic", "queue"])
         .where(first <= last)
@@ -117,8 +126,8 @@ def _settled(offsets: DataFrame, groups: DataFrame, told: DataFrame) -> DataFram
     )
 
 
-def _judged(messages: DataFrame, groups: DataFrame, settled: DataFrame, *, is_dark: bool) -> DataFrame:
-    """One row for every message and group: its fate, and what is odd about it."""
+def _with_dispositions(messages: DataFrame, groups: DataFrame, settled: DataFrame, *, has_gaps: bool) -> DataFrame:
+    """Return one row for each message and group with its disposition."""
     return (
         messages.join(F.broadcast(groups), ["topic", "queue"])
         .join(settled, [*_SCOPE, "queue", "offset"], "left")
@@ -130,46 +139,46 @@ def _judged(messages: DataFrame, groups: DataFrame, settled: DataFrame, *, is_da
             "is_present",
             "committed",
             F.coalesce("is_expired", F.lit(False)).alias("is_expired"),
-            _fate(is_dark=is_dark).alias("fate"),
+            _disposition(has_gaps=has_gaps).alias("disposition"),
             F.coalesce("acks", F.lit(0)).alias("acks"),
             F.coalesce("late", F.lit(0)).alias("late"),
         )
     )
 
 
-def _fate(*, is_dark: bool) -> Column:
+def _disposition(*, has_gaps: bool) -> Column:
     offset, committed = F.col("offset"), F.col("committed")
-    fate = F.when(F.col("is_acked"), "acked")
+    disposition = F.when(F.col("is_acked"), "acked")
     for name in ("dead", "filtered", "skipped"):
-        fate = fate.when(F.col(f"is_{name}"), name)
-    # A gateway that finds nothing at an offset takes it for expired; but retention takes what is below the first kept.
-    is_taken = F.col("is_expired") & (offset >= F.col("min")) & ~F.col("is_present")
+        disposition = disposition.when(F.col(f"is_{name}"), name)
+    # A gateway reports a missing message as expired. But retention only deletes below the first retained offset.
+    is_lost = F.col("is_expired") & (offset >= F.col("min")) & ~F.col("is_present")
     return (
-        fate.when(is_taken, "missing")
+        disposition.when(is_lost, "missing")
         .when(F.col("is_expired"), "expired")
         .when((offset >= committed) & (offset < F.col("min")), "expired")
         .when((offset >= committed) & ~F.col("is_present"), "missing")
         .when(offset >= committed, "pending")
         .when(F.col("watched").isNull() | (offset < F.col("watched")), "unwatched")
-        .otherwise("unknown" if is_dark else "missing")
+        .otherwise("unknown" if has_gaps else "missing")
     )
 
 
-def _misfits(judged: DataFrame) -> DataFrame:
-    """Messages that are missing, were acked again, or late."""
-    is_lost = (F.col("fate") == "missing") & (F.col("is_expired") | (F.col("offset") >= F.col("committed")))
-    lost = F.when(F.col("is_expired"), "no longer in the log, although retention has not come to it").otherwise(
+def _settlement_findings(messages_by_group: DataFrame) -> DataFrame:
+    """Return findings of messages that are missing, or were acked repeatedly or late."""
+    is_lost = (F.col("disposition") == "missing") & (F.col("is_expired") | (F.col("offset") >= F.col("committed")))
+    lost = F.when(F.col("is_expired"), "no longer in the log, although retention has not reached it").otherwise(
         "not settled, and no longer in the log"
     )
     found = F.array_compact(
         F.array(
             F.when(is_lost, _finding("lost", lost)),
             F.when(
-                (F.col("fate") == "missing") & ~is_lost,
+                (F.col("disposition") == "missing") & ~is_lost,
                 _finding(
                     "missing",
-                    F.when(F.col("is_present"), "the group is past it, and nothing says that it was settled").otherwise(
-                        "the group is past it, nothing says that it was settled, and it is no longer in the log"
+                    F.when(F.col("is_present"), "the group has passed it, and no event reports a settlement").otherwise(
+                        "the group has passed it, no event reports a settlement, and it is no longer in the log"
                     ),
                 ),
             ),
@@ -181,11 +190,12 @@ def _misfits(judged: DataFrame) -> DataFrame:
                 ),
             ),
             F.when(
-                F.col("late") > 0, _finding("late_ack", F.lit("acked after its lease had ended, before another got it"))
+                F.col("late") > 0,
+                _finding("late_ack", F.lit("acked after its lease had expired, before it was granted again")),
             ),
         )
     )
-    return judged.select(*_SCOPE, "queue", "offset", "id", F.explode(found).alias("f")).select(
+    return messages_by_group.select(*_SCOPE, "queue", "offset", "id", F.explode(found).alias("f")).select(
         *_SCOPE, "queue", "offset", "id", "f.finding", "f.detail"
     )
 
@@ -195,32 +205,32 @@ def _finding(name: str, detail: Column) -> Column:
 
 
 def _earlier(offsets: DataFrame, present: DataFrame) -> DataFrame:
-    """topic, queue, offset, id: what the log holds before these offsets."""
+    """Return topic, queue, offset, id of the messages in the log before these offsets."""
     starts = F.broadcast(offsets.select("topic", "queue", "start"))
     return present.join(starts, ["topic", "queue"]).where("offset < start").select(*_PLACE, "id")
 
 
 def _copies(messages: DataFrame, earlier: DataFrame) -> DataFrame:
-    """topic, queue, offset, id, finding, detail: messages whose id the log holds at an earlier place too."""
-    place = F.struct("is_judged", "queue", "offset", "is_told")
-    judged = messages.where("id IS NOT NULL AND is_present").withColumn("is_judged", F.lit(True))
-    before = earlier.withColumns({"is_judged": F.lit(False), "is_told": F.lit(True)})
-    columns = ("topic", "id", "is_judged", "queue", "offset", "is_told")
+    """Return topic, queue, offset, id, finding, detail of messages whose id exists at an earlier place too."""
+    place = F.struct("is_selected", "queue", "offset", "is_reported")
+    selected = messages.where("id IS NOT NULL AND is_present").withColumn("is_selected", F.lit(True))
+    before = earlier.withColumns({"is_selected": F.lit(False), "is_reported": F.lit(True)})
+    columns = ("topic", "id", "is_selected", "queue", "offset", "is_reported")
     same = (
-        judged.select(*columns)
+        selected.select(*columns)
         .unionByName(before.select(*columns))
         .groupBy("topic", "id")
         .agg(F.sort_array(F.collect_list(place)).alias("places"))
         .where(F.size("places") > 1)
     )
     first = F.col("places")[0]
-    told = F.when(F.col("copy.is_told"), "published again, as after an answer that never came").otherwise(
-        "no gateway told of this copy"
+    cause = F.when(F.col("copy.is_reported"), "published again, as after a lost response").otherwise(
+        "no event reports this copy"
     )
     copies = same.select(
         "topic", "id", first.alias("first"), F.explode(F.slice("places", 2, F.size("places") - 1)).alias("copy")
     )
-    return copies.where("copy.is_judged").select(
+    return copies.where("copy.is_selected").select(
         "topic",
         "copy.queue",
         "copy.offset",
@@ -232,6 +242,6 @@ def _copies(messages: DataFrame, earlier: DataFrame) -> DataFrame:
             F.lit(" "),
             F.col("first.offset").cast("string"),
             F.lit(": "),
-            told,
+            cause,
         ).alias("detail"),
     )

@@ -1,9 +1,9 @@
-"""Messages once more, from the log or from the archive, under their own ids: into a topic, or for one group alone.
+"""Replays messages from the log or the archive, with their original ids, to a topic or to one group.
 
-in the order of queue and offset, a request at a time, at most so many a second
-each under an idempotency key made of the replay's name and its place: a request that is repeated stores nothing
-after each request the place reached goes into a file: a replay that was interrupted goes on there
-where the source ended at its first start stands there too: what came since, its own copies as well, is none of it
+- Messages are sent in the order of queue and offset, one request at a time, up to the configured rate.
+- The idempotency key contains the name of the replay and the place of the message, so repeated requests store nothing.
+- A progress file is updated after each request. An interrupted replay continues there.
+- The file also contains the ends of the source at the first start. Later messages, such as the copies, are excluded.
 """
 
 import base64
@@ -17,27 +17,27 @@ from pathlib import Path
 from typing import Any
 
 from pyspark.sql import DataFrame, Row, SparkSession
-from pyspark.sql import functions as F  # noqa: N812 - everybody's name for them
+from pyspark.sql import functions as F  # noqa: N812 - the conventional name
 
 from mqgate.client.transport import path
 from mqgate.core.message import milliseconds
 from mqgate.spark.options import connection
 from mqgate.spark.pipelines import archive
-from mqgate.spark.pipelines.plan import Plan
+from mqgate.spark.pipelines.config import PipelineConfig
 from mqgate.spark.publisher import Publisher
-from mqgate.spark.reading import open_log
+from mqgate.spark.reads import open_log
 from mqgate.spark.sink_options import parse_sink
-from mqgate.spark.sink_rows import Row as Sent
+from mqgate.spark.sink_rows import Row as SinkRow
 
 __all__ = ["Replay", "chosen", "count", "replay", "unreplayed"]
 
 _COLUMNS = ("id", "topic", "queue", "offset", "key", "tag", "properties", "body", "storedAt")
-_A_REQUEST = 500
+_MAX_MESSAGES_PER_REQUEST = 500
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Replay:
-    """What is to be replayed, and where to: a topic, or a group. `where` is an expression of Spark's SQL."""
+    """Source, filters and target (a topic or a group) of a replay. `where` is a Spark SQL expression."""
 
     name: str
     source: str
@@ -50,26 +50,26 @@ class Replay:
     rate: float | None = None
 
 
-def chosen(spark: SparkSession, plan: Plan, wanted: Replay) -> DataFrame:
-    """The messages of a replay."""
-    if wanted.is_archived:
-        first, last = wanted.since or datetime.fromtimestamp(0, UTC), wanted.until or datetime.now(UTC)
-        paths = archive.hours(plan.archive_path, [wanted.source], first, last)
+def chosen(spark: SparkSession, config: PipelineConfig, request: Replay) -> DataFrame:
+    """Return the messages of a replay."""
+    if request.is_archived:
+        first, last = request.since or datetime.fromtimestamp(0, UTC), request.until or datetime.now(UTC)
+        paths = archive.hour_paths(config.archive_path, [request.source], first, last)
         if not paths:
-            raise FileNotFoundError(f"{plan.archive_path} has nothing of {wanted.source} in that time")
-        messages = spark.read.option("basePath", str(plan.archive_path)).parquet(*paths)
+            raise FileNotFoundError(f"{config.archive_path} has no messages of {request.source} in that time")
+        messages = spark.read.option("basePath", str(config.archive_path)).parquet(*paths)
     else:
-        options = plan.options(subscribe=wanted.source, failOnDataLoss="false")
+        options = config.options(subscribe=request.source, failOnDataLoss="false")
         messages = spark.read.format("mqgate").options(**options).load()
-    if wanted.since is not None:
-        messages = messages.where(F.unix_millis("storedAt") >= milliseconds(wanted.since))
-    if wanted.until is not None:
-        messages = messages.where(F.unix_millis("storedAt") < milliseconds(wanted.until))
-    return (messages.where(wanted.where) if wanted.where else messages).select(*_COLUMNS)
+    if request.since is not None:
+        messages = messages.where(F.unix_millis("storedAt") >= milliseconds(request.since))
+    if request.until is not None:
+        messages = messages.where(F.unix_millis("storedAt") < milliseconds(request.until))
+    return (messages.where(request.where) if request.where else messages).select(*_COLUMNS)
 
 
 def count(messages: DataFrame) -> list[dict[str, Any]]:
-    """What a replay would send, by queue: for a dry run."""
+    """Return the number of messages by queue, for a dry run."""
     found = messages.groupBy("topic", "queue").agg(
         F.count("*").alias("messages"), F.min("offset").alias("first"), F.max("offset").alias("last")
     )
@@ -77,73 +77,73 @@ def count(messages: DataFrame) -> list[dict[str, Any]]:
 
 
 def unreplayed(messages: DataFrame, done: dict[str, int]) -> DataFrame:
-    """What is left behind the places reached, by queue."""
+    """Return the messages that are not yet sent, given the next offset by queue."""
     for queue, offset in done.items():
         messages = messages.where((F.col("queue") != queue) | (F.col("offset") >= offset))
     return messages
 
 
-def replay(spark: SparkSession, plan: Plan, wanted: Replay) -> int:
-    """Send what was not sent yet; how many messages."""
-    progress = plan.directory / "replays" / f"{wanted.name}.json"
-    done, ends = _reached(progress, wanted)
+def replay(spark: SparkSession, config: PipelineConfig, request: Replay) -> int:
+    """Send the remaining messages. Return their number."""
+    progress = config.directory / "replays" / f"{request.name}.json"
+    done, ends = _load_progress(progress, request)
     if ends is None:
-        ends = _ends(spark, plan, wanted)
-        _store(progress, wanted, done, ends)
+        ends = _ends(spark, config, request)
+        _store_progress(progress, request, done, ends)
     if not ends:
         return 0
-    left = unreplayed(_before(chosen(spark, plan, wanted), ends), done).orderBy("queue", "offset")
-    options = {name: value for name, value in plan.options().items() if name in {"url", "key"}}
-    options["topic"] = wanted.topic or wanted.source
-    address = path("groups", wanted.group, "replay") if wanted.group else path("topics", options["topic"], "replay")
+    remaining = unreplayed(_before(chosen(spark, config, request), ends), done).orderBy("queue", "offset")
+    options = {name: value for name, value in config.options().items() if name in {"url", "key"}}
+    options["topic"] = request.topic or request.source
+    address = path("groups", request.group, "replay") if request.group else path("topics", options["topic"], "replay")
     publisher = Publisher(parse_sink(options, is_stream=False), address)
     publisher.check()
     sent, began = 0, time.monotonic()
-    for some in _requests(left.toLocalIterator(), _size(wanted.rate)):
-        if wanted.rate is not None:
-            time.sleep(max(0.0, began + sent / wanted.rate - time.monotonic()))
-        publisher.publish([_copy(message, wanted.name) for message in some])
-        sent += len(some)
-        done[some[-1].queue] = some[-1].offset + 1
-        _store(progress, wanted, done, ends)
+    for batch in _requests(remaining.toLocalIterator(), _size(request.rate)):
+        if request.rate is not None:
+            time.sleep(max(0.0, began + sent / request.rate - time.monotonic()))
+        publisher.publish([_copy(message, request.name) for message in batch])
+        sent += len(batch)
+        done[batch[-1].queue] = batch[-1].offset + 1
+        _store_progress(progress, request, done, ends)
     return sent
 
 
-def _ends(spark: SparkSession, plan: Plan, wanted: Replay) -> dict[str, int]:
-    """Where the source ends now, by queue."""
-    if wanted.is_archived:
-        return {row["queue"]: row["last"] + 1 for row in count(chosen(spark, plan, wanted))}
-    log = open_log(connection(plan.options()))
-    return {queue: ends.max for queue, ends in log.ends(wanted.source).items()}
+def _ends(spark: SparkSession, config: PipelineConfig, request: Replay) -> dict[str, int]:
+    """Return the end of the source by queue."""
+    if request.is_archived:
+        return {row["queue"]: row["last"] + 1 for row in count(chosen(spark, config, request))}
+    log = open_log(connection(config.options()))
+    return {queue: ends.max for queue, ends in log.ends(request.source).items()}
 
 
 def _before(messages: DataFrame, ends: dict[str, int]) -> DataFrame:
-    """Messages before these places; none of a queue that has no place."""
-    places = F.create_map(*(F.lit(each) for pair in ends.items() for each in pair))
-    return messages.where(F.col("offset") < places[F.col("queue")])
+    """Return the messages before these ends. Messages of other queues are excluded."""
+    end_by_queue = F.create_map(*(F.lit(value) for item in ends.items() for value in item))
+    return messages.where(F.col("offset") < end_by_queue[F.col("queue")])
 
 
 def _requests(messages: Iterator[Row], size: int) -> Iterator[list[Row]]:
-    """So many at a time, those of one queue: then the last one says how far it is."""
-    some: list[Row] = []
+    """Yield batches of one queue with at most `size` messages, so that the last message is the progress."""
+    batch: list[Row] = []
     for message in messages:
-        if some and (len(some) == size or some[-1].queue != message.queue):
-            yield some
-            some = []
-        some.append(message)
-    if some:
-        yield some
+        if batch and (len(batch) == size or batch[-1].queue != message.queue):
+            yield batch
+            batch = []
+        batch.append(message)
+    if batch:
+        yield batch
 
 
 def _size(rate: float | None) -> int:
-    """Requests small enough that a low rate is even."""
-    return _A_REQUEST if rate is None else max(1, min(_A_REQUEST, int(rate / 10)))
+    """Return the size of a request, small enough for an even rate."""
+    return _MAX_MESSAGES_PER_REQUEST if rate is None else max(1, min(_MAX_MESSAGES_PER_REQUEST, int(rate / 10)))
 
 
-def _copy(message: Row, name: str) -> Sent:
-    """A message as it was, and where it lay."""
+def _copy(message: Row, name: str) -> SinkRow:
+    """Encode a message with its original place."""
     place = f"{message.topic} {message.queue} {message.offset}"
-    told = {
+    envelope = {
         "id": message.id,
         "topic": message.topic,
         "queue": message.queue,
@@ -155,31 +155,31 @@ def _copy(message: Row, name: str) -> Sent:
         "storedAt": milliseconds(message.storedAt.astimezone(UTC)),
         "idempotencyKey": f"replay {name} {place}",
     }
-    return Sent(message.offset, json.dumps(told).encode())
+    return SinkRow(message.offset, json.dumps(envelope).encode())
 
 
-def _reached(progress: Path, wanted: Replay) -> tuple[dict[str, int], dict[str, int] | None]:
-    """The places reached, and where it ends: None if it has not begun."""
+def _load_progress(progress: Path, request: Replay) -> tuple[dict[str, int], dict[str, int] | None]:
+    """Return the next offsets and the ends of the source; None for the ends if the replay has not started."""
     if not progress.exists():
         return {}, None
-    told = json.loads(progress.read_text("utf-8"))
-    if told["replay"] != _identity(wanted):
-        raise ValueError(f"{progress} is of another replay ({told['replay']}): choose another --name")
-    return dict(told["done"]), told.get("ends")
+    state = json.loads(progress.read_text("utf-8"))
+    if state["replay"] != _identity(request):
+        raise ValueError(f"{progress} belongs to another replay ({state['replay']}): choose another --name")
+    return dict(state["done"]), state.get("ends")
 
 
-def _store(progress: Path, wanted: Replay, done: dict[str, int], ends: dict[str, int]) -> None:
+def _store_progress(progress: Path, request: Replay, done: dict[str, int], ends: dict[str, int]) -> None:
     progress.parent.mkdir(parents=True, exist_ok=True)
-    aside = progress.with_suffix(".new")
-    with aside.open("w", encoding="utf-8") as file:
-        json.dump({"replay": _identity(wanted), "done": done, "ends": ends}, file)
+    temporary = progress.with_suffix(".new")
+    with temporary.open("w", encoding="utf-8") as file:
+        json.dump({"replay": _identity(request), "done": done, "ends": ends}, file)
         file.flush()
         os.fsync(file.fileno())
-    aside.replace(progress)
+    temporary.replace(progress)
 
 
-def _identity(wanted: Replay) -> str:
-    """What must not change between two runs of a replay; the rate may."""
-    since, until = (None if each is None else each.isoformat() for each in (wanted.since, wanted.until))
-    target = f"group {wanted.group}" if wanted.group else f"topic {wanted.topic}"
-    return f"{wanted.source} to {target}, from {since} to {until}, where {wanted.where}"
+def _identity(request: Replay) -> str:
+    """Return the parameters that must not change between two runs of a replay. The rate may change."""
+    since, until = (None if instant is None else instant.isoformat() for instant in (request.since, request.until))
+    target = f"group {request.group}" if request.group else f"topic {request.topic}"
+    return f"{request.source} to {target}, from {since} to {until}, where {request.where}"

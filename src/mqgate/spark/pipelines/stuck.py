@@ -1,45 +1,49 @@
-"""Messages that do not get done: delivered often, or delivered long ago, and still not settled."""
+"""Stuck messages: delivered often or long ago, and still not settled."""
 
 from pyspark.sql import DataFrame
-from pyspark.sql import functions as F  # noqa: N812 - everybody's name for them
+from pyspark.sql import functions as F  # noqa: N812 - the conventional name
 
 from mqgate.core.events import EVENTS, Kind
 
 __all__ = ["stuck"]
 
 _SETTLED = [kind.value for kind in (Kind.ACKED, Kind.DEAD, Kind.SKIPPED, Kind.RETENTION_EXPIRED, Kind.FILTERED)]
-# What is acked at once. Seeks and retention may pass over billions, and are few: those stay ranges.
-_LONGEST_RUN = 10_000
+# Longer settled ranges are not expanded: seeks and retention may skip billions of messages.
+_MAX_EXPANDED_RUN = 10_000
 _QUEUE = ("topic", "group", "queue")
 _MESSAGE = (*_QUEUE, "offset")
 
 
 def stuck(events: DataFrame, groups: DataFrame, *, now_ms: int, deliveries: int, age_ms: int) -> DataFrame:
-    """topic, group, queue, offset, at, id, client, delivery, stored_at, reason: what was told, and groups' positions.
+    """Return topic, group, queue, offset, at, id, client, delivery, stored_at, reason of stuck messages.
 
-    `groups` has topic, group, queue and committed: what lies below is done, told or not.
+    `groups` has topic, group, queue and committed. Messages below the committed offset are settled.
     """
-    told = events.where((F.col("table") == EVENTS.name) & F.col("group").isNotNull() & F.col("offset").isNotNull())
+    group_events = events.where(
+        (F.col("table") == EVENTS.name) & F.col("group").isNotNull() & F.col("offset").isNotNull()
+    )
     size, is_settled = F.coalesce("count", F.lit(1)), F.col("kind").isin(_SETTLED)
-    delivered = told.where(F.col("kind") == Kind.DELIVERED.value).groupBy(*_MESSAGE).agg(
+    delivered = group_events.where(F.col("kind") == Kind.DELIVERED.value).groupBy(*_MESSAGE).agg(
         F.max("delivery").alias("delivery"),
         F.unix_millis(F.min("at")).alias("first_at"),
         F.max(F.struct("at", "client", "stored_at")).alias("last"),
     )  # fmt: skip
     last = F.col("offset") + size - 1
-    each = told.where(is_settled & (size <= _LONGEST_RUN)).withColumn("offset", F.explode(F.sequence("offset", last)))
-    settled = each.select(*_MESSAGE).distinct()
-    ranges = told.where(is_settled & (size > _LONGEST_RUN)).select(
+    expanded = group_events.where(is_settled & (size <= _MAX_EXPANDED_RUN)).withColumn(
+        "offset", F.explode(F.sequence("offset", last))
+    )
+    settled = expanded.select(*_MESSAGE).distinct()
+    ranges = group_events.where(is_settled & (size > _MAX_EXPANDED_RUN)).select(
         *_QUEUE, F.col("offset").alias("first"), last.alias("last")
     )
     is_within = F.col("one.offset").between(F.col("many.first"), F.col("many.last"))
     is_same = [F.col(f"one.{name}") == F.col(f"many.{name}") for name in _QUEUE]
-    stands = F.broadcast(groups.groupBy(*_QUEUE).agg(F.min("committed").alias("committed")))
+    committed = F.broadcast(groups.groupBy(*_QUEUE).agg(F.min("committed").alias("committed")))
     is_often, is_long = F.col("delivery") >= deliveries, F.lit(now_ms) - F.col("first_at") >= age_ms
     often = F.concat(F.lit("delivered "), F.col("delivery").cast("string"), F.lit(" times"))
     return (
         delivered.join(settled, list(_MESSAGE), "left_anti")
-        .join(stands, list(_QUEUE), "left")
+        .join(committed, list(_QUEUE), "left")
         .where((F.col("committed").isNull() | (F.col("offset") >= F.col("committed"))) & (is_often | is_long))
         .alias("one")
         .join(ranges.alias("many"), [*is_same, is_within], "left_anti")
@@ -50,6 +54,6 @@ def stuck(events: DataFrame, groups: DataFrame, *, now_ms: int, deliveries: int,
             F.coalesce("last.client", F.lit("")).alias("client"),
             "delivery",
             F.unix_millis("last.stored_at").alias("stored_at"),
-            F.when(is_often, often).otherwise("delivered long ago, and not settled").alias("reason"),
+            F.when(is_often, often).otherwise("delivered long ago and not settled").alias("reason"),
         )
     )

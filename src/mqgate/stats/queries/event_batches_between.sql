@@ -1,2 +1,2 @@
--- Which batches of a gateway's incarnation are known, from one number to another.
+-- Stored batches of a gateway incarnation, from one sequence number to another.
 SELECT sequence FROM stats_event_batches WHERE gateway = ? AND incarnation = ? AND sequence BETWEEN ? AND ?

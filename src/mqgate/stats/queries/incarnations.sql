@@ -1,4 +1,4 @@
--- Of each incarnation of a gateway: its last batch, and when its first one was stored.
+-- The last batch of each gateway incarnation, and the store time of its first batch.
 SELECT gateway, incarnation, sequence, at, dropped, is_last, "rows", born
 FROM stats_event_batches
 JOIN (

@@ -1,2 +1,2 @@
--- Numbers of a checkpoint only grow, and the newest is never forgotten.
+-- Batch numbers of a checkpoint only grow, and retention keeps the newest.
 SELECT 1 FROM stats_applied WHERE pipeline = ? AND run = ? AND batch >= ? LIMIT 1

@@ -1,4 +1,4 @@
--- Lag by the minute, and how much it grew since the sample before (of the last ten minutes).
+-- Lag per minute, and its growth since the previous sample (at most ten minutes earlier).
 WITH points AS (
     SELECT at, topic, "group", client, max(sampled_at) AS sampled_at, sum(ready) AS ready, sum(leased) AS leased,
            sum(waiting) AS waiting, min(oldest_at) AS oldest_at

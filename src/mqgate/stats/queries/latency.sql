@@ -1,4 +1,4 @@
--- The buckets of a page of (at, topic, group, measure). {step}: minute, hour or day.
+-- Latency buckets of one page of (at, topic, group, measure). {step}: minute, hour or day.
 WITH page AS (
     SELECT DISTINCT at, topic, "group", measure
     FROM stats_latency_{step}

@@ -1,4 +1,4 @@
--- How often what was delivered was delivered again, died, and how many polls found nothing.
+-- Deliveries, redeliveries, dead letters, polls and empty polls.
 SELECT at, topic, "group", sum(delivered), sum(redelivered), sum(dead), sum(polls), sum(empty_polls)
 FROM (
     SELECT at, topic, "group", CASE WHEN kind = 'delivered' THEN n ELSE 0 END AS delivered, redelivered,

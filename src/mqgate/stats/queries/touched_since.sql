@@ -1,2 +1,2 @@
--- Batches applied from an instant on that touched minutes before another.
+-- Whether a batch applied since one instant changed minutes before another instant.
 SELECT 1 FROM stats_applied WHERE at >= ? AND oldest < ? LIMIT 1

@@ -1,4 +1,4 @@
--- Traffic by any of its names. {step}: minute, hour or day; {by}: the columns asked for.
+-- Traffic, grouped by any of its key columns. {step}: minute, hour or day; {by}: the requested columns.
 SELECT at, {by}, sum(n), sum(bytes), sum(redelivered)
 FROM stats_traffic_{step}
 WHERE at >= ? AND at < ?

@@ -1,2 +1,2 @@
--- What was put aside, came too late or is missing, since an instant.
+-- Quarantined batches and late events since an instant.
 SELECT (SELECT count(*) FROM stats_quarantine WHERE at >= ?), (SELECT coalesce(sum(n), 0) FROM stats_late WHERE at >= ?)

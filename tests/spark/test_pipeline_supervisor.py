@@ -1,4 +1,4 @@
-"""The supervisor: what fails is started again, what is due is done, and all of it is told."""
+"""The supervisor restarts failed queries, runs due jobs, and stores their state."""
 
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -8,8 +8,8 @@ import pytest
 
 from mqgate.core.errors import StorageFull
 from mqgate.spark.pipelines.queries import CheckpointLost
-from mqgate.spark.pipelines.supervise import Job, Live, Supervisor, remedy
-from mqgate.stats import reading
+from mqgate.spark.pipelines.supervisor import Job, LiveQuery, Supervisor, remedy
+from mqgate.stats import reports
 from mqgate.stats.sqlite import SqliteDatabase
 from mqgate.stats.store import StatsStore
 
@@ -17,7 +17,7 @@ NOW = datetime(2026, 11, 16, 12, tzinfo=UTC)
 
 
 class Query:
-    """A query of Spark's, as far as it is looked at."""
+    """Stub of a streaming query with the members that the supervisor uses."""
 
     def __init__(self, error: str | None = None) -> None:
         self.isActive = error is None
@@ -40,14 +40,14 @@ def supervisor(store: StatsStore, queries: Any = (), jobs: Any = ()) -> tuple[Su
 
 
 def states(store: StatsStore) -> dict[str, Any]:
-    return {row["pipeline"]: row for row in reading.pipelines(store)}
+    return {row["pipeline"]: row for row in reports.pipelines(store)}
 
 
-def test_a_query_that_fails_is_started_again_after_a_pause(store: StatsStore) -> None:
-    """And again after a longer one, so that a gateway that is down is not stormed."""
+def test_a_failed_query_is_restarted_after_a_growing_pause(store: StatsStore) -> None:
+    """A gateway that is down must not be overloaded by retries."""
     started: list[datetime] = []
     now = NOW
-    live = Live("minutes", lambda: started.append(now) or Query("Connection refused: http://127.0.0.1:8080"))  # type: ignore[func-returns-value]
+    live = LiveQuery("minutes", lambda: started.append(now) or Query("Connection refused: http://127.0.0.1:8080"))  # type: ignore[func-returns-value]
     supervised, said = supervisor(store, [live])
 
     for second in range(20):
@@ -55,23 +55,29 @@ def test_a_query_that_fails_is_started_again_after_a_pause(store: StatsStore) ->
         supervised.step(now)
 
     assert [(at - NOW).seconds for at in started] == [0, 2, 5, 10, 19]
-    assert "is the gateway up?" in said[0]
+    assert "start the gateway" in said[0]
     assert states(store)["minutes"]["restarts"] == 4
 
 
-def test_how_a_query_is_stands_in_the_store(store: StatsStore) -> None:
-    """Gateways show it, wherever the pipelines run."""
-    supervised, _ = supervisor(store, [Live("minutes", Query)])  # type: ignore[arg-type]
+def test_the_state_of_a_query_is_stored(store: StatsStore) -> None:
+    """Gateways show it, on whichever machine the pipelines run."""
+    supervised, _ = supervisor(store, [LiveQuery("minutes", Query)])  # type: ignore[arg-type]
 
     supervised.step(NOW)
     supervised.step(NOW + timedelta(seconds=6))
 
-    told = states(store)["minutes"]
-    assert (told["state"], told["batch"], told["rows"], told["behind"], told["error"]) == ("running", 4, 9, 7, None)
+    state = states(store)["minutes"]
+    assert (state["state"], state["batch"], state["rows"], state["behind"], state["error"]) == (
+        "running",
+        4,
+        9,
+        7,
+        None,
+    )
 
 
-def test_a_full_disk_is_told_with_its_remedy_and_tried_again(store: StatsStore) -> None:
-    """Nothing was written, so nothing is lost; it goes on when there is room."""
+def test_a_full_disk_is_reported_and_retried(store: StatsStore) -> None:
+    """Nothing was written, so the query continues without loss when space is available."""
     faults = [StorageFull("the disk of /data is full: free some space; nothing was changed")]
 
     def start() -> Any:
@@ -79,7 +85,7 @@ def test_a_full_disk_is_told_with_its_remedy_and_tried_again(store: StatsStore) 
             raise faults.pop()
         return Query()
 
-    supervised, said = supervisor(store, [Live("minutes", start)])
+    supervised, said = supervisor(store, [LiveQuery("minutes", start)])
 
     supervised.step(NOW)
     assert states(store)["minutes"]["state"] == "failed"
@@ -90,18 +96,18 @@ def test_a_full_disk_is_told_with_its_remedy_and_tried_again(store: StatsStore) 
     assert states(store)["minutes"]["state"] == "running"
 
 
-def test_what_no_restart_mends_ends_the_command(store: StatsStore, tmp_path: Path) -> None:
-    """Somebody has to decide about a checkpoint that is gone: to go on by itself would count everything twice."""
+def test_a_lost_checkpoint_ends_the_command(store: StatsStore, tmp_path: Path) -> None:
+    """An operator must decide, because an automatic restart would count everything twice."""
 
     def start() -> Any:
         raise CheckpointLost("minutes", tmp_path)
 
     with pytest.raises(CheckpointLost, match="--renew minutes"):
-        supervisor(store, [Live("minutes", start)])[0].step(NOW)
+        supervisor(store, [LiveQuery("minutes", start)])[0].step(NOW)
 
 
-def test_jobs_are_done_when_they_are_due(store: StatsStore) -> None:
-    """One that fails is told, does not disturb the others, and has its next turn."""
+def test_jobs_run_when_they_are_due(store: StatsStore) -> None:
+    """A failed job is reported, does not stop other jobs, and runs again later."""
     done: list[str] = []
 
     def fail() -> str:
@@ -122,7 +128,7 @@ def test_jobs_are_done_when_they_are_due(store: StatsStore) -> None:
     assert (states(store)["bad"]["state"], states(store)["good"]["state"]) == ("failed", "running")
 
 
-def test_errors_that_we_know_have_a_remedy() -> None:
-    """Spark's own words go on for pages and name none."""
+def test_known_errors_have_a_remedy() -> None:
+    """Error texts of Spark are pages long and state no remedy."""
     assert "free some space" in remedy("java.io.IOException: No space left on device")
     assert remedy("something else") == ""

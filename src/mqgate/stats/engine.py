@@ -1,4 +1,4 @@
-"""Opens the store where the settings say."""
+"""Opens the statistics store of the configured engine."""
 
 from pathlib import Path
 
@@ -13,10 +13,13 @@ FILE = "stats.sqlite3"
 
 
 def open_stats(settings: Settings, *, is_writing: bool) -> StatsStore:
-    """The store, made if it is to be written; FiguresNotFound: no pipeline has written anything yet."""
+    """Open the store and create it if it is opened for writing.
+
+    Raise FiguresNotFound if the store is opened for reading and no pipeline has written to it yet.
+    """
     if settings.stats.engine == "postgres":
         try:
-            from mqgate.stats.postgres import PostgresDatabase  # noqa: PLC0415 - with it comes psycopg, an extra
+            from mqgate.stats.postgres import PostgresDatabase  # noqa: PLC0415 - imports psycopg, an extra
         except ModuleNotFoundError as error:
             raise StorageRefused('[stats] engine postgres needs a driver: pip install "mqgate[postgres]"') from error
         postgres = settings.postgres

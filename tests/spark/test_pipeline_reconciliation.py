@@ -1,4 +1,4 @@
-"""The reconciliation end to end: a gateway, what it told, and what was done behind its back."""
+"""The reconciliation end to end, with a real gateway, its events, and changes made outside of it."""
 
 import sqlite3
 import time
@@ -11,18 +11,18 @@ from typing import Any
 from uuid import uuid4
 
 import pytest
-from event_batches import Teller, event, tell
+from event_batches import GatewayEvents, event, publish_batches
 from pyspark.sql import Row, SparkSession
 from spark_calls import fill, retained
 
 from mqgate.client import Client
 from mqgate.core.message import milliseconds
-from mqgate.spark.pipelines import due, judging
-from mqgate.spark.pipelines.judging import find_stuck, judge_hour, whole_hours
-from mqgate.spark.pipelines.plan import Plan
-from mqgate.stats import reading
-from mqgate.stats.gaps import Gap, Told
-from mqgate.stats.reading import Asked
+from mqgate.spark.pipelines import due_hours, hourly_reconciliation
+from mqgate.spark.pipelines.config import PipelineConfig
+from mqgate.spark.pipelines.hourly_reconciliation import find_stuck, reconcile_hour, whole_hours
+from mqgate.stats import reports
+from mqgate.stats.gaps import EventBatch, Gap
+from mqgate.stats.reports import ReportQuery
 from mqgate.stats.sqlite import SqliteDatabase
 from mqgate.stats.store import StatsStore
 from mqgate.stats.tables import table_of
@@ -45,13 +45,13 @@ def events_topic(client: Client) -> str:
 
 
 @pytest.fixture
-def plan(client: Client, events_topic: str, tmp_path: Path) -> Plan:
-    return Plan(url=client.transport.url, directory=tmp_path, events_topic=events_topic, grace=timedelta(0))
+def config(client: Client, events_topic: str, tmp_path: Path) -> PipelineConfig:
+    return PipelineConfig(url=client.transport.url, directory=tmp_path, events_topic=events_topic, grace=timedelta(0))
 
 
 @pytest.fixture
 def group(client: Client, topic: str, store: StatsStore) -> Iterator[str]:
-    """A group that has been watched from its beginning."""
+    """Create a group that was sampled from its beginning."""
     name = f"group-{uuid4().hex}"
     client.groups.put(name, {"topic": topic, "visibility": "1h"})
     queues = [queue["queue"] for queue in client.queues(topic, times=False)]
@@ -81,10 +81,16 @@ def behind_its_back(gateway: ServerProcess, statement: str, *values: str) -> Non
         database.commit()
 
 
-def test_a_planted_loss_a_copy_and_a_late_ack_are_found(
-    spark: SparkSession, gateway: ServerProcess, client: Client, topic: str, group: str, store: StatsStore, plan: Plan
+def test_a_loss_a_copy_and_a_late_ack_are_found(
+    spark: SparkSession,
+    gateway: ServerProcess,
+    client: Client,
+    topic: str,
+    group: str,
+    store: StatsStore,
+    config: PipelineConfig,
 ) -> None:
-    """And nothing else: what is merely not done yet, also behind the hole, is pending."""
+    """Nothing else is found: unsettled messages, also after the loss, are pending."""
     fill(client, topic, 12)
     got = messages(client, group, 12)
     client.ack_all(group, [each["receipt"] for each in got])
@@ -92,23 +98,23 @@ def test_a_planted_loss_a_copy_and_a_late_ack_are_found(
     left = messages(client, group, 12)
     hour = hour_of(got[0])
     at = milliseconds(datetime.now(UTC))
-    told = [event("published", at, topic, id=each["id"], **place(each)) for each in (*got, *left)]
-    told += [event("acked", at, topic, group=group, outcome="applied", **place(each)) for each in got[1:]]
-    told += [event("acked", at, topic, group=group, outcome="late_applied", **place(got[0]))]
-    tell(client, plan.events_topic, Teller().batch(told, sent_at=at))
+    events = [event("published", at, topic, id=each["id"], **place(each)) for each in (*got, *left)]
+    events += [event("acked", at, topic, group=group, outcome="applied", **place(each)) for each in got[1:]]
+    events += [event("acked", at, topic, group=group, outcome="late_applied", **place(got[0]))]
+    publish_batches(client, config.events_topic, GatewayEvents().batch(events, sent_at=at))
     # One that has others behind it in its queue: a bulk read ends there.
     lost = min((each for each in left if sum(e["queue"] == each["queue"] for e in left) > 1), key=lambda e: e["offset"])
     copy = next(each for each in left if each["queue"] != lost["queue"])
     behind_its_back(gateway, "DELETE FROM message WHERE id = ?", lost["id"])
     behind_its_back(gateway, "UPDATE message SET id = ? WHERE id = ?", got[1]["id"], copy["id"])
 
-    (row,) = judge_hour(spark, plan, store, hour, [topic])
+    (row,) = reconcile_hour(spark, config, store, hour, [topic])
 
     if hour_of(left[-1]) != hour:
         pytest.skip("the hour ended in the middle of the test")
     assert (row["published"], row["acked"], row["pending"], row["missing"], row["unknown"]) == (24, 12, 11, 1, 0)
     assert (row["state"], row["late_acks"], row["duplicates"]) == ("broken", 1, 1)
-    found = reading.findings(store, Asked(hour, hour + HOUR, 100))
+    found = reports.findings(store, ReportQuery(hour, hour + HOUR, 100))
     assert {(each["finding"], each["queue"], each["offset"]) for each in found if each["finding"] != "duplicate"} == {
         ("lost", lost["queue"], lost["offset"]),
         ("late_ack", got[0]["queue"], got[0]["offset"]),
@@ -116,10 +122,16 @@ def test_a_planted_loss_a_copy_and_a_late_ack_are_found(
     assert [each["id"] for each in found if each["finding"] == "duplicate"] == [got[1]["id"]]
 
 
-def test_a_copy_is_found_also_if_the_first_is_of_before_the_hour(
-    spark: SparkSession, gateway: ServerProcess, client: Client, topic: str, group: str, store: StatsStore, plan: Plan
+def test_a_copy_of_a_message_from_before_the_hour_is_found(
+    spark: SparkSession,
+    gateway: ServerProcess,
+    client: Client,
+    topic: str,
+    group: str,
+    store: StatsStore,
+    config: PipelineConfig,
 ) -> None:
-    """It may lie in a queue that has nothing of the hour itself."""
+    """The original may be in a queue without messages in the hour."""
     (before,) = fill(client, topic, 1)
     (queue,) = [each["queue"] for each in client.queues(topic) if each["max"]]
     hour = datetime.now(UTC) + timedelta(milliseconds=2)
@@ -129,22 +141,26 @@ def test_a_copy_is_found_also_if_the_first_is_of_before_the_hour(
     found = [each for each in messages(client, group, 21) if each["queue"] != queue]
     behind_its_back(gateway, "UPDATE message SET id = ? WHERE id = ?", before, found[0]["id"])
 
-    (row,) = judge_hour(spark, plan, store, hour, [topic])
+    (row,) = reconcile_hour(spark, config, store, hour, [topic])
 
     assert (row["published"], row["duplicates"]) == (20, 1)
-    (told,) = reading.findings(store, Asked(hour, hour + HOUR, 100))
-    assert (told["finding"], told["queue"], told["offset"]) == ("duplicate", found[0]["queue"], found[0]["offset"])
+    (finding,) = reports.findings(store, ReportQuery(hour, hour + HOUR, 100))
+    assert (finding["finding"], finding["queue"], finding["offset"]) == (
+        "duplicate",
+        found[0]["queue"],
+        found[0]["offset"],
+    )
 
 
-def test_an_hour_in_which_a_gateway_was_killed_is_unknown_not_broken(
-    spark: SparkSession, client: Client, topic: str, group: str, store: StatsStore, plan: Plan
+def test_an_hour_with_a_killed_gateway_is_unknown_not_broken(
+    spark: SparkSession, client: Client, topic: str, group: str, store: StatsStore, config: PipelineConfig
 ) -> None:
-    """What it had not told when it died may have been done: only what was told is judged."""
+    """The gateway may have settled messages without writing the events."""
     fill(client, topic, 6)
     got = messages(client, group, 6)
     client.ack_all(group, [each["receipt"] for each in got])
     hour, at = hour_of(got[0]), milliseconds(datetime.now(UTC))
-    killed = Teller("gw-killed")
+    killed = GatewayEvents("gw-killed")
     acked = [event("acked", at, topic, group=group, **place(each)) for each in got[:4]]
     first, missing, third = (
         killed.batch(acked, sent_at=at),
@@ -152,9 +168,9 @@ def test_an_hour_in_which_a_gateway_was_killed_is_unknown_not_broken(
         killed.batch([], sent_at=at),
     )
     assert missing
-    tell(client, plan.events_topic, first, third)
+    publish_batches(client, config.events_topic, first, third)
 
-    (row,) = judge_hour(spark, plan, store, hour, [topic])
+    (row,) = reconcile_hour(spark, config, store, hour, [topic])
 
     if hour_of(got[-1]) != hour:
         pytest.skip("the hour ended in the middle of the test")
@@ -162,47 +178,47 @@ def test_an_hour_in_which_a_gateway_was_killed_is_unknown_not_broken(
     assert "gw-killed: lost" in row["why"]
 
 
-def test_a_message_that_a_group_is_past_and_nobody_settled_breaks_the_hour(
+def test_a_passed_message_without_settlement_breaks_the_hour(
     spark: SparkSession,
     client: Client,
     topic: str,
     group: str,
     store: StatsStore,
-    plan: Plan,
+    config: PipelineConfig,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """A hole in what was told before the hour excuses nothing; what is told while groups are looked at still counts."""
+    """A gap before the hour is no excuse, and events written while positions are read still count."""
     fill(client, topic, 4)
     got = messages(client, group, 4)
     client.ack_all(group, [each["receipt"] for each in got])
     at, hour = milliseconds(datetime.now(UTC)), hour_of(got[0])
-    told = [event("acked", at, topic, group=group, **place(each)) for each in got[1:]]
-    teller, paused = Teller(), []
+    events = [event("acked", at, topic, group=group, **place(each)) for each in got[1:]]
+    gateway_events, paused = GatewayEvents(), []
 
     def pause(seconds: float) -> None:
         paused.append(seconds)
-        tell(client, plan.events_topic, teller.batch(told, sent_at=at))
+        publish_batches(client, config.events_topic, gateway_events.batch(events, sent_at=at))
 
-    monkeypatch.setattr(judging, "time", SimpleNamespace(sleep=pause))
-    monkeypatch.setattr(judging, "gaps", lambda *_: [Gap("gw-0", 0, milliseconds(hour) - 1, "killed")])
+    monkeypatch.setattr(hourly_reconciliation, "time", SimpleNamespace(sleep=pause))
+    monkeypatch.setattr(hourly_reconciliation, "gaps", lambda *_: [Gap("gw-0", 0, milliseconds(hour) - 1, "killed")])
 
-    (row,) = judge_hour(spark, plan, store, hour, [topic])
+    (row,) = reconcile_hour(spark, config, store, hour, [topic])
 
     if hour_of(got[-1]) != hour:
         pytest.skip("the hour ended in the middle of the test")
-    assert paused == [plan.grace.total_seconds()]
+    assert paused == [config.grace.total_seconds()]
     assert (row["state"], row["acked"], row["missing"], row["unknown"]) == ("broken", 3, 1, 0)
-    (found,) = reading.findings(store, Asked(hour, hour + HOUR, 100))
+    (found,) = reports.findings(store, ReportQuery(hour, hour + HOUR, 100))
     assert (found["finding"], found["queue"], found["offset"]) == ("missing", got[0]["queue"], got[0]["offset"])
 
 
-def test_a_batch_told_twice_is_no_second_ack_and_what_retention_takes_meanwhile_is_not_lost(
+def test_a_repeated_batch_is_no_second_ack_and_expired_messages_are_not_lost(
     spark: SparkSession,
     client: Client,
     topic: str,
     group: str,
     store: StatsStore,
-    plan: Plan,
+    config: PipelineConfig,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """A gateway repeats a batch whose fate it did not learn; and groups are looked at before the log is."""
@@ -211,126 +227,126 @@ def test_a_batch_told_twice_is_no_second_ack_and_what_retention_takes_meanwhile_
     client.ack_all(group, [each["receipt"] for each in got])
     fill(client, topic, 3, start=4)
     hour, at = hour_of(got[0]), milliseconds(datetime.now(UTC))
-    told = Teller().batch([event("acked", at, topic, group=group, **place(each)) for each in got], sent_at=at)
-    tell(client, plan.events_topic, told, told)
-    monkeypatch.setattr(judging, "time", SimpleNamespace(sleep=lambda _: retained(client, topic)))
+    events = GatewayEvents().batch([event("acked", at, topic, group=group, **place(each)) for each in got], sent_at=at)
+    publish_batches(client, config.events_topic, events, events)
+    monkeypatch.setattr(hourly_reconciliation, "time", SimpleNamespace(sleep=lambda _: retained(client, topic)))
 
-    (row,) = judge_hour(spark, plan, store, hour, [topic])
+    (row,) = reconcile_hour(spark, config, store, hour, [topic])
 
     if datetime.now(UTC) - hour >= HOUR:
         pytest.skip("the hour ended in the middle of the test")
     assert (row["state"], row["acked"], row["expired"], row["duplicates"]) == ("clean", 4, 3, 0)
 
 
-def test_an_hour_of_which_not_all_can_be_read_is_unknown_not_broken(
-    spark: SparkSession, client: Client, topic: str, group: str, store: StatsStore, plan: Plan
+def test_an_hour_with_incomplete_events_is_unknown_not_broken(
+    spark: SparkSession, client: Client, topic: str, group: str, store: StatsStore, config: PipelineConfig
 ) -> None:
-    """The topic's retention has been there; a newer gateway told it; another was killed after a night's rest."""
+    """Causes are the retention of the topic, a newer gateway, and a gateway that was killed while idle."""
     fill(client, topic, 4)
     got = messages(client, group, 4)
     client.ack_all(group, [each["receipt"] for each in got])
     hour, at = hour_of(got[0]), milliseconds(datetime.now(UTC))
     acked = [event("acked", at, topic, group=group, **place(each)) for each in got]
-    tell(client, plan.events_topic, Teller().batch(acked[:2], sent_at=at, last="true"))
-    retained(client, plan.events_topic)
+    publish_batches(client, config.events_topic, GatewayEvents().batch(acked[:2], sent_at=at, last="true"))
+    retained(client, config.events_topic)
     store.put({"event_batches": [("gw-rested", "i-0", 7, at - 10 * 3_600_000, 0, 0, 0)]})
-    tell(
+    publish_batches(
         client,
-        plan.events_topic,
-        Teller("gw-newer").batch(acked[2:], sent_at=at, schema="events/2"),
-        Teller("gw-rested").batch(sent_at=at, last="so_far"),
+        config.events_topic,
+        GatewayEvents("gw-newer").batch(acked[2:], sent_at=at, schema="events/2"),
+        GatewayEvents("gw-rested").batch(sent_at=at, last="so_far"),
     )
 
-    (row,) = judge_hour(spark, plan, store, hour, [topic])
+    (row,) = reconcile_hour(spark, config, store, hour, [topic])
 
     if hour_of(got[-1]) != hour:
         pytest.skip("the hour ended in the middle of the test")
     assert (row["state"], row["unknown"], row["missing"]) == ("unknown", 4, 0)
-    assert {"gw-newer: unreadable", "gw-rested: killed", f"{plan.events_topic} local:0: forgotten"} == set(
-        row["why"].removeprefix("not all was told (").removesuffix(")").split(", ")
+    assert {"gw-newer: unreadable", "gw-rested: killed", f"{config.events_topic} local:0: forgotten"} == set(
+        row["why"].removeprefix("events are incomplete (").removesuffix(")").split(", ")
     )
 
 
-def test_what_the_tables_have_and_the_topic_has_not_is_forgotten() -> None:
-    """Also if nothing is left by which the topic's retention would show."""
+def test_batches_that_only_the_store_contains_are_forgotten() -> None:
+    """This is detected even if the topic itself does not show its retention."""
     at = milliseconds(NOON)
-    known = [Told("gw-1", "i-1", 7, at + offset, 0, is_last=True) for offset in (-1, 1)]
+    known = [EventBatch("gw-1", "i-1", 7, at + offset, 0, is_last=True) for offset in (-1, 1)]
 
-    assert [judging._holes([], [each], [], NOON, at + 5) for each in known] == [
+    assert [hourly_reconciliation._find_gaps([], [each], [], NOON, at + 5) for each in known] == [
         [],
         [Gap("gw-1", at, at + 1, "forgotten")],
     ]
 
 
-def test_a_lost_message_is_asked_for_by_itself(client: Client, topic: str) -> None:
-    """A bulk read may have missed it, and retention come since: only what is neither there nor taken is lost."""
+def test_a_lost_message_is_read_again(client: Client, topic: str) -> None:
+    """A bulk read may have skipped it, or retention may have deleted it since."""
     name = f"{topic}-one"
     client.topics.put(name, {"queues": 1})
     fill(client, name, 4)
     retained(client, name)
     fill(client, name, 2, start=4)
     scope = {"topic": name, "group": "billing", "client": ""}
-    details = {3: "", 4: "", 5: "although retention has not come to it", 6: ""}
+    details = {3: "", 4: "", 5: "although retention has not reached it", 6: ""}
     found = [
         Row(**scope, queue="local:0", offset=offset, finding="lost", id="", detail=detail)
         for offset, detail in details.items()
     ]
     summary = [scope | {"missing": 4, "expired": 0, "pending": 0}]
 
-    assert [row.offset for row in judging._confirmed(client, found, summary)] == [6]
+    assert [row.offset for row in hourly_reconciliation._confirm_losses(client, found, summary)] == [6]
     assert summary == [scope | {"missing": 1, "expired": 2, "pending": 1}]
 
 
 class HalfShut(Client):
-    """A gateway that cannot read one queue now."""
+    """A gateway with one queue that cannot be read."""
 
     def queues(self, *given: Any, **more: Any) -> list[Any]:
         first, *others = super().queues(*given, **more)
         return [first | {"offsetAt": None}, *others]
 
 
-def test_a_topic_that_cannot_be_read_is_not_called_clean(
-    client: Client, topic: str, group: str, store: StatsStore, plan: Plan, monkeypatch: pytest.MonkeyPatch
+def test_a_topic_that_cannot_be_read_is_not_clean(
+    client: Client, topic: str, group: str, store: StatsStore, config: PipelineConfig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Nothing of it is judged now; what was found out before stays."""
+    """It is not reconciled now, and earlier results are kept."""
     fill(client, topic, 4)
-    monkeypatch.setattr(Plan, "connect", lambda plan: HalfShut(plan.url))
+    monkeypatch.setattr(PipelineConfig, "connect", lambda config: HalfShut(config.url))
     spark: Any = None
 
-    (row,) = judge_hour(spark, plan, store, NOON, [topic])
+    (row,) = reconcile_hour(spark, config, store, NOON, [topic])
     store.put({"reconciliation": [[row[name] for name in table_of("reconciliation").columns[:-3]] + ["clean", "", 0]]})
-    judge_hour(spark, plan, store, NOON, [topic])
+    reconcile_hour(spark, config, store, NOON, [topic])
 
     assert (row["group"], row["state"], row["why"]) == (group, "unknown", "local:0 could not be read")
-    assert [each["state"] for each in reading.reconciliation(store, Asked(NOON, NOON + HOUR, 9))] == ["clean"]
+    assert [each["state"] for each in reports.reconciliation(store, ReportQuery(NOON, NOON + HOUR, 9))] == ["clean"]
 
 
-def test_messages_of_before_a_group_was_seen_are_not_called_clean() -> None:
-    """Nobody knows where they went."""
+def test_unwatched_messages_are_not_clean() -> None:
+    """Their disposition cannot be known."""
     counts = {"missing": 0, "unknown": 0, "unwatched": 1}
 
-    assert judging._state(counts) == "unknown"
-    assert judging._why(counts, []) == "some are of before the group was first seen"
+    assert hourly_reconciliation._state(counts) == "unknown"
+    assert hourly_reconciliation._why(counts, []) == "some messages are older than the first sample of the group"
 
 
-def test_hours_that_were_missed_are_judged_later(
-    store: StatsStore, plan: Plan, monkeypatch: pytest.MonkeyPatch
+def test_missed_hours_are_reconciled_later(
+    store: StatsStore, config: PipelineConfig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Some at a time, the oldest first, as far back as minutes are kept; one that could not be read comes again."""
+    """At most twelve per run, oldest first, within the retention, and unreadable hours again."""
     judged: list[int] = []
     unreadable: set[int] = set()
 
-    def judge(_spark: object, _plan: Plan, _store: StatsStore, hour: datetime) -> list[dict[str, Any]]:
+    def judge(_spark: object, _plan: PipelineConfig, _store: StatsStore, hour: datetime) -> list[dict[str, Any]]:
         judged.append((hour - NOON) // HOUR)
         return [{"published": int(judged[-1] not in unreadable)}]
 
     def run(hours: int) -> list[int]:
         judged.clear()
-        due.judge_due(spark, plan, store, NOON + hours * HOUR + timedelta(minutes=5))
+        due_hours.reconcile_due(spark, config, store, NOON + hours * HOUR + timedelta(minutes=5))
         return judged
 
     spark: Any = None
-    monkeypatch.setattr(due, "judge_hour", judge)
+    monkeypatch.setattr(due_hours, "reconcile_hour", judge)
 
     assert run(0) == [-3, -2, -1]
     assert run(6) == [0, 1, 2, 3, 4, 5]
@@ -344,28 +360,28 @@ def test_hours_that_were_missed_are_judged_later(
     assert run(31 + 24 * 8)[0] == 31 + 24 - 1
 
 
-def test_stuck_messages_are_kept_until_they_are_not(
-    spark: SparkSession, client: Client, topic: str, group: str, store: StatsStore, plan: Plan
+def test_stuck_messages_are_removed_when_they_are_settled(
+    spark: SparkSession, client: Client, topic: str, group: str, store: StatsStore, config: PipelineConfig
 ) -> None:
-    """The table is what is stuck now; who looks must not chase what is done."""
+    """Operators must not investigate messages that are already settled."""
     fill(client, topic, 1)
     (got,) = messages(client, group, 1)
     at = milliseconds(datetime.now(UTC))
-    teller = Teller()
-    told = [event("delivered", at, topic, group=group, delivery=7, client="c1", **place(got))]
-    tell(client, plan.events_topic, teller.batch(told, sent_at=at))
+    gateway_events = GatewayEvents()
+    events = [event("delivered", at, topic, group=group, delivery=7, client="c1", **place(got))]
+    publish_batches(client, config.events_topic, gateway_events.batch(events, sent_at=at))
 
-    assert find_stuck(spark, plan, store) == 1
-    (row,) = reading.stuck(store, Asked(datetime.now(UTC), datetime.now(UTC), 10))
+    assert find_stuck(spark, config, store) == 1
+    (row,) = reports.stuck(store, ReportQuery(datetime.now(UTC), datetime.now(UTC), 10))
     client.ack(group, got["receipt"])
-    assert find_stuck(spark, plan, store) == 0
+    assert find_stuck(spark, config, store) == 0
 
     assert (row["offset"], row["delivery"], row["client"]) == (got["offset"], 7, "c1")
-    assert reading.stuck(store, Asked(datetime.now(UTC), datetime.now(UTC), 10)) == []
+    assert reports.stuck(store, ReportQuery(datetime.now(UTC), datetime.now(UTC), 10)) == []
 
 
-def test_whole_hours_are_over() -> None:
-    """The one that runs is not judged: nothing of it is settled yet."""
+def test_the_current_hour_is_not_reconciled() -> None:
+    """Its messages may not be settled yet."""
     now = datetime(2026, 11, 16, 12, 7, tzinfo=UTC)
 
     assert whole_hours(now, 2) == [datetime(2026, 11, 16, hour, tzinfo=UTC) for hour in (10, 11)]

@@ -1,7 +1,7 @@
-"""What batch and streaming reads share: a log per process, where bounds lie, and reading a task's ranges.
+"""Code that batch and streaming reads share: one log per process, resolving bounds, and reading ranges.
 
-Code here runs in three kinds of process: the one that plans, the one that answers for a stream, and the workers.
-Nothing passes between them but options, positions and ranges.
+It runs in three kinds of process: the planner, the offset manager of a stream, and the workers. They exchange only
+options, positions and ranges.
 """
 
 import logging
@@ -16,48 +16,48 @@ from pyspark.sql.datasource import InputPartition
 
 from mqgate.spark.columns import Shape
 from mqgate.spark.log import Ends, Log, LogError, TopicMissing
+from mqgate.spark.offset_ranges import Loss, OffsetRange, Positions
 from mqgate.spark.options import Bound, Connection, OptionInvalid, Selection, SourceOptions
-from mqgate.spark.positions import Loss, Positions, Range
 
-__all__ = ["DataLost", "Task", "all_ends", "located", "open_log", "read", "report"]
+__all__ = ["DataLost", "Task", "all_ends", "open_log", "read", "report", "resolve_bound"]
 
 _EARLIEST, _LATEST = -2, -1
-_LONGER_THAN_REMEMBERED = 1.5
+_CACHE_EXPIRY_SECONDS = 1.5
 _log = logging.getLogger(__name__)
 
 
 class DataLost(LogError):
-    """Messages are gone that should have been read."""
+    """Messages were deleted before they were read."""
 
 
 class Task(InputPartition):
-    """The ranges that one task reads, one after the other."""
+    """The ranges that one task reads in sequence."""
 
-    def __init__(self, ranges: list[Range]) -> None:
+    def __init__(self, ranges: list[OffsetRange]) -> None:
         super().__init__(None)
         self.ranges = ranges
 
 
 @cache
 def open_log(connection: Connection) -> Log:
-    """The process's log of this connection: workers live on from task to task, and so do their connections."""
+    """Return the log of this process for a connection. Workers reuse it for their next tasks."""
     if connection.transport == "rocketmq":
-        from mqgate.spark.rocketmq_log import RocketMQLog  # noqa: PLC0415 - asyncio and a client, only where they serve
+        from mqgate.spark.rocketmq_log import RocketMQLog  # noqa: PLC0415 - imports asyncio and the RocketMQ client
 
         options: dict[str, Any] = dict(connection.rocketmq)
         return RocketMQLog(
             options.pop("name_servers"), timeout=connection.timeout, retries=connection.retries, **options
         )
-    from mqgate.spark.http_log import HttpLog  # noqa: PLC0415 - the same of HTTP: whoever only names a source has no log
+    from mqgate.spark.http_log import HttpLog  # noqa: PLC0415 - imports the HTTP client
 
     return HttpLog(connection.urls, key=connection.key, timeout=connection.timeout, retries=connection.retries)
 
 
 def all_ends(log: Log, selection: Selection, at_least: Positions) -> dict[str, dict[str, Ends]]:
-    """The ends of all queues that are selected now.
+    """Return the bounds of all queues that are selected now.
 
-    A queue that ends before a position we have seen was made anew, or we were told an old end: gateways remember ends
-    for half a second, and each its own. So we look once more after a while before we believe it.
+    A queue that ends before a known position was recreated, or the gateway returned a cached end: each gateway caches
+    ends for half a second. Therefore the ends are read again after a pause.
     """
     ends = _ends(log, selection)
     if any(
@@ -66,7 +66,7 @@ def all_ends(log: Log, selection: Selection, at_least: Positions) -> dict[str, d
         for queue, offset in queues.items()
         if queue in ends.get(topic, {})
     ):
-        time.sleep(_LONGER_THAN_REMEMBERED)
+        time.sleep(_CACHE_EXPIRY_SECONDS)
         ends = _ends(log, selection)
     return ends
 
@@ -87,30 +87,32 @@ def _assigned(topic: str, queues: Iterable[str], ends: Mapping[str, Ends]) -> di
     return {queue: ends[queue] for queue in queues}
 
 
-def located(log: Log, bound: Bound, ends: Mapping[str, Mapping[str, Ends]], options: SourceOptions) -> Positions:
-    """The offsets that a bound stands for now."""
+def resolve_bound(log: Log, bound: Bound, ends: Mapping[str, Mapping[str, Ends]], options: SourceOptions) -> Positions:
+    """Return the offsets of a bound."""
     if bound.kind in {"offsets", "instants"}:
         _check_complete(bound, ends)
-    return {topic: _located_in(log, bound, topic, dict(queues), options) for topic, queues in ends.items()}
+    return {topic: _resolve_in_topic(log, bound, topic, dict(queues), options) for topic, queues in ends.items()}
 
 
-def _located_in(log: Log, bound: Bound, topic: str, ends: Mapping[str, Ends], options: SourceOptions) -> dict[str, int]:
+def _resolve_in_topic(
+    log: Log, bound: Bound, topic: str, ends: Mapping[str, Ends], options: SourceOptions
+) -> dict[str, int]:
     if bound.kind == "earliest":
-        return {queue: each.min for queue, each in ends.items()}
+        return {queue: queue_ends.min for queue, queue_ends in ends.items()}
     if bound.kind == "latest":
-        return {queue: each.max for queue, each in ends.items()}
+        return {queue: queue_ends.max for queue, queue_ends in ends.items()}
     if bound.kind == "committed":
-        assert options.group is not None  # noqa: S101 - checked with the options
-        stands = log.committed(topic, options.group)
-        return {queue: stands.get(queue, each.min) for queue, each in ends.items()}
+        assert options.group is not None  # noqa: S101 - options.parse() requires the group
+        committed = log.committed(topic, options.group)
+        return {queue: committed.get(queue, queue_ends.min) for queue, queue_ends in ends.items()}
     if bound.kind == "instant":
-        assert bound.instant_ms is not None  # noqa: S101 - what the kind says
+        assert bound.instant_ms is not None  # noqa: S101 - set for this kind
         return _at_instants(log, bound, topic, ends, dict.fromkeys(ends, bound.instant_ms))
-    assert bound.by_queue is not None  # noqa: S101 - what the kind says
+    assert bound.by_queue is not None  # noqa: S101 - set for this kind
     given = bound.by_queue[topic]
     if bound.kind == "instants":
         return _at_instants(log, bound, topic, ends, given)
-    words = {queue: {_EARLIEST: each.min, _LATEST: each.max} for queue, each in ends.items()}
+    words = {queue: {_EARLIEST: queue_ends.min, _LATEST: queue_ends.max} for queue, queue_ends in ends.items()}
     return {queue: words[queue].get(given[queue], given[queue]) for queue in ends}
 
 
@@ -124,51 +126,53 @@ def _at_instants(
     none = sorted(queue for queue, offset in found.items() if offset >= ends[queue].max)
     if none and not bound.is_latest_if_none:
         raise OptionInvalid(
-            f"{topic} {', '.join(none)} has no message at that time or later: begin earlier, or set option "
+            f"{topic} {', '.join(none)} has no message at that time or later: start earlier, or set option "
             "startingOffsetsByTimestampStrategy to latest"
         )
     return found
 
 
 def _check_complete(bound: Bound, ends: Mapping[str, Mapping[str, Ends]]) -> None:
-    """Every queue must be told: one that was forgotten would be read from anywhere."""
+    """Raise OptionInvalid unless the bound names every selected queue and no other."""
     given = {(topic, queue) for topic, queues in (bound.by_queue or {}).items() for queue in queues}
-    there = {(topic, queue) for topic, queues in ends.items() for queue in queues}
-    for word, wrong in (("lack", there - given), ("name what is not selected:", given - there)):
+    selected = {(topic, queue) for topic, queues in ends.items() for queue in queues}
+    for word, wrong in (("do not name", selected - given), ("name queues that are not selected:", given - selected)):
         if wrong:
-            told = ", ".join(f"{topic} {queue}" for topic, queue in sorted(wrong))
-            raise OptionInvalid(f"the given {bound.kind} {word} {told}")
+            names = ", ".join(f"{topic} {queue}" for topic, queue in sorted(wrong))
+            raise OptionInvalid(f"the given {bound.kind} {word} {names}")
 
 
 def report(losses: Iterable[Loss], *, is_fatal: bool) -> None:
-    """Fail because of what is gone, or warn with its number."""
-    told = [str(loss) for loss in losses]
-    if told and is_fatal:
+    """Raise DataLost, or log a warning for each loss."""
+    texts = [str(loss) for loss in losses]
+    if texts and is_fatal:
         raise DataLost(
-            f"gone before it was read: {'; '.join(told)}. Keep messages longer, or set option failOnDataLoss to false "
-            "to go on without them"
+            f"messages deleted before they were read: {'; '.join(texts)}. Increase the retention, or set option "
+            "failOnDataLoss to false to continue without them"
         )
-    for each in told:
-        _log.warning("gone before it was read, going on without: %s", each)
+    for text in texts:
+        _log.warning("messages deleted before they were read: %s", text)
 
 
 def read(log: Log, shape: Shape, task: Task, *, is_loss_fatal: bool) -> Iterator[pa.RecordBatch]:
-    """The rows of a task's ranges."""
+    """Yield the rows of the ranges of a task."""
     fields = shape.fields if "offset" in shape.fields else (*shape.fields, "offset")
     for topic, queue, start, end in task.ranges:
         at = start
         while at < end:
             for batch in log.read(topic, queue, at, end, fields):
-                goes_on = batch.column("offset")[-1].as_py() + 1
-                if lost := goes_on - at - batch.num_rows:
-                    # Somebody deleted them: retention takes none out of the middle.
-                    hole = Loss(topic, queue, lost, f"not all is there from offset {at} to {goes_on}")
+                next_offset = batch.column("offset")[-1].as_py() + 1
+                if lost := next_offset - at - batch.num_rows:
+                    # Retention deletes only from the beginning of a queue, so these messages were lost otherwise.
+                    hole = Loss(topic, queue, lost, f"messages are missing from offset {at} to {next_offset}")
                     report([hole], is_fatal=is_loss_fatal)
                 yield shape.rows(topic, queue, at, batch)
-                at = goes_on
+                at = next_offset
             if at < end:
-                # Retention, or a topic made anew, came between planning and reading.
+                # The messages were deleted, or the topic was recreated, between planning and reading.
                 kept = log.ends(topic).get(queue, Ends(end, end))
-                goes_on = min(kept.min, end) if at < kept.min else end
-                report([Loss(topic, queue, goes_on - at, f"nothing is at offset {at}")], is_fatal=is_loss_fatal)
-                at = goes_on
+                next_offset = min(kept.min, end) if at < kept.min else end
+                report(
+                    [Loss(topic, queue, next_offset - at, f"no message exists at offset {at}")], is_fatal=is_loss_fatal
+                )
+                at = next_offset

@@ -1,7 +1,7 @@
-"""Keeps the live queries running and the scheduled jobs in turn, and tells how they are.
+"""Runs the live queries and the scheduled jobs, and stores their state.
 
-A query that fails is started again from its checkpoint, after a pause that grows while it keeps failing. What no
-restart mends (a lost checkpoint, a store of a later layout) ends the whole: somebody has to look.
+A failed query is restarted from its checkpoint after a pause, which grows while it keeps failing. Errors that a restart
+cannot fix (a lost checkpoint, a store of a later schema version) end the driver.
 """
 
 import math
@@ -19,31 +19,32 @@ from mqgate.core.message import milliseconds
 from mqgate.spark.progress import behind
 from mqgate.stats.store import StatsStore
 
-__all__ = ["Job", "Live", "Supervisor", "remedy"]
+__all__ = ["Job", "LiveQuery", "Supervisor", "remedy"]
 
-_FIRST_PAUSE, _LONGEST_PAUSE = timedelta(seconds=1), timedelta(minutes=1)
-_TELL_EVERY = timedelta(seconds=5)
-_LONGEST_ERROR = 500
+_MIN_PAUSE, _MAX_PAUSE = timedelta(seconds=1), timedelta(minutes=1)
+_STORE_INTERVAL = timedelta(seconds=5)
+_MAX_ERROR_LENGTH = 500
 _REMEDIES = {
-    "No space left on device": "the disk is full: free some space, and it goes on by itself",
-    "disk of": "free some space, and it goes on by itself",
-    "Connection refused": "is the gateway up? it goes on by itself when it is",
-    "does not answer": "is the gateway up? it goes on by itself when it is",
-    "topic_not_found": "gateways make the topic when they first have something to tell; it goes on by itself",
-    "of the archive holds other messages": "the checkpoint is an old one: move it away, and run with --renew archive",
+    "No space left on device": "the disk is full: free some space; the pipeline then continues",
+    "disk of": "free some space; the pipeline then continues",
+    "Connection refused": "start the gateway; the pipeline then continues",
+    "does not answer": "start the gateway; the pipeline then continues",
+    "does not respond": "start the gateway; the pipeline then continues",
+    "topic_not_found": "a gateway creates the topic with its first event; the pipeline then continues",
+    "of the archive contains other messages": "the checkpoint is outdated: move it away, and run with --renew archive",
     "_STREAM_INVALID_CHECKPOINT": "the checkpoint is damaged: move it away, and run with --renew",
 }
 
 
 @dataclass(slots=True)
-class Live:
-    """A streaming query: how it is started, and how it is."""
+class LiveQuery:
+    """A streaming query and its state."""
 
     name: str
     start: Callable[[], StreamingQuery]
     query: StreamingQuery | None = None
     restarts: int = 0
-    pause: timedelta = _FIRST_PAUSE
+    pause: timedelta = _MIN_PAUSE
     not_before: datetime | None = None
     error: str | None = None
     batch: int = -1
@@ -51,7 +52,7 @@ class Live:
 
 @dataclass(slots=True)
 class Job:
-    """Something to be done now and then; `run` says in a few words what it did."""
+    """A scheduled job. `run` returns a short summary, or an empty text."""
 
     name: str
     every: timedelta
@@ -61,16 +62,16 @@ class Job:
 
 class Supervisor:
     def __init__(
-        self, store: StatsStore, queries: Sequence[Live], jobs: Sequence[Job], say: Callable[[str], None]
+        self, store: StatsStore, queries: Sequence[LiveQuery], jobs: Sequence[Job], say: Callable[[str], None]
     ) -> None:
         self._store = store
         self._queries = queries
         self._jobs = jobs
         self._say = say
-        self._told = datetime.fromtimestamp(0, UTC)
+        self._stored_at = datetime.fromtimestamp(0, UTC)
 
     def run(self, stopping: threading.Event) -> None:
-        """Until told to stop; the queries end with their current batch undone, which is repeated at the next start."""
+        """Run until `stopping` is set. The next start repeats the current batch of each query."""
         try:
             while not stopping.is_set():
                 self.step(datetime.now(UTC))
@@ -79,75 +80,75 @@ class Supervisor:
             for live in self._queries:
                 if live.query is not None and live.query.isActive:
                     live.query.stop()
-            self._tell(datetime.now(UTC), is_ending=True)
+            self._store_state(datetime.now(UTC), is_ending=True)
 
     def step(self, now: datetime) -> None:
         for live in self._queries:
-            self._look_after(live, now)
-        if now - self._told >= _TELL_EVERY:
-            self._tell(now)
+            self._restart_if_needed(live, now)
+        if now - self._stored_at >= _STORE_INTERVAL:
+            self._store_state(now)
         for job in self._jobs:
             if job.due <= now:
                 job.due = now + job.every
-                self._do(job, now)
+                self._run_job(job, now)
 
-    def _look_after(self, live: Live, now: datetime) -> None:
+    def _restart_if_needed(self, live: LiveQuery, now: datetime) -> None:
         if live.query is not None and live.query.isActive:
-            self._watch(live)
+            self._reset_after_progress(live)
             return
         if live.query is not None:
-            self._failed(live, str(live.query.exception() or "it ended by itself"), now)
+            self._record_failure(live, str(live.query.exception() or "the query ended without an error"), now)
         if live.not_before is not None and now < live.not_before:
             return
         try:
             live.query = live.start()
             live.not_before = None
         except (MqgateError, PySparkException, OSError) as error:
-            self._failed(live, str(error), now)
+            self._record_failure(live, str(error), now)
 
-    def _watch(self, live: Live) -> None:
+    def _reset_after_progress(self, live: LiveQuery) -> None:
         assert live.query is not None  # noqa: S101 - for the type checker
         progress = live.query.lastProgress
         if progress is not None and progress["batchId"] != live.batch:
             live.batch = progress["batchId"]
-            live.pause, live.error = _FIRST_PAUSE, None
+            live.pause, live.error = _MIN_PAUSE, None
 
-    def _failed(self, live: Live, error: str, now: datetime) -> None:
+    def _record_failure(self, live: LiveQuery, error: str, now: datetime) -> None:
         live.query = None
         live.error = f"{_short(error)}{remedy(error)}"
         live.restarts += 1
         live.not_before = now + live.pause
         self._say(f"{live.name} failed, next try in {live.pause.total_seconds():g} s: {live.error}")
-        live.pause = min(live.pause * 2, _LONGEST_PAUSE)
+        live.pause = min(live.pause * 2, _MAX_PAUSE)
 
-    def _do(self, job: Job, now: datetime) -> None:
+    def _run_job(self, job: Job, now: datetime) -> None:
         try:
-            told, error = job.run(), None
-        except Exception as fault:  # noqa: BLE001 - a job that fails is told, and tried again when it is due
-            told, error = "", f"{_short(str(fault))}{remedy(str(fault))}"
-        if told or error:
-            self._say(f"{job.name}: {told}" if error is None else f"{job.name} failed: {error}")
+            summary, error = job.run(), None
+        except Exception as fault:  # noqa: BLE001 - a failed job is reported, and runs again when it is due
+            summary, error = "", f"{_short(str(fault))}{remedy(str(fault))}"
+        if summary or error:
+            self._say(f"{job.name}: {summary}" if error is None else f"{job.name} failed: {error}")
         state = "failed" if error else "running"
         self._put([(job.name, milliseconds(now), state, None, None, None, None, 0, error)])
 
-    def _tell(self, now: datetime, *, is_ending: bool = False) -> None:
-        self._told = now
+    def _store_state(self, now: datetime, *, is_ending: bool = False) -> None:
+        self._stored_at = now
         self._put([_row(live, now, is_ending=is_ending) for live in self._queries])
 
     def _put(self, rows: Sequence[Any]) -> None:
         try:
             self._store.put({"pipelines": rows})
         except MqgateError as error:
-            # The queries need the store too, and tell the same.
-            self._say(f"how the pipelines are cannot be told: {error}")
+            # The queries use the same store and report the same error.
+            self._say(f"the state of the pipelines could not be stored: {error}")
 
 
 def remedy(error: str) -> str:
-    """What to do about an error that we know."""
-    return next((f" ({told})" for known, told in _REMEDIES.items() if known in error), "")
+    """Return the remedy of a known error in parentheses, or an empty text."""
+    return next((f" ({text})" for known, text in _REMEDIES.items() if known in error), "")
 
 
-def _row(live: Live, now: datetime, *, is_ending: bool) -> tuple[Any, ...]:
+def _row(live: LiveQuery, now: datetime, *, is_ending: bool) -> tuple[Any, ...]:
     progress: Mapping[str, Any] | None = live.query.lastProgress if live.query is not None else None
     state = "failed" if live.error else "stopped" if is_ending else "running"
     if progress is None:
@@ -167,6 +168,6 @@ def _row(live: Live, now: datetime, *, is_ending: bool) -> tuple[Any, ...]:
 
 
 def _short(error: str) -> str:
-    """The first words of an error; Spark's go on for pages."""
+    """Return the beginning of an error text. Texts of Spark are several pages long."""
     line = next((line for line in error.splitlines() if line.strip()), "")
-    return line if len(line) <= _LONGEST_ERROR else f"{line[:_LONGEST_ERROR]}..."
+    return line if len(line) <= _MAX_ERROR_LENGTH else f"{line[:_MAX_ERROR_LENGTH]}..."

@@ -1,4 +1,4 @@
-"""What a driver of pipelines is told: where things are, how often, how long."""
+"""Configuration of the pipeline driver, and its Spark sessions."""
 
 import json
 from dataclasses import dataclass
@@ -9,27 +9,27 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 
 from mqgate.client import Client
-from mqgate.spark.pipelines.decode import MESSAGE, decoded
+from mqgate.spark.pipelines.decode import MESSAGE, decode_messages
 from mqgate.spark.session import session
 from mqgate.spark.source import MqgateSource
 
-__all__ = ["Plan", "own_session", "start"]
+__all__ = ["PipelineConfig", "own_session", "start"]
 
 _CONF: dict[str, str | int | bool] = {
-    # Fixed by a checkpoint at its first start. A batch holds some thousand rows after it was aggregated.
+    # A checkpoint fixes this number at its first start. An aggregated batch has several thousand rows.
     "spark.sql.shuffle.partitions": 2,
-    # A topic may be called 17.
+    # A topic may have a numeric name.
     "spark.sql.sources.partitionColumnTypeInference.enabled": False,
     "spark.sql.streaming.noDataMicroBatches.enabled": False,
-    # The archive's hours are formatted by it. Elsewhere spark-defaults.conf may say what it likes.
+    # The hours of the archive depend on it, so spark-defaults.conf must not change it.
     "spark.sql.session.timeZone": "UTC",
-    # Otherwise Spark warns with every batch that it does not show all of a plan.
+    # Otherwise Spark logs a warning about a truncated plan with every batch.
     "spark.sql.debug.maxToStringFields": 1_000,
 }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Plan:
+class PipelineConfig:
     url: str
     key: str | None = None
     directory: Path
@@ -44,7 +44,7 @@ class Plan:
     reconcile_hours: int = 3
     stuck_deliveries: int = 5
     stuck_age: timedelta = timedelta(hours=1)
-    # Between looking at groups and at what was told of them: gateways tell what happened within seconds.
+    # Time between reading group positions and events: gateways write events within seconds.
     grace: timedelta = timedelta(seconds=15)
 
     @property
@@ -58,23 +58,23 @@ class Plan:
         return Client(self.url, self.key)
 
     def options(self, **more: Any) -> dict[str, str]:
-        """Options of the source."""
+        """Return options of the source."""
         given = {"url": self.url, **({"key": self.key} if self.key else {}), **more}
         return {name: value if isinstance(value, str) else json.dumps(value) for name, value in given.items()}
 
     def events(self, spark: SparkSession, **bounds: Any) -> DataFrame:
-        """What gateways told, between two bounds of their topic; from the beginning unless said otherwise."""
+        """Return the decoded events between two bounds of the events topic, by default from its beginning."""
         options = self.options(subscribe=self.events_topic, properties="json", failOnDataLoss="false", **bounds)
-        return decoded(spark.read.format("mqgate").options(**options).schema(MESSAGE).load())
+        return decode_messages(spark.read.format("mqgate").options(**options).schema(MESSAGE).load())
 
 
-def start(plan: Plan, **conf: object) -> SparkSession:
-    """Spark, as pipelines want it."""
-    return session("mqgate-pipelines", plan.master, **{**_CONF, **conf})
+def start(config: PipelineConfig, **conf: object) -> SparkSession:
+    """Start Spark with the configuration of the pipelines."""
+    return session("mqgate-pipelines", config.master, **{**_CONF, **conf})
 
 
 def own_session(spark: SparkSession) -> SparkSession:
-    """A session for one query: two that share a source may disturb each other (see the how-to on Spark)."""
+    """Return a new session for one query: queries that share a source may fail (see how-to/use-spark.md)."""
     own = spark.newSession()
     own.dataSource.register(MqgateSource)
     for name, value in _CONF.items():

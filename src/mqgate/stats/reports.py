@@ -1,4 +1,4 @@
-"""What is shown of the tables: a page at a time, the oldest first."""
+"""Reports over the statistics tables: one page per call, oldest rows first."""
 
 from collections.abc import Mapping
 from datetime import datetime, timedelta
@@ -13,7 +13,7 @@ from mqgate.stats.tables import table_of
 
 __all__ = [
     "SHARES",
-    "Asked",
+    "ReportQuery",
     "Step",
     "findings",
     "lag",
@@ -27,17 +27,17 @@ __all__ = [
 
 Step = Literal["minute", "hour", "day"]
 SHARES = {"p50": 0.5, "p90": 0.9, "p95": 0.95, "p99": 0.99}
-_LOOK_BACK_MS = 600_000
+_LAG_LOOK_BACK_MS = 600_000
 _MS = timedelta(milliseconds=1)
 
 
-class Asked(NamedTuple):
-    """A span of time, a page of it, and names to filter by (those that a report does not know are left out)."""
+class ReportQuery(NamedTuple):
+    """A time range, a page, and filters by column. A report ignores filters that it does not support."""
 
     since: datetime
     until: datetime
-    most: int
-    skipped: int = 0
+    limit: int
+    offset: int = 0
     step: Step = "minute"
     filters: Mapping[str, str] = {}
 
@@ -45,25 +45,25 @@ class Asked(NamedTuple):
         return milliseconds(self.since), milliseconds(self.until)
 
     def page(self) -> tuple[int, int]:
-        return self.most, self.skipped
+        return self.limit, self.offset
 
     def names(self, *wanted: str) -> list[str]:
-        """Each twice: empty, or equal."""
+        """Return each filter value twice, for `? = '' OR column = ?`."""
         return [self.filters.get(name, "") for name in wanted for _ in range(2)]
 
 
-def traffic(store: StatsStore, asked: Asked, by: tuple[str, ...]) -> list[dict[str, Any]]:
-    """Counts by step and the names asked for (columns of the table)."""
-    statement = sql.query("traffic").replace("{step}", asked.step).replace("{by}", sql.quoted(*by))
-    names = asked.names("topic", "group", "producer", "client", "kind")
-    rows = store.select(statement, (*asked.span(), *names, *asked.page()))
+def traffic(store: StatsStore, query: ReportQuery, by: tuple[str, ...]) -> list[dict[str, Any]]:
+    """Return counts per step and per requested column."""
+    statement = sql.query("traffic").replace("{step}", query.step).replace("{by}", sql.quoted(*by))
+    names = query.names("topic", "group", "producer", "client", "kind")
+    rows = store.select(statement, (*query.span(), *names, *query.page()))
     return [dict(zip(("at", *by, "count", "bytes", "redelivered"), row, strict=True)) for row in rows]
 
 
-def latency(store: StatsStore, asked: Asked) -> list[dict[str, Any]]:
-    """Quantiles by step, topic, group and measure, in seconds."""
-    statement = sql.query("latency").replace("{step}", asked.step)
-    rows = store.select(statement, (*asked.span(), *asked.names("topic", "group", "measure"), *asked.page()))
+def latency(store: StatsStore, query: ReportQuery) -> list[dict[str, Any]]:
+    """Return quantiles in seconds per step, topic, group and measure."""
+    statement = sql.query("latency").replace("{step}", query.step)
+    rows = store.select(statement, (*query.span(), *query.names("topic", "group", "measure"), *query.page()))
     found = []
     for names, same in groupby(rows, key=lambda row: row[:4]):
         counts = {row[4]: row[5] for row in same}
@@ -76,46 +76,48 @@ def latency(store: StatsStore, asked: Asked) -> list[dict[str, Any]]:
     return found
 
 
-def redelivery(store: StatsStore, asked: Asked) -> list[dict[str, Any]]:
-    """How much came again, died, or was asked for in vain, with their shares."""
-    statement = sql.query("redelivery").replace("{step}", asked.step)
-    rows = store.select(statement, (*asked.span(), *asked.names("topic", "group"), *asked.page()))
+def redelivery(store: StatsStore, query: ReportQuery) -> list[dict[str, Any]]:
+    """Return deliveries, redeliveries, dead letters and empty polls, with their ratios."""
+    statement = sql.query("redelivery").replace("{step}", query.step)
+    rows = store.select(statement, (*query.span(), *query.names("topic", "group"), *query.page()))
     names = ("at", "topic", "group", "delivered", "redelivered", "dead", "polls", "empty_polls")
     return [
-        dict(zip(names, row, strict=True)) | {"ratio": _share(row[4], row[3]), "empty_ratio": _share(row[7], row[6])}
+        dict(zip(names, row, strict=True)) | {"ratio": _ratio(row[4], row[3]), "empty_ratio": _ratio(row[7], row[6])}
         for row in rows
     ]
 
 
-def lag(store: StatsStore, asked: Asked) -> list[dict[str, Any]]:
-    """Lag by the minute: its parts, its age, how fast it grows, and when it will be gone at this pace."""
-    since, until = asked.span()
-    names = asked.names("topic", "group", "client")
-    rows = store.read("lag", since - _LOOK_BACK_MS, until, *names, since, *asked.page())
+def lag(store: StatsStore, query: ReportQuery) -> list[dict[str, Any]]:
+    """Return lag per minute: its parts, its age, its growth per second, and the time to drain at that rate."""
+    since, until = query.span()
+    names = query.names("topic", "group", "client")
+    rows = store.read("lag", since - _LAG_LOOK_BACK_MS, until, *names, since, *query.page())
     return [_lag_point(*row) for row in rows]
 
 
-def reconciliation(store: StatsStore, asked: Asked) -> list[dict[str, Any]]:
-    return _whole(store, "reconciliation", (*asked.span(), *asked.names("topic", "group", "state"), *asked.page()))
+def reconciliation(store: StatsStore, query: ReportQuery) -> list[dict[str, Any]]:
+    return _select_rows(
+        store, "reconciliation", (*query.span(), *query.names("topic", "group", "state"), *query.page())
+    )
 
 
-def findings(store: StatsStore, asked: Asked) -> list[dict[str, Any]]:
-    return _whole(store, "findings", (*asked.span(), *asked.names("topic", "group", "finding"), *asked.page()))
+def findings(store: StatsStore, query: ReportQuery) -> list[dict[str, Any]]:
+    return _select_rows(store, "findings", (*query.span(), *query.names("topic", "group", "finding"), *query.page()))
 
 
-def stuck(store: StatsStore, asked: Asked) -> list[dict[str, Any]]:
-    return _whole(store, "stuck", (*asked.names("topic", "group"), *asked.page()))
+def stuck(store: StatsStore, query: ReportQuery) -> list[dict[str, Any]]:
+    return _select_rows(store, "stuck", (*query.names("topic", "group"), *query.page()))
 
 
 def pipelines(store: StatsStore) -> list[dict[str, Any]]:
-    return _whole(store, "pipelines", ())
+    return _select_rows(store, "pipelines", ())
 
 
-def _whole(store: StatsStore, name: str, values: tuple[Any, ...]) -> list[dict[str, Any]]:
+def _select_rows(store: StatsStore, name: str, values: tuple[Any, ...]) -> list[dict[str, Any]]:
     return [dict(zip(table_of(name).columns, row, strict=True)) for row in store.read(name, *values)]
 
 
-def _share(part: int, whole: int) -> float | None:
+def _ratio(part: int, whole: int) -> float | None:
     return round(part / whole, 4) if whole else None
 
 
