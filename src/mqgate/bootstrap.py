@@ -61,8 +61,8 @@ from mqgate.ports.lease_store import LeaseStore
 from mqgate.ports.message_log import MessageLog
 from mqgate.production.idempotency import IdempotentPublisher
 from mqgate.production.message_writer import MessageWriter
-from mqgate.production.publish import Publisher
 from mqgate.production.rate_limiter import ProducerRateLimiter
+from mqgate.production.service import ProductionService
 from mqgate.settings import RedisSettings, RocketMQSettings, Settings, SettingsInvalid
 from mqgate.stats.opening import open_stats
 from mqgate.stats.watch import PipelineWatch
@@ -85,6 +85,7 @@ class Gateway:
     metrics: Metrics
     registry: Registry
     access: Access
+    production: ProductionService
     health: HealthApi
     long_poll: LongPoll
     janitor: Janitor
@@ -226,10 +227,6 @@ async def _build(
     acknowledger = Acknowledger(leases, undertaker, keys, settled, catch_up, recorder)
     positions = PositionService(group_log, leases, undertaker, mirror, opener, recorder)
     mover = TimerDispatcher(timers, log, metrics, recorder, clock)
-    storekeeper = MessageWriter(log, timers, mover.planned, metrics, recorder)
-    publisher = Publisher(
-        storekeeper, IdempotentPublisher(storekeeper, idempotency), ProducerRateLimiter(leasing.rates, clock)
-    )
 
     async def redriven(group: Group) -> None:
         # The store is told first: for a moment other gateways believe that the group has no log of its own, or nothing
@@ -253,6 +250,14 @@ async def _build(
         clock=clock,
         catch_up=catch_up,
     )
+    writer = MessageWriter(log, timers, mover.planned, metrics, recorder)
+    production = ProductionService(
+        registry,
+        writer,
+        IdempotentPublisher(writer, idempotency),
+        ProducerRateLimiter(leasing.rates, clock),
+        recorder,
+    )
     access = Access(store, directory, clock, may_be_open=is_loopback(settings.http.host), catch_up=catch_up)
     disk = {} if engine is None else {"disk": engine.probe}
     health = HealthApi(
@@ -265,7 +270,7 @@ async def _build(
     longest_delay = settings.publish.longest_delay
     parser = EnvelopeParser(max_message_bytes=http.max_message_bytes, longest_delay=longest_delay, clock=clock)
     apis = Apis(
-        publish=PublishApi(registry, publisher, parser, recorder, http),
+        publish=PublishApi(production, parser, http),
         receive=ReceiveApi(
             registry=registry,
             receiver=receiver,
@@ -277,7 +282,7 @@ async def _build(
         ),
         mq=MqDialect(
             registry=registry,
-            publisher=publisher,
+            production=production,
             consumer=receiver,
             long_poll=long_poll,
             acknowledger=acknowledger,
@@ -307,7 +312,7 @@ async def _build(
             redriver=Redriver(log, dead_letters, redriven),
         ),
         replay=ReplayApi(
-            registry=registry, log=log, publisher=publisher, parser=parser, settings=http, changed=redriven
+            registry=registry, log=log, service=production, parser=parser, settings=http, changed=redriven
         ),
         scheduled=ScheduledApi(timers, mover, recorder, longest_delay, clock),
         registry=RegistryApi(registry, access, directory),
@@ -333,6 +338,7 @@ async def _build(
         metrics=metrics,
         registry=registry,
         access=access,
+        production=production,
         health=health,
         long_poll=long_poll,
         janitor=Janitor(settings.sqlite.tidy_interval, jobs),

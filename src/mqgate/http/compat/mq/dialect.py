@@ -29,7 +29,7 @@ from mqgate.http.exchange import Request, Response
 from mqgate.http.operation import SMALL_BODY, Handler, Operation
 from mqgate.ports.lease_store import LeaseStore
 from mqgate.ports.message_log import MessageLog
-from mqgate.production.publish import Publisher
+from mqgate.production.service import ProductionService
 from mqgate.settings import HttpSettings, MqSettings
 from mqgate.telemetry.metrics import Metrics
 from mqgate.telemetry.recorder import EventRecorder
@@ -47,7 +47,7 @@ class MqDialect:
         self,
         *,
         registry: Registry,
-        publisher: Publisher,
+        production: ProductionService,
         consumer: Receiver,
         long_poll: LongPoll,
         acknowledger: Acknowledger,
@@ -64,7 +64,7 @@ class MqDialect:
     ) -> None:
         resends = Resends()
         self._networks = NetworkAllowList(access, settings.anonymous_from)
-        self.produce = ProduceApi(registry, publisher, recorder, http, longest_delay, clock)
+        self.produce = ProduceApi(registry, production, http, longest_delay, clock)
         self.consume = ConsumeApi(
             registry=registry,
             consumer=consumer,
