@@ -21,18 +21,19 @@ from mqgate.consumption.group_log import GroupLog
 from mqgate.consumption.lease_state import LeaseStateInitializer
 from mqgate.consumption.long_poll import LongPoll
 from mqgate.consumption.offset_mirror import OffsetMirrorService
+from mqgate.consumption.pending_notices import PendingNotices
 from mqgate.consumption.positions import PositionService
 from mqgate.consumption.receive import Receiver
-from mqgate.consumption.redrive import Redriver
+from mqgate.consumption.redrive import RedriveNotifier, Redriver
+from mqgate.consumption.service import ConsumptionService
 from mqgate.control.access.service import Access
 from mqgate.control.registry.directory import CachedDirectory, differing
 from mqgate.control.registry.follower import RegistryFollower
 from mqgate.control.registry.model import Defaults, GroupSpec, ProducerSpec, TopicSpec
 from mqgate.control.registry.service import Registry
-from mqgate.core.entries import Group, Mode, Snapshot
+from mqgate.core.entries import Mode, Snapshot
 from mqgate.core.errors import Busy
 from mqgate.core.events import EVENTS_TOPIC
-from mqgate.core.lease import Verb
 from mqgate.core.receipt import KeyRotationPolicy, ReceiptKeys
 from mqgate.declared import declare, declare_later
 from mqgate.delay.dispatcher import TimerDispatcher
@@ -86,6 +87,7 @@ class Gateway:
     registry: Registry
     access: Access
     production: ProductionService
+    consumption: ConsumptionService
     health: HealthApi
     long_poll: LongPoll
     janitor: Janitor
@@ -191,15 +193,12 @@ async def _build(
     follower = RegistryFollower(directory.refresh, reload_keys)
     catch_up = follower.catch_up if control.is_shared else _be_alone
     group_log = GroupLog(log)
-
-    def expired(scope: tuple[str, str]) -> None:
-        long_poll.expired(scope)
-
-    undertaker = DeadLetterWriter(group_log, leases, dead_letters, metrics, recorder, expired)
+    notices = PendingNotices()
+    dead_letter_writer = DeadLetterWriter(group_log, leases, dead_letters, metrics, recorder, notices)
     interval = settings.rocketmq.mirror_interval
     mirror = OffsetMirrorService(opened.mirror, group_log, leases, directory, interval)
     opener = LeaseStateInitializer(group_log, leases, mirror)
-    receiver = Receiver(group_log, leases, undertaker, metrics, mirror, opener, recorder)
+    receiver = Receiver(group_log, leases, dead_letter_writer, metrics, mirror, opener, recorder)
     http = settings.http
     long_poll = LongPoll(
         receiver,
@@ -207,14 +206,11 @@ async def _build(
         directory,
         metrics,
         recorder,
+        notices,
         clock=leasing.clock,
         most_parked=http.max_parked,
         most_parked_per_key=http.max_parked_per_key,
     )
-
-    def settled(scope: tuple[str, str], verb: Verb) -> None:
-        long_poll.settled(scope, verb)
-        mirror.touched(scope[0])
 
     def replaced(before: Snapshot, after: Snapshot) -> None:
         for name in differing(before.groups, after.groups):
@@ -224,18 +220,18 @@ async def _build(
             opened.invalidate_topic(name)
 
     directory.follow(replaced)
-    acknowledger = Acknowledger(leases, undertaker, keys, settled, catch_up, recorder)
-    positions = PositionService(group_log, leases, undertaker, mirror, opener, recorder)
+    consumption = ConsumptionService(
+        long_poll=long_poll,
+        notices=notices,
+        acknowledger=Acknowledger(leases, dead_letter_writer, keys, catch_up, recorder),
+        keys=keys,
+        mirror=mirror,
+        metrics=metrics,
+        recorder=recorder,
+    )
+    positions = PositionService(group_log, leases, dead_letter_writer, mirror, opener, recorder)
     mover = TimerDispatcher(timers, log, metrics, recorder, clock)
-
-    async def redriven(group: Group) -> None:
-        # The store is told first: for a moment other gateways believe that the group has no log of its own, or nothing
-        # new in it. Should that fail, the redrive is done all the same, and they find it by themselves.
-        with contextlib.suppress(Busy):
-            await positions.tell(group)
-            await leasing.wake(group.name)
-        long_poll.changed(group.name)
-
+    redriven = RedriveNotifier(positions, leasing.wake, long_poll).notify
     registry = Registry(
         store=store,
         directory=directory,
@@ -271,27 +267,16 @@ async def _build(
     parser = EnvelopeParser(max_message_bytes=http.max_message_bytes, longest_delay=longest_delay, clock=clock)
     apis = Apis(
         publish=PublishApi(production, parser, http),
-        receive=ReceiveApi(
-            registry=registry,
-            receiver=receiver,
-            long_poll=long_poll,
-            acknowledger=acknowledger,
-            metrics=metrics,
-            recorder=recorder,
-            settings=http,
-        ),
+        receive=ReceiveApi(registry, consumption, http),
         mq=MqDialect(
             registry=registry,
             production=production,
-            consumer=receiver,
-            long_poll=long_poll,
-            acknowledger=acknowledger,
+            consumption=consumption,
             positions=positions,
             leases=leases,
             log=log,
             access=access,
-            metrics=metrics,
-            recorder=recorder,
+            changed=long_poll.changed,
             http=http,
             settings=settings.mq,
             longest_delay=longest_delay,
@@ -339,6 +324,7 @@ async def _build(
         registry=registry,
         access=access,
         production=production,
+        consumption=consumption,
         health=health,
         long_poll=long_poll,
         janitor=Janitor(settings.sqlite.tidy_interval, jobs),

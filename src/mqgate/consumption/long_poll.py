@@ -18,9 +18,11 @@ import asyncio
 import math
 import time
 from collections import Counter, OrderedDict
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from datetime import datetime, timedelta
 
+from mqgate.consumption.connection import ClientDisconnected, Connection
+from mqgate.consumption.pending_notices import PendingNotices
 from mqgate.consumption.receive import Receiver, ReceiveRequest, ReceiveResult
 from mqgate.core.entries import Group, Mode
 from mqgate.core.errors import GroupNotFound, Overloaded, TooManyParked
@@ -35,32 +37,27 @@ Scope = tuple[str, str]
 _LEAST_WAIT = timedelta(seconds=1)
 _SOONEST_TIMER = 0.005
 _UNREAD_PAUSE = timedelta(seconds=1)
-_MOST_UNTOLD = 10_000
 # uvloop counts in whole milliseconds, and may be early by one: who is woken too early asks in vain, and once more.
 _EARLY = 0.002
-
-
-class ClientDisconnected(Exception):
-    """The client hung up; whatever it was given has been given back."""
 
 
 class ParkedReceive:
     """One request that tries or waits. It remembers a wake-up until its next try."""
 
-    __slots__ = ("_is_gone", "_waiter", "is_woken", "woken_at")
+    __slots__ = ("_is_disconnected", "_waiter", "is_woken", "woken_at")
 
     def __init__(self) -> None:
         # Most requests never wait: what waiting needs is made when it begins.
         self._waiter: asyncio.Future[None] | None = None
         self.is_woken = False
-        self._is_gone = False
+        self._is_disconnected = False
         self.woken_at = 0.0
 
-    def has_gone(self) -> bool:
-        return self._is_gone
+    def has_disconnected(self) -> bool:
+        return self._is_disconnected
 
-    def hang_up(self) -> None:
-        self._is_gone = True
+    def disconnect(self) -> None:
+        self._is_disconnected = True
         self.wake()
 
     def wake(self) -> None:
@@ -107,6 +104,7 @@ class LongPoll:
         directory: Directory,
         metrics: Metrics,
         recorder: EventRecorder,
+        notices: PendingNotices,
         *,
         clock: Callable[[], datetime],
         most_parked: int,
@@ -126,24 +124,12 @@ class LongPoll:
         self._lines: dict[Scope, WaitQueue] = {}
         self._by_topic: dict[str, dict[Scope, WaitQueue]] = {}
         self._watches: dict[str, Callable[[], None]] = {}
-        self._untold: OrderedDict[Scope, ReceiveResult] = OrderedDict()
+        self._notices = notices
         self._parked = 0
         self._is_stopping = False
 
-    async def receive(
-        self, request: ReceiveRequest, wait: timedelta, wait_disconnect: Callable[[], Awaitable[object]]
-    ) -> ReceiveResult:
-        """Receive, waiting until something is there; raises ClientDisconnected when nobody is left to answer."""
-        received = await self._receive(request, wait, wait_disconnect)
-        before = self._untold.pop(request.scope, None) if self._untold else None
-        # Who begins anew has no before.
-        if before is not None and not received.is_registered:
-            received.carry(before)
-        return received
-
-    async def _receive(
-        self, request: ReceiveRequest, wait: timedelta, wait_disconnect: Callable[[], Awaitable[object]]
-    ) -> ReceiveResult:
+    async def receive(self, request: ReceiveRequest, wait: timedelta, connection: Connection) -> ReceiveResult:
+        """Receive, and wait until a message is ready; raise ClientDisconnected if the client disconnects meanwhile."""
         if not wait:
             has_other_waiters = self._is_crowded(request, 0)
             received = await self._receiver.receive(request, has_other_waiters=has_other_waiters)
@@ -164,7 +150,7 @@ class LongPoll:
                 self._recorder.polled(request.group, request.client, Poll.HIT)
                 self._pass_on(request.scope, received)
                 return received
-            return await self._wait(request, line, parked, received, deadline, wait_disconnect)
+            return await self._wait(request, line, parked, received, deadline, connection)
         finally:
             self._leave(request, line, parked)
 
@@ -175,11 +161,11 @@ class LongPoll:
         parked: ParkedReceive,
         received: ReceiveResult,
         deadline: float,
-        wait_disconnect: Callable[[], Awaitable[object]],
+        connection: Connection,
     ) -> ReceiveResult:
         """Park until woken, gone or out of time; what earlier tries found out is told with whatever comes."""
-        watcher = asyncio.ensure_future(wait_disconnect())
-        watcher.add_done_callback(lambda _: parked.hang_up())
+        watcher = asyncio.ensure_future(connection.wait_disconnect())
+        watcher.add_done_callback(lambda _: parked.disconnect())
         later = request._replace(settlements=())
         self._count_parked(request, 1)
         try:
@@ -188,8 +174,8 @@ class LongPoll:
                 left = min(deadline - time.monotonic(), _contact(request.group))
                 if left > 0 and not self._is_stopping:
                     await parked.wait(left)
-                if parked.has_gone():
-                    self._keep(request.scope, received)
+                if parked.has_disconnected():
+                    self._notices.add(request.scope, received.notices)
                     raise ClientDisconnected
                 is_over = time.monotonic() >= deadline
                 is_woken, woken_at = parked.is_woken, parked.woken_at
@@ -201,8 +187,8 @@ class LongPoll:
                 received = await self._receiver.receive(later, has_other_waiters=self._is_crowded(later, 1), wait=wait)
                 received.carry(before)
                 if received.batches:
-                    if parked.has_gone():
-                        await self.release(request.group, received)
+                    if parked.has_disconnected():
+                        await self.release(request, received)
                         raise ClientDisconnected
                     self._metrics.long_polls.labels("woken").inc()
                     self._recorder.polled(request.group, request.client, Poll.WOKEN)
@@ -232,24 +218,13 @@ class LongPoll:
         """How many requests wait now."""
         return self._parked
 
-    async def release(self, group: Group, received: ReceiveResult) -> None:
-        """Nobody is there to take it: the leases end at once, and the next one in line may have them."""
-        await self._receiver.release(group, received)
-        for grant in received.grants[:1]:
-            scope = grant.lease.group, grant.lease.client
-            self._keep(scope, received)
-            line = self._lines.get(scope)
-            if line is not None:
-                self._wake(line, 1)
-
-    def _keep(self, scope: Scope, received: ReceiveResult) -> None:
-        news = ReceiveResult(is_registered=received.is_registered, expired=received.expired, rewound=received.rewound)
-        if news == ReceiveResult():
-            return
-        news.carry(self._untold.pop(scope, ReceiveResult()))
-        self._untold[scope] = news
-        if len(self._untold) > _MOST_UNTOLD:
-            self._untold.popitem(last=False)
+    async def release(self, request: ReceiveRequest, received: ReceiveResult) -> None:
+        """Release leases that cannot be delivered, keep the notices, and wake the next parked receive."""
+        self._notices.add(request.scope, received.notices)
+        await self._receiver.release(request.group, received)
+        line = self._lines.get(request.scope)
+        if line is not None and received.grants:
+            self._wake(line, 1)
 
     def settled(self, scope: Scope, verb: Verb) -> None:
         """Something was settled: a queue is free, a place below the cap, the next of a key, or soon a redelivery."""
@@ -257,14 +232,10 @@ class LongPoll:
         if line is not None and (line.needs_acks or verb is not Verb.ACK):
             self._wake(line, 1)
 
-    def expired(self, scope: Scope) -> None:
-        """Retention took a message that was to die: told by the next answer."""
-        self._keep(scope, ReceiveResult(expired=1))
-
     def changed(self, group: str) -> None:
         """A group was resumed, moved, changed or deleted: whoever waits for it tries again."""
         if group not in self._directory.snapshot.groups:
-            self._untold = OrderedDict((scope, news) for scope, news in self._untold.items() if scope[0] != group)
+            self._notices.forget(group)
         for (name, _), line in list(self._lines.items()):
             if name == group:
                 self._wake(line, len(line.parked))

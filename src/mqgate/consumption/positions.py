@@ -29,7 +29,7 @@ class PositionService:
         self,
         log: GroupLog,
         leases: LeaseStore,
-        undertaker: DeadLetterWriter,
+        dead_letters: DeadLetterWriter,
         mirror: OffsetMirrorService,
         opener: LeaseStateInitializer,
         recorder: EventRecorder,
@@ -38,7 +38,7 @@ class PositionService:
         self._mirror = mirror
         self._opener = opener
         self._leases = leases
-        self._undertaker = undertaker
+        self._dead_letters = dead_letters
         self._recorder = recorder
 
     async def lag(self, group: Group, client: str, *, is_now: bool = False) -> Lag:
@@ -73,7 +73,7 @@ class PositionService:
                 unopened |= await self._opener.add_queues(group, client, sorted(unknown_queues))
                 continue
             # Those whose queue cannot be read now go on waiting, and count as such.
-            if not any(await self._undertaker.bury_all(group, exhausted)):
+            if not any(await self._dead_letters.write_all(group, exhausted)):
                 return positions
 
     async def standings(self, group: Group) -> list[tuple[str, Sequence[Position], datetime | None]]:
@@ -93,7 +93,7 @@ class PositionService:
         """Bury what must die, so that the dead letters are complete."""
         for client in await self._clients(group):
             found = await self._leases.positions(group, client, {})
-            await self._undertaker.bury_all(group, found[1] if found else ())
+            await self._dead_letters.write_all(group, found[1] if found else ())
 
     async def _oldest(self, group: Group, positions: Sequence[Position]) -> datetime | None:
         """When the oldest unsettled message was stored, of those that can be read now."""

@@ -22,6 +22,7 @@ from mqgate.consumption.dead_letters import DeadLetterWriter
 from mqgate.consumption.group_log import GroupLog
 from mqgate.consumption.lease_state import LeaseStateInitializer
 from mqgate.consumption.offset_mirror import OffsetMirrorService
+from mqgate.consumption.pending_notices import Notices
 from mqgate.consumption.pull import DeliveredBatch, PulledBatches, pull_messages, pull_queue
 from mqgate.core.entries import Group, Mode
 from mqgate.core.events import Kind
@@ -36,7 +37,7 @@ from mqgate.core.lease import (
     Settlement,
     SettlementResult,
 )
-from mqgate.core.message import Message, stored_ms_of
+from mqgate.core.message import Message
 from mqgate.ports.lease_store import LeaseStore
 from mqgate.ports.message_log import TopicBounds
 from mqgate.telemetry.metrics import Metrics
@@ -77,14 +78,14 @@ class ReceiveRequest(NamedTuple):
         return self.group, self.scope[1]
 
 
-def scope_of(group: Group, client: str) -> tuple[str, str]:
-    """The table of leases that a client of a group takes from: the group's, or the broadcast client's own."""
-    return group.name, client if group.mode is Mode.BROADCAST else ""
-
-
 @dataclass(slots=True)
 class ReceiveResult:
-    """What it gets. `has_unread`: a queue could not be read although the log had not said so: worth another try."""
+    """The result of a receive.
+
+    `settled`: the results of the carried acks. `leases`: the leases that the carried receipts prove.
+    `receipt`: that of the whole batch (queue and broadcast mode). `receipts`: those of the messages of each batch
+    (message mode). `has_unread`: a queue was unreadable although the log had not reported it, so try again.
+    """
 
     batches: Sequence[DeliveredBatch] = ()
     grants: Sequence[Grant] = ()
@@ -97,29 +98,39 @@ class ReceiveResult:
     is_span_full: bool = False
     has_unread: bool = False
     next_at: datetime | None = None
+    leases: Sequence[Lease | None] = ()
+    receipt: str = ""
+    receipts: Sequence[Sequence[str]] = ()
 
     @property
     def messages(self) -> Sequence[Message]:
-        """All of them; mostly there is one batch."""
+        """Return the messages of all batches."""
         if len(self.batches) == 1:
             return self.batches[0].messages
         return [message for batch in self.batches for message in batch.messages]
 
     @property
-    def stored_ms(self) -> Sequence[int]:
-        return list(map(stored_ms_of, self.messages))
-
-    @property
     def grant(self) -> Grant | None:
-        """Queue and broadcast mode: the lease of the whole batch."""
+        """Return the lease of the batch (queue and broadcast mode)."""
         return self.batches[0].grant if self.batches else None
 
+    @property
+    def notices(self) -> Notices:
+        return Notices(self.is_registered, self.expired, self.rewound)
+
     def carry(self, before: "ReceiveResult") -> None:
-        """Tell also what an earlier try of the same request found out."""
+        """Include what an earlier try of the same request found."""
         self.settled = [*before.settled, *self.settled]
         self.is_registered |= before.is_registered
         self.expired += before.expired
         self.rewound += before.rewound
+
+    def add_notices(self, pending: Notices) -> None:
+        """Include pending notices. A newly registered client has none."""
+        if not self.is_registered:
+            self.is_registered = pending.is_registered
+            self.expired += pending.expired
+            self.rewound += pending.rewound
 
 
 class _Looking:
@@ -140,7 +151,7 @@ class Receiver:
         self,
         log: GroupLog,
         leases: LeaseStore,
-        undertaker: DeadLetterWriter,
+        dead_letters: DeadLetterWriter,
         metrics: Metrics,
         mirror: OffsetMirrorService,
         opener: LeaseStateInitializer,
@@ -151,7 +162,7 @@ class Receiver:
         self._mirror = mirror
         self._opener = opener
         self._leases = leases
-        self._undertaker = undertaker
+        self._dead_letters = dead_letters
         self._metrics = metrics
         # Up to which version each scope's heads were told to the store; forgetting one only repeats them.
         self._told: OrderedDict[tuple[str, str], int] = OrderedDict()
@@ -281,7 +292,7 @@ class Receiver:
     async def _burial(self, group: Group, exhausted: ExhaustedMessage) -> bool:
         under_way = self._burials.get(exhausted.lease)
         if under_way is None:
-            under_way = asyncio.ensure_future(self._undertaker.write(group, exhausted))
+            under_way = asyncio.ensure_future(self._dead_letters.write(group, exhausted))
             self._burials[exhausted.lease] = under_way
             under_way.add_done_callback(lambda _: self._burials.pop(exhausted.lease))
         return await asyncio.shield(under_way)

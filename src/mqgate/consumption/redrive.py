@@ -6,13 +6,16 @@ never in none. The same holds for one that nobody answered for (`unknown`).
 """
 
 import asyncio
+import contextlib
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager
 from enum import StrEnum
 
 from mqgate.consumption.group_log import redriven
+from mqgate.consumption.long_poll import LongPoll
+from mqgate.consumption.positions import PositionService
 from mqgate.core.entries import Group
-from mqgate.core.errors import MqgateError, OutcomeUnknown
+from mqgate.core.errors import Busy, MqgateError, OutcomeUnknown
 from mqgate.core.message import Stored
 from mqgate.core.names import retry_topic
 from mqgate.ports.dead_letters import DeadLetter, DeadLetterStore
@@ -33,6 +36,27 @@ class RedriveOutcome(StrEnum):
     def is_left(self) -> bool:
         """Whether the dead letter is still there although it was to go: try again later."""
         return self is RedriveOutcome.FAILED or self is RedriveOutcome.UNKNOWN
+
+
+class RedriveNotifier:
+    """Wake-up of the receives of a group after messages were added to its private log.
+
+    `wake` wakes the receives that are parked on other gateways.
+    """
+
+    def __init__(self, positions: PositionService, wake: Callable[[str], Awaitable[None]], long_poll: LongPoll) -> None:
+        self._positions = positions
+        self._wake = wake
+        self._long_poll = long_poll
+
+    async def notify(self, group: Group) -> None:
+        """Report the new bounds to the lease store, then wake all parked receives of the group."""
+        # Other gateways may not see the private log for a moment, so the store must have its bounds before they are
+        # woken. If that fails, the messages are stored nevertheless, and the other gateways find them by themselves.
+        with contextlib.suppress(Busy):
+            await self._positions.tell(group)
+            await self._wake(group.name)
+        self._long_poll.changed(group.name)
 
 
 class Redriver:

@@ -21,6 +21,9 @@ from mqgate.telemetry.recorder import EventRecorder
 
 __all__ = ["ProductionService", "Registrations"]
 
+# Of an item without a due time and an idempotency key.
+_PLAIN = (None, None)
+
 
 class Registrations(Protocol):
     """Registered topics and producers. Names that are not known here are looked up in the store."""
@@ -53,15 +56,21 @@ class ProductionService:
     async def publish(
         self, topic: str, producer: str | None, messages: Sequence[Item | MqgateError]
     ) -> list[PublishOutcome]:
-        """Publish messages and return one outcome per message.
+        """Publish at least one message and return one outcome per message.
 
         Raise TopicNotFound, ProducerNotFound or Forbidden before anything is stored. Any other error that is raised
         concerns all messages, but messages without a due time may be stored already.
         """
         sender = None if producer is None else await self._producer(producer, topic)
         target = self._registry.snapshot.topics.get(topic) or await self._registry.topic(topic)
+        first = messages[0]
+        is_limited = sender is not None and sender.rate_limit is not None
         try:
-            outcomes = await self._write_valid(target, sender, messages)
+            # Most publishes are one message that needs nothing but an append.
+            if len(messages) == 1 and not is_limited and not isinstance(first, MqgateError) and first[1:] == _PLAIN:
+                outcomes = [await self._writer.append(topic, first[0], producer or "")]
+            else:
+                outcomes = await self._write_valid(target, sender, messages)
         except MqgateError as error:
             count = sum(not isinstance(message, MqgateError) for message in messages)
             self._recorder.refused(topic, error.code, count, producer=sender)
@@ -88,18 +97,8 @@ class ProductionService:
         self, topic: Topic, producer: Producer | None, messages: Sequence[Item | MqgateError]
     ) -> list[PublishOutcome]:
         """Write the messages that are valid; the outcome of an invalid message is its error."""
-        items: list[Item] = []
-        is_plain = producer is None or producer.rate_limit is None
-        for message in messages:
-            if not isinstance(message, MqgateError):
-                items.append(message)
-                is_plain = is_plain and message.idempotency_key is None
-        if not items:
-            return [message for message in messages if isinstance(message, MqgateError)]
-        name = "" if producer is None else producer.name
-        if is_plain and len(messages) == 1 and items[0].due is None:
-            return [await self._writer.append(topic.name, items[0].draft, name)]
-        written = await (self._writer.write(topic, items, name) if is_plain else self._write(topic, producer, items))
+        items = [message for message in messages if not isinstance(message, MqgateError)]
+        written = await self._write(topic, producer, items) if items else []
         if len(items) == len(messages):
             return written
         outcomes = iter(written)

@@ -9,10 +9,9 @@ from datetime import datetime, timedelta
 
 import structlog
 
-from mqgate.consumption.acknowledge import Acknowledger
-from mqgate.consumption.long_poll import ClientDisconnected, LongPoll
+from mqgate.consumption.connection import ClientDisconnected
 from mqgate.consumption.positions import PositionService
-from mqgate.consumption.receive import Receiver
+from mqgate.consumption.service import ConsumptionService
 from mqgate.control.access.service import Access
 from mqgate.control.registry.service import Registry
 from mqgate.core.errors import MqgateError
@@ -31,8 +30,6 @@ from mqgate.ports.lease_store import LeaseStore
 from mqgate.ports.message_log import MessageLog
 from mqgate.production.service import ProductionService
 from mqgate.settings import HttpSettings, MqSettings
-from mqgate.telemetry.metrics import Metrics
-from mqgate.telemetry.recorder import EventRecorder
 
 __all__ = ["ANY", "POST", "READ", "MqDialect", "not_found"]
 
@@ -48,15 +45,12 @@ class MqDialect:
         *,
         registry: Registry,
         production: ProductionService,
-        consumer: Receiver,
-        long_poll: LongPoll,
-        acknowledger: Acknowledger,
+        consumption: ConsumptionService,
         positions: PositionService,
         leases: LeaseStore,
         log: MessageLog,
         access: Access,
-        metrics: Metrics,
-        recorder: EventRecorder,
+        changed: Callable[[str], None],
         http: HttpSettings,
         settings: MqSettings,
         longest_delay: timedelta,
@@ -65,17 +59,7 @@ class MqDialect:
         resends = Resends()
         self._networks = NetworkAllowList(access, settings.anonymous_from)
         self.produce = ProduceApi(registry, production, http, longest_delay, clock)
-        self.consume = ConsumeApi(
-            registry=registry,
-            consumer=consumer,
-            long_poll=long_poll,
-            acknowledger=acknowledger,
-            queue_infos=QueueInfos(log),
-            resends=resends,
-            metrics=metrics,
-            recorder=recorder,
-            settings=http,
-        )
+        self.consume = ConsumeApi(registry, consumption, QueueInfos(log), resends, http)
         self.offsets = OffsetsApi(registry, positions, leases)
         self.config = ConsumerConfigApi(
             registry=registry,
@@ -84,7 +68,7 @@ class MqDialect:
             log=log,
             resends=resends,
             mu_header=MuHeader(settings.cipher_key),
-            changed=long_poll.changed,
+            changed=changed,
         )
 
     def route(
