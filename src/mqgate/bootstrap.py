@@ -1,4 +1,4 @@
-"""Puts the parts together; with engines.py the only file that names concrete adapters."""
+"""Assembles the gateway. Only this file and engines.py name concrete adapters."""
 
 import asyncio
 import contextlib
@@ -80,7 +80,7 @@ _log = structlog.get_logger()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gateway:
-    """A running gateway: its application, and what commands need of it."""
+    """A running gateway: its application, and the parts that commands use."""
 
     app: App
     metrics: Metrics
@@ -102,7 +102,7 @@ class Gateway:
 
 @contextlib.asynccontextmanager
 async def gateway(settings: Settings, wall_ms: Callable[[], int] | None = None) -> AsyncIterator[Gateway]:
-    """Open the engines and everything on them; close them at the end."""
+    """Open the stores, assemble the gateway and start its background services; stop and close them at the end."""
     engine = open_engine(settings, wall_ms)
     metrics = Metrics()
     telling = settings.events
@@ -118,7 +118,7 @@ async def gateway(settings: Settings, wall_ms: Callable[[], int] | None = None) 
         refuse_open_door(settings, built.access)
         await _recover(built.mover)
         services: list[Service] = [
-            # Stopped last: it tells what the others did.
+            # Stopped last, because it writes the events of the others.
             *((built.events, built.lag_samples) if telling.enabled else ()),
             LoopLag(metrics),
             built.janitor,
@@ -147,28 +147,28 @@ async def gateway(settings: Settings, wall_ms: Callable[[], int] | None = None) 
 
 
 def rocketmq_client(settings: RocketMQSettings) -> "RocketMQClient":
-    """A client of the cluster alone, for commands that look at it without a gateway."""
+    """Return a client of the RocketMQ cluster, for commands that inspect it without a gateway."""
     from mqgate.adapters.rocketmq.client_factory import client_of  # noqa: PLC0415 - the embedded engine needs none
 
     return client_of(settings)
 
 
 async def redis_health(settings: RedisSettings) -> "Health":
-    """How Redis is, for a command that looks at it without a gateway; raises if it cannot be reached."""
+    """Return a report of Redis, for commands without a gateway. Raise if Redis cannot be reached."""
     try:
-        from mqgate.adapters.redis.health import health  # noqa: PLC0415 - what it needs is an extra
+        from mqgate.adapters.redis.health import health  # noqa: PLC0415 - its dependency is an extra
     except ModuleNotFoundError as error:
         raise SettingsInvalid(['[leases] engine: pip install "mqgate[redis]"']) from error
     return await health(settings.url, settings.prefix, patience=settings.timeout.total_seconds())
 
 
 async def _recover(mover: TimerDispatcher) -> None:
-    """Finish what a process that is gone had begun; while the brokers are away, the mover does it later."""
+    """Recover the timers of a stopped process; if the brokers are unavailable, the dispatcher does it later."""
     try:
         await mover.recover()
     except Busy as error:
         mover.recover_later()
-        _log.warning("scheduled messages are recovered later", error=error.detail)
+        _log.warning("recovery of scheduled messages postponed", error=error.detail)
 
 
 async def _build(
@@ -191,7 +191,7 @@ async def _build(
         keys.update_keys(await store.receipt_keys(KeyRotationPolicy()))
 
     follower = RegistryFollower(directory.refresh, reload_keys)
-    catch_up = follower.catch_up if control.is_shared else _be_alone
+    catch_up = follower.catch_up if control.is_shared else _no_catch_up
     group_log = GroupLog(log)
     notices = PendingNotices()
     dead_letter_writer = DeadLetterWriter(group_log, leases, dead_letters, metrics, recorder, notices)
@@ -208,14 +208,14 @@ async def _build(
         recorder,
         notices,
         clock=leasing.clock,
-        most_parked=http.max_parked,
-        most_parked_per_key=http.max_parked_per_key,
+        max_parked=http.max_parked,
+        max_parked_per_key=http.max_parked_per_key,
     )
 
     def replaced(before: Snapshot, after: Snapshot) -> None:
         for name in differing(before.groups, after.groups):
             long_poll.changed(name)
-        # Where nobody else can have changed it, the log knows: to ask again would wait for a broker that hangs.
+        # A single gateway knows all changes. A needless query could wait for a hanging broker.
         for name in differing(before.topics, after.topics) if control.is_shared else ():
             opened.invalidate_topic(name)
 
@@ -316,7 +316,7 @@ async def _build(
         *tidying,
         pipelines.run_once,
     ]
-    lag_samples, events = _telling(settings, log, directory, recorder, positions, metrics)
+    lag_samples, events = _event_parts(settings, log, directory, recorder, positions, metrics)
     middleware = RequestMiddleware(access, metrics, http, settings.logging.requests, parked=lambda: long_poll.parked)
     return Gateway(
         app=app.build(middleware, route_table(apis, http)),
@@ -338,7 +338,7 @@ async def _build(
     )
 
 
-def _telling(
+def _event_parts(
     settings: Settings,
     log: MessageLog,
     directory: CachedDirectory,
@@ -346,7 +346,7 @@ def _telling(
     positions: PositionService,
     metrics: Metrics,
 ) -> tuple[LagSamples, EventWriter]:
-    """What writes events, and adds the lag of those who are at work."""
+    """Return the lag sampler and the writer of events."""
     telling = settings.events
     interval = telling.lag_interval
     lag_samples = LagSamples(directory, recorder, positions.standings, interval=interval)
@@ -363,7 +363,7 @@ def _telling(
 
 
 def gateway_name(settings: Settings) -> str:
-    """What a gateway is called where it tells what happens."""
+    """Return the name of this gateway in events."""
     return settings.events.gateway or f"{socket.gethostname()}:{settings.http.port}"
 
 
@@ -380,8 +380,8 @@ def _retention(
     return Retention(engine, log, directory, own={EVENTS_TOPIC: kept})
 
 
-async def _be_alone() -> None:
-    """Nobody else changes what we know: there is nothing to catch up with."""
+async def _no_catch_up() -> None:
+    """Do nothing: no other gateway changes the registry."""
 
 
 def _defaults(settings: Settings) -> Defaults:
@@ -399,7 +399,7 @@ def _defaults(settings: Settings) -> Defaults:
 
 
 def refuse_open_door(settings: Settings, access: Access) -> None:
-    """Without a key everybody may do everything: only on loopback."""
+    """Raise SettingsInvalid if the gateway has no key and listens beyond loopback."""
     host = settings.http.host
     if access.is_open and not is_loopback(host):
         remedy = "serve on 127.0.0.1 first and make one there with `mqgate key create --admin`"
@@ -407,7 +407,7 @@ def refuse_open_door(settings: Settings, access: Access) -> None:
 
 
 async def demo(registry: Registry) -> bool:
-    """Something to try, on an empty data directory; whether it is there."""
+    """Register a demo topic in an empty data directory; return whether it is registered."""
     if registry.is_used:
         return "demo" in registry.snapshot.topics and "demo-workers" in registry.snapshot.groups
     actor = "demo"

@@ -1,8 +1,8 @@
-"""Give dead letters another chance, or throw them away.
+"""Redrive and purge of dead letters.
 
-Redriven messages go through a log private to the group, so that nobody else sees them again: same id, deliveries
-from 1. First they are stored there, then the dead letter is removed; a crash in between shows a message in both,
-never in none. The same holds for one that nobody answered for (`unknown`).
+Redriven messages are stored in the private log of the group, so that no other group receives them again: same id,
+deliveries from 1. The dead letter is removed after the message is stored. After a crash in between, a message is in
+both places, never in none. The same holds if the outcome of the append is unknown (`unknown`).
 """
 
 import asyncio
@@ -34,7 +34,7 @@ class RedriveOutcome(StrEnum):
 
     @property
     def is_left(self) -> bool:
-        """Whether the dead letter is still there although it was to go: try again later."""
+        """Return whether the dead letter is still stored, so that the call can be repeated."""
         return self is RedriveOutcome.FAILED or self is RedriveOutcome.UNKNOWN
 
 
@@ -68,11 +68,11 @@ class Redriver:
         self._changed = changed
 
     def turn(self, group: Group) -> AbstractAsyncContextManager[None]:
-        """One at a time chooses and acts, group by group: else two redrives would store a message twice."""
+        """Return a lock per group. Two concurrent redrives would store a message twice."""
         return self._dead_letters.turn(group.name)
 
     async def choose(self, group: Group, ids: Sequence[str] | None) -> tuple[list[DeadLetter], bool]:
-        """The dead letters named (None: the oldest ones), and whether there are more."""
+        """Return the dead letters with these ids (None: the oldest ones), and whether there are more."""
         if ids is None:
             letters, more = await self._dead_letters.list(
                 group.name, key=None, since=None, until=None, most=MOST_AT_ONCE, after=None
@@ -82,7 +82,7 @@ class Redriver:
         return [letter for letters in found for letter in letters], False
 
     async def redrive(self, group: Group, letters: Sequence[DeadLetter], rate: float | None) -> list[RedriveOutcome]:
-        """Store them again for this group, at most so many a second; what became of each."""
+        """Store dead letters again for this group, at most `rate` per second; return one outcome per letter."""
         fates: list[RedriveOutcome] = []
         if not letters:
             return fates
@@ -97,13 +97,13 @@ class Redriver:
         return fates
 
     async def purge(self, letters: Sequence[DeadLetter], rate: float | None) -> None:
-        """Remove them, at most so many a second."""
+        """Remove dead letters, at most `rate` per second."""
         async for some in _paced(letters, rate):
             await self._dead_letters.remove(some)
 
 
 async def _paced(letters: Sequence[DeadLetter], rate: float | None) -> AsyncIterator[Sequence[DeadLetter]]:
-    """Some at a time, at most so many a second; without a rate all at once."""
+    """Yield batches, at most `rate` letters per second; without a rate one batch of all."""
     size = len(letters) if rate is None else max(int(rate * _SLICE), 1)
     for start in range(0, len(letters), max(size, 1)):
         if start and rate is not None:
