@@ -1,4 +1,4 @@
-"""Puts the parts together; with engines.py the only file that names concrete adapters."""
+"""Assembles the gateway. Only this file and engines.py name concrete adapters."""
 
 import asyncio
 import contextlib
@@ -21,18 +21,19 @@ from mqgate.consumption.group_log import GroupLog
 from mqgate.consumption.lease_state import LeaseStateInitializer
 from mqgate.consumption.long_poll import LongPoll
 from mqgate.consumption.offset_mirror import OffsetMirrorService
+from mqgate.consumption.pending_notices import PendingNotices
 from mqgate.consumption.positions import PositionService
 from mqgate.consumption.receive import Receiver
-from mqgate.consumption.redrive import Redriver
+from mqgate.consumption.redrive import RedriveNotifier, Redriver
+from mqgate.consumption.service import ConsumptionService
 from mqgate.control.access.service import Access
 from mqgate.control.registry.directory import CachedDirectory, differing
 from mqgate.control.registry.follower import RegistryFollower
 from mqgate.control.registry.model import Defaults, GroupSpec, ProducerSpec, TopicSpec
 from mqgate.control.registry.service import Registry
-from mqgate.core.entries import Group, Mode, Snapshot
+from mqgate.core.entries import Mode, Snapshot
 from mqgate.core.errors import Busy
 from mqgate.core.events import EVENTS_TOPIC
-from mqgate.core.lease import Verb
 from mqgate.core.receipt import KeyRotationPolicy, ReceiptKeys
 from mqgate.declared import declare, declare_later
 from mqgate.delay.dispatcher import TimerDispatcher
@@ -62,8 +63,8 @@ from mqgate.ports.lease_store import LeaseStore
 from mqgate.ports.message_log import MessageLog
 from mqgate.production.idempotency import IdempotentPublisher
 from mqgate.production.message_writer import MessageWriter
-from mqgate.production.publish import Publisher
 from mqgate.production.rate_limiter import ProducerRateLimiter
+from mqgate.production.service import ProductionService
 from mqgate.settings import RedisSettings, RocketMQSettings, Settings, SettingsInvalid
 from mqgate.stats.engine import open_stats
 from mqgate.stats.watch import PipelineWatch
@@ -79,12 +80,14 @@ _log = structlog.get_logger()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gateway:
-    """A running gateway: its application, and what commands need of it."""
+    """A running gateway: its application, and the parts that commands use."""
 
     app: App
     metrics: Metrics
     registry: Registry
     access: Access
+    production: ProductionService
+    consumption: ConsumptionService
     health: HealthApi
     long_poll: LongPoll
     janitor: Janitor
@@ -99,7 +102,7 @@ class Gateway:
 
 @contextlib.asynccontextmanager
 async def gateway(settings: Settings, wall_ms: Callable[[], int] | None = None) -> AsyncIterator[Gateway]:
-    """Open the engines and everything on them; close them at the end."""
+    """Open the stores, assemble the gateway and start its background services; stop and close them at the end."""
     engine = open_engine(settings, wall_ms)
     metrics = Metrics()
     telling = settings.events
@@ -115,7 +118,7 @@ async def gateway(settings: Settings, wall_ms: Callable[[], int] | None = None) 
         refuse_open_door(settings, built.access)
         await _recover(built.mover)
         services: list[Service] = [
-            # Stopped last: it tells what the others did.
+            # Stopped last, because it writes the events of the others.
             *((built.events, built.lag_samples) if telling.enabled else ()),
             LoopLag(metrics),
             built.janitor,
@@ -144,14 +147,14 @@ async def gateway(settings: Settings, wall_ms: Callable[[], int] | None = None) 
 
 
 def rocketmq_client(settings: RocketMQSettings) -> "RocketMQClient":
-    """A client of the cluster alone, for commands that look at it without a gateway."""
+    """Return a client of the RocketMQ cluster, for commands that inspect it without a gateway."""
     from mqgate.adapters.rocketmq.client_factory import client_of  # noqa: PLC0415 - the embedded engine needs none
 
     return client_of(settings)
 
 
 async def redis_health(settings: RedisSettings) -> "RedisReport":
-    """How Redis is, for a command that looks at it without a gateway; raises if it cannot be reached."""
+    """Return a report of Redis, for commands without a gateway. Raise if Redis cannot be reached."""
     try:
         from mqgate.adapters.redis.report import redis_report  # noqa: PLC0415 - what it needs is an extra
     except ModuleNotFoundError as error:
@@ -160,12 +163,12 @@ async def redis_health(settings: RedisSettings) -> "RedisReport":
 
 
 async def _recover(mover: TimerDispatcher) -> None:
-    """Finish what a process that is gone had begun; while the brokers are away, the mover does it later."""
+    """Recover the timers of a stopped process; if the brokers are unavailable, the dispatcher does it later."""
     try:
         await mover.recover()
     except Busy as error:
         mover.recover_later()
-        _log.warning("scheduled messages are recovered later", error=error.detail)
+        _log.warning("recovery of scheduled messages postponed", error=error.detail)
 
 
 async def _build(
@@ -188,17 +191,14 @@ async def _build(
         keys.update_keys(await store.receipt_keys(KeyRotationPolicy()))
 
     follower = RegistryFollower(directory.refresh, reload_keys)
-    catch_up = follower.catch_up if control.is_shared else _be_alone
+    catch_up = follower.catch_up if control.is_shared else _no_catch_up
     group_log = GroupLog(log)
-
-    def expired(scope: tuple[str, str]) -> None:
-        long_poll.expired(scope)
-
-    undertaker = DeadLetterWriter(group_log, leases, dead_letters, metrics, recorder, expired)
+    notices = PendingNotices()
+    dead_letter_writer = DeadLetterWriter(group_log, leases, dead_letters, metrics, recorder, notices)
     interval = settings.rocketmq.mirror_interval
     mirror = OffsetMirrorService(opened.mirror, group_log, leases, directory, interval)
     opener = LeaseStateInitializer(group_log, leases, mirror)
-    receiver = Receiver(group_log, leases, undertaker, metrics, mirror, opener, recorder)
+    receiver = Receiver(group_log, leases, dead_letter_writer, metrics, mirror, opener, recorder)
     http = settings.http
     long_poll = LongPoll(
         receiver,
@@ -206,39 +206,32 @@ async def _build(
         directory,
         metrics,
         recorder,
+        notices,
         clock=leasing.clock,
-        most_parked=http.max_parked,
-        most_parked_per_key=http.max_parked_per_key,
+        max_parked=http.max_parked,
+        max_parked_per_key=http.max_parked_per_key,
     )
-
-    def settled(scope: tuple[str, str], verb: Verb) -> None:
-        long_poll.settled(scope, verb)
-        mirror.touched(scope[0])
 
     def replaced(before: Snapshot, after: Snapshot) -> None:
         for name in differing(before.groups, after.groups):
             long_poll.changed(name)
-        # Where nobody else can have changed it, the log knows: to ask again would wait for a broker that hangs.
+        # A single gateway knows all changes. A needless query could wait for a hanging broker.
         for name in differing(before.topics, after.topics) if control.is_shared else ():
             opened.invalidate_topic(name)
 
     directory.follow(replaced)
-    acknowledger = Acknowledger(leases, undertaker, keys, settled, catch_up, recorder)
-    positions = PositionService(group_log, leases, undertaker, mirror, opener, recorder)
-    mover = TimerDispatcher(timers, log, metrics, recorder, clock)
-    storekeeper = MessageWriter(log, timers, mover.planned, metrics, recorder)
-    publisher = Publisher(
-        storekeeper, IdempotentPublisher(storekeeper, idempotency), ProducerRateLimiter(leasing.rates, clock)
+    consumption = ConsumptionService(
+        long_poll=long_poll,
+        notices=notices,
+        acknowledger=Acknowledger(leases, dead_letter_writer, keys, catch_up, recorder),
+        keys=keys,
+        mirror=mirror,
+        metrics=metrics,
+        recorder=recorder,
     )
-
-    async def redriven(group: Group) -> None:
-        # The store is told first: for a moment other gateways believe that the group has no log of its own, or nothing
-        # new in it. Should that fail, the redrive is done all the same, and they find it by themselves.
-        with contextlib.suppress(Busy):
-            await positions.tell(group)
-            await leasing.wake(group.name)
-        long_poll.changed(group.name)
-
+    positions = PositionService(group_log, leases, dead_letter_writer, mirror, opener, recorder)
+    mover = TimerDispatcher(timers, log, metrics, recorder, clock)
+    redriven = RedriveNotifier(positions, leasing.wake, long_poll).notify
     registry = Registry(
         store=store,
         directory=directory,
@@ -253,6 +246,14 @@ async def _build(
         clock=clock,
         catch_up=catch_up,
     )
+    writer = MessageWriter(log, timers, mover.planned, metrics, recorder)
+    production = ProductionService(
+        registry,
+        writer,
+        IdempotentPublisher(writer, idempotency),
+        ProducerRateLimiter(leasing.rates, clock),
+        recorder,
+    )
     access = Access(store, directory, clock, may_be_open=is_loopback(settings.http.host), catch_up=catch_up)
     disk = {} if engine is None else {"disk": engine.probe}
     health = HealthApi(
@@ -265,28 +266,17 @@ async def _build(
     longest_delay = settings.publish.longest_delay
     parser = EnvelopeParser(max_message_bytes=http.max_message_bytes, longest_delay=longest_delay, clock=clock)
     apis = Apis(
-        publish=PublishApi(registry, publisher, parser, recorder, http),
-        receive=ReceiveApi(
-            registry=registry,
-            receiver=receiver,
-            long_poll=long_poll,
-            acknowledger=acknowledger,
-            metrics=metrics,
-            recorder=recorder,
-            settings=http,
-        ),
+        publish=PublishApi(production, parser, http),
+        receive=ReceiveApi(registry, consumption, http),
         mq=MqDialect(
             registry=registry,
-            publisher=publisher,
-            consumer=receiver,
-            long_poll=long_poll,
-            acknowledger=acknowledger,
+            production=production,
+            consumption=consumption,
             positions=positions,
             leases=leases,
             log=log,
             access=access,
-            metrics=metrics,
-            recorder=recorder,
+            changed=long_poll.changed,
             http=http,
             settings=settings.mq,
             longest_delay=longest_delay,
@@ -307,7 +297,7 @@ async def _build(
             redriver=Redriver(log, dead_letters, redriven),
         ),
         replay=ReplayApi(
-            registry=registry, log=log, publisher=publisher, parser=parser, settings=http, changed=redriven
+            registry=registry, log=log, service=production, parser=parser, settings=http, changed=redriven
         ),
         scheduled=ScheduledApi(timers, mover, recorder, longest_delay, clock),
         registry=RegistryApi(registry, access, directory),
@@ -326,13 +316,15 @@ async def _build(
         *tidying,
         pipelines.run_once,
     ]
-    lag_samples, events = _telling(settings, log, directory, recorder, positions, metrics)
+    lag_samples, events = _event_parts(settings, log, directory, recorder, positions, metrics)
     middleware = RequestMiddleware(access, metrics, http, settings.logging.requests, parked=lambda: long_poll.parked)
     return Gateway(
         app=app.build(middleware, route_table(apis, http)),
         metrics=metrics,
         registry=registry,
         access=access,
+        production=production,
+        consumption=consumption,
         health=health,
         long_poll=long_poll,
         janitor=Janitor(settings.sqlite.tidy_interval, jobs),
@@ -346,7 +338,7 @@ async def _build(
     )
 
 
-def _telling(
+def _event_parts(
     settings: Settings,
     log: MessageLog,
     directory: CachedDirectory,
@@ -354,7 +346,7 @@ def _telling(
     positions: PositionService,
     metrics: Metrics,
 ) -> tuple[LagSamples, EventWriter]:
-    """What writes events, and adds the lag of those who are at work."""
+    """Return the lag sampler and the writer of events."""
     telling = settings.events
     interval = telling.lag_interval
     lag_samples = LagSamples(directory, recorder, positions.standings, interval=interval)
@@ -371,7 +363,7 @@ def _telling(
 
 
 def gateway_name(settings: Settings) -> str:
-    """What a gateway is called where it tells what happens."""
+    """Return the name of this gateway in events."""
     return settings.events.gateway or f"{socket.gethostname()}:{settings.http.port}"
 
 
@@ -388,8 +380,8 @@ def _retention(
     return Retention(engine, log, directory, own={EVENTS_TOPIC: kept})
 
 
-async def _be_alone() -> None:
-    """Nobody else changes what we know: there is nothing to catch up with."""
+async def _no_catch_up() -> None:
+    """Do nothing: no other gateway changes the registry."""
 
 
 def _defaults(settings: Settings) -> Defaults:
@@ -407,7 +399,7 @@ def _defaults(settings: Settings) -> Defaults:
 
 
 def refuse_open_door(settings: Settings, access: Access) -> None:
-    """Without a key everybody may do everything: only on loopback."""
+    """Raise SettingsInvalid if the gateway has no key and listens beyond loopback."""
     host = settings.http.host
     if access.is_open and not is_loopback(host):
         remedy = "serve on 127.0.0.1 first and make one there with `mqgate key create --admin`"
@@ -415,7 +407,7 @@ def refuse_open_door(settings: Settings, access: Access) -> None:
 
 
 async def demo(registry: Registry) -> bool:
-    """Something to try, on an empty data directory; whether it is there."""
+    """Register a demo topic in an empty data directory; return whether it is registered."""
     if registry.is_used:
         return "demo" in registry.snapshot.topics and "demo-workers" in registry.snapshot.groups
     actor = "demo"

@@ -202,16 +202,16 @@ async def test_a_process_that_died_in_between_leaves_one_message(
         transport = httpx.ASGITransport(app=gateway.app, raise_app_exceptions=False)
         api = httpx.AsyncClient(transport=transport, base_url="http://localhost")
         await shop(api)
-        real = MessageWriter.store
+        real = MessageWriter.write
 
         async def dies(self: Any, *arguments: Any) -> Any:
             if is_stored:
                 await real(self, *arguments)
             raise SystemError("power cut")
 
-        monkeypatch.setattr(MessageWriter, "store", dies)
+        monkeypatch.setattr(MessageWriter, "write", dies)
         cut = await send(api, body="a", idempotencyKey="k1", **when)
-        monkeypatch.setattr(MessageWriter, "store", real)
+        monkeypatch.setattr(MessageWriter, "write", real)
 
     async with opened(settings, clock) as api:
         again = await send(api, body="a", idempotencyKey="k1", **when)

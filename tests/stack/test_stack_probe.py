@@ -13,7 +13,7 @@ import pytest
 from cluster import NO_TIMERS
 from mqgate.stack import BrokerSpec, Stack
 from mqgate.stack.part import Part
-from mqgate.stack.probe import is_hesitating, is_listed, register
+from mqgate.stack.probe import is_listed, is_starting, register
 from mqgate.stack.readiness import hasten
 
 
@@ -70,7 +70,7 @@ def test_only_a_broker_with_a_system_error_is_starting(broker: tuple[Asked, tupl
     """A broker that refuses the request is ready; registering must not change its settings."""
     asked, address = broker
 
-    found = [is_hesitating(address) for _ in range(3)]
+    found = [is_starting(address) for _ in range(3)]
     register(address)
     read_only = BrokerSpec(name="read-only", settings={"brokerPermission": "4"})
     (tmp_path / "out.log").write_text("boot success")

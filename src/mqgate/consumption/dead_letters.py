@@ -1,16 +1,17 @@
-"""Dead letters: what becomes of a message that failed for the last time.
+"""Dead letters: messages whose last allowed delivery failed.
 
-The lease store names it (and from then on refuses its receipts), we read it from the log, record it, and then let the
-queue go on. Each step may be repeated: a gateway that dies in between leaves the work to the next call that looks,
-and the record is kept once. So does a queue that cannot be read now.
+The lease store reports an exhausted message and refuses its receipts from then on. The gateway reads the message from
+the log, records it as a dead letter, and then moves the lease state past it. Each step may be repeated: if a gateway
+stops in between, or the queue cannot be read now, the next call repeats the work, and the record is stored once.
 """
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import structlog
 
 from mqgate.consumption.group_log import GroupLog
+from mqgate.consumption.pending_notices import Notices, PendingNotices
 from mqgate.core.entries import Group
 from mqgate.core.errors import QueueUnavailable, TopicNotFound
 from mqgate.core.lease import ExhaustedMessage
@@ -20,13 +21,11 @@ from mqgate.ports.lease_store import LeaseStore
 from mqgate.telemetry.metrics import Metrics
 
 _log = structlog.get_logger()
-# More would take all connections of a pool, which others need as well.
-_AT_ONCE = 8
+# More writes would occupy all connections of a pool.
+_MAX_CONCURRENT = 8
 
 
 class DeadLetterWriter:
-    """`expired` hears in which scope retention took a message before it could be kept."""
-
     def __init__(
         self,
         log: GroupLog,
@@ -34,32 +33,32 @@ class DeadLetterWriter:
         dead_letters: DeadLetterStore,
         metrics: Metrics,
         recorder: EventRecorder,
-        expired: Callable[[tuple[str, str]], None],
+        notices: PendingNotices,
     ) -> None:
         self._log = log
         self._leases = leases
         self._dead_letters = dead_letters
         self._metrics = metrics
         self._recorder = recorder
-        self._expired = expired
+        self._notices = notices
 
-    async def bury_all(self, group: Group, exhausted: Sequence[ExhaustedMessage]) -> list[bool]:
-        """Some at a time, whose writes are stored together."""
-        done: list[bool] = []
-        for start in range(0, len(exhausted), _AT_ONCE):
-            some = exhausted[start : start + _AT_ONCE]
-            done += await asyncio.gather(*(self.write(group, each) for each in some))
-        return done
+    async def write_all(self, group: Group, exhausted: Sequence[ExhaustedMessage]) -> list[bool]:
+        """Write dead letters concurrently, at most 8 at a time."""
+        are_written: list[bool] = []
+        for start in range(0, len(exhausted), _MAX_CONCURRENT):
+            batch = exhausted[start : start + _MAX_CONCURRENT]
+            are_written += await asyncio.gather(*(self.write(group, message) for message in batch))
+        return are_written
 
     async def write(self, group: Group, exhausted: ExhaustedMessage) -> bool:
-        """Record a dead message and let its queue go on; False: it cannot be read now, a later look will do it."""
+        """Record a dead letter and move the lease state past it; False if the message cannot be read now."""
         lease = exhausted.lease
         try:
             message = await self._log.original(group, lease.queue, lease.start)
         except (QueueUnavailable, TopicNotFound):
-            # Its log may only be out of sight; what brought us here was done, and is not to be refused for it.
+            # The log may be unavailable for a while. The call that led here must not fail because of it.
             return False
-        # None there: retention took it in the meantime, there is nothing left to keep.
+        # None: retention deleted the message in the meantime.
         if message is not None:
             await self._dead_letters.record(
                 DeadLetter(
@@ -76,11 +75,11 @@ class DeadLetterWriter:
             self._recorder.dead(group, exhausted, message)
             if message is None:
                 self._metrics.expired.labels(group.name).inc()
-                self._expired((lease.group, lease.client))
+                self._notices.add((lease.group, lease.client), Notices(expired=1))
                 return True
             self._metrics.dead.labels(group.name).inc()
             _log.warning(
-                "message died",
+                "message dead-lettered",
                 group=group.name,
                 queue=lease.queue,
                 offset=lease.start,

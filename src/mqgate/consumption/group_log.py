@@ -1,4 +1,4 @@
-"""The queues that a group reads: those of its topic, and of the log private to it that redriven messages go through."""
+"""The queues that a group reads: those of its topic, and those of its private log of redriven messages."""
 
 import json
 from collections.abc import Coroutine, Mapping, Sequence
@@ -18,19 +18,19 @@ _ORIGIN = f"{OWN_PREFIX}origin"
 
 
 def private_queue(queue: str) -> str:
-    """What consumers call a queue of their group's private log."""
+    """Return the name of a queue of the private log, as consumers see it."""
     return f"{_RETRY}{queue}"
 
 
 def redriven(message: Message) -> Draft:
-    """A dead message for the private log; where it came from goes along, out of its consumers' sight."""
+    """Return a dead letter as a draft for the private log. It carries its origin in hidden properties."""
     origin = json.dumps([message.topic, message.queue, message.offset, message.stored_ms])
     properties = {**message.properties, _ORIGIN: origin}
     return Draft(message.id, message.body, message.key, message.tag, properties, 0)
 
 
 def _original(message: Message) -> Message:
-    """A message as it was before it was redriven."""
+    """Return a message as it was before it was redriven."""
     if _ORIGIN not in message.properties:
         return message
     properties = dict(message.properties)
@@ -39,7 +39,7 @@ def _original(message: Message) -> Message:
 
 
 class GroupLog:
-    """A MessageLog as one group sees it; queues of its private log are called `retry-<queue>`."""
+    """The message log as one group sees it. Queues of the private log are named `retry-<queue>`."""
 
     def __init__(self, log: MessageLog) -> None:
         self._log = log
@@ -47,7 +47,7 @@ class GroupLog:
     async def bounds(self, group: Group, since: int = 0) -> TopicBounds:
         bounds = await self._log.bounds(group.topic, since)
         topic = retry_topic(group.name)
-        # Most groups have none, and are asked for it all the time.
+        # Most groups have no private log, and every receive asks for it.
         if self._log.is_known_missing(topic):
             return bounds
         try:
@@ -57,7 +57,7 @@ class GroupLog:
         return _merged(bounds, private)
 
     async def current_bounds(self, group: Group, *, is_complete: bool = True) -> TopicBounds:
-        """The same with all that was stored before the question; else with what can be seen by now."""
+        """Return bounds that include all messages stored before the call, where the queues can be read."""
         bounds = await self._log.current_bounds(group.topic, is_complete=is_complete)
         topic = retry_topic(group.name)
         if not is_complete and self._log.is_known_missing(topic):
@@ -83,7 +83,7 @@ class GroupLog:
         return [_original(message)._replace(topic=group.topic, queue=queue, offset=message.offset) for message in found]
 
     async def original(self, group: Group, queue: str, offset: int) -> Message | None:
-        """A message where it was first stored, should it have been redriven since."""
+        """Return a message with its original queue and offset, also if it was redriven."""
         topic = group.topic
         if queue.startswith(_RETRY):
             topic, queue = retry_topic(group.name), queue.removeprefix(_RETRY)
@@ -93,7 +93,7 @@ class GroupLog:
     async def starts(
         self, group: Group, bounds: Mapping[str, QueueBounds], since: datetime | None
     ) -> Mapping[str, int]:
-        """Where a group begins; its private log is always read from its first message."""
+        """Return the start offsets of a group. Its private log always starts at the first message."""
         if group.start == "latest":
             starts = {queue: head.max for queue, head in bounds.items()}
         else:
@@ -104,7 +104,7 @@ class GroupLog:
         return starts | {queue: head.min for queue, head in bounds.items() if queue.startswith(_RETRY)}
 
     async def mirrored(self, group: Group, mirror: OffsetMirror, queues: Sequence[str]) -> Mapping[str, int | None]:
-        """What a mirror holds of a group's queues; those of which it cannot tell now are missing."""
+        """Return the mirrored offsets of a group. Queues that cannot be read now are missing."""
         own = [queue for queue in queues if not queue.startswith(_RETRY)]
         found = dict(await mirror.read(group.name, group.topic, own))
         private = [queue.removeprefix(_RETRY) for queue in queues if queue.startswith(_RETRY)]
@@ -113,7 +113,7 @@ class GroupLog:
 
     @staticmethod
     def by_topic(group: Group, offsets: Mapping[str, int]) -> dict[str, dict[str, int]]:
-        """Offsets of the group's queues by the topic that they lie in."""
+        """Return the offsets of a group by the topic that stores the queues."""
         found: dict[str, dict[str, int]] = {}
         for queue, at in offsets.items():
             topic = retry_topic(group.name) if queue.startswith(_RETRY) else group.topic

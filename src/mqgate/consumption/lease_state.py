@@ -1,7 +1,7 @@
-"""Makes lease state where there is none: of a group, of a broadcast client, of a queue that came later.
+"""Creates missing lease state: of a group, of a broadcast client, of a new queue.
 
-A group begins at its start; if its lease state was lost it goes on where the mirror says, and a queue whose mirror
-cannot be read now is not opened: when it can, it is a stranger.
+A group starts at its configured start. If its lease state was lost, it resumes at its mirrored offsets. A queue whose
+mirror cannot be read now is left out, and is an unknown queue as soon as it can be read.
 """
 
 from collections.abc import Sequence
@@ -27,16 +27,16 @@ class LeaseStateInitializer:
         self._mirror = mirror
 
     async def register(self, group: Group) -> None:
-        """Make a new group's state, and write down where it begins; a broadcast client's is made when it comes."""
+        """Create the state of a new group and mirror its start. A broadcast client gets its state when it receives."""
         if group.mode is not Mode.BROADCAST:
             await self._mirror.open(group)
             await self.open(group, "")
             await self._mirror.write(group)
 
     async def open(self, group: Group, client: str) -> bool:
-        """Make the state of a group or a broadcast client at the group's start; True if it tells a client so."""
+        """Create the state of a group or a broadcast client; return True if the client must be notified."""
         log = self._log
-        # What was stored before it began is not for it.
+        # Messages that were stored before the client was registered are not delivered to it.
         bounds = await (log.bounds(group) if group.start == "earliest" else log.current_bounds(group))
         instant = None if group.start in {"earliest", "latest"} else parse_instant(group.start, "start")
         starts = await log.starts(group, bounds.queues, instant)
@@ -44,7 +44,7 @@ class LeaseStateInitializer:
         return await self._leases.create_state(group, client, known, bounds.queues) and group.mode is Mode.BROADCAST
 
     async def add_queues(self, group: Group, client: str, unknown_queues: Sequence[str]) -> frozenset[str]:
-        """Open queues that came later, from their first message; those that cannot be opened yet."""
+        """Add new queues from their first message on; return those that cannot be added yet."""
         found: dict[str, int] = {}
         try:
             bounds = await self._log.bounds(group)
@@ -54,6 +54,6 @@ class LeaseStateInitializer:
             if found:
                 await self._leases.create_state(group, client, found, bounds.queues)
         except Busy as error:
-            _log.info("queues are opened later", group=group.name, queues=unknown_queues, error=error.detail)
+            _log.info("adding queues postponed", group=group.name, queues=unknown_queues, error=error.detail)
             found = {}
         return frozenset(unknown_queues) - found.keys()

@@ -25,7 +25,7 @@ _log = structlog.get_logger()
 
 
 class OffsetMirrorService:
-    """Without a mirror (the embedded engine: leases and messages are in one file) it does nothing."""
+    """The offset mirror of this gateway. It does nothing on the embedded engine, which has no mirror."""
 
     def __init__(
         self, mirror: OffsetMirror | None, log: GroupLog, leases: LeaseStore, directory: Directory, interval: timedelta
@@ -37,7 +37,7 @@ class OffsetMirrorService:
         self._interval = interval
         self._touched: set[str] = set()
         self._written: dict[str, dict[str, int]] = {}
-        # One write of a group at a time: an older one that ends later would undo a seek.
+        # One write per group at a time: an older write that ends later would undo a seek.
         self._turns: dict[str, asyncio.Lock] = {}
         self._round = asyncio.Lock()
         self._background = Background(self._loop)
@@ -47,12 +47,12 @@ class OffsetMirrorService:
             self._background.start()
 
     async def stop(self) -> None:
-        """Write what is left, and end."""
+        """Write the remaining offsets and stop."""
         if await self._background.stop():
             await self.run_once()
 
     def touched(self, group: str) -> None:
-        """A group was at work: its offsets may have moved."""
+        """Mark a group whose offsets may have moved."""
         if self._mirror is not None:
             self._touched.add(group)
 
@@ -78,11 +78,11 @@ class OffsetMirrorService:
             queue: starts[queue] if at is None else _within(bounds.queues[queue], at) for queue, at in known.items()
         }
         if any(at != starts[queue] for queue, at in found.items()):
-            _log.info("group resumed from the offsets kept beside its messages", group=group.name, offsets=known)
+            _log.info("group resumed from mirrored offsets", group=group.name, offsets=known)
         return found
 
     async def write(self, group: Group) -> None:
-        """Write a group's offsets now, as far as they moved."""
+        """Write the offsets of a group that moved."""
         if self._mirror is None or group.mode is Mode.BROADCAST:
             return
         async with self._turns.setdefault(group.name, asyncio.Lock()):
@@ -92,7 +92,7 @@ class OffsetMirrorService:
                 for topic, offsets in self._log.by_topic(group, moved).items():
                     await self._mirror.write(group.name, topic, offsets)
                 written |= moved
-                # Another gateway may have moved the group back while we wrote what was true before.
+                # Another gateway may have moved the group back during the write.
                 now = await self._moved(group, written)
                 moved = now if any(at < written[queue] for queue, at in now.items() if queue in written) else {}
 
@@ -121,7 +121,7 @@ class OffsetMirrorService:
         self._turns.pop(group, None)
 
     async def run_once(self) -> None:
-        """Write all groups that were at work; one that fails is tried again next time."""
+        """Write all marked groups. A group that fails is written by the next run."""
         async with self._round:
             await self._write_touched()
 
@@ -135,7 +135,7 @@ class OffsetMirrorService:
                     await self.write(group)
             except MqgateError as error:
                 self._touched.add(name)
-                _log.warning("offsets were not written to the brokers", group=name, error=error.detail)
+                _log.warning("writing offsets to the brokers failed", group=name, error=error.detail)
 
     async def _loop(self) -> None:
         while True:
@@ -144,5 +144,5 @@ class OffsetMirrorService:
 
 
 def _within(ends: QueueBounds, at: int) -> int:
-    """Where to go on; beyond the end: the queue was made anew, and begins at its beginning."""
+    """Return the offset to resume at. Beyond the bounds the queue was recreated, and is read from its start."""
     return ends.min if at > ends.max else max(at, ends.min)

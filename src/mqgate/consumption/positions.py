@@ -1,4 +1,4 @@
-"""Where a group stands: lag, and seeking elsewhere."""
+"""Positions of a group: lag and seek."""
 
 import contextlib
 from collections.abc import Mapping, Sequence
@@ -29,7 +29,7 @@ class PositionService:
         self,
         log: GroupLog,
         leases: LeaseStore,
-        undertaker: DeadLetterWriter,
+        dead_letters: DeadLetterWriter,
         mirror: OffsetMirrorService,
         opener: LeaseStateInitializer,
         recorder: EventRecorder,
@@ -38,7 +38,7 @@ class PositionService:
         self._mirror = mirror
         self._opener = opener
         self._leases = leases
-        self._undertaker = undertaker
+        self._dead_letters = dead_letters
         self._recorder = recorder
 
     async def lag(self, group: Group, client: str, *, is_now: bool = False) -> Lag:
@@ -52,13 +52,13 @@ class PositionService:
         return Lag(ordered, await self._oldest(group, positions))
 
     async def tell(self, group: Group) -> None:
-        """Tell the store where a group's queues end, so that no gateway needs to find out by itself."""
-        # Without state: who makes it looks.
+        """Report the bounds of the queues of a group to the lease store, for all gateways."""
+        # Without lease state there is nothing to report.
         with contextlib.suppress(ClientNotFound):
             await self._told(group, "")
 
     async def _told(self, group: Group, client: str, *, is_now: bool = False) -> Sequence[Position]:
-        """Where each queue stands, once the store knows all of them and what must die is dead."""
+        """Return the position of each queue, after unknown queues were added and dead letters written."""
         unopened = frozenset[str]()
         while True:
             log = self._log
@@ -72,12 +72,12 @@ class PositionService:
             if unknown_queues:
                 unopened |= await self._opener.add_queues(group, client, sorted(unknown_queues))
                 continue
-            # Those whose queue cannot be read now go on waiting, and count as such.
-            if not any(await self._undertaker.bury_all(group, exhausted)):
+            # Exhausted messages of unreadable queues stay and count as waiting.
+            if not any(await self._dead_letters.write_all(group, exhausted)):
                 return positions
 
     async def standings(self, group: Group) -> list[tuple[str, Sequence[Position], datetime | None]]:
-        """The lag of a group (client ""), or of each client of a broadcast group that has a place now."""
+        """Return the lag of a group (client ""), or of each registered client of a broadcast group."""
         found = []
         for client in await self._clients(group):
             with contextlib.suppress(ClientNotFound):
@@ -90,13 +90,13 @@ class PositionService:
         return [client.name for client in await self._leases.clients(group.name)]
 
     async def let_die(self, group: Group) -> None:
-        """Bury what must die, so that the dead letters are complete."""
+        """Write the dead letters of exhausted messages, so that a list of them is complete."""
         for client in await self._clients(group):
             found = await self._leases.positions(group, client, {})
-            await self._undertaker.bury_all(group, found[1] if found else ())
+            await self._dead_letters.write_all(group, found[1] if found else ())
 
     async def _oldest(self, group: Group, positions: Sequence[Position]) -> datetime | None:
-        """When the oldest unsettled message was stored, of those that can be read now."""
+        """Return the store time of the oldest unsettled message that can be read now."""
         stored = []
         for position in positions:
             if position.lag > 0:
@@ -106,8 +106,8 @@ class PositionService:
         return min(stored, default=None)
 
     async def seek(self, group: Group, client: str, target: Target, *, is_dry_run: bool) -> Sequence[SeekResult]:
-        """Put a group, or one broadcast client, elsewhere; per queue from where to where."""
-        # What was stored before must not come after: not even what was confirmed at another gateway just now.
+        """Seek a group or one broadcast client to another position; return the change of each queue."""
+        # The bounds must include messages that another gateway has just confirmed.
         told = await self._log.current_bounds(group)
         bounds, last_append_ms = told.queues, told.last_append_ms
         targets = await self._resolve(group, target, bounds)
@@ -124,7 +124,7 @@ class PositionService:
         return sorted(moved, key=lambda each: _natural(each.queue))
 
     async def _open(self, group: Group, client: str, *, may_make: bool) -> None:
-        """The store lost a group's state: it is made anew where the group stood. A client's is made when it comes."""
+        """Create lost lease state of a group at its last position. A client gets its state when it receives."""
         if group.mode is Mode.BROADCAST:
             raise ClientNotFound(
                 f"group {group.name} does not know client {client}: it has not polled, or was idle too long"

@@ -1,7 +1,7 @@
-"""From grants to messages: pull what was leased, and give back what was not there, not wanted or not in turn.
+"""Pulls of leased messages. Leases of messages that are missing, filtered out or not in turn are released.
 
-A queue that cannot be read now gives its lease back, uncounted, and is named; any other failure of the log gives back
-everything and is raised.
+If a queue cannot be read now, its lease is released uncounted and the queue is reported. Any other failure of the log
+releases all leases and is raised.
 """
 
 import asyncio
@@ -19,18 +19,18 @@ _NONE: frozenset[str] = frozenset()
 
 
 class DeliveredBatch(NamedTuple):
-    """A grant, and the messages that came by it; there is at least one."""
+    """A grant and its messages; there is at least one."""
 
     grant: Grant
     messages: Sequence[Message]
 
 
 class PulledBatches(NamedTuple):
-    """What came of grants; `is_short`: some of it went back unread, and others may have it.
+    """The messages of grants. `is_short`: leases were released unread, and other receives may acquire them.
 
-    `unread`: queues that turned out not to be readable; what was granted there went back.
-    `empty`: queues where nothing was at all.
-    `filtered`: what the group does not want, and now counts as done.
+    `unread`: queues that could not be read; their leases were released.
+    `empty`: queues without any message.
+    `filtered`: messages that do not match the filter of the group, and now count as settled.
     """
 
     batches: list[DeliveredBatch]
@@ -42,7 +42,7 @@ class PulledBatches(NamedTuple):
 
 
 async def pull_queue(log: GroupLog, leases: LeaseStore, group: Group, grant: Grant, most_bytes: int) -> PulledBatches:
-    """Queue mode: one batch; the grant as it stands after the pull, none if nothing came."""
+    """Pull one batch of queue mode; return its grant as it is after the pull, or none if nothing was stored."""
     lease = grant.lease
     try:
         messages = await log.read(group, lease.queue, lease.start, lease.next - lease.start, most_bytes)
@@ -57,20 +57,20 @@ async def pull_queue(log: GroupLog, leases: LeaseStore, group: Group, grant: Gra
         grant = grant._replace(lease=lease._replace(next=after))
     if not messages:
         return PulledBatches([], (), is_short=False, empty=frozenset({lease.queue}))
-    # What went back is behind the lock: no news for anybody else.
+    # Released messages follow the leased ones in the same queue, so no other receive can have them.
     return PulledBatches([DeliveredBatch(grant, messages)], (grant,), is_short=False)
 
 
 async def pull_messages(
     log: GroupLog, leases: LeaseStore, group: Group, grants: Sequence[Grant], most: int, most_bytes: int
 ) -> PulledBatches:
-    """Message mode: all ranges at once; placed only when short, filtered, ordered or served again.
+    """Pull all ranges of message mode at once; report to the store only if short, filtered, ordered or served again.
 
-    `most` messages that can be delivered: a wide look may find more.
+    `most`: the maximum number of delivered messages; a widened request may find more.
     """
     try:
         reads = [_read(log, group, grant.lease, most_bytes) for grant in grants]
-        # Mostly there is one range: a task for it would cost more than the read.
+        # Mostly there is one range, for which a task would cost more than the read.
         ranges = [await reads[0]] if len(reads) == 1 else await asyncio.gather(*reads)
     except BaseException:
         await leases.report_pull(group, [PullReport(grant, grant.lease.start) for grant in grants])
@@ -89,9 +89,9 @@ async def pull_messages(
         found.append(fitting)
         placements.append(_placement(group, grant, fitting))
     filtered: list[OffsetRange] = []
-    # What went back unread is news for nobody: whoever is woken for it could not read it either.
+    # Leases of unreadable queues do not count: a woken receive could not read them either.
     is_short = any(each.after < each.grant.lease.next for each in placements if each.grant.lease.queue not in unread)
-    # Served again: the range may have holes, of what a filter did not keep.
+    # A range that is served again may have gaps of filtered messages.
     if is_short or unread or any(each.kept is not None or each.grant.serve > 1 for each in placements):
         placed = await leases.report_pull(group, placements)
         if group.is_ordered and sum(map(len, placed)) > most:
@@ -104,7 +104,7 @@ async def pull_messages(
 
 
 async def _read(log: GroupLog, group: Group, lease: Lease, most_bytes: int) -> Sequence[Message] | None:
-    """The messages of a range; None if its queue cannot be read now."""
+    """Return the messages of a range, or None if its queue cannot be read now."""
     try:
         return await log.read(group, lease.queue, lease.start, lease.next - lease.start, most_bytes)
     except QueueUnavailable:
@@ -112,9 +112,9 @@ async def _read(log: GroupLog, group: Group, lease: Lease, most_bytes: int) -> S
 
 
 def _fitting(messages: Sequence[Message], room: int, *, is_first: bool) -> tuple[Sequence[Message], int]:
-    """As many as fit, and the room that is left; the very first always, else a large one would never come."""
+    """Return the messages that fit, and the room left. The first always fits, or it would never be delivered."""
     sizes = list(map(len, map(body_of, messages)))
-    # Mostly all of them do.
+    # Mostly all of them fit.
     count, left = len(sizes), room - sum(sizes)
     while left < 0 and count > (1 if is_first else 0):
         count -= 1
@@ -123,7 +123,7 @@ def _fitting(messages: Sequence[Message], room: int, *, is_first: bool) -> tuple
 
 
 def _wanted(messages: Sequence[Message], tags: Container[str | None], most: int) -> tuple[Sequence[Message], int]:
-    """Up to the last of so many that are wanted, and how many are wanted still."""
+    """Return the messages up to the last of `most` matches, and how many matches are still missing."""
     matches = [index for index, message in enumerate(messages) if message.tag in tags]
     if len(matches) > most:
         return messages[: matches[most - 1] + 1 if most else 0], 0
@@ -141,7 +141,7 @@ def _placement(group: Group, grant: Grant, messages: Sequence[Message]) -> PullR
 async def _without_surplus(
     leases: LeaseStore, group: Group, placements: Sequence[PullReport], placed: Sequence[frozenset[int]], most: int
 ) -> list[frozenset[int]]:
-    """Only so many of what is in turn, which only the store can tell; the others go back, uncounted."""
+    """Keep at most `most` of the messages that the store reports as in turn; release the others uncounted."""
     surplus = []
     left: list[frozenset[int]] = []
     for placement, stay in zip(placements, placed, strict=True):
@@ -155,7 +155,7 @@ async def _without_surplus(
 
 
 def _filtered(placement: PullReport, messages: Sequence[Message]) -> list[OffsetRange]:
-    """What of a range's messages is not kept; told with the first serve, for then it was settled."""
+    """Return the filtered messages of a range. They are reported with the first serve, which settled them."""
     kept, grant = placement.kept, placement.grant
     if kept is None or grant.serve > 1:
         return []
@@ -172,5 +172,5 @@ def _filtered(placement: PullReport, messages: Sequence[Message]) -> list[Offset
 
 
 def _shortened(grant: Grant, stay: frozenset[int]) -> Grant:
-    """The grant up to its last message: what it is when it is served again, so that its receipts are the same."""
+    """Return the grant up to its last message, so that a repeated serve has the same receipts."""
     return grant._replace(lease=grant.lease._replace(next=max(stay, default=grant.lease.start - 1) + 1))

@@ -1,11 +1,11 @@
-"""Receive once, without waiting: one store step (acks, choice, leases), then the pulls.
+"""Receive once, without waiting: one step of the lease store (acks, choice, leases), then the pulls.
 
-known group or client?  no -> open its state at its start, say `registered` (broadcast), try again
-a queue is not known    -> open it, and try again
-a message is doomed     -> bury it first
-granted                 -> pull; what was not there or not wanted goes back, and if nothing is left: again
-a queue was not readable -> its lease goes back uncounted, and for the rest of this call it counts as closed
-nothing granted         -> empty, with the reason
+no state of the group or client -> create it at its start, report `registered` (broadcast), try again
+unknown queue                   -> add it, and try again
+exhausted message               -> write its dead letter first
+grants                          -> pull; release what is missing or filtered out; if nothing is left, try again
+unreadable queue                -> release its lease uncounted, and treat it as closed for the rest of this call
+no grant                        -> an empty result with the reason
 """
 
 import asyncio
@@ -22,6 +22,7 @@ from mqgate.consumption.dead_letters import DeadLetterWriter
 from mqgate.consumption.group_log import GroupLog
 from mqgate.consumption.lease_state import LeaseStateInitializer
 from mqgate.consumption.offset_mirror import OffsetMirrorService
+from mqgate.consumption.pending_notices import Notices
 from mqgate.consumption.pull import DeliveredBatch, PulledBatches, pull_messages, pull_queue
 from mqgate.core.entries import Group, Mode
 from mqgate.core.events import Kind
@@ -36,27 +37,26 @@ from mqgate.core.lease import (
     Settlement,
     SettlementResult,
 )
-from mqgate.core.message import Message, stored_ms_of
+from mqgate.core.message import Message
 from mqgate.events.recorder import EventRecorder
 from mqgate.ports.lease_store import LeaseStore
 from mqgate.ports.message_log import TopicBounds
 from mqgate.telemetry.metrics import Metrics
 
 _log = structlog.get_logger()
-_SCOPES_REMEMBERED = 10_000
+_MAX_SCOPES = 10_000
 _NONE: frozenset[str] = frozenset()
-# For so long an answer waits for others who look at the keys of an ordered group.
-_LONGEST_LOOK = 0.3
-# So many messages are looked at at once for those that a group wants.
-_WIDEST = 512
+# Seconds that a receive waits for other receives that read keys of the same ordered group.
+_MAX_KEY_READ_WAIT = 0.3
+# Maximum number of messages that are read at once to find those that match a filter.
+_MAX_WIDENED = 512
 
 
 class ReceiveRequest(NamedTuple):
     """A receive of a client.
 
     `scope`: its lease scope. `shape`: the fingerprint of its attempt, see AcquireRequest.
-
-    `key`: id of the API key that it was sent with; empty without one.
+    `key`: the id of its API key; empty without one.
     """
 
     group: Group
@@ -73,18 +73,18 @@ class ReceiveRequest(NamedTuple):
 
     @property
     def place(self) -> tuple[Group, str]:
-        """Group and client that the lease store knows it by."""
+        """Return the group and client that identify the lease state."""
         return self.group, self.scope[1]
-
-
-def scope_of(group: Group, client: str) -> tuple[str, str]:
-    """The table of leases that a client of a group takes from: the group's, or the broadcast client's own."""
-    return group.name, client if group.mode is Mode.BROADCAST else ""
 
 
 @dataclass(slots=True)
 class ReceiveResult:
-    """What it gets. `has_unread`: a queue could not be read although the log had not said so: worth another try."""
+    """The result of a receive.
+
+    `settled`: the results of the carried acks. `leases`: the leases that the carried receipts prove.
+    `receipt`: that of the whole batch (queue and broadcast mode). `receipts`: those of the messages of each batch
+    (message mode). `has_unread`: a queue was unreadable although the log had not reported it, so try again.
+    """
 
     batches: Sequence[DeliveredBatch] = ()
     grants: Sequence[Grant] = ()
@@ -97,33 +97,43 @@ class ReceiveResult:
     is_span_full: bool = False
     has_unread: bool = False
     next_at: datetime | None = None
+    leases: Sequence[Lease | None] = ()
+    receipt: str = ""
+    receipts: Sequence[Sequence[str]] = ()
 
     @property
     def messages(self) -> Sequence[Message]:
-        """All of them; mostly there is one batch."""
+        """Return the messages of all batches."""
         if len(self.batches) == 1:
             return self.batches[0].messages
         return [message for batch in self.batches for message in batch.messages]
 
     @property
-    def stored_ms(self) -> Sequence[int]:
-        return list(map(stored_ms_of, self.messages))
-
-    @property
     def grant(self) -> Grant | None:
-        """Queue and broadcast mode: the lease of the whole batch."""
+        """Return the lease of the batch (queue and broadcast mode)."""
         return self.batches[0].grant if self.batches else None
 
+    @property
+    def notices(self) -> Notices:
+        return Notices(self.is_registered, self.expired, self.rewound)
+
     def carry(self, before: "ReceiveResult") -> None:
-        """Tell also what an earlier try of the same request found out."""
+        """Include what an earlier try of the same request found."""
         self.settled = [*before.settled, *self.settled]
         self.is_registered |= before.is_registered
         self.expired += before.expired
         self.rewound += before.rewound
 
+    def add_notices(self, pending: Notices) -> None:
+        """Include pending notices. A newly registered client has none."""
+        if not self.is_registered:
+            self.is_registered = pending.is_registered
+            self.expired += pending.expired
+            self.rewound += pending.rewound
 
-class _Looking:
-    """Pulls of an ordered group, their begins and ends counted, and the turn of those who found nothing meanwhile."""
+
+class _KeyReads:
+    """Current pulls of an ordered group, a count of their starts and ends, and a lock for receives that wait."""
 
     def __init__(self) -> None:
         self.pulls: set[asyncio.Future[None]] = set()
@@ -131,7 +141,7 @@ class _Looking:
         self.turn = asyncio.Lock()
 
     def since(self, count: int) -> bool:
-        """Whether anybody looks at keys, or did since it was so much."""
+        """Return whether a receive reads keys now, or did after the count had this value."""
         return bool(self.pulls) or self.count != count
 
 
@@ -140,7 +150,7 @@ class Receiver:
         self,
         log: GroupLog,
         leases: LeaseStore,
-        undertaker: DeadLetterWriter,
+        dead_letters: DeadLetterWriter,
         metrics: Metrics,
         mirror: OffsetMirrorService,
         opener: LeaseStateInitializer,
@@ -151,45 +161,45 @@ class Receiver:
         self._mirror = mirror
         self._opener = opener
         self._leases = leases
-        self._undertaker = undertaker
+        self._dead_letters = dead_letters
         self._metrics = metrics
-        # Up to which version each scope's heads were told to the store; forgetting one only repeats them.
-        self._told: OrderedDict[tuple[str, str], int] = OrderedDict()
+        # The version of the bounds that the store has, for each scope. A lost entry only repeats the report.
+        self._reported: OrderedDict[tuple[str, str], int] = OrderedDict()
         self._latest: OrderedDict[tuple[str, str], int] = OrderedDict()
-        # Which of them were closed then: one that the store had not met is told again when it opens.
+        # The queues that were closed then. If the store does not know one, it is reported when it opens.
         self._withheld: OrderedDict[tuple[str, str], frozenset[str]] = OrderedDict()
-        self._burials: dict[Lease, asyncio.Future[bool]] = {}
-        # Of ordered groups: who looks at keys that the store does not know yet.
-        self._looking: dict[tuple[str, str], _Looking] = {}
+        self._dead_letter_writes: dict[Lease, asyncio.Future[bool]] = {}
+        # Pulls of ordered groups, which read keys that the store does not know yet.
+        self._key_reads: dict[tuple[str, str], _KeyReads] = {}
 
     async def receive(
         self, request: ReceiveRequest, *, has_other_waiters: bool = False, wait: timedelta = timedelta(0)
     ) -> ReceiveResult:
-        """Try everywhere, once.
+        """Try all queues once.
 
         `has_other_waiters`: other receives are parked, so report whether more is ready. `wait`: how long the caller
         will wait if there is nothing.
         """
         if not request.group.is_ordered:
             return await self._try(request, has_other_waiters, wait)
-        looking = self._looking.setdefault(request.scope, _Looking())
+        reads = self._key_reads.setdefault(request.scope, _KeyReads())
         received = ReceiveResult()
-        if not looking.turn.locked():
-            seen = looking.count
+        if not reads.turn.locked():
+            seen = reads.count
             received = await self._try(request, has_other_waiters, wait)
-            if received.batches or received.state is not ReceiveState.BUSY or not looking.since(seen):
+            if received.batches or received.state is not ReceiveState.BUSY or not reads.since(seen):
                 return received
             request = request._replace(settlements=())
-        # As often as others look at keys: a queue is closed meanwhile, but not empty because of that.
-        deadline = time.monotonic() + _LONGEST_LOOK
-        async with looking.turn:
+        # Repeat while other receives read keys: their queue is busy then, but not empty.
+        deadline = time.monotonic() + _MAX_KEY_READ_WAIT
+        async with reads.turn:
             while True:
-                if looking.pulls:
-                    await asyncio.wait(looking.pulls, timeout=_LONGEST_LOOK, return_when=asyncio.FIRST_COMPLETED)
-                seen, is_last = looking.count, time.monotonic() > deadline
+                if reads.pulls:
+                    await asyncio.wait(reads.pulls, timeout=_MAX_KEY_READ_WAIT, return_when=asyncio.FIRST_COMPLETED)
+                seen, is_last = reads.count, time.monotonic() > deadline
                 before, received = received, await self._try(request, has_other_waiters, wait)
                 received.carry(before)
-                if is_last or received.batches or received.state is not ReceiveState.BUSY or not looking.since(seen):
+                if is_last or received.batches or received.state is not ReceiveState.BUSY or not reads.since(seen):
                     return received
                 request = request._replace(settlements=())
 
@@ -200,20 +210,20 @@ class Receiver:
         unread = empty = _NONE
         asked = request
         while True:
-            bounds = await self._heads(request)
+            bounds = await self._bounds(request)
             step = _step(asked, bounds, unread, settlements, has_other_waiters=has_other_waiters, wait=wait)
             acquired = await self._leases.acquire(step)
             if not acquired.state_exists:
                 received.is_registered |= await self._opener.open(*request.place)
-                self._told.pop(request.scope, None)
+                self._reported.pop(request.scope, None)
                 continue
             if not acquired.unknown_queues:
-                self._remember_told(request.scope, bounds)
+                self._remember_reported(request.scope, bounds)
             if settlements:
                 self._recorder.settled(request.group, request.client, settlements, acquired.settled)
             self._recorder.granted(request.group, request.scope[1], acquired)
             settlements = ()
-            self._note(request.group, received, acquired)
+            self._include(request.group, received, acquired)
             if acquired.grants:
                 found = await self._pull(request, acquired.grants)
                 self._recorder.spans(Kind.FILTERED, request.group, "", found.filtered)
@@ -221,24 +231,24 @@ class Receiver:
                 asked = _wider(asked, found)
                 received.has_more |= found.is_short
                 if found.unread or found.empty:
-                    # Nothing there although its end said so: worth one more look, and no more.
+                    # Nothing was stored although the bounds promised it: try once more, but not again.
                     unread |= found.unread | (empty & found.empty)
                     empty |= found.empty
             if acquired.exhausted:
-                unread |= await self._bury(request.group, received, acquired.exhausted)
+                unread |= await self._write_dead_letters(request.group, received, acquired.exhausted)
             received.has_unread = bool(unread)
             if acquired.unknown_queues:
                 unread |= await self._opener.add_queues(*request.place, acquired.unknown_queues)
                 continue
-            # What died or expired may have hidden something that is ready.
+            # Ready messages may follow those that were dead-lettered or expired.
             if received.batches or not (acquired.grants or acquired.exhausted or acquired.lost):
                 return received
 
-    async def _heads(self, request: ReceiveRequest) -> TopicBounds:
-        """What the store is told next, never older than what another request is telling: an end that fell is a loss."""
+    async def _bounds(self, request: ReceiveRequest) -> TopicBounds:
+        """Return the bounds to report, never older than those of another receive: falling bounds mean a loss."""
         scope = request.scope
         while True:
-            bounds = await self._log.bounds(request.group, self._told.get(scope, 0))
+            bounds = await self._log.bounds(request.group, self._reported.get(scope, 0))
             withheld = self._withheld.get(scope)
             if withheld and withheld - bounds.closed:
                 bounds = await self._log.bounds(request.group)
@@ -246,66 +256,68 @@ class Receiver:
                 _remember(self._latest, scope, bounds.version)
                 return bounds
 
-    def _remember_told(self, scope: tuple[str, str], bounds: TopicBounds) -> None:
-        _remember(self._told, scope, bounds.version)
+    def _remember_reported(self, scope: tuple[str, str], bounds: TopicBounds) -> None:
+        _remember(self._reported, scope, bounds.version)
         withheld = self._withheld.pop(scope, None) or frozenset()
         if bounds.closed and (still := (withheld | bounds.queues.keys()) & bounds.closed):
             self._withheld[scope] = still
-            if len(self._withheld) > _SCOPES_REMEMBERED:
-                # Without a version all of its queues are told again, also those that open meanwhile.
+            if len(self._withheld) > _MAX_SCOPES:
+                # Without a version the bounds of all queues are reported again, also of those that open meanwhile.
                 oldest, _ = self._withheld.popitem(last=False)
-                self._told.pop(oldest, None)
+                self._reported.pop(oldest, None)
 
     async def release(self, group: Group, received: ReceiveResult) -> None:
-        """Nobody is there to take it: the leases end at once, and the deliveries do not count."""
+        """Release the leases of a result that cannot be delivered. The deliveries do not count."""
         placements = [PullReport(grant, grant.lease.start) for grant in received.grants]
         if placements:
             await self._leases.report_pull(group, placements)
 
-    async def _bury(
+    async def _write_dead_letters(
         self, group: Group, received: ReceiveResult, exhausted: Sequence[ExhaustedMessage]
     ) -> frozenset[str]:
-        """Let die what must; each message by one of us, and all at once: leases given above run meanwhile.
+        """Write dead letters concurrently, each message once; return the queues that could not be read.
 
-        Returns the queues that could not be read for it.
+        They are written at once because the leases that were granted in the same step are running.
         """
         try:
-            are_buried = await asyncio.gather(*(self._burial(group, each) for each in exhausted))
+            are_written = await asyncio.gather(*(self._write_dead_letter(group, each) for each in exhausted))
         except BaseException:
             await self.release(group, received)
             raise
         return frozenset(
-            each.lease.queue for each, is_buried in zip(exhausted, are_buried, strict=True) if not is_buried
+            each.lease.queue for each, is_written in zip(exhausted, are_written, strict=True) if not is_written
         )
 
-    async def _burial(self, group: Group, exhausted: ExhaustedMessage) -> bool:
-        under_way = self._burials.get(exhausted.lease)
-        if under_way is None:
-            under_way = asyncio.ensure_future(self._undertaker.write(group, exhausted))
-            self._burials[exhausted.lease] = under_way
-            under_way.add_done_callback(lambda _: self._burials.pop(exhausted.lease))
-        return await asyncio.shield(under_way)
+    async def _write_dead_letter(self, group: Group, exhausted: ExhaustedMessage) -> bool:
+        writing = self._dead_letter_writes.get(exhausted.lease)
+        if writing is None:
+            writing = asyncio.ensure_future(self._dead_letters.write(group, exhausted))
+            self._dead_letter_writes[exhausted.lease] = writing
+            writing.add_done_callback(lambda _: self._dead_letter_writes.pop(exhausted.lease))
+        return await asyncio.shield(writing)
 
     def _pull(self, request: ReceiveRequest, grants: Sequence[Grant]) -> Coroutine[Any, Any, PulledBatches]:
         group = request.group
         if group.mode is Mode.MESSAGE:
             pulling = pull_messages(self._log, self._leases, group, grants, request.most, request.most_bytes)
-            return self._looked_at(request.scope, pulling) if group.is_ordered else pulling
+            return self._track_key_reads(request.scope, pulling) if group.is_ordered else pulling
         return pull_queue(self._log, self._leases, group, grants[0], request.most_bytes)
 
-    async def _looked_at(self, scope: tuple[str, str], pulling: Coroutine[Any, Any, PulledBatches]) -> PulledBatches:
-        looking = self._looking[scope]
+    async def _track_key_reads(
+        self, scope: tuple[str, str], pulling: Coroutine[Any, Any, PulledBatches]
+    ) -> PulledBatches:
+        reads = self._key_reads[scope]
         is_over = asyncio.get_running_loop().create_future()
-        looking.pulls.add(is_over)
-        looking.count += 1
+        reads.pulls.add(is_over)
+        reads.count += 1
         try:
             return await pulling
         finally:
-            looking.pulls.discard(is_over)
-            looking.count += 1
+            reads.pulls.discard(is_over)
+            reads.count += 1
             is_over.set_result(None)
 
-    def _note(self, group: Group, received: ReceiveResult, acquired: AcquireResult) -> None:
+    def _include(self, group: Group, received: ReceiveResult, acquired: AcquireResult) -> None:
         self._mirror.touched(group.name)
         received.settled = [*received.settled, *acquired.settled]
         received.state = acquired.state
@@ -316,27 +328,27 @@ class Receiver:
         if acquired.lost:
             received.expired += acquired.expired
             self._metrics.expired.labels(group.name).inc(acquired.expired)
-            _log.warning("messages expired before they were consumed", group=group.name, count=acquired.expired)
+            _log.warning("messages expired before delivery", group=group.name, count=acquired.expired)
         if acquired.rewound:
             self._mirror.doubt(group.name)
-            _log.warning("a queue came back shorter", group=group.name, count=acquired.rewound)
+            _log.warning("queue truncated", group=group.name, count=acquired.rewound)
 
 
 def _wider(asked: ReceiveRequest, found: PulledBatches) -> ReceiveRequest:
-    """If nothing of what was granted can be delivered: look at more at once, or each such message takes a step.
+    """Widen the request if no granted message can be delivered, or each such message would take a step of its own.
 
-    They are of other tags; or, in an ordered group, behind others of their keys.
+    Such messages have other tags, or in an ordered group they follow unsettled messages of their keys.
     """
     if found.batches or not (found.filtered or asked.group.is_ordered):
         return asked
-    return asked._replace(most=max(asked.most, min(4 * asked.most, _WIDEST)))
+    return asked._replace(most=max(asked.most, min(4 * asked.most, _MAX_WIDENED)))
 
 
 def _remember(versions: OrderedDict[tuple[str, str], int], scope: tuple[str, str], version: int) -> None:
     if version > versions.get(scope, -1):
         versions[scope] = version
     versions.move_to_end(scope)
-    if len(versions) > _SCOPES_REMEMBERED:
+    if len(versions) > _MAX_SCOPES:
         versions.popitem(last=False)
 
 
@@ -352,7 +364,7 @@ def _step(
     group, client, scope, most, visibility, _, attempt, _, address, shape, _ = request
     polled_by = client or f"@{address}"
     closed = bounds.closed | unread if unread else bounds.closed
-    told = (
+    details = (
         polled_by,
         address,
         attempt,
@@ -364,5 +376,5 @@ def _step(
         shape,
         bounds.last_append_ms,
     )
-    # Not by its fields' names: every receive makes one.
-    return tuple.__new__(AcquireRequest, (group, scope[1], most, visibility, bounds.queues, *told))
+    # A tuple is built directly: every receive builds one, and a call by field names is slow.
+    return tuple.__new__(AcquireRequest, (group, scope[1], most, visibility, bounds.queues, *details))

@@ -1,18 +1,21 @@
-"""Give dead letters another chance, or throw them away.
+"""Redrive and purge of dead letters.
 
-Redriven messages go through a log private to the group, so that nobody else sees them again: same id, deliveries
-from 1. First they are stored there, then the dead letter is removed; a crash in between shows a message in both,
-never in none. The same holds for one that nobody answered for (`unknown`).
+Redriven messages are stored in the private log of the group, so that no other group receives them again: same id,
+deliveries from 1. The dead letter is removed after the message is stored. After a crash in between, a message is in
+both places, never in none. The same holds if the outcome of the append is unknown (`unknown`).
 """
 
 import asyncio
+import contextlib
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager
 from enum import StrEnum
 
 from mqgate.consumption.group_log import redriven
+from mqgate.consumption.long_poll import LongPoll
+from mqgate.consumption.positions import PositionService
 from mqgate.core.entries import Group
-from mqgate.core.errors import MqgateError, OutcomeUnknown
+from mqgate.core.errors import Busy, MqgateError, OutcomeUnknown
 from mqgate.core.message import Stored
 from mqgate.core.names import retry_topic
 from mqgate.ports.dead_letters import DeadLetter, DeadLetterStore
@@ -31,8 +34,29 @@ class RedriveOutcome(StrEnum):
 
     @property
     def is_left(self) -> bool:
-        """Whether the dead letter is still there although it was to go: try again later."""
+        """Return whether the dead letter is still stored, so that the call can be repeated."""
         return self is RedriveOutcome.FAILED or self is RedriveOutcome.UNKNOWN
+
+
+class RedriveNotifier:
+    """Wake-up of the receives of a group after messages were added to its private log.
+
+    `wake` wakes the receives that are parked on other gateways.
+    """
+
+    def __init__(self, positions: PositionService, wake: Callable[[str], Awaitable[None]], long_poll: LongPoll) -> None:
+        self._positions = positions
+        self._wake = wake
+        self._long_poll = long_poll
+
+    async def notify(self, group: Group) -> None:
+        """Report the new bounds to the lease store, then wake all parked receives of the group."""
+        # Other gateways may not see the private log for a moment, so the store must have its bounds before they are
+        # woken. If that fails, the messages are stored nevertheless, and the other gateways find them by themselves.
+        with contextlib.suppress(Busy):
+            await self._positions.tell(group)
+            await self._wake(group.name)
+        self._long_poll.changed(group.name)
 
 
 class Redriver:
@@ -44,11 +68,11 @@ class Redriver:
         self._changed = changed
 
     def turn(self, group: Group) -> AbstractAsyncContextManager[None]:
-        """One at a time chooses and acts, group by group: else two redrives would store a message twice."""
+        """Return a lock per group. Two concurrent redrives would store a message twice."""
         return self._dead_letters.redrive_lock(group.name)
 
     async def choose(self, group: Group, ids: Sequence[str] | None) -> tuple[list[DeadLetter], bool]:
-        """The dead letters named (None: the oldest ones), and whether there are more."""
+        """Return the dead letters with these ids (None: the oldest ones), and whether there are more."""
         if ids is None:
             letters, more = await self._dead_letters.list(
                 group.name, key=None, since=None, until=None, limit=MOST_AT_ONCE, after=None
@@ -58,7 +82,7 @@ class Redriver:
         return [letter for letters in found for letter in letters], False
 
     async def redrive(self, group: Group, letters: Sequence[DeadLetter], rate: float | None) -> list[RedriveOutcome]:
-        """Store them again for this group, at most so many a second; what became of each."""
+        """Store dead letters again for this group, at most `rate` per second; return one outcome per letter."""
         fates: list[RedriveOutcome] = []
         if not letters:
             return fates
@@ -73,13 +97,13 @@ class Redriver:
         return fates
 
     async def purge(self, letters: Sequence[DeadLetter], rate: float | None) -> None:
-        """Remove them, at most so many a second."""
+        """Remove dead letters, at most `rate` per second."""
         async for some in _paced(letters, rate):
             await self._dead_letters.remove(some)
 
 
 async def _paced(letters: Sequence[DeadLetter], rate: float | None) -> AsyncIterator[Sequence[DeadLetter]]:
-    """Some at a time, at most so many a second; without a rate all at once."""
+    """Yield batches, at most `rate` letters per second; without a rate one batch of all."""
     size = len(letters) if rate is None else max(int(rate * _SLICE), 1)
     for start in range(0, len(letters), max(size, 1)):
         if start and rate is not None:

@@ -1,14 +1,13 @@
-"""The loop that moves what is due from the timers into the log.
+"""The loop that appends due messages to the log.
 
     claim (recorded) -> append -> finish (recorded)
 
-A process that dies after the claim leaves it unfinished; at the next start those are looked up by id in the log
-first, so that none is dispatched twice. The loop sleeps until the next due row, or until somebody schedules an
-earlier one.
+A process that stops after the claim leaves it unfinished. The next start looks such messages up in the log by id, so
+that none is appended twice. The loop sleeps until the next due time, or until an earlier timer is added.
 
-Some messages of a batch may fail where others are stored: their queue is down. They stay claimed while the run goes on
-for a while, else the next batch would be the same ones again and nothing behind them would ever move; then they are
-released, and tried again after a pause. If nobody knows whether one was stored, it is sent again, with the same id.
+Messages of a batch may fail while others are stored, for example if their queue is down. They stay claimed while the
+run continues for at most 20 batches; otherwise the next batch would consist of the same messages. Then they are
+released and tried again after a pause. If it is unknown whether a message was stored, it is sent again with its id.
 """
 
 import asyncio
@@ -57,7 +56,7 @@ class TimerDispatcher:
         self._next: datetime | None = None
         self._earlier = asyncio.Event()
         self._background = Background(self._loop)
-        # Something may be claimed and neither sent nor released.
+        # Timers may be claimed and neither sent nor released.
         self._must_recover = False
 
     def start(self) -> None:
@@ -67,26 +66,26 @@ class TimerDispatcher:
         await self._background.stop()
 
     def planned(self, due: datetime) -> None:
-        """Somebody scheduled something: sleep no longer than until then."""
+        """Wake the loop at `due` at the latest."""
         if self._next is None or due < self._next:
             self._earlier.set()
 
     def recover_later(self) -> None:
-        """Let the loop recover, again and again until it can."""
+        """Let the loop recover, and repeat it until it succeeds."""
         self._must_recover = True
 
     def recover_soon(self) -> None:
-        """Another gateway is gone and left something unfinished: recover without waiting for a timer."""
+        """Recover at once, because another gateway stopped and may have left claimed timers."""
         self._must_recover = True
         self._earlier.set()
 
     async def recover(self) -> int:
-        """Finish what a process that is gone had begun; how many it had not sent."""
+        """Finish the claimed timers of a stopped process; return how many it had not sent."""
         left = await self._timers.unfinished()
         there: list[Timer] = []
         missing: list[Timer] = []
         for some in (left[start : start + _LOOK_UPS] for start in range(0, len(left), _LOOK_UPS)):
-            # Side by side: with a broker behind the log every look-up is a journey, and overdue messages wait.
+            # Concurrently: a look-up on a broker takes a round trip, and overdue messages wait.
             for timer, is_there in zip(some, await asyncio.gather(*map(self._is_there, some)), strict=True):
                 (there if is_there else missing).append(timer)
         if there:
@@ -101,11 +100,11 @@ class TimerDispatcher:
             return False
 
     async def run_once(self) -> int:
-        """Move everything that is due now; how many. Raises why some could not be moved, after the others were."""
+        """Append all due messages and return their number. Raise the first error after the others were appended."""
         moved = batches = 0
         failed: list[_Failed] = []
         while batches < _BATCHES_PAST_FAILURE:
-            # While we ask, every new timer may be the next one.
+            # During the claim, every new timer may be the next one.
             self._next = None
             due, self._next = await self._timers.claim(_BATCH)
             if not due:
@@ -117,7 +116,7 @@ class TimerDispatcher:
         return moved
 
     async def _settle(self, failed: Sequence[_Failed]) -> None:
-        """Let go of what could not be moved, and say why."""
+        """Release the timers that failed, and raise the first error."""
         if failed:
             await self._timers.release([each.timer for each in failed])
             raise failed[0].error
@@ -156,7 +155,7 @@ class TimerDispatcher:
             self._earlier.clear()
             try:
                 if self._must_recover:
-                    # What was claimed may be neither sent nor released, if the store failed there too.
+                    # Claimed timers may be neither sent nor released if the store failed as well.
                     await self.recover()
                     self._must_recover = False
                 await self.run_once()
@@ -168,7 +167,7 @@ class TimerDispatcher:
             wait = _LONGEST_SLEEP
             if self._next is not None:
                 wait = min(max((self._next - self._clock()).total_seconds(), 0), wait)
-            # Not wait_for: until Python 3.12 it forgets that we were stopped if a timer was set at the same moment.
+            # Not wait_for: before Python 3.12 it can swallow a cancellation that coincides with the event.
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(wait):
                     await self._earlier.wait()

@@ -1,4 +1,4 @@
-"""When a message is to be delivered. Pure."""
+"""The due time of a message. Pure."""
 
 from datetime import datetime, timedelta
 
@@ -6,7 +6,7 @@ from mqgate.core.errors import InvalidValue
 
 
 def plan(delay: timedelta | None, deliver_at: datetime | None, now: datetime, longest: timedelta) -> datetime | None:
-    """The instant to deliver at, or None for now; never later than allowed, and never clamped."""
+    """Return the due time, or None for now. Raise InvalidValue beyond the limit; the time is never clamped."""
     if delay is not None and deliver_at is not None:
         raise InvalidValue("say delay or deliverAt, not both", field="deliverAt")
     due = now + delay if delay is not None else deliver_at

@@ -18,7 +18,7 @@ from urllib.parse import unquote_plus
 
 import structlog
 
-from mqgate.consumption.long_poll import ClientDisconnected
+from mqgate.consumption.connection import ClientDisconnected
 from mqgate.control.access.service import Access
 from mqgate.core.errors import (
     Forbidden,

@@ -1,14 +1,15 @@
 """Idempotent publish: the same key and body within the window is the same message.
 
-    another request of this gateway is publishing under the key -> wait for it, then answer as it did
-    the key is recorded with an answer   -> that answer, `duplicate` (another body: IdempotencyMismatch)
-    recorded without one                 -> its process died, or nobody answered it: look whether the message is there,
-                                            publish if not
-    not recorded                         -> record it, publish, record the answer; what still waits for its time from an
-                                            earlier use of the key is not scheduled beside itself
-    certainly not stored                 -> the key is free again
-    not known whether it was (`unknown`) -> the key stays taken without an answer, so that a repeat looks
-The id is derived from topic, key and body, so it is the same even when the window or the store is lost.
+    another request of this gateway publishes under the key -> wait for it, then use its response
+    the key is recorded with a response  -> that response, `duplicate` (another body: IdempotencyMismatch)
+    recorded without a response          -> its process stopped, or its outcome is unknown: look the message up, and
+                                            publish it if it is not stored
+    not recorded                         -> record the key, publish, record the response; a message that is still
+                                            scheduled from an earlier use of the key is not scheduled twice
+    certainly not stored                 -> the key is released
+    unknown whether stored (`unknown`)   -> the key stays claimed without a response, so that a repeat looks it up
+
+The id is derived from topic, key and body, so it stays the same even if the window or the store is lost.
 """
 
 import asyncio
@@ -23,11 +24,11 @@ from mqgate.ports.idempotency import Claim, IdempotencyStore, KeyRecord
 from mqgate.production.message_writer import Item, MessageWriter, Published
 
 PublishOutcome = Published | MqgateError
-_answer = msgspec.json.Decoder(Published)
+_response = msgspec.json.Decoder(Published)
 
 
 def derived_id(topic: str, key: str, body: bytes) -> str:
-    """32 hex digits, the same for the same topic, key and body."""
+    """Return 32 hex digits that depend on topic, key and body only."""
     digest = hashlib.sha256()
     for part in (topic.encode(), key.encode(), body):
         digest.update(len(part).to_bytes(8) + part)
@@ -35,13 +36,13 @@ def derived_id(topic: str, key: str, body: bytes) -> str:
 
 
 class IdempotentPublisher:
-    def __init__(self, store: MessageWriter, keys: IdempotencyStore) -> None:
-        self._store = store
+    def __init__(self, writer: MessageWriter, keys: IdempotencyStore) -> None:
+        self._writer = writer
         self._keys = keys
         self._under_way: dict[tuple[str, str], asyncio.Future[None]] = {}
 
-    async def store(self, topic: Topic, items: Sequence[Item], producer: str = "") -> list[PublishOutcome]:
-        """Store items, those with a key once; an outcome each, in their order."""
+    async def write(self, topic: Topic, items: Sequence[Item], producer: str = "") -> list[PublishOutcome]:
+        """Write messages, once per idempotency key; return one outcome per message in the order given."""
         outcomes: dict[int, PublishOutcome] = {}
         waiting = dict(enumerate(items))
         while waiting:
@@ -55,17 +56,17 @@ class IdempotentPublisher:
                     keys.add(key)
                     mine[index] = item
             if mine:
-                outcomes |= await self._turn(topic, mine, keys, producer)
+                outcomes |= await self._publish_claimed(topic, mine, keys, producer)
                 waiting = {index: item for index, item in waiting.items() if index not in mine}
             else:
                 first = next(iter(waiting.values())).idempotency_key
                 await asyncio.wait({self._under_way[topic.name, str(first)]})
         return [outcomes[index] for index in range(len(items))]
 
-    async def _turn(
+    async def _publish_claimed(
         self, topic: Topic, mine: dict[int, Item], keys: set[str], producer: str
     ) -> dict[int, PublishOutcome]:
-        """Publish items whose keys nobody else of this gateway uses now."""
+        """Publish messages whose keys no other request of this gateway is using."""
         done = asyncio.get_running_loop().create_future()
         self._under_way |= {(topic.name, key): done for key in keys}
         try:
@@ -82,19 +83,19 @@ class IdempotentPublisher:
         before = dict(zip(claims, known, strict=True))
         outcomes: dict[int, PublishOutcome] = {}
         for index, claim in claims.items():
-            answer = await self._known(topic, claim, before[index])
+            outcome = await self._known(topic, claim, before[index])
             if before[index] is None and mine[index].due is not None:
-                answer = await self._store.waiting(claim.id)
-            if answer is None:
+                outcome = await self._writer.find_scheduled(claim.id)
+            if outcome is None:
                 fresh[index] = mine[index]
             else:
-                outcomes[index] = answer
+                outcomes[index] = outcome
         outcomes |= await self._publish(topic, fresh, claims, producer)
         await self._keep(claims, before, outcomes)
         return outcomes
 
     async def _known(self, topic: Topic, claim: Claim, before: KeyRecord | None) -> PublishOutcome | None:
-        """What a key's earlier use says about this one; None: publish it."""
+        """Return the outcome that an earlier use of the key decides, or None to publish the message."""
         if before is None:
             return None
         if before.digest != claim.digest:
@@ -102,13 +103,13 @@ class IdempotentPublisher:
                 "use a new key for another body, or send the first body again", field="idempotencyKey"
             )
         if before.answer is not None:
-            return _answer.decode(before.answer)._replace(is_duplicate=True)
+            return _response.decode(before.answer)._replace(is_duplicate=True)
         try:
-            there = await self._store.find(topic, claim.id)
+            found = await self._writer.find(topic, claim.id)
         except MqgateError as error:
-            # Nobody can tell now whether it is there: neither publish nor forget it.
+            # The outcome is still unknown: keep the claim, do not publish.
             return error
-        return None if there is None else there._replace(is_duplicate=True)
+        return None if found is None else found._replace(is_duplicate=True)
 
     async def _publish(
         self, topic: Topic, fresh: dict[int, Item], claims: dict[int, Claim], producer: str
@@ -117,12 +118,12 @@ class IdempotentPublisher:
         if not order:
             return {}
         try:
-            published = await self._store.store(topic, [fresh[index] for index in order], producer)
+            published = await self._writer.write(topic, [fresh[index] for index in order], producer)
         except OutcomeUnknown:
             raise
         except MqgateError:
-            # Some of a batch may be stored although the rest failed: those keys stay taken, and a repeat will look.
-            unsent = [each for each in order if each in claims and await self._is_unsent(topic, claims[each])]
+            # Part of a batch may be stored although the rest failed. Those keys stay claimed.
+            unsent = [index for index in order if index in claims and await self._is_unsent(topic, claims[index])]
             await self._keys.release([claims[index] for index in unsent])
             raise
         return dict(zip(order, published, strict=True))
@@ -130,28 +131,28 @@ class IdempotentPublisher:
     async def _keep(
         self, claims: dict[int, Claim], before: dict[int, KeyRecord | None], outcomes: dict[int, PublishOutcome]
     ) -> None:
-        """Record the answers of keys that have one now, and free those whose message was certainly never stored."""
+        """Record the responses of published keys, and release the keys of messages that were certainly not stored."""
         mine = {
             index: outcomes[index]
             for index, known in before.items()
             if known is None or (known.answer is None and known.digest == claims[index].digest)
         }
-        done = {index: each for index, each in mine.items() if not isinstance(each, MqgateError)}
+        done = {index: outcome for index, outcome in mine.items() if not isinstance(outcome, MqgateError)}
         if done:
-            answers = [msgspec.json.encode(each).decode() for each in done.values()]
-            await self._keys.complete([claims[index] for index in done], answers)
-        # A key that was used before may still have its message on the way: it stays taken.
+            responses = [msgspec.json.encode(outcome).decode() for outcome in done.values()]
+            await self._keys.complete([claims[index] for index in done], responses)
+        # The message of an earlier use of the key may still be in flight: that key stays claimed.
         unsent = [
             claims[index]
-            for index, each in mine.items()
-            if before[index] is None and isinstance(each, MqgateError) and not isinstance(each, OutcomeUnknown)
+            for index, outcome in mine.items()
+            if before[index] is None and isinstance(outcome, MqgateError) and not isinstance(outcome, OutcomeUnknown)
         ]
         if unsent:
             await self._keys.release(unsent)
 
     async def _is_unsent(self, topic: Topic, claim: Claim) -> bool:
         try:
-            return await self._store.find(topic, claim.id) is None
+            return await self._writer.find(topic, claim.id) is None
         except MqgateError:
             return False
 

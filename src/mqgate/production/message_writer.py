@@ -1,8 +1,8 @@
-"""Where a message goes: into the log now, or among the timers until it is due."""
+"""Writes a message to the log, or to the timers until it is due."""
 
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Sequence
 from datetime import datetime
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from mqgate.core.entries import Topic
 from mqgate.core.errors import MqgateError
@@ -22,7 +22,7 @@ class Item(NamedTuple):
 
 
 class Published(NamedTuple):
-    """Where a message came to lie, or when it will be delivered."""
+    """Where a message is stored, or when it will be delivered."""
 
     id: str
     stored: Stored | None
@@ -31,7 +31,7 @@ class Published(NamedTuple):
 
 
 class MessageWriter:
-    """`planned` hears of every due time, so that the mover wakes up for it."""
+    """Writer of accepted messages. `planned` is called with the first due time of each write."""
 
     def __init__(
         self,
@@ -47,18 +47,23 @@ class MessageWriter:
         self._metrics = metrics
         self._recorder = recorder
 
-    def store(
-        self, topic: Topic, items: Sequence[Item], producer: str = ""
-    ) -> Coroutine[Any, Any, list[Published | MqgateError]]:
-        """Store and schedule messages, durably; what became of each, in the order given.
+    async def append(self, topic: str, draft: Draft, producer: str) -> Published | MqgateError:
+        """Append one message without a due time to the log. Most publishes are this."""
+        drafts = (draft,)
+        stored = await self._log.append(topic, drafts, producer)
+        self._recorder.published(topic, producer, drafts, stored)
+        outcome = stored[0]
+        if isinstance(outcome, MqgateError):
+            return outcome
+        self._metrics.published.labels(topic).inc()
+        # A tuple is built directly because a call by field names is slow.
+        return tuple.__new__(Published, (draft[0], outcome, None, False))
 
-        What is raised concerns all of them, but some of those without a due time may be stored by then.
+    async def write(self, topic: Topic, items: Sequence[Item], producer: str = "") -> list[Published | MqgateError]:
+        """Store and schedule messages durably; return one outcome per message in the order given.
+
+        An error that is raised concerns all messages, but messages without a due time may be stored already.
         """
-        if len(items) == 1 and items[0][1] is None:
-            return self._store_one(topic.name, items[0][0], producer)
-        return self._store(topic, items, producer)
-
-    async def _store(self, topic: Topic, items: Sequence[Item], producer: str) -> list[Published | MqgateError]:
         now = [item.draft for item in items if item.due is None]
         later = [Timer(topic.name, item.draft, item.due) for item in items if item.due is not None]
         stored = await self._log.append(topic.name, now, producer) if now else ()
@@ -66,10 +71,11 @@ class MessageWriter:
             self._recorder.published(topic.name, producer, now, stored)
         if later:
             await self._timers.add(later)
-            self._recorder.scheduled(topic.name, producer, [each.draft for each in later], [each.due for each in later])
-            self._planned(min(timer.due for timer in later))
+            drafts, due = [timer.draft for timer in later], [timer.due for timer in later]
+            self._recorder.scheduled(topic.name, producer, drafts, due)
+            self._planned(min(due))
             self._metrics.scheduled.inc(len(later))
-        self._metrics.published.labels(topic.name).inc(len([each for each in stored if isinstance(each, Stored)]))
+        self._metrics.published.labels(topic.name).inc(sum(isinstance(outcome, Stored) for outcome in stored))
         if not later:
             return [_published(draft.id, outcome) for draft, outcome in zip(now, stored, strict=True)]
         outcomes = iter(stored)
@@ -78,25 +84,16 @@ class MessageWriter:
             for item in items
         ]
 
-    async def _store_one(self, topic: str, draft: Draft, producer: str) -> list[Published | MqgateError]:
-        """What most publishes are."""
-        drafts = (draft,)
-        stored = await self._log.append(topic, drafts, producer)
-        self._recorder.published(topic, producer, drafts, stored)
-        outcome = stored[0]
-        self._metrics.published.labels(topic).inc(1 if isinstance(outcome, Stored) else 0)
-        return [_published(draft[0], outcome)]
-
     async def find(self, topic: Topic, message_id: str) -> Published | None:
-        """A message that may have been stored before: in the log, or among the timers."""
+        """Return a message that is stored in the log or scheduled."""
         message = await self._log.find(topic.name, message_id)
         if message is not None:
             return Published(message.id, Stored(message.queue, message.offset, message.stored_at), None)
         timer = await self._timers.get(message_id)
         return None if timer is None else Published(timer.draft.id, None, timer.due)
 
-    async def waiting(self, message_id: str) -> Published | None:
-        """A message that was scheduled before, and still is: as the answer to a repeat."""
+    async def find_scheduled(self, message_id: str) -> Published | None:
+        """Return a message that is still scheduled, as a duplicate."""
         timer = await self._timers.get(message_id)
         if timer is None or timer.state is not TimerState.SCHEDULED:
             return None
@@ -104,5 +101,5 @@ class MessageWriter:
 
 
 def _published(message_id: str, outcome: Stored | MqgateError) -> Published | MqgateError:
-    # Not by its fields' names: a batch makes a hundred.
+    # A tuple is built directly: a batch builds a hundred of them, and a call by field names is slow.
     return outcome if isinstance(outcome, MqgateError) else tuple.__new__(Published, (message_id, outcome, None, False))

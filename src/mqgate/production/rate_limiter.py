@@ -29,7 +29,7 @@ _ASKED_AGAIN = 0.01
 
 
 class _Slice:
-    """What a gateway holds for a producer: tokens left, used in this slice and in the one before."""
+    """The tokens of a producer on this gateway: left, used in this slice, and used in the slice before."""
 
     __slots__ = ("before", "began", "empty_until", "left", "limit", "turn", "used", "wanted")
 
@@ -44,12 +44,12 @@ class _Slice:
         self.turn = asyncio.Lock()
 
     def move(self, now: datetime) -> None:
-        """Begin the next slice when it is time."""
+        """Start the next slice if the current one has ended."""
         age = now - self.began
         if timedelta(0) <= age < _LENGTH:
             return
         if age < timedelta(0):
-            # The clock was set back: what lay in the future may be far now.
+            # The clock was set back, so a time in the future may be far away now.
             self.empty_until = now
         self.before = self.used if _LENGTH <= age < 2 * _LENGTH else 0
         self.began, self.left, self.used = now, 0, 0
@@ -62,7 +62,7 @@ class ProducerRateLimiter:
         self._slices: dict[str, _Slice] = {}
 
     async def take(self, name: str, limit: RateLimit, count: int) -> tuple[int, float]:
-        """How many of so many messages may go now; and if not all, seconds until one more may."""
+        """Return how many of `count` messages are allowed now, and the seconds until the next one is."""
         held = self._slices.get(name)
         if held is None or held.limit != limit:
             held = self._slices[name] = _Slice(limit, self._clock())
@@ -84,13 +84,13 @@ class ProducerRateLimiter:
         return allowed, (held.empty_until - now).total_seconds()
 
     async def _ask(self, name: str, held: _Slice) -> datetime:
-        """Get tokens for all who wait, and the reserve; the instant at which they came."""
+        """Draw tokens for all waiting callers and the reserve; return the time of the response."""
         limit = held.limit
         most = max(held.wanted, held.before - held.used) - held.left
         given, wait = await self._rates.take(name, limit, most)
         now = self._clock()
         left = held.left + given
-        # It may have taken longer than a slice: what was just given is not to lapse for that.
+        # The call may have taken longer than a slice. The tokens that were just drawn must not lapse.
         held.move(now)
         held.left = left
         if given < most:

@@ -1,19 +1,15 @@
-"""POST /v1/topics/{topic}/messages: envelopes, batches, and bodies as they are."""
+"""POST /v1/topics/{topic}/messages: a JSON envelope, a batch of them, or a raw body."""
 
 import asyncio
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Annotated
 
 import msgspec
 from msgspec import UNSET, Meta, Raw, Struct, UnsetType
 
-from mqgate.control.registry.service import Registry
-from mqgate.core.entries import Producer, Topic
 from mqgate.core.errors import Forbidden, InvalidJson, InvalidValue, MqgateError
 from mqgate.core.message import NO_PROPERTIES
 from mqgate.core.times import format_instant
-from mqgate.events.recorder import EventRecorder
 from mqgate.http.deep_json import split_deep_batch
 from mqgate.http.errors import headers_of, problem
 from mqgate.http.exchange import Request, Response, reply
@@ -22,19 +18,19 @@ from mqgate.http.native.envelope import Envelope, EnvelopeParser
 from mqgate.http.native.schemas import PublishResults, ScheduledOut, StoredOut
 from mqgate.http.operation import describe
 from mqgate.production.message_writer import Item, Published
-from mqgate.production.publish import Publisher
+from mqgate.production.service import ProductionService
 from mqgate.settings import HttpSettings
 
 _HEADERS = {
     "Mqgate-Key": "message key, for bodies that are not JSON",
     "Mqgate-Tag": "message tag, for bodies that are not JSON",
-    "Mqgate-Delay": "how long to wait before delivery, for bodies that are not JSON",
-    "Mqgate-Deliver-At": "when to deliver, for bodies that are not JSON",
-    "Idempotency-Key": "publish once, however often it is sent; for bodies that are not JSON",
+    "Mqgate-Delay": "delay before delivery, for bodies that are not JSON",
+    "Mqgate-Deliver-At": "time of delivery, for bodies that are not JSON",
+    "Idempotency-Key": "store the message once per key, for bodies that are not JSON",
 }
 
 
-# Counted before its items are decoded.
+# The items are counted before they are decoded.
 Messages = Annotated[Raw, Meta(extra_json_schema={"type": "array", "items": {}, "minItems": 1})]
 
 
@@ -58,17 +54,8 @@ def _may_publish(request: Request) -> None:
 
 
 class PublishApi:
-    def __init__(
-        self,
-        registry: Registry,
-        publisher: Publisher,
-        parser: EnvelopeParser,
-        recorder: EventRecorder,
-        settings: HttpSettings,
-    ) -> None:
-        self._registry = registry
-        self._publisher = publisher
-        self._recorder = recorder
+    def __init__(self, service: ProductionService, parser: EnvelopeParser, settings: HttpSettings) -> None:
+        self._service = service
         self._parser = parser
         self._splitter = ItemSplitter("messages", settings.max_batch)
 
@@ -90,30 +77,30 @@ class PublishApi:
     )
     async def publish(self, request: Request) -> Response:
         """Publish a message or a batch."""
-        name = request.path("topic")
+        topic = request.path("topic")
         is_named = request.principal.producer is not None or request.scope["query_string"]
-        producer = await self._producer(request, name) if is_named else None
-        topic = self._registry.snapshot.topics.get(name) or await self._registry.topic(name)
+        producer = _producer(request) if is_named else None
         trace = request.headers.get(b"traceparent")
         extra = {"traceparent": trace.decode("latin-1")} if trace else NO_PROPERTIES
+        decoded: Item | list[bytes] | MqgateError
         try:
-            item = await self._read(request, topic, extra)
-            if isinstance(item, list):
-                return await self._batch(topic, producer, item, extra)
-            (published,) = await self._publisher.publish(topic, producer, (item,))
-            if isinstance(published, MqgateError):
-                raise published
+            decoded = await self._read(request, topic, extra)
         except MqgateError as error:
-            self._recorder.refused(topic.name, error.code, producer=producer)
-            raise
-        return reply(*_answer(name, published))
+            decoded = error
+        if isinstance(decoded, list):
+            messages = await decode_items(decoded, lambda text: self._parser.from_json(topic, text, extra))
+            return batch_response(topic, await self._service.publish(topic, producer, messages))
+        (outcome,) = await self._service.publish(topic, producer, (decoded,))
+        if isinstance(outcome, MqgateError):
+            raise outcome
+        return reply(*_rendered(topic, outcome))
 
-    async def _read(self, request: Request, topic: Topic, extra: Mapping[str, str]) -> Item | list[bytes]:
+    async def _read(self, request: Request, topic: str, extra: Mapping[str, str]) -> Item | list[bytes]:
         """Return the message of a request, or the texts of the items of a batch."""
         headers, body = request.headers, request.body
         kind = headers.get(b"content-type", b"")
         if kind != _JSON and kind.partition(b";")[0].strip().lower() != _JSON:
-            return self._parser.from_headers(topic.name, request, extra)
+            return self._parser.from_headers(topic, request, extra)
         try:
             given = decode(body, _publish_in)
         except InvalidJson as error:
@@ -124,65 +111,41 @@ class PublishApi:
         if given.messages is UNSET:
             if given.idempotency_key is None and b"idempotency-key" in headers:
                 given.idempotency_key = request.header(b"idempotency-key")
-            return self._parser.from_envelope(topic.name, given, extra)
+            return self._parser.from_envelope(topic, given, extra)
         if any(getattr(given, name) != getattr(_NO_ENVELOPE, name) for name in _NO_ENVELOPE.__struct_fields__):
-            raise InvalidValue("a batch has only messages: put the rest into its items", field="messages")
+            raise InvalidValue("A batch has only messages. Put other members into its items.", field="messages")
         if len(body) > TURN_BYTES:
             await asyncio.sleep(0)
         return self._splitter.split(given.messages)
 
-    async def _batch(
-        self, topic: Topic, producer: Producer | None, texts: Sequence[bytes], extra: Mapping[str, str]
-    ) -> Response:
-        items, outcomes = await decode_items(texts, lambda text: self._parser.from_json(topic.name, text, extra))
-        published = iter(await self._stored(topic, producer, items) if items else ())
-        done = [next(published) if outcome is None else outcome for outcome in outcomes]
-        for code, count in Counter(each.code for each in done if isinstance(each, MqgateError)).items():
-            self._recorder.refused(topic.name, code, count, producer=producer)
-        return answer_batch(topic.name, done)
 
-    async def _stored(
-        self, topic: Topic, producer: Producer | None, items: list[Item]
-    ) -> list[Published | MqgateError]:
-        try:
-            return await self._publisher.publish(topic, producer, items)
-        except MqgateError as error:
-            # The first of them is told with the answer.
-            self._recorder.refused(topic.name, error.code, len(items) - 1, producer=producer)
-            raise
-
-    async def _producer(self, request: Request, topic: str) -> Producer | None:
-        name = request.principal.producer
-        asked = query(request, PublishQuery).producer if request.scope["query_string"] else None
-        if asked is not None:
-            if name not in {None, asked}:
-                raise Forbidden(f"this key belongs to producer {name}")
-            name = asked
-        if name is None:
-            return None
-        producer = await self._registry.producer(name)
-        if producer.topic != topic:
-            raise Forbidden(f"producer {name} publishes to topic {producer.topic} only")
-        return producer
+def _producer(request: Request) -> str | None:
+    """Return the producer of the API key, or the one named in the query."""
+    name = request.principal.producer
+    requested = query(request, PublishQuery).producer if request.scope["query_string"] else None
+    if requested is None:
+        return name
+    if name not in {None, requested}:
+        raise Forbidden(f"this key belongs to producer {name}")
+    return requested
 
 
 def _check_headers(headers: Mapping[bytes, bytes], *, is_batch: bool, has_key: bool = False) -> None:
-    """Refuse headers for which a JSON body has a member: they would be ignored silently."""
+    """Refuse headers for which a JSON body has a member. They would be ignored silently."""
     if b"mqgate-" in b" ".join(headers):
         for name in headers:
             if name.startswith(b"mqgate-"):
                 field = name[:100].decode("latin-1")
-                raise InvalidValue("a JSON body carries this itself: put it into the envelope", field=field)
+                raise InvalidValue(
+                    "A JSON request has a member for this. Put the value into the envelope.", field=field
+                )
     if b"idempotency-key" in headers and (is_batch or has_key):
-        raise InvalidValue("say idempotencyKey in the envelope or the items only", field="idempotency-key")
+        raise InvalidValue("Set idempotencyKey in the envelope or in the items only.", field="idempotency-key")
 
 
-async def decode_items(
-    texts: Sequence[bytes], decode_item: Callable[[bytes], Item]
-) -> tuple[list[Item], list[MqgateError | None]]:
-    """Return the items that are valid, and for each text its error or None."""
-    items: list[Item] = []
-    errors: list[MqgateError | None] = []
+async def decode_items(texts: Sequence[bytes], decode_item: Callable[[bytes], Item]) -> list[Item | MqgateError]:
+    """Return for each text its message, or the error of an invalid text."""
+    items: list[Item | MqgateError] = []
     size = 0
     for text in texts:
         size += len(text)
@@ -192,44 +155,44 @@ async def decode_items(
             await asyncio.sleep(0)
         try:
             items.append(decode_item(text))
-            errors.append(None)
         except MqgateError as error:
-            errors.append(error)
-    return items, errors
+            items.append(error)
+    return items
 
 
-def answer_batch(topic: str, done: Sequence[Published | MqgateError]) -> Response:
-    """An outcome for every message of a batch, in their order."""
-    results = [_result(topic, index, outcome) for index, outcome in enumerate(done)]
-    failed = [each for each in done if isinstance(each, MqgateError)]
-    waits = [header for each in failed for header in headers_of(each)]
-    return reply(207 if failed else 200, {"results": results}, waits[:1])
+def batch_response(topic: str, outcomes: Sequence[Published | MqgateError]) -> Response:
+    """Return a response with the outcome of every message of a batch, in their order."""
+    results = [_result(topic, index, outcome) for index, outcome in enumerate(outcomes)]
+    errors = [outcome for outcome in outcomes if isinstance(outcome, MqgateError)]
+    waits = [header for error in errors for header in headers_of(error)]
+    return reply(207 if errors else 200, {"results": results}, waits[:1])
 
 
 def _result(topic: str, index: int, outcome: Published | MqgateError) -> dict[str, object]:
     if isinstance(outcome, MqgateError):
         document = problem(outcome) | {"index": index}
         return {"status": document["status"], "error": document}
-    status, answer = _answer(topic, outcome)
-    return {"status": status, **answer}
+    status, content = _rendered(topic, outcome)
+    return {"status": status, **content}
 
 
-def _answer(topic: str, published: Published) -> tuple[int, dict[str, object]]:
+def _rendered(topic: str, published: Published) -> tuple[int, dict[str, object]]:
+    """Return the HTTP status and the JSON object of a published message."""
     message_id, stored, due, is_duplicate = published
-    answer: dict[str, object]
+    content: dict[str, object]
     status = 201
     if stored is not None:
         queue, offset, stored_at, is_degraded = stored
         at = format_instant(stored_at)
-        answer = {"id": message_id, "topic": topic, "queue": queue, "offset": offset, "storedAt": at}
+        content = {"id": message_id, "topic": topic, "queue": queue, "offset": offset, "storedAt": at}
         if is_degraded:
-            answer["durability"] = "degraded"
+            content["durability"] = "degraded"
     elif due is not None:
         status = 202
-        answer = {"id": message_id, "topic": topic, "deliverAt": format_instant(due)}
+        content = {"id": message_id, "topic": topic, "deliverAt": format_instant(due)}
     else:
-        answer = {"id": message_id, "topic": topic}
+        content = {"id": message_id, "topic": topic}
     if is_duplicate:
         status = 200
-        answer["duplicate"] = True
-    return status, answer
+        content["duplicate"] = True
+    return status, content

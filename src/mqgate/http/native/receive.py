@@ -1,6 +1,6 @@
 """Receive and settle: POST /v1/groups/{group}/receive, ack, nack, extend."""
 
-from collections.abc import Coroutine, Iterable, Sequence
+from collections.abc import Coroutine, Sequence
 from datetime import timedelta
 from itertools import groupby, repeat
 from typing import Annotated, Any
@@ -8,33 +8,27 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import UNSET, Meta, Struct, UnsetType
 
-from mqgate.consumption.acknowledge import Acknowledger, carried, merge
-from mqgate.consumption.long_poll import ClientDisconnected, LongPoll
-from mqgate.consumption.pull import DeliveredBatch
-from mqgate.consumption.receive import Receiver, ReceiveRequest, ReceiveResult, scope_of
+from mqgate.consumption.receive import ReceiveResult
+from mqgate.consumption.service import ConsumptionService, SettledReceipts
 from mqgate.control.registry.model import Duration, check_visibility
 from mqgate.control.registry.service import Registry
 from mqgate.core.entries import Group, Mode
 from mqgate.core.errors import InvalidValue, UnsupportedByMode
-from mqgate.core.lease import Lease, SettlementOutcome, SettlementResult, Verb, attempt_fingerprint
+from mqgate.core.lease import SettlementOutcome, SettlementResult
 from mqgate.core.names import check_client
-from mqgate.core.receipt import ReceiptKeys
-from mqgate.core.receipt_times import of_messages, stamps
 from mqgate.core.times import format_instant, format_ms, parse_duration
-from mqgate.events.recorder import EventRecorder
 from mqgate.http.errors import problem, refusal
 from mqgate.http.exchange import Request, Response, refuse, reply
 from mqgate.http.json_input import decode
 from mqgate.http.native.schemas import LeaseOut, MessageOut, OutcomeOut, Outcomes, ReceiveOut, texts_or_base64
 from mqgate.http.operation import describe
 from mqgate.settings import HttpSettings
-from mqgate.telemetry.metrics import Metrics
 
-_LONGEST_WAIT = timedelta(seconds=60)
-_LONGEST_DELAY = timedelta(hours=12)
-_LONGEST_REASON = 1_000
-_LONGEST_ATTEMPT = 128
-Receipt = Annotated[str, Meta(description="As it was received; opaque.")]
+_MAX_WAIT = timedelta(seconds=60)
+_MAX_DELAY = timedelta(hours=12)
+_MAX_REASON = 1_000
+_MAX_ATTEMPT_LENGTH = 128
+Receipt = Annotated[str, Meta(description="An opaque text, as it was received.")]
 
 
 class ReceiveIn(Struct, rename="camel", forbid_unknown_fields=True):
@@ -66,7 +60,7 @@ class ExtendIn(Struct, rename="camel", forbid_unknown_fields=True):
 
 
 _SETTLED = {200: (OutcomeOut, Outcomes), 207: Outcomes}
-# Never changed, so one of each serves all.
+# Never changed, so responses can share them.
 _PLAIN = {outcome: OutcomeOut(outcome) for outcome in SettlementOutcome}
 _receive_in = msgspec.json.Decoder(ReceiveIn)
 _ack_in = msgspec.json.Decoder(AckIn)
@@ -79,23 +73,9 @@ def _may_consume(request: Request) -> None:
 
 
 class ReceiveApi:
-    def __init__(
-        self,
-        *,
-        registry: Registry,
-        receiver: Receiver,
-        long_poll: LongPoll,
-        acknowledger: Acknowledger,
-        metrics: Metrics,
-        recorder: EventRecorder,
-        settings: HttpSettings,
-    ) -> None:
+    def __init__(self, registry: Registry, service: ConsumptionService, settings: HttpSettings) -> None:
         self._registry = registry
-        self._receiver = receiver
-        self._long_poll = long_poll
-        self._acknowledger = acknowledger
-        self._metrics = metrics
-        self._recorder = recorder
+        self._service = service
         self._settings = settings
 
     @describe(
@@ -109,69 +89,37 @@ class ReceiveApi:
     )
     async def receive(self, request: Request) -> Response:
         """Receive messages, and acknowledge earlier ones."""
-        group = await self._group(request)
+        name = request.path("group")
+        group = self._registry.snapshot.groups.get(name) or await self._registry.group(name)
         given = decode(request.body, _receive_in) if request.body else ReceiveIn()
-        leases = await self._acknowledger.read(group, given.ack)
-        if group.mode is Mode.BROADCAST:
-            # No client moves another one's place.
-            leases = [lease if lease and lease.client == given.client_id else None for lease in leases]
-        wish = self._wish(request, group, given, leases)
-        received = await self._long_poll.receive(wish, _wait(given), request.wait_disconnect)
-        if received.batches and request.is_disconnected():
-            await self._long_poll.release(group, received)
-            raise ClientDisconnected
-        self._recorder.delivered(group, wish.client, received.batches)
-        return reply(200, self._received(group, received, leases))
+        self._check(given, group)
+        received = await self._service.receive(
+            group,
+            given.client_id or "",
+            request,
+            max_messages=given.max,
+            max_bytes=self._settings.max_answer_bytes,
+            wait=_wait(given),
+            visibility=None if given.visibility is UNSET else _visibility(given.visibility),
+            receipts=given.ack,
+            attempt=given.attempt_id,
+            address=request.address,
+            key_id=request.principal.key_id,
+        )
+        return reply(200, _rendered(received))
 
-    def _wish(self, request: Request, group: Group, given: ReceiveIn, leases: list[Lease | None]) -> ReceiveRequest:
-        most = self._settings.max_batch
-        if not 1 <= given.max <= most:
-            raise InvalidValue(f"max must be 1 to {most}", field="max", limit=most)
-        if len(given.ack) > most:
-            raise InvalidValue(f"ack may have {most} receipts", field="ack", limit=most)
+    def _check(self, given: ReceiveIn, group: Group) -> None:
+        limit = self._settings.max_batch
+        if not 1 <= given.max <= limit:
+            raise InvalidValue(f"max must be 1 to {limit}", field="max", limit=limit)
+        if len(given.ack) > limit:
+            raise InvalidValue(f"ack may have {limit} receipts", field="ack", limit=limit)
         if given.client_id is not None:
             check_client(given.client_id)
         elif group.mode is Mode.BROADCAST:
-            raise InvalidValue("a broadcast group needs clientId: it keeps a place for each client", field="clientId")
-        if given.attempt_id is not None and not 1 <= len(given.attempt_id) <= _LONGEST_ATTEMPT:
-            raise InvalidValue(f"attemptId must be 1 to {_LONGEST_ATTEMPT} characters", field="attemptId")
-        visibility = None
-        if given.visibility is not UNSET:
-            visibility = check_visibility(parse_duration(given.visibility, "visibility"))
-        client = given.client_id or ""
-        held = group.visibility if visibility is None else visibility
-        wanted = client, scope_of(group, client), given.max, held, self._settings.max_answer_bytes
-        shape = "" if given.attempt_id is None else attempt_fingerprint(given.max, visibility)
-        settlements = carried(given.ack, leases)
-        key = request.principal.key_id
-        return ReceiveRequest(group, *wanted, given.attempt_id, settlements, request.address, shape, key)
-
-    def _received(self, group: Group, received: ReceiveResult, leases: list[Lease | None]) -> ReceiveOut:
-        acked = merge(leases, received.settled)
-        keys = self._acknowledger.keys
-        is_single = group.mode is Mode.MESSAGE
-        messages = _messages(received.batches, keys if is_single else None)
-        self._metrics.delivered.labels(group.name).inc(len(messages))
-        answer = ReceiveOut(messages=messages, acked=self._told(group, Verb.ACK, acked), state=received.state)
-        grant = received.grant
-        if grant is not None and not is_single:
-            until = messages[0].leased_until
-            assert until is not UNSET  # noqa: S101 - for the type checker; a batch is leased as a whole
-            answer.lease = LeaseOut(
-                receipt=keys.sign(grant.lease, stamps(grant.granted_at, received.stored_ms)),
-                queue=grant.lease.queue,
-                start=grant.lease.start,
-                next=grant.lease.next,
-                leased_until=until,
-                delivery=grant.delivery,
-            )
-        if received.is_registered:
-            answer.registered = True
-        if received.expired:
-            answer.expired = received.expired
-        if received.rewound:
-            answer.rewound = received.rewound
-        return answer
+            raise InvalidValue("clientId is required for broadcast groups", field="clientId")
+        if given.attempt_id is not None and not 1 <= len(given.attempt_id) <= _MAX_ATTEMPT_LENGTH:
+            raise InvalidValue(f"attemptId must be 1 to {_MAX_ATTEMPT_LENGTH} characters", field="attemptId")
 
     @describe(
         "ack", "consume", request_type=AckIn, responses=_SETTLED, errors=(404, 409, 410, 507), permit=_may_consume
@@ -182,11 +130,10 @@ class ReceiveApi:
         given = decode(request.body, _ack_in)
         receipts = self._receipts(given)
         if given.through is not None and given.receipts is not UNSET:
-            raise InvalidValue("through goes with one receipt", field="through")
+            raise InvalidValue("through requires a single receipt", field="through")
         if given.through is not None and group.mode is Mode.MESSAGE:
             raise UnsupportedByMode("a receipt of message mode is for one message: leave through out", field="through")
-        settled = await self._acknowledger.settle(group, Verb.ACK, receipts, through=given.through)
-        return self._settled(group, Verb.ACK, given, settled)
+        return _settled(given, await self._service.ack(group, receipts, through=given.through))
 
     @describe(
         "nack", "consume", request_type=NackIn, responses=_SETTLED, errors=(404, 409, 410, 507), permit=_may_consume
@@ -197,12 +144,11 @@ class ReceiveApi:
         given = decode(request.body, _nack_in)
         receipts = self._receipts(given)
         delay = None if given.delay is UNSET else parse_duration(given.delay, "delay")
-        if delay is not None and delay > _LONGEST_DELAY:
-            raise InvalidValue("delay must be at most 12 h", field="delay", limit=_LONGEST_DELAY.total_seconds())
-        if given.reason is not None and len(given.reason) > _LONGEST_REASON:
-            raise InvalidValue(f"reason may have {_LONGEST_REASON} characters", field="reason", limit=_LONGEST_REASON)
-        settled = await self._acknowledger.settle(group, Verb.NACK, receipts, delay=delay, reason=given.reason)
-        return self._settled(group, Verb.NACK, given, settled)
+        if delay is not None and delay > _MAX_DELAY:
+            raise InvalidValue("delay must be at most 12 h", field="delay", limit=_MAX_DELAY.total_seconds())
+        if given.reason is not None and len(given.reason) > _MAX_REASON:
+            raise InvalidValue(f"reason may have {_MAX_REASON} characters", field="reason", limit=_MAX_REASON)
+        return _settled(given, await self._service.nack(group, receipts, delay=delay, reason=given.reason))
 
     @describe(
         "extend", "consume", request_type=ExtendIn, responses=_SETTLED, errors=(404, 409, 410, 507), permit=_may_consume
@@ -212,73 +158,95 @@ class ReceiveApi:
         group = await self._group(request)
         given = decode(request.body, _extend_in)
         receipts = self._receipts(given)
-        visibility = group.visibility
-        if given.visibility is not UNSET:
-            visibility = check_visibility(parse_duration(given.visibility, "visibility"))
-        settled = await self._acknowledger.settle(group, Verb.EXTEND, receipts, visibility=visibility)
-        return self._settled(group, Verb.EXTEND, given, settled)
+        visibility = group.visibility if given.visibility is UNSET else _visibility(given.visibility)
+        return _settled(given, await self._service.extend(group, receipts, visibility))
 
     def _group(self, request: Request) -> Coroutine[Any, Any, Group]:
         return self._registry.group(request.path("group"))
 
-    def _receipts(self, given: AckIn | NackIn | ExtendIn) -> list[str]:
+    def _receipts(self, given: AckIn | NackIn | ExtendIn) -> Sequence[str]:
         if (given.receipt is UNSET) == (given.receipts is UNSET):
-            raise InvalidValue("say receipt or receipts, one of them", field="receipt")
+            raise InvalidValue("provide either receipt or receipts", field="receipt")
         if given.receipt is not UNSET:
-            return [given.receipt]
-        assert given.receipts is not UNSET  # noqa: S101 - for the type checker; looked at above
-        most = self._settings.max_batch
-        if not 1 <= len(given.receipts) <= most:
-            raise InvalidValue(f"receipts must be 1 to {most}", field="receipts", limit=most)
+            return (given.receipt,)
+        assert given.receipts is not UNSET  # noqa: S101 - for the type checker; tested above
+        limit = self._settings.max_batch
+        if not 1 <= len(given.receipts) <= limit:
+            raise InvalidValue(f"receipts must be 1 to {limit}", field="receipts", limit=limit)
         return given.receipts
-
-    def _settled(
-        self, group: Group, verb: Verb, given: AckIn | NackIn | ExtendIn, settled: list[SettlementResult]
-    ) -> Response:
-        told = self._told(group, verb, settled)
-        if given.receipts is UNSET:
-            (only,) = settled
-            return reply(200, told[0]) if only.outcome.is_done else refuse(refusal(only))
-        is_whole = all(each.outcome.is_done for each in settled)
-        return reply(200 if is_whole else 207, Outcomes(told))
-
-    def _told(self, group: Group, verb: Verb, settled: list[SettlementResult]) -> list[OutcomeOut]:
-        """What became of settlements, counted; mostly the same of all of them."""
-        found: list[OutcomeOut] = []
-        for each, alike in groupby(settled):
-            count = len(list(alike))
-            self._metrics.settled.labels(group.name, verb, each.outcome).inc(count)
-            found += [_outcome(each)] * count
-        return found
 
 
 def _wait(given: ReceiveIn) -> timedelta:
     wait = parse_duration(given.wait, "wait")
-    if wait > _LONGEST_WAIT:
+    if wait > _MAX_WAIT:
         raise InvalidValue("wait must be 0 to 60 s", field="wait", limit=60)
     return wait
 
 
-def _messages(batches: Sequence[DeliveredBatch], signing: ReceiptKeys | None) -> list[MessageOut]:
-    """The messages of an answer, made of columns: there may be a thousand of them; with a receipt each, if signed."""
+def _visibility(given: Duration) -> timedelta:
+    return check_visibility(parse_duration(given, "visibility"))
+
+
+def _rendered(received: ReceiveResult) -> ReceiveOut:
+    messages = _messages(received)
+    content = ReceiveOut(messages=messages, acked=_outcomes(received.settled), state=received.state)
+    if received.receipt:
+        grant = received.batches[0].grant
+        until = messages[0].leased_until
+        assert until is not UNSET  # noqa: S101 - for the type checker; a batch is leased as a whole
+        content.lease = LeaseOut(
+            receipt=received.receipt,
+            queue=grant.lease.queue,
+            start=grant.lease.start,
+            next=grant.lease.next,
+            leased_until=until,
+            delivery=grant.delivery,
+        )
+    if received.is_registered:
+        content.registered = True
+    if received.expired:
+        content.expired = received.expired
+    if received.rewound:
+        content.rewound = received.rewound
+    return content
+
+
+def _messages(received: ReceiveResult) -> list[MessageOut]:
+    """Return the messages of a response. They are built from columns because there may be a thousand of them."""
     found: list[MessageOut] = []
-    for grant, messages in batches:
+    receipts = iter(received.receipts)
+    for grant, messages in received.batches:
         ids, topics, queues, offsets, bodies, keys, tags, properties, stored_ms = zip(*messages, strict=True)
-        proofs: Iterable[str | UnsetType] = repeat(UNSET)
-        if signing is not None:
-            proofs = signing.sign_each(grant.lease, stamps(grant.granted_at), of_messages(offsets, stored_ms))
-        about = ids, topics, queues, offsets, keys, tags, properties, map(format_ms, stored_ms)
-        lease = repeat(grant.delivery), proofs, repeat(format_instant(grant.leased_until))
-        found += map(MessageOut, *about, *texts_or_base64(bodies), *lease)
+        columns = ids, topics, queues, offsets, keys, tags, properties, map(format_ms, stored_ms)
+        # Without receipts of their own the messages share the receipt of the batch.
+        lease = repeat(grant.delivery), next(receipts, repeat(UNSET)), repeat(format_instant(grant.leased_until))
+        found += map(MessageOut, *columns, *texts_or_base64(bodies), *lease)
     return found
 
 
-def _outcome(settled: SettlementResult) -> OutcomeOut:
-    if settled.leased_until is None and settled.error is None:
-        return _PLAIN[settled.outcome]
-    answer = OutcomeOut(settled.outcome)
-    if settled.leased_until is not None:
-        answer.leased_until = format_instant(settled.leased_until)
-    if settled.error is not None:
-        answer.error = problem(settled.error)
-    return answer
+def _settled(given: AckIn | NackIn | ExtendIn, settled: SettledReceipts) -> Response:
+    outcomes = _outcomes(settled.results)
+    if given.receipts is UNSET:
+        (result,) = settled.results
+        return reply(200, outcomes[0]) if result.outcome.is_done else refuse(refusal(result))
+    is_complete = all(result.outcome.is_done for result in settled.results)
+    return reply(200 if is_complete else 207, Outcomes(outcomes))
+
+
+def _outcomes(results: Sequence[SettlementResult]) -> list[OutcomeOut]:
+    found: list[OutcomeOut] = []
+    # Most results of a request are equal.
+    for result, equal in groupby(results):
+        found += [_outcome(result)] * len(list(equal))
+    return found
+
+
+def _outcome(result: SettlementResult) -> OutcomeOut:
+    if result.leased_until is None and result.error is None:
+        return _PLAIN[result.outcome]
+    content = OutcomeOut(result.outcome)
+    if result.leased_until is not None:
+        content.leased_until = format_instant(result.leased_until)
+    if result.error is not None:
+        content.error = problem(result.error)
+    return content

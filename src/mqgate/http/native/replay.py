@@ -22,12 +22,12 @@ from mqgate.http.deep_json import split_deep_batch
 from mqgate.http.exchange import Request, Response
 from mqgate.http.json_input import ItemSplitter, decode
 from mqgate.http.native.envelope import Envelope, EnvelopeParser, Properties
-from mqgate.http.native.publish import Messages, answer_batch, decode_items
+from mqgate.http.native.publish import Messages, batch_response, decode_items
 from mqgate.http.native.schemas import PublishResults
 from mqgate.http.operation import describe
 from mqgate.ports.message_log import MessageLog
 from mqgate.production.message_writer import Item, Published
-from mqgate.production.publish import Publisher
+from mqgate.production.service import ProductionService
 from mqgate.settings import HttpSettings
 
 _MAX_ID_LENGTH = 128
@@ -70,14 +70,14 @@ class ReplayApi:
         *,
         registry: Registry,
         log: MessageLog,
-        publisher: Publisher,
+        service: ProductionService,
         parser: EnvelopeParser,
         settings: HttpSettings,
         changed: Callable[[Group], Awaitable[None]],
     ) -> None:
         self._registry = registry
         self._log = log
-        self._publisher = publisher
+        self._service = service
         self._parser = parser
         self._splitter = ItemSplitter("messages", settings.max_batch)
         self._changed = changed
@@ -94,7 +94,7 @@ class ReplayApi:
         """Replay messages to a topic."""
         topic = await self._registry.topic(request.path("topic"))
         done = await self._replay(request, topic, f"topic {topic.name}", lambda _, item: item)
-        return answer_batch(topic.name, done)
+        return batch_response(topic.name, done)
 
     @describe(
         "replayToGroup",
@@ -114,7 +114,7 @@ class ReplayApi:
         await self._log.create(private.name, private.queues)
         done = await self._replay(request, private, f"group {group.name}", _with_origin)
         await self._changed(group)
-        return answer_batch(topic.name, [_with_private_queue(outcome) for outcome in done])
+        return batch_response(topic.name, [_with_private_queue(outcome) for outcome in done])
 
     async def _replay(
         self, request: Request, topic: Topic, target: str, prepare: Callable[[ReplayMessage, Item], Item]
@@ -128,9 +128,7 @@ class ReplayApi:
             given = decode(text, _message)
             return prepare(given, self._item(topic.name, given))
 
-        items, outcomes = await decode_items(texts, item_of)
-        published = iter(await self._publisher.publish(topic, None, items) if items else ())
-        done = [next(published) if outcome is None else outcome for outcome in outcomes]
+        done = await self._service.replay(topic, await decode_items(texts, item_of))
         count = sum(isinstance(outcome, Published) and not outcome.is_duplicate for outcome in done)
         if count:
             await self._registry.record(request.principal.name, "replay", target, None, {"messages": count})

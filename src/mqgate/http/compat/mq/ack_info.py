@@ -1,7 +1,7 @@
-"""What became of an ack or an unlock, in the words that the dialect's clients log.
+"""The outcome of an ack or an unlock, in the words that clients of the dialect log.
 
-Where the original wrote the time of the lock we write the lease's epoch: it says which grant this
-was as well, without a clock. forceAck is always false: clients cannot ask for it here.
+In place of the lock time of the original there is the epoch of the lease: it identifies the grant too, without a
+clock. forceAck is always false: clients cannot request it here.
 """
 
 from typing import NamedTuple
@@ -9,7 +9,7 @@ from typing import NamedTuple
 from mqgate.core.lease import Lease, SettlementOutcome
 from mqgate.http.compat.mq.envelope import INVALID, OK
 
-_NOBODYS = "the requestId was not given to this consumer"
+_WRONG_CONSUMER = "the requestId was not given to this consumer"
 
 
 class AckInfo(NamedTuple):
@@ -21,11 +21,13 @@ class AckInfo(NamedTuple):
 
 
 NOTHING_TO_ACK = AckInfo(INVALID, "ack illegal null-0:0,0,0,false")
-ILLEGAL = AckInfo(INVALID, f"ack illegal: {_NOBODYS}")
+ILLEGAL = AckInfo(INVALID, f"ack illegal: {_WRONG_CONSUMER}")
 
 
-def of_ack(lease: Lease, outcome: SettlementOutcome) -> AckInfo:
-    """Only `ok` says that this very call committed; the others changed nothing."""
+def of_ack(lease: Lease | None, outcome: SettlementOutcome) -> AckInfo:
+    """Return the text of an ack. Only `ok` states that this call committed; the others changed nothing."""
+    if lease is None:
+        return ILLEGAL
     info = _info(lease)
     match outcome:
         case SettlementOutcome.APPLIED | SettlementOutcome.LATE_APPLIED:
@@ -40,8 +42,9 @@ def of_ack(lease: Lease, outcome: SettlementOutcome) -> AckInfo:
             return ILLEGAL
 
 
-def of_unlock(lease: Lease, outcome: SettlementOutcome) -> AckInfo:
-    if outcome is SettlementOutcome.INVALID:
+def of_unlock(lease: Lease | None, outcome: SettlementOutcome) -> AckInfo:
+    """Return the text of an unlock."""
+    if lease is None or outcome is SettlementOutcome.INVALID:
         return ILLEGAL
     is_unlocked = outcome in {SettlementOutcome.APPLIED, SettlementOutcome.LATE_APPLIED}
     return AckInfo(OK, f"{_info(lease)} unlock:{'true' if is_unlocked else 'false'}")

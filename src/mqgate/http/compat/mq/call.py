@@ -1,4 +1,4 @@
-"""Who consumes: the parameters that /mq/message, /mq/ack and /mq/unlock share."""
+"""The parameters that /mq/message, /mq/ack and /mq/unlock share."""
 
 from dataclasses import dataclass
 from datetime import timedelta
@@ -14,8 +14,8 @@ from mqgate.http.compat.mq.parameters import Parameters, read_parameters, trimme
 from mqgate.http.exchange import Request
 
 _COOKIE = "rid"
-_LONGEST_ADDRESS = 64
-_LONGEST_WAIT = 60
+_MAX_ADDRESS_LENGTH = 64
+_MAX_WAIT_SECONDS = 60
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,13 +46,13 @@ async def read_call(request: Request, registry: Registry) -> Call:
         request_id=request_id,
         address=_address(request, given),
         uses_cookie=uses_cookie,
-        # Only when asked: the dialect's own clients give up after a second.
-        wait=timedelta(seconds=given.number("pullTimeout", 1, _LONGEST_WAIT) or 0),
+        # 0 by default: the own clients of the dialect time out after one second.
+        wait=timedelta(seconds=given.number("pullTimeout", 1, _MAX_WAIT_SECONDS) or 0),
     )
 
 
 async def find_group(registry: Registry, name: str) -> Group | None:
-    """A group that the dialect can serve: it knows locked queues only, not single messages."""
+    """Return a group that the dialect can serve, or None. It supports leased queues only, not message mode."""
     try:
         group = await registry.group(name)
     except GroupNotFound:
@@ -61,7 +61,7 @@ async def find_group(registry: Registry, name: str) -> Group | None:
 
 
 def set_cookie(request_id: str | None) -> bytes:
-    """Keep the requestId in the browser until the next fetch, or drop it when there is nothing to ack."""
+    """Return the cookie that keeps the requestId until the next fetch, or deletes it if there is nothing to ack."""
     if request_id is None:
         return f"{_COOKIE}=; Path=/; Max-Age=0".encode()
     return f"{_COOKIE}={request_id}; Path=/".encode()
@@ -83,11 +83,11 @@ def _client(group: Group, client: str | None) -> str:
 
 
 def _address(request: Request, given: Parameters) -> str:
-    """Where the client sits, for people to read; never to decide on, for anybody can write it."""
+    """Return the address of the client, for display only: any client can set these values."""
     forwarded = request.headers.get(b"x-forwarded-for", b"").decode("latin-1").partition(",")[0]
     real = request.headers.get(b"x-real-ip", b"").decode("latin-1")
     for address in (given.text("clientIp") or "", forwarded, real):
         found = trimmed(address)
-        if 0 < len(found) <= _LONGEST_ADDRESS and found.isprintable():
+        if 0 < len(found) <= _MAX_ADDRESS_LENGTH and found.isprintable():
             return found
     return request.address

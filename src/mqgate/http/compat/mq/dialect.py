@@ -9,14 +9,12 @@ from datetime import datetime, timedelta
 
 import structlog
 
-from mqgate.consumption.acknowledge import Acknowledger
-from mqgate.consumption.long_poll import ClientDisconnected, LongPoll
+from mqgate.consumption.connection import ClientDisconnected
 from mqgate.consumption.positions import PositionService
-from mqgate.consumption.receive import Receiver
+from mqgate.consumption.service import ConsumptionService
 from mqgate.control.access.service import Access
 from mqgate.control.registry.service import Registry
 from mqgate.core.errors import MqgateError
-from mqgate.events.recorder import EventRecorder
 from mqgate.http.compat.mq.consume import ConsumeApi
 from mqgate.http.compat.mq.consumer_config import ConsumerConfigApi
 from mqgate.http.compat.mq.envelope import FAILED, Refusal, failed, no_route, said
@@ -30,9 +28,8 @@ from mqgate.http.exchange import Request, Response
 from mqgate.http.operation import SMALL_BODY, Handler, Operation
 from mqgate.ports.lease_store import LeaseStore
 from mqgate.ports.message_log import MessageLog
-from mqgate.production.publish import Publisher
+from mqgate.production.service import ProductionService
 from mqgate.settings import HttpSettings, MqSettings
-from mqgate.telemetry.metrics import Metrics
 
 __all__ = ["ANY", "POST", "READ", "MqDialect", "not_found"]
 
@@ -47,16 +44,13 @@ class MqDialect:
         self,
         *,
         registry: Registry,
-        publisher: Publisher,
-        consumer: Receiver,
-        long_poll: LongPoll,
-        acknowledger: Acknowledger,
+        production: ProductionService,
+        consumption: ConsumptionService,
         positions: PositionService,
         leases: LeaseStore,
         log: MessageLog,
         access: Access,
-        metrics: Metrics,
-        recorder: EventRecorder,
+        changed: Callable[[str], None],
         http: HttpSettings,
         settings: MqSettings,
         longest_delay: timedelta,
@@ -64,18 +58,8 @@ class MqDialect:
     ) -> None:
         resends = Resends()
         self._networks = NetworkAllowList(access, settings.anonymous_from)
-        self.produce = ProduceApi(registry, publisher, recorder, http, longest_delay, clock)
-        self.consume = ConsumeApi(
-            registry=registry,
-            consumer=consumer,
-            long_poll=long_poll,
-            acknowledger=acknowledger,
-            queue_infos=QueueInfos(log),
-            resends=resends,
-            metrics=metrics,
-            recorder=recorder,
-            settings=http,
-        )
+        self.produce = ProduceApi(registry, production, http, longest_delay, clock)
+        self.consume = ConsumeApi(registry, consumption, QueueInfos(log), resends, http)
         self.offsets = OffsetsApi(registry, positions, leases)
         self.config = ConsumerConfigApi(
             registry=registry,
@@ -84,7 +68,7 @@ class MqDialect:
             log=log,
             resends=resends,
             mu_header=MuHeader(settings.cipher_key),
-            changed=long_poll.changed,
+            changed=changed,
         )
 
     def route(

@@ -1,4 +1,4 @@
-"""/mq/produce: one text message in; which queue it takes is the caller's choice in three ways."""
+"""/mq/produce: publish one text message. The caller chooses its queue by orderId, by ordered, or not at all."""
 
 import time
 from collections.abc import Callable
@@ -7,28 +7,26 @@ from datetime import datetime, timedelta
 from msgspec import Struct
 
 from mqgate.control.registry.service import Registry
-from mqgate.core.entries import Producer, Topic
 from mqgate.core.errors import MqgateError, ProducerNotFound, TooLarge
 from mqgate.core.message import Draft, Stored, instant, new_id
 from mqgate.core.names import MAX_PROPERTY_BYTES, check_text
 from mqgate.delay.plan import plan
-from mqgate.events.recorder import EventRecorder
 from mqgate.http.compat.mq.envelope import FAILED, Refusal, done
 from mqgate.http.compat.mq.java_hash import java_hash
 from mqgate.http.compat.mq.parameters import Parameters, read_parameters, trimmed
 from mqgate.http.compat.mq.queue_info import MessageQueue, message_queue
 from mqgate.http.exchange import Request, Response
-from mqgate.production.message_writer import Item, Published
-from mqgate.production.publish import Publisher
+from mqgate.production.message_writer import Item
+from mqgate.production.service import ProductionService
 from mqgate.settings import HttpSettings
 
 _SECONDS = (1, 5, 10, 30, 60, 120, 180, 240, 300, 360, 420, 480, 540, 600, 1200, 1800, 3600, 7200)
 # RocketMQ's delay levels, 1 to 18.
 _DELAY_LEVELS = tuple(timedelta(seconds=seconds) for seconds in _SECONDS)
 _LATEST_TIMESTAMP = 253_402_300_799_999
-# A scheduled message lies in no queue yet.
+# A scheduled message is not stored in a queue yet.
 _SCHEDULED = Stored("timer:0", 0, instant(0))
-_MOST_RETRIES = 10
+_MAX_RETRIES = 10
 
 
 class SendResult(Struct, rename="camel", kw_only=True):
@@ -45,8 +43,7 @@ class ProduceApi:
     def __init__(
         self,
         registry: Registry,
-        publisher: Publisher,
-        recorder: EventRecorder,
+        service: ProductionService,
         settings: HttpSettings,
         longest_delay: timedelta,
         clock: Callable[[], datetime],
@@ -54,23 +51,22 @@ class ProduceApi:
         self._longest_delay = longest_delay
         self._clock = clock
         self._registry = registry
-        self._publisher = publisher
-        self._recorder = recorder
+        self._service = service
         self._settings = settings
-        # `ordered` counts in this process: the embedded engine has one, so the round robin is strict over all
-        # senders. It begins anew with the process; the order of queues goes on from the first one then.
+        # `ordered` counts in this process, so the round robin is strict for all senders of one gateway. It starts
+        # again at the first queue when the process restarts.
         self._turns: dict[str, int] = {}
 
     async def produce(self, request: Request) -> Response:
         given = await read_parameters(request)
         name = given.required("producer")
         body = given.required("message").encode()
-        most = self._settings.max_message_bytes
-        if len(body) > most:
-            raise TooLarge(f"a message may have {most} bytes", field="message", limit=most)
-        # Checked and without effect: a send that failed, or that no broker answered, is told as 500 with the
-        # reason. A retry behind the caller's back would die with this process, and 300 says that there is one.
-        given.number("asyncRetryTimesIfSendFailed", 1, _MOST_RETRIES)
+        limit = self._settings.max_message_bytes
+        if len(body) > limit:
+            raise TooLarge(f"a message may have {limit} bytes", field="message", limit=limit)
+        # Checked but without effect. A failed send is reported as 500 with its reason. A retry in the background
+        # would be lost with this process, and status 300 would promise one.
+        given.number("asyncRetryTimesIfSendFailed", 1, _MAX_RETRIES)
         level = given.number("delayLevel", 1, len(_DELAY_LEVELS))
         timestamp = given.number("deliveryTimestamp", 0, _LATEST_TIMESTAMP)
         keys = _keys(given)
@@ -79,23 +75,14 @@ class ProduceApi:
         except ProducerNotFound:
             raise Refusal(FAILED, f"producer:{name} haven't registered") from None
         slot = self._slot(given, producer.topic)
-        # The two ordered sends ignore the delay, as the dialect does.
+        # Both kinds of ordered sends ignore the delay, as the dialect defines.
         due = self._due(level, timestamp) if slot is None else None
-        # The keys are kept for look-up; unlike a key of /v1 they do not choose the queue.
+        # The keys are stored for look-up. Unlike a key of /v1 they do not choose the queue.
         draft = Draft(new_id(time.time_ns() // 1_000_000), body, key=keys, slot=slot)
-        topic = await self._registry.topic(producer.topic)
-        try:
-            published = await self._published(topic, producer, Item(draft, due))
-        except MqgateError as error:
-            self._recorder.refused(topic.name, error.code, producer=producer)
-            raise
-        return done(_send_result(draft.id, topic.name, published.stored))
-
-    async def _published(self, topic: Topic, producer: Producer, item: Item) -> Published:
-        (published,) = await self._publisher.publish(topic, producer, (item,))
-        if isinstance(published, MqgateError):
-            raise published
-        return published
+        (outcome,) = await self._service.publish(producer.topic, name, (Item(draft, due),))
+        if isinstance(outcome, MqgateError):
+            raise outcome
+        return done(_send_result(draft.id, producer.topic, outcome.stored))
 
     def _due(self, level: int | None, timestamp: int | None) -> datetime | None:
         delay = None if level is None else _DELAY_LEVELS[level - 1]
@@ -103,7 +90,7 @@ class ProduceApi:
         return plan(delay, at, self._clock(), self._longest_delay)
 
     def _slot(self, given: Parameters, topic: str) -> int | None:
-        """Which queue: orderId before ordered before any."""
+        """Return the number that chooses the queue: by orderId, else by ordered, else None."""
         is_ordered = given.flag("ordered")
         order_id = trimmed(given.text("orderId") or "")
         if order_id:
@@ -125,11 +112,11 @@ def _keys(given: Parameters) -> str | None:
 def _send_result(message_id: str, topic: str, stored: Stored | None) -> SendResult:
     stored = stored or _SCHEDULED
     return SendResult(
-        # Degraded covers four of the broker's statuses; this one promises least.
+        # Degraded covers four statuses of the broker. This one promises the least.
         send_status="FLUSH_DISK_TIMEOUT" if stored.is_degraded else "SEND_OK",
         msg_id=message_id,
         message_queue=message_queue(topic, stored.queue),
         queue_offset=stored.offset,
-        # One id finds a message everywhere here, so there is no second one made of a broker's address.
+        # One id is enough to find a message, so there is no second id made of a broker address.
         offset_msg_id=message_id,
     )
