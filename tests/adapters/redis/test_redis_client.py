@@ -264,7 +264,7 @@ def _waiting(group: Group) -> AcquireRequest:
 
 
 class RecordingClient(RedisClient):
-    """ClientInfo that records the scripts it ran."""
+    """Client that records the scripts it ran."""
 
     def __init__(self, url: str) -> None:
         super().__init__(url, timeout=PATIENT)
