@@ -109,7 +109,7 @@ def test_a_missing_java_is_reported_with_the_remedy(tmp_path: Path) -> None:
     )
 
     assert done.returncode == 1
-    assert "JavaNotFound: Spark needs Java 17 or newer: install a JDK" in done.stderr
+    assert "JavaNotFound: Spark requires Java 17 or newer: install a JDK" in done.stderr
 
 
 def test_a_missing_pyspark_is_reported_with_the_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
