@@ -27,7 +27,7 @@ class Delayed:
         self.log = SqliteMessageLog(engine)
         self.timers = SqliteTimerStore(engine)
         metrics = Metrics()
-        recorder = EventRecorder(metrics, clock, most_rows=100)
+        recorder = EventRecorder(metrics, clock, max_rows=100)
         self.dispatcher = TimerDispatcher(self.timers, self.log, metrics, recorder, lambda: clock.now)
 
     async def schedule(self, *ids: str, topic: str = "orders") -> None:
