@@ -14,7 +14,7 @@ from cluster import NO_TIMERS
 from mqgate.stack import BrokerSpec, Stack
 from mqgate.stack.part import Part
 from mqgate.stack.probe import is_listed, is_starting, register
-from mqgate.stack.readiness import hasten
+from mqgate.stack.readiness import speed_up
 
 
 @pytest.mark.slow
@@ -82,7 +82,7 @@ def test_only_a_broker_with_a_system_error_is_starting(broker: tuple[Asked, tupl
         ready_line="boot success",
         asked=read_only.record(),
     )
-    hasten(part, tmp_path / "out.log")
+    speed_up(part, tmp_path / "out.log")
 
     assert found == [True, False, False]
     orders = [(each["code"], each["body"]) for each in asked[-3:]]
