@@ -64,7 +64,7 @@ bench: .venv/bench.stamp ## compare; BENCH="rocketmq flat" runs only those
 chaos: .venv/dev.stamp ## kill gateways, brokers, Redis and PostgreSQL under load, and judge; MINUTES=2 SEED=7
 	$(BIN)/python tests/chaos/chaos_run.py $(MINUTES) $(SEED) bench/results/chaos.md
 
-abuse: .venv/dev.stamp ## attack a gateway in every way that needs no key, and judge; takes about 15 minutes
+abuse: .venv/dev.stamp ## attack a gateway in every way that needs no key, and judge; takes about 10 minutes
 	$(BIN)/python tests/abuse/abuse_run.py bench/results/abuse.md
 
 soak: .venv/dev.stamp ## the random tests with many times the examples; TIMES=20 FUZZ=100000 SEED=1

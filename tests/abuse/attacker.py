@@ -33,7 +33,7 @@ class Attacker:
         )
 
     def start(self, attack: Attack, connections: int, drips: int) -> None:
-        """Return when the attack has reached its number of connections."""
+        """Return when the attack has made nearly all of its connections."""
         self._command(f"{attack.name}\t{connections}\t{drips}")
 
     def stop(self) -> None:
@@ -73,22 +73,33 @@ class _Crowd:
 
     async def _attack_again(self) -> None:
         # Not all at once, which the accept queue would not take.
-        await asyncio.sleep(random.uniform(0, self._wanted / 2_000))
+        await asyncio.sleep(random.uniform(0, self._wanted / 1_000))
         while True:
             with contextlib.suppress(OSError, asyncio.IncompleteReadError):
                 await self._attack_once()
             await asyncio.sleep(0 if self._attack.is_flood else random.uniform(0, 1))
 
     async def _attack_once(self) -> None:
-        reader, writer = await asyncio.open_connection("127.0.0.1", self._port, local_addr=(_ADDRESS, 0))
+        reader, writer = await self._connect()
         peer = Peer(reader, writer, self._key, self._drip_interval)
         self._connected += 1
-        if self._connected >= self._wanted:
+        # The kernel drops some connection attempts when the accept queue is full, and repeats them seconds later.
+        if self._connected >= 0.9 * self._wanted:
             self._is_complete.set()
         try:
             await self._attack.behave(peer)
         finally:
             peer.abort()
+
+    async def _connect(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        connecting = asyncio.create_task(asyncio.open_connection("127.0.0.1", self._port, local_addr=(_ADDRESS, 0)))
+        try:
+            return await asyncio.shield(connecting)
+        except asyncio.CancelledError:
+            # A cancelled connect leaves its socket open.
+            with contextlib.suppress(OSError):
+                (await connecting)[1].transport.abort()
+            raise
 
 
 async def _main(port: int, key: str) -> None:

@@ -30,6 +30,8 @@ class Peer:
         self.key = key
 
     async def send(self, data: bytes) -> None:
+        if self._writer.is_closing():
+            raise ConnectionResetError
         self._writer.write(data)
         await self._writer.drain()
 
@@ -180,13 +182,13 @@ ATTACKS = [
     Attack("slow head of 60 KB", slow_large_head, "header_timeout"),
     Attack("slow body", slow_body, "body_timeout"),
     Attack("slow reader of large responses", slow_reader_of_large_responses, "unread_response", share=0.01),
-    Attack("idle connections", idle, "idle", share=1.0),
-    Attack("idle after a request", idle_after_a_request, None),
+    Attack("idle connections", idle, "idle"),
+    Attack("idle after a request", idle_after_a_request, None, share=1.0),
     Attack("declared body, health check", declares_body(LIVEZ + b"Content-Length: 33554432\r\n\r\n"), "linger"),
     Attack("declared body, publish", declares_body(PUBLISH + b"Content-Length: 33554432\r\n\r\n"), "linger"),
     Attack("declared body, /mq", declares_body(b"POST /mq/send HTTP/1.1\r\nHost: localhost\r\n" + CHUNKED), "linger"),
-    Attack("more connections than the cap", idle, "evicted", is_flood=True, share=1.5),
-    Attack("many large heads", slow_large_head, "memory_limit", is_flood=True, share=1.0),
+    Attack("more connections than the cap", idle_after_a_request, "evicted", is_flood=True, share=1.5),
+    Attack("many large heads", slow_large_head, None, is_flood=True, share=1.0),
     Attack("slow reader of small responses", slow_reader, None, is_flood=True, share=0.05),
     Attack("connection churn", connects, None, is_flood=True, share=0.03),
     Attack("many small headers", floods(LIVEZ, b"a:\r\n" * 1_000, MIB), "headers_too_large", True, 0.03),
