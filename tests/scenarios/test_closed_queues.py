@@ -78,7 +78,7 @@ async def test_clients_that_met_a_closed_queue_are_remembered_up_to_a_limit(
     api: httpx.AsyncClient, gateway: bootstrap.Gateway, outage: Outage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Callers choose the names of clients: memory must not grow with them; who was forgotten misses nothing."""
-    monkeypatch.setattr("mqgate.consumption.receive._SCOPES_REMEMBERED", 3)
+    monkeypatch.setattr("mqgate.consumption.receive._MAX_SCOPES", 3)
     await filled(api, mode="broadcast")
     outage.closed.add(FIRST)
     clients = [{"clientId": f"c{number}"} for number in range(9)]

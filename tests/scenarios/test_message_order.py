@@ -136,7 +136,7 @@ async def test_an_ordered_group_is_not_empty_because_others_look_at_its_keys(
 ) -> None:
     """Many workers who never wait, and a message of its own key for each of their receives."""
     # On a busy machine six looks, one after the other, may take longer than an answer may.
-    monkeypatch.setattr(receive, "_LONGEST_LOOK", 30.0)
+    monkeypatch.setattr(receive, "_MAX_KEY_READ_WAIT", 30.0)
     await shop(api, ordered=True)
     for number in range(120):
         await publish(api, str(number), key=f"k{number}")
