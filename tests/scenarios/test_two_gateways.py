@@ -56,14 +56,14 @@ async def test_what_is_nowhere_is_not_found(both: tuple[Side, Side]) -> None:
     """After a look, and a flood of such requests is a few questions to the store."""
     _, b = both
     asked = 0
-    refresh = b.gateway.follower._looks[0]
+    refresh = b.gateway.follower._sources[0]
 
     async def counted() -> object:
         nonlocal asked
         asked += 1
         return await refresh()
 
-    b.gateway.follower._looks = (counted,)
+    b.gateway.follower._sources = (counted,)
     answers = await asyncio.gather(*(send(b.api, f"none{turn}") for turn in range(200)))
 
     assert {answer.json()["code"] for answer in answers} == {"topic_not_found"}
