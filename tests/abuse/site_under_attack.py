@@ -5,6 +5,7 @@ import json
 import os
 import re
 import time
+from datetime import timedelta
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -67,7 +68,10 @@ class Site:
     """A gateway on the embedded engine with one admin key."""
 
     def __init__(self, directory: Path, **settings: Any) -> None:
-        environment = {f"MQGATE_HTTP_{name.upper()}": str(value) for name, value in settings.items()}
+        values = {
+            name: value.total_seconds() if isinstance(value, timedelta) else value for name, value in settings.items()
+        }
+        environment = {f"MQGATE_HTTP_{name.upper()}": str(value) for name, value in values.items()}
         # Latencies are to show the gateway, not the disk.
         self._process = ServerProcess(directory, MQGATE_SQLITE_SYNCHRONOUS="normal", **environment)
         self.port = self._process.port
