@@ -1,3 +1,3 @@
-"""mqgate: one HTTP door to message middleware."""
+"""mqgate: an HTTP gateway for message queues."""
 
 __version__ = "0.1.0"
