@@ -55,7 +55,7 @@ ready-tests: .venv/dev.stamp
 
 dev: .venv/dev.stamp ## only set up: tools, drivers, small servers of Redis and PostgreSQL
 
-docs: .venv/dev.stamp ## write the generated reference pages anew
+docs: .venv/dev.stamp ## regenerate the reference pages
 	$(BIN)/python docs/generate.py
 
 bench: .venv/bench.stamp ## compare; BENCH="rocketmq flat" runs only those
@@ -72,7 +72,7 @@ soak: .venv/dev.stamp ## the random tests with many times the examples; TIMES=20
 	EXAMPLES_TIMES=$(TIMES) $(BIN)/pytest -n auto --dist worksteal --timeout 7200 tests/http/test_openapi.py \
 		tests/scenarios/test_model.py tests/scenarios/test_message_model.py tests/adapters/redis/test_redis_agrees_with_sqlite.py
 
-lock: .venv/uv.stamp ## write the locks anew; UPGRADE=--upgrade takes newer versions
+lock: .venv/uv.stamp ## regenerate the lock files; UPGRADE=--upgrade takes newer versions
 	$(COMPILE) --group uv -o requirements/uv.txt
 	$(COMPILE) pyproject.toml --group build -o requirements/run.txt
 	$(COMPILE) -c requirements/run.txt pyproject.toml --all-extras --group build --group dev -o requirements/dev.txt
