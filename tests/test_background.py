@@ -9,7 +9,7 @@ from mqgate.background import Background
 
 async def test_work_that_forgets_that_it_was_cancelled_is_stopped_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     """Until Python 3.12 a wait_for inside a library may lose a cancellation: a gateway must stop nevertheless."""
-    monkeypatch.setattr("mqgate.background._PATIENCE", 0.01)
+    monkeypatch.setattr("mqgate.background._CANCEL_INTERVAL", 0.01)
     begun = asyncio.Event()
     forgotten = 0
 

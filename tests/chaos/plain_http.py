@@ -65,7 +65,7 @@ class Http:
         content = b"" if body is None else msgspec.json.encode(body)
         reader, writer = await asyncio.open_connection("127.0.0.1", self._port)
         writer.write(
-            f"{method} {path} HTTP/1.1\r\nhost: mqgate\r\nconnection: close\r\n"
+            f"{method} {path} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n"
             f"content-type: application/json\r\ncontent-length: {len(content)}\r\n\r\n".encode()
             + content
         )

@@ -242,6 +242,6 @@ def test_a_repeated_micro_batch_is_skipped_by_its_number(
     assert all_of(store) == before
     assert store.select("SELECT sum(n) FROM stats_traffic_minute") == [(3,)]
 
-    monkeypatch.delattr(live, "decoded")
+    monkeypatch.delattr(live, "decode_messages")
     uncommitted(tmp_path / "checkpoint")
     drained(spark, client, topic, count(store, WEEK), tmp_path / "checkpoint")

@@ -39,7 +39,7 @@ def test_a_replay_that_was_interrupted_goes_on_where_it_was(
     """
     fill(client, topic, 40)
     wanted = Replay(name="once", source=topic, topic=topic, rate=1000.0)
-    stored, left = replaying._store, [2]
+    stored, left = replaying._store_progress, [2]
 
     def break_off(*given: object) -> None:
         if not left[0]:
@@ -47,7 +47,7 @@ def test_a_replay_that_was_interrupted_goes_on_where_it_was(
         left[0] -= 1
         stored(*given)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(replaying, "_store", break_off)
+    monkeypatch.setattr(replaying, "_store_progress", break_off)
     with pytest.raises(KeyboardInterrupt):
         replay(spark, config, wanted)
     monkeypatch.undo()
@@ -114,13 +114,13 @@ def test_an_archive_is_replayed_in_offset_order(
         fill(client, topic, 10, start=start)
         rows = frame(spark, client, subscribe=topic).where(f"CAST(CAST(body AS STRING) AS INT) >= {start}")
         archive.write_batch(rows, config.archive_path, name)
-    stored, places = replaying._store, list[dict[str, int]]()
+    stored, places = replaying._store_progress, list[dict[str, int]]()
 
     def noted(progress: Path, wanted: Replay, done: dict[str, int], ends: dict[str, int]) -> None:
         places.append(dict(done))
         stored(progress, wanted, done, ends)
 
-    monkeypatch.setattr(replaying, "_store", noted)
+    monkeypatch.setattr(replaying, "_store_progress", noted)
     replay(spark, config, Replay(name="order", source=topic, topic=target, is_archived=True, rate=10.0**6))
 
     assert copies(spark, client, target) == list(range(20))
