@@ -16,7 +16,6 @@ RETIRED_NOT_YET = {
     "CHANGELOG.md",
     "docs/adr/0018-leases-in-redis-by-scripts.md",
     "docs/architecture.md",
-    "docs/explanation/security.md",
     "docs/how-to/use-redis.md",
     "src/mqgate/adapters/redis/scripts/message_fast_path.lua",
     "src/mqgate/adapters/redis/scripts/message_state.lua",
