@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from mqgate.cli.check import Check
 from mqgate.rocketmq.errors import Refused, RocketMQError
-from mqgate.rocketmq.remoting.codes import ResponseCode
+from mqgate.rocketmq.faults import FaultKind, kind_of
 
 __all__ = [
     "BrokerStatus",
@@ -37,8 +37,7 @@ def check_access(broker: str, error: RocketMQError, *, has_user: bool) -> Check:
         hint = "the broker registered this address at the name servers (brokerIP1)"
         return Check(check=f"{broker}: reachable", status="fail", detail=f"{error}; {hint}")
     check = f"{broker}: access"
-    # Brokers before 5.0 return a general error that names the exception.
-    if error.code != ResponseCode.NO_PERMISSION and "AclException" not in error.remark:
+    if kind_of(error) is not FaultKind.ACCESS_DENIED:
         return Check(check=check, status="fail", detail=str(error))
     if has_user:
         return Check(

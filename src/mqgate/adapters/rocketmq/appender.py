@@ -17,8 +17,8 @@ from mqgate.core.errors import MqgateError, QueueUnavailable, StorageUnavailable
 from mqgate.core.message import Draft, Stored, instant
 from mqgate.rocketmq.client import RocketMQClient
 from mqgate.rocketmq.errors import NoResponse, NotSent, Refused, RocketMQError
+from mqgate.rocketmq.faults import FaultKind, kind_of
 from mqgate.rocketmq.remoting import properties as property_text
-from mqgate.rocketmq.remoting.codes import ResponseCode
 
 __all__ = ["Appender"]
 
@@ -28,7 +28,6 @@ _MAX_BATCH_BYTES = 3 << 20
 _MAX_BATCH_COUNT = 128
 _ENTRY_OVERHEAD = 128
 _BUSY_PAUSES = (0.05, 0.2)
-_IS_BUSY = frozenset({ResponseCode.SYSTEM_BUSY, ResponseCode.FLOW_CONTROL})
 
 
 class Appender:
@@ -151,7 +150,7 @@ class Appender:
                     )
                 break
             except Refused as error:
-                pause = next(pauses, None) if error.code in _IS_BUSY else None
+                pause = next(pauses, None) if kind_of(error) is FaultKind.BUSY else None
                 if pause is None:
                     raise
             await asyncio.sleep(pause)

@@ -23,41 +23,41 @@ from mqgate.core.errors import (
     StorageUnavailable,
     TopicNotFound,
 )
-from mqgate.rocketmq.errors import NoResponse, NotSent, Refused, RemoteProtocolError, RocketMQError
+from mqgate.rocketmq.errors import Refused, RocketMQError
+from mqgate.rocketmq.faults import FaultKind, kind_of
 from mqgate.rocketmq.remoting.codes import ResponseCode
 
 __all__ = ["may_try_other_broker", "translated", "translating"]
 
-_BUSY = {ResponseCode.SYSTEM_BUSY, ResponseCode.FLOW_CONTROL, ResponseCode.SERVICE_NOT_AVAILABLE}
-_ILLEGAL = {ResponseCode.MESSAGE_ILLEGAL, ResponseCode.INVALID_PARAMETER}
+_NOT_STORED = {FaultKind.NOT_SENT, FaultKind.UNTRUSTED, FaultKind.BUSY, FaultKind.UNAVAILABLE}
+_MAY_BE_STORED = {FaultKind.NO_RESPONSE, FaultKind.MALFORMED, FaultKind.FAILED}
 
 
 def translated(error: RocketMQError, topic: str, *, is_send: bool = False) -> MqgateError:
     """Return the mqgate error for a client error. `is_send`: the request may have been executed in spite of it."""
-    code = error.code if isinstance(error, Refused) else None
-    # RocketMQ 4 has no response code for denied access, only this text.
-    if isinstance(error, Refused) and "AclException" in error.remark:
-        return StorageRefused(f"RocketMQ refused the request of the gateway: {error}")
-    if is_send and (isinstance(error, NoResponse | RemoteProtocolError) or code == ResponseCode.SYSTEM_ERROR):
+    kind = kind_of(error)
+    if is_send and kind in _MAY_BE_STORED:
         return OutcomeUnknown(
             f"the broker did not confirm the message: publish it again with the same idempotency key ({error})",
             retry_after=1,
         )
-    if code is None or code in _BUSY or code == ResponseCode.SYSTEM_ERROR:
+    if kind in _NOT_STORED or kind in _MAY_BE_STORED:
         return StorageUnavailable(f"RocketMQ is unavailable: {error}", retry_after=1)
-    if code == ResponseCode.TOPIC_NOT_EXIST:
+    if kind is FaultKind.TOPIC_MISSING:
         detail = f"RocketMQ has no topic {topic}: create it again with PUT /v1/topics/{topic}"
         return TopicNotFound(detail, topic=topic)
-    if code in _ILLEGAL:
+    if kind is FaultKind.ILLEGAL:
         return InvalidValue(f"the broker refused the message: {error}", field="body")
     return StorageRefused(f"RocketMQ refused the request of the gateway: {error}")
 
 
 def may_try_other_broker(error: RocketMQError) -> bool:
     """Return whether the broker certainly did not store the message and another broker may accept it."""
-    if isinstance(error, Refused):
-        return error.code in _BUSY or error.code in {ResponseCode.NO_PERMISSION, ResponseCode.TOPIC_NOT_EXIST}
-    return isinstance(error, NotSent)
+    kind = kind_of(error)
+    # Not for all denied access: permissions of a topic differ between brokers, users of RocketMQ 4 do not.
+    if kind is FaultKind.ACCESS_DENIED:
+        return isinstance(error, Refused) and error.code == ResponseCode.NO_PERMISSION
+    return kind in _NOT_STORED or kind is FaultKind.TOPIC_MISSING
 
 
 @contextlib.contextmanager
