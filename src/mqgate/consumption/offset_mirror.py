@@ -1,8 +1,8 @@
-"""Keeps a second copy of committed offsets beside the messages, and begins from it where lease state was lost.
+"""The offset mirror: a second copy of the committed offsets, from which groups resume after a loss of lease state.
 
-Groups at work are written every few seconds, only the queues that moved; a seek backwards before it is answered, so
-that what it asked for again is not skipped should the lease state be lost a moment later. Broadcast clients are not
-written: middleware knows no such thing.
+Active groups are written every few seconds, and only the queues whose offset moved. A seek is written before its
+response is sent: otherwise a loss of lease state right after a seek backwards would skip the messages that the caller
+requested again. Broadcast clients are not written, because brokers store offsets per group only.
 """
 
 import asyncio
@@ -35,11 +35,11 @@ class OffsetMirrorService:
         self._leases = leases
         self._directory = directory
         self._interval = interval
-        self._touched: set[str] = set()
+        self._dirty: set[str] = set()
         self._written: dict[str, dict[str, int]] = {}
         # One write per group at a time: an older write that ends later would undo a seek.
-        self._turns: dict[str, asyncio.Lock] = {}
-        self._round = asyncio.Lock()
+        self._locks: dict[str, asyncio.Lock] = {}
+        self._run_lock = asyncio.Lock()
         self._background = Background(self._loop)
 
     def start(self) -> None:
@@ -51,25 +51,25 @@ class OffsetMirrorService:
         if await self._background.stop():
             await self.run_once()
 
-    def touched(self, group: str) -> None:
-        """Mark a group whose offsets may have moved."""
+    def mark_dirty(self, group: str) -> None:
+        """Mark a group whose offsets may have moved, for the next run."""
         if self._mirror is not None:
-            self._touched.add(group)
+            self._dirty.add(group)
 
     async def open(self, group: Group) -> None:
-        """Make a new group known. Raises StorageUnavailable while a queue cannot be read: nobody can tell its start."""
+        """Register a new group. Raise StorageUnavailable while a queue is closed, because its bounds are unknown."""
         if self._mirror is None or group.mode is Mode.BROADCAST:
             return
         closed = sorted((await self._log.bounds(group)).closed)
         if closed:
             raise StorageUnavailable(
-                f"{', '.join(closed)} cannot be read now, so where group {group.name} begins there cannot be kept",
+                f"{', '.join(closed)} cannot be read now, so the start of group {group.name} cannot be stored",
                 retry_after=1,
             )
         await self._mirror.open(group.name)
 
     async def starts(self, group: Group, starts: Mapping[str, int], bounds: TopicBounds) -> Mapping[str, int]:
-        """Where a group without lease state goes on: where it stood; without the queues of which nobody can tell."""
+        """Return where a group without lease state resumes: at its mirrored offsets. Closed queues are left out."""
         if self._mirror is None or group.mode is Mode.BROADCAST:
             return starts
         open_now = [queue for queue in starts if queue not in bounds.closed]
@@ -82,10 +82,10 @@ class OffsetMirrorService:
         return found
 
     async def write(self, group: Group) -> None:
-        """Write the offsets of a group that moved."""
+        """Write the offsets of a group that moved since the last write."""
         if self._mirror is None or group.mode is Mode.BROADCAST:
             return
-        async with self._turns.setdefault(group.name, asyncio.Lock()):
+        async with self._locks.setdefault(group.name, asyncio.Lock()):
             written = self._written.setdefault(group.name, {})
             moved = await self._moved(group, written)
             while moved:
@@ -101,32 +101,32 @@ class OffsetMirrorService:
         return {queue: at for queue, at in committed.items() if written.get(queue) != at}
 
     async def sought(self, group: Group) -> None:
-        """A group was moved: write it before that is answered; and once more later, should another overtake us."""
-        self.doubt(group.name)
+        """Write a group after a seek, and mark it again: a concurrent write of another gateway may be older."""
+        self.invalidate(group.name)
         await self.write(group)
-        self.doubt(group.name)
+        self.invalidate(group.name)
 
-    def doubt(self, group: str) -> None:
-        """A group went back: of what we wrote, another gateway may have written more since. All is written again."""
+    def invalidate(self, group: str) -> None:
+        """Write all offsets of a group again after it moved back: another gateway may have written newer ones."""
         self._written.pop(group, None)
-        self.touched(group)
+        self.mark_dirty(group)
 
     async def forget(self, group: str) -> None:
         if self._mirror is None:
             return
-        async with self._turns.setdefault(group, asyncio.Lock()):
-            self._touched.discard(group)
+        async with self._locks.setdefault(group, asyncio.Lock()):
+            self._dirty.discard(group)
             self._written.pop(group, None)
             await self._mirror.forget(group)
-        self._turns.pop(group, None)
+        self._locks.pop(group, None)
 
     async def run_once(self) -> None:
-        """Write all marked groups. A group that fails is written by the next run."""
-        async with self._round:
-            await self._write_touched()
+        """Write all dirty groups. A group that fails is written by the next run."""
+        async with self._run_lock:
+            await self._write_dirty()
 
-    async def _write_touched(self) -> None:
-        names, self._touched = self._touched, set()
+    async def _write_dirty(self) -> None:
+        names, self._dirty = self._dirty, set()
         groups = self._directory.snapshot.groups
         for name in names:
             group = groups.get(name)
@@ -134,7 +134,7 @@ class OffsetMirrorService:
                 if group is not None:
                     await self.write(group)
             except MqgateError as error:
-                self._touched.add(name)
+                self._dirty.add(name)
                 _log.warning("writing offsets to the brokers failed", group=name, error=error.detail)
 
     async def _loop(self) -> None:
@@ -143,6 +143,6 @@ class OffsetMirrorService:
             await self.run_once()
 
 
-def _within(ends: QueueBounds, at: int) -> int:
+def _within(bounds: QueueBounds, at: int) -> int:
     """Return the offset to resume at. Beyond the bounds the queue was recreated, and is read from its start."""
-    return ends.min if at > ends.max else max(at, ends.min)
+    return bounds.min if at > bounds.max else max(at, bounds.min)

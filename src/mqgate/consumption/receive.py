@@ -205,7 +205,7 @@ class Receiver:
 
     async def _try(self, request: ReceiveRequest, has_other_waiters: bool, wait: timedelta) -> ReceiveResult:
         received = ReceiveResult()
-        self._mirror.touched(request.group.name)
+        self._mirror.mark_dirty(request.group.name)
         settlements = request.settlements
         unread = empty = _NONE
         asked = request
@@ -318,7 +318,7 @@ class Receiver:
             is_over.set_result(None)
 
     def _include(self, group: Group, received: ReceiveResult, acquired: AcquireResult) -> None:
-        self._mirror.touched(group.name)
+        self._mirror.mark_dirty(group.name)
         received.settled = [*received.settled, *acquired.settled]
         received.state = acquired.state
         received.rewound += acquired.rewound
@@ -330,7 +330,7 @@ class Receiver:
             self._metrics.expired.labels(group.name).inc(acquired.expired)
             _log.warning("messages expired before delivery", group=group.name, count=acquired.expired)
         if acquired.rewound:
-            self._mirror.doubt(group.name)
+            self._mirror.invalidate(group.name)
             _log.warning("queue truncated", group=group.name, count=acquired.rewound)
 
 

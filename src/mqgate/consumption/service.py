@@ -152,7 +152,7 @@ class ConsumptionService:
         for lease, result in zip(leases, results, strict=True):
             if lease is not None and result.outcome.is_done:
                 self._long_poll.settled((lease.group, lease.client), verb)
-                self._mirror.touched(lease.group)
+                self._mirror.mark_dirty(lease.group)
         self._count(group, verb, results)
         return SettledReceipts(results, leases)
 

@@ -56,11 +56,11 @@ class BroadcastContract:
 
         unknown = await ask(store, group, client="ada", polled_by="ada")
         await opened(store, group, queues(1), client="ada")
-        stranger = await ask(store, group, client="ada", polled_by="ada", bounds=queues(1, 1))
+        new_queue = await ask(store, group, client="ada", polled_by="ada", bounds=queues(1, 1))
         await opened(store, group, queues(1, 1), client="ada")
         await granted(store, group, client="ada", polled_by="ada")
 
-        assert (unknown.state_exists, list(stranger.unknown_queues)) == (False, [OTHER])
+        assert (unknown.state_exists, list(new_queue.unknown_queues)) == (False, [OTHER])
         assert [client.name for client in await store.clients(group.name)] == ["ada"]
 
     async def test_attempt_ids_of_two_clients_do_not_conflict(self, store: LeaseStore) -> None:

@@ -109,11 +109,11 @@ class PoisonContract:
         assert last.exhausted is not None
 
         closed = await ask(store, group)
-        is_buried = await store.settle_dead(group, last.exhausted)
+        is_settled = await store.settle_dead(group, last.exhausted)
         following = await granted(store, group)
 
         assert not closed.grants
-        assert is_buried
+        assert is_settled
         assert (following.lease.start, following.delivery) == (1, 1)
 
     async def test_an_exhausted_message_is_settled_dead_once(self, store: LeaseStore) -> None:
@@ -124,9 +124,10 @@ class PoisonContract:
         assert last.exhausted is not None
         (found_by_another,) = await exhausted(store, group)
 
-        buried = [await store.settle_dead(group, each) for each in (last.exhausted, found_by_another, last.exhausted)]
+        reports = (last.exhausted, found_by_another, last.exhausted)
+        is_settled = [await store.settle_dead(group, report) for report in reports]
 
-        assert buried == [True, False, False]
+        assert is_settled == [True, False, False]
         assert await committed(store, group) == 1
 
     async def test_an_exhausted_message_deleted_by_retention_is_expired(self, store: LeaseStore) -> None:
@@ -136,9 +137,9 @@ class PoisonContract:
         last = await settled(store, group, Verb.NACK, (await granted(store, group)).lease)
         assert last.exhausted is not None
 
-        buried = [await store.settle_dead(group, last.exhausted, is_expired=True) for _ in range(2)]
+        is_settled = [await store.settle_dead(group, last.exhausted, is_expired=True) for _ in range(2)]
 
-        assert buried == [True, False]
+        assert is_settled == [True, False]
         assert (await position(store, group)).expired == 1
 
     async def test_an_exhausted_message_is_reported_again_after_a_crash(self, store: LeaseStore) -> None:
@@ -164,9 +165,9 @@ class PoisonContract:
         assert told is not None
         await store.seek(group, "", {QUEUE: 0}, is_dry_run=False)
 
-        is_buried = await store.settle_dead(group, told)
+        is_settled = await store.settle_dead(group, told)
 
-        assert not is_buried
+        assert not is_settled
         assert await committed(store, group) == 0
 
     async def test_receipts_of_an_exhausted_message_are_lost(self, store: LeaseStore, clock: ManualClock) -> None:
@@ -205,12 +206,12 @@ class PoisonContract:
         await opened(store, group, queues(9))
         for _ in range(3):
             await nack(store, group, (await granted(store, group)).lease)
-        culprit = await granted(store, group)
-        await ack(store, group, culprit.lease)
+        failing = await granted(store, group)
+        await ack(store, group, failing.lease)
 
         following = await granted(store, group, max_count=5)
 
-        assert (culprit.delivery, culprit.lease.next) == (4, 1)
+        assert (failing.delivery, failing.lease.next) == (4, 1)
         assert (following.delivery, following.lease.next) == (1, 6)
 
     async def test_releasing_the_last_attempt_exhausts_nothing(self, store: LeaseStore, clock: ManualClock) -> None:

@@ -158,9 +158,9 @@ class DeadMessageContract:
         assert not (await ask(store, group)).grants
         assert await committed(store, group) == 0
 
-        buried = [await store.settle_dead(group, named) for _ in range(3)]
+        is_settled = [await store.settle_dead(group, named) for _ in range(3)]
 
-        assert buried == [True, False, False]
+        assert is_settled == [True, False, False]
         assert await committed(store, group) == 2
         assert await lag(store, group) == (0, 0, 0)
         assert not await exhausted(store, group)
@@ -173,9 +173,9 @@ class DeadMessageContract:
         await nack(store, group, first)
         (named,) = await exhausted(store, group)
 
-        buried = [await store.settle_dead(group, named, is_expired=True) for _ in range(2)]
+        is_settled = [await store.settle_dead(group, named, is_expired=True) for _ in range(2)]
 
-        assert buried == [True, False]
+        assert is_settled == [True, False]
         assert (await position(store, group)).expired == 1
 
     async def test_deliveries_never_exceed_max_attempts(self, store: LeaseStore, clock: ManualClock) -> None:

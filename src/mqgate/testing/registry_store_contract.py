@@ -112,7 +112,7 @@ class RegistryStoreContract:
         async def work(name: str) -> None:
             async with store.change_lock():
                 order.append(name)
-                # Whoever could come in between has the time to.
+                # A concurrent holder would append its name during this write.
                 await _saved(store, a_topic(name=name))
                 order.append(name)
 

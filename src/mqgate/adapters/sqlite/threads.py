@@ -1,12 +1,13 @@
-"""SQLite's threads: one that writes, two that read, each with its own connection and mailbox.
+"""The threads of SQLite: one writer and two readers. Each has its own connection and a queue of jobs.
 
-The writer takes everything that waits in its mailbox into one transaction: one fsync serves all of them (group commit).
-A job must therefore be repeatable: if any job of a batch fails, the batch is rolled back and each job is run
-again in a transaction of its own, so that a failure touches nobody else. `after_commit` tells the rest of the
-process: it runs in the loop's thread, in the order of the jobs, before anybody is answered.
+The writer runs all queued jobs in one transaction, so one fsync serves all of them (group commit). A job must therefore
+be repeatable: if any job of a batch fails, the batch is rolled back and each job runs again in a transaction of its
+own, so that a failure does not affect other jobs. `after_commit` updates the state of the process: it runs in the
+thread of the event loop, in the order of the jobs, before any result is returned.
 
-A durable job is answered when its commit is on disk. Lease steps are not durable: their commits survive the end of
-the process at once and a power cut with the next fsync; what a power cut takes of them is delivered again.
+The result of a durable job is returned when its commit is on disk. Lease steps are not durable: their commits survive a
+crash of the process at once, and a power failure from the next fsync on. Messages whose lease steps were lost are
+delivered again.
 """
 
 import asyncio
@@ -21,11 +22,11 @@ import apsw
 from mqgate.core.errors import MqgateError, StorageFull, StorageUnavailable
 
 _T = TypeVar("_T")
-_MOST_JOBS = 1024
+_MAX_JOBS = 1024
 
 
 class StoreClock:
-    """The store's clock: the wall clock, but never behind what was seen before, also after a restart."""
+    """The clock of the store: the wall clock, but it never goes back, also not over a restart."""
 
     def __init__(self, wall_ms: Callable[[], int], high_water_ms: int) -> None:
         self._wall_ms = wall_ms
@@ -37,7 +38,7 @@ class StoreClock:
 
 
 class View:
-    """What a reading job may use."""
+    """The connection as a reading job may use it."""
 
     def __init__(self, connection: apsw.Connection) -> None:
         self.execute = connection.execute
@@ -45,15 +46,15 @@ class View:
 
     @contextmanager
     def no_value_beyond(self, max_bytes: int) -> Iterator[None]:
-        """Within it a statement that meets or makes a larger value fails with TooBigError."""
-        usual = self._limit(apsw.SQLITE_LIMIT_LENGTH, max_bytes)
+        """Let statements that read or create a larger value fail with TooBigError."""
+        previous = self._limit(apsw.SQLITE_LIMIT_LENGTH, max_bytes)
         try:
             yield
         finally:
-            self._limit(apsw.SQLITE_LIMIT_LENGTH, usual)
+            self._limit(apsw.SQLITE_LIMIT_LENGTH, previous)
 
     def one(self, sql: str, values: tuple[Any, ...] = ()) -> Any:
-        """The first row, or None."""
+        """Return the first row, or None."""
         return self.execute(sql, values).fetchone()
 
     def all(self, sql: str, values: tuple[Any, ...] = ()) -> list[Any]:
@@ -61,9 +62,9 @@ class View:
 
 
 class Transaction(View):
-    """What a writing job may use: the connection, and one instant for the whole step.
+    """The connection as a writing job may use it, with one instant for the whole step.
 
-    `drafts` is shared by the jobs of one transaction; `on_commit` runs in the writer's thread once it is committed.
+    `drafts` is shared by the jobs of one transaction; `on_commit` runs in the writer's thread after the commit.
     """
 
     def __init__(self, connection: apsw.Connection, now_ms: int) -> None:
@@ -73,18 +74,18 @@ class Transaction(View):
         self.on_commit: list[Callable[[], None]] = []
 
 
-class _Letter(NamedTuple):
-    job: Callable[[Any], Any]
+class _Job(NamedTuple):
+    run: Callable[[Any], Any]
     after_commit: Callable[[Any], None] | None
     is_durable: bool
-    answer: asyncio.Future[Any]
+    result: asyncio.Future[Any]
 
 
-class _Mailbox:
-    """A thread with a queue of letters, answering each batch with one wake-up of the loop."""
+class _WorkerThread:
+    """A thread with a queue of jobs. It returns the results of each batch with one wake-up of the event loop."""
 
     def __init__(self, name: str) -> None:
-        self._letters: SimpleQueue[_Letter | None] = SimpleQueue()
+        self._jobs: SimpleQueue[_Job | None] = SimpleQueue()
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
         self._is_closed = False
 
@@ -92,10 +93,10 @@ class _Mailbox:
         self._thread.start()
 
     async def stop(self) -> None:
-        """Work off what waits, then end."""
+        """Run the queued jobs, then end the thread."""
         self._is_closed = True
         if self._thread.is_alive():
-            self._letters.put(None)
+            self._jobs.put(None)
             await asyncio.get_running_loop().run_in_executor(None, self._thread.join)
 
     def post(
@@ -106,57 +107,57 @@ class _Mailbox:
         is_durable: bool = True,
     ) -> asyncio.Future[_T]:
         if self._is_closed:
-            # Else who asks would wait for ever, and whoever waits for that one too.
+            # The thread may have ended: a job that is queued now would never run.
             raise StorageUnavailable("the gateway is stopping")
-        answer: asyncio.Future[_T] = asyncio.get_running_loop().create_future()
-        self._letters.put(_Letter(job, after_commit, is_durable, answer))
-        return answer
+        result: asyncio.Future[_T] = asyncio.get_running_loop().create_future()
+        self._jobs.put(_Job(job, after_commit, is_durable, result))
+        return result
 
     def _run(self) -> None:
         while True:
-            letters = [self._letters.get()]
+            jobs = [self._jobs.get()]
             try:
-                while len(letters) < _MOST_JOBS:
-                    letters.append(self._letters.get_nowait())
+                while len(jobs) < _MAX_JOBS:
+                    jobs.append(self._jobs.get_nowait())
             except Empty:
                 pass
-            batch = [letter for letter in letters if letter is not None]
+            batch = [job for job in jobs if job is not None]
             if batch:
                 outcomes = self._work(batch)
                 _deliver(batch, outcomes)
-            if len(batch) < len(letters):
+            if len(batch) < len(jobs):
                 self._close()
                 return
 
-    def _work(self, batch: list[_Letter]) -> list[Any]:
+    def _work(self, batch: list[_Job]) -> list[Any]:
         raise NotImplementedError
 
     def _close(self) -> None:
         raise NotImplementedError
 
 
-def _deliver(batch: list[_Letter], outcomes: list[Any]) -> None:
+def _deliver(batch: list[_Job], outcomes: list[Any]) -> None:
     def resolve() -> None:
-        for letter, outcome in zip(batch, outcomes, strict=True):
+        for job, outcome in zip(batch, outcomes, strict=True):
             is_error = isinstance(outcome, BaseException)
-            if letter.after_commit is not None and not is_error:
-                letter.after_commit(outcome)
-            # Done already: the one who asked has gone. What was committed stays committed.
-            if letter.answer.done():
+            if job.after_commit is not None and not is_error:
+                job.after_commit(outcome)
+            # The caller was cancelled. The commit stays valid.
+            if job.result.done():
                 continue
             if is_error:
-                letter.answer.set_exception(outcome)
+                job.result.set_exception(outcome)
             else:
-                letter.answer.set_result(outcome)
+                job.result.set_result(outcome)
 
     try:
-        batch[0].answer.get_loop().call_soon_threadsafe(resolve)
+        batch[0].result.get_loop().call_soon_threadsafe(resolve)
     except RuntimeError:
-        # The loop is closed: nobody waits any more, and what was committed stays committed.
+        # The loop is closed and no caller is left. The commit stays valid.
         return
 
 
-class Writer(_Mailbox):
+class Writer(_WorkerThread):
     """The one thread that writes."""
 
     def __init__(self, connection: apsw.Connection, clock: StoreClock) -> None:
@@ -165,24 +166,24 @@ class Writer(_Mailbox):
         self._clock = clock
         self._is_durable = True
 
-    def _work(self, batch: list[_Letter]) -> list[Any]:
+    def _work(self, batch: list[_Job]) -> list[Any]:
         try:
             return self._commit(batch)
-        except Exception as error:  # noqa: BLE001 - every failure is handed to who asked
+        except Exception as error:  # noqa: BLE001 - every failure is raised in the caller
             if len(batch) == 1:
                 return [_translate(error)]
-            return [outcome for letter in batch for outcome in self._work([letter])]
+            return [outcome for job in batch for outcome in self._work([job])]
 
-    def _commit(self, batch: list[_Letter]) -> list[Any]:
+    def _commit(self, batch: list[_Job]) -> list[Any]:
         connection = self._connection
-        is_durable = any(letter.is_durable for letter in batch)
+        is_durable = any(job.is_durable for job in batch)
         if is_durable is not self._is_durable:
             connection.execute(f"PRAGMA synchronous = {'FULL' if is_durable else 'NORMAL'}")
             self._is_durable = is_durable
         connection.execute("BEGIN IMMEDIATE")
         try:
             transaction = Transaction(connection, self._clock.now_ms())
-            outcomes = [letter.job(transaction) for letter in batch]
+            outcomes = [job.run(transaction) for job in batch]
             connection.execute("UPDATE meta SET value = ? WHERE name = 'clock'", (transaction.now_ms,))
             connection.execute("COMMIT")
         except BaseException:
@@ -190,15 +191,15 @@ class Writer(_Mailbox):
             if connection.in_transaction:
                 connection.execute("ROLLBACK")
             raise
-        for done in transaction.on_commit:
-            done()
+        for callback in transaction.on_commit:
+            callback()
         return outcomes
 
     def _close(self) -> None:
         self._connection.close()
 
 
-class Reader(_Mailbox):
+class Reader(_WorkerThread):
     """A thread that reads the newest committed state."""
 
     def __init__(self, connection: apsw.Connection, name: str = "mqgate-reader") -> None:
@@ -206,12 +207,12 @@ class Reader(_Mailbox):
         self._connection = connection
         self._view = View(connection)
 
-    def _work(self, batch: list[_Letter]) -> list[Any]:
+    def _work(self, batch: list[_Job]) -> list[Any]:
         outcomes: list[Any] = []
-        for letter in batch:
+        for job in batch:
             try:
-                outcomes.append(letter.job(self._view))
-            except Exception as error:  # noqa: BLE001 - every failure is handed to who asked
+                outcomes.append(job.run(self._view))
+            except Exception as error:  # noqa: BLE001 - every failure is raised in the caller
                 outcomes.append(_translate(error))
         return outcomes
 
@@ -220,7 +221,7 @@ class Reader(_Mailbox):
 
 
 def _translate(error: Exception) -> Exception:
-    """SQLite's failures in our words; a bug stays what it is."""
+    """Return the error of mqgate for an error of SQLite. Other exceptions are bugs and are returned unchanged."""
     if isinstance(error, MqgateError):
         return error
     translated: MqgateError
