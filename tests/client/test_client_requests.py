@@ -86,7 +86,7 @@ def test_omitted_settings_are_not_sent_as_null(peer):
     peer.will_answer(200, b"{}")
 
     with Client(peer.url) as client:
-        client.receive("billing", most=5)
+        client.receive("billing", max_messages=5)
 
     assert json.loads(peer.requests[0][3]) == {"max": 5}
 

@@ -56,7 +56,7 @@ def test_reconcile_exits_with_1_if_an_hour_is_broken(run: Run, client: Client, t
     watched = [(0, name, name, "", "local:0", 0, 0, 0, 0, 0, 0, 0, None)]
     open_stats(settings, is_writing=True).put({"lag_minute": watched})
     fill(client, name, 2)
-    lease = client.receive(name, most=2)["lease"]
+    lease = client.receive(name, max_messages=2)["lease"]
     client.ack(name, lease["receipt"])
     at = milliseconds(datetime.now(UTC))
     events = [event("acked", at, name, group=name, queue="local:0", offset=0)]

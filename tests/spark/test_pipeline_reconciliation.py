@@ -63,7 +63,7 @@ def group(client: Client, topic: str, store: StatsStore) -> Iterator[str]:
 def messages(client: Client, group: str, count: int) -> list[dict[str, Any]]:
     found: list[dict[str, Any]] = []
     while len(found) < count:
-        found += client.receive(group, most=count - len(found))["messages"]
+        found += client.receive(group, max_messages=count - len(found))["messages"]
     return found
 
 

@@ -81,9 +81,9 @@ def test_a_replay_for_one_group_reaches_no_other_group(
 
     replay(spark, config, Replay(name="three", source=topic, group=f"{topic}-again"))
 
-    got = client.receive(f"{topic}-again", most=10)["messages"]
+    got = client.receive(f"{topic}-again", max_messages=10)["messages"]
     assert sorted(message["id"] for message in got) == sorted(ids)
-    assert client.receive(f"{topic}-done", most=10)["messages"] == []
+    assert client.receive(f"{topic}-done", max_messages=10)["messages"] == []
 
 
 def test_the_archive_is_replayed_like_the_log(

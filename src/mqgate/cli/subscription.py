@@ -135,7 +135,7 @@ class Subscription:
         options = self._options
         return self._client.receive(
             self._group,
-            most=options.max_messages,
+            max_messages=options.max_messages,
             wait=wait,
             visibility=options.visibility,
             client_id=options.client_id,

@@ -100,7 +100,7 @@ class Client:
         self,
         group: str,
         *,
-        most: int | None = None,
+        max_messages: int | None = None,
         wait: timedelta = _NO_WAIT,
         visibility: Duration | None = None,
         client_id: str | None = None,
@@ -112,7 +112,7 @@ class Client:
         Their outcomes are in `acked`. After a lost response, the same `attempt_id` returns the same leases.
         """
         body = given(
-            max=most,
+            max=max_messages,
             wait=wait or None,
             visibility=visibility,
             clientId=client_id,
@@ -180,14 +180,14 @@ class Client:
         return list(every(lambda cursor: self.transport.call("GET", address, query=query | {"cursor": cursor})))
 
     def read_queue(
-        self, topic: str, queue: str, offset: int, most: int, columns: Sequence[str] | None = None
+        self, topic: str, queue: str, offset: int, max_messages: int, columns: Sequence[str] | None = None
     ) -> "Iterator[pa.RecordBatch]":
-        """Yield messages from an offset on as Arrow batches: `most` of them, or fewer at the end of the queue.
+        """Yield messages from an offset on as Arrow batches: `max_messages` of them, or fewer at the end of the queue.
 
         An interrupted stream raises GatewayUnreachable after the batches that arrived. Each read has its own
         connection, which is closed at the end or with the iterator.
         """
-        query = {"offset": offset, "max": most, "columns": None if columns is None else ",".join(columns)}
+        query = {"offset": offset, "max": max_messages, "columns": None if columns is None else ",".join(columns)}
         return self.transport.batches(path("topics", topic, "queues", queue, "messages"), query)
 
     def pause(self, group: str, *, reason: str | None = None) -> Json:
