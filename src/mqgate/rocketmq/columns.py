@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Rows"]
 
-# In the order of property_texts.Described.
+# In the order of property_texts.DescribedText.
 _FROM_PROPERTIES = ("id", "key", "tag", "properties")
 
 

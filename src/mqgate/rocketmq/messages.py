@@ -12,6 +12,7 @@ from mqgate.rocketmq.remoting import properties as property_text
 from mqgate.rocketmq.remoting.codes import RequestCode, ResponseCode
 from mqgate.rocketmq.remoting.command import Command
 from mqgate.rocketmq.remoting.record import Record, decode_records, encode_batch
+from mqgate.rocketmq.user_properties import ID, KEY
 
 __all__ = ["Messages", "PullResponse", "Sent", "Status"]
 
@@ -252,5 +253,5 @@ def _pull_fields(group: str, topic: str, queue_id: int, max_count: int, park: fl
 
 def _has_key(record: Record, key: str, *, is_unique: bool) -> bool:
     if is_unique:
-        return record.properties.get("UNIQ_KEY") == key
-    return key in record.properties.get("KEYS", "").split(" ")
+        return record.properties.get(ID) == key
+    return key in record.properties.get(KEY, "").split(" ")

@@ -10,9 +10,9 @@ from operator import itemgetter
 from typing import NamedTuple
 
 from mqgate.rocketmq.remoting import properties as property_text
-from mqgate.rocketmq.user_properties import user_name
+from mqgate.rocketmq.user_properties import ID, KEY, TAG, described, user_name
 
-__all__ = ["Described", "PropertyReader"]
+__all__ = ["DescribedText", "PropertyReader"]
 
 _BETWEEN, _END = "\x01", "\x02"
 _NO_SEPARATORS = bytes(set(range(256)) - {1, 2})
@@ -20,7 +20,7 @@ _SEPARATOR_PAIR = b"\x01\x02"
 _MAX_PLANS = 1_000
 _ABSENT = -1
 # Id, key, tag, and the user properties as the text of a JSON object.
-Described = tuple[str | None, str | None, str | None, str | None]
+DescribedText = tuple[str | None, str | None, str | None, str | None]
 
 
 class _Plan(NamedTuple):
@@ -34,12 +34,12 @@ class PropertyReader:
     """A decoder of property texts. It skips user properties unless `with_user_properties` is set."""
 
     def __init__(self, *, with_user_properties: bool = True) -> None:
-        self._user_name = user_name if with_user_properties else lambda _: None
+        self._with_user_properties = with_user_properties
         self._plans: dict[tuple[str, ...], _Plan] = {}
 
-    def read(self, texts: Iterable[bytes]) -> list[Described]:
+    def read(self, texts: Iterable[bytes]) -> list[DescribedText]:
         plans = self._plans
-        found: list[Described] = []
+        found: list[DescribedText] = []
         for text in texts:
             pieces = text.decode("utf-8", "replace").replace(_END, _BETWEEN).split(_BETWEEN)
             plan = plans.get(tuple(pieces[::2])) or self._make_plan(text, pieces)
@@ -55,8 +55,8 @@ class PropertyReader:
                 # A property without a value is omitted.
                 found.append(self._describe(text))
                 continue
-            described = template % tuple(map(quoted, user_values)) if user_values else None
-            found.append((taken[0] or None, taken[1] or None, taken[2] or None, described))
+            user_text = template % tuple(map(quoted, user_values)) if user_values else None
+            found.append((taken[0] or None, taken[1] or None, taken[2] or None, user_text))
         return found
 
     def _make_plan(self, text: bytes, pieces: list[str]) -> _Plan | None:
@@ -68,9 +68,10 @@ class PropertyReader:
             return None
         if separators != (_SEPARATOR_PAIR * len(positions))[: len(separators)]:
             return None
-        users = {name: at for stored, at in positions.items() if (name := self._user_name(stored)) is not None}
+        stored_names = positions if self._with_user_properties else ()
+        users = {name: positions[stored] for stored in stored_names if (name := user_name(stored)) is not None}
         template = ",".join(quoted(name).replace("%", "%%") + ":%s" for name in users)
-        taken = (positions.get(name, _ABSENT) for name in ("UNIQ_KEY", "KEYS", "TAGS"))
+        taken = (positions.get(name, _ABSENT) for name in (ID, KEY, TAG))
         plan = _Plan(itemgetter(*taken, *users.values()), f"{{{template}}}")
         if len(self._plans) >= _MAX_PLANS:
             # Names that never repeat would grow the cache without limit; frequent plans are rebuilt soon.
@@ -78,9 +79,9 @@ class PropertyReader:
         self._plans[names] = plan
         return plan
 
-    def _describe(self, text: bytes) -> Described:
+    def _describe(self, text: bytes) -> DescribedText:
         """Decode a text without a plan."""
-        found = property_text.decode_bytes(text)
-        named = ((self._user_name(name), value) for name, value in found.items())
-        users = ",".join(f"{quoted(name)}:{quoted(value)}" for name, value in named if name is not None)
-        return found.get("UNIQ_KEY"), found.get("KEYS"), found.get("TAGS"), f"{{{users}}}" if users else None
+        found = described(property_text.decode_bytes(text))
+        users = found.properties if self._with_user_properties else {}
+        described_users = ",".join(f"{quoted(name)}:{quoted(value)}" for name, value in users.items())
+        return *found[:3], f"{{{described_users}}}" if described_users else None

@@ -1,11 +1,16 @@
-"""Names of user properties, as RocketMQ stores them.
+"""Names of the properties of a record: id, key, tag and those of users.
 
-RocketMQ stores its own properties and those of users under one set of names. A user property whose name is reserved by
-RocketMQ is stored under a prefix.
+The id is stored as UNIQ_KEY, the key as KEYS and the tag as TAGS, as the Java clients store them. RocketMQ stores its
+own properties and those of users under one set of names. A user property whose name is reserved by RocketMQ is stored
+under a prefix.
 """
 
-__all__ = ["ESCAPE_PREFIX", "stored_name", "user_name"]
+from collections.abc import Mapping
+from typing import NamedTuple
 
+__all__ = ["ESCAPE_PREFIX", "ID", "KEY", "TAG", "Described", "described", "stored_name", "user_name"]
+
+ID, KEY, TAG = "UNIQ_KEY", "KEYS", "TAGS"
 ESCAPE_PREFIX = "mqgate_p."
 _TRANSIENT = "__RMQ.TRANSIENT."
 _RESERVED = frozenset(
@@ -32,3 +37,19 @@ def stored_name(name: str) -> str:
 def user_name(stored: str) -> str | None:
     """Return the user's name of a stored property, or None for a property of RocketMQ."""
     return None if stored in _RESERVED else stored.removeprefix(ESCAPE_PREFIX)
+
+
+class Described(NamedTuple):
+    """The message fields that are stored as properties."""
+
+    id: str | None
+    key: str | None
+    tag: str | None
+    properties: Mapping[str, str]
+
+
+def described(properties: Mapping[str, str]) -> Described:
+    """Return the message fields in the properties of a record."""
+    named = ((user_name(stored), value) for stored, value in properties.items())
+    users = {name: value for name, value in named if name is not None}
+    return Described(properties.get(ID), properties.get(KEY), properties.get(TAG), users)

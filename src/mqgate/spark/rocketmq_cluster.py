@@ -15,6 +15,7 @@ from typing import NamedTuple, TypeVar
 from mqgate.core.names import OWN_PREFIX
 from mqgate.rocketmq import Refused, RocketMQClient, RocketMQError
 from mqgate.rocketmq.messages import Status
+from mqgate.rocketmq.puller import READABLE_PAUSES, pull_undecoded
 from mqgate.rocketmq.remoting.codes import ResponseCode
 from mqgate.rocketmq.remoting.pulled_page import PulledPage, decode_page
 from mqgate.spark.log import AccessDenied, Ends, TopicMissing
@@ -23,8 +24,6 @@ from mqgate.spark.rocketmq_faults import is_transient, to_log_error
 __all__ = ["Cluster", "QueueRef"]
 
 _MIN_PAUSE, _MAX_PAUSE = 0.2, 5.0
-# A broker makes a message readable shortly after it has confirmed it.
-_READABLE_PAUSES = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.4)
 _SYSTEM_PREFIXES = ("rmq_sys_", "RMQ_SYS_", "%", OWN_PREFIX)
 _SYSTEM_TOPICS = {
     "BenchmarkTest",
@@ -211,24 +210,15 @@ class Cluster:
 
     async def _pull(self, queue_ref: QueueRef, offset: int, max_messages: int) -> PulledPage:
         wire_name = self._prefix + queue_ref.topic
-        pauses = iter(_READABLE_PAUSES)
-        has_created_group = False
+        pauses = iter(READABLE_PAUSES)
         while True:
-            try:
-                pulled, data = await self._client.messages.pull_undecoded(
-                    queue_ref.broker, wire_name, queue_ref.id, offset, max_messages, group=self._group
-                )
-            except Refused as error:
-                if error.code != ResponseCode.GROUP_NOT_EXIST or has_created_group:
-                    raise
-                await self._client.admin.put_group(queue_ref.broker, self._group)
-                has_created_group = True
-                continue
+            pulled, data = await pull_undecoded(
+                self._client, queue_ref.broker, wire_name, queue_ref.id, offset, max_messages, group=self._group
+            )
             if pulled.status is Status.FOUND:
                 return decode_page(data).from_offset(offset)
-            is_reset = pulled.remark == "OFFSET_RESET"
             pause = next(pauses, None)
-            if pause is None or (pulled.status is Status.MOVED and offset < pulled.min_offset and not is_reset):
+            if pause is None or (pulled.status is Status.MOVED and offset < pulled.min_offset):
                 return _EMPTY_PAGE
             await asyncio.sleep(pause)
 

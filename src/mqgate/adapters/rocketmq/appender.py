@@ -19,6 +19,7 @@ from mqgate.rocketmq.client import RocketMQClient
 from mqgate.rocketmq.errors import NoResponse, NotSent, Refused, RocketMQError
 from mqgate.rocketmq.faults import FaultKind, kind_of
 from mqgate.rocketmq.remoting import properties as property_text
+from mqgate.rocketmq.user_properties import ID
 
 __all__ = ["Appender"]
 
@@ -183,7 +184,7 @@ def _properties(draft: Draft) -> str:
     message_id, _, key, tag, properties, _ = draft
     if key is None and tag is None and not properties and message_id.isalnum():
         # The fast path for most messages: only an id, which needs no check.
-        return f"UNIQ_KEY\x01{message_id}\x02"
+        return f"{ID}\x01{message_id}\x02"
     return property_text.encode(properties_of(draft))
 
 

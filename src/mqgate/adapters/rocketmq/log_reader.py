@@ -16,7 +16,6 @@ from functools import partial
 from typing import NamedTuple, Protocol, TypeVar
 
 from mqgate.adapters.rocketmq.faults import translated
-from mqgate.adapters.rocketmq.puller import pull_undecoded
 from mqgate.adapters.rocketmq.topics import Queue, Topic, Topics
 from mqgate.adapters.rocketmq.translate import messages_of
 from mqgate.core.errors import MqgateError, QueueUnavailable, StorageUnavailable, TopicNotFound
@@ -26,6 +25,7 @@ from mqgate.rocketmq.columns import Rows
 from mqgate.rocketmq.errors import RocketMQError
 from mqgate.rocketmq.messages import Status
 from mqgate.rocketmq.paging import DEFAULT_PULL_SIZE, Page, Paging
+from mqgate.rocketmq.puller import READABLE_PAUSES, pull_undecoded
 from mqgate.rocketmq.read_ahead import pages
 from mqgate.rocketmq.remoting.pulled_page import PulledPage, decode_page
 
@@ -33,8 +33,6 @@ __all__ = ["LogReader"]
 
 # Concurrent pulls of one large read.
 _AHEAD = 4
-# A broker returns a message to readers shortly after it has confirmed it.
-_INDEX_PAUSES = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.4)
 _RECENT = 3.0
 _Page = TypeVar("_Page", bound=Page)
 _Taken_contra = TypeVar("_Taken_contra", contravariant=True)
@@ -189,7 +187,9 @@ class LogReader:
     async def _pull_page(self, topic: Topic, queue: Queue, offset: int, max_count: int, group: str) -> PulledPage:
         requested_at = time.monotonic()
         try:
-            pulled, data = await pull_undecoded(self._client, topic, queue, offset, max_count, group=group)
+            pulled, data = await pull_undecoded(
+                self._client, queue.broker, topic.wire, queue.id, offset, max_count, group=group
+            )
             page = decode_page(data)
         except RocketMQError as error:
             raise await self._fault(topic, queue, error) from error
@@ -247,7 +247,7 @@ async def _pull_confirmed(
     queue: Queue, pull: Callable[[int, int], Awaitable[_Page]], offset: int, max_count: int, page: _Page | None = None
 ) -> _Page:
     """Pull until the page contains messages, as long as a confirmed message is expected. `page`: the first result."""
-    pauses = iter(_INDEX_PAUSES)
+    pauses = iter(READABLE_PAUSES)
     while page is None or not len(page):
         if page is not None:
             pause = next(pauses, None) if _is_confirmed(queue, offset) else None

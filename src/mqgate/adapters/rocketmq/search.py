@@ -9,12 +9,12 @@ commit log.
 import asyncio
 from collections.abc import AsyncIterator, Sequence
 
-from mqgate.adapters.rocketmq.puller import pull
 from mqgate.adapters.rocketmq.topics import Queue, Topic
 from mqgate.adapters.rocketmq.translate import message_of
 from mqgate.core.message import Message
 from mqgate.rocketmq.client import RocketMQClient
 from mqgate.rocketmq.messages import Status
+from mqgate.rocketmq.puller import pull
 from mqgate.rocketmq.remoting.record import Record
 
 __all__ = ["Search"]
@@ -95,7 +95,9 @@ class Search:
         for queue_id in {record.queue_id for record in records}:
             queue = topic.queues.get(f"{broker}:{queue_id}")
             if queue is not None and queue.bounds is not None:
-                pulled = await pull(self._client, topic, queue, queue.bounds.min, 1, group=self._group)
+                pulled = await pull(
+                    self._client, queue.broker, topic.wire, queue.id, queue.bounds.min, 1, group=self._group
+                )
                 firsts[queue_id] = pulled.records[0].physical_offset if pulled.records else None
         return [
             message_of(topic.name, f"{broker}:{record.queue_id}", record)
@@ -121,7 +123,7 @@ class Search:
     async def from_offset(self, topic: Topic, queue: Queue, offset: int) -> AsyncIterator[Message]:
         """Yield the messages of a queue from an offset to its current end."""
         while True:
-            pulled = await pull(self._client, topic, queue, offset, _PAGE, group=self._group)
+            pulled = await pull(self._client, queue.broker, topic.wire, queue.id, offset, _PAGE, group=self._group)
             records: Sequence[Record] = pulled.records
             if pulled.status is Status.MOVED and offset < pulled.min_offset:
                 offset = pulled.min_offset

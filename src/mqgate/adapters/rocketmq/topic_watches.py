@@ -13,12 +13,12 @@ import time
 from collections.abc import Callable
 from functools import partial
 
-from mqgate.adapters.rocketmq.puller import pull
 from mqgate.adapters.rocketmq.topics import Queue, Topic, Topics
 from mqgate.core.errors import MqgateError
 from mqgate.rocketmq.client import RocketMQClient
 from mqgate.rocketmq.errors import RocketMQError
 from mqgate.rocketmq.messages import Status
+from mqgate.rocketmq.puller import pull
 
 __all__ = ["TopicWatches"]
 
@@ -153,7 +153,9 @@ class TopicWatches:
             self._on_request()
             parked_at = time.monotonic()
             try:
-                pulled = await pull(self._client, topic, queue, offset, 1, group=self._group, park=_PARK)
+                pulled = await pull(
+                    self._client, queue.broker, topic.wire, queue.id, offset, 1, group=self._group, park=_PARK
+                )
             except RocketMQError:
                 self._topics.close_queues(topic, queue.broker)
                 return

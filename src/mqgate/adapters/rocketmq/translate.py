@@ -1,49 +1,36 @@
-"""Translates between messages of mqgate and records of RocketMQ.
+"""Translates between messages of mqgate and records of RocketMQ."""
 
-The id is stored as UNIQ_KEY, the key as KEYS and the tag as TAGS, as the Java clients store them.
-"""
-
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import lru_cache
 from itertools import repeat
-from typing import NamedTuple
 
-from mqgate.core.message import NO_PROPERTIES, Draft, Message
+from mqgate.core.message import Draft, Message
 from mqgate.rocketmq.remoting import properties as property_text
 from mqgate.rocketmq.remoting.pulled_page import PulledPage
 from mqgate.rocketmq.remoting.record import Record
-from mqgate.rocketmq.user_properties import stored_name, user_name
+from mqgate.rocketmq.user_properties import ID, KEY, TAG, Described, described, stored_name
 
 __all__ = ["message_of", "messages_of", "properties_of"]
 
-_ID, _END = b"UNIQ_KEY\x01", b"\x02"
+_ID, _END = f"{ID}\x01".encode(), b"\x02"
 _ID_LINE = b"\n" + _ID
 
 
 def properties_of(draft: Draft) -> dict[str, str]:
     """Return the properties that are stored with a message."""
-    found = {"UNIQ_KEY": draft.id}
+    found = {ID: draft.id}
     if draft.key is not None:
-        found["KEYS"] = draft.key
+        found[KEY] = draft.key
     if draft.tag is not None:
-        found["TAGS"] = draft.tag
+        found[TAG] = draft.tag
     for name, value in draft.properties.items():
         found[stored_name(name)] = value
     return found
 
 
-class _Described(NamedTuple):
-    """The message fields that are stored as properties."""
-
-    id: str | None
-    key: str | None
-    tag: str | None
-    properties: Mapping[str, str]
-
-
 def message_of(topic: str, queue: str, record: Record) -> Message:
     """Return a stored record as a message."""
-    found = _described(record.properties)
+    found = described(record.properties)
     message_id = found.id or record.offset_id
     return Message(message_id, topic, queue, record.queue_offset, record.body, *found[1:], record.stored_ms)
 
@@ -85,11 +72,5 @@ def _without_id(text: bytes) -> tuple[str, bytes]:
 
 
 @lru_cache(maxsize=1_024)
-def _described_text(text: bytes) -> _Described:
-    return _described(property_text.decode_bytes(text))
-
-
-def _described(properties: Mapping[str, str]) -> _Described:
-    named = ((user_name(name), value) for name, value in properties.items())
-    users = {name: value for name, value in named if name is not None} if properties else NO_PROPERTIES
-    return _Described(properties.get("UNIQ_KEY"), properties.get("KEYS"), properties.get("TAGS"), users)
+def _described_text(text: bytes) -> Described:
+    return described(property_text.decode_bytes(text))
