@@ -4,8 +4,8 @@ SQLite and PostgreSQL use the same statements, except for placeholders and types
 """
 
 from collections.abc import Iterator
-from importlib import resources
 
+from mqgate.sql_files import query_text
 from mqgate.stats.tables import NUMBERS, TABLES, TEXTS, Merge, Table
 
 __all__ = ["create", "insert", "query", "quoted"]
@@ -41,7 +41,7 @@ def insert(table: Table) -> str:
 
 def query(name: str) -> str:
     """Return a statement of queries/ by its file name."""
-    return resources.files("mqgate.stats").joinpath("queries", f"{name}.sql").read_text("utf-8")
+    return query_text("mqgate.stats", name)
 
 
 def _type(column: str) -> str:

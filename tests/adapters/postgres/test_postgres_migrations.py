@@ -7,7 +7,6 @@ from typing import cast
 import psycopg
 import pytest
 
-from mqgate.adapters.postgres import migrations
 from mqgate.adapters.postgres.database import Database
 from mqgate.adapters.postgres.presence import Presence
 from mqgate.adapters.postgres.registry_store import PostgresRegistryStore
@@ -16,14 +15,15 @@ from mqgate.core.errors import MqgateError, StorageRefused
 from mqgate.core.message import Draft
 from mqgate.core.receipt import KeyRotationPolicy
 from mqgate.ports.timer_store import Timer
+from mqgate.sql_files import SchemaFile, schema_files
 from mqgate.stack import Stack
 from mqgate.testing.clock import NOON
 
 OpenDatabase = Callable[..., Awaitable[Database]]
-NEXT = migrations.Script("9999_next.sql", b"ALTER TABLE timer ADD COLUMN colour text NOT NULL DEFAULT 'blue'")
+NEXT = SchemaFile("9999_next.sql", "ALTER TABLE timer ADD COLUMN colour text NOT NULL DEFAULT 'blue'")
 
 
-async def _open_all(*databases: Database, scripts: list[migrations.Script] | None = None) -> list[BaseException | None]:
+async def _open_all(*databases: Database, scripts: list[SchemaFile] | None = None) -> list[BaseException | None]:
     outcomes = await asyncio.gather(*(database.open(scripts) for database in databases), return_exceptions=True)
     for database in databases:
         await database.close()
@@ -45,7 +45,7 @@ async def test_concurrent_starts_create_the_tables_once(
 async def test_tables_of_a_newer_release_are_refused(postgres: Stack, schema: str, open_database: OpenDatabase) -> None:
     """An old release must not write to a schema that it does not support. The error names the remedy."""
     newer = Database(postgres.postgres_url, schema=schema)
-    await _open_all(newer, scripts=[*migrations.scripts(), NEXT])
+    await _open_all(newer, scripts=[*schema_files("mqgate.adapters.postgres"), NEXT])
 
     with pytest.raises(StorageRefused, match=r"schema version 2, this mqgate supports 1: upgrade"):
         await open_database()
@@ -64,7 +64,9 @@ async def test_an_older_gateway_works_during_a_migration(
     for _ in range(10):
         await timers.get("before")
 
-    await _open_all(Database(postgres.postgres_url, schema=schema), scripts=[*migrations.scripts(), NEXT])
+    await _open_all(
+        Database(postgres.postgres_url, schema=schema), scripts=[*schema_files("mqgate.adapters.postgres"), NEXT]
+    )
     await timers.add([Timer("orders", Draft("after", b"x"), NOON)])
     due, _ = await timers.claim(10)
 
@@ -75,10 +77,11 @@ async def test_an_older_gateway_works_during_a_migration(
 async def test_a_failed_migration_is_rolled_back(postgres: Stack, schema: str, open_database: OpenDatabase) -> None:
     """The next start must find the previous schema version."""
     await open_database()
-    broken = migrations.Script("9999_broken.sql", b"SELECT 1 / 0")
+    broken = SchemaFile("9999_broken.sql", "SELECT 1 / 0")
 
     (outcome,) = await _open_all(
-        Database(postgres.postgres_url, schema=schema), scripts=[*migrations.scripts(), NEXT, broken]
+        Database(postgres.postgres_url, schema=schema),
+        scripts=[*schema_files("mqgate.adapters.postgres"), NEXT, broken],
     )
 
     assert isinstance(outcome, MqgateError)
@@ -99,7 +102,7 @@ async def test_a_migration_is_repeated_after_a_lost_connection(postgres: Stack, 
 
         (outcome,) = await _open_all(
             Database(postgres.postgres_url, schema=schema),
-            scripts=[*migrations.scripts(), migrations.Script("9999_once.sql", once.encode())],
+            scripts=[*schema_files("mqgate.adapters.postgres"), SchemaFile("9999_once.sql", once)],
         )
         found = operator.execute(f"SELECT last_value FROM {tries}".encode()).fetchone()  # noqa: S608 - same
         operator.execute(f"DROP SEQUENCE {tries}".encode())

@@ -10,7 +10,6 @@ import contextlib
 import random
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping, Sequence
 from datetime import datetime
-from importlib import resources
 from typing import Any, TypeVar
 
 import psycopg
@@ -25,6 +24,7 @@ from mqgate.adapters.postgres.connections import (
     open_pool,
 )
 from mqgate.core.errors import MqgateError, StorageUnavailable
+from mqgate.sql_files import SchemaFile, schema_files, statements
 
 __all__ = ["Database", "Transaction", "queries"]
 
@@ -39,15 +39,12 @@ _LIVE = f"SELECT owner FROM gateway WHERE seen_at > {_NOW} - lease AND seen_at <
 
 
 def queries(name: str, columns: str = "") -> dict[str, bytes]:
-    """Return the statements of queries/<name>.sql, each of which follows a line `-- name: ...`.
+    """Return the statements of queries/<name>.sql.
 
     {now} becomes the clock of the store, {live} the owners that are alive, {columns} the given columns.
     """
-    text = resources.files(__package__).joinpath("queries", f"{name}.sql").read_text("utf-8")
-    for placeholder, replacement in (("{live}", _LIVE), ("{now}", _NOW), ("{columns}", columns)):
-        text = text.replace(placeholder, replacement)
-    parts = text.split("-- name: ")[1:]
-    return {head.strip(): sql.strip().encode() for head, _, sql in (part.partition("\n") for part in parts)}
+    found = statements("mqgate.adapters.postgres", name, {"{live}": _LIVE, "{now}": _NOW, "{columns}": columns})
+    return {name: sql.encode() for name, sql in found.items()}
 
 
 class Transaction:
@@ -92,10 +89,10 @@ class Database:
             attempted=self._remember_attempt,
         )
 
-    async def open(self, scripts: Sequence[migrations.Script] | None = None) -> None:
+    async def open(self, scripts: Sequence[SchemaFile] | None = None) -> None:
         """Connect and migrate the tables. On an error, close and raise it."""
         await self._pool.open()
-        wanted = migrations.scripts() if scripts is None else scripts
+        wanted = schema_files("mqgate.adapters.postgres") if scripts is None else scripts
         end = asyncio.get_running_loop().time() + self._timeouts.connect.total_seconds() + 1
         try:
             while not await self._is_migrated(wanted, end):  # noqa: ASYNC110 - every check is a query
@@ -104,7 +101,7 @@ class Database:
             await self.close()
             raise
 
-    async def _is_migrated(self, wanted: Sequence[migrations.Script], end: float) -> bool:
+    async def _is_migrated(self, wanted: Sequence[SchemaFile], end: float) -> bool:
         """Migrate. Return False if the connection was lost and there is time to try again."""
         loop = asyncio.get_running_loop()
         try:

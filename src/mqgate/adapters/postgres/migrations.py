@@ -7,32 +7,18 @@ own.
 
 from collections.abc import Sequence
 from datetime import timedelta
-from importlib import resources
-from typing import NamedTuple
 
 from mqgate.adapters.postgres.connections import Connection
 from mqgate.core.errors import StorageRefused
+from mqgate.sql_files import SchemaFile
 
-__all__ = ["Script", "migrate", "scripts"]
+__all__ = ["migrate"]
 
 # Another gateway may be building a large index. No requests are served yet.
 _TIMEOUT = timedelta(minutes=10)
 
 
-class Script(NamedTuple):
-    """One schema file."""
-
-    name: str
-    sql: bytes
-
-
-def scripts() -> Sequence[Script]:
-    """Return the schema files in order."""
-    files = resources.files(__package__).joinpath("schema").iterdir()
-    return sorted(Script(file.name, file.read_bytes()) for file in files)
-
-
-async def migrate(connection: Connection, schema: str, wanted: Sequence[Script]) -> int:
+async def migrate(connection: Connection, schema: str, wanted: Sequence[SchemaFile]) -> int:
     """Apply missing files in one transaction and return their number. Raise StorageRefused if the schema is newer."""
     await _check_encoding(connection)
     if await _schema_version(connection, schema, wanted) == len(wanted):
@@ -46,7 +32,7 @@ async def migrate(connection: Connection, schema: str, wanted: Sequence[Script])
         if not version:
             await _create_schema(connection, schema)
         for script in wanted[version:]:
-            await connection.execute(script.sql)
+            await connection.execute(script.sql.encode())
         await connection.execute(b"UPDATE layout SET number = %s", (len(wanted),))
     return len(wanted) - version
 
@@ -60,7 +46,7 @@ async def _create_schema(connection: Connection, schema: str) -> None:
     await connection.execute(b"INSERT INTO layout VALUES (0)")
 
 
-async def _schema_version(connection: Connection, schema: str, wanted: Sequence[Script]) -> int:
+async def _schema_version(connection: Connection, schema: str, wanted: Sequence[SchemaFile]) -> int:
     # Check only this schema: the search path may still resolve to another one if the schema was just created.
     found = await connection.execute(
         b"SELECT count(*) FROM pg_tables WHERE schemaname = %s AND tablename = 'layout'", (schema,)

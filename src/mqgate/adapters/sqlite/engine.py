@@ -5,7 +5,6 @@ import fcntl
 import os
 import time
 from collections.abc import Callable
-from importlib import resources
 from pathlib import Path
 from typing import TypeVar
 
@@ -13,6 +12,7 @@ import apsw
 
 from mqgate.adapters.sqlite.threads import Reader, StoreClock, Transaction, View, Writer
 from mqgate.core.errors import StorageUnavailable
+from mqgate.sql_files import schema_files, statements
 
 _T = TypeVar("_T")
 
@@ -30,9 +30,7 @@ def _wall_ms() -> int:
 
 def queries(name: str) -> dict[str, str]:
     """The statements of queries/<name>.sql, each below a line `-- name: ...`."""
-    text = resources.files(__package__).joinpath("queries", f"{name}.sql").read_text("utf-8")
-    parts = text.split("-- name: ")[1:]
-    return {head.strip(): sql.strip() for head, _, sql in (part.partition("\n") for part in parts)}
+    return statements("mqgate.adapters.sqlite", name)
 
 
 class Engine:
@@ -124,16 +122,13 @@ def _locked(path: Path) -> int:
 
 def _migrate(connection: apsw.Connection) -> None:
     """Apply the schema files that this database has not seen, in order."""
-    scripts = sorted(
-        (entry for entry in resources.files(__package__).joinpath("schema").iterdir()),
-        key=lambda entry: entry.name,
-    )
+    scripts = schema_files("mqgate.adapters.sqlite")
     done = View(connection).one("PRAGMA user_version")[0]
     if done > len(scripts):
         raise StorageUnavailable(f"the data directory was written by a newer mqgate (schema {done}): upgrade this one")
     for number, script in enumerate(scripts[done:], start=done + 1):
         with connection:
-            connection.execute(script.read_text("utf-8"))
+            connection.execute(script.sql)
             connection.execute(f"PRAGMA user_version = {number}")
 
 
