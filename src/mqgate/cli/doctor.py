@@ -16,10 +16,11 @@ import httpx
 
 from mqgate import __version__
 from mqgate.cli.check import Check
+from mqgate.cli.config_option import config_option
 from mqgate.cli.output import as_json, examples, table
 from mqgate.cli.session import Session, with_session
 from mqgate.client import Client, GatewayUnreachable
-from mqgate.http.server.forwarded import is_loopback
+from mqgate.core.addresses import is_loopback
 from mqgate.settings import Settings, SettingsInvalid
 
 __all__ = ["check_clock", "check_keys", "check_parts", "check_version", "doctor"]
@@ -34,12 +35,7 @@ _OK, _UNAUTHORIZED, _FORBIDDEN = 200, 401, 403
         "mqgate doctor", "mqgate doctor --config mqgate.toml", "mqgate --url http://mq.example:8080 --json doctor"
     )
 )
-@click.option(
-    "--config",
-    type=click.Path(path_type=Path),
-    envvar="MQGATE_CONFIG",
-    help="mqgate.toml of the gateway; its RocketMQ cluster and Redis are checked too.",
-)
+@config_option("mqgate.toml of the gateway; its RocketMQ cluster and Redis are checked too.")
 @with_session
 def doctor(session: Session, config: Path | None) -> None:
     """Check the gateway, this machine, and the RocketMQ cluster and Redis of the settings.
@@ -85,8 +81,6 @@ def _check_gateway(session: Session, client: Client) -> Iterator[Check]:
 
 def _check_stores(config: Path | None) -> Iterator[Check]:
     """Check RocketMQ and Redis if the settings use them. Without settings, check nothing."""
-    if config is None and Path("mqgate.toml").exists():
-        config = Path("mqgate.toml")
     if config is None and not {"MQGATE_MESSAGES_ENGINE", "MQGATE_LOG_ENGINE"} & set(os.environ):
         return
     try:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from mqgate.cli.config_option import config_option
 from mqgate.cli.output import examples, note
 from mqgate.cli.session import Session, with_session
 from mqgate.core.errors import InvalidValue, MqgateError
@@ -28,7 +29,6 @@ if TYPE_CHECKING:
 
 __all__ = ["pipeline"]
 
-_config = click.option("--config", type=click.Path(path_type=Path), envvar="MQGATE_CONFIG", help="mqgate.toml to read.")
 _data_dir = click.option(
     "--data-dir", help="Data directory that contains the statistics, unless they are stored in PostgreSQL."
 )
@@ -46,7 +46,7 @@ def _instant(text: str) -> datetime:
 
 def _location_options(command: Callable[..., None]) -> Callable[..., None]:
     """Add the options for the settings, the directories and the Spark master."""
-    for option in (_config, _data_dir, _directory, _master):
+    for option in (config_option(), _data_dir, _directory, _master):
         command = option(command)
     return command
 
@@ -207,12 +207,9 @@ def _errors_reported() -> Iterator[None]:
 
 
 def _settings(given: dict[str, Any]) -> Settings:
-    config = given.get("config")
-    if config is None and Path("mqgate.toml").exists():
-        config = Path("mqgate.toml")
     with _errors_reported():
         flags = {_SETTINGS[name]: given[name] for name in _SETTINGS if given.get(name) is not None}
-        settings = Settings.load(config, flags=flags)
+        settings = Settings.load(given.get("config"), flags=flags)
     for deprecation in settings.deprecations:
         note(deprecation)
     return settings

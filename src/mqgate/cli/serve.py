@@ -8,6 +8,7 @@ from typing import Any
 import click
 import structlog
 
+from mqgate.cli.config_option import config_option
 from mqgate.cli.output import examples
 from mqgate.cli.supervisor import Supervisor
 from mqgate.core.errors import MqgateError
@@ -22,7 +23,7 @@ _log = structlog.get_logger()
 
 
 @click.command(epilog=examples("mqgate serve --demo --port 8080 --data-dir ./data"))
-@click.option("--config", type=click.Path(path_type=Path), envvar="MQGATE_CONFIG", help="mqgate.toml to read.")
+@config_option()
 @click.option("--host", help="Address to listen on.")
 @click.option("--port", type=int, help="Port to listen on; 0 selects a free port.")
 @click.option("--workers", type=int, help="Number of serving processes; more than 1 requires external engines.")
@@ -33,8 +34,6 @@ def serve(config: Path | None, demo: bool, worker: str | None, **given: Any) -> 
     """Serve the gateway until Ctrl-C or SIGTERM. With several workers, SIGHUP replaces them one by one."""
     options = {name: value for name, value in given.items() if value is not None}
     flags = {_SETTINGS[name]: value for name, value in options.items()}
-    if config is None and Path("mqgate.toml").exists():
-        config = Path("mqgate.toml")
     try:
         settings = Settings.load(config, flags=flags)
         logs.configure(settings.logging.level, settings.logging.format)
