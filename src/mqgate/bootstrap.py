@@ -31,6 +31,7 @@ from mqgate.control.registry.directory import CachedDirectory, differing
 from mqgate.control.registry.follower import RegistryFollower
 from mqgate.control.registry.model import Defaults, GroupSpec, ProducerSpec, TopicSpec
 from mqgate.control.registry.service import Registry
+from mqgate.core.addresses import is_loopback
 from mqgate.core.entries import Mode, Snapshot
 from mqgate.core.errors import Busy
 from mqgate.core.events import EVENTS_TOPIC
@@ -58,7 +59,6 @@ from mqgate.http.native.replay import ReplayApi
 from mqgate.http.native.scheduled import ScheduledApi
 from mqgate.http.native.stats import StatsApi
 from mqgate.http.routes import Apis, route_table
-from mqgate.http.server.forwarded import is_loopback
 from mqgate.ports.lease_store import LeaseStore
 from mqgate.ports.message_log import MessageLog
 from mqgate.production.idempotency import IdempotentPublisher

@@ -20,6 +20,7 @@ import structlog
 
 from mqgate.consumption.connection import ClientDisconnected
 from mqgate.control.access.service import Access
+from mqgate.core.addresses import is_loopback
 from mqgate.core.errors import (
     Forbidden,
     InvalidValue,
@@ -34,7 +35,6 @@ from mqgate.http.exchange import Request, Response, Stream, refuse, reply
 from mqgate.http.operation import Operation
 from mqgate.http.origin_guard import OriginGuard
 from mqgate.http.request_id import request_id_of
-from mqgate.http.server.forwarded import is_loopback
 from mqgate.settings import HttpSettings
 from mqgate.telemetry.metrics import Metrics
 

@@ -1,28 +1,11 @@
 """Client address and scheme behind proxies: only headers that a trusted proxy added are believed."""
 
 from collections.abc import Iterable, Sequence
-from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
+from ipaddress import IPv4Network, IPv6Network, ip_network
 
-__all__ = ["Networks", "is_loopback", "parse_address"]
+from mqgate.core.addresses import parse_address
 
-_Address = IPv4Address | IPv6Address
-
-
-def parse_address(text: str) -> _Address | None:
-    """Return an IP address, or None. An IPv4 address that is mapped into IPv6 is returned as IPv4."""
-    try:
-        found = ip_address(text)
-    except ValueError:
-        return None
-    if isinstance(found, IPv6Address) and found.ipv4_mapped is not None:
-        return found.ipv4_mapped
-    return found
-
-
-def is_loopback(host: str) -> bool:
-    """Return whether an address or host name is one of this machine's loopback names."""
-    found = parse_address(host)
-    return host == "localhost" if found is None else found.is_loopback
+__all__ = ["Networks"]
 
 
 class Networks:

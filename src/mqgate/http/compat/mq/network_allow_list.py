@@ -3,9 +3,10 @@
 from collections.abc import Sequence
 
 from mqgate.control.access.service import Access
+from mqgate.core.addresses import is_loopback
 from mqgate.core.errors import Forbidden
 from mqgate.http.exchange import Request
-from mqgate.http.server.forwarded import Networks, is_loopback
+from mqgate.http.server.forwarded import Networks
 
 __all__ = ["NetworkAllowList"]
 
