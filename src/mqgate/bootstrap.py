@@ -248,11 +248,13 @@ async def _build(
     )
     writer = MessageWriter(log, timers, mover.planned, metrics, recorder)
     production = ProductionService(
-        registry,
-        writer,
-        IdempotentPublisher(writer, idempotency),
-        ProducerRateLimiter(leasing.rates, clock),
-        recorder,
+        registry=registry,
+        log=log,
+        writer=writer,
+        idempotent=IdempotentPublisher(writer, idempotency),
+        limiter=ProducerRateLimiter(leasing.rates, clock),
+        metrics=metrics,
+        recorder=recorder,
     )
     access = Access(store, directory, clock, may_be_open=is_loopback(settings.http.host), catch_up=catch_up)
     disk = {} if engine is None else {"disk": engine.probe}

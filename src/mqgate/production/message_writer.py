@@ -47,18 +47,6 @@ class MessageWriter:
         self._metrics = metrics
         self._recorder = recorder
 
-    async def append(self, topic: str, draft: Draft, producer: str) -> Published | MqgateError:
-        """Append one message without a due time to the log. Most publishes are this."""
-        drafts = (draft,)
-        stored = await self._log.append(topic, drafts, producer)
-        self._recorder.published(topic, producer, drafts, stored)
-        outcome = stored[0]
-        if isinstance(outcome, MqgateError):
-            return outcome
-        self._metrics.published.labels(topic).inc()
-        # A tuple is built directly because a call by field names is slow.
-        return tuple.__new__(Published, (draft[0], outcome, None, False))
-
     async def write(self, topic: Topic, items: Sequence[Item], producer: str = "") -> list[Published | MqgateError]:
         """Store and schedule messages durably; return one outcome per message in the order given.
 

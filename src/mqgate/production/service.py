@@ -15,14 +15,13 @@ from typing import Any, Protocol
 from mqgate.core.entries import Producer, Snapshot, Topic
 from mqgate.core.errors import Forbidden, MqgateError, RateLimited
 from mqgate.events.recorder import EventRecorder
+from mqgate.ports.message_log import MessageLog
 from mqgate.production.idempotency import IdempotentPublisher, PublishOutcome
-from mqgate.production.message_writer import Item, MessageWriter
+from mqgate.production.message_writer import Item, MessageWriter, Published
 from mqgate.production.rate_limiter import ProducerRateLimiter
+from mqgate.telemetry.metrics import Metrics
 
 __all__ = ["ProductionService", "Registrations"]
-
-# Of an item without a due time and an idempotency key.
-_PLAIN = (None, None)
 
 
 class Registrations(Protocol):
@@ -41,16 +40,21 @@ class Registrations(Protocol):
 class ProductionService:
     def __init__(
         self,
+        *,
         registry: Registrations,
+        log: MessageLog,
         writer: MessageWriter,
         idempotent: IdempotentPublisher,
         limiter: ProducerRateLimiter,
+        metrics: Metrics,
         recorder: EventRecorder,
     ) -> None:
         self._registry = registry
+        self._log = log
         self._writer = writer
         self._idempotent = idempotent
         self._limiter = limiter
+        self._metrics = metrics
         self._recorder = recorder
 
     async def publish(
@@ -64,13 +68,24 @@ class ProductionService:
         sender = None if producer is None else await self._producer(producer, topic)
         target = self._registry.snapshot.topics.get(topic) or await self._registry.topic(topic)
         first = messages[0]
-        is_limited = sender is not None and sender.rate_limit is not None
         try:
-            # Most publishes are one message that needs nothing but an append.
-            if len(messages) == 1 and not is_limited and not isinstance(first, MqgateError) and first[1:] == _PLAIN:
-                outcomes = [await self._writer.append(topic, first[0], producer or "")]
-            else:
+            if (
+                len(messages) > 1
+                or isinstance(first, MqgateError)
+                or first[1] is not None
+                or first[2] is not None
+                or (sender is not None and sender.rate_limit is not None)
+            ):
                 outcomes = await self._write_valid(target, sender, messages)
+            else:
+                # Most publishes are one message that needs nothing but an append.
+                drafts, name = (first[0],), producer or ""
+                stored = await self._log.append(topic, drafts, name)
+                self._recorder.published(topic, name, drafts, stored)
+                if not isinstance(stored[0], MqgateError):
+                    self._metrics.published.labels(topic).value += 1
+                    return [tuple.__new__(Published, (first[0][0], stored[0], None, False))]
+                outcomes = [stored[0]]
         except MqgateError as error:
             count = sum(not isinstance(message, MqgateError) for message in messages)
             self._recorder.refused(topic, error.code, count, producer=sender)

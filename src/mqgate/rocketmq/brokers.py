@@ -54,6 +54,16 @@ class Brokers:
         peer = self._peers.known.get(self._routes.masters.get(broker, "")) or self.peer(broker)
         return self._peers.call(peer, code, fields, body, deadline, allowed)
 
+    def send(
+        self, broker: str, head: bytes, body: bytes, *, allowed: tuple[int, ...], deadline: float | None
+    ) -> Coroutine[Any, Any, Command] | None:
+        """Send one request whose head is prepared. Return None if requests are signed: then `call` has to send it."""
+        peers = self._peers
+        if peers.is_signing:
+            return None
+        peer = peers.known.get(self._routes.masters.get(broker, "")) or self.peer(broker)
+        return peer.send(head, body, peers.deadline if deadline is None else deadline, allowed)
+
     def call_address(self, address: str, code: int, fields: Mapping[str, str]) -> Coroutine[Any, Any, Command]:
         """Send one request to an address instead of a named broker."""
         return self._peers.call(self._peers.at(address, _PROBE), code, fields, allowed=())

@@ -8,7 +8,7 @@ from typing import Any
 
 from mqgate.rocketmq.errors import NoResponse, NotSent, Refused
 from mqgate.rocketmq.remoting.codes import ResponseCode
-from mqgate.rocketmq.remoting.command import Command
+from mqgate.rocketmq.remoting.command import Command, encode_head
 from mqgate.rocketmq.remoting.signature import Credentials, sign
 from mqgate.rocketmq.transport import KEEP_ALIVE, Connection, KeepAlive, Probe, connect
 
@@ -54,10 +54,14 @@ class Peer:
         """Return whether the last attempt to connect failed, or the last connection ended without a response."""
         return self._pause > 0 or self._is_silent
 
-    async def call(
+    def call(
         self, code: int, fields: Mapping[str, str], body: bytes, deadline: float, allowed: tuple[int, ...] | None = None
-    ) -> Command:
-        """Send one request within `deadline` seconds, and connect first if need be.
+    ) -> Coroutine[Any, Any, Command]:
+        """Encode and send one request."""
+        return self.send(encode_head(code, fields), body, deadline, allowed)
+
+    async def send(self, head: bytes, body: bytes, deadline: float, allowed: tuple[int, ...] | None = None) -> Command:
+        """Send one encoded request within `deadline` seconds, and connect first if need be.
 
         Raise NotSent also if the server is shutting down. If `allowed` is given, raise Refused unless the response code
         is SUCCESS or one of these.
@@ -68,7 +72,7 @@ class Peer:
             connection = await self._connected(deadline)
             deadline -= time.monotonic() - started
         try:
-            response = await connection.call(code, fields, body, deadline)
+            response = await connection.send(head, body, deadline)
         except NoResponse:
             # A hanging server accepts new connections. Only a response shows that it is live.
             self._is_silent |= connection is self._connection and not connection.is_open
@@ -148,12 +152,16 @@ class Peers:
     ) -> None:
         self._credentials = credentials
         self._tls = tls
-        self._deadline = deadline
+        self.deadline = deadline
         self._keep_alive = keep_alive
         self._clock = clock
         # By address.
         self.known: dict[str, Peer] = {}
         self._is_closed = False
+
+    @property
+    def is_signing(self) -> bool:
+        return self._credentials is not None
 
     def at(self, address: str, probe: Probe) -> Peer:
         peer = self.known.get(address)
@@ -181,7 +189,7 @@ class Peers:
         """
         if self._credentials is not None:
             fields = sign(fields, body, self._credentials)
-        return peer.call(code, fields, body, self._deadline if deadline is None else deadline, allowed)
+        return peer.call(code, fields, body, self.deadline if deadline is None else deadline, allowed)
 
     async def close(self) -> None:
         """Close all connections for good. Pending requests fail with NoResponse, later ones with NotSent."""

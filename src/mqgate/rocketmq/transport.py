@@ -1,7 +1,8 @@
 """One connection to a server, with concurrent requests whose responses arrive in any order.
 
 - The frames of one iteration of the event loop are sent in one write.
-- Every request has a deadline, which includes the time that it waits for the connection to become writable.
+- Every request has a deadline, which includes the time that it waits for the connection to become writable. One timer
+  per connection, set to the earliest deadline, checks all of them.
 - A probe is sent on a connection that has received nothing for some seconds. If nothing at all arrives while a request
   times out, the connection is half open, and is closed. If the deadline of the request was too short to decide that, a
   probe waits for the rest of the time.
@@ -10,19 +11,22 @@
 """
 
 import asyncio
+import math
 import ssl
-from collections.abc import Mapping
-from typing import NamedTuple, cast
+from collections.abc import Coroutine, Mapping
+from typing import Any, NamedTuple, cast
 
 from mqgate.rocketmq.errors import NoResponse, NotSent, RemoteProtocolError
 from mqgate.rocketmq.remoting.codes import ResponseCode
-from mqgate.rocketmq.remoting.command import Command, encode, encode_request
+from mqgate.rocketmq.remoting.command import Command, encode, encode_head, frame
 from mqgate.rocketmq.remoting.frame import FrameReader
 
 __all__ = ["KEEP_ALIVE", "Connection", "KeepAlive", "Probe", "connect"]
 
 _RESPONSE_FLAG = 1
 _OPAQUE_MASK = 0x7FFFFFFF
+# Timers of uvloop may fire this much early.
+_TIMER_SLACK = 0.001
 
 
 class Probe(NamedTuple):
@@ -52,7 +56,7 @@ class _Pending(NamedTuple):
     """
 
     response: asyncio.Future[Command]
-    timer: asyncio.TimerHandle
+    expires_at: float
     arrivals: int
     silence_left: float
 
@@ -77,6 +81,8 @@ class Connection(asyncio.Protocol):
         self._can_write = asyncio.Event()
         self._can_write.set()
         self._watcher: asyncio.TimerHandle | None = None
+        self._sweeper: asyncio.TimerHandle | None = None
+        self._sweep_at = math.inf
         self._is_probing = False
         self._is_retiring = False
         self.closed: asyncio.Future[None] = self._loop.create_future()
@@ -86,16 +92,19 @@ class Connection(asyncio.Protocol):
         """Return whether the connection accepts requests."""
         return self._transport is not None and not self._is_retiring and not self._transport.is_closing()
 
-    async def call(self, code: int, fields: Mapping[str, str], body: bytes, deadline: float) -> Command:
-        """Send a request and return its response. Raise NotSent or NoResponse after `deadline` seconds."""
+    def call(self, code: int, fields: Mapping[str, str], body: bytes, deadline: float) -> Coroutine[Any, Any, Command]:
+        """Encode and send a request."""
+        return self.send(encode_head(code, fields), body, deadline)
+
+    async def send(self, head: bytes, body: bytes, deadline: float) -> Command:
+        """Send an encoded request and return its response. Raise NotSent or NoResponse after `deadline` seconds."""
         if self._is_full:
             deadline = await self._writable(deadline)
         transport = self._transport
         if deadline <= 0 or transport is None or self._is_retiring or transport.is_closing():
             raise NotSent(f"the connection to {self.address} is closed or not writable")
         opaque = self._opaque = (self._opaque + 1) & _OPAQUE_MASK
-        frame = encode_request(code, opaque, fields, body)
-        response = self._send(opaque, frame, deadline, self._patience - deadline)
+        response = self._write_request(opaque, frame(head, opaque, body), deadline, self._patience - deadline)
         try:
             return await response
         finally:
@@ -114,25 +123,27 @@ class Connection(asyncio.Protocol):
             return 0.0
         return end - self._loop.time()
 
-    def _send(self, opaque: int, frame: bytes, deadline: float, silence_left: float) -> asyncio.Future[Command]:
+    def _write_request(
+        self, opaque: int, encoded: bytes, deadline: float, silence_left: float
+    ) -> asyncio.Future[Command]:
         response: asyncio.Future[Command] = self._loop.create_future()
-        timer = self._loop.call_later(deadline, self._expire, opaque)
+        expires_at = self._loop.time() + deadline
         # tuple.__new__ is faster than the constructor, and every request creates one.
-        self._pending[opaque] = tuple.__new__(_Pending, (response, timer, self._arrivals, silence_left))
-        self._write(frame)
+        self._pending[opaque] = tuple.__new__(_Pending, (response, expires_at, self._arrivals, silence_left))
+        if expires_at < self._sweep_at:
+            self._schedule_sweep(expires_at)
+        self._write(encoded)
         return response
 
     def _pop(self, opaque: int) -> _Pending | None:
         pending = self._pending.pop(opaque, None)
-        if pending is not None:
-            pending[1].cancel()
-            if self._is_retiring and not self._pending:
-                self.close("all responses have arrived")
+        if self._is_retiring and pending is not None and not self._pending:
+            self.close("all responses have arrived")
         return pending
 
-    def _write(self, frame: bytes) -> None:
+    def _write(self, encoded: bytes) -> None:
         frames = self._frames
-        frames.append(frame)
+        frames.append(encoded)
         if len(frames) == 1:
             self._loop.call_soon(self._flush)
 
@@ -140,6 +151,22 @@ class Connection(asyncio.Protocol):
         frames, self._frames = self._frames, []
         if self._transport is not None:
             self._transport.write(frames[0] if len(frames) == 1 else b"".join(frames))
+
+    def _schedule_sweep(self, at: float) -> None:
+        if self._sweeper is not None:
+            self._sweeper.cancel()
+        self._sweep_at = at
+        self._sweeper = self._loop.call_at(at, self._sweep)
+
+    def _sweep(self) -> None:
+        """Fail the requests whose deadlines have passed. Continue at the earliest deadline that is left."""
+        self._sweep_at = math.inf
+        now = self._loop.time() + _TIMER_SLACK
+        for opaque, pending in list(self._pending.items()):
+            if pending.expires_at <= now:
+                self._expire(opaque)
+        if self._pending:
+            self._schedule_sweep(min(pending.expires_at for pending in self._pending.values()))
 
     def _expire(self, opaque: int) -> None:
         pending = self._pop(opaque)
@@ -166,8 +193,8 @@ class Connection(asyncio.Protocol):
             return
         self._is_probing = True
         opaque = self._opaque = (self._opaque + 1) & _OPAQUE_MASK
-        frame = encode_request(self._probe.code, opaque, self._probe.fields, b"")
-        self._send(opaque, frame, deadline, 0.0).add_done_callback(self._probed)
+        encoded = frame(encode_head(self._probe.code, self._probe.fields), opaque, b"")
+        self._write_request(opaque, encoded, deadline, 0.0).add_done_callback(self._probed)
 
     def _probed(self, probe: asyncio.Future[Command]) -> None:
         self._is_probing = False
@@ -240,9 +267,10 @@ class Connection(asyncio.Protocol):
         self.resume_writing()
         if self._watcher is not None:
             self._watcher.cancel()
+        if self._sweeper is not None:
+            self._sweeper.cancel()
         ended, self._pending = self._pending, {}
-        for response, timer, _, _ in ended.values():
-            timer.cancel()
+        for response, _, _, _ in ended.values():
             if not response.done():
                 # Each gets its own exception, because raising adds a traceback to it.
                 response.set_exception(NoResponse(f"{self.address} did not respond: {reason}"))

@@ -3,7 +3,7 @@
 REQUEST = (
     b"\x00\x00\x00\x66"  # 102 bytes follow: 4 + 93 + 5
     b"\x00\x00\x00\x5d"  # JSON, a header of 93 bytes
-    b'{"code":310,"language":"PYTHON","version":479,"opaque":7,"flag":0,"extFields":{"b":"orders"}}'
+    b'{"code":310,"language":"PYTHON","version":479,"flag":0,"extFields":{"b":"orders"},"opaque":7}'
     b"hello"
 )
 RESPONSE = (

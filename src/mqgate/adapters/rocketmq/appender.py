@@ -7,7 +7,6 @@ sent together to the next writable queue. If its broker certainly did not store 
 import asyncio
 import time
 from collections.abc import Coroutine, Iterator, Sequence
-from datetime import datetime
 from typing import Any
 
 from mqgate.adapters.rocketmq.faults import may_try_other_broker, translated
@@ -16,7 +15,7 @@ from mqgate.adapters.rocketmq.translate import properties_of
 from mqgate.core.errors import MqgateError, QueueUnavailable, StorageUnavailable, TopicNotFound
 from mqgate.core.message import Draft, Stored, instant
 from mqgate.rocketmq.client import RocketMQClient
-from mqgate.rocketmq.errors import NoResponse, NotSent, Refused, RocketMQError
+from mqgate.rocketmq.errors import NoResponse, NotSent, RocketMQError
 from mqgate.rocketmq.faults import FaultKind, kind_of
 from mqgate.rocketmq.remoting import properties as property_text
 from mqgate.rocketmq.user_properties import ID
@@ -43,11 +42,9 @@ class Appender:
         """Append messages and return one outcome per message."""
         self._topics.refresh_if_due(topic)
         if len(drafts) == 1:
-            # The fast path for the most common publish.
-            slot = drafts[0].slot
-            if slot is None:
-                return self._send_batch_anywhere(topic, drafts, producer)
-            return self._send_to(topic, topic.slots[slot % len(topic.slots)], drafts, producer)
+            # Most publishes are one message, which needs no parts.
+            slot = drafts[0][5]
+            return self._send(topic, None if slot is None else topic.slots[slot % len(topic.slots)], drafts, producer)
         return self._append(topic, drafts, producer)
 
     async def _append(self, topic: Topic, drafts: Sequence[Draft], producer: str) -> list[PublishOutcome]:
@@ -65,109 +62,97 @@ class Appender:
         for indexes, part in zip(parts.values(), done, strict=True):
             for index, outcome in zip(indexes, part, strict=True):
                 outcomes[index] = outcome
+        if isinstance(outcomes[0], TopicNotFound) and all(isinstance(outcome, TopicNotFound) for outcome in outcomes):
+            raise outcomes[0]
         return outcomes
 
     async def _send_part(
         self, topic: Topic, target: Queue | int, drafts: Sequence[Draft], indexes: Sequence[int], producer: str
     ) -> list[PublishOutcome]:
+        """Append messages in order: to one queue, where the first failure ends it, or to any queues."""
         part = [drafts[index] for index in indexes]
-        if isinstance(target, Queue):
-            return await self._send_to(topic, target, part, producer)
-        return await self._send_anywhere(topic, part, producer)
+        fixed = target if isinstance(target, Queue) else None
+        outcomes: list[PublishOutcome] = []
+        for batch in _batches(part):
+            if fixed is not None and outcomes and isinstance(outcomes[-1], MqgateError):
+                outcomes += [outcomes[-1]] * len(batch)
+                continue
+            try:
+                outcomes += await self._send(topic, fixed, batch, producer)
+            except TopicNotFound as error:
+                outcomes += [error] * len(batch)
+        return outcomes
 
-    async def _send_to(
-        self, topic: Topic, queue: Queue, drafts: Sequence[Draft], producer: str
+    async def _send(
+        self, topic: Topic, fixed: Queue | None, batch: Sequence[Draft], producer: str
     ) -> list[PublishOutcome]:
-        """Append to one queue in order. The first failure ends it."""
-        if not queue.can_write or self._client.brokers.is_down(queue.broker):
-            await self._topics.refresh_now(topic, queue.broker)
-            if not queue.can_write or self._client.brokers.is_down(queue.broker):
-                return [_unavailable(queue)] * len(drafts)
-        outcomes: list[PublishOutcome] = []
-        for batch in (drafts,) if len(drafts) == 1 else _batches(drafts):
-            try:
-                outcomes += await self._send(topic, queue, batch, producer)
-            except RocketMQError as error:
-                failure = await self._failure(topic, queue, error)
-                is_unavailable = isinstance(failure, StorageUnavailable)
-                outcomes += [_unavailable(queue) if is_unavailable else failure] * (len(drafts) - len(outcomes))
-                break
-        return outcomes
+        """Append one batch to a fixed queue, or to the next queue whose broker accepts it.
 
-    async def _send_anywhere(self, topic: Topic, drafts: Sequence[Draft], producer: str) -> list[PublishOutcome]:
-        """Append to the next queues that accept the messages."""
-        outcomes: list[PublishOutcome] = []
-        for batch in _batches(drafts):
-            outcomes += await self._send_batch_anywhere(topic, batch, producer)
-        return outcomes
-
-    async def _send_batch_anywhere(self, topic: Topic, batch: Sequence[Draft], producer: str) -> list[PublishOutcome]:
-        failure: MqgateError | None = None
-        tried: tuple[str, ...] = ()
-        while True:
-            queue = self._next(topic, tried)
-            if queue is None:
-                if failure is None and not tried:
-                    await self._topics.refresh_now(topic, None)
-                    queue = self._next(topic, tried)
-                if queue is None:
-                    return [failure or _no_broker(topic)] * len(batch)
-            tried = (*tried, queue.broker)
-            try:
-                return await self._send(topic, queue, batch, producer)
-            except RocketMQError as error:
-                failure = await self._failure(topic, queue, error)
-                if isinstance(failure, TopicNotFound) or not may_try_other_broker(error):
-                    return [failure] * len(batch)
-
-    def _next(self, topic: Topic, tried: Sequence[str]) -> Queue | None:
-        """Return the next writable queue, in rotation, of a live broker that was not tried."""
-        slots = topic.slots
-        for _ in slots:
-            topic.next_slot += 1
-            queue = slots[topic.next_slot % len(slots)]
-            if queue.can_write and queue.broker not in tried and not self._client.brokers.is_down(queue.broker):
-                return queue
-        return None
-
-    async def _send(self, topic: Topic, queue: Queue, batch: Sequence[Draft], producer: str) -> list[PublishOutcome]:
-        """Append to one queue. A busy broker has certainly not stored the batch, so the send is repeated."""
+        A busy broker has certainly not stored the batch, so the send is repeated there first. Raise TopicNotFound if no
+        broker has the topic.
+        """
         messages = self._client.messages
         producer_group = producer or self._producer
         count = len(batch)
-        pauses = iter(_BUSY_PAUSES)
-        while True:
+        failure: MqgateError | None = None
+        tried: tuple[str, ...] = ()
+        busy = 0
+        queue = self._choose(topic, fixed, tried)
+        if queue is None:
+            await self._topics.refresh_now(topic, None if fixed is None else fixed.broker)
+            queue = self._choose(topic, fixed, tried)
+        while queue is not None:
             sent_ms = time.time_ns() // 1_000_000
             try:
                 if count == 1:
                     draft = batch[0]
                     first, _, is_degraded = await messages.send(
-                        queue.broker, topic.wire, queue.id, draft.body, _properties(draft), producer=producer_group
+                        queue.broker, topic.wire, queue.id, draft[1], _properties(draft), producer=producer_group
                     )
                 else:
                     pairs = [(draft.body, _properties(draft)) for draft in batch]
                     first, _, is_degraded = await messages.send_batch(
                         queue.broker, topic.wire, queue.id, pairs, producer=producer_group
                     )
-                break
-            except Refused as error:
-                pause = next(pauses, None) if kind_of(error) is FaultKind.BUSY else None
-                if pause is None:
-                    raise
-            await asyncio.sleep(pause)
-        # The broker does not return its store time. It is not before `sent_ms`, so a search or a seek by the reported
-        # time finds the message.
-        stored_at = self._instant(sent_ms)
-        self._topics.confirm_append(topic, queue, first + count)
-        name = queue.name
-        # tuple.__new__ is faster than the constructor, and a batch may have a hundred messages.
-        return [tuple.__new__(Stored, (name, offset, stored_at, is_degraded)) for offset in range(first, first + count)]
+            except RocketMQError as error:
+                if kind_of(error) is FaultKind.BUSY and busy < len(_BUSY_PAUSES):
+                    await asyncio.sleep(_BUSY_PAUSES[busy])
+                    busy += 1
+                    continue
+                failure = await self._failure(topic, queue, error)
+                if isinstance(failure, TopicNotFound):
+                    raise failure from error
+                if fixed is not None or not may_try_other_broker(error):
+                    break
+                tried, busy = (*tried, queue.broker), 0
+                queue = self._choose(topic, fixed, tried)
+                continue
+            # The broker does not return its store time. It is not before `sent_ms`, so a search or a seek by the
+            # reported time finds the message.
+            if sent_ms != self._now_ms:
+                self._now_ms, self._now = sent_ms, instant(sent_ms)
+            name, stored_at = queue.name, self._now
+            self._topics.confirm_append(topic, queue, first + count)
+            # tuple.__new__ is faster than the constructor, and a batch may have a hundred messages.
+            return [
+                tuple.__new__(Stored, (name, offset, stored_at, is_degraded)) for offset in range(first, first + count)
+            ]
+        if fixed is not None and (failure is None or isinstance(failure, StorageUnavailable)):
+            failure = _unavailable(fixed)
+        return [failure or _no_broker(topic)] * count
 
-    def _instant(self, now_ms: int) -> datetime:
-        """Return the instant; all calls within one millisecond share one object."""
-        if now_ms != self._now_ms:
-            self._now_ms, self._now = now_ms, instant(now_ms)
-        return self._now
+    def _choose(self, topic: Topic, fixed: Queue | None, tried: Sequence[str]) -> Queue | None:
+        """Return the fixed queue, or the next one in rotation, if it is writable and its broker is up and not tried."""
+        is_down = self._client.brokers.is_down
+        if fixed is not None:
+            return fixed if fixed.can_write and not is_down(fixed.broker) else None
+        slots = topic.slots
+        for _ in slots:
+            topic.next_slot += 1
+            queue = slots[topic.next_slot % len(slots)]
+            if queue.can_write and queue.broker not in tried and not is_down(queue.broker):
+                return queue
+        return None
 
     async def _failure(self, topic: Topic, queue: Queue, error: RocketMQError) -> MqgateError:
         if isinstance(error, NotSent | NoResponse):

@@ -126,16 +126,22 @@ class RocketMQMessageLog:
             known.is_being_dropped = False
         self._topics.remove(topic)
 
-    async def append(self, topic: str, drafts: Sequence[Draft], producer: str = "") -> Sequence[Stored | MqgateError]:
-        known = self._topics.known(topic) or await self._topics.get(topic)
+    def append(
+        self, topic: str, drafts: Sequence[Draft], producer: str = ""
+    ) -> Coroutine[Any, Any, Sequence[Stored | MqgateError]]:
+        known = self._topics.known(topic)
+        wire_producer = self._wire(producer) if producer else ""
+        if known is None or known.is_being_dropped:
+            return self._load_and_append(topic, drafts, wire_producer)
+        return self._appender.append(known, drafts, wire_producer)
+
+    async def _load_and_append(
+        self, topic: str, drafts: Sequence[Draft], wire_producer: str
+    ) -> Sequence[Stored | MqgateError]:
+        known = await self._topics.get(topic)
         if known.is_being_dropped:
             raise TopicNotFound(f"topic {topic} is being deleted", topic=topic)
-        outcomes = await self._appender.append(known, drafts, self._wire(producer) if producer else "")
-        if outcomes and isinstance(outcomes[0], TopicNotFound):
-            missing = [outcome for outcome in outcomes if isinstance(outcome, TopicNotFound)]
-            if len(missing) == len(outcomes):
-                raise missing[0]
-        return outcomes
+        return await self._appender.append(known, drafts, wire_producer)
 
     def read(
         self, topic: str, queue: str, offset: int, max_count: int, max_bytes: int, group: str = ""
