@@ -26,7 +26,7 @@ SECONDS = 2.0
 BACKLOG = 100_000
 ROOT = Path(__file__).parents[1]
 # Both releases read these names.
-_DISTRIBUTED = """
+DISTRIBUTED = """
 [log]
 engine = "rocketmq"
 [rocketmq]
@@ -84,7 +84,7 @@ def distributed(table_type: Any) -> None:
         servers = {}
         for name, env in (("here", {}), (RELEASE, {"PYTHONPATH": source})):
             config = directory / f"{name}.toml"
-            config.write_text(_DISTRIBUTED.format(stack=stack, name=f"r{name.replace('.', '')}"))
+            config.write_text(DISTRIBUTED.format(stack=stack, name=f"r{name.replace('.', '')}"))
             command = [sys.executable, "-m", "mqgate.cli.main", "serve", "--config", str(config), "--port"]
             servers[name] = processes.Server(command, **env)
         _compare(table_type, "beside_distributed", "RocketMQ, Redis and PostgreSQL", servers)

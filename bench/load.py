@@ -3,7 +3,8 @@
     python bench/load.py URL SCENARIO CONNECTIONS SECONDS ['{"group": ...}']
 
 Prints one JSON object: requests, messages, empty responses, errors, seconds, its own CPU seconds, the latencies in ms
-of responses with messages, and the delivered offset ranges, so that duplicates can be counted.
+of responses with messages, and the delivered offset ranges, so that duplicates can be counted. Options of every
+scenario: `rate`, the requests per second of all connections; `pause`, the seconds after an empty response.
 """
 
 import asyncio
@@ -35,6 +36,9 @@ class Connection(asyncio.Protocol):
         self.send()
 
     def send(self) -> None:
+        if self.run.is_over:
+            self.transport.close()
+            return
         self.began = time.perf_counter()
         self.transport.write(self.run.request(self.last))  # type: ignore[attr-defined]
 
@@ -51,17 +55,28 @@ class Connection(asyncio.Protocol):
         self.last = self.buffer[end + 4 : size]
         self.buffer = self.buffer[size:]
         self.run.answered(head[9:12], self.last, time.perf_counter() - self.began)
-        if self.run.is_over:
-            self.transport.close()
+        if delay := self.run.delay(self.began):
+            asyncio.get_running_loop().call_later(delay, self.send)
         else:
             self.send()
 
 
 class Run:
-    def __init__(self, host: str, make: Callable[[bytes], tuple[str, bytes]], count: Callable[[bytes], int]) -> None:
+    def __init__(
+        self,
+        host: str,
+        make: Callable[[bytes], tuple[str, bytes]],
+        count: Callable[[bytes], int],
+        *,
+        interval: float,
+        pause: float,
+    ) -> None:
         self.host = host
         self.make = make
         self.count = count
+        self.interval = interval
+        self.pause = pause
+        self.is_empty = False
         self.requests = self.messages = self.empty = self.errors = 0
         self.latencies: list[float] = []
         self.delivered: list[tuple[str, int, int]] = []
@@ -74,8 +89,15 @@ class Run:
             f"content-length: {len(body)}\r\n\r\n"
         ).encode() + body
 
+    def delay(self, began: float) -> float:
+        """Return the seconds until a connection sends again, whose last request was sent at `began`."""
+        if self.interval:
+            return max(began + self.interval - time.perf_counter(), 0.0)
+        return self.pause if self.is_empty else 0.0
+
     def answered(self, status: bytes, body: bytes, seconds: float) -> None:
         self.requests += 1
+        self.is_empty = False
         if status[:1] != b"2":
             self.errors += 1
         elif count := self.count(body):
@@ -84,6 +106,7 @@ class Run:
             self.note(body)
         else:
             self.empty += 1
+            self.is_empty = True
 
     def note(self, body: bytes) -> None:
         """Record the received messages, with consecutive offsets of one response as one range."""
@@ -130,7 +153,9 @@ def scenario(name: str, options: dict[str, str]) -> tuple[Callable[[bytes], tupl
 async def main(url: str, name: str, connections: int, seconds: float, options: dict[str, str]) -> None:
     parts = urlsplit(url)
     make, count = scenario(name, options)
-    run = Run(parts.netloc, make, count)
+    rate = float(options.get("rate", "0"))
+    pause = float(options.get("pause", "0"))
+    run = Run(parts.netloc, make, count, interval=connections / rate if rate else 0.0, pause=pause)
     loop = asyncio.get_running_loop()
     began, cpu = time.perf_counter(), time.process_time()
     for _ in range(connections):

@@ -11,6 +11,7 @@ from pathlib import Path
 import bare_sqlite
 import beside
 import events_cost
+import live
 import on_pipelines
 import on_production
 import on_rocketmq
@@ -178,6 +179,7 @@ def main() -> None:
         "receive": receive,
         "beside": lambda: beside.embedded(Table),
         "beside-distributed": lambda: beside.distributed(Table),
+        "live": lambda: live.compare(Table),
         "flat": flat,
         "wake": lambda: parked.wake(Table),
         "parked": lambda: parked.idle(Table),
