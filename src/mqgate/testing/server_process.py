@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import IO
 
 _PATIENCE = 30.0
 
@@ -21,6 +22,8 @@ class ServerProcess:
         with socket.socket() as probe:
             probe.bind(("127.0.0.1", 0))
             self.port: int = probe.getsockname()[1]
+        # Where the log is written.
+        self.stdout: int | IO[bytes] = subprocess.DEVNULL
         self.url = f"http://127.0.0.1:{self.port}"
         self._process: subprocess.Popen[bytes] | None = None
 
@@ -34,7 +37,7 @@ class ServerProcess:
         command = [sys.executable, "-m", "mqgate.cli.main", "serve", "--port", str(self.port)]
         command += ["--data-dir", str(self.directory), *self.arguments]
         self._process = subprocess.Popen(  # noqa: S603 - our own interpreter
-            command, env={**os.environ, **self.environment}, stdout=subprocess.DEVNULL
+            command, env={**os.environ, **self.environment}, stdout=self.stdout
         )
         deadline = time.monotonic() + _PATIENCE
         while time.monotonic() < deadline:
