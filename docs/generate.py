@@ -7,7 +7,9 @@ route without an entry fails the generation, and the test that the pages are cur
 
 import asyncio
 import inspect
+import re
 import tempfile
+import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import fields
 from datetime import timedelta
@@ -282,6 +284,14 @@ def _table(heading: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     return "".join(f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in line)} |\n" for line in lines)
 
 
+def _wrap(line: str) -> str:
+    """Wrap prose or one list item at 120 columns, not within code."""
+    whole = re.sub(r"`[^`]+`", lambda code: code[0].replace(" ", "\0"), line)
+    indent = "  " if line.startswith("- ") else ""
+    lines = textwrap.wrap(whole, 120, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)
+    return "\n".join(lines).replace("\0", " ")
+
+
 def _settings() -> str:
     parts = [_NOTE, _SETTINGS_HEAD]
     for group, factory in option_groups().items():
@@ -326,7 +336,7 @@ def _events() -> str:
         rows = [[f"`{name}`", kind] for name, kind in table.columns]
         parts.append(f"## {table.schema}\n\n{_table(('column', 'type'), rows)}")
     for title, words in (("What happens to a message", events.Kind), ("How a receive ends", events.Poll)):
-        parts.append(f"## {title}\n\n{', '.join(f'`{word}`' for word in words)}\n")
+        parts.append(f"## {title}\n\n{_wrap(', '.join(f'`{word}`' for word in words))}\n")
     return "\n".join(parts)
 
 
@@ -452,7 +462,8 @@ def _detail(method: str, path: str, operation: Mapping[str, Any], schemas: Mappi
             responses.append(status)
     lines.append(f"- responses: {', '.join(responses)}")
     note = NOTES.get(operation["operationId"])
-    return f"\n**`{method} {path}`**\n\n" + (f"{note}\n" if note else "") + "".join(f"{line}\n" for line in lines)
+    text = (f"{note}\n" if note else "") + "".join(f"{_wrap(line)}\n" for line in lines)
+    return f"\n**`{method} {path}`**\n\n{text}"
 
 
 def _structures(document: Mapping[str, Any]) -> str:

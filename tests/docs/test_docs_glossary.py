@@ -13,20 +13,6 @@ _LINK_LINE = re.compile(r"[-*\d. ]*\[[^\]]*\]\([^)]*\)[.,;]?$")
 # A field of the lease state on Redis. Gateways of the previous release use it too, so it keeps its name.
 _STORED_NAME = re.compile(r"(['`])calm\1")
 
-# Pages that still have long lines.
-LONG_LINES_NOT_YET = {
-    "docs/adr/0018-leases-in-redis-by-scripts.md",
-    "docs/how-to/run-on-rocketmq.md",
-    "docs/how-to/run-the-pipelines.md",
-    "docs/how-to/use-postgresql.md",
-    "docs/how-to/use-redis.md",
-    "docs/how-to/use-spark.md",
-    "docs/reference/api.md",
-    "docs/reference/events.md",
-    "docs/reference/rocketmq.md",
-    "docs/reference/spark.md",
-}
-
 
 def _sections() -> tuple[str, str]:
     terms, _, retired = GLOSSARY.read_text("utf-8").partition("\n## Retired words\n")
@@ -83,10 +69,10 @@ def test_every_code_name_of_the_architecture_exists() -> None:
 
 
 def test_prose_has_at_most_120_columns() -> None:
-    """Long lines hide changes in a diff. A listed page without one has to leave the list."""
+    """Long lines hide changes in a diff."""
     found = {str(page.relative_to(ROOT)) for page in _pages() if _has_long_line(page)}
 
-    assert found == LONG_LINES_NOT_YET
+    assert found == set()
 
 
 def test_every_code_name_of_the_glossary_exists() -> None:
@@ -105,8 +91,3 @@ def test_terms_are_sorted() -> None:
     terms = re.findall(r"^\| \*\*(.+?)\*\*", _sections()[0], re.MULTILINE)
 
     assert terms == sorted(terms)
-
-
-def test_listed_pages_exist() -> None:
-    """A path that was moved would otherwise stay in the list."""
-    assert {path for path in LONG_LINES_NOT_YET if not (ROOT / path).is_file()} == set()
