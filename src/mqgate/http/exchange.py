@@ -42,7 +42,7 @@ class Response(NamedTuple):
 class Request:
     """A request as handlers see it: the body is complete and the caller is authenticated."""
 
-    __slots__ = ("_receive", "body", "body_bytes", "headers", "principal", "request_id", "scope")
+    __slots__ = ("_receive", "body", "body_bytes", "headers", "log_fields", "principal", "request_id", "scope")
 
     def __init__(
         self, scope: Mapping[str, Any], headers: dict[bytes, bytes], request_id: str, receive: ReceiveEvent
@@ -51,6 +51,8 @@ class Request:
         self._receive = receive
         self.headers = headers
         self.request_id = request_id
+        # Handlers add the topic and the group that are not in the path.
+        self.log_fields: dict[str, str] = {"request_id": request_id, **scope.get("path_params", {})}
         self.body = b""
         self.body_bytes = 0
         self.principal: Principal = OPEN

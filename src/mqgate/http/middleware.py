@@ -36,6 +36,7 @@ from mqgate.http.operation import Operation
 from mqgate.http.origin_guard import OriginGuard
 from mqgate.http.request_id import request_id_of
 from mqgate.settings import HttpSettings
+from mqgate.telemetry.log_context import bind_request
 from mqgate.telemetry.metrics import Metrics
 
 AsgiScope = MutableMapping[str, Any]
@@ -133,6 +134,7 @@ class RequestMiddleware:
         headers = dict(scope["headers"])
         request_id = request_id_of(headers)
         request = Request(scope, headers, request_id, receive)
+        bind_request(request.log_fields)
         self._requests += 1
         try:
             if not operation.is_health:
@@ -149,7 +151,7 @@ class RequestMiddleware:
         except asyncio.CancelledError:
             raise
         except Exception:  # noqa: BLE001 - becomes a 500 and is logged
-            _log.exception("request failed", request_id=request.request_id, operation=operation.name)
+            _log.exception("request failed", operation=operation.name)
             response = reply(
                 500,
                 {
@@ -189,12 +191,12 @@ class RequestMiddleware:
         except ClientDisconnected:
             return response.status
         except _Stalled:
-            return self._abort_stream(operation, request, 408, "stalled")
+            return self._abort_stream(operation, 408, "stalled")
         except MqgateError as error:
-            return self._abort_stream(operation, request, operation.refuse(error).status, error.code)
+            return self._abort_stream(operation, operation.refuse(error).status, error.code)
         except Exception:  # noqa: BLE001 - logged, and the connection is closed
-            _log.exception("request failed", request_id=request.request_id, operation=operation.name)
-            return self._abort_stream(operation, request, 500, "internal_error")
+            _log.exception("request failed", operation=operation.name)
+            return self._abort_stream(operation, 500, "internal_error")
         finally:
             self._requests -= 1
             await stream.aclose()
@@ -216,8 +218,8 @@ class RequestMiddleware:
         except TimeoutError:
             raise _Stalled from None
 
-    def _abort_stream(self, operation: Operation, request: Request, status: int, reason: str) -> int:
-        _log.warning("response aborted", request_id=request.request_id, operation=operation.name, reason=reason)
+    def _abort_stream(self, operation: Operation, status: int, reason: str) -> int:
+        _log.warning("response aborted", operation=operation.name, reason=reason)
         return status
 
     def _check_load(self) -> None:
@@ -260,7 +262,6 @@ class RequestMiddleware:
     def _log_request(self, operation: Operation, status: int, seconds: float, request: Request) -> None:
         _log.info(
             "request served",
-            request_id=request.request_id,
             operation=operation.name,
             status=status,
             path=request.scope["path"],

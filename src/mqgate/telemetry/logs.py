@@ -6,6 +6,7 @@ import sys
 import structlog
 
 from mqgate.core.urls import mask_passwords
+from mqgate.telemetry.log_context import add_request_fields
 
 
 def configure(level: str, style: str) -> None:
@@ -16,6 +17,7 @@ def configure(level: str, style: str) -> None:
     )
     context: list[structlog.typing.Processor] = [
         structlog.contextvars.merge_contextvars,
+        add_request_fields,
         structlog.processors.add_log_level,
         structlog.processors.TimeStamper(fmt="iso", utc=True),
     ]

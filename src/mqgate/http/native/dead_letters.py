@@ -13,6 +13,7 @@ from mqgate.core.errors import DeadLetterNotFound, InvalidValue, UnsupportedByMo
 from mqgate.core.times import format_instant
 from mqgate.http.exchange import Request, Response, reply
 from mqgate.http.json_input import decode, query, query_instant
+from mqgate.http.lookup import requested_group
 from mqgate.http.native.registry import check_limit
 from mqgate.http.native.schemas import MessageOut, message_out
 from mqgate.http.operation import describe
@@ -155,7 +156,7 @@ class DeadLetterApi:
     async def _group(self, request: Request) -> Group:
         """Return the group, after dead letters were written for messages whose last lease has expired."""
         request.principal.need_admin()
-        group = await self._registry.group(request.path("group"))
+        group = await requested_group(request, self._registry)
         await self._positions.let_die(group)
         return group
 

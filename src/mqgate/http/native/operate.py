@@ -17,6 +17,7 @@ from mqgate.core.names import check_client, is_client
 from mqgate.core.times import format_instant, parse_instant
 from mqgate.http.exchange import Request, Response, reply
 from mqgate.http.json_input import decode, query
+from mqgate.http.lookup import requested_group
 from mqgate.http.native.registry import GroupOut, ListQuery, check_limit, group_out, page
 from mqgate.http.native.schemas import maybe_instant
 from mqgate.http.operation import describe
@@ -135,7 +136,7 @@ class OperateApi:
     async def lag(self, request: Request) -> Response:
         """Show the lag of a group, per queue."""
         request.principal.need_group(request.path("group"))
-        group = await self._registry.group(request.path("group"))
+        group = await requested_group(request, self._registry)
         client = _client(group, query(request, LagQuery).client_id)
         found = await self._positions.lag(group, client, is_now=True)
         rows = found.positions
@@ -156,7 +157,7 @@ class OperateApi:
     async def clients(self, request: Request) -> Response:
         """List the clients of a group and the queues that they hold."""
         request.principal.need_admin()
-        group = await self._registry.group(request.path("group"))
+        group = await requested_group(request, self._registry)
         found = {client.name: client for client in await self._leases.clients(group.name)}
         return page(request, found, _client_out, is_client)
 
@@ -171,7 +172,7 @@ class OperateApi:
     async def seek(self, request: Request) -> Response:
         """Seek a group to another position."""
         request.principal.need_admin()
-        group = await self._registry.group(request.path("group"))
+        group = await requested_group(request, self._registry)
         given = decode(request.body, _seek_in)
         _check_reason(given.reason)
         client = _client(group, given.client_id)
@@ -209,7 +210,7 @@ class OperateApi:
 
     async def _pause(self, request: Request, *, is_paused: bool) -> Response:
         request.principal.need_admin()
-        await self._registry.group(request.path("group"))
+        await requested_group(request, self._registry)
         given = decode(request.body, _reason_in) if request.body else ReasonIn()
         _check_reason(given.reason)
         group = await self._registry.pause(

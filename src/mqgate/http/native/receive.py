@@ -1,9 +1,9 @@
 """Receive and settle: POST /v1/groups/{group}/receive, ack, nack, extend."""
 
-from collections.abc import Coroutine, Sequence
+from collections.abc import Sequence
 from datetime import timedelta
 from itertools import groupby, repeat
-from typing import Annotated, Any
+from typing import Annotated
 
 import msgspec
 from msgspec import UNSET, Meta, Struct, UnsetType
@@ -20,6 +20,7 @@ from mqgate.core.times import format_instant, format_ms, parse_duration
 from mqgate.http.errors import problem, refusal
 from mqgate.http.exchange import Request, Response, refuse, reply
 from mqgate.http.json_input import decode
+from mqgate.http.lookup import requested_group
 from mqgate.http.native.schemas import LeaseOut, MessageOut, OutcomeOut, Outcomes, ReceiveOut, texts_or_base64
 from mqgate.http.operation import describe
 from mqgate.settings import HttpSettings
@@ -89,8 +90,7 @@ class ReceiveApi:
     )
     async def receive(self, request: Request) -> Response:
         """Receive messages, and acknowledge earlier ones."""
-        name = request.path("group")
-        group = self._registry.snapshot.groups.get(name) or await self._registry.group(name)
+        group = await requested_group(request, self._registry)
         given = decode(request.body, _receive_in) if request.body else ReceiveIn()
         self._check(given, group)
         received = await self._service.receive(
@@ -126,7 +126,7 @@ class ReceiveApi:
     )
     async def ack(self, request: Request) -> Response:
         """Acknowledge messages."""
-        group = await self._group(request)
+        group = await requested_group(request, self._registry)
         given = decode(request.body, _ack_in)
         receipts = self._receipts(given)
         if given.through is not None and given.receipts is not UNSET:
@@ -140,7 +140,7 @@ class ReceiveApi:
     )
     async def nack(self, request: Request) -> Response:
         """Release messages for another delivery."""
-        group = await self._group(request)
+        group = await requested_group(request, self._registry)
         given = decode(request.body, _nack_in)
         receipts = self._receipts(given)
         delay = None if given.delay is UNSET else parse_duration(given.delay, "delay")
@@ -155,14 +155,11 @@ class ReceiveApi:
     )
     async def extend(self, request: Request) -> Response:
         """Extend the leases of messages."""
-        group = await self._group(request)
+        group = await requested_group(request, self._registry)
         given = decode(request.body, _extend_in)
         receipts = self._receipts(given)
         visibility = group.visibility if given.visibility is UNSET else _visibility(given.visibility)
         return _settled(given, await self._service.extend(group, receipts, visibility))
-
-    def _group(self, request: Request) -> Coroutine[Any, Any, Group]:
-        return self._registry.group(request.path("group"))
 
     def _receipts(self, given: AckIn | NackIn | ExtendIn) -> Sequence[str]:
         if (given.receipt is UNSET) == (given.receipts is UNSET):

@@ -18,6 +18,7 @@ from mqgate.core.names import is_name
 from mqgate.core.times import format_instant, parse_instant
 from mqgate.http.exchange import Request, Response, reply
 from mqgate.http.json_input import decode, query
+from mqgate.http.lookup import requested_group
 from mqgate.http.native.schemas import maybe_instant
 from mqgate.http.operation import describe
 from mqgate.ports.directory import Directory
@@ -221,7 +222,7 @@ class RegistryApi:
     async def get_group(self, request: Request) -> Response:
         """Show a group."""
         request.principal.need_admin()
-        return reply(200, group_out(await self._registry.group(request.path("group"))))
+        return reply(200, group_out(await requested_group(request, self._registry)))
 
     @describe("deleteGroup", "registry", responses={204: None}, errors=(404, 409, 507))
     async def delete_group(self, request: Request) -> Response:

@@ -21,6 +21,7 @@ from mqgate.core.times import parse_instant
 from mqgate.http.deep_json import split_deep_batch
 from mqgate.http.exchange import Request, Response
 from mqgate.http.json_input import ItemSplitter, decode
+from mqgate.http.lookup import requested_group
 from mqgate.http.native.envelope import Envelope, EnvelopeParser, Properties
 from mqgate.http.native.publish import Messages, batch_response, decode_items
 from mqgate.http.native.schemas import PublishResults
@@ -106,7 +107,7 @@ class ReplayApi:
     )
     async def to_group(self, request: Request) -> Response:
         """Replay messages to one group."""
-        group = await self._registry.group(request.path("group"))
+        group = await requested_group(request, self._registry)
         if group.mode is Mode.BROADCAST:
             raise UnsupportedByMode("A replayed message would reach every client of a broadcast group.")
         topic = await self._registry.topic(group.topic)

@@ -14,6 +14,7 @@ import structlog
 from mqgate.core.errors import MqgateError
 from mqgate.http.exchange import refuse
 from mqgate.http.request_id import new_request_id
+from mqgate.telemetry.log_context import clear_request
 
 if TYPE_CHECKING:
     from mqgate.http.server.connection import Connection
@@ -79,6 +80,8 @@ class Exchange:
             await app(self.scope, self.receive, self.send)
         except Exception:  # noqa: BLE001 - a fault of one request must not end the connection's others unlogged
             _log.exception("application failed", path=self.scope["path"][:100])
+        finally:
+            clear_request()
         if self.is_complete or self.is_disconnected:
             return
         if self.is_half_closed:

@@ -35,7 +35,7 @@ async def read_call(request: Request, registry: Registry) -> Call:
     uses_cookie = given.flag("useCookie")
     if request_id is None and uses_cookie:
         request_id = _from_cookie(request)
-    group = await find_group(registry, name)
+    group = await find_group(request, registry, name)
     if group is None:
         raise Refusal(FAILED, f"consumer:{name} haven't registered")
     if group.topic != topic:
@@ -51,12 +51,13 @@ async def read_call(request: Request, registry: Registry) -> Call:
     )
 
 
-async def find_group(registry: Registry, name: str) -> Group | None:
+async def find_group(request: Request, registry: Registry, name: str) -> Group | None:
     """Return a group that the dialect can serve, or None. It supports leased queues only, not message mode."""
     try:
         group = await registry.group(name)
     except GroupNotFound:
         return None
+    request.log_fields.update(group=name, topic=group.topic)
     return None if group.mode is Mode.MESSAGE else group
 
 

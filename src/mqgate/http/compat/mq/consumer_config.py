@@ -68,7 +68,7 @@ class ConsumerConfigApi:
     async def configure(self, request: Request) -> Response:
         actor = self._actor(request)
         given = _config_in(request.body)
-        group = await find_group(self._registry, given.consumer)
+        group = await find_group(request, self._registry, given.consumer)
         if group is None:
             raise Refusal(FAILED, f"consumer:{given.consumer} haven't registered")
         spec = _changes(given, group)
@@ -100,7 +100,7 @@ class ConsumerConfigApi:
         name = (await read_parameters(request)).text("consumer")
         if name is None:
             raise Refusal(FAILED, "consumer is required")
-        if await find_group(self._registry, name) is None:
+        if await find_group(request, self._registry, name) is None:
             raise Refusal(INVALID, f"consumer:{name} haven't registered")
         await self._registry.pause(name, is_paused=True, reason="/mq/unregister", actor=actor)
         return said(OK)

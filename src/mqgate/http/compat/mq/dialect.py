@@ -94,7 +94,7 @@ class MqDialect:
             except MqgateError as error:
                 return failed(error)
             except Exception:  # noqa: BLE001 - the last place that knows the error format of the dialect
-                _log.exception("request failed", request_id=request.request_id, operation=name)
+                _log.exception("request failed", operation=name)
                 return said(FAILED, f"internal error: search the gateway's log for {request.request_id}")
 
         return Operation(

@@ -59,13 +59,13 @@ class OffsetsApi:
         if name is None:
             # The original returns 500 and not 400 if this parameter is missing.
             raise Refusal(FAILED, "consumer is required")
-        group = await find_group(self._registry, name)
+        group = await find_group(request, self._registry, name)
         if group is None:
             raise Refusal(FAILED, f"consumer:{name} haven't registered")
         return done(await self._offsets(group) or None)
 
     async def config(self, request: Request) -> Response:
-        group = await find_group(self._registry, request.path("consumer"))
+        group = await find_group(request, self._registry, request.path("consumer"))
         if group is None:
             return done(None)
         is_broadcast = group.mode is Mode.BROADCAST

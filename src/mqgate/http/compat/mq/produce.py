@@ -74,6 +74,7 @@ class ProduceApi:
             producer = await self._registry.producer(name)
         except ProducerNotFound:
             raise Refusal(FAILED, f"producer:{name} haven't registered") from None
+        request.log_fields["topic"] = producer.topic
         slot = self._slot(given, producer.topic)
         # Both kinds of ordered sends ignore the delay, as the dialect defines.
         due = self._due(level, timestamp) if slot is None else None
