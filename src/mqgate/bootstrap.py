@@ -12,9 +12,8 @@ from typing import TYPE_CHECKING
 import structlog
 
 from mqgate.adapters.sqlite.engine import Engine
-from mqgate.adapters.sqlite.janitor import Janitor
 from mqgate.adapters.sqlite.message_log import SqliteMessageLog
-from mqgate.adapters.sqlite.retention import Retention
+from mqgate.adapters.sqlite.retention import SqliteRetention
 from mqgate.consumption.acknowledge import Acknowledger
 from mqgate.consumption.dead_letters import DeadLetterWriter
 from mqgate.consumption.group_log import GroupLog
@@ -27,10 +26,12 @@ from mqgate.consumption.receive import Receiver
 from mqgate.consumption.redrive import RedriveNotifier, Redriver
 from mqgate.consumption.service import ConsumptionService
 from mqgate.control.access.service import Access
+from mqgate.control.janitor import Janitor
 from mqgate.control.registry.directory import CachedDirectory, differing
 from mqgate.control.registry.follower import RegistryFollower
 from mqgate.control.registry.model import Defaults, GroupSpec, ProducerSpec, TopicSpec
 from mqgate.control.registry.service import Registry
+from mqgate.control.retention import Retention
 from mqgate.core.addresses import is_loopback
 from mqgate.core.entries import Mode, Snapshot
 from mqgate.core.errors import Busy
@@ -313,7 +314,9 @@ async def _build(
     pipelines = PipelineWatch(partial(open_stats, settings, is_writing=False), metrics)
     jobs: list[Callable[[], Awaitable[object]]] = [
         reload_keys,
-        *leasing.jobs,
+        leases.tidy,
+        timers.tidy,
+        idempotency.tidy,
         *control.jobs,
         *tidying,
         pipelines.run_once,
@@ -379,7 +382,7 @@ def _retention(
     if engine is None or not isinstance(log, SqliteMessageLog):
         return None
     kept = settings.events.retention
-    return Retention(engine, log, directory, own={EVENTS_TOPIC: kept})
+    return Retention(SqliteRetention(engine, log), directory, own={EVENTS_TOPIC: kept})
 
 
 async def _no_catch_up() -> None:

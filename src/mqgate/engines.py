@@ -100,7 +100,6 @@ class Leases(NamedTuple):
     rates: RateLimitStore
     clock: Callable[[], datetime]
     wake: Callable[[str], Awaitable[None]]
-    jobs: Sequence[Callable[[], Awaitable[object]]]
     checks: Mapping[str, Callable[[], Awaitable[object]]]
     services: Callable[[LongPoll], Sequence["Service"]]
 
@@ -124,7 +123,7 @@ async def open_leases(
     async def wake(_: str) -> None:
         """Do nothing: there is no other gateway."""
 
-    yield Leases(store, LocalRateLimits(clock), clock, wake, jobs=(store.tidy,), checks={}, services=lambda _: ())
+    yield Leases(store, LocalRateLimits(clock), clock, wake, checks={}, services=lambda _: ())
 
 
 @contextlib.asynccontextmanager
@@ -161,7 +160,6 @@ async def _open_redis(
             RedisRateLimits(redis, prefix=settings.prefix, clock=wall_ms),
             store.now,
             store.wake,
-            jobs=(),
             checks={"redis": redis.probe},
             services=listen,
         )
@@ -181,7 +179,8 @@ class Service(Protocol):
 class Control(NamedTuple):
     """Stores of control data and timers, and the clock of due times.
 
-    `is_shared`: other gateways may change the data. The services then call their second argument after a change.
+    `jobs`: cleanup beyond `tidy` of the stores. `is_shared`: other gateways may change the data. The services then call
+    their second argument after a change.
     """
 
     registry: RegistryStore
@@ -215,7 +214,7 @@ async def open_control(
         SqliteDeadLetters(embedded),
         idempotency,
         clock=lambda: instant(embedded.clock.now_ms()),
-        jobs=(timers.tidy, idempotency.tidy),
+        jobs=(),
         checks={"store": registry.version},
         is_shared=False,
         services=lambda _dispatcher, _refresh: (),
@@ -270,7 +269,7 @@ async def _open_postgres(
             PostgresDeadLetters(database),
             idempotency,
             clock=opened.clock.now if wall_ms is None else lambda: instant(wall_ms()),
-            jobs=(timers.tidy, idempotency.tidy, presence.tidy),
+            jobs=(presence.tidy,),
             checks={"postgres": database.probe},
             is_shared=True,
             services=watch,

@@ -41,3 +41,6 @@ class IdempotencyStore(Protocol):
 
     async def forget(self, topic: str) -> None:
         """Delete all keys of a topic."""
+
+    async def tidy(self) -> None:
+        """Delete keys whose idempotency window is over. The gateway calls it regularly."""

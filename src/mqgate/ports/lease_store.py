@@ -112,3 +112,6 @@ class LeaseStore(Protocol):
 
     async def forget(self, group: str) -> None:
         """Delete all lease state of a group."""
+
+    async def tidy(self) -> None:
+        """Delete settled receipts and clients that are no longer needed. The gateway calls it regularly."""

@@ -65,3 +65,6 @@ class TimerStore(Protocol):
 
     async def change(self, message_id: str, due: datetime | None) -> TimerState | None:
         """Change the due time of a scheduled message, or cancel it (None). Return its state before, None if unknown."""
+
+    async def tidy(self) -> None:
+        """Delete timers that were delivered or cancelled a while ago. The gateway calls it regularly."""

@@ -15,8 +15,9 @@ from mqgate.adapters.sqlite.engine import Engine
 from mqgate.adapters.sqlite.lease_store import SqliteLeaseStore
 from mqgate.adapters.sqlite.message_log import SqliteMessageLog
 from mqgate.adapters.sqlite.registry_store import SqliteRegistryStore
-from mqgate.adapters.sqlite.retention import Retention
+from mqgate.adapters.sqlite.retention import SqliteRetention
 from mqgate.control.registry.directory import CachedDirectory
+from mqgate.control.retention import Retention
 from mqgate.core.entries import Mode
 from mqgate.core.errors import StorageFull, StorageUnavailable
 from mqgate.ports.registry_store import AuditEntry
@@ -180,7 +181,7 @@ class Full:
         self.registry = SqliteRegistryStore(engine)
         self.directory = CachedDirectory(self.registry)
         self.leases = SqliteLeaseStore(engine)
-        self.retention = Retention(engine, self.log, self.directory)
+        self.retention = Retention(SqliteRetention(engine, self.log), self.directory)
         self.stored = 0
 
     async def keep(self, **limits: object) -> None:

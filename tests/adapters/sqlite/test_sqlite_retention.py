@@ -10,8 +10,9 @@ from mqgate.adapters.sqlite.engine import Engine
 from mqgate.adapters.sqlite.lease_store import SqliteLeaseStore
 from mqgate.adapters.sqlite.message_log import SqliteMessageLog
 from mqgate.adapters.sqlite.registry_store import SqliteRegistryStore
-from mqgate.adapters.sqlite.retention import Retention
+from mqgate.adapters.sqlite.retention import SqliteRetention
 from mqgate.control.registry.directory import CachedDirectory
+from mqgate.control.retention import Retention
 from mqgate.core.lease import MEMORY, MIN_REMEMBERED, Lease, Settlement, SettlementOutcome, Verb
 from mqgate.ports.registry_store import AuditEntry
 from mqgate.testing.clock import NOON, ManualClock
@@ -30,7 +31,7 @@ class Store:
         self.leases = SqliteLeaseStore(engine)
         self.registry = SqliteRegistryStore(engine)
         self.directory = CachedDirectory(self.registry)
-        self.retention = Retention(engine, self.log, self.directory)
+        self.retention = Retention(SqliteRetention(engine, self.log), self.directory)
 
     async def keep(self, topic: str, queues: int, **limits: object) -> None:
         await self.log.create(topic, queues)

@@ -261,6 +261,9 @@ class RedisLeaseStore:
             del self._incarnations[scope]
         await self._evaluate("forget", group, _NO_RULES, _NO_ARGUMENTS)
 
+    async def tidy(self) -> None:
+        """Do nothing: the scripts delete what is no longer needed."""
+
     async def wake(self, group: str) -> None:
         """Publish a wake-up for a group, for messages that became ready without a lease step."""
         await self._redis.command("PUBLISH", self.channel, _encode([self._gateway, group, "", 0]))

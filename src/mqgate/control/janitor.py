@@ -1,4 +1,4 @@
-"""Tidies up every now and then: what topics no longer keep, and what the stores need not remember."""
+"""The schedule of all cleanup: retention, expired rows of the stores, and replaced receipt keys."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
@@ -9,11 +9,13 @@ import structlog
 from mqgate.background import Background
 from mqgate.core.errors import MqgateError
 
+__all__ = ["Janitor"]
+
 _log = structlog.get_logger()
 
 
 class Janitor:
-    """Runs its jobs once per interval, one after the other."""
+    """Background service that runs its jobs once per interval, one after the other."""
 
     def __init__(self, interval: timedelta, jobs: Sequence[Callable[[], Awaitable[object]]]) -> None:
         self._interval = interval
@@ -36,4 +38,4 @@ class Janitor:
             try:
                 await self.run_once()
             except MqgateError as error:
-                _log.warning("tidying up failed", error=error.detail)
+                _log.warning("cleanup failed", error=error.detail)
