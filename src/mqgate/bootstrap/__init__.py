@@ -1,0 +1,7 @@
+"""Assembles the gateway. Only this package and engines.py name concrete adapters."""
+
+from mqgate.bootstrap.demo import demo
+from mqgate.bootstrap.gateway import Gateway, gateway, gateway_name, refuse_open_door
+from mqgate.bootstrap.servers import redis_health, rocketmq_client
+
+__all__ = ["Gateway", "demo", "gateway", "gateway_name", "redis_health", "refuse_open_door", "rocketmq_client"]
