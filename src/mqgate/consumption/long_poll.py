@@ -286,10 +286,10 @@ class LongPoll:
             wait_queue = self._wait_queues.get(request.scope)
             if is_reported or wait_queue is None or not wait_queue.needs_acks:
                 return
-        for each, settled in zip(request.settlements, received.settled, strict=True):
-            scope = each.lease.group, each.lease.client
-            if settled.outcome.is_done and not (is_reported and scope == request.scope):
-                self.settled(scope, each.verb)
+        for settlement, result in zip(request.settlements, received.settled, strict=True):
+            scope = settlement.lease.group, settlement.lease.client
+            if result.outcome.is_done and not (is_reported and scope == request.scope):
+                self.settled(scope, settlement.verb)
 
     def _wake_next(self, scope: Scope, received: ReceiveResult) -> None:
         """Wake the next parked receive if more messages are ready, or set the timer for it."""

@@ -42,22 +42,22 @@ class PositionService:
         self._recorder = recorder
 
     async def lag(self, group: Group, client: str, *, is_now: bool = False) -> Lag:
-        """Where each queue stands; what must die does so first, so that the numbers are true.
+        """Return the lag of each queue, after the dead letters of exhausted messages were written.
 
-        `is_now`: somebody asks, and is told of what was published elsewhere a moment ago, and where a group stood whose
-        state was lost. Who looks in passing leaves that to others: the group may have been deleted since it knew of it.
+        `is_now`: include what other gateways have just published, and create lost lease state. A periodic sample does
+        neither: the group may have been deleted in the meantime.
         """
-        positions = await self._told(group, client, is_now=is_now)
-        ordered = sorted(positions, key=lambda each: _natural(each.queue))
+        positions = await self._read_positions(group, client, is_now=is_now)
+        ordered = sorted(positions, key=lambda position: _natural(position.queue))
         return Lag(ordered, await self._oldest(group, positions))
 
-    async def tell(self, group: Group) -> None:
+    async def report_bounds(self, group: Group) -> None:
         """Report the bounds of the queues of a group to the lease store, for all gateways."""
         # Without lease state there is nothing to report.
         with contextlib.suppress(ClientNotFound):
-            await self._told(group, "")
+            await self._read_positions(group, "")
 
-    async def _told(self, group: Group, client: str, *, is_now: bool = False) -> Sequence[Position]:
+    async def _read_positions(self, group: Group, client: str, *, is_now: bool = False) -> Sequence[Position]:
         """Return the position of each queue, after unknown queues were added and dead letters written."""
         unopened = frozenset[str]()
         while True:
@@ -65,7 +65,7 @@ class PositionService:
             bounds = await (log.current_bounds(group, is_complete=False) if is_now else log.bounds(group))
             found = await self._leases.positions(group, client, bounds.queues, bounds.last_append_ms)
             if found is None:
-                await self._open(group, client, may_make=is_now)
+                await self._open(group, client, may_create=is_now)
                 continue
             positions, exhausted = found
             unknown_queues = bounds.queues.keys() - {position.queue for position in positions} - unopened
@@ -89,7 +89,7 @@ class PositionService:
             return ("",)
         return [client.name for client in await self._leases.clients(group.name)]
 
-    async def let_die(self, group: Group) -> None:
+    async def write_dead_letters(self, group: Group) -> None:
         """Write the dead letters of exhausted messages, so that a list of them is complete."""
         for client in await self._clients(group):
             found = await self._leases.positions(group, client, {})
@@ -102,42 +102,42 @@ class PositionService:
             if position.lag > 0:
                 first = max(position.committed, position.min)
                 with contextlib.suppress(QueueUnavailable):
-                    stored += [each.stored_at for each in await self._log.read(group, position.queue, first, 1, 1)]
+                    stored += [
+                        message.stored_at for message in await self._log.read(group, position.queue, first, 1, 1)
+                    ]
         return min(stored, default=None)
 
     async def seek(self, group: Group, client: str, target: Target, *, is_dry_run: bool) -> Sequence[SeekResult]:
         """Seek a group or one broadcast client to another position; return the change of each queue."""
         # The bounds must include messages that another gateway has just confirmed.
-        told = await self._log.current_bounds(group)
-        bounds, last_append_ms = told.queues, told.last_append_ms
+        current = await self._log.current_bounds(group)
+        bounds, last_append_ms = current.queues, current.last_append_ms
         targets = await self._resolve(group, target, bounds)
         while (
             moved := await self._leases.seek(
                 group, client, targets, bounds=bounds, last_append_ms=last_append_ms, is_dry_run=is_dry_run
             )
         ) is None:
-            await self._open(group, client, may_make=True)
+            await self._open(group, client, may_create=True)
         if not is_dry_run:
-            skipped = [OffsetRange(each.queue, each.old, each.new) for each in moved if each.new > each.old]
+            skipped = [OffsetRange(result.queue, result.old, result.new) for result in moved if result.new > result.old]
             self._recorder.spans(Kind.SKIPPED, group, client, skipped)
             await self._mirror.sought(group)
-        return sorted(moved, key=lambda each: _natural(each.queue))
+        return sorted(moved, key=lambda result: _natural(result.queue))
 
-    async def _open(self, group: Group, client: str, *, may_make: bool) -> None:
+    async def _open(self, group: Group, client: str, *, may_create: bool) -> None:
         """Create lost lease state of a group at its last position. A client gets its state when it receives."""
         if group.mode is Mode.BROADCAST:
-            raise ClientNotFound(
-                f"group {group.name} does not know client {client}: it has not polled, or was idle too long"
-            )
-        if not may_make:
+            raise ClientNotFound(f"group {group.name} has no client {client}: it has not polled, or has expired")
+        if not may_create:
             raise ClientNotFound(f"group {group.name} has no lease state yet: receive once")
         await self._opener.open(group, client)
 
     async def _resolve(self, group: Group, target: Target, bounds: Mapping[str, QueueBounds]) -> Mapping[str, int]:
         if target == "earliest":
-            return {queue: head.min for queue, head in bounds.items()}
+            return {queue: its_bounds.min for queue, its_bounds in bounds.items()}
         if target == "latest":
-            return {queue: head.max for queue, head in bounds.items()}
+            return {queue: its_bounds.max for queue, its_bounds in bounds.items()}
         if isinstance(target, datetime):
             found = await self._log.offsets_at(group, target)
             return {queue: max(at, bounds[queue].min) for queue, at in found.items()}

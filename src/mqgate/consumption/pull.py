@@ -41,11 +41,11 @@ class PulledBatches(NamedTuple):
     filtered: Sequence[OffsetRange] = ()
 
 
-async def pull_queue(log: GroupLog, leases: LeaseStore, group: Group, grant: Grant, most_bytes: int) -> PulledBatches:
+async def pull_queue(log: GroupLog, leases: LeaseStore, group: Group, grant: Grant, max_bytes: int) -> PulledBatches:
     """Pull one batch of queue mode; return its grant as it is after the pull, or none if nothing was stored."""
     lease = grant.lease
     try:
-        messages = await log.read(group, lease.queue, lease.start, lease.next - lease.start, most_bytes)
+        messages = await log.read(group, lease.queue, lease.start, lease.next - lease.start, max_bytes)
     except BaseException as error:
         await leases.report_pull(group, (PullReport(grant, lease.start),))
         if isinstance(error, QueueUnavailable):
@@ -62,14 +62,14 @@ async def pull_queue(log: GroupLog, leases: LeaseStore, group: Group, grant: Gra
 
 
 async def pull_messages(
-    log: GroupLog, leases: LeaseStore, group: Group, grants: Sequence[Grant], most: int, most_bytes: int
+    log: GroupLog, leases: LeaseStore, group: Group, grants: Sequence[Grant], max_messages: int, max_bytes: int
 ) -> PulledBatches:
     """Pull all ranges of message mode at once; report to the store only if short, filtered, ordered or served again.
 
-    `most`: the maximum number of delivered messages; a widened request may find more.
+    `max_messages`: the maximum number of delivered messages; a widened request may find more.
     """
     try:
-        reads = [_read(log, group, grant.lease, most_bytes) for grant in grants]
+        reads = [_read(log, group, grant.lease, max_bytes) for grant in grants]
         # Mostly there is one range, for which a task would cost more than the read.
         ranges = [await reads[0]] if len(reads) == 1 else await asyncio.gather(*reads)
     except BaseException:
@@ -77,36 +77,48 @@ async def pull_messages(
         raise
     unread = empty = _NONE
     if not all(ranges):
-        unread = frozenset(grant.lease.queue for grant, some in zip(grants, ranges, strict=True) if some is None)
-        empty = frozenset(grant.lease.queue for grant, some in zip(grants, ranges, strict=True) if not some) - unread
-    placements = []
-    room = most_bytes
+        unread = frozenset(
+            grant.lease.queue for grant, messages in zip(grants, ranges, strict=True) if messages is None
+        )
+        empty = (
+            frozenset(grant.lease.queue for grant, messages in zip(grants, ranges, strict=True) if not messages)
+            - unread
+        )
+    reports = []
+    room = max_bytes
     found: list[Sequence[Message]] = []
     for grant, messages in zip(grants, ranges, strict=True):
         fitting, room = _fitting(messages or (), room, is_first=not any(found))
         if group.tags and not group.is_ordered:
-            fitting, most = _wanted(fitting, group.tags, most)
+            fitting, max_messages = _wanted(fitting, group.tags, max_messages)
         found.append(fitting)
-        placements.append(_placement(group, grant, fitting))
+        reports.append(_pull_report(group, grant, fitting))
     filtered: list[OffsetRange] = []
     # Leases of unreadable queues do not count: a woken receive could not read them either.
-    is_short = any(each.after < each.grant.lease.next for each in placements if each.grant.lease.queue not in unread)
+    is_short = any(
+        report.after < report.grant.lease.next for report in reports if report.grant.lease.queue not in unread
+    )
     # A range that is served again may have gaps of filtered messages.
-    if is_short or unread or any(each.kept is not None or each.grant.serve > 1 for each in placements):
-        placed = await leases.report_pull(group, placements)
-        if group.is_ordered and sum(map(len, placed)) > most:
-            placed, is_short = await _without_surplus(leases, group, placements, placed, most), True
-        filtered += [span for each, some in zip(placements, found, strict=True) for span in _filtered(each, some)]
-        found = [[each for each in some if each.offset in stay] for some, stay in zip(found, placed, strict=True)]
-        grants = [_shortened(grant, stay) for grant, stay in zip(grants, placed, strict=True)]
+    if is_short or unread or any(report.kept is not None or report.grant.serve > 1 for report in reports):
+        leased = await leases.report_pull(group, reports)
+        if group.is_ordered and sum(map(len, leased)) > max_messages:
+            leased, is_short = await _without_surplus(leases, group, reports, leased, max_messages), True
+        filtered += [
+            span for report, messages in zip(reports, found, strict=True) for span in _filtered(report, messages)
+        ]
+        found = [
+            [message for message in messages if message.offset in stay]
+            for messages, stay in zip(found, leased, strict=True)
+        ]
+        grants = [_shortened(grant, stay) for grant, stay in zip(grants, leased, strict=True)]
     batches = [DeliveredBatch(grant, messages) for grant, messages in zip(grants, found, strict=True) if messages]
     return PulledBatches(batches, grants, is_short, unread, empty, filtered)
 
 
-async def _read(log: GroupLog, group: Group, lease: Lease, most_bytes: int) -> Sequence[Message] | None:
+async def _read(log: GroupLog, group: Group, lease: Lease, max_bytes: int) -> Sequence[Message] | None:
     """Return the messages of a range, or None if its queue cannot be read now."""
     try:
-        return await log.read(group, lease.queue, lease.start, lease.next - lease.start, most_bytes)
+        return await log.read(group, lease.queue, lease.start, lease.next - lease.start, max_bytes)
     except QueueUnavailable:
         return None
 
@@ -122,41 +134,43 @@ def _fitting(messages: Sequence[Message], room: int, *, is_first: bool) -> tuple
     return messages[:count], left
 
 
-def _wanted(messages: Sequence[Message], tags: Container[str | None], most: int) -> tuple[Sequence[Message], int]:
-    """Return the messages up to the last of `most` matches, and how many matches are still missing."""
+def _wanted(
+    messages: Sequence[Message], tags: Container[str | None], max_messages: int
+) -> tuple[Sequence[Message], int]:
+    """Return the messages up to the last of `max_messages` matches, and how many matches are still missing."""
     matches = [index for index, message in enumerate(messages) if message.tag in tags]
-    if len(matches) > most:
-        return messages[: matches[most - 1] + 1 if most else 0], 0
-    return messages, most - len(matches)
+    if len(matches) > max_messages:
+        return messages[: matches[max_messages - 1] + 1 if max_messages else 0], 0
+    return messages, max_messages - len(matches)
 
 
-def _placement(group: Group, grant: Grant, messages: Sequence[Message]) -> PullReport:
+def _pull_report(group: Group, grant: Grant, messages: Sequence[Message]) -> PullReport:
     after = messages[-1].offset + 1 if messages else grant.lease.start
     if not group.tags and not group.is_ordered:
         return PullReport(grant, after)
-    kept = {each.offset: each.key for each in messages if not group.tags or each.tag in group.tags}
+    kept = {message.offset: message.key for message in messages if not group.tags or message.tag in group.tags}
     return PullReport(grant, after, kept)
 
 
 async def _without_surplus(
-    leases: LeaseStore, group: Group, placements: Sequence[PullReport], placed: Sequence[frozenset[int]], most: int
+    leases: LeaseStore, group: Group, reports: Sequence[PullReport], leased: Sequence[frozenset[int]], max_messages: int
 ) -> list[frozenset[int]]:
-    """Keep at most `most` of the messages that the store reports as in turn; release the others uncounted."""
+    """Keep at most `max_messages` of the messages that are in turn; release the others uncounted."""
     surplus = []
     left: list[frozenset[int]] = []
-    for placement, stay in zip(placements, placed, strict=True):
+    for report, stay in zip(reports, leased, strict=True):
         in_turn = sorted(stay)
-        if len(in_turn) > most:
-            surplus.append(placement._replace(after=in_turn[most], kept=None))
-        left.append(frozenset(in_turn[:most]))
-        most -= len(left[-1])
+        if len(in_turn) > max_messages:
+            surplus.append(report._replace(after=in_turn[max_messages], kept=None))
+        left.append(frozenset(in_turn[:max_messages]))
+        max_messages -= len(left[-1])
     await leases.report_pull(group, surplus)
     return left
 
 
-def _filtered(placement: PullReport, messages: Sequence[Message]) -> list[OffsetRange]:
+def _filtered(report: PullReport, messages: Sequence[Message]) -> list[OffsetRange]:
     """Return the filtered messages of a range. They are reported with the first serve, which settled them."""
-    kept, grant = placement.kept, placement.grant
+    kept, grant = report.kept, report.grant
     if kept is None or grant.serve > 1:
         return []
     spans: list[OffsetRange] = []

@@ -21,8 +21,8 @@ from mqgate.core.names import retry_topic
 from mqgate.ports.dead_letters import DeadLetter, DeadLetterStore
 from mqgate.ports.message_log import MessageLog
 
-MOST_AT_ONCE = 1_000
-_SLICE = 0.1
+MAX_LETTERS = 1_000
+_BATCH_SECONDS = 0.1
 
 
 class RedriveOutcome(StrEnum):
@@ -54,7 +54,7 @@ class RedriveNotifier:
         # Other gateways may not see the private log for a moment, so the store must have its bounds before they are
         # woken. If that fails, the messages are stored nevertheless, and the other gateways find them by themselves.
         with contextlib.suppress(Busy):
-            await self._positions.tell(group)
+            await self._positions.report_bounds(group)
             await self._wake(group.name)
         self._long_poll.changed(group.name)
 
@@ -67,51 +67,52 @@ class Redriver:
         self._dead_letters = dead_letters
         self._changed = changed
 
-    def turn(self, group: Group) -> AbstractAsyncContextManager[None]:
-        """Return a lock per group. Two concurrent redrives would store a message twice."""
+    def lock(self, group: Group) -> AbstractAsyncContextManager[None]:
+        """Return the redrive lock of a group. Two concurrent redrives would store a message twice."""
         return self._dead_letters.redrive_lock(group.name)
 
     async def choose(self, group: Group, ids: Sequence[str] | None) -> tuple[list[DeadLetter], bool]:
         """Return the dead letters with these ids (None: the oldest ones), and whether there are more."""
         if ids is None:
             letters, more = await self._dead_letters.list(
-                group.name, key=None, since=None, until=None, limit=MOST_AT_ONCE, after=None
+                group.name, key=None, since=None, until=None, limit=MAX_LETTERS, after=None
             )
             return list(letters), more is not None
-        found = [await self._dead_letters.get(group.name, each) for each in dict.fromkeys(ids)]
+        found = [await self._dead_letters.get(group.name, message_id) for message_id in dict.fromkeys(ids)]
         return [letter for letters in found for letter in letters], False
 
     async def redrive(self, group: Group, letters: Sequence[DeadLetter], rate: float | None) -> list[RedriveOutcome]:
         """Store dead letters again for this group, at most `rate` per second; return one outcome per letter."""
-        fates: list[RedriveOutcome] = []
+        outcomes: list[RedriveOutcome] = []
         if not letters:
-            return fates
+            return outcomes
         topic = retry_topic(group.name)
         await self._log.create(topic, 1)
-        async for some in _paced(letters, rate):
-            outcomes = await self._log.append(topic, [redriven(letter.message) for letter in some])
-            told = [_fate(each) for each in outcomes]
-            await self._dead_letters.remove([each for each, fate in zip(some, told, strict=True) if not fate.is_left])
+        async for batch in _paced(letters, rate):
+            results = await self._log.append(topic, [redriven(letter.message) for letter in batch])
+            batch_outcomes = [_redrive_outcome(result) for result in results]
+            pairs = zip(batch, batch_outcomes, strict=True)
+            await self._dead_letters.remove([letter for letter, outcome in pairs if not outcome.is_left])
             await self._changed(group)
-            fates += told
-        return fates
+            outcomes += batch_outcomes
+        return outcomes
 
     async def purge(self, letters: Sequence[DeadLetter], rate: float | None) -> None:
         """Remove dead letters, at most `rate` per second."""
-        async for some in _paced(letters, rate):
-            await self._dead_letters.remove(some)
+        async for batch in _paced(letters, rate):
+            await self._dead_letters.remove(batch)
 
 
 async def _paced(letters: Sequence[DeadLetter], rate: float | None) -> AsyncIterator[Sequence[DeadLetter]]:
     """Yield batches, at most `rate` letters per second; without a rate one batch of all."""
-    size = len(letters) if rate is None else max(int(rate * _SLICE), 1)
+    size = len(letters) if rate is None else max(int(rate * _BATCH_SECONDS), 1)
     for start in range(0, len(letters), max(size, 1)):
         if start and rate is not None:
             await asyncio.sleep(size / rate)
         yield letters[start : start + size]
 
 
-def _fate(outcome: Stored | MqgateError) -> RedriveOutcome:
-    if isinstance(outcome, OutcomeUnknown):
+def _redrive_outcome(result: Stored | MqgateError) -> RedriveOutcome:
+    if isinstance(result, OutcomeUnknown):
         return RedriveOutcome.UNKNOWN
-    return RedriveOutcome.FAILED if isinstance(outcome, MqgateError) else RedriveOutcome.REDRIVEN
+    return RedriveOutcome.FAILED if isinstance(result, MqgateError) else RedriveOutcome.REDRIVEN

@@ -15,6 +15,7 @@ import contextlib
 from collections.abc import Callable, Sequence
 from datetime import datetime
 from itertools import groupby
+from operator import attrgetter
 from typing import NamedTuple
 
 import structlog
@@ -32,6 +33,9 @@ _LOOK_UPS = 64
 _LONGEST_SLEEP = 60.0
 _PAUSE_AFTER_FAILURE = 0.5
 _BATCHES_PAST_FAILURE = 20
+
+
+_topic_of = attrgetter("topic")
 
 
 class _Failed(NamedTuple):
@@ -82,18 +86,18 @@ class TimerDispatcher:
     async def recover(self) -> int:
         """Finish the claimed timers of a stopped process; return how many it had not sent."""
         left = await self._timers.unfinished()
-        there: list[Timer] = []
+        stored: list[Timer] = []
         missing: list[Timer] = []
-        for some in (left[start : start + _LOOK_UPS] for start in range(0, len(left), _LOOK_UPS)):
+        for batch in (left[start : start + _LOOK_UPS] for start in range(0, len(left), _LOOK_UPS)):
             # Concurrently: a look-up on a broker takes a round trip, and overdue messages wait.
-            for timer, is_there in zip(some, await asyncio.gather(*map(self._is_there, some)), strict=True):
-                (there if is_there else missing).append(timer)
-        if there:
-            await self._timers.finish(there)
+            for timer, is_stored in zip(batch, await asyncio.gather(*map(self._is_stored, batch)), strict=True):
+                (stored if is_stored else missing).append(timer)
+        if stored:
+            await self._timers.finish(stored)
         await self._settle(await self._dispatch(missing))
         return len(missing)
 
-    async def _is_there(self, timer: Timer) -> bool:
+    async def _is_stored(self, timer: Timer) -> bool:
         try:
             return await self._log.find(timer.topic, timer.draft.id) is not None
         except TopicNotFound:
@@ -118,27 +122,27 @@ class TimerDispatcher:
     async def _settle(self, failed: Sequence[_Failed]) -> None:
         """Release the timers that failed, and raise the first error."""
         if failed:
-            await self._timers.release([each.timer for each in failed])
+            await self._timers.release([failure.timer for failure in failed])
             raise failed[0].error
 
     async def _dispatch(self, due: Sequence[Timer]) -> list[_Failed]:
         failed: list[_Failed] = []
-        for topic, timers in groupby(sorted(due, key=lambda each: each.topic), key=lambda each: each.topic):
-            some = list(timers)
-            drafts = [each.draft for each in some]
+        for topic, of_topic in groupby(sorted(due, key=_topic_of), key=_topic_of):
+            timers = list(of_topic)
+            drafts = [timer.draft for timer in timers]
             try:
                 outcomes = await self._log.append(topic, drafts)
             except TopicNotFound:
                 await self._timers.cancel_all(topic)
-                _log.warning("scheduled messages cancelled with their topic", topic=topic, count=len(some))
+                _log.warning("scheduled messages cancelled with their topic", topic=topic, count=len(timers))
                 continue
             except MqgateError as error:
-                failed += [_Failed(timer, error) for timer in some]
+                failed += [_Failed(timer, error) for timer in timers]
                 continue
             self._recorder.published(topic, "", drafts, outcomes)
-            told = list(zip(some, outcomes, strict=True))
-            failed += [_Failed(timer, each) for timer, each in told if isinstance(each, MqgateError)]
-            await self._finish([timer for timer, each in told if not isinstance(each, MqgateError)])
+            results = list(zip(timers, outcomes, strict=True))
+            failed += [_Failed(timer, outcome) for timer, outcome in results if isinstance(outcome, MqgateError)]
+            await self._finish([timer for timer, outcome in results if not isinstance(outcome, MqgateError)])
         return failed
 
     async def _finish(self, moved: Sequence[Timer]) -> None:
@@ -147,8 +151,8 @@ class TimerDispatcher:
         await self._timers.finish(moved)
         now = self._clock()
         self._metrics.dispatched.inc(len(moved))
-        for each in moved:
-            self._metrics.lateness.observe(max((now - each.due).total_seconds(), 0))
+        for timer in moved:
+            self._metrics.lateness.observe(max((now - timer.due).total_seconds(), 0))
 
     async def _loop(self) -> None:
         while True:

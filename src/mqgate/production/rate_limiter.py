@@ -1,18 +1,17 @@
-"""A producer's rate over all gateways, without a question to the store for every message.
+"""The rate limit of a producer over all gateways, without a store call per message.
 
-Tokens lie in the store. A gateway takes what its callers need and, with it, a reserve for the rest of the slice: what
-the producer used here in the slice before, less what it has used in this one. A slice lasts 100 ms; what is left of
-the reserve then lapses.
+The token bucket is in the store. A gateway draws the tokens that its callers need, plus a reserve for the rest of the
+slice of 100 ms: what the producer used here in the previous slice, less what it has used in this one. Unused tokens of
+the reserve lapse at the end of the slice.
 
-- Never exceeded: a message costs a token of the store's bucket, taken at most a slice (and the asking) before it.
-- What lapses in a slice is at most what was used in the slice before, and none at all while a producer uses as much as
-  before. So gateways take from the store at most twice what is used, the second time a slice or two later: a producer
-  that keeps to half of its rate, in bursts of half of its burst less a slice's worth, is never refused because of
-  lapses, however its messages are spread over gateways. One that is steady gets its whole rate.
-- One that is slow, with less than a message a slice here, has no reserve: it takes what it needs, and nothing lapses.
-  A reserve of the rate's own 100 ms would not do: with ten gateways, a tenth of the rate would use it all up.
-- One at a time asks for a producer, also for those who wait meanwhile. After the store had too few, nobody asks until
-  there is one more; nor more often than 100 times a second, unless the bucket would overflow.
+- The limit is never exceeded: a message costs a token that was drawn at most one slice before it.
+- At most as many tokens lapse in a slice as were used in the previous one, and none while the usage is steady. A
+  producer that uses half of its rate and burst is never refused because of lapses, however its messages are spread over
+  gateways. A steady producer gets its whole rate.
+- A producer with less than one message per slice has no reserve, so nothing lapses. A reserve of 100 ms of the rate
+  would not do: with ten gateways, a tenth of the rate would use all of it up.
+- One call per producer is made at a time, for all callers that wait. After the bucket was empty, no call is made until
+  it has a token, and at most 100 per second, unless the bucket would overflow.
 """
 
 import asyncio
@@ -25,13 +24,13 @@ from mqgate.ports.rate_limits import RateLimitStore
 __all__ = ["ProducerRateLimiter"]
 
 _LENGTH = timedelta(milliseconds=100)
-_ASKED_AGAIN = 0.01
+_MIN_DRAW_INTERVAL = 0.01
 
 
 class _Slice:
     """The tokens of a producer on this gateway: left, used in this slice, and used in the slice before."""
 
-    __slots__ = ("before", "began", "empty_until", "left", "limit", "turn", "used", "wanted")
+    __slots__ = ("before", "began", "empty_until", "left", "limit", "lock", "used", "wanted")
 
     def __init__(self, limit: RateLimit, now: datetime) -> None:
         self.limit = limit
@@ -41,7 +40,7 @@ class _Slice:
         self.before = 0
         self.wanted = 0
         self.empty_until = now
-        self.turn = asyncio.Lock()
+        self.lock = asyncio.Lock()
 
     def move(self, now: datetime) -> None:
         """Start the next slice if the current one has ended."""
@@ -68,7 +67,7 @@ class ProducerRateLimiter:
             held = self._slices[name] = _Slice(limit, self._clock())
         held.wanted += count
         try:
-            async with held.turn:
+            async with held.lock:
                 return await self._take(name, held, count)
         finally:
             held.wanted -= count
@@ -77,22 +76,22 @@ class ProducerRateLimiter:
         now = self._clock()
         held.move(now)
         if held.left < count and now >= held.empty_until:
-            now = await self._ask(name, held)
+            now = await self._draw(name, held)
         allowed = min(count, held.left)
         held.left -= allowed
         held.used += allowed
         return allowed, (held.empty_until - now).total_seconds()
 
-    async def _ask(self, name: str, held: _Slice) -> datetime:
+    async def _draw(self, name: str, held: _Slice) -> datetime:
         """Draw tokens for all waiting callers and the reserve; return the time of the response."""
         limit = held.limit
-        most = max(held.wanted, held.before - held.used) - held.left
-        given, wait = await self._rates.take(name, limit, most)
+        missing = max(held.wanted, held.before - held.used) - held.left
+        given, wait = await self._rates.take(name, limit, missing)
         now = self._clock()
         left = held.left + given
         # The call may have taken longer than a slice. The tokens that were just drawn must not lapse.
         held.move(now)
         held.left = left
-        if given < most:
-            held.empty_until = now + timedelta(seconds=max(wait, min(_ASKED_AGAIN, limit.burst / limit.rate)))
+        if given < missing:
+            held.empty_until = now + timedelta(seconds=max(wait, min(_MIN_DRAW_INTERVAL, limit.burst / limit.rate)))
         return now

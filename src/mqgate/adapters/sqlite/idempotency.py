@@ -23,7 +23,7 @@ class SqliteIdempotencyStore:
         self._window_ms = window // timedelta(milliseconds=1)
 
     async def claim(self, claims: Sequence[Claim]) -> Sequence[KeyRecord | None]:
-        return await self._record(lambda tx: [self._claim(tx, each) for each in claims])
+        return await self._record(lambda tx: [self._claim(tx, claim) for claim in claims])
 
     def _claim(self, tx: Transaction, claim: Claim) -> KeyRecord | None:
         row = tx.one(_SQL["find"], (claim.topic, claim.key, tx.now_ms - self._window_ms))

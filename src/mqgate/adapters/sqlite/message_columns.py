@@ -93,7 +93,7 @@ def _guessed(view: View, first: int, max_count: int, max_bytes: int, sources: tu
             found = view.one(_statement(sources), (first, first + rows - 1))
     except apsw.TooBigError:
         return None
-    return found if sum(len(each) for each in found if isinstance(each, bytes)) <= max_bytes else None
+    return found if sum(len(value) for value in found if isinstance(value, bytes)) <= max_bytes else None
 
 
 def _column(field: "pa.Field", count: int, raw: Mapping[str, tuple[Any, Any]], same: Mapping[str, Any]) -> "pa.Array":
@@ -154,11 +154,11 @@ def _maps(count: int, raw: bytes) -> "pa.Array":
 
 @cache
 def _statement(sources: tuple[str, ...]) -> str:
-    return f"SELECT {', '.join(SQL[each] for each in ('extent', *sources))} {SQL['page']}"
+    return f"SELECT {', '.join(SQL[source] for source in ('extent', *sources))} {SQL['page']}"
 
 
 @cache
 def _sizes(sources: tuple[str, ...]) -> str:
-    """How many rows there are in a range, and how large what is read of them."""
-    sizes = [SQL[f"{each}_size"] for each in sources if f"{each}_size" in SQL]
+    """Return the query for the number of rows in a range and the size of their columns."""
+    sizes = [SQL[f"{source}_size"] for source in sources if f"{source}_size" in SQL]
     return f"SELECT count(*), coalesce(sum({' + '.join(sizes) or 0}), 0) {SQL['page']}"

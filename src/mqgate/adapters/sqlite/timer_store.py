@@ -34,12 +34,12 @@ class SqliteTimerStore:
         await self._engine.write(job)
 
     async def claim(self, limit: int) -> tuple[Sequence[Timer], datetime | None]:
-        def look(view: View) -> int | None:
+        def next_due(view: View) -> int | None:
             found: int | None = view.one(_SQL["next_due"])[0]
             return found
 
-        # Mostly nothing is due: look before taking the writer.
-        due = await self._engine.read(look)
+        # Usually nothing is due: read before using the writing thread.
+        due = await self._engine.read(next_due)
         if due is None or due > self._engine.clock.now_ms():
             return (), None if due is None else instant(due)
 
@@ -48,7 +48,7 @@ class SqliteTimerStore:
             return rows, tx.one(_SQL["next_due"])[0]
 
         rows, following = await self._engine.write(job)
-        timers = sorted((_timer(row) for row in rows), key=lambda each: (each.due, each.number))
+        timers = sorted((_timer(row) for row in rows), key=lambda timer: (timer.due, timer.number))
         return timers, None if following is None else instant(following)
 
     async def unfinished(self) -> Sequence[Timer]:

@@ -6,7 +6,7 @@ import msgspec
 from msgspec import UNSET, Struct, UnsetType
 
 from mqgate.consumption.positions import PositionService
-from mqgate.consumption.redrive import MOST_AT_ONCE, RedriveOutcome, Redriver
+from mqgate.consumption.redrive import MAX_LETTERS, RedriveOutcome, Redriver
 from mqgate.control.registry.service import Registry
 from mqgate.core.entries import Group, Mode
 from mqgate.core.errors import DeadLetterNotFound, InvalidValue, UnsupportedByMode
@@ -130,7 +130,7 @@ class DeadLetterApi:
             )
         given = decode(request.body, _chosen_in)
         ids = _ids(given)
-        async with self._redriver.turn(group):
+        async with self._redriver.lock(group):
             letters, more = await self._chosen(group, ids, given.rate)
             outcomes = [RedriveOutcome.REDRIVEN] * len(letters)
             if not given.dry_run:
@@ -146,7 +146,7 @@ class DeadLetterApi:
         group = await self._group(request)
         given = decode(request.body, _chosen_in)
         ids = _ids(given)
-        async with self._redriver.turn(group):
+        async with self._redriver.lock(group):
             letters, more = await self._chosen(group, ids, given.rate)
             if not given.dry_run:
                 await self._redriver.purge(letters, given.rate)
@@ -157,7 +157,7 @@ class DeadLetterApi:
         """Return the group, after dead letters were written for messages whose last lease has expired."""
         request.principal.need_admin()
         group = await requested_group(request, self._registry)
-        await self._positions.let_die(group)
+        await self._positions.write_dead_letters(group)
         return group
 
     async def _chosen(
@@ -181,8 +181,8 @@ def _ids(given: ChosenIn) -> Sequence[str] | None:
         raise InvalidValue('Provide either "ids": [...] or "all": true.', field="ids")
     if given.ids is UNSET:
         return None
-    if not 1 <= len(given.ids) <= MOST_AT_ONCE:
-        raise InvalidValue(f"ids must have 1 to {MOST_AT_ONCE} items", field="ids", limit=MOST_AT_ONCE)
+    if not 1 <= len(given.ids) <= MAX_LETTERS:
+        raise InvalidValue(f"ids must have 1 to {MAX_LETTERS} items", field="ids", limit=MAX_LETTERS)
     return given.ids
 
 
