@@ -85,7 +85,7 @@ async def test_clients_that_met_a_closed_queue_are_remembered_up_to_a_limit(
     for client in clients:
         assert bodies((await receive(api, **client))["messages"]) == ["x"]
 
-    remembered = len(gateway.long_poll._receiver._withheld)
+    remembered = len(gateway.long_poll._receiver._reported)
     outage.end()
     back = [bodies((await receive(api, **client))["messages"]) for client in clients]
 

@@ -1,6 +1,7 @@
 """What a receive costs on the production set, counted; and that nobody costs nothing."""
 
 import asyncio
+import json
 from collections import Counter
 from collections.abc import AsyncIterator
 from dataclasses import replace
@@ -43,13 +44,14 @@ def settings(settings: Settings) -> Settings:
 def asked(monkeypatch: pytest.MonkeyPatch) -> Counter[RequestCode]:
     """Requests to brokers and name servers, by their codes."""
     asked: Counter[RequestCode] = Counter()
-    call = Connection.call
+    send = Connection.send
 
-    async def counted(self: Connection, code: int, *rest: Any) -> Any:
-        asked[RequestCode(code)] += 1
-        return await call(self, code, *rest)
+    async def counted(self: Connection, head: bytes, *rest: Any) -> Any:
+        # The connection completes the header with the opaque.
+        asked[RequestCode(json.loads(head + b"0}")["code"])] += 1
+        return await send(self, head, *rest)
 
-    monkeypatch.setattr(Connection, "call", counted)
+    monkeypatch.setattr(Connection, "send", counted)
     return asked
 
 

@@ -132,4 +132,5 @@ def _merged(bounds: TopicBounds, private: TopicBounds) -> TopicBounds:
         **bounds.last_append_ms,
         **{f"{_RETRY}{queue}": at for queue, at in private.last_append_ms.items()},
     }
-    return TopicBounds(min(bounds.version, private.version), queues, closed, boots, last_append_ms)
+    is_growth = bounds.is_growth and private.is_growth
+    return TopicBounds(min(bounds.version, private.version), queues, closed, boots, last_append_ms, is_growth)

@@ -45,6 +45,8 @@ from mqgate.telemetry.metrics import Metrics
 
 _log = structlog.get_logger()
 _MAX_SCOPES = 10_000
+# Seconds between two reports of new messages, while the store can grant what is asked for without them.
+_REPORT_INTERVAL = 0.1
 _NONE: frozenset[str] = frozenset()
 # Seconds that a receive waits for other receives that read keys of the same ordered group.
 _MAX_KEY_READ_WAIT = 0.3
@@ -132,6 +134,35 @@ class ReceiveResult:
             self.rewound += pending.rewound
 
 
+class _ReportedBounds:
+    """What the store knows of the bounds of one scope.
+
+    `version`: the version that was last reported. `latest`: the highest version that a receive has read. `due_at`: when
+    new messages are reported next, even if the store can grant what is asked for without them.
+    `withheld`: the queues that were closed then. If the store does not know one, it is reported when it opens.
+    """
+
+    __slots__ = ("due_at", "latest", "version", "withheld")
+
+    def __init__(self) -> None:
+        self.version = self.latest = 0
+        self.due_at = 0.0
+        self.withheld: frozenset[str] = _NONE
+
+    def is_due(self) -> bool:
+        """Return whether new messages must be reported now. Of concurrent receives, only the first one reports them."""
+        now = time.monotonic()
+        if now < self.due_at:
+            return False
+        self.due_at = now + _REPORT_INTERVAL
+        return True
+
+    def update(self, bounds: TopicBounds) -> None:
+        self.version = max(self.version, bounds.version)
+        if bounds.closed or self.withheld:
+            self.withheld = (self.withheld | bounds.queues.keys()) & bounds.closed
+
+
 class _KeyReads:
     """Current pulls of an ordered group, a count of their starts and ends, and a lock for receives that wait."""
 
@@ -163,11 +194,8 @@ class Receiver:
         self._leases = leases
         self._dead_letters = dead_letters
         self._metrics = metrics
-        # The version of the bounds that the store has, for each scope. A lost entry only repeats the report.
-        self._reported: OrderedDict[tuple[str, str], int] = OrderedDict()
-        self._latest: OrderedDict[tuple[str, str], int] = OrderedDict()
-        # The queues that were closed then. If the store does not know one, it is reported when it opens.
-        self._withheld: OrderedDict[tuple[str, str], frozenset[str]] = OrderedDict()
+        # A lost entry only repeats the report of all bounds.
+        self._reported: OrderedDict[tuple[str, str], _ReportedBounds] = OrderedDict()
         self._dead_letter_writes: dict[Lease, asyncio.Future[bool]] = {}
         # Pulls of ordered groups, which read keys that the store does not know yet.
         self._key_reads: dict[tuple[str, str], _KeyReads] = {}
@@ -209,16 +237,18 @@ class Receiver:
         settlements = request.settlements
         unread = empty = _NONE
         asked = request
+        reported = self._reported_of(request.scope)
         while True:
-            bounds = await self._bounds(request)
-            step = _step(asked, bounds, unread, settlements, has_other_waiters=has_other_waiters, wait=wait)
+            bounds = await self._bounds(request.group, reported)
+            is_optional = bounds.is_growth and not reported.is_due()
+            step = _step(asked, bounds, is_optional, unread, settlements, has_other_waiters, wait)
             acquired = await self._leases.acquire(step)
             if not acquired.state_exists:
                 received.is_registered |= await self._opener.open(*request.place)
-                self._reported.pop(request.scope, None)
+                reported.version = 0
                 continue
-            if not acquired.unknown_queues:
-                self._remember_reported(request.scope, bounds)
+            if acquired.are_bounds_applied and not acquired.unknown_queues:
+                reported.update(bounds)
             if settlements:
                 self._recorder.settled(request.group, request.client, settlements, acquired.settled)
             self._recorder.granted(request.group, request.scope[1], acquired)
@@ -244,27 +274,25 @@ class Receiver:
             if received.batches or not (acquired.grants or acquired.exhausted or acquired.lost):
                 return received
 
-    async def _bounds(self, request: ReceiveRequest) -> TopicBounds:
-        """Return the bounds to report, never older than those of another receive: falling bounds mean a loss."""
-        scope = request.scope
-        while True:
-            bounds = await self._log.bounds(request.group, self._reported.get(scope, 0))
-            withheld = self._withheld.get(scope)
-            if withheld and withheld - bounds.closed:
-                bounds = await self._log.bounds(request.group)
-            if bounds.version >= self._latest.get(scope, 0):
-                _remember(self._latest, scope, bounds.version)
-                return bounds
+    def _reported_of(self, scope: tuple[str, str]) -> _ReportedBounds:
+        reported = self._reported.get(scope)
+        if reported is None:
+            reported = self._reported[scope] = _ReportedBounds()
+            if len(self._reported) > _MAX_SCOPES:
+                self._reported.popitem(last=False)
+        else:
+            self._reported.move_to_end(scope)
+        return reported
 
-    def _remember_reported(self, scope: tuple[str, str], bounds: TopicBounds) -> None:
-        _remember(self._reported, scope, bounds.version)
-        withheld = self._withheld.pop(scope, None) or frozenset()
-        if bounds.closed and (still := (withheld | bounds.queues.keys()) & bounds.closed):
-            self._withheld[scope] = still
-            if len(self._withheld) > _MAX_SCOPES:
-                # Without a version the bounds of all queues are reported again, also of those that open meanwhile.
-                oldest, _ = self._withheld.popitem(last=False)
-                self._reported.pop(oldest, None)
+    async def _bounds(self, group: Group, reported: _ReportedBounds) -> TopicBounds:
+        """Return the bounds to report, never older than those of another receive: falling bounds mean a loss."""
+        while True:
+            bounds = await self._log.bounds(group, reported.version)
+            if reported.withheld and reported.withheld - bounds.closed:
+                bounds = await self._log.bounds(group)
+            if bounds.version >= reported.latest:
+                reported.latest = bounds.version
+                return bounds
 
     async def release(self, group: Group, received: ReceiveResult) -> None:
         """Release the leases of a result that cannot be delivered. The deliveries do not count."""
@@ -344,20 +372,12 @@ def _wider(asked: ReceiveRequest, found: PulledBatches) -> ReceiveRequest:
     return asked._replace(most=max(asked.most, min(4 * asked.most, _MAX_WIDENED)))
 
 
-def _remember(versions: OrderedDict[tuple[str, str], int], scope: tuple[str, str], version: int) -> None:
-    if version > versions.get(scope, -1):
-        versions[scope] = version
-    versions.move_to_end(scope)
-    if len(versions) > _MAX_SCOPES:
-        versions.popitem(last=False)
-
-
 def _step(
     request: ReceiveRequest,
     bounds: TopicBounds,
+    are_bounds_optional: bool,
     unread: frozenset[str],
     settlements: Sequence[Settlement],
-    *,
     has_other_waiters: bool,
     wait: timedelta,
 ) -> AcquireRequest:
@@ -375,6 +395,7 @@ def _step(
         wait,
         shape,
         bounds.last_append_ms,
+        are_bounds_optional,
     )
     # A tuple is built directly: every receive builds one, and a call by field names is slow.
     return tuple.__new__(AcquireRequest, (group, scope[1], most, visibility, bounds.queues, *details))

@@ -176,6 +176,7 @@ class AcquireRequest(NamedTuple):
     `shape`: the attempt_fingerprint, which must be the same when an attempt is repeated.
     `last_append_ms`: the store times of the newest messages. A queue that had no backlog has waited since then; other
     queues wait from now on.
+    `are_bounds_optional`: the store may ignore the bounds if `max_count` messages can be granted without them.
     """
 
     group: Group
@@ -193,6 +194,7 @@ class AcquireRequest(NamedTuple):
     wait: timedelta = timedelta(0)
     shape: str = ""
     last_append_ms: Mapping[str, int] = MappingProxyType({})
+    are_bounds_optional: bool = False
 
 
 class AcquireResult(NamedTuple):
@@ -203,6 +205,7 @@ class AcquireResult(NamedTuple):
     `is_span_full`: new messages exist, but too many messages before them are unsettled (MAX_SPAN).
     `unknown_queues`: queues in `bounds` that the state does not contain. Nothing is granted: add them and repeat.
     `next_at`: when messages may become ready by time alone (lease expiry, end of a delay, new tokens).
+    `are_bounds_applied`: false if the store ignored optional bounds. They must be reported again.
     """
 
     state_exists: bool
@@ -216,6 +219,7 @@ class AcquireResult(NamedTuple):
     has_more: bool = False
     is_span_full: bool = False
     unknown_queues: Sequence[str] = ()
+    are_bounds_applied: bool = True
 
     @property
     def expired(self) -> int:

@@ -45,7 +45,10 @@ class LeaseStore(Protocol):
 
         Queues in `bounds` that the state does not contain are returned in `unknown_queues`, unless they are closed. A
         `max` that is lower than before may be outdated information of a slower gateway: the store may ignore it for
-        some seconds.
+        some seconds. Optional bounds may be ignored if they cannot change what is granted.
+
+        A store that is shared by several gateways may return the result of the last step that granted nothing for
+        50 ms, unless the request carries anything or this gateway has changed the lease state since.
 
         The store neither grants nor exhausts messages of closed queues. If all leases of an attempt are in closed
         queues, its repeat is a new receive. Once it is granted something else, the attempt refers to that, and the

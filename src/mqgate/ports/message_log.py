@@ -19,6 +19,7 @@ class TopicBounds(NamedTuple):
     `closed`: all queues that cannot be read now, whatever `since` was.
     `boots`: the broker boot of each returned queue whose broker can lose messages when it restarts.
     `last_append_ms`: the store time of the newest message of a queue, by the clock of the log, where it is known.
+    `is_growth`: the returned queues have only received messages after `since`; nothing else of them has changed.
     """
 
     version: int
@@ -26,6 +27,7 @@ class TopicBounds(NamedTuple):
     closed: frozenset[str] = frozenset()
     boots: Mapping[str, BrokerBoot] = MappingProxyType({})
     last_append_ms: Mapping[str, int] = MappingProxyType({})
+    is_growth: bool = False
 
 
 class MessageLog(Protocol):

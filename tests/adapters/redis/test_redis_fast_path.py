@@ -194,3 +194,29 @@ async def test_a_steady_consumer_uses_the_fast_path(
         carried[consumer] = [ack for grant in acquired.grants for ack in acks_of(group.mode, grant)]
 
     assert uses == {True: 60 - WARM}
+
+
+@pytest.mark.parametrize("server", ["alone"], indirect=True)
+@pytest.mark.parametrize("mode", [Mode.QUEUE, Mode.MESSAGE])
+async def test_optional_bounds_are_applied_only_if_they_change_the_grant(
+    server: RedisClient, prefix: str, monkeypatch: pytest.MonkeyPatch, mode: Mode
+) -> None:
+    """Messages arrive all the time. The fast path must not end with every arrival, nor grant less because of it."""
+    monkeypatch.setattr(lease_store, "_SEEN_INTERVAL", 1e9)
+    store, group = RedisLeaseStore(server, prefix=prefix), a_group(mode=mode, backoff=Backoff(jitter=0))
+    await opened(store, group, queues(20))
+    # The first step records the poll of the client, the second one fills the indexes.
+    carried: list[Settlement] = []
+    for _ in range(2):
+        carried = acks_of(mode, (await ask(store, group, max_count=4, carrying=carried)).grants[0])
+    found = []
+    for _ in range(4):
+        step = AcquireRequest(
+            group, "", 4, group.visibility, queues(24), "consumer", settlements=carried, are_bounds_optional=True
+        )
+        acquired = await store.acquire(step)
+        (grant,) = acquired.grants
+        found.append((grant.lease.start, grant.lease.next, acquired.are_bounds_applied))
+        carried = acks_of(mode, grant)
+
+    assert found == [(8, 12, False), (12, 16, False), (16, 20, False), (20, 24, True)]

@@ -15,6 +15,7 @@ import structlog
 
 from mqgate.adapters.redis import replies
 from mqgate.adapters.redis.client import RedisClient
+from mqgate.adapters.redis.empty_steps import EmptySteps, may_free
 from mqgate.adapters.redis.keys import group_keys, wake_up_channel
 from mqgate.adapters.redis.scripts import script
 from mqgate.core.entries import Group, Mode, OnPoison
@@ -81,6 +82,7 @@ class RedisLeaseStore:
         # Last known incarnation of each scope. If an entry is dropped, a new incarnation is not detected.
         self._incarnations: dict[tuple[str, str], str] = {}
         self._releases: set[asyncio.Task[Any]] = set()
+        self._empty_steps = EmptySteps()
 
     async def create_state(
         self, group: Group, client: str, starts: Mapping[str, int], bounds: Mapping[str, QueueBounds]
@@ -97,48 +99,47 @@ class RedisLeaseStore:
         return bool(created)
 
     async def acquire(self, request: AcquireRequest) -> AcquireResult:
-        group, scope = request.group, (request.group.name, request.client)
-        nonce = _RANDOM.getrandbits(48)
-        incarnation = self._incarnations.get(scope)
+        group, nonce = request.group, _RANDOM.getrandbits(48)
+        incarnation = self._incarnations.get((group.name, request.client))
         is_seen_due = self._is_seen_due(group.name, request.polled_by)
+        if request.bounds:
+            self._empty_steps.forget(group.name)
+        steps = self._empty_steps.of(group.name)
+        if not is_seen_due and (known := steps.find(request)) is not None:
+            return known
 
         def late(reply: Any) -> None:
             self._start_release(self._release(group, request, nonce, reply))
 
         arguments = None if is_seen_due else _fast_path_arguments(request, nonce, incarnation)
-        if arguments is None:
-            arguments = (
-                _encode(
-                    (
-                        request.client,
-                        request.max_count,
-                        request.visibility // _MS,
-                        request.polled_by,
-                        nonce,
-                        request.has_other_waiters,
-                        incarnation or False,
-                        (request.wait and request.wait // _MS) or False,
-                        False if request.attempt is None else request.attempt,
-                        (request.settlements and _settlements(group, request.settlements)) or False,
-                        (request.bounds and _all_bounds(request.bounds, request.boots, request.last_append_ms))
-                        or False,
-                        list(request.closed) or False,
-                        is_seen_due and request.address,
-                        request.shape,
-                    )
-                ),
-            )
-        reply = await self._run_encoded("acquire", group, arguments, late=late)
+        arguments = arguments or (_encode(_arguments(request, nonce, incarnation, is_recorded=is_seen_due)),)
+        sent_at = time.monotonic()
+        try:
+            reply = await self._run_encoded("acquire", group, arguments, late=late)
+        except BaseException:
+            self._empty_steps.forget(group.name)
+            self._seen.pop((group.name, request.polled_by), None)
+            raise
         if replies.is_fast_path(reply):
-            return replies.read_fast_path(reply, request)
+            acquired = replies.read_fast_path(reply, request)
+        else:
+            acquired = self._decoded(request, reply)
+        if request.settlements and may_free(request, acquired):
+            self._empty_steps.forget(group.name)
+        # With another clock, the process cannot tell how old a step is.
+        if not acquired.grants and self._clock is None:
+            steps.add(request, acquired, sent_at, self.now())
+        return acquired
+
+    def _decoded(self, request: AcquireRequest, reply: Any) -> AcquireResult:
+        """Return the result of the full script."""
+        group, scope = request.group, (request.group.name, request.client)
         if reply == _MISMATCH:
             raise AttemptMismatch("use a new attemptId when max or visibility change", attemptId=request.attempt)
         decoded = None if reply is None else replies.decode(reply, replies.AcquireReply)
         if decoded is None or decoded.unknown_queues:
             # The caller creates the state or adds the queues, then repeats the request, which records the client.
             self._seen.pop((group.name, request.polled_by), None)
-        elif is_seen_due:
-            self._remember_seen(group.name, request.polled_by)
         if decoded is None:
             self._incarnations.pop(scope, None)
             return UNKNOWN
@@ -188,13 +189,14 @@ class RedisLeaseStore:
             await asyncio.wait((task,))
 
     def _is_seen_due(self, group: str, client: str) -> bool:
-        """Return whether the time of this poll must be stored. It is stored at most once a second per client."""
-        return time.monotonic() - self._seen.get((group, client), -_SEEN_INTERVAL) >= _SEEN_INTERVAL
-
-    def _remember_seen(self, group: str, client: str) -> None:
+        """Return whether this request must record the poll. That is so at most once a second per client."""
+        now = time.monotonic()
+        if now - self._seen.get((group, client), -_SEEN_INTERVAL) < _SEEN_INTERVAL:
+            return False
         if len(self._seen) > _MAX_CACHED:
             self._seen.clear()
-        self._seen[group, client] = time.monotonic()
+        self._seen[group, client] = now
+        return True
 
     async def report_pull(self, group: Group, reports: Sequence[PullReport]) -> Sequence[frozenset[int]]:
         reply = await self._run("report_pull", group, [_pull_report(report) for report in reports])
@@ -257,6 +259,7 @@ class RedisLeaseStore:
 
     async def forget(self, group: str) -> None:
         self._seen.clear()
+        self._empty_steps.forget(group)
         for scope in [scope for scope in self._incarnations if scope[0] == group]:
             del self._incarnations[scope]
         await self._evaluate("forget", group, _NO_RULES, _NO_ARGUMENTS)
@@ -272,8 +275,13 @@ class RedisLeaseStore:
         """Return the time of the clock that leases use."""
         return self._redis.now() if self._clock is None else instant(self._clock())
 
-    def _run(self, operation: str, group: Group, *arguments: Any) -> Coroutine[Any, Any, Any]:
-        return self._run_encoded(operation, group, (_encode(arguments),))
+    async def _run(self, operation: str, group: Group, *arguments: Any) -> Any:
+        self._empty_steps.forget(group.name)
+        try:
+            return await self._run_encoded(operation, group, (_encode(arguments),))
+        finally:
+            # Once more: the command may have been sent again, after other steps.
+            self._empty_steps.forget(group.name)
 
     def _run_encoded(
         self, operation: str, group: Group, arguments: tuple[Any, ...], **options: Any
@@ -333,10 +341,33 @@ def _steps(group: Group) -> list[int]:
     return [step // _MS for step in group.backoff.steps]
 
 
+def _arguments(request: AcquireRequest, nonce: int, incarnation: str | None, *, is_recorded: bool) -> tuple[Any, ...]:
+    """Return the arguments of acquire in the order of queue_acquire.lua."""
+    bounds = request.bounds and _all_bounds(request.bounds, request.boots, request.last_append_ms)
+    return (
+        request.client,
+        request.max_count,
+        request.visibility // _MS,
+        request.polled_by,
+        nonce,
+        request.has_other_waiters,
+        incarnation or False,
+        (request.wait and request.wait // _MS) or False,
+        False if request.attempt is None else request.attempt,
+        (request.settlements and _settlements(request.group, request.settlements)) or False,
+        bounds or False,
+        list(request.closed) or False,
+        is_recorded and request.address,
+        request.shape,
+    )
+
+
 def _fast_path_arguments(request: AcquireRequest, nonce: int, incarnation: str | None) -> tuple[Any, ...] | None:
     """Return the short form of queue_fast_path.lua if the receive acks exactly one batch, else None."""
     settlements = request.settlements
-    if not settlements or request.client or request.attempt is not None or request.bounds or request.closed:
+    if not settlements or request.client or request.attempt is not None or request.closed:
+        return None
+    if request.bounds and not request.are_bounds_optional:
         return None
     _, lease, through, *_ = settlements[0]
     _, _, queue, start, after, epoch, _ = lease
@@ -359,7 +390,10 @@ def _fast_path_arguments(request: AcquireRequest, nonce: int, incarnation: str |
         epoch,
         request.has_other_waiters,
     )
-    return numbers, request.polled_by, queue, incarnation
+    bounds = b""
+    if request.bounds:
+        bounds = _encode(_all_bounds(request.bounds, request.boots, request.last_append_ms))
+    return numbers, request.polled_by, queue, incarnation, bounds
 
 
 def _all_bounds(

@@ -156,6 +156,7 @@ def read_fast_path(reply: bytes, request: domain.AcquireRequest) -> domain.Acqui
         [domain.Grant(lease, 1, granted_at, granted_at + request.visibility)],
         next_at=instant(next_at) if next_at else None,
         has_more=bool(has_more),
+        are_bounds_applied=not request.bounds,
     )
 
 

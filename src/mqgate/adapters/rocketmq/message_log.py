@@ -194,11 +194,12 @@ class RocketMQMessageLog:
         topics = self._topics
         changed = topics.changed_since(known, since)
         if not changed:
-            return TopicBounds(topics.version, {}, known.closed)
+            return TopicBounds(topics.version, {}, known.closed, is_growth=True)
         bounds = {queue.name: queue.bounds for queue in changed if queue.bounds is not None}
         boots = {queue.name: queue.boot for queue in changed if queue.boot is not None}
         last_append_ms = {queue.name: queue.last_append_ms for queue in changed if queue.last_append_ms}
-        return TopicBounds(topics.version, bounds, known.closed, boots, last_append_ms)
+        is_growth = since > 0 and all(queue.reset_version <= since for queue in changed)
+        return TopicBounds(topics.version, bounds, known.closed, boots, last_append_ms, is_growth)
 
     def is_known_missing(self, topic: str) -> bool:
         return self._topics.is_known_missing(topic)

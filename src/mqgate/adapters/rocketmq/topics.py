@@ -58,6 +58,7 @@ class Queue:
         "is_closed",
         "last_append_ms",
         "name",
+        "reset_version",
         "version",
     )
 
@@ -68,6 +69,8 @@ class Queue:
         self.bounds: QueueBounds | None = None
         self.boot: BrokerBoot | None = None
         self.version = 0
+        # The version at which anything but its max offset changed, or its max offset became lower.
+        self.reset_version = 0
         self.grew_at = 0.0
         # From the broker's clock, or from this gateway's clock if it observed the append. 0 if unknown.
         self.last_append_ms = 0
@@ -338,6 +341,7 @@ class Topics:
             queue.boot = BrokerBoot(at_ms, floor)
             if queue.bounds is not None:
                 self._mark_changed(topic, queue)
+                queue.reset_version = queue.version
 
     async def _boot_time_ms(self, broker: str) -> int:
         """Return the boot time of a broker in ms, or 0 if the broker refuses to report it."""
@@ -453,6 +457,8 @@ class Topics:
             queue.last_append_ms = 0 if bounds.max == bounds.min else stored_ms or time.time_ns() // 1_000_000
         queue.bounds = bounds
         self._mark_changed(topic, queue)
+        if before is None or bounds.min != before.min or bounds.max < before.max:
+            queue.reset_version = queue.version
         # A shorter queue was recreated: all of its messages are new.
         arrived_count = bounds.max - (bounds.min if before is None or before.max > bounds.max else before.max)
         for arrived in list(topic.watchers) if arrived_count > 0 else ():

@@ -80,5 +80,5 @@ if ARGV[6] then
   for offset = start, after - 1 do offsets[#offsets + 1] = offset end
   local ack = {'ack', '', ARGV[7], start, after, acked, incarnation, visibility, false, false, false, offsets}
   ARGV[5] = cmsgpack.pack({'', limit, visibility, polled_by, nonce, has_other_waiters == 1, incarnation,
-    wait > 0 and wait, false, {ack}, false, false, false, ''})
+    wait > 0 and wait, false, {ack}, ARGV[9] ~= '' and cmsgpack.unpack(ARGV[9]), false, false, ''})
 end

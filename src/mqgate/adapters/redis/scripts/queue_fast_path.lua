@@ -7,6 +7,7 @@
 -- ARGV[5] packed numbers: limit, visibility, nonce, wait, start of the acked batch, committed after the ack, its epoch,
 --         has_other_waiters
 -- ARGV[6] polling client   ARGV[7] acked queue   ARGV[8] its incarnation, the last one that the gateway has seen
+-- ARGV[9] bounds, or '' if there are none; only applied if the chosen queue has fewer than `limit` messages without them
 -- Returns 'u', then packed: start, next, epoch, now, next_at, has_more, queue
 if ARGV[6] then
   local limit, visibility, nonce, wait, start, after, acked, has_other_waiters = struct.unpack('<dddddddd', ARGV[5])
@@ -53,7 +54,7 @@ if ARGV[6] then
         reason = struct.unpack(ROW, call('HGET', state, queue))
       if ended_by ~= ACKED or serves > 0 or attempts > 0 or attempt ~= '' or reason ~= '' then break end
     end
-    if committed < min then break end
+    if committed < min or ARGV[9] ~= '' and committed + limit > max then break end
 
     -- The grant. Its entry in `held` must not become late.
     epoch, batch_end, locked_until = epoch + 1, math.min(committed + limit, max), NOW + visibility
@@ -81,5 +82,5 @@ if ARGV[6] then
   until true
   local ack = {'ack', '', ARGV[7], start, after, acked, incarnation, visibility, false, false, false}
   ARGV[5] = cmsgpack.pack({'', limit, visibility, polled_by, nonce, has_other_waiters == 1, incarnation,
-    wait > 0 and wait, false, {ack}, false, false, false, ''})
+    wait > 0 and wait, false, {ack}, ARGV[9] ~= '' and cmsgpack.unpack(ARGV[9]), false, false, ''})
 end
