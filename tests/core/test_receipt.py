@@ -199,3 +199,57 @@ def test_a_receipt_of_an_unknown_key_is_detected() -> None:
 def test_checking_any_text_for_its_key_raises_nothing(text: str) -> None:
     """A client can send any text as a receipt."""
     assert KEYS.has_unknown_key(text) in {True, False}
+
+
+def whole_range(keys: ReceiptKeys = KEYS, lease: Lease = LEASE, offsets: range = range(10, 14)) -> list[str]:
+    return keys.sign_each(lease, "1", [f"{offset}.5f" for offset in offsets])
+
+
+def test_all_receipts_of_a_range_verify_as_one_lease() -> None:
+    """It is the lease of the messages that were signed, which may be fewer than those of the grant."""
+    shorter = LEASE._replace(epoch=6)
+
+    assert KEYS.verify_range(whole_range(), "workers") == LEASE
+    assert KEYS.verify_range(whole_range(lease=shorter, offsets=range(11, 13)), "workers") == shorter._replace(
+        start=11, next=13
+    )
+
+
+@pytest.mark.parametrize("change", ["part", "order", "twice", "edited", "more", "joined"])
+def test_other_receipts_do_not_verify_as_a_range(change: str) -> None:
+    """Each of them is verified on its own then."""
+    receipts = whole_range()
+    changed = {
+        "part": receipts[:-1],
+        "order": receipts[::-1],
+        "twice": [receipts[0], *receipts[:-1]],
+        "edited": [*receipts[:-1], receipts[-1][:-1] + ("0" if receipts[-1][-1] != "0" else "1")],
+        "more": [*receipts, receipts[-1]],
+        "joined": ["\n".join(receipts[:2]), *receipts[2:], ""],
+    }[change]
+
+    assert KEYS.verify_range(changed, "workers") is None
+
+
+def test_a_range_is_valid_for_its_group_and_while_its_key_is_accepted() -> None:
+    """The same holds for a single receipt."""
+    keys = ReceiptKeys(BOTH)
+    receipts = whole_range(keys)
+    assert keys.verify_range(receipts, "others") is None
+
+    keys.update_keys(SigningKeys({3: OLD}, 3))
+
+    assert keys.verify_range(receipts, "workers") is None
+
+
+def test_receipts_of_a_range_with_gaps_do_not_verify_as_one_lease() -> None:
+    """A filter may have removed messages, and an ack must not settle those."""
+    receipts = KEYS.sign_each(LEASE._replace(epoch=7), "1", ["10.5f", "13.5f"])
+
+    assert KEYS.verify_range(receipts, "workers") is None
+
+
+@given(st.lists(st.text(), min_size=1))
+def test_verifying_any_texts_as_a_range_raises_nothing(receipts: list[str]) -> None:
+    """Receipts come from clients."""
+    assert KEYS.verify_range(receipts, "workers") is None

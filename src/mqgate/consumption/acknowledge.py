@@ -6,6 +6,7 @@ from datetime import timedelta
 from itertools import repeat
 
 from mqgate.consumption.dead_letters import DeadLetterWriter
+from mqgate.core.acked_range import AckedRange
 from mqgate.core.entries import Group, Mode
 from mqgate.core.errors import InvalidValue, MqgateError
 from mqgate.core.lease import Lease, Settlement, SettlementOutcome, SettlementResult, Verb
@@ -35,6 +36,11 @@ class Acknowledger:
         self._keys = keys
         self._catch_up = catch_up
         self._recorder = recorder
+
+    def verify_range(self, group: Group, receipts: Sequence[str]) -> AckedRange | None:
+        """Return the acks of receipts that are all those of one response of message mode, in order, or None."""
+        lease = self._keys.verify_range(receipts, group.name) if group.mode is Mode.MESSAGE else None
+        return None if lease is None else AckedRange(lease, receipts)
 
     async def verify(self, group: Group, receipts: Sequence[str], client: str | None = None) -> list[Lease | None]:
         """Return the lease that each receipt proves, or None for an invalid receipt.

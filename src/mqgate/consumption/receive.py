@@ -83,7 +83,8 @@ class ReceiveRequest(NamedTuple):
 class ReceiveResult:
     """The result of a receive.
 
-    `settled`: the results of the carried acks. `leases`: the leases that the carried receipts prove.
+    `settled`: the results of the carried acks. `leases`: the leases that the carried receipts prove; only the first
+    one if they are all those of one response of message mode.
     `receipt`: that of the whole batch (queue and broadcast mode). `receipts`: those of the messages of each batch
     (message mode). `has_unread`: a queue was unreadable although the log had not reported it, so try again.
     """

@@ -18,7 +18,7 @@ from mqgate.consumption.offset_mirror import OffsetMirrorService
 from mqgate.consumption.pending_notices import PendingNotices
 from mqgate.consumption.receive import ReceiveRequest, ReceiveResult
 from mqgate.core.entries import Group, Mode
-from mqgate.core.lease import Lease, SettlementResult, Verb, attempt_fingerprint
+from mqgate.core.lease import Lease, Settlement, SettlementResult, Verb, attempt_fingerprint
 from mqgate.core.message import stored_ms_of
 from mqgate.core.receipt import ReceiptKeys
 from mqgate.core.receipt_times import of_messages, stamps
@@ -78,8 +78,12 @@ class ConsumptionService:
         receives. Raise ClientDisconnected if the client has disconnected before the messages could be returned.
         """
         leases: Sequence[Lease | None] = ()
-        if receipts:
+        acked: Sequence[Settlement] = ()
+        if receipts and (whole := self._acknowledger.verify_range(group, receipts)) is not None:
+            acked = whole
+        elif receipts:
             leases = await self._acknowledger.verify(group, receipts, client)
+            acked = carried(receipts, leases)
         request = ReceiveRequest(
             group,
             client,
@@ -88,7 +92,7 @@ class ConsumptionService:
             group.visibility if visibility is None else visibility,
             max_bytes,
             attempt,
-            carried(receipts, leases) if receipts else (),
+            acked,
             address,
             "" if attempt is None else attempt_fingerprint(max_messages, visibility),
             key_id,
@@ -101,7 +105,9 @@ class ConsumptionService:
             await self._long_poll.release(request, received)
             raise ClientDisconnected
         if receipts:
-            received.leases, received.settled = leases, merge(leases, received.settled)
+            if leases:
+                received.settled = merge(leases, received.settled)
+            received.leases = leases or (acked[0].lease,)
             self._count(group, Verb.ACK, received.settled)
         self._deliver(group, client, received)
         return received

@@ -19,7 +19,8 @@ import binascii
 import hashlib
 import hmac
 import itertools
-from collections.abc import Iterable, Mapping, Sequence
+import os
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import NamedTuple
@@ -81,12 +82,23 @@ class _Token(NamedTuple):
     key: bytes
 
 
+class _SignedRange(NamedTuple):
+    """The receipts that were signed for consecutive messages: their lease, and a keyed hash of all of them."""
+
+    lease: Lease
+    size: int
+    digest: bytes
+
+
 class ReceiptKeys:
     """The current signing key and the accepted keys. Signs and verifies receipts."""
 
     def __init__(self, keys: SigningKeys) -> None:
         # Most receipts return to the gateway that signed them. The cache saves the verification.
         self._known: dict[str, _Token] = {}
+        self._ranges: dict[str, _SignedRange] = {}
+        # Its key is random, because the hashes do not leave this process.
+        self._range_hash = hashlib.blake2s(digest_size=_TAG, key=os.urandom(hashlib.blake2s.MAX_KEY_SIZE))
         self._keys: dict[bytes, bytes] = {}
         self._markers: dict[bytes, hashlib.blake2s] = {}
         self._signers: dict[bytes, hmac.HMAC] = {}
@@ -98,6 +110,7 @@ class ReceiptKeys:
         if not named.items() >= self._keys.items():
             # A key was removed: its cached tokens are no longer valid.
             self._known.clear()
+            self._ranges.clear()
         self._keys = named
         # Keyed states are computed once, which is half of the cost for a short text.
         self._signers = {number: hmac.new(secret, digestmod="sha256") for number, secret in named.items()}
@@ -119,11 +132,24 @@ class ReceiptKeys:
         """Return the receipt of a whole batch."""
         return self._token(lease, stamps, _BATCH)
 
-    def sign_each(self, lease: Lease, stamps: str, parts: Iterable[str]) -> list[str]:
+    def sign_each(self, lease: Lease, stamps: str, parts: Sequence[str]) -> list[str]:
         """Return the receipts of the messages of a range. A part is an offset, a dot and a store time."""
         token = self._token(lease, stamps, _MARKED)
         marker = self._marker(self._current, token)
-        return [f"{token}.{part}.{_mark(marker, part)}" for part in parts]
+        receipts = [f"{token}.{part}.{_mark(marker, part)}" for part in parts]
+        self._cache_range(lease, token, parts, receipts)
+        return receipts
+
+    def verify_range(self, receipts: Sequence[str], group: str) -> Lease | None:
+        """Return one lease for all receipts if they are those of consecutive messages that `sign_each` has returned.
+
+        None: they may be valid, but each must be verified. One hash of all receipts takes a tenth of the time.
+        """
+        known = self._ranges.get(receipts[0].partition(".")[0])
+        # With the right number of receipts, the separators cannot be a part of one.
+        if known is None or known.size != len(receipts) or known.lease.group != group:
+            return None
+        return known.lease if self._digest(receipts) == known.digest else None
 
     def verify(self, receipt: str, group: str) -> Lease | None:
         """Return the lease of a receipt, or None if it is forged, malformed or of another group."""
@@ -205,6 +231,20 @@ class ReceiptKeys:
         marker = self._markers[key].copy()
         marker.update(token.encode())
         return marker
+
+    def _digest(self, receipts: Sequence[str]) -> bytes:
+        digest = self._range_hash.copy()
+        digest.update("\n".join(receipts).encode("utf-8", "surrogatepass"))
+        return digest.digest()
+
+    def _cache_range(self, lease: Lease, token: str, parts: Sequence[str], receipts: Sequence[str]) -> None:
+        """Remember receipts of consecutive messages. The offsets of `parts` are in ascending order."""
+        offsets = [_number(part.partition(".")[0]) for part in (*parts[:1], *parts[-1:])]
+        if offsets and lease.start <= offsets[0] and offsets[1] == offsets[0] + len(parts) - 1 < lease.next:
+            if len(self._ranges) >= _MAX_CACHED:
+                self._ranges.clear()
+            whole = lease._replace(start=offsets[0], next=offsets[1] + 1)
+            self._ranges[token] = _SignedRange(whole, len(parts), self._digest(receipts))
 
     def _cache(self, token: str, known: "_Token") -> None:
         if len(self._known) >= _MAX_CACHED:

@@ -9,6 +9,7 @@ import time
 from datetime import datetime
 from typing import NamedTuple
 
+from mqgate.core.acked_range import AckedRange
 from mqgate.core.entries import Group, Mode
 from mqgate.core.lease import AcquireRequest, AcquireResult, ReceiveState, Verb
 
@@ -85,7 +86,7 @@ class EmptySteps:
 def may_free(request: AcquireRequest, acquired: AcquireResult) -> bool:
     """Return whether other receives may be granted something because of the carried settlements."""
     settlements = request.settlements
-    if any(settlement.verb is not Verb.ACK for settlement in settlements):
+    if not isinstance(settlements, AckedRange) and any(each.verb is not Verb.ACK for each in settlements):
         return True
     if request.group.mode is Mode.MESSAGE:
         # An ack makes no other message ready. Steps whose result depends on acks are not kept.

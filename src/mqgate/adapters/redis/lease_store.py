@@ -18,6 +18,7 @@ from mqgate.adapters.redis.client import RedisClient
 from mqgate.adapters.redis.empty_steps import EmptySteps, may_free
 from mqgate.adapters.redis.keys import group_keys, wake_up_channel
 from mqgate.adapters.redis.scripts import script
+from mqgate.core.acked_range import AckedRange
 from mqgate.core.entries import Group, Mode, OnPoison
 from mqgate.core.errors import AttemptMismatch, Busy, MqgateError, TooManyClients
 from mqgate.core.lease import (
@@ -29,6 +30,7 @@ from mqgate.core.lease import (
     BrokerBoot,
     ClientInfo,
     ExhaustedMessage,
+    Lease,
     Position,
     PullReport,
     QueueBounds,
@@ -369,17 +371,10 @@ def _fast_path_arguments(request: AcquireRequest, nonce: int, incarnation: str |
         return None
     if request.bounds and not request.are_bounds_optional:
         return None
-    _, lease, through, *_ = settlements[0]
-    _, _, queue, start, after, epoch, _ = lease
-    if request.group.mode is Mode.MESSAGE:
-        after = start + len(settlements)
-    elif through is not None:
-        after = through + 1
-    if request.group.mode is Mode.QUEUE and len(settlements) > 1:
+    acked = _acked_range(request.group, settlements)
+    if acked is None or acked.incarnation != incarnation:
         return None
-    for offset, (verb, acked, *_) in enumerate(settlements, start):
-        if verb is not Verb.ACK or acked[2:4] != (queue, offset) or acked[5:] != (epoch, incarnation):
-            return None
+    _, _, queue, start, after, epoch, _ = acked
     numbers = _FAST_PATH.pack(
         request.max_count,
         request.visibility // _MS,
@@ -394,6 +389,21 @@ def _fast_path_arguments(request: AcquireRequest, nonce: int, incarnation: str |
     if request.bounds:
         bounds = _encode(_all_bounds(request.bounds, request.boots, request.last_append_ms))
     return numbers, request.polled_by, queue, incarnation, bounds
+
+
+def _acked_range(group: Group, settlements: Sequence[Settlement]) -> Lease | None:
+    """Return the lease whose messages up to `next` are acked in order by all settlements together, or None."""
+    if isinstance(settlements, AckedRange):
+        return settlements.lease
+    _, first, through, *_ = settlements[0]
+    if group.mode is not Mode.MESSAGE:
+        is_ack = len(settlements) == 1 and settlements[0].verb is Verb.ACK
+        return (first if through is None else first._replace(next=through + 1)) if is_ack else None
+    _, _, queue, start, _, epoch, incarnation = first
+    for offset, (verb, acked, *_) in enumerate(settlements, start):
+        if verb is not Verb.ACK or acked[2:4] != (queue, offset) or acked[5:] != (epoch, incarnation):
+            return None
+    return first._replace(next=start + len(settlements))
 
 
 def _all_bounds(

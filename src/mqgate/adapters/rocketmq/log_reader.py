@@ -1,8 +1,9 @@
 """Reads messages from RocketMQ with as few pulls as possible.
 
-Redelivered messages are scattered over their queue, and one receive may read dozens of single messages. Small reads of
-one queue that start in the same iteration of the event loop and are close together therefore share a pull. A read
-whose messages are not in the shared pull sends its own.
+Redelivered messages are scattered over their queue, and one receive may read dozens of single messages. Of the small
+reads of one queue that start in the same iteration of the event loop, the first one sends its own pull, because it is
+mostly the only one. The others share a pull if they are close together. A read whose messages are not in the shared
+pull sends its own.
 
 A read of more than one page continues with several concurrent pulls. Bulk reads collect columns directly from the
 records, without creating messages.
@@ -109,8 +110,8 @@ class LogReader:
         self, topic: Topic, queue: Queue, offset: int, max_count: int, max_bytes: int, group: str
     ) -> list[Message]:
         """Return consecutive messages from an offset, up to the limits."""
-        if max_count < DEFAULT_PULL_SIZE:
-            page = await self._shared(topic, queue, offset, max_count, group)
+        if max_count < DEFAULT_PULL_SIZE and self._is_shared(topic, queue, group):
+            page = await self._shared(queue, offset, max_count, group)
         else:
             pulled = await self._pull_page(topic, queue, offset, max_count, group)
             page = messages_of(topic.name, queue.name, pulled)[:max_count]
@@ -136,17 +137,22 @@ class LogReader:
 
     async def _page(self, topic: Topic, queue: Queue, offset: int, max_count: int, group: str) -> list[Message]:
         """Return the messages of one pull, which is shared if the read is small."""
-        if max_count >= DEFAULT_PULL_SIZE:
-            return (await self._pull(topic, queue, offset, max_count, group))[:max_count]
-        return await self._shared(topic, queue, offset, max_count, group)
+        if max_count < DEFAULT_PULL_SIZE and self._is_shared(topic, queue, group):
+            return await self._shared(queue, offset, max_count, group)
+        return (await self._pull(topic, queue, offset, max_count, group))[:max_count]
 
-    async def _shared(self, topic: Topic, queue: Queue, offset: int, max_count: int, group: str) -> list[Message]:
+    def _is_shared(self, topic: Topic, queue: Queue, group: str) -> bool:
+        """Return whether another small read of the queue has started in this iteration of the event loop."""
+        if (queue, group) in self._pending:
+            return True
+        self._pending[queue, group] = []
+        asyncio.get_running_loop().call_soon(self._start_shared_pulls, topic, queue, group)
+        return False
+
+    async def _shared(self, queue: Queue, offset: int, max_count: int, group: str) -> list[Message]:
         """Return the messages of a small read from a shared pull."""
-        reads = self._pending.setdefault((queue, group), [])
         read = _PendingRead(offset, max_count, asyncio.get_running_loop().create_future())
-        reads.append(read)
-        if len(reads) == 1:
-            asyncio.get_running_loop().call_soon(self._start_shared_pulls, topic, queue, group)
+        self._pending[queue, group].append(read)
         return await read.page
 
     def _start_shared_pulls(self, topic: Topic, queue: Queue, group: str) -> None:
