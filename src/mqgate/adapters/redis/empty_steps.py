@@ -48,11 +48,12 @@ class GroupSteps:
         `sent_at`: when it was sent, by time.monotonic(). `now`: the time of the clock that leases use.
         """
         group = request.group
-        is_plain = acquired.state is ReceiveState.BUSY or acquired.state is ReceiveState.OK
+        # A scope without a backlog is asked again: a message that another gateway redrives must be found at once.
+        is_busy = acquired.state is ReceiveState.BUSY
         found_any = acquired.exhausted or acquired.lost or acquired.rewound or acquired.unknown_queues
         # Of a broadcast scope there is one consumer. In an ordered group, pulls decide which messages are ready.
         is_shared = group.mode is not Mode.BROADCAST and not group.is_ordered
-        if not is_shared or not acquired.state_exists or not is_plain or found_any or acquired.is_span_full:
+        if not is_shared or not acquired.state_exists or not is_busy or found_any or acquired.is_span_full:
             return
         until = sent_at + _LIFETIME
         if acquired.next_at is not None:

@@ -137,6 +137,8 @@ class RedisLeaseStore:
         """Return the result of the full script."""
         group, scope = request.group, (request.group.name, request.client)
         if reply == _MISMATCH:
+            # A refused request records nothing, so the next one must record the client.
+            self._seen.pop((group.name, request.polled_by), None)
             raise AttemptMismatch("use a new attemptId when max or visibility change", attemptId=request.attempt)
         decoded = None if reply is None else replies.decode(reply, replies.AcquireReply)
         if decoded is None or decoded.unknown_queues:
