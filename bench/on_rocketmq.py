@@ -87,8 +87,8 @@ def compare(table_type: Any) -> None:
     with stack("proxy") as cluster:
         server = gateway(cluster.name_server)
         try:
-            processes.register(server, "topics/bench", queues=8)
-            processes.register(server, "topics/filled", queues=8)
+            processes.register(server, "topics/bench", queues=16)
+            processes.register(server, "topics/filled", queues=16)
             processes.register(server, "groups/bench", topic="filled", mode="queue")
             processes.register(server, "groups/official", topic="filled")
             server.load("batch", 8, SECONDS * 4, topic="filled")
@@ -169,7 +169,7 @@ async def _wake(name_server: str) -> tuple[int, float, float, int, float, float]
     async with bootstrap.gateway(settings) as gateway:
         transport = httpx.ASGITransport(app=gateway.app)
         async with httpx.AsyncClient(transport=transport, base_url="http://bench", timeout=90) as client:
-            await client.put("/v1/topics/bench", json={"queues": 8})
+            await client.put("/v1/topics/bench", json={"queues": 16})
             await client.put("/v1/groups/bench", json={"topic": "bench"})
             receipts: list[str] = []
             for number in range(WARM_UP + WAKES):

@@ -97,7 +97,7 @@ async def _driven(site: Site, history: History, *, seconds: float, seed: int, pl
 
 
 async def _register(http: Http, history: History, plan: LoadPlan) -> None:
-    await _until_put(http, f"topics/{plan.topic}", queues=4)
+    await _until_put(http, f"topics/{plan.topic}", queues=8)
     for group in GROUPS:
         settings = {"mode": group.mode, "visibility": group.visibility, "maxAttempts": 1000, "backoff": ["0s"]}
         ordered = {"ordered": True} if group.is_ordered else {}

@@ -38,8 +38,8 @@ class Gateway:
         return dict(answer.json())
 
     async def shop(self, topic: str = "orders", group: str = "workers", queues: int = QUEUES, **more: Any) -> None:
-        """A topic, and a group that reads it."""
-        await self.put(f"topics/{topic}", queues=queues)
+        """Create a topic with this many queues on each broker, and a group that reads it."""
+        await self.put(f"topics/{topic}", queues=queues * len(BROKERS))
         await self.put(f"groups/{group}", **{"topic": topic, **more})
 
     async def publish(self, topic: str = "orders", **envelope: Any) -> httpx.Response:

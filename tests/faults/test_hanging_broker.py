@@ -22,7 +22,7 @@ HUNG, ALIVE = key_for("broker-a"), key_for("broker-b")
 async def test_a_hanging_broker_delays_one_call_and_no_more(gateway: Gateway, pair: Stack) -> None:
     """Publishes without key and receives go on with the other broker, keys of the hanging one are told to wait."""
     await gateway.shop()
-    await gateway.put("topics/unread", queues=8)
+    await gateway.put("topics/unread", queues=16)
     for key in (HUNG, ALIVE):
         await gateway.stored(body="before", key=key)
     assert len(await gateway.drain(wait=0)) == 2

@@ -24,7 +24,7 @@ async def test_a_parked_client_hears_of_queues_that_were_added(
     await gateway.parked()
     await asyncio.sleep(1)
 
-    await gateway.put("topics/orders", queues=4)
+    await gateway.put("topics/orders", queues=8)
     await asyncio.sleep(1)
     await direct.messages.send("broker-b", wire("orders"), 3, b"new", {})
     received, seconds = await timed(parked)
@@ -62,7 +62,7 @@ async def test_a_gateway_started_while_a_broker_is_down_keeps_its_keys_for_it(
 
     elsewhere = replace(settings, sqlite=replace(settings.sqlite, directory=str(tmp_path / "publisher")))
     async with open_gateway() as gateway, opened(elsewhere) as publisher:
-        await publisher.put("topics/orders", queues=QUEUES)
+        await publisher.put("topics/orders", queues=QUEUES * len(BROKERS))
         during = await publish_all(gateway)
         loose = await gateway.stored(body="loose")
         found = await gateway.drain(wait=0)

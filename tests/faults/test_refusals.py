@@ -39,7 +39,7 @@ async def test_a_topic_deleted_behind_our_back_is_not_found_until_it_is_made_aga
     assert problem(await gateway.publish()) == (404, "topic_not_found")
     assert problem(await gateway.publish(key=key_for("broker-b"))) == (404, "topic_not_found")
     await eventually(is_told, 5)
-    await gateway.put("topics/orders", queues=QUEUES)
+    await gateway.put("topics/orders", queues=QUEUES * len(BROKERS))
     again = await gateway.stored(body="again", key="k")
     assert again["offset"] == 0
     assert [each["body"] for each in await gateway.drain()] == ["again"]
@@ -63,7 +63,7 @@ async def test_a_broker_that_lost_the_topic_only_loses_its_share(
     assert {each["queue"].partition(":")[0] for each in stored} == {"broker-b"}
     assert problem(await gateway.publish(key=key_for("broker-a"))) == (503, "queue_unavailable")
     assert len(await gateway.drain(wait=0)) == 4
-    await gateway.put("topics/orders", queues=QUEUES)
+    await gateway.put("topics/orders", queues=QUEUES * len(BROKERS))
     assert (await gateway.stored(key=key_for("broker-a")))["queue"] == "broker-a:0"
 
 

@@ -180,7 +180,7 @@ async def test_a_queue_whose_broker_is_down_stays_closed_until_its_mirror_can_be
     """Nobody can tell where the group stood in it: to guess would be loss or a flood; nor can another gateway."""
     settings = replace(settings, rocketmq=replace(settings.rocketmq, cluster="pair"))
     async with opened(settings) as (api, gateway), opened(settings) as (other, _):
-        await shop(api, queues=1)
+        await shop(api, queues=2)
         old = [f"old {number}" for number in range(20)]
         await _publish_singly(api, old)
         await _drain(api, len(old))

@@ -87,7 +87,7 @@ class Redriver:
         if not letters:
             return outcomes
         topic = retry_topic(group.name)
-        await self._log.create(topic, 1)
+        await self._log.create(topic, 1, is_per_broker=True)
         async for batch in _paced(letters, rate):
             results = await self._log.append(topic, [redriven(letter.message) for letter in batch])
             batch_outcomes = [_redrive_outcome(result) for result in results]

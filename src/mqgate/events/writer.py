@@ -90,7 +90,7 @@ class EventWriter:
         async with self._lock:
             try:
                 if not self._topic_exists:
-                    await self._log.create(EVENTS_TOPIC, self._queues)
+                    await self._log.create(EVENTS_TOPIC, self._queues, is_per_broker=True)
                     self._topic_exists = True
                 await self._send()
                 await self._encode(is_last=is_last)

@@ -33,8 +33,12 @@ class TopicBounds(NamedTuple):
 class MessageLog(Protocol):
     """A message log. Raises TopicNotFound, QueueNotFound, and QueueUnavailable for closed queues."""
 
-    async def create(self, topic: str, queues: int) -> None:
-        """Create a topic, adopt an existing one, or add queues to it, never remove any. Repeats change nothing."""
+    async def create(self, topic: str, queues: int, *, is_per_broker: bool = False) -> None:
+        """Create a topic, adopt an existing one, or add queues to it, never remove any. Repeats change nothing.
+
+        The topic has at least `queues` queues in total. With `is_per_broker` it has them on every live broker, so that
+        it can be written while any of them is up.
+        """
 
     async def drop(self, topic: str) -> None:
         """Delete a topic and all of its messages. A missing topic is not an error."""

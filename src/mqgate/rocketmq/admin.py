@@ -25,6 +25,11 @@ class TopicConfig(NamedTuple):
     perm: int
 
     @property
+    def queues(self) -> int:
+        """Return how many queues can be read or written."""
+        return max(self.read_queues, self.write_queues)
+
+    @property
     def can_read(self) -> bool:
         return bool(self.perm & _READ)
 

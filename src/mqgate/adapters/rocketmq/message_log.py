@@ -11,6 +11,7 @@ from mqgate.adapters.rocketmq.appender import Appender
 from mqgate.adapters.rocketmq.cluster_probe import ClusterProbe
 from mqgate.adapters.rocketmq.column_batch import batch_of, columns_for
 from mqgate.adapters.rocketmq.faults import translating
+from mqgate.adapters.rocketmq.layout import per_broker, spread
 from mqgate.adapters.rocketmq.log_reader import LogReader
 from mqgate.adapters.rocketmq.search import Search
 from mqgate.adapters.rocketmq.topic_watches import TopicWatches
@@ -20,7 +21,7 @@ from mqgate.core.errors import MqgateError, QueueNotFound, StorageUnavailable, T
 from mqgate.core.message import Draft, Message, Stored, milliseconds
 from mqgate.core.names import OWN_PREFIX
 from mqgate.ports.message_log import TopicBounds
-from mqgate.rocketmq.admin import LAYOUTS
+from mqgate.rocketmq.admin import LAYOUTS, TopicConfig
 from mqgate.rocketmq.client import RocketMQClient
 from mqgate.rocketmq.columns import Rows
 
@@ -65,28 +66,30 @@ class RocketMQMessageLog:
             client, self._topics, group=self._own_group, max_queues=max_watched_queues, on_request=watched
         )
 
-    async def create(self, topic: str, queues: int) -> None:
-        wire = self._wire(topic)
+    async def create(self, topic: str, queues: int, *, is_per_broker: bool = False) -> None:
+        wire, admin = self._wire(topic), self._client.admin
         with translating(topic):
-            layout = await self._client.admin.layout(wire)
+            registered = await admin.layout(wire)
             masters = await self.masters()
-            counts = await asyncio.gather(*(self._create_on(broker, wire, queues) for broker in masters))
-            layout |= {broker: max(count, layout.get(broker, 0)) for broker, count in zip(masters, counts, strict=True)}
-            text = ";".join(f"{broker}:{count}" for broker, count in sorted(layout.items()))
-            await self._client.admin.put_kv(LAYOUTS, wire, text)
+            stored = await asyncio.gather(*(admin.topic(broker, wire) for broker in masters))
+            on_brokers = dict(zip(masters, stored, strict=True))
+            # A broker that was reinstalled may have fewer queues than are registered for it, and gets them back.
+            counts = {broker: 0 if config is None else config.queues for broker, config in on_brokers.items()}
+            has = registered | {broker: max(count, registered.get(broker, 0)) for broker, count in counts.items()}
+            layout = per_broker(has, masters, queues) if is_per_broker else spread(has, masters, queues, topic)
+            await asyncio.gather(
+                *(self._grow_on(broker, wire, on_brokers[broker], layout[broker]) for broker in masters)
+            )
+            text = ";".join(f"{broker}:{count}" for broker, count in sorted(layout.items()) if count)
+            await admin.put_kv(LAYOUTS, wire, text)
             await self._wait_for_route(topic, layout, masters)
 
-    async def _create_on(self, broker: str, wire: str, queues: int) -> int:
-        """Create a topic on one broker, or add queues if it has too few. Return how many it has."""
-        admin = self._client.admin
-        known = await admin.topic(broker, wire)
-        if known is None:
-            await admin.put_topic(broker, wire, queues)
-            return queues
-        has = max(known.read_queues, known.write_queues)
-        if min(known.read_queues, known.write_queues) < queues:
-            await admin.put_topic(broker, wire, max(has, queues), known.perm)
-        return max(has, queues)
+    async def _grow_on(self, broker: str, wire: str, stored: TopicConfig | None, queues: int) -> None:
+        """Create a topic on one broker, or add queues if it has too few. Never remove any."""
+        if queues and stored is None:
+            await self._client.admin.put_topic(broker, wire, queues)
+        elif stored is not None and min(stored.read_queues, stored.write_queues) < queues:
+            await self._client.admin.put_topic(broker, wire, queues, stored.perm)
 
     async def _wait_for_route(self, topic: str, layout: Mapping[str, int], masters: Sequence[str]) -> None:
         """Wait until the name servers list all queues."""

@@ -119,7 +119,7 @@ class SqliteMessageLog:
             queue = _Queue(f"local:{queue_id}", number, QueueBounds(low, end), self._version, rose_ms)
             self._topics.setdefault(topic, _Topic()).add(queue)
 
-    async def create(self, topic: str, queues: int) -> None:
+    async def create(self, topic: str, queues: int, *, is_per_broker: bool = False) -> None:  # noqa: ARG002 - one broker
         def job(transaction: Transaction) -> list[Any]:
             for queue_id in range(queues):
                 transaction.execute(SQL["add_queue"], (topic, queue_id))

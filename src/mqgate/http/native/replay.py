@@ -112,7 +112,7 @@ class ReplayApi:
             raise UnsupportedByMode("A replayed message would reach every client of a broadcast group.")
         topic = await self._registry.topic(group.topic)
         private = replace(topic, name=retry_topic(group.name), queues=1)
-        await self._log.create(private.name, private.queues)
+        await self._log.create(private.name, private.queues, is_per_broker=True)
         done = await self._replay(request, private, f"group {group.name}", _with_origin)
         await self._changed(group)
         return batch_response(topic.name, [_with_private_queue(outcome) for outcome in done])
