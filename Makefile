@@ -70,6 +70,7 @@ abuse: .venv/dev.stamp ## attack a gateway in every way that needs no key, and j
 soak: .venv/dev.stamp ## the random tests with many times the examples; TIMES=20 FUZZ=100000 SEED=1
 	FUZZ_REQUESTS=$(FUZZ) FUZZ_SEED=$(SEED) $(BIN)/pytest -s tests/fuzz
 	EXAMPLES_TIMES=$(TIMES) $(BIN)/pytest -n auto --dist worksteal --timeout 7200 tests/http/test_openapi.py \
+		tests/http/server/test_server_beside_h11.py \
 		tests/scenarios/test_model.py tests/scenarios/test_message_model.py tests/adapters/redis/test_redis_agrees_with_sqlite.py
 
 lock: .venv/uv.stamp ## regenerate the lock files; UPGRADE=--upgrade takes newer versions

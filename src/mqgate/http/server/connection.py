@@ -364,7 +364,7 @@ class Connection(asyncio.Protocol):
         if not exchange.is_keep_alive or self._server.is_stopping:
             return False
         if exchange.is_body_complete:
-            return bool(self._pipeline) or not self._is_half_closed
+            return bool(self._pipeline) or self._refusal is not None or not self._is_half_closed
         return exchange.declared_length() <= _MAX_DISCARDED_BODY and not exchange.awaits_continue()
 
     def response_completed(self, exchange: Exchange) -> None:

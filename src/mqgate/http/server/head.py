@@ -28,6 +28,8 @@ def scope_of(method: str, target: bytes, version: str, headers: Headers) -> dict
         path = url.path.decode("ascii")
     except (httptools.HttpParserInvalidURLError, UnicodeDecodeError, AttributeError):
         raise MalformedRequest("The request target is not a path.") from None
+    if b"#" in target:
+        raise MalformedRequest("The request target has a fragment. Encode # as %23.")
     if url.host is not None:
         # The authority of an absolute target replaces the Host header (RFC 9112, 3.2.2).
         headers = [(b"host", target.split(b"/", 3)[2]), *(pair for pair in headers if pair[0] != b"host")]
