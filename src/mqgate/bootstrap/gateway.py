@@ -220,7 +220,7 @@ def _registry(opened: Opened, data: ControlData, consumption: Consumption) -> Re
 
 def _production(opened: Opened, registry: Registry, dispatcher: TimerDispatcher) -> ProductionService:
     control = opened.control
-    writer = MessageWriter(opened.log.log, control.timers, dispatcher.planned, opened.metrics, opened.recorder)
+    writer = MessageWriter(opened.log.log, control.timers, dispatcher.wake_by, opened.metrics, opened.recorder)
     return ProductionService(
         registry=registry,
         log=opened.log.log,
