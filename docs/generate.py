@@ -83,7 +83,6 @@ WHAT_TO_DO = {
     "host_not_allowed": "send an API key, or add the host name to `[http] allowed_hosts`",
     "origin_not_allowed": "send an API key, or add the page's origin to `[http] cors_origins`",
     "overloaded": "wait for the time in `Retry-After` and repeat the request; see `[http] max_*` in the settings",
-    "stopping": "repeat the request; the gateway is restarting, or another gateway serves it",
     "storage_full": "free disk space, lower a retention, or give Redis more memory; no stored message is lost",
     "storage_unavailable": "repeat the request; if it still fails, `detail` and `/readyz` name the unavailable store",
     "queue_unavailable": "repeat the request later; the queue of this key is not available now",
