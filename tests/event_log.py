@@ -30,7 +30,7 @@ def rows_of(body: bytes) -> list[Row]:
     """Instants as milliseconds."""
     table = pa.ipc.open_stream(body).read_all()
     plain = [
-        pa.field(each.name, pa.int64() if pa.types.is_timestamp(each.type) else each.type) for each in table.schema
+        pa.field(field.name, pa.int64() if pa.types.is_timestamp(field.type) else field.type) for field in table.schema
     ]
     found: list[Row] = table.cast(pa.schema(plain)).to_pylist()
     return found

@@ -95,7 +95,9 @@ def sign_server(authority: _Key, directory: Path) -> None:
 
 def _builder(key: _Key, name: str) -> x509.CertificateBuilder:
     now = dt.datetime.now(dt.UTC)
-    subject, issuer = (x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, each)]) for each in (name, "authority"))
+    subject, issuer = (
+        x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, common_name)]) for common_name in (name, "authority")
+    )
     builder = x509.CertificateBuilder().subject_name(subject).issuer_name(issuer).public_key(key.public_key())
     builder = builder.serial_number(x509.random_serial_number()).not_valid_before(now - dt.timedelta(days=1))
     return builder.not_valid_after(now + dt.timedelta(days=1))

@@ -50,7 +50,7 @@ def running(stack: Stack, controller: int, part: Literal["postgres", "redis"] = 
     finally:
         with locked(lock):
             me.unlink()
-            if not any(_exists(int(each.name)) for each in users.iterdir()):
+            if not any(_exists(int(path.name)) for path in users.iterdir()):
                 stack.down()
                 shutil.rmtree(home)
 

@@ -105,12 +105,12 @@ class Load:
             answer, error = None, f"cut: {cut}"
         if answer is None or error:
             outcome = "refused" if error in _REFUSED else "unknown"
-            sent = [Sent(each["body"], each.get("key"), outcome) for each in envelopes]
+            sent = [Sent(envelope["body"], envelope.get("key"), outcome) for envelope in envelopes]
         else:
-            sent = [_sent(each, result) for each, result in zip(envelopes, answer.body["results"], strict=True)]
+            sent = [_sent(envelope, result) for envelope, result in zip(envelopes, answer.body["results"], strict=True)]
         self._note(Publish(began, time.time(), sent, error))
-        self.counts.stored += sum(each.outcome == "stored" for each in sent)
-        return [envelope for envelope, each in zip(envelopes, sent, strict=True) if each.outcome != "stored"]
+        self.counts.stored += sum(result.outcome == "stored" for result in sent)
+        return [envelope for envelope, result in zip(envelopes, sent, strict=True) if result.outcome != "stored"]
 
     async def _consume(self, group: Group, rng: random.Random) -> None:
         carried: list[str] = []
@@ -156,18 +156,18 @@ class Load:
             if carried:
                 await self._ack(group, carried)
             return []
-        self._note_settled(group, "ack", began, carried, [each["outcome"] for each in answer.body["acked"]])
+        self._note_settled(group, "ack", began, carried, [result["outcome"] for result in answer.body["acked"]])
         return self._note_received(group, began, ended, answer)
 
     def _note_received(self, group: Group, began: float, ended: float, answer: Answer) -> list[str]:
         found, lease = answer.body["messages"], answer.body.get("lease")
-        receipts = [lease["receipt"]] if lease else [each["receipt"] for each in found]
+        receipts = [lease["receipt"]] if lease else [message["receipt"] for message in found]
         leases = [lease_of(receipt) for receipt in receipts]
         until = _seconds((lease or found[0])["leasedUntil"]) if found else 0.0
-        epochs = [each.epoch for each in leases] * (len(found) if lease else 1)
+        epochs = [lease.epoch for lease in leases] * (len(found) if lease else 1)
         messages = [
-            Message(each["queue"], each["offset"], each["id"], each["body"], each["key"], epoch)
-            for each, epoch in zip(found, epochs, strict=True)
+            Message(message["queue"], message["offset"], message["id"], message["body"], message["key"], epoch)
+            for message, epoch in zip(found, epochs, strict=True)
         ]
         incarnation = leases[0].incarnation if leases else ""
         rewound = answer.body.get("rewound", 0)
@@ -189,7 +189,7 @@ class Load:
             error = f"cut: {cut}"
         outcomes = ["unknown"] * len(receipts)
         if not error:
-            outcomes = [each["outcome"] for each in answer.body["results"]]
+            outcomes = [result["outcome"] for result in answer.body["results"]]
         self._note_settled(group, verb, began, receipts, outcomes, error)
         return not error
 
@@ -202,7 +202,7 @@ class Load:
         self._note(Settle(group.name, verb, began, time.time(), settled, error))
         if verb == "ack":
             self.counts.acked[group.name] += sum(
-                each.next - each.start for each in settled if each.outcome in {"applied", "late_applied"}
+                result.next - result.start for result in settled if result.outcome in {"applied", "late_applied"}
             )
 
 

@@ -27,7 +27,7 @@ def test_dead_letters_are_listed_and_shown_with_their_body(mqgate, workers, dead
     listed = mqgate("group", "dead-letters", "list", workers)
     shown = mqgate("group", "dead-letters", "show", workers, dead[1])
 
-    assert all(each in listed.stdout for each in dead)
+    assert all(letter in listed.stdout for letter in dead)
     fields = [line.split(maxsplit=1) for line in shown.stdout.splitlines()]
     assert ["body", "b"] in fields
     assert ["reason", "card declined"] in fields
@@ -131,7 +131,7 @@ def test_many_ids_are_sent_in_several_requests():
     list(in_slices(partial(_answer, requests), [*ids, "0"]))
 
     assert [len(request) for request in requests] == [1_000, 1_000, 500]
-    assert [each for request in requests for each in request] == ids
+    assert [message_id for request in requests for message_id in request] == ids
 
 
 def test_all_slices_together_respect_the_rate():

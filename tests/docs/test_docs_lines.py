@@ -21,7 +21,7 @@ def test_the_lines_of_the_readme_publish_receive_and_ack_in_every_mode(demo: Ser
     printed = run("sh", "-eu", script=_pasted("README.md", demo), directory=tmp_path)
 
     answers = [json.loads(line) for line in printed.splitlines()]
-    received = [[each["body"] for each in answer["messages"]] for answer in answers if "messages" in answer]
+    received = [[message["body"] for message in answer["messages"]] for answer in answers if "messages" in answer]
     outcomes = [answer["outcome"] for answer in answers if "outcome" in answer]
     assert received == [
         ["hello"],

@@ -91,7 +91,7 @@ def test_groups_in_the_pages_have_only_known_members() -> None:
     shown = [json.loads(text) for page in PAGES for text in blocks(page, "json")]
     known = set(GroupSpec.__struct_encode_fields__)
 
-    groups = [each for each in shown if "topic" in each]
+    groups = [entry for entry in shown if "topic" in entry]
 
     assert groups
-    assert all(set(each) <= known for each in groups)
+    assert all(set(group) <= known for group in groups)

@@ -83,7 +83,7 @@ def test_every_number_that_we_know_has_a_row() -> None:
     """With its name, once: among the errors or among the others."""
     told = [(row[0], row[1]) for row in [*rows(REFERENCE, 5), *rows(REFERENCE, 3)] if row[1].isdigit()]
 
-    assert sorted(told) == sorted((f"`{each.name}`", str(each.value)) for each in ResponseCode)
+    assert sorted(told) == sorted((f"`{code.name}`", str(code.value)) for code in ResponseCode)
 
 
 def test_who_is_tried_on_another_broker_is_named() -> None:
@@ -94,7 +94,7 @@ def test_who_is_tried_on_another_broker_is_named() -> None:
     (sentence,) = re.findall(r"without a key\*\*(.*?)Never", text, re.DOTALL)
     named = set(re.findall(r"`([A-Z_]+)`", sentence)) - {ResponseCode.GO_AWAY.name}
 
-    assert named == {each.name for each in ResponseCode if may_try_other_broker(Refused(each, "", ""))}
+    assert named == {code.name for code in ResponseCode if may_try_other_broker(Refused(code, "", ""))}
     assert may_try_other_broker(NotSent(""))
     assert not may_try_other_broker(NoResponse(""))
 
@@ -185,7 +185,9 @@ async def test_a_topic_and_a_group_that_are_there_are_taken_over(
     assert (await shop.put("/v1/groups/billing", json={"topic": "orders", "start": "latest"})).is_success
     received = (await shop.post("/v1/groups/billing/receive", json={"wait": 20})).json()
 
-    assert [(each["body"], each["queue"], each["offset"]) for each in received["messages"]] == [("new", "local:1", 2)]
+    assert [(message["body"], message["queue"], message["offset"]) for message in received["messages"]] == [
+        ("new", "local:1", 2)
+    ]
     assert (await direct.admin.topic("local", topic)) == (3, 3, 6)
 
 

@@ -59,9 +59,9 @@ class Gateway:
     async def ack(self, received: Json, group: str = "workers") -> list[str]:
         """Ack all of a receive's answer; the outcomes."""
         lease = received.get("lease")
-        receipts = [lease["receipt"]] if lease else [each["receipt"] for each in received["messages"]]
+        receipts = [lease["receipt"]] if lease else [message["receipt"] for message in received["messages"]]
         answer = await self.api.post(f"/v1/groups/{group}/ack", json={"receipts": receipts})
-        return [each["outcome"] for each in answer.json()["results"]]
+        return [result["outcome"] for result in answer.json()["results"]]
 
     async def drain(self, group: str = "workers", wait: float = 2) -> list[Json]:
         """Receive and ack until nothing comes."""

@@ -50,7 +50,7 @@ class Load:
         """Batches without key."""
         number = 0
         while not self.is_over:
-            bodies = [f"{name}-{number + each}" for each in range(1 + number % 3)]
+            bodies = [f"{name}-{number + index}" for index in range(1 + number % 3)]
             number += len(bodies)
             await self._batch([{"body": body} for body in bodies])
 
@@ -60,10 +60,10 @@ class Load:
         while not self.is_over:
             numbers = range(number, number + 4)
             number += 4
-            await self._batch([{"body": f"{name}-{each}", "key": f"k{each % 24}"} for each in numbers])
+            await self._batch([{"body": f"{name}-{number}", "key": f"k{number % 24}"} for number in numbers])
 
     async def _batch(self, envelopes: list[dict[str, str]]) -> None:
-        self.notes.sent.update(each["body"] for each in envelopes)
+        self.notes.sent.update(envelope["body"] for envelope in envelopes)
         answer = await self._gateway.api.post(f"/v1/topics/{self._topic}/messages", json={"messages": envelopes})
         assert answer.status_code in {200, 207, 503}, answer.text
         if answer.status_code == 503:

@@ -22,7 +22,7 @@ async def prepare(gateway: Gateway) -> dict[str, object]:
     await gateway.shop("quiet", "waiting", visibility="60s")
     await gateway.stored("quiet", body="leased", key=DEAD)
     leased = await gateway.receive("waiting", max=1, wait=5)
-    assert [each["body"] for each in leased["messages"]] == ["leased"]
+    assert [message["body"] for message in leased["messages"]] == ["leased"]
     backlog = await gateway.stored("quiet", body="backlog", key=DEAD)
     assert backlog["queue"] == "broker-a:0"
     return leased
@@ -42,7 +42,7 @@ async def during_the_outage(gateway: Gateway, direct: RocketMQClient, topic: str
     received, _ = await parked
     print(f"woken by the other broker after {time.monotonic() - sent_at:.3f} s")  # noqa: T201
     assert time.monotonic() - sent_at < 1
-    assert [each["body"] for each in received["messages"]] == ["woken"]
+    assert [message["body"] for message in received["messages"]] == ["woken"]
     assert await gateway.ack(received, "waiting") == ["applied"]
     assert await gateway.ack(leased, "waiting") == ["applied"], "an ack needs no broker"
 
@@ -71,7 +71,7 @@ async def after_the_restart(gateway: Gateway) -> None:
 
     print(f"keyed again {await eventually(is_taken, 5):.2f} s after the restart")  # noqa: T201
     assert (await gateway.stored("quiet", body="again", key=DEAD))["queue"] == "broker-a:0"
-    bodies = [each["body"] for each in await gateway.drain("waiting")]
+    bodies = [message["body"] for message in await gateway.drain("waiting")]
     assert "backlog" in bodies
     assert "leased" not in bodies, "what was acked during the outage is final"
     assert (await gateway.ready())[:2] == (200, "ok")

@@ -57,7 +57,7 @@ async def test_a_hanging_broker_delays_one_call_and_no_more(gateway: Gateway, pa
         return (await gateway.publish(key=HUNG, body="after")).status_code == 201
 
     await eventually(is_taken, 5)
-    assert "after" in [each["body"] for each in await gateway.drain()]
+    assert "after" in [message["body"] for message in await gateway.drain()]
 
 
 async def _is_quick(gateway: Gateway) -> bool:
@@ -87,8 +87,8 @@ async def test_a_repeat_after_an_unknown_outcome_has_the_same_id(gateway: Gatewa
     second = await _repeated(gateway, envelope)
     assert second["duplicate"] is True
     assert first["id"] == second["id"]
-    copies = [each for each in await gateway.drain() if each["body"] == "once"]
-    assert {each["id"] for each in copies} == {first["id"]}
+    copies = [message for message in await gateway.drain() if message["body"] == "once"]
+    assert {copy["id"] for copy in copies} == {first["id"]}
     assert 1 <= len(copies) <= 2
 
 

@@ -76,7 +76,7 @@ async def flows(gateway: Gateway, word: str) -> None:
     await gateway.stored(body=f"{word}-0", key="k")
     async with asyncio.timeout(8):
         received = await parked
-    assert [each["body"] for each in received["messages"]] == [f"{word}-0"]
+    assert [message["body"] for message in received["messages"]] == [f"{word}-0"]
     assert await gateway.ack(received) == ["applied"]
     for number in range(1, 6):
         await gateway.stored(body=f"{word}-{number}")

@@ -29,7 +29,7 @@ async def wake_ups(gateway: Gateway, count: int, send: Send) -> list[float]:
         await send(str(number))
         received = await parked
         took.append(time.monotonic() - sent_at)
-        assert [each["body"] for each in received["messages"]] == [str(number)], "none comes back empty"
+        assert [message["body"] for message in received["messages"]] == [str(number)], "none comes back empty"
         assert await gateway.ack(received) == ["applied"]
     return sorted(took)
 
@@ -73,7 +73,7 @@ async def test_an_answer_without_wait_overlooks_nothing_older_than_a_second(
 
         found: list[str] = []
         while (received := await gateway.receive(max=3))["messages"]:
-            found += [each["body"] for each in received["messages"]]
+            found += [message["body"] for message in received["messages"]]
             await gateway.ack(received)
 
         assert set(found) == sent

@@ -29,7 +29,7 @@ async def test_a_parked_client_hears_of_queues_that_were_added(
     await direct.messages.send("broker-b", wire("orders"), 3, b"new", {})
     received, seconds = await timed(parked)
 
-    assert [(each["queue"], each["body"]) for each in received["messages"]] == [("broker-b:3", "new")]
+    assert [(message["queue"], message["body"]) for message in received["messages"]] == [("broker-b:3", "new")]
     assert seconds < 10, "woken, not at the end of its wait"
     assert (await gateway.stored(key=key_for("broker-a", 3, queues=4)))["queue"] == "broker-a:3"
 
@@ -86,7 +86,7 @@ async def test_a_gateway_started_while_a_broker_is_down_keeps_its_keys_for_it(
     assert (status, told, parts["broker broker-a"]) == (200, "degraded", "unreachable")
     assert nothing.status_code == 503, nothing.text
     assert after == homes
-    bodies = [each["body"] for each in rest if each["key"] is not None]
+    bodies = [message["body"] for message in rest if message["key"] is not None]
     assert sorted(bodies) == sorted(["unread", *(f"body of {key}" for key in KEYS)])
 
 
@@ -98,4 +98,4 @@ async def _is_unavailable(gateway: Gateway) -> bool:
 async def _is_everywhere(gateway: Gateway) -> bool:
     """Whether messages without key go to both brokers."""
     stored = [await gateway.stored(body="loose") for _ in range(16)]
-    return len({each["queue"].partition(":")[0] for each in stored}) == len(BROKERS)
+    return len({message["queue"].partition(":")[0] for message in stored}) == len(BROKERS)

@@ -42,7 +42,7 @@ async def test_a_topic_deleted_behind_our_back_is_not_found_until_it_is_made_aga
     await gateway.put("topics/orders", queues=QUEUES)
     again = await gateway.stored(body="again", key="k")
     assert again["offset"] == 0
-    assert [each["body"] for each in await gateway.drain()] == ["again"]
+    assert [message["body"] for message in await gateway.drain()] == ["again"]
 
 
 async def remove_topic(direct: RocketMQClient, topic: str, *brokers: str) -> None:
@@ -60,7 +60,7 @@ async def test_a_broker_that_lost_the_topic_only_loses_its_share(
 
     stored = [await gateway.stored(body=str(number)) for number in range(4)]
 
-    assert {each["queue"].partition(":")[0] for each in stored} == {"broker-b"}
+    assert {message["queue"].partition(":")[0] for message in stored} == {"broker-b"}
     assert problem(await gateway.publish(key=key_for("broker-a"))) == (503, "queue_unavailable")
     assert len(await gateway.drain(wait=0)) == 4
     await gateway.put("topics/orders", queues=QUEUES)
@@ -78,7 +78,7 @@ async def test_a_read_only_broker_is_left_out_and_its_keys_are_told(gateway: Gat
     finally:
         await set_permission(direct, "broker-b", READ_AND_WRITE)
 
-    assert {each["queue"].partition(":")[0] for each in stored} == {"broker-a"}
+    assert {message["queue"].partition(":")[0] for message in stored} == {"broker-a"}
     # Whether the broker says so or the route does, depends on which we hear first.
     assert problem(keyed) in {(502, "storage_refused"), (503, "queue_unavailable")}
 
@@ -108,7 +108,7 @@ async def test_the_largest_message_is_stored_and_one_that_no_broker_takes_is_the
         assert problem(refused) == (400, "invalid_value")
         assert refused.json()["field"] == "body"
         assert batch.status_code == 200, batch.text
-        assert sorted(len(each["body"]) for each in await gateway.drain(wait=0)) == [2 * MIB, 3 * MIB, 4 * MIB]
+        assert sorted(len(message["body"]) for message in await gateway.drain(wait=0)) == [2 * MIB, 3 * MIB, 4 * MIB]
 
 
 async def test_an_empty_body_never_reaches_a_broker(gateway: Gateway) -> None:
@@ -139,8 +139,8 @@ async def test_whatever_properties_are_accepted_can_be_stored(gateway: Gateway, 
     assert stored.status_code == 200, stored.text
     assert problem(over) == (413, "too_large")
     received = (await gateway.receive(max=10))["messages"]
-    assert [each["properties"] for each in received] == [properties] * 3
-    await gateway.api.post("/v1/groups/workers/nack", json={"receipts": [each["receipt"] for each in received]})
+    assert [message["properties"] for message in received] == [properties] * 3
+    await gateway.api.post("/v1/groups/workers/nack", json={"receipts": [message["receipt"] for message in received]})
     redriven = await gateway.api.post("/v1/groups/workers/dead-letters/redrive", json={"all": True})
     assert redriven.status_code == 200, redriven.text
     assert len(await gateway.drain(wait=2)) == 3, "also after a detour through the dead letters"

@@ -26,25 +26,25 @@ class Ledger:
         path = f"/v1/topics/{self.topic}/messages"
         answer = await self.api.post(path, json={"messages": list(items)}, params=query)
         results: list[Json] = answer.json()["results"]
-        self.add("published", sum(each["status"] == 201 for each in results))
-        self.add("scheduled", sum(each["status"] == 202 for each in results))
-        self.add("refused", sum(each["status"] >= 400 for each in results))
+        self.add("published", sum(result["status"] == 201 for result in results))
+        self.add("scheduled", sum(result["status"] == 202 for result in results))
+        self.add("refused", sum(result["status"] >= 400 for result in results))
         return results
 
     async def receive(self, group: str, *, acks: list[str] | None = None, is_replay: bool = False, **wish: Any) -> Json:
         answer = await self.api.post(f"/v1/groups/{group}/receive", json={"ack": acks or [], **wish})
         received: Json = answer.json()
-        self._settled("acked", group, [each["outcome"] for each in received["acked"]])
+        self._settled("acked", group, [result["outcome"] for result in received["acked"]])
         self.add("delivered", 0 if is_replay else len(received["messages"]), group)
         self.add("retention_expired", received.get("expired", 0), group)
         return received
 
     async def settle(self, verb: str, group: str, *messages: Json | str, count: int = 1, **more: Any) -> list[str]:
         """Ack, nack or extend; `count` is how many messages a receipt of queue mode stands for."""
-        receipts = [each if isinstance(each, str) else each["receipt"] for each in messages]
+        receipts = [message if isinstance(message, str) else message["receipt"] for message in messages]
         if more.get("through") is None:
             answer = await self.api.post(f"/v1/groups/{group}/{verb}", json={"receipts": receipts, **more})
-            outcomes = [each["outcome"] for each in answer.json()["results"]]
+            outcomes = [result["outcome"] for result in answer.json()["results"]]
         else:
             answer = await self.api.post(f"/v1/groups/{group}/{verb}", json={"receipt": receipts[0], **more})
             outcomes = [answer.json()["outcome"]]
@@ -52,8 +52,8 @@ class Ledger:
         return outcomes
 
     def _settled(self, kind: str, group: str, outcomes: list[str], count: int = 1) -> None:
-        self.add(kind, count * sum(each in {"applied", "late_applied"} for each in outcomes), group)
-        self.add("refused", sum(each in {"lost", "gone", "invalid"} for each in outcomes), group)
+        self.add(kind, count * sum(outcome in {"applied", "late_applied"} for outcome in outcomes), group)
+        self.add("refused", sum(outcome in {"lost", "gone", "invalid"} for outcome in outcomes), group)
 
     async def told(self) -> Counter[tuple[str, str]]:
         """The same as the events tell it."""

@@ -81,7 +81,7 @@ async def outcome(
 
 
 async def ack(api: httpx.AsyncClient, *messages: Json, group: str = "workers") -> None:
-    answer = await api.post(f"/v1/groups/{group}/ack", json={"receipts": [each["receipt"] for each in messages]})
+    answer = await api.post(f"/v1/groups/{group}/ack", json={"receipts": [message["receipt"] for message in messages]})
     assert answer.status_code == 200, answer.text
 
 

@@ -61,7 +61,7 @@ class Attempt:
 
     def is_live(self, now: int) -> bool:
         return all(
-            each.entry.lease is each and each.entry.state == "leased" and now < each.until for each in self.leases
+            lease.entry.lease is lease and lease.entry.state == "leased" and now < lease.until for lease in self.leases
         )
 
 
@@ -157,13 +157,13 @@ class GroupModel:
         """Check what was handed out against what may be, and take note of it."""
         grantable = self.grantable(now)
         leases = []
-        for each in messages:
-            entry = grantable.pop((each["queue"], each["offset"]), None)
-            assert entry is not None, f"not to be granted now: {each}"
-            message = Message(each["id"], each["body"], each["key"], each["tag"])
+        for received in messages:
+            entry = grantable.pop((received["queue"], received["offset"]), None)
+            assert entry is not None, f"not to be granted now: {received}"
+            message = Message(received["id"], received["body"], received["key"], received["tag"])
             assert message == entry.message
-            assert each["delivery"] == entry.delivery + 1 <= self.max_attempts
-            lease = Lease(entry, each["receipt"], now, now + visibility)
+            assert received["delivery"] == entry.delivery + 1 <= self.max_attempts
+            lease = Lease(entry, received["receipt"], now, now + visibility)
             entry.state, entry.delivery, entry.lease = "leased", entry.delivery + 1, lease
             leases.append(lease)
         self.leases += leases

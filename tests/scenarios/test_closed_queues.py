@@ -208,7 +208,7 @@ async def test_a_last_lease_that_ends_while_its_queue_is_down_waits_for_it(
     unannounced = await receive(api)
     outage.end()
 
-    assert [each["messages"] for each in (while_down, unannounced)] == [[], []]
+    assert [response["messages"] for response in (while_down, unannounced)] == [[], []]
     assert len(await dead(api)) == 1
 
 

@@ -57,7 +57,7 @@ class Load:
     async def publisher(self, name: int) -> None:
         number = 0
         while not self.is_over:
-            bodies = [f"{name}-{number + each}" for each in range(1 + number % 3)]
+            bodies = [f"{name}-{number + index}" for index in range(1 + number % 3)]
             number += len(bodies)
             self.notes.sent.update(bodies)
             answer = await self.call("POST", "/v1/topics/t/messages", {"messages": [{"body": body} for body in bodies]})
@@ -82,17 +82,17 @@ class Load:
         if answer is None:
             return None
         received = answer.json()
-        spots = [(each["queue"], each["offset"]) for each in received["messages"]]
+        spots = [(message["queue"], message["offset"]) for message in received["messages"]]
         self.notes.delivered.setdefault(name, set()).update(spots)
         self.notes.came_back += [(name, spot) for spot in spots if spot in known]
         if not spots:
             return 0
         lease = received.get("lease")
-        receipts = [lease["receipt"]] if lease else [each["receipt"] for each in received["messages"]]
+        receipts = [lease["receipt"]] if lease else [message["receipt"] for message in received["messages"]]
         settled = await self.call("POST", f"/v1/groups/{group}/ack", {"receipts": receipts})
         if settled is None:
             return None
-        outcomes = [each["outcome"] for each in settled.json()["results"]]
+        outcomes = [result["outcome"] for result in settled.json()["results"]]
         self.notes.outcomes.update(outcomes)
         for index, spot in enumerate(spots):
             if outcomes[0 if lease else index] in DONE:
@@ -119,7 +119,7 @@ async def read_all(load: Load) -> dict[Spot, str]:
             page = (
                 await load.call("GET", f"/v1/topics/t/queues/local:{queue}/messages?offset={offset}&max=1000")
             ).json()
-            found |= {(each["queue"], each["offset"]): each["body"] for each in page["messages"]}
+            found |= {(message["queue"], message["offset"]): message["body"] for message in page["messages"]}
             offset = page["next"]
             if not page["messages"]:
                 assert (page["min"], page["max"]) == (0, offset), "offsets are dense"

@@ -135,9 +135,9 @@ async def test_dead_letters_are_listed_by_key_and_time_page_by_page(api: httpx.A
 
     assert [letter["id"] for letter in first["items"] + second["items"]] == ids
     assert second["next"] is None
-    assert [each["id"] for each in await dead(api, key="odd")] == [ids[1], ids[3]]
+    assert [message["id"] for message in await dead(api, key="odd")] == [ids[1], ids[3]]
     some = await dead(api, **{"from": "2026-01-01T12:01:00Z", "to": "2026-01-01T12:03:00Z"})
-    assert [each["id"] for each in some] == ids[1:3]
+    assert [message["id"] for message in some] == ids[1:3]
 
 
 async def test_redrive_reaches_that_group_only_with_the_same_id_and_deliveries_reset(api: httpx.AsyncClient) -> None:
@@ -204,7 +204,7 @@ async def test_a_dry_run_changes_nothing_and_says_what_it_would_do(api: httpx.As
     answer = await operate(api, f"dead-letters/{verb}", all=True, dryRun=True)
 
     assert answer["dryRun"] is True
-    assert [each["id"] for each in answer["results"]] == ids
+    assert [result["id"] for result in answer["results"]] == ids
     assert (await dead(api), await lag(api)) == before
     assert await take(api) == []
 
@@ -272,9 +272,9 @@ async def test_two_redrives_at_once_deliver_each_message_once(api: httpx.AsyncCl
         operate(api, "dead-letters/purge", ids=ids),
     )
 
-    told = [each["id"] for answer in answers for each in answer["results"] if each["outcome"] != "not_found"]
+    told = [result["id"] for answer in answers for result in answer["results"] if result["outcome"] != "not_found"]
     assert sorted(told) == sorted(ids)
-    redriven = [each["id"] for answer in answers for each in answer["results"] if each["outcome"] == "redriven"]
+    redriven = [result["id"] for answer in answers for result in answer["results"] if result["outcome"] == "redriven"]
     assert sorted(message["id"] for message in await take(api)) == sorted(redriven)
     assert await dead(api) == []
 
@@ -287,8 +287,8 @@ async def test_purge_throws_away(api: httpx.AsyncClient) -> None:
     some = await operate(api, "dead-letters/purge", ids=[second, "nobody"])
     rest = await operate(api, "dead-letters/purge", all=True)
 
-    assert [each["outcome"] for each in some["results"]] == ["purged", "not_found"]
-    assert [each["id"] for each in rest["results"]] == [first, third]
+    assert [result["outcome"] for result in some["results"]] == ["purged", "not_found"]
+    assert [result["id"] for result in rest["results"]] == [first, third]
     assert await dead(api) == []
     assert await take(api) == []
     assert (await api.get(f"/v1/groups/workers/dead-letters/{second}")).status_code == 404
@@ -303,7 +303,7 @@ async def test_redrive_and_purge_are_on_record(api: httpx.AsyncClient) -> None:
 
     acts = (await api.get("/v1/audit")).json()["items"]
 
-    assert [(each["action"], each["details"]["ids"]) for each in acts[:2]] == [
+    assert [(act["action"], act["details"]["ids"]) for act in acts[:2]] == [
         ("purge", ids[1:]),
         ("redrive", ids[:1]),
     ]
@@ -401,7 +401,7 @@ async def test_a_seek_to_latest_skips_redriven_messages_too(api: httpx.AsyncClie
     answer = await operate(api, "seek", to="latest")
 
     assert await take(api) == []
-    assert {each["queue"] for each in answer["queues"]} == {"local:0", "retry-local:0"}
+    assert {queue["queue"] for queue in answer["queues"]} == {"local:0", "retry-local:0"}
 
 
 @pytest.mark.parametrize("verb", ["redrive", "purge"])

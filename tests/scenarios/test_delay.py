@@ -67,7 +67,7 @@ async def test_a_delayed_message_is_never_early_and_comes_when_it_is_due(
     assert answer == {"id": answer["id"], "topic": "orders", "deliverAt": "2026-01-01T12:00:10.000Z"}
     assert early == (0, [])
     assert moved == 1
-    assert [(each["id"], each["body"]) for each in messages] == [(answer["id"], "later")]
+    assert [(message["id"], message["body"]) for message in messages] == [(answer["id"], "later")]
     # A broker writes its own clock.
     assert engine != "sqlite" or messages[0]["storedAt"] == answer["deliverAt"]
 
@@ -162,7 +162,7 @@ async def test_a_two_year_timer_is_listed_retimed_cancelled_and_never_delivered(
     cancelled = await api.delete(path)
     clock.advance(731 * DAY)
 
-    assert [each["id"] for each in listed] == [answer["id"]]
+    assert [message["id"] for message in listed] == [answer["id"]]
     assert (retimed.status_code, retimed.json()["deliverAt"]) == (200, "2027-12-31T12:00:00.000Z")
     refused(beyond, 400, "invalid_value")
     assert (shown["body"], shown["key"], shown["tag"], shown["properties"], shown["state"]) == (
@@ -206,7 +206,7 @@ async def test_scheduled_messages_are_listed_by_due_time_with_filters(
     for minute in (4, 1, 3, 2, 5):
         await later(api, str(minute), delay=60 * minute)
     await later(api, "theirs", delay=90, topic="others")
-    due = {each["id"]: each["deliverAt"] for each in await scheduled(api, limit=2)}
+    due = {message["id"]: message["deliverAt"] for message in await scheduled(api, limit=2)}
 
     everything = list(due.values())
     ours = await scheduled(api, topic="orders", limit=2)
@@ -215,7 +215,7 @@ async def test_scheduled_messages_are_listed_by_due_time_with_filters(
     assert everything == sorted(everything)
     assert len(everything) == 6
     assert len(ours) == 5
-    assert [each["deliverAt"] for each in some] == ["2026-01-01T12:02:00.000Z", "2026-01-01T12:03:00.000Z"]
+    assert [message["deliverAt"] for message in some] == ["2026-01-01T12:02:00.000Z", "2026-01-01T12:03:00.000Z"]
 
 
 async def test_a_cancel_says_the_same_again_when_repeated(api: httpx.AsyncClient, clock: ManualClock) -> None:
@@ -280,7 +280,7 @@ async def test_a_bad_re_timing_is_refused_and_changes_nothing(
 
     refused(await api.patch(f"/v1/scheduled/{answer['id']}", json=body), 400, code)
 
-    assert [each["deliverAt"] for each in await scheduled(api)] == [answer["deliverAt"]]
+    assert [message["deliverAt"] for message in await scheduled(api)] == [answer["deliverAt"]]
 
 
 @pytest.mark.parametrize("query", [{"cursor": "x"}, {"limit": "0"}, {"limit": "1001"}, {"from": "x"}, {"sort": "a"}])
@@ -326,7 +326,7 @@ async def test_a_batch_mixes_delays_and_errors_index_by_index(
     await mover.run_once()
 
     assert answer.status_code == 207
-    assert [each["status"] for each in answer.json()["results"]] == [201, 202, 400, 201, 202]
+    assert [result["status"] for result in answer.json()["results"]] == [201, 202, 400, 201, 202]
     assert answer.json()["results"][2]["error"]["index"] == 2
     assert (at_once, after_five, bodies(await take(api))) == (["now", "past"], ["soon"], ["later"])
 
@@ -360,12 +360,12 @@ async def test_cancel_and_delivery_at_once_have_one_winner_and_the_answer_says_w
     clock.advance(1)
 
     answers, _ = await asyncio.gather(
-        asyncio.gather(*(api.delete(f"/v1/scheduled/{each}") for each in ids)), mover.run_once()
+        asyncio.gather(*(api.delete(f"/v1/scheduled/{message_id}") for message_id in ids)), mover.run_once()
     )
     await mover.run_once()
 
-    cancelled = {each for each, answer in zip(ids, answers, strict=True) if answer.status_code == 200}
-    refused_ = {each for each, answer in zip(ids, answers, strict=True) if answer.status_code == 409}
+    cancelled = {message_id for message_id, answer in zip(ids, answers, strict=True) if answer.status_code == 200}
+    refused_ = {message_id for message_id, answer in zip(ids, answers, strict=True) if answer.status_code == 409}
     delivered = {message["id"] for message in await take(api, max=1000)}
     assert cancelled | refused_ == set(ids)
     assert delivered == refused_
@@ -449,17 +449,17 @@ async def test_many_timers_are_at_most_a_second_late_and_none_is_early(live_api:
     for _ in range(4):
         messages = [{"body": "x", "delay": f"{1000 + dice.randrange(1000)}ms"} for _ in range(500)]
         answer = await live_api.post("/v1/topics/orders/messages", json={"messages": messages})
-        due |= {each["id"]: each["deliverAt"] for each in answer.json()["results"]}
+        due |= {result["id"]: result["deliverAt"] for result in answer.json()["results"]}
 
     stored: dict[str, str] = {}
     while len(stored) < 2000:
         messages = await take(live_api, max=1000, wait=5)
         assert messages
-        assert not {each["id"] for each in messages} & stored.keys()
-        stored |= {each["id"]: each["storedAt"] for each in messages}
+        assert not {message["id"] for message in messages} & stored.keys()
+        stored |= {message["id"]: message["storedAt"] for message in messages}
 
-    assert all(stored[each] >= due[each] for each in due)
-    lateness = sorted(_ms(stored[each]) - _ms(due[each]) for each in due)
+    assert all(stored[message_id] >= due[message_id] for message_id in due)
+    lateness = sorted(_ms(stored[message_id]) - _ms(due[message_id]) for message_id in due)
     assert lateness[-1] <= 1_000
 
 

@@ -31,7 +31,7 @@ def schedule(client: httpx.Client, first_at: int) -> dict[str, int]:
         ]
         answer = client.post("/v1/topics/orders/messages", json={"messages": items})
         assert answer.status_code == 200, answer.text
-        due |= {each["id"]: ms(each["deliverAt"]) for each in answer.json()["results"]}
+        due |= {result["id"]: ms(result["deliverAt"]) for result in answer.json()["results"]}
     return due
 
 
@@ -40,7 +40,7 @@ def drain(client: httpx.Client, found: list[dict[str, Any]], wait: float = 0) ->
     messages = client.post("/v1/groups/workers/receive", json={"max": 1_000, "wait": wait}).json()["messages"]
     if messages:
         found += messages
-        client.post("/v1/groups/workers/ack", json={"receipts": [each["receipt"] for each in messages]})
+        client.post("/v1/groups/workers/ack", json={"receipts": [message["receipt"] for message in messages]})
     return len(messages)
 
 
@@ -88,7 +88,7 @@ def test_timers_survive_kill_9_in_the_middle(tmp_path: Path, environment: dict[s
     # A receive whose ack the kill swallowed may come again: the same offset, not a second dispatch.
     places = {(message["id"], message["queue"], message["offset"]) for message in found}
     assert len(places) == TIMERS, "dispatched twice"
-    assert all(stored[each] >= due[each] for each in due), "early"
+    assert all(stored[message_id] >= due[message_id] for message_id in due), "early"
     outages = list(zip(killed_at, back_at, strict=True))
-    lateness = sorted(stored[each] - possible_from(due[each], outages) for each in due)
+    lateness = sorted(stored[message_id] - possible_from(due[message_id], outages) for message_id in due)
     assert lateness[len(lateness) * 99 // 100] <= 1_000, lateness[-20:]

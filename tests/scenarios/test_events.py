@@ -55,7 +55,7 @@ async def test_publishing_is_told_exactly(gateway: bootstrap.Gateway, ledger: Le
     }
     assert {row["id"] for row in found if row["kind"] == "cancelled"} == {later[0]["id"]}
     due = [(row["producer"], row["stored_at"]) for row in found if row["kind"] == "scheduled"]
-    assert due == [("till", at(each["deliverAt"])) for each in later]
+    assert due == [("till", at(message["deliverAt"])) for message in later]
     assert sorted(row["bytes"] for row in found if row["producer"] == "till" and row["kind"] == "published") == [1, 2]
 
 
@@ -80,7 +80,7 @@ async def test_single_messages_are_told_exactly(
     await ledger.settle("ack", "workers", second[0], second[4])
     await operate(ledger.api, "dead-letters/redrive", all=True)
     third = (await ledger.receive("workers"))["messages"]
-    await ledger.receive("workers", acks=[each["receipt"] for each in third])
+    await ledger.receive("workers", acks=[message["receipt"] for message in third])
 
     await gateway.events.run_once()
 
@@ -91,7 +91,7 @@ async def test_single_messages_are_told_exactly(
     assert {row["client"] for row in found if row["delivery"] == 1 and row["kind"] == "delivered"} == {"ada", None}
     assert {row["reason"] for row in found if row["kind"] == "nacked"} == {"odd", None}
     gone = {(row["id"], row["delivery"]) for row in found if row["kind"] == "dead"}
-    assert gone == {(each["id"], 2) for each in second}
+    assert gone == {(message["id"], 2) for message in second}
 
 
 async def test_queues_are_told_exactly(gateway: bootstrap.Gateway, ledger: Ledger, pass_time: PassTime) -> None:
@@ -110,7 +110,7 @@ async def test_queues_are_told_exactly(gateway: bootstrap.Gateway, ledger: Ledge
     await ledger.settle("ack", "lane", third["lease"])
     await ledger.settle("ack", "lane", fourth["lease"], count=2)
     moved = (await operate(ledger.api, "seek", "lane", to="latest"))["queues"]
-    ledger.add("skipped", sum(each["skipped"] for each in moved), "lane")
+    ledger.add("skipped", sum(seek_result["skipped"] for seek_result in moved), "lane")
     await operate(ledger.api, "seek", "lane", to="earliest")
 
     await gateway.events.run_once()
@@ -196,7 +196,7 @@ async def test_a_settlement_tells_when_its_message_was_stored_and_leased_at_any_
         await gateway.events.run_once()
         found = await events(api, "acked", "nacked", "extended")
 
-    stored = [at(each["storedAt"]) for each in (one, other, other, *batch["messages"])]
+    stored = [at(message["storedAt"]) for message in (one, other, other, *batch["messages"])]
     assert [row["kind"] for row in found] == ["acked", "extended", "nacked", "acked", "acked"]
     assert [row["stored_at"] for row in found] == stored
     assert {row["granted_at"] for row in found} == {began}

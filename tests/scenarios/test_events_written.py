@@ -37,7 +37,7 @@ async def opened(settings: Settings, clock: ManualClock) -> AsyncIterator[tuple[
 
 def numbers(found: list[Batch]) -> list[list[int]]:
     """The numbers of each incarnation, in the order they are read."""
-    return [[each.sequence for each in some] for _, some in groupby(found, lambda each: each.incarnation)]
+    return [[batch.sequence for batch in some] for _, some in groupby(found, lambda batch: batch.incarnation)]
 
 
 async def test_a_gateway_that_does_nothing_writes_nothing(settings: Settings, clock: ManualClock) -> None:
@@ -72,9 +72,9 @@ async def test_a_clean_stop_writes_the_rest_and_says_so(settings: Settings, cloc
         found = await batches(api)
 
     assert numbers(found) == [[1, 2], [1, 2]]
-    assert [each.is_last for each in found] == [False, True] * 2
-    assert [len(each.rows) for each in found] == [1, 1, 1, 0]
-    assert {(each.key, each.dropped) for each in found} == {(found[0].properties["gateway"], 0)}
+    assert [batch.is_last for batch in found] == [False, True] * 2
+    assert [len(batch.rows) for batch in found] == [1, 1, 1, 0]
+    assert {(batch.key, batch.dropped) for batch in found} == {(found[0].properties["gateway"], 0)}
 
 
 async def test_a_gateway_that_comes_to_rest_says_once_that_all_is_told(settings: Settings, clock: ManualClock) -> None:
@@ -94,7 +94,7 @@ async def test_a_gateway_that_comes_to_rest_says_once_that_all_is_told(settings:
         await until(is_told)
         found = await batches(api)
 
-    assert [(len(each.rows), each.properties.get("last")) for each in found] == [(1, None), (0, "so_far"), (1, None)]
+    assert [(len(batch.rows), batch.properties.get("last")) for batch in found] == [(1, None), (0, "so_far"), (1, None)]
 
 
 @on_sqlite
@@ -115,7 +115,7 @@ async def test_a_batch_that_nobody_answered_for_is_sent_again_under_its_number(
 
     found = await batches(api)
     assert (first, second) == (False, True)
-    assert [each.sequence for each in found] == [1, 1, 2]
+    assert [batch.sequence for batch in found] == [1, 1, 2]
     assert found[0].rows == found[1].rows
     assert int(found[1].properties["sent_at"]) - int(found[0].properties["sent_at"]) == 1_000
 
@@ -147,7 +147,11 @@ async def test_what_the_log_does_not_take_waits_and_what_is_too_much_is_dropped(
         await gateway.events.run_once()
 
         found = await batches(api)
-        assert [(each.sequence, len(each.rows), each.dropped) for each in found] == [(1, 1, 2), (2, 3, 2), (3, 1, 2)]
+        assert [(batch.sequence, len(batch.rows), batch.dropped) for batch in found] == [
+            (1, 1, 2),
+            (2, 3, 2),
+            (3, 1, 2),
+        ]
         assert [row["offset"] for row in await events(api, "published")] == [0, 1, 2, 5, 6]
         assert await metric(api, "mqgate_events_dropped_total") == 2
         assert await metric(api, "mqgate_events_total") == 5
@@ -236,24 +240,24 @@ async def test_a_gateway_killed_with_9_leaves_a_prefix_without_a_gap(
         ids: list[str] = []
 
         async def has_written() -> bool:
-            ids.extend(each["id"] for each in await publish(api, "a", "b"))
+            ids.extend(message["id"] for message in await publish(api, "a", "b"))
             return len(await batches(api)) >= 4
 
         await until(has_written)
         await publish(api, "unknown")
         server.kill()
         await asyncio.to_thread(server.start)
-        ids += [each["id"] for each in await publish(api, "c")]
+        ids += [message["id"] for message in await publish(api, "c")]
         await asyncio.to_thread(server.stop)
         await asyncio.to_thread(server.start)
         found = await batches(api)
         server.kill()
 
-    told = [[row["id"] for row in each.rows if row["kind"] == "published"] for each in found]
-    killed = [row for each, row in zip(found, told, strict=True) if each.incarnation == found[0].incarnation]
-    before = [each for some in killed for each in some]
+    told = [[row["id"] for row in batch.rows if row["kind"] == "published"] for batch in found]
+    killed = [row for batch, row in zip(found, told, strict=True) if batch.incarnation == found[0].incarnation]
+    before = [message_id for some in killed for message_id in some]
     assert numbers(found) == [list(range(1, len(killed) + 1)), list(range(1, len(found) - len(killed) + 1))]
-    assert [each.is_last for each in found] == [False] * (len(found) - 1) + [True]
+    assert [batch.is_last for batch in found] == [False] * (len(found) - 1) + [True]
     assert len(before) >= 4
     assert before[: len(ids) - 1] == ids[:-1][: len(before)]
-    assert [each for some in told[len(killed) :] for each in some] == ids[-1:]
+    assert [message_id for some in told[len(killed) :] for message_id in some] == ids[-1:]

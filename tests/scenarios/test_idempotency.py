@@ -133,7 +133,9 @@ async def test_concurrent_repeats_wait_for_the_first(api: httpx.AsyncClient) -> 
     answers = await asyncio.gather(*(send(api, body="a", idempotencyKey="k1") for _ in range(50)))
 
     assert sorted(answer.status_code for answer in answers) == [200] * 49 + [201]
-    assert len({(each.json()["id"], each.json()["queue"], each.json()["offset"]) for each in answers}) == 1
+    assert (
+        len({(response.json()["id"], response.json()["queue"], response.json()["offset"]) for response in answers}) == 1
+    )
     assert await stored(api) == ["a"]
 
 
@@ -151,7 +153,7 @@ async def test_concurrent_batches_that_share_keys_store_each_message_once(api: h
 
     assert {answer.status_code for answer in answers} == {200}
     assert sorted(await stored(api), key=int) == [str(number) for number in range(20)]
-    firsts = [each for answer in answers for each in answer.json()["results"] if each["status"] == 201]
+    firsts = [result for answer in answers for result in answer.json()["results"] if result["status"] == 201]
     assert len(firsts) == 20
 
 
@@ -170,7 +172,7 @@ async def test_a_key_twice_in_one_batch_is_stored_once(api: httpx.AsyncClient) -
 
     results = answer.json()["results"]
     assert answer.status_code == 207
-    assert [each["status"] for each in results] == [201, 201, 200, 422, 201]
+    assert [result["status"] for result in results] == [201, 201, 200, 422, 201]
     assert results[2] == {**results[0], "status": 200, "duplicate": True}
     assert (results[3]["error"]["code"], results[3]["error"]["index"]) == ("idempotency_mismatch", 3)
     assert sorted(await stored(api)) == ["a", "b", "x"]
@@ -266,7 +268,7 @@ async def test_a_batch_that_was_stored_in_part_is_completed_by_its_repeat(
 
     assert failed.status_code == 507
     assert repeated.status_code == 200
-    assert [each["status"] for each in repeated.json()["results"]] == [200, 202]
+    assert [result["status"] for result in repeated.json()["results"]] == [200, 202]
     assert await stored(api) == ["now"]
     assert len((await api.get("/v1/scheduled")).json()["items"]) == 1
 
@@ -307,7 +309,7 @@ async def test_a_message_that_still_waits_is_not_scheduled_beside_itself(
     await gateway.mover.run_once()
 
     assert (again.status_code, again.json()) == (200, {**first.json(), "duplicate": True})
-    assert [each["deliverAt"] for each in listed] == [first.json()["deliverAt"]]
+    assert [message["deliverAt"] for message in listed] == [first.json()["deliverAt"]]
     assert cancelled.json()["outcome"] == "cancelled"
     assert bodies(await take(api)) == []
 

@@ -162,12 +162,12 @@ class Table:
         acks = [Settlement(verb=Verb.ACK, lease=carrying.grant.lease)] if carrying else []
         acquired = await ask(self.store, self.group, max_count=10, attempt=attempt, carrying=acks)
         if carrying and expected:
-            assert [each.outcome for each in acquired.settled] == [expected]
+            assert [result.outcome for result in acquired.settled] == [expected]
             self.write_down(carrying, Verb.ACK, expected)
         holder, own = self.holder(), self.held.get(actor)
         if holder is not None:
             is_repeat = attempt is not None and holder is own
-            assert [each.lease for each in acquired.grants] == ([holder.grant.lease] if is_repeat else [])
+            assert [grant.lease for grant in acquired.grants] == ([holder.grant.lease] if is_repeat else [])
             return
         (grant,) = acquired.grants
         assert grant.lease.start == self.committed

@@ -335,10 +335,10 @@ async def test_resume_wakes_and_pause_holds_who_waits_already(
     async with asyncio.timeout(AT_ONCE):
         await asyncio.wait({call.task, late.task}, return_when=asyncio.FIRST_COMPLETED)
 
-    (done,) = [each for each in (call, late) if each.task.done()]
+    (done,) = [parked_call for parked_call in (call, late) if parked_call.task.done()]
     assert bodies(await done.messages()) == ["a"]
-    for each in (call, late):
-        each.hang_up()
+    for parked_call in (call, late):
+        parked_call.hang_up()
     await asyncio.gather(call.task, late.task)
 
 
@@ -540,7 +540,7 @@ async def test_what_a_passer_by_gives_back_wakes_who_waits(
             async with asyncio.timeout(AT_ONCE):
                 answer = await stays.answer()
             assert answer is not None
-            assert [(each["body"], each["delivery"]) for each in answer["messages"]] == [(str(number), 1)]
+            assert [(message["body"], message["delivery"]) for message in answer["messages"]] == [(str(number), 1)]
             receipt = answer["lease"]["receipt"] if mode == "queue" else answer["messages"][0]["receipt"]
             assert await outcome(live_api, "ack", receipt) == (200, "applied")
         is_over = True

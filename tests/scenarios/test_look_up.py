@@ -13,7 +13,7 @@ async def test_what_a_page_gives_as_next_leads_to_the_next_page(
 ) -> None:
     """To the end, nothing twice and nothing missed."""
     await shop(api, queues=2)
-    sent = [each["id"] for number in range(7) for each in await publish(api, f"{number}", key="red")]
+    sent = [message["id"] for number in range(7) for message in await publish(api, f"{number}", key="red")]
     await api.get(f"{PATH}/{sent[-1]}")
 
     found: list[str] = []
@@ -21,7 +21,7 @@ async def test_what_a_page_gives_as_next_leads_to_the_next_page(
     while True:
         answer = await api.get(PATH, params={**asked, "limit": 2, **cursor})
         assert answer.status_code == 200, answer.text
-        found += [each["id"] for each in answer.json()["items"]]
+        found += [item["id"] for item in answer.json()["items"]]
         if not answer.json().get("next"):
             break
         cursor = {"cursor": answer.json()["next"]}
@@ -47,7 +47,7 @@ async def test_a_message_is_found_from_the_instant_that_its_publish_told(api: ht
 
     found = await api.get(PATH, params={"from": sent["storedAt"]})
 
-    assert [each["id"] for each in found.json()["items"]] == [sent["id"]]
+    assert [item["id"] for item in found.json()["items"]] == [sent["id"]]
 
 
 @pytest.mark.parametrize("mode", ["message", "queue"])
@@ -60,5 +60,5 @@ async def test_the_slowest_rate_is_kept(api: httpx.AsyncClient, mode: str) -> No
 
     given = [(await api.post("/v1/groups/workers/receive", json={"max": 1})).json() for _ in range(2)]
 
-    assert [each.status_code for each in published] == [201, 201]
-    assert [len(each["messages"]) for each in given] == [1, 0]
+    assert [response.status_code for response in published] == [201, 201]
+    assert [len(response["messages"]) for response in given] == [1, 0]

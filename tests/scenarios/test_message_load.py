@@ -110,7 +110,7 @@ async def worker(gateway: bootstrap.Gateway, group: str, notes: Notes, number: i
             # Lost: its lease had ended, and somebody else got it, or it died of that.
             assert lease.is_acked or acked["outcome"] == "lost", acked
             lease.until = min(lease.until, let_go_at)
-        taken = [(each["receipt"], notes.write_down(each, visibility)) for each in answer["messages"]]
+        taken = [(message["receipt"], notes.write_down(message, visibility)) for message in answer["messages"]]
         carried = await work(gateway, path, taken, dice)
 
 
@@ -119,14 +119,14 @@ async def work(
 ) -> list[tuple[str, Lease]]:
     """Nack some, extend some, forget some; the rest is to be acked with the next receive."""
     nacked, extended, done = [], [], []
-    for each in taken:
+    for message in taken:
         fate = dice.random()
         if fate < 0.05:
-            nacked.append(each)
+            nacked.append(message)
         elif fate < 0.99:
-            done.append(each)
+            done.append(message)
             if fate < 0.07:
-                extended.append(each)
+                extended.append(message)
     if extended:
         receipts = [receipt for receipt, _ in extended]
         answer = await call(gateway, f"{path}/extend", {"receipts": receipts, "visibility": 4})
@@ -214,7 +214,7 @@ async def test_two_hundred_workers_settle_every_message_once_or_it_is_dead(
     for start in range(0, MESSAGES[engine], 1_000):
         items = [{"body": str(n), "key": keys[n]} for n in range(start, start + 1_000)]
         answer = await call(live, "/v1/topics/orders/messages", {"messages": items})
-        ids += [each["id"] for each in answer["results"]]
+        ids += [result["id"] for result in answer["results"]]
 
     async with asyncio.TaskGroup() as tasks:
         for group, notes in groups.items():

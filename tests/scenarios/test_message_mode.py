@@ -206,7 +206,7 @@ async def test_a_batch_of_settlements_has_an_outcome_each(api: httpx.AsyncClient
     answer = await api.post("/v1/groups/workers/ack", json={"receipts": receipts})
 
     assert answer.status_code == 207
-    assert [each["outcome"] for each in answer.json()["results"]] == ["applied", "invalid", "applied", "duplicate"]
+    assert [result["outcome"] for result in answer.json()["results"]] == ["applied", "invalid", "applied", "duplicate"]
     assert await counts(api) == (0, 0, 0)
 
 
@@ -219,7 +219,7 @@ async def test_acks_carried_by_a_receive_are_applied_first_and_told(api: httpx.A
     answer = await receive(api, ack=[first["receipt"], "forged"])
 
     assert bodies(answer["messages"]) == ["b"]
-    assert [each["outcome"] for each in answer["acked"]] == ["applied", "invalid"]
+    assert [result["outcome"] for result in answer["acked"]] == ["applied", "invalid"]
 
 
 async def test_a_receipt_stays_valid_after_extend_and_holds_its_message_only(

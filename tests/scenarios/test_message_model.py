@@ -144,9 +144,9 @@ class MessageMachine(RuleBasedStateMachine):
         self.published += count
         items = [{"body": body, "key": key, "tag": tag} for body in bodies]
         answer = self.gateway.done("POST", "/v1/topics/t/messages", {"messages": items})
-        for body, each in zip(bodies, answer["results"], strict=True):
-            assert each["status"] == 201
-            self.stored(each["queue"], each["offset"], Message(each["id"], body, key, tag))
+        for body, result in zip(bodies, answer["results"], strict=True):
+            assert result["status"] == 201
+            self.stored(result["queue"], result["offset"], Message(result["id"], body, key, tag))
 
     @rule(name=st.sampled_from(["i1", "i2"]), body=st.sampled_from(["A", "A", "B"]), tag=tags)
     def publish_once(self, name: str, body: str, tag: str | None) -> None:
@@ -184,12 +184,12 @@ class MessageMachine(RuleBasedStateMachine):
         for queue in self.ends:
             query = f"offset={self.ends[queue]}&max=1000"
             found = self.gateway.done("GET", f"/v1/topics/t/queues/{queue}/messages", query=query)
-            for each in found.get("items", found.get("messages", [])):
-                _, message = self.scheduled.pop(each["id"])
-                assert (each["body"], each["key"], each["tag"]) == (message.body, message.key, message.tag)
-                left.remove(each["id"])
-                self.decided[each["id"]] = "delivered"
-                self.stored(queue, each["offset"], message)
+            for item in found.get("items", found.get("messages", [])):
+                _, message = self.scheduled.pop(item["id"])
+                assert (item["body"], item["key"], item["tag"]) == (message.body, message.key, message.tag)
+                left.remove(item["id"])
+                self.decided[item["id"]] = "delivered"
+                self.stored(queue, item["offset"], message)
         assert not left
 
     @precondition(lambda self: self.scheduled or self.decided)
@@ -234,15 +234,15 @@ class MessageMachine(RuleBasedStateMachine):
             return
         assert status == 200, answer
         # Carried acks go first, then leases that ended are seen.
-        answered = [each["outcome"] for each in answer["acked"]]
+        answered = [result["outcome"] for result in answer["acked"]]
         assert answered == [
-            group.settle(lease, "ack", self.now, each) for lease, each in zip(acks, answered, strict=True)
+            group.settle(lease, "ack", self.now, outcome) for lease, outcome in zip(acks, answered, strict=True)
         ]
         group.notice(self.now)
         again = group.repeated(attempt, (most, visibility), self.now)
         assert again != "mismatch"
         if isinstance(again, Attempt):
-            assert sorted(each["receipt"] for each in answer["messages"]) == sorted(
+            assert sorted(message["receipt"] for message in answer["messages"]) == sorted(
                 lease.receipt for lease in again.leases
             )
             return
@@ -311,10 +311,10 @@ class MessageMachine(RuleBasedStateMachine):
         status, answer = self.gateway.call("POST", f"/v1/groups/{name}/{verb}", body)
 
         held = visibility or group.visibility
-        answered = [each["outcome"] for each in answer["results"]]
+        answered = [result["outcome"] for result in answer["results"]]
         expected = [
-            group.settle(lease, verb, self.now, each, visibility=held, delay=delay)
-            for lease, each in zip(leases, answered, strict=True)
+            group.settle(lease, verb, self.now, outcome, visibility=held, delay=delay)
+            for lease, outcome in zip(leases, answered, strict=True)
         ]
         assert answered == expected
         assert status == (200 if {*expected} <= {"applied", "duplicate", "late_applied"} else 207)
@@ -326,7 +326,7 @@ class MessageMachine(RuleBasedStateMachine):
         foreign = [lease.receipt for lease in self.groups[other].leases[-1:]]
         body = {"receipts": ["forged", *foreign]}
         _, answer = self.gateway.call("POST", f"/v1/groups/{name}/ack", body)
-        assert {each["outcome"] for each in answer["results"]} == {"invalid"}
+        assert {result["outcome"] for result in answer["results"]} == {"invalid"}
 
     # Operating.
 
@@ -360,7 +360,7 @@ class MessageMachine(RuleBasedStateMachine):
         letters = self.letters(name)
         body = {"all": True, "dryRun": is_dry_run}
         answer = self.gateway.done("POST", f"/v1/groups/{name}/dead-letters/{fate}", body)
-        assert [each["id"] for each in answer["results"]] == [letter[0] for letter in letters.values()]
+        assert [result["id"] for result in answer["results"]] == [letter[0] for letter in letters.values()]
         if is_dry_run:
             return
         if fate == "redrive":
@@ -386,7 +386,7 @@ class MessageMachine(RuleBasedStateMachine):
         body = {"to": targets if to == "offsets" else to}
         answer = self.gateway.done("POST", f"/v1/groups/{name}/seek", body)
 
-        assert {each["queue"]: each["to"] for each in answer["queues"]} == targets
+        assert {queue["queue"]: queue["to"] for queue in answer["queues"]} == targets
         for queue, target in targets.items():
             group.seek(queue, target)
 

@@ -149,4 +149,4 @@ async def test_an_ordered_group_is_not_empty_because_others_look_at_its_keys(
 
     found = await asyncio.gather(*(worker() for _ in range(6)))
 
-    assert sorted(int(body) for each in found for body in each) == list(range(120))
+    assert sorted(int(body) for bodies in found for body in bodies) == list(range(120))

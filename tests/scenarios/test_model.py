@@ -222,7 +222,7 @@ class QueueMachine(RuleBasedStateMachine):
         assert answer.get("registered", False) == is_new
         # What a broadcast client carries of another's is foreign.
         outcomes = [self.settled("ack", lease) if lease.place.client == client else "invalid" for lease in acks]
-        assert [each["outcome"] for each in answer["acked"]] == outcomes
+        assert [result["outcome"] for result in answer["acked"]] == outcomes
         return self.delivered(here, answer, most, visibility or rules.visibility, shape)
 
     def is_mismatch(self, place: str, shape: Shape, acks: list[Lease]) -> bool:
@@ -289,10 +289,10 @@ class QueueMachine(RuleBasedStateMachine):
         assert (shown["delivery"], shown["leasedUntil"]) == (lease.delivery, until)
         assert lease.delivery <= lease.place.rules.max_attempts
         wanted = self.topic.queues[lease.queue][lease.start : lease.next]
-        assert [(each["id"], each["body"], each["key"]) for each in answer["messages"]] == [
-            (each.id, each.body, each.key) for each in wanted
+        assert [(message["id"], message["body"], message["key"]) for message in answer["messages"]] == [
+            (message.id, message.body, message.key) for message in wanted
         ]
-        assert [each["offset"] for each in answer["messages"]] == list(range(lease.start, lease.next))
+        assert [message["offset"] for message in answer["messages"]] == list(range(lease.start, lease.next))
 
     def lease(self, back: int) -> Lease:
         """One of the batches ever handed out, counted from the newest."""
@@ -364,8 +364,10 @@ class QueueMachine(RuleBasedStateMachine):
         here.see_heads(self.now)
         here.bury_exhausted(self.now)
         expected = [here.lag(queue, self.now) for queue in here.queues]
-        assert [{name: each[name] for name in expected[0]} for each in answer["queues"]] == expected
-        assert answer["lag"] == sum(each["ready"] + each["leased"] + each["waiting"] for each in expected)
+        assert [{name: queue[name] for name in expected[0]} for queue in answer["queues"]] == expected
+        assert answer["lag"] == sum(
+            position["ready"] + position["leased"] + position["waiting"] for position in expected
+        )
         for queue in here.queues.values():
             assert set(queue.fates) == set(range(queue.committed))
 
@@ -379,16 +381,16 @@ class QueueMachine(RuleBasedStateMachine):
         letters = self.gateway.done("GET", f"/v1/groups/{group}/dead-letters", query="limit=1000")["items"]
 
         found = {
-            (each["clientId"] or "", each["origin"]["queue"], each["origin"]["offset"]): each["deliveries"]
-            for each in letters
+            (letter["clientId"] or "", letter["origin"]["queue"], letter["origin"]["offset"]): letter["deliveries"]
+            for letter in letters
         }
         assert len(found) == len(letters)
         assert found == self.rules[group].dead
         for client, queue, offset in found:
             (letter,) = [
-                each
-                for each in letters
-                if (each["clientId"] or "", each["origin"]["queue"], each["origin"]["offset"])
+                letter
+                for letter in letters
+                if (letter["clientId"] or "", letter["origin"]["queue"], letter["origin"]["offset"])
                 == (client, queue, offset)
             ]
             assert letter["id"] == self.topic.queues[queue][offset].id
@@ -413,7 +415,7 @@ class QueueMachine(RuleBasedStateMachine):
             assert (status, answer["code"]) == (404, "client_not_found")
             return
         here.see_heads(self.now)
-        moved = {each["queue"]: (each["from"], each["to"]) for each in answer["queues"]}
+        moved = {queue["queue"]: (queue["from"], queue["to"]) for queue in answer["queues"]}
         assert moved == {queue: (here.queues[queue].committed, offset) for queue, offset in targets.items()}
         if not is_dry_run:
             here.seek(targets, self.now)

@@ -90,7 +90,7 @@ async def test_while_no_lock_ends_no_batch_is_delivered_twice(both: tuple[Side, 
         while len(delivered) < queues * each:
             api, other = apis[turn % 2], apis[(turn + 1) % 2]
             answer = await receive(api, clientId=f"client {name}", max=5, wait=1, ack=receipts)
-            outcomes.update(each["outcome"] for each in answer["acked"])
+            outcomes.update(result["outcome"] for result in answer["acked"])
             delivered.update((message["queue"], message["offset"]) for message in answer["messages"])
             repeats = [(await outcome(other, "ack", receipt))[1] for receipt in receipts]
             outcomes.update(f"again {told}" for told in repeats)

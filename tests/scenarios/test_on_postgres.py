@@ -69,7 +69,7 @@ async def test_what_was_registered_and_scheduled_is_there_after_a_restart(own: S
 
         assert again["duplicate"] is True
         assert again["id"] == first["id"]
-        assert [(each["id"], each["body"]) for each in messages] == [(first["id"], "later")]
+        assert [(message["id"], message["body"]) for message in messages] == [(first["id"], "later")]
 
 
 async def test_a_scheduled_message_is_listed_moved_and_cancelled(own: Settings) -> None:
@@ -83,7 +83,7 @@ async def test_a_scheduled_message_is_listed_moved_and_cancelled(own: Settings) 
         moved = await api.patch(path, json={"delay": "2h"})
         cancelled = await api.delete(path)
 
-        assert [each["id"] for each in listed] == [scheduled["id"]]
+        assert [message["id"] for message in listed] == [scheduled["id"]]
         assert moved.status_code == 200
         assert cancelled.json()["outcome"] == "cancelled"
         assert (await api.delete(path)).json()["outcome"] == "cancelled"

@@ -76,7 +76,7 @@ async def test_a_batch_tells_each_message_its_own_outcome_and_counts_what_was_st
     results = answer.json()["results"]
     assert answer.status_code == 207
     assert "retry-after" in answer.headers
-    assert [each["status"] for each in results] == [503, 201, 400, 202, 503, 201]
+    assert [result["status"] for result in results] == [503, 201, 400, 202, 503, 201]
     assert [results[index]["error"]["code"] for index in (0, 4)] == ["queue_unavailable", "unknown"]
     assert [results[index]["error"]["index"] for index in (0, 2, 4)] == [0, 2, 4]
     assert {results[index]["queue"] for index in (1, 5)} == {"local:2"}
@@ -109,8 +109,8 @@ async def test_a_key_whose_message_was_certainly_not_stored_is_free_again(
 
     again = await batch(api, {"body": "b", **down}, {"body": "x", **up})
 
-    assert [each["status"] for each in first.json()["results"]] == [503, 201]
-    assert [each["status"] for each in again.json()["results"]] == [201, 200]
+    assert [result["status"] for result in first.json()["results"]] == [503, 201]
+    assert [result["status"] for result in again.json()["results"]] == [201, 200]
     assert again.json()["results"][1]["offset"] == first.json()["results"][1]["offset"]
     assert await stored(api) == ["b", "x"]
 
@@ -152,7 +152,7 @@ async def test_while_nobody_can_look_a_repeat_of_an_unknown_outcome_sends_nothin
     outage.end()
     again = await send(api, body="a", idempotencyKey="k")
 
-    assert [each["status"] for each in blind.json()["results"]] == [503, 201, 201]
+    assert [result["status"] for result in blind.json()["results"]] == [503, 201, 201]
     assert again.status_code == 200
     assert await stored(api) == ["a", "x", "y"]
 
@@ -280,11 +280,11 @@ async def test_a_redrive_tells_each_message_its_own_outcome(api: httpx.AsyncClie
 
     results = answer.json()["results"]
     assert answer.status_code == 207
-    assert [each["id"] for each in results] == [*ids, "nobody"]
-    assert [each["outcome"] for each in results] == ["failed", "redriven", "unknown", "not_found"]
+    assert [result["id"] for result in results] == [*ids, "nobody"]
+    assert [result["outcome"] for result in results] == ["failed", "redriven", "unknown", "not_found"]
     assert left == [ids[0], ids[2]]
     assert (audit["action"], audit["details"]["ids"]) == ("redrive", [ids[1]])
-    assert (again.status_code, {each["outcome"] for each in again.json()["results"]}) == (200, {"redriven"})
+    assert (again.status_code, {result["outcome"] for result in again.json()["results"]}) == (200, {"redriven"})
     assert sorted(message["id"] for message in await take(api)) == sorted(ids)
 
 
@@ -299,6 +299,6 @@ async def test_a_redrive_into_a_log_that_is_down_changes_nothing(api: httpx.Asyn
     answer = await api.post("/v1/groups/workers/dead-letters/redrive", json={"all": True, "rate": 1000})
 
     assert answer.status_code == 207
-    assert [each["outcome"] for each in answer.json()["results"]] == ["failed"] * 3
+    assert [result["outcome"] for result in answer.json()["results"]] == ["failed"] * 3
     assert len(await dead_ids(api)) == 3
     assert await take(api) == []

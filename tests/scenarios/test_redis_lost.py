@@ -112,7 +112,9 @@ async def test_nothing_is_lost_when_it_happens_under_work(settings: Settings, mo
             while len(seen) < 400:
                 messages = await take(api, max=8, wait=1)
                 seen.update(bodies(messages))
-                await api.post("/v1/groups/workers/ack", json={"receipts": [each["receipt"] for each in messages]})
+                await api.post(
+                    "/v1/groups/workers/ack", json={"receipts": [message["receipt"] for message in messages]}
+                )
 
         async with asyncio.timeout(60), asyncio.TaskGroup() as work:
             for _ in range(4):
@@ -197,8 +199,8 @@ async def test_a_queue_whose_broker_is_down_stays_closed_until_its_mirror_can_be
         await asyncio.to_thread(pair.start, "broker-b")
         back = await waiting
 
-        assert {each["queue"].partition(":")[0] for each in without} == {"broker-a"}
-        assert {each["queue"].partition(":")[0] for each in back} == {"broker-b"}
+        assert {message["queue"].partition(":")[0] for message in without} == {"broker-a"}
+        assert {message["queue"].partition(":")[0] for message in back} == {"broker-b"}
         assert sorted(bodies(without + back)) == sorted(new)
 
 

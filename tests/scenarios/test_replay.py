@@ -21,7 +21,7 @@ async def kept(api: httpx.AsyncClient) -> list[Json]:
     for queue in queues:
         path = f"/v1/topics/orders/queues/{queue['queue']}/messages"
         found += (await api.get(path, params={"offset": queue["min"]})).json()["messages"]
-    return sorted(found, key=lambda each: each["body"])
+    return sorted(found, key=lambda message: message["body"])
 
 
 async def replay(api: httpx.AsyncClient, target: str, *messages: Json) -> httpx.Response:
@@ -32,12 +32,14 @@ async def test_a_replay_into_a_topic_keeps_ids_and_contents(api: httpx.AsyncClie
     """Whoever de-duplicates by id sees that it is the same message."""
     answer = await replay(api, "topics/orders", *kept)
 
-    assert [each["status"] for each in answer.json()["results"]] == [201, 201]
-    again = sorted(await take(api, max=10, wait=5), key=lambda each: each["body"])
-    assert [each["id"] for each in again] == [each["id"] for each in kept]
+    assert [result["status"] for result in answer.json()["results"]] == [201, 201]
+    again = sorted(await take(api, max=10, wait=5), key=lambda message: message["body"])
+    assert [message["id"] for message in again] == [message["id"] for message in kept]
     same = ("key", "tag", "properties", "body", "topic")
-    assert [[each[name] for name in same] for each in again] == [[each[name] for name in same] for each in kept]
-    assert [each["delivery"] for each in again] == [1, 1]
+    assert [[message[name] for name in same] for message in again] == [
+        [message[name] for name in same] for message in kept
+    ]
+    assert [message["delivery"] for message in again] == [1, 1]
 
 
 async def test_a_replay_into_a_group_reaches_that_group_only(api: httpx.AsyncClient, kept: list[Json]) -> None:
@@ -47,12 +49,12 @@ async def test_a_replay_into_a_group_reaches_that_group_only(api: httpx.AsyncCli
     answer = await replay(api, "groups/workers", *kept)
 
     assert answer.status_code == 200
-    again = sorted(await take(api, max=10, wait=5), key=lambda each: each["body"])
-    assert [(each["id"], each["storedAt"], each["topic"]) for each in again] == [
-        (each["id"], each["storedAt"], each["topic"]) for each in kept
+    again = sorted(await take(api, max=10, wait=5), key=lambda message: message["body"])
+    assert [(message["id"], message["storedAt"], message["topic"]) for message in again] == [
+        (message["id"], message["storedAt"], message["topic"]) for message in kept
     ]
-    places = {(each["queue"], each["offset"]) for each in again}
-    assert {(each["queue"], each["offset"]) for each in answer.json()["results"]} == places
+    places = {(message["queue"], message["offset"]) for message in again}
+    assert {(result["queue"], result["offset"]) for result in answer.json()["results"]} == places
     assert await take(api, group="others", max=10) == []
 
 
@@ -61,14 +63,14 @@ async def test_a_replay_that_is_repeated_stores_nothing_again(
     api: httpx.AsyncClient, kept: list[Json], target: str
 ) -> None:
     """A replay that was cut off is sent once more; its keys are its own, for the same message may be replayed anew."""
-    first = [each | {"idempotencyKey": f"monday {each['id']}"} for each in kept]
+    first = [message | {"idempotencyKey": f"monday {message['id']}"} for message in kept]
 
     answers = [await replay(api, target, *first) for _ in range(2)]
 
-    assert [[each["status"] for each in answer.json()["results"]] for answer in answers] == [[201, 201], [200, 200]]
+    assert [[result["status"] for result in answer.json()["results"]] for answer in answers] == [[201, 201], [200, 200]]
     assert sorted(bodies(await take(api, max=10, wait=5))) == ["one", "two"]
-    anew = await replay(api, target, *(each | {"idempotencyKey": f"tuesday {each['id']}"} for each in kept))
-    assert [each["status"] for each in anew.json()["results"]] == [201, 201]
+    anew = await replay(api, target, *(message | {"idempotencyKey": f"tuesday {message['id']}"} for message in kept))
+    assert [result["status"] for result in anew.json()["results"]] == [201, 201]
 
 
 async def test_a_replay_is_on_record(api: httpx.AsyncClient, kept: list[Json]) -> None:

@@ -52,7 +52,7 @@ async def test_a_redriven_message_that_fails_elsewhere_is_dead_there(both: tuple
     nacked = await outcome(there.api, "nack", receipt_of(received), reason="again")
 
     assert nacked == (200, "applied")
-    assert [(each["reason"], each["deliveries"]) for each in await dead(there.api)] == [("again", 1)]
+    assert [(letter["reason"], letter["deliveries"]) for letter in await dead(there.api)] == [("again", 1)]
     assert await counts(there.api) == (0, 0, 0)
 
 
@@ -140,7 +140,7 @@ async def read(api: httpx.AsyncClient, stored: Json) -> None:
     """Read a message where it lies; the log waits until its broker shows it."""
     path = f"/v1/topics/orders/queues/{stored['queue']}/messages"
     answer = await api.get(path, params={"offset": stored["offset"], "max": 1})
-    assert [each["id"] for each in answer.json()["messages"]] == [stored["id"]]
+    assert [message["id"] for message in answer.json()["messages"]] == [stored["id"]]
 
 
 async def test_a_seek_to_latest_skips_what_was_redriven_elsewhere_before(both: tuple[Side, Side]) -> None:

@@ -71,14 +71,16 @@ async def test_a_receive_with_carried_acks_is_one_script_and_one_pull_for_each_r
 
     for _ in range(TURNS):
         last = answers[-1]
-        carried = [last["lease"]["receipt"]] if mode == "queue" else [each["receipt"] for each in last["messages"]]
+        carried = (
+            [last["lease"]["receipt"]] if mode == "queue" else [message["receipt"] for message in last["messages"]]
+        )
         answers.append(await receive(live_api, max=4, ack=carried))
 
     given = answers[1:]
     assert all(answer["messages"] for answer in given)
-    assert {each["outcome"] for answer in given for each in answer["acked"]} == {"applied"}
+    assert {result["outcome"] for answer in given for result in answer["acked"]} == {"applied"}
     assert live.leases._redis.round_trips - trips == TURNS
-    pulls = sum(len({each["queue"] for each in answer["messages"]}) for answer in given)
+    pulls = sum(len({message["queue"] for message in answer["messages"]}) for answer in given)
     assert asked[RequestCode.PULL_MESSAGE] == pulls
     assert set(asked) - SHARED == {RequestCode.PULL_MESSAGE}
 

@@ -74,7 +74,7 @@ async def test_leases_are_judged_by_redis(gateways: Gateways) -> None:
     await put(gateways.right, "topics/orders", queues=1)
     await put(gateways.right, "groups/workers", topic="orders", mode="queue", visibility="1m", backoff=["1s"])
     own = [(await publish(api, "x"))[0] for api in gateways]
-    assert [round((when(each, "storedAt") - datetime.now(UTC)) / OFF_BY) for each in own] == [0, 1, -1]
+    assert [round((when(message, "storedAt") - datetime.now(UTC)) / OFF_BY) for message in own] == [0, 1, -1]
 
     for holder in gateways:
         lease = (await receive(holder, max=1, wait=LONG))["lease"]
@@ -142,8 +142,8 @@ async def test_receipt_keys_are_judged_by_postgresql(
     third = await taken_at(settings, tmp_path / "ahead", OFF_BY)
 
     assert (len(only), len(keys)) == (1, 2)
-    assert len({base64.urlsafe_b64decode(each["receipt"][:4])[:2] for each in (first, second, third)}) == 1
-    assert [await outcome(live_api, "ack", each) for each in (first, second, third)] == [(200, "applied")] * 3
+    assert len({base64.urlsafe_b64decode(message["receipt"][:4])[:2] for message in (first, second, third)}) == 1
+    assert [await outcome(live_api, "ack", receipt) for receipt in (first, second, third)] == [(200, "applied")] * 3
 
 
 AGED = "UPDATE receipt_key SET created_at = clock_timestamp() - interval '{}' RETURNING number"

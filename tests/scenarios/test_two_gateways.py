@@ -229,7 +229,7 @@ async def test_receipts_of_one_are_accepted_by_the_other_whatever_becomes_of_the
 
     numbers = [base64.urlsafe_b64decode(message["receipt"][:4])[:2] for message in messages]
     assert len(set(numbers)) == 3
-    assert [await outcome(b.api, "ack", each) for each in reversed(messages)] == [(200, "applied")] * 8
+    assert [await outcome(b.api, "ack", message) for message in reversed(messages)] == [(200, "applied")] * 8
     forged = await settle(b.api, "ack", "AAAA" + messages[0]["receipt"][4:])
     assert (forged.status_code, forged.json()["code"]) == (400, "invalid_receipt")
 
@@ -244,7 +244,7 @@ async def test_what_one_scheduled_the_other_delivers(shared: Settings, tmp_path:
 
         messages = await take(b.api, wait=LONG)
 
-    assert [(each["id"], each["body"]) for each in messages] == [(scheduled["id"], "later")]
+    assert [(message["id"], message["body"]) for message in messages] == [(scheduled["id"], "later")]
 
 
 @on_rocketmq
@@ -257,8 +257,8 @@ async def test_an_idempotency_key_counts_at_both(both: tuple[Side, Side]) -> Non
     again = (await send(b, idempotencyKey="once")).json()
 
     found = [answer.json() for answer in answers]
-    assert {each["id"] for each in found} == {again["id"]}
-    assert sorted(bool(each.get("duplicate")) for each in found) == [False] + [True] * 9
+    assert {message["id"] for message in found} == {again["id"]}
+    assert sorted(bool(result.get("duplicate")) for result in found) == [False] + [True] * 9
     assert len(await take(a, max=10, wait=LONG)) == 1
     assert await take(a, max=10) == []
 

@@ -28,8 +28,8 @@ async def woken(there: Side, act: AuditEntry, count: int = 1) -> Json:
     assert took < LONG / 4
     # The look that found it, perhaps one that came too late, and what is written every few seconds; not all who wait.
     assert round_trips(there) - before <= 4 + took
-    for each in rest:
-        each.cancel()
+    for task in rest:
+        task.cancel()
     return done.pop().result()
 
 
@@ -48,7 +48,7 @@ async def test_a_nack_wakes_at_once_or_when_its_delay_is_over(both: tuple[Side, 
 
     received = await woken(there, lambda: outcome(here.api, "nack", message, delay=delay), count=10)
 
-    assert [(each["body"], each["delivery"]) for each in received["messages"]] == [("again", 2)]
+    assert [(message["body"], message["delivery"]) for message in received["messages"]] == [("again", 2)]
 
 
 async def test_a_lease_that_ends_wakes_elsewhere(both: tuple[Side, Side]) -> None:
@@ -62,7 +62,7 @@ async def test_a_lease_that_ends_wakes_elsewhere(both: tuple[Side, Side]) -> Non
 
     received = await woken(there, nothing)
 
-    assert [(each["body"], each["delivery"]) for each in received["messages"]] == [("left alone", 2)]
+    assert [(message["body"], message["delivery"]) for message in received["messages"]] == [("left alone", 2)]
 
 
 async def test_a_seek_wakes_elsewhere(both: tuple[Side, Side]) -> None:
@@ -111,7 +111,7 @@ async def test_what_nobody_was_left_to_take_wakes_elsewhere(both: tuple[Side, Si
 
     received = await woken(there, lambda: Call(here.gateway, hung_up=True, ack=[message["receipt"]]).answer())
 
-    assert [(each["body"], each["delivery"]) for each in received["messages"]] == [("second", 1)]
+    assert [(message["body"], message["delivery"]) for message in received["messages"]] == [("second", 1)]
 
 
 async def test_the_next_of_a_key_wakes_elsewhere(both: tuple[Side, Side]) -> None:
@@ -154,4 +154,4 @@ async def test_waiting_costs_redis_nothing(both: tuple[Side, Side]) -> None:
         cost.append(round_trips(there) - before)
 
     # And the group's offsets, asked for by the mirror every few seconds.
-    assert all(2 * clients <= each <= 2 * clients + 3 for each in cost), cost
+    assert all(2 * clients <= request <= 2 * clients + 3 for request in cost), cost

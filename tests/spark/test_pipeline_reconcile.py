@@ -38,7 +38,7 @@ class Reconciliation(NamedTuple):
 
 def happened(spark: SparkSession, *events: dict[str, Any]) -> DataFrame:
     """Decoded events, of one queue unless they say."""
-    found = decode(raw(*GatewayEvents().batch([{"queue": QUEUE, **each} for each in events])))
+    found = decode(raw(*GatewayEvents().batch([{"queue": QUEUE, **event} for event in events])))
     return spark.createDataFrame([tuple(row.values()) for row in found.to_pylist()], from_arrow_schema(SCHEMA))
 
 
@@ -117,7 +117,7 @@ def judge(spark: SparkSession, cases: Mapping[str, Case], *, has_gaps: bool) -> 
     judged = reconcile(
         spark.createDataFrame([(topic, QUEUE, case.start, case.end) for topic, case in cases.items()], OFFSETS),
         spark.createDataFrame(groups, GROUPS),
-        happened(spark, *({**each, "topic": topic} for topic, case in cases.items() for each in case.events)),
+        happened(spark, *({**event, "topic": topic} for topic, case in cases.items() for event in case.events)),
         spark.createDataFrame(present, PRESENT),
         has_gaps=has_gaps,
     )
@@ -141,10 +141,10 @@ def judged(spark: SparkSession) -> dict[str, Reconciliation]:
 def test_every_message_has_one_disposition(judged: dict[str, Reconciliation]) -> None:
     """For each client, the dispositions add up to the published messages."""
     sums = {
-        topic: [sum(row[fate] for fate in DISPOSITIONS) for row in each.summaries] for topic, each in judged.items()
+        topic: [sum(row[fate] for fate in DISPOSITIONS) for row in result.summaries] for topic, result in judged.items()
     }
 
-    assert sums == {topic: [row.published for row in each.summaries] for topic, each in judged.items()}
+    assert sums == {topic: [row.published for row in result.summaries] for topic, result in judged.items()}
     assert sums == {topic: [case.end - case.start] * len(case.clients) for topic, case in CASES.items()}
 
 

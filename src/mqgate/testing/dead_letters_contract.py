@@ -39,7 +39,7 @@ async def _found(store: DeadLetterStore, group: str = "workers", **wish: Any) ->
     after: str | None = None
     while True:
         page, after = await store.list(group, after=after, **asked)
-        offsets += [each.message.offset for each in page]
+        offsets += [message.message.offset for message in page]
         if after is None:
             return offsets
 
@@ -97,7 +97,7 @@ class DeadLettersContract:
         for letter in (_letter(1), _letter(1, client="ada"), _letter(2)):
             await store.record(letter)
 
-        await store.remove([each for each in await store.get("workers", f"{1:032x}") if each.client == "ada"])
+        await store.remove([worker for worker in await store.get("workers", f"{1:032x}") if worker.client == "ada"])
 
         assert await _found(store) == [1, 2]
         assert [letter.client for letter in await store.get("workers", f"{1:032x}")] == [""]

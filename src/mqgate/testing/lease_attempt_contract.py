@@ -100,7 +100,7 @@ class AttemptContract:
 
         third = await granted(store, group, max_count=4, attempt="a1")
 
-        assert [each.lease.queue for each in (first, second, third)] == [QUEUE, OTHER, OTHER]
+        assert [grant.lease.queue for grant in (first, second, third)] == [QUEUE, OTHER, OTHER]
         assert third.serve == 1
 
     @pytest.mark.parametrize("verb", ["ack", "nack"])

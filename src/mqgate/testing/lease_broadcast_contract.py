@@ -147,7 +147,7 @@ class BroadcastContract:
         await granted(store, group, client="ada", polled_by="ada")
         await granted(store, group, client="ben", polled_by="ben")
 
-        holds = {each.name: list(each.holds) for each in await store.clients(group.name)}
+        holds = {client.name: list(client.holds) for client in await store.clients(group.name)}
 
         assert holds == {"ada": [QUEUE, OTHER], "ben": [QUEUE]}
 

@@ -219,7 +219,7 @@ class ChooseContract:
 
         await ask(store, group, polled_by="ada")
 
-        assert [each.name for each in await store.clients(group.name)] == ["ada"]
+        assert [client.name for client in await store.clients(group.name)] == ["ada"]
 
     async def test_operators_see_who_polled_and_what_is_leased(self, store: LeaseStore, clock: ManualClock) -> None:
         """During an incident, this is the first question."""
@@ -231,7 +231,7 @@ class ChooseContract:
         grant = await granted(store, group, polled_by="ben")
         await ack(store, group, grant.lease)
 
-        seen = {each.name: each for each in await store.clients(group.name)}
+        seen = {client.name: client for client in await store.clients(group.name)}
 
         assert list(seen["ada"].holds) == [QUEUE]
         assert list(seen["ben"].holds) == []

@@ -43,7 +43,7 @@ class LeaseEventsContract:
         second = await granted(store, group, max_count=2, attempt="a1")
         again = await granted(store, group, max_count=2, attempt="a1")
 
-        assert [each.lease_expired for each in (first, second, again)] == [0, 4, 0]
+        assert [grant.lease_expired for grant in (first, second, again)] == [0, 4, 0]
 
     async def test_a_settled_or_released_batch_is_not_reported_as_expired(
         self, store: LeaseStore, clock: ManualClock
@@ -66,7 +66,7 @@ class LeaseEventsContract:
         clock.advance(group.visibility)
         told.append(await granted(store, group))
 
-        assert [each.lease_expired for each in told] == [0] * 5
+        assert [grant.lease_expired for grant in told] == [0] * 5
 
     async def test_an_expired_lease_is_reported_once_although_the_next_is_released(
         self, store: LeaseStore, clock: ManualClock
@@ -112,7 +112,7 @@ class LeaseEventsContract:
         acquired = await ask(store, group, bounds={QUEUE: QueueBounds(3, 9)})
 
         assert list(acquired.lost) == [OffsetRange(QUEUE, 0, 3)]
-        assert [(each.lease.start, each.lease_expired) for each in acquired.grants] == [(3, 1)]
+        assert [(grant.lease.start, grant.lease_expired) for grant in acquired.grants] == [(3, 1)]
 
 
 class MessageEventsContract:
@@ -129,7 +129,7 @@ class MessageEventsContract:
 
         again = await ask(store, group, max_count=2, attempt="a1")
 
-        assert [each.granted_at for each in (*first.grants, *again.grants)] == [began, began]
+        assert [grant.granted_at for grant in (*first.grants, *again.grants)] == [began, began]
 
     async def test_redelivered_messages_report_whether_their_leases_expired(
         self, store: LeaseStore, clock: ManualClock
@@ -145,9 +145,9 @@ class MessageEventsContract:
         second = await ask(store, group, attempt="a1")
         again = await ask(store, group, attempt="a1")
 
-        told = [(each.lease.start, each.lease.next, each.lease_expired) for each in second.grants]
+        told = [(grant.lease.start, grant.lease.next, grant.lease_expired) for grant in second.grants]
         assert told == [(0, 2, 2), (2, 3, 0), (3, 4, 1)]
-        assert [each.lease_expired for each in again.grants] == [0, 0, 0]
+        assert [grant.lease_expired for grant in again.grants] == [0, 0, 0]
 
     async def test_a_settled_or_released_message_is_not_reported_as_expired(
         self, store: LeaseStore, clock: ManualClock
@@ -164,8 +164,8 @@ class MessageEventsContract:
         await returned(store, group, second)
         third = (await ask(store, group)).grants
 
-        assert [(each.lease.start, each.lease_expired) for each in second] == [(nacked.start, 0), (again.start, 1)]
-        assert sum(each.lease_expired for each in third) == 0
+        assert [(grant.lease.start, grant.lease_expired) for grant in second] == [(nacked.start, 0), (again.start, 1)]
+        assert sum(grant.lease_expired for grant in third) == 0
 
     async def test_a_late_extended_lease_is_reported_once_when_it_finally_expires(
         self, store: LeaseStore, clock: ManualClock
@@ -193,7 +193,7 @@ class MessageEventsContract:
         await nack(store, group, second)
         clock.advance(HOUR)
 
-        told = {each.lease.start: each.is_lease_expired for each in await exhausted(store, group)}
+        told = {message.lease.start: message.is_lease_expired for message in await exhausted(store, group)}
 
         assert told == {first.start: True, second.start: False}
 

@@ -83,9 +83,9 @@ class PoisonContract:
         seen_by_receive = (await ask(store, group)).exhausted
 
         assert not held
-        assert {each.lease.queue for each in seen_by_lag} == {QUEUE, OTHER}
+        assert {grant.lease.queue for grant in seen_by_lag} == {QUEUE, OTHER}
         assert list(seen_by_receive) == list(seen_by_lag)
-        assert {each.deliveries for each in seen_by_lag} == {1}
+        assert {message.deliveries for message in seen_by_lag} == {1}
 
     async def test_the_reason_of_an_expired_last_lease_is_not_an_earlier_nack(
         self, store: LeaseStore, clock: ManualClock
@@ -99,7 +99,7 @@ class PoisonContract:
 
         found = [*await exhausted(store, group), *await exhausted(store, group)]
 
-        assert [each.reason for each in found] == ["the lease ended without an answer"] * 2
+        assert [message.reason for message in found] == ["the lease ended without an answer"] * 2
 
     async def test_an_exhausted_message_blocks_its_queue_until_it_is_settled_dead(self, store: LeaseStore) -> None:
         """The dead letter must be stored before the queue continues, or the message could be lost."""
@@ -155,7 +155,7 @@ class PoisonContract:
         ]
 
         assert told is not None
-        assert [each[0].lease for each in found] == [told.lease] * 3
+        assert [messages[0].lease for messages in found] == [told.lease] * 3
 
     async def test_settling_dead_after_a_seek_changes_nothing(self, store: LeaseStore) -> None:
         """A late call must not skip a message at the new position."""
@@ -233,7 +233,7 @@ class PoisonContract:
 
         acquired = await ask(store, group, carrying=[Settlement(verb=Verb.NACK, lease=last.lease)])
 
-        assert {each.lease.start for each in acquired.exhausted} == {0}
+        assert {message.lease.start for message in acquired.exhausted} == {0}
         assert not acquired.grants
 
     @pytest.mark.parametrize("look", ["receive", "positions"])
@@ -252,8 +252,8 @@ class PoisonContract:
 
         assert answered is None or [grant.lease.queue for grant in answered.grants] == [OTHER]
         assert answered is None or list(answered.exhausted) == list(found)
-        assert [(each.lease.queue, each.lease.start) for each in found] == [(QUEUE, 0)]
-        assert [(each.deliveries, each.reason, each.last_at) for each in found] == [(3, "worse", clock.now)]
+        assert [(grant.lease.queue, grant.lease.start) for grant in found] == [(QUEUE, 0)]
+        assert [(message.deliveries, message.reason, message.last_at) for message in found] == [(3, "worse", clock.now)]
         assert await store.settle_dead(lowered, found[0])
         assert await committed(store, lowered) == 1
 

@@ -110,7 +110,7 @@ class SettleContract:
         first, second = (await granted(store, group)).lease, (await granted(store, group)).lease
         acks = [Settlement(verb=Verb.ACK, lease=lease) for lease in (first, first, second)]
 
-        outcomes = [each.outcome for each in await store.settle(group, acks)]
+        outcomes = [result.outcome for result in await store.settle(group, acks)]
 
         assert outcomes == [SettlementOutcome.APPLIED, SettlementOutcome.DUPLICATE, SettlementOutcome.APPLIED]
 
@@ -168,7 +168,7 @@ class SettleContract:
 
         acquired = await ask(store, group, carrying=[Settlement(verb=Verb.NACK, lease=grant.lease, delay=_MINUTE)])
 
-        assert [each.outcome for each in acquired.settled] == [SettlementOutcome.LATE_APPLIED]
+        assert [result.outcome for result in acquired.settled] == [SettlementOutcome.LATE_APPLIED]
         assert not acquired.grants
         assert acquired.next_at == clock.now + _MINUTE
 
@@ -343,7 +343,7 @@ class SettleContract:
 
         carried = await ask(store, group, carrying=[Settlement(verb=Verb.ACK, lease=first.lease)])
 
-        assert [each.outcome for each in carried.settled] == [SettlementOutcome.APPLIED]
+        assert [result.outcome for result in carried.settled] == [SettlementOutcome.APPLIED]
         assert [grant.lease.start for grant in carried.grants] == [4]
 
     async def test_a_rejected_carried_ack_does_not_fail_the_receive(
@@ -358,7 +358,7 @@ class SettleContract:
 
         carried = await ask(store, group, carrying=[Settlement(verb=Verb.ACK, lease=slow.lease)])
 
-        assert [each.outcome for each in carried.settled] == [SettlementOutcome.LOST]
+        assert [result.outcome for result in carried.settled] == [SettlementOutcome.LOST]
         assert len(carried.grants) == 1
 
     async def test_the_outcome_of_a_receipt_is_kept_for_ten_minutes(
@@ -387,6 +387,6 @@ class SettleContract:
 
         found = await positions(store, group)
 
-        shown = [(each.lag, each.ready, each.leased, each.waiting) for each in found.values()]
+        shown = [(position.lag, position.ready, position.leased, position.waiting) for position in found.values()]
         assert sorted(shown) == [(2, 2, 0, 0), (5, 2, 0, 3), (9, 5, 4, 0)]
         assert found[QUEUE].locked_until == clock.now + group.visibility

@@ -109,7 +109,7 @@ async def gave_back(store: LeaseStore, group: Group, grant: Grant, after: int) -
 async def positions(store: LeaseStore, group: Group, client: str = "") -> dict[str, Position]:
     found = await store.positions(group, client, {})
     assert found is not None, "the store knows no such state"
-    return {each.queue: each for each in found[0]}
+    return {message.queue: message for message in found[0]}
 
 
 async def position(store: LeaseStore, group: Group, queue: str = QUEUE, *, client: str = "") -> Position:

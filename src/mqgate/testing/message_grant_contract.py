@@ -192,7 +192,7 @@ class SettleMessageContract:
 
         acquired = await ask(store, group, carrying=[Settlement(verb=Verb.ACK, lease=lease)])
 
-        assert [each.outcome for each in acquired.settled] == [SettlementOutcome.APPLIED]
+        assert [result.outcome for result in acquired.settled] == [SettlementOutcome.APPLIED]
         assert places(singles(acquired)) == [(QUEUE, 1)]
 
     async def test_the_state_is_ok_after_the_last_carried_ack(self, store: LeaseStore) -> None:

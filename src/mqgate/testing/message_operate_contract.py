@@ -37,7 +37,7 @@ class MessageOperateContract:
         moved = await store.seek(group, "", {QUEUE: 0}, is_dry_run=False)
 
         assert moved is not None
-        assert [(each.old, each.new) for each in moved] == [(0, 0)]
+        assert [(seek_result.old, seek_result.new) for seek_result in moved] == [(0, 0)]
         assert await lag(store, group) == (4, 0, 0)
         assert not await exhausted(store, group)
         assert [await ack(store, group, lease) for lease in (held, waiting, dying)] == [
@@ -58,7 +58,7 @@ class MessageOperateContract:
         moved = await store.seek(group, "", {QUEUE: 4}, is_dry_run=True)
 
         assert moved is not None
-        assert [(each.queue, each.old, each.new) for each in moved] == [(QUEUE, 0, 4)]
+        assert [(seek_result.queue, seek_result.old, seek_result.new) for seek_result in moved] == [(QUEUE, 0, 4)]
         assert await position(store, group) == before
         assert await ack(store, group, lease) is SettlementOutcome.APPLIED
 
@@ -81,7 +81,7 @@ class MessageOperateContract:
 
         assert not paused.grants
         assert paused.state is ReceiveState.PAUSED
-        assert [each.outcome for each in paused.settled] == [SettlementOutcome.APPLIED]
+        assert [result.outcome for result in paused.settled] == [SettlementOutcome.APPLIED]
         assert await nack(store, group, second) is SettlementOutcome.APPLIED
 
     async def test_a_seek_counts_messages_settled_out_of_order(self, store: LeaseStore) -> None:
@@ -97,7 +97,7 @@ class MessageOperateContract:
         for to in (0, 1, 3, 7, 8):
             moved = await store.seek(group, "", {QUEUE: to}, is_dry_run=True)
             assert moved is not None
-            counted += [(each.old, each.skipped, each.repeated) for each in moved]
+            counted += [(seek_result.old, seek_result.skipped, seek_result.repeated) for seek_result in moved]
 
         # Of the six that were granted 1 and 4 are not settled; 6 and 7 nobody had.
         assert counted == [(1, 0, 4), (1, 0, 3), (1, 1, 2), (1, 3, 0), (1, 4, 0)]
@@ -128,9 +128,9 @@ class MessageOperateContract:
 
         acquired = [await ask(store, group, bounds=queues((6, 6))) for _ in range(2)]
 
-        assert [list(each.lost) for each in acquired] == [[OffsetRange(QUEUE, 2, 6)], []]
+        assert [list(result.lost) for result in acquired] == [[OffsetRange(QUEUE, 2, 6)], []]
         assert await committed(store, group) == 0
-        assert [await ack(store, group, each) for each in held] == [SettlementOutcome.APPLIED] * 2
+        assert [await ack(store, group, lease) for lease in held] == [SettlementOutcome.APPLIED] * 2
         assert await committed(store, group) == 6
 
     @pytest.mark.parametrize("delay", [None, HOUR])

@@ -111,8 +111,8 @@ class OrderContract:
         (first,) = await placed(store, group, await ask(store, group), keys)
         await nack(store, group, first)
         blocked = await in_turn(store, group, keys)
-        for each in await exhausted(store, group):
-            await store.settle_dead(group, each)
+        for message in await exhausted(store, group):
+            await store.settle_dead(group, message)
 
         assert blocked == []
         assert await in_turn(store, group, keys) == [1]

@@ -143,7 +143,7 @@ class DeadMessageContract:
         else:
             found = (await ask(store, workers(max_attempts=1, is_paused="paused" in look))).exhausted
 
-        assert [(each.lease.start, each.deliveries) for each in found] == [(0, 1)]
+        assert [(message.lease.start, message.deliveries) for message in found] == [(0, 1)]
         assert found[0].last_at == clock.now
         assert await ack(store, group, lease) is SettlementOutcome.LOST
 
@@ -211,7 +211,7 @@ class DeadMessageContract:
 
         assert answered is None or not answered.grants
         assert answered is None or list(answered.exhausted) == list(found)
-        assert [(each.lease.start, each.deliveries, each.reason) for each in found] == [(0, 3, "worse")]
+        assert [(message.lease.start, message.deliveries, message.reason) for message in found] == [(0, 3, "worse")]
         assert found[0].last_at == clock.now
         assert await store.settle_dead(lowered, found[0])
         assert await lag(store, lowered) == (0, 0, 0)
@@ -231,7 +231,7 @@ class DeadMessageContract:
         assert not await exhausted(store, lowered)
         assert await ack(store, lowered, held) is SettlementOutcome.APPLIED
         clock.advance(HOUR)
-        assert [each.lease.start for each in (await ask(store, lowered)).exhausted] == [1]
+        assert [message.lease.start for message in (await ask(store, lowered)).exhausted] == [1]
         assert await ack(store, lowered, delayed) is SettlementOutcome.LOST
 
 

@@ -102,7 +102,7 @@ class RegistryStoreContract:
             return_exceptions=True,
         )
 
-        assert [each for each in answers if each is None] == [None]
+        assert [response for response in answers if response is None] == [None]
         assert len((await store.audit_entries(100, None))[0]) == 1
 
     async def test_the_change_lock_has_one_holder(self, store: RegistryStore) -> None:
@@ -220,4 +220,4 @@ class RegistryStoreContract:
         found = await asyncio.gather(*(store.receipt_keys(_TERMS) for _ in range(8)))
 
         assert len((await store.receipt_keys(_TERMS)).accepted) == 2
-        assert all(each == found[0] for each in found)
+        assert all(keys == found[0] for keys in found)

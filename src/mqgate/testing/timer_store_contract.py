@@ -104,7 +104,7 @@ class TimerStoreContract:
 
         found = await asyncio.gather(*(_claimed(store, 3) for _ in range(40)))
 
-        ids = [each for some in found for each in some]
+        ids = [timer for some in found for timer in some]
         assert sorted(ids) == sorted({f"m{number}" for number in range(1, 40)})
 
     async def test_unfinished_timers_are_returned_after_a_restart(self, store: TimerStore, reopen: Reopen) -> None:
@@ -208,7 +208,7 @@ class TimerStoreContract:
 
         states = [*found[:50], *found[60:]]
         cancelled = {f"m{number}" for number, state in enumerate(states) if state is TimerState.SCHEDULED}
-        claimed = {each for some in found[50:60] for each in some}  # type: ignore[union-attr]
+        claimed = {timer for some in found[50:60] for timer in some}  # type: ignore[union-attr]
         assert cancelled | claimed == {f"m{number}" for number in range(100)}
         assert not cancelled & claimed
 

@@ -168,9 +168,9 @@ async def test_one_failing_job_fails_nobody_else(engine: Engine) -> None:
         return_exceptions=True,
     )
 
-    assert [isinstance(each, ValueError) for each in answers] == [number % 3 == 0 for number in range(30)]
+    assert [isinstance(response, ValueError) for response in answers] == [number % 3 == 0 for number in range(30)]
     found = await log.read("orders", "local:0", 0, 100, MIB)
-    assert [each.offset for each in found] == list(range(20))
+    assert [message.offset for message in found] == list(range(20))
 
 
 class Full:
@@ -209,7 +209,7 @@ async def test_a_full_disk_refuses_publishes_and_loses_nothing(open_engine: Open
     await full.fill()
 
     found = await full.log.read("orders", "local:0", 0, 10_000, 1 << 30)
-    assert [each.offset for each in found] == list(range(full.stored))
+    assert [message.offset for message in found] == list(range(full.stored))
     assert (await full.log.bounds("orders")).queues == queues(full.stored)
     assert await full.log.find("orders", found[-1].id) == found[-1]
     with pytest.raises(StorageFull):
@@ -225,7 +225,7 @@ async def test_a_batch_that_does_not_fit_stores_nothing(open_engine: OpenEngine)
         await full.log.append("orders", [a_draft(b"x" * 2_000)] * 1_000)
 
     assert (await full.log.bounds("orders")).queues == queues(0)
-    assert [each.offset for each in await full.log.append("orders", [a_draft()])] == [0]
+    assert [message.offset for message in await full.log.append("orders", [a_draft()])] == [0]
 
 
 async def test_space_freed_is_used_without_a_restart(open_engine: OpenEngine, clock: ManualClock) -> None:
@@ -239,7 +239,7 @@ async def test_space_freed_is_used_without_a_restart(open_engine: OpenEngine, cl
     kept = [await full.log.append("orders", [a_draft(b"x" * 2_000)]) for _ in range(full.stored // 2)]
 
     assert forgotten == full.stored
-    assert [each[0].offset for each in kept] == list(range(full.stored, full.stored + len(kept)))
+    assert [outcomes[0].offset for outcomes in kept] == list(range(full.stored, full.stored + len(kept)))
 
 
 async def test_a_larger_limit_is_used_after_a_restart(open_engine: OpenEngine) -> None:
@@ -252,7 +252,7 @@ async def test_a_larger_limit_is_used_after_a_restart(open_engine: OpenEngine) -
 
     log = await loaded(open_engine(most_bytes=4 * MIB))
 
-    assert [each.offset for each in await log.append("orders", [a_draft(b"x" * 2_000)])] == [full.stored]
+    assert [message.offset for message in await log.append("orders", [a_draft(b"x" * 2_000)])] == [full.stored]
 
 
 @pytest.fixture(scope="module")
@@ -289,8 +289,8 @@ async def test_a_torn_tail_costs_at_most_the_torn_commits(killed: Path, tmp_path
     if log.topics():
         for queue, head in (await log.bounds("orders")).queues.items():
             found = await log.read("orders", queue, 0, 100, MIB)
-            assert [each.offset for each in found] == list(range(head.max))
-            bodies[queue] = [each.body for each in found]
+            assert [message.offset for message in found] == list(range(head.max))
+            bodies[queue] = [message.body for message in found]
             stored = await log.append("orders", [a_draft(queue=int(queue[-1]))])
             assert stored[0].offset == head.max
     await engine.close()

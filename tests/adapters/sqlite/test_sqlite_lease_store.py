@@ -32,4 +32,4 @@ class TestSqliteLeaseStore(LeaseStoreContract):
         listed = await store.clients("workers")
 
         assert kept <= 2 * len(groups) * self.most_clients
-        assert [each.name for each in listed] == ["c98", "c96", "c94", "c92", "c90"]
+        assert [client.name for client in listed] == ["c98", "c96", "c94", "c92", "c90"]

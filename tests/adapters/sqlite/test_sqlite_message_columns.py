@@ -47,12 +47,12 @@ async def test_marks_within_a_text_are_part_of_it(
 async def test_properties_with_marks_are_told_apart(log: SqliteMessageLog) -> None:
     """JSON writes them with a backslash, so they are no marks to anybody."""
     properties = [{"a": "\x01\x02,null"}, {}, {"\x02": "\x01"}]
-    await log.append("orders", [a_draft(properties=each) for each in properties])
+    await log.append("orders", [a_draft(properties=values) for values in properties])
 
     page = await log.read_columns("orders", "local:0", 0, 10, 1 << 20, ["properties", "propertiesJson"])
 
-    assert [dict(each or {}) for each in page["properties"].to_pylist()] == properties
-    assert [json.loads(each or "{}") for each in page["propertiesJson"].to_pylist()] == properties
+    assert [dict(found or {}) for found in page["properties"].to_pylist()] == properties
+    assert [json.loads(text or "{}") for text in page["propertiesJson"].to_pylist()] == properties
 
 
 async def test_a_page_whose_first_message_is_gone_is_empty(log: SqliteMessageLog, engine: Engine) -> None:
@@ -124,10 +124,10 @@ async def test_a_page_that_grows_behind_its_beginning_is_cut(log: SqliteMessageL
 async def test_rows_are_visited_by_their_positions(log: SqliteMessageLog, engine: Engine) -> None:
     """Values are put together in the order of the visit, so that an index would mix up the rows of a page."""
     columns = ("id", "key", "tag", "properties", "body", "storedAt")
-    statements = [build(each) for build in (_statement, _sizes) for each in (columns, ("id",), ("key",), ())]
+    statements = [build(names) for build in (_statement, _sizes) for names in (columns, ("id",), ("key",), ())]
 
     connection = apsw.Connection(str(engine.path))
-    plans = [connection.execute(f"EXPLAIN QUERY PLAN {each}", (0, 9)).fetchall() for each in statements]
+    plans = [connection.execute(f"EXPLAIN QUERY PLAN {statement}", (0, 9)).fetchall() for statement in statements]
     connection.close()
 
     assert {plan[0][3] for plan in plans} == {"SEARCH message USING INTEGER PRIMARY KEY (rowid>? AND rowid<?)"}

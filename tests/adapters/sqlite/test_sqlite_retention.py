@@ -44,7 +44,7 @@ class Store:
         bounds = (await self.log.bounds(topic)).queues
         for queue, (first, end) in bounds.items():
             found = await self.log.read(topic, queue, first, 100_000, 1 << 40)
-            assert [each.offset for each in found] == list(range(first, end))
+            assert [message.offset for message in found] == list(range(first, end))
             if first:
                 assert not await self.log.read(topic, queue, first - 1, 10, 1 << 20)
         return {queue: (head.min, head.max) for queue, head in bounds.items()}
@@ -166,7 +166,7 @@ async def test_old_spent_receipts_are_forgotten_but_never_the_newest_ten_thousan
     spent: list[Lease] = []
     for _ in range(MIN_REMEMBERED // wide + 1):
         asked = await asyncio.gather(*(ask(store.leases, group, max_count=1) for _ in range(wide)))
-        leases = [each.grants[0].lease for each in asked]
+        leases = [acquired.grants[0].lease for acquired in asked]
         await store.leases.settle(group, [Settlement(verb=Verb.ACK, lease=lease) for lease in leases])
         spent += leases
     clock.advance(MEMORY)
@@ -208,7 +208,7 @@ async def test_offsets_never_start_over_however_restarts_and_retention_fall(
 
     assert await store.kept() == {"local:0": (1, 1), "local:1": (2, 2)}
     stored = await store.log.append("orders", [a_draft(queue=0), a_draft(queue=1)])
-    assert [each.offset for each in stored] == [1, 2]
+    assert [message.offset for message in stored] == [1, 2]
 
 
 async def test_retention_by_size_counts_what_was_stored_before_a_restart(

@@ -181,7 +181,9 @@ async def test_a_head_request_releases_its_slot(open_api: Callable[..., Any]) ->
 
     responses = [await api.head(URL, headers=AS_ARROW) for _ in range(3)]
 
-    assert {(each.status_code, each.headers["content-type"], each.content) for each in responses} == {(200, ARROW, b"")}
+    assert {(response.status_code, response.headers["content-type"], response.content) for response in responses} == {
+        (200, ARROW, b"")
+    }
     assert (await read(api)).num_rows == 10
 
 
@@ -328,4 +330,4 @@ async def test_a_stalled_stream_does_not_block_publishing(shop: httpx.AsyncClien
     assert call.is_whole
     table = pa.ipc.open_stream(b"".join(call.pieces)).read_all()
     assert table["offset"].to_pylist() == list(range(1_003))
-    assert [each["offset"] for each in published] == [1_000, 1_001, 1_002]
+    assert [message["offset"] for message in published] == [1_000, 1_001, 1_002]

@@ -70,7 +70,7 @@ async def test_an_extreme_instant_in_a_query_does_not_cause_a_500(
     assert _faults(answers, field) == []
 
 
-@pytest.mark.parametrize(("method", "url", "field", "body"), BODIES, ids=[f"{each[1]} {each[2]}" for each in BODIES])
+@pytest.mark.parametrize(("method", "url", "field", "body"), BODIES, ids=[f"{case[1]} {case[2]}" for case in BODIES])
 async def test_an_extreme_instant_in_a_body_does_not_cause_a_500(
     either: httpx.AsyncClient, method: str, url: str, field: str, body: dict[str, Any]
 ) -> None:

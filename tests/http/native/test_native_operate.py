@@ -116,7 +116,7 @@ async def test_a_seek_covers_new_queues(shop: httpx.AsyncClient) -> None:
     sought = await shop.post(SEEK, json={"to": "latest"})
     after = await receive(shop)
 
-    assert [each["queue"] for each in sought.json()["queues"]] == ["local:0", "local:1", "local:2"]
+    assert [queue["queue"] for queue in sought.json()["queues"]] == ["local:0", "local:1", "local:2"]
     assert after["messages"] == []
     assert (await lag(shop))["lag"] == 0
 
@@ -176,7 +176,7 @@ async def test_a_paused_group_receives_nothing_and_accepts_acks(shop: httpx.Asyn
 
     assert (paused.json()["paused"], paused.json()["pauseReason"]) == (True, "lunch")
     assert (during["state"], during["messages"]) == ("paused", [])
-    assert [each["outcome"] for each in during["acked"]] == ["applied"]
+    assert [result["outcome"] for result in during["acked"]] == ["applied"]
     assert (resumed.json()["paused"], resumed.json()["pauseReason"]) == (False, None)
     assert bodies(after) == ["b"]
 

@@ -79,7 +79,7 @@ async def test_queues_show_their_bounds_and_times(api: httpx.AsyncClient, clock:
     by_queue = {item["queue"]: item for item in items}
     full = by_queue.pop(stored["queue"])
     assert (full["min"], full["max"], full["firstStoredAt"]) == (0, 1, stored["storedAt"])
-    assert {(each["max"], each["lastStoredAt"]) for each in by_queue.values()} == {(0, None)}
+    assert {(queue["max"], queue["lastStoredAt"]) for queue in by_queue.values()} == {(0, None)}
 
 
 async def test_queues_return_the_offset_of_an_instant(api: httpx.AsyncClient, clock: ManualClock) -> None:
@@ -96,7 +96,7 @@ async def test_queues_return_the_offset_of_an_instant(api: httpx.AsyncClient, cl
         return {item["queue"]: item["offsetAt"] for item in items}
 
     empty = "local:1" if stored["queue"] == "local:0" else "local:0"
-    assert [await offsets(each) for each in (*at, "2100-01-01T00:00:00Z", "0")] == [
+    assert [await offsets(at_instant) for at_instant in (*at, "2100-01-01T00:00:00Z", "0")] == [
         {stored["queue"]: offset, empty: 0} for offset in (0, 1, 2, 3, 0)
     ]
     without = (await api.get(f"{URL}/queues")).json()["items"]
