@@ -25,7 +25,7 @@ from mqgate.core.entries import Group
 from mqgate.core.lease import Grant, Settlement, SettlementOutcome, Verb
 from mqgate.ports.lease_store import LeaseStore
 from mqgate.testing.clock import ManualClock
-from mqgate.testing.leasing import ask, gave_back, opened, position, settled
+from mqgate.testing.leasing import ask, opened, position, report_short_pull, settled
 from mqgate.testing.samples import a_group, queues
 
 VISIBILITY = timedelta(seconds=10)
@@ -116,7 +116,7 @@ class Table:
         elif held is None:
             return
         elif step == "give back":
-            await gave_back(self.store, self.group, held.grant, held.grant.lease.start)
+            await report_short_pull(self.store, self.group, held.grant, held.grant.lease.start)
             held.is_returned |= held is self.newest
         elif step == "ack and acquire":
             expected = self.expected(held, Verb.ACK)

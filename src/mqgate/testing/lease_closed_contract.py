@@ -93,11 +93,11 @@ class ClosedContract:
         await opened(store, group, queues(9))
         first = await granted(store, group, max_count=4)
         carried = Settlement(verb=Verb.ACK, lease=first.lease)
-        told = await ask(store, group, closed=[QUEUE], carrying=[carried])
+        acquired = await ask(store, group, closed=[QUEUE], carrying=[carried])
         second = await granted(store, group, max_count=2)
 
-        assert [result.outcome for result in told.settled] == [SettlementOutcome.APPLIED]
-        assert not told.grants
+        assert [result.outcome for result in acquired.settled] == [SettlementOutcome.APPLIED]
+        assert not acquired.grants
         assert await extend(store, group, second.lease, group.visibility) is SettlementOutcome.APPLIED
         assert await ack(store, group, second.lease) is SettlementOutcome.APPLIED
         assert await committed(store, group) == 6
@@ -122,7 +122,7 @@ class ClosedContract:
         assert [message.lease.queue for message in await exhausted(store, group)] == [lost.lease.queue]
 
     async def test_a_last_nack_in_a_closed_queue_exhausts_the_message_when_it_opens(self, store: LeaseStore) -> None:
-        """The nack applies at once, the dead letter is written later, and nobody gets the message in between."""
+        """The nack applies at once, the dead letter is written later, and no consumer gets the message in between."""
         group = a_group(max_attempts=1)
         await opened(store, group, queues(9))
         last = await granted(store, group)

@@ -10,7 +10,7 @@ from mqgate.core.lease import OffsetRange, QueueBounds, ReceiveState, SeekResult
 from mqgate.ports.lease_store import LeaseStore
 from mqgate.testing.clock import ManualClock
 from mqgate.testing.leasing import (
-    LONGEST_DOUBT,
+    BOUNDS_TRUSTED,
     OTHER,
     QUEUE,
     ack,
@@ -111,7 +111,7 @@ class ChangingLogContract:
         await opened(store, group, queues(9))
         first = await granted(store, group)
         await ack(store, group, first.lease)
-        clock.advance(LONGEST_DOUBT)
+        clock.advance(BOUNDS_TRUSTED)
 
         acquired = await ask(store, group, bounds=queues((1, 4)))
 

@@ -14,12 +14,12 @@ from mqgate.testing.leasing import (
     ask,
     committed,
     extend,
-    gave_back,
     granted,
     nack,
     opened,
     position,
     positions,
+    report_short_pull,
     settled,
 )
 from mqgate.testing.samples import a_group, queues
@@ -82,16 +82,16 @@ class SettleContract:
         """A late repeat must get the outcome of its own lease."""
         group = a_group()
         await opened(store, group, queues(40))
-        unanswered = (await granted(store, group, max_count=4)).lease
+        unsettled = (await granted(store, group, max_count=4)).lease
         clock.advance(group.visibility)
         nacked = (await granted(store, group, max_count=4)).lease
         await nack(store, group, nacked)
         acked = (await granted(store, group, max_count=4)).lease
         await ack(store, group, acked)
         returned = await granted(store, group, max_count=4)
-        await gave_back(store, group, returned, returned.lease.start)
+        await report_short_pull(store, group, returned, returned.lease.start)
         newest = (await granted(store, group, max_count=4)).lease
-        leases = (unanswered, nacked, acked, returned.lease)
+        leases = (unsettled, nacked, acked, returned.lease)
 
         acks = [await ack(store, group, lease) for lease in leases]
         nacks = [await nack(store, group, lease) for lease in leases]
@@ -253,9 +253,9 @@ class SettleContract:
         grant = await granted(store, group, max_count=4)
         clock.advance(group.visibility)
 
-        answer = await settled(store, group, verb, grant.lease, visibility=_MINUTE)
+        result = await settled(store, group, verb, grant.lease, visibility=_MINUTE)
 
-        assert answer.outcome is SettlementOutcome.LATE_APPLIED
+        assert result.outcome is SettlementOutcome.LATE_APPLIED
         assert await committed(store, group) == (4 if verb is Verb.ACK else 0)
 
     async def test_a_late_extend_leases_the_queue_again(self, store: LeaseStore, clock: ManualClock) -> None:

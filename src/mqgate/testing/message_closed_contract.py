@@ -111,9 +111,9 @@ class ClosedMessageContract:
         first, second = await taken(store, group)
         carried = Settlement(verb=Verb.ACK, lease=first)
 
-        told = await ask(store, group, closed=[QUEUE], carrying=[carried])
+        acquired = await ask(store, group, closed=[QUEUE], carrying=[carried])
 
-        assert [result.outcome for result in told.settled] == [SettlementOutcome.APPLIED]
+        assert [result.outcome for result in acquired.settled] == [SettlementOutcome.APPLIED]
         assert await ack(store, group, second) is SettlementOutcome.APPLIED
         assert await committed(store, group) == 2
 

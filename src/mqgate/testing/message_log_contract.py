@@ -19,7 +19,7 @@ __all__ = ["MessageLogContract"]
 _TOPIC = "orders"
 _QUEUE = "local:0"
 _LARGE = 1 << 20
-_MOST_DIFFERENCE_MS = 10_000
+_MAX_DIFFERENCE_MS = 10_000
 _CENTURY = timedelta(days=36_500)
 Reopen = Callable[[], Awaitable[MessageLog]]
 Tick = Callable[[], None]
@@ -32,7 +32,7 @@ async def _all(log: MessageLog, topic: str = _TOPIC) -> list[Message]:
         offset = first
         while offset < end:
             page = await log.read(topic, queue, offset, 100, _LARGE)
-            assert page, f"{queue} says it holds {offset}, and does not"
+            assert page, f"{queue} has no message at offset {offset}, which is within its bounds"
             found += page
             offset += len(page)
     return found
@@ -137,8 +137,8 @@ class MessageLogContract(ColumnsContract):
             places |= {(place.queue, place.offset): draft.body for draft, place in zip(sent, kept, strict=True)}
         assert len(places) == sum(map(len, drafts))
         assert {(message.queue, message.offset): message.body for message in await _all(log)} == places
-        for queue, head in (await log.bounds(_TOPIC)).queues.items():
-            assert sorted(offset for name, offset in places if name == queue) == list(range(head.max))
+        for queue, bounds in (await log.bounds(_TOPIC)).queues.items():
+            assert sorted(offset for name, offset in places if name == queue) == list(range(bounds.max))
 
     async def test_stored_messages_survive_a_restart(self, log: MessageLog, reopen: Reopen) -> None:
         """A 2xx response means that the message is stored."""
@@ -221,9 +221,9 @@ class MessageLogContract(ColumnsContract):
         assert isinstance(first, Stored)
         assert isinstance(last, Stored)
         assert last_append_ms.keys() == {first.queue, last.queue}
-        # A broker may tell it by its own clock.
+        # A broker may report it by its own clock.
         for message in (first, last):
-            assert abs(last_append_ms[message.queue] - milliseconds(message.stored_at)) < _MOST_DIFFERENCE_MS
+            assert abs(last_append_ms[message.queue] - milliseconds(message.stored_at)) < _MAX_DIFFERENCE_MS
 
     async def test_a_stored_message_is_visible_in_current_bounds(self, log: MessageLog) -> None:
         """After a 2xx response a receive must not find the queue empty."""

@@ -11,11 +11,11 @@ from mqgate.testing.samples import a_group, queues
 
 
 class TestSqliteLeaseStore(LeaseStoreContract):
-    most_clients = 5
+    max_clients = 5
 
     @pytest.fixture
     def store(self, engine: Engine) -> SqliteLeaseStore:
-        return SqliteLeaseStore(engine, most_clients=self.most_clients)
+        return SqliteLeaseStore(engine, most_clients=self.max_clients)
 
     async def test_names_of_clients_do_not_pile_up(
         self, store: SqliteLeaseStore, engine: Engine, clock: ManualClock
@@ -24,12 +24,12 @@ class TestSqliteLeaseStore(LeaseStoreContract):
         groups = [a_group(name="workers"), a_group(name="others")]
         for group in groups:
             await opened(store, group, queues(9))
-        for number in range(20 * self.most_clients):
+        for number in range(20 * self.max_clients):
             await ask(store, groups[number % 2], polled_by=f"c{number}")
             clock.advance(0.001)
 
         ((kept,),) = await engine.read(lambda view: view.all("SELECT count(*) FROM lease_client"))
         listed = await store.clients("workers")
 
-        assert kept <= 2 * len(groups) * self.most_clients
+        assert kept <= 2 * len(groups) * self.max_clients
         assert [client.name for client in listed] == ["c98", "c96", "c94", "c92", "c90"]

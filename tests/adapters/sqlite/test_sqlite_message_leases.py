@@ -9,7 +9,7 @@ from mqgate.adapters.sqlite.engine import Engine
 from mqgate.adapters.sqlite.lease_store import SqliteLeaseStore
 from mqgate.testing.leasing import ask, opened
 from mqgate.testing.message_lease_contract import MessageLeaseContract
-from mqgate.testing.message_leasing import placed, workers
+from mqgate.testing.message_leasing import report_pulled, workers
 from mqgate.testing.samples import queues
 
 
@@ -35,6 +35,6 @@ async def test_an_attempt_reads_nothing_again_of_what_a_filter_did_not_keep(
     monkeypatch.setattr(message_leases, "granted", counted)
 
     for _ in range(50):
-        await placed(store, group, await ask(store, group, max_count=1, attempt="a1"), {})
+        await report_pulled(store, group, await ask(store, group, max_count=1, attempt="a1"), {})
 
     assert read == []
