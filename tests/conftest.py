@@ -126,6 +126,6 @@ def gateway_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 async def put(api: httpx.AsyncClient, path: str, **body: Any) -> dict[str, Any]:
     """Register something, or fail with what the gateway said."""
-    answer = await api.put(f"/v1/{path}", json=body)
-    assert answer.status_code in {200, 201}, answer.text
-    return dict(answer.json())
+    response = await api.put(f"/v1/{path}", json=body)
+    assert response.status_code in {200, 201}, response.text
+    return dict(response.json())

@@ -57,9 +57,9 @@ async def events(api: httpx.AsyncClient, *kinds: str) -> list[Row]:
 
 
 async def _get(api: httpx.AsyncClient, path: str, **query: int) -> Any:
-    answer = await api.get(f"/v1/topics/{EVENTS_TOPIC}/{path}", params=query)
-    assert answer.status_code == 200, answer.text
-    return answer.json()
+    response = await api.get(f"/v1/topics/{EVENTS_TOPIC}/{path}", params=query)
+    assert response.status_code == 200, response.text
+    return response.json()
 
 
 def _batch(message: Row) -> Batch:

@@ -99,15 +99,17 @@ class Load:
         """Return the messages that are not known to be stored."""
         began = time.time()
         try:
-            answer = await self._http.call("POST", f"/v1/topics/{self._plan.topic}/messages", {"messages": envelopes})
-            error = "" if answer.status in {200, 207} else answer.code
+            response = await self._http.call("POST", f"/v1/topics/{self._plan.topic}/messages", {"messages": envelopes})
+            error = "" if response.status in {200, 207} else response.code
         except Cut as cut:
-            answer, error = None, f"cut: {cut}"
-        if answer is None or error:
+            response, error = None, f"cut: {cut}"
+        if response is None or error:
             outcome = "refused" if error in _REFUSED else "unknown"
             sent = [Sent(envelope["body"], envelope.get("key"), outcome) for envelope in envelopes]
         else:
-            sent = [_sent(envelope, result) for envelope, result in zip(envelopes, answer.body["results"], strict=True)]
+            sent = [
+                _sent(envelope, result) for envelope, result in zip(envelopes, response.body["results"], strict=True)
+            ]
         self._note(Publish(began, time.time(), sent, error))
         self.counts.stored += sum(result.outcome == "stored" for result in sent)
         return [envelope for envelope, result in zip(envelopes, sent, strict=True) if result.outcome != "stored"]
@@ -144,23 +146,23 @@ class Load:
         began = time.time()
         try:
             path = f"/v1/groups/{group.name}/receive"
-            answer = await self._http.call("POST", path, wish | ({"ack": carried} if carried else {}))
-            error = "" if answer.status == 200 else answer.code
+            response = await self._http.call("POST", path, wish | ({"ack": carried} if carried else {}))
+            error = "" if response.status == 200 else response.code
         except Cut as cut:
-            answer, error = None, f"cut: {cut}"
+            response, error = None, f"cut: {cut}"
         ended = time.time()
-        if answer is None or error:
+        if response is None or error:
             self._note(Receive(group.name, began, ended, error=error))
             self._note_settled(group, "ack", began, carried, ["unknown"] * len(carried), error)
             await asyncio.sleep(_PAUSE)
             if carried:
                 await self._ack(group, carried)
             return []
-        self._note_settled(group, "ack", began, carried, [result["outcome"] for result in answer.body["acked"]])
-        return self._note_received(group, began, ended, answer)
+        self._note_settled(group, "ack", began, carried, [result["outcome"] for result in response.body["acked"]])
+        return self._note_received(group, began, ended, response)
 
-    def _note_received(self, group: Group, began: float, ended: float, answer: Answer) -> list[str]:
-        found, lease = answer.body["messages"], answer.body.get("lease")
+    def _note_received(self, group: Group, began: float, ended: float, response: Answer) -> list[str]:
+        found, lease = response.body["messages"], response.body.get("lease")
         receipts = [lease["receipt"]] if lease else [message["receipt"] for message in found]
         leases = [lease_of(receipt) for receipt in receipts]
         until = _seconds((lease or found[0])["leasedUntil"]) if found else 0.0
@@ -170,7 +172,7 @@ class Load:
             for message, epoch in zip(found, epochs, strict=True)
         ]
         incarnation = leases[0].incarnation if leases else ""
-        rewound = answer.body.get("rewound", 0)
+        rewound = response.body.get("rewound", 0)
         self._note(Receive(group.name, began, ended, messages, until, incarnation, rewound))
         return receipts
 
@@ -183,13 +185,13 @@ class Load:
         began = time.time()
         error = ""
         try:
-            answer = await self._http.call("POST", f"/v1/groups/{group.name}/{verb}", {"receipts": receipts, **more})
-            error = "" if answer.status in {200, 207} else answer.code
+            response = await self._http.call("POST", f"/v1/groups/{group.name}/{verb}", {"receipts": receipts, **more})
+            error = "" if response.status in {200, 207} else response.code
         except Cut as cut:
             error = f"cut: {cut}"
         outcomes = ["unknown"] * len(receipts)
         if not error:
-            outcomes = [result["outcome"] for result in answer.body["results"]]
+            outcomes = [result["outcome"] for result in response.body["results"]]
         self._note_settled(group, verb, began, receipts, outcomes, error)
         return not error
 

@@ -57,9 +57,9 @@ def test_redriven_messages_are_delivered_again_and_the_others_are_kept(mqgate, d
 
 def test_all_dead_letters_are_redriven_at_a_rate(mqgate, done, workers, dead):
     """A repaired service must not be overloaded by its backlog."""
-    answer = done("group", "dead-letters", "redrive", workers, "--all", "--rate", "100")
+    response = done("group", "dead-letters", "redrive", workers, "--all", "--rate", "100")
 
-    assert [result["id"] for result in answer["results"]] == dead
+    assert [result["id"] for result in response["results"]] == dead
     assert mqgate("sub", workers, "--once", "--body").stdout == "a\nb\nc\n"
     assert _dead_now(done, workers) == []
 
@@ -86,9 +86,9 @@ def test_an_unknown_id_is_exit_code_1_and_the_others_are_processed(mqgate, done,
 
 
 @pytest.mark.parametrize("answer", [b"n\n", b"\n", b""], ids=["no", "enter", "nobody there"])
-def test_purging_all_asks_for_confirmation(mqgate, done, workers, dead, answer):
+def test_purging_all_asks_for_confirmation(mqgate, done, workers, dead, response):
     """A purge cannot be undone, so only an explicit yes confirms it."""
-    result = mqgate("group", "dead-letters", "purge", workers, "--all", stdin=answer)
+    result = mqgate("group", "dead-letters", "purge", workers, "--all", stdin=response)
 
     assert (result.exit_code, result.stdout) == (1, "")
     assert f"all dead letters of {workers} (3)" in result.stderr
@@ -105,9 +105,9 @@ def test_purging_all_deletes_after_a_yes(mqgate, done, workers, dead):
 
 def test_a_script_purges_all_without_a_question(done, workers, dead):
     """A script would wait for the response forever."""
-    answer = done("group", "dead-letters", "purge", workers, "--all", "--yes")
+    response = done("group", "dead-letters", "purge", workers, "--all", "--yes")
 
-    assert {result["id"] for result in answer["results"]} == set(dead)
+    assert {result["id"] for result in response["results"]} == set(dead)
     assert _dead_now(done, workers) == []
 
 

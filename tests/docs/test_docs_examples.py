@@ -24,8 +24,8 @@ def test_a_shell_example_settles_what_it_receives(script: str, outcomes: list[st
     for _ in range(2):
         printed = run("sh", str(EXAMPLES / script), gateway_url)
 
-        answers = [json.loads(line) for line in printed.splitlines() if line.startswith("{")]
-        assert [answer["outcome"] for answer in answers if "outcome" in answer] == outcomes
+        responses = [json.loads(line) for line in printed.splitlines() if line.startswith("{")]
+        assert [response["outcome"] for response in responses if "outcome" in response] == outcomes
 
 
 def test_a_producer_that_runs_twice_stores_once_and_a_worker_finishes_all(gateway_url: str) -> None:

@@ -20,9 +20,11 @@ def test_the_lines_of_the_readme_publish_receive_and_ack_in_every_mode(demo: Ser
     """A newcomer pastes them first; if one fails, nothing else we say is believed."""
     printed = run("sh", "-eu", script=_pasted("README.md", demo), directory=tmp_path)
 
-    answers = [json.loads(line) for line in printed.splitlines()]
-    received = [[message["body"] for message in answer["messages"]] for answer in answers if "messages" in answer]
-    outcomes = [answer["outcome"] for answer in answers if "outcome" in answer]
+    responses = [json.loads(line) for line in printed.splitlines()]
+    received = [
+        [message["body"] for message in response["messages"]] for response in responses if "messages" in response
+    ]
+    outcomes = [response["outcome"] for response in responses if "outcome" in response]
     assert received == [
         ["hello"],
         ["wake up"],
@@ -34,18 +36,18 @@ def test_the_lines_of_the_readme_publish_receive_and_ack_in_every_mode(demo: Ser
         ["to everybody"],
     ]
     assert outcomes == ["applied"] * 4
-    assert [answer["acked"] for answer in answers if answer.get("acked")] == [[{"outcome": "applied"}]]
+    assert [response["acked"] for response in responses if response.get("acked")] == [[{"outcome": "applied"}]]
 
 
 def test_the_lines_about_delay_schedule_move_and_cancel(demo: ServerProcess, tmp_path: Path) -> None:
     """A cancel that only works on paper is a message sent to a customer."""
     printed = run("sh", "-eu", script=_pasted("docs/how-to/delay-and-cancel.md", demo), directory=tmp_path)
 
-    answers = [json.loads(line) for line in printed.splitlines() if line]
-    listed = next(answer["items"] for answer in answers if "items" in answer)
+    responses = [json.loads(line) for line in printed.splitlines() if line]
+    listed = next(response["items"] for response in responses if "items" in response)
     assert len(listed) == 2
-    assert [answer["outcome"] for answer in answers if "outcome" in answer] == ["cancelled", "cancelled"]
-    assert [answer["deliverAt"] for answer in answers if answer.get("state") == "scheduled"][:2] == [
+    assert [response["outcome"] for response in responses if "outcome" in response] == ["cancelled", "cancelled"]
+    assert [response["deliverAt"] for response in responses if response.get("state") == "scheduled"][:2] == [
         "2028-01-01T00:00:00.000Z",
         "2028-01-01T08:00:00.000Z",
     ]

@@ -56,6 +56,6 @@ async def test_a_lost_key_can_be_replaced_while_everything_goes_on(settings: Set
             made = printed.decode().strip()
 
             for key in (made, before):
-                answer = await api.get("/v1/keys", headers={"Authorization": f"Bearer {key}"})
-                assert answer.status_code == 200, answer.text
-                assert len(answer.json()["items"]) == 2
+                response = await api.get("/v1/keys", headers={"Authorization": f"Bearer {key}"})
+                assert response.status_code == 200, response.text
+                assert len(response.json()["items"]) == 2

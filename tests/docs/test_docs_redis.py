@@ -183,10 +183,10 @@ async def test_every_field_of_a_queue_on_the_page_is_there_and_no_other(seen: Lo
 
 def test_every_answer_has_the_code_and_the_retry_rule_of_the_page() -> None:
     """What Redis says is what people search for."""
-    answers = [(word, row) for row in _table("Redis says") for word in _words(row[0])]
+    responses = [(word, row) for row in _table("Redis says") for word in _words(row[0])]
 
-    assert len(answers) == 17
-    for word, row in answers:
+    assert len(responses) == 17
+    for word, row in responses:
         error = translated(f"{word} why")
         assert (f"`{error.code}`", str(STATUS[type(error)])) == (row[1], row[2]), word
         assert error.retryable == row[3].startswith("yes"), word

@@ -137,9 +137,9 @@ async def test_the_key_column_tells_the_truth(
             anonymous = await api.request(method, address)
             assert (anonymous.status_code == 401) == (who != generate.PUBLIC), operation["operationId"]
             for owner, key in keys.items():
-                answer = await api.request(method, address, headers=_bearer(key))
+                response = await api.request(method, address, headers=_bearer(key))
                 is_allowed = who in {owner, generate.ANY, generate.PUBLIC}
-                assert (answer.status_code != 403) == is_allowed, (operation["operationId"], owner, answer.text)
+                assert (response.status_code != 403) == is_allowed, (operation["operationId"], owner, response.text)
 
 
 def _bearer(key: str) -> dict[str, str]:

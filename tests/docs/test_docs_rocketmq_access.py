@@ -69,9 +69,9 @@ async def _live(api: httpx.AsyncClient) -> list[tuple[str, int]]:
     steps: list[tuple[str, int]] = []
 
     async def step(method: str, path: str, **body: object) -> httpx.Response:
-        answer = await api.request(method, path, json=body or None)
-        steps.append((f"{method} {path}", answer.status_code))
-        return answer
+        response = await api.request(method, path, json=body or None)
+        steps.append((f"{method} {path}", response.status_code))
+        return response
 
     # A broker that has just started may answer its first questions late.
     for _ in range(20):

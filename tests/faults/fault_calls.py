@@ -33,9 +33,9 @@ class Gateway:
     api: httpx.AsyncClient
 
     async def put(self, path: str, **body: Any) -> Json:
-        answer = await self.api.put(f"/v1/{path}", json=body)
-        assert answer.status_code in {200, 201}, answer.text
-        return dict(answer.json())
+        response = await self.api.put(f"/v1/{path}", json=body)
+        assert response.status_code in {200, 201}, response.text
+        return dict(response.json())
 
     async def shop(self, topic: str = "orders", group: str = "workers", queues: int = QUEUES, **more: Any) -> None:
         """A topic, and a group that reads it."""
@@ -47,21 +47,21 @@ class Gateway:
 
     async def stored(self, topic: str = "orders", **envelope: Any) -> Json:
         """A publish that succeeds."""
-        answer = await self.publish(topic, **envelope)
-        assert answer.status_code in {200, 201}, answer.text
-        return dict(answer.json())
+        response = await self.publish(topic, **envelope)
+        assert response.status_code in {200, 201}, response.text
+        return dict(response.json())
 
     async def receive(self, group: str = "workers", **wish: Any) -> Json:
-        answer = await self.api.post(f"/v1/groups/{group}/receive", json=wish)
-        assert answer.status_code == 200, answer.text
-        return dict(answer.json())
+        response = await self.api.post(f"/v1/groups/{group}/receive", json=wish)
+        assert response.status_code == 200, response.text
+        return dict(response.json())
 
     async def ack(self, received: Json, group: str = "workers") -> list[str]:
         """Ack all of a receive's answer; the outcomes."""
         lease = received.get("lease")
         receipts = [lease["receipt"]] if lease else [message["receipt"] for message in received["messages"]]
-        answer = await self.api.post(f"/v1/groups/{group}/ack", json={"receipts": receipts})
-        return [result["outcome"] for result in answer.json()["results"]]
+        response = await self.api.post(f"/v1/groups/{group}/ack", json={"receipts": receipts})
+        return [result["outcome"] for result in response.json()["results"]]
 
     async def drain(self, group: str = "workers", wait: float = 2) -> list[Json]:
         """Receive and ack until nothing comes."""
@@ -73,8 +73,8 @@ class Gateway:
 
     async def ready(self) -> tuple[int, str, Json]:
         """What /readyz says: status code, status, parts."""
-        answer = await self.api.get("/readyz")
-        return answer.status_code, answer.json()["status"], answer.json()["parts"]
+        response = await self.api.get("/readyz")
+        return response.status_code, response.json()["status"], response.json()["parts"]
 
     async def metric(self, name: str) -> float:
         """A sample of /metrics, 0 if it was never counted."""
@@ -115,6 +115,6 @@ async def eventually(is_so: Callable[[], Awaitable[Any]], seconds: float) -> flo
     return time.monotonic() - began
 
 
-def problem(answer: httpx.Response) -> tuple[int, str]:
+def problem(response: httpx.Response) -> tuple[int, str]:
     """Status and stable code of a refusal."""
-    return answer.status_code, answer.json().get("code", "")
+    return response.status_code, response.json().get("code", "")

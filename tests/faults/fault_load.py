@@ -64,15 +64,15 @@ class Load:
 
     async def _batch(self, envelopes: list[dict[str, str]]) -> None:
         self.notes.sent.update(envelope["body"] for envelope in envelopes)
-        answer = await self._gateway.api.post(f"/v1/topics/{self._topic}/messages", json={"messages": envelopes})
-        assert answer.status_code in {200, 207, 503}, answer.text
-        if answer.status_code == 503:
-            self._note_failure(answer.json()["code"], answer.headers)
+        response = await self._gateway.api.post(f"/v1/topics/{self._topic}/messages", json={"messages": envelopes})
+        assert response.status_code in {200, 207, 503}, response.text
+        if response.status_code == 503:
+            self._note_failure(response.json()["code"], response.headers)
             await asyncio.sleep(0.05)
             return
-        for envelope, result in zip(envelopes, answer.json()["results"], strict=True):
+        for envelope, result in zip(envelopes, response.json()["results"], strict=True):
             if "error" in result:
-                self._note_failure(result["error"]["code"], answer.headers)
+                self._note_failure(result["error"]["code"], response.headers)
             else:
                 self.notes.acked[envelope["body"]] = result["id"]
                 if "key" in envelope:
@@ -87,12 +87,12 @@ class Load:
             envelope = {"body": f"{name}-{number}", "idempotencyKey": f"{name}-{number}", "key": f"o{number % 16}"}
             self.notes.sent.add(envelope["body"])
             while True:
-                answer = await self._gateway.publish(self._topic, **envelope)
-                if answer.status_code in {200, 201}:
-                    self.notes.acked[envelope["body"]] = answer.json()["id"]
+                response = await self._gateway.publish(self._topic, **envelope)
+                if response.status_code in {200, 201}:
+                    self.notes.acked[envelope["body"]] = response.json()["id"]
                     break
-                assert answer.status_code == 503, answer.text
-                self._note_failure(answer.json()["code"], answer.headers)
+                assert response.status_code == 503, response.text
+                self._note_failure(response.json()["code"], response.headers)
                 await asyncio.sleep(0.05)
 
     def _note_failure(self, code: str, headers: object) -> None:
@@ -106,9 +106,9 @@ class Load:
 
     async def consume(self, group: str, wait: float) -> int:
         """Receive and ack one batch; how many came."""
-        answer = await self._gateway.api.post(f"/v1/groups/{group}/receive", json={"max": 32, "wait": wait})
-        assert answer.status_code == 200, answer.text
-        received = answer.json()
+        response = await self._gateway.api.post(f"/v1/groups/{group}/receive", json={"max": 32, "wait": wait})
+        assert response.status_code == 200, response.text
+        received = response.json()
         assert not received.get("rewound"), "no queue became shorter"
         for message in received["messages"]:
             self.notes.delivered[group][message["body"]].add(message["id"])

@@ -60,9 +60,9 @@ async def during_the_outage(gateway: Gateway, direct: RocketMQClient, topic: str
 
 
 async def is_stored(gateway: Gateway) -> bool:
-    answer = await gateway.publish("quiet", body="loose")
-    assert answer.status_code in {201, 503}, answer.text
-    return answer.status_code == 201
+    response = await gateway.publish("quiet", body="loose")
+    assert response.status_code in {201, 503}, response.text
+    return response.status_code == 201
 
 
 async def after_the_restart(gateway: Gateway) -> None:

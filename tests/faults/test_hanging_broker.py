@@ -62,9 +62,9 @@ async def test_a_hanging_broker_delays_one_call_and_no_more(gateway: Gateway, pa
 
 async def _is_quick(gateway: Gateway) -> bool:
     """Eight in a row, so that both brokers had their turn."""
-    answers = [await timed(gateway.publish(body="loose")) for _ in range(8)]
-    assert {answer.status_code for answer, _ in answers} <= {201, 503}
-    return all(answer.status_code == 201 and seconds < QUICK for answer, seconds in answers)
+    responses = [await timed(gateway.publish(body="loose")) for _ in range(8)]
+    assert {response.status_code for response, _ in responses} <= {201, 503}
+    return all(response.status_code == 201 and seconds < QUICK for response, seconds in responses)
 
 
 @pytest.mark.slow
@@ -94,10 +94,10 @@ async def test_a_repeat_after_an_unknown_outcome_has_the_same_id(gateway: Gatewa
 
 async def _repeated(gateway: Gateway, envelope: dict[str, str]) -> dict[str, object]:
     async def is_answered() -> bool:
-        answers.append(await gateway.publish(**envelope))
-        return answers[-1].status_code != 503
+        responses.append(await gateway.publish(**envelope))
+        return responses[-1].status_code != 503
 
-    answers: list[Any] = []
+    responses: list[Any] = []
     await eventually(is_answered, 10)
-    assert answers[-1].status_code in {200, 201}, answers[-1].text
-    return dict(answers[-1].json())
+    assert responses[-1].status_code in {200, 201}, responses[-1].text
+    return dict(responses[-1].json())

@@ -36,10 +36,10 @@ async def test_a_parked_client_hears_of_queues_that_were_added(
 
 async def publish_all(gateway: Gateway) -> dict[str, str]:
     """A message for every key: its queue, or why it has none."""
-    answers = {key: await gateway.publish(body=f"body of {key}", key=key) for key in KEYS}
+    responses = {key: await gateway.publish(body=f"body of {key}", key=key) for key in KEYS}
     return {
-        key: answer.json()["queue"] if answer.status_code == 201 else str(problem(answer))
-        for key, answer in answers.items()
+        key: response.json()["queue"] if response.status_code == 201 else str(problem(response))
+        for key, response in responses.items()
     }
 
 

@@ -33,8 +33,8 @@ async def test_a_topic_deleted_behind_our_back_is_not_found_until_it_is_made_aga
         await direct.admin.delete_kv(LAYOUTS, wire("orders"))
 
     async def is_told() -> bool:
-        answer = await gateway.api.post("/v1/groups/workers/receive", json={})
-        return problem(answer) == (404, "topic_not_found") if answer.status_code != 200 else False
+        response = await gateway.api.post("/v1/groups/workers/receive", json={})
+        return problem(response) == (404, "topic_not_found") if response.status_code != 200 else False
 
     assert problem(await gateway.publish()) == (404, "topic_not_found")
     assert problem(await gateway.publish(key=key_for("broker-b"))) == (404, "topic_not_found")

@@ -82,13 +82,13 @@ def consume(client: Client, ledger: Ledger, waits: Waits, nacked: int = 0) -> No
     carried: list[str] = []
     while client.lag("batches")["lag"]:
         began = time.time()
-        answer = client.receive("batches", max_messages=32, ack=carried)
+        response = client.receive("batches", max_messages=32, ack=carried)
         ended = time.time()
-        stored = [datetime.fromisoformat(message["storedAt"]).timestamp() for message in answer["messages"]]
+        stored = [datetime.fromisoformat(message["storedAt"]).timestamp() for message in response["messages"]]
         waits += [((began - at) * 1000, (ended - at) * 1000) for at in stored]
-        ledger["batches", "delivered"] += len(answer["messages"])
-        ledger["batches", "acked"] += len(answer["messages"])
-        carried = [answer["lease"]["receipt"]] if "lease" in answer else []
+        ledger["batches", "delivered"] += len(response["messages"])
+        ledger["batches", "acked"] += len(response["messages"])
+        carried = [response["lease"]["receipt"]] if "lease" in response else []
 
 
 def counted(store: StatsStore) -> Ledger:

@@ -160,7 +160,7 @@ async def test_one_failing_job_fails_nobody_else(engine: Engine) -> None:
     log = await loaded(engine)
     await log.create("orders", 1)
 
-    answers = await asyncio.gather(
+    responses = await asyncio.gather(
         *(
             engine.write(fails) if number % 3 == 0 else log.append("orders", [a_draft(f"{number}")])
             for number in range(30)
@@ -168,7 +168,7 @@ async def test_one_failing_job_fails_nobody_else(engine: Engine) -> None:
         return_exceptions=True,
     )
 
-    assert [isinstance(response, ValueError) for response in answers] == [number % 3 == 0 for number in range(30)]
+    assert [isinstance(response, ValueError) for response in responses] == [number % 3 == 0 for number in range(30)]
     found = await log.read("orders", "local:0", 0, 100, MIB)
     assert [message.offset for message in found] == list(range(20))
 

@@ -226,7 +226,7 @@ async def test_an_exception_during_a_stream_is_logged_and_aborts_it(
 ) -> None:
     """The status 200 was sent already, so metrics show the failure instead."""
     await publish_many(shop, 1_000, 20 * KIB)
-    log: Any = gateway.mover._log
+    log: Any = gateway.dispatcher._log
     read_columns = log.read_columns
 
     async def read_once(topic: str, queue: str, offset: int, *rest: Any) -> Any:
@@ -291,7 +291,7 @@ async def test_reads_beyond_the_limit_wait_and_then_get_503(
 async def test_at_most_one_page_is_built_ahead(shop: httpx.AsyncClient, gateway: bootstrap.Gateway) -> None:
     """Memory use does not depend on the requested range."""
     await publish_many(shop, 1_000, 20 * KIB)
-    log: Any = gateway.mover._log
+    log: Any = gateway.dispatcher._log
     read_columns, pages = log.read_columns, []
 
     async def noted(*wish: Any) -> Any:

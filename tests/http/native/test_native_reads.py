@@ -106,7 +106,7 @@ async def test_queues_return_the_offset_of_an_instant(api: httpx.AsyncClient, cl
 async def test_queues_without_times_read_no_messages(shop: httpx.AsyncClient, gateway: bootstrap.Gateway) -> None:
     """Monitoring requests the bounds of a thousand queues every few seconds."""
     await publish(shop, "a")
-    log: Any = gateway.mover._log
+    log: Any = gateway.dispatcher._log
     log.read = None
 
     (item,) = (await shop.get(f"{URL}/queues?times=false")).json()["items"]
@@ -128,7 +128,7 @@ async def test_unavailable_queues_are_shown_as_closed(
     """A failed broker must not hide the queues of the others."""
     await put(shop, "topics/orders", queues=3)
     await publish(shop, *"abc")
-    log: Any = gateway.mover._log
+    log: Any = gateway.dispatcher._log
     bounds, offsets_at, read = log.bounds, log.offsets_at, log.read
 
     async def heads_while_down(topic: str, since: int = 0) -> TopicBounds:
@@ -162,7 +162,7 @@ async def test_pages_of_queues_of_several_brokers_are_complete(
     shop: httpx.AsyncClient, gateway: bootstrap.Gateway
 ) -> None:
     """Brokers use the same numbers, so a page may end between two queues of one number."""
-    log: Any = gateway.mover._log
+    log: Any = gateway.dispatcher._log
     names = [f"{broker}:{number}" for number in (0, 1, 10) for broker in ("a", "b")]
     closed = TopicBounds(1, {}, frozenset(names))
 
