@@ -1,4 +1,4 @@
-"""Clients that publish and consume without pause, and write down only what they were told."""
+"""Clients that publish and consume continuously, and record only the responses that they received."""
 
 import asyncio
 import contextlib
@@ -14,7 +14,7 @@ MAY_FAIL = {"queue_unavailable", "storage_unavailable", "unknown"}
 
 @dataclass
 class Notes:
-    """`acked`: bodies whose publish was answered 2xx, by id; `sent`: all that left; `failed`: why others were not."""
+    """`acked`: bodies with a 2xx response, by id; `sent`: all that were sent; `failed`: why others were not stored."""
 
     sent: set[str] = field(default_factory=set)
     acked: dict[str, str] = field(default_factory=dict)
@@ -34,7 +34,7 @@ class Load:
 
     @contextlib.asynccontextmanager
     async def running(self, *clients: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
-        """Let clients work; at the end they finish what they have begun."""
+        """Run clients. At the end they finish what they have begun."""
         tasks = [asyncio.create_task(client) for client in clients]
         try:
             yield
@@ -47,7 +47,7 @@ class Load:
             await asyncio.gather(*tasks, return_exceptions=True)
 
     async def loose(self, name: str) -> None:
-        """Batches without key."""
+        """Publish batches without keys."""
         number = 0
         while not self.is_over:
             bodies = [f"{name}-{number + index}" for index in range(1 + number % 3)]
@@ -55,7 +55,7 @@ class Load:
             await self._batch([{"body": body} for body in bodies])
 
     async def keyed(self, name: str) -> None:
-        """Batches whose messages go to many queues."""
+        """Publish batches whose messages go to many queues."""
         number = 0
         while not self.is_over:
             numbers = range(number, number + 4)
@@ -80,7 +80,7 @@ class Load:
         await asyncio.sleep(0.01)
 
     async def once(self, name: str) -> None:
-        """One by one, each repeated under its idempotency key until it is stored."""
+        """Publish single messages. Each is repeated under its idempotency key until it is stored."""
         number = 0
         while not self.is_over:
             number += 1
@@ -105,7 +105,7 @@ class Load:
             await self.consume(group, wait=5)
 
     async def consume(self, group: str, wait: float) -> int:
-        """Receive and ack one batch; how many came."""
+        """Receive and ack one batch. Return the number of messages."""
         response = await self._gateway.api.post(f"/v1/groups/{group}/receive", json={"max": 32, "wait": wait})
         assert response.status_code == 200, response.text
         received = response.json()

@@ -1,7 +1,7 @@
-"""One of two brokers is killed with -9 under load and started again: no 2xx is lost, and the other one goes on.
+"""One of two brokers is killed under load and restarted: no confirmed message is lost, and the other broker continues.
 
-One story, since a broker takes seconds to come back: while publishers and consumers run on one topic, the promises are
-looked at one by one on a quiet topic beside it.
+This is one test because a broker takes seconds to restart. Publishers and consumers use one topic, while the guarantees
+are checked one by one on a second, quiet topic.
 """
 
 import asyncio
@@ -18,7 +18,7 @@ DEAD, ALIVE = key_for("broker-a"), key_for("broker-b")
 
 
 async def prepare(gateway: Gateway) -> dict[str, object]:
-    """A quiet topic: two messages on broker-a, of which one is leased."""
+    """Create a quiet topic with two messages on broker-a, one of which is leased."""
     await gateway.shop("quiet", "waiting", visibility="60s")
     await gateway.stored("quiet", body="leased", key=DEAD)
     leased = await gateway.receive("waiting", max=1, wait=5)
@@ -79,10 +79,10 @@ async def after_the_restart(gateway: Gateway) -> None:
 
 
 @pytest.mark.slow
-async def test_a_broker_killed_under_load_costs_no_message(
+async def test_no_message_is_lost_if_a_broker_is_killed_under_load(
     gateway: Gateway, pair: Stack, direct: RocketMQClient, wire
 ) -> None:
-    """Every 2xx is delivered in every group, keys keep their queues, the other broker's messages do not wait."""
+    """Every group gets every confirmed message, keys keep their queues, and the other broker is not delayed."""
     await gateway.shop("busy", "singles", visibility="5s", maxAttempts=1000, backoff=["0s"])
     await gateway.put("groups/queues", topic="busy", mode="queue", visibility="5s", maxAttempts=1000)
     leased = await prepare(gateway)

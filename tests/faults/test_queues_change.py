@@ -1,4 +1,4 @@
-"""Queues that come, go and come back: a key stays where it is, and who waits hears of the new ones."""
+"""Queues that are added, closed and opened: keys keep their queues, and parked receives get new queues."""
 
 import asyncio
 from collections.abc import Callable
@@ -15,10 +15,10 @@ from mqgate.stack import Stack
 KEYS = [f"k{number}" for number in range(32)]
 
 
-async def test_a_parked_client_hears_of_queues_that_were_added(
+async def test_a_parked_receive_gets_messages_of_added_queues(
     gateway: Gateway, direct: RocketMQClient, wire: Callable[[str], str]
 ) -> None:
-    """Also of what others store there, although it parked before there was such a queue."""
+    """This includes messages of other clients, although it parked before the queue existed."""
     await gateway.shop(queues=2)
     parked = asyncio.create_task(gateway.receive(wait=20))
     await gateway.parked()
@@ -35,7 +35,7 @@ async def test_a_parked_client_hears_of_queues_that_were_added(
 
 
 async def publish_all(gateway: Gateway) -> dict[str, str]:
-    """A message for every key: its queue, or why it has none."""
+    """Publish a message for every key. Return its queue, or the error."""
     responses = {key: await gateway.publish(body=f"body of {key}", key=key) for key in KEYS}
     return {
         key: response.json()["queue"] if response.status_code == 201 else str(problem(response))
@@ -44,13 +44,10 @@ async def publish_all(gateway: Gateway) -> dict[str, str]:
 
 
 @pytest.mark.slow
-async def test_a_gateway_started_while_a_broker_is_down_keeps_its_keys_for_it(
+async def test_a_gateway_started_without_a_broker_keeps_its_keys(
     open_gateway: Open, settings: Settings, pair: Stack, tmp_path: Path
 ) -> None:
-    """It has never seen the dead broker, and still no key of it goes to another queue; nothing acked comes back.
-
-    With both brokers gone it is not ready, and says so.
-    """
+    """Keys of a broker that it never saw go to no other queue. No acked message returns."""
     async with open_gateway() as gateway:
         await gateway.shop()
         homes = await publish_all(gateway)
@@ -96,6 +93,6 @@ async def _is_unavailable(gateway: Gateway) -> bool:
 
 
 async def _is_everywhere(gateway: Gateway) -> bool:
-    """Whether messages without key go to both brokers."""
+    """Return whether messages without keys go to both brokers."""
     stored = [await gateway.stored(body="loose") for _ in range(16)]
     return len({message["queue"].partition(":")[0] for message in stored}) == len(BROKERS)

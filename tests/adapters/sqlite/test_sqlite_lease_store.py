@@ -1,4 +1,4 @@
-"""The embedded engine's lease store."""
+"""The lease store of the embedded engine."""
 
 import pytest
 
@@ -17,10 +17,10 @@ class TestSqliteLeaseStore(LeaseStoreContract):
     def store(self, engine: Engine) -> SqliteLeaseStore:
         return SqliteLeaseStore(engine, most_clients=self.max_clients)
 
-    async def test_names_of_clients_do_not_pile_up(
+    async def test_the_number_of_stored_client_names_is_limited(
         self, store: SqliteLeaseStore, engine: Engine, clock: ManualClock
     ) -> None:
-        """A caller may make up a new clientId for every poll; the newest are kept, in each group."""
+        """A caller may use a new clientId for every poll. Each group keeps the newest ones."""
         groups = [a_group(name="workers"), a_group(name="others")]
         for group in groups:
             await opened(store, group, queues(9))

@@ -1,4 +1,4 @@
-"""The embedded engine's lease store in message mode."""
+"""The lease store of the embedded engine in message mode."""
 
 from typing import Any
 
@@ -19,10 +19,10 @@ class TestSqliteMessageLeases(MessageLeaseContract):
         return SqliteLeaseStore(engine)
 
 
-async def test_an_attempt_reads_nothing_again_of_what_a_filter_did_not_keep(
+async def test_an_attempt_does_not_read_filtered_messages_again(
     engine: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The longer an attempt looks for a rare tag, the slower it would be."""
+    """An attempt that searches for a rare tag would become slower with every step."""
     store, group = SqliteLeaseStore(engine), workers(tags=frozenset("a"))
     await opened(store, group, queues(50))
     read: list[Any] = []

@@ -1,4 +1,4 @@
-"""The embedded engine's timers."""
+"""The timer store of the embedded engine."""
 
 from collections.abc import Awaitable, Callable
 from datetime import timedelta
@@ -26,10 +26,10 @@ class TestSqliteTimerStore(TimerStoreContract):
         return reopen
 
 
-async def test_decided_timers_are_forgotten_after_a_while_and_pending_ones_never(
+async def test_decided_timers_are_deleted_after_a_while_and_pending_ones_never(
     engine: Engine, clock: ManualClock
 ) -> None:
-    """Disk is for what is still to come; a repeated cancel is known for 10 minutes at least."""
+    """A repeated cancel must be recognised for at least 10 minutes."""
     store = SqliteTimerStore(engine)
     await store.add([Timer("orders", Draft(message_id, b"x"), NOON) for message_id in ("done", "dropped", "claimed")])
     await store.add([Timer("orders", Draft("waiting", b"x"), NOON + timedelta(days=1))])

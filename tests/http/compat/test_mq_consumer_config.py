@@ -147,7 +147,7 @@ async def test_a_resent_message_is_delivered_once_with_the_next_batch(mq: Mq) ->
 
 @pytest.mark.parametrize("path", ["consumer/unregister", "unregister"])
 async def test_unregister_stops_a_consumer_and_can_be_undone(mq: Mq, path: str) -> None:
-    """Stopped, not deleted: its offsets stay, so that resuming it goes on where it was."""
+    """Its offsets are kept, so that a resume continues at its position."""
     headers = {"MU": encrypt_mu_header("ann@example.com")}
     await mq.produce("m")
 
