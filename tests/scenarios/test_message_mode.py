@@ -220,37 +220,6 @@ async def test_carried_acks_apply_first_and_are_reported(api: httpx.AsyncClient)
     assert [result["outcome"] for result in answer["acked"]] == ["applied", "invalid"]
 
 
-async def test_an_extend_applies_to_its_message_only(api: httpx.AsyncClient, clock: ManualClock) -> None:
-    """The receipt stays valid. A slow message of a batch does not hold its neighbours."""
-    await shop(api, visibility=30, backoff=[0])
-    await publish(api, "slow", "lost")
-    slow, _ = await take(api)
-    clock.advance(20)
-    extended = await settle(api, "extend", slow, visibility=60)
-    clock.advance(10)
-
-    again = await take(api)
-    clock.advance(49)
-
-    assert extended.json()["leasedUntil"] == "2026-01-01T12:01:20.000Z"
-    assert bodies(again) == ["lost"]
-    assert await outcome(api, "ack", slow) == (200, "applied")
-
-
-async def test_a_lease_is_held_for_at_most_twelve_hours(api: httpx.AsyncClient, clock: ManualClock) -> None:
-    """A longer extend is refused with a stable code, and the lease is unchanged."""
-    await shop(api, visibility="6h")
-    await publish(api, "a")
-    (message,) = await take(api)
-    clock.advance(5 * HOUR)
-
-    answer = await settle(api, "extend", message, visibility="8h")
-
-    assert refused(answer, 400, "invalid_value")["outcome"] == "invalid"
-    assert await counts(api) == (0, 1, 0)
-    assert await outcome(api, "extend", message, visibility="7h") == (200, "applied")
-
-
 async def test_the_default_backoff_doubles_from_one_second_to_ten_minutes(
     api: httpx.AsyncClient, clock: ManualClock
 ) -> None:
@@ -273,19 +242,6 @@ async def test_the_default_backoff_doubles_from_one_second_to_ten_minutes(
     assert all(480 <= wait <= 613 for wait in waits[10:])
 
 
-async def test_a_list_of_backoffs_is_used_as_written(api: httpx.AsyncClient, clock: ManualClock) -> None:
-    """Its last entry repeats. An expired lease waits like a nack, from its deadline on."""
-    await shop(api, backoff=["2s", "5s"], visibility=30)
-    await publish(api, "a")
-    await settle(api, "nack", (await take(api))[0])
-    seen: list[Any] = []
-    for step in (1.999, 0.001, 30, 4.999, 0.001):
-        clock.advance(step)
-        seen.append(bodies(await take(api)))
-
-    assert seen == [[], ["a"], [], [], ["a"]]
-
-
 async def test_the_delay_of_a_nack_replaces_the_backoff(api: httpx.AsyncClient, clock: ManualClock) -> None:
     """The worker may know when a retry can succeed."""
     await shop(api, backoff=["1h"])
@@ -294,21 +250,6 @@ async def test_the_delay_of_a_nack_replaces_the_backoff(api: httpx.AsyncClient, 
     clock.advance(3)
 
     assert bodies(await take(api)) == ["a"]
-
-
-async def test_a_late_ack_applies_until_the_message_is_granted_again(
-    api: httpx.AsyncClient, clock: ManualClock
-) -> None:
-    """This holds even if a lag call has already noticed the expiry."""
-    await shop(api, visibility=30)
-    await publish(api, "a")
-    (message,) = await take(api)
-    clock.advance(3600)
-    await lag(api)
-
-    assert await outcome(api, "ack", message) == (200, "late_applied")
-    assert await outcome(api, "ack", message) == (200, "duplicate")
-    assert await counts(api) == (0, 0, 0)
 
 
 async def test_an_unsettled_message_limits_a_queue_by_max_span(
@@ -373,22 +314,6 @@ async def test_the_lag_is_exact_at_rest(api: httpx.AsyncClient, clock: ManualClo
     assert found["oldestAge"] == (60 if engine == "sqlite" else 0)
     assert (found["queues"][0]["committed"], found["queues"][0]["cursor"]) == (1, 3)
     assert third["leasedUntil"] == "2026-01-01T12:01:30.000Z"
-
-
-async def test_a_pause_stops_grants_but_not_acks(api: httpx.AsyncClient) -> None:
-    """Invariant 22. After a resume the group continues."""
-    await shop(api)
-    await publish(api, "a", "b")
-    (first,) = await take(api, max=1)
-    await operate(api, "pause")
-
-    paused = await receive(api)
-    acked = await outcome(api, "ack", first)
-    await operate(api, "resume")
-
-    assert (paused["state"], paused["messages"]) == ("paused", [])
-    assert acked == (200, "applied")
-    assert bodies(await take(api)) == ["b"]
 
 
 async def test_a_seek_repeats_or_skips_and_old_receipts_are_gone(

@@ -13,14 +13,12 @@ from message_calls import (
     counted_steps,
     outcome,
     publish,
-    settle,
     shop,
     take,
 )
 
 from mqgate import bootstrap
 from mqgate.consumption import receive
-from mqgate.testing.clock import ManualClock
 
 
 async def test_the_next_message_of_a_key_is_granted_after_the_previous_one(api: httpx.AsyncClient) -> None:
@@ -96,22 +94,6 @@ async def test_a_message_behind_many_waiting_ones_is_found_in_few_steps(
     assert [bodies(await take(api, max=1)) for _ in range(3)] == [["b1"], ["c1"], []]
     await ack(api, *first, *held)
     assert sorted(bodies(await take(api))) == ["a2", "x1"]
-
-
-async def test_a_nack_blocks_its_key_and_not_the_queue(api: httpx.AsyncClient, clock: ManualClock) -> None:
-    """One failing customer must not stop the others."""
-    await shop(api, ordered=True, backoff=["10s"])
-    await publish(api, "k1", "k2", key="k")
-    (first,) = await take(api)
-    await settle(api, "nack", first)
-    await publish(api, "l1", key="l")
-
-    meanwhile = await take(api)
-    clock.advance(10)
-    again = await take(api)
-
-    assert bodies(meanwhile) == ["l1"]
-    assert bodies(again) == ["k1"]
 
 
 async def test_a_disconnected_client_does_not_change_the_order(

@@ -86,7 +86,7 @@ async def test_a_publish_during_a_deletion_leaves_nothing_in_the_next_topic(
     assert {response.status_code for response in again} == {201}
 
 
-def an_act(subject: str) -> AuditEntry:
+def an_audit_entry(subject: str) -> AuditEntry:
     return AuditEntry(at=NOON, actor="another gateway", action="create", subject=subject, reason=None, details="{}")
 
 
@@ -100,7 +100,7 @@ async def test_a_concurrent_change_does_not_interrupt_a_deletion(
 
     async def slow(topic: str) -> None:
         await drop(topic)
-        await store.save(a_topic(name="parcels"), an_act("topic parcels"), decided_on=await store.version())
+        await store.save(a_topic(name="parcels"), an_audit_entry("topic parcels"), decided_on=await store.version())
 
     monkeypatch.setattr(log, "drop", slow)
     response = await api.delete("/v1/topics/orders")
@@ -119,7 +119,7 @@ async def test_a_topic_with_a_group_that_was_registered_meanwhile_is_kept(
 
     async def slow(topic: str) -> None:
         await drop(topic)
-        await store.save(a_group(name="workers"), an_act("group workers"), decided_on=await store.version())
+        await store.save(a_group(name="workers"), an_audit_entry("group workers"), decided_on=await store.version())
 
     monkeypatch.setattr(log, "drop", slow)
     response = await api.delete("/v1/topics/orders")
