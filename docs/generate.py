@@ -83,7 +83,6 @@ WHAT_TO_DO = {
     "host_not_allowed": "send an API key, or add the host name to `[http] allowed_hosts`",
     "origin_not_allowed": "send an API key, or add the page's origin to `[http] cors_origins`",
     "overloaded": "wait for the time in `Retry-After` and repeat the request; see `[http] max_*` in the settings",
-    "stopping": "repeat the request; the gateway is restarting, or another gateway serves it",
     "storage_full": "free disk space, lower a retention, or give Redis more memory; no stored message is lost",
     "storage_unavailable": "repeat the request; if it still fails, `detail` and `/readyz` name the unavailable store",
     "queue_unavailable": "repeat the request later; the queue of this key is not available now",
@@ -274,9 +273,9 @@ def main() -> None:
 
 def leaves(base: type[MqgateError] = MqgateError) -> Iterator[type[MqgateError]]:
     """Yield every error with a code, in the order of the tree."""
-    for each in base.__subclasses__():
-        if each.__module__ == errors.__name__:
-            yield from [each] if "code" in vars(each) else leaves(each)
+    for subclass in base.__subclasses__():
+        if subclass.__module__ == errors.__name__:
+            yield from [subclass] if "code" in vars(subclass) else leaves(subclass)
 
 
 def _table(heading: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
@@ -298,16 +297,16 @@ def _settings() -> str:
         options = factory()
         hints = get_type_hints(type(options))
         rows = []
-        for each in fields(options):
-            variable = f"`MQGATE_{group}_{each.name}`".upper()
-            flag = _FLAGS.get(f"{group}.{each.name}")
+        for field in fields(options):
+            variable = f"`MQGATE_{group}_{field.name}`".upper()
+            flag = _FLAGS.get(f"{group}.{field.name}")
             rows.append(
                 [
-                    f"`{each.name}`",
-                    _kind(hints[each.name]),
-                    f"`{_toml(each.default)}`",
+                    f"`{field.name}`",
+                    _kind(hints[field.name]),
+                    f"`{_toml(field.default)}`",
                     f"{variable}, `{flag}`" if flag else variable,
-                    each.metadata["doc"],
+                    field.metadata["doc"],
                 ]
             )
         parts.append(f"\n## [{group}]\n\n{_table(('name', 'type', 'default', 'variable, flag', 'meaning'), rows)}")
@@ -365,8 +364,8 @@ def _duration(value: timedelta) -> str:
 
 def _errors() -> str:
     rows: list[Sequence[str]] = [
-        (f"`{each.code}`", str(STATUS[each]), each.title, "yes" if each.retryable else "no", WHAT_TO_DO[each.code])
-        for each in leaves()
+        (f"`{leave.code}`", str(STATUS[leave]), leave.title, "yes" if leave.retryable else "no", WHAT_TO_DO[leave.code])
+        for leave in leaves()
     ]
     return _NOTE + _ERRORS_HEAD + _table(("code", "HTTP", "title", "retryable", "what to do"), [*rows, _BUG])
 
@@ -442,9 +441,9 @@ def _detail(method: str, path: str, operation: Mapping[str, Any], schemas: Mappi
         lines.append(f"- body{optional}: {_members(schemas[name])}")
     for place in ("query", "header"):
         given = [
-            f"`{each['name']}` ({each.get('description') or _type(each['schema'])})"
-            for each in operation["parameters"]
-            if each["in"] == place
+            f"`{parameter['name']}` ({parameter.get('description') or _type(parameter['schema'])})"
+            for parameter in operation["parameters"]
+            if parameter["in"] == place
         ]
         if given:
             lines.append(f"- {place}: {', '.join(given)}")
@@ -478,8 +477,8 @@ def _structures(document: Mapping[str, Any]) -> str:
 def _members(schema: Mapping[str, Any]) -> str:
     required = schema.get("required", ())
     return ", ".join(
-        f"`{name}` {_type(each)}" if name in required else f"[`{name}` {_type(each)}{_default(each)}]"
-        for name, each in schema["properties"].items()
+        f"`{name}` {_type(properties)}" if name in required else f"[`{name}` {_type(properties)}{_default(properties)}]"
+        for name, properties in schema["properties"].items()
     )
 
 
@@ -500,9 +499,9 @@ def _type(schema: Mapping[str, Any]) -> str:
     elif "A number of seconds" in text or "RFC 3339" in text:
         named = "instant" if "RFC 3339" in text else "duration"
     elif "enum" in schema:
-        named = " or ".join(f'"{each}"' for each in schema["enum"])
+        named = " or ".join(f'"{value}"' for value in schema["enum"])
     elif "anyOf" in schema:
-        named = " or ".join(_type(each) for each in schema["anyOf"])
+        named = " or ".join(_type(option) for option in schema["anyOf"])
     elif kind == "array":
         named = f"list of {_type(schema['items'])}"
     elif kind == "object":

@@ -1,8 +1,8 @@
-"""Make archives of what JVMs load at their start, so that those that tests start have it at once.
+"""Create archives of the classes that JVMs load at their start, so that JVMs of tests start faster.
 
-`python class_archive.py broker` runs a broker once, `python class_archive.py spark` a small session of Spark. Its JVM
-writes its classes down at its end, in the environment whose tests they are for. Another Java, or one with other jars,
-leaves an archive alone and starts as if there were none.
+`python class_archive.py broker` runs a broker once, `python class_archive.py spark` a small Spark session. The JVM
+writes the archive when it exits, into the environment of the tests. A JVM of another version, or with other jars,
+ignores it.
 """
 
 import os
@@ -31,7 +31,7 @@ spark.stop()
 
 
 def reading(archive: Path) -> str:
-    """The options of a JVM that starts from the archive; none if there is none."""
+    """Return the JVM options that use the archive, or none if it does not exist."""
     return f"-XX:SharedArchiveFile={archive} {_QUIET}" if archive.is_file() else ""
 
 

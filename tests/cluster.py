@@ -1,13 +1,13 @@
-"""RocketMQ for the whole test run: one name server and three brokers, started once, when the first test needs them.
+"""RocketMQ for the whole test run: one name server and three brokers, started when the first test needs them.
 
-`rocketmq` gives the stack: the broker `local` of the cluster `one`, which everybody uses at the same time, and the
-brokers `broker-a` and `broker-b` of the cluster `pair`. Who wants those, to kill or pause one or for having two, asks
-for `pair`: nobody else has them meanwhile. In between they are paused, and the name server leads nobody to them: a
-broker with nothing to do takes a tenth of a core.
+`rocketmq` is the stack: the broker `local` of cluster `one`, which all tests share, and the brokers `broker-a` and
+`broker-b` of cluster `pair`. A test that needs those, to kill or pause one or to have two, requests `pair` and has
+them alone. At other times they are paused, and the name server does not route to them: an idle broker uses a tenth of
+a core.
 
-All pytest-xdist workers share one directory, which the controller names and, at the end, empties. Where RocketMQ
-cannot run the tests are skipped, loudly; with CI=true they fail. ROCKETMQ_STACK names the directory of a stack with
-these brokers that runs already: quicker, for whoever runs single tests again and again.
+All pytest-xdist workers share one directory, which the controller names and finally deletes. If RocketMQ cannot run,
+the tests are skipped with a warning; with CI=true they fail. ROCKETMQ_STACK names the directory of a running stack with
+these brokers, which is faster for repeated runs of single tests.
 """
 
 import os
@@ -47,13 +47,13 @@ _NOT_RUN = "RocketMQ cannot run here: "
 
 
 class _Run(NamedTuple):
-    """What all processes of a test run share."""
+    """The state that all processes of a test run share."""
 
     directory: Path
     controller: int
 
     def bring_up(self) -> Stack:
-        """The first who comes brings it up, the others wait and hear the same; StackError if it cannot be."""
+        """Start the stack once. Other processes wait and get the same result. Raise StackError if it fails."""
         stack = Stack(self.directory / "stack")
         outcome = self.directory / "outcome"
         with locked(self.directory / "up.lock"):
@@ -89,7 +89,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_configure_node(node: Any) -> None:
-    """Of xdist: hand the directory to a worker."""
+    """Pass the directory to a worker of xdist."""
     run = node.config.stash[RUN]
     node.workerinput["cluster"] = (str(run.directory), run.controller)
 
@@ -159,7 +159,7 @@ def _revive(stack: Stack) -> None:
 
 
 def _rest(stack: Stack) -> None:
-    """They announce themselves anew as soon as they go on."""
+    """Pause the brokers of the pair and remove their routes. They register again as soon as they are resumed."""
     for name in PAIR:
         stack.pause(name)
         who = {"clusterName": "pair", "brokerName": name, "brokerAddr": stack.brokers[name], "brokerId": "0"}

@@ -1,4 +1,4 @@
-"""What most tests stand on: a gateway in this process with a hand-moved clock, or one of its own behind a socket."""
+"""Fixtures that most tests use: a gateway in this process with a manual clock, or one of its own behind a socket."""
 
 import asyncio
 import gc
@@ -28,7 +28,7 @@ SPARK = Path(__file__).with_name("spark")
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """What tests start lives for seconds or minutes, and is to start quickly: see `lean`."""
+    """Configure child processes for a fast start, because they run for seconds or minutes: see `lean`."""
     brokers, spark = map(class_archive.reading, (class_archive.BROKER, class_archive.SPARK))
     os.environ.setdefault("JDK_JAVA_OPTIONS", f"{class_archive.LEAN_JAVA} {brokers}")
     # Drivers, and the servers of a cluster: what a command line says wins.
@@ -42,13 +42,13 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_asyncio_loop_factories() -> Mapping[str, Callable[[], asyncio.AbstractEventLoop]]:
-    """What gateways run on."""
+    """Use the event loop of the gateways."""
     return {"uvloop": uvloop.new_event_loop}
 
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_auto_num_workers() -> int:
-    """One more than there are cores: many tests wait, for a lease to end or a broker to come back."""
+    """Return one more worker than cores, because many tests wait for a lease or a broker."""
     return int(os.environ.get("PYTEST_XDIST_AUTO_NUM_WORKERS", len(os.sched_getaffinity(0)) + 1))
 
 
@@ -81,13 +81,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def pytest_collection_finish() -> None:
-    """Thousands of tests stay until the end: nobody needs to look through them for rubbish again and again."""
+    """Exclude the collected tests, which live until the end, from garbage collection."""
     gc.collect()
     gc.freeze()
 
 
 def _length(item: pytest.Item) -> float:
-    """What takes long says so by its time limit; what takes more than a few seconds is marked."""
+    """Return the expected duration: the time limit of a test, or a few seconds if it is marked slow."""
     limit = item.get_closest_marker("timeout")
     return float(limit.args[0]) if limit else 1.0 if item.get_closest_marker("slow") else 0.0
 
@@ -110,7 +110,7 @@ async def gateway(settings: Settings, clock: ManualClock) -> AsyncIterator[boots
 
 @pytest.fixture
 async def api(gateway: bootstrap.Gateway) -> AsyncIterator[httpx.AsyncClient]:
-    """HTTP without a socket."""
+    """An HTTP client without a socket."""
     transport = httpx.ASGITransport(app=gateway.app, client=("127.0.0.1", 5000))
     async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as client:
         yield client
@@ -125,7 +125,7 @@ def gateway_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 
 async def put(api: httpx.AsyncClient, path: str, **body: Any) -> dict[str, Any]:
-    """Register something, or fail with what the gateway said."""
-    answer = await api.put(f"/v1/{path}", json=body)
-    assert answer.status_code in {200, 201}, answer.text
-    return dict(answer.json())
+    """Register an entry, or fail with the response of the gateway."""
+    response = await api.put(f"/v1/{path}", json=body)
+    assert response.status_code in {200, 201}, response.text
+    return dict(response.json())

@@ -1,4 +1,4 @@
-"""The topic of events as its readers see it: batches of rows, over HTTP."""
+"""The events topic as its readers see it: batches of rows, over HTTP."""
 
 import base64
 from typing import Any, NamedTuple
@@ -14,7 +14,7 @@ Row = dict[str, Any]
 
 
 class Batch(NamedTuple):
-    """One message of the topic. `sequence` is that of its incarnation; `is_last`: it says that it is the last."""
+    """One message of the topic. `sequence` is its number within the incarnation."""
 
     schema: str
     incarnation: str
@@ -27,17 +27,17 @@ class Batch(NamedTuple):
 
 
 def rows_of(body: bytes) -> list[Row]:
-    """Instants as milliseconds."""
+    """Return the rows of a batch, with instants as milliseconds."""
     table = pa.ipc.open_stream(body).read_all()
     plain = [
-        pa.field(each.name, pa.int64() if pa.types.is_timestamp(each.type) else each.type) for each in table.schema
+        pa.field(field.name, pa.int64() if pa.types.is_timestamp(field.type) else field.type) for field in table.schema
     ]
     found: list[Row] = table.cast(pa.schema(plain)).to_pylist()
     return found
 
 
 async def batches(api: httpx.AsyncClient) -> list[Batch]:
-    """All of them, those of a queue in their order."""
+    """Return all batches, in order within a queue."""
     found = []
     for queue in (await _get(api, "queues"))["items"]:
         offset = 0
@@ -51,15 +51,15 @@ async def batches(api: httpx.AsyncClient) -> list[Batch]:
 
 
 async def events(api: httpx.AsyncClient, *kinds: str) -> list[Row]:
-    """The rows of `events/1` of these kinds; of all without any."""
+    """Return the rows of `events/1` of these kinds, by default of all."""
     found = [row for batch in await batches(api) if batch.schema == "events/1" for row in batch.rows]
     return [row for row in found if not kinds or row["kind"] in kinds]
 
 
 async def _get(api: httpx.AsyncClient, path: str, **query: int) -> Any:
-    answer = await api.get(f"/v1/topics/{EVENTS_TOPIC}/{path}", params=query)
-    assert answer.status_code == 200, answer.text
-    return answer.json()
+    response = await api.get(f"/v1/topics/{EVENTS_TOPIC}/{path}", params=query)
+    assert response.status_code == 200, response.text
+    return response.json()
 
 
 def _batch(message: Row) -> Batch:

@@ -6,6 +6,6 @@ __all__ = ["log_plainly"]
 
 
 def log_plainly() -> None:
-    for each in structlog.get_config()["processors"]:
-        if isinstance(each, structlog.dev.ConsoleRenderer):
-            each.exception_formatter = structlog.dev.plain_traceback
+    for processor in structlog.get_config()["processors"]:
+        if isinstance(processor, structlog.dev.ConsoleRenderer):
+            processor.exception_formatter = structlog.dev.plain_traceback

@@ -1,4 +1,4 @@
-"""The production set for one test: RocketMQ, Redis and PostgreSQL, shared by all, in a name space of the test's own."""
+"""The distributed deployment for one test: shared RocketMQ, Redis and PostgreSQL, under names of the test."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -24,7 +24,7 @@ from mqgate.stack import Stack
 def on_production(
     settings: Settings, rocketmq: Stack, redis: Stack, postgres: Stack, cluster: str = "one"
 ) -> Iterator[Settings]:
-    """Settings of a gateway on all three; what it made in PostgreSQL goes at the end, the rest with the servers."""
+    """Yield settings that use all three servers. The PostgreSQL schema is dropped at the end."""
     space = uuid4().hex[:8]
     yield replace(
         settings,
@@ -40,7 +40,7 @@ def on_production(
 
 
 def as_environment(settings: Settings) -> dict[str, str]:
-    """The same for a gateway in a process of its own."""
+    """Return the same settings for a gateway in its own process."""
     return {
         "MQGATE_MESSAGES_ENGINE": "rocketmq",
         "MQGATE_ROCKETMQ_NAME_SERVERS": ",".join(settings.rocketmq.name_servers),

@@ -1,7 +1,4 @@
-"""How many random examples the models and the OpenAPI document are tried with, and how.
-
-`make soak` asks for so many TIMES as many.
-"""
+"""The number of random examples of the models and the OpenAPI document. `make soak` multiplies it by TIMES."""
 
 import os
 
@@ -15,7 +12,7 @@ _IS_FIXED = bool(os.environ.get("CI"))
 
 
 def examples(count: int, steps: int) -> settings:
-    """Settings of a state machine: so many examples, of so many steps each."""
+    """Return the settings of a state machine with this number of examples and steps."""
     return settings(
         max_examples=count * TIMES,
         stateful_step_count=steps,

@@ -1,4 +1,4 @@
-"""A Redis (Valkey) with options of its own, for one test: TLS, users, little memory, a cluster's node, a replica."""
+"""A Redis (Valkey) with its own options for one test: TLS, users, little memory, a cluster node, a replica."""
 
 import time
 from collections.abc import Iterator
@@ -15,7 +15,7 @@ from mqgate.stack.redis_part import _find_server
 
 @contextmanager
 def serving(home: Path, *options: str, is_ready: bool = True) -> Iterator[int]:
-    """A server with these options, on the port that is yielded; `is_ready` false: do not wait until it answers."""
+    """Start a server with these options and yield its port. Without `is_ready`, do not wait until it responds."""
     home.mkdir(parents=True, exist_ok=True)
     # A cluster's node takes the port that lies 10,000 above as well.
     port = free_port((10_000,))
@@ -34,7 +34,7 @@ def serving(home: Path, *options: str, is_ready: bool = True) -> Iterator[int]:
 
 @contextmanager
 def operator(url: str) -> Iterator["redis.Redis"]:
-    """What a person with redis-cli could do."""
+    """Yield a plain client, as an operator would use."""
     client = redis.Redis.from_url(url)
     try:
         yield client
@@ -44,5 +44,5 @@ def operator(url: str) -> Iterator["redis.Redis"]:
 
 
 async def is_up(node: "redis.Redis") -> bool:
-    """Whether a cluster, as this node sees it, serves all slots."""
+    """Return whether the cluster serves all slots, as seen by this node."""
     return b"cluster_state:ok" in node.execute_command("CLUSTER", "INFO")

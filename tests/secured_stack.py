@@ -1,4 +1,4 @@
-"""A RocketMQ as one is in production: it asks for a user, looks up what the user may do, and shows a certificate."""
+"""A RocketMQ as in production: it requires a user, checks permissions and has a certificate."""
 
 import datetime as dt
 import ipaddress
@@ -39,7 +39,7 @@ _Key = ec.EllipticCurvePrivateKey
 
 
 class Secured(NamedTuple):
-    """`ca`: the file of the authority that signed for 127.0.0.1, and for no other name of this machine."""
+    """`ca` is the file of the authority that signed a certificate for 127.0.0.1 and no other name."""
 
     stack: Stack
     ca: Path
@@ -75,7 +75,7 @@ def secured_stack(**settings: str) -> Iterator[Secured]:
 
 
 def make_authority(path: Path) -> _Key:
-    """The key of a new authority, whose certificate is written there."""
+    """Write the certificate of a new authority and return its key."""
     key = ec.generate_private_key(ec.SECP256R1())
     built = _builder(key, "authority").add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
     path.write_bytes(built.sign(key, hashes.SHA256()).public_bytes(serialization.Encoding.PEM))
@@ -95,7 +95,9 @@ def sign_server(authority: _Key, directory: Path) -> None:
 
 def _builder(key: _Key, name: str) -> x509.CertificateBuilder:
     now = dt.datetime.now(dt.UTC)
-    subject, issuer = (x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, each)]) for each in (name, "authority"))
+    subject, issuer = (
+        x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, common_name)]) for common_name in (name, "authority")
+    )
     builder = x509.CertificateBuilder().subject_name(subject).issuer_name(issuer).public_key(key.public_key())
     builder = builder.serial_number(x509.random_serial_number()).not_valid_before(now - dt.timedelta(days=1))
     return builder.not_valid_after(now + dt.timedelta(days=1))

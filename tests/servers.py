@@ -1,7 +1,7 @@
-"""A real PostgreSQL and a real Redis (Valkey) for the whole test run, each started once, when the first test needs it.
+"""A real PostgreSQL and Redis (Valkey) for the whole test run, each started when the first test needs it.
 
-All pytest-xdist workers share a server: whoever comes first starts it, whoever leaves last ends it, and should all of
-them be killed, a guard does. Where it cannot run the tests are skipped; with CI=true they fail.
+All pytest-xdist workers share a server: the first one starts it, the last one stops it, and a guard stops it if all are
+killed. If it cannot run, the tests are skipped; with CI=true they fail.
 """
 
 import os
@@ -29,7 +29,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @contextmanager
 def running(stack: Stack, controller: int, part: Literal["postgres", "redis"] = "postgres") -> Iterator[Stack]:
-    """The server of that directory, for as long as somebody uses it."""
+    """Yield the server of that directory while it is in use."""
     home = stack.directory
     lock, users = home.with_suffix(".lock"), home.with_suffix(".users")
     me = users / str(os.getpid())
@@ -50,14 +50,14 @@ def running(stack: Stack, controller: int, part: Literal["postgres", "redis"] = 
     finally:
         with locked(lock):
             me.unlink()
-            if not any(_exists(int(each.name)) for each in users.iterdir()):
+            if not any(_exists(int(path.name)) for path in users.iterdir()):
                 stack.down()
                 shutil.rmtree(home)
 
 
 @pytest.fixture(scope="session")
 def postgres(request: pytest.FixtureRequest) -> Iterator[Stack]:
-    """The server that everybody uses at the same time: do not stop it."""
+    """The shared server. Do not stop it."""
     run = request.config.stash[RUN]
     with running(Stack(run.directory / "postgres"), run.controller) as stack:
         yield stack
@@ -65,7 +65,7 @@ def postgres(request: pytest.FixtureRequest) -> Iterator[Stack]:
 
 @pytest.fixture(scope="module")
 def mortal(request: pytest.FixtureRequest) -> Iterator[Stack]:
-    """A server for one module's tests alone, who may do to it what they like."""
+    """A server for one test module, which may stop or break it."""
     run = request.config.stash[RUN]
     with running(Stack(run.directory / f"postgres-{os.getpid()}"), run.controller) as stack:
         yield stack
@@ -73,7 +73,7 @@ def mortal(request: pytest.FixtureRequest) -> Iterator[Stack]:
 
 @pytest.fixture(scope="session")
 def redis(request: pytest.FixtureRequest) -> Iterator[Stack]:
-    """The server that everybody uses at the same time, by names of their own: do not stop or flush it."""
+    """The shared server. Use names of your own, and do not stop or flush it."""
     run = request.config.stash[RUN]
     with running(Stack(run.directory / "redis"), run.controller, "redis") as stack:
         yield stack
@@ -81,7 +81,7 @@ def redis(request: pytest.FixtureRequest) -> Iterator[Stack]:
 
 @pytest.fixture(scope="module")
 def mortal_redis(request: pytest.FixtureRequest) -> Iterator[Stack]:
-    """A server for one module's tests alone, who may do to it what they like."""
+    """A server for one test module, which may stop or flush it."""
     run = request.config.stash[RUN]
     with running(Stack(run.directory / f"redis-{os.getpid()}"), run.controller, "redis") as stack:
         yield stack

@@ -259,7 +259,7 @@ async def _open_postgres(
 
         def watch(dispatcher: TimerDispatcher, refresh: Callable[[], Awaitable[None]]) -> list[Service]:
             return [
-                TimerWatch(timers, planned=dispatcher.planned, abandoned=dispatcher.recover_soon),
+                TimerWatch(timers, on_due=dispatcher.wake_by, on_abandoned=dispatcher.recover_soon),
                 RegistryWatch(database, refresh),
             ]
 

@@ -1,4 +1,4 @@
-"""A web server of somebody else: it serves a page that attacks, and redirects where the page likes."""
+"""A foreign web server: it serves a page that attacks, and redirects where the page requests it."""
 
 import threading
 from collections.abc import Iterator

@@ -99,18 +99,20 @@ class Load:
         """Return the messages that are not known to be stored."""
         began = time.time()
         try:
-            answer = await self._http.call("POST", f"/v1/topics/{self._plan.topic}/messages", {"messages": envelopes})
-            error = "" if answer.status in {200, 207} else answer.code
+            response = await self._http.call("POST", f"/v1/topics/{self._plan.topic}/messages", {"messages": envelopes})
+            error = "" if response.status in {200, 207} else response.code
         except Cut as cut:
-            answer, error = None, f"cut: {cut}"
-        if answer is None or error:
+            response, error = None, f"cut: {cut}"
+        if response is None or error:
             outcome = "refused" if error in _REFUSED else "unknown"
-            sent = [Sent(each["body"], each.get("key"), outcome) for each in envelopes]
+            sent = [Sent(envelope["body"], envelope.get("key"), outcome) for envelope in envelopes]
         else:
-            sent = [_sent(each, result) for each, result in zip(envelopes, answer.body["results"], strict=True)]
+            sent = [
+                _sent(envelope, result) for envelope, result in zip(envelopes, response.body["results"], strict=True)
+            ]
         self._note(Publish(began, time.time(), sent, error))
-        self.counts.stored += sum(each.outcome == "stored" for each in sent)
-        return [envelope for envelope, each in zip(envelopes, sent, strict=True) if each.outcome != "stored"]
+        self.counts.stored += sum(result.outcome == "stored" for result in sent)
+        return [envelope for envelope, result in zip(envelopes, sent, strict=True) if result.outcome != "stored"]
 
     async def _consume(self, group: Group, rng: random.Random) -> None:
         carried: list[str] = []
@@ -144,33 +146,33 @@ class Load:
         began = time.time()
         try:
             path = f"/v1/groups/{group.name}/receive"
-            answer = await self._http.call("POST", path, wish | ({"ack": carried} if carried else {}))
-            error = "" if answer.status == 200 else answer.code
+            response = await self._http.call("POST", path, wish | ({"ack": carried} if carried else {}))
+            error = "" if response.status == 200 else response.code
         except Cut as cut:
-            answer, error = None, f"cut: {cut}"
+            response, error = None, f"cut: {cut}"
         ended = time.time()
-        if answer is None or error:
+        if response is None or error:
             self._note(Receive(group.name, began, ended, error=error))
             self._note_settled(group, "ack", began, carried, ["unknown"] * len(carried), error)
             await asyncio.sleep(_PAUSE)
             if carried:
                 await self._ack(group, carried)
             return []
-        self._note_settled(group, "ack", began, carried, [each["outcome"] for each in answer.body["acked"]])
-        return self._note_received(group, began, ended, answer)
+        self._note_settled(group, "ack", began, carried, [result["outcome"] for result in response.body["acked"]])
+        return self._note_received(group, began, ended, response)
 
-    def _note_received(self, group: Group, began: float, ended: float, answer: Answer) -> list[str]:
-        found, lease = answer.body["messages"], answer.body.get("lease")
-        receipts = [lease["receipt"]] if lease else [each["receipt"] for each in found]
+    def _note_received(self, group: Group, began: float, ended: float, response: Answer) -> list[str]:
+        found, lease = response.body["messages"], response.body.get("lease")
+        receipts = [lease["receipt"]] if lease else [message["receipt"] for message in found]
         leases = [lease_of(receipt) for receipt in receipts]
         until = _seconds((lease or found[0])["leasedUntil"]) if found else 0.0
-        epochs = [each.epoch for each in leases] * (len(found) if lease else 1)
+        epochs = [lease.epoch for lease in leases] * (len(found) if lease else 1)
         messages = [
-            Message(each["queue"], each["offset"], each["id"], each["body"], each["key"], epoch)
-            for each, epoch in zip(found, epochs, strict=True)
+            Message(message["queue"], message["offset"], message["id"], message["body"], message["key"], epoch)
+            for message, epoch in zip(found, epochs, strict=True)
         ]
         incarnation = leases[0].incarnation if leases else ""
-        rewound = answer.body.get("rewound", 0)
+        rewound = response.body.get("rewound", 0)
         self._note(Receive(group.name, began, ended, messages, until, incarnation, rewound))
         return receipts
 
@@ -183,13 +185,13 @@ class Load:
         began = time.time()
         error = ""
         try:
-            answer = await self._http.call("POST", f"/v1/groups/{group.name}/{verb}", {"receipts": receipts, **more})
-            error = "" if answer.status in {200, 207} else answer.code
+            response = await self._http.call("POST", f"/v1/groups/{group.name}/{verb}", {"receipts": receipts, **more})
+            error = "" if response.status in {200, 207} else response.code
         except Cut as cut:
             error = f"cut: {cut}"
         outcomes = ["unknown"] * len(receipts)
         if not error:
-            outcomes = [each["outcome"] for each in answer.body["results"]]
+            outcomes = [result["outcome"] for result in response.body["results"]]
         self._note_settled(group, verb, began, receipts, outcomes, error)
         return not error
 
@@ -202,7 +204,7 @@ class Load:
         self._note(Settle(group.name, verb, began, time.time(), settled, error))
         if verb == "ack":
             self.counts.acked[group.name] += sum(
-                each.next - each.start for each in settled if each.outcome in {"applied", "late_applied"}
+                result.next - result.start for result in settled if result.outcome in {"applied", "late_applied"}
             )
 
 

@@ -110,10 +110,10 @@ async def _until_put(http: Http, path: str, **body: object) -> None:
     deadline = time.monotonic() + 60
     while True:
         try:
-            answer = await http.call("PUT", f"/v1/{path}", body)
-            if answer.status in {200, 201}:
+            response = await http.call("PUT", f"/v1/{path}", body)
+            if response.status in {200, 201}:
                 return
-            reason = str(answer)
+            reason = str(response)
         except Cut as cut:
             reason = str(cut)
         if time.monotonic() > deadline:
@@ -132,10 +132,10 @@ async def _drain(http: Http) -> None:
 
 async def _is_drained(http: Http) -> bool:
     try:
-        answers = [await http.call("GET", f"/v1/groups/{group.name}/lag") for group in GROUPS]
+        responses = [await http.call("GET", f"/v1/groups/{group.name}/lag") for group in GROUPS]
     except Cut:
         return False
-    return all(answer.status == 200 and answer.body["lag"] == 0 for answer in answers)
+    return all(response.status == 200 and response.body["lag"] == 0 for response in responses)
 
 
 def main() -> int:

@@ -117,12 +117,12 @@ class Case:
             self.grants[message.queue, message.offset].append(grant)
 
     def settle(self, event: Settle) -> None:
-        for each in event.settled:
-            for offset in range(each.start, each.next):
-                done = Done(event.began, event.ended, event.verb, each.outcome)
-                self.said[each.incarnation, each.queue, each.epoch, offset].append(done)
-                if event.verb == "ack" and (each.outcome in DONE or each.outcome == "unknown"):
-                    self.acked[each.queue, offset].append((each.incarnation, event.began))
+        for result in event.settled:
+            for offset in range(result.start, result.next):
+                done = Done(event.began, event.ended, event.verb, result.outcome)
+                self.said[result.incarnation, result.queue, result.epoch, offset].append(done)
+                if event.verb == "ack" and (result.outcome in DONE or result.outcome == "unknown"):
+                    self.acked[result.queue, offset].append((result.incarnation, event.began))
 
     def said_of(self, grant: Grant) -> list[Done]:
         message = grant.message
@@ -194,7 +194,7 @@ def _check_repeats(case: Case, faults: list[Fault], findings: Findings) -> None:
 def _cause(case: Case, before: Grant, again: Grant, faults: list[Fault]) -> str:
     queue = before.message.queue
     if before.incarnation != again.incarnation:
-        is_lost = any(each.kind in LOSES_LEASES for each in _between(faults, before.at, again.at))
+        is_lost = any(fault.kind in LOSES_LEASES for fault in _between(faults, before.at, again.at))
         return "lease state lost" if is_lost else "duplicated"
     if before.epoch == again.epoch:
         return "overlap"
@@ -210,14 +210,14 @@ def _cause(case: Case, before: Grant, again: Grant, faults: list[Fault]) -> str:
 
 
 def _between(faults: list[Fault], begin: float, end: float) -> Iterator[Fault]:
-    return (each for each in faults if begin - _SLACK <= each.ended and each.began <= end + _SLACK)
+    return (fault for fault in faults if begin - _SLACK <= fault.ended and fault.began <= end + _SLACK)
 
 
 def _was_restarted(faults: list[Fault], queue: str, at: float) -> bool:
     broker = queue.partition(":")[0]
     return any(
-        each.kind == "broker killed" and each.target == broker and each.began <= at <= each.ended + _NOTICED
-        for each in faults
+        fault.kind == "broker killed" and fault.target == broker and fault.began <= at <= fault.ended + _NOTICED
+        for fault in faults
     )
 
 
@@ -237,7 +237,7 @@ def _check_settlements(case: Case, faults: list[Fault], findings: Findings) -> N
 
 
 def _is_excused(grant: Grant, done: Done, faults: list[Fault]) -> bool:
-    lost = any(each.kind in LOSES_LEASES for each in _between(faults, grant.at, done.ended))
+    lost = any(fault.kind in LOSES_LEASES for fault in _between(faults, grant.at, done.ended))
     return lost or _was_restarted(faults, grant.message.queue, done.ended)
 
 

@@ -31,7 +31,7 @@ def schedule(seed: int, seconds: float, gateways: int, brokers: tuple[str, ...])
     kills = [Planned(at, "gateway killed", str(rng.randrange(gateways))) for at in _instants(rng, 4, 8, seconds)]
     rng = random.Random(f"{seed} others")
     kinds = itertools.chain.from_iterable(rng.sample(KINDS, len(KINDS)) for _ in itertools.count())
-    targets = {"broker killed": list(brokers), "gateway paused": [str(each) for each in range(gateways)]}
+    targets = {"broker killed": list(brokers), "gateway paused": [str(number) for number in range(gateways)]}
     others = [
         Planned(at, kind, rng.choice(targets.get(kind, [kind.split()[0]])))
         for at, kind in zip(_instants(rng, 12, 18, seconds), kinds, strict=False)

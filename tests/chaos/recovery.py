@@ -26,7 +26,7 @@ def times_to_recover(events: Iterable[Event]) -> Mapping[str, list[float]]:
     for event in events:
         if isinstance(event, Fault):
             faults.append(event)
-        elif isinstance(event, Publish) and any(each.outcome == "stored" for each in event.sent):
+        elif isinstance(event, Publish) and any(result.outcome == "stored" for result in event.sent):
             successes["producers"].append((event.began, event.ended))
         elif isinstance(event, Receive) and event.messages:
             successes[event.group].append((event.began, event.ended))

@@ -310,5 +310,5 @@ def test_recovery_ends_when_the_last_client_was_served() -> None:
 
     found = times_to_recover(story.events)
 
-    assert {kind: [round(each, 2) for each in times] for kind, times in found.items()} == {"gateway killed": [1.15]}
+    assert {kind: [round(time, 2) for time in times] for kind, times in found.items()} == {"gateway killed": [1.15]}
     assert NO_FAULT not in found

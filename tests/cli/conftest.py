@@ -73,5 +73,5 @@ def supervised(tmp_path: Path) -> Iterator[Callable[..., Supervised]]:
         return started[-1].start()
 
     yield start
-    for each in started:
-        each.close()
+    for supervised in started:
+        supervised.close()

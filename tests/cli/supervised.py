@@ -107,7 +107,7 @@ class Connection:
     def send(self, path: str = "/") -> None:
         self._socket.sendall(f"GET {path} HTTP/1.1\r\nhost: mqgate\r\n\r\n".encode())
 
-    def answer(self) -> tuple[str, str]:
+    def response(self) -> tuple[str, str]:
         """Return head and body of one response."""
         told = b""
         while b"\r\n\r\n" not in told:

@@ -27,7 +27,7 @@ def test_dead_letters_are_listed_and_shown_with_their_body(mqgate, workers, dead
     listed = mqgate("group", "dead-letters", "list", workers)
     shown = mqgate("group", "dead-letters", "show", workers, dead[1])
 
-    assert all(each in listed.stdout for each in dead)
+    assert all(letter in listed.stdout for letter in dead)
     fields = [line.split(maxsplit=1) for line in shown.stdout.splitlines()]
     assert ["body", "b"] in fields
     assert ["reason", "card declined"] in fields
@@ -57,9 +57,9 @@ def test_redriven_messages_are_delivered_again_and_the_others_are_kept(mqgate, d
 
 def test_all_dead_letters_are_redriven_at_a_rate(mqgate, done, workers, dead):
     """A repaired service must not be overloaded by its backlog."""
-    answer = done("group", "dead-letters", "redrive", workers, "--all", "--rate", "100")
+    response = done("group", "dead-letters", "redrive", workers, "--all", "--rate", "100")
 
-    assert [result["id"] for result in answer["results"]] == dead
+    assert [result["id"] for result in response["results"]] == dead
     assert mqgate("sub", workers, "--once", "--body").stdout == "a\nb\nc\n"
     assert _dead_now(done, workers) == []
 
@@ -86,9 +86,9 @@ def test_an_unknown_id_is_exit_code_1_and_the_others_are_processed(mqgate, done,
 
 
 @pytest.mark.parametrize("answer", [b"n\n", b"\n", b""], ids=["no", "enter", "nobody there"])
-def test_purging_all_asks_for_confirmation(mqgate, done, workers, dead, answer):
+def test_purging_all_asks_for_confirmation(mqgate, done, workers, dead, response):
     """A purge cannot be undone, so only an explicit yes confirms it."""
-    result = mqgate("group", "dead-letters", "purge", workers, "--all", stdin=answer)
+    result = mqgate("group", "dead-letters", "purge", workers, "--all", stdin=response)
 
     assert (result.exit_code, result.stdout) == (1, "")
     assert f"all dead letters of {workers} (3)" in result.stderr
@@ -105,9 +105,9 @@ def test_purging_all_deletes_after_a_yes(mqgate, done, workers, dead):
 
 def test_a_script_purges_all_without_a_question(done, workers, dead):
     """A script would wait for the response forever."""
-    answer = done("group", "dead-letters", "purge", workers, "--all", "--yes")
+    response = done("group", "dead-letters", "purge", workers, "--all", "--yes")
 
-    assert {result["id"] for result in answer["results"]} == set(dead)
+    assert {result["id"] for result in response["results"]} == set(dead)
     assert _dead_now(done, workers) == []
 
 
@@ -131,7 +131,7 @@ def test_many_ids_are_sent_in_several_requests():
     list(in_slices(partial(_answer, requests), [*ids, "0"]))
 
     assert [len(request) for request in requests] == [1_000, 1_000, 500]
-    assert [each for request in requests for each in request] == ids
+    assert [message_id for request in requests for message_id in request] == ids
 
 
 def test_all_slices_together_respect_the_rate():

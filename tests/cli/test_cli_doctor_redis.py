@@ -21,7 +21,9 @@ def _examined(run: Run, directory: Path, url: str) -> dict[str, tuple[str, str]]
     config.write_text(f'{rocketmq}[leases]\nengine = "redis"\n[redis]\nurl = "{url}"\nprefix = "doctored"\n')
     result = run("--json", "doctor", "--config", str(config))
     checks = json.loads(result.stdout)["checks"]
-    return {each["check"]: (each["status"], each["detail"]) for each in checks if each["check"].startswith("redis")}
+    return {
+        check["check"]: (check["status"], check["detail"]) for check in checks if check["check"].startswith("redis")
+    }
 
 
 def test_redis_is_checked_with_the_memory_of_its_groups(redis: Stack, run: Run, tmp_path: Path) -> None:

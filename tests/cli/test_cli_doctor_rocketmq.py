@@ -79,7 +79,7 @@ def test_invalid_settings_are_reported(run: Run, tmp_path: Path) -> None:
     result = run("--json", "doctor", "--config", _config(tmp_path, "nowhere"))
 
     checks = json.loads(result.stdout)["checks"]
-    assert [each["detail"] for each in checks if each["check"] == "settings"] == [
+    assert [check["detail"] for check in checks if check["check"] == "settings"] == [
         "[rocketmq] name_servers: 'nowhere' is not host:port"
     ]
 

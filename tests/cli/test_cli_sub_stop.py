@@ -135,11 +135,11 @@ class LosesAnAnswer(Client):
         self.errors = [None, error]
 
     def receive(self, *arguments, **options):
-        answer = super().receive(*arguments, **options)
+        response = super().receive(*arguments, **options)
         error = self.errors.pop(0) if self.errors else None
         if error is not None:
             raise error
-        return answer
+        return response
 
 
 @pytest.mark.parametrize(

@@ -29,11 +29,11 @@ async def test_connections_queued_at_a_stop_are_served():
     for connection in queued:
         connection.send()
     server.leave(patience=20.0)
-    answers = await asyncio.gather(*(asyncio.to_thread(connection.answer) for connection in queued))
+    responses = await asyncio.gather(*(asyncio.to_thread(connection.answer) for connection in queued))
     await serving
 
-    assert {body for _, body in answers} == {"hello"}
-    assert all("connection: close" in head for head, _ in answers)
+    assert {body for _, body in responses} == {"hello"}
+    assert all("connection: close" in head for head, _ in responses)
     for connection in queued:
         connection.close()
 

@@ -61,17 +61,19 @@ def test_events_of_a_worker_have_its_number(supervised, tmp_path):
 def test_a_parked_receive_is_answered_when_its_gateway_stops(supervised, tmp_path):
     """The process must not wait for the end of the long poll."""
     it = supervised(*GATEWAY, str(tmp_path / "data"))
-    url, answers = f"{it.url}/v1/groups/demo-workers/receive", []
-    waiting = threading.Thread(target=lambda: answers.append(httpx.post(url, json={"wait": 60}, timeout=2 * PATIENCE)))
+    url, responses = f"{it.url}/v1/groups/demo-workers/receive", []
+    waiting = threading.Thread(
+        target=lambda: responses.append(httpx.post(url, json={"wait": 60}, timeout=2 * PATIENCE))
+    )
     waiting.start()
     until(lambda: 'mqgate_parked_requests{worker="1"} 1.0' in httpx.get(f"{it.url}/metrics").text)
 
     it.tell(signal.SIGTERM)
     waiting.join()
 
-    (answer,) = answers
-    assert (answer.status_code, answer.json()["messages"]) == (200, [])
-    assert answer.headers["connection"] == "close"
+    (response,) = responses
+    assert (response.status_code, response.json()["messages"]) == (200, [])
+    assert response.headers["connection"] == "close"
     assert it.ended() == 0
 
 

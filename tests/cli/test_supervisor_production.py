@@ -140,16 +140,16 @@ class _Load:
         path = f"/v1/groups/{self._names['group']}"
         async with httpx.AsyncClient(base_url=self._url, timeout=PATIENCE) as client:
             while not self._is_over.is_set() or self.published - self.received:
-                answer = await self._call(client, f"{path}/receive", json={"max": 32, "wait": 1})
-                receipts = [message["receipt"] for message in answer["messages"]] if answer else []
-                self.received |= {message["body"] for message in answer["messages"]} if answer else set()
+                response = await self._call(client, f"{path}/receive", json={"max": 32, "wait": 1})
+                receipts = [message["receipt"] for message in response["messages"]] if response else []
+                self.received |= {message["body"] for message in response["messages"]} if response else set()
                 if receipts:
                     await self._call(client, f"{path}/ack", json={"receipts": receipts})
 
     async def _call(self, client: httpx.AsyncClient, path: str, **request: Any) -> Any:
         try:
-            answer = await client.post(path, **request)
-            return answer.raise_for_status().json()
+            response = await client.post(path, **request)
+            return response.raise_for_status().json()
         except httpx.HTTPError as error:
             self.failures.append(f"{path}: {error!r}")
             return None

@@ -48,7 +48,7 @@ def test_a_receipt_settled_by_another_verb_is_lost(verb: Verb, spent_by: Verb) -
 
 def test_three_outcomes_count_as_done() -> None:
     """The API returns 200 for these three and an error for the others."""
-    assert [each for each in SettlementOutcome if each.is_done] == [
+    assert [outcome for outcome in SettlementOutcome if outcome.is_done] == [
         SettlementOutcome.APPLIED,
         SettlementOutcome.DUPLICATE,
         SettlementOutcome.LATE_APPLIED,

@@ -91,7 +91,7 @@ def test_a_receipt_with_any_edited_character_is_rejected(receipt: str, keys: Rec
         for other in "0A_-.=/ ":
             forged |= {receipt[:place] + other + receipt[place + 1 :], receipt[:place] + other + receipt[place:]}
 
-    assert {keys.verify(each, LEASE.group) for each in forged - {receipt}} == {None}
+    assert {keys.verify(other, LEASE.group) for other in forged - {receipt}} == {None}
     assert keys.verify(receipt, LEASE.group) is not None
 
 
@@ -104,8 +104,8 @@ def test_a_receipt_cannot_be_turned_into_another() -> None:
     forged = [message(LEASE.next), message(LEASE.start - 1), message(f"0{LEASE.start}"), message("x"), message("-1")]
     forged += [token, f"{token}.", f"{token}.{LEASE.start + 1}.{rest.partition('.')[2]}", f"{batch}.{rest}"]
 
-    assert [KEYS.verify(each, LEASE.group) for each in forged] == [None] * len(forged)
-    assert [fresh.verify(each, LEASE.group) for each in forged] == [None] * len(forged)
+    assert [KEYS.verify(receipt, LEASE.group) for receipt in forged] == [None] * len(forged)
+    assert [fresh.verify(receipt, LEASE.group) for receipt in forged] == [None] * len(forged)
     assert fresh.verify(message(LEASE.start), LEASE.group) == LEASE._replace(next=LEASE.start + 1)
 
 
@@ -142,7 +142,7 @@ _OTHERS = [message(12, LEASE._replace(epoch=6)), message(12, LEASE._replace(grou
 @given(st.lists(st.sampled_from([*_SOME, *_OTHERS]), max_size=8))
 def test_verify_each_agrees_with_verify(receipts: list[str]) -> None:
     """The shared check of a token must never apply to a receipt with another token."""
-    assert KEYS.verify_each(receipts, LEASE.group) == [KEYS.verify(each, LEASE.group) for each in receipts]
+    assert KEYS.verify_each(receipts, LEASE.group) == [KEYS.verify(receipt, LEASE.group) for receipt in receipts]
 
 
 @given(st.binary(min_size=1, max_size=200))

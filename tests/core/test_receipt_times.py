@@ -48,7 +48,7 @@ def test_store_times_of_a_larger_batch_are_interpolated() -> None:
 
     assert even == stored
     assert (bent[0], bent[-1]) == (BEGAN, BEGAN + 8_000)
-    assert bent == sorted(each for each in bent if each is not None)
+    assert bent == sorted(time for time in bent if time is not None)
     assert all(at == real for at, real in zip(bent[:499] + bent[624:], uneven[:499] + uneven[624:], strict=True))
     assert len(batch(uneven)) < 250
 

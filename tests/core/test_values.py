@@ -108,7 +108,7 @@ def test_ids_are_unique_and_ordered_by_time() -> None:
     ids = [new_id(ms) for ms in range(1_000, 2_000)]
 
     assert ids == sorted(set(ids))
-    assert {len(each) for each in ids} == {32}
+    assert {len(message_id) for message_id in ids} == {32}
 
 
 def test_ids_are_unique_in_a_forked_child() -> None:

@@ -1,4 +1,4 @@
-"""A gateway to try the pages on, and the program that writes some of them."""
+"""A gateway on which the pages are tried, and the program that generates some of them."""
 
 import importlib.util
 from collections.abc import Iterator
@@ -21,7 +21,7 @@ def demo(tmp_path: Path) -> Iterator[ServerProcess]:
 
 @pytest.fixture(scope="session")
 def generate() -> ModuleType:
-    """docs/generate.py, which is a program and no package."""
+    """Return docs/generate.py, which is a program and not part of a package."""
     spec = importlib.util.spec_from_file_location("docs_generate", ROOT / "docs" / "generate.py")
     assert spec is not None
     assert spec.loader is not None

@@ -1,4 +1,4 @@
-"""The pages, and what is in them."""
+"""The pages of the documentation and their parts."""
 
 import re
 import subprocess
@@ -10,7 +10,7 @@ _BLOCK = re.compile(r"^( *)```(\w*)\n(.*?)^\1```$", re.MULTILINE | re.DOTALL)
 
 
 def blocks(page: Path, language: str) -> list[str]:
-    """The fenced blocks of a page in one language, as they are printed."""
+    """Return the fenced blocks of a page in one language."""
     return [text for _, found, text in _BLOCK.findall(page.read_text("utf-8")) if found == language]
 
 
@@ -19,7 +19,7 @@ def without_blocks(page: Path) -> str:
 
 
 def run(*command: str, directory: Path | None = None, script: str | None = None) -> str:
-    """What a program printed; it must end well."""
+    """Run a program that must succeed, and return its output."""
     done = subprocess.run(  # noqa: S603 - our own pages and examples
         command, input=script, cwd=directory, capture_output=True, text=True, timeout=120, check=False
     )

@@ -1,4 +1,4 @@
-"""What `deploy/` says fits together and is accepted, as far as that can be told without the servers."""
+"""The files of `deploy/` are consistent and are accepted by the programs that read them, without starting servers."""
 
 import os
 import re
@@ -24,7 +24,7 @@ PASSWORDS = ("POSTGRES_PASSWORD", "REDIS_PASSWORD")
 
 @pytest.fixture(scope="module")
 def compose() -> dict[str, Any]:
-    """compose.yaml with its passwords, as Compose would read it."""
+    """Return compose.yaml with passwords, as Compose would read it."""
     text = (DEPLOY / "compose.yaml").read_text("utf-8")
     for name in PASSWORDS:
         text = text.replace(f"${{{name}:?}}", name.lower())
@@ -38,7 +38,7 @@ def _gateways(compose: dict[str, Any]) -> dict[str, dict[str, Any]]:
 
 
 def test_the_settings_of_every_gateway_are_accepted_and_need_no_directory(compose):
-    """Two gateways share everything, so nothing may lie with one of them."""
+    """Two gateways share all state, so none may be in a local directory."""
     for gateway in _gateways(compose).values():
         settings = Settings.load(DEPLOY / "mqgate.toml", environment=gateway["environment"])
 
@@ -51,7 +51,7 @@ def test_the_settings_of_every_gateway_are_accepted_and_need_no_directory(compos
 
 
 def test_the_unit_s_environment_completes_the_settings():
-    """The file that people fill in has the right names in it."""
+    """The file that operators complete must have the right names."""
     lines = [line for line in (DEPLOY / "mqgate.env").read_text("utf-8").splitlines() if not line.startswith("#")]
 
     settings = Settings.load(DEPLOY / "mqgate.toml", environment=dict(line.split("=", 1) for line in lines))
@@ -61,7 +61,7 @@ def test_the_unit_s_environment_completes_the_settings():
 
 
 def test_every_address_in_the_settings_is_a_service(compose):
-    """A name that nobody has is found when the gateway starts, by whoever is on duty."""
+    """A wrong name would be found only when the gateway starts."""
     services = compose["services"]
     for gateway in _gateways(compose).values():
         settings = Settings.load(DEPLOY / "mqgate.toml", environment=gateway["environment"])
@@ -76,8 +76,8 @@ def test_every_address_in_the_settings_is_a_service(compose):
         assert named <= gateway["depends_on"].keys()
 
 
-def test_there_are_two_gateways_two_brokers_and_what_they_stand_on(compose):
-    """Fewer would show nothing of what the set is for."""
+def test_there_are_two_gateways_two_brokers_and_one_of_each_store(compose):
+    """Fewer would not show a redundant deployment."""
     services = compose["services"]
 
     assert len(_gateways(compose)) == 2
@@ -88,7 +88,7 @@ def test_there_are_two_gateways_two_brokers_and_what_they_stand_on(compose):
 
 
 def test_files_and_volumes_that_the_services_mount_exist(compose):
-    """Compose makes an empty directory of a file that is not there."""
+    """Compose creates an empty directory for a missing file."""
     for service in compose["services"].values():
         for source in [volume.partition(":")[0] for volume in service.get("volumes", ())]:
             if source.startswith("."):
@@ -97,16 +97,16 @@ def test_files_and_volumes_that_the_services_mount_exist(compose):
                 assert source in compose["volumes"]
 
 
-def test_brokers_are_told_apart_by_their_names_alone():
-    """Two brokers of one name would be taken for one; else they must be alike."""
+def test_brokers_differ_only_in_their_names():
+    """Two brokers with one name would be taken for one, and other differences would be mistakes."""
     first, second = ((DEPLOY / "rocketmq" / f"broker-{letter}.conf").read_text("utf-8") for letter in "ab")
 
     assert "brokerName=broker-a\n" in first
     assert first.replace("broker-a", "broker-b") == second
 
 
-def test_the_balancer_s_gateways_ports_and_health_path_are_there(compose, paths):
-    """A wrong one takes every gateway out."""
+def test_the_balancer_names_existing_gateways_ports_and_health_path(compose, paths):
+    """A wrong one would remove every gateway from service."""
     text = (DEPLOY / "haproxy.cfg").read_text("utf-8")
     port = re.search(r"^port = (\d+)", (DEPLOY / "mqgate.toml").read_text("utf-8"), re.MULTILINE)
     assert port is not None
@@ -125,7 +125,7 @@ def test_the_balancer_s_gateways_ports_and_health_path_are_there(compose, paths)
 
 @pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="systemd is not here")
 def test_systemd_accepts_the_unit(tmp_path):
-    """A misspelt word in a unit is ignored at start, and with it what it should protect."""
+    """A misspelt option is ignored by systemd, and with it the protection."""
     unit = (DEPLOY / "mqgate.service").read_text("utf-8")
     here = tmp_path / "mqgate.service"
     here.write_text(unit.replace("/opt/mqgate/bin/mqgate", sys.executable), "utf-8")
@@ -140,8 +140,8 @@ def test_systemd_accepts_the_unit(tmp_path):
     assert (checked.returncode, checked.stderr) == (0, "")
 
 
-def test_a_stop_gets_as_long_as_the_gateway_takes_at_most(compose):
-    """Killed before its requests are done, a gateway fails them."""
+def test_a_stop_may_take_as_long_as_the_gateway_allows(compose):
+    """A gateway that is killed before its requests end fails them."""
     (seconds,) = re.findall(r"^TimeoutStopSec=(\d+)$", (DEPLOY / "mqgate.service").read_text("utf-8"), re.MULTILINE)
     enough = HttpSettings().stop_timeout.total_seconds() + BEYOND_STOP_TIMEOUT
 
@@ -150,8 +150,8 @@ def test_a_stop_gets_as_long_as_the_gateway_takes_at_most(compose):
         assert gateway["stop_grace_period"] == f"{enough:.0f}s"
 
 
-def test_the_image_is_made_of_files_that_exist_and_the_unit_starts_a_command_that_does():
-    """What is copied or run is here, and every package has its hash."""
+def test_the_files_of_the_image_and_the_command_of_the_unit_exist():
+    """Every package of the image has a hash."""
     lines = (DEPLOY / "Dockerfile").read_text("utf-8").splitlines()
 
     copied = [line.split()[1:-1] for line in lines if line.startswith("COPY ") and "--from" not in line]
@@ -169,8 +169,8 @@ def test_the_image_is_made_of_files_that_exist_and_the_unit_starts_a_command_tha
     assert {f"!{source}" for sources in copied for source in sources} <= set(allowed)
 
 
-def test_the_lock_of_the_image_agrees_with_what_is_tested():
-    """Else production runs what no test has seen."""
+def test_the_image_has_the_tested_versions():
+    """Production must not run versions that no test has seen."""
     ours, tested = (
         dict(re.findall(r"^([a-z0-9-]+)==(\S+)", path.read_text("utf-8"), re.MULTILINE))
         for path in (DEPLOY / "requirements.txt", ROOT / "requirements" / "dev.txt")
@@ -179,8 +179,8 @@ def test_the_lock_of_the_image_agrees_with_what_is_tested():
     assert {name: version for name, version in ours.items() if tested.get(name) != version} == {}
 
 
-def test_the_lines_that_make_the_first_key_make_one_and_tell_if_there_is_one(tmp_path):
-    """Without a key no gateway starts on an address of the set; typed again, they must not wait for ever."""
+def test_the_lines_for_the_first_key_create_one_or_report_that_it_exists(tmp_path):
+    """Without a key no gateway listens on a public address. Repeated, they must not hang."""
     (lines,) = [text for text in blocks(PAGE, "") if "mqgate key create" in text and "docker" not in text]
     server = ServerProcess(tmp_path / "data")
     (tmp_path / "mqgate.toml").write_text(f'[http]\nhost = "0.0.0.0"\nport = {server.port}\n', "utf-8")
@@ -211,7 +211,7 @@ def test_the_lines_that_make_the_first_key_make_one_and_tell_if_there_is_one(tmp
 
 @pytest.fixture
 async def paths(tmp_path):
-    """Every path of the HTTP API."""
+    """Return every path of the HTTP API."""
     settings = Settings(sqlite=SqliteSettings(directory=str(tmp_path / "data")))
     async with bootstrap.gateway(settings) as gateway:
         yield {route.path for route in gateway.app.routes}  # type: ignore[attr-defined,unused-ignore]

@@ -1,4 +1,4 @@
-"""The containers and the balancer of `deploy/` have no more rights, and believe no more, than they need."""
+"""The containers and the balancer of `deploy/` have no more rights, and trust no more, than they need."""
 
 import re
 import tomllib
@@ -21,19 +21,19 @@ DIGEST = r"[a-z/]+:[\w.-]+@sha256:[0-9a-f]{64}"
 
 @pytest.fixture(scope="module")
 def compose() -> dict[str, Any]:
-    """compose.yaml; its passwords are not filled in."""
+    """Return compose.yaml. Its passwords are not filled in."""
     loaded: dict[str, Any] = yaml.safe_load((DEPLOY / "compose.yaml").read_text("utf-8"))
     return loaded
 
 
 @pytest.fixture(params=["haproxy.cfg", "haproxy-tls.cfg"])
 def balancer(request: pytest.FixtureRequest) -> str:
-    """The settings of a balancer, without and with TLS."""
+    """Return the settings of the balancer, without and with TLS."""
     return (DEPLOY / request.param).read_text("utf-8")
 
 
 def test_no_container_can_change_its_files_or_gain_rights(compose: dict[str, Any]) -> None:
-    """Whoever gets into a service must not get from there to the machine."""
+    """An intruder in one service must not reach the machine."""
     for name, service in compose["services"].items():
         assert service["read_only"] is True, name
         assert service["cap_drop"] == ["ALL"], name
@@ -42,7 +42,7 @@ def test_no_container_can_change_its_files_or_gain_rights(compose: dict[str, Any
 
 
 def test_no_service_runs_as_root(compose: dict[str, Any]) -> None:
-    """Root in a container is root of the machine for the kernel."""
+    """For the kernel, root in a container is root of the machine."""
     for name, service in compose["services"].items():
         user, group = map(int, service["user"].split(":"))
         if name == CHOWNER:
@@ -53,7 +53,7 @@ def test_no_service_runs_as_root(compose: dict[str, Any]) -> None:
 
 
 def test_the_service_that_changes_owners_can_do_nothing_else(compose: dict[str, Any]) -> None:
-    """It is root, so it has one capability, no network, no second start, and the volumes of RocketMQ only."""
+    """It is root, so it has one capability, no network, no restart, and only the volumes of RocketMQ."""
     service = compose["services"][CHOWNER]
     owner = service["entrypoint"][2]
 
@@ -68,7 +68,7 @@ def test_the_service_that_changes_owners_can_do_nothing_else(compose: dict[str, 
 
 
 def test_only_the_balancer_is_published_and_stores_cannot_be_reached_from_it(compose: dict[str, Any]) -> None:
-    """A hole in the balancer must not lead to Redis or PostgreSQL, and those need no way out."""
+    """A compromised balancer must not reach Redis or PostgreSQL, which need no outgoing connections."""
     services = compose["services"]
 
     assert [name for name, service in services.items() if "ports" in service] == ["balancer"]
@@ -79,7 +79,7 @@ def test_only_the_balancer_is_published_and_stores_cannot_be_reached_from_it(com
 
 
 def test_redis_asks_for_a_password_that_no_argument_shows(compose: dict[str, Any]) -> None:
-    """Leases decide who works on a message; and every user of the machine can list arguments."""
+    """Leases decide which consumer gets a message, and every user of the machine can list arguments."""
     redis = compose["services"]["redis"]
     gateway = compose["services"]["gateway-1"]
     *_, script = redis["command"]
@@ -103,8 +103,8 @@ def test_images_are_named_by_digest_or_the_page_says_how_to_find_it(compose: dic
     assert "docker buildx imagetools inspect apache/rocketmq:5.3.3" in page
 
 
-def test_gateways_believe_the_address_of_the_balancer_and_no_other(compose: dict[str, Any]) -> None:
-    """A client that could claim an address would get around limits and allow-lists."""
+def test_gateways_trust_the_address_of_the_balancer_only(compose: dict[str, Any]) -> None:
+    """A client that could choose its address would evade limits and allow-lists."""
     settings = tomllib.loads((DEPLOY / "mqgate.toml").read_text("utf-8"))
     address = compose["services"]["balancer"]["networks"]["front"]["ipv4_address"]
     (pool,) = compose["networks"]["front"]["ipam"]["config"]
@@ -115,8 +115,8 @@ def test_gateways_believe_the_address_of_the_balancer_and_no_other(compose: dict
     assert ip_address(address) not in ip_network(pool["ip_range"])
 
 
-def test_the_balancer_replaces_what_clients_say_of_their_address_and_scheme(balancer: str) -> None:
-    """The gateways believe the balancer, so it must not pass on what anybody wrote."""
+def test_the_balancer_replaces_forwarded_headers_of_clients(balancer: str) -> None:
+    """Gateways trust the balancer, so it must not forward values that clients chose."""
     (frontend,) = re.findall(r"^frontend mqgate\n((?:    .*\n)+)", balancer, re.MULTILINE)
     scheme = "https" if " ssl " in frontend else "http"
 
@@ -126,7 +126,7 @@ def test_the_balancer_replaces_what_clients_say_of_their_address_and_scheme(bala
 
 
 def test_the_time_outs_of_the_balancer_agree_with_those_of_the_gateway(balancer: str) -> None:
-    """One that is shorter cuts long polls and slow clients without a word; one that is longer protects nobody."""
+    """A shorter one would cut long polls and slow clients, and a longer one would protect nothing."""
     timeouts = {name: int(seconds) for name, seconds in re.findall(r"timeout ([\w-]+) (\d+)s", balancer)}
     http = HttpSettings()
 
@@ -141,8 +141,8 @@ def test_the_time_outs_of_the_balancer_agree_with_those_of_the_gateway(balancer:
     assert "    retry-on conn-failure\n" in balancer
 
 
-def test_the_balancer_with_tls_differs_in_its_front_only() -> None:
-    """What was learnt about time-outs and retries holds for both."""
+def test_the_balancer_with_tls_differs_in_its_frontend_only() -> None:
+    """Time-outs and retries must be the same in both."""
     plain, tls = ((DEPLOY / name).read_text("utf-8") for name in ("haproxy.cfg", "haproxy-tls.cfg"))
     for section in ("defaults", "resolvers", "backend"):
         pattern = rf"^{section}.*\n(?:    .*\n)+"
@@ -150,8 +150,8 @@ def test_the_balancer_with_tls_differs_in_its_front_only() -> None:
         assert re.findall(pattern, plain, re.MULTILINE) == re.findall(pattern, tls, re.MULTILINE)
 
 
-def test_the_balancer_with_tls_speaks_no_old_protocol_and_redirects_everything_else() -> None:
-    """A key that is sent in the clear is anybody's."""
+def test_the_balancer_with_tls_requires_a_current_protocol() -> None:
+    """Plain HTTP is redirected, because a key that is sent in clear text can be read."""
     text = (DEPLOY / "haproxy-tls.cfg").read_text("utf-8")
     (ciphers,) = re.findall(r"ssl-default-bind-ciphers (\S+)", text)
     overlay = yaml.safe_load((DEPLOY / "compose.tls.yaml").read_text("utf-8"))["services"]["balancer"]
@@ -165,8 +165,8 @@ def test_the_balancer_with_tls_speaks_no_old_protocol_and_redirects_everything_e
     assert "./haproxy-tls.cfg:/usr/local/etc/haproxy/haproxy.cfg:ro" in overlay["volumes"]
 
 
-def test_the_unit_limits_memory_above_what_the_gateway_allows_itself() -> None:
-    """The gateway must refuse work before the kernel kills a worker."""
+def test_the_memory_limit_of_the_unit_exceeds_that_of_the_gateway() -> None:
+    """The gateway must refuse requests before the kernel kills a worker."""
     unit = (DEPLOY / "mqgate.service").read_text("utf-8")
     (gigabytes,) = re.findall(r"^MemoryMax=(\d+)G$", unit, re.MULTILINE)
     workers = tomllib.loads((DEPLOY / "mqgate.toml").read_text("utf-8"))["http"]["workers"]

@@ -1,4 +1,4 @@
-"""Every program in examples/ runs, twice, against a gateway that knows nothing of it."""
+"""Every program in examples/ runs twice against a new gateway."""
 
 import json
 import sys
@@ -20,16 +20,16 @@ EXAMPLES = ROOT / "examples"
     ],
 )
 def test_a_shell_example_settles_what_it_receives(script: str, outcomes: list[str], gateway_url: str) -> None:
-    """People copy these; each step must do what the line above it says, also the second time."""
+    """Users copy them: each step must do what its comment says, also in a second run."""
     for _ in range(2):
         printed = run("sh", str(EXAMPLES / script), gateway_url)
 
-        answers = [json.loads(line) for line in printed.splitlines() if line.startswith("{")]
-        assert [answer["outcome"] for answer in answers if "outcome" in answer] == outcomes
+        responses = [json.loads(line) for line in printed.splitlines() if line.startswith("{")]
+        assert [response["outcome"] for response in responses if "outcome" in response] == outcomes
 
 
 def test_a_producer_that_runs_twice_stores_once_and_a_worker_finishes_all(gateway_url: str) -> None:
-    """The two programs together are a first application: nothing lost, nothing stored twice."""
+    """Together the two programs are a first application: nothing is lost, nothing is stored twice."""
     suffix = uuid4().hex
     topic, group = f"topic-{suffix}", f"group-{suffix}"
     produce = [sys.executable, "-S", str(EXAMPLES / "producer.py"), "--url", gateway_url, "--topic", topic]
@@ -49,7 +49,7 @@ def test_a_producer_that_runs_twice_stores_once_and_a_worker_finishes_all(gatewa
 @pytest.mark.spark
 @pytest.mark.slow
 def test_the_spark_example_reads_aggregates_and_writes_back(gateway_url: str, tmp_path: Path) -> None:
-    """Run again it goes on from its checkpoint: the totals are of all orders, and only changes are written."""
+    """A second run continues at its checkpoint: totals include all orders, and only changes are written."""
     suffix = uuid4().hex
     arguments = ["--url", gateway_url, "--orders", f"orders-{suffix}", "--totals", f"totals-{suffix}"]
     # The second time in the same process: Spark stops and starts in it as well, and most of a run is to start a JVM.
@@ -67,7 +67,7 @@ def test_the_spark_example_reads_aggregates_and_writes_back(gateway_url: str, tm
 
 
 def test_every_example_is_listed_and_tried() -> None:
-    """A program that nobody runs is wrong within a month."""
+    """A program that is never run soon stops working."""
     programs = {path.name for path in EXAMPLES.iterdir() if path.suffix in {".sh", ".py"}}
     listed = (EXAMPLES / "README.md").read_text("utf-8")
     tried = Path(__file__).read_text("utf-8")

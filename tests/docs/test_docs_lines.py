@@ -1,4 +1,4 @@
-"""The lines that a page tells people to paste do what the page says."""
+"""The shell lines that a page shows do what the page says."""
 
 import json
 from pathlib import Path
@@ -12,17 +12,19 @@ ADDRESS = "127.0.0.1:8080"
 
 
 def _pasted(page: str, server: ServerProcess) -> str:
-    """All shell blocks of a page, in order; only the address differs."""
+    """Return all shell blocks of a page in order, with the address of the test gateway."""
     return "\n".join(blocks(ROOT / page, "sh")).replace(ADDRESS, f"127.0.0.1:{server.port}")
 
 
 def test_the_lines_of_the_readme_publish_receive_and_ack_in_every_mode(demo: ServerProcess, tmp_path: Path) -> None:
-    """A newcomer pastes them first; if one fails, nothing else we say is believed."""
+    """They are the first thing that a newcomer tries."""
     printed = run("sh", "-eu", script=_pasted("README.md", demo), directory=tmp_path)
 
-    answers = [json.loads(line) for line in printed.splitlines()]
-    received = [[each["body"] for each in answer["messages"]] for answer in answers if "messages" in answer]
-    outcomes = [answer["outcome"] for answer in answers if "outcome" in answer]
+    responses = [json.loads(line) for line in printed.splitlines()]
+    received = [
+        [message["body"] for message in response["messages"]] for response in responses if "messages" in response
+    ]
+    outcomes = [response["outcome"] for response in responses if "outcome" in response]
     assert received == [
         ["hello"],
         ["wake up"],
@@ -34,18 +36,18 @@ def test_the_lines_of_the_readme_publish_receive_and_ack_in_every_mode(demo: Ser
         ["to everybody"],
     ]
     assert outcomes == ["applied"] * 4
-    assert [answer["acked"] for answer in answers if answer.get("acked")] == [[{"outcome": "applied"}]]
+    assert [response["acked"] for response in responses if response.get("acked")] == [[{"outcome": "applied"}]]
 
 
-def test_the_lines_about_delay_schedule_move_and_cancel(demo: ServerProcess, tmp_path: Path) -> None:
-    """A cancel that only works on paper is a message sent to a customer."""
+def test_the_lines_about_delay_schedule_reschedule_and_cancel(demo: ServerProcess, tmp_path: Path) -> None:
+    """If the documented cancel does not work, a customer gets the message."""
     printed = run("sh", "-eu", script=_pasted("docs/how-to/delay-and-cancel.md", demo), directory=tmp_path)
 
-    answers = [json.loads(line) for line in printed.splitlines() if line]
-    listed = next(answer["items"] for answer in answers if "items" in answer)
+    responses = [json.loads(line) for line in printed.splitlines() if line]
+    listed = next(response["items"] for response in responses if "items" in response)
     assert len(listed) == 2
-    assert [answer["outcome"] for answer in answers if "outcome" in answer] == ["cancelled", "cancelled"]
-    assert [answer["deliverAt"] for answer in answers if answer.get("state") == "scheduled"][:2] == [
+    assert [response["outcome"] for response in responses if "outcome" in response] == ["cancelled", "cancelled"]
+    assert [response["deliverAt"] for response in responses if response.get("state") == "scheduled"][:2] == [
         "2028-01-01T00:00:00.000Z",
         "2028-01-01T08:00:00.000Z",
     ]
@@ -53,7 +55,7 @@ def test_the_lines_about_delay_schedule_move_and_cancel(demo: ServerProcess, tmp
 
 @pytest.mark.parametrize("page", ["README.md", "docs/how-to/delay-and-cancel.md"])
 def test_pasted_lines_need_nothing_but_a_shell_and_curl(page: str) -> None:
-    """The machine at hand may have nothing else."""
+    """The machine of the reader may have nothing else."""
     lines = "\n".join(blocks(ROOT / page, "sh"))
 
     assert "curl" in lines

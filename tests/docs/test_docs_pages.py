@@ -1,4 +1,4 @@
-"""Pages that point somewhere point at something, and what they show is what would be accepted."""
+"""Links of the pages lead somewhere, and what the pages show would be accepted."""
 
 import json
 import re
@@ -16,7 +16,7 @@ _HEADING = re.compile(r"^#+ (.*)$", re.MULTILINE)
 
 
 def _anchors(page: Path) -> set[str]:
-    """The anchors of a page's headings, as they are made by the sites that show Markdown."""
+    """Return the anchors of the headings of a page, as sites that show Markdown create them."""
     headings = _HEADING.findall(without_blocks(page))
     return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
 
@@ -27,7 +27,7 @@ def _name(page: Path) -> str:
 
 @pytest.mark.parametrize("page", PAGES, ids=_name)
 def test_every_link_leads_somewhere(page: Path) -> None:
-    """At 3 am a dead link is a dead end."""
+    """A reader with an incident must not follow a dead link."""
     broken = []
     for link in _LINK.findall(without_blocks(page)):
         target, _, anchor = link.partition("#")
@@ -41,7 +41,7 @@ def test_every_link_leads_somewhere(page: Path) -> None:
 
 
 def test_every_page_can_be_reached_from_the_readme() -> None:
-    """A page that nothing links to is not there."""
+    """Readers cannot find a page without a link."""
     seen: set[Path] = set()
     waiting = [ROOT / "README.md"]
     while waiting:
@@ -57,7 +57,7 @@ def test_every_page_can_be_reached_from_the_readme() -> None:
 
 @pytest.mark.parametrize("page", [page for page in PAGES if blocks(page, "toml")], ids=_name)
 def test_settings_that_a_page_shows_are_accepted(page: Path, tmp_path: Path) -> None:
-    """People paste them into mqgate.toml."""
+    """Operators paste them into mqgate.toml."""
     for number, text in enumerate(blocks(page, "toml")):
         file = tmp_path / f"{number}.toml"
         file.write_text(text, "utf-8")
@@ -69,14 +69,14 @@ def test_settings_that_a_page_shows_are_accepted(page: Path, tmp_path: Path) -> 
 
 @pytest.mark.parametrize("page", [page for page in PAGES if blocks(page, "json")], ids=_name)
 def test_json_that_a_page_shows_is_json(page: Path) -> None:
-    """A comma too many costs a reader ten minutes."""
+    """Readers paste it."""
     for text in blocks(page, "json"):
         assert isinstance(json.loads(text), dict)
 
 
 @pytest.mark.parametrize("page", sorted((ROOT / "docs" / "adr").glob("*.md")), ids=_name)
-def test_a_decision_says_why_what_and_what_else(page: Path) -> None:
-    """Whoever wants to undo it needs all five parts; one page of them."""
+def test_a_decision_has_all_five_sections(page: Path) -> None:
+    """A reader who wants to change it needs all of them, on one page."""
     text = page.read_text("utf-8")
 
     assert re.match(r"# [1-9]\d*\. ", text)
@@ -87,11 +87,11 @@ def test_a_decision_says_why_what_and_what_else(page: Path) -> None:
 
 
 def test_groups_in_the_pages_have_only_known_members() -> None:
-    """The same check the gateway makes, before somebody else finds out."""
+    """The check is that of the gateway."""
     shown = [json.loads(text) for page in PAGES for text in blocks(page, "json")]
     known = set(GroupSpec.__struct_encode_fields__)
 
-    groups = [each for each in shown if "topic" in each]
+    groups = [entry for entry in shown if "topic" in entry]
 
     assert groups
-    assert all(set(each) <= known for each in groups)
+    assert all(set(group) <= known for group in groups)

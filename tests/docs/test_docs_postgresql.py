@@ -1,4 +1,4 @@
-"""What the page about PostgreSQL tells people to type works."""
+"""The commands on the page about PostgreSQL work."""
 
 import asyncio
 import os
@@ -22,7 +22,7 @@ PAGE = ROOT / "docs" / "how-to" / "use-postgresql.md"
 
 @pytest.fixture
 async def settings(postgres: Stack, tmp_path: Path) -> AsyncIterator[Settings]:
-    """Control data in a schema of the test's own."""
+    """Return settings with a schema that belongs to the test."""
     schema = f"test_{uuid4().hex[:8]}"
     yield Settings(
         sqlite=SqliteSettings(directory=str(tmp_path / "data"), synchronous="normal"),
@@ -33,8 +33,8 @@ async def settings(postgres: Stack, tmp_path: Path) -> AsyncIterator[Settings]:
         await connection.execute(f'DROP SCHEMA IF EXISTS "{schema}" CASCADE'.encode())
 
 
-async def test_a_lost_key_can_be_replaced_while_everything_goes_on(settings: Settings) -> None:
-    """Without these lines a lost key is a lost registry; and nobody else's key may suffer."""
+async def test_a_lost_key_can_be_replaced_without_a_restart(settings: Settings) -> None:
+    """Without these lines a lost key would mean a lost registry. Other keys must stay valid."""
     (lines,) = [text for text in blocks(PAGE, "") if "INSERT INTO mqgate.registry" in text]
     own = re.sub(r"mqgate\.registry", f"{settings.postgres.schema}.registry", lines)
     async with bootstrap.gateway(settings) as gateway:
@@ -56,6 +56,6 @@ async def test_a_lost_key_can_be_replaced_while_everything_goes_on(settings: Set
             made = printed.decode().strip()
 
             for key in (made, before):
-                answer = await api.get("/v1/keys", headers={"Authorization": f"Bearer {key}"})
-                assert answer.status_code == 200, answer.text
-                assert len(answer.json()["items"]) == 2
+                response = await api.get("/v1/keys", headers={"Authorization": f"Bearer {key}"})
+                assert response.status_code == 200, response.text
+                assert len(response.json()["items"]) == 2

@@ -1,4 +1,4 @@
-"""What the page for operators tells them to type works: keys before addresses, backups, a lost key."""
+"""The commands on the page for operators work: keys before addresses, backups, a lost key."""
 
 import re
 import subprocess
@@ -15,7 +15,7 @@ PAGE = ROOT / "docs" / "how-to" / "run-in-production-on-one-machine.md"
 
 
 def _block(word: str) -> str:
-    """The one block of the page that has this word in it."""
+    """Return the only block of the page that contains this word."""
     (found,) = [text for text in blocks(PAGE, "") if word in text]
     return found
 
@@ -28,7 +28,7 @@ def _serve_on_every_address(directory: Path) -> subprocess.CompletedProcess[str]
 
 
 def test_without_a_key_another_address_is_refused_in_the_words_of_the_page(tmp_path: Path) -> None:
-    """An operator finds the page by searching for the line on the screen."""
+    """An operator searches for the line on the screen."""
     refused = _serve_on_every_address(tmp_path / "data")
 
     assert refused.returncode == 2
@@ -36,7 +36,7 @@ def test_without_a_key_another_address_is_refused_in_the_words_of_the_page(tmp_p
 
 
 def test_with_a_key_another_address_is_served_and_the_key_is_needed(tmp_path: Path) -> None:
-    """The order of the page: first a key on loopback, then the address."""
+    """The order of the page: a key on loopback first, then the address."""
     server = ServerProcess(tmp_path / "data").start()
     key = httpx.post(f"{server.url}/v1/keys", json={"role": "admin"}).json()["key"]
     server.stop()
@@ -50,7 +50,7 @@ def test_with_a_key_another_address_is_served_and_the_key_is_needed(tmp_path: Pa
 
 
 def test_a_backup_of_a_running_gateway_can_be_served(demo: ServerProcess, tmp_path: Path) -> None:
-    """A backup that was never restored is a hope."""
+    """A backup must be proved by a restore."""
     (tmp_path / "srv").mkdir()
     (tmp_path / "srv" / "data").symlink_to(demo.directory)
     published = httpx.post(f"{demo.url}/v1/topics/demo/messages", content=b"keep me").json()
@@ -68,8 +68,8 @@ def test_a_backup_of_a_running_gateway_can_be_served(demo: ServerProcess, tmp_pa
         restored.stop()
 
 
-def test_a_lost_key_can_be_forgotten(tmp_path: Path) -> None:
-    """Without this line a lost key is a lost data directory."""
+def test_a_lost_key_can_be_deleted(tmp_path: Path) -> None:
+    """Without this line a lost key would mean a lost data directory."""
     server = ServerProcess(tmp_path / "srv" / "data").start()
     assert httpx.post(f"{server.url}/v1/keys", json={"role": "admin"}).is_success
     assert httpx.get(f"{server.url}/v1/topics").status_code == 401
@@ -84,5 +84,5 @@ def test_a_lost_key_can_be_forgotten(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("option", sorted(set(re.findall(r"`(--[a-z-]+)`", PAGE.read_text("utf-8")))))
 def test_flags_on_the_page_exist(option: str) -> None:
-    """A flag that was renamed is found here, not at the next start."""
+    """A renamed flag must be found here and not at the next start."""
     assert option in (ROOT / "docs" / "reference" / "cli.md").read_text("utf-8")

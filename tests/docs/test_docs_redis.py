@@ -1,4 +1,4 @@
-"""What the page about Redis says lies there does, on a real server; and its answers mean what the page says."""
+"""The keys and fields that the page about Redis lists exist on a real server, and errors have the listed meaning."""
 
 import asyncio
 import re
@@ -28,7 +28,7 @@ RATE = RateLimit(rate=1, burst=9)
 
 
 def _table(head: str) -> list[list[str]]:
-    """The rows below a heading that begins so."""
+    """Return the rows of the table below the heading with this beginning."""
     _, _, rest = without_blocks(PAGE).partition(f"\n| {head}")
     lines = rest.partition("\n\n")[0].splitlines()[2:]
     return [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
@@ -38,8 +38,8 @@ def _words(text: str) -> list[str]:
     return re.findall(r"`([^`]+)`", text)
 
 
-class Look:
-    """A store under a prefix of its own, and what a person sees there; a key that was seen once counts as seen."""
+class ObservedStore:
+    """A store under its own prefix, and the keys that were ever seen under it."""
 
     def __init__(self, server: RedisClient, url: str) -> None:
         self.server = server
@@ -71,14 +71,14 @@ def _as_on_the_page(key: str) -> str:
 
 
 @pytest.fixture
-async def seen(redis: Stack) -> AsyncIterator[Look]:
+async def seen(redis: Stack) -> AsyncIterator[ObservedStore]:
     server = RedisClient(redis.redis_url, timeout=10.0)
-    yield Look(server, redis.redis_url)
+    yield ObservedStore(server, redis.redis_url)
     await server.close()
 
 
 def _booted(group: Group) -> AcquireRequest:
-    """A receive that finds nothing, tells when a broker was started, and waits."""
+    """Receive nothing, report the boot time of a broker, and park."""
     wait = timedelta(seconds=30)
     boots = {QUEUE: BrokerBoot(1, 0)}
     bounds = {QUEUE: QueueBounds(0, 9)}
@@ -94,8 +94,8 @@ def _booted(group: Group) -> AcquireRequest:
     )
 
 
-async def _live_in_queues(seen: Look) -> None:
-    """Everything that can happen to a queue-mode group."""
+async def _live_in_queues(seen: ObservedStore) -> None:
+    """Do everything that can happen to a group in queue mode."""
     store, group = seen.store, a_group(name="queues", max_attempts=2, rate_limit=RATE)
     await opened(store, group, queues(9))
     first = await granted(store, group, attempt="a", max_count=1)
@@ -113,8 +113,8 @@ async def _live_in_queues(seen: Look) -> None:
     seen.look()
 
 
-async def _lose_in_queues(seen: Look) -> None:
-    """What retention takes, and a lease that ends without an answer."""
+async def _lose_in_queues(seen: ObservedStore) -> None:
+    """Let retention delete messages, and let a lease expire."""
     group = a_group(name="losses", backoff=Backoff(steps=(timedelta(0),)))
     await opened(seen.store, group, queues(9))
     moment = timedelta(milliseconds=1)
@@ -125,7 +125,7 @@ async def _lose_in_queues(seen: Look) -> None:
     seen.look()
 
 
-async def _live_as_a_client(seen: Look) -> None:
+async def _live_as_a_client(seen: ObservedStore) -> None:
     group = a_group(name="screens", mode=Mode.BROADCAST)
     await opened(seen.store, group, queues(9), client="screen")
     await nack(seen.store, group, (await granted(seen.store, group, client="screen")).lease)
@@ -133,8 +133,8 @@ async def _live_as_a_client(seen: Look) -> None:
     seen.look()
 
 
-async def _live_in_messages(seen: Look) -> None:
-    """Everything that can happen to an ordered message-mode group."""
+async def _live_in_messages(seen: ObservedStore) -> None:
+    """Do everything that can happen to an ordered group in message mode."""
     store, group = seen.store, workers(name="messages", max_attempts=2, is_ordered=True)
     await opened(store, group, queues(9))
     grant = await granted(store, group, attempt="a", max_count=2)
@@ -150,8 +150,8 @@ async def _live_in_messages(seen: Look) -> None:
     seen.look()
 
 
-async def test_every_key_on_the_page_is_there_and_no_other(seen: Look) -> None:
-    """Who looks at a group at 3 am finds what the page says, and an explanation for whatever else."""
+async def test_the_page_lists_exactly_the_keys_of_a_group(seen: ObservedStore) -> None:
+    """Operators who inspect a group must find every key explained."""
     named = {key for row in _table("key, behind") for key in _words(row[0])}
     (others,) = re.findall(r"^Message mode has .*?\n\n", without_blocks(PAGE), re.MULTILINE | re.DOTALL)
     named |= {word for word in _words(others) if ":" in word}
@@ -165,8 +165,8 @@ async def test_every_key_on_the_page_is_there_and_no_other(seen: Look) -> None:
     assert seen.keys == named
 
 
-async def test_every_field_of_a_queue_on_the_page_is_there_and_no_other(seen: Look) -> None:
-    """Its ends, committed, the lock, when it was last consumed: readable with redis-cli, as promised."""
+async def test_the_page_lists_exactly_the_fields_of_a_queue(seen: ObservedStore) -> None:
+    """Bounds, committed offset, lease and last consumption are readable with redis-cli."""
     named = {field for row in _table("field of") for field in _words(row[0])}
     (state,) = [_words(row[2]) for row in _table("key, behind") if row[0] == "`:state`"]
 
@@ -181,19 +181,19 @@ async def test_every_field_of_a_queue_on_the_page_is_there_and_no_other(seen: Lo
     assert seen.fields[":positions"] == {QUEUE}
 
 
-def test_every_answer_has_the_code_and_the_retry_rule_of_the_page() -> None:
-    """What Redis says is what people search for."""
-    answers = [(word, row) for row in _table("Redis says") for word in _words(row[0])]
+def test_every_redis_error_has_the_code_and_retry_rule_of_the_page() -> None:
+    """Operators search for the error text of Redis."""
+    responses = [(word, row) for row in _table("Redis says") for word in _words(row[0])]
 
-    assert len(answers) == 17
-    for word, row in answers:
+    assert len(responses) == 17
+    for word, row in responses:
         error = translated(f"{word} why")
         assert (f"`{error.code}`", str(STATUS[type(error)])) == (row[1], row[2]), word
         assert error.retryable == row[3].startswith("yes"), word
 
 
-async def test_a_step_is_one_round_trip(seen: Look) -> None:
-    """However much it carries."""
+async def test_a_step_is_one_round_trip(seen: ObservedStore) -> None:
+    """However many settlements it carries."""
     store, group = seen.store, workers(name="trips")
     await opened(store, group, queues(1_000))
     before = seen.server.round_trips

@@ -1,4 +1,4 @@
-"""Everything that a user can meet has an entry: settings, codes, commands, routes, members, metrics."""
+"""Everything that a user can see has an entry: settings, codes, commands, routes, members, metrics."""
 
 import asyncio
 import re
@@ -28,14 +28,14 @@ def pages(generate: ModuleType) -> Mapping[str, str]:
 
 @pytest.fixture(scope="module")
 def document(generate: ModuleType) -> Mapping[str, Any]:
-    """The OpenAPI document."""
+    """Return the OpenAPI document."""
     found: Mapping[str, Any] = asyncio.run(generate.surface())[0]
     return found
 
 
 @pytest.mark.parametrize("name", ["settings.md", "errors.md", "cli.md", "api.md", "events.md"])
 def test_generated_pages_are_current(name: str, pages: Mapping[str, str]) -> None:
-    """They are read off the code; run `.venv/bin/python docs/generate.py` after changing it."""
+    """Run `.venv/bin/python docs/generate.py` after a change of what they describe."""
     assert (REFERENCE / name).read_text("utf-8") == pages[name]
 
 
@@ -50,7 +50,7 @@ def test_every_setting_has_an_entry() -> None:
 
 
 def test_every_error_code_has_an_entry(generate: ModuleType) -> None:
-    """A code in an answer is what people search for."""
+    """Users search for the code in a response."""
     page = (REFERENCE / "errors.md").read_text("utf-8")
     codes = [error.code for error in generate.leaves()]
 
@@ -60,7 +60,7 @@ def test_every_error_code_has_an_entry(generate: ModuleType) -> None:
 
 
 def test_every_route_has_an_entry(gateway: bootstrap.Gateway) -> None:
-    """What can be called is written down, /mq included."""
+    """This includes /mq."""
     page = (REFERENCE / "api.md").read_text("utf-8")
     paths = [getattr(route, "path", "") for route in gateway.app.routes]
 
@@ -69,7 +69,7 @@ def test_every_route_has_an_entry(gateway: bootstrap.Gateway) -> None:
 
 
 def test_every_command_has_an_entry() -> None:
-    """As somebody types it, and no entry for a command that is gone."""
+    """In the form in which it is typed, and no entry for a removed command."""
     page = (REFERENCE / "cli.md").read_text("utf-8")
 
     assert re.findall(r"^## (.*)$", page, re.MULTILINE) == _commands("mqgate", cli)
@@ -87,7 +87,7 @@ def _commands(path: str, command: click.Command) -> list[str]:
 
 
 def test_every_metric_has_an_entry_and_no_entry_is_left_over() -> None:
-    """A dashboard is built from that page."""
+    """Dashboards are built from that page."""
     page = (REFERENCE / "metrics.md").read_text("utf-8")
     typed = re.findall(r"^# TYPE (\S+) ", Metrics().render().decode(), re.MULTILINE)
     names = {name for name in typed if not name.endswith("_created")}
@@ -96,7 +96,7 @@ def test_every_metric_has_an_entry_and_no_entry_is_left_over() -> None:
 
 
 def test_metrics_named_in_the_how_to_exist() -> None:
-    """A query over a metric that is not there is an alarm that never rings."""
+    """An alarm on a metric that does not exist never fires."""
     page = (ROOT / "docs" / "how-to" / "read-the-metrics.md").read_text("utf-8")
     names = set(re.findall(r"^# TYPE (\S+) ", Metrics().render().decode(), re.MULTILINE))
 
@@ -107,7 +107,7 @@ def test_metrics_named_in_the_how_to_exist() -> None:
 
 
 def test_every_member_of_a_request_has_an_entry(document: Mapping[str, Any]) -> None:
-    """Its meaning, its default and its limits stand nowhere else."""
+    """Its meaning, default and limits are documented nowhere else."""
     page = (REFERENCE / "members.md").read_text("utf-8")
     taken = {name for name in document["components"]["schemas"] if name.endswith(("In", "Spec"))}
 
@@ -117,10 +117,10 @@ def test_every_member_of_a_request_has_an_entry(document: Mapping[str, Any]) -> 
             assert f"`{member}`" in page or f'"{member}"' in page, f"{name}.{member}"
 
 
-async def test_the_key_column_tells_the_truth(
+async def test_the_key_column_is_correct(
     api: httpx.AsyncClient, generate: ModuleType, document: Mapping[str, Any]
 ) -> None:
-    """Who may call what is a promise about security: every operation is tried with every kind of key."""
+    """It is a promise about security: every operation is tried with every kind of key."""
     assert (await api.put("/v1/topics/t", json={})).is_success
     assert (await api.put("/v1/producers/p", json={"topic": "t"})).is_success
     assert (await api.put("/v1/groups/g", json={"topic": "t"})).is_success
@@ -137,9 +137,9 @@ async def test_the_key_column_tells_the_truth(
             anonymous = await api.request(method, address)
             assert (anonymous.status_code == 401) == (who != generate.PUBLIC), operation["operationId"]
             for owner, key in keys.items():
-                answer = await api.request(method, address, headers=_bearer(key))
+                response = await api.request(method, address, headers=_bearer(key))
                 is_allowed = who in {owner, generate.ANY, generate.PUBLIC}
-                assert (answer.status_code != 403) == is_allowed, (operation["operationId"], owner, answer.text)
+                assert (response.status_code != 403) == is_allowed, (operation["operationId"], owner, response.text)
 
 
 def _bearer(key: str) -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""What the pages about RocketMQ say is what it does: commands, answers, what lies on the brokers, taking over."""
+"""The pages about RocketMQ are correct: commands, errors, stored data, and the adoption of existing topics."""
 
 import json
 import re
@@ -28,7 +28,7 @@ GET_ALL_TOPICS, GET_ALL_GROUPS = 21, 201
 
 
 def rows(page: Path, columns: int) -> list[list[str]]:
-    """The rows of a page's tables that have so many columns, headings included."""
+    """Return the rows of tables with this many columns, headings included."""
     lines = [line for line in page.read_text("utf-8").splitlines() if line.startswith("| ")]
     cells = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
     return [row for row in cells if len(row) == columns]
@@ -42,8 +42,8 @@ def _lines(page: Path) -> list[str]:
 @pytest.mark.parametrize(
     "line", sorted({*_lines(PAGE), *_lines(PAGE.with_name("use-redis.md")), *_lines(ROOT / "README.md")})
 )
-def test_a_command_that_is_shown_is_understood(line: str) -> None:
-    """An option that was renamed fails here, not in front of a newcomer."""
+def test_a_command_on_the_page_is_accepted(line: str) -> None:
+    """A renamed option must fail here and not for a newcomer."""
     context = click.Context(cli, info_name="mqgate", **cli.context_settings)
     command: click.Command = cli
     words = shlex.split(line, comments=True)[1:]
@@ -54,7 +54,7 @@ def test_a_command_that_is_shown_is_understood(line: str) -> None:
 
 
 def _error(row: list[str]) -> RocketMQError:
-    """What the client raises for the first two cells of a row."""
+    """Return the exception of the client for the first two cells of a row."""
     if row[1]:
         return Refused(int(row[1]), "why", "broker:10911")
     by_words = {
@@ -66,8 +66,8 @@ def _error(row: list[str]) -> RocketMQError:
     return next(error for words, error in by_words.items() if row[0].startswith(words))
 
 
-def test_each_error_of_rocketmq_becomes_what_its_row_says() -> None:
-    """Operators go from the number in a log to what callers saw, and back."""
+def test_each_rocketmq_error_becomes_the_error_of_its_row() -> None:
+    """Operators go from the code in a log to the response of the callers, and back."""
     table = rows(REFERENCE, 5)[1:]
 
     assert len(table) == 15
@@ -79,29 +79,29 @@ def test_each_error_of_rocketmq_becomes_what_its_row_says() -> None:
         assert {sent.retryable, asked.retryable} == {row[4].startswith("yes")}, row
 
 
-def test_every_number_that_we_know_has_a_row() -> None:
-    """With its name, once: among the errors or among the others."""
+def test_every_known_response_code_has_one_row() -> None:
+    """With its name, among the errors or among the others."""
     told = [(row[0], row[1]) for row in [*rows(REFERENCE, 5), *rows(REFERENCE, 3)] if row[1].isdigit()]
 
-    assert sorted(told) == sorted((f"`{each.name}`", str(each.value)) for each in ResponseCode)
+    assert sorted(told) == sorted((f"`{code.name}`", str(code.value)) for code in ResponseCode)
 
 
-def test_who_is_tried_on_another_broker_is_named() -> None:
-    """The same list in the code, and no other."""
+def test_the_errors_retried_on_another_broker_are_listed() -> None:
+    """The list must be that of the code."""
     from mqgate.adapters.rocketmq.faults import may_try_other_broker  # noqa: PLC0415 - beside its only use
 
     text = REFERENCE.read_text("utf-8")
     (sentence,) = re.findall(r"without a key\*\*(.*?)Never", text, re.DOTALL)
     named = set(re.findall(r"`([A-Z_]+)`", sentence)) - {ResponseCode.GO_AWAY.name}
 
-    assert named == {each.name for each in ResponseCode if may_try_other_broker(Refused(each, "", ""))}
+    assert named == {code.name for code in ResponseCode if may_try_other_broker(Refused(code, "", ""))}
     assert may_try_other_broker(NotSent(""))
     assert not may_try_other_broker(NoResponse(""))
 
 
 @pytest.fixture
 def space() -> str:
-    """A namespace of the test's own."""
+    """Return a namespace that belongs to the test."""
     return uuid4().hex[:8]
 
 
@@ -115,7 +115,7 @@ async def direct(rocketmq: Stack) -> AsyncIterator[RocketMQClient]:
 
 @pytest.fixture
 async def shop(rocketmq: Stack, space: str, tmp_path: Path) -> AsyncIterator[httpx.AsyncClient]:
-    """A gateway on the cluster `one`."""
+    """A gateway on cluster `one`."""
     settings = Settings(
         messages=MessageSettings(engine="rocketmq"),
         sqlite=SqliteSettings(directory=str(tmp_path / "data"), synchronous="normal"),
@@ -135,7 +135,7 @@ async def _named(direct: RocketMQClient, code: int, table: str, space: str) -> s
 
 
 async def _dead_letter(shop: httpx.AsyncClient) -> str:
-    """Let a message of the topic fail for the last time; its id."""
+    """Exhaust a message of the topic and return its id."""
     published = (await shop.post("/v1/topics/orders/messages", json={"body": "x"})).json()
     received = (await shop.post("/v1/groups/billing/receive", json={"wait": 20})).json()
     (message,) = received["messages"]
@@ -145,10 +145,10 @@ async def _dead_letter(shop: httpx.AsyncClient) -> str:
 
 
 @pytest.mark.timeout(300)
-async def test_what_lies_on_the_brokers_is_what_the_page_lists(
+async def test_the_page_lists_what_is_stored_on_the_brokers(
     shop: httpx.AsyncClient, direct: RocketMQClient, space: str
 ) -> None:
-    """Who runs the cluster wants to know beforehand what will be there, and that a deletion takes it away."""
+    """Operators of the cluster must know beforehand what is created, and what a deletion removes."""
     listed = [(row[0], row[1].strip("`").replace("shop%", f"{space}%")) for row in rows(PAGE, 3) if "shop%" in row[1]]
     topics = {name for kind, name in listed if kind == "topic"}
     groups = {name for kind, name in listed if kind == "consumer group"}
@@ -170,10 +170,10 @@ async def test_what_lies_on_the_brokers_is_what_the_page_lists(
 
 
 @pytest.mark.timeout(300)
-async def test_a_topic_and_a_group_that_are_there_are_taken_over(
+async def test_an_existing_topic_and_group_are_adopted(
     shop: httpx.AsyncClient, direct: RocketMQClient, space: str
 ) -> None:
-    """A group of years goes on behind its last message, neither at the beginning nor at the end."""
+    """A group with history continues after its last message, not at the beginning or the end."""
     topic, group = f"{space}%orders", f"{space}%billing"
     await direct.admin.put_topic("local", topic, 3)
     await direct.admin.put_group("local", group)
@@ -185,16 +185,16 @@ async def test_a_topic_and_a_group_that_are_there_are_taken_over(
     assert (await shop.put("/v1/groups/billing", json={"topic": "orders", "start": "latest"})).is_success
     received = (await shop.post("/v1/groups/billing/receive", json={"wait": 20})).json()
 
-    assert [(each["body"], each["queue"], each["offset"]) for each in received["messages"]] == [("new", "local:1", 2)]
+    assert [(message["body"], message["queue"], message["offset"]) for message in received["messages"]] == [
+        ("new", "local:1", 2)
+    ]
     assert (await direct.admin.topic("local", topic)) == (3, 3, 6)
 
 
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("member", [{"retention": "7d"}, {"retentionBytes": 1_000_000}])
-async def test_retention_is_the_brokers_and_a_topics_own_is_refused(
-    shop: httpx.AsyncClient, member: dict[str, object]
-) -> None:
-    """Taken and ignored, it would be a promise that nobody keeps."""
+async def test_a_retention_per_topic_is_refused(shop: httpx.AsyncClient, member: dict[str, object]) -> None:
+    """Brokers decide the retention, and a setting without effect must not be accepted."""
     refused = await shop.put("/v1/topics/orders", json=member)
 
     assert (refused.status_code, refused.json()["code"]) == (400, "unsupported_by_engine")

@@ -1,4 +1,4 @@
-"""What the page about RocketMQ says of users, permissions and certificates, against servers that have them."""
+"""The page about RocketMQ is correct about users, permissions and certificates, against servers that require them."""
 
 import json
 import re
@@ -59,19 +59,19 @@ async def _make_user(secured: Secured, user: str, policies: dict[str, list[str]]
 
 
 def _policies() -> dict[str, list[str]]:
-    """The permissions that the page lists."""
+    """Return the permissions that the page lists."""
     found = re.findall(r"^\| `((?:Topic|Group):[^`]+)` \| (.+) \|$", PAGE.read_text("utf-8"), re.MULTILINE)
     return {resource: re.findall(r"`(\w+)`", actions) for resource, actions in found}
 
 
 async def _live(api: httpx.AsyncClient) -> list[tuple[str, int]]:
-    """A topic's life from its registration to its deletion; every step and its status."""
+    """Use a topic from its registration to its deletion. Return every step and its status."""
     steps: list[tuple[str, int]] = []
 
     async def step(method: str, path: str, **body: object) -> httpx.Response:
-        answer = await api.request(method, path, json=body or None)
-        steps.append((f"{method} {path}", answer.status_code))
-        return answer
+        response = await api.request(method, path, json=body or None)
+        steps.append((f"{method} {path}", response.status_code))
+        return response
 
     # A broker that has just started may answer its first questions late.
     for _ in range(20):
@@ -95,8 +95,8 @@ async def _live(api: httpx.AsyncClient) -> list[tuple[str, int]]:
 
 @pytest.mark.slow
 @pytest.mark.timeout(600)
-async def test_the_permissions_on_the_page_are_enough_and_the_doctor_agrees(secured: Secured, tmp_path: Path) -> None:
-    """Who grants less finds out in production; who grants all because the page is wrong, never."""
+async def test_the_permissions_on_the_page_are_sufficient(secured: Secured, tmp_path: Path) -> None:
+    """The doctor must agree. Operators who grant fewer would find out in production."""
     policies = _policies()
     assert len(policies) == 3
     await _make_user(secured, "gate", policies)
@@ -116,10 +116,8 @@ async def test_the_permissions_on_the_page_are_enough_and_the_doctor_agrees(secu
 
 @pytest.mark.slow
 @pytest.mark.timeout(600)
-async def test_what_a_user_may_not_do_is_said_by_the_doctor_and_by_the_gateway(
-    secured: Secured, tmp_path: Path
-) -> None:
-    """No user, a wrong password, too few permissions: one line that names it, and never a 500."""
+async def test_the_doctor_and_the_gateway_report_missing_permissions(secured: Secured, tmp_path: Path) -> None:
+    """No user, a wrong password or too few permissions: one line that names it, and never a 500."""
     await _make_user(secured, "guest", {"Topic:other%*": ["Get"]})
     guest = _settings(secured, tmp_path, "guest", "guest-secret")
     details = []
@@ -151,10 +149,10 @@ async def test_what_a_user_may_not_do_is_said_by_the_doctor_and_by_the_gateway(
         ("localhost", False, False, False),
     ],
 )
-async def test_without_host_names_the_chain_is_still_checked(
+async def test_the_certificate_chain_is_checked_without_host_names(
     secured: Secured, tmp_path: Path, *, host: str, trusts: bool, checks_host: bool, goes_through: bool
 ) -> None:
-    """Routes carry addresses that certificates seldom name; giving up the name must not mean to trust everybody."""
+    """Certificates seldom name the addresses of routes. Without the name the authority must still be checked."""
     make_authority(tmp_path / "other.pem")
     _, _, port = secured.name_server.partition(":")
     settings = RocketMQSettings(

@@ -1,4 +1,4 @@
-"""Gateways on two real brokers, `broker-a` and `broker-b`, that the test may kill, hang or misconfigure."""
+"""Gateways on two real brokers, `broker-a` and `broker-b`, that a test can kill, suspend or misconfigure."""
 
 from collections.abc import AsyncIterator, Callable
 from datetime import timedelta
@@ -15,7 +15,7 @@ from mqgate.stack import Stack
 
 @pytest.fixture
 def settings(pair: Stack, tmp_path: Path) -> Settings:
-    """A name space of its own for every test: nobody else's topics are in the way."""
+    """Return settings with a namespace that belongs to the test."""
     return Settings(
         messages=MessageSettings(engine="rocketmq"),
         rocketmq=RocketMQSettings(
@@ -30,13 +30,13 @@ def settings(pair: Stack, tmp_path: Path) -> Settings:
 
 @pytest.fixture
 def wire(settings: Settings) -> Callable[[str], str]:
-    """What RocketMQ calls our topics and groups."""
+    """Return the name of a topic or group on RocketMQ."""
     return lambda name: f"{settings.rocketmq.namespace}%{name}"
 
 
 @pytest.fixture
 def open_gateway(settings: Settings) -> Open:
-    """A gateway in this process; the next one on the same settings is the same one, started again."""
+    """Open a gateway in this process. The next one with the same settings is a restart of it."""
     return lambda: opened(settings)
 
 
@@ -48,7 +48,7 @@ async def gateway(open_gateway: Open) -> AsyncIterator[Gateway]:
 
 @pytest.fixture
 async def direct(pair: Stack) -> AsyncIterator[RocketMQClient]:
-    """Past the gateway: what another RocketMQ client, or an operator, does."""
+    """A RocketMQ client that bypasses the gateway, as other clients and operators do."""
     client = RocketMQClient([pair.name_server])
     await client.routes.brokers()
     yield client

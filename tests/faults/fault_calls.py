@@ -1,4 +1,4 @@
-"""Calls of /v1 as clients make them while servers fail, on a gateway in this process."""
+"""Calls of /v1 while servers fail, on a gateway in this process."""
 
 import asyncio
 import contextlib
@@ -20,22 +20,22 @@ BROKERS = ("broker-a", "broker-b")
 
 
 def key_for(broker: str, queue_id: int = 0, queues: int = QUEUES) -> str:
-    """A message key whose queue lies on this broker: slots go round the brokers, queue by queue."""
+    """Return a message key that selects a queue of this broker. Slots alternate between the brokers."""
     slot = queue_id * len(BROKERS) + BROKERS.index(broker)
     return next(key for key in map(str, range(10_000)) if slot_of(key) % (queues * len(BROKERS)) == slot)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gateway:
-    """A gateway, and HTTP to it without a socket."""
+    """A gateway, and an HTTP client for it without a socket."""
 
     built: bootstrap.Gateway
     api: httpx.AsyncClient
 
     async def put(self, path: str, **body: Any) -> Json:
-        answer = await self.api.put(f"/v1/{path}", json=body)
-        assert answer.status_code in {200, 201}, answer.text
-        return dict(answer.json())
+        response = await self.api.put(f"/v1/{path}", json=body)
+        assert response.status_code in {200, 201}, response.text
+        return dict(response.json())
 
     async def shop(self, topic: str = "orders", group: str = "workers", queues: int = QUEUES, **more: Any) -> None:
         """Create a topic with this many queues on each broker, and a group that reads it."""
@@ -46,25 +46,25 @@ class Gateway:
         return await self.api.post(f"/v1/topics/{topic}/messages", json={"body": "hello", **envelope})
 
     async def stored(self, topic: str = "orders", **envelope: Any) -> Json:
-        """A publish that succeeds."""
-        answer = await self.publish(topic, **envelope)
-        assert answer.status_code in {200, 201}, answer.text
-        return dict(answer.json())
+        """Publish successfully and return the result."""
+        response = await self.publish(topic, **envelope)
+        assert response.status_code in {200, 201}, response.text
+        return dict(response.json())
 
     async def receive(self, group: str = "workers", **wish: Any) -> Json:
-        answer = await self.api.post(f"/v1/groups/{group}/receive", json=wish)
-        assert answer.status_code == 200, answer.text
-        return dict(answer.json())
+        response = await self.api.post(f"/v1/groups/{group}/receive", json=wish)
+        assert response.status_code == 200, response.text
+        return dict(response.json())
 
     async def ack(self, received: Json, group: str = "workers") -> list[str]:
-        """Ack all of a receive's answer; the outcomes."""
+        """Ack all messages of a response. Return the outcomes."""
         lease = received.get("lease")
-        receipts = [lease["receipt"]] if lease else [each["receipt"] for each in received["messages"]]
-        answer = await self.api.post(f"/v1/groups/{group}/ack", json={"receipts": receipts})
-        return [each["outcome"] for each in answer.json()["results"]]
+        receipts = [lease["receipt"]] if lease else [message["receipt"] for message in received["messages"]]
+        response = await self.api.post(f"/v1/groups/{group}/ack", json={"receipts": receipts})
+        return [result["outcome"] for result in response.json()["results"]]
 
     async def drain(self, group: str = "workers", wait: float = 2) -> list[Json]:
-        """Receive and ack until nothing comes."""
+        """Receive and ack until nothing arrives."""
         found: list[Json] = []
         while (received := await self.receive(group, max=32, wait=wait))["messages"]:
             found += received["messages"]
@@ -72,17 +72,17 @@ class Gateway:
         return found
 
     async def ready(self) -> tuple[int, str, Json]:
-        """What /readyz says: status code, status, parts."""
-        answer = await self.api.get("/readyz")
-        return answer.status_code, answer.json()["status"], answer.json()["parts"]
+        """Return the response of /readyz: HTTP status, status, parts."""
+        response = await self.api.get("/readyz")
+        return response.status_code, response.json()["status"], response.json()["parts"]
 
     async def metric(self, name: str) -> float:
-        """A sample of /metrics, 0 if it was never counted."""
+        """Return a sample of /metrics, or 0 if it was never counted."""
         lines = (await self.api.get("/metrics")).text.splitlines()
         return next((float(line.split()[-1]) for line in lines if line.startswith(f"{name} ")), 0.0)
 
     async def parked(self, count: int = 1) -> None:
-        """Wait until so many requests are parked."""
+        """Wait until this many receives are parked."""
 
         async def is_so() -> bool:
             return self.built.long_poll.parked == count
@@ -107,7 +107,7 @@ async def timed(work: Awaitable[Any]) -> tuple[Any, float]:
 
 
 async def eventually(is_so: Callable[[], Awaitable[Any]], seconds: float) -> float:
-    """Try until something is true; how many seconds it took."""
+    """Retry until a condition is true. Return the elapsed seconds."""
     began = time.monotonic()
     while not await is_so():
         assert time.monotonic() < began + seconds, f"it did not happen in {seconds} s"
@@ -115,6 +115,6 @@ async def eventually(is_so: Callable[[], Awaitable[Any]], seconds: float) -> flo
     return time.monotonic() - began
 
 
-def problem(answer: httpx.Response) -> tuple[int, str]:
-    """Status and stable code of a refusal."""
-    return answer.status_code, answer.json().get("code", "")
+def problem(response: httpx.Response) -> tuple[int, str]:
+    """Return the status and the stable code of a refusal."""
+    return response.status_code, response.json().get("code", "")

@@ -1,4 +1,4 @@
-"""Clients that publish and consume without pause, and write down only what they were told."""
+"""Clients that publish and consume continuously, and record only the responses that they received."""
 
 import asyncio
 import contextlib
@@ -14,7 +14,7 @@ MAY_FAIL = {"queue_unavailable", "storage_unavailable", "unknown"}
 
 @dataclass
 class Notes:
-    """`acked`: bodies whose publish was answered 2xx, by id; `sent`: all that left; `failed`: why others were not."""
+    """`acked`: bodies with a 2xx response, by id; `sent`: all that were sent; `failed`: why others were not stored."""
 
     sent: set[str] = field(default_factory=set)
     acked: dict[str, str] = field(default_factory=dict)
@@ -34,7 +34,7 @@ class Load:
 
     @contextlib.asynccontextmanager
     async def running(self, *clients: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
-        """Let clients work; at the end they finish what they have begun."""
+        """Run clients. At the end they finish what they have begun."""
         tasks = [asyncio.create_task(client) for client in clients]
         try:
             yield
@@ -47,32 +47,32 @@ class Load:
             await asyncio.gather(*tasks, return_exceptions=True)
 
     async def loose(self, name: str) -> None:
-        """Batches without key."""
+        """Publish batches without keys."""
         number = 0
         while not self.is_over:
-            bodies = [f"{name}-{number + each}" for each in range(1 + number % 3)]
+            bodies = [f"{name}-{number + index}" for index in range(1 + number % 3)]
             number += len(bodies)
             await self._batch([{"body": body} for body in bodies])
 
     async def keyed(self, name: str) -> None:
-        """Batches whose messages go to many queues."""
+        """Publish batches whose messages go to many queues."""
         number = 0
         while not self.is_over:
             numbers = range(number, number + 4)
             number += 4
-            await self._batch([{"body": f"{name}-{each}", "key": f"k{each % 24}"} for each in numbers])
+            await self._batch([{"body": f"{name}-{number}", "key": f"k{number % 24}"} for number in numbers])
 
     async def _batch(self, envelopes: list[dict[str, str]]) -> None:
-        self.notes.sent.update(each["body"] for each in envelopes)
-        answer = await self._gateway.api.post(f"/v1/topics/{self._topic}/messages", json={"messages": envelopes})
-        assert answer.status_code in {200, 207, 503}, answer.text
-        if answer.status_code == 503:
-            self._note_failure(answer.json()["code"], answer.headers)
+        self.notes.sent.update(envelope["body"] for envelope in envelopes)
+        response = await self._gateway.api.post(f"/v1/topics/{self._topic}/messages", json={"messages": envelopes})
+        assert response.status_code in {200, 207, 503}, response.text
+        if response.status_code == 503:
+            self._note_failure(response.json()["code"], response.headers)
             await asyncio.sleep(0.05)
             return
-        for envelope, result in zip(envelopes, answer.json()["results"], strict=True):
+        for envelope, result in zip(envelopes, response.json()["results"], strict=True):
             if "error" in result:
-                self._note_failure(result["error"]["code"], answer.headers)
+                self._note_failure(result["error"]["code"], response.headers)
             else:
                 self.notes.acked[envelope["body"]] = result["id"]
                 if "key" in envelope:
@@ -80,19 +80,19 @@ class Load:
         await asyncio.sleep(0.01)
 
     async def once(self, name: str) -> None:
-        """One by one, each repeated under its idempotency key until it is stored."""
+        """Publish single messages. Each is repeated under its idempotency key until it is stored."""
         number = 0
         while not self.is_over:
             number += 1
             envelope = {"body": f"{name}-{number}", "idempotencyKey": f"{name}-{number}", "key": f"o{number % 16}"}
             self.notes.sent.add(envelope["body"])
             while True:
-                answer = await self._gateway.publish(self._topic, **envelope)
-                if answer.status_code in {200, 201}:
-                    self.notes.acked[envelope["body"]] = answer.json()["id"]
+                response = await self._gateway.publish(self._topic, **envelope)
+                if response.status_code in {200, 201}:
+                    self.notes.acked[envelope["body"]] = response.json()["id"]
                     break
-                assert answer.status_code == 503, answer.text
-                self._note_failure(answer.json()["code"], answer.headers)
+                assert response.status_code == 503, response.text
+                self._note_failure(response.json()["code"], response.headers)
                 await asyncio.sleep(0.05)
 
     def _note_failure(self, code: str, headers: object) -> None:
@@ -105,10 +105,10 @@ class Load:
             await self.consume(group, wait=5)
 
     async def consume(self, group: str, wait: float) -> int:
-        """Receive and ack one batch; how many came."""
-        answer = await self._gateway.api.post(f"/v1/groups/{group}/receive", json={"max": 32, "wait": wait})
-        assert answer.status_code == 200, answer.text
-        received = answer.json()
+        """Receive and ack one batch. Return the number of messages."""
+        response = await self._gateway.api.post(f"/v1/groups/{group}/receive", json={"max": 32, "wait": wait})
+        assert response.status_code == 200, response.text
+        received = response.json()
         assert not received.get("rewound"), "no queue became shorter"
         for message in received["messages"]:
             self.notes.delivered[group][message["body"]].add(message["id"])

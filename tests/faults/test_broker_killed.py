@@ -1,7 +1,7 @@
-"""One of two brokers is killed with -9 under load and started again: no 2xx is lost, and the other one goes on.
+"""One of two brokers is killed under load and restarted: no confirmed message is lost, and the other broker continues.
 
-One story, since a broker takes seconds to come back: while publishers and consumers run on one topic, the promises are
-looked at one by one on a quiet topic beside it.
+This is one test because a broker takes seconds to restart. Publishers and consumers use one topic, while the guarantees
+are checked one by one on a second, quiet topic.
 """
 
 import asyncio
@@ -18,11 +18,11 @@ DEAD, ALIVE = key_for("broker-a"), key_for("broker-b")
 
 
 async def prepare(gateway: Gateway) -> dict[str, object]:
-    """A quiet topic: two messages on broker-a, of which one is leased."""
+    """Create a quiet topic with two messages on broker-a, one of which is leased."""
     await gateway.shop("quiet", "waiting", visibility="60s")
     await gateway.stored("quiet", body="leased", key=DEAD)
     leased = await gateway.receive("waiting", max=1, wait=5)
-    assert [each["body"] for each in leased["messages"]] == ["leased"]
+    assert [message["body"] for message in leased["messages"]] == ["leased"]
     backlog = await gateway.stored("quiet", body="backlog", key=DEAD)
     assert backlog["queue"] == "broker-a:0"
     return leased
@@ -42,7 +42,7 @@ async def during_the_outage(gateway: Gateway, direct: RocketMQClient, topic: str
     received, _ = await parked
     print(f"woken by the other broker after {time.monotonic() - sent_at:.3f} s")  # noqa: T201
     assert time.monotonic() - sent_at < 1
-    assert [each["body"] for each in received["messages"]] == ["woken"]
+    assert [message["body"] for message in received["messages"]] == ["woken"]
     assert await gateway.ack(received, "waiting") == ["applied"]
     assert await gateway.ack(leased, "waiting") == ["applied"], "an ack needs no broker"
 
@@ -60,9 +60,9 @@ async def during_the_outage(gateway: Gateway, direct: RocketMQClient, topic: str
 
 
 async def is_stored(gateway: Gateway) -> bool:
-    answer = await gateway.publish("quiet", body="loose")
-    assert answer.status_code in {201, 503}, answer.text
-    return answer.status_code == 201
+    response = await gateway.publish("quiet", body="loose")
+    assert response.status_code in {201, 503}, response.text
+    return response.status_code == 201
 
 
 async def after_the_restart(gateway: Gateway) -> None:
@@ -71,7 +71,7 @@ async def after_the_restart(gateway: Gateway) -> None:
 
     print(f"keyed again {await eventually(is_taken, 5):.2f} s after the restart")  # noqa: T201
     assert (await gateway.stored("quiet", body="again", key=DEAD))["queue"] == "broker-a:0"
-    bodies = [each["body"] for each in await gateway.drain("waiting")]
+    bodies = [message["body"] for message in await gateway.drain("waiting")]
     assert "backlog" in bodies
     assert "leased" not in bodies, "what was acked during the outage is final"
     assert (await gateway.ready())[:2] == (200, "ok")
@@ -79,10 +79,10 @@ async def after_the_restart(gateway: Gateway) -> None:
 
 
 @pytest.mark.slow
-async def test_a_broker_killed_under_load_costs_no_message(
+async def test_no_message_is_lost_if_a_broker_is_killed_under_load(
     gateway: Gateway, pair: Stack, direct: RocketMQClient, wire
 ) -> None:
-    """Every 2xx is delivered in every group, keys keep their queues, the other broker's messages do not wait."""
+    """Every group gets every confirmed message, keys keep their queues, and the other broker is not delayed."""
     await gateway.shop("busy", "singles", visibility="5s", maxAttempts=1000, backoff=["0s"])
     await gateway.put("groups/queues", topic="busy", mode="queue", visibility="5s", maxAttempts=1000)
     leased = await prepare(gateway)

@@ -1,6 +1,6 @@
-"""A broker that hangs: its connections stay open, and nothing is answered (SIGSTOP).
+"""A broker that hangs: its connections stay open, and it does not respond (SIGSTOP).
 
-Worse than a dead one, since only time tells. The deadline of a call is three seconds.
+This is worse than a stopped broker, because only a deadline detects it. The deadline of a call is three seconds.
 """
 
 import asyncio
@@ -19,8 +19,8 @@ HUNG, ALIVE = key_for("broker-a"), key_for("broker-b")
 
 
 @pytest.mark.slow
-async def test_a_hanging_broker_delays_one_call_and_no_more(gateway: Gateway, pair: Stack) -> None:
-    """Publishes without key and receives go on with the other broker, keys of the hanging one are told to wait."""
+async def test_a_hanging_broker_delays_only_one_call(gateway: Gateway, pair: Stack) -> None:
+    """Publishes without a key and receives use the other broker. Keys of the hanging one get a retryable error."""
     await gateway.shop()
     await gateway.put("topics/unread", queues=16)
     for key in (HUNG, ALIVE):
@@ -57,19 +57,19 @@ async def test_a_hanging_broker_delays_one_call_and_no_more(gateway: Gateway, pa
         return (await gateway.publish(key=HUNG, body="after")).status_code == 201
 
     await eventually(is_taken, 5)
-    assert "after" in [each["body"] for each in await gateway.drain()]
+    assert "after" in [message["body"] for message in await gateway.drain()]
 
 
 async def _is_quick(gateway: Gateway) -> bool:
-    """Eight in a row, so that both brokers had their turn."""
-    answers = [await timed(gateway.publish(body="loose")) for _ in range(8)]
-    assert {answer.status_code for answer, _ in answers} <= {201, 503}
-    return all(answer.status_code == 201 and seconds < QUICK for answer, seconds in answers)
+    """Return whether eight calls in a row are fast, so that both brokers were used."""
+    responses = [await timed(gateway.publish(body="loose")) for _ in range(8)]
+    assert {response.status_code for response, _ in responses} <= {201, 503}
+    return all(response.status_code == 201 and seconds < QUICK for response, seconds in responses)
 
 
 @pytest.mark.slow
 async def test_a_repeat_after_an_unknown_outcome_has_the_same_id(gateway: Gateway, pair: Stack) -> None:
-    """Nobody can tell whether it was stored: the repeat under the same key looks, and stores at most one more copy."""
+    """The repeat under the same key checks the log, and stores at most one more copy."""
     await gateway.shop()
     await gateway.stored(body="warm", key=HUNG)
     envelope = {"body": "once", "key": HUNG, "idempotencyKey": "order-1"}
@@ -87,17 +87,17 @@ async def test_a_repeat_after_an_unknown_outcome_has_the_same_id(gateway: Gatewa
     second = await _repeated(gateway, envelope)
     assert second["duplicate"] is True
     assert first["id"] == second["id"]
-    copies = [each for each in await gateway.drain() if each["body"] == "once"]
-    assert {each["id"] for each in copies} == {first["id"]}
+    copies = [message for message in await gateway.drain() if message["body"] == "once"]
+    assert {copy["id"] for copy in copies} == {first["id"]}
     assert 1 <= len(copies) <= 2
 
 
 async def _repeated(gateway: Gateway, envelope: dict[str, str]) -> dict[str, object]:
     async def is_answered() -> bool:
-        answers.append(await gateway.publish(**envelope))
-        return answers[-1].status_code != 503
+        responses.append(await gateway.publish(**envelope))
+        return responses[-1].status_code != 503
 
-    answers: list[Any] = []
+    responses: list[Any] = []
     await eventually(is_answered, 10)
-    assert answers[-1].status_code in {200, 201}, answers[-1].text
-    return dict(answers[-1].json())
+    assert responses[-1].status_code in {200, 201}, responses[-1].text
+    return dict(responses[-1].json())

@@ -1,6 +1,6 @@
-"""Without name server: messages flow, readiness tells it, and a gateway may even start.
+"""Without a name server: messages flow, readiness reports it, and a gateway can start.
 
-On a stack of its own, since a name server is everybody's.
+The test uses a stack of its own, because all other tests share the name server.
 """
 
 import asyncio
@@ -21,7 +21,7 @@ from mqgate.testing.server_process import ServerProcess
 
 @pytest.fixture
 def own(rocketmq: Stack, tmp_path: Path) -> Iterator[Stack]:
-    """A name server and one broker for this test; where `rocketmq` cannot run, neither can they."""
+    """A name server and one broker for this test. Skipped where `rocketmq` is skipped."""
     stack = Stack(tmp_path / "stack")
     stack.up((BrokerSpec(name="broker-a", cluster="own", settings=NO_TIMERS),))
     yield stack
@@ -39,7 +39,7 @@ def settings(own: Stack, tmp_path: Path) -> Settings:
 
 @pytest.mark.slow
 async def test_messages_flow_while_the_name_server_is_down(own: Stack, settings: Settings, tmp_path: Path) -> None:
-    """Who knows the brokers needs no name server; who does not, waits for it and says so."""
+    """A gateway that knows the brokers needs no name server. Another one waits for it and reports it."""
     async with opened(settings) as gateway:
         await gateway.shop()
         await gateway.stored(body="before")
@@ -56,7 +56,7 @@ async def test_messages_flow_while_the_name_server_is_down(own: Stack, settings:
         newcomer = ServerProcess(tmp_path / "other", "--config", str(config(tmp_path, settings)))
         await asyncio.to_thread(newcomer.start)
         try:
-            await answers_503(newcomer.url)
+            await responds_503(newcomer.url)
 
             await asyncio.to_thread(own.start, NAME_SERVER)
             # The broker has not told the new one about itself yet.
@@ -70,13 +70,13 @@ async def test_messages_flow_while_the_name_server_is_down(own: Stack, settings:
 
 
 async def flows(gateway: Gateway, word: str) -> None:
-    """Publish and receive, parked and not, with key and without."""
+    """Publish and receive, with and without a wait and a key."""
     parked = asyncio.create_task(gateway.receive(wait=10))
     await gateway.parked()
     await gateway.stored(body=f"{word}-0", key="k")
     async with asyncio.timeout(8):
         received = await parked
-    assert [each["body"] for each in received["messages"]] == [f"{word}-0"]
+    assert [message["body"] for message in received["messages"]] == [f"{word}-0"]
     assert await gateway.ack(received) == ["applied"]
     for number in range(1, 6):
         await gateway.stored(body=f"{word}-{number}")
@@ -84,7 +84,7 @@ async def flows(gateway: Gateway, word: str) -> None:
 
 
 def config(directory: Path, settings: Settings) -> Path:
-    """With a topic that cannot be made yet."""
+    """A settings file with a topic that cannot be created yet."""
     path = directory / "mqgate.toml"
     servers = list(settings.rocketmq.name_servers)
     path.write_text(f"""
@@ -104,8 +104,8 @@ topic = "later"
     return path
 
 
-async def answers_503(url: str) -> None:
-    """A gateway that has never seen RocketMQ."""
+async def responds_503(url: str) -> None:
+    """Return whether a gateway that never reached RocketMQ responds with 503."""
     async with httpx.AsyncClient(base_url=url) as api:
         ready = await api.get("/readyz")
         put = await api.put("/v1/topics/later", json={"queues": 1})
@@ -116,7 +116,7 @@ async def answers_503(url: str) -> None:
 
 
 async def is_stored(url: str) -> bool:
-    """Whether the topic of the file is there, and works."""
+    """Return whether the topic of the file exists and works."""
     async with httpx.AsyncClient(base_url=url) as api:
         if (await api.post("/v1/topics/later/messages", json={"body": "x"})).status_code != 201:
             return False

@@ -1,4 +1,4 @@
-"""Nothing that lies on a broker is overlooked, also when it came past the gateway: only the brokers can tell of it."""
+"""No stored message is missed, even if it bypassed the gateway: only the brokers can report it."""
 
 import asyncio
 import random
@@ -20,7 +20,7 @@ def anywhere() -> tuple[str, int]:
 
 
 async def wake_ups(gateway: Gateway, count: int, send: Send) -> list[float]:
-    """Send one message after the other to a client that is parked; how long each took to arrive, sorted."""
+    """Send single messages to a parked client. Return the sorted times until they arrived."""
     took: list[float] = []
     for number in range(count):
         parked = asyncio.create_task(gateway.receive(wait=WAIT))
@@ -29,21 +29,21 @@ async def wake_ups(gateway: Gateway, count: int, send: Send) -> list[float]:
         await send(str(number))
         received = await parked
         took.append(time.monotonic() - sent_at)
-        assert [each["body"] for each in received["messages"]] == [str(number)], "none comes back empty"
+        assert [message["body"] for message in received["messages"]] == [str(number)], "none comes back empty"
         assert await gateway.ack(received) == ["applied"]
     return sorted(took)
 
 
-def told(took: list[float]) -> str:
+def summary(took: list[float]) -> str:
     at = {part: f"{took[int(len(took) * part / 100)] * 1000:.0f} ms" for part in (50, 99)}
     return f"{len(took)} wake-ups: p50 {at[50]}, p99 {at[99]}, longest {took[-1] * 1000:.0f} ms"
 
 
 @pytest.mark.slow
-async def test_a_message_on_any_queue_of_any_broker_wakes_the_one_who_waits(
+async def test_a_message_on_any_queue_of_any_broker_wakes(
     gateway: Gateway, direct: RocketMQClient, wire: Callable[[str], str]
 ) -> None:
-    """Five hundred single messages, each on a random queue, stored by somebody else; then some through the gateway."""
+    """Five hundred messages of another client, each on a random queue. Then some through the gateway."""
     await gateway.shop()
 
     took = await wake_ups(
@@ -51,7 +51,7 @@ async def test_a_message_on_any_queue_of_any_broker_wakes_the_one_who_waits(
     )
     own = await wake_ups(gateway, 100, lambda body: gateway.stored(body=body))
 
-    print(f"stored past the gateway: {told(took)}\npublished through it: {told(own)}")  # noqa: T201 - measured
+    print(f"stored past the gateway: {summary(took)}\npublished through it: {summary(own)}")  # noqa: T201 - measured
     assert max(took[-1], own[-1]) < WAIT / 2
 
 
@@ -59,10 +59,10 @@ def _at(topic: str, place: tuple[str, int]) -> tuple[str, str, int]:
     return place[0], topic, place[1]
 
 
-async def test_an_answer_without_wait_overlooks_nothing_older_than_a_second(
+async def test_a_receive_without_wait_misses_nothing_older_than_a_second(
     gateway: Gateway, direct: RocketMQClient, wire: Callable[[str], str]
 ) -> None:
-    """Nobody is parked, so nothing is watched: the heads of the queues are asked for before it says empty."""
+    """No receive is parked, so no queue is watched. The bounds are queried before an empty response."""
     await gateway.shop()
     for _ in range(4):
         assert (await gateway.receive())["messages"] == []
@@ -73,15 +73,15 @@ async def test_an_answer_without_wait_overlooks_nothing_older_than_a_second(
 
         found: list[str] = []
         while (received := await gateway.receive(max=3))["messages"]:
-            found += [each["body"] for each in received["messages"]]
+            found += [message["body"] for message in received["messages"]]
             await gateway.ack(received)
 
         assert set(found) == sent
 
 
 @pytest.mark.slow
-async def test_waiting_in_vain_costs_the_brokers_one_request_per_queue_and_quarter_minute(gateway: Gateway) -> None:
-    """Many parked clients share the watch; at rest it asks nobody anything for a while."""
+async def test_parked_receives_cost_one_request_per_queue_and_15_seconds(gateway: Gateway) -> None:
+    """All parked receives share the watch. Afterwards the brokers get no requests."""
     await gateway.shop()
     waiting = [asyncio.create_task(gateway.receive(wait=7)) for _ in range(20)]
     await gateway.parked(20)

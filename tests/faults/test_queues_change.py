@@ -1,4 +1,4 @@
-"""Queues that come, go and come back: a key stays where it is, and who waits hears of the new ones."""
+"""Queues that are added, closed and opened: keys keep their queues, and parked receives get new queues."""
 
 import asyncio
 from collections.abc import Callable
@@ -15,10 +15,10 @@ from mqgate.stack import Stack
 KEYS = [f"k{number}" for number in range(32)]
 
 
-async def test_a_parked_client_hears_of_queues_that_were_added(
+async def test_a_parked_receive_gets_messages_of_added_queues(
     gateway: Gateway, direct: RocketMQClient, wire: Callable[[str], str]
 ) -> None:
-    """Also of what others store there, although it parked before there was such a queue."""
+    """This includes messages of other clients, although it parked before the queue existed."""
     await gateway.shop(queues=2)
     parked = asyncio.create_task(gateway.receive(wait=20))
     await gateway.parked()
@@ -29,28 +29,25 @@ async def test_a_parked_client_hears_of_queues_that_were_added(
     await direct.messages.send("broker-b", wire("orders"), 3, b"new", {})
     received, seconds = await timed(parked)
 
-    assert [(each["queue"], each["body"]) for each in received["messages"]] == [("broker-b:3", "new")]
+    assert [(message["queue"], message["body"]) for message in received["messages"]] == [("broker-b:3", "new")]
     assert seconds < 10, "woken, not at the end of its wait"
     assert (await gateway.stored(key=key_for("broker-a", 3, queues=4)))["queue"] == "broker-a:3"
 
 
 async def publish_all(gateway: Gateway) -> dict[str, str]:
-    """A message for every key: its queue, or why it has none."""
-    answers = {key: await gateway.publish(body=f"body of {key}", key=key) for key in KEYS}
+    """Publish a message for every key. Return its queue, or the error."""
+    responses = {key: await gateway.publish(body=f"body of {key}", key=key) for key in KEYS}
     return {
-        key: answer.json()["queue"] if answer.status_code == 201 else str(problem(answer))
-        for key, answer in answers.items()
+        key: response.json()["queue"] if response.status_code == 201 else str(problem(response))
+        for key, response in responses.items()
     }
 
 
 @pytest.mark.slow
-async def test_a_gateway_started_while_a_broker_is_down_keeps_its_keys_for_it(
+async def test_a_gateway_started_without_a_broker_keeps_its_keys(
     open_gateway: Open, settings: Settings, pair: Stack, tmp_path: Path
 ) -> None:
-    """It has never seen the dead broker, and still no key of it goes to another queue; nothing acked comes back.
-
-    With both brokers gone it is not ready, and says so.
-    """
+    """Keys of a broker that it never saw go to no other queue. No acked message returns."""
     async with open_gateway() as gateway:
         await gateway.shop()
         homes = await publish_all(gateway)
@@ -86,7 +83,7 @@ async def test_a_gateway_started_while_a_broker_is_down_keeps_its_keys_for_it(
     assert (status, told, parts["broker broker-a"]) == (200, "degraded", "unreachable")
     assert nothing.status_code == 503, nothing.text
     assert after == homes
-    bodies = [each["body"] for each in rest if each["key"] is not None]
+    bodies = [message["body"] for message in rest if message["key"] is not None]
     assert sorted(bodies) == sorted(["unread", *(f"body of {key}" for key in KEYS)])
 
 
@@ -96,6 +93,6 @@ async def _is_unavailable(gateway: Gateway) -> bool:
 
 
 async def _is_everywhere(gateway: Gateway) -> bool:
-    """Whether messages without key go to both brokers."""
+    """Return whether messages without keys go to both brokers."""
     stored = [await gateway.stored(body="loose") for _ in range(16)]
-    return len({each["queue"].partition(":")[0] for each in stored}) == len(BROKERS)
+    return len({message["queue"].partition(":")[0] for message in stored}) == len(BROKERS)

@@ -1,4 +1,4 @@
-"""What a broker refuses, as an HTTP client sees it: a clear error, or another broker, and never a 500."""
+"""Refusals of brokers: the HTTP client gets a clear error, or another broker is used, and never a 500."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -18,10 +18,10 @@ READ_ONLY, READ_AND_WRITE = 4, 6
 
 
 @pytest.mark.parametrize("is_layout_kept", [False, True], ids=["mqadmin", "dashboard"])
-async def test_a_topic_deleted_behind_our_back_is_not_found_until_it_is_made_again(
+async def test_a_topic_deleted_by_another_tool_is_not_found(
     gateway: Gateway, direct: RocketMQClient, wire: Callable[[str], str], is_layout_kept: bool
 ) -> None:
-    """RocketMQ's tools leave different things behind; a new topic begins anew, and so do its groups."""
+    """The tools of RocketMQ leave different things behind. A topic created again is empty, and so are its groups."""
     await gateway.shop()
     for number in range(40):
         await gateway.stored(body=str(number))
@@ -33,8 +33,8 @@ async def test_a_topic_deleted_behind_our_back_is_not_found_until_it_is_made_aga
         await direct.admin.delete_kv(LAYOUTS, wire("orders"))
 
     async def is_told() -> bool:
-        answer = await gateway.api.post("/v1/groups/workers/receive", json={})
-        return problem(answer) == (404, "topic_not_found") if answer.status_code != 200 else False
+        response = await gateway.api.post("/v1/groups/workers/receive", json={})
+        return problem(response) == (404, "topic_not_found") if response.status_code != 200 else False
 
     assert problem(await gateway.publish()) == (404, "topic_not_found")
     assert problem(await gateway.publish(key=key_for("broker-b"))) == (404, "topic_not_found")
@@ -42,33 +42,33 @@ async def test_a_topic_deleted_behind_our_back_is_not_found_until_it_is_made_aga
     await gateway.put("topics/orders", queues=QUEUES * len(BROKERS))
     again = await gateway.stored(body="again", key="k")
     assert again["offset"] == 0
-    assert [each["body"] for each in await gateway.drain()] == ["again"]
+    assert [message["body"] for message in await gateway.drain()] == ["again"]
 
 
 async def remove_topic(direct: RocketMQClient, topic: str, *brokers: str) -> None:
-    """These brokers have no timers, and have forgotten all of a topic when they stumble over the number of its."""
+    """Delete a topic. Brokers without timers fail after the deletion, when they count its timers."""
     for broker in brokers:
         await direct.brokers.call(broker, DELETE_TOPIC_IN_BROKER, {"topic": topic}, allowed=(SYSTEM_ERROR,))
 
 
-async def test_a_broker_that_lost_the_topic_only_loses_its_share(
+async def test_a_broker_that_lost_a_topic_does_not_affect_the_other(
     gateway: Gateway, direct: RocketMQClient, wire: Callable[[str], str]
 ) -> None:
-    """A broker set up anew: the other one goes on, and the topic is not taken for deleted."""
+    """A broker was set up again. The topic is not treated as deleted."""
     await gateway.shop()
     await remove_topic(direct, wire("orders"), "broker-a")
 
     stored = [await gateway.stored(body=str(number)) for number in range(4)]
 
-    assert {each["queue"].partition(":")[0] for each in stored} == {"broker-b"}
+    assert {message["queue"].partition(":")[0] for message in stored} == {"broker-b"}
     assert problem(await gateway.publish(key=key_for("broker-a"))) == (503, "queue_unavailable")
     assert len(await gateway.drain(wait=0)) == 4
     await gateway.put("topics/orders", queues=QUEUES * len(BROKERS))
     assert (await gateway.stored(key=key_for("broker-a")))["queue"] == "broker-a:0"
 
 
-async def test_a_read_only_broker_is_left_out_and_its_keys_are_told(gateway: Gateway, direct: RocketMQClient) -> None:
-    """brokerPermission=4, as operators set it before they take a broker away."""
+async def test_a_read_only_broker_gets_no_messages(gateway: Gateway, direct: RocketMQClient) -> None:
+    """brokerPermission=4, as operators set it before they remove a broker. Its keys get an error."""
     await gateway.shop()
     key = key_for("broker-b")
     await set_permission(direct, "broker-b", READ_ONLY)
@@ -78,7 +78,7 @@ async def test_a_read_only_broker_is_left_out_and_its_keys_are_told(gateway: Gat
     finally:
         await set_permission(direct, "broker-b", READ_AND_WRITE)
 
-    assert {each["queue"].partition(":")[0] for each in stored} == {"broker-a"}
+    assert {message["queue"].partition(":")[0] for message in stored} == {"broker-a"}
     # Whether the broker says so or the route does, depends on which we hear first.
     assert problem(keyed) in {(502, "storage_refused"), (503, "queue_unavailable")}
 
@@ -92,10 +92,10 @@ async def set_permission(direct: RocketMQClient, broker: str, permission: int) -
     await direct.brokers.call(broker, UPDATE_BROKER_CONFIG, {}, f"brokerPermission={permission}\n".encode())
 
 
-async def test_the_largest_message_is_stored_and_one_that_no_broker_takes_is_the_senders_fault(
+async def test_a_message_above_the_limit_of_the_brokers_is_refused(
     settings: Settings,
 ) -> None:
-    """Our limit may be set higher than the brokers'; then they refuse, and it is said who did."""
+    """The limit of the gateway may be higher. The largest accepted message is stored."""
     async with opened(replace(settings, http=replace(settings.http, max_message_bytes=8 * MIB))) as gateway:
         await gateway.shop()
 
@@ -108,11 +108,11 @@ async def test_the_largest_message_is_stored_and_one_that_no_broker_takes_is_the
         assert problem(refused) == (400, "invalid_value")
         assert refused.json()["field"] == "body"
         assert batch.status_code == 200, batch.text
-        assert sorted(len(each["body"]) for each in await gateway.drain(wait=0)) == [2 * MIB, 3 * MIB, 4 * MIB]
+        assert sorted(len(message["body"]) for message in await gateway.drain(wait=0)) == [2 * MIB, 3 * MIB, 4 * MIB]
 
 
 async def test_an_empty_body_never_reaches_a_broker(gateway: Gateway) -> None:
-    """There it would end in a NullPointerException."""
+    """The broker would fail with a NullPointerException."""
     await gateway.shop()
 
     empty = await gateway.publish(body="")
@@ -122,8 +122,8 @@ async def test_an_empty_body_never_reaches_a_broker(gateway: Gateway) -> None:
 
 
 @pytest.mark.parametrize("count", [1, 1_000])
-async def test_whatever_properties_are_accepted_can_be_stored(gateway: Gateway, count: int) -> None:
-    """Brokers take 32,767 bytes: the id, the key, names that are RocketMQ's own and what a broker adds, included."""
+async def test_accepted_properties_can_be_stored(gateway: Gateway, count: int) -> None:
+    """Brokers store 32,767 bytes, including the id, the key, escaped names and what the broker adds."""
     await gateway.shop(maxAttempts=1)
     taken = ("KEYS", "TAGS", "DELAY", "WAIT", "UNIQ_KEY", "TIMER_DELAY_MS", "MSG_REGION", "POP_CK")
     names = [*taken[: count - 1], *(f"p{number}" for number in range(count))][:count]
@@ -139,8 +139,8 @@ async def test_whatever_properties_are_accepted_can_be_stored(gateway: Gateway, 
     assert stored.status_code == 200, stored.text
     assert problem(over) == (413, "too_large")
     received = (await gateway.receive(max=10))["messages"]
-    assert [each["properties"] for each in received] == [properties] * 3
-    await gateway.api.post("/v1/groups/workers/nack", json={"receipts": [each["receipt"] for each in received]})
+    assert [message["properties"] for message in received] == [properties] * 3
+    await gateway.api.post("/v1/groups/workers/nack", json={"receipts": [message["receipt"] for message in received]})
     redriven = await gateway.api.post("/v1/groups/workers/dead-letters/redrive", json={"all": True})
     assert redriven.status_code == 200, redriven.text
     assert len(await gateway.drain(wait=2)) == 3, "also after a detour through the dead letters"

@@ -56,7 +56,7 @@ async def ask(app: App, path: str, **more: object) -> tuple[int, bytes]:
         ("/v1/topics/orders", b'["/v1/topics/{topic}",{"topic":"orders"}]'),
     ],
 )
-async def test_the_first_operation_that_matches_is_served(path: str, answer: bytes) -> None:
+async def test_the_first_operation_that_matches_is_served(path: str, response: bytes) -> None:
     """The direct lookup must keep the order of the table."""
     app = app_of(
         "/v1/topics/{topic}/messages",
@@ -66,7 +66,7 @@ async def test_the_first_operation_that_matches_is_served(path: str, answer: byt
         "/v1/topics/{topic}",
     )
 
-    assert await ask(app, path) == (200, answer)
+    assert await ask(app, path) == (200, response)
 
 
 @pytest.mark.parametrize(
@@ -81,6 +81,6 @@ async def test_an_application_mounted_below_a_path_is_served() -> None:
     """The ASGI server passes the root path."""
     app = app_of("/v1/topics/{topic}/messages")
 
-    status, answer = await ask(app, "/below/v1/topics/orders/messages", root_path="/below")
+    status, response = await ask(app, "/below/v1/topics/orders/messages", root_path="/below")
 
-    assert (status, answer) == (200, b'["/v1/topics/{topic}/messages",{"topic":"orders"}]')
+    assert (status, response) == (200, b'["/v1/topics/{topic}/messages",{"topic":"orders"}]')

@@ -16,21 +16,21 @@ def leaves(error: type[MqgateError] = MqgateError) -> Iterator[type[MqgateError]
     kinds = error.__subclasses__()
     if not kinds:
         yield error
-    for each in kinds:
-        yield from leaves(each)
+    for kind in kinds:
+        yield from leaves(kind)
 
 
-OURS = [each for each in leaves() if each.__module__.startswith("mqgate.")]
+OURS = [error for error in leaves() if error.__module__.startswith("mqgate.")]
 
 
 def test_every_error_has_a_status() -> None:
     """A leaf without one would become a 500."""
-    assert {each.__name__ for each in OURS} == {each.__name__ for each in STATUS}
+    assert {error.__name__ for error in OURS} == {error.__name__ for error in STATUS}
 
 
 def test_error_codes_are_unique() -> None:
     """Clients decide by the code."""
-    codes = [each.code for each in OURS]
+    codes = [error.code for error in OURS]
 
     assert sorted(codes) == sorted(set(codes))
 
@@ -69,4 +69,4 @@ def test_every_code_is_documented() -> None:
     """A stable code is useful only if its meaning is documented."""
     pages = "".join(page.read_text("utf-8") for page in (ROOT / "docs").rglob("*.md"))
 
-    assert [each.code for each in OURS if f"`{each.code}`" not in pages] == []
+    assert [error.code for error in OURS if f"`{error.code}`" not in pages] == []

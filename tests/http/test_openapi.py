@@ -124,7 +124,11 @@ def test_a_streamed_response_is_in_the_openapi_document(server: ServerProcess) -
     assert set(described["responses"]["200"]["content"]) == {"application/json", ARROW}
     assert described["responses"]["200"]["content"][ARROW]["schema"] == {"type": "string", "format": "binary"}
     assert "application/problem+json" in described["responses"]["406"]["content"]
-    assert {each["name"] for each in described["parameters"] if each["in"] == "query"} == {"offset", "max", "columns"}
+    assert {parameter["name"] for parameter in described["parameters"] if parameter["in"] == "query"} == {
+        "offset",
+        "max",
+        "columns",
+    }
     assert (arrow.status_code, arrow.headers["content-type"]) == (200, ARROW)
     assert arrow.headers["transfer-encoding"] == "chunked"
 
@@ -135,10 +139,10 @@ def test_undocumented_methods_are_405_with_allow(server: ServerProcess) -> None:
         for path, methods in api.get("/openapi.json").json()["paths"].items():
             address = re.sub(r"\{(\w+)\}", lambda found: KNOWN.get(found[1], "x"), path)
             for method in {"GET", "PUT", "POST", "PATCH", "DELETE", "OPTIONS", "TRACE"} - {
-                each.upper() for each in methods
+                method.upper() for method in methods
             }:
                 response = api.request(method, address)
 
                 assert response.status_code == 405, (method, address)
                 assert response.headers["content-type"] == "application/problem+json"
-                assert {each.strip().lower() for each in response.headers["allow"].split(",")} == set(methods)
+                assert {method.strip().lower() for method in response.headers["allow"].split(",")} == set(methods)

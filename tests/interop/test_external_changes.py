@@ -21,7 +21,7 @@ async def test_messages_of_an_added_queue_are_delivered(api: httpx.AsyncClient, 
     (message,) = await take(api, 1)
 
     assert (message["id"], message["queue"]) == (sent["id"], "local:3")
-    assert {each["queue"] for each in (await lag(api))["queues"]} == {f"local:{n}" for n in range(4)}
+    assert {queue["queue"] for queue in (await lag(api))["queues"]} == {f"local:{n}" for n in range(4)}
 
 
 async def test_keys_keep_their_queues_when_others_are_added(api: httpx.AsyncClient, java: Java) -> None:
@@ -34,7 +34,7 @@ async def test_keys_keep_their_queues_when_others_are_added(api: httpx.AsyncClie
     await take(api, 8)
     after = await publish(api, *envelopes)
 
-    assert [each["queue"] for each in before] == [each["queue"] for each in after]
+    assert [message["queue"] for message in before] == [message["queue"] for message in after]
 
 
 @pytest.mark.parametrize("mode", ["message", "queue"])
@@ -55,7 +55,7 @@ async def test_a_recreated_topic_is_delivered_from_its_beginning(
     standing = await lag(api)
 
     assert response["rewound"] == 10
-    assert [message["id"] for message in messages] == [each["id"] for each in sent]
+    assert [message["id"] for message in messages] == [message["id"] for message in sent]
     assert (standing["ready"], standing["queues"][0]["max"]) == (0, 3)
 
 

@@ -23,7 +23,7 @@ async def test_a_group_of_java_continues_in_mqgate(api: httpx.AsyncClient, java:
 
     assert len(before) == 7
     assert standing["lag"] == 13
-    assert sorted(each["id"] for each in [*before, *after]) == sorted(each["id"] for each in sent)
+    assert sorted(message["id"] for message in [*before, *after]) == sorted(message["id"] for message in sent)
     assert await take(api, 1, wait=0) == []
 
 
@@ -40,7 +40,7 @@ async def test_a_group_of_mqgate_continues_in_java(
     after = await java.consume("orders", "workers", 20 - len(before))
 
     assert len(before) == 7
-    assert sorted(each["id"] for each in [*before, *after]) == sorted(each["id"] for each in published)
+    assert sorted(message["id"] for message in [*before, *after]) == sorted(message["id"] for message in published)
 
 
 @pytest.mark.usefixtures("pair")  # mqadmin asks every broker that the name server knows
@@ -71,6 +71,6 @@ async def test_a_topic_created_by_mqadmin_is_adopted_with_its_messages(
     published = await publish(api, *({"body": str(n), "key": f"k{n}"} for n in range(30)))
     new = await take(api, 30)
 
-    assert sorted(each["id"] for each in old) == sorted(each["id"] for each in sent)
-    assert sorted(each["id"] for each in new) == sorted(each["id"] for each in published)
+    assert sorted(message["id"] for message in old) == sorted(message["id"] for message in sent)
+    assert sorted(message["id"] for message in new) == sorted(message["id"] for message in published)
     assert len((await lag(api))["queues"]) == max(queues, 6)

@@ -51,14 +51,14 @@ async def test_a_batch_arrives_complete_and_in_queue_order(api: httpx.AsyncClien
     messages = await java.consume("orders", "workers", 80)
 
     expected, seen = defaultdict(list), defaultdict(list)
-    for each in sorted(published, key=lambda each: each["offset"]):
-        expected[each["queue"]].append((each["offset"], each["id"]))
-    for each in messages:
-        seen[each["queue"]].append((each["offset"], each["id"]))
+    for sent in sorted(published, key=lambda message: message["offset"]):
+        expected[sent["queue"]].append((sent["offset"], sent["id"]))
+    for message in messages:
+        seen[message["queue"]].append((message["offset"], message["id"]))
     assert seen == expected
-    by_id = {each["id"]: each for each in messages}
+    by_id = {message["id"]: message for message in messages}
     received = [by_id[outcome["id"]] for outcome in published[:60]]
-    assert [(each["body"].decode(), each["keys"], each["tag"], users(each)) for each in received] == [
+    assert [(message["body"].decode(), message["keys"], message["tag"], users(message)) for message in received] == [
         (envelope["body"], envelope["key"], "t", envelope["properties"]) for envelope in envelopes
     ]
 
@@ -91,8 +91,8 @@ async def test_user_properties_with_reserved_names_have_no_effect_in_rocketmq(
 
     assert {"KEYS", "TAGS", "DELAY", "UNIQ_KEY", "TIMER_DELAY_MS", "WAIT"} <= set(names)
     assert [message["properties"] for message in ours[:2]] == [properties, properties]
-    ids = [single.json()["id"], *(each["id"] for each in batch)]
-    assert [(each["id"], each.get("keys"), each.get("tag")) for each in theirs] == [
+    ids = [single.json()["id"], *(message["id"] for message in batch)]
+    assert [(message["id"], message.get("keys"), message.get("tag")) for message in theirs] == [
         (ids[0], None, None),
         (ids[1], "k", None),
         (ids[2], "k", None),

@@ -68,10 +68,10 @@ async def test_bodies_compressed_by_java_arrive_decompressed(api: httpx.AsyncCli
     messages = await take(api, 2)
     raw = await java.consume("orders", "readers", 2)
 
-    assert [message["id"] for message in messages] == [each["id"] for each in sent]
+    assert [message["id"] for message in messages] == [message["id"] for message in sent]
     assert [body_of(message) for message in messages] == [text.encode(), noise]
     # The flag shows that the bodies were compressed.
-    assert {each["sysFlag"] & 0x700 for each in raw} == {KINDS[kind]}
+    assert {record["sysFlag"] & 0x700 for record in raw} == {KINDS[kind]}
 
 
 async def test_a_batch_arrives_in_order_with_one_id_per_message(api: httpx.AsyncClient, java: Java) -> None:
@@ -82,10 +82,10 @@ async def test_a_batch_arrives_in_order_with_one_id_per_message(api: httpx.Async
     sent = await java.send("orders", *batch, batch=True)
     messages = await take(api, 50)
 
-    assert [(each["id"], each["queue"], each["offset"]) for each in messages] == [
-        (each["id"], each["queue"], each["offset"]) for each in sent
+    assert [(message["id"], message["queue"], message["offset"]) for message in messages] == [
+        (message["id"], message["queue"], message["offset"]) for message in sent
     ]
-    assert [(each["body"], each["key"], each["properties"]["n"]) for each in messages] == [
+    assert [(message["body"], message["key"], message["properties"]["n"]) for message in messages] == [
         (f"b{n}", f"k{n}", str(n)) for n in range(50)
     ]
 

@@ -34,8 +34,8 @@ async def mqadmin_progress(java: Java, group: str = "workers", topic: str = "ord
 async def mqgate_progress(api: httpx.AsyncClient, group: str = "workers") -> Progress:
     found = await lag(api, group)
     queues = {
-        each["queue"]: (each["max"], each["committed"], each["ready"] + each["leased"] + each["waiting"])
-        for each in found["queues"]
+        queue["queue"]: (queue["max"], queue["committed"], queue["ready"] + queue["leased"] + queue["waiting"])
+        for queue in found["queues"]
     }
     return Progress(queues, found["lag"])
 

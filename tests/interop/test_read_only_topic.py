@@ -78,7 +78,7 @@ async def test_messages_without_a_key_avoid_a_read_only_broker(settings: Setting
     async with serving(settings) as (_, api):
         await shop(api, queues=2)
         keyed = await publish(api, *({"body": "x", "key": f"k{n}"} for n in range(12)))
-        by_broker = {each["queue"].partition(":")[0]: f"k{n}" for n, each in enumerate(keyed)}
+        by_broker = {message["queue"].partition(":")[0]: f"k{n}" for n, message in enumerate(keyed)}
         address = pair.brokers["broker-a"]
 
         await java.create_topic("orders", 2, perm=READ_ONLY, address=address)
@@ -87,7 +87,7 @@ async def test_messages_without_a_key_avoid_a_read_only_broker(settings: Setting
         loose = [await api.post("/v1/topics/orders/messages", json={"body": "y"}) for _ in range(8)]
         response = await api.post("/v1/topics/orders/messages", json={"body": "z", "key": here})
 
-        assert {each.json()["queue"].partition(":")[0] for each in loose} == {"broker-b"}
+        assert {response.json()["queue"].partition(":")[0] for response in loose} == {"broker-b"}
         assert response.status_code == 201
         assert len(await take(api, 21, wait=1)) >= 21
 

@@ -67,7 +67,7 @@ async def test_each_message_has_an_outcome_in_the_order_given(
     assert published([later])[0] == Published("b", None, due)
     assert published([last])[0].stored is not None
     clock.advance(timedelta(hours=2))
-    assert await gateway.mover.run_once() == 1
+    assert await gateway.dispatcher.run_once() == 1
 
 
 @pytest.mark.parametrize(

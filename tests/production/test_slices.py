@@ -1,4 +1,4 @@
-"""A producer's rate, kept by several gateways that take slices of one bucket."""
+"""The rate of a producer over several gateways that take slices of one bucket."""
 
 import asyncio
 import random
@@ -15,7 +15,7 @@ SLICE = timedelta(milliseconds=100)
 
 
 class Counted(LocalRateLimits):
-    """The bucket that all gateways share; it counts what it is asked, and can be made to take its time."""
+    """The bucket that all gateways share. It counts calls, and can delay them."""
 
     def __init__(self, clock: ManualClock) -> None:
         super().__init__(lambda: clock.now)
@@ -58,7 +58,7 @@ async def run(
     seconds: int,
     count: int = 1,
 ) -> int:
-    """Messages that were let through, sent one after the other to one gateway after the other."""
+    """Send messages to the gateways in turn. Return how many were accepted."""
     passed = 0
     for turn in range(seconds * 1000 // every_ms):
         allowed, _ = await gateways[turn % len(gateways)].take("shop", limit, count)
@@ -71,7 +71,7 @@ async def run(
 async def test_the_rate_is_never_exceeded_over_all_gateways(
     gateways: list[ProducerRateLimiter], clock: ManualClock, every_ms: int
 ) -> None:
-    """Four gateways let through what one bucket gives, not four times as much."""
+    """Four gateways together accept what one bucket allows."""
     limit = RateLimit(rate=100, burst=20)
 
     passed = await run(gateways, clock, limit, every_ms=every_ms, seconds=10, count=5)
@@ -80,10 +80,10 @@ async def test_the_rate_is_never_exceeded_over_all_gateways(
 
 
 @pytest.mark.parametrize("every_ms", [1, 5])
-async def test_a_steady_load_above_the_rate_gets_all_of_it(
+async def test_a_steady_load_above_the_rate_uses_the_whole_rate(
     gateways: list[ProducerRateLimiter], clock: ManualClock, every_ms: int
 ) -> None:
-    """What is taken is used: slices cost nothing where there is enough to do."""
+    """Under load every drawn token is used."""
     limit = RateLimit(rate=100, burst=10)
 
     passed = await run(gateways, clock, limit, every_ms=every_ms, seconds=10)
@@ -95,7 +95,7 @@ async def test_a_steady_load_above_the_rate_gets_all_of_it(
 async def test_a_steady_producer_within_its_rate_is_never_refused(
     gateways: list[ProducerRateLimiter], clock: ManualClock, every_ms: int
 ) -> None:
-    """Also at exactly its rate, spread over gateways, each of which sees little of it: no reserve lapses."""
+    """Even at exactly its rate, spread over gateways that each see a part of it: no token lapses."""
     limit = RateLimit(rate=100, burst=10)
 
     passed = await run(gateways, clock, limit, every_ms=every_ms, seconds=20)
@@ -106,17 +106,17 @@ async def test_a_steady_producer_within_its_rate_is_never_refused(
 async def test_a_lone_slow_producer_takes_only_what_it_needs(
     gateways: list[ProducerRateLimiter], rates: Counted, clock: ManualClock
 ) -> None:
-    """A reserve of what the rate gives in a slice would be lost each time."""
+    """Tokens drawn for a whole slice would lapse each time."""
     await run(gateways, clock, RateLimit(rate=1000, burst=1000), every_ms=500, seconds=20)
 
     assert rates.taken == 40
 
 
 @pytest.mark.parametrize("seed", range(5))
-async def test_within_half_of_its_limit_nobody_is_refused_however_it_comes(
+async def test_a_producer_within_half_of_its_rate_is_never_refused(
     gateways: list[ProducerRateLimiter], rates: Counted, clock: ManualClock, seed: int
 ) -> None:
-    """What lapses is at max_count what was used: the bound that the slices promise, under a load made to be bad."""
+    """At most as many tokens lapse as are used: the bound of the slices, under an adversarial load."""
     limit = RateLimit(rate=1000, burst=200)
     half = RateLimit(rate=500, burst=100 - 1000 * SLICE.total_seconds() / 2)
     keeping, dice = LocalRateLimits(lambda: clock.now), random.Random(seed)
@@ -136,7 +136,7 @@ async def test_within_half_of_its_limit_nobody_is_refused_however_it_comes(
 async def test_a_load_is_served_from_slices(
     gateways: list[ProducerRateLimiter], rates: Counted, clock: ManualClock
 ) -> None:
-    """The store is asked about once a slice, not for every message."""
+    """The store is called about once per slice and not for every message."""
     await run(gateways[:1], clock, RateLimit(rate=10_000, burst=10_000), every_ms=1, seconds=1)
     begun = len(rates.asked)
 
@@ -145,10 +145,10 @@ async def test_a_load_is_served_from_slices(
     assert len(rates.asked) - begun <= 110
 
 
-async def test_what_is_left_of_a_slice_lapses(
+async def test_unused_tokens_of_a_slice_lapse(
     gateways: list[ProducerRateLimiter], rates: Counted, clock: ManualClock
 ) -> None:
-    """Tokens kept for later would be a second burst."""
+    """Tokens that are kept for later would be a second burst."""
     limit = RateLimit(rate=1000, burst=1000)
     await run(gateways[:1], clock, limit, every_ms=10, seconds=1)
     reserved = rates.taken - 100
@@ -161,8 +161,8 @@ async def test_what_is_left_of_a_slice_lapses(
     assert rates.asked[asked:] == [1]
 
 
-async def test_one_asks_for_all_who_wait(gateways: list[ProducerRateLimiter], rates: Counted) -> None:
-    """Many requests at once are two questions: the first one's, and one for those who came meanwhile."""
+async def test_waiting_publishes_share_one_call(gateways: list[ProducerRateLimiter], rates: Counted) -> None:
+    """Many concurrent publishes cause two calls: that of the first, and one for those that arrived meanwhile."""
     limit = RateLimit(rate=100, burst=100)
     rates.may_answer.clear()
     taking = [asyncio.create_task(gateways[0].take("shop", limit, 1)) for _ in range(60)]
@@ -178,10 +178,10 @@ async def test_one_asks_for_all_who_wait(gateways: list[ProducerRateLimiter], ra
     assert len(rates.asked) <= 3
 
 
-async def test_while_there_is_nothing_the_store_is_left_alone(
+async def test_an_empty_bucket_is_not_queried_before_the_next_token(
     gateways: list[ProducerRateLimiter], rates: Counted, clock: ManualClock
 ) -> None:
-    """A producer that does not heed its refusals must not load the store with them; and is told when to come."""
+    """A producer that ignores refusals must not load the store. It gets the time of the next token."""
     limit = RateLimit(rate=2, burst=3)
     await gateways[0].take("shop", limit, 5)
     asked = len(rates.asked)
@@ -195,8 +195,8 @@ async def test_while_there_is_nothing_the_store_is_left_alone(
     assert allowed == 1
 
 
-async def test_a_changed_limit_counts_at_once(gateways: list[ProducerRateLimiter], clock: ManualClock) -> None:
-    """An admin who raises the rate need not wait for the old one's refusals to end."""
+async def test_a_changed_limit_applies_at_once(gateways: list[ProducerRateLimiter], clock: ManualClock) -> None:
+    """After a raise, refusals of the old rate must end."""
     await gateways[0].take("shop", RateLimit(rate=0.001, burst=1), 1)
     refused, _ = await gateways[0].take("shop", RateLimit(rate=0.001, burst=1), 1)
 
@@ -206,10 +206,10 @@ async def test_a_changed_limit_counts_at_once(gateways: list[ProducerRateLimiter
     assert (refused, allowed) == (0, 1)
 
 
-async def test_who_leaves_while_the_store_is_asked_keeps_nobody_waiting(
+async def test_a_cancelled_publish_does_not_block_the_others(
     gateways: list[ProducerRateLimiter], rates: Counted
 ) -> None:
-    """Clients hang up; the next in line asks."""
+    """Clients disconnect. The next publish calls the store."""
     limit = RateLimit(rate=100, burst=100)
     rates.may_answer.clear()
     first, second = (asyncio.create_task(gateways[0].take("shop", limit, 1)) for _ in range(2))
@@ -222,10 +222,10 @@ async def test_who_leaves_while_the_store_is_asked_keeps_nobody_waiting(
     assert (await second)[0] == 1
 
 
-async def test_a_clock_that_was_set_back_refuses_nobody_for_long(
+async def test_a_clock_that_is_set_back_does_not_extend_refusals(
     gateways: list[ProducerRateLimiter], clock: ManualClock
 ) -> None:
-    """Not until the old time comes again."""
+    """Refusals must not last until the old time is reached again."""
     limit = RateLimit(rate=10, burst=1)
     await gateways[0].take("shop", limit, 2)
 

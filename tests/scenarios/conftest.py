@@ -1,4 +1,4 @@
-"""Every scenario is told on every engine; and a gateway that goes by the real clock, for scenarios that wait."""
+"""Fixtures of scenarios: every scenario runs on every engine; scenarios that wait use a gateway with the real clock."""
 
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
@@ -20,13 +20,13 @@ from production_set import as_environment, on_production
 
 @pytest.fixture(params=["sqlite", pytest.param("rocketmq", marks=[pytest.mark.rocketmq, pytest.mark.redis])])
 def engine(request: pytest.FixtureRequest) -> str:
-    """The embedded engine; or RocketMQ with Redis and PostgreSQL, on whose cluster `one` the broker is called alike."""
+    """The embedded engine, or RocketMQ with Redis and PostgreSQL. The broker of cluster `one` has the same name."""
     return str(request.param)
 
 
 @pytest.fixture
 def settings(settings: Settings, engine: str, request: pytest.FixtureRequest) -> Iterator[Settings]:
-    """Without an fsync for every answer: what survives a power cut is tested where it is promised."""
+    """Settings without an fsync per response: durability is tested where it is promised."""
     settings = replace(settings, sqlite=replace(settings.sqlite, synchronous="normal"))
     if engine == "sqlite":
         yield settings
@@ -38,13 +38,13 @@ def settings(settings: Settings, engine: str, request: pytest.FixtureRequest) ->
 
 @pytest.fixture
 def environment(settings: Settings) -> dict[str, str]:
-    """What a gateway in a process of its own is told, to be on the test's engine."""
+    """Environment variables that select the engine of the test for a gateway in its own process."""
     return {} if settings.messages.engine == "sqlite" else as_environment(settings)
 
 
 @pytest.fixture
 def pass_time(engine: str, clock: ManualClock) -> Callable[[float], None]:
-    """Moves the clock; a broker writes down its own, which cannot be moved, so there a moment passes."""
+    """Move the clock. A broker uses its own clock, which cannot be moved, so there a moment passes."""
 
     def pass_time(seconds: float) -> None:
         clock.advance(seconds)
@@ -69,7 +69,7 @@ async def live_api(live: bootstrap.Gateway) -> AsyncIterator[httpx.AsyncClient]:
 
 @pytest.fixture
 async def shared(settings: Settings, postgres: Stack) -> AsyncIterator[Settings]:
-    """Settings of gateways that share their control data; all else only in the production set."""
+    """Settings of gateways that share control data; the distributed deployment shares everything."""
     if settings.control.engine == "postgres":
         yield settings
         return

@@ -1,7 +1,7 @@
-"""A gateway in this process, called step by step from code that is not async: what model tests drive.
+"""A gateway in this process, called step by step from synchronous code: the driver of the model tests.
 
-The calls are those of /v1, over bare ASGI: whatever lies below may be rebuilt without touching a model. One event
-loop lives as long as the driver; `restart` closes the gateway and opens its directory again.
+The calls are those of /v1, over bare ASGI, so the models do not depend on the code below. One event loop lives as long
+as the driver. `restart` closes the gateway and opens its directory again.
 """
 
 import asyncio
@@ -23,7 +23,7 @@ Servers = tuple[Stack, Stack, Stack]
 
 
 class GatewayDriver:
-    """On the embedded engine, or on the production set of the given servers, in a name space of its own."""
+    """A gateway on the embedded engine, or on the distributed deployment under names of its own."""
 
     def __init__(self, servers: Servers | None = None) -> None:
         self.clock = ManualClock()
@@ -56,20 +56,20 @@ class GatewayDriver:
         self._loop.close()
         self._places.close()
 
-    def forget_old_messages(self) -> int:
-        """One run of retention."""
+    def delete_old_messages(self) -> int:
+        """Run retention once."""
         assert self.gateway.retention is not None
         return self._loop.run_until_complete(self.gateway.retention.run_once())
 
     def call(self, method: str, path: str, body: object = None, query: str = "") -> tuple[int, Json]:
-        """One request; its status and its JSON."""
+        """Send a request. Return the status and the JSON."""
         return self._loop.run_until_complete(self._call(method, path, body, query))
 
     def done(self, method: str, path: str, body: object = None, query: str = "") -> Json:
-        """One request that must go well."""
-        status, answer = self.call(method, path, body, query)
-        assert 200 <= status < 300, (method, path, body, status, answer)
-        return answer
+        """Send a request that must succeed."""
+        status, response = self.call(method, path, body, query)
+        assert 200 <= status < 300, (method, path, body, status, response)
+        return response
 
     async def _call(self, method: str, path: str, body: object, query: str) -> tuple[int, Json]:
         raw = b"" if body is None else json.dumps(body).encode()
@@ -96,5 +96,5 @@ class GatewayDriver:
         }
         await self.gateway.app(scope, receive, send)
         assert [event["type"] for event in sent] == ["http.response.start", "http.response.body"]
-        answer = sent[1]["body"]
-        return sent[0]["status"], json.loads(answer) if answer else {}
+        response = sent[1]["body"]
+        return sent[0]["status"], json.loads(response) if response else {}

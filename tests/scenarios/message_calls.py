@@ -1,4 +1,4 @@
-"""Calls of /v1 as the message-mode scenarios write them, with clients that wait, and clients that hang up."""
+"""Calls of /v1 for the message-mode scenarios, with clients that wait and clients that disconnect."""
 
 import asyncio
 import json
@@ -20,8 +20,8 @@ async def shop(api: httpx.AsyncClient, queues: int = 1, **group: Any) -> None:
     await put(api, "groups/workers", **{"topic": "orders", **group})
 
 
-async def two_held(api: httpx.AsyncClient) -> list[str]:
-    """The receipts of two queues, all that there are; in each a message lies behind what is held."""
+async def two_leased(api: httpx.AsyncClient) -> list[str]:
+    """Return the receipts of the two queues. Each queue has another message behind the leased one."""
     await shop(api, queues=2, mode="queue")
     held: dict[str, str] = {}
     number = 0
@@ -35,39 +35,40 @@ async def two_held(api: httpx.AsyncClient) -> list[str]:
 
 
 async def put(api: httpx.AsyncClient, path: str, **body: Any) -> Json:
-    answer = await api.put(f"/v1/{path}", json=body)
-    assert answer.status_code in {200, 201}, answer.text
-    return dict(answer.json())
+    response = await api.put(f"/v1/{path}", json=body)
+    assert response.status_code in {200, 201}, response.text
+    return dict(response.json())
 
 
 async def publish(api: httpx.AsyncClient, *bodies: Any, topic: str = "orders", **envelope: Any) -> list[Json]:
     """Publish in one batch, in order."""
-    answer = await api.post(
+    response = await api.post(
         f"/v1/topics/{topic}/messages", json={"messages": [{"body": body, **envelope} for body in bodies]}
     )
-    assert answer.status_code == 200, answer.text
-    return list(answer.json()["results"])
+    assert response.status_code == 200, response.text
+    return list(response.json()["results"])
 
 
 async def send(api: httpx.AsyncClient, topic: str = "orders", **envelope: Any) -> httpx.Response:
-    """Publish one envelope, whatever comes of it."""
+    """Publish one envelope and return the response, whatever it is."""
     return await api.post(f"/v1/topics/{topic}/messages", json={"body": "hello", **envelope})
 
 
-async def receive(api: httpx.AsyncClient, group: str = "workers", **wish: Any) -> Json:
-    answer = await api.post(f"/v1/groups/{group}/receive", json=wish, timeout=70)
-    assert answer.status_code == 200, answer.text
-    return dict(answer.json())
+async def receive(api: httpx.AsyncClient, group: str = "workers", **options: Any) -> Json:
+    response = await api.post(f"/v1/groups/{group}/receive", json=options, timeout=70)
+    assert response.status_code == 200, response.text
+    return dict(response.json())
 
 
-async def take(api: httpx.AsyncClient, group: str = "workers", **wish: Any) -> list[Json]:
-    """The messages of one receive."""
-    return list((await receive(api, group, **wish))["messages"])
+async def take(api: httpx.AsyncClient, group: str = "workers", **options: Any) -> list[Json]:
+    """Return the messages of one receive."""
+    return list((await receive(api, group, **options))["messages"])
 
 
 async def settle(
     api: httpx.AsyncClient, verb: str, message: Json | str, group: str = "workers", **more: Any
 ) -> httpx.Response:
+    """Return the response of a settlement."""
     receipt = message if isinstance(message, str) else message["receipt"]
     return await api.post(f"/v1/groups/{group}/{verb}", json={"receipt": receipt, **more})
 
@@ -75,32 +76,34 @@ async def settle(
 async def outcome(
     api: httpx.AsyncClient, verb: str, message: Json | str, group: str = "workers", **more: Any
 ) -> tuple[int, str]:
-    """Status and outcome of a settlement."""
-    answer = await settle(api, verb, message, group, **more)
-    return answer.status_code, answer.json()["outcome"]
+    """Return the status and the outcome of a settlement."""
+    response = await settle(api, verb, message, group, **more)
+    return response.status_code, response.json()["outcome"]
 
 
 async def ack(api: httpx.AsyncClient, *messages: Json, group: str = "workers") -> None:
-    answer = await api.post(f"/v1/groups/{group}/ack", json={"receipts": [each["receipt"] for each in messages]})
-    assert answer.status_code == 200, answer.text
+    response = await api.post(
+        f"/v1/groups/{group}/ack", json={"receipts": [message["receipt"] for message in messages]}
+    )
+    assert response.status_code == 200, response.text
 
 
 async def lag(api: httpx.AsyncClient, group: str = "workers") -> Json:
-    answer = await api.get(f"/v1/groups/{group}/lag")
-    assert answer.status_code == 200, answer.text
-    return dict(answer.json())
+    response = await api.get(f"/v1/groups/{group}/lag")
+    assert response.status_code == 200, response.text
+    return dict(response.json())
 
 
 async def counts(api: httpx.AsyncClient, group: str = "workers") -> tuple[int, int, int]:
-    """Ready, leased, waiting."""
+    """Return the ready, leased and waiting counts."""
     found = await lag(api, group)
     return found["ready"], found["leased"], found["waiting"]
 
 
 async def dead(api: httpx.AsyncClient, group: str = "workers", **query: Any) -> list[Json]:
-    answer = await api.get(f"/v1/groups/{group}/dead-letters", params={"limit": 1000, **query})
-    assert answer.status_code == 200, answer.text
-    return list(answer.json()["items"])
+    response = await api.get(f"/v1/groups/{group}/dead-letters", params={"limit": 1000, **query})
+    assert response.status_code == 200, response.text
+    return list(response.json()["items"])
 
 
 async def dead_ids(api: httpx.AsyncClient, group: str = "workers") -> list[str]:
@@ -108,13 +111,13 @@ async def dead_ids(api: httpx.AsyncClient, group: str = "workers") -> list[str]:
 
 
 async def operate(api: httpx.AsyncClient, verb: str, group: str = "workers", **body: Any) -> Json:
-    answer = await api.post(f"/v1/groups/{group}/{verb}", json=body)
-    assert answer.status_code == 200, answer.text
-    return dict(answer.json())
+    response = await api.post(f"/v1/groups/{group}/{verb}", json=body)
+    assert response.status_code == 200, response.text
+    return dict(response.json())
 
 
 async def metric(api: httpx.AsyncClient, name: str) -> float:
-    """A sample of /metrics by its name and labels, 0 if it was never counted."""
+    """Return a sample of /metrics by name and labels, or 0 if it was never counted."""
     lines = (await api.get("/metrics")).text.splitlines()
     return next((float(line.split()[-1]) for line in lines if line.startswith(f"{name} ")), 0.0)
 
@@ -123,16 +126,16 @@ def bodies(messages: Sequence[Json]) -> list[str]:
     return [message["body"] for message in messages]
 
 
-def refused(answer: httpx.Response, status: int, code: str) -> Json:
-    """An answer that refuses, with its stable code."""
-    assert answer.status_code == status, answer.text
-    problem = dict(answer.json())
+def refused(response: httpx.Response, status: int, code: str) -> Json:
+    """Return the stable code of a refused request, after checking the status."""
+    assert response.status_code == status, response.text
+    problem = dict(response.json())
     assert problem["code"] == code, problem
     return problem
 
 
 async def until(is_so: Callable[[], bool], seconds: float = 10) -> None:
-    """Wait for something to become true, looking often."""
+    """Wait until a condition is true, with short pauses."""
     deadline = time.monotonic() + seconds
     while not is_so():
         assert time.monotonic() < deadline, "it did not happen"
@@ -140,12 +143,12 @@ async def until(is_so: Callable[[], bool], seconds: float = 10) -> None:
 
 
 async def parked(gateway: bootstrap.Gateway, count: int) -> None:
-    """Wait until so many requests are parked."""
+    """Wait until this many receives are parked."""
     await until(lambda: gateway.long_poll.parked == count)
 
 
 def counted_steps(gateway: bootstrap.Gateway, monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """How much each question to the lease store asks for, from now on."""
+    """Count the messages that each call to the lease store requests from now on."""
     steps: list[int] = []
     acquire = type(gateway.leases).acquire
 
@@ -158,16 +161,16 @@ def counted_steps(gateway: bootstrap.Gateway, monkeypatch: pytest.MonkeyPatch) -
 
 
 class Call:
-    """A receive over bare ASGI whose client may hang up."""
+    """A receive over bare ASGI whose client can disconnect."""
 
     def __init__(
-        self, gateway: bootstrap.Gateway, group: str = "workers", *, hung_up: bool = False, **wish: Any
+        self, gateway: bootstrap.Gateway, group: str = "workers", *, is_disconnected: bool = False, **options: Any
     ) -> None:
-        self._body = json.dumps(wish).encode()
+        self._body = json.dumps(options).encode()
         self._is_body_read = False
         self._gone = asyncio.Event()
         self._sent: list[Json] = []
-        if hung_up:
+        if is_disconnected:
             self._gone.set()
         scope = {
             "type": "http",
@@ -189,11 +192,11 @@ class Call:
     async def _send(self, event: Any) -> None:
         self._sent.append(event)
 
-    def hang_up(self) -> None:
+    def disconnect(self) -> None:
         self._gone.set()
 
-    async def answer(self) -> Json | None:
-        """What was answered; None if nobody was there any more."""
+    async def response(self) -> Json | None:
+        """Return the response, or None if the client had disconnected."""
         await self.task
         if not self._sent:
             return None
@@ -201,6 +204,6 @@ class Call:
         return dict(json.loads(self._sent[1]["body"]))
 
     async def messages(self) -> list[Json]:
-        answer = await self.answer()
-        assert answer is not None, "nobody was there"
-        return list(answer["messages"])
+        response = await self.response()
+        assert response is not None, "the client had disconnected"
+        return list(response["messages"])

@@ -1,7 +1,7 @@
 """The reference model of message mode: small, slow, and written from semantics.md, not from the code.
 
-An Entry is one place of one queue as one group sees it, always in exactly one state. A Lease is what a consumer was
-handed, kept for ever: old receipts must stay inert. Times are milliseconds.
+An Entry is one message of a queue as one group sees it, always in exactly one state. A Lease is a granted message. It
+is kept forever, because old receipts must stay without effect. Times are milliseconds.
 """
 
 from collections.abc import Iterable, Sequence
@@ -11,7 +11,7 @@ from typing import Any
 MAX_HOLD = 12 * 3_600_000
 UNSETTLED = {"ready", "leased", "waiting"}
 EXPIRED = "the lease ended without an answer"
-Place = tuple[str, int]
+QueueOffset = tuple[str, int]
 # What an attempt asks for: how many, and for how long, None if it leaves that to the group.
 Shape = tuple[int, int | None]
 
@@ -35,7 +35,7 @@ class Entry:
     lease: "Lease | None" = None
 
     @property
-    def place(self) -> Place:
+    def position(self) -> QueueOffset:
         return self.queue, self.offset
 
     def is_due(self, now: int) -> bool:
@@ -61,13 +61,13 @@ class Attempt:
 
     def is_live(self, now: int) -> bool:
         return all(
-            each.entry.lease is each and each.entry.state == "leased" and now < each.until for each in self.leases
+            lease.entry.lease is lease and lease.entry.state == "leased" and now < lease.until for lease in self.leases
         )
 
 
 @dataclass
 class GroupModel:
-    """What semantics.md says of one group."""
+    """The rules of semantics.md for one group."""
 
     name: str
     visibility: int
@@ -80,7 +80,7 @@ class GroupModel:
     queues: dict[str, list[Entry]] = field(default_factory=dict)
     leases: list[Lease] = field(default_factory=list)
     attempts: dict[str, Attempt] = field(default_factory=dict)
-    letters: dict[Place, tuple[str, int, str]] = field(default_factory=dict)
+    letters: dict[QueueOffset, tuple[str, int, str]] = field(default_factory=dict)
     committed: dict[str, int] = field(default_factory=dict)
 
     def append(self, queue: str, message: Message) -> None:
@@ -94,14 +94,14 @@ class GroupModel:
         return not self.tags or entry.message.tag in self.tags
 
     def unsettled(self) -> list[Entry]:
-        """What is still to be done, of what the group wants."""
+        """Return the entries that match the filter of the group and are not settled."""
         return [entry for entry in self.entries() if entry.state in UNSETTLED and self.is_wanted(entry)]
 
     def in_flight(self) -> int:
         return sum(entry.state == "leased" for entry in self.entries())
 
-    def grantable(self, now: int) -> dict[Place, Entry]:
-        """What may be handed out: due, and in an ordered group the first unsettled of its key."""
+    def grantable(self, now: int) -> dict[QueueOffset, Entry]:
+        """Return the entries that may be granted: due, and in an ordered group the first unsettled one of the key."""
         found = {}
         for entries in self.queues.values():
             blocked = set()
@@ -110,13 +110,13 @@ class GroupModel:
                     continue
                 key = entry.message.key
                 if entry.is_due(now) and not (self.is_ordered and key in blocked):
-                    found[entry.place] = entry
+                    found[entry.position] = entry
                 if key is not None:
                     blocked.add(key)
         return found
 
-    def notice(self, now: int) -> None:
-        """Somebody looks: leases that ended are failed deliveries, from their end on."""
+    def expire_leases(self, now: int) -> None:
+        """Record expired leases as failed deliveries, from their deadline on."""
         for entry in self.entries():
             lease = entry.lease
             if entry.state == "leased" and lease is not None and lease.until <= now:
@@ -128,13 +128,13 @@ class GroupModel:
     def _fail(self, entry: Entry, ready_at: int, reason: str) -> None:
         if entry.delivery >= self.max_attempts:
             entry.state = "dead"
-            self.letters.setdefault(entry.place, (entry.message.id, entry.delivery, reason))
+            self.letters.setdefault(entry.position, (entry.message.id, entry.delivery, reason))
         else:
             entry.state = "waiting"
             entry.ready_at = ready_at
 
     def repeated(self, attempt: str | None, shape: Shape, now: int) -> Attempt | str | None:
-        """The attempt that this one repeats, "mismatch" if it asks for something else, None if it is a new one."""
+        """Return the attempt that this one repeats, "mismatch" for other parameters, or None for a new one."""
         if attempt is None or attempt not in self.attempts:
             return None
         known = self.attempts[attempt]
@@ -153,24 +153,24 @@ class GroupModel:
             return "in_flight_cap"
         return "busy" if self.unsettled() else "ok"
 
-    def hand_out(self, messages: Sequence[Any], visibility: int, now: int) -> list[Lease]:
-        """Check what was handed out against what may be, and take note of it."""
+    def grant(self, messages: Sequence[Any], visibility: int, now: int) -> list[Lease]:
+        """Check the granted messages against those that may be granted, and record them."""
         grantable = self.grantable(now)
         leases = []
-        for each in messages:
-            entry = grantable.pop((each["queue"], each["offset"]), None)
-            assert entry is not None, f"not to be granted now: {each}"
-            message = Message(each["id"], each["body"], each["key"], each["tag"])
+        for received in messages:
+            entry = grantable.pop((received["queue"], received["offset"]), None)
+            assert entry is not None, f"not to be granted now: {received}"
+            message = Message(received["id"], received["body"], received["key"], received["tag"])
             assert message == entry.message
-            assert each["delivery"] == entry.delivery + 1 <= self.max_attempts
-            lease = Lease(entry, each["receipt"], now, now + visibility)
+            assert received["delivery"] == entry.delivery + 1 <= self.max_attempts
+            lease = Lease(entry, received["receipt"], now, now + visibility)
             entry.state, entry.delivery, entry.lease = "leased", entry.delivery + 1, lease
             leases.append(lease)
         self.leases += leases
         return leases
 
     def outcome(self, lease: Lease, verb: str, now: int, visibility: int) -> str:
-        """The outcome table of semantics.md."""
+        """Return the outcome according to the outcome table of semantics.md."""
         if lease.spent_by is not None:
             return "duplicate" if lease.spent_by == verb else "lost"
         if lease.is_swept:
@@ -185,7 +185,7 @@ class GroupModel:
     def settle(
         self, lease: Lease, verb: str, now: int, answered: str, *, visibility: int = 0, delay: int | None = None
     ) -> str:
-        """What a settlement must say, done to the model; `answered` decides where both are right."""
+        """Return the outcome and apply it to the model. `answered` decides where two outcomes are correct."""
         outcome = self.outcome(lease, verb, now, visibility)
         if lease.is_doubtful and answered == "lost" and outcome in {"late_applied", "invalid"}:
             lease.entry.lease = None
@@ -203,9 +203,9 @@ class GroupModel:
             self._fail(entry, now + (self._backoff(entry.delivery) if delay is None else delay), "no")
         return outcome
 
-    def hung_up(self, now: int) -> None:
-        """Somebody was granted what was there, and was not there to take it: all of it is as before."""
-        self.notice(now)
+    def released(self, now: int) -> None:
+        """Release everything that was granted to a disconnected client."""
+        self.expire_leases(now)
         for entry in self.grantable(now).values():
             if entry.lease is not None and not self.is_paused:
                 entry.lease.is_doubtful = True
@@ -220,14 +220,14 @@ class GroupModel:
                 entry.state = "skipped"
         self.committed[queue] = to
 
-    def redriven(self, places: Sequence[Place]) -> None:
-        """Dead letters go, in this order, through the log private to the group."""
-        for queue, offset in places:
+    def redriven(self, positions: Sequence[QueueOffset]) -> None:
+        """Append dead letters, in this order, to the private log of the group."""
+        for queue, offset in positions:
             self.append("retry-local:0", self.queues[queue][offset].message)
             del self.letters[queue, offset]
 
     def check_lag(self, lag: Any, now: int) -> None:
-        """Conservation: what the gateway counts as left is what is left; and nothing below committed is."""
+        """Conservation: the gateway counts exactly the unsettled messages, and none below committed."""
         unsettled = self.unsettled()
         waiting = sum(not entry.is_due(now) for entry in unsettled if entry.state != "leased")
         assert lag["leased"] == self.in_flight()

@@ -1,4 +1,4 @@
-"""Brokers that are down: a gateway's own log, some of whose queues fail as those of a broker out of reach do."""
+"""Unavailable brokers: the message log of a gateway, some of whose queues fail like those of an unreachable broker."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -12,19 +12,19 @@ TOPIC = "orders"
 
 
 def key_for(queue: int, queues: int = 2) -> str:
-    """A message key that picks this queue."""
+    """Return a message key that selects this queue."""
     return next(key for key in map(str, range(1_000)) if slot_of(key) % queues == queue)
 
 
 class Outage:
     """What fails is named by topic and queue (`orders/local:0`), for an append also by message id.
 
-    `closed`: cannot be read, and the log says so. `unreadable`: cannot be read, and nobody knows yet. `refusing`:
-    nothing is stored there. `silent`: nobody answers; the message is stored all the same if `is_stored`.
+    `closed`: cannot be read, and the log reports it. `unreadable`: cannot be read, and this is not known yet.
+    `refusing`: stores nothing. `silent`: does not respond, and stores the message only if `is_stored`.
     """
 
     def __init__(self, gateway: bootstrap.Gateway) -> None:
-        self._log: Any = gateway.mover._log
+        self._log: Any = gateway.dispatcher._log
         self._append, self._read, self._heads = self._log.append, self._log.read, self._log.bounds
         self._find = self._log.find
         self._log.append, self._log.read, self._log.bounds = self.append, self.read, self.bounds
@@ -40,7 +40,7 @@ class Outage:
         self.groups: list[str] = []
 
     def end(self) -> None:
-        """The brokers are back; who waits for their queues is told."""
+        """Make all brokers available. Receives that are parked for their queues are notified."""
         opened = [place.split("/") for place in self.closed]
         for broken in (self.closed, self.unreadable, self.refusing, self.silent):
             broken.clear()
@@ -90,6 +90,6 @@ class Outage:
         return found
 
     def _slot(self, topic: str, count: int) -> int:
-        """Messages without key go to queues that are up."""
+        """Return a slot of an available queue for a message without a key."""
         down = self.refusing | self.silent
         return next((slot for slot in range(count) if f"{topic}/local:{slot}" not in down), 0)

@@ -1,7 +1,7 @@
 """The reference model of queue and broadcast mode: small, slow, and written from semantics.md, not from the code.
 
-A Topic is what was published. A Place is one consumer's table of queues: a group's, or one broadcast client's. Its
-methods say what a call must answer and change the model accordingly. Times are milliseconds.
+A Topic contains what was published. A Scope is the lease state of a group or of one broadcast client. Its methods
+return what a call must return, and change the model accordingly. Times are milliseconds.
 """
 
 from collections.abc import Iterable, Sequence
@@ -26,7 +26,7 @@ class Published:
 
 @dataclass
 class Topic:
-    """Queues by name, each the list of all that was ever published to it, and the first offset still kept."""
+    """Queues by name: all messages that were ever published to a queue, and its first retained offset."""
 
     queues: dict[str, list[Published]]
     first: dict[str, int]
@@ -39,13 +39,13 @@ class Topic:
     def end(self, queue: str) -> int:
         return len(self.queues[queue])
 
-    def rose_at(self, queue: str, otherwise: int) -> int:
-        """When its newest message was stored, by the log's clock."""
+    def last_append_at(self, queue: str, otherwise: int) -> int:
+        """Return the store time of the newest message of a queue, by the clock of the log."""
         messages = self.queues[queue]
         return messages[-1].told_at if messages else otherwise
 
     def forget_before(self, instant: int) -> int:
-        """Retention by age: the number of messages that go."""
+        """Apply retention by age. Return the number of deleted messages."""
         gone = 0
         for queue, messages in self.queues.items():
             first = self.first[queue]
@@ -65,7 +65,7 @@ class Topic:
 
 @dataclass(eq=False)
 class Lease:
-    """A batch that was handed out, for ever; `receipt` is how the gateway names it."""
+    """A granted batch. It is kept forever. `receipt` is the text that the gateway returned."""
 
     queue: str
     start: int
@@ -74,7 +74,7 @@ class Lease:
     granted_at: int
     delivery: int
     attempt: Shape | None
-    place: "Place"
+    scope: "Scope"
     receipt: str = ""
     spent_by: str | None = None
     is_swept: bool = False
@@ -115,7 +115,7 @@ class Bucket:
 
 @dataclass
 class Rules:
-    """A group's settings."""
+    """The settings of a group."""
 
     group: str
     mode: str
@@ -132,14 +132,14 @@ class Rules:
         return self.backoff[min(failures, len(self.backoff)) - 1] if self.backoff else 0
 
 
-class Place:
+class Scope:
     def __init__(self, rules: Rules, client: str, topic: Topic, starts: dict[str, int], now: int) -> None:
         self.rules = rules
         self.client = client
         self.topic = topic
         self.last_seen = now
-        # Expired, and not told yet; the gateway remembers it until it is started anew.
-        self.untold = 0
+        # Expired and not reported yet. The gateway keeps the notice until it restarts.
+        self.unreported = 0
         self.queues = {
             queue: Queue(start, (topic.first[queue], topic.end(queue)), now, first_delivered=start)
             for queue, start in starts.items()
@@ -149,38 +149,38 @@ class Place:
 
     # What the store can see, and what follows from time alone.
 
-    def see_heads(self, now: int) -> None:
+    def update_bounds(self, now: int) -> None:
         for name, queue in self.queues.items():
             head = (self.topic.first[name], self.topic.end(name))
             if head != queue.seen:
                 if queue.backlog() <= 0:
-                    queue.waiting_since = min(self.topic.rose_at(name, now), now)
+                    queue.waiting_since = min(self.topic.last_append_at(name, now), now)
                 queue.seen = head
 
-    def bury_exhausted(self, now: int) -> list[str]:
-        """Messages whose last lease ended are dead; the queues that were closed by one until now."""
+    def settle_exhausted(self, now: int) -> list[str]:
+        """Settle messages whose last lease has expired as dead. Return the queues that they blocked."""
         closed = []
         for name, queue in self.queues.items():
             if queue.is_exhausted and now >= queue.free_at:
                 if queue.committed < queue.seen[0]:
                     queue.is_exhausted, queue.attempts = False, 0
                 elif not self.rules.is_blocking:
-                    self._bury(name, queue, now)
+                    self._settle_dead(name, queue, now)
                     closed.append(name)
         return closed
 
-    def _bury(self, name: str, queue: Queue, now: int) -> None:
+    def _settle_dead(self, name: str, queue: Queue, now: int) -> None:
         assert queue.newest is not None
         queue.newest.is_dead = True
         is_kept = queue.committed >= self.topic.first[name]
         if is_kept:
             self.rules.dead.setdefault((self.client, name, queue.committed), queue.attempts)
-        self.untold += not is_kept
+        self.unreported += not is_kept
         self._commit(queue, queue.committed + 1, "dead" if is_kept else "expired", now)
 
-    def tell(self) -> int:
-        told, self.untold = self.untold, 0
-        return told
+    def take_expired(self) -> int:
+        expired, self.unreported = self.unreported, 0
+        return expired
 
     def _commit(self, queue: Queue, after: int, fate: str, now: int) -> None:
         assert after >= queue.committed, "committed never decreases"
@@ -192,12 +192,12 @@ class Place:
     # ReceiveRequest.
 
     def replay(self, attempt: Shape, now: int) -> Lease | str | None:
-        """The lease that this attempt holds, `mismatch` if it asked for something else, None if it holds none."""
+        """Return the lease of this attempt, `mismatch` for other parameters, or None without a lease."""
         lease = self.held_by(attempt[0], now)
         return "mismatch" if lease is not None and lease.attempt != attempt else lease
 
     def held_by(self, attempt: str, now: int) -> Lease | None:
-        """The lease that an attempt holds, whatever it asked for."""
+        """Return the lease of an attempt, whatever its parameters."""
         for queue in self.queues.values():
             lease = queue.newest
             if lease and lease.attempt and lease.attempt[0] == attempt and self._is_live(lease, now):
@@ -209,7 +209,7 @@ class Place:
         return not (lease.spent_by or lease.is_swept or lease.is_dead) and now < lease.until
 
     def choose(self, now: int, closed: Iterable[str] = ()) -> list[str]:
-        """The queues that may be granted now: all but one only where the rules leave it open."""
+        """Return the queues that may be granted now. There are several only if the rules do not decide."""
         free = {
             name: queue
             for name, queue in self.queues.items()
@@ -224,7 +224,7 @@ class Place:
         return [name for name, queue in free.items() if (queue.backlog(), -queue.last_consumed) == best]
 
     def size(self, name: str, most: int) -> int:
-        """How many messages a grant of this queue has, before tokens."""
+        """Return the number of messages that a grant of this queue has, before tokens are taken."""
         queue = self.queues[name]
         first, end = queue.seen
         attempt = 1 if queue.committed < first else queue.attempts + 1
@@ -233,7 +233,7 @@ class Place:
         return min(most, end - max(queue.committed, first))
 
     def grant(self, name: str, size: int, visibility: int, attempt: Shape | None, now: int) -> Lease:
-        """Lock a queue; what retention took before is expired."""
+        """Lease a queue. Messages that retention deleted before are expired."""
         queue = self.queues[name]
         newest = queue.newest
         assert newest is None or not self._is_live(newest, now), "two holders of one queue"
@@ -258,8 +258,8 @@ class Place:
         assert all(queue.fates[offset] in {"expired", "skipped"} for offset in passed_over)
         queue.first_delivered = max(queue.first_delivered, lease.next)
 
-    def take_back(self, lease: Lease, now: int) -> None:
-        """The pull found nothing: free at once, and the delivery does not count."""
+    def release(self, lease: Lease, now: int) -> None:
+        """Release the queue at once: the pull found nothing, and the delivery does not count."""
         queue = self.queues[lease.queue]
         lease.until, lease.attempt = now, None
         queue.free_at = FAR_PAST
@@ -267,7 +267,7 @@ class Place:
         queue.is_exhausted = False
 
     def skip_emptied(self, now: int) -> int:
-        """Free queues of which retention has left nothing are told of when nothing else is there: how many messages."""
+        """Report free queues that retention emptied, if there is nothing else. Return how many messages."""
         expired = 0
         for queue in self.queues.values():
             first, end = queue.seen
@@ -283,7 +283,7 @@ class Place:
     # Settle.
 
     def settle(self, verb: str, lease: Lease, now: int, **more: Any) -> str:
-        """The outcome; what it changes is changed."""
+        """Return the outcome and apply the settlement."""
         queue = self.queues[lease.queue]
         if lease.spent_by:
             return "duplicate" if lease.spent_by == verb else "lost"
@@ -311,7 +311,7 @@ class Place:
 
     def _nack(self, lease: Lease, queue: Queue, now: int, delay: int | None) -> None:
         if queue.is_exhausted and not self.rules.is_blocking:
-            self._bury(lease.queue, queue, now)
+            self._settle_dead(lease.queue, queue, now)
             return
         queue.free_at = now + (self.rules.delay(queue.attempts) if delay is None else delay)
 
@@ -330,7 +330,7 @@ class Place:
                 lease.is_swept = True
 
     def lag(self, name: str, now: int) -> dict[str, Any]:
-        """What GET …/lag must say about a queue."""
+        """Return what GET /lag must return for a queue."""
         queue = self.queues[name]
         first, end = self.topic.first[name], self.topic.end(name)
         lease = queue.newest

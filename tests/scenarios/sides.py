@@ -1,4 +1,4 @@
-"""Gateways that share their stores: each is a side, with its own way in."""
+"""Gateways that share their stores. Each is a side with its own client."""
 
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -24,7 +24,7 @@ class Side(NamedTuple):
 
 @asynccontextmanager
 async def opened(settings: Settings, directory: Path, wall_ms: Callable[[], int] | None = None) -> AsyncIterator[Side]:
-    """A gateway with a directory of its own; `wall_ms` stands in for the stores' clock."""
+    """Open a gateway with its own directory. `wall_ms` replaces the clock of the stores."""
     own = replace(settings, sqlite=replace(settings.sqlite, directory=str(directory)))
     async with bootstrap.gateway(own, wall_ms) as gateway:
         transport = httpx.ASGITransport(app=gateway.app, client=("127.0.0.1", 5000))

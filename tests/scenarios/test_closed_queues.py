@@ -1,4 +1,4 @@
-"""A broker is down: its queues are left alone, everything else goes on, and nothing of theirs is lost or counted."""
+"""Closed queues: a broker is down. Other queues continue, and its messages are neither lost nor counted as failed."""
 
 import asyncio
 from typing import Any
@@ -46,7 +46,7 @@ def live_outage(live: bootstrap.Gateway) -> Outage:
 
 
 async def filled(api: httpx.AsyncClient, **group: Any) -> dict[str, Any]:
-    """Two queues, the first one fuller, before anybody consumed; what a receive must say beside its wishes."""
+    """Create two queues before the first receive, the first one with more messages."""
     is_broadcast = group.get("mode") == "broadcast"
     await shop(api, queues=2, **group, **({"start": "earliest"} if is_broadcast else {}))
     await publish(api, "a", "b", "c", key=key_for(0))
@@ -56,10 +56,10 @@ async def filled(api: httpx.AsyncClient, **group: Any) -> dict[str, Any]:
 
 @MODES
 @pytest.mark.parametrize("kind", ["closed", "unreadable"])
-async def test_a_queue_that_is_down_holds_nobody_up_and_goes_on_where_it_stood(
+async def test_a_closed_queue_does_not_delay_others_and_resumes_at_its_position(
     api: httpx.AsyncClient, outage: Outage, mode: str, kind: str
 ) -> None:
-    """Announced or not: the others are delivered, the rest is `busy`; back again it is delivered as if new."""
+    """The other messages are delivered, then the state is busy. When the queue opens, its messages count as new."""
     who = await filled(api, mode=mode)
     getattr(outage, kind).add(FIRST)
 
@@ -74,10 +74,10 @@ async def test_a_queue_that_is_down_holds_nobody_up_and_goes_on_where_it_stood(
     assert {message["delivery"] for message in back["messages"]} == {1}
 
 
-async def test_clients_that_met_a_closed_queue_are_remembered_up_to_a_limit(
+async def test_the_number_of_scopes_with_closed_queues_in_memory_is_limited(
     api: httpx.AsyncClient, gateway: bootstrap.Gateway, outage: Outage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Callers choose the names of clients: memory must not grow with them; who was forgotten misses nothing."""
+    """Clients choose their names, so memory must not grow with them. An evicted scope must miss nothing."""
     monkeypatch.setattr("mqgate.consumption.receive._MAX_SCOPES", 3)
     await filled(api, mode="broadcast")
     outage.closed.add(FIRST)
@@ -94,8 +94,10 @@ async def test_clients_that_met_a_closed_queue_are_remembered_up_to_a_limit(
 
 
 @MODES
-async def test_what_the_log_calls_closed_is_not_even_tried(api: httpx.AsyncClient, outage: Outage, mode: str) -> None:
-    """A read that is known to fail costs a time-out at a real broker, for every receive."""
+async def test_a_queue_that_the_log_reports_as_closed_is_not_read(
+    api: httpx.AsyncClient, outage: Outage, mode: str
+) -> None:
+    """With a real broker, every read that is known to fail would cost each receive a time-out."""
     who = await filled(api, mode=mode)
     outage.closed.add(FIRST)
 
@@ -106,10 +108,10 @@ async def test_what_the_log_calls_closed_is_not_even_tried(api: httpx.AsyncClien
 
 
 @MODES
-async def test_when_every_queue_is_down_a_receive_is_empty_not_an_error(
+async def test_a_receive_is_empty_and_no_error_if_every_queue_is_closed(
     api: httpx.AsyncClient, outage: Outage, mode: str
 ) -> None:
-    """And the ack that it carried is applied and told."""
+    """The ack that it carries is applied and reported."""
     who = await filled(api, mode=mode)
     outage.closed.add(FIRST)
     given = await receive(api, **who)
@@ -126,10 +128,10 @@ async def test_when_every_queue_is_down_a_receive_is_empty_not_an_error(
 @pytest.mark.parametrize(
     "settings_", [{"ordered": True}, {"filter": {"tags": ["t"]}}, {"rateLimit": {"rate": 0.001, "burst": 3}}]
 )
-async def test_a_range_that_could_not_be_read_goes_back_whole_in_every_kind_of_group(
+async def test_a_range_that_could_not_be_read_is_released_in_every_kind_of_group(
     api: httpx.AsyncClient, outage: Outage, settings_: dict[str, Any]
 ) -> None:
-    """Not settled by the filter, not lost to an order, its tokens refunded."""
+    """The filter settles none of its messages, the order of keys is kept, and its tokens are refunded."""
     await shop(api, queues=2, **settings_)
     await publish(api, "a", "b", key=key_for(0), tag="t")
     await publish(api, "x", key=key_for(1), tag="t")
@@ -150,10 +152,10 @@ async def test_a_range_that_could_not_be_read_goes_back_whole_in_every_kind_of_g
 
 
 @MODES
-async def test_another_failure_of_the_log_is_an_error_and_gives_the_leases_back(
+async def test_another_failure_of_the_log_is_an_error_and_releases_the_leases(
     api: httpx.AsyncClient, outage: Outage, monkeypatch: pytest.MonkeyPatch, mode: str
 ) -> None:
-    """Only a queue that is down is passed over in silence."""
+    """Only closed queues are skipped silently."""
     who = await filled(api, mode=mode)
 
     async def fails(*_: Any) -> Any:
@@ -170,10 +172,10 @@ async def test_another_failure_of_the_log_is_an_error_and_gives_the_leases_back(
 
 @pytest.mark.parametrize("mode", ["message", "queue"])
 @pytest.mark.parametrize("kind", ["closed", "unreadable"])
-async def test_a_message_that_dies_while_its_queue_is_down_is_a_dead_letter_when_it_is_back(
+async def test_a_message_exhausted_in_a_closed_queue_is_dead_lettered_when_it_opens(
     api: httpx.AsyncClient, outage: Outage, mode: str, kind: str
 ) -> None:
-    """The last nack is applied at once; lag, dead letters and receives answer meanwhile; then exactly one letter."""
+    """The last nack applies at once. Lag, dead letters and receives work meanwhile. Then there is one dead letter."""
     await filled(api, mode=mode, maxAttempts=1)
     given = await receive(api, max=1)
     message = given["messages"][0] | given.get("lease", {})
@@ -192,10 +194,10 @@ async def test_a_message_that_dies_while_its_queue_is_down_is_a_dead_letter_when
 
 
 @pytest.mark.parametrize("mode", ["message", "queue"])
-async def test_a_last_lease_that_ends_while_its_queue_is_down_waits_for_it(
+async def test_an_expired_last_lease_in_a_closed_queue_is_dead_lettered_when_it_opens(
     api: httpx.AsyncClient, outage: Outage, clock: ManualClock, mode: str
 ) -> None:
-    """Nobody is given the message an attempt too often, nobody loops for it."""
+    """No client gets the message once too often, and no receive polls for it in a loop."""
     await shop(api, mode=mode, maxAttempts=1)
     await publish(api, "a")
     await receive(api)
@@ -208,12 +210,12 @@ async def test_a_last_lease_that_ends_while_its_queue_is_down_waits_for_it(
     unannounced = await receive(api)
     outage.end()
 
-    assert [each["messages"] for each in (while_down, unannounced)] == [[], []]
+    assert [response["messages"] for response in (while_down, unannounced)] == [[], []]
     assert len(await dead(api)) == 1
 
 
-async def test_the_log_private_to_a_group_may_be_down_as_well(api: httpx.AsyncClient, outage: Outage) -> None:
-    """Redriven messages wait for it; the topic's own go on."""
+async def test_the_private_log_of_a_group_may_be_closed_too(api: httpx.AsyncClient, outage: Outage) -> None:
+    """Redriven messages wait for it. The messages of the topic are delivered."""
     await shop(api, maxAttempts=1, backoff=[0])
     await publish(api, "a")
     (message,) = await take(api)
@@ -231,10 +233,10 @@ async def test_the_log_private_to_a_group_may_be_down_as_well(api: httpx.AsyncCl
 
 
 @pytest.mark.parametrize("mode", ["message", "queue"])
-async def test_a_repeated_attempt_whose_queue_went_down_is_given_other_work(
+async def test_a_repeated_attempt_whose_queue_is_closed_is_granted_other_messages(
     api: httpx.AsyncClient, outage: Outage, mode: str
 ) -> None:
-    """Its client did not hear the answer, and cannot be told it again now."""
+    """Its client did not get the response, and the same messages cannot be read now."""
     await shop(api, queues=2, mode=mode)
     await publish(api, "a", key=key_for(0))
     first = await receive(api, attemptId="a1")
@@ -249,27 +251,27 @@ async def test_a_repeated_attempt_whose_queue_went_down_is_given_other_work(
     assert await receive(api, attemptId="a1") == again
 
 
-async def test_reads_and_sends_carry_the_names_of_group_and_producer(api: httpx.AsyncClient, outage: Outage) -> None:
-    """A broker shows them to its operators as consumerGroup and producerGroup."""
+async def test_reads_name_the_group_and_appends_name_the_producer(api: httpx.AsyncClient, outage: Outage) -> None:
+    """Brokers show them to operators as consumerGroup and producerGroup."""
     await filled(api)
     await put(api, "producers/till", topic="orders")
-    answers = [
+    responses = [
         await api.post("/v1/topics/orders/messages?producer=till", json={"body": "y", **key})
         for key in ({}, {"idempotencyKey": "k"})
     ]
 
     await receive(api)
 
-    assert [answer.status_code for answer in answers] == [201, 201]
+    assert [answer.status_code for answer in responses] == [201, 201]
     assert outage.producers == ["", "", "till", "till"]
     assert set(outage.groups) == {"workers"}
 
 
 @pytest.mark.parametrize("mode", ["message", "queue"])
-async def test_a_queue_that_fails_unannounced_makes_no_hot_loop_and_is_tried_again(
+async def test_a_queue_that_fails_without_being_closed_is_retried_once_a_second(
     live_api: httpx.AsyncClient, live: bootstrap.Gateway, live_outage: Outage, mode: str
 ) -> None:
-    """About once a second for all who wait together; delivered soon after it is back."""
+    """All parked receives share the retry, and get the messages soon after the queue works again."""
     await filled(live_api, mode=mode)
     live_outage.unreadable |= {FIRST, SECOND}
     calls = [Call(live, wait=20) for _ in range(3)]
@@ -281,18 +283,18 @@ async def test_a_queue_that_fails_unannounced_makes_no_hot_loop_and_is_tried_aga
     served = 2 if mode == "queue" else 1
     await until(lambda: sum(call.task.done() for call in calls) == served, seconds=3)
     for call in calls:
-        call.hang_up()
-    found = [message for call in calls for message in ((await call.answer()) or {"messages": []})["messages"]]
+        call.disconnect()
+    found = [message for call in calls for message in ((await call.response()) or {"messages": []})["messages"]]
 
     # Two queues each: the first tries of three, and those of two seconds.
     assert 6 <= tried <= 12
     assert sorted(bodies(found)) == ["a", "b", "c", "x"]
 
 
-async def test_who_leaves_with_the_rest_wakes_nobody_for_a_range_that_could_not_be_read(
+async def test_an_unreadable_range_does_not_wake_the_next_parked_receive(
     live_api: httpx.AsyncClient, live: bootstrap.Gateway, live_outage: Outage
 ) -> None:
-    """It is ready again, and would be tried in vain once for every answer."""
+    """Its messages are ready again, but every woken receive would fail to read them."""
     await filled(live_api)
     live_outage.unreadable |= {FIRST, SECOND}
     waiting = Call(live, wait=20)
@@ -303,18 +305,18 @@ async def test_who_leaves_with_the_rest_wakes_nobody_for_a_range_that_could_not_
     passer_by = await take(live_api)
     await asyncio.sleep(0.2)
     tried = live_outage.failed_reads - before
-    waiting.hang_up()
-    await waiting.answer()
+    waiting.disconnect()
+    await waiting.response()
 
     assert bodies(passer_by) == ["x"]
     assert tried == 1
 
 
 @pytest.mark.parametrize("mode", ["message", "queue"])
-async def test_who_waits_for_a_closed_queue_sleeps_until_it_opens(
+async def test_a_receive_parked_for_a_closed_queue_sleeps_until_it_opens(
     live_api: httpx.AsyncClient, live: bootstrap.Gateway, live_outage: Outage, mode: str
 ) -> None:
-    """No try in between, although redeliveries are overdue there; woken at once when the log says that it is back."""
+    """It does not retry meanwhile, although redeliveries are overdue. It is woken when the log reports the queue."""
     await shop(live_api, mode=mode, backoff=[0])
     await publish(live_api, "a")
     given = await receive(live_api)

@@ -1,7 +1,7 @@
-"""A gateway killed with -9 again and again under load: what was answered stands, and nothing else is lost.
+"""Kill a gateway repeatedly under load: confirmed operations survive, and nothing else is lost.
 
-Publishers and consumers write down only what they were told. Afterwards the log is read from end to end and compared
-with their notes.
+Publishers and consumers record only the responses that they received. Afterwards the whole log is read and compared
+with these notes.
 """
 
 import asyncio
@@ -26,7 +26,7 @@ Spot = tuple[str, int]
 
 @dataclass
 class Notes:
-    """What the clients were told."""
+    """The responses that the clients received."""
 
     stored: dict[Spot, str] = field(default_factory=dict)
     sent: set[str] = field(default_factory=set)
@@ -45,26 +45,28 @@ class Load:
         self.is_over = False
 
     async def call(self, method: str, path: str, body: object = None) -> Any:
-        """One request; None if nobody knows what became of it."""
+        """Send one request. Return None if its outcome is unknown."""
         await self.is_up.wait()
         try:
-            answer = await self.api.request(method, path, json=body)
+            response = await self.api.request(method, path, json=body)
         except httpx.TransportError:
             return None
-        assert answer.status_code < 500, answer.text
-        return answer
+        assert response.status_code < 500, response.text
+        return response
 
     async def publisher(self, name: int) -> None:
         number = 0
         while not self.is_over:
-            bodies = [f"{name}-{number + each}" for each in range(1 + number % 3)]
+            bodies = [f"{name}-{number + index}" for index in range(1 + number % 3)]
             number += len(bodies)
             self.notes.sent.update(bodies)
-            answer = await self.call("POST", "/v1/topics/t/messages", {"messages": [{"body": body} for body in bodies]})
-            if answer is None:
+            response = await self.call(
+                "POST", "/v1/topics/t/messages", {"messages": [{"body": body} for body in bodies]}
+            )
+            if response is None:
                 continue
-            assert answer.status_code == 200, answer.text
-            for body, stored in zip(bodies, answer.json()["results"], strict=True):
+            assert response.status_code == 200, response.text
+            for body, stored in zip(bodies, response.json()["results"], strict=True):
                 spot = (stored["queue"], stored["offset"])
                 assert spot not in self.notes.stored, "one offset was given to two messages"
                 self.notes.stored[spot] = body
@@ -74,25 +76,25 @@ class Load:
             await self.consume(group, client)
 
     async def consume(self, group: str, client: str | None = None, wait: float = 0) -> int | None:
-        """Receive and ack one batch; the number of messages, None if nobody knows."""
+        """Receive and ack one batch. Return the number of messages, or None if the outcome is unknown."""
         name = client or group
         known = frozenset(self.notes.acked.setdefault(name, set()))
         wish = {"max": 20, "wait": wait, **({"clientId": client} if client else {})}
-        answer = await self.call("POST", f"/v1/groups/{group}/receive", wish)
-        if answer is None:
+        response = await self.call("POST", f"/v1/groups/{group}/receive", wish)
+        if response is None:
             return None
-        received = answer.json()
-        spots = [(each["queue"], each["offset"]) for each in received["messages"]]
+        received = response.json()
+        spots = [(message["queue"], message["offset"]) for message in received["messages"]]
         self.notes.delivered.setdefault(name, set()).update(spots)
         self.notes.came_back += [(name, spot) for spot in spots if spot in known]
         if not spots:
             return 0
         lease = received.get("lease")
-        receipts = [lease["receipt"]] if lease else [each["receipt"] for each in received["messages"]]
+        receipts = [lease["receipt"]] if lease else [message["receipt"] for message in received["messages"]]
         settled = await self.call("POST", f"/v1/groups/{group}/ack", {"receipts": receipts})
         if settled is None:
             return None
-        outcomes = [each["outcome"] for each in settled.json()["results"]]
+        outcomes = [result["outcome"] for result in settled.json()["results"]]
         self.notes.outcomes.update(outcomes)
         for index, spot in enumerate(spots):
             if outcomes[0 if lease else index] in DONE:
@@ -100,7 +102,7 @@ class Load:
         return len(spots)
 
     async def drain(self, group: str, client: str | None = None) -> None:
-        """Everything that is still to come; leases of the dead end while we wait."""
+        """Receive until nothing is left. Leases of killed consumers expire meanwhile."""
         while await self.consume(group, client, wait=4) != 0:
             pass
 
@@ -111,7 +113,7 @@ async def in_time(work: Awaitable[Any], seconds: float) -> Any:
 
 
 async def read_all(load: Load) -> dict[Spot, str]:
-    """The whole log, read past every group."""
+    """Return the messages of the whole log."""
     found: dict[Spot, str] = {}
     for queue in range(QUEUES):
         offset = 0
@@ -119,7 +121,7 @@ async def read_all(load: Load) -> dict[Spot, str]:
             page = (
                 await load.call("GET", f"/v1/topics/t/queues/local:{queue}/messages?offset={offset}&max=1000")
             ).json()
-            found |= {(each["queue"], each["offset"]): each["body"] for each in page["messages"]}
+            found |= {(message["queue"], message["offset"]): message["body"] for message in page["messages"]}
             offset = page["next"]
             if not page["messages"]:
                 assert (page["min"], page["max"]) == (0, offset), "offsets are dense"
@@ -129,8 +131,8 @@ async def read_all(load: Load) -> dict[Spot, str]:
 
 @pytest.mark.slow
 @pytest.mark.timeout(170)
-async def test_what_was_answered_survives_twenty_kills(tmp_path: Path, environment: dict[str, str]) -> None:
-    """Every 2xx message is at its offset, no acked batch comes back, and the rest is delivered in the end."""
+async def test_confirmed_operations_survive_twenty_kills(tmp_path: Path, environment: dict[str, str]) -> None:
+    """Every message with a 2xx response is at its offset, no acked batch returns, and all others are delivered."""
     seed = int(os.environ.get("CRASH_SEED", random.SystemRandom().randrange(1 << 32)))
     print(f"CRASH_SEED={seed}")  # noqa: T201 - shown when it fails, to play it again
     dice = random.Random(seed)

@@ -1,4 +1,4 @@
-"""Dead letters of message and queue mode, and what becomes of them: line by line of semantics.md."""
+"""Dead letters in message and queue mode, and their redrive and purge: the rules of semantics.md."""
 
 import asyncio
 import time
@@ -29,7 +29,7 @@ from mqgate.testing.clock import ManualClock
 
 
 async def die(api: httpx.AsyncClient, *texts: str, reason: str = "broken", **envelope: Any) -> list[str]:
-    """Messages that died in a group of one attempt; their ids."""
+    """Publish messages that are exhausted in a group with one attempt. Return their ids."""
     await publish(api, *texts, **envelope)
     ids = []
     for message in await take(api, max=1000):
@@ -42,8 +42,8 @@ async def redrive(api: httpx.AsyncClient, **body: Any) -> dict[str, Any]:
     return await operate(api, "dead-letters/redrive", **body)
 
 
-async def test_the_last_nack_makes_a_dead_letter_at_once(api: httpx.AsyncClient, clock: ManualClock) -> None:
-    """With body, origin, deliveries, first and last time, last reason; and its lag is gone."""
+async def test_the_last_nack_writes_a_dead_letter_at_once(api: httpx.AsyncClient, clock: ManualClock) -> None:
+    """It has the body, origin, deliveries, first and last time and last reason. The message leaves the lag."""
     await shop(api, maxAttempts=2, backoff=[0])
     await publish(api, "a", key="k", tag="t", properties={"p": "q"})
     clock.advance(1)
@@ -67,10 +67,10 @@ async def test_the_last_nack_makes_a_dead_letter_at_once(api: httpx.AsyncClient,
 
 
 @pytest.mark.parametrize("look", ["receive", "lag", "dead-letters", "paused receive"])
-async def test_the_last_lease_that_ended_makes_a_dead_letter_when_somebody_looks(
+async def test_an_expired_last_lease_becomes_a_dead_letter_at_the_next_call(
     api: httpx.AsyncClient, clock: ManualClock, look: str
 ) -> None:
-    """At the latest at the next receive, lag or dead-letter call."""
+    """The next receive, lag call or dead-letter call writes it at the latest."""
     await shop(api, maxAttempts=1, visibility=30)
     await publish(api, "a")
     (message,) = await take(api)
@@ -92,10 +92,10 @@ async def test_the_last_lease_that_ended_makes_a_dead_letter_when_somebody_looks
     assert await counts(api) == (0, 0, 0)
 
 
-async def test_deliveries_never_exceed_max_attempts_then_exactly_one_dead_letter(
+async def test_a_message_has_at_most_max_attempts_and_then_one_dead_letter(
     api: httpx.AsyncClient, clock: ManualClock
 ) -> None:
-    """Invariant 17, with many who look at the moment of death."""
+    """Invariant 17, with many concurrent calls that find the exhausted message."""
     await shop(api, maxAttempts=3, backoff=[0], visibility=30)
     await publish(api, "a")
     seen = []
@@ -113,8 +113,8 @@ async def test_deliveries_never_exceed_max_attempts_then_exactly_one_dead_letter
     assert await take(api) == []
 
 
-async def test_a_death_in_one_group_says_nothing_about_another(api: httpx.AsyncClient) -> None:
-    """Each group has its own dead."""
+async def test_a_dead_letter_of_one_group_does_not_affect_another(api: httpx.AsyncClient) -> None:
+    """Each group has its own dead letters."""
     await shop(api, maxAttempts=1)
     await put(api, "groups/others", topic="orders")
     await die(api, "a")
@@ -124,7 +124,7 @@ async def test_a_death_in_one_group_says_nothing_about_another(api: httpx.AsyncC
 
 
 async def test_dead_letters_are_listed_by_key_and_time_page_by_page(api: httpx.AsyncClient, clock: ManualClock) -> None:
-    """Nothing twice, nothing missed."""
+    """The pages must contain every dead letter once."""
     await shop(api, maxAttempts=1)
     ids = []
     for number in range(5):
@@ -135,22 +135,22 @@ async def test_dead_letters_are_listed_by_key_and_time_page_by_page(api: httpx.A
 
     assert [letter["id"] for letter in first["items"] + second["items"]] == ids
     assert second["next"] is None
-    assert [each["id"] for each in await dead(api, key="odd")] == [ids[1], ids[3]]
+    assert [message["id"] for message in await dead(api, key="odd")] == [ids[1], ids[3]]
     some = await dead(api, **{"from": "2026-01-01T12:01:00Z", "to": "2026-01-01T12:03:00Z"})
-    assert [each["id"] for each in some] == ids[1:3]
+    assert [message["id"] for message in some] == ids[1:3]
 
 
-async def test_redrive_reaches_that_group_only_with_the_same_id_and_deliveries_reset(api: httpx.AsyncClient) -> None:
-    """The message as it was; nobody else sees it again; the dead letter is gone."""
+async def test_a_redriven_message_reaches_its_group_only_as_a_first_delivery(api: httpx.AsyncClient) -> None:
+    """Its id and content are unchanged, other groups do not receive it again, and the dead letter is deleted."""
     await shop(api, maxAttempts=1)
     await put(api, "groups/others", topic="orders")
     (dead_id,) = await die(api, "a", key="k", tag="t", properties={"p": "q"})
     await ack(api, *await take(api, "others"), group="others")
 
-    answer = await redrive(api, ids=[dead_id])
+    response = await redrive(api, ids=[dead_id])
     (message,) = await take(api)
 
-    assert answer["results"] == [{"id": dead_id, "outcome": "redriven"}]
+    assert response["results"] == [{"id": dead_id, "outcome": "redriven"}]
     assert (message["id"], message["delivery"]) == (dead_id, 1)
     assert {name: message[name] for name in ("body", "topic", "key", "tag", "properties")} == {
         "body": "a",
@@ -165,8 +165,8 @@ async def test_redrive_reaches_that_group_only_with_the_same_id_and_deliveries_r
     assert await counts(api) == (0, 0, 0)
 
 
-async def test_a_redriven_message_may_die_again_and_be_redriven_again(api: httpx.AsyncClient) -> None:
-    """The same id, one dead letter at a time."""
+async def test_a_redriven_message_can_be_exhausted_and_redriven_again(api: httpx.AsyncClient) -> None:
+    """It keeps its id, and has one dead letter at a time."""
     await shop(api, maxAttempts=1)
     (dead_id,) = await die(api, "a")
 
@@ -179,13 +179,13 @@ async def test_a_redriven_message_may_die_again_and_be_redriven_again(api: httpx
 
 
 async def test_redrive_has_an_outcome_per_message(api: httpx.AsyncClient) -> None:
-    """Selected by id, in the order asked; unknown ids are told, repeated ones once."""
+    """Results are in the order of the ids. Unknown ids are reported, and repeated ids once."""
     await shop(api, maxAttempts=1)
     first, second, third = await die(api, "a", "b", "c")
 
-    answer = await redrive(api, ids=[third, "nobody", first, third])
+    response = await redrive(api, ids=[third, "nobody", first, third])
 
-    assert answer["results"] == [
+    assert response["results"] == [
         {"id": third, "outcome": "redriven"},
         {"id": "nobody", "outcome": "not_found"},
         {"id": first, "outcome": "redriven"},
@@ -195,22 +195,22 @@ async def test_redrive_has_an_outcome_per_message(api: httpx.AsyncClient) -> Non
 
 
 @pytest.mark.parametrize("verb", ["redrive", "purge"])
-async def test_a_dry_run_changes_nothing_and_says_what_it_would_do(api: httpx.AsyncClient, verb: str) -> None:
-    """Look before you leap."""
+async def test_a_dry_run_changes_nothing_and_returns_the_outcomes(api: httpx.AsyncClient, verb: str) -> None:
+    """An operator can check a redrive before running it."""
     await shop(api, maxAttempts=1)
     ids = await die(api, "a", "b")
     before = await dead(api), await lag(api)
 
-    answer = await operate(api, f"dead-letters/{verb}", all=True, dryRun=True)
+    response = await operate(api, f"dead-letters/{verb}", all=True, dryRun=True)
 
-    assert answer["dryRun"] is True
-    assert [each["id"] for each in answer["results"]] == ids
+    assert response["dryRun"] is True
+    assert [result["id"] for result in response["results"]] == ids
     assert (await dead(api), await lag(api)) == before
     assert await take(api) == []
 
 
-async def test_all_are_redriven_a_thousand_at_a_time(api: httpx.AsyncClient) -> None:
-    """And whether there are more is told."""
+async def test_all_dead_letters_are_redriven_a_thousand_at_a_time(api: httpx.AsyncClient) -> None:
+    """The response reports whether there are more."""
     await shop(api, maxAttempts=1, maxInFlight=5000)
     await die(api, *map(str, range(1000)))
     await die(api, *map(str, range(1000, 1100)))
@@ -225,7 +225,7 @@ async def test_all_are_redriven_a_thousand_at_a_time(api: httpx.AsyncClient) -> 
 
 
 async def test_a_redrive_keeps_its_rate(live_api: httpx.AsyncClient) -> None:
-    """So many a second, not more: the group has other work."""
+    """The group must keep capacity for its other messages."""
     await shop(live_api, maxAttempts=1)
     await die(live_api, *map(str, range(6)))
     began = time.monotonic()
@@ -237,7 +237,7 @@ async def test_a_redrive_keeps_its_rate(live_api: httpx.AsyncClient) -> None:
 
 
 async def test_a_purge_keeps_its_rate(live_api: httpx.AsyncClient) -> None:
-    """As a redrive does: a store has other work too."""
+    """The store must keep capacity for its other work."""
     await shop(live_api, maxAttempts=1)
     await die(live_api, *map(str, range(6)))
     began = time.monotonic()
@@ -250,52 +250,56 @@ async def test_a_purge_keeps_its_rate(live_api: httpx.AsyncClient) -> None:
 
 @pytest.mark.parametrize("verb", ["redrive", "purge"])
 @pytest.mark.parametrize("rate", [0, -1, 1e9, 0.01])
-async def test_a_rate_that_makes_no_sense_is_refused(api: httpx.AsyncClient, verb: str, rate: float) -> None:
-    """None at all, or more than a minute of waiting for the answer."""
+async def test_a_rate_of_zero_or_beyond_a_minute_is_refused(api: httpx.AsyncClient, verb: str, rate: float) -> None:
+    """The request would never end, or take longer than clients wait for a response."""
     await shop(api, maxAttempts=1)
     await die(api, "a")
 
-    answer = await api.post(f"/v1/groups/workers/dead-letters/{verb}", json={"all": True, "rate": rate})
+    response = await api.post(f"/v1/groups/workers/dead-letters/{verb}", json={"all": True, "rate": rate})
 
-    assert refused(answer, 400, "invalid_value")["field"] == "rate"
+    assert refused(response, 400, "invalid_value")["field"] == "rate"
     assert len(await dead(api)) == 1
 
 
-async def test_two_redrives_at_once_deliver_each_message_once(api: httpx.AsyncClient) -> None:
-    """An operator who clicks twice, or two operators: conservation holds, and a purge does not lie."""
+async def test_concurrent_redrives_deliver_each_message_once(api: httpx.AsyncClient) -> None:
+    """Two operators may redrive at the same time. A concurrent purge must report what it deleted."""
     await shop(api, maxAttempts=1)
     ids = await die(api, *map(str, range(10)))
 
-    answers = await asyncio.gather(
+    responses = await asyncio.gather(
         *(redrive(api, all=True) for _ in range(3)),
         redrive(api, ids=ids),
         operate(api, "dead-letters/purge", ids=ids),
     )
 
-    told = [each["id"] for answer in answers for each in answer["results"] if each["outcome"] != "not_found"]
-    assert sorted(told) == sorted(ids)
-    redriven = [each["id"] for answer in answers for each in answer["results"] if each["outcome"] == "redriven"]
+    redriven = [
+        result["id"] for response in responses for result in response["results"] if result["outcome"] != "not_found"
+    ]
+    assert sorted(redriven) == sorted(ids)
+    redriven = [
+        result["id"] for response in responses for result in response["results"] if result["outcome"] == "redriven"
+    ]
     assert sorted(message["id"] for message in await take(api)) == sorted(redriven)
     assert await dead(api) == []
 
 
-async def test_purge_throws_away(api: httpx.AsyncClient) -> None:
-    """Selected or all; gone for good, and said per message."""
+async def test_a_purge_deletes_selected_or_all_dead_letters(api: httpx.AsyncClient) -> None:
+    """The result names each deleted dead letter."""
     await shop(api, maxAttempts=1)
     first, second, third = await die(api, "a", "b", "c")
 
     some = await operate(api, "dead-letters/purge", ids=[second, "nobody"])
     rest = await operate(api, "dead-letters/purge", all=True)
 
-    assert [each["outcome"] for each in some["results"]] == ["purged", "not_found"]
-    assert [each["id"] for each in rest["results"]] == [first, third]
+    assert [result["outcome"] for result in some["results"]] == ["purged", "not_found"]
+    assert [result["id"] for result in rest["results"]] == [first, third]
     assert await dead(api) == []
     assert await take(api) == []
     assert (await api.get(f"/v1/groups/workers/dead-letters/{second}")).status_code == 404
 
 
-async def test_redrive_and_purge_are_on_record(api: httpx.AsyncClient) -> None:
-    """Who did it, to which messages."""
+async def test_redrive_and_purge_have_audit_entries(api: httpx.AsyncClient) -> None:
+    """An audit entry names the operator and the messages."""
     await shop(api, maxAttempts=1)
     ids = await die(api, "a", "b")
     await redrive(api, ids=ids[:1])
@@ -303,14 +307,14 @@ async def test_redrive_and_purge_are_on_record(api: httpx.AsyncClient) -> None:
 
     acts = (await api.get("/v1/audit")).json()["items"]
 
-    assert [(each["action"], each["details"]["ids"]) for each in acts[:2]] == [
+    assert [(act["action"], act["details"]["ids"]) for act in acts[:2]] == [
         ("purge", ids[1:]),
         ("redrive", ids[:1]),
     ]
 
 
-async def test_a_queue_mode_group_redrives_as_well(api: httpx.AsyncClient, clock: ManualClock) -> None:
-    """Through its own log, in order, deliveries from one."""
+async def test_a_queue_mode_group_can_redrive(api: httpx.AsyncClient, clock: ManualClock) -> None:
+    """The messages arrive through its private log, in order, as first deliveries."""
     await shop(api, mode="queue", maxAttempts=2)
     await publish(api, "a", "b")
     for _ in range(4):
@@ -328,8 +332,8 @@ async def test_a_queue_mode_group_redrives_as_well(api: httpx.AsyncClient, clock
     assert (await lag(api))["lag"] == 0
 
 
-async def test_a_redriven_message_of_an_ordered_group_keeps_its_keys_order(api: httpx.AsyncClient) -> None:
-    """Two of a key, redriven together: one after the other."""
+async def test_redriven_messages_of_one_key_keep_their_order(api: httpx.AsyncClient) -> None:
+    """Two messages of a key that are redriven together are delivered one after the other."""
     await shop(api, ordered=True, maxAttempts=1)
     await publish(api, "k1", "k2", key="k")
     for _ in range(2):
@@ -345,7 +349,7 @@ async def test_a_redriven_message_of_an_ordered_group_keeps_its_keys_order(api: 
 
 
 async def test_redriven_messages_survive_a_restart(settings: Any, clock: ManualClock) -> None:
-    """The group's own log is as durable as its topic."""
+    """The private log of the group is as durable as its topic."""
     async with bootstrap.gateway(settings, wall_ms=clock) as gateway:
         api = httpx.AsyncClient(transport=httpx.ASGITransport(app=gateway.app), base_url="http://localhost")
         await shop(api, maxAttempts=1, start="latest")
@@ -358,8 +362,8 @@ async def test_redriven_messages_survive_a_restart(settings: Any, clock: ManualC
         assert [message["id"] for message in await take(api)] == [dead_id]
 
 
-async def test_a_deleted_groups_dead_and_redriven_messages_go_with_it(api: httpx.AsyncClient) -> None:
-    """A group made anew under its name begins with nothing of them."""
+async def test_deleting_a_group_deletes_its_dead_and_redriven_messages(api: httpx.AsyncClient) -> None:
+    """A group that is registered again under the same name starts without them."""
     await shop(api, maxAttempts=1)
     ids = await die(api, "a", "b")
     await redrive(api, ids=ids[:1])
@@ -374,34 +378,34 @@ async def test_a_deleted_groups_dead_and_redriven_messages_go_with_it(api: httpx
     assert bodies(await take(api)) == ["c"]
 
 
-async def test_a_message_that_dies_again_after_a_seek_is_one_letter_with_its_last_reason(
+async def test_a_message_exhausted_again_after_a_seek_has_one_dead_letter(
     api: httpx.AsyncClient, clock: ManualClock
 ) -> None:
-    """An operator reads why it died, not why it once did."""
+    """The dead letter has the reason of the last failure."""
     await shop(api, maxAttempts=1)
     await publish(api, "a")
-    told = []
+    letters = []
     for reason in ("first", "second"):
         await settle(api, "nack", (await take(api))[0], reason=reason)
-        told += await dead(api)
+        letters += await dead(api)
         clock.advance(60)
         await operate(api, "seek", to="earliest")
 
-    assert [letter["reason"] for letter in told] == ["first", "second"]
-    assert told[0]["id"] == told[1]["id"]
-    assert told[0]["lastAt"] < told[1]["lastAt"]
+    assert [letter["reason"] for letter in letters] == ["first", "second"]
+    assert letters[0]["id"] == letters[1]["id"]
+    assert letters[0]["lastAt"] < letters[1]["lastAt"]
 
 
 async def test_a_seek_to_latest_skips_redriven_messages_too(api: httpx.AsyncClient) -> None:
-    """Latest is latest everywhere, also where nobody has looked yet."""
+    """It applies to the private log of the group even before the first receive."""
     await shop(api, maxAttempts=1)
     await die(api, "a")
     await redrive(api, all=True)
 
-    answer = await operate(api, "seek", to="latest")
+    response = await operate(api, "seek", to="latest")
 
     assert await take(api) == []
-    assert {each["queue"] for each in answer["queues"]} == {"local:0", "retry-local:0"}
+    assert {queue["queue"] for queue in response["queues"]} == {"local:0", "retry-local:0"}
 
 
 @pytest.mark.parametrize("verb", ["redrive", "purge"])
@@ -410,32 +414,32 @@ async def test_a_seek_to_latest_skips_redriven_messages_too(api: httpx.AsyncClie
     [{}, {"ids": []}, {"ids": ["x"] * 1001}, {"ids": ["x"], "all": True}, {"all": False}, {"ids": "x"}, {"which": 1}],
     ids=lambda body: str(body)[:30],
 )
-async def test_a_bad_selection_is_refused(api: httpx.AsyncClient, verb: str, body: dict[str, Any]) -> None:
-    """400, and nothing is touched."""
+async def test_an_invalid_selection_is_refused(api: httpx.AsyncClient, verb: str, body: dict[str, Any]) -> None:
+    """The response is 400, and nothing is changed."""
     await shop(api, maxAttempts=1)
     ids = await die(api, "a")
 
-    answer = await api.post(f"/v1/groups/workers/dead-letters/{verb}", json=body)
+    response = await api.post(f"/v1/groups/workers/dead-letters/{verb}", json=body)
 
-    assert answer.status_code == 400
-    assert answer.json()["code"] in {"invalid_value", "unknown_field"}
+    assert response.status_code == 400
+    assert response.json()["code"] in {"invalid_value", "unknown_field"}
     assert await dead_ids(api) == ids
 
 
 @pytest.mark.parametrize("rate", [0, -1, 1e9, 0.001])
-async def test_a_bad_rate_is_refused(api: httpx.AsyncClient, rate: float) -> None:
-    """None, negative, absurd, or slower than a request may take."""
+async def test_an_invalid_rate_is_refused(api: httpx.AsyncClient, rate: float) -> None:
+    """Zero, negative, excessive, or so slow that the request would take too long."""
     await shop(api, maxAttempts=1)
     ids = await die(api, "a")
 
-    answer = await api.post("/v1/groups/workers/dead-letters/redrive", json={"all": True, "rate": rate})
+    response = await api.post("/v1/groups/workers/dead-letters/redrive", json={"all": True, "rate": rate})
 
-    refused(answer, 400, "invalid_value")
+    refused(response, 400, "invalid_value")
     assert await dead_ids(api) == ids
 
 
 async def test_an_unknown_dead_letter_and_an_unknown_group_are_not_found(api: httpx.AsyncClient) -> None:
-    """404 with a stable code."""
+    """The response is 404 with a stable code."""
     await shop(api)
 
     refused(await api.get("/v1/groups/workers/dead-letters/nobody"), 404, "dead_letter_not_found")
@@ -443,8 +447,8 @@ async def test_an_unknown_dead_letter_and_an_unknown_group_are_not_found(api: ht
     refused(await api.post("/v1/groups/nobody/dead-letters/redrive", json={"all": True}), 404, "group_not_found")
 
 
-async def test_a_message_that_dies_again_still_tells_where_it_came_from(api: httpx.AsyncClient) -> None:
-    """An origin in the group's private log would lead nowhere; and consumers see none of our bookkeeping."""
+async def test_a_redriven_message_exhausted_again_keeps_its_origin(api: httpx.AsyncClient) -> None:
+    """The dead letter names the original topic and queue, and consumers see no internal properties."""
     await shop(api, maxAttempts=1)
     (message_id,) = await die(api, "a", properties={"colour": "blue"})
     (first,) = await dead(api)

@@ -1,6 +1,6 @@
-"""Messages that are delivered later, line by line of semantics.md.
+"""Delayed messages: the rules of semantics.md.
 
-Mostly by a hand-moved clock: the mover is run by hand, as its loop would at that instant.
+Most tests move a manual clock and run the timer dispatcher themselves, as its loop would do at that instant.
 """
 
 import asyncio
@@ -24,52 +24,52 @@ DAY = timedelta(days=1)
 
 
 @pytest.fixture
-async def mover(gateway: bootstrap.Gateway) -> TimerDispatcher:
-    """Moves what is due when it is told to, and not by itself."""
-    await gateway.mover.stop()
-    return gateway.mover
+async def dispatcher(gateway: bootstrap.Gateway) -> TimerDispatcher:
+    """Return a dispatcher that runs only when the test calls it."""
+    await gateway.dispatcher.stop()
+    return gateway.dispatcher
 
 
 async def scheduled(api: httpx.AsyncClient, **query: Any) -> list[dict[str, Any]]:
-    """Everything scheduled, page by page."""
+    """Return all scheduled messages, read page by page."""
     items: list[dict[str, Any]] = []
     cursor: dict[str, str] = {}
     while True:
-        answer = await api.get("/v1/scheduled", params={**query, **cursor})
-        assert answer.status_code == 200, answer.text
-        page = answer.json()
+        response = await api.get("/v1/scheduled", params={**query, **cursor})
+        assert response.status_code == 200, response.text
+        page = response.json()
         items += page["items"]
         if page["next"] is None:
             return items
         cursor = {"cursor": page["next"]}
 
 
-async def later(api: httpx.AsyncClient, body: str = "later", **envelope: Any) -> dict[str, Any]:
-    """Schedule a message; what was answered."""
-    answer = await send(api, body=body, **envelope)
-    assert answer.status_code == 202, answer.text
-    return dict(answer.json())
+async def publish_later(api: httpx.AsyncClient, body: str = "later", **envelope: Any) -> dict[str, Any]:
+    """Schedule a message and return the result."""
+    response = await send(api, body=body, **envelope)
+    assert response.status_code == 202, response.text
+    return dict(response.json())
 
 
-async def test_a_delayed_message_is_never_early_and_comes_when_it_is_due(
-    api: httpx.AsyncClient, mover: TimerDispatcher, clock: ManualClock, engine: str
+async def test_a_delayed_message_is_delivered_when_it_is_due_and_not_earlier(
+    api: httpx.AsyncClient, dispatcher: TimerDispatcher, clock: ManualClock, engine: str
 ) -> None:
     """Invariant 21, to the millisecond."""
     await shop(api)
-    answer = await later(api, delay="10s")
+    response = await publish_later(api, delay="10s")
     clock.advance(9.999)
-    early = await mover.run_once(), await take(api)
+    early = await dispatcher.run_once(), await take(api)
     clock.advance(0.001)
 
-    moved = await mover.run_once()
+    moved = await dispatcher.run_once()
     messages = await take(api)
 
-    assert answer == {"id": answer["id"], "topic": "orders", "deliverAt": "2026-01-01T12:00:10.000Z"}
+    assert response == {"id": response["id"], "topic": "orders", "deliverAt": "2026-01-01T12:00:10.000Z"}
     assert early == (0, [])
     assert moved == 1
-    assert [(each["id"], each["body"]) for each in messages] == [(answer["id"], "later")]
+    assert [(message["id"], message["body"]) for message in messages] == [(response["id"], "later")]
     # A broker writes its own clock.
-    assert engine != "sqlite" or messages[0]["storedAt"] == answer["deliverAt"]
+    assert engine != "sqlite" or messages[0]["storedAt"] == response["deliverAt"]
 
 
 @pytest.mark.parametrize(
@@ -84,15 +84,15 @@ async def test_a_delayed_message_is_never_early_and_comes_when_it_is_due(
     ],
     ids=str,
 )
-async def test_a_time_is_a_delay_or_an_instant(api: httpx.AsyncClient, when: dict[str, Any]) -> None:
-    """In every form that api.md names."""
+async def test_a_due_time_is_a_delay_or_an_instant(api: httpx.AsyncClient, when: dict[str, Any]) -> None:
+    """Every form that api.md names is accepted."""
     await shop(api)
 
-    assert (await later(api, **when))["deliverAt"] == "2026-01-01T12:01:00.000Z"
+    assert (await publish_later(api, **when))["deliverAt"] == "2026-01-01T12:01:00.000Z"
 
 
-async def test_headers_delay_a_bare_body(api: httpx.AsyncClient) -> None:
-    """A shell needs no JSON to say when."""
+async def test_headers_delay_a_raw_body(api: httpx.AsyncClient) -> None:
+    """A shell script needs no JSON to schedule a message."""
     await shop(api)
     path = "/v1/topics/orders/messages"
 
@@ -107,13 +107,13 @@ async def test_headers_delay_a_bare_body(api: httpx.AsyncClient) -> None:
     "when",
     [{"delay": 0}, {"deliverAt": "2026-01-01T12:00:00Z"}, {"deliverAt": "1999-01-01T00:00:00Z"}, {"deliverAt": 0}],
 )
-async def test_the_past_means_now(api: httpx.AsyncClient, when: dict[str, Any]) -> None:
-    """Stored at once, answered as any other message."""
+async def test_a_due_time_in_the_past_means_now(api: httpx.AsyncClient, when: dict[str, Any]) -> None:
+    """The message is stored at once, and the response is that of any publish."""
     await shop(api)
 
-    answer = await send(api, body="now", **when)
+    response = await send(api, body="now", **when)
 
-    assert answer.status_code == 201
+    assert response.status_code == 201
     assert bodies(await take(api)) == ["now"]
     assert await scheduled(api) == []
 
@@ -136,24 +136,24 @@ async def test_the_past_means_now(api: httpx.AsyncClient, when: dict[str, Any]) 
     ],
     ids=str,
 )
-async def test_an_impossible_time_is_refused_never_clamped(api: httpx.AsyncClient, when: dict[str, Any]) -> None:
-    """400 with a stable code, and nothing is stored or scheduled."""
+async def test_an_invalid_due_time_is_refused_and_not_clamped(api: httpx.AsyncClient, when: dict[str, Any]) -> None:
+    """The response is 400 with a stable code, and nothing is stored or scheduled."""
     await shop(api)
 
-    answer = await send(api, **when)
+    response = await send(api, **when)
 
-    refused(answer, 400, "invalid_value")
+    refused(response, 400, "invalid_value")
     assert await scheduled(api) == []
     assert await take(api) == []
 
 
-async def test_a_two_year_timer_is_listed_retimed_cancelled_and_never_delivered(
-    api: httpx.AsyncClient, mover: TimerDispatcher, clock: ManualClock
+async def test_a_two_year_timer_can_be_listed_retimed_and_cancelled(
+    api: httpx.AsyncClient, dispatcher: TimerDispatcher, clock: ManualClock
 ) -> None:
-    """The longest that is allowed, to the second."""
+    """Two years are the maximum, to the second. A cancelled message is never delivered."""
     await shop(api)
-    answer = await later(api, deliverAt="2028-01-01T12:00:00Z", key="k", tag="t", properties={"a": "b"})
-    path = f"/v1/scheduled/{answer['id']}"
+    response = await publish_later(api, deliverAt="2028-01-01T12:00:00Z", key="k", tag="t", properties={"a": "b"})
+    path = f"/v1/scheduled/{response['id']}"
     listed = await scheduled(api)
     retimed = await api.patch(path, json={"deliverAt": "2027-12-31T12:00:00Z"})
     beyond = await api.patch(path, json={"delay": "731d"})
@@ -162,7 +162,7 @@ async def test_a_two_year_timer_is_listed_retimed_cancelled_and_never_delivered(
     cancelled = await api.delete(path)
     clock.advance(731 * DAY)
 
-    assert [each["id"] for each in listed] == [answer["id"]]
+    assert [message["id"] for message in listed] == [response["id"]]
     assert (retimed.status_code, retimed.json()["deliverAt"]) == (200, "2027-12-31T12:00:00.000Z")
     refused(beyond, 400, "invalid_value")
     assert (shown["body"], shown["key"], shown["tag"], shown["properties"], shown["state"]) == (
@@ -172,24 +172,24 @@ async def test_a_two_year_timer_is_listed_retimed_cancelled_and_never_delivered(
         {"a": "b"},
         "scheduled",
     )
-    assert cancelled.json() == {"id": answer["id"], "outcome": "cancelled"}
-    assert await mover.run_once() == 0
+    assert cancelled.json() == {"id": response["id"], "outcome": "cancelled"}
+    assert await dispatcher.run_once() == 0
     assert await take(api) == []
 
 
 async def test_a_two_year_timer_is_delivered_after_two_years(
-    api: httpx.AsyncClient, mover: TimerDispatcher, clock: ManualClock
+    api: httpx.AsyncClient, dispatcher: TimerDispatcher, clock: ManualClock
 ) -> None:
-    """As it was published."""
+    """The message is unchanged."""
     await shop(api)
-    answer = await later(api, delay="730d", key="k", tag="t", properties={"a": "\u00fc"})
+    response = await publish_later(api, delay="730d", key="k", tag="t", properties={"a": "\u00fc"})
     clock.advance(730 * DAY)
 
-    await mover.run_once()
+    await dispatcher.run_once()
     (message,) = await take(api)
 
     assert {name: message[name] for name in ("id", "body", "key", "tag", "properties")} == {
-        "id": answer["id"],
+        "id": response["id"],
         "body": "later",
         "key": "k",
         "tag": "t",
@@ -200,13 +200,13 @@ async def test_a_two_year_timer_is_delivered_after_two_years(
 async def test_scheduled_messages_are_listed_by_due_time_with_filters(
     api: httpx.AsyncClient, clock: ManualClock
 ) -> None:
-    """By topic and time, page by page; nothing twice, nothing missed."""
+    """Lists are filtered by topic and time. The pages contain every message once."""
     await shop(api)
     await put(api, "topics/others", queues=1)
     for minute in (4, 1, 3, 2, 5):
-        await later(api, str(minute), delay=60 * minute)
-    await later(api, "theirs", delay=90, topic="others")
-    due = {each["id"]: each["deliverAt"] for each in await scheduled(api, limit=2)}
+        await publish_later(api, str(minute), delay=60 * minute)
+    await publish_later(api, "theirs", delay=90, topic="others")
+    due = {message["id"]: message["deliverAt"] for message in await scheduled(api, limit=2)}
 
     everything = list(due.values())
     ours = await scheduled(api, topic="orders", limit=2)
@@ -215,13 +215,13 @@ async def test_scheduled_messages_are_listed_by_due_time_with_filters(
     assert everything == sorted(everything)
     assert len(everything) == 6
     assert len(ours) == 5
-    assert [each["deliverAt"] for each in some] == ["2026-01-01T12:02:00.000Z", "2026-01-01T12:03:00.000Z"]
+    assert [message["deliverAt"] for message in some] == ["2026-01-01T12:02:00.000Z", "2026-01-01T12:03:00.000Z"]
 
 
-async def test_a_cancel_says_the_same_again_when_repeated(api: httpx.AsyncClient, clock: ManualClock) -> None:
-    """For 10 minutes at least; re-timing what was cancelled is refused."""
+async def test_a_repeated_cancel_returns_the_same_response(api: httpx.AsyncClient, clock: ManualClock) -> None:
+    """For at least 10 minutes. A cancelled message cannot be rescheduled."""
     await shop(api)
-    path = f"/v1/scheduled/{(await later(api, delay='1h'))['id']}"
+    path = f"/v1/scheduled/{(await publish_later(api, delay='1h'))['id']}"
 
     first = await api.delete(path)
     clock.advance(600)
@@ -233,14 +233,14 @@ async def test_a_cancel_says_the_same_again_when_repeated(api: httpx.AsyncClient
     assert (await api.get(path)).json()["state"] == "cancelled"
 
 
-async def test_what_was_delivered_can_be_neither_cancelled_nor_retimed(
-    api: httpx.AsyncClient, mover: TimerDispatcher, clock: ManualClock
+async def test_a_delivered_message_can_be_neither_cancelled_nor_retimed(
+    api: httpx.AsyncClient, dispatcher: TimerDispatcher, clock: ManualClock
 ) -> None:
-    """409 `already_delivered`, and the message is there once."""
+    """The response is 409 `already_delivered`, and the message exists once."""
     await shop(api)
-    path = f"/v1/scheduled/{(await later(api, delay='1s'))['id']}"
+    path = f"/v1/scheduled/{(await publish_later(api, delay='1s'))['id']}"
     clock.advance(1)
-    await mover.run_once()
+    await dispatcher.run_once()
 
     refused(await api.delete(path), 409, "already_delivered")
     refused(await api.patch(path, json={"delay": 5}), 409, "already_delivered")
@@ -250,15 +250,15 @@ async def test_what_was_delivered_can_be_neither_cancelled_nor_retimed(
 
 @pytest.mark.parametrize("method", ["GET", "DELETE", "PATCH"])
 async def test_an_unknown_id_is_not_found(api: httpx.AsyncClient, method: str) -> None:
-    """404 with a stable code; also for a message that was never scheduled."""
+    """The response is 404 with a stable code, also for a message that was never scheduled."""
     await shop(api)
     (stored,) = await publish(api, "now")
 
     for message_id in ("nobody", stored["id"]):
-        answer = await api.request(
+        response = await api.request(
             method, f"/v1/scheduled/{message_id}", json={"delay": 5} if method == "PATCH" else None
         )
-        refused(answer, 404, "scheduled_not_found")
+        refused(response, 404, "scheduled_not_found")
 
 
 @pytest.mark.parametrize(
@@ -271,43 +271,43 @@ async def test_an_unknown_id_is_not_found(api: httpx.AsyncClient, method: str) -
         ({"when": 1}, "unknown_field"),
     ],
 )
-async def test_a_bad_re_timing_is_refused_and_changes_nothing(
+async def test_an_invalid_retime_is_refused_and_changes_nothing(
     api: httpx.AsyncClient, body: dict[str, Any], code: str
 ) -> None:
-    """The message stays due when it was."""
+    """The message keeps its due time."""
     await shop(api)
-    answer = await later(api, delay="1h")
+    response = await publish_later(api, delay="1h")
 
-    refused(await api.patch(f"/v1/scheduled/{answer['id']}", json=body), 400, code)
+    refused(await api.patch(f"/v1/scheduled/{response['id']}", json=body), 400, code)
 
-    assert [each["deliverAt"] for each in await scheduled(api)] == [answer["deliverAt"]]
+    assert [message["deliverAt"] for message in await scheduled(api)] == [response["deliverAt"]]
 
 
 @pytest.mark.parametrize("query", [{"cursor": "x"}, {"limit": "0"}, {"limit": "1001"}, {"from": "x"}, {"sort": "a"}])
-async def test_a_bad_list_is_refused(api: httpx.AsyncClient, query: dict[str, str]) -> None:
-    """Never a 500."""
-    answer = await api.get("/v1/scheduled", params=query)
+async def test_an_invalid_list_query_is_refused(api: httpx.AsyncClient, query: dict[str, str]) -> None:
+    """Bad input must never cause a 500."""
+    response = await api.get("/v1/scheduled", params=query)
 
-    assert answer.status_code == 400
+    assert response.status_code == 400
 
 
-async def test_re_timed_into_the_past_means_now(
-    api: httpx.AsyncClient, mover: TimerDispatcher, clock: ManualClock
+async def test_a_retime_into_the_past_means_now(
+    api: httpx.AsyncClient, dispatcher: TimerDispatcher, clock: ManualClock
 ) -> None:
-    """As at publish."""
+    """The rule is that of publish."""
     await shop(api)
-    answer = await later(api, delay="1h")
+    response = await publish_later(api, delay="1h")
 
-    await api.patch(f"/v1/scheduled/{answer['id']}", json={"deliverAt": "2020-01-01T00:00:00Z"})
-    await mover.run_once()
+    await api.patch(f"/v1/scheduled/{response['id']}", json={"deliverAt": "2020-01-01T00:00:00Z"})
+    await dispatcher.run_once()
 
     assert bodies(await take(api)) == ["later"]
 
 
-async def test_a_batch_mixes_delays_and_errors_index_by_index(
-    api: httpx.AsyncClient, mover: TimerDispatcher, clock: ManualClock
+async def test_each_item_of_a_batch_is_stored_scheduled_or_refused_alone(
+    api: httpx.AsyncClient, dispatcher: TimerDispatcher, clock: ManualClock
 ) -> None:
-    """One bad item does not fail the others; each is stored, scheduled or refused as if alone."""
+    """One invalid item does not fail the others."""
     await shop(api)
     messages = [
         {"body": "now"},
@@ -317,30 +317,30 @@ async def test_a_batch_mixes_delays_and_errors_index_by_index(
         {"body": "later", "deliverAt": "2026-01-01T12:00:10Z", "key": "k"},
     ]
 
-    answer = await api.post("/v1/topics/orders/messages", json={"messages": messages})
+    response = await api.post("/v1/topics/orders/messages", json={"messages": messages})
     at_once = bodies(await take(api))
     clock.advance(5)
-    await mover.run_once()
+    await dispatcher.run_once()
     after_five = bodies(await take(api))
     clock.advance(5)
-    await mover.run_once()
+    await dispatcher.run_once()
 
-    assert answer.status_code == 207
-    assert [each["status"] for each in answer.json()["results"]] == [201, 202, 400, 201, 202]
-    assert answer.json()["results"][2]["error"]["index"] == 2
+    assert response.status_code == 207
+    assert [result["status"] for result in response.json()["results"]] == [201, 202, 400, 201, 202]
+    assert response.json()["results"][2]["error"]["index"] == 2
     assert (at_once, after_five, bodies(await take(api))) == (["now", "past"], ["soon"], ["later"])
 
 
-async def test_a_key_picks_the_same_queue_now_and_later(
-    api: httpx.AsyncClient, mover: TimerDispatcher, clock: ManualClock
+async def test_a_key_selects_the_same_queue_with_and_without_a_delay(
+    api: httpx.AsyncClient, dispatcher: TimerDispatcher, clock: ManualClock
 ) -> None:
-    """Delay does not move a key elsewhere."""
+    """A delay must not change the queue of a key."""
     await shop(api, queues=8)
     for number in range(10):
         await publish(api, "now", key=f"k{number}")
-        await later(api, key=f"k{number}", delay=1)
+        await publish_later(api, key=f"k{number}", delay=1)
     clock.advance(1)
-    await mover.run_once()
+    await dispatcher.run_once()
 
     queues: dict[str, set[str]] = {}
     for message in await take(api, max=100):
@@ -350,34 +350,36 @@ async def test_a_key_picks_the_same_queue_now_and_later(
     assert all(len(found) == 1 for found in queues.values())
 
 
-async def test_cancel_and_delivery_at_once_have_one_winner_and_the_answer_says_which(
-    api: httpx.AsyncClient, mover: TimerDispatcher, clock: ManualClock
+async def test_of_a_concurrent_cancel_and_dispatch_exactly_one_succeeds(
+    api: httpx.AsyncClient, dispatcher: TimerDispatcher, clock: ManualClock
 ) -> None:
-    """A hundred messages cancelled while they are being dispatched."""
+    """A hundred messages are cancelled during their dispatch. Each response reports which operation succeeded."""
     await shop(api)
-    ids = [(await later(api, str(number), delay=1))["id"] for number in range(100)]
+    ids = [(await publish_later(api, str(number), delay=1))["id"] for number in range(100)]
     random.Random(1).shuffle(ids)
     clock.advance(1)
 
-    answers, _ = await asyncio.gather(
-        asyncio.gather(*(api.delete(f"/v1/scheduled/{each}") for each in ids)), mover.run_once()
+    responses, _ = await asyncio.gather(
+        asyncio.gather(*(api.delete(f"/v1/scheduled/{message_id}") for message_id in ids)), dispatcher.run_once()
     )
-    await mover.run_once()
+    await dispatcher.run_once()
 
-    cancelled = {each for each, answer in zip(ids, answers, strict=True) if answer.status_code == 200}
-    refused_ = {each for each, answer in zip(ids, answers, strict=True) if answer.status_code == 409}
+    cancelled = {message_id for message_id, response in zip(ids, responses, strict=True) if response.status_code == 200}
+    refused_ = {message_id for message_id, response in zip(ids, responses, strict=True) if response.status_code == 409}
     delivered = {message["id"] for message in await take(api, max=1000)}
     assert cancelled | refused_ == set(ids)
     assert delivered == refused_
 
 
-async def test_overdue_messages_come_after_a_restart_each_once(settings: Settings, clock: ManualClock) -> None:
-    """Scheduled, then down while they came due: all there at the start, in order of their times."""
+async def test_messages_due_during_a_stop_are_delivered_once_after_the_restart(
+    settings: Settings, clock: ManualClock
+) -> None:
+    """They are delivered at the start, in the order of their due times."""
     async with bootstrap.gateway(settings, wall_ms=clock) as gateway:
         api = httpx.AsyncClient(transport=httpx.ASGITransport(app=gateway.app), base_url="http://localhost")
         await shop(api)
         for number in (3, 1, 2):
-            await later(api, str(number), delay=60 * number)
+            await publish_later(api, str(number), delay=60 * number)
     clock.advance(3600)
 
     async with bootstrap.gateway(settings, wall_ms=clock) as gateway:
@@ -385,16 +387,16 @@ async def test_overdue_messages_come_after_a_restart_each_once(settings: Setting
         messages = await take(api, wait=2)
 
         assert bodies(messages) == ["1", "2", "3"]
-        assert await gateway.mover.run_once() == 0
+        assert await gateway.dispatcher.run_once() == 0
 
 
-async def test_while_the_log_cannot_store_nothing_is_lost_and_nothing_comes_twice(
+async def test_timers_survive_a_full_disk_without_loss_or_duplicates(
     live_api: httpx.AsyncClient, live: bootstrap.Gateway, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A full disk at the wrong moment, also for the note that it failed: the mover goes on when there is room."""
+    """The disk may be full for the record of the failure too. The dispatcher continues when there is space."""
     await shop(live_api)
-    mover: Any = live.mover
-    append, release, finish = mover._log.append, mover._timers.release, mover._timers.finish
+    dispatcher: Any = live.dispatcher
+    append, release, finish = dispatcher._log.append, dispatcher._timers.release, dispatcher._timers.finish
     failing = {"append": 2, "release": 1, "finish": 2}
 
     def full(name: str, real: Any) -> Any:
@@ -406,11 +408,11 @@ async def test_while_the_log_cannot_store_nothing_is_lost_and_nothing_comes_twic
 
         return call
 
-    monkeypatch.setattr(mover._log, "append", full("append", append))
-    monkeypatch.setattr(mover._timers, "release", full("release", release))
-    monkeypatch.setattr(mover._timers, "finish", full("finish", finish))
+    monkeypatch.setattr(dispatcher._log, "append", full("append", append))
+    monkeypatch.setattr(dispatcher._timers, "release", full("release", release))
+    monkeypatch.setattr(dispatcher._timers, "finish", full("finish", finish))
     for number in range(5):
-        await later(live_api, str(number), delay=0.05)
+        await publish_later(live_api, str(number), delay=0.05)
 
     # Whether something had to be released depends on how many were due at once.
     await until(lambda: not failing["append"] and not failing["finish"])
@@ -423,11 +425,11 @@ async def test_while_the_log_cannot_store_nothing_is_lost_and_nothing_comes_twic
     assert await scheduled(live_api) == []
 
 
-async def test_a_timer_set_earlier_than_the_next_one_is_not_late(live_api: httpx.AsyncClient) -> None:
-    """The loop sleeps until the next due row; scheduling and re-timing wake it for an earlier one."""
+async def test_an_earlier_timer_wakes_the_dispatcher(live_api: httpx.AsyncClient) -> None:
+    """The loop sleeps until the next due time. Scheduling and rescheduling must wake it for an earlier one."""
     await shop(live_api)
-    far = await later(live_api, "far", delay="1h")
-    await later(live_api, "near", delay=0.2)
+    far = await publish_later(live_api, "far", delay="1h")
+    await publish_later(live_api, "near", delay=0.2)
     began = time.monotonic()
     first = await take(live_api, wait=5)
     near = time.monotonic() - began
@@ -442,24 +444,24 @@ async def test_a_timer_set_earlier_than_the_next_one_is_not_late(live_api: httpx
 
 
 async def test_many_timers_are_at_most_a_second_late_and_none_is_early(live_api: httpx.AsyncClient) -> None:
-    """Two thousand due within a second, by the real clock."""
+    """Two thousand timers are due within a second of the real clock."""
     await shop(live_api, queues=4)
     dice = random.Random(2)
     due: dict[str, str] = {}
     for _ in range(4):
         messages = [{"body": "x", "delay": f"{1000 + dice.randrange(1000)}ms"} for _ in range(500)]
-        answer = await live_api.post("/v1/topics/orders/messages", json={"messages": messages})
-        due |= {each["id"]: each["deliverAt"] for each in answer.json()["results"]}
+        response = await live_api.post("/v1/topics/orders/messages", json={"messages": messages})
+        due |= {result["id"]: result["deliverAt"] for result in response.json()["results"]}
 
     stored: dict[str, str] = {}
     while len(stored) < 2000:
         messages = await take(live_api, max=1000, wait=5)
         assert messages
-        assert not {each["id"] for each in messages} & stored.keys()
-        stored |= {each["id"]: each["storedAt"] for each in messages}
+        assert not {message["id"] for message in messages} & stored.keys()
+        stored |= {message["id"]: message["storedAt"] for message in messages}
 
-    assert all(stored[each] >= due[each] for each in due)
-    lateness = sorted(_ms(stored[each]) - _ms(due[each]) for each in due)
+    assert all(stored[message_id] >= due[message_id] for message_id in due)
+    lateness = sorted(_ms(stored[message_id]) - _ms(due[message_id]) for message_id in due)
     assert lateness[-1] <= 1_000
 
 
@@ -467,32 +469,30 @@ def _ms(text: str) -> float:
     return parse_instant(text, "").timestamp() * 1000
 
 
-async def test_a_timer_of_a_deleted_topic_is_dropped_and_holds_nobody(
-    api: httpx.AsyncClient, mover: TimerDispatcher, clock: ManualClock
+async def test_a_timer_of_a_deleted_topic_does_not_delay_others(
+    api: httpx.AsyncClient, dispatcher: TimerDispatcher, clock: ManualClock
 ) -> None:
-    """Its topic is gone; the others' timers are delivered."""
+    """It is dropped, and the timers of other topics are delivered."""
     await shop(api)
     await put(api, "topics/others", queues=1)
-    await later(api, "theirs", delay=1, topic="others")
-    await later(api, "ours", delay=1)
+    await publish_later(api, "theirs", delay=1, topic="others")
+    await publish_later(api, "ours", delay=1)
     await api.delete("/v1/topics/others")
     clock.advance(1)
 
-    await mover.run_once()
+    await dispatcher.run_once()
 
     assert bodies(await take(api)) == ["ours"]
     assert await scheduled(api) == []
 
 
-async def test_a_gateway_stops_at_the_very_moment_something_is_scheduled(
-    settings: Settings, clock: ManualClock
-) -> None:
-    """The mover is just being woken: it must hear that it is to stop, not sleep on."""
+async def test_the_dispatcher_stops_while_it_is_being_woken(settings: Settings, clock: ManualClock) -> None:
+    """A cancellation that coincides with the wake-up must not be lost."""
     for _ in range(20):
         async with bootstrap.gateway(settings, wall_ms=clock) as gateway:
             api = httpx.AsyncClient(transport=httpx.ASGITransport(app=gateway.app), base_url="http://localhost")
             await put(api, "topics/orders", queues=1)
-            await later(api, delay="1h")
+            await publish_later(api, delay="1h")
 
             async with asyncio.timeout(5):
-                await gateway.mover.stop()
+                await gateway.dispatcher.stop()

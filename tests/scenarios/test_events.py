@@ -1,4 +1,4 @@
-"""The gateway's own events: exactly what clients were told, with both times, and nothing about its own topics."""
+"""Events: exactly what clients were told in responses, with both times, and nothing about internal topics."""
 
 from collections.abc import Callable
 from typing import Any
@@ -21,8 +21,8 @@ PassTime = Callable[[float], None]
 
 @pytest.fixture
 async def ledger(gateway: bootstrap.Gateway, api: httpx.AsyncClient) -> Ledger:
-    """Topic `orders`; timers move when they are told to."""
-    await gateway.mover.stop()
+    """Create topic `orders`. Timers run only when the test calls the dispatcher."""
+    await gateway.dispatcher.stop()
     await put(api, "topics/orders", queues=2)
     await put(api, "producers/till", topic="orders")
     return Ledger(api)
@@ -32,8 +32,10 @@ def at(text: str) -> int:
     return milliseconds(parse_instant(text, "test"))
 
 
-async def test_publishing_is_told_exactly(gateway: bootstrap.Gateway, ledger: Ledger, pass_time: PassTime) -> None:
-    """Once for each message that was stored: not for a repeated key, and for a delayed one when it is."""
+async def test_every_stored_message_has_one_published_event(
+    gateway: bootstrap.Gateway, ledger: Ledger, pass_time: PassTime
+) -> None:
+    """A repeated idempotency key adds none, and a delayed message has its event when it is stored."""
     await ledger.publish({"body": "a"}, {"body": "bb", "key": "k"}, {"body": ""}, producer="till")
     await ledger.publish({"body": "once", "idempotencyKey": "x"})
     await ledger.publish({"body": "once", "idempotencyKey": "x"})
@@ -43,11 +45,11 @@ async def test_publishing_is_told_exactly(gateway: bootstrap.Gateway, ledger: Le
         await ledger.api.delete(f"/v1/scheduled/{later[0]['id']}")
     ledger.add("cancelled", 1)
     pass_time(61)
-    ledger.add("published", await gateway.mover.run_once())
+    ledger.add("published", await gateway.dispatcher.run_once())
 
     await gateway.events.run_once()
 
-    assert await ledger.told() == ledger.counts
+    assert await ledger.recorded_events() == ledger.counts
     found = await events(ledger.api)
     assert {(row["kind"], row["outcome"]) for row in found if row["kind"] == "refused"} == {
         ("refused", "empty_body"),
@@ -55,14 +57,14 @@ async def test_publishing_is_told_exactly(gateway: bootstrap.Gateway, ledger: Le
     }
     assert {row["id"] for row in found if row["kind"] == "cancelled"} == {later[0]["id"]}
     due = [(row["producer"], row["stored_at"]) for row in found if row["kind"] == "scheduled"]
-    assert due == [("till", at(each["deliverAt"])) for each in later]
+    assert due == [("till", at(message["deliverAt"])) for message in later]
     assert sorted(row["bytes"] for row in found if row["producer"] == "till" and row["kind"] == "published") == [1, 2]
 
 
-async def test_single_messages_are_told_exactly(
+async def test_every_delivery_of_message_mode_has_one_end_event(
     gateway: bootstrap.Gateway, ledger: Ledger, pass_time: PassTime
 ) -> None:
-    """Acked, nacked, extended, lapsed, dead, redriven and delivered again: every delivery ends in one way."""
+    """Acked, nacked, extended, expired, dead-lettered, redriven and redelivered messages are counted exactly."""
     await put(ledger.api, "groups/workers", topic="orders", backoff=["0s"], maxAttempts=2)
     await ledger.publish(*[{"body": f"{number}", "key": f"{number}"} for number in range(8)])
     first = (await ledger.receive("workers", clientId="ada"))["messages"]
@@ -80,22 +82,24 @@ async def test_single_messages_are_told_exactly(
     await ledger.settle("ack", "workers", second[0], second[4])
     await operate(ledger.api, "dead-letters/redrive", all=True)
     third = (await ledger.receive("workers"))["messages"]
-    await ledger.receive("workers", acks=[each["receipt"] for each in third])
+    await ledger.receive("workers", acks=[message["receipt"] for message in third])
 
     await gateway.events.run_once()
 
     assert (len(second), len(third)) == (5, 5)
-    assert await ledger.told() == ledger.counts
+    assert await ledger.recorded_events() == ledger.counts
     found = await events(ledger.api)
     assert {row["topic"] for row in found} == {"orders"}
     assert {row["client"] for row in found if row["delivery"] == 1 and row["kind"] == "delivered"} == {"ada", None}
     assert {row["reason"] for row in found if row["kind"] == "nacked"} == {"odd", None}
     gone = {(row["id"], row["delivery"]) for row in found if row["kind"] == "dead"}
-    assert gone == {(each["id"], 2) for each in second}
+    assert gone == {(message["id"], 2) for message in second}
 
 
-async def test_queues_are_told_exactly(gateway: bootstrap.Gateway, ledger: Ledger, pass_time: PassTime) -> None:
-    """A batch is as many events as it has messages; a prefix, a lapse and a seek count what they covered."""
+async def test_queue_mode_events_count_every_message(
+    gateway: bootstrap.Gateway, ledger: Ledger, pass_time: PassTime
+) -> None:
+    """A batch, a partial ack, an expired lease and a seek count the messages that they cover."""
     await put(ledger.api, "groups/lane", topic="orders", mode="queue")
     await ledger.publish(*[{"body": f"{number}", "key": "same"} for number in range(20)])
     first = await ledger.receive("lane", max=10, attemptId="a1")
@@ -110,18 +114,18 @@ async def test_queues_are_told_exactly(gateway: bootstrap.Gateway, ledger: Ledge
     await ledger.settle("ack", "lane", third["lease"])
     await ledger.settle("ack", "lane", fourth["lease"], count=2)
     moved = (await operate(ledger.api, "seek", "lane", to="latest"))["queues"]
-    ledger.add("skipped", sum(each["skipped"] for each in moved), "lane")
+    ledger.add("skipped", sum(seek_result["skipped"] for seek_result in moved), "lane")
     await operate(ledger.api, "seek", "lane", to="earliest")
 
     await gateway.events.run_once()
 
     assert again["lease"]["receipt"] == first["lease"]["receipt"]
     assert ledger.counts["skipped", "lane"] == 14
-    assert await ledger.told() == ledger.counts
+    assert await ledger.recorded_events() == ledger.counts
 
 
-async def test_what_a_filter_keeps_out_is_told(gateway: bootstrap.Gateway, ledger: Ledger) -> None:
-    """It counts as done for the group without ever being delivered: somebody must say so."""
+async def test_filtered_messages_are_recorded(gateway: bootstrap.Gateway, ledger: Ledger) -> None:
+    """They are settled for the group without a delivery, which no other event shows."""
     await put(ledger.api, "groups/picky", topic="orders", filter={"tags": ["red"]})
     tags = ["red", "blue", "blue", "red", "green", "blue"]
     await ledger.publish(*[{"body": tag, "tag": tag, "key": "same"} for tag in tags])
@@ -132,12 +136,12 @@ async def test_what_a_filter_keeps_out_is_told(gateway: bootstrap.Gateway, ledge
     await gateway.events.run_once()
 
     assert len(received["messages"]) == 2
-    assert await ledger.told() == ledger.counts
+    assert await ledger.recorded_events() == ledger.counts
     assert [row["count"] for row in await events(ledger.api, "filtered")] == [2, 2]
 
 
-async def test_each_broadcast_client_is_told_apart(gateway: bootstrap.Gateway, ledger: Ledger) -> None:
-    """Each has its own place, and so its own deliveries and acks, also when the ack does not say whose it is."""
+async def test_events_name_the_broadcast_client(gateway: bootstrap.Gateway, ledger: Ledger) -> None:
+    """Each client has its own deliveries and acks, also if the ack does not name the client."""
     await put(ledger.api, "groups/all", topic="orders", mode="broadcast", start="earliest")
     await ledger.publish(*[{"body": f"{number}", "key": "same"} for number in range(3)])
     for client in ("ada", "ben"):
@@ -146,16 +150,16 @@ async def test_each_broadcast_client_is_told_apart(gateway: bootstrap.Gateway, l
 
     await gateway.events.run_once()
 
-    assert await ledger.told() == ledger.counts
-    told = {(row["kind"], row["client"]) for row in await events(ledger.api, "delivered", "acked")}
-    assert told == {(kind, client) for kind in ("delivered", "acked") for client in ("ada", "ben")}
+    assert await ledger.recorded_events() == ledger.counts
+    recorded = {(row["kind"], row["client"]) for row in await events(ledger.api, "delivered", "acked")}
+    assert recorded == {(kind, client) for kind in ("delivered", "acked") for client in ("ada", "ben")}
 
 
 @pytest.mark.parametrize("engine", ["sqlite"], indirect=True)
-async def test_what_retention_took_is_told_when_a_group_finds_out(
+async def test_messages_deleted_by_retention_are_recorded_at_the_next_receive(
     gateway: bootstrap.Gateway, ledger: Ledger, clock: ManualClock
 ) -> None:
-    """As a range: the messages themselves are gone. On RocketMQ the brokers forget in their own time."""
+    """The event is a range, because the messages no longer exist. On RocketMQ, brokers delete on their own schedule."""
     await put(ledger.api, "topics/orders", retention="1h")
     await put(ledger.api, "groups/workers", topic="orders")
     await ledger.publish(*[{"body": f"{number}", "key": "same"} for number in range(5)])
@@ -168,14 +172,14 @@ async def test_what_retention_took_is_told_when_a_group_finds_out(
     await gateway.events.run_once()
 
     assert ledger.counts["retention_expired", "workers"] == 5
-    assert await ledger.told() == ledger.counts
+    assert await ledger.recorded_events() == ledger.counts
     assert [(row["offset"], row["count"]) for row in await events(ledger.api, "retention_expired")] == [(0, 5)]
 
 
-async def test_a_settlement_tells_when_its_message_was_stored_and_leased_at_any_gateway(
+async def test_a_settlement_event_has_the_store_and_grant_times_at_any_gateway(
     settings: Settings, clock: ManualClock, pass_time: PassTime
 ) -> None:
-    """Latency without a join: the receipt brings the times along, here over a restart, to another incarnation."""
+    """The receipt carries the times, here across a restart, so that latency needs no join."""
     async with bootstrap.gateway(settings, wall_ms=clock) as gateway:
         api = client_of(gateway)
         await shop(api, queues=1)
@@ -196,7 +200,7 @@ async def test_a_settlement_tells_when_its_message_was_stored_and_leased_at_any_
         await gateway.events.run_once()
         found = await events(api, "acked", "nacked", "extended")
 
-    stored = [at(each["storedAt"]) for each in (one, other, other, *batch["messages"])]
+    stored = [at(message["storedAt"]) for message in (one, other, other, *batch["messages"])]
     assert [row["kind"] for row in found] == ["acked", "extended", "nacked", "acked", "acked"]
     assert [row["stored_at"] for row in found] == stored
     assert {row["granted_at"] for row in found} == {began}
@@ -208,24 +212,24 @@ def client_of(gateway: bootstrap.Gateway) -> httpx.AsyncClient:
     return httpx.AsyncClient(transport=transport, base_url="http://localhost")
 
 
-async def test_acks_of_a_client_that_hung_up_are_told(gateway: bootstrap.Gateway, ledger: Ledger) -> None:
-    """They were applied before it began to wait; nobody is left to be answered, but the event is true."""
+async def test_carried_acks_of_a_disconnected_client_are_recorded(gateway: bootstrap.Gateway, ledger: Ledger) -> None:
+    """They were applied before the client disconnected."""
     await put(ledger.api, "groups/workers", topic="orders")
     await ledger.publish({"body": "a"})
     (message,) = (await ledger.receive("workers"))["messages"]
     waiting = Call(gateway, wait=30, ack=[message["receipt"]])
     await parked(gateway, 1)
-    waiting.hang_up()
+    waiting.disconnect()
     ledger.add("acked", 1, "workers")
 
-    assert await waiting.answer() is None
+    assert await waiting.response() is None
     await gateway.events.run_once()
 
-    assert await ledger.told() == ledger.counts
+    assert await ledger.recorded_events() == ledger.counts
 
 
-async def test_polls_are_told_by_how_they_ended(gateway: bootstrap.Gateway, ledger: Ledger) -> None:
-    """Found at once, woken, waited in vain, or did not wait: numbers, by group and client."""
+async def test_polls_are_counted_by_outcome(gateway: bootstrap.Gateway, ledger: Ledger) -> None:
+    """Hit, woken, timed out or empty, by group and client."""
     await put(ledger.api, "groups/workers", topic="orders")
     for _ in range(2):
         await ledger.receive("workers", clientId="ada")

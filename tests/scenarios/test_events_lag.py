@@ -1,4 +1,4 @@
-"""Lag samples: how far behind those are who were at work, until they have come to rest."""
+"""Lag samples: the lag of active groups, until they have no more work."""
 
 from typing import Any
 
@@ -16,11 +16,11 @@ _MEMBERS = ("queue", "min", "max", "committed", "ready", "leased", "waiting")
 
 
 async def sampled(gateway: bootstrap.Gateway, api: httpx.AsyncClient) -> list[Row]:
-    """What one more round of samples tells."""
-    # By nobody but us.
+    """Run one more round of samples and return its rows."""
+    # Only the test takes samples.
     await gateway.lag_samples.stop()
     before = len(await _rows(api))
-    # First it hears who was at work.
+    # First it learns which groups were active.
     await gateway.events.run_once()
     await gateway.lag_samples.run_once()
     await gateway.events.run_once()
@@ -31,8 +31,10 @@ async def _rows(api: httpx.AsyncClient) -> list[Row]:
     return [row for batch in await batches(api) if batch.schema == "lag/1" for row in batch.rows]
 
 
-async def test_a_sample_is_what_the_lag_call_answers(gateway: bootstrap.Gateway, api: httpx.AsyncClient) -> None:
-    """Queue by queue, with the time of the oldest unsettled message."""
+async def test_a_lag_sample_equals_the_response_of_the_lag_call(
+    gateway: bootstrap.Gateway, api: httpx.AsyncClient
+) -> None:
+    """For each queue, with the store time of the oldest unsettled message."""
     await shop(api, queues=2)
     stored = await publish(api, *[f"{number}" for number in range(5)], key="same")
     first, *_ = await take(api, max=3)
@@ -40,20 +42,20 @@ async def test_a_sample_is_what_the_lag_call_answers(gateway: bootstrap.Gateway,
 
     rows = await sampled(gateway, api)
 
-    told = [{name: row[name] for name in _MEMBERS} for row in rows]
-    asked = [{name: queue[name] for name in _MEMBERS} for queue in (await lag(api))["queues"]]
+    sampled_rows = [{name: row[name] for name in _MEMBERS} for row in rows]
+    lag_rows = [{name: queue[name] for name in _MEMBERS} for queue in (await lag(api))["queues"]]
     oldest = milliseconds(parse_instant(stored[1]["storedAt"], "test"))
-    assert told == asked
+    assert sampled_rows == lag_rows
     assert sum(row["ready"] + row["leased"] for row in rows) == 4
     assert {(row["topic"], row["group"], row["client"]) for row in rows} == {("orders", "workers", None)}
-    # A broker's own time of storing is not told to the publisher, who is told when it was sent.
+    # A broker does not return the time that it stored; the publisher gets the time at which it was sent.
     assert all(0 <= row["oldest_at"] - oldest < 60_000 for row in rows)
 
 
-async def test_groups_are_sampled_while_they_work_and_once_more_but_not_when_idle(
+async def test_active_groups_are_sampled_and_idle_ones_once_more(
     gateway: bootstrap.Gateway, api: httpx.AsyncClient
 ) -> None:
-    """Work on a topic is work of all its groups; what is idle costs the stores nothing."""
+    """An event of a topic makes all of its groups active. Idle groups cost the stores nothing."""
     await shop(api)
     await put(api, "groups/others", topic="orders")
     await put(api, "topics/quiet", queues=1)
@@ -71,7 +73,7 @@ async def test_groups_are_sampled_while_they_work_and_once_more_but_not_when_idl
 
 
 async def test_every_client_of_a_broadcast_group_is_sampled(gateway: bootstrap.Gateway, api: httpx.AsyncClient) -> None:
-    """Each is behind by its own."""
+    """Each client has its own lag."""
     await put(api, "topics/orders", queues=1)
     await put(api, "groups/all", topic="orders", mode="broadcast", start="earliest")
     await publish(api, "a", "b")
@@ -86,8 +88,10 @@ async def test_every_client_of_a_broadcast_group_is_sampled(gateway: bootstrap.G
 
 
 @pytest.mark.parametrize("engine", ["sqlite"], indirect=True)
-async def test_a_group_that_went_away_spoils_no_sample(gateway: bootstrap.Gateway, api: httpx.AsyncClient) -> None:
-    """Between the work and the sample anything may be deleted."""
+async def test_a_deleted_group_does_not_fail_the_samples_of_others(
+    gateway: bootstrap.Gateway, api: httpx.AsyncClient
+) -> None:
+    """A group may be deleted between its events and the sample."""
     await shop(api)
     await put(api, "groups/others", topic="orders")
     await publish(api, "a")

@@ -1,4 +1,4 @@
-"""How events are written: numbered, nothing twice but under one number, and out of users' reach."""
+"""How events are written: numbered, repeated only under the same number, and protected from users."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -36,12 +36,12 @@ async def opened(settings: Settings, clock: ManualClock) -> AsyncIterator[tuple[
 
 
 def numbers(found: list[Batch]) -> list[list[int]]:
-    """The numbers of each incarnation, in the order they are read."""
-    return [[each.sequence for each in some] for _, some in groupby(found, lambda each: each.incarnation)]
+    """Return the numbers of each incarnation, in the order in which they are read."""
+    return [[batch.sequence for batch in group] for _, group in groupby(found, lambda batch: batch.incarnation)]
 
 
-async def test_a_gateway_that_does_nothing_writes_nothing(settings: Settings, clock: ManualClock) -> None:
-    """Not even that it stops; but the topic is there from the start, for those who begin to read it."""
+async def test_an_idle_gateway_writes_no_events(settings: Settings, clock: ManualClock) -> None:
+    """It does not even record its stop. But the topic exists from the start, so that readers can subscribe."""
     for _ in range(2):
         async with opened(settings, clock) as (gateway, api):
             await put(api, "topics/orders", queues=1)
@@ -57,8 +57,10 @@ async def test_a_gateway_that_does_nothing_writes_nothing(settings: Settings, cl
         assert await batches(api) == []
 
 
-async def test_a_clean_stop_writes_the_rest_and_says_so(settings: Settings, clock: ManualClock) -> None:
-    """Whoever reads knows that nothing is missing; also if there was nothing left to write."""
+async def test_a_clean_stop_writes_the_remaining_events_and_a_last_batch(
+    settings: Settings, clock: ManualClock
+) -> None:
+    """Readers learn that nothing is missing, also if there was nothing left to write."""
     async with opened(settings, clock) as (gateway, api):
         await shop(api)
         await publish(api, "a")
@@ -72,13 +74,13 @@ async def test_a_clean_stop_writes_the_rest_and_says_so(settings: Settings, cloc
         found = await batches(api)
 
     assert numbers(found) == [[1, 2], [1, 2]]
-    assert [each.is_last for each in found] == [False, True] * 2
-    assert [len(each.rows) for each in found] == [1, 1, 1, 0]
-    assert {(each.key, each.dropped) for each in found} == {(found[0].properties["gateway"], 0)}
+    assert [batch.is_last for batch in found] == [False, True] * 2
+    assert [len(batch.rows) for batch in found] == [1, 1, 1, 0]
+    assert {(batch.key, batch.dropped) for batch in found} == {(found[0].properties["gateway"], 0)}
 
 
-async def test_a_gateway_that_comes_to_rest_says_once_that_all_is_told(settings: Settings, clock: ManualClock) -> None:
-    """Else whoever reads could not tell it from one that was killed; and takes it back with the next event."""
+async def test_an_idle_gateway_writes_one_idle_batch(settings: Settings, clock: ManualClock) -> None:
+    """Without it readers could not distinguish the gateway from a killed one. New events follow at once."""
     async with opened(settings, clock) as (gateway, api):
         await shop(api)
         await publish(api, "a")
@@ -88,22 +90,22 @@ async def test_a_gateway_that_comes_to_rest_says_once_that_all_is_told(settings:
             await gateway.events.run_once()
         await publish(api, "b")
 
-        async def is_told() -> bool:
+        async def is_written() -> bool:
             return len(await batches(api)) >= 3
 
-        await until(is_told)
+        await until(is_written)
         found = await batches(api)
 
-    assert [(len(each.rows), each.properties.get("last")) for each in found] == [(1, None), (0, "so_far"), (1, None)]
+    assert [(len(batch.rows), batch.properties.get("last")) for batch in found] == [(1, None), (0, "so_far"), (1, None)]
 
 
 @on_sqlite
-async def test_a_batch_that_nobody_answered_for_is_sent_again_under_its_number(
+async def test_a_batch_without_a_response_is_sent_again_with_its_number(
     gateway: bootstrap.Gateway, api: httpx.AsyncClient, clock: ManualClock
 ) -> None:
-    """It may lie there twice then, told apart by the time it was sent; readers take one of them."""
+    """It may be stored twice. Readers keep one of the two."""
     await shop(api)
-    outage = silence(gateway)
+    outage = unresponsive(gateway)
     outage.is_stored = True
     await publish(api, "a")
 
@@ -115,26 +117,24 @@ async def test_a_batch_that_nobody_answered_for_is_sent_again_under_its_number(
 
     found = await batches(api)
     assert (first, second) == (False, True)
-    assert [each.sequence for each in found] == [1, 1, 2]
+    assert [batch.sequence for batch in found] == [1, 1, 2]
     assert found[0].rows == found[1].rows
     assert int(found[1].properties["sent_at"]) - int(found[0].properties["sent_at"]) == 1_000
 
 
-def silence(gateway: bootstrap.Gateway) -> Outage:
-    """No broker answers for the queues of events."""
+def unresponsive(gateway: bootstrap.Gateway) -> Outage:
+    """Make the brokers of the events topic stop responding."""
     outage = Outage(gateway)
     outage.silent |= {f"{EVENTS_TOPIC}/local:{number}" for number in range(4)}
     return outage
 
 
 @on_sqlite
-async def test_what_the_log_does_not_take_waits_and_what_is_too_much_is_dropped(
-    settings: Settings, clock: ManualClock
-) -> None:
-    """In bounds, without a gap in the numbers, and told: with the next batch and in the metrics."""
+async def test_events_beyond_the_buffer_limit_are_dropped_and_counted(settings: Settings, clock: ManualClock) -> None:
+    """The numbers have no gap. The next batch and the metrics report how many were dropped."""
     async with opened(replace(settings, events=EventsSettings(max_buffered=4)), clock) as (gateway, api):
         await shop(api)
-        outage = silence(gateway)
+        outage = unresponsive(gateway)
         for body in ("a", "b", "c"):
             await publish(api, body)
             assert await gateway.events.run_once() is False
@@ -147,15 +147,19 @@ async def test_what_the_log_does_not_take_waits_and_what_is_too_much_is_dropped(
         await gateway.events.run_once()
 
         found = await batches(api)
-        assert [(each.sequence, len(each.rows), each.dropped) for each in found] == [(1, 1, 2), (2, 3, 2), (3, 1, 2)]
+        assert [(batch.sequence, len(batch.rows), batch.dropped) for batch in found] == [
+            (1, 1, 2),
+            (2, 3, 2),
+            (3, 1, 2),
+        ]
         assert [row["offset"] for row in await events(api, "published")] == [0, 1, 2, 5, 6]
         assert await metric(api, "mqgate_events_dropped_total") == 2
         assert await metric(api, "mqgate_events_total") == 5
 
 
 @on_sqlite
-async def test_a_gateway_told_not_to_write_events_has_no_topic(settings: Settings, clock: ManualClock) -> None:
-    """Who does not want them pays nothing, and sees why there are none."""
+async def test_a_gateway_with_events_disabled_has_no_topic(settings: Settings, clock: ManualClock) -> None:
+    """Disabled events cost nothing, and the response explains why there are none."""
     async with opened(replace(settings, events=EventsSettings(enabled=False)), clock) as (_, api):
         await shop(api)
         await publish(api, "a")
@@ -163,8 +167,8 @@ async def test_a_gateway_told_not_to_write_events_has_no_topic(settings: Setting
         refused(await api.get(f"{TOPIC}/queues"), 404, "topic_not_found")
 
 
-async def test_users_read_the_topic_and_touch_nothing(gateway: bootstrap.Gateway, api: httpx.AsyncClient) -> None:
-    """It is no topic of theirs: in no list, never published to, changed, consumed or deleted."""
+async def test_the_events_topic_is_read_only_for_users(gateway: bootstrap.Gateway, api: httpx.AsyncClient) -> None:
+    """It is in no list, and cannot be published to, changed, consumed or deleted."""
     await put(api, "topics/orders", queues=1)
     await publish(api, "a")
     await gateway.events.run_once()
@@ -187,8 +191,8 @@ async def test_users_read_the_topic_and_touch_nothing(gateway: bootstrap.Gateway
 
 
 @on_sqlite
-async def test_only_an_admin_reads_the_topic(gateway: bootstrap.Gateway, api: httpx.AsyncClient) -> None:
-    """It tells of all topics, groups and clients: a producer's key is not for that."""
+async def test_only_an_admin_can_read_the_events_topic(gateway: bootstrap.Gateway, api: httpx.AsyncClient) -> None:
+    """It names all topics, groups and clients, which a producer key must not show."""
     await put(api, "topics/orders", queues=1)
     await put(api, "producers/till", topic="orders")
     await gateway.events.run_once()
@@ -205,8 +209,8 @@ def bearer(key: str) -> dict[str, str]:
 
 
 @on_sqlite
-async def test_events_are_forgotten_in_time(settings: Settings, clock: ManualClock) -> None:
-    """They must not fill the disk of a gateway whose events nobody reads."""
+async def test_events_are_deleted_by_retention(settings: Settings, clock: ManualClock) -> None:
+    """They must not fill the disk of a gateway whose events are not read."""
     async with opened(replace(settings, events=EventsSettings(retention=timedelta(hours=1))), clock) as (gateway, api):
         assert gateway.retention is not None
         await shop(api)
@@ -223,10 +227,8 @@ async def test_events_are_forgotten_in_time(settings: Settings, clock: ManualClo
         assert (found.json()["min"], len(found.json()["messages"])) == (1, 1)
 
 
-async def test_a_gateway_killed_with_9_leaves_a_prefix_without_a_gap(
-    tmp_path: Path, environment: dict[str, str]
-) -> None:
-    """At most the tail that it had not written is missing, and nobody says that it was the last."""
+async def test_a_killed_gateway_leaves_a_prefix_without_a_gap(tmp_path: Path, environment: dict[str, str]) -> None:
+    """Only the unwritten events are missing, and no batch claims to be the last."""
     server = ServerProcess(
         tmp_path / "killed", MQGATE_LOGGING_LEVEL="error", MQGATE_EVENTS_FLUSH_INTERVAL="0.05", **environment
     )
@@ -236,24 +238,24 @@ async def test_a_gateway_killed_with_9_leaves_a_prefix_without_a_gap(
         ids: list[str] = []
 
         async def has_written() -> bool:
-            ids.extend(each["id"] for each in await publish(api, "a", "b"))
+            ids.extend(message["id"] for message in await publish(api, "a", "b"))
             return len(await batches(api)) >= 4
 
         await until(has_written)
         await publish(api, "unknown")
         server.kill()
         await asyncio.to_thread(server.start)
-        ids += [each["id"] for each in await publish(api, "c")]
+        ids += [message["id"] for message in await publish(api, "c")]
         await asyncio.to_thread(server.stop)
         await asyncio.to_thread(server.start)
         found = await batches(api)
         server.kill()
 
-    told = [[row["id"] for row in each.rows if row["kind"] == "published"] for each in found]
-    killed = [row for each, row in zip(found, told, strict=True) if each.incarnation == found[0].incarnation]
-    before = [each for some in killed for each in some]
+    ids_by_batch = [[row["id"] for row in batch.rows if row["kind"] == "published"] for batch in found]
+    killed = [row for batch, row in zip(found, ids_by_batch, strict=True) if batch.incarnation == found[0].incarnation]
+    before = [message_id for batch_ids in killed for message_id in batch_ids]
     assert numbers(found) == [list(range(1, len(killed) + 1)), list(range(1, len(found) - len(killed) + 1))]
-    assert [each.is_last for each in found] == [False] * (len(found) - 1) + [True]
+    assert [batch.is_last for batch in found] == [False] * (len(found) - 1) + [True]
     assert len(before) >= 4
     assert before[: len(ids) - 1] == ids[:-1][: len(before)]
-    assert [each for some in told[len(killed) :] for each in some] == ids[-1:]
+    assert [message_id for batch_ids in ids_by_batch[len(killed) :] for message_id in batch_ids] == ids[-1:]

@@ -1,4 +1,4 @@
-"""Publishing once, however often it is sent: line by line of semantics.md."""
+"""Idempotent publish: the rules of semantics.md."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -17,7 +17,7 @@ from mqgate.testing.clock import ManualClock
 
 
 async def stored(api: httpx.AsyncClient) -> list[str]:
-    """Bodies of everything in the topic."""
+    """Return the bodies of all messages in the topic."""
     answer = await api.get("/v1/topics/orders/messages", params={"from": 0, "limit": 1000})
     return [item["body"] for item in answer.json()["items"]]
 
@@ -30,8 +30,8 @@ async def opened(settings: Settings, clock: ManualClock) -> AsyncIterator[httpx.
             yield api
 
 
-async def test_the_same_key_and_body_is_the_same_message(api: httpx.AsyncClient) -> None:
-    """201 the first time, 200 `duplicate` with the first answer from then on; stored once."""
+async def test_a_repeated_key_and_body_returns_the_first_message(api: httpx.AsyncClient) -> None:
+    """The first response is 201. Repeats return 200 `duplicate` with the same content, and store nothing."""
     await shop(api)
 
     first = await send(api, body="a", idempotencyKey="k1")
@@ -43,24 +43,24 @@ async def test_the_same_key_and_body_is_the_same_message(api: httpx.AsyncClient)
     assert await stored(api) == ["a"]
 
 
-async def test_the_header_works_for_bare_bodies_and_envelopes(api: httpx.AsyncClient) -> None:
-    """The same key, however it is said."""
+async def test_the_header_applies_to_raw_bodies_and_envelopes(api: httpx.AsyncClient) -> None:
+    """The key is the same in both forms."""
     await shop(api)
     path, header = "/v1/topics/orders/messages", {"Idempotency-Key": "k1"}
 
-    answers = [
+    responses = [
         await api.post(path, content=b"a", headers=header),
         await api.post(path, json={"body": "a"}, headers=header),
         await send(api, body="a", idempotencyKey="k1"),
     ]
 
-    assert [answer.status_code for answer in answers] == [201, 200, 200]
-    assert len({answer.json()["id"] for answer in answers}) == 1
+    assert [answer.status_code for answer in responses] == [201, 200, 200]
+    assert len({answer.json()["id"] for answer in responses}) == 1
     assert await stored(api) == ["a"]
 
 
 async def test_the_header_is_refused_for_a_batch(api: httpx.AsyncClient) -> None:
-    """Keys belong to items; a header that is not honoured must not be accepted, or a repeat publishes twice."""
+    """Keys belong to items. If the header were ignored, a repeat would publish twice."""
     await shop(api)
 
     answer = await api.post(
@@ -72,7 +72,7 @@ async def test_the_header_is_refused_for_a_batch(api: httpx.AsyncClient) -> None
 
 
 async def test_another_body_under_the_key_is_refused(api: httpx.AsyncClient) -> None:
-    """422, nothing stored, and the first answer stays."""
+    """The response is 422, nothing is stored, and the first result stays."""
     await shop(api)
     first = await send(api, body="a", idempotencyKey="k1")
 
@@ -84,7 +84,7 @@ async def test_another_body_under_the_key_is_refused(api: httpx.AsyncClient) -> 
 
 
 async def test_only_the_body_is_compared(api: httpx.AsyncClient) -> None:
-    """Key, tag and properties are not."""
+    """Key, tag and properties may differ."""
     await shop(api)
     await send(api, body="a", idempotencyKey="k1", key="x", tag="t")
 
@@ -95,7 +95,7 @@ async def test_only_the_body_is_compared(api: httpx.AsyncClient) -> None:
 
 
 async def test_the_id_is_the_same_even_after_the_window(api: httpx.AsyncClient, clock: ManualClock) -> None:
-    """Derived from topic, key and body: a consumer can still tell that it is the same."""
+    """It is derived from topic, key and body, so consumers can recognise the message."""
     await shop(api)
     first = await send(api, body="a", idempotencyKey="k1")
     clock.advance(599.999)
@@ -109,12 +109,12 @@ async def test_the_id_is_the_same_even_after_the_window(api: httpx.AsyncClient, 
     assert await stored(api) == ["a", "a"]
 
 
-async def test_topic_key_and_body_make_different_ids(api: httpx.AsyncClient) -> None:
-    """None of them can be mistaken for another's."""
+async def test_ids_differ_if_topic_key_or_body_differ(api: httpx.AsyncClient) -> None:
+    """Two different publishes must never share an id."""
     await shop(api)
     await put(api, "topics/others", queues=1)
 
-    answers = [
+    responses = [
         await send(api, body="a", idempotencyKey="k1"),
         await send(api, body="a", idempotencyKey="k2"),
         await send(api, body="b", idempotencyKey="k3"),
@@ -122,41 +122,44 @@ async def test_topic_key_and_body_make_different_ids(api: httpx.AsyncClient) -> 
         await send(api, body="1a", idempotencyKey="k"),
     ]
 
-    assert [answer.status_code for answer in answers] == [201] * 5
-    assert len({answer.json()["id"] for answer in answers}) == 5
+    assert [answer.status_code for answer in responses] == [201] * 5
+    assert len({answer.json()["id"] for answer in responses}) == 5
 
 
 async def test_concurrent_repeats_wait_for_the_first(api: httpx.AsyncClient) -> None:
-    """Fifty at once: one is stored, the others are told where."""
+    """Of fifty concurrent requests one stores the message, and the others return its position."""
     await shop(api, queues=8)
 
-    answers = await asyncio.gather(*(send(api, body="a", idempotencyKey="k1") for _ in range(50)))
+    responses = await asyncio.gather(*(send(api, body="a", idempotencyKey="k1") for _ in range(50)))
 
-    assert sorted(answer.status_code for answer in answers) == [200] * 49 + [201]
-    assert len({(each.json()["id"], each.json()["queue"], each.json()["offset"]) for each in answers}) == 1
+    assert sorted(answer.status_code for answer in responses) == [200] * 49 + [201]
+    assert (
+        len({(response.json()["id"], response.json()["queue"], response.json()["offset"]) for response in responses})
+        == 1
+    )
     assert await stored(api) == ["a"]
 
 
 async def test_concurrent_batches_that_share_keys_store_each_message_once(api: httpx.AsyncClient) -> None:
-    """In different orders, so that each waits for the other's; none waits for ever."""
+    """Their keys are in different orders, so each batch waits for the other. None may wait forever."""
     await shop(api, queues=4)
     items = [{"body": str(number), "idempotencyKey": f"k{number}"} for number in range(20)]
 
-    answers = await asyncio.gather(
+    responses = await asyncio.gather(
         *(
             api.post("/v1/topics/orders/messages", json={"messages": items[turn:] + items[:turn]})
             for turn in range(0, 20, 3)
         )
     )
 
-    assert {answer.status_code for answer in answers} == {200}
+    assert {answer.status_code for answer in responses} == {200}
     assert sorted(await stored(api), key=int) == [str(number) for number in range(20)]
-    firsts = [each for answer in answers for each in answer.json()["results"] if each["status"] == 201]
+    firsts = [result for answer in responses for result in answer.json()["results"] if result["status"] == 201]
     assert len(firsts) == 20
 
 
 async def test_a_key_twice_in_one_batch_is_stored_once(api: httpx.AsyncClient) -> None:
-    """Per item, index by index: first, duplicate, mismatch, and those without a key as ever."""
+    """The results are first, duplicate and mismatch per item. Items without a key are not affected."""
     await shop(api)
     items = [
         {"body": "a", "idempotencyKey": "k1"},
@@ -170,14 +173,14 @@ async def test_a_key_twice_in_one_batch_is_stored_once(api: httpx.AsyncClient) -
 
     results = answer.json()["results"]
     assert answer.status_code == 207
-    assert [each["status"] for each in results] == [201, 201, 200, 422, 201]
+    assert [result["status"] for result in results] == [201, 201, 200, 422, 201]
     assert results[2] == {**results[0], "status": 200, "duplicate": True}
     assert (results[3]["error"]["code"], results[3]["error"]["index"]) == ("idempotency_mismatch", 3)
     assert sorted(await stored(api)) == ["a", "b", "x"]
 
 
-async def test_a_restart_in_between_forgets_nothing(settings: Settings, clock: ManualClock) -> None:
-    """The key is recorded with the answer, not in a process."""
+async def test_keys_survive_a_restart(settings: Settings, clock: ManualClock) -> None:
+    """The key and its response are stored, not kept in memory."""
     async with opened(settings, clock) as api:
         await shop(api)
         first = await send(api, body="a", idempotencyKey="k1")
@@ -193,10 +196,10 @@ async def test_a_restart_in_between_forgets_nothing(settings: Settings, clock: M
 
 @pytest.mark.parametrize("is_stored", [False, True], ids=["before the send", "after the send"])
 @pytest.mark.parametrize("delay", [None, "1h"], ids=["now", "later"])
-async def test_a_process_that_died_in_between_leaves_one_message(
+async def test_a_repeat_after_a_crash_stores_one_message(
     settings: Settings, clock: ManualClock, monkeypatch: pytest.MonkeyPatch, is_stored: bool, delay: str | None
 ) -> None:
-    """The key is recorded before the send: a repeat looks whether the message is there."""
+    """The key is recorded before the append, so the repeat checks whether the message is stored."""
     when = {} if delay is None else {"delay": delay}
     async with bootstrap.gateway(settings, wall_ms=clock) as gateway:
         transport = httpx.ASGITransport(app=gateway.app, raise_app_exceptions=False)
@@ -229,9 +232,9 @@ async def test_a_process_that_died_in_between_leaves_one_message(
 async def test_a_key_whose_publish_failed_is_free_again(
     api: httpx.AsyncClient, gateway: bootstrap.Gateway, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Nothing was stored: the repeat is stored, and another body may use the key too."""
+    """Nothing was stored: a repeat is stored, and another body may use the key."""
     await shop(api)
-    log: Any = gateway.mover._log
+    log: Any = gateway.dispatcher._log
     real = log.append
 
     async def full(*_: Any) -> Any:
@@ -249,9 +252,9 @@ async def test_a_key_whose_publish_failed_is_free_again(
 async def test_a_batch_that_was_stored_in_part_is_completed_by_its_repeat(
     api: httpx.AsyncClient, gateway: bootstrap.Gateway, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The disk filled up between the messages of now and those of later: the repeat stores what is missing, once."""
+    """The disk was full after the immediate messages. The repeat adds only the missing delayed ones."""
     await shop(api)
-    timers: Any = gateway.mover._timers
+    timers: Any = gateway.dispatcher._timers
     real = timers.add
 
     async def full(*_: Any) -> Any:
@@ -266,7 +269,7 @@ async def test_a_batch_that_was_stored_in_part_is_completed_by_its_repeat(
 
     assert failed.status_code == 507
     assert repeated.status_code == 200
-    assert [each["status"] for each in repeated.json()["results"]] == [200, 202]
+    assert [result["status"] for result in repeated.json()["results"]] == [200, 202]
     assert await stored(api) == ["now"]
     assert len((await api.get("/v1/scheduled")).json()["items"]) == 1
 
@@ -274,28 +277,28 @@ async def test_a_batch_that_was_stored_in_part_is_completed_by_its_repeat(
 async def test_a_delayed_message_is_scheduled_once_and_delivered_once(
     api: httpx.AsyncClient, gateway: bootstrap.Gateway, clock: ManualClock
 ) -> None:
-    """Repeats before and after its time say the same."""
-    await gateway.mover.stop()
+    """Repeats before and after the due time return the same result."""
+    await gateway.dispatcher.stop()
     await shop(api)
     first = await send(api, body="a", idempotencyKey="k1", delay="60s")
     again = await send(api, body="a", idempotencyKey="k1", delay="60s")
     other = await send(api, body="b", idempotencyKey="k1", delay="60s")
     clock.advance(60)
-    await gateway.mover.run_once()
+    await gateway.dispatcher.run_once()
     after = await send(api, body="a", idempotencyKey="k1", delay="60s")
 
     assert (first.status_code, again.status_code, other.status_code, after.status_code) == (202, 200, 422, 200)
     assert again.json() == after.json() == {**first.json(), "duplicate": True}
     assert [message["id"] for message in await take(api)] == [first.json()["id"]]
-    assert await gateway.mover.run_once() == 0
+    assert await gateway.dispatcher.run_once() == 0
     assert bodies(await take(api)) == []
 
 
-async def test_a_message_that_still_waits_is_not_scheduled_beside_itself(
+async def test_a_message_that_is_still_scheduled_is_not_scheduled_twice(
     api: httpx.AsyncClient, gateway: bootstrap.Gateway, clock: ManualClock
 ) -> None:
-    """Its id is the same after the window too: with two timers of one id, who cancels it would be told a lie."""
-    await gateway.mover.stop()
+    """Its id is the same after the window. With two timers of one id, a cancel would be ambiguous."""
+    await gateway.dispatcher.stop()
     await shop(api)
     first = await send(api, body="a", idempotencyKey="k1", delay="1h")
     clock.advance(601)
@@ -304,19 +307,19 @@ async def test_a_message_that_still_waits_is_not_scheduled_beside_itself(
     listed = (await api.get("/v1/scheduled")).json()["items"]
     cancelled = await api.delete(f"/v1/scheduled/{first.json()['id']}")
     clock.advance(7200)
-    await gateway.mover.run_once()
+    await gateway.dispatcher.run_once()
 
     assert (again.status_code, again.json()) == (200, {**first.json(), "duplicate": True})
-    assert [each["deliverAt"] for each in listed] == [first.json()["deliverAt"]]
+    assert [message["deliverAt"] for message in listed] == [first.json()["deliverAt"]]
     assert cancelled.json()["outcome"] == "cancelled"
     assert bodies(await take(api)) == []
 
 
-async def test_a_cancelled_message_can_be_scheduled_anew(
+async def test_a_cancelled_message_can_be_scheduled_again(
     api: httpx.AsyncClient, gateway: bootstrap.Gateway, clock: ManualClock
 ) -> None:
-    """After the window a key is free, and nothing waits under its id."""
-    await gateway.mover.stop()
+    """After the window the key is free, and no timer has its id."""
+    await gateway.dispatcher.stop()
     await shop(api)
     first = await send(api, body="a", idempotencyKey="k1", delay="1h")
     await api.delete(f"/v1/scheduled/{first.json()['id']}")
@@ -324,15 +327,15 @@ async def test_a_cancelled_message_can_be_scheduled_anew(
 
     again = await send(api, body="a", idempotencyKey="k1", delay="1h")
     clock.advance(3600)
-    await gateway.mover.run_once()
+    await gateway.dispatcher.run_once()
 
     assert (again.status_code, again.json()["id"]) == (202, first.json()["id"])
     assert bodies(await take(api)) == ["a"]
 
 
 @pytest.mark.parametrize("key", ["", "x" * 257, "a\nb", "\u0001"])
-async def test_a_bad_key_is_refused(api: httpx.AsyncClient, key: str) -> None:
-    """400, and nothing is stored."""
+async def test_an_invalid_key_is_refused(api: httpx.AsyncClient, key: str) -> None:
+    """The response is 400, and nothing is stored."""
     await shop(api)
 
     refused(await send(api, idempotencyKey=key), 400, "invalid_value")

@@ -25,7 +25,7 @@ from mqgate.core.entries import Group
 from mqgate.core.lease import Grant, Settlement, SettlementOutcome, Verb
 from mqgate.ports.lease_store import LeaseStore
 from mqgate.testing.clock import ManualClock
-from mqgate.testing.leasing import ask, gave_back, opened, position, settled
+from mqgate.testing.leasing import ask, opened, position, report_short_pull, settled
 from mqgate.testing.samples import a_group, queues
 
 VISIBILITY = timedelta(seconds=10)
@@ -45,10 +45,7 @@ Schedule = tuple[tuple[int, str], ...]
 
 
 def interleavings(scripts: Sequence[Script], begun: frozenset[int] = frozenset()) -> Iterator[Schedule]:
-    """Every order in which the scripts' steps can happen, each script's own order kept.
-
-    Of actors with the same script the first one begins first.
-    """
+    """Yield every order of the steps of the scripts that keeps the order within each script."""
     if not any(scripts):
         yield ()
     for actor, script in enumerate(scripts):
@@ -61,7 +58,7 @@ def interleavings(scripts: Sequence[Script], begun: frozenset[int] = frozenset()
 
 @dataclass
 class Held:
-    """A lease as its holder and the observer know it."""
+    """A lease as its holder and the observer see it."""
 
     grant: Grant
     until: datetime
@@ -71,7 +68,7 @@ class Held:
 
 @dataclass
 class Table:
-    """One group with one queue, its actors, and what the observer wrote down."""
+    """A group with one queue, its actors, and the notes of the observer."""
 
     store: LeaseStore
     clock: ManualClock
@@ -90,7 +87,7 @@ class Table:
         return None
 
     async def play(self, number: int) -> None:
-        """One step of the schedule; time is moved by who plays the tables."""
+        """Execute one step of the schedule. The caller moves the clock."""
         actor, step = self.schedule[number]
         try:
             if step != "tick":
@@ -99,11 +96,11 @@ class Table:
                 self.compared.add(begin)
                 await self.agrees()
         except AssertionError as error:
-            told = [step if step == "tick" else f"{actor} {step}" for actor, step in self.schedule[: number + 1]]
-            raise AssertionError(f"{' -> '.join(told)}\n{error}") from error
+            steps = [step if step == "tick" else f"{actor} {step}" for actor, step in self.schedule[: number + 1]]
+            raise AssertionError(f"{' -> '.join(steps)}\n{error}") from error
 
     async def agrees(self) -> None:
-        """The store says what the observer knows: committed, and until when the queue is locked, if it is."""
+        """Assert that the store has the committed offset and lock deadline of the observer."""
         seen = await position(self.store, self.group)
         holder = self.holder()
         assert seen.committed == self.committed
@@ -116,7 +113,7 @@ class Table:
         elif held is None:
             return
         elif step == "give back":
-            await gave_back(self.store, self.group, held.grant, held.grant.lease.start)
+            await report_short_pull(self.store, self.group, held.grant, held.grant.lease.start)
             held.is_returned |= held is self.newest
         elif step == "ack and acquire":
             expected = self.expected(held, Verb.ACK)
@@ -125,14 +122,14 @@ class Table:
             verb = Verb(step.split(maxsplit=1)[0])
             through = held.grant.lease.start if "prefix" in step else None
             expected = self.expected(held, verb)
-            answer = await settled(
+            response = await settled(
                 self.store, self.group, verb, held.grant.lease, through=through, visibility=VISIBILITY
             )
-            assert answer.outcome is expected
+            assert response.outcome is expected
             self.write_down(held, verb, expected, through)
 
     def expected(self, held: Held, verb: Verb) -> SettlementOutcome:
-        """What the outcome table of semantics.md says, from the observer's notes."""
+        """Return the outcome according to the outcome table of semantics.md."""
         if held.spent_by is not None:
             return SettlementOutcome.DUPLICATE if held.spent_by is verb else SettlementOutcome.LOST
         if held is not self.newest:
@@ -162,12 +159,12 @@ class Table:
         acks = [Settlement(verb=Verb.ACK, lease=carrying.grant.lease)] if carrying else []
         acquired = await ask(self.store, self.group, max_count=10, attempt=attempt, carrying=acks)
         if carrying and expected:
-            assert [each.outcome for each in acquired.settled] == [expected]
+            assert [result.outcome for result in acquired.settled] == [expected]
             self.write_down(carrying, Verb.ACK, expected)
         holder, own = self.holder(), self.held.get(actor)
         if holder is not None:
             is_repeat = attempt is not None and holder is own
-            assert [each.lease for each in acquired.grants] == ([holder.grant.lease] if is_repeat else [])
+            assert [grant.lease for grant in acquired.grants] == ([holder.grant.lease] if is_repeat else [])
             return
         (grant,) = acquired.grants
         assert grant.lease.start == self.committed
@@ -189,12 +186,12 @@ async def store(tmp_path: Path, clock: ManualClock, request: pytest.FixtureReque
 
 
 def same_orders(scripts: Sequence[Script]) -> int:
-    """In how many orders the actors can be called by each other's names."""
+    """Return the number of ways to rename the actors without changing an interleaving."""
     return prod(factorial(count) for count in Counter(scripts).values())
 
 
 async def play_all(store: LeaseStore, clock: ManualClock, scripts: Sequence[Script]) -> list[Table]:
-    """Play every interleaving, each on a group of its own; side by side those in which time moves at once."""
+    """Play every interleaving with a group of its own. Those whose clock moves at the same step run concurrently."""
     by_ticks: dict[tuple[int, ...], list[Table]] = {}
     compared: set[Schedule] = set()
     for number, schedule in enumerate(interleavings(scripts)):
@@ -224,7 +221,7 @@ _PAIRS = [
 async def test_two_consumers_never_hold_one_queue_at_once(
     store: LeaseStore, clock: ManualClock, first: Script, second: Script
 ) -> None:
-    """Invariants 5, 6 and 8 in every order, with leases ending anywhere in between, twice."""
+    """Invariants 5, 6 and 8 in every order, with leases that expire at any two points."""
     played = await play_all(store, clock, [first, second, TIME * 2])
 
     assert len(played) >= 45
@@ -245,21 +242,21 @@ async def test_two_consumers_never_hold_one_queue_at_once(
 async def test_three_consumers_never_hold_one_queue_at_once(
     store: LeaseStore, clock: ManualClock, scripts: tuple[Script, ...]
 ) -> None:
-    """A late ack of the first frees neither the second's lock nor the third's."""
+    """A late ack of the first consumer releases neither the lease of the second nor that of the third."""
     played = await play_all(store, clock, [*scripts, TIME])
 
     assert len(played) * same_orders(scripts) == 630
 
 
 async def test_a_renewing_consumer_among_three_keeps_its_queue(store: LeaseStore, clock: ManualClock) -> None:
-    """An extend holds off both others, or comes too late and says so; nothing in between."""
+    """An extend excludes both other consumers, or is refused because it is too late."""
     played = await play_all(store, clock, [RENEW, FINISH, RELEASE, TIME])
 
     assert len(played) == 1_680
 
 
 async def test_no_schedule_leaves_the_queue_stuck(store: LeaseStore, clock: ManualClock) -> None:
-    """Invariant 13: whatever two consumers did, a third one gets the queue once their leases have ended."""
+    """Invariant 13: after the leases of two consumers have expired, a third one gets the queue."""
     played = await play_all(store, clock, [RENEW, GIVE_BACK, TIME])
     clock.advance(VISIBILITY)
 

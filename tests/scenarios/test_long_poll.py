@@ -1,6 +1,6 @@
-"""Waiting receives, line by line of semantics.md: woken by whatever makes a message ready, and by nothing else.
+"""Parked receives: woken by everything that makes a message ready, and by nothing else (semantics.md).
 
-Real time, short waits. A test that says "at once" means well below the wait it would otherwise take.
+Real time, short waits. "At once" in a test means much less than the wait that it would otherwise take.
 """
 
 import asyncio
@@ -27,7 +27,7 @@ from message_calls import (
     settle,
     shop,
     take,
-    two_held,
+    two_leased,
     until,
 )
 
@@ -37,7 +37,7 @@ from mqgate.adapters.sqlite import message_leases
 from mqgate.settings import HttpSettings, Settings
 from mqgate.testing.clock import ManualClock
 
-# Far below any wait here, far above what a busy machine needs to wake somebody up.
+# Much less than any wait here, and much more than a busy machine needs for a wake-up.
 AT_ONCE = 5.0
 LONG = 20
 
@@ -50,7 +50,7 @@ async def timed(answer: Awaitable[Any]) -> tuple[Any, float]:
 async def woken_by(
     live: bootstrap.Gateway, event: Callable[[], Awaitable[Any]], count: int = 1, **wish: Any
 ) -> list[str]:
-    """Park, let something happen, and see what comes at once."""
+    """Park a receive, run an action, and return what arrives at once."""
     calls = [Call(live, **{"wait": LONG, **wish}) for _ in range(count)]
     await parked(live, count)
     await event()
@@ -59,8 +59,8 @@ async def woken_by(
     return sorted(bodies(found))
 
 
-async def test_no_wait_never_parks(live_api: httpx.AsyncClient) -> None:
-    """A wait of 0, or none, is answered at once, and is no long poll."""
+async def test_a_receive_without_wait_never_parks(live_api: httpx.AsyncClient) -> None:
+    """A wait of 0, or none, returns at once and is not counted as a long poll."""
     await shop(live_api)
 
     answer, seconds = await timed(receive(live_api, wait=0))
@@ -71,7 +71,7 @@ async def test_no_wait_never_parks(live_api: httpx.AsyncClient) -> None:
 
 
 async def test_a_wait_below_a_second_counts_as_a_second_and_ends_in_time(live_api: httpx.AsyncClient) -> None:
-    """One answer, at most wait + 0.5 s."""
+    """The response arrives after at most the wait and 0.5 s."""
     await shop(live_api)
 
     tries = [await timed(receive(live_api, wait=0.05)) for _ in range(3)]
@@ -80,8 +80,8 @@ async def test_a_wait_below_a_second_counts_as_a_second_and_ends_in_time(live_ap
     assert min(seconds for _, seconds in tries) < 1.5  # the best of three: a machine may hold up one of them
 
 
-async def test_what_is_there_already_is_a_hit_of_the_first_try(live_api: httpx.AsyncClient) -> None:
-    """First everywhere without waiting."""
+async def test_a_ready_message_is_returned_without_parking(live_api: httpx.AsyncClient) -> None:
+    """A receive always tries first without waiting."""
     await shop(live_api, queues=8)
     await publish(live_api, "a")
 
@@ -96,7 +96,7 @@ async def test_what_is_there_already_is_a_hit_of_the_first_try(live_api: httpx.A
 async def test_an_arrival_on_any_queue_wakes_in_every_mode(
     live_api: httpx.AsyncClient, live: bootstrap.Gateway, mode: str
 ) -> None:
-    """Whichever queue a message comes to lie in."""
+    """The queue of the message does not matter."""
     await shop(live_api, queues=8, mode=mode)
     client = {"clientId": "ada"} if mode == "broadcast" else {}
     await receive(live_api, **client)
@@ -106,7 +106,7 @@ async def test_an_arrival_on_any_queue_wakes_in_every_mode(
         await parked(live, 1)
         await publish(live_api, str(number))
         async with asyncio.timeout(AT_ONCE):
-            found = await answer.answer()
+            found = await answer.response()
         assert found is not None
         assert bodies(found["messages"]) == [str(number)]
         receipt = found["messages"][0]["receipt"] if mode == "message" else found["lease"]["receipt"]
@@ -114,7 +114,7 @@ async def test_an_arrival_on_any_queue_wakes_in_every_mode(
 
 
 async def test_a_redelivery_that_is_due_wakes(live_api: httpx.AsyncClient, live: bootstrap.Gateway) -> None:
-    """Also when it was nacked while the other waited already."""
+    """This includes a nack that happens while the other receive is parked."""
     await shop(live_api)
     await publish(live_api, "a")
     (message,) = await take(live_api)
@@ -122,8 +122,8 @@ async def test_a_redelivery_that_is_due_wakes(live_api: httpx.AsyncClient, live:
     assert await woken_by(live, lambda: settle(live_api, "nack", message, delay="200ms")) == ["a"]
 
 
-async def test_a_lease_that_ended_wakes(live_api: httpx.AsyncClient, live: bootstrap.Gateway) -> None:
-    """A worker died; who waits gets its message when the lease ends and the backoff is over."""
+async def test_an_expired_lease_wakes(live_api: httpx.AsyncClient, live: bootstrap.Gateway) -> None:
+    """The parked receive gets the message of a crashed worker after the lease and the backoff."""
     await shop(live_api, backoff=["100ms"])
     await publish(live_api, "a")
     await take(live_api, visibility=1)
@@ -135,10 +135,10 @@ async def test_a_lease_that_ended_wakes(live_api: httpx.AsyncClient, live: boots
 
 
 @pytest.mark.parametrize("mode", ["message", "queue"])
-async def test_a_lease_that_was_given_to_another_while_one_waited_wakes_when_it_ends(
+async def test_the_expiry_of_a_lease_granted_meanwhile_wakes(
     live_api: httpx.AsyncClient, live: bootstrap.Gateway, mode: str
 ) -> None:
-    """The one who took it leaves a timer behind; nobody else would wake the one who stays."""
+    """The step that grants it must set a timer, because nothing else would wake the parked receive."""
     await shop(live_api, mode=mode, backoff=[0], visibility=1)
     quick = Call(live, wait=LONG)
     await parked(live, 1)
@@ -154,10 +154,10 @@ async def test_a_lease_that_was_given_to_another_while_one_waited_wakes_when_it_
 
 
 @pytest.mark.parametrize("mode", ["message", "queue"])
-async def test_a_lease_that_a_passer_by_took_wakes_when_it_ends(
+async def test_the_expiry_of_a_lease_of_a_receive_without_wait_wakes(
     live_api: httpx.AsyncClient, live: bootstrap.Gateway, mode: str
 ) -> None:
-    """Taken without waiting, between an arrival and the try of the one it woke."""
+    """That receive takes the message between its arrival and the try of the woken receive."""
     await shop(live_api, mode=mode, backoff=[0], visibility=1, queues=1)
     await operate(live_api, "pause")
     stays = Call(live, wait=LONG)
@@ -165,17 +165,17 @@ async def test_a_lease_that_a_passer_by_took_wakes_when_it_ends(
     await publish(live_api, "a")
     await until(lambda: live.long_poll.parked == 1)
     resumed, passed_by = await asyncio.gather(operate(live_api, "resume"), receive(live_api))
-    answers = [passed_by] if passed_by["messages"] else []
+    responses = [passed_by] if passed_by["messages"] else []
 
     messages, seconds = await timed(stays.messages())
 
     assert resumed["paused"] is False
     assert bodies(messages) == ["a"]
-    assert seconds < (1 if answers else 0) + AT_ONCE
+    assert seconds < (1 if responses else 0) + AT_ONCE
 
 
-async def test_every_due_redelivery_wakes_somebody(live_api: httpx.AsyncClient, live: bootstrap.Gateway) -> None:
-    """Ten messages due one after the other, ten who wait: each gets one when it is due, none waits in vain."""
+async def test_every_due_redelivery_wakes_a_receive(live_api: httpx.AsyncClient, live: bootstrap.Gateway) -> None:
+    """Ten messages are due at different times. Each of ten parked receives gets one when it is due."""
     await shop(live_api, backoff=[0])
     await publish(live_api, *map(str, range(10)))
     messages = await take(live_api)
@@ -191,8 +191,8 @@ async def test_every_due_redelivery_wakes_somebody(live_api: httpx.AsyncClient, 
     assert sorted(bodies(found), key=int) == [str(number) for number in range(10)]
 
 
-async def test_a_timer_that_is_due_wakes(live_api: httpx.AsyncClient, live: bootstrap.Gateway) -> None:
-    """A delayed message reaches who waits for it when its time has come, not before."""
+async def test_a_due_timer_wakes(live_api: httpx.AsyncClient, live: bootstrap.Gateway) -> None:
+    """A delayed message reaches a parked receive at its due time and not before."""
     await shop(live_api)
 
     async def publish_and_take() -> list[dict[str, Any]]:
@@ -205,8 +205,8 @@ async def test_a_timer_that_is_due_wakes(live_api: httpx.AsyncClient, live: boot
     assert 0.3 <= seconds < 0.3 + AT_ONCE
 
 
-async def test_a_freed_place_under_the_cap_wakes(live_api: httpx.AsyncClient, live: bootstrap.Gateway) -> None:
-    """At the cap a receive parks; an ack is what it waits for."""
+async def test_an_ack_below_the_in_flight_cap_wakes(live_api: httpx.AsyncClient, live: bootstrap.Gateway) -> None:
+    """At the cap a receive parks until a message is settled."""
     await shop(live_api, maxInFlight=1)
     await publish(live_api, "a", "b")
     (message,) = await take(live_api)
@@ -214,10 +214,10 @@ async def test_a_freed_place_under_the_cap_wakes(live_api: httpx.AsyncClient, li
     assert await woken_by(live, lambda: ack(live_api, message)) == ["b"]
 
 
-async def test_a_span_that_was_freed_wakes(
+async def test_an_ack_that_shortens_the_span_wakes(
     live_api: httpx.AsyncClient, live: bootstrap.Gateway, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A never-settled message held the queue; its ack lets it go on, for those who wait too."""
+    """An unsettled message blocked the queue. Its ack must also continue parked receives."""
     for store in (message_leases, lease_store):
         monkeypatch.setattr(store, "MAX_SPAN", 2)
     await shop(live_api)
@@ -228,10 +228,10 @@ async def test_a_span_that_was_freed_wakes(
     assert await woken_by(live, lambda: ack(live_api, first)) == ["c"]
 
 
-async def test_an_ack_wakes_who_waits_for_the_next_of_a_key(
+async def test_an_ack_wakes_a_receive_for_the_next_message_of_the_key(
     live_api: httpx.AsyncClient, live: bootstrap.Gateway
 ) -> None:
-    """Also one that is carried by another receive."""
+    """This includes an ack that another receive carries."""
     await shop(live_api, ordered=True)
     await publish(live_api, "k1", "k2", "k3", key="k")
     (first,) = await take(live_api)
@@ -239,10 +239,10 @@ async def test_an_ack_wakes_who_waits_for_the_next_of_a_key(
     assert await woken_by(live, lambda: ack(live_api, first)) == ["k2"]
 
 
-async def test_a_death_wakes_who_waits_for_the_next_of_a_key(
+async def test_a_dead_letter_wakes_a_receive_for_the_next_message_of_the_key(
     live_api: httpx.AsyncClient, live: bootstrap.Gateway
 ) -> None:
-    """By the last nack; by the last lease's end, too."""
+    """Both a last nack and the expiry of the last lease must wake it."""
     await shop(live_api, ordered=True, maxAttempts=1)
     await publish(live_api, "k1", "k2", "k3", key="k")
     (first,) = await take(live_api)
@@ -255,10 +255,10 @@ async def test_a_death_wakes_who_waits_for_the_next_of_a_key(
     assert seconds < 1 + AT_ONCE
 
 
-async def test_in_an_ordered_group_who_tries_while_keys_are_looked_at_is_not_forgotten(
+async def test_concurrent_receives_of_an_ordered_group_all_get_a_message(
     live_api: httpx.AsyncClient, live: bootstrap.Gateway
 ) -> None:
-    """Many at once, one message each, a hundred times: everybody is served from what is there."""
+    """A receive that tries while another reads the keys must be woken. Many receives, a hundred rounds."""
     await shop(live_api, ordered=True)
     for _ in range(50):
         calls = [Call(live, wait=LONG, max=1) for _ in range(4)]
@@ -270,8 +270,8 @@ async def test_in_an_ordered_group_who_tries_while_keys_are_looked_at_is_not_for
         await ack(live_api, *found)
 
 
-async def test_a_queue_unlocked_wakes(live_api: httpx.AsyncClient, live: bootstrap.Gateway) -> None:
-    """Queue mode: an ack, and a release."""
+async def test_a_released_queue_wakes(live_api: httpx.AsyncClient, live: bootstrap.Gateway) -> None:
+    """Queue mode: an ack or a nack."""
     await shop(live_api, mode="queue")
     await publish(live_api, "a", "b")
     for verb, left in (("nack", ["a"]), ("ack", ["b"])):
@@ -281,17 +281,17 @@ async def test_a_queue_unlocked_wakes(live_api: httpx.AsyncClient, live: bootstr
         await parked(live, 1)
         await settle(live_api, verb, receipt)
         async with asyncio.timeout(AT_ONCE):
-            found = await call.answer()
+            found = await call.response()
         assert found is not None
         assert bodies(found["messages"]) == left
         await settle(live_api, "nack", found["lease"]["receipt"])
 
 
-async def test_a_queue_unlocked_by_who_takes_another_wakes(
+async def test_a_queue_released_by_a_receive_of_another_queue_wakes(
     live_api: httpx.AsyncClient, live: bootstrap.Gateway
 ) -> None:
-    """Carried acks free two queues, and their receive takes one of them: the other is for who waits."""
-    freed = await two_held(live_api)
+    """Carried acks release two queues and their receive takes one. The parked receive gets the other."""
+    freed = await two_leased(live_api)
 
     async def settle_both_and_take_one() -> None:
         assert len(await take(live_api, max=1, ack=freed)) == 1
@@ -299,8 +299,10 @@ async def test_a_queue_unlocked_by_who_takes_another_wakes(
     assert len(await woken_by(live, settle_both_and_take_one, max=1)) == 1
 
 
-async def test_who_takes_the_queue_it_frees_wakes_nobody(live_api: httpx.AsyncClient, live: bootstrap.Gateway) -> None:
-    """With more clients than queues every ack would send one of the others to look, in vain."""
+async def test_a_receive_that_is_granted_the_queue_it_released_wakes_no_other(
+    live_api: httpx.AsyncClient, live: bootstrap.Gateway
+) -> None:
+    """With more clients than queues every ack would otherwise cause an empty wake-up."""
     await shop(live_api, mode="queue")
     await publish(live_api, *range(20), key="one")
     receipt = (await receive(live_api, max=1))["lease"]["receipt"]
@@ -318,10 +320,10 @@ async def test_who_takes_the_queue_it_frees_wakes_nobody(live_api: httpx.AsyncCl
 
 
 @pytest.mark.parametrize("mode", ["message", "queue"])
-async def test_resume_wakes_and_pause_holds_who_waits_already(
+async def test_resume_wakes_and_pause_applies_to_parked_receives(
     live_api: httpx.AsyncClient, live: bootstrap.Gateway, mode: str
 ) -> None:
-    """Pause is exact also for those who came before it: invariant 22."""
+    """Invariant 22: a pause also applies to receives that were parked before it."""
     await shop(live_api, mode=mode)
     call = Call(live, wait=LONG)
     await parked(live, 1)
@@ -335,15 +337,15 @@ async def test_resume_wakes_and_pause_holds_who_waits_already(
     async with asyncio.timeout(AT_ONCE):
         await asyncio.wait({call.task, late.task}, return_when=asyncio.FIRST_COMPLETED)
 
-    (done,) = [each for each in (call, late) if each.task.done()]
+    (done,) = [parked_call for parked_call in (call, late) if parked_call.task.done()]
     assert bodies(await done.messages()) == ["a"]
-    for each in (call, late):
-        each.hang_up()
+    for parked_call in (call, late):
+        parked_call.disconnect()
     await asyncio.gather(call.task, late.task)
 
 
-async def test_seek_wakes(live_api: httpx.AsyncClient, live: bootstrap.Gateway) -> None:
-    """What is to be repeated is ready now."""
+async def test_a_seek_wakes(live_api: httpx.AsyncClient, live: bootstrap.Gateway) -> None:
+    """The repeated messages are ready at once."""
     await shop(live_api)
     await publish(live_api, "a")
     await ack(live_api, *await take(live_api))
@@ -351,7 +353,7 @@ async def test_seek_wakes(live_api: httpx.AsyncClient, live: bootstrap.Gateway) 
     assert await woken_by(live, lambda: operate(live_api, "seek", to="earliest")) == ["a"]
 
 
-async def test_redrive_wakes(live_api: httpx.AsyncClient, live: bootstrap.Gateway) -> None:
+async def test_a_redrive_wakes(live_api: httpx.AsyncClient, live: bootstrap.Gateway) -> None:
     """A redriven message is an arrival for its group."""
     await shop(live_api, maxAttempts=1)
     await publish(live_api, "a")
@@ -361,7 +363,7 @@ async def test_redrive_wakes(live_api: httpx.AsyncClient, live: bootstrap.Gatewa
 
 
 async def test_a_changed_setting_wakes(live_api: httpx.AsyncClient, live: bootstrap.Gateway) -> None:
-    """A raised cap, a dropped rate limit: who waits goes by what is set now."""
+    """A raised cap or a removed rate limit applies to parked receives."""
     await shop(live_api, maxInFlight=1)
     await publish(live_api, "a", "b")
     await take(live_api)
@@ -369,8 +371,8 @@ async def test_a_changed_setting_wakes(live_api: httpx.AsyncClient, live: bootst
     assert await woken_by(live, lambda: put(live_api, "groups/workers", maxInFlight=5)) == ["b"]
 
 
-async def test_tokens_wake(live_api: httpx.AsyncClient, live: bootstrap.Gateway) -> None:
-    """A rate-limited receive parks until there are tokens again, and does not spin meanwhile."""
+async def test_a_new_token_wakes(live_api: httpx.AsyncClient, live: bootstrap.Gateway) -> None:
+    """A rate-limited receive parks until a token is available, and does not poll meanwhile."""
     await shop(live_api, rateLimit={"rate": 2, "burst": 1})
     await publish(live_api, "a", "b")
     began = time.monotonic()
@@ -384,8 +386,8 @@ async def test_tokens_wake(live_api: httpx.AsyncClient, live: bootstrap.Gateway)
     assert await metric(live_api, "mqgate_empty_wake_ups_total") - before <= 3
 
 
-async def test_at_the_cap_nobody_spins(live_api: httpx.AsyncClient, live: bootstrap.Gateway) -> None:
-    """A failed message is ready, the cap forbids it: who waits sleeps until a place is free."""
+async def test_at_the_cap_no_receive_polls_in_a_loop(live_api: httpx.AsyncClient, live: bootstrap.Gateway) -> None:
+    """A failed message is ready but the cap forbids it, so the receive sleeps until a message is settled."""
     await shop(live_api, maxInFlight=1, backoff=[0], visibility=2)
     await publish(live_api, "a", "b")
     await settle(live_api, "nack", (await take(live_api))[0], delay=0.05)
@@ -398,8 +400,8 @@ async def test_at_the_cap_nobody_spins(live_api: httpx.AsyncClient, live: bootst
     assert await metric(live_api, "mqgate_empty_wake_ups_total") - before <= 3
 
 
-async def test_a_deleted_group_answers_who_waits(live_api: httpx.AsyncClient, live: bootstrap.Gateway) -> None:
-    """404 at once, and its lease state does not come to life again."""
+async def test_deleting_a_group_ends_its_parked_receives(live_api: httpx.AsyncClient, live: bootstrap.Gateway) -> None:
+    """The response is 404 at once, and no lease state is created again."""
     await shop(live_api)
     waiting = asyncio.ensure_future(live_api.post("/v1/groups/workers/receive", json={"wait": LONG}))
     await parked(live, 1)
@@ -415,7 +417,7 @@ async def test_a_deleted_group_answers_who_waits(live_api: httpx.AsyncClient, li
 async def test_a_message_that_does_not_match_never_ends_a_long_poll(
     live_api: httpx.AsyncClient, live: bootstrap.Gateway
 ) -> None:
-    """Twenty of another tag, then one that matches: one answer, with that."""
+    """After twenty messages of another tag, one response contains the first match."""
     await shop(live_api, filter={"tags": ["red"]})
 
     async def events() -> None:
@@ -427,8 +429,10 @@ async def test_a_message_that_does_not_match_never_ends_a_long_poll(
     assert await woken_by(live, events) == ["match"]
 
 
-async def test_one_publish_wakes_exactly_one_of_many(live_api: httpx.AsyncClient, live: bootstrap.Gateway) -> None:
-    """No thundering herd: one message, one answer, no wake-up without a message."""
+async def test_one_publish_wakes_exactly_one_of_many_receives(
+    live_api: httpx.AsyncClient, live: bootstrap.Gateway
+) -> None:
+    """No thundering herd: one message, one response, no empty wake-up."""
     await shop(live_api, queues=4)
     # A log that has just been met may wake once too often.
     await publish(live_api, "first")
@@ -448,8 +452,10 @@ async def test_one_publish_wakes_exactly_one_of_many(live_api: httpx.AsyncClient
     await asyncio.gather(*(call.task for call in calls))
 
 
-async def test_the_oldest_of_the_parked_is_served_first(live_api: httpx.AsyncClient, live: bootstrap.Gateway) -> None:
-    """Fair: nobody waits longer because others came later."""
+async def test_parked_receives_are_served_in_order_of_arrival(
+    live_api: httpx.AsyncClient, live: bootstrap.Gateway
+) -> None:
+    """A receive must not wait longer because others came later."""
     await shop(live_api, queues=4)
     calls = []
     for number in range(10):
@@ -465,17 +471,17 @@ async def test_the_oldest_of_the_parked_is_served_first(live_api: httpx.AsyncCli
     assert served == list(range(10))
 
 
-async def test_an_arrival_of_many_wakes_as_many_as_it_can_serve(
+async def test_an_arrival_wakes_as_many_receives_as_it_can_serve(
     live_api: httpx.AsyncClient, live: bootstrap.Gateway
 ) -> None:
-    """Ten messages in one batch, ten who take one each."""
+    """Ten messages in one batch serve ten receives of one message."""
     await shop(live_api, queues=3)
 
     assert await woken_by(live, lambda: publish(live_api, *"abcdefghij"), count=10, max=1) == list("abcdefghij")
 
 
-async def test_what_an_answer_could_not_hold_wakes_the_next(settings: Settings) -> None:
-    """Two large messages, an answer has room for one: the other goes to who waits, at once."""
+async def test_a_message_that_exceeded_the_response_size_wakes_the_next_receive(settings: Settings) -> None:
+    """Of two large messages one fits into a response. The next parked receive gets the other at once."""
     own = replace(settings, http=HttpSettings(max_answer_bytes=1_500))
     async with bootstrap.gateway(own) as gateway:
         transport = httpx.ASGITransport(app=gateway.app)
@@ -487,10 +493,10 @@ async def test_what_an_answer_could_not_hold_wakes_the_next(settings: Settings) 
 
 
 @pytest.mark.parametrize("mode", ["message", "queue"])
-async def test_a_client_that_hangs_up_passes_its_messages_on(
+async def test_the_messages_of_a_disconnected_client_go_to_the_next_receive(
     live_api: httpx.AsyncClient, live: bootstrap.Gateway, mode: str
 ) -> None:
-    """While it was parked, or just when it was served: the next in line gets them, uncounted, within a second."""
+    """Whether it was parked or already served: uncounted, and within a second."""
     await shop(live_api, mode=mode)
     dice = random.Random(5)
     for number in range(50):
@@ -501,15 +507,15 @@ async def test_a_client_that_hangs_up_passes_its_messages_on(
         arrival = asyncio.ensure_future(publish(live_api, str(number)))
         for _ in range(dice.randrange(60)):
             await asyncio.sleep(0)
-        gone.hang_up()
+        gone.disconnect()
         await arrival
-        answer = await gone.answer()
+        answer = await gone.response()
         if answer is None:
             async with asyncio.timeout(AT_ONCE):
-                answer = await stays.answer()
+                answer = await stays.response()
         else:
-            stays.hang_up()
-            assert await stays.answer() is None
+            stays.disconnect()
+            assert await stays.response() is None
         assert answer is not None
         (message,) = answer["messages"]
         assert (message["body"], message["delivery"]) == (str(number), 1)
@@ -519,16 +525,16 @@ async def test_a_client_that_hangs_up_passes_its_messages_on(
 
 
 @pytest.mark.parametrize("mode", ["message", "queue"])
-async def test_what_a_passer_by_gives_back_wakes_who_waits(
+async def test_messages_released_by_a_receive_without_wait_wake(
     live_api: httpx.AsyncClient, live: bootstrap.Gateway, mode: str
 ) -> None:
-    """Others poll without waiting and hang up: who was woken in vain meanwhile is woken again."""
+    """Receives without wait disconnect. A receive that was woken without effect is woken again."""
     await shop(live_api, mode=mode)
     is_over = False
 
     async def pass_by() -> None:
         while not is_over:
-            await Call(live, hung_up=True).answer()
+            await Call(live, is_disconnected=True).response()
 
     async with asyncio.TaskGroup() as passers_by:
         for _ in range(3):
@@ -538,18 +544,18 @@ async def test_what_a_passer_by_gives_back_wakes_who_waits(
             await parked(live, 1)
             await publish(live_api, str(number))
             async with asyncio.timeout(AT_ONCE):
-                answer = await stays.answer()
+                answer = await stays.response()
             assert answer is not None
-            assert [(each["body"], each["delivery"]) for each in answer["messages"]] == [(str(number), 1)]
+            assert [(message["body"], message["delivery"]) for message in answer["messages"]] == [(str(number), 1)]
             receipt = answer["lease"]["receipt"] if mode == "queue" else answer["messages"][0]["receipt"]
             assert await outcome(live_api, "ack", receipt) == (200, "applied")
         is_over = True
 
 
-async def test_in_an_ordered_group_who_begins_to_wait_while_another_looks_at_keys_is_not_forgotten(
+async def test_a_receive_that_parks_while_another_reads_keys_is_woken(
     live_api: httpx.AsyncClient, live: bootstrap.Gateway
 ) -> None:
-    """The one who looks is alone when it begins; what it leaves behind must still reach the one who came meanwhile."""
+    """The other receive had no waiters when it began. What it leaves must still reach the parked one."""
     await shop(live_api, ordered=True)
     dice = random.Random(7)
     for _ in range(150):
@@ -564,10 +570,8 @@ async def test_in_an_ordered_group_who_begins_to_wait_while_another_looks_at_key
         await ack(live_api, *found)
 
 
-async def test_long_polls_are_hits_and_woken_and_timed_out(
-    live_api: httpx.AsyncClient, live: bootstrap.Gateway
-) -> None:
-    """The metrics add up, whatever the mix."""
+async def test_long_poll_metrics_add_up(live_api: httpx.AsyncClient, live: bootstrap.Gateway) -> None:
+    """Every receive is counted once, as hit, woken or timed out."""
     await shop(live_api)
     await publish(live_api, "hit")
     hit = await take(live_api, wait=1)
@@ -589,23 +593,25 @@ async def test_long_polls_are_hits_and_woken_and_timed_out(
     assert await metric(live_api, "mqgate_empty_wake_ups_total") == 0
 
 
-async def test_a_graceful_stop_answers_who_waits(live_api: httpx.AsyncClient, live: bootstrap.Gateway) -> None:
-    """At once and empty; and nobody parks any more."""
+async def test_a_graceful_stop_ends_parked_receives(live_api: httpx.AsyncClient, live: bootstrap.Gateway) -> None:
+    """They return at once without messages, and no further receive parks."""
     await shop(live_api)
     calls = [Call(live, wait=LONG) for _ in range(20)]
     await parked(live, 20)
 
     live.long_poll.stop()
     async with asyncio.timeout(AT_ONCE):
-        answers = [await call.messages() for call in calls]
+        responses = [await call.messages() for call in calls]
         late = await take(live_api, wait=LONG)
 
-    assert answers == [[]] * 20
+    assert responses == [[]] * 20
     assert late == []
 
 
-async def test_who_loses_a_race_keeps_waiting(live_api: httpx.AsyncClient, live: bootstrap.Gateway) -> None:
-    """Woken, and another was quicker: parked again with the time left, and one answer in the end."""
+async def test_a_woken_receive_that_finds_nothing_parks_again(
+    live_api: httpx.AsyncClient, live: bootstrap.Gateway
+) -> None:
+    """Another receive was faster. It waits for the remaining time, and sends one response."""
     await shop(live_api)
     call = Call(live, wait=2)
     began = time.monotonic()
@@ -621,8 +627,8 @@ async def test_who_loses_a_race_keeps_waiting(live_api: httpx.AsyncClient, live:
     assert time.monotonic() - began < 2.5
 
 
-async def test_more_parked_than_allowed_is_refused(settings: Settings) -> None:
-    """503 with Retry-After; those who wait already are served."""
+async def test_parked_receives_beyond_the_limit_are_refused(settings: Settings) -> None:
+    """The response is 503 with Retry-After. Parked receives are still served."""
     async with bootstrap.gateway(replace(settings, http=HttpSettings(max_parked=2))) as gateway:
         transport = httpx.ASGITransport(app=gateway.app)
         async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as api:
@@ -637,13 +643,15 @@ async def test_more_parked_than_allowed_is_refused(settings: Settings) -> None:
             assert "retry-after" in answer.headers
             assert sum([len(await call.messages()) for call in calls[:1]]) >= 1
             for call in calls:
-                call.hang_up()
+                call.disconnect()
             await asyncio.gather(*(call.task for call in calls))
 
 
 @pytest.mark.slow
-async def test_no_false_empty(live_api: httpx.AsyncClient, live: bootstrap.Gateway) -> None:
-    """Eight queues, one parked client, one message at a time on a random queue, 1,000 times: each at once."""
+async def test_a_parked_receive_gets_every_message_at_once(
+    live_api: httpx.AsyncClient, live: bootstrap.Gateway
+) -> None:
+    """Eight queues and one client: 1,000 messages, one at a time, each on a random queue."""
     await shop(live_api, queues=8)
     dice = random.Random(6)
     late = []
@@ -662,8 +670,8 @@ async def test_no_false_empty(live_api: httpx.AsyncClient, live: bootstrap.Gatew
     assert await metric(live_api, 'mqgate_long_polls_total{outcome="timed_out"}') == 0
 
 
-async def test_a_broadcast_client_that_waits_is_not_idle(live: bootstrap.Gateway, live_api: httpx.AsyncClient) -> None:
-    """Its place is kept for as long as it waits, though its time to be forgotten is shorter."""
+async def test_a_parked_broadcast_client_is_not_idle(live: bootstrap.Gateway, live_api: httpx.AsyncClient) -> None:
+    """Its state is kept while it is parked, although its clientTtl is shorter."""
     await put(live_api, "topics/orders", queues=1)
     await put(live_api, "groups/all", topic="orders", mode="broadcast", clientTtl=1)
     first = await receive(live_api, "all", clientId="ada")
@@ -680,19 +688,19 @@ async def test_a_broadcast_client_that_waits_is_not_idle(live: bootstrap.Gateway
 
 
 @pytest.mark.parametrize("when", ["waiting", "served"])
-async def test_what_a_client_that_hung_up_could_not_be_told_is_told_by_the_next_answer(
+async def test_a_notice_for_a_disconnected_client_is_in_its_next_response(
     gateway: bootstrap.Gateway, api: httpx.AsyncClient, when: str
 ) -> None:
-    """Never a silent jump: else a client whose first connection broke would not know that it begins anew."""
+    """A client whose first connection broke must learn that it was registered at a new position."""
     await put(api, "topics/orders", queues=1)
     await put(api, "groups/all", topic="orders", mode="broadcast", start="earliest")
     if when == "served":
         await publish(api, "seen")
-    gone = Call(gateway, group="all", clientId="ada", wait=LONG, hung_up=when == "served")
+    gone = Call(gateway, group="all", clientId="ada", wait=LONG, is_disconnected=when == "served")
     if when == "waiting":
         await parked(gateway, 1)
-        gone.hang_up()
-    assert await gone.answer() is None
+        gone.disconnect()
+    assert await gone.response() is None
     if when == "waiting":
         await publish(api, "seen")
 
@@ -702,10 +710,10 @@ async def test_what_a_client_that_hung_up_could_not_be_told_is_told_by_the_next_
     assert "registered" not in second
 
 
-async def test_what_a_try_in_between_finds_out_is_told_with_the_answer(
+async def test_a_notice_found_while_parked_is_in_the_response(
     gateway: bootstrap.Gateway, api: httpx.AsyncClient, clock: ManualClock
 ) -> None:
-    """A client that was forgotten and begins anew while it waits hears of it, whenever the answer comes."""
+    """A client that is registered again while it is parked must learn of it."""
     await put(api, "topics/orders", queues=1)
     await put(api, "groups/all", topic="orders", mode="broadcast", clientTtl=3600)
     await receive(api, "all", clientId="ada")
@@ -720,6 +728,6 @@ async def test_what_a_try_in_between_finds_out_is_told_with_the_answer(
             await asyncio.sleep(0.01)
     await publish(api, "seen")
     async with asyncio.timeout(AT_ONCE):
-        answer = await waiting.answer() or {}
+        answer = await waiting.response() or {}
 
     assert (bodies(answer["messages"]), answer["registered"]) == (["seen"], True)

@@ -1,4 +1,4 @@
-"""All leases are lost: groups go on where their mirrored offsets say."""
+"""Lost lease state: groups resume at their mirrored offsets."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -27,7 +27,7 @@ async def opened(settings: Settings, prefix: str) -> AsyncIterator[httpx.AsyncCl
 
 @asynccontextmanager
 async def built(settings: Settings, prefix: str) -> AsyncIterator[tuple[httpx.AsyncClient, bootstrap.Gateway]]:
-    """A gateway that finds the leases of that prefix, and no others."""
+    """Return a gateway that sees only the lease state under that prefix."""
     own = replace(settings, redis=replace(settings.redis, prefix=f"{settings.redis.prefix}-{prefix}"))
     async with bootstrap.gateway(own) as gateway:
         transport = httpx.ASGITransport(app=gateway.app, client=("127.0.0.1", 5000))
@@ -36,7 +36,7 @@ async def built(settings: Settings, prefix: str) -> AsyncIterator[tuple[httpx.As
 
 
 async def committed(settings: Settings) -> int | None:
-    """What the broker knows of the group."""
+    """Return the committed offsets of the group at the broker."""
     client = RocketMQClient(settings.rocketmq.name_servers)
     await client.routes.brokers()
     space = settings.rocketmq.namespace
@@ -46,8 +46,8 @@ async def committed(settings: Settings) -> int | None:
 
 
 @pytest.mark.parametrize("mode", ["message", "queue"])
-async def test_a_group_goes_on_where_it_stood(settings: Settings, mode: str) -> None:
-    """Duplicates at most, never loss; registering it anew does not begin at its start."""
+async def test_a_group_resumes_at_its_mirrored_offsets(settings: Settings, mode: str) -> None:
+    """Duplicates are possible, loss is not. Registering the group again does not restart it."""
     async with opened(settings, "first") as api:
         await shop(api, queues=1, mode=mode)
         await publish(api, *"abcdef")
@@ -67,7 +67,7 @@ async def test_a_group_goes_on_where_it_stood(settings: Settings, mode: str) -> 
 
 
 async def test_acks_reach_the_mirror_when_the_gateway_stops(settings: Settings) -> None:
-    """And every few seconds before that; RocketMQ's own tools show it."""
+    """They are also written every few seconds before that, and the tools of RocketMQ show them."""
     async with opened(settings, "first") as api:
         await shop(api, queues=1)
         began = await committed(settings)
@@ -79,8 +79,8 @@ async def test_acks_reach_the_mirror_when_the_gateway_stops(settings: Settings) 
     assert await committed(settings) == 2
 
 
-async def test_a_seek_backwards_is_mirrored_before_it_is_answered(settings: Settings) -> None:
-    """Else what was asked for again would be skipped, should the leases be lost a moment later."""
+async def test_a_seek_backwards_is_mirrored_before_its_response(settings: Settings) -> None:
+    """If the lease state were lost a moment later, the repeated messages would otherwise be skipped."""
     settings = replace(settings, rocketmq=replace(settings.rocketmq, mirror_interval=timedelta(hours=1)))
     async with opened(settings, "first") as api:
         await shop(api, queues=1)
@@ -92,8 +92,10 @@ async def test_a_seek_backwards_is_mirrored_before_it_is_answered(settings: Sett
         assert (ahead, await committed(settings)) == (3, 1)
 
 
-async def test_a_write_under_way_does_not_undo_a_seek(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The background writes older offsets, slowly; the seek's come last, whenever they began."""
+async def test_a_concurrent_mirror_write_does_not_undo_a_seek(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A slow background write has older offsets. Those of the seek must be stored last."""
     settings = replace(settings, rocketmq=replace(settings.rocketmq, mirror_interval=timedelta(hours=1)))
     async with built(settings, "first") as (api, gateway):
         await shop(api, queues=1)

@@ -1,7 +1,7 @@
-"""Two hundred workers that ack, nack, extend, abandon and hang up as they please: exclusive and complete all the same.
+"""Two hundred workers ack, nack, extend, abandon and disconnect at random. Leases are exclusive, and nothing is lost.
 
-The workers write down what they were answered and when they let go. Afterwards their notes must tell one consistent
-story: per message leases that follow each other, and one end.
+The workers record their responses and when they stopped using a lease. Afterwards the notes of a message must form one
+consistent sequence: leases that follow each other, and one end.
 """
 
 import asyncio
@@ -30,7 +30,7 @@ KEYS = 2_000
 
 @dataclass
 class Lease:
-    """One delivery, as its holder knows it: from when, and until when at least it was the holder's."""
+    """One delivery as its holder sees it: its start, and the earliest instant at which it may end."""
 
     granted_at: int
     received_at: int
@@ -40,7 +40,7 @@ class Lease:
 
 @dataclass
 class Notes:
-    """What one group's workers were answered: leases by message and delivery."""
+    """The responses of the workers of one group: leases by message and delivery."""
 
     leases: dict[str, dict[int, Lease]] = field(default_factory=dict)
     is_over: bool = False
@@ -62,7 +62,7 @@ def now() -> int:
 
 
 async def call(gateway: bootstrap.Gateway, path: str, body: Any, *, hangs_up: bool = False) -> Any:
-    """A POST over bare ASGI; None when nobody was there for the answer."""
+    """Send a POST over bare ASGI. Return None if the client disconnected before the response."""
     raw = msgspec.json.encode(body)
     events = [{"type": "http.request", "body": raw, "more_body": False}]
     sent: list[Any] = []
@@ -88,9 +88,9 @@ async def call(gateway: bootstrap.Gateway, path: str, body: Any, *, hangs_up: bo
     await gateway.app(scope, receive, send)
     if not sent:
         return None
-    answer = msgspec.json.decode(sent[1]["body"])
-    assert sent[0]["status"] < 300, answer
-    return answer
+    response = msgspec.json.decode(sent[1]["body"])
+    assert sent[0]["status"] < 300, response
+    return response
 
 
 async def worker(gateway: bootstrap.Gateway, group: str, notes: Notes, number: int) -> None:
@@ -104,33 +104,33 @@ async def worker(gateway: bootstrap.Gateway, group: str, notes: Notes, number: i
             # A long lease: if it were stranded, this test would see it, not wait for its end.
             await call(gateway, f"{path}/receive", {**wish, "wait": 0, "visibility": 600}, hangs_up=True)
         let_go_at = now()
-        answer = await call(gateway, f"{path}/receive", {**wish, "ack": [receipt for receipt, _ in carried]})
-        for (_, lease), acked in zip(carried, answer["acked"], strict=True):
+        response = await call(gateway, f"{path}/receive", {**wish, "ack": [receipt for receipt, _ in carried]})
+        for (_, lease), acked in zip(carried, response["acked"], strict=True):
             lease.is_acked = acked["outcome"] in {"applied", "late_applied"}
-            # Lost: its lease had ended, and somebody else got it, or it died of that.
+            # Lost: its lease had expired, and the message was granted again or dead-lettered.
             assert lease.is_acked or acked["outcome"] == "lost", acked
             lease.until = min(lease.until, let_go_at)
-        taken = [(each["receipt"], notes.write_down(each, visibility)) for each in answer["messages"]]
+        taken = [(message["receipt"], notes.write_down(message, visibility)) for message in response["messages"]]
         carried = await work(gateway, path, taken, dice)
 
 
 async def work(
     gateway: bootstrap.Gateway, path: str, taken: list[tuple[str, Lease]], dice: random.Random
 ) -> list[tuple[str, Lease]]:
-    """Nack some, extend some, forget some; the rest is to be acked with the next receive."""
+    """Nack some messages, extend some, abandon some. The others are acked with the next receive."""
     nacked, extended, done = [], [], []
-    for each in taken:
+    for message in taken:
         fate = dice.random()
         if fate < 0.05:
-            nacked.append(each)
+            nacked.append(message)
         elif fate < 0.99:
-            done.append(each)
+            done.append(message)
             if fate < 0.07:
-                extended.append(each)
+                extended.append(message)
     if extended:
         receipts = [receipt for receipt, _ in extended]
-        answer = await call(gateway, f"{path}/extend", {"receipts": receipts, "visibility": 4})
-        for (_, lease), result in zip(extended, answer["results"], strict=True):
+        response = await call(gateway, f"{path}/extend", {"receipts": receipts, "visibility": 4})
+        for (_, lease), result in zip(extended, response["results"], strict=True):
             if result["outcome"] in {"applied", "late_applied"}:
                 lease.until = ms(result["leasedUntil"])
     if nacked:
@@ -143,8 +143,8 @@ async def work(
 
 
 async def finished(api: httpx.AsyncClient, group: str, notes: Notes) -> None:
-    """Wait until nothing is left, then let the workers go home."""
-    while (await lag(api, group))["lag"]:  # noqa: ASYNC110 - nobody tells when a lag is gone
+    """Wait until no message is left, then stop the workers."""
+    while (await lag(api, group))["lag"]:  # noqa: ASYNC110 - no event reports that the lag is 0
         await asyncio.sleep(0.2)
     notes.is_over = True
 
@@ -161,7 +161,7 @@ async def dead_ids(api: httpx.AsyncClient, group: str) -> list[str]:
 
 
 def check_numbers(leases: dict[int, Lease], began: int) -> None:
-    """What was handed back is not counted; a number may be missing only if a whole lease ran out in between."""
+    """Released deliveries do not count. A number may be missing only if a whole lease expired in between."""
     last, free_at = 0, began
     for number in sorted(leases):
         lease = leases[number]
@@ -171,7 +171,7 @@ def check_numbers(leases: dict[int, Lease], began: int) -> None:
 
 
 def check(notes: Notes, ids: list[str], dead: list[str]) -> None:
-    """Every message was acked once or is dead, never both; its leases follow each other."""
+    """Every message was acked once or is a dead letter, never both, and its leases follow each other."""
     assert len(dead) == len(set(dead)), "a message has two dead letters"
     acked = set()
     began = min(lease.granted_at for leases in notes.leases.values() for lease in leases.values())
@@ -188,7 +188,7 @@ def check(notes: Notes, ids: list[str], dead: list[str]) -> None:
 
 
 def check_order(notes: Notes, ids: list[str], keys: list[str | None]) -> None:
-    """The next of a key was given away only after the one before was let go of for the last time."""
+    """The next message of a key was granted only after the last lease of the one before had ended."""
     last: dict[str, int] = {}
     for message_id, key in zip(ids, keys, strict=True):
         # None at all: on a starved machine its leases ran out one after the other before an answer was ready.
@@ -200,10 +200,10 @@ def check_order(notes: Notes, ids: list[str], keys: list[str | None]) -> None:
 
 @pytest.mark.slow
 @pytest.mark.timeout(600)
-async def test_two_hundred_workers_settle_every_message_once_or_it_is_dead(
+async def test_every_message_is_settled_once_or_dead_lettered(
     live_api: httpx.AsyncClient, live: bootstrap.Gateway, engine: str
 ) -> None:
-    """Leases never overlap, deliveries <= maxAttempts, keys keep their order in the ordered group; nothing is lost."""
+    """Leases never overlap, deliveries stay within maxAttempts, and the ordered group keeps the order of keys."""
     await put(live_api, "topics/orders", queues=8)
     groups = {"plain": Notes(), "ordered": Notes()}
     for group in groups:
@@ -213,8 +213,8 @@ async def test_two_hundred_workers_settle_every_message_once_or_it_is_dead(
     keys = [f"k{number % KEYS}" if number // KEYS % 2 else None for number in range(MESSAGES[engine])]
     for start in range(0, MESSAGES[engine], 1_000):
         items = [{"body": str(n), "key": keys[n]} for n in range(start, start + 1_000)]
-        answer = await call(live, "/v1/topics/orders/messages", {"messages": items})
-        ids += [each["id"] for each in answer["results"]]
+        response = await call(live, "/v1/topics/orders/messages", {"messages": items})
+        ids += [result["id"] for result in response["results"]]
 
     async with asyncio.TaskGroup() as tasks:
         for group, notes in groups.items():

@@ -1,4 +1,4 @@
-"""Message mode over HTTP, line by line of semantics.md."""
+"""Message mode over HTTP: the rules of semantics.md."""
 
 import asyncio
 import random
@@ -35,14 +35,14 @@ HOUR = 3600.0
 
 
 async def test_message_mode_is_the_default(api: httpx.AsyncClient) -> None:
-    """A group that says nothing gets single messages and unlimited parallelism."""
+    """A group without a mode gets single messages and unlimited parallelism."""
     await shop(api)
 
     assert (await api.get("/v1/groups/workers")).json()["mode"] == "message"
 
 
-async def test_each_grant_is_one_more_delivery_under_a_new_receipt(api: httpx.AsyncClient) -> None:
-    """Who gets a message sees how often it was tried, and proves its own try."""
+async def test_every_grant_has_a_delivery_count_and_a_new_receipt(api: httpx.AsyncClient) -> None:
+    """A client sees how often a message was delivered, and proves its own delivery."""
     await shop(api)
     await publish(api, "a")
     first = (await take(api))[0]
@@ -55,8 +55,8 @@ async def test_each_grant_is_one_more_delivery_under_a_new_receipt(api: httpx.As
     assert first["id"] == second["id"]
 
 
-async def test_messages_are_worked_on_in_parallel(api: httpx.AsyncClient) -> None:
-    """One queue, many workers: parallelism is not bound to the number of queues."""
+async def test_one_queue_serves_many_workers(api: httpx.AsyncClient) -> None:
+    """Parallelism is not limited by the number of queues."""
     await shop(api, queues=1)
     await publish(api, *map(str, range(20)))
 
@@ -68,10 +68,8 @@ async def test_messages_are_worked_on_in_parallel(api: httpx.AsyncClient) -> Non
 
 
 @pytest.mark.parametrize("mode", ["message", "queue", "broadcast"])
-async def test_an_attempt_is_what_the_request_says_whatever_is_changed_at_the_group(
-    api: httpx.AsyncClient, mode: str
-) -> None:
-    """The same request, and the lease untouched: no mistake of the client's."""
+async def test_a_repeated_attempt_is_compared_with_the_request_only(api: httpx.AsyncClient, mode: str) -> None:
+    """A changed setting of the group is not an error of the client, and the lease is unchanged."""
     await shop(api, mode=mode, start="earliest")
     await publish(api, "a")
     wish = {"clientId": "ada", "attemptId": "a1"}
@@ -87,25 +85,25 @@ async def test_an_attempt_is_what_the_request_says_whatever_is_changed_at_the_gr
     assert (other.status_code, other.json()["code"]) == (409, "attempt_mismatch")
 
 
-async def test_a_connection_known_closed_before_the_answer_gives_its_leases_back_at_once_uncounted(
+async def test_leases_of_a_client_that_disconnected_are_released_uncounted(
     api: httpx.AsyncClient, gateway: bootstrap.Gateway
 ) -> None:
-    """Invariant 20: nothing is stranded with a client that is no longer there."""
+    """Invariant 20: no message stays leased to a client that is gone."""
     await shop(api, queues=2, maxAttempts=1)
     await publish(api, "a", "b", "c")
 
     for _ in range(5):
-        assert await Call(gateway, hung_up=True).answer() is None
+        assert await Call(gateway, is_disconnected=True).response() is None
 
     messages = await take(api)
     assert sorted(bodies(messages)) == ["a", "b", "c"]
     assert {message["delivery"] for message in messages} == {1}
 
 
-async def test_the_same_attempt_id_gets_the_same_messages_and_receipts_uncounted(
+async def test_a_repeated_attempt_returns_the_same_receipts_uncounted(
     api: httpx.AsyncClient, clock: ManualClock
 ) -> None:
-    """A client whose answer was lost repeats the call and loses nothing."""
+    """A client whose response was lost repeats the call and loses nothing."""
     await shop(api, queues=3)
     await publish(api, *"abcdef")
     first = await take(api, max=4, attemptId="a1")
@@ -117,8 +115,8 @@ async def test_the_same_attempt_id_gets_the_same_messages_and_receipts_uncounted
     assert len(await take(api)) == 2
 
 
-async def test_what_is_published_between_repeats_of_an_attempt_is_seen_by_the_next(api: httpx.AsyncClient) -> None:
-    """A repeat answers from memory; what it was told of the log on the way must not be lost."""
+async def test_a_message_published_between_repeats_of_an_attempt_is_delivered(api: httpx.AsyncClient) -> None:
+    """A repeat is served from its lease. The bounds that it reported must not be lost."""
     await shop(api)
     await publish(api, "a")
     await take(api, attemptId="a1")
@@ -128,10 +126,10 @@ async def test_what_is_published_between_repeats_of_an_attempt_is_seen_by_the_ne
     assert bodies(await take(api)) == ["b"]
 
 
-async def test_a_hand_back_by_an_earlier_broken_answer_does_not_touch_what_a_later_answer_has_served(
+async def test_the_release_of_a_broken_response_keeps_a_later_one(
     api: httpx.AsyncClient, gateway: bootstrap.Gateway
 ) -> None:
-    """Broken and repeated a hundred times, at any moment: what the repeat was given is the repeat's."""
+    """Responses break and are repeated a hundred times, at any moment. Leases of the repeat must stay."""
     await shop(api)
     dice = random.Random(4)
     for number in range(100):
@@ -141,10 +139,10 @@ async def test_a_hand_back_by_an_earlier_broken_answer_does_not_touch_what_a_lat
         served = Call(gateway, attemptId=attempt)
         for _ in range(dice.randrange(12)):
             await asyncio.sleep(0)
-        broken.hang_up()
+        broken.disconnect()
 
         messages = await served.messages()
-        await broken.answer()
+        await broken.response()
 
         # Broken before the repeat came: its hand-back counts, and the repeat is a receive like another.
         messages = messages or await take(api, attemptId=attempt)
@@ -153,10 +151,10 @@ async def test_a_hand_back_by_an_earlier_broken_answer_does_not_touch_what_a_lat
         assert await outcome(api, "ack", messages[0]) == (200, "applied")
 
 
-async def test_a_repeat_after_the_filter_was_dropped_shows_no_message_that_was_filtered_out(
+async def test_a_repeat_after_the_filter_was_removed_returns_the_same_messages(
     api: httpx.AsyncClient,
 ) -> None:
-    """Same messages, same receipts: not those in between, which are done."""
+    """The filtered messages in between are settled."""
     await shop(api, filter={"tags": ["x"]})
     await publish(api, "a", tag="x")
     await publish(api, "b", tag="y")
@@ -170,7 +168,7 @@ async def test_a_repeat_after_the_filter_was_dropped_shows_no_message_that_was_f
     assert again == first
 
 
-async def test_the_outcomes_have_their_status(api: httpx.AsyncClient, clock: ManualClock) -> None:
+async def test_every_outcome_has_its_http_status(api: httpx.AsyncClient, clock: ManualClock) -> None:
     """The table of semantics.md, row by row."""
     await shop(api, visibility=30, backoff=[0])
     await publish(api, "a", "b", "c")
@@ -196,8 +194,8 @@ async def test_the_outcomes_have_their_status(api: httpx.AsyncClient, clock: Man
     ]
 
 
-async def test_a_batch_of_settlements_has_an_outcome_each(api: httpx.AsyncClient) -> None:
-    """Refused means untouched, and the others are done."""
+async def test_every_receipt_of_a_batch_has_its_outcome(api: httpx.AsyncClient) -> None:
+    """A refused receipt changes nothing, and the others apply."""
     await shop(api)
     await publish(api, "a", "b")
     first, second = await take(api)
@@ -206,12 +204,12 @@ async def test_a_batch_of_settlements_has_an_outcome_each(api: httpx.AsyncClient
     answer = await api.post("/v1/groups/workers/ack", json={"receipts": receipts})
 
     assert answer.status_code == 207
-    assert [each["outcome"] for each in answer.json()["results"]] == ["applied", "invalid", "applied", "duplicate"]
+    assert [result["outcome"] for result in answer.json()["results"]] == ["applied", "invalid", "applied", "duplicate"]
     assert await counts(api) == (0, 0, 0)
 
 
-async def test_acks_carried_by_a_receive_are_applied_first_and_told(api: httpx.AsyncClient) -> None:
-    """One round trip per turn of a worker."""
+async def test_carried_acks_apply_first_and_are_reported(api: httpx.AsyncClient) -> None:
+    """A worker needs one round trip per turn."""
     await shop(api, maxInFlight=1)
     await publish(api, "a", "b")
     (first,) = await take(api)
@@ -219,46 +217,13 @@ async def test_acks_carried_by_a_receive_are_applied_first_and_told(api: httpx.A
     answer = await receive(api, ack=[first["receipt"], "forged"])
 
     assert bodies(answer["messages"]) == ["b"]
-    assert [each["outcome"] for each in answer["acked"]] == ["applied", "invalid"]
+    assert [result["outcome"] for result in answer["acked"]] == ["applied", "invalid"]
 
 
-async def test_a_receipt_stays_valid_after_extend_and_holds_its_message_only(
+async def test_the_default_backoff_doubles_from_one_second_to_ten_minutes(
     api: httpx.AsyncClient, clock: ManualClock
 ) -> None:
-    """A slow message of a batch keeps itself, not its neighbours."""
-    await shop(api, visibility=30, backoff=[0])
-    await publish(api, "slow", "lost")
-    slow, _ = await take(api)
-    clock.advance(20)
-    extended = await settle(api, "extend", slow, visibility=60)
-    clock.advance(10)
-
-    again = await take(api)
-    clock.advance(49)
-
-    assert extended.json()["leasedUntil"] == "2026-01-01T12:01:20.000Z"
-    assert bodies(again) == ["lost"]
-    assert await outcome(api, "ack", slow) == (200, "applied")
-
-
-async def test_the_total_hold_is_twelve_hours_at_most(api: httpx.AsyncClient, clock: ManualClock) -> None:
-    """Beyond it extend is refused with a stable code, and the lease stays as it was."""
-    await shop(api, visibility="6h")
-    await publish(api, "a")
-    (message,) = await take(api)
-    clock.advance(5 * HOUR)
-
-    answer = await settle(api, "extend", message, visibility="8h")
-
-    assert refused(answer, 400, "invalid_value")["outcome"] == "invalid"
-    assert await counts(api) == (0, 1, 0)
-    assert await outcome(api, "extend", message, visibility="7h") == (200, "applied")
-
-
-async def test_the_default_backoff_is_one_second_doubling_with_jitter_ten_minutes_at_most(
-    api: httpx.AsyncClient, clock: ManualClock
-) -> None:
-    """Independent of the lease's length; measured by when the message comes again."""
+    """With jitter, and independent of the visibility timeout: measured by the time of redelivery."""
     await shop(api, maxAttempts=100)
     await publish(api, "a")
     waits = []
@@ -277,21 +242,8 @@ async def test_the_default_backoff_is_one_second_doubling_with_jitter_ten_minute
     assert all(480 <= wait <= 613 for wait in waits[10:])
 
 
-async def test_a_list_of_backoffs_is_used_as_written(api: httpx.AsyncClient, clock: ManualClock) -> None:
-    """Its last entry repeats; and a lease that ended waits like a nack, from its end on."""
-    await shop(api, backoff=["2s", "5s"], visibility=30)
-    await publish(api, "a")
-    await settle(api, "nack", (await take(api))[0])
-    seen: list[Any] = []
-    for step in (1.999, 0.001, 30, 4.999, 0.001):
-        clock.advance(step)
-        seen.append(bodies(await take(api)))
-
-    assert seen == [[], ["a"], [], [], ["a"]]
-
-
-async def test_a_nacks_own_delay_goes_before_the_backoff(api: httpx.AsyncClient, clock: ManualClock) -> None:
-    """The worker knows better."""
+async def test_the_delay_of_a_nack_replaces_the_backoff(api: httpx.AsyncClient, clock: ManualClock) -> None:
+    """The worker may know when a retry can succeed."""
     await shop(api, backoff=["1h"])
     await publish(api, "a")
     await settle(api, "nack", (await take(api))[0], delay="3s", reason="later")
@@ -300,25 +252,10 @@ async def test_a_nacks_own_delay_goes_before_the_backoff(api: httpx.AsyncClient,
     assert bodies(await take(api)) == ["a"]
 
 
-async def test_a_late_ack_counts_until_somebody_else_has_the_message(
-    api: httpx.AsyncClient, clock: ManualClock
-) -> None:
-    """Also after a look at the lag made the end known."""
-    await shop(api, visibility=30)
-    await publish(api, "a")
-    (message,) = await take(api)
-    clock.advance(3600)
-    await lag(api)
-
-    assert await outcome(api, "ack", message) == (200, "late_applied")
-    assert await outcome(api, "ack", message) == (200, "duplicate")
-    assert await counts(api) == (0, 0, 0)
-
-
-async def test_what_a_never_settled_message_can_hold_is_bounded_by_the_span(
+async def test_an_unsettled_message_limits_a_queue_by_max_span(
     api: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The distance from committed to the cursor stays below maxSpan; settling the oldest lets the queue go on."""
+    """The cursor stays within maxSpan of committed. When the oldest message is settled, the queue continues."""
     for store in (message_leases, lease_store):
         monkeypatch.setattr(store, "MAX_SPAN", 10)
     await shop(api)
@@ -334,10 +271,10 @@ async def test_what_a_never_settled_message_can_hold_is_bounded_by_the_span(
     assert bodies(await take(api)) == [str(number) for number in range(10, 15)]
 
 
-async def test_an_ack_carried_by_a_receive_frees_the_span_for_that_very_receive(
+async def test_a_carried_ack_shortens_the_span_for_its_own_receive(
     api: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Else the one who acked would wait for what it freed itself."""
+    """The receive must not wait for what its own ack makes available."""
     for store in (message_leases, lease_store):
         monkeypatch.setattr(store, "MAX_SPAN", 2)
     await shop(api)
@@ -348,8 +285,8 @@ async def test_an_ack_carried_by_a_receive_frees_the_span_for_that_very_receive(
     assert bodies(await take(api, ack=[first["receipt"]])) == ["c"]
 
 
-async def test_at_the_in_flight_cap_a_receive_says_so(api: httpx.AsyncClient) -> None:
-    """Over all consumers of the group; a settled message frees its place."""
+async def test_a_receive_reports_the_in_flight_cap(api: httpx.AsyncClient) -> None:
+    """The cap applies to all consumers of the group. A settled message makes room for another."""
     await shop(api, maxInFlight=2)
     await publish(api, "a", "b", "c")
     first = await take(api)
@@ -362,7 +299,7 @@ async def test_at_the_in_flight_cap_a_receive_says_so(api: httpx.AsyncClient) ->
 
 
 async def test_the_lag_is_exact_at_rest(api: httpx.AsyncClient, clock: ManualClock, engine: str) -> None:
-    """Ready, leased and waiting, per queue and in sum; and how old the oldest unsettled one is."""
+    """Ready, leased and waiting per queue and in total, and the age of the oldest unsettled message."""
     await shop(api, queues=1)
     await publish(api, *"abcdef")
     clock.advance(60)
@@ -379,26 +316,10 @@ async def test_the_lag_is_exact_at_rest(api: httpx.AsyncClient, clock: ManualClo
     assert third["leasedUntil"] == "2026-01-01T12:01:30.000Z"
 
 
-async def test_pause_stops_grants_not_acks_and_resume_goes_on(api: httpx.AsyncClient) -> None:
-    """Invariant 22."""
-    await shop(api)
-    await publish(api, "a", "b")
-    (first,) = await take(api, max=1)
-    await operate(api, "pause")
-
-    paused = await receive(api)
-    acked = await outcome(api, "ack", first)
-    await operate(api, "resume")
-
-    assert (paused["state"], paused["messages"]) == ("paused", [])
-    assert acked == (200, "applied")
-    assert bodies(await take(api)) == ["b"]
-
-
 async def test_a_seek_repeats_or_skips_and_old_receipts_are_gone(
     api: httpx.AsyncClient, pass_time: Callable[[float], None]
 ) -> None:
-    """To earliest, latest, an instant and offsets; deliveries count anew."""
+    """To earliest, latest, an instant or offsets. Delivery counts start at 1 again."""
     await shop(api)
     await publish(api, "a", "b")
     pass_time(60)
@@ -417,8 +338,8 @@ async def test_a_seek_repeats_or_skips_and_old_receipts_are_gone(
     assert await outcome(api, "ack", first[1]) == (410, "gone")
 
 
-async def test_a_rate_limit_is_never_exceeded_and_says_so(api: httpx.AsyncClient, clock: ManualClock) -> None:
-    """A token bucket per group, whatever is asked for."""
+async def test_a_rate_limit_is_never_exceeded_and_is_reported(api: httpx.AsyncClient, clock: ManualClock) -> None:
+    """One token bucket per group, whatever is requested."""
     await shop(api, rateLimit={"rate": 2, "burst": 3})
     await publish(api, *map(str, range(20)))
 
@@ -460,10 +381,10 @@ async def test_a_rate_limit_is_never_exceeded_and_says_so(api: httpx.AsyncClient
         ("extend", {"receipt": "r", "visibility": 0}, "invalid_value"),
     ],
 )
-async def test_bad_input_is_refused_with_a_stable_code_and_nothing_changes(
+async def test_invalid_input_is_refused_and_changes_nothing(
     api: httpx.AsyncClient, path: str, body: dict[str, Any], code: str
 ) -> None:
-    """Never a 500, never half done."""
+    """The code is stable, the response is never a 500, and nothing is half done."""
     await shop(api)
     await publish(api, "a", "b")
     await take(api, max=1)
@@ -476,7 +397,7 @@ async def test_bad_input_is_refused_with_a_stable_code_and_nothing_changes(
 
 
 async def test_a_receipt_of_another_group_is_refused(api: httpx.AsyncClient) -> None:
-    """Foreign is invalid, for every verb, and both groups stay as they are."""
+    """It is invalid for every verb, and neither group changes."""
     await shop(api)
     await put(api, "groups/others", topic="orders")
     await publish(api, "a")
@@ -492,7 +413,7 @@ async def test_a_receipt_of_another_group_is_refused(api: httpx.AsyncClient) -> 
 
 @pytest.mark.parametrize("change", [{"max": 3}, {"visibility": 60}])
 async def test_an_attempt_id_with_other_parameters_is_refused(api: httpx.AsyncClient, change: dict[str, Any]) -> None:
-    """A bug of the client; not even the acks that the call carries are applied."""
+    """This is a bug in the client. Not even its carried acks apply."""
     await shop(api)
     await publish(api, "a", "b")
     (carried,) = await take(api, max=1)
@@ -532,10 +453,10 @@ async def test_an_attempt_id_with_other_parameters_is_refused(api: httpx.AsyncCl
     ],
     ids=str,
 )
-async def test_an_invalid_setting_is_refused_and_no_group_is_made(
+async def test_an_invalid_setting_is_refused_and_creates_no_group(
     api: httpx.AsyncClient, settings_: dict[str, Any]
 ) -> None:
-    """A setting we do not honour is never accepted."""
+    """A setting that has no effect is never accepted."""
     await put(api, "topics/orders", queues=1)
 
     answer = await api.put("/v1/groups/workers", json={"topic": "orders", **settings_})
@@ -547,10 +468,10 @@ async def test_an_invalid_setting_is_refused_and_no_group_is_made(
 
 @pytest.mark.parametrize("mode", ["queue", "broadcast"])
 @pytest.mark.parametrize("setting", [{"filter": {"tags": ["a"]}}, {"ordered": True}, {"maxInFlight": 5}])
-async def test_filter_order_and_cap_belong_to_message_mode(
+async def test_filter_order_and_cap_require_message_mode(
     api: httpx.AsyncClient, mode: str, setting: dict[str, Any]
 ) -> None:
-    """Elsewhere 400."""
+    """Other modes refuse them with 400."""
     await put(api, "topics/orders", queues=1)
 
     answer = await api.put("/v1/groups/workers", json={"topic": "orders", "mode": mode, **setting})
@@ -558,8 +479,8 @@ async def test_filter_order_and_cap_belong_to_message_mode(
     refused(answer, 400, "unsupported_by_mode")
 
 
-async def test_everything_survives_a_restart_between_any_two_requests(settings: Any, clock: ManualClock) -> None:
-    """Leases, failures, order, attempts and the dead are the store's, not a process's."""
+async def test_message_mode_survives_a_restart_between_any_two_requests(settings: Any, clock: ManualClock) -> None:
+    """Leases, failures, order, attempts and exhausted messages are in the store, not in memory."""
 
     async def restarted(step: Any) -> Any:
         async with bootstrap.gateway(settings, wall_ms=clock) as gateway:

@@ -1,8 +1,8 @@
 """Message mode against the reference model: Hypothesis plays consumers, publishers, operators and time.
 
-Three groups read one topic: a plain one, an ordered one, a filtered one. Every answer is compared with the model
-(message_model.py), which knows what may be handed out and what every settlement must say. The gateway is the real one,
-on a clock that the test moves; the mover is run by hand.
+Three groups read one topic: a plain one, an ordered one and a filtered one. Every response is compared with the model
+(message_model.py), which determines what may be granted and the outcome of every settlement. The gateway is real, on a
+clock that the test moves. The timer dispatcher runs when the test calls it.
 """
 
 import json
@@ -39,25 +39,25 @@ verbs = st.sampled_from(["ack", "ack", "nack", "extend"])
 
 
 class MessageDriver(GatewayDriver):
-    """Beside what every model needs: the mover by hand, and a client that hangs up."""
+    """A gateway driver with a manual timer dispatcher and a client that disconnects."""
 
     def _open(self) -> None:
-        # Not stopped when it is up: what is overdue would be moved by whoever comes first.
+        # Stopped before the gateway is up, because its loop would dispatch overdue timers.
         with patch.object(TimerDispatcher, "start"):
             super()._open()
 
-    def move(self) -> int:
-        """Dispatch what is due, as the mover's loop does."""
+    def dispatch(self) -> int:
+        """Dispatch the due timers, as the loop of the dispatcher does."""
 
-        async def move() -> int:
-            return await self.gateway.mover.recover() + await self.gateway.mover.run_once()
+        async def dispatch() -> int:
+            return await self.gateway.dispatcher.recover() + await self.gateway.dispatcher.run_once()
 
-        return self._loop.run_until_complete(move())
+        return self._loop.run_until_complete(dispatch())
 
-    def hung_up_receive(self, group: str, body: object) -> None:
-        self._loop.run_until_complete(self._hung_up_receive(group, json.dumps(body).encode()))
+    def receive_and_disconnect(self, group: str, body: object) -> None:
+        self._loop.run_until_complete(self._receive_and_disconnect(group, json.dumps(body).encode()))
 
-    async def _hung_up_receive(self, group: str, raw: bytes) -> None:
+    async def _receive_and_disconnect(self, group: str, raw: bytes) -> None:
         events: list[Any] = [{"type": "http.disconnect"}, {"type": "http.request", "body": raw, "more_body": False}]
         sent: list[Any] = []
 
@@ -76,7 +76,7 @@ class MessageDriver(GatewayDriver):
             "client": ("127.0.0.1", 5000),
         }
         await self.gateway.app(scope, receive, send)
-        # Nothing to give, or nobody to give it to: both are no answer with messages.
+        # No message, or no client: in both cases no response contains messages.
         assert not sent or json.loads(sent[1]["body"])["messages"] == []
 
 
@@ -120,7 +120,7 @@ class MessageMachine(RuleBasedStateMachine):
     def teardown(self) -> None:
         try:
             for turn in range(len(self.groups)):
-                self.look(turn)
+                self.check_lag_and_dead_letters(turn)
         finally:
             self.gateway.close()
 
@@ -130,7 +130,7 @@ class MessageMachine(RuleBasedStateMachine):
     # Publishing, now and later.
 
     def stored(self, queue: str, offset: int, message: Message) -> None:
-        """Invariant 3: offsets are dense, in order of acceptance; a key has one queue."""
+        """Invariant 3: offsets are dense and in order of acceptance, and a key has one queue."""
         assert offset == self.ends[queue]
         self.ends[queue] += 1
         if message.key is not None:
@@ -143,67 +143,67 @@ class MessageMachine(RuleBasedStateMachine):
         bodies = [str(self.published + number) for number in range(count)]
         self.published += count
         items = [{"body": body, "key": key, "tag": tag} for body in bodies]
-        answer = self.gateway.done("POST", "/v1/topics/t/messages", {"messages": items})
-        for body, each in zip(bodies, answer["results"], strict=True):
-            assert each["status"] == 201
-            self.stored(each["queue"], each["offset"], Message(each["id"], body, key, tag))
+        response = self.gateway.done("POST", "/v1/topics/t/messages", {"messages": items})
+        for body, result in zip(bodies, response["results"], strict=True):
+            assert result["status"] == 201
+            self.stored(result["queue"], result["offset"], Message(result["id"], body, key, tag))
 
     @rule(name=st.sampled_from(["i1", "i2"]), body=st.sampled_from(["A", "A", "B"]), tag=tags)
-    def publish_once(self, name: str, body: str, tag: str | None) -> None:
-        """Same key and body: the same message; another body: 422; after the window the same id again."""
+    def publish_idempotently(self, name: str, body: str, tag: str | None) -> None:
+        """The same key and body is the same message, another body is 422. After the window the id is the same."""
         envelope = {"body": body, "tag": tag, "idempotencyKey": name}
-        status, answer = self.gateway.call("POST", "/v1/topics/t/messages", envelope)
+        status, response = self.gateway.call("POST", "/v1/topics/t/messages", envelope)
         at, known, first = self.idempotent.get(name, (-WINDOW, "", {}))
         if self.now - at < WINDOW:
             if known == body:
-                assert (status, answer) == (200, {**first, "duplicate": True})
+                assert (status, response) == (200, {**first, "duplicate": True})
             else:
-                assert (status, answer["code"]) == (422, "idempotency_mismatch")
+                assert (status, response["code"]) == (422, "idempotency_mismatch")
             return
-        assert status == 201, answer
-        assert known != body or answer["id"] == first["id"]
-        self.idempotent[name] = (self.now, body, answer)
-        self.stored(answer["queue"], answer["offset"], Message(answer["id"], body, None, tag))
+        assert status == 201, response
+        assert known != body or response["id"] == first["id"]
+        self.idempotent[name] = (self.now, body, response)
+        self.stored(response["queue"], response["offset"], Message(response["id"], body, None, tag))
 
     @rule(key=keys, tag=tags, delay=st.sampled_from([0.5, 3, 20, 400]))
     def publish_later(self, key: str | None, tag: str | None, delay: float) -> None:
         body = str(self.published)
         self.published += 1
         envelope = {"body": body, "key": key, "tag": tag, "delay": delay}
-        status, answer = self.gateway.call("POST", "/v1/topics/t/messages", envelope)
+        status, response = self.gateway.call("POST", "/v1/topics/t/messages", envelope)
         due = self.now + round(delay * 1000)
-        assert (status, milliseconds(parse_instant(answer["deliverAt"], ""))) == (202, due)
-        self.scheduled[answer["id"]] = (due, Message(answer["id"], body, key, tag))
+        assert (status, milliseconds(parse_instant(response["deliverAt"], ""))) == (202, due)
+        self.scheduled[response["id"]] = (due, Message(response["id"], body, key, tag))
 
     @rule()
-    def move(self) -> None:
+    def dispatch(self) -> None:
         """Invariant 21: what is due and nothing else, once, the earliest first."""
         due = sorted((at, message.id) for message_id, (at, message) in self.scheduled.items() if at <= self.now)
-        assert self.gateway.move() == len(due)
+        assert self.gateway.dispatch() == len(due)
         left = {message_id for _, message_id in due}
         for queue in self.ends:
             query = f"offset={self.ends[queue]}&max=1000"
             found = self.gateway.done("GET", f"/v1/topics/t/queues/{queue}/messages", query=query)
-            for each in found.get("items", found.get("messages", [])):
-                _, message = self.scheduled.pop(each["id"])
-                assert (each["body"], each["key"], each["tag"]) == (message.body, message.key, message.tag)
-                left.remove(each["id"])
-                self.decided[each["id"]] = "delivered"
-                self.stored(queue, each["offset"], message)
+            for item in found.get("items", found.get("messages", [])):
+                _, message = self.scheduled.pop(item["id"])
+                assert (item["body"], item["key"], item["tag"]) == (message.body, message.key, message.tag)
+                left.remove(item["id"])
+                self.decided[item["id"]] = "delivered"
+                self.stored(queue, item["offset"], message)
         assert not left
 
     @precondition(lambda self: self.scheduled or self.decided)
     @rule(data=st.data(), delay=st.sampled_from([None, None, 0, 2, 60]))
     def change_timer(self, data: st.DataObject, delay: float | None) -> None:
-        """Cancel, or re-time: while scheduled it is done; after that the answer says what it was."""
+        """Cancel or reschedule a timer. If it is no longer scheduled, the response reports its state."""
         message_id = data.draw(st.sampled_from([*self.scheduled, *self.decided]))
         path = f"/v1/scheduled/{message_id}"
         if delay is None:
-            status, answer = self.gateway.call("DELETE", path)
+            status, response = self.gateway.call("DELETE", path)
         else:
-            status, answer = self.gateway.call("PATCH", path, {"delay": delay})
+            status, response = self.gateway.call("PATCH", path, {"delay": delay})
         if message_id in self.scheduled:
-            assert status == 200, answer
+            assert status == 200, response
             if delay is None:
                 del self.scheduled[message_id]
                 self.decided[message_id] = "cancelled"
@@ -211,11 +211,11 @@ class MessageMachine(RuleBasedStateMachine):
                 _, message = self.scheduled[message_id]
                 self.scheduled[message_id] = (self.now + round(delay * 1000), message)
         elif self.decided[message_id] == "delivered":
-            assert (status, answer["code"]) == (409, "already_delivered")
+            assert (status, response["code"]) == (409, "already_delivered")
         elif delay is None:
-            assert (status, answer["outcome"]) == (200, "cancelled")
+            assert (status, response["outcome"]) == (200, "cancelled")
         else:
-            assert (status, answer["code"]) == (409, "already_cancelled")
+            assert (status, response["code"]) == (409, "already_cancelled")
 
     # Consuming.
 
@@ -228,68 +228,68 @@ class MessageMachine(RuleBasedStateMachine):
             wish["visibility"] = visibility / 1000
         if attempt is not None:
             wish["attemptId"] = attempt
-        status, answer = self.gateway.call("POST", f"/v1/groups/{name}/receive", wish)
+        status, response = self.gateway.call("POST", f"/v1/groups/{name}/receive", wish)
         if status == 409:
-            self.mismatched(group, answer, attempt, (most, visibility))
+            self.mismatched(group, response, attempt, (most, visibility))
             return
-        assert status == 200, answer
+        assert status == 200, response
         # Carried acks go first, then leases that ended are seen.
-        answered = [each["outcome"] for each in answer["acked"]]
+        answered = [result["outcome"] for result in response["acked"]]
         assert answered == [
-            group.settle(lease, "ack", self.now, each) for lease, each in zip(acks, answered, strict=True)
+            group.settle(lease, "ack", self.now, outcome) for lease, outcome in zip(acks, answered, strict=True)
         ]
-        group.notice(self.now)
+        group.expire_leases(self.now)
         again = group.repeated(attempt, (most, visibility), self.now)
         assert again != "mismatch"
         if isinstance(again, Attempt):
-            assert sorted(each["receipt"] for each in answer["messages"]) == sorted(
+            assert sorted(message["receipt"] for message in response["messages"]) == sorted(
                 lease.receipt for lease in again.leases
             )
             return
-        self.granted(group, answer, most, visibility, attempt)
+        self.granted(group, response, most, visibility, attempt)
 
     @rule(turn=groups, most=sizes)
-    def receive_plainly(self, turn: int, most: int) -> None:
-        """The same once more, so that it happens often."""
+    def receive_without_attempt(self, turn: int, most: int) -> None:
+        """Repeat the rule, so that it is chosen more often."""
         self.receive(turn, most, None, None, [])
 
     @rule(turn=groups, verb=verbs, number=receipts)
-    def settle_one(self, turn: int, verb: str, number: int) -> None:
-        """Same."""
+    def settle_again(self, turn: int, verb: str, number: int) -> None:
+        """Repeat the rule, so that it is chosen more often."""
         self.settle(turn, verb, [number], None, None)
 
-    def mismatched(self, group: GroupModel, answer: Answer, attempt: str | None, shape: Shape) -> None:
-        """Refused means untouched: nothing carried was applied, nothing was noticed."""
-        assert answer["code"] == "attempt_mismatch"
+    def mismatched(self, group: GroupModel, response: Answer, attempt: str | None, shape: Shape) -> None:
+        """A refused request changes nothing: no carried ack was applied, no expiry was noticed."""
+        assert response["code"] == "attempt_mismatch"
         assert attempt is not None
         assert group.attempts[attempt].shape != shape
 
     def granted(
-        self, group: GroupModel, answer: Answer, most: int, visibility: int | None, attempt: str | None
+        self, group: GroupModel, response: Answer, most: int, visibility: int | None, attempt: str | None
     ) -> None:
-        messages, held = answer["messages"], visibility or group.visibility
+        messages, held = response["messages"], visibility or group.visibility
         possible = 0 if group.is_paused else len(group.grantable(self.now))
         room = group.room(most)
         if group.is_ordered or group.tags:
             # How many at once is no promise here; but some, if there are some.
-            assert bool(messages) == bool(min(possible, room)), answer
+            assert bool(messages) == bool(min(possible, room)), response
             assert len(messages) <= min(possible, room)
         else:
             assert len(messages) == min(possible, room)
         if not messages:
-            assert answer["state"] == group.why_empty(self.now)
-        leases = group.hand_out(messages, held, self.now)
+            assert response["state"] == group.why_empty(self.now)
+        leases = group.grant(messages, held, self.now)
         for message in messages:
             assert milliseconds(parse_instant(message["leasedUntil"], "")) == self.now + held
         if attempt is not None and leases:
             group.attempts[attempt] = Attempt((most, visibility), leases)
 
     @rule(turn=groups, most=sizes)
-    def receive_and_hang_up(self, turn: int, most: int) -> None:
-        """Invariant 20: what nobody took is as it was before; only what had ended is seen to have ended."""
+    def receive_and_disconnect(self, turn: int, most: int) -> None:
+        """Invariant 20: released messages are unchanged. Only expired leases are noticed."""
         name, group = self.chosen(turn)
-        self.gateway.hung_up_receive(name, {"max": most})
-        group.hung_up(self.now)
+        self.gateway.receive_and_disconnect(name, {"max": most})
+        group.released(self.now)
 
     @rule(
         turn=groups,
@@ -308,59 +308,59 @@ class MessageMachine(RuleBasedStateMachine):
             body |= {"reason": "no"} if delay is None else {"reason": "no", "delay": delay / 1000}
         elif verb == "extend" and visibility is not None:
             body["visibility"] = visibility / 1000
-        status, answer = self.gateway.call("POST", f"/v1/groups/{name}/{verb}", body)
+        status, response = self.gateway.call("POST", f"/v1/groups/{name}/{verb}", body)
 
         held = visibility or group.visibility
-        answered = [each["outcome"] for each in answer["results"]]
+        answered = [result["outcome"] for result in response["results"]]
         expected = [
-            group.settle(lease, verb, self.now, each, visibility=held, delay=delay)
-            for lease, each in zip(leases, answered, strict=True)
+            group.settle(lease, verb, self.now, outcome, visibility=held, delay=delay)
+            for lease, outcome in zip(leases, answered, strict=True)
         ]
         assert answered == expected
         assert status == (200 if {*expected} <= {"applied", "duplicate", "late_applied"} else 207)
 
     @rule(turn=groups)
     def forge(self, turn: int) -> None:
-        """Forged or foreign: invalid."""
+        """A forged or foreign receipt is invalid."""
         name, other = self.names[turn], self.names[1 - turn]
         foreign = [lease.receipt for lease in self.groups[other].leases[-1:]]
         body = {"receipts": ["forged", *foreign]}
-        _, answer = self.gateway.call("POST", f"/v1/groups/{name}/ack", body)
-        assert {each["outcome"] for each in answer["results"]} == {"invalid"}
+        _, response = self.gateway.call("POST", f"/v1/groups/{name}/ack", body)
+        assert {result["outcome"] for result in response["results"]} == {"invalid"}
 
     # Operating.
 
     @rule(turn=groups)
-    def look(self, turn: int) -> None:
-        """Conservation, invariant by invariant: lag and dead letters are what the model has left and dead."""
+    def check_lag_and_dead_letters(self, turn: int) -> None:
+        """Conservation: lag and dead letters equal the unsettled and exhausted messages of the model."""
         name, group = self.chosen(turn)
         lag = self.gateway.done("GET", f"/v1/groups/{name}/lag")
-        group.notice(self.now)
+        group.expire_leases(self.now)
         group.check_lag(lag, self.now)
-        assert {place: letter[0] for place, letter in self.letters(name).items()} == {
-            place: letter[0] for place, letter in group.letters.items()
+        assert {position: letter[0] for position, letter in self.letters(name).items()} == {
+            position: letter[0] for position, letter in group.letters.items()
         }
 
     def letters(self, name: str) -> dict[tuple[str, int], tuple[str, int, str]]:
-        """The gateway's dead letters, the oldest first; each must be the model's."""
-        answer = self.gateway.done("GET", f"/v1/groups/{name}/dead-letters", query="limit=1000")
+        """Return the dead letters of the gateway, oldest first. Each must be in the model."""
+        response = self.gateway.done("GET", f"/v1/groups/{name}/dead-letters", query="limit=1000")
         group = self.groups[name]
-        group.notice(self.now)
+        group.expire_leases(self.now)
         found = {}
-        for item in answer["items"]:
-            place = item["origin"]["queue"], item["origin"]["offset"]
-            assert place not in found
-            found[place] = (item["id"], item["deliveries"], item["reason"])
+        for item in response["items"]:
+            position = item["origin"]["queue"], item["origin"]["offset"]
+            assert position not in found
+            found[position] = (item["id"], item["deliveries"], item["reason"])
         assert found == group.letters
         return found
 
     @rule(turn=groups, is_dry_run=st.booleans(), fate=st.sampled_from(["redrive", "redrive", "purge"]))
-    def bury_or_redrive(self, turn: int, is_dry_run: bool, fate: str) -> None:
+    def purge_or_redrive(self, turn: int, is_dry_run: bool, fate: str) -> None:
         name, group = self.chosen(turn)
         letters = self.letters(name)
         body = {"all": True, "dryRun": is_dry_run}
-        answer = self.gateway.done("POST", f"/v1/groups/{name}/dead-letters/{fate}", body)
-        assert [each["id"] for each in answer["results"]] == [letter[0] for letter in letters.values()]
+        response = self.gateway.done("POST", f"/v1/groups/{name}/dead-letters/{fate}", body)
+        assert [result["id"] for result in response["results"]] == [letter[0] for letter in letters.values()]
         if is_dry_run:
             return
         if fate == "redrive":
@@ -384,9 +384,9 @@ class MessageMachine(RuleBasedStateMachine):
         else:
             targets = {queue: 0 if to == "earliest" else end for queue, end in ends.items()}
         body = {"to": targets if to == "offsets" else to}
-        answer = self.gateway.done("POST", f"/v1/groups/{name}/seek", body)
+        response = self.gateway.done("POST", f"/v1/groups/{name}/seek", body)
 
-        assert {each["queue"]: each["to"] for each in answer["queues"]} == targets
+        assert {queue["queue"]: queue["to"] for queue in response["queues"]} == targets
         for queue, target in targets.items():
             group.seek(queue, target)
 

@@ -1,4 +1,4 @@
-"""Groups that want some tags only: the others are done for them, and never an answer."""
+"""Tag filters: messages that do not match are settled for the group and never delivered."""
 
 import httpx
 import pytest
@@ -17,8 +17,8 @@ from message_calls import (
 from mqgate import bootstrap
 
 
-async def test_a_tag_that_does_not_match_counts_as_done(api: httpx.AsyncClient) -> None:
-    """Not delivered, not in the lag at rest, and committed moves over it; another group sees it all."""
+async def test_a_message_that_does_not_match_is_settled(api: httpx.AsyncClient) -> None:
+    """It is not delivered and adds no lag, committed moves past it, and other groups receive it."""
     await shop(api, filter={"tags": ["red", "blue"]})
     await put(api, "groups/everybody", topic="orders")
     await publish(api, "a", tag="green")
@@ -36,7 +36,7 @@ async def test_a_tag_that_does_not_match_counts_as_done(api: httpx.AsyncClient) 
 
 
 async def test_one_receive_finds_the_match_behind_many_others(api: httpx.AsyncClient) -> None:
-    """No false empty: a non-match never ends a receive, however many there are."""
+    """However many messages do not match, they never end a receive."""
     await shop(api, queues=2, filter={"tags": ["red"]})
     await publish(api, *map(str, range(500)), tag="green")
     await publish(api, "match", tag="red")
@@ -45,10 +45,10 @@ async def test_one_receive_finds_the_match_behind_many_others(api: httpx.AsyncCl
 
 
 @pytest.mark.parametrize("wish", [{}, {"attemptId": "a1"}])
-async def test_a_rare_tag_is_found_in_few_steps_and_no_more_is_given_than_asked_for(
+async def test_a_rare_tag_is_found_in_few_steps(
     api: httpx.AsyncClient, gateway: bootstrap.Gateway, monkeypatch: pytest.MonkeyPatch, wish: dict[str, str]
 ) -> None:
-    """One message at a time would take seconds; what a wide look finds beyond that stays ready, in its order."""
+    """One message per step would take seconds. Matches beyond the requested number stay ready, in order."""
     await shop(api, filter={"tags": ["red"]})
     await publish(api, *map(str, range(900)), tag="green")
     await publish(api, *"abc", tag="red")

@@ -143,7 +143,7 @@ def test_a_repeated_receive_returns_the_same_receipts(upgraded: Upgraded) -> Non
 
     assert bodies(again) == ["a", "b"]
     assert again["messages"] == upgraded.before.attempt["messages"]
-    assert {upgraded.api.settle("ack", "attempts", each) for each in receipts(again)} == {(200, "applied")}
+    assert {upgraded.api.settle("ack", "attempts", receipt) for receipt in receipts(again)} == {(200, "applied")}
 
 
 @pytest.mark.parametrize("group", ["nacked", "abandoned"])

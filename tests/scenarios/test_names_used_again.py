@@ -1,4 +1,4 @@
-"""What is deleted is gone: a later thing of the same name begins with nothing of it."""
+"""Reused names: a new topic, group or key starts without anything of a deleted one."""
 
 import httpx
 from message_calls import put
@@ -13,22 +13,20 @@ async def renew_topic(api: httpx.AsyncClient) -> None:
     await put(api, "topics/orders", queues=1)
 
 
-async def test_a_key_of_a_deleted_topic_stores_again_in_its_successor(api: httpx.AsyncClient) -> None:
-    """A 2xx means stored: an answer remembered from the old topic would be a lost message in the new one."""
+async def test_an_idempotency_key_of_a_deleted_topic_is_forgotten(api: httpx.AsyncClient) -> None:
+    """The result of the old topic would mean a lost message in the new one, because 2xx means stored."""
     await put(api, "topics/orders", queues=1)
     await api.post(MESSAGES, json={"body": "a", "idempotencyKey": "k"})
     await renew_topic(api)
 
-    answer = await api.post(MESSAGES, json={"body": "a", "idempotencyKey": "k"})
+    response = await api.post(MESSAGES, json={"body": "a", "idempotencyKey": "k"})
 
-    assert answer.status_code == 201, answer.text
+    assert response.status_code == 201, response.text
     assert len((await api.get(MESSAGES)).json()["items"]) == 1
 
 
-async def test_what_was_scheduled_for_a_deleted_topic_is_cancelled_with_it(
-    api: httpx.AsyncClient, clock: ManualClock
-) -> None:
-    """Not delivered, and not into a later topic of that name; the answer says which of the two won."""
+async def test_deleting_a_topic_cancels_its_scheduled_messages(api: httpx.AsyncClient, clock: ManualClock) -> None:
+    """They are not delivered, not even into a later topic of that name. The response reports the state."""
     await put(api, "topics/orders", queues=1)
     scheduled = (await api.post(MESSAGES, json={"body": "late", "delay": "1h"})).json()
     await renew_topic(api)
@@ -41,8 +39,8 @@ async def test_what_was_scheduled_for_a_deleted_topic_is_cancelled_with_it(
     assert (await api.get(f"/v1/scheduled/{scheduled['id']}")).json()["state"] == "cancelled"
 
 
-async def test_a_key_goes_with_the_group_it_belongs_to(api: httpx.AsyncClient) -> None:
-    """Whoever was let in to the old group was not let in to the new one."""
+async def test_deleting_a_group_deletes_its_api_keys(api: httpx.AsyncClient) -> None:
+    """A key of the old group must not give access to a new one."""
     await put(api, "topics/orders", queues=1)
     await put(api, "groups/workers", topic="orders")
     admin = {"Authorization": f"Bearer {(await api.post('/v1/keys', json={'role': 'admin'})).json()['key']}"}
@@ -51,14 +49,14 @@ async def test_a_key_goes_with_the_group_it_belongs_to(api: httpx.AsyncClient) -
     await api.delete("/v1/groups/workers", headers=admin)
     await api.put("/v1/groups/workers", json={"topic": "orders"}, headers=admin)
 
-    answer = await api.get("/v1/groups/workers/lag", headers=old)
+    response = await api.get("/v1/groups/workers/lag", headers=old)
 
-    assert answer.status_code == 401
+    assert response.status_code == 401
     assert (await api.get("/v1/keys", headers=admin)).json()["items"][0]["role"] == "admin"
 
 
-async def test_the_last_admin_key_stays_while_others_depend_on_it(api: httpx.AsyncClient) -> None:
-    """Else nobody could ever make or delete a key again."""
+async def test_the_last_admin_key_cannot_be_deleted_while_others_exist(api: httpx.AsyncClient) -> None:
+    """Otherwise keys could never be created or deleted again."""
     await put(api, "topics/orders", queues=1)
     await put(api, "groups/workers", topic="orders")
     made = (await api.post("/v1/keys", json={"role": "admin"})).json()

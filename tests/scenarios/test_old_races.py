@@ -1,8 +1,8 @@
-"""Races that the older gateway lost, whose lock was several commands apart: here each is tried on two gateways at once.
+"""Races of the older gateway, whose lock took several commands, tried on two gateways at once.
 
-It looked whether a lock had ended and then took it, so two could; it freed a lock without asking whose it was, so an
-ack that came late, or twice, freed that of the next one; and it compared clocks of different machines
-(test_skewed_clocks.py).
+It checked whether a lock had ended and then took it, so two consumers could get it. It released a lock without checking
+its owner, so a late or repeated ack released the lock of the next consumer. It compared clocks of different machines
+(see test_skewed_clocks.py).
 """
 
 import asyncio
@@ -25,7 +25,7 @@ VISIBILITY = 10
 
 @pytest.fixture
 async def apis(shared: Settings, tmp_path: Path, clock: ManualClock) -> AsyncIterator[list[httpx.AsyncClient]]:
-    """Two gateways whose store's clock the test moves."""
+    """Two gateways whose store uses a clock that the test moves."""
     async with opened(shared, tmp_path / "a", clock) as a, opened(shared, tmp_path / "b", clock) as b:
         yield [a.api, b.api]
 
@@ -35,15 +35,15 @@ async def shop(api: httpx.AsyncClient, queues: int, **group: object) -> None:
     await put(api, "groups/workers", **{"topic": "orders", "mode": "queue", "visibility": VISIBILITY, **group})
 
 
-async def test_a_lock_that_ended_has_one_new_holder(apis: list[httpx.AsyncClient], clock: ManualClock) -> None:
-    """Invariant 5: whoever comes in the very moment, at whichever gateway, one of them gets the queue."""
+async def test_an_expired_lease_has_one_new_holder(apis: list[httpx.AsyncClient], clock: ManualClock) -> None:
+    """Invariant 5: of concurrent receives at any gateways exactly one gets the queue."""
     await shop(apis[0], queues=1, maxAttempts=1_000, backoff=["0s"])
     await publish(apis[0], "wanted by all")
     receipts = []
 
     for turn in range(1, 11):
-        answers = await asyncio.gather(*(receive(apis[number % 2]) for number in range(CLIENTS)))
-        leases = [answer["lease"] for answer in answers if "lease" in answer]
+        responses = await asyncio.gather(*(receive(apis[number % 2]) for number in range(CLIENTS)))
+        leases = [response["lease"] for response in responses if "lease" in response]
         assert [lease["delivery"] for lease in leases] == [turn]
         receipts += [lease["receipt"] for lease in leases]
         clock.advance(VISIBILITY)
@@ -53,10 +53,10 @@ async def test_a_lock_that_ended_has_one_new_holder(apis: list[httpx.AsyncClient
 
 
 @pytest.mark.parametrize("verb", ["ack", "nack", "extend"])
-async def test_what_comes_late_or_twice_does_not_free_the_next_ones_lock(
+async def test_a_late_or_repeated_ack_does_not_release_the_next_lease(
     apis: list[httpx.AsyncClient], clock: ManualClock, verb: str
 ) -> None:
-    """Invariants 6 and 16: the lock is its holder's, whatever others say at whichever gateway."""
+    """Invariants 6 and 16: only the holder can release a lease, at any gateway."""
     a, b = apis
     await shop(a, queues=1, backoff=["0s"])
     await publish(a, *range(9))
@@ -68,15 +68,15 @@ async def test_what_comes_late_or_twice_does_not_free_the_next_ones_lock(
     others = await asyncio.gather(*(receive(api) for api in (a, b) * 8))
 
     assert set(late) == {(409, "lost")}
-    assert {answer["state"] for answer in others} == {"busy"}
+    assert {response["state"] for response in others} == {"busy"}
     assert await outcome(a, "ack", holder) == (200, "applied")
     assert await outcome(b, "ack", holder) == (200, "duplicate")
     assert (await receive(b))["lease"]["start"] == 3
 
 
 @pytest.mark.timeout(300)
-async def test_while_no_lock_ends_no_batch_is_delivered_twice(both: tuple[Side, Side]) -> None:
-    """Sixty-four clients go from gateway to gateway, and say every ack again elsewhere while others are served."""
+async def test_no_batch_is_delivered_twice_while_leases_last(both: tuple[Side, Side]) -> None:
+    """Sixty-four clients alternate between the gateways, and repeat every ack at the other one."""
     queues, each = 8, 60
     apis = [side.api for side in both]
     await shop(apis[0], queues, visibility="1h")
@@ -89,12 +89,12 @@ async def test_while_no_lock_ends_no_batch_is_delivered_twice(both: tuple[Side, 
         turn = name
         while len(delivered) < queues * each:
             api, other = apis[turn % 2], apis[(turn + 1) % 2]
-            answer = await receive(api, clientId=f"client {name}", max=5, wait=1, ack=receipts)
-            outcomes.update(each["outcome"] for each in answer["acked"])
-            delivered.update((message["queue"], message["offset"]) for message in answer["messages"])
+            response = await receive(api, clientId=f"client {name}", max=5, wait=1, ack=receipts)
+            outcomes.update(result["outcome"] for result in response["acked"])
+            delivered.update((message["queue"], message["offset"]) for message in response["messages"])
             repeats = [(await outcome(other, "ack", receipt))[1] for receipt in receipts]
-            outcomes.update(f"again {told}" for told in repeats)
-            receipts = [answer["lease"]["receipt"]] if "lease" in answer else []
+            outcomes.update(f"again {repeated}" for repeated in repeats)
+            receipts = [response["lease"]["receipt"]] if "lease" in response else []
             turn += 1
         for receipt in receipts:
             outcomes[(await outcome(apis[turn % 2], "ack", receipt))[1]] += 1

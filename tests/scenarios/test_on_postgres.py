@@ -1,4 +1,4 @@
-"""Control data, timers, dead letters and idempotency keys in PostgreSQL, as clients and operators see it."""
+"""Control data, timers, dead letters and idempotency keys in PostgreSQL, as clients and operators see them."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -49,15 +49,15 @@ async def opened(settings: Settings) -> AsyncIterator[httpx.AsyncClient]:
 
 @pytest.fixture
 async def own(settings: Settings, postgres: Stack) -> AsyncIterator[Settings]:
-    """Settings with a schema of the test's own."""
+    """Return settings with a schema that belongs to the test."""
     schema = f"test_{uuid4().hex}"
     yield on(settings, postgres, schema)
     async with await psycopg.AsyncConnection.connect(postgres.postgres_url, autocommit=True) as connection:
         await connection.execute(f'DROP SCHEMA IF EXISTS "{schema}" CASCADE'.encode())
 
 
-async def test_what_was_registered_and_scheduled_is_there_after_a_restart(own: Settings) -> None:
-    """Entries, keys' window and timers live in PostgreSQL; the gateway's own directory keeps messages and leases."""
+async def test_entries_keys_and_timers_survive_a_restart(own: Settings) -> None:
+    """They are in PostgreSQL. The data directory of the gateway has only messages and leases."""
     later = {"body": "later", "delay": "1s", "idempotencyKey": "once"}
     async with opened(own) as api:
         await shop(api)
@@ -69,11 +69,11 @@ async def test_what_was_registered_and_scheduled_is_there_after_a_restart(own: S
 
         assert again["duplicate"] is True
         assert again["id"] == first["id"]
-        assert [(each["id"], each["body"]) for each in messages] == [(first["id"], "later")]
+        assert [(message["id"], message["body"]) for message in messages] == [(first["id"], "later")]
 
 
-async def test_a_scheduled_message_is_listed_moved_and_cancelled(own: Settings) -> None:
-    """Exactly one of cancelled and delivered wins."""
+async def test_a_scheduled_message_is_listed_rescheduled_and_cancelled(own: Settings) -> None:
+    """Of cancel and delivery exactly one succeeds."""
     async with opened(own) as api:
         await shop(api)
         scheduled = (await api.post("/v1/topics/orders/messages", json={"body": "far", "delay": "1h"})).json()
@@ -83,14 +83,14 @@ async def test_a_scheduled_message_is_listed_moved_and_cancelled(own: Settings) 
         moved = await api.patch(path, json={"delay": "2h"})
         cancelled = await api.delete(path)
 
-        assert [each["id"] for each in listed] == [scheduled["id"]]
+        assert [message["id"] for message in listed] == [scheduled["id"]]
         assert moved.status_code == 200
         assert cancelled.json()["outcome"] == "cancelled"
         assert (await api.delete(path)).json()["outcome"] == "cancelled"
 
 
 async def test_a_dead_letter_is_kept_and_redriven(own: Settings) -> None:
-    """With its reason and origin; redriven it has the same id."""
+    """It keeps its reason and origin, and the redriven message has the same id."""
     async with opened(own) as api:
         await shop(api, maxAttempts=1)
         await publish(api, "poison")
@@ -107,8 +107,8 @@ async def test_a_dead_letter_is_kept_and_redriven(own: Settings) -> None:
 
 
 @pytest.mark.slow
-async def test_messages_flow_while_postgres_is_away(settings: Settings, mortal: Stack) -> None:
-    """Publishing, receiving and acks need none of it; what does is refused with a reason, and works again after it."""
+async def test_messages_flow_while_postgresql_is_unavailable(settings: Settings, mortal: Stack) -> None:
+    """Publish, receive and ack need none of it. Other calls are refused with a reason and work again later."""
     async with opened(on(settings, mortal, f"test_{uuid4().hex}")) as api:
         await shop(api)
         await asyncio.to_thread(mortal.stop, "postgres", patience=0.0)
@@ -132,25 +132,25 @@ async def test_messages_flow_while_postgres_is_away(settings: Settings, mortal: 
 
 
 @pytest.mark.parametrize(
-    ("change", "told"),
+    ("change", "expected"),
     [
         ({"url": "postgresql://127.0.0.1:1/none"}, StorageUnavailable),
         ({"url": "not a url"}, StorageRefused),
     ],
 )
-async def test_a_server_that_cannot_be_had_stops_the_start(
-    settings: Settings, change: dict[str, Any], told: type[Exception]
+async def test_an_unavailable_server_prevents_the_start(
+    settings: Settings, change: dict[str, Any], expected: type[Exception]
 ) -> None:
-    """At once and with the reason, not with the first request."""
+    """The start fails at once with the reason, not with the first request."""
     postgres = PostgresSettings(connect_timeout=timedelta(seconds=1), **change)
 
-    with pytest.raises(told):
+    with pytest.raises(expected):
         async with opened(replace(settings, control=ControlSettings(engine="postgres"), postgres=postgres)):
             pass
 
 
 @pytest.mark.parametrize(
-    ("variables", "told"),
+    ("variables", "expected"),
     [
         ({"MQGATE_CONTROL_ENGINE": "mysql"}, "[control] engine must be sqlite or postgres"),
         ({"MQGATE_CONTROL_ENGINE": "postgres"}, "[postgres] url is required"),
@@ -158,9 +158,9 @@ async def test_a_server_that_cannot_be_had_stops_the_start(
         ({"MQGATE_POSTGRES_MAX_CONNECTIONS": "0"}, "[postgres] min_connections must be 1 or more"),
     ],
 )
-def test_settings_that_cannot_be_are_named(variables: dict[str, str], told: str) -> None:
-    """Before anything opens."""
+def test_invalid_settings_are_named(variables: dict[str, str], expected: str) -> None:
+    """They are reported before anything is opened."""
     with pytest.raises(SettingsInvalid) as refused:
         Settings.load(None, variables)
 
-    assert told in str(refused.value.faults)
+    assert expected in str(refused.value.faults)

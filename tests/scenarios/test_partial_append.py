@@ -1,4 +1,4 @@
-"""A broker is down while others store: every message is told what became of it, and nothing is lost or doubled."""
+"""Partial appends: one broker is down, others store. Every message has its outcome, none is lost or duplicated."""
 
 from typing import Any
 
@@ -9,7 +9,7 @@ from outage import Outage, key_for
 
 from mqgate import bootstrap
 from mqgate.core.errors import OutcomeUnknown, QueueUnavailable
-from mqgate.delay import dispatcher as mover_module
+from mqgate.delay import dispatcher as dispatcher_module
 from mqgate.testing.clock import ManualClock
 
 FIRST, SECOND = "orders/local:0", "orders/local:1"
@@ -19,18 +19,18 @@ MESSAGES = "/v1/topics/orders/messages"
 
 @pytest.fixture
 async def outage(gateway: bootstrap.Gateway) -> Outage:
-    """Timers move when they are told to, and not by themselves."""
-    await gateway.mover.stop()
+    """Timers run only when the test calls the dispatcher."""
+    await gateway.dispatcher.stop()
     return Outage(gateway)
 
 
 async def stored(api: httpx.AsyncClient) -> list[str]:
-    answer = await api.get(MESSAGES, params={"from": 0, "limit": 1000})
-    return sorted(item["body"] for item in answer.json()["items"])
+    response = await api.get(MESSAGES, params={"from": 0, "limit": 1000})
+    return sorted(item["body"] for item in response.json()["items"])
 
 
 async def waiting(api: httpx.AsyncClient) -> list[str]:
-    """Ids of what is scheduled."""
+    """Return the ids of the scheduled messages."""
     return [item["id"] for item in (await api.get("/v1/scheduled")).json()["items"]]
 
 
@@ -39,10 +39,10 @@ async def batch(api: httpx.AsyncClient, *items: dict[str, Any]) -> httpx.Respons
 
 
 @pytest.mark.parametrize(("kind", "code"), [("refusing", "queue_unavailable"), ("silent", "unknown")])
-async def test_a_single_publish_that_fails_says_why(
+async def test_a_failed_publish_reports_the_reason(
     api: httpx.AsyncClient, outage: Outage, kind: str, code: str
 ) -> None:
-    """503 with Retry-After; a message without key goes where there is room."""
+    """The response is 503 with Retry-After. A message without a key goes to an available queue."""
     await shop(api, queues=2)
     getattr(outage, kind).add(FIRST)
 
@@ -55,10 +55,8 @@ async def test_a_single_publish_that_fails_says_why(
     assert await stored(api) == ["b"]
 
 
-async def test_a_batch_tells_each_message_its_own_outcome_and_counts_what_was_stored(
-    api: httpx.AsyncClient, outage: Outage
-) -> None:
-    """207, index by index, with bad input and delays among them."""
+async def test_a_batch_reports_the_outcome_of_every_message(api: httpx.AsyncClient, outage: Outage) -> None:
+    """The response is 207 with one result per index, also for invalid and delayed items. Metrics count stored ones."""
     await shop(api, queues=3)
     outage.refusing.add(FIRST)
     outage.silent.add(SECOND)
@@ -71,12 +69,12 @@ async def test_a_batch_tells_each_message_its_own_outcome_and_counts_what_was_st
         {"body": "any"},
     ]
 
-    answer = await batch(api, *items)
+    response = await batch(api, *items)
 
-    results = answer.json()["results"]
-    assert answer.status_code == 207
-    assert "retry-after" in answer.headers
-    assert [each["status"] for each in results] == [503, 201, 400, 202, 503, 201]
+    results = response.json()["results"]
+    assert response.status_code == 207
+    assert "retry-after" in response.headers
+    assert [result["status"] for result in results] == [503, 201, 400, 202, 503, 201]
     assert [results[index]["error"]["code"] for index in (0, 4)] == ["queue_unavailable", "unknown"]
     assert [results[index]["error"]["index"] for index in (0, 2, 4)] == [0, 2, 4]
     assert {results[index]["queue"] for index in (1, 5)} == {"local:2"}
@@ -85,22 +83,20 @@ async def test_a_batch_tells_each_message_its_own_outcome_and_counts_what_was_st
 
 
 @pytest.mark.parametrize("kind", ["refusing", "silent"])
-async def test_the_dialect_of_mq_tells_a_failed_send_as_such(api: httpx.AsyncClient, outage: Outage, kind: str) -> None:
-    """500 with the reason: never 200 for what was not stored, never 300, which promises a retry."""
+async def test_the_mq_dialect_reports_a_failed_send(api: httpx.AsyncClient, outage: Outage, kind: str) -> None:
+    """500 with the reason: never 200 for a message that was not stored, and never 300, which promises a retry."""
     await put(api, "topics/orders", queues=1)
     await put(api, "producers/till", topic="orders")
     getattr(outage, kind).add(FIRST)
 
-    answer = await api.post("/mq/produce", data={"producer": "till", "message": "a"})
+    response = await api.post("/mq/produce", data={"producer": "till", "message": "a"})
 
-    assert answer.json()["status"] == 500
-    assert "broker" in answer.json()["message"] or "queue" in answer.json()["message"]
+    assert response.json()["status"] == 500
+    assert "broker" in response.json()["message"] or "queue" in response.json()["message"]
 
 
-async def test_a_key_whose_message_was_certainly_not_stored_is_free_again(
-    api: httpx.AsyncClient, outage: Outage
-) -> None:
-    """In one batch: the stored one is remembered, the failed one may even be used for another body."""
+async def test_the_key_of_a_message_that_was_not_stored_is_free_again(api: httpx.AsyncClient, outage: Outage) -> None:
+    """In one batch the stored key is kept, and the failed one may be used for another body."""
     await shop(api, queues=2)
     outage.refusing.add(FIRST)
     down, up = {"key": key_for(0), "idempotencyKey": "k0"}, {"key": key_for(1), "idempotencyKey": "k1"}
@@ -109,17 +105,17 @@ async def test_a_key_whose_message_was_certainly_not_stored_is_free_again(
 
     again = await batch(api, {"body": "b", **down}, {"body": "x", **up})
 
-    assert [each["status"] for each in first.json()["results"]] == [503, 201]
-    assert [each["status"] for each in again.json()["results"]] == [201, 200]
+    assert [result["status"] for result in first.json()["results"]] == [503, 201]
+    assert [result["status"] for result in again.json()["results"]] == [201, 200]
     assert again.json()["results"][1]["offset"] == first.json()["results"][1]["offset"]
     assert await stored(api) == ["b", "x"]
 
 
 @pytest.mark.parametrize("is_stored", [False, True], ids=["it was not stored", "it was stored"])
-async def test_a_key_whose_outcome_is_unknown_stays_taken_and_its_repeat_looks(
+async def test_a_repeat_of_an_unknown_outcome_checks_the_log(
     api: httpx.AsyncClient, outage: Outage, is_stored: bool
 ) -> None:
-    """The repeat stores what is missing or finds what is there: one message, one id; another body is refused."""
+    """It stores the missing message or finds the stored one: one message, one id. Another body is refused."""
     await shop(api)
     outage.silent.add(FIRST)
     outage.is_stored = is_stored
@@ -137,10 +133,8 @@ async def test_a_key_whose_outcome_is_unknown_stays_taken_and_its_repeat_looks(
     assert await stored(api) == ["a"]
 
 
-async def test_while_nobody_can_look_a_repeat_of_an_unknown_outcome_sends_nothing(
-    api: httpx.AsyncClient, outage: Outage
-) -> None:
-    """The broker that may have it is down: sending elsewhere would make two; the rest of the batch goes on."""
+async def test_a_repeat_is_refused_while_the_log_cannot_be_checked(api: httpx.AsyncClient, outage: Outage) -> None:
+    """The unavailable broker may have the message, so another copy must not be sent. The other items are stored."""
     await shop(api)
     outage.silent.add(FIRST)
     outage.is_stored = True
@@ -152,13 +146,13 @@ async def test_while_nobody_can_look_a_repeat_of_an_unknown_outcome_sends_nothin
     outage.end()
     again = await send(api, body="a", idempotencyKey="k")
 
-    assert [each["status"] for each in blind.json()["results"]] == [503, 201, 201]
+    assert [result["status"] for result in blind.json()["results"]] == [503, 201, 201]
     assert again.status_code == 200
     assert await stored(api) == ["a", "x", "y"]
 
 
 async def test_a_refusal_after_an_unknown_outcome_does_not_free_the_key(api: httpx.AsyncClient, outage: Outage) -> None:
-    """The first send may still arrive; free, the key would let its successor through unseen."""
+    """The first append may still complete. If the key were free, another body could be stored under it."""
     await shop(api)
     outage.silent.add(FIRST)
     await send(api, body="a", idempotencyKey="k")
@@ -175,10 +169,10 @@ async def test_a_refusal_after_an_unknown_outcome_does_not_free_the_key(api: htt
 
 
 @pytest.mark.parametrize(("kind", "error"), [("refusing", QueueUnavailable), ("silent", OutcomeUnknown)])
-async def test_timers_of_a_queue_that_is_down_are_tried_again_and_the_others_move(
+async def test_timers_of_a_closed_queue_are_retried_and_others_dispatched(
     api: httpx.AsyncClient, gateway: bootstrap.Gateway, outage: Outage, clock: ManualClock, kind: str, error: type
 ) -> None:
-    """Also those of other topics behind them; what failed is scheduled again, and once back each comes once."""
+    """This includes timers of other topics that are due later. Each message is delivered once."""
     await shop(api, queues=2)
     await put(api, "topics/parcels", queues=1)
     ids = [(await send(api, body=f"{n}", key=key_for(n), delay=5)).json()["id"] for n in (0, 1)]
@@ -187,10 +181,10 @@ async def test_timers_of_a_queue_that_is_down_are_tried_again_and_the_others_mov
     clock.advance(10)
 
     with pytest.raises(error):
-        await gateway.mover.run_once()
+        await gateway.dispatcher.run_once()
     while_down = (await stored(api), await waiting(api), (await api.get("/v1/topics/parcels/messages")).json()["items"])
     outage.end()
-    moved = await gateway.mover.run_once()
+    moved = await gateway.dispatcher.run_once()
 
     assert while_down[:2] == (["1"], ids[:1])
     assert [item["body"] for item in while_down[2]] == ["parcel"]
@@ -199,33 +193,33 @@ async def test_timers_of_a_queue_that_is_down_are_tried_again_and_the_others_mov
     assert await waiting(api) == []
 
 
-async def test_a_timer_whose_outcome_is_unknown_comes_again_with_the_same_id(
+async def test_a_timer_with_an_unknown_outcome_is_sent_again_with_its_id(
     api: httpx.AsyncClient, gateway: bootstrap.Gateway, outage: Outage, clock: ManualClock
 ) -> None:
-    """At least once: a copy too many can be told by its id, one too few cannot."""
+    """At least once: consumers can recognise a copy by its id, but cannot recover a lost message."""
     await shop(api)
     sent = (await send(api, body="a", delay=5)).json()["id"]
     outage.silent.add(FIRST)
     outage.is_stored = True
     clock.advance(10)
     with pytest.raises(OutcomeUnknown):
-        await gateway.mover.run_once()
+        await gateway.dispatcher.run_once()
     outage.end()
 
-    await gateway.mover.run_once()
+    await gateway.dispatcher.run_once()
 
     assert [message["id"] for message in await take(api)] == [sent, sent]
 
 
-async def test_more_timers_of_a_queue_that_is_down_than_a_batch_hold_nobody_up(
+async def test_many_timers_of_a_closed_queue_do_not_delay_others(
     api: httpx.AsyncClient,
     gateway: bootstrap.Gateway,
     outage: Outage,
     clock: ManualClock,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """They are due first and fill every batch: what is due behind them must move all the same."""
-    monkeypatch.setattr(mover_module, "_BATCH", 2)
+    """They are due first and fill every batch. Later timers must be dispatched all the same."""
+    monkeypatch.setattr(dispatcher_module, "_BATCH", 2)
     await shop(api, queues=2)
     await batch(api, *({"body": f"{n}", "key": key_for(0), "delay": 5} for n in range(7)))
     await send(api, body="behind", key=key_for(1), delay=6)
@@ -233,19 +227,19 @@ async def test_more_timers_of_a_queue_that_is_down_than_a_batch_hold_nobody_up(
     clock.advance(10)
 
     with pytest.raises(QueueUnavailable):
-        await gateway.mover.run_once()
+        await gateway.dispatcher.run_once()
     while_down = (await stored(api), len(await waiting(api)))
     outage.end()
-    await gateway.mover.run_once()
+    await gateway.dispatcher.run_once()
 
     assert while_down == (["behind"], 7)
     assert bodies(await take(api)) == [*(f"{n}" for n in range(7)), "behind"]
 
 
-async def test_the_mover_goes_on_by_itself_when_the_queue_is_back(
+async def test_the_dispatcher_continues_when_the_queue_opens(
     live_api: httpx.AsyncClient, live: bootstrap.Gateway
 ) -> None:
-    """After its pause; nobody has to restart anything."""
+    """It tries again after its pause, without a restart."""
     outage = Outage(live)
     await shop(live_api, queues=2)
     outage.refusing.add(FIRST)
@@ -262,8 +256,8 @@ async def test_the_mover_goes_on_by_itself_when_the_queue_is_back(
     assert await take(live_api, wait=1) == []
 
 
-async def test_a_redrive_tells_each_message_its_own_outcome(api: httpx.AsyncClient, outage: Outage) -> None:
-    """207; what was not stored, or may not have been, stays a dead letter, and only the rest is on record."""
+async def test_a_redrive_reports_the_outcome_of_every_message(api: httpx.AsyncClient, outage: Outage) -> None:
+    """207: a message that was not stored, or may not have been, stays a dead letter. The audit entry has the others."""
     await shop(api, maxAttempts=1)
     await publish(api, "a", "b", "c")
     for message in await take(api):
@@ -272,33 +266,33 @@ async def test_a_redrive_tells_each_message_its_own_outcome(api: httpx.AsyncClie
     outage.refusing.add(ids[0])
     outage.silent.add(ids[2])
 
-    answer = await api.post("/v1/groups/workers/dead-letters/redrive", json={"ids": [*ids, "nobody"]})
+    response = await api.post("/v1/groups/workers/dead-letters/redrive", json={"ids": [*ids, "nobody"]})
     left = await dead_ids(api)
     audit = (await api.get("/v1/audit")).json()["items"][0]
     outage.end()
     again = await api.post("/v1/groups/workers/dead-letters/redrive", json={"all": True})
 
-    results = answer.json()["results"]
-    assert answer.status_code == 207
-    assert [each["id"] for each in results] == [*ids, "nobody"]
-    assert [each["outcome"] for each in results] == ["failed", "redriven", "unknown", "not_found"]
+    results = response.json()["results"]
+    assert response.status_code == 207
+    assert [result["id"] for result in results] == [*ids, "nobody"]
+    assert [result["outcome"] for result in results] == ["failed", "redriven", "unknown", "not_found"]
     assert left == [ids[0], ids[2]]
     assert (audit["action"], audit["details"]["ids"]) == ("redrive", [ids[1]])
-    assert (again.status_code, {each["outcome"] for each in again.json()["results"]}) == (200, {"redriven"})
+    assert (again.status_code, {result["outcome"] for result in again.json()["results"]}) == (200, {"redriven"})
     assert sorted(message["id"] for message in await take(api)) == sorted(ids)
 
 
-async def test_a_redrive_into_a_log_that_is_down_changes_nothing(api: httpx.AsyncClient, outage: Outage) -> None:
-    """All are told so; with a rate, slice by slice, as well."""
+async def test_a_redrive_into_a_closed_log_changes_nothing(api: httpx.AsyncClient, outage: Outage) -> None:
+    """Every result reports the failure, also with a rate, which redrives slice by slice."""
     await shop(api, maxAttempts=1)
     await publish(api, "a", "b", "c")
     for message in await take(api):
         await outcome(api, "nack", message)
     outage.refusing.add(PRIVATE)
 
-    answer = await api.post("/v1/groups/workers/dead-letters/redrive", json={"all": True, "rate": 1000})
+    response = await api.post("/v1/groups/workers/dead-letters/redrive", json={"all": True, "rate": 1000})
 
-    assert answer.status_code == 207
-    assert [each["outcome"] for each in answer.json()["results"]] == ["failed"] * 3
+    assert response.status_code == 207
+    assert [result["outcome"] for result in response.json()["results"]] == ["failed"] * 3
     assert len(await dead_ids(api)) == 3
     assert await take(api) == []

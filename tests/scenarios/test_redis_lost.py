@@ -1,4 +1,4 @@
-"""Redis loses everything, or dies: groups go on where the brokers say they stood; duplicates, never loss."""
+"""Redis loses all data or stops: groups resume at their mirrored offsets. Duplicates are possible, loss is not."""
 
 import asyncio
 from collections.abc import AsyncIterator, Iterator
@@ -39,7 +39,7 @@ LONG = 20
 
 @pytest.fixture
 def settings(settings: Settings, mortal_redis: Stack, rocketmq: Stack, postgres: Stack) -> Iterator[Settings]:
-    """The production set on a Redis of the module's own, which is lost; mirrored only when a test says so."""
+    """The distributed deployment with a Redis of this module. The mirror is written only when a test calls it."""
     with on_production(settings, rocketmq, mortal_redis, postgres) as own:
         yield replace(own, rocketmq=replace(own.rocketmq, mirror_interval=timedelta(hours=1)))
 
@@ -63,10 +63,10 @@ async def lose(stack: Stack, loss: str) -> None:
 
 @LOSSES
 @MODES
-async def test_a_group_goes_on_from_its_mirror_under_a_new_incarnation(
+async def test_a_group_resumes_at_its_mirror_under_a_new_incarnation(
     settings: Settings, mortal_redis: Stack, mode: str, loss: str
 ) -> None:
-    """What was acked since the mirror was written comes again; receipts of before are gone, and change nothing."""
+    """Messages acked since the last mirror write are repeated. Old receipts are gone and change nothing."""
     async with opened(settings) as (api, gateway):
         await shop(api, mode=mode, visibility="1h")
         await publish(api, *"abcdef")
@@ -88,21 +88,21 @@ async def test_a_group_goes_on_from_its_mirror_under_a_new_incarnation(
         assert await counts(api) == (0, 0, 0)
 
 
-def receipt_of(answer: Json) -> Any:
-    """Of a batch, or of its one message."""
-    return answer["lease"]["receipt"] if answer.get("lease") else answer["messages"][0]["receipt"]
+def receipt_of(response: Json) -> Any:
+    """Return the receipt of the batch, or of its only message."""
+    return response["lease"]["receipt"] if response.get("lease") else response["messages"][0]["receipt"]
 
 
-async def settle_batch(api: httpx.AsyncClient, answer: Json) -> None:
-    if answer.get("lease"):
-        assert await outcome(api, "ack", receipt_of(answer)) == (200, "applied")
+async def settle_batch(api: httpx.AsyncClient, response: Json) -> None:
+    if response.get("lease"):
+        assert await outcome(api, "ack", receipt_of(response)) == (200, "applied")
     else:
-        await ack(api, *answer["messages"])
+        await ack(api, *response["messages"])
 
 
 @LOSSES
-async def test_nothing_is_lost_when_it_happens_under_work(settings: Settings, mortal_redis: Stack, loss: str) -> None:
-    """Consumers notice nothing but duplicates; every message that was published is delivered."""
+async def test_no_message_is_lost_if_redis_fails_under_load(settings: Settings, mortal_redis: Stack, loss: str) -> None:
+    """Consumers see only duplicates, and every published message is delivered."""
     settings = replace(settings, rocketmq=replace(settings.rocketmq, mirror_interval=timedelta(seconds=0.1)))
     async with opened(settings) as (api, _):
         await shop(api, queues=4)
@@ -112,7 +112,9 @@ async def test_nothing_is_lost_when_it_happens_under_work(settings: Settings, mo
             while len(seen) < 400:
                 messages = await take(api, max=8, wait=1)
                 seen.update(bodies(messages))
-                await api.post("/v1/groups/workers/ack", json={"receipts": [each["receipt"] for each in messages]})
+                await api.post(
+                    "/v1/groups/workers/ack", json={"receipts": [message["receipt"] for message in messages]}
+                )
 
         async with asyncio.timeout(60), asyncio.TaskGroup() as work:
             for _ in range(4):
@@ -124,8 +126,8 @@ async def test_nothing_is_lost_when_it_happens_under_work(settings: Settings, mo
         assert len(seen) == 400
 
 
-async def test_broadcast_clients_register_anew_and_are_told(settings: Settings, mortal_redis: Stack) -> None:
-    """Their places lay in Redis alone: a jump, but not a silent one."""
+async def test_broadcast_clients_are_registered_again_with_a_notice(settings: Settings, mortal_redis: Stack) -> None:
+    """Their positions were only in Redis. They jump to the end, and the response reports it."""
     async with opened(settings) as (api, _):
         await shop(api, mode="broadcast", start="earliest")
         await publish(api, "a")
@@ -133,15 +135,17 @@ async def test_broadcast_clients_register_anew_and_are_told(settings: Settings, 
         known = await receive(api, clientId="screen", max=10)
 
         await lose(mortal_redis, "flushed")
-        anew = await receive(api, clientId="screen", max=10)
+        again = await receive(api, clientId="screen", max=10)
 
-        assert [answer.get("registered", False) for answer in (first, known, anew)] == [True, False, True]
-        assert bodies(anew["messages"]) == ["a"]
+        assert [response.get("registered", False) for response in (first, known, again)] == [True, False, True]
+        assert bodies(again["messages"]) == ["a"]
 
 
 @MODES
-async def test_who_only_looks_finds_a_group_where_it_stood(settings: Settings, mortal_redis: Stack, mode: str) -> None:
-    """Lag and seek need nobody to receive first."""
+async def test_lag_and_seek_find_a_group_at_its_mirrored_position(
+    settings: Settings, mortal_redis: Stack, mode: str
+) -> None:
+    """They must not need a receive first."""
     async with opened(settings) as (api, _):
         await shop(api, mode=mode)
         await publish(api, "a", "b", "c")
@@ -158,8 +162,8 @@ async def test_who_only_looks_finds_a_group_where_it_stood(settings: Settings, m
         assert await counts(api) == (0, 0, 0)
 
 
-async def test_settings_survive(settings: Settings, mortal_redis: Stack) -> None:
-    """Pause and rate limit lie in control data: a lost lease state must not open the flood-gates."""
+async def test_pause_and_rate_limit_survive(settings: Settings, mortal_redis: Stack) -> None:
+    """They are control data: lost lease state must not deliver the messages of a paused group."""
     async with opened(settings) as (api, _):
         await shop(api, rateLimit={"rate": 1, "burst": 3})
         await publish(api, *range(10))
@@ -174,10 +178,10 @@ async def test_settings_survive(settings: Settings, mortal_redis: Stack) -> None
         assert len(limited) == 3
 
 
-async def test_a_queue_whose_broker_is_down_stays_closed_until_its_mirror_can_be_read(
+async def test_a_queue_stays_closed_until_its_mirror_can_be_read(
     settings: Settings, mortal_redis: Stack, pair: Stack
 ) -> None:
-    """Nobody can tell where the group stood in it: to guess would be loss or a flood; nor can another gateway."""
+    """Its position is unknown while the broker is down. A guess would lose or repeat messages."""
     settings = replace(settings, rocketmq=replace(settings.rocketmq, cluster="pair"))
     async with opened(settings) as (api, gateway), opened(settings) as (other, _):
         await shop(api, queues=2)
@@ -197,13 +201,13 @@ async def test_a_queue_whose_broker_is_down_stays_closed_until_its_mirror_can_be
         await asyncio.to_thread(pair.start, "broker-b")
         back = await waiting
 
-        assert {each["queue"].partition(":")[0] for each in without} == {"broker-a"}
-        assert {each["queue"].partition(":")[0] for each in back} == {"broker-b"}
+        assert {message["queue"].partition(":")[0] for message in without} == {"broker-a"}
+        assert {message["queue"].partition(":")[0] for message in back} == {"broker-b"}
         assert sorted(bodies(without + back)) == sorted(new)
 
 
 async def _publish_singly(api: httpx.AsyncClient, contents: list[str]) -> None:
-    """A batch without keys goes to one queue; these go to all in turn."""
+    """Publish without keys, one by one: a batch would be stored in one queue, these are spread over all."""
     for body in contents:
         await publish(api, body)
 

@@ -1,4 +1,4 @@
-"""Messages of before once more: same ids, for everybody or for one group, each once."""
+"""Replay: old messages with their ids, to a topic or to one group, each once."""
 
 from typing import Any
 
@@ -11,7 +11,7 @@ Json = dict[str, Any]
 
 @pytest.fixture
 async def kept(api: httpx.AsyncClient) -> list[Json]:
-    """Two messages of `orders` as a read of its queue tells them; group `workers` has acked both."""
+    """Two messages of `orders` as read from its queue. Group `workers` has acked both."""
     await shop(api)
     await publish(api, "one", key="k", tag="t", properties={"a": "1"})
     await publish(api, "two")
@@ -21,7 +21,7 @@ async def kept(api: httpx.AsyncClient) -> list[Json]:
     for queue in queues:
         path = f"/v1/topics/orders/queues/{queue['queue']}/messages"
         found += (await api.get(path, params={"offset": queue["min"]})).json()["messages"]
-    return sorted(found, key=lambda each: each["body"])
+    return sorted(found, key=lambda message: message["body"])
 
 
 async def replay(api: httpx.AsyncClient, target: str, *messages: Json) -> httpx.Response:
@@ -29,50 +29,53 @@ async def replay(api: httpx.AsyncClient, target: str, *messages: Json) -> httpx.
 
 
 async def test_a_replay_into_a_topic_keeps_ids_and_contents(api: httpx.AsyncClient, kept: list[Json]) -> None:
-    """Whoever de-duplicates by id sees that it is the same message."""
-    answer = await replay(api, "topics/orders", *kept)
+    """Consumers that deduplicate by id recognise the message."""
+    response = await replay(api, "topics/orders", *kept)
 
-    assert [each["status"] for each in answer.json()["results"]] == [201, 201]
-    again = sorted(await take(api, max=10, wait=5), key=lambda each: each["body"])
-    assert [each["id"] for each in again] == [each["id"] for each in kept]
+    assert [result["status"] for result in response.json()["results"]] == [201, 201]
+    again = sorted(await take(api, max=10, wait=5), key=lambda message: message["body"])
+    assert [message["id"] for message in again] == [message["id"] for message in kept]
     same = ("key", "tag", "properties", "body", "topic")
-    assert [[each[name] for name in same] for each in again] == [[each[name] for name in same] for each in kept]
-    assert [each["delivery"] for each in again] == [1, 1]
+    assert [[message[name] for name in same] for message in again] == [
+        [message[name] for name in same] for message in kept
+    ]
+    assert [message["delivery"] for message in again] == [1, 1]
 
 
 async def test_a_replay_into_a_group_reaches_that_group_only(api: httpx.AsyncClient, kept: list[Json]) -> None:
-    """Others have done with it; and the one sees when it was first stored."""
+    """Other groups do not receive it again, and this one sees the original store time."""
     await put(api, "groups/others", topic="orders", start="latest")
 
-    answer = await replay(api, "groups/workers", *kept)
+    response = await replay(api, "groups/workers", *kept)
 
-    assert answer.status_code == 200
-    again = sorted(await take(api, max=10, wait=5), key=lambda each: each["body"])
-    assert [(each["id"], each["storedAt"], each["topic"]) for each in again] == [
-        (each["id"], each["storedAt"], each["topic"]) for each in kept
+    assert response.status_code == 200
+    again = sorted(await take(api, max=10, wait=5), key=lambda message: message["body"])
+    assert [(message["id"], message["storedAt"], message["topic"]) for message in again] == [
+        (message["id"], message["storedAt"], message["topic"]) for message in kept
     ]
-    places = {(each["queue"], each["offset"]) for each in again}
-    assert {(each["queue"], each["offset"]) for each in answer.json()["results"]} == places
+    places = {(message["queue"], message["offset"]) for message in again}
+    assert {(result["queue"], result["offset"]) for result in response.json()["results"]} == places
     assert await take(api, group="others", max=10) == []
 
 
 @pytest.mark.parametrize("target", ["topics/orders", "groups/workers"])
-async def test_a_replay_that_is_repeated_stores_nothing_again(
-    api: httpx.AsyncClient, kept: list[Json], target: str
-) -> None:
-    """A replay that was cut off is sent once more; its keys are its own, for the same message may be replayed anew."""
-    first = [each | {"idempotencyKey": f"monday {each['id']}"} for each in kept]
+async def test_a_repeated_replay_stores_nothing(api: httpx.AsyncClient, kept: list[Json], target: str) -> None:
+    """An interrupted replay is repeated with the same keys. A new replay of the message has other keys."""
+    first = [message | {"idempotencyKey": f"monday {message['id']}"} for message in kept]
 
-    answers = [await replay(api, target, *first) for _ in range(2)]
+    responses = [await replay(api, target, *first) for _ in range(2)]
 
-    assert [[each["status"] for each in answer.json()["results"]] for answer in answers] == [[201, 201], [200, 200]]
+    assert [[result["status"] for result in response.json()["results"]] for response in responses] == [
+        [201, 201],
+        [200, 200],
+    ]
     assert sorted(bodies(await take(api, max=10, wait=5))) == ["one", "two"]
-    anew = await replay(api, target, *(each | {"idempotencyKey": f"tuesday {each['id']}"} for each in kept))
-    assert [each["status"] for each in anew.json()["results"]] == [201, 201]
+    another = await replay(api, target, *(message | {"idempotencyKey": f"tuesday {message['id']}"} for message in kept))
+    assert [result["status"] for result in another.json()["results"]] == [201, 201]
 
 
-async def test_a_replay_is_on_record(api: httpx.AsyncClient, kept: list[Json]) -> None:
-    """Who wonders where old messages come from finds out."""
+async def test_a_replay_has_an_audit_entry(api: httpx.AsyncClient, kept: list[Json]) -> None:
+    """Operators must be able to find out where old messages come from."""
     await replay(api, "groups/workers", *kept)
 
     acts = (await api.get("/v1/audit")).json()["items"]
@@ -91,20 +94,20 @@ async def test_a_replay_is_on_record(api: httpx.AsyncClient, kept: list[Json]) -
         ("groups/workers", {"storedAt": "yesterday"}, "storedAt"),
     ],
 )
-async def test_one_bad_message_does_not_fail_the_others(
+async def test_an_invalid_message_does_not_fail_the_others(
     api: httpx.AsyncClient, kept: list[Json], target: str, change: Json, field: str
 ) -> None:
-    """As in a batch that is published."""
-    answer = await replay(api, target, kept[0] | change, kept[1])
+    """The rule is that of a batch publish."""
+    response = await replay(api, target, kept[0] | change, kept[1])
 
-    assert answer.status_code == 207
-    bad, good = answer.json()["results"]
+    assert response.status_code == 207
+    bad, good = response.json()["results"]
     assert (bad["status"], bad["error"]["field"], good["status"]) == (400, field, 201)
     assert bodies(await take(api, max=10, wait=5)) == ["two"]
 
 
-async def test_what_cannot_be_replayed_is_refused(api: httpx.AsyncClient, kept: list[Json]) -> None:
-    """Nothing, nowhere, and to clients of whom each would get it."""
+async def test_an_invalid_replay_is_refused(api: httpx.AsyncClient, kept: list[Json]) -> None:
+    """Without messages, to an unknown target, and to a broadcast group, whose clients would all receive it."""
     await put(api, "groups/all", topic="orders", mode="broadcast")
 
     refused(await replay(api, "topics/orders"), 400, "invalid_value")

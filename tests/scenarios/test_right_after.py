@@ -1,4 +1,4 @@
-"""What one gateway has answered counts at the other with the very next request, whatever the other believed before."""
+"""What one gateway has confirmed applies to the next request at another one, whatever that one had cached."""
 
 import asyncio
 import time
@@ -15,7 +15,7 @@ OFTEN = 10
 
 
 async def first_redrive(here: Side, there: Side, **group: object) -> None:
-    """A message died and was redriven here, as the group's first; there it was just seen that the group had none."""
+    """Redrive the first dead letter of the group here, after the other gateway saw that the group had none."""
     await shop(here.api, maxAttempts=1, **group)
     await publish(here.api, "second chance")
     received = await receive(here.api, wait=LONG)
@@ -32,8 +32,8 @@ def receipt_of(received: Json) -> str:
 
 
 @pytest.mark.parametrize("mode", ["message", "queue"])
-async def test_a_redriven_message_is_received_elsewhere_at_once(both: tuple[Side, Side], mode: str) -> None:
-    """Though the log that it goes through was made by the redrive, and the other gateway has never met it."""
+async def test_a_redriven_message_is_received_at_another_gateway_at_once(both: tuple[Side, Side], mode: str) -> None:
+    """The redrive created the private log of the group, which the other gateway does not know yet."""
     here, there = both
     await first_redrive(here, there, mode=mode)
 
@@ -43,8 +43,8 @@ async def test_a_redriven_message_is_received_elsewhere_at_once(both: tuple[Side
 
 
 @pytest.mark.parametrize("mode", ["message", "queue"])
-async def test_a_redriven_message_that_fails_elsewhere_is_dead_there(both: tuple[Side, Side], mode: str) -> None:
-    """Any gateway takes the nack, shows the dead letter and counts what is left."""
+async def test_a_redriven_message_can_be_exhausted_at_another_gateway(both: tuple[Side, Side], mode: str) -> None:
+    """Any gateway accepts the nack, shows the dead letter and counts the lag."""
     here, there = both
     await first_redrive(here, there, mode=mode)
     received = await receive(here.api)
@@ -52,12 +52,12 @@ async def test_a_redriven_message_that_fails_elsewhere_is_dead_there(both: tuple
     nacked = await outcome(there.api, "nack", receipt_of(received), reason="again")
 
     assert nacked == (200, "applied")
-    assert [(each["reason"], each["deliveries"]) for each in await dead(there.api)] == [("again", 1)]
+    assert [(letter["reason"], letter["deliveries"]) for letter in await dead(there.api)] == [("again", 1)]
     assert await counts(there.api) == (0, 0, 0)
 
 
-async def test_who_looks_elsewhere_at_what_was_redriven_sees_it(both: tuple[Side, Side]) -> None:
-    """Lag there counts it, and says how old it is."""
+async def test_the_lag_at_another_gateway_includes_a_redriven_message(both: tuple[Side, Side]) -> None:
+    """With its age."""
     here, there = both
     await first_redrive(here, there)
 
@@ -65,10 +65,10 @@ async def test_who_looks_elsewhere_at_what_was_redriven_sees_it(both: tuple[Side
 
 
 @pytest.mark.parametrize("is_first", [True, False])
-async def test_who_begins_to_wait_elsewhere_right_after_a_redrive_has_it_at_once(
+async def test_a_receive_that_parks_right_after_a_redrive_elsewhere_gets_the_message(
     both: tuple[Side, Side], is_first: bool
 ) -> None:
-    """The wake-up came before anybody waited, so the look before the park must not miss it."""
+    """The wake-up was sent before the receive parked, so its first try must find the message."""
     here, there = both
     await first_redrive(here, there)
     if not is_first:
@@ -83,19 +83,19 @@ async def test_who_begins_to_wait_elsewhere_right_after_a_redrive_has_it_at_once
     assert time.monotonic() - began < LONG / 4
 
 
-async def pass_by(there: httpx.AsyncClient) -> None:
-    """Look there, so that it knows the queues' ends as they are now."""
+async def read_bounds(there: httpx.AsyncClient) -> None:
+    """Receive at a gateway, so that it has cached the current bounds."""
     await there.get("/v1/topics/orders/queues")
 
 
 @pytest.mark.parametrize("mode", ["message", "queue"])
-async def test_a_seek_to_latest_skips_what_was_published_elsewhere_before(both: tuple[Side, Side], mode: str) -> None:
-    """Seek is exact: what was stored before it is behind the group, what comes after is before it."""
+async def test_a_seek_to_latest_skips_messages_published_elsewhere_before(both: tuple[Side, Side], mode: str) -> None:
+    """A seek is exact: earlier messages are skipped, later ones are delivered."""
     here, there = both
     await shop(here.api, queues=2, mode=mode)
 
     for turn in range(OFTEN):
-        await pass_by(there.api)
+        await read_bounds(there.api)
         await publish(here.api, "before")
         await operate(there.api, "seek", to="latest")
         await publish(here.api, f"after {turn}")
@@ -105,26 +105,26 @@ async def test_a_seek_to_latest_skips_what_was_published_elsewhere_before(both: 
         assert await outcome(there.api, "ack", receipt_of(received)) == (200, "applied")
 
 
-async def test_a_message_that_is_redriven_at_both_at_once_comes_once(both: tuple[Side, Side]) -> None:
-    """One of them did it, the other hears that there was nothing left; and so it is with a purge."""
+async def test_a_concurrent_redrive_at_two_gateways_delivers_once(both: tuple[Side, Side]) -> None:
+    """One of them redrives it, and the other reports that it was not found. The same holds for a purge."""
     here, there = both
     await shop(here.api, maxAttempts=1)
     (stored,) = await publish(here.api, "second chance")
     await outcome(here.api, "nack", receipt_of(await receive(here.api, wait=LONG)))
 
-    answers = await asyncio.gather(
+    responses = await asyncio.gather(
         operate(here.api, "dead-letters/redrive", ids=[stored["id"]]),
         operate(there.api, "dead-letters/redrive", ids=[stored["id"]]),
         operate(there.api, "dead-letters/purge", ids=[stored["id"]]),
     )
 
-    outcomes = sorted(answer["results"][0]["outcome"] for answer in answers)
+    outcomes = sorted(response["results"][0]["outcome"] for response in responses)
     assert outcomes in (["not_found", "not_found", "redriven"], ["not_found", "not_found", "purged"])
     assert await counts(there.api) == (int("redriven" in outcomes), 0, 0)
 
 
-async def test_lag_counts_what_was_published_elsewhere(both: tuple[Side, Side]) -> None:
-    """As soon as anybody could read it, though this gateway asked for the ends of the queues a moment before."""
+async def test_lag_includes_messages_published_elsewhere(both: tuple[Side, Side]) -> None:
+    """As soon as they are readable, although this gateway read the bounds a moment before."""
     here, there = both
     await shop(here.api)
 
@@ -137,14 +137,14 @@ async def test_lag_counts_what_was_published_elsewhere(both: tuple[Side, Side]) 
 
 
 async def read(api: httpx.AsyncClient, stored: Json) -> None:
-    """Read a message where it lies; the log waits until its broker shows it."""
+    """Read a message at its position. The log waits until its broker shows it."""
     path = f"/v1/topics/orders/queues/{stored['queue']}/messages"
-    answer = await api.get(path, params={"offset": stored["offset"], "max": 1})
-    assert [each["id"] for each in answer.json()["messages"]] == [stored["id"]]
+    response = await api.get(path, params={"offset": stored["offset"], "max": 1})
+    assert [message["id"] for message in response.json()["messages"]] == [stored["id"]]
 
 
-async def test_a_seek_to_latest_skips_what_was_redriven_elsewhere_before(both: tuple[Side, Side]) -> None:
-    """Also as the first of its group."""
+async def test_a_seek_to_latest_skips_messages_redriven_elsewhere_before(both: tuple[Side, Side]) -> None:
+    """This includes the first redriven message of the group."""
     here, there = both
     await first_redrive(here, there)
 
@@ -153,26 +153,26 @@ async def test_a_seek_to_latest_skips_what_was_redriven_elsewhere_before(both: t
     assert await counts(here.api) == (0, 0, 0)
 
 
-async def test_a_seek_reaches_what_was_published_elsewhere_before(both: tuple[Side, Side]) -> None:
-    """By offset: behind a message that is stored there is a place."""
+async def test_a_seek_to_an_offset_published_elsewhere_succeeds(both: tuple[Side, Side]) -> None:
+    """The offset after a stored message is a valid target."""
     here, there = both
     await shop(here.api)
 
     for _ in range(OFTEN):
-        await pass_by(there.api)
+        await read_bounds(there.api)
         (stored,) = await publish(here.api, "before")
         moved = await operate(there.api, "seek", to={stored["queue"]: stored["offset"] + 1})
 
         assert moved["queues"][0]["to"] == stored["offset"] + 1
 
 
-async def test_a_group_that_begins_at_latest_has_nothing_of_before(both: tuple[Side, Side]) -> None:
-    """Wherever it is registered."""
+async def test_a_group_that_starts_at_latest_gets_no_earlier_messages(both: tuple[Side, Side]) -> None:
+    """Whichever gateway registers it."""
     here, there = both
     await shop(here.api, queues=2)
 
     for turn in range(OFTEN):
-        await pass_by(there.api)
+        await read_bounds(there.api)
         await publish(here.api, "before")
         await put(there.api, f"groups/late{turn}", topic="orders", start="latest")
 
@@ -180,14 +180,14 @@ async def test_a_group_that_begins_at_latest_has_nothing_of_before(both: tuple[S
         assert await counts(here.api, f"late{turn}") == (0, 0, 0)
 
 
-async def test_a_broadcast_client_has_nothing_of_before_it_came(both: tuple[Side, Side]) -> None:
-    """Its first contact is where it begins, also where nobody has heard yet of what others stored."""
+async def test_a_new_broadcast_client_gets_no_earlier_messages(both: tuple[Side, Side]) -> None:
+    """It starts at its first receive, also at a gateway that does not know of messages stored by others."""
     here, there = both
     await shop(here.api, mode="broadcast")
 
     for turn in range(OFTEN):
         client = f"client-{turn}"
-        await pass_by(there.api)
+        await read_bounds(there.api)
         await publish(here.api, "before")
         first = await receive(there.api, clientId=client)
         await publish(here.api, f"after {turn}")
@@ -197,8 +197,8 @@ async def test_a_broadcast_client_has_nothing_of_before_it_came(both: tuple[Side
         assert bodies(second["messages"]) == [f"after {turn}"]
 
 
-async def test_who_waits_elsewhere_before_a_redrive_is_woken_by_it(both: tuple[Side, Side]) -> None:
-    """The first of its group or not."""
+async def test_a_redrive_wakes_a_receive_at_another_gateway(both: tuple[Side, Side]) -> None:
+    """Whether or not it is the first of its group."""
     here, there = both
     await shop(here.api, maxAttempts=1)
     await publish(here.api, "second chance")

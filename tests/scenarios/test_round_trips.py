@@ -1,4 +1,4 @@
-"""What a receive costs on the production set, counted; and that nobody costs nothing."""
+"""The round trips of a receive on the distributed deployment, and of an idle gateway."""
 
 import asyncio
 import json
@@ -35,57 +35,59 @@ SHARED = {
 
 @pytest.fixture
 def settings(settings: Settings) -> Settings:
-    """Without what is done every few seconds for all receives together: the mirror, and telling what happened."""
+    """Disable the periodic work that is shared by all receives: the offset mirror and events."""
     own = replace(settings, rocketmq=replace(settings.rocketmq, mirror_interval=timedelta(hours=1)))
     return replace(own, events=replace(own.events, enabled=False))
 
 
 @pytest.fixture
-def asked(monkeypatch: pytest.MonkeyPatch) -> Counter[RequestCode]:
-    """Requests to brokers and name servers, by their codes."""
-    asked: Counter[RequestCode] = Counter()
+def requests_by_code(monkeypatch: pytest.MonkeyPatch) -> Counter[RequestCode]:
+    """Count requests to brokers and name servers by their codes."""
+    requests_by_code: Counter[RequestCode] = Counter()
     send = Connection.send
 
     async def counted(self: Connection, head: bytes, *rest: Any) -> Any:
         # The connection completes the header with the opaque.
-        asked[RequestCode(json.loads(head + b"0}")["code"])] += 1
+        requests_by_code[RequestCode(json.loads(head + b"0}")["code"])] += 1
         return await send(self, head, *rest)
 
     monkeypatch.setattr(Connection, "send", counted)
-    return asked
+    return requests_by_code
 
 
 @pytest.mark.parametrize("mode", ["queue", "message"])
-async def test_a_receive_with_carried_acks_is_one_script_and_one_pull_for_each_range(
-    live: bootstrap.Gateway, live_api: httpx.AsyncClient, asked: Counter[RequestCode], mode: str
+async def test_a_receive_with_carried_acks_is_one_script_and_one_pull_per_range(
+    live: bootstrap.Gateway, live_api: httpx.AsyncClient, requests_by_code: Counter[RequestCode], mode: str
 ) -> None:
-    """Settle, choose and lease are one step; what is pulled is what was granted."""
+    """Settle, choose and lease are one step. The pull reads what was granted."""
     await put(live_api, "topics/orders", queues=2)
     await put(live_api, "groups/workers", topic="orders", mode=mode)
     for _ in range(4):
         await publish(live_api, *range(100))
     # Until the gateway knows the queues, and the store the group.
-    answers = [await receive(live_api, max=4)]
+    responses = [await receive(live_api, max=4)]
     trips = live.leases._redis.round_trips
-    asked.clear()
+    requests_by_code.clear()
 
     for _ in range(TURNS):
-        last = answers[-1]
-        carried = [last["lease"]["receipt"]] if mode == "queue" else [each["receipt"] for each in last["messages"]]
-        answers.append(await receive(live_api, max=4, ack=carried))
+        last = responses[-1]
+        carried = (
+            [last["lease"]["receipt"]] if mode == "queue" else [message["receipt"] for message in last["messages"]]
+        )
+        responses.append(await receive(live_api, max=4, ack=carried))
 
-    given = answers[1:]
-    assert all(answer["messages"] for answer in given)
-    assert {each["outcome"] for answer in given for each in answer["acked"]} == {"applied"}
+    given = responses[1:]
+    assert all(response["messages"] for response in given)
+    assert {result["outcome"] for response in given for result in response["acked"]} == {"applied"}
     assert live.leases._redis.round_trips - trips == TURNS
-    pulls = sum(len({each["queue"] for each in answer["messages"]}) for answer in given)
-    assert asked[RequestCode.PULL_MESSAGE] == pulls
-    assert set(asked) - SHARED == {RequestCode.PULL_MESSAGE}
+    pulls = sum(len({message["queue"] for message in response["messages"]}) for response in given)
+    assert requests_by_code[RequestCode.PULL_MESSAGE] == pulls
+    assert set(requests_by_code) - SHARED == {RequestCode.PULL_MESSAGE}
 
 
 @pytest.fixture
 async def idle(settings: Settings, mortal_redis: Stack) -> AsyncIterator[bootstrap.Gateway]:
-    """A gateway that alone uses a Redis, and has groups that nobody asks for."""
+    """A gateway that is the only client of a Redis, with groups that no client uses."""
     own = replace(settings, redis=replace(settings.redis, url=mortal_redis.redis_url))
     events = replace(own.events, enabled=True, lag_interval=timedelta(seconds=0.5))
     own = replace(own, events=events, rocketmq=replace(own.rocketmq, mirror_interval=timedelta(seconds=1)))
@@ -98,13 +100,13 @@ async def idle(settings: Settings, mortal_redis: Stack) -> AsyncIterator[bootstr
         yield gateway
 
 
-async def test_without_clients_redis_is_left_alone(idle: bootstrap.Gateway, mortal_redis: Stack) -> None:
-    """A PING on a subscription that was silent for 15 s is all there is."""
+async def test_an_idle_gateway_sends_redis_only_pings(idle: bootstrap.Gateway, mortal_redis: Stack) -> None:
+    """A PING on the subscription after 15 s of silence is the only traffic."""
     with operator(mortal_redis.redis_url) as redis:
 
         def commands() -> Counter[str]:
-            told = redis.info("commandstats")
-            return Counter({name: stats["calls"] for name, stats in told.items() if name != "cmdstat_info"})
+            stats = redis.info("commandstats")
+            return Counter({name: stats["calls"] for name, stats in stats.items() if name != "cmdstat_info"})
 
         # A group that was just registered is looked at once or twice more: its lag, its place in the mirror.
         before, now = None, commands()

@@ -1,4 +1,4 @@
-"""Gateways whose own clocks are ten minutes ahead and ten minutes behind: what is shared goes by the stores' clocks."""
+"""Gateways whose clocks are ten minutes ahead and behind: shared state uses the clocks of the stores."""
 
 import base64
 import time
@@ -34,7 +34,7 @@ class Gateways(NamedTuple):
 
 @contextmanager
 def serving(settings: Settings, directory: Path, off_by: timedelta) -> Iterator[str]:
-    """A gateway in a process of its own, whose clock is off by so much."""
+    """A gateway in its own process, whose clock is off by this much."""
     server = ServerProcess(directory, **as_environment(settings), **skewed(off_by)).start()
     try:
         yield server.url
@@ -46,7 +46,7 @@ def serving(settings: Settings, directory: Path, off_by: timedelta) -> Iterator[
 def urls(
     rocketmq: Stack, redis: Stack, postgres: Stack, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[list[str]]:
-    """Three gateways, which take their time to come: for all tests of this file."""
+    """Three gateways for all tests of this file, because they take seconds to start."""
     home = tmp_path_factory.mktemp("skewed")
     with on_production(Settings(), rocketmq, redis, postgres) as settings, ExitStack() as stack:
         sides = [serving(settings, home / str(off_by), off_by) for off_by in (timedelta(0), OFF_BY, -OFF_BY)]
@@ -65,22 +65,22 @@ def when(entry: Json, member: str) -> datetime:
 
 
 def is_now(instant: datetime) -> bool:
-    """By the true clock, which the servers have; a busy machine may take its time."""
+    """Return whether an instant is the current one by the real clock of the servers. Tolerate a busy machine."""
     return abs(instant - datetime.now(UTC)) < OFF_BY / 4
 
 
-async def test_leases_are_judged_by_redis(gateways: Gateways) -> None:
-    """Invariant 5: nobody takes what another holds, nobody lets go early, and who waits is woken in time."""
+async def test_leases_use_the_clock_of_redis(gateways: Gateways) -> None:
+    """Invariant 5: leases do not overlap or end early, and a parked receive is woken in time."""
     await put(gateways.right, "topics/orders", queues=1)
     await put(gateways.right, "groups/workers", topic="orders", mode="queue", visibility="1m", backoff=["1s"])
     own = [(await publish(api, "x"))[0] for api in gateways]
-    assert [round((when(each, "storedAt") - datetime.now(UTC)) / OFF_BY) for each in own] == [0, 1, -1]
+    assert [round((when(message, "storedAt") - datetime.now(UTC)) / OFF_BY) for message in own] == [0, 1, -1]
 
     for holder in gateways:
         lease = (await receive(holder, max=1, wait=LONG))["lease"]
         others = [await receive(api) for api in gateways]
         assert is_now(when(lease, "leasedUntil") - timedelta(minutes=1))
-        assert [answer["state"] for answer in others] == ["busy"] * 3
+        assert [response["state"] for response in others] == ["busy"] * 3
         assert await outcome(gateways.right, "ack", lease["receipt"]) == (200, "applied")
 
     await publish(gateways.right, "left alone")
@@ -93,8 +93,8 @@ async def test_leases_are_judged_by_redis(gateways: Gateways) -> None:
         ended = lease
 
 
-async def test_rates_are_judged_by_redis(gateways: Gateways) -> None:
-    """A gateway ahead does not find ten minutes' worth of tokens, and one behind does not take them away."""
+async def test_rate_limits_use_the_clock_of_redis(gateways: Gateways) -> None:
+    """A gateway ahead finds no extra tokens, and one behind removes none."""
     right, ahead, behind = gateways
     await put(right, "topics/limited", queues=1)
     await put(right, "groups/slow", topic="limited", rateLimit={"rate": 0.01, "burst": 5})
@@ -110,8 +110,8 @@ async def test_rates_are_judged_by_redis(gateways: Gateways) -> None:
     assert taken == [1] * 5 + [0] * 4
 
 
-async def test_delays_are_judged_by_postgresql(gateways: Gateways) -> None:
-    """Scheduled wherever, by whichever clock: due when it was meant, and delivered by whoever looks."""
+async def test_delays_use_the_clock_of_postgresql(gateways: Gateways) -> None:
+    """Whichever gateway schedules it: the message is due at its time, and any gateway dispatches it."""
     await put(gateways.right, "topics/later", queues=1)
     await put(gateways.right, "groups/patient", topic="later")
 
@@ -124,10 +124,10 @@ async def test_delays_are_judged_by_postgresql(gateways: Gateways) -> None:
 
 
 @on_rocketmq
-async def test_receipt_keys_are_judged_by_postgresql(
+async def test_receipt_keys_use_the_clock_of_postgresql(
     settings: Settings, live_api: httpx.AsyncClient, tmp_path: Path
 ) -> None:
-    """A key is made, begins to sign and goes when PostgreSQL's clock says so; receipts of both are good everywhere."""
+    """A key is created, signs and is deleted by that clock, and receipts of all gateways stay valid."""
     await put(live_api, "topics/orders", queues=1)
     await put(live_api, "groups/workers", topic="orders")
     await publish(live_api, *range(3))
@@ -142,8 +142,8 @@ async def test_receipt_keys_are_judged_by_postgresql(
     third = await taken_at(settings, tmp_path / "ahead", OFF_BY)
 
     assert (len(only), len(keys)) == (1, 2)
-    assert len({base64.urlsafe_b64decode(each["receipt"][:4])[:2] for each in (first, second, third)}) == 1
-    assert [await outcome(live_api, "ack", each) for each in (first, second, third)] == [(200, "applied")] * 3
+    assert len({base64.urlsafe_b64decode(message["receipt"][:4])[:2] for message in (first, second, third)}) == 1
+    assert [await outcome(live_api, "ack", receipt) for receipt in (first, second, third)] == [(200, "applied")] * 3
 
 
 AGED = "UPDATE receipt_key SET created_at = clock_timestamp() - interval '{}' RETURNING number"
@@ -156,7 +156,7 @@ async def execute(settings: Settings, sql: str) -> list[tuple[int]]:
 
 
 async def taken_at(settings: Settings, directory: Path, off_by: timedelta) -> Json:
-    """A message, received at a gateway that is there for it only."""
+    """Receive a message at a gateway that only this test uses."""
     with serving(settings, directory, off_by) as url:
         async with httpx.AsyncClient(base_url=url) as api:
             (message,) = await take(api, max=1, wait=LONG)

@@ -1,4 +1,4 @@
-"""Two gateways on one registry: what is changed at one is so at the other."""
+"""Two gateways share one registry: a change at one applies at the other."""
 
 import asyncio
 import base64
@@ -10,7 +10,7 @@ from pathlib import Path
 import httpx
 import psycopg
 import pytest
-from message_calls import bodies, outcome, parked, publish, put, receive, send, settle, shop, take, two_held
+from message_calls import bodies, outcome, parked, publish, put, receive, send, settle, shop, take, two_leased
 from sides import Side, on_rocketmq, opened
 
 from mqgate.settings import HttpSettings, Settings
@@ -20,14 +20,14 @@ on_sqlite = pytest.mark.parametrize("engine", ["sqlite"], indirect=True)
 
 
 async def execute(shared: Settings, sql: str) -> None:
-    """Change control data behind everybody's back: nobody is told."""
+    """Change control data directly in the database, without a notification."""
     async with await psycopg.AsyncConnection.connect(shared.postgres.url, autocommit=True) as connection:
         await connection.execute(f'SET search_path TO "{shared.postgres.schema}"'.encode())
         await connection.execute(sql.encode())
 
 
 async def eventually(api: httpx.AsyncClient, path: str, member: str, value: object) -> float:
-    """Seconds until an entry shows a value."""
+    """Return the seconds until an entry has a value."""
     began = time.monotonic()
     while (await api.get(path)).json().get(member) != value:
         assert time.monotonic() < began + 30
@@ -36,8 +36,8 @@ async def eventually(api: httpx.AsyncClient, path: str, member: str, value: obje
 
 
 @on_rocketmq
-async def test_what_was_registered_at_one_is_there_at_the_other_at_once(both: tuple[Side, Side]) -> None:
-    """An admin's PUT is answered, the next request goes elsewhere: it does not meet a 404."""
+async def test_an_entry_is_available_at_the_other_gateway_at_once(both: tuple[Side, Side]) -> None:
+    """After the response of a PUT, the next request goes elsewhere and must not get a 404."""
     a, b = both[0].api, both[1].api
 
     for turn in range(5):
@@ -52,8 +52,8 @@ async def test_what_was_registered_at_one_is_there_at_the_other_at_once(both: tu
 
 
 @on_sqlite
-async def test_what_is_nowhere_is_not_found(both: tuple[Side, Side]) -> None:
-    """After a look, and a flood of such requests is a few questions to the store."""
+async def test_a_missing_entry_is_not_found(both: tuple[Side, Side]) -> None:
+    """The registry is reloaded first, and many such requests share a few queries."""
     _, b = both
     asked = 0
     refresh = b.gateway.follower._sources[0]
@@ -64,15 +64,15 @@ async def test_what_is_nowhere_is_not_found(both: tuple[Side, Side]) -> None:
         return await refresh()
 
     b.gateway.follower._sources = (counted,)
-    answers = await asyncio.gather(*(send(b.api, f"none{turn}") for turn in range(200)))
+    responses = await asyncio.gather(*(send(b.api, f"none{turn}") for turn in range(200)))
 
-    assert {answer.json()["code"] for answer in answers} == {"topic_not_found"}
+    assert {response.json()["code"] for response in responses} == {"topic_not_found"}
     assert asked <= 3
 
 
 @on_sqlite
-async def test_a_setting_changed_at_one_counts_at_the_other_within_a_second(both: tuple[Side, Side]) -> None:
-    """Also one that is known there: nobody misses anything, so it has to be told."""
+async def test_a_changed_setting_applies_at_the_other_gateway_within_a_second(both: tuple[Side, Side]) -> None:
+    """No request misses an entry that exists, so a notification must report the change."""
     a, b = both[0].api, both[1].api
     await put(a, "topics/orders", queues=1)
     await put(a, "groups/workers", topic="orders", maxAttempts=3)
@@ -81,17 +81,17 @@ async def test_a_setting_changed_at_one_counts_at_the_other_within_a_second(both
     await put(a, "groups/workers", maxAttempts=7)
 
     # The slow poll alone would take five seconds, once in a while more than four.
-    assert max([await _told(a, b, attempts) for attempts in range(10, 20)]) < 1
+    assert max([await _seconds_until_changed(a, b, attempts) for attempts in range(10, 20)]) < 1
 
 
-async def _told(a: httpx.AsyncClient, b: httpx.AsyncClient, attempts: int) -> float:
+async def _seconds_until_changed(a: httpx.AsyncClient, b: httpx.AsyncClient, attempts: int) -> float:
     await put(a, "groups/workers", maxAttempts=attempts)
     return await eventually(b, "/v1/groups/workers", "maxAttempts", attempts)
 
 
 @on_sqlite
-async def test_a_key_opens_and_closes_both_doors(shared: Settings, tmp_path: Path) -> None:
-    """Made at one it opens the other at once; deleted there it is refused here."""
+async def test_an_api_key_applies_at_both_gateways(shared: Settings, tmp_path: Path) -> None:
+    """A key created at one is accepted by the other at once, and a key deleted there is refused here."""
     async with opened(shared, tmp_path / "a") as a, opened(shared, tmp_path / "b") as b:
         admin = (await a.api.post("/v1/keys", json={"role": "admin"})).json()
         badge = {"authorization": f"Bearer {admin['key']}"}
@@ -112,8 +112,8 @@ async def test_a_key_opens_and_closes_both_doors(shared: Settings, tmp_path: Pat
 
 
 @on_rocketmq
-async def test_a_resume_at_one_wakes_who_waits_at_the_other(both: tuple[Side, Side]) -> None:
-    """Long before its time is over, without asking."""
+async def test_a_resume_wakes_a_receive_at_the_other_gateway(both: tuple[Side, Side]) -> None:
+    """Long before its wait is over, without polling."""
     a, b = both
     await shop(a.api)
     await publish(a.api, "ready")
@@ -131,10 +131,10 @@ async def test_a_resume_at_one_wakes_who_waits_at_the_other(both: tuple[Side, Si
 
 
 @on_rocketmq
-async def test_a_queue_freed_at_one_goes_to_who_waits_at_the_other(both: tuple[Side, Side]) -> None:
-    """Carried acks free two queues, and their receive takes one of them: nobody asks Redis for the other in a loop."""
+async def test_a_released_queue_wakes_a_receive_at_the_other_gateway(both: tuple[Side, Side]) -> None:
+    """Carried acks release two queues and their receive takes one. The other needs no polling of Redis."""
     a, b = both
-    held = await two_held(a.api)
+    held = await two_leased(a.api)
     waiting = asyncio.create_task(receive(b.api, wait=LONG, max=1))
     await parked(b.gateway, 1)
 
@@ -147,8 +147,8 @@ async def test_a_queue_freed_at_one_goes_to_who_waits_at_the_other(both: tuple[S
 
 
 @on_rocketmq
-async def test_who_waits_for_a_group_that_is_deleted_elsewhere_is_told(both: tuple[Side, Side]) -> None:
-    """Instead of waiting for nothing."""
+async def test_deleting_a_group_ends_its_receives_at_the_other_gateway(both: tuple[Side, Side]) -> None:
+    """They must not wait for nothing."""
     a, b = both
     await shop(a.api)
     waiting = asyncio.create_task(b.api.post("/v1/groups/workers/receive", json={"wait": LONG}))
@@ -156,20 +156,20 @@ async def test_who_waits_for_a_group_that_is_deleted_elsewhere_is_told(both: tup
 
     began = time.monotonic()
     await a.api.delete("/v1/groups/workers")
-    answer = await waiting
+    response = await waiting
 
-    assert (answer.status_code, answer.json()["code"]) == (404, "group_not_found")
+    assert (response.status_code, response.json()["code"]) == (404, "group_not_found")
     assert time.monotonic() - began < LONG / 4
 
 
 async def _queues_of_keys(api: httpx.AsyncClient) -> list[str]:
-    answers = [await send(api, key=f"key {number}") for number in range(24)]
-    return [answer.json()["queue"] for answer in answers]
+    responses = [await send(api, key=f"key {number}") for number in range(24)]
+    return [response.json()["queue"] for response in responses]
 
 
 @on_rocketmq
-async def test_keys_find_the_same_queue_at_both_after_a_topic_has_grown(both: tuple[Side, Side]) -> None:
-    """Else a key's messages would lie in two queues, and be out of order."""
+async def test_a_key_selects_the_same_queue_at_both_after_a_topic_has_grown(both: tuple[Side, Side]) -> None:
+    """Otherwise messages of a key would be in two queues and out of order."""
     a, b = both[0].api, both[1].api
     await put(a, "topics/orders", queues=2)
     before = [await _queues_of_keys(a), await _queues_of_keys(b)]
@@ -184,8 +184,8 @@ async def test_keys_find_the_same_queue_at_both_after_a_topic_has_grown(both: tu
 
 
 @on_rocketmq
-async def test_a_topic_made_anew_at_one_is_the_new_one_at_the_other(both: tuple[Side, Side]) -> None:
-    """With its own queues, fewer than before, and nothing of what was in the old one."""
+async def test_a_topic_created_again_at_one_gateway_is_new_at_the_other(both: tuple[Side, Side]) -> None:
+    """It has its own, fewer queues and none of the old messages."""
     a, b = both[0].api, both[1].api
     await put(a, "topics/orders", queues=8)
     await publish(b, *range(20))
@@ -204,10 +204,10 @@ async def test_a_topic_made_anew_at_one_is_the_new_one_at_the_other(both: tuple[
 
 
 @on_rocketmq
-async def test_receipts_of_one_are_accepted_by_the_other_whatever_becomes_of_the_keys(
+async def test_receipts_are_accepted_by_both_gateways_during_key_rotation(
     both: tuple[Side, Side], shared: Settings
 ) -> None:
-    """Before a rotation, right after it, and when signing has moved on; also if nobody was told of the new key."""
+    """Before a rotation, right after it and after the new key signs, also without a notification."""
     a, b = both
     await shop(a.api)
     await publish(a.api, *range(8))
@@ -229,14 +229,14 @@ async def test_receipts_of_one_are_accepted_by_the_other_whatever_becomes_of_the
 
     numbers = [base64.urlsafe_b64decode(message["receipt"][:4])[:2] for message in messages]
     assert len(set(numbers)) == 3
-    assert [await outcome(b.api, "ack", each) for each in reversed(messages)] == [(200, "applied")] * 8
+    assert [await outcome(b.api, "ack", message) for message in reversed(messages)] == [(200, "applied")] * 8
     forged = await settle(b.api, "ack", "AAAA" + messages[0]["receipt"][4:])
     assert (forged.status_code, forged.json()["code"]) == (400, "invalid_receipt")
 
 
 @on_rocketmq
-async def test_what_one_scheduled_the_other_delivers(shared: Settings, tmp_path: Path) -> None:
-    """A gateway may go before its timers are due."""
+async def test_a_message_scheduled_at_one_gateway_is_dispatched_by_the_other(shared: Settings, tmp_path: Path) -> None:
+    """A gateway may stop before its timers are due."""
     async with opened(shared, tmp_path / "b") as b:
         async with opened(shared, tmp_path / "a") as a:
             await shop(a.api)
@@ -244,42 +244,42 @@ async def test_what_one_scheduled_the_other_delivers(shared: Settings, tmp_path:
 
         messages = await take(b.api, wait=LONG)
 
-    assert [(each["id"], each["body"]) for each in messages] == [(scheduled["id"], "later")]
+    assert [(message["id"], message["body"]) for message in messages] == [(scheduled["id"], "later")]
 
 
 @on_rocketmq
-async def test_an_idempotency_key_counts_at_both(both: tuple[Side, Side]) -> None:
-    """Also at the same moment: one message, one id."""
+async def test_an_idempotency_key_applies_at_both_gateways(both: tuple[Side, Side]) -> None:
+    """Also for concurrent requests: one message, one id."""
     a, b = both[0].api, both[1].api
     await shop(a)
 
-    answers = await asyncio.gather(*(send(api, idempotencyKey="once") for api in (a, b) * 5))
+    responses = await asyncio.gather(*(send(api, idempotencyKey="once") for api in (a, b) * 5))
     again = (await send(b, idempotencyKey="once")).json()
 
-    found = [answer.json() for answer in answers]
-    assert {each["id"] for each in found} == {again["id"]}
-    assert sorted(bool(each.get("duplicate")) for each in found) == [False] + [True] * 9
+    found = [response.json() for response in responses]
+    assert {message["id"] for message in found} == {again["id"]}
+    assert sorted(bool(result.get("duplicate")) for result in found) == [False] + [True] * 9
     assert len(await take(a, max=10, wait=LONG)) == 1
     assert await take(a, max=10) == []
 
 
 @on_rocketmq
-async def test_the_same_change_at_both_at_once_is_made_once(both: tuple[Side, Side]) -> None:
+async def test_the_same_concurrent_change_is_applied_once(both: tuple[Side, Side]) -> None:
     """Deployments configure every gateway alike."""
     a, b = both[0].api, both[1].api
 
     topics = await asyncio.gather(*(api.put("/v1/topics/orders", json={"queues": 2}) for api in (a, b) * 3))
     groups = await asyncio.gather(*(api.put("/v1/groups/workers", json={"topic": "orders"}) for api in (a, b) * 3))
 
-    assert sorted(answer.status_code for answer in topics) == [200] * 5 + [201]
-    assert sorted(answer.status_code for answer in groups) == [200] * 5 + [201]
+    assert sorted(response.status_code for response in topics) == [200] * 5 + [201]
+    assert sorted(response.status_code for response in groups) == [200] * 5 + [201]
     await publish(a, "x")
     assert bodies(await take(b, wait=LONG)) == ["x"]
 
 
 @on_rocketmq
 async def test_gateways_that_start_together_declare_the_same_entries(shared: Settings, tmp_path: Path) -> None:
-    """None of them refuses to start because another was quicker."""
+    """None of them refuses to start because another was faster."""
     declared = replace(
         shared,
         topic=tuple({"name": f"t{number}", "queues": 1} for number in range(3)),

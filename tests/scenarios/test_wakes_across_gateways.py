@@ -1,4 +1,4 @@
-"""Who waits at one gateway is woken by what is done at another, long before the time is over, and without polling."""
+"""Wake-ups across gateways: a parked receive is woken by a change at another gateway, without polling."""
 
 import asyncio
 import time
@@ -16,7 +16,7 @@ AuditEntry = Callable[[], Awaitable[object]]
 
 
 async def woken(there: Side, act: AuditEntry, count: int = 1) -> Json:
-    """What one of so many clients that wait there is given when something is done elsewhere."""
+    """Return what one of the clients parked there receives after a change elsewhere."""
     waiting = [asyncio.create_task(receive(there.api, wait=LONG)) for _ in range(count)]
     await parked(there.gateway, count)
     began, before = time.monotonic(), round_trips(there)
@@ -26,10 +26,10 @@ async def woken(there: Side, act: AuditEntry, count: int = 1) -> Json:
 
     took = time.monotonic() - began
     assert took < LONG / 4
-    # The look that found it, perhaps one that came too late, and what is written every few seconds; not all who wait.
+    # The step that found it, perhaps one that was too late, and the periodic writes, but not a step per parked receive.
     assert round_trips(there) - before <= 4 + took
-    for each in rest:
-        each.cancel()
+    for task in rest:
+        task.cancel()
     return done.pop().result()
 
 
@@ -40,7 +40,7 @@ def round_trips(side: Side) -> int:
 
 @pytest.mark.parametrize("delay", [0, 1])
 async def test_a_nack_wakes_at_once_or_when_its_delay_is_over(both: tuple[Side, Side], delay: int) -> None:
-    """A redelivery is ready for everybody, not only for those who wait where it was nacked."""
+    """A redelivery must reach receives at every gateway."""
     here, there = both
     await shop(here.api, visibility="10m")
     await publish(here.api, "again")
@@ -48,11 +48,11 @@ async def test_a_nack_wakes_at_once_or_when_its_delay_is_over(both: tuple[Side, 
 
     received = await woken(there, lambda: outcome(here.api, "nack", message, delay=delay), count=10)
 
-    assert [(each["body"], each["delivery"]) for each in received["messages"]] == [("again", 2)]
+    assert [(message["body"], message["delivery"]) for message in received["messages"]] == [("again", 2)]
 
 
-async def test_a_lease_that_ends_wakes_elsewhere(both: tuple[Side, Side]) -> None:
-    """Its holder is gone, and perhaps its gateway too: nobody is left who could tell."""
+async def test_an_expired_lease_wakes_elsewhere(both: tuple[Side, Side]) -> None:
+    """Its holder and its gateway may have crashed, so nothing announces the expiry."""
     here, there = both
     await shop(here.api, visibility="2s", backoff=["0s"])
     await publish(here.api, "left alone")
@@ -62,11 +62,11 @@ async def test_a_lease_that_ends_wakes_elsewhere(both: tuple[Side, Side]) -> Non
 
     received = await woken(there, nothing)
 
-    assert [(each["body"], each["delivery"]) for each in received["messages"]] == [("left alone", 2)]
+    assert [(message["body"], message["delivery"]) for message in received["messages"]] == [("left alone", 2)]
 
 
 async def test_a_seek_wakes_elsewhere(both: tuple[Side, Side]) -> None:
-    """What was done is to be done again, and there is somebody who waits for work."""
+    """The repeated messages are ready at once."""
     here, there = both
     await shop(here.api)
     await publish(here.api, "once more")
@@ -77,8 +77,8 @@ async def test_a_seek_wakes_elsewhere(both: tuple[Side, Side]) -> None:
     assert bodies(received["messages"]) == ["once more"]
 
 
-async def test_a_freed_place_below_the_cap_wakes_elsewhere(both: tuple[Side, Side]) -> None:
-    """At the cap a receive parks; the place is the group's, wherever it is freed."""
+async def test_an_ack_below_the_cap_wakes_elsewhere(both: tuple[Side, Side]) -> None:
+    """At the cap a receive parks. The cap applies to the group, at whichever gateway a message is settled."""
     here, there = both
     await shop(here.api, maxInFlight=1)
     await publish(here.api, "first", "second")
@@ -90,8 +90,8 @@ async def test_a_freed_place_below_the_cap_wakes_elsewhere(both: tuple[Side, Sid
 
 
 @pytest.mark.parametrize(("verb", "start"), [("ack", 1), ("nack", 0)])
-async def test_an_unlocked_queue_wakes_elsewhere(both: tuple[Side, Side], verb: str, start: int) -> None:
-    """Queue mode: with one queue this is the only way that anybody else gets on."""
+async def test_a_released_queue_wakes_elsewhere(both: tuple[Side, Side], verb: str, start: int) -> None:
+    """In queue mode with one queue, this is the only way that another consumer continues."""
     here, there = both
     await shop(here.api, mode="queue", backoff=["0s"])
     await publish(here.api, "first", "second")
@@ -102,20 +102,20 @@ async def test_an_unlocked_queue_wakes_elsewhere(both: tuple[Side, Side], verb: 
     assert received["lease"]["start"] == start
 
 
-async def test_what_nobody_was_left_to_take_wakes_elsewhere(both: tuple[Side, Side]) -> None:
-    """Invariant 20: a client acks and asks for more, but hangs up; whoever waits at the other gateway has it."""
+async def test_messages_of_a_disconnected_client_wake_elsewhere(both: tuple[Side, Side]) -> None:
+    """Invariant 20: a client acks, asks for more and disconnects. A receive at the other gateway gets the messages."""
     here, there = both
     await shop(here.api, maxInFlight=1)
     await publish(here.api, "first", "second")
     (message,) = await take(here.api)
 
-    received = await woken(there, lambda: Call(here.gateway, hung_up=True, ack=[message["receipt"]]).answer())
+    received = await woken(there, lambda: Call(here.gateway, is_disconnected=True, ack=[message["receipt"]]).response())
 
-    assert [(each["body"], each["delivery"]) for each in received["messages"]] == [("second", 1)]
+    assert [(message["body"], message["delivery"]) for message in received["messages"]] == [("second", 1)]
 
 
-async def test_the_next_of_a_key_wakes_elsewhere(both: tuple[Side, Side]) -> None:
-    """An ordered group: the ack of the first lets the second go, whoever waits for it."""
+async def test_the_next_message_of_a_key_wakes_elsewhere(both: tuple[Side, Side]) -> None:
+    """Ordered group: the ack of the first message makes the second one ready."""
     here, there = both
     await shop(here.api, ordered=True)
     await publish(here.api, "first", "second", key="k")
@@ -127,7 +127,7 @@ async def test_the_next_of_a_key_wakes_elsewhere(both: tuple[Side, Side]) -> Non
 
 
 async def test_a_redriven_dead_letter_wakes_elsewhere(both: tuple[Side, Side]) -> None:
-    """It goes through a log of the group's own, which the other gateway may not have met yet."""
+    """It is stored in a private log that the other gateway may not know yet."""
     here, there = both
     await shop(here.api, maxAttempts=1)
     await publish(here.api, "second chance")
@@ -140,8 +140,8 @@ async def test_a_redriven_dead_letter_wakes_elsewhere(both: tuple[Side, Side]) -
     assert bodies(received["messages"]) == ["second chance"]
 
 
-async def test_waiting_costs_redis_nothing(both: tuple[Side, Side]) -> None:
-    """Each of many asks once when it comes and once before it goes; in between nobody asks, however long it takes."""
+async def test_parked_receives_cause_no_traffic_to_redis(both: tuple[Side, Side]) -> None:
+    """Each receive sends one step when it starts and one before it ends, however long it waits."""
     here, there = both
     clients, waits = 20, (1, 4)
     await shop(here.api)
@@ -154,4 +154,4 @@ async def test_waiting_costs_redis_nothing(both: tuple[Side, Side]) -> None:
         cost.append(round_trips(there) - before)
 
     # And the group's offsets, asked for by the mirror every few seconds.
-    assert all(2 * clients <= each <= 2 * clients + 3 for each in cost), cost
+    assert all(2 * clients <= request <= 2 * clients + 3 for request in cost), cost

@@ -53,14 +53,14 @@ def way_to(gateway: str) -> Iterator[Way]:
                 self._answer(200, b"<html>", None)
                 return
             if trouble != "cut":
-                answer = httpx.post(
+                response = httpx.post(
                     f"{gateway}{self.path}", content=content, headers={"Content-Type": "application/json"}
                 )
                 way.passed.append(content)
             if trouble in {"cut", "lost"}:
                 self.close_connection = True
                 return
-            self._answer(answer.status_code, answer.content, answer.headers.get("Retry-After"))
+            self._answer(response.status_code, response.content, response.headers.get("Retry-After"))
 
         def _answer(self, status: int, content: bytes, retry_after: str | None) -> None:
             self.send_response(status)

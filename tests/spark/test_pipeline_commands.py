@@ -49,8 +49,8 @@ def rows(result: Result) -> list[dict[str, Any]]:
 def test_reconcile_exits_with_1_if_an_hour_is_broken(run: Run, client: Client, topic: str, tmp_path: Path) -> None:
     """A script can detect a broken hour, and the output contains the result."""
     name, events_topic = f"{topic}-one", f"events-{uuid4().hex}"
-    for each in (name, events_topic):
-        client.topics.put(each, {"queues": 1})
+    for topic_name in (name, events_topic):
+        client.topics.put(topic_name, {"queues": 1})
     client.groups.put(name, {"topic": name, "mode": "queue"})
     settings = Settings(sqlite=SqliteSettings(directory=str(tmp_path / "data")))
     watched = [(0, name, name, "", "local:0", 0, 0, 0, 0, 0, 0, 0, None)]
@@ -85,6 +85,6 @@ def test_replay_reports_what_it_would_send_and_what_it_sent(run: Run, client: Cl
     sent = [run(*asked) for _ in range(2)]
 
     assert sum(row["messages"] for row in rows(dry)) == 3
-    assert [json.loads(each.stdout) for each in sent] == [{"sent": 3}, {"sent": 0}], sent[0].output
+    assert [json.loads(line.stdout) for line in sent] == [{"sent": 3}, {"sent": 0}], sent[0].output
     assert client.queues(f"{topic}-again")[0]["max"] == 3
     assert run("replay", topic, "--name", "fix").exit_code == 2

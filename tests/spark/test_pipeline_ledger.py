@@ -69,7 +69,7 @@ def work(client: Client, waits: Waits) -> Ledger:
 def consume(client: Client, ledger: Ledger, waits: Waits, nacked: int = 0) -> None:
     """Until nothing is left for either group; the first few of single messages are given back once."""
     while client.lag("singles")["lag"]:
-        found = [each["receipt"] for each in client.receive("singles", max_messages=32)["messages"]]
+        found = [message["receipt"] for message in client.receive("singles", max_messages=32)["messages"]]
         ledger["singles", "delivered"] += len(found)
         refused, done = found[:nacked], found[nacked:]
         nacked -= len(refused)
@@ -82,13 +82,13 @@ def consume(client: Client, ledger: Ledger, waits: Waits, nacked: int = 0) -> No
     carried: list[str] = []
     while client.lag("batches")["lag"]:
         began = time.time()
-        answer = client.receive("batches", max_messages=32, ack=carried)
+        response = client.receive("batches", max_messages=32, ack=carried)
         ended = time.time()
-        stored = [datetime.fromisoformat(each["storedAt"]).timestamp() for each in answer["messages"]]
+        stored = [datetime.fromisoformat(message["storedAt"]).timestamp() for message in response["messages"]]
         waits += [((began - at) * 1000, (ended - at) * 1000) for at in stored]
-        ledger["batches", "delivered"] += len(answer["messages"])
-        ledger["batches", "acked"] += len(answer["messages"])
-        carried = [answer["lease"]["receipt"]] if "lease" in answer else []
+        ledger["batches", "delivered"] += len(response["messages"])
+        ledger["batches", "acked"] += len(response["messages"])
+        carried = [response["lease"]["receipt"]] if "lease" in response else []
 
 
 def counted(store: StatsStore) -> Ledger:
@@ -104,7 +104,7 @@ def assert_quantiles_fit(store: StatsStore, waits: Waits) -> None:
     )
     shares = (0.1, 0.5, 0.9, 0.99)
     for share, found in zip(shares, quantiles({bucket: int(n) for bucket, n in rows}, shares), strict=True):
-        least, most = (sorted(each)[math.ceil(share * len(waits)) - 1] for each in zip(*waits, strict=True))
+        least, most = (sorted(latencies)[math.ceil(share * len(waits)) - 1] for latencies in zip(*waits, strict=True))
         assert found is not None
         # A millisecond: clocks are read in whole ones.
         low, high = upper_ms(bucket_of(max(int(least) - 1, 0)) - 1), upper_ms(bucket_of(math.ceil(most) + 1))

@@ -15,7 +15,7 @@ from mqgate.core.events import LAG, POLLS
 from mqgate.core.message import milliseconds
 from mqgate.spark.pipelines import live
 from mqgate.spark.pipelines.decode import MESSAGE, Raw, decode, decode_messages
-from mqgate.spark.pipelines.live import classify_batches, count, figures
+from mqgate.spark.pipelines.live import batch_counter, classify_batches, figures
 from mqgate.spark.pipelines.minute import _bucket
 from mqgate.stats.buckets import bucket_of
 from mqgate.stats.sqlite import SqliteDatabase
@@ -149,7 +149,7 @@ def test_repeated_and_invalid_batches_are_classified() -> None:
 
 def test_a_restored_checkpoint_loses_nothing(spark: SparkSession, store: StatsStore) -> None:
     """Its next batch has a number that is already applied, but contains new messages."""
-    gateway_events, take = GatewayEvents(), count(store, WEEK)
+    gateway_events, take = GatewayEvents(), batch_counter(store, WEEK)
     first, second, third = (
         raw(*gateway_events.batch([event("acked", NOON_MS - minutes * MINUTE)] * 10**place), offset=place)
         for place, minutes in enumerate((0, 0, 90))
@@ -194,8 +194,8 @@ def test_a_stream_of_events_is_counted_once(
         right.batch([event("published", then)], sent_at=now),
     )
 
-    drained(spark, client, topic, count(store, WEEK), tmp_path / "checkpoint")
-    drained(spark, client, topic, count(store, WEEK), tmp_path / "another")
+    drained(spark, client, topic, batch_counter(store, WEEK), tmp_path / "checkpoint")
+    drained(spark, client, topic, batch_counter(store, WEEK), tmp_path / "another")
 
     by_minute = {(kind, at): n for kind, at, n in store.select("SELECT kind, at, n FROM stats_traffic_minute")}
     minute = then - MINUTE // 2
@@ -232,16 +232,16 @@ def test_a_repeated_micro_batch_is_skipped_by_its_number(
         GatewayEvents().batch([settled] * 3, sent_at=now),
         GatewayEvents().batch(sent_at=now, schema="events/9"),
     )
-    drained(spark, client, topic, count(store, WEEK), tmp_path / "checkpoint")
+    drained(spark, client, topic, batch_counter(store, WEEK), tmp_path / "checkpoint")
     before = all_of(store)
 
     store.replace("event_batches", [])
     uncommitted(tmp_path / "checkpoint")
-    drained(spark, client, topic, count(store, WEEK), tmp_path / "checkpoint")
+    drained(spark, client, topic, batch_counter(store, WEEK), tmp_path / "checkpoint")
 
     assert all_of(store) == before
     assert store.select("SELECT sum(n) FROM stats_traffic_minute") == [(3,)]
 
     monkeypatch.delattr(live, "decode_messages")
     uncommitted(tmp_path / "checkpoint")
-    drained(spark, client, topic, count(store, WEEK), tmp_path / "checkpoint")
+    drained(spark, client, topic, batch_counter(store, WEEK), tmp_path / "checkpoint")

@@ -16,7 +16,7 @@ TOPIC, QUEUE = "orders", "local:0"
 
 
 class Case(NamedTuple):
-    """What was told of ten messages, or of as many as it says, what the log still has, and where their group stands."""
+    """The events of ten messages (or of the given number), the messages in the log, and the position of the group."""
 
     events: list[dict[str, Any]]
     start: int = 0
@@ -38,7 +38,7 @@ class Reconciliation(NamedTuple):
 
 def happened(spark: SparkSession, *events: dict[str, Any]) -> DataFrame:
     """Decoded events, of one queue unless they say."""
-    found = decode(raw(*GatewayEvents().batch([{"queue": QUEUE, **each} for each in events])))
+    found = decode(raw(*GatewayEvents().batch([{"queue": QUEUE, **event} for event in events])))
     return spark.createDataFrame([tuple(row.values()) for row in found.to_pylist()], from_arrow_schema(SCHEMA))
 
 
@@ -114,15 +114,15 @@ def judge(spark: SparkSession, cases: Mapping[str, Case], *, has_gaps: bool) -> 
         for offset in range(case.end)
         if offset not in case.gone
     ]
-    judged = reconcile(
+    reconciled = reconcile(
         spark.createDataFrame([(topic, QUEUE, case.start, case.end) for topic, case in cases.items()], OFFSETS),
         spark.createDataFrame(groups, GROUPS),
-        happened(spark, *({**each, "topic": topic} for topic, case in cases.items() for each in case.events)),
+        happened(spark, *({**event, "topic": topic} for topic, case in cases.items() for event in case.events)),
         spark.createDataFrame(present, PRESENT),
         has_gaps=has_gaps,
     )
-    summaries, findings = judged.summary.collect(), judged.findings.collect()
-    judged.release()
+    summaries, findings = reconciled.summary.collect(), reconciled.findings.collect()
+    reconciled.release()
     return {
         topic: Reconciliation(
             [row for row in summaries if row.topic == topic],
@@ -133,24 +133,25 @@ def judge(spark: SparkSession, cases: Mapping[str, Case], *, has_gaps: bool) -> 
 
 
 @pytest.fixture(scope="module")
-def judged(spark: SparkSession) -> dict[str, Reconciliation]:
-    """The cases where all was told."""
+def reconciled(spark: SparkSession) -> dict[str, Reconciliation]:
+    """The cases whose events are complete."""
     return judge(spark, CASES, has_gaps=False)
 
 
-def test_every_message_has_one_disposition(judged: dict[str, Reconciliation]) -> None:
+def test_every_message_has_one_disposition(reconciled: dict[str, Reconciliation]) -> None:
     """For each client, the dispositions add up to the published messages."""
     sums = {
-        topic: [sum(row[fate] for fate in DISPOSITIONS) for row in each.summaries] for topic, each in judged.items()
+        topic: [sum(row[fate] for fate in DISPOSITIONS) for row in result.summaries]
+        for topic, result in reconciled.items()
     }
 
-    assert sums == {topic: [row.published for row in each.summaries] for topic, each in judged.items()}
+    assert sums == {topic: [row.published for row in result.summaries] for topic, result in reconciled.items()}
     assert sums == {topic: [case.end - case.start] * len(case.clients) for topic, case in CASES.items()}
 
 
-def test_a_fully_explained_hour_is_clean(judged: dict[str, Reconciliation]) -> None:
+def test_a_fully_explained_hour_is_clean(reconciled: dict[str, Reconciliation]) -> None:
     """It contains every disposition, including ranges and messages above the committed offset."""
-    (summary,), findings = judged["all ways"]
+    (summary,), findings = reconciled["all ways"]
 
     assert (summary.acked, summary.dead, summary.filtered, summary.skipped, summary.expired) == (3, 1, 2, 1, 1)
     assert (summary.pending, summary.missing, summary.unknown) == (2, 0, 0)
@@ -169,14 +170,11 @@ def test_a_fully_explained_hour_is_clean(judged: dict[str, Reconciliation]) -> N
         ("passed and deleted", "missing", [("missing", 4)]),
     ],
 )
-def test_a_message_that_nobody_settled(
-    judged: dict[str, Reconciliation], case: str, fate: str, found: list[tuple[str, int]]
+def test_an_unsettled_message_is_missing_or_pending(
+    reconciled: dict[str, Reconciliation], case: str, fate: str, found: list[tuple[str, int]]
 ) -> None:
-    """Below committed it is missing, unless nobody watched; above, it is pending.
-
-    Unless somebody deleted it behind the gateway's back.
-    """
-    (summary,), findings = judged[case]
+    """Below committed it is missing, unless it is unwatched. Above it is pending, unless it was deleted."""
+    (summary,), findings = reconciled[case]
 
     assert (summary.acked, summary[fate]) == (9, 1)
     assert findings == found
@@ -195,34 +193,34 @@ def test_an_unsettled_message_is_unknown_if_events_have_gaps(spark: SparkSession
     [("reported as expired", "expired", []), ("reported as expired, but deleted", "missing", [("lost", 4)])],
 )
 def test_an_expired_message_above_the_first_retained_offset_is_missing(
-    judged: dict[str, Reconciliation], case: str, fate: str, found: list[tuple[str, int]]
+    reconciled: dict[str, Reconciliation], case: str, fate: str, found: list[tuple[str, int]]
 ) -> None:
     """A gateway reports any missing message as expired, but retention deletes only from the beginning."""
-    (summary,), findings = judged[case]
+    (summary,), findings = reconciled[case]
 
     assert (summary.acked, summary[fate]) == (9, 1)
     assert findings == found
 
 
-def test_a_late_ack_a_second_ack_and_a_copy_are_findings(judged: dict[str, Reconciliation]) -> None:
+def test_a_late_ack_a_second_ack_and_a_copy_are_findings(reconciled: dict[str, Reconciliation]) -> None:
     """They are not losses, so the hour stays clean, but operators can find them."""
-    (summary,), findings = judged["oddities"]
+    (summary,), findings = reconciled["oddities"]
 
     assert (summary.missing, summary.late_acks, summary.duplicates) == (0, 1, 2)
     assert findings == [("acked_again", 1), ("duplicate", 3), ("late_ack", 0)]
 
 
-def test_a_copy_of_an_earlier_message_is_found(judged: dict[str, Reconciliation]) -> None:
+def test_a_copy_of_an_earlier_message_is_found(reconciled: dict[str, Reconciliation]) -> None:
     """A publish without response at the end of an hour is repeated in the next hour."""
-    (summary,), findings = judged["copies of before"]
+    (summary,), findings = reconciled["copies of before"]
 
     assert (summary.published, summary.acked, summary.duplicates) == (5, 5, 1)
     assert findings == [("duplicate", 7)]
 
 
-def test_clients_of_a_broadcast_group_are_reconciled_separately(judged: dict[str, Reconciliation]) -> None:
+def test_clients_of_a_broadcast_group_are_reconciled_separately(reconciled: dict[str, Reconciliation]) -> None:
     """An ack of one client does not settle the message for another client."""
-    summaries = judged["broadcast"].summaries
+    summaries = reconciled["broadcast"].summaries
 
     assert {row.client: (row.acked, row.missing) for row in summaries} == {"web-1": (2, 0), "web-2": (0, 2)}
 

@@ -93,18 +93,21 @@ def test_a_loss_a_copy_and_a_late_ack_are_found(
     """Nothing else is found: unsettled messages, also after the loss, are pending."""
     fill(client, topic, 12)
     got = messages(client, group, 12)
-    client.ack_all(group, [each["receipt"] for each in got])
+    client.ack_all(group, [message["receipt"] for message in got])
     fill(client, topic, 12, start=12)
     left = messages(client, group, 12)
     hour = hour_of(got[0])
     at = milliseconds(datetime.now(UTC))
-    events = [event("published", at, topic, id=each["id"], **place(each)) for each in (*got, *left)]
-    events += [event("acked", at, topic, group=group, outcome="applied", **place(each)) for each in got[1:]]
+    events = [event("published", at, topic, id=message["id"], **place(message)) for message in (*got, *left)]
+    events += [event("acked", at, topic, group=group, outcome="applied", **place(message)) for message in got[1:]]
     events += [event("acked", at, topic, group=group, outcome="late_applied", **place(got[0]))]
     publish_batches(client, config.events_topic, GatewayEvents().batch(events, sent_at=at))
     # One that has others behind it in its queue: a bulk read ends there.
-    lost = min((each for each in left if sum(e["queue"] == each["queue"] for e in left) > 1), key=lambda e: e["offset"])
-    copy = next(each for each in left if each["queue"] != lost["queue"])
+    lost = min(
+        (message for message in left if sum(e["queue"] == message["queue"] for e in left) > 1),
+        key=lambda e: e["offset"],
+    )
+    copy = next(message for message in left if message["queue"] != lost["queue"])
     behind_its_back(gateway, "DELETE FROM message WHERE id = ?", lost["id"])
     behind_its_back(gateway, "UPDATE message SET id = ? WHERE id = ?", got[1]["id"], copy["id"])
 
@@ -115,11 +118,15 @@ def test_a_loss_a_copy_and_a_late_ack_are_found(
     assert (row["published"], row["acked"], row["pending"], row["missing"], row["unknown"]) == (24, 12, 11, 1, 0)
     assert (row["state"], row["late_acks"], row["duplicates"]) == ("broken", 1, 1)
     found = reports.findings(store, ReportQuery(hour, hour + HOUR, 100))
-    assert {(each["finding"], each["queue"], each["offset"]) for each in found if each["finding"] != "duplicate"} == {
+    assert {
+        (message["finding"], message["queue"], message["offset"])
+        for message in found
+        if message["finding"] != "duplicate"
+    } == {
         ("lost", lost["queue"], lost["offset"]),
         ("late_ack", got[0]["queue"], got[0]["offset"]),
     }
-    assert [each["id"] for each in found if each["finding"] == "duplicate"] == [got[1]["id"]]
+    assert [message["id"] for message in found if message["finding"] == "duplicate"] == [got[1]["id"]]
 
 
 def test_a_copy_of_a_message_from_before_the_hour_is_found(
@@ -133,12 +140,12 @@ def test_a_copy_of_a_message_from_before_the_hour_is_found(
 ) -> None:
     """The original may be in a queue without messages in the hour."""
     (before,) = fill(client, topic, 1)
-    (queue,) = [each["queue"] for each in client.queues(topic) if each["max"]]
+    (queue,) = [queue["queue"] for queue in client.queues(topic) if queue["max"]]
     hour = datetime.now(UTC) + timedelta(milliseconds=2)
     time.sleep(0.01)
     for number in range(20):
         fill(client, topic, 1, start=number + 1)
-    found = [each for each in messages(client, group, 21) if each["queue"] != queue]
+    found = [message for message in messages(client, group, 21) if message["queue"] != queue]
     behind_its_back(gateway, "UPDATE message SET id = ? WHERE id = ?", before, found[0]["id"])
 
     (row,) = reconcile_hour(spark, config, store, hour, [topic])
@@ -158,10 +165,10 @@ def test_an_hour_with_a_killed_gateway_is_unknown_not_broken(
     """The gateway may have settled messages without writing the events."""
     fill(client, topic, 6)
     got = messages(client, group, 6)
-    client.ack_all(group, [each["receipt"] for each in got])
+    client.ack_all(group, [message["receipt"] for message in got])
     hour, at = hour_of(got[0]), milliseconds(datetime.now(UTC))
     killed = GatewayEvents("gw-killed")
-    acked = [event("acked", at, topic, group=group, **place(each)) for each in got[:4]]
+    acked = [event("acked", at, topic, group=group, **place(message)) for message in got[:4]]
     first, missing, third = (
         killed.batch(acked, sent_at=at),
         killed.batch([], sent_at=at),
@@ -190,9 +197,9 @@ def test_a_passed_message_without_settlement_breaks_the_hour(
     """A gap before the hour is no excuse, and events written while positions are read still count."""
     fill(client, topic, 4)
     got = messages(client, group, 4)
-    client.ack_all(group, [each["receipt"] for each in got])
+    client.ack_all(group, [message["receipt"] for message in got])
     at, hour = milliseconds(datetime.now(UTC)), hour_of(got[0])
-    events = [event("acked", at, topic, group=group, **place(each)) for each in got[1:]]
+    events = [event("acked", at, topic, group=group, **place(message)) for message in got[1:]]
     gateway_events, paused = GatewayEvents(), []
 
     def pause(seconds: float) -> None:
@@ -224,10 +231,12 @@ def test_a_repeated_batch_is_no_second_ack_and_expired_messages_are_not_lost(
     """A gateway repeats a batch whose fate it did not learn; and groups are looked at before the log is."""
     fill(client, topic, 4)
     got = messages(client, group, 4)
-    client.ack_all(group, [each["receipt"] for each in got])
+    client.ack_all(group, [message["receipt"] for message in got])
     fill(client, topic, 3, start=4)
     hour, at = hour_of(got[0]), milliseconds(datetime.now(UTC))
-    events = GatewayEvents().batch([event("acked", at, topic, group=group, **place(each)) for each in got], sent_at=at)
+    events = GatewayEvents().batch(
+        [event("acked", at, topic, group=group, **place(message)) for message in got], sent_at=at
+    )
     publish_batches(client, config.events_topic, events, events)
     monkeypatch.setattr(hourly_reconciliation, "time", SimpleNamespace(sleep=lambda _: retained(client, topic)))
 
@@ -244,9 +253,9 @@ def test_an_hour_with_incomplete_events_is_unknown_not_broken(
     """Causes are the retention of the topic, a newer gateway, and a gateway that was killed while idle."""
     fill(client, topic, 4)
     got = messages(client, group, 4)
-    client.ack_all(group, [each["receipt"] for each in got])
+    client.ack_all(group, [message["receipt"] for message in got])
     hour, at = hour_of(got[0]), milliseconds(datetime.now(UTC))
-    acked = [event("acked", at, topic, group=group, **place(each)) for each in got]
+    acked = [event("acked", at, topic, group=group, **place(message)) for message in got]
     publish_batches(client, config.events_topic, GatewayEvents().batch(acked[:2], sent_at=at, last="true"))
     retained(client, config.events_topic)
     store.put({"event_batches": [("gw-rested", "i-0", 7, at - 10 * 3_600_000, 0, 0, 0)]})
@@ -272,7 +281,7 @@ def test_batches_that_only_the_store_contains_are_forgotten() -> None:
     at = milliseconds(NOON)
     known = [EventBatch("gw-1", "i-1", 7, at + offset, 0, is_last=True) for offset in (-1, 1)]
 
-    assert [hourly_reconciliation._find_gaps([], [each], [], NOON, at + 5) for each in known] == [
+    assert [hourly_reconciliation._find_gaps([], [batch], [], NOON, at + 5) for batch in known] == [
         [],
         [Gap("gw-1", at, at + 1, "forgotten")],
     ]
@@ -318,7 +327,7 @@ def test_a_topic_that_cannot_be_read_is_not_clean(
     reconcile_hour(spark, config, store, NOON, [topic])
 
     assert (row["group"], row["state"], row["why"]) == (group, "unknown", "local:0 could not be read")
-    assert [each["state"] for each in reports.reconciliation(store, ReportQuery(NOON, NOON + HOUR, 9))] == ["clean"]
+    assert [row["state"] for row in reports.reconciliation(store, ReportQuery(NOON, NOON + HOUR, 9))] == ["clean"]
 
 
 def test_unwatched_messages_are_not_clean() -> None:

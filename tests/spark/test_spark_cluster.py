@@ -142,7 +142,7 @@ def test_a_job_runs_on_a_cluster_that_gets_the_package_with_it(
     (queue,) = client.queues(target)
     (batch,) = client.read_queue(target, queue["queue"], 0, 10, ["body"])
     counted = [json.loads(body) for body in batch.column("body").to_pylist()]
-    assert {each["tag"]: each["count"] for each in counted} == {"a": 30, "b": 20}
+    assert {message["tag"]: message["count"] for message in counted} == {"a": 30, "b": 20}
     (line,) = re.findall(r'^\{"workers".*$', done.stdout, re.MULTILINE)
     assert all("mqgate.zip" in where for where in json.loads(line)["workers"])
 
@@ -202,6 +202,6 @@ def _wait_for(log: Path, words: str, times: int) -> None:
 def _free_ports(count: int) -> list[int]:
     with socket.socket() as first, socket.socket() as second, socket.socket() as third, socket.socket() as fourth:
         sockets = [first, second, third, fourth][:count]
-        for each in sockets:
-            each.bind(("127.0.0.1", 0))
-        return [each.getsockname()[1] for each in sockets]
+        for listener in sockets:
+            listener.bind(("127.0.0.1", 0))
+        return [connection.getsockname()[1] for connection in sockets]

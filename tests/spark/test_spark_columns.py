@@ -7,7 +7,7 @@ import pytest
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import BinaryType, DataType, IntegerType, MapType, StringType, StructField, StructType
 
-from mqgate.spark.columns import Shape, UndecodableBody, full_schema, shape_of
+from mqgate.spark.columns import RowFormat, UndecodableBody, full_schema, row_format_of
 from mqgate.spark.log import FIELDS
 from mqgate.spark.options import OptionInvalid, Properties
 
@@ -31,15 +31,15 @@ TYPES: dict[str, DataType] = {
 }
 
 
-def shape(schema: str, properties: Properties = "map", *, is_undecodable_null: bool = False) -> Shape:
+def row_format(schema: str, properties: Properties = "map", *, is_undecodable_null: bool = False) -> RowFormat:
     pairs = [column.split(" ") for column in schema.split(", ")]
     fields = StructType([StructField(name, TYPES[kind]) for name, kind in pairs])
-    return shape_of(fields, properties, is_undecodable_null=is_undecodable_null)
+    return row_format_of(fields, properties, is_undecodable_null=is_undecodable_null)
 
 
 def test_all_columns_have_the_types_that_spark_expects() -> None:
     """Spark compares the Arrow schema of the first batch exactly with its own."""
-    whole = shape_of(full_schema("map"), "map", is_undecodable_null=False)
+    whole = row_format_of(full_schema("map"), "map", is_undecodable_null=False)
     batch = found(id=["i"], offset=[7], key=["k"], tag=[None], properties=['{"a":"1"}'], body=[b"\xff"], storedAt=[AT])
 
     rows = whole.rows("orders", "local:0", 7, batch)
@@ -62,20 +62,20 @@ def test_all_columns_have_the_types_that_spark_expects() -> None:
 
 def test_a_schema_selects_and_orders_columns() -> None:
     """Only requested columns are read."""
-    asked = shape("body BINARY, queue STRING, id STRING")
+    requested = row_format("body BINARY, queue STRING, id STRING")
 
-    rows = asked.rows("orders", "local:0", 0, found(body=[b"x"], id=["i"]))
+    rows = requested.rows("orders", "local:0", 0, found(body=[b"x"], id=["i"]))
 
-    assert asked.fields == ("body", "id")
+    assert requested.fields == ("body", "id")
     assert rows.to_pylist() == [{"body": b"x", "queue": "local:0", "id": "i"}]
 
 
 def test_topic_and_queue_are_not_read() -> None:
     """Their values are known, but the number of rows is not."""
-    asked = shape("topic STRING")
+    requested = row_format("topic STRING")
 
-    assert asked.fields == ()
-    assert asked.rows("orders", "local:0", 0, found(offset=[1, 2])).to_pylist() == [{"topic": "orders"}] * 2
+    assert requested.fields == ()
+    assert requested.rows("orders", "local:0", 0, found(offset=[1, 2])).to_pylist() == [{"topic": "orders"}] * 2
 
 
 @pytest.mark.parametrize(
@@ -90,7 +90,7 @@ def test_properties_have_three_formats(kind: Properties, column: str, expected: 
     """A map is convenient, text is cheaper, and missing properties are null."""
     texts: list[object] = ['{"a":"1","b":"ü"}', None, '{"a":"1","b":"ü"}', '{"c":"3"}']
 
-    rows = shape(column, kind).rows("orders", "local:0", 0, found(properties=texts))
+    rows = row_format(column, kind).rows("orders", "local:0", 0, found(properties=texts))
 
     assert rows.column("properties").to_pylist() == expected
 
@@ -100,7 +100,7 @@ def test_a_batch_without_properties_has_the_right_type(kind: Properties) -> None
     """A batch of nulls must still have the declared type."""
     schema = full_schema(kind)["properties"]
 
-    rows = shape_of(StructType([schema]), kind, is_undecodable_null=False).rows(
+    rows = row_format_of(StructType([schema]), kind, is_undecodable_null=False).rows(
         "orders", "local:0", 0, found(properties=[None, None])
     )
 
@@ -109,7 +109,7 @@ def test_a_batch_without_properties_has_the_right_type(kind: Properties) -> None
 
 def test_bodies_can_be_text() -> None:
     """Most bodies are text."""
-    rows = shape("body STRING").rows("orders", "local:0", 0, found(body=["grüß".encode(), b""]))
+    rows = row_format("body STRING").rows("orders", "local:0", 0, found(body=["grüß".encode(), b""]))
 
     assert rows.column("body").to_pylist() == ["grüß", ""]
 
@@ -117,12 +117,14 @@ def test_bodies_can_be_text() -> None:
 def test_an_undecodable_body_is_reported_with_its_offset() -> None:
     """The user can find the message, and the error states the remedy."""
     with pytest.raises(UndecodableBody, match=r"orders local:0 offset 41 .* undecodable"):
-        shape("body STRING").rows("orders", "local:0", 40, found(body=[b"fine", b"\xff\xfe", b"\xff"]))
+        row_format("body STRING").rows("orders", "local:0", 40, found(body=[b"fine", b"\xff\xfe", b"\xff"]))
 
 
 def test_an_undecodable_body_may_be_null() -> None:
     """The option does not change the other bodies."""
-    rows = shape("body STRING", is_undecodable_null=True).rows("orders", "local:0", 0, found(body=[b"fine", b"\xff"]))
+    rows = row_format("body STRING", is_undecodable_null=True).rows(
+        "orders", "local:0", 0, found(body=[b"fine", b"\xff"])
+    )
 
     assert rows.column("body").to_pylist() == ["fine", None]
 
@@ -139,7 +141,7 @@ def test_an_undecodable_body_may_be_null() -> None:
 def test_an_invalid_schema_is_rejected(schema: str, expected: str) -> None:
     """The error occurs on the driver, before any task runs."""
     with pytest.raises(OptionInvalid) as refused:
-        shape(schema)
+        row_format(schema)
 
     assert expected in str(refused.value)
 

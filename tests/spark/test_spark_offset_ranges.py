@@ -123,14 +123,14 @@ def test_limited_batches_read_everything_once_and_in_order(
         end = limit_end(start, target, there, most)
         ranges, losses = plan_ranges(start, end, there)
         assert losses == []
-        assert sum(each.size for each in ranges) <= most
+        assert sum(offsets.size for offsets in ranges) <= most
         read += ranges
         start = end
 
     assert start == target
-    assert sum(each.size for each in read) == whole
+    assert sum(offsets.size for offsets in read) == whole
     for queue in tops:
-        own = [each for each in read if each.queue == queue]
+        own = [message for message in read if message.queue == queue]
         assert all(before.end == after.start for before, after in pairwise(own))
 
 
@@ -179,7 +179,9 @@ def test_tasks_cover_the_ranges_exactly(
 
     pieces = [piece for task in tasks for piece in task]
     covered = [(piece.queue, offset) for piece in pieces for offset in range(piece.start, piece.end)]
-    assert sorted(covered) == sorted((each.queue, offset) for each in ranges for offset in range(each.start, each.end))
+    assert sorted(covered) == sorted(
+        (offsets.queue, offset) for offsets in ranges for offset in range(offsets.start, offsets.end)
+    )
     assert max_tasks is None or len(tasks) <= max_tasks
     assert max_rows is None or all(piece.size <= max_rows for piece in pieces)
     if min_tasks is not None and max_tasks is None:

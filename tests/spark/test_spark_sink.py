@@ -89,7 +89,9 @@ def test_rows_that_were_read_can_be_written(
         read = spark.read.format("mqgate").options(url=gateway.url, subscribe=topic, properties=form).load()
         append(read.select("body", "key", "tag", "properties"), topic=copy)
 
-    found = [(each["body"], each["key"], each["tag"], each["properties"]) for each in stored(client, copy)]
+    found = [
+        (message["body"], message["key"], message["tag"], message["properties"]) for message in stored(client, copy)
+    ]
     assert found == [(b"told", "k", "t", {"a": "1"})] * 2
 
 
@@ -114,7 +116,7 @@ def test_rows_of_a_key_keep_their_order(spark: SparkSession, append: Append, cli
     append(frame, batchSize=64)
 
     for key in ("0", "1", "2"):
-        numbers = [int(each["body"]) for each in stored(client, topic) if each["key"] == key]
+        numbers = [int(message["body"]) for message in stored(client, topic) if message["key"] == key]
         assert numbers == list(range(int(key), 1_000, 3))
 
 

@@ -70,14 +70,14 @@ def test_a_message_is_never_early() -> None:
 
     found = envelopes(batch(body=["a", "b"], deliverAt=at))
 
-    assert [each["deliverAt"] for each in found] == [1_700_000_000_001, 0]
+    assert [envelope["deliverAt"] for envelope in found] == [1_700_000_000_001, 0]
 
 
 def test_properties_may_be_json() -> None:
     """The source returns this format with properties=json. Missing properties stay missing."""
     found = envelopes(batch(body=["a", "b", "c"], properties=['{"b": "2", "a": "ü"}', "{}", None]))
 
-    assert [each.get("properties") for each in found] == [{"a": "ü", "b": "2"}, None, None]
+    assert [message.get("properties") for message in found] == [{"a": "ü", "b": "2"}, None, None]
 
 
 def test_a_repeat_has_the_same_keys_in_any_order() -> None:
@@ -103,7 +103,7 @@ def test_a_key_identifies_one_message() -> None:
         batch(body=["same"], deliverAt=pa.array([1], pa.timestamp("us", tz="UTC"))),
     ]
 
-    found = [keys(each)[0] for each in [plain, *others]]
+    found = [keys(frame)[0] for frame in [plain, *others]]
     found += [keys(plain, identity=f"query 1 batch {number} partition {number}")[0] for number in range(50)]
 
     assert len(set(found)) == len(found)

@@ -72,7 +72,7 @@ def test_a_limit_is_respected(client: Client, topic: str) -> None:
         start = end
 
     assert stream.getDefaultReadLimit() == ReadMaxRows(20)
-    assert [len(each) for each in found] == [20, 20, 10]
+    assert [len(batch) for batch in found] == [20, 20, 10]
     assert sorted(number for batch in found for number in batch) == list(range(50))
 
 

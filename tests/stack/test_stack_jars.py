@@ -71,7 +71,7 @@ def test_a_failed_download_leaves_no_complete_directory(environment: Path) -> No
         jars(checksums=CHECKSUMS)
     maven.write_text(MAVEN)
 
-    assert [each.name for each in jars(checksums=CHECKSUMS).iterdir()] == ["a.jar"]
+    assert [path.name for path in jars(checksums=CHECKSUMS).iterdir()] == ["a.jar"]
 
 
 def test_a_download_that_differs_from_its_checksum_is_refused_and_not_kept(environment: Path) -> None:

@@ -85,7 +85,7 @@ def test_only_a_broker_with_a_system_error_is_starting(broker: tuple[Asked, tupl
     speed_up(part, tmp_path / "out.log")
 
     assert found == [True, False, False]
-    orders = [(each["code"], each["body"]) for each in asked[-3:]]
+    orders = [(message["code"], message["body"]) for message in asked[-3:]]
     assert orders == [(28, ""), (25, "brokerPermission=6"), (25, "brokerPermission=4")]
 
 

@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from mqgate.stats.buckets import LAST, bucket_of, quantiles, upper_ms
+from mqgate.stats.buckets import MAX_BUCKET, bucket_of, quantiles, upper_ms
 
 
 def test_a_latency_is_within_the_bounds_of_its_bucket() -> None:
@@ -12,7 +12,7 @@ def test_a_latency_is_within_the_bounds_of_its_bucket() -> None:
     for ms in (*range(2_000), 2**20 - 1, 2**20, 2**20 + 1, 2**29, 2**29 + 1, 2**40):
         bucket = bucket_of(ms)
 
-        assert ms <= upper_ms(bucket) or bucket == LAST
+        assert ms <= upper_ms(bucket) or bucket == MAX_BUCKET
         assert bucket == 0 or ms > upper_ms(bucket - 1)
 
 

@@ -165,13 +165,13 @@ def test_a_backfill_of_an_old_hour_changes_no_other_hour(store: StatsStore) -> N
     old, older = NOON_MS - 20 * DAY, NOON_MS - 28 * DAY
 
     for _ in range(2):
-        store.refill(old, old + HOUR, {"traffic_minute": [traffic(old, n=5)]}, after=NOON_MS + 1)
+        store.replace_minutes(old, old + HOUR, {"traffic_minute": [traffic(old, n=5)]}, after=NOON_MS + 1)
         store.roll_up(older)
     assert counted(store, "hour") == hours | {old: 5}
     assert counted(store, "day") == days | {old - 12 * HOUR: 5}
 
-    store.refill(old - 30 * MINUTE, old + 30 * MINUTE, {"traffic_minute": []}, after=NOON_MS + 1)
-    store.refill(older, older + HOUR, {"traffic_minute": [traffic(older, n=5)]}, after=NOON_MS + 1)
+    store.replace_minutes(old - 30 * MINUTE, old + 30 * MINUTE, {"traffic_minute": []}, after=NOON_MS + 1)
+    store.replace_minutes(older, older + HOUR, {"traffic_minute": [traffic(older, n=5)]}, after=NOON_MS + 1)
     assert counted(store, "hour") == hours | {old: 5, older: 5}, "half an hour says nothing of the whole"
     assert counted(store, "day") == days | {old - 12 * HOUR: 5}, "nor does an hour of its day, when the others are gone"
 
@@ -218,14 +218,14 @@ def test_a_backfill_replaces_minutes(store: StatsStore) -> None:
     store.apply(Applied("minutes", "run", 1), {"traffic_minute": [traffic(n=2)]}, now=NOON, oldest=NOON_MS)
     since, until = NOON_MS - HOUR, NOON_MS + HOUR
 
-    assert store.refill(since, until, {"traffic_minute": [traffic(n=7)]}, after=NOON_MS + 1)
+    assert store.replace_minutes(since, until, {"traffic_minute": [traffic(n=7)]}, after=NOON_MS + 1)
     store.apply(
         Applied("minutes", "run", 2),
         {"traffic_minute": [traffic()]},
         now=NOON + timedelta(seconds=9),
         oldest=NOON_MS,
     )
-    assert not store.refill(since, until, {"traffic_minute": [traffic(n=7)]}, after=NOON_MS + 2)
+    assert not store.replace_minutes(since, until, {"traffic_minute": [traffic(n=7)]}, after=NOON_MS + 2)
 
     assert counted(store) == {NOON_MS: 8}
 

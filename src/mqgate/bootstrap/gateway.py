@@ -72,7 +72,7 @@ class Gateway:
     janitor: Janitor
     retention: Retention | None
     mirror: OffsetMirrorService
-    mover: TimerDispatcher
+    dispatcher: TimerDispatcher
     leases: LeaseStore
     follower: RegistryFollower
     events: EventWriter
@@ -105,15 +105,15 @@ async def gateway(settings: Settings, wall_ms: Callable[[], int] | None = None) 
         )
         is_declared = await declare(built.registry, settings)
         refuse_open_door(settings, built.access)
-        await _recover(built.mover)
+        await _recover(built.dispatcher)
         services: list[Service] = [
             # Stopped last, because it writes the events of the others.
             *((built.events, built.lag_samples) if telling.enabled else ()),
             LoopLag(metrics),
             built.janitor,
             built.mirror,
-            built.mover,
-            *control.services(built.mover, built.follower.refresh),
+            built.dispatcher,
+            *control.services(built.dispatcher, built.follower.refresh),
             *leases.services(built.long_poll),
         ]
         for service in services:
@@ -135,12 +135,12 @@ async def gateway(settings: Settings, wall_ms: Callable[[], int] | None = None) 
             await engine.close()
 
 
-async def _recover(mover: TimerDispatcher) -> None:
+async def _recover(dispatcher: TimerDispatcher) -> None:
     """Recover the timers of a stopped process; if the brokers are unavailable, the dispatcher does it later."""
     try:
-        await mover.recover()
+        await dispatcher.recover()
     except Busy as error:
-        mover.recover_later()
+        dispatcher.recover_later()
         _log.warning("recovery of scheduled messages postponed", error=error.detail)
 
 
@@ -184,7 +184,7 @@ async def _build(opened: Opened) -> Gateway:
         janitor=_janitor(opened, data, retention),
         retention=retention,
         mirror=consumption.mirror,
-        mover=dispatcher,
+        dispatcher=dispatcher,
         leases=opened.leases.store,
         follower=data.follower,
         events=events,
@@ -220,7 +220,7 @@ def _registry(opened: Opened, data: ControlData, consumption: Consumption) -> Re
 
 def _production(opened: Opened, registry: Registry, dispatcher: TimerDispatcher) -> ProductionService:
     control = opened.control
-    writer = MessageWriter(opened.log.log, control.timers, dispatcher.planned, opened.metrics, opened.recorder)
+    writer = MessageWriter(opened.log.log, control.timers, dispatcher.wake_by, opened.metrics, opened.recorder)
     return ProductionService(
         registry=registry,
         log=opened.log.log,

@@ -14,7 +14,7 @@
     |-- AccessDenied
     |   |-- Unauthorized  Forbidden  HostNotAllowed  OriginNotAllowed
     |-- Busy                the same call may succeed later
-        |-- RateLimited  TooManyClients  TooManyParked  Overloaded  Stopping  RequestTimeout
+        |-- RateLimited  TooManyClients  TooManyParked  Overloaded  RequestTimeout
         |-- StorageFull  StorageUnavailable  QueueUnavailable  OutcomeUnknown
     |-- StorageRefused      an operator has to correct it
 
@@ -276,11 +276,6 @@ class TooManyParked(Busy):
 class Overloaded(Busy):
     code = "overloaded"
     title = "The gateway is overloaded"
-
-
-class Stopping(Busy):
-    code = "stopping"
-    title = "The gateway is stopping"
 
 
 class RequestTimeout(Busy):

@@ -30,9 +30,9 @@ from mqgate.telemetry.metrics import Metrics
 _log = structlog.get_logger()
 _BATCH = 500
 _LOOK_UPS = 64
-_LONGEST_SLEEP = 60.0
+_MAX_SLEEP = 60.0
 _PAUSE_AFTER_FAILURE = 0.5
-_BATCHES_PAST_FAILURE = 20
+_MAX_BATCHES_AFTER_FAILURE = 20
 
 
 _topic_of = attrgetter("topic")
@@ -58,7 +58,7 @@ class TimerDispatcher:
         self._recorder = recorder
         self._clock = clock
         self._next: datetime | None = None
-        self._earlier = asyncio.Event()
+        self._wake = asyncio.Event()
         self._background = Background(self._loop)
         # Timers may be claimed and neither sent nor released.
         self._must_recover = False
@@ -69,10 +69,10 @@ class TimerDispatcher:
     async def stop(self) -> None:
         await self._background.stop()
 
-    def planned(self, due: datetime) -> None:
+    def wake_by(self, due: datetime) -> None:
         """Wake the loop at `due` at the latest."""
         if self._next is None or due < self._next:
-            self._earlier.set()
+            self._wake.set()
 
     def recover_later(self) -> None:
         """Let the loop recover, and repeat it until it succeeds."""
@@ -81,20 +81,20 @@ class TimerDispatcher:
     def recover_soon(self) -> None:
         """Recover at once, because another gateway stopped and may have left claimed timers."""
         self._must_recover = True
-        self._earlier.set()
+        self._wake.set()
 
     async def recover(self) -> int:
         """Finish the claimed timers of a stopped process; return how many it had not sent."""
-        left = await self._timers.unfinished()
+        unfinished = await self._timers.unfinished()
         stored: list[Timer] = []
         missing: list[Timer] = []
-        for batch in (left[start : start + _LOOK_UPS] for start in range(0, len(left), _LOOK_UPS)):
+        for batch in (unfinished[start : start + _LOOK_UPS] for start in range(0, len(unfinished), _LOOK_UPS)):
             # Concurrently: a look-up on a broker takes a round trip, and overdue messages wait.
             for timer, is_stored in zip(batch, await asyncio.gather(*map(self._is_stored, batch)), strict=True):
                 (stored if is_stored else missing).append(timer)
         if stored:
             await self._timers.finish(stored)
-        await self._settle(await self._dispatch(missing))
+        await self._release_failed(await self._dispatch(missing))
         return len(missing)
 
     async def _is_stored(self, timer: Timer) -> bool:
@@ -105,21 +105,21 @@ class TimerDispatcher:
 
     async def run_once(self) -> int:
         """Append all due messages and return their number. Raise the first error after the others were appended."""
-        moved = batches = 0
+        dispatched = batches = 0
         failed: list[_Failed] = []
-        while batches < _BATCHES_PAST_FAILURE:
+        while batches < _MAX_BATCHES_AFTER_FAILURE:
             # During the claim, every new timer may be the next one.
             self._next = None
             due, self._next = await self._timers.claim(_BATCH)
             if not due:
                 break
             failed += await self._dispatch(due)
-            moved += len(due)
+            dispatched += len(due)
             batches += bool(failed)
-        await self._settle(failed)
-        return moved
+        await self._release_failed(failed)
+        return dispatched
 
-    async def _settle(self, failed: Sequence[_Failed]) -> None:
+    async def _release_failed(self, failed: Sequence[_Failed]) -> None:
         """Release the timers that failed, and raise the first error."""
         if failed:
             await self._timers.release([failure.timer for failure in failed])
@@ -145,18 +145,18 @@ class TimerDispatcher:
             await self._finish([timer for timer, outcome in results if not isinstance(outcome, MqgateError)])
         return failed
 
-    async def _finish(self, moved: Sequence[Timer]) -> None:
-        if not moved:
+    async def _finish(self, dispatched: Sequence[Timer]) -> None:
+        if not dispatched:
             return
-        await self._timers.finish(moved)
+        await self._timers.finish(dispatched)
         now = self._clock()
-        self._metrics.dispatched.inc(len(moved))
-        for timer in moved:
+        self._metrics.dispatched.inc(len(dispatched))
+        for timer in dispatched:
             self._metrics.lateness.observe(max((now - timer.due).total_seconds(), 0))
 
     async def _loop(self) -> None:
         while True:
-            self._earlier.clear()
+            self._wake.clear()
             try:
                 if self._must_recover:
                     # Claimed timers may be neither sent nor released if the store failed as well.
@@ -168,10 +168,10 @@ class TimerDispatcher:
                 self._must_recover = True
                 await asyncio.sleep(_PAUSE_AFTER_FAILURE)
                 continue
-            wait = _LONGEST_SLEEP
+            wait = _MAX_SLEEP
             if self._next is not None:
                 wait = min(max((self._next - self._clock()).total_seconds(), 0), wait)
             # Not wait_for: before Python 3.12 it can swallow a cancellation that coincides with the event.
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(wait):
-                    await self._earlier.wait()
+                    await self._wake.wait()

@@ -53,7 +53,6 @@ STATUS: Mapping[type[MqgateError], int] = {
     errors.TooManyClients: 429,
     errors.TooManyParked: 429,
     errors.Overloaded: 503,
-    errors.Stopping: 503,
     errors.StorageFull: 507,
     errors.StorageUnavailable: 503,
     errors.QueueUnavailable: 503,

@@ -48,7 +48,7 @@ class ItemSplitter:
     """Splits a JSON array into its items without decoding them, and stops at the first item over the limit."""
 
     def __init__(self, field: str, max_items: int) -> None:
-        # An array type of at most so many elements. A list type would decode all items before they can be counted.
+        # An array type of at most `max_items` elements. A list type would decode all items before they can be counted.
         items = [(f"item{number}", Raw | UnsetType, UNSET) for number in range(max_items)]
         array = msgspec.defstruct("Items", items, array_like=True, forbid_unknown_fields=True)
         self._decoder = msgspec.json.Decoder(array)

@@ -24,7 +24,7 @@ from pyspark.sql.types import (
 from mqgate.spark.log import LogError
 from mqgate.spark.options import OptionInvalid, Properties
 
-__all__ = ["Shape", "UndecodableBody", "full_schema", "shape_of"]
+__all__ = ["RowFormat", "UndecodableBody", "full_schema", "row_format_of"]
 
 _TEXT = StringType()
 _PROPERTIES: Mapping[str, DataType] = {"map": MapType(_TEXT, _TEXT), "json": _TEXT, "raw": _TEXT}
@@ -51,7 +51,7 @@ def full_schema(properties: Properties) -> StructType:
     return StructType([StructField(name, kind) for name, kind in types.items()])
 
 
-class Shape(NamedTuple):
+class RowFormat(NamedTuple):
     """The columns and formats of the rows of a query."""
 
     schema: pa.Schema
@@ -89,8 +89,8 @@ class Shape(NamedTuple):
         return pa.array(texts, pa.string())
 
 
-def shape_of(schema: StructType, properties: Properties, *, is_undecodable_null: bool) -> Shape:
-    """Return the shape of a schema. Raise OptionInvalid for an unknown column or a wrong type."""
+def row_format_of(schema: StructType, properties: Properties, *, is_undecodable_null: bool) -> RowFormat:
+    """Return the row format of a schema. Raise OptionInvalid for an unknown column or a wrong type."""
     whole = {field.name: field.dataType for field in full_schema(properties)}
     for field in schema:
         kinds = [whole[field.name]] if field.name in whole else []
@@ -104,7 +104,7 @@ def shape_of(schema: StructType, properties: Properties, *, is_undecodable_null:
             raise OptionInvalid(f"schema: column {field.name} is {allowed}, not {field.dataType.simpleString()}{hint}")
     arrow = to_arrow_schema(schema, timezone="UTC")
     read = tuple(name for name in schema.fieldNames() if name not in {"topic", "queue"})
-    return Shape(arrow, read, properties, is_undecodable_null)
+    return RowFormat(arrow, read, properties, is_undecodable_null)
 
 
 def _same(requested: DataType, kind: DataType) -> bool:

@@ -48,19 +48,19 @@ def size(start: Positions, end: Positions, ends: AllEnds) -> int:
 
 
 def limit_end(start: Positions, end: Positions, ends: AllEnds, max_messages: int) -> Positions:
-    """Return an earlier end, so that a batch has at max_messages `max_messages` messages.
+    """Return an earlier end, so that a batch has at most `max_messages` messages.
 
-    Every queue with messages gets at least one, so that short queues do not wait for long single. The rest is divided
-    in proportion to the backlog.
+    Every queue with messages gets at least one, so that short queues do not wait for long ones. The rest is divided in
+    proportion to the backlog.
     """
     # Longest first, in case `max_messages` is smaller than the number of queues.
     pending = sorted(_pending_ranges(start, end, ends), key=lambda offsets: -offsets.size)
     total = sum(offsets.size for offsets in pending)
     if total <= max_messages:
         return end
-    single = min(max_messages, len(pending))
-    rest, beyond = max_messages - single, max(total - len(pending), 1)
-    shares = [(index < single) + (offsets.size - 1) * rest // beyond for index, offsets in enumerate(pending)]
+    first_messages = min(max_messages, len(pending))
+    rest, beyond = max_messages - first_messages, max(total - len(pending), 1)
+    shares = [(index < first_messages) + (offsets.size - 1) * rest // beyond for index, offsets in enumerate(pending)]
     # The remainder of the rounding is given to the first queues, up to their size.
     left = max_messages - sum(shares)
     for index, offsets in enumerate(pending):

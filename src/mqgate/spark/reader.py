@@ -6,7 +6,7 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
-from mqgate.spark.columns import shape_of
+from mqgate.spark.columns import row_format_of
 from mqgate.spark.offset_ranges import Positions, plan_ranges, split_ranges
 from mqgate.spark.options import Bound, SourceOptions
 from mqgate.spark.reads import Task, all_ends, open_log, read, report, resolve_bound
@@ -17,7 +17,7 @@ __all__ = ["BatchReader"]
 class BatchReader(DataSourceReader):
     def __init__(self, options: SourceOptions, schema: StructType) -> None:
         self._options = options
-        self._shape = shape_of(schema, options.properties, is_undecodable_null=options.is_undecodable_null)
+        self._row_format = row_format_of(schema, options.properties, is_undecodable_null=options.is_undecodable_null)
 
     def partitions(self) -> list[InputPartition]:
         """Return the tasks. Requested offsets that no longer exist are reported as a loss."""
@@ -37,7 +37,7 @@ class BatchReader(DataSourceReader):
         """Read the rows of a task, on a worker."""
         assert isinstance(partition, Task)  # noqa: S101 - created by partitions()
         log = open_log(self._options.connection)
-        return read(log, self._shape, partition, is_loss_fatal=self._options.is_loss_fatal)
+        return read(log, self._row_format, partition, is_loss_fatal=self._options.is_loss_fatal)
 
 
 def _offsets(bound: Bound) -> Positions:

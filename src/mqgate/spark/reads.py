@@ -14,7 +14,7 @@ from typing import Any
 import pyarrow as pa
 from pyspark.sql.datasource import InputPartition
 
-from mqgate.spark.columns import Shape
+from mqgate.spark.columns import RowFormat
 from mqgate.spark.log import Ends, Log, LogError, TopicMissing
 from mqgate.spark.offset_ranges import Loss, OffsetRange, Positions
 from mqgate.spark.options import Bound, Connection, OptionInvalid, Selection, SourceOptions
@@ -53,7 +53,7 @@ def open_log(connection: Connection) -> Log:
     return HttpLog(connection.urls, key=connection.key, timeout=connection.timeout, retries=connection.retries)
 
 
-def all_ends(log: Log, selection: Selection, at_least: Positions) -> dict[str, dict[str, Ends]]:
+def all_ends(log: Log, selection: Selection, known_positions: Positions) -> dict[str, dict[str, Ends]]:
     """Return the bounds of all queues that are selected now.
 
     A queue that ends before a known position was recreated, or the gateway returned a cached end: each gateway caches
@@ -62,7 +62,7 @@ def all_ends(log: Log, selection: Selection, at_least: Positions) -> dict[str, d
     ends = _ends(log, selection)
     if any(
         ends[topic][queue].max < offset
-        for topic, queues in at_least.items()
+        for topic, queues in known_positions.items()
         for queue, offset in queues.items()
         if queue in ends.get(topic, {})
     ):
@@ -154,9 +154,9 @@ def report(losses: Iterable[Loss], *, is_fatal: bool) -> None:
         _log.warning("messages deleted before they were read: %s", text)
 
 
-def read(log: Log, shape: Shape, task: Task, *, is_loss_fatal: bool) -> Iterator[pa.RecordBatch]:
+def read(log: Log, row_format: RowFormat, task: Task, *, is_loss_fatal: bool) -> Iterator[pa.RecordBatch]:
     """Yield the rows of the ranges of a task."""
-    fields = shape.fields if "offset" in shape.fields else (*shape.fields, "offset")
+    fields = row_format.fields if "offset" in row_format.fields else (*row_format.fields, "offset")
     for topic, queue, start, end in task.ranges:
         at = start
         while at < end:
@@ -164,9 +164,9 @@ def read(log: Log, shape: Shape, task: Task, *, is_loss_fatal: bool) -> Iterator
                 next_offset = batch.column("offset")[-1].as_py() + 1
                 if lost := next_offset - at - batch.num_rows:
                     # Retention deletes only from the beginning of a queue, so these messages were lost otherwise.
-                    hole = Loss(topic, queue, lost, f"messages are missing from offset {at} to {next_offset}")
-                    report([hole], is_fatal=is_loss_fatal)
-                yield shape.rows(topic, queue, at, batch)
+                    loss = Loss(topic, queue, lost, f"messages are missing from offset {at} to {next_offset}")
+                    report([loss], is_fatal=is_loss_fatal)
+                yield row_format.rows(topic, queue, at, batch)
                 at = next_offset
             if at < end:
                 # The messages were deleted, or the topic was recreated, between planning and reading.

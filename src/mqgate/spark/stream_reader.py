@@ -18,7 +18,7 @@ from pyspark.sql.streaming.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from mqgate.spark.columns import shape_of
+from mqgate.spark.columns import row_format_of
 from mqgate.spark.log import Ends, Log
 from mqgate.spark.offset_ranges import Loss, Positions, limit_end, plan_ranges, size, split_ranges
 from mqgate.spark.options import SourceOptions
@@ -30,7 +30,7 @@ __all__ = ["StreamReader"]
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def __init__(self, options: SourceOptions, schema: StructType) -> None:
         self._options = options
-        self._shape = shape_of(schema, options.properties, is_undecodable_null=options.is_undecodable_null)
+        self._row_format = row_format_of(schema, options.properties, is_undecodable_null=options.is_undecodable_null)
         # End of an AvailableNow query; None for other queries.
         self._target: Positions | None = None
         self._batch_at = time.monotonic()
@@ -86,7 +86,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Read the rows of a task, on a worker."""
         assert isinstance(partition, Task)  # noqa: S101 - created by partitions()
         log = open_log(self._options.connection)
-        return read(log, self._shape, partition, is_loss_fatal=self._options.is_loss_fatal)
+        return read(log, self._row_format, partition, is_loss_fatal=self._options.is_loss_fatal)
 
     def commit(self, end: dict[str, Any]) -> None:
         """Do nothing: the next call of latestOffset commits the offsets."""

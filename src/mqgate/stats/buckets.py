@@ -6,9 +6,9 @@ the square root of 2. Bucket 0 counts 0 and 1 ms. Bucket 59, the last one, count
 
 from collections.abc import Mapping, Sequence
 
-__all__ = ["LAST", "bucket_of", "quantiles", "upper_ms"]
+__all__ = ["MAX_BUCKET", "bucket_of", "quantiles", "upper_ms"]
 
-LAST = 59
+MAX_BUCKET = 59
 _MAX_MS = 1 << 30
 
 
@@ -17,7 +17,7 @@ def bucket_of(ms: int) -> int:
     if ms <= 1:
         return 0
     # ms <= 2**(b/2) is ms*ms <= 2**b. Without rounding, the Spark expression returns exactly the same bucket.
-    return min((min(ms, _MAX_MS) ** 2 - 1).bit_length(), LAST)
+    return min((min(ms, _MAX_MS) ** 2 - 1).bit_length(), MAX_BUCKET)
 
 
 def upper_ms(bucket: int) -> float:

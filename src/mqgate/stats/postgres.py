@@ -77,5 +77,5 @@ def _translated(error: psycopg.Error) -> MqgateError:
     if isinstance(error, errors.InsufficientPrivilege | errors.InvalidPassword | errors.ReadOnlySqlTransaction):
         return StorageRefused(f"PostgreSQL denied access: {error}")
     if isinstance(error, psycopg.errors.UndefinedTable):
-        return FiguresNotFound("there are no tables of figures in PostgreSQL: start `mqgate pipeline run`")
+        return FiguresNotFound("there are no statistics tables in PostgreSQL: start `mqgate pipeline run`")
     return StorageUnavailable(f"PostgreSQL cannot be used: {error}", retry_after=1)

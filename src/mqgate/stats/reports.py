@@ -12,7 +12,7 @@ from mqgate.stats.store import StatsStore
 from mqgate.stats.tables import table_of
 
 __all__ = [
-    "SHARES",
+    "QUANTILES",
     "ReportQuery",
     "Step",
     "findings",
@@ -26,7 +26,7 @@ __all__ = [
 ]
 
 Step = Literal["minute", "hour", "day"]
-SHARES = {"p50": 0.5, "p90": 0.9, "p95": 0.95, "p99": 0.99}
+QUANTILES = {"p50": 0.5, "p90": 0.9, "p95": 0.95, "p99": 0.99}
 _LAG_LOOK_BACK_MS = 600_000
 _MS = timedelta(milliseconds=1)
 
@@ -67,11 +67,11 @@ def latency(store: StatsStore, query: ReportQuery) -> list[dict[str, Any]]:
     found = []
     for names, same in groupby(rows, key=lambda row: row[:4]):
         counts = {row[4]: row[5] for row in same}
-        seconds = [None if ms is None else round(ms / 1000, 4) for ms in quantiles(counts, list(SHARES.values()))]
+        seconds = [None if ms is None else round(ms / 1000, 4) for ms in quantiles(counts, list(QUANTILES.values()))]
         found.append(
             dict(zip(("at", "topic", "group", "measure"), names, strict=True))
             | {"count": sum(counts.values())}
-            | dict(zip(SHARES, seconds, strict=True))
+            | dict(zip(QUANTILES, seconds, strict=True))
         )
     return found
 

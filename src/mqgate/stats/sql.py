@@ -34,9 +34,9 @@ def insert(table: Table) -> str:
         return f"{begin} DO NOTHING"
     added = f"{name}." if table.merge is Merge.ADD else ""
     changes = ", ".join(f'"{c}" = ' + (f'{added}"{c}" + ' if added else "") + f'excluded."{c}"' for c in table.values)
-    moment = table.values[0]
-    guard = f' WHERE excluded."{moment}" >= {name}."{moment}"' if table.merge is Merge.LATEST else ""
-    return f"{begin} DO UPDATE SET {changes}{guard}"
+    instant = table.values[0]
+    condition = f' WHERE excluded."{instant}" >= {name}."{instant}"' if table.merge is Merge.LATEST else ""
+    return f"{begin} DO UPDATE SET {changes}{condition}"
 
 
 def query(name: str) -> str:

@@ -110,14 +110,14 @@ class StatsStore:
         with self._writing() as execute:
             _replace(execute, table_of(name), rows, within)
 
-    def refill(self, since: int, until: int, rows: Rows, *, after: int) -> bool:
+    def replace_minutes(self, since: int, until: int, rows: Rows, *, after: int) -> bool:
         """Replace the minutes of [since, until). Return False if a batch applied since `after` changed them.
 
         Hours and days are recomputed in the same transaction. If the minutes are already deleted by retention, an hour
         that the range covers only in part is kept.
         """
         with self._writing() as execute:
-            if execute(sql.query("touched_since"), (after, until)):
+            if execute(sql.query("changed_since"), (after, until)):
                 return False
             for name in rows:
                 execute(f"DELETE FROM {table_of(name).sql_name} WHERE at >= ? AND at < ?", (since, until))  # noqa: S608 - our own names

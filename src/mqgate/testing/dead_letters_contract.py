@@ -32,14 +32,14 @@ def _letter(offset: int = 0, *, group: str = "workers", client: str = "", key: s
     )
 
 
-async def _found(store: DeadLetterStore, group: str = "workers", **wish: Any) -> list[int]:
+async def _found(store: DeadLetterStore, group: str = "workers", **filters: Any) -> list[int]:
     """Return the offsets of the matching dead letters, read page by page."""
-    asked = {"key": None, "since": None, "until": None, "limit": 2, **wish}
+    query = {"key": None, "since": None, "until": None, "limit": 2, **filters}
     offsets: list[int] = []
     after: str | None = None
     while True:
-        page, after = await store.list(group, after=after, **asked)
-        offsets += [each.message.offset for each in page]
+        page, after = await store.list(group, after=after, **query)
+        offsets += [message.message.offset for message in page]
         if after is None:
             return offsets
 
@@ -49,6 +49,8 @@ def _minute(number: int) -> datetime:
 
 
 class DeadLettersContract:
+    """Tests of a dead-letter store. An adapter provides `store` (empty) and `reopen`, which acts like a restart."""
+
     async def test_the_redrive_lock_of_a_group_has_one_holder(self, store: DeadLetterStore) -> None:
         """Two operators must not redrive the same dead letters. Other groups must not wait."""
         events: list[str] = []
@@ -66,8 +68,6 @@ class DeadLettersContract:
         await second
 
         assert events == ["another begins", "another ends", "first ends", "second begins", "second ends"]
-
-    """An adapter passes by providing `store`, empty, and `reopen`, which opens it again as a restart does."""
 
     async def test_a_dead_letter_keeps_all_fields_after_a_restart(self, store: DeadLetterStore, reopen: Reopen) -> None:
         """An operator needs the body, the origin, the deliveries and the last reason."""
@@ -97,7 +97,7 @@ class DeadLettersContract:
         for letter in (_letter(1), _letter(1, client="ada"), _letter(2)):
             await store.record(letter)
 
-        await store.remove([each for each in await store.get("workers", f"{1:032x}") if each.client == "ada"])
+        await store.remove([worker for worker in await store.get("workers", f"{1:032x}") if worker.client == "ada"])
 
         assert await _found(store) == [1, 2]
         assert [letter.client for letter in await store.get("workers", f"{1:032x}")] == [""]

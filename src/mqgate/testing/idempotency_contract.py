@@ -29,25 +29,25 @@ class IdempotencyContract:
 
         assert list(await store.claim(claims)) == [None, None, None]
 
-    async def test_a_repeat_returns_the_first_answer_after_a_restart(
+    async def test_a_repeat_returns_the_first_response_after_a_restart(
         self, store: IdempotencyStore, reopen: Reopen
     ) -> None:
         """A client that repeats a publish must get the same response."""
         await _claim(store)
-        await store.complete([CLAIM], ["the answer"])
+        await store.complete([CLAIM], ["the response"])
 
-        assert await _claim(store) == KeyRecord("digest", "the answer")
-        assert await _claim(await reopen()) == KeyRecord("digest", "the answer")
+        assert await _claim(store) == KeyRecord("digest", "the response")
+        assert await _claim(await reopen()) == KeyRecord("digest", "the response")
 
     async def test_a_claim_with_another_digest_returns_the_first_digest(self, store: IdempotencyStore) -> None:
-        """The caller rejects the publish, and the first answer must stay."""
+        """The caller rejects the publish, and the first response must stay."""
         await _claim(store)
-        await store.complete([CLAIM], ["the answer"])
+        await store.complete([CLAIM], ["the response"])
 
-        assert await _claim(store, OTHER_BODY) == KeyRecord("digest", "the answer")
-        assert await _claim(store) == KeyRecord("digest", "the answer")
+        assert await _claim(store, OTHER_BODY) == KeyRecord("digest", "the response")
+        assert await _claim(store) == KeyRecord("digest", "the response")
 
-    async def test_a_key_of_an_unfinished_publish_is_returned_without_an_answer(
+    async def test_a_key_of_an_unfinished_publish_is_returned_without_a_response(
         self, store: IdempotencyStore, reopen: Reopen
     ) -> None:
         """Its gateway stopped. The caller must check whether the message was stored."""
@@ -67,22 +67,22 @@ class IdempotencyContract:
     async def test_a_completed_key_cannot_be_released(self, store: IdempotencyStore) -> None:
         """A message was published under the key."""
         await _claim(store)
-        await store.complete([CLAIM], ["the answer"])
+        await store.complete([CLAIM], ["the response"])
 
         await store.release([CLAIM])
 
-        assert await _claim(store) == KeyRecord("digest", "the answer")
+        assert await _claim(store) == KeyRecord("digest", "the response")
 
     async def test_a_key_is_kept_for_exactly_the_window(self, store: IdempotencyStore, clock: ManualClock) -> None:
         """The window starts with the first use, not with a repeat."""
         await _claim(store)
-        await store.complete([CLAIM], ["the answer"])
+        await store.complete([CLAIM], ["the response"])
         clock.advance(WINDOW - timedelta(milliseconds=1))
 
         within = await _claim(store, OTHER_BODY)
         clock.advance(timedelta(milliseconds=1))
 
-        assert within == KeyRecord("digest", "the answer")
+        assert within == KeyRecord("digest", "the response")
         assert await _claim(store, OTHER_BODY) is None
 
     async def test_of_concurrent_claims_exactly_one_is_new(self, store: IdempotencyStore) -> None:

@@ -18,12 +18,12 @@ from mqgate.testing.leasing import (
     ask,
     committed,
     extend,
-    gave_back,
     granted,
     nack,
     opened,
     position,
     positions,
+    report_short_pull,
 )
 from mqgate.testing.samples import a_group, queues
 
@@ -100,7 +100,7 @@ class AttemptContract:
 
         third = await granted(store, group, max_count=4, attempt="a1")
 
-        assert [each.lease.queue for each in (first, second, third)] == [QUEUE, OTHER, OTHER]
+        assert [grant.lease.queue for grant in (first, second, third)] == [QUEUE, OTHER, OTHER]
         assert third.serve == 1
 
     @pytest.mark.parametrize("verb", ["ack", "nack"])
@@ -165,7 +165,7 @@ class AttemptContract:
         broken = await granted(store, group, max_count=4, attempt="a1")
         served = await granted(store, group, max_count=4, attempt="a1")
 
-        await gave_back(store, group, broken, after=0)
+        await report_short_pull(store, group, broken, after=0)
 
         assert not (await ask(store, group)).grants
         assert await ack(store, group, served.lease) is SettlementOutcome.APPLIED
@@ -180,12 +180,12 @@ class AttemptContract:
         await opened(store, group, queues(9))
         serves = [await granted(store, group, max_count=4, attempt="a1") for _ in range(2)]
 
-        await gave_back(store, group, serves[first], after=0)
-        await gave_back(store, group, serves[first], after=0)
+        await report_short_pull(store, group, serves[first], after=0)
+        await report_short_pull(store, group, serves[first], after=0)
         held = await ask(store, group)
-        await gave_back(store, group, serves[1 - first], after=0)
+        await report_short_pull(store, group, serves[1 - first], after=0)
 
-        assert not held.grants, "the other answer may have arrived"
+        assert not held.grants, "the other response may have arrived"
         assert (await granted(store, group)).delivery == 1
 
 
@@ -196,7 +196,7 @@ class PullReportContract:
         await opened(store, group, queues(9))
         grant = await granted(store, group, max_count=6)
 
-        await gave_back(store, group, grant, after=2)
+        await report_short_pull(store, group, grant, after=2)
 
         held = await position(store, group)
         assert (held.leased, held.ready) == (2, 7)
@@ -210,7 +210,7 @@ class PullReportContract:
         await opened(store, group, queues(9))
 
         for _ in range(5):
-            await gave_back(store, group, await granted(store, group), after=0)
+            await report_short_pull(store, group, await granted(store, group), after=0)
 
         assert (await position(store, group)).attempts == 0
         assert (await granted(store, group)).delivery == 1
@@ -222,8 +222,8 @@ class PullReportContract:
         await nack(store, group, (await granted(store, group)).lease)
         grant = await granted(store, group)
 
-        await gave_back(store, group, grant, after=0)
-        await gave_back(store, group, grant, after=0)
+        await report_short_pull(store, group, grant, after=0)
+        await report_short_pull(store, group, grant, after=0)
 
         assert (await granted(store, group)).delivery == 2
 
@@ -232,7 +232,7 @@ class PullReportContract:
         group = a_group(backoff=Backoff(steps=(timedelta(seconds=2), timedelta(hours=1))))
         await opened(store, group, queues(9))
         first = await granted(store, group, max_count=4, attempt="a1")
-        await gave_back(store, group, first, after=0)
+        await report_short_pull(store, group, first, after=0)
 
         outcome = await nack(store, group, first.lease)
         early = await ask(store, group)
@@ -254,7 +254,7 @@ class PullReportContract:
         before = await positions(store, group)
 
         for grant in (slow, acked, nacked):
-            await gave_back(store, group, grant, after=grant.lease.start)
+            await report_short_pull(store, group, grant, after=grant.lease.start)
 
         assert await positions(store, group) == before
 
@@ -265,7 +265,7 @@ class PullReportContract:
         short = await granted(store, group, max_count=10)
         spent = await ask(store, group)
 
-        await gave_back(store, group, short, after=4)
+        await report_short_pull(store, group, short, after=4)
         refunded = await granted(store, group, max_count=10)
 
         assert spent.state is ReceiveState.RATE_LIMITED
@@ -278,7 +278,7 @@ class PullReportContract:
         short = await granted(store, group, max_count=10)
 
         for after in (4, 4, 0, 0):
-            await gave_back(store, group, short, after=after)
+            await report_short_pull(store, group, short, after=after)
 
         refunded = await granted(store, group, max_count=30)
         assert refunded.lease.next - refunded.lease.start == 10

@@ -14,7 +14,7 @@ from mqgate.testing.samples import a_group, queues
 
 
 class BroadcastContract:
-    most_clients: ClassVar[int] = 1_000
+    max_clients: ClassVar[int] = 1_000
 
     async def test_clients_do_not_affect_each_other(self, store: LeaseStore) -> None:
         """Invariant 14: leases, acks, nacks and seeks of one client must be invisible to the others."""
@@ -107,7 +107,7 @@ class BroadcastContract:
     async def test_clients_beyond_the_limit_are_rejected(self, store: LeaseStore) -> None:
         """A client that uses a new name for every poll must not fill the store."""
         group = a_group(mode=Mode.BROADCAST)
-        for number in range(self.most_clients):
+        for number in range(self.max_clients):
             await opened(store, group, queues(9), client=f"c{number}")
 
         with pytest.raises(TooManyClients):
@@ -119,7 +119,7 @@ class BroadcastContract:
     async def test_deleted_clients_do_not_count_towards_the_limit(self, store: LeaseStore, clock: ManualClock) -> None:
         """The limit applies to current clients only."""
         group = a_group(mode=Mode.BROADCAST)
-        for number in range(self.most_clients):
+        for number in range(self.max_clients):
             await opened(store, group, queues(9), client=f"c{number}")
         clock.advance(group.client_ttl)
 
@@ -147,7 +147,7 @@ class BroadcastContract:
         await granted(store, group, client="ada", polled_by="ada")
         await granted(store, group, client="ben", polled_by="ben")
 
-        holds = {each.name: list(each.holds) for each in await store.clients(group.name)}
+        holds = {client.name: list(client.holds) for client in await store.clients(group.name)}
 
         assert holds == {"ada": [QUEUE, OTHER], "ben": [QUEUE]}
 

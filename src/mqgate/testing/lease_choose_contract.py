@@ -88,10 +88,10 @@ class ChooseContract:
         """A group may be idle when messages arrive, and then find several queues at once."""
         group = a_group()
         await opened(store, group, queues(0, 0, 0, 0))
-        came = clock()
+        arrived = clock()
         clock.advance(AGEING + 5 * _SECOND)
         recent, ahead = clock() - 1_000, clock() + 9_000
-        last_append_ms = {"local:0": came + 4_000, "local:1": came + 3_000, "local:2": recent, "local:3": ahead}
+        last_append_ms = {"local:0": arrived + 4_000, "local:1": arrived + 3_000, "local:2": recent, "local:3": ahead}
 
         first = await granted(store, group, bounds=queues(1, 2, 50, 90), last_append_ms=last_append_ms)
         others = [(await granted(store, group)).lease.queue for _ in range(3)]
@@ -164,11 +164,11 @@ class ChooseContract:
         group = a_group()
         await opened(store, group, queues(0, 0))
 
-        told = await granted(store, group, bounds={OTHER: queues(0, 4)[OTHER]}, max_count=1)
-        await ack(store, group, told.lease)
-        untold = await granted(store, group)
+        reported = await granted(store, group, bounds={OTHER: queues(0, 4)[OTHER]}, max_count=1)
+        await ack(store, group, reported.lease)
+        unreported = await granted(store, group)
 
-        assert (untold.lease.queue, untold.lease.start, untold.lease.next) == (OTHER, 1, 4)
+        assert (unreported.lease.queue, unreported.lease.start, unreported.lease.next) == (OTHER, 1, 4)
 
     async def test_a_lease_expires_exactly_at_its_deadline(self, store: LeaseStore, clock: ManualClock) -> None:
         """Invariants 5 and 18: the intervals of two leases must not overlap."""
@@ -204,10 +204,10 @@ class ChooseContract:
         group = a_group()
         await opened(store, group, queues(*range(1, 21)))
 
-        answers = await asyncio.gather(*(ask(store, group) for _ in range(40)))
+        results = await asyncio.gather(*(ask(store, group) for _ in range(40)))
 
-        given = [grant.lease.queue for answer in answers for grant in answer.grants]
-        assert len(given) == len(set(given)) == 20
+        granted_queues = [grant.lease.queue for result in results for grant in result.grants]
+        assert len(granted_queues) == len(set(granted_queues)) == 20
 
     async def test_a_first_receive_is_recorded_once_although_it_is_repeated(self, store: LeaseStore) -> None:
         """The first receive of a broadcast client is sent twice because its state must be created."""
@@ -219,7 +219,7 @@ class ChooseContract:
 
         await ask(store, group, polled_by="ada")
 
-        assert [each.name for each in await store.clients(group.name)] == ["ada"]
+        assert [client.name for client in await store.clients(group.name)] == ["ada"]
 
     async def test_operators_see_who_polled_and_what_is_leased(self, store: LeaseStore, clock: ManualClock) -> None:
         """During an incident, this is the first question."""
@@ -231,7 +231,7 @@ class ChooseContract:
         grant = await granted(store, group, polled_by="ben")
         await ack(store, group, grant.lease)
 
-        seen = {each.name: each for each in await store.clients(group.name)}
+        seen = {client.name: client for client in await store.clients(group.name)}
 
         assert list(seen["ada"].holds) == [QUEUE]
         assert list(seen["ben"].holds) == []

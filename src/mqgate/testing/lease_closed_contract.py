@@ -93,11 +93,11 @@ class ClosedContract:
         await opened(store, group, queues(9))
         first = await granted(store, group, max_count=4)
         carried = Settlement(verb=Verb.ACK, lease=first.lease)
-        told = await ask(store, group, closed=[QUEUE], carrying=[carried])
+        acquired = await ask(store, group, closed=[QUEUE], carrying=[carried])
         second = await granted(store, group, max_count=2)
 
-        assert [each.outcome for each in told.settled] == [SettlementOutcome.APPLIED]
-        assert not told.grants
+        assert [result.outcome for result in acquired.settled] == [SettlementOutcome.APPLIED]
+        assert not acquired.grants
         assert await extend(store, group, second.lease, group.visibility) is SettlementOutcome.APPLIED
         assert await ack(store, group, second.lease) is SettlementOutcome.APPLIED
         assert await committed(store, group) == 6
@@ -118,11 +118,11 @@ class ClosedContract:
         assert not shut.exhausted
         assert shut.state is ReceiveState.BUSY
         assert late is SettlementOutcome.LATE_APPLIED
-        assert [each.lease.queue for each in open_again.exhausted] == [lost.lease.queue]
-        assert [each.lease.queue for each in await exhausted(store, group)] == [lost.lease.queue]
+        assert [message.lease.queue for message in open_again.exhausted] == [lost.lease.queue]
+        assert [message.lease.queue for message in await exhausted(store, group)] == [lost.lease.queue]
 
     async def test_a_last_nack_in_a_closed_queue_exhausts_the_message_when_it_opens(self, store: LeaseStore) -> None:
-        """The nack applies at once, the dead letter is written later, and nobody gets the message in between."""
+        """The nack applies at once, the dead letter is written later, and no consumer gets the message in between."""
         group = a_group(max_attempts=1)
         await opened(store, group, queues(9))
         last = await granted(store, group)
@@ -131,9 +131,9 @@ class ClosedContract:
         shut = await ask(store, group, closed=[QUEUE], carrying=[nacked])
         open_again = await ask(store, group)
 
-        assert [each.outcome for each in shut.settled] == [SettlementOutcome.APPLIED]
+        assert [result.outcome for result in shut.settled] == [SettlementOutcome.APPLIED]
         assert (list(shut.exhausted), list(shut.grants)) == ([], [])
-        assert [(each.lease.start, each.reason) for each in open_again.exhausted] == [(0, "broken")]
+        assert [(message.lease.start, message.reason) for message in open_again.exhausted] == [(0, "broken")]
 
     async def test_an_attempt_in_a_closed_queue_is_kept_until_another_grant(self, store: LeaseStore) -> None:
         """Its messages cannot be read now, but again as soon as the queue opens."""
@@ -175,7 +175,7 @@ class ClosedContract:
         for client in ("one", "two"):
             await opened(store, group, queues(9, 2), client=client)
 
-        shut = [(await granted(store, group, client=each, closed=[QUEUE])).lease.queue for each in ("one", "two")]
+        shut = [(await granted(store, group, client=client, closed=[QUEUE])).lease.queue for client in ("one", "two")]
         opened_again = (await granted(store, group, client="one")).lease
 
         assert shut == [OTHER, OTHER]

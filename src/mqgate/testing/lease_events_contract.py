@@ -6,7 +6,7 @@ from datetime import timedelta
 from mqgate.core.lease import OffsetRange, QueueBounds, SettlementOutcome
 from mqgate.ports.lease_store import LeaseStore
 from mqgate.testing.clock import ManualClock
-from mqgate.testing.leasing import QUEUE, ack, ask, exhausted, extend, gave_back, granted, nack, opened
+from mqgate.testing.leasing import QUEUE, ack, ask, exhausted, extend, granted, nack, opened, report_short_pull
 from mqgate.testing.message_leasing import HOUR, one, returned, taken, workers
 from mqgate.testing.samples import a_group, queues
 
@@ -43,7 +43,7 @@ class LeaseEventsContract:
         second = await granted(store, group, max_count=2, attempt="a1")
         again = await granted(store, group, max_count=2, attempt="a1")
 
-        assert [each.lease_expired for each in (first, second, again)] == [0, 4, 0]
+        assert [grant.lease_expired for grant in (first, second, again)] == [0, 4, 0]
 
     async def test_a_settled_or_released_batch_is_not_reported_as_expired(
         self, store: LeaseStore, clock: ManualClock
@@ -51,22 +51,22 @@ class LeaseEventsContract:
         """Acks, nacks, late acks, releases and seeks are recorded as events of their own."""
         group = a_group()
         await opened(store, group, queues(9))
-        told = []
+        grants = []
 
         await ack(store, group, (await granted(store, group, max_count=4)).lease, through=1)
-        told.append(await granted(store, group))
-        await nack(store, group, told[-1].lease)
-        told.append(await granted(store, group))
+        grants.append(await granted(store, group))
+        await nack(store, group, grants[-1].lease)
+        grants.append(await granted(store, group))
         clock.advance(group.visibility)
-        assert await nack(store, group, told[-1].lease) is SettlementOutcome.LATE_APPLIED
-        told.append(await granted(store, group))
-        await gave_back(store, group, told[-1], told[-1].lease.start)
-        told.append(await granted(store, group))
+        assert await nack(store, group, grants[-1].lease) is SettlementOutcome.LATE_APPLIED
+        grants.append(await granted(store, group))
+        await report_short_pull(store, group, grants[-1], grants[-1].lease.start)
+        grants.append(await granted(store, group))
         await store.seek(group, "", {QUEUE: 5}, is_dry_run=False)
         clock.advance(group.visibility)
-        told.append(await granted(store, group))
+        grants.append(await granted(store, group))
 
-        assert [each.lease_expired for each in told] == [0] * 5
+        assert [grant.lease_expired for grant in grants] == [0] * 5
 
     async def test_an_expired_lease_is_reported_once_although_the_next_is_released(
         self, store: LeaseStore, clock: ManualClock
@@ -77,7 +77,7 @@ class LeaseEventsContract:
         await granted(store, group, max_count=4)
         clock.advance(group.visibility)
         second = await granted(store, group)
-        await gave_back(store, group, second, second.lease.start)
+        await report_short_pull(store, group, second, second.lease.start)
 
         third = await granted(store, group)
 
@@ -112,7 +112,7 @@ class LeaseEventsContract:
         acquired = await ask(store, group, bounds={QUEUE: QueueBounds(3, 9)})
 
         assert list(acquired.lost) == [OffsetRange(QUEUE, 0, 3)]
-        assert [(each.lease.start, each.lease_expired) for each in acquired.grants] == [(3, 1)]
+        assert [(grant.lease.start, grant.lease_expired) for grant in acquired.grants] == [(3, 1)]
 
 
 class MessageEventsContract:
@@ -129,7 +129,7 @@ class MessageEventsContract:
 
         again = await ask(store, group, max_count=2, attempt="a1")
 
-        assert [each.granted_at for each in (*first.grants, *again.grants)] == [began, began]
+        assert [grant.granted_at for grant in (*first.grants, *again.grants)] == [began, began]
 
     async def test_redelivered_messages_report_whether_their_leases_expired(
         self, store: LeaseStore, clock: ManualClock
@@ -145,9 +145,9 @@ class MessageEventsContract:
         second = await ask(store, group, attempt="a1")
         again = await ask(store, group, attempt="a1")
 
-        told = [(each.lease.start, each.lease.next, each.lease_expired) for each in second.grants]
-        assert told == [(0, 2, 2), (2, 3, 0), (3, 4, 1)]
-        assert [each.lease_expired for each in again.grants] == [0, 0, 0]
+        reported = [(grant.lease.start, grant.lease.next, grant.lease_expired) for grant in second.grants]
+        assert reported == [(0, 2, 2), (2, 3, 0), (3, 4, 1)]
+        assert [grant.lease_expired for grant in again.grants] == [0, 0, 0]
 
     async def test_a_settled_or_released_message_is_not_reported_as_expired(
         self, store: LeaseStore, clock: ManualClock
@@ -164,8 +164,8 @@ class MessageEventsContract:
         await returned(store, group, second)
         third = (await ask(store, group)).grants
 
-        assert [(each.lease.start, each.lease_expired) for each in second] == [(nacked.start, 0), (again.start, 1)]
-        assert sum(each.lease_expired for each in third) == 0
+        assert [(grant.lease.start, grant.lease_expired) for grant in second] == [(nacked.start, 0), (again.start, 1)]
+        assert sum(grant.lease_expired for grant in third) == 0
 
     async def test_a_late_extended_lease_is_reported_once_when_it_finally_expires(
         self, store: LeaseStore, clock: ManualClock
@@ -193,9 +193,9 @@ class MessageEventsContract:
         await nack(store, group, second)
         clock.advance(HOUR)
 
-        told = {each.lease.start: each.is_lease_expired for each in await exhausted(store, group)}
+        reported = {message.lease.start: message.is_lease_expired for message in await exhausted(store, group)}
 
-        assert told == {first.start: True, second.start: False}
+        assert reported == {first.start: True, second.start: False}
 
     async def test_messages_deleted_by_retention_are_reported_with_their_offsets(self, store: LeaseStore) -> None:
         """New messages are one range, and failed ones are reported individually."""

@@ -10,7 +10,7 @@ from mqgate.core.lease import OffsetRange, QueueBounds, ReceiveState, SeekResult
 from mqgate.ports.lease_store import LeaseStore
 from mqgate.testing.clock import ManualClock
 from mqgate.testing.leasing import (
-    LONGEST_DOUBT,
+    BOUNDS_TRUSTED,
     OTHER,
     QUEUE,
     ack,
@@ -72,9 +72,9 @@ class ChangingLogContract:
         acquired = [await ask(store, group, bounds=queues((9, 9), (4, 4))) for _ in range(2)]
 
         places = await positions(store, group)
-        assert [list(each.lost) for each in acquired] == [[OffsetRange(QUEUE, 0, 9), OffsetRange(OTHER, 0, 4)], []]
-        assert not any(each.grants for each in acquired)
-        assert [(places[each].committed, places[each].expired) for each in (QUEUE, OTHER)] == [(9, 9), (4, 4)]
+        assert [list(result.lost) for result in acquired] == [[OffsetRange(QUEUE, 0, 9), OffsetRange(OTHER, 0, 4)], []]
+        assert not any(result.grants for result in acquired)
+        assert [(places[queue].committed, places[queue].expired) for queue in (QUEUE, OTHER)] == [(9, 9), (4, 4)]
 
     async def test_a_queue_emptied_while_leased_is_reported_after_the_lease_expired(
         self, store: LeaseStore, clock: ManualClock
@@ -111,7 +111,7 @@ class ChangingLogContract:
         await opened(store, group, queues(9))
         first = await granted(store, group)
         await ack(store, group, first.lease)
-        clock.advance(LONGEST_DOUBT)
+        clock.advance(BOUNDS_TRUSTED)
 
         acquired = await ask(store, group, bounds=queues((1, 4)))
 
@@ -281,7 +281,7 @@ class PauseContract:
         by_ack = await ack(store, paused, acked.lease)
         by_extend = await extend(store, paused, extended.lease, _MINUTE)
 
-        assert [each.outcome for each in by_receive.settled] == [SettlementOutcome.APPLIED]
+        assert [result.outcome for result in by_receive.settled] == [SettlementOutcome.APPLIED]
         assert (by_ack, by_extend) == (SettlementOutcome.APPLIED, SettlementOutcome.APPLIED)
 
 

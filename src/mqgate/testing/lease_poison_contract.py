@@ -17,11 +17,11 @@ from mqgate.testing.leasing import (
     committed,
     exhausted,
     extend,
-    gave_back,
     granted,
     nack,
     opened,
     position,
+    report_short_pull,
     settled,
 )
 from mqgate.testing.samples import a_group, queues
@@ -60,13 +60,13 @@ class PoisonContract:
         last = await granted(store, group)
         clock.advance(3)
 
-        answer = await settled(store, group, Verb.NACK, last.lease, reason="broken")
+        result = await settled(store, group, Verb.NACK, last.lease, reason="broken")
 
-        assert answer.outcome is SettlementOutcome.APPLIED
-        assert answer.exhausted is not None
-        assert (answer.exhausted.lease.queue, answer.exhausted.lease.start) == (QUEUE, 0)
-        assert (answer.exhausted.deliveries, answer.exhausted.reason) == (2, "broken")
-        assert (answer.exhausted.first_at, answer.exhausted.last_at) == (first_at, clock.now)
+        assert result.outcome is SettlementOutcome.APPLIED
+        assert result.exhausted is not None
+        assert (result.exhausted.lease.queue, result.exhausted.lease.start) == (QUEUE, 0)
+        assert (result.exhausted.deliveries, result.exhausted.reason) == (2, "broken")
+        assert (result.exhausted.first_at, result.exhausted.last_at) == (first_at, clock.now)
 
     async def test_the_expiry_of_the_last_lease_exhausts_the_message(
         self, store: LeaseStore, clock: ManualClock
@@ -83,9 +83,9 @@ class PoisonContract:
         seen_by_receive = (await ask(store, group)).exhausted
 
         assert not held
-        assert {each.lease.queue for each in seen_by_lag} == {QUEUE, OTHER}
+        assert {grant.lease.queue for grant in seen_by_lag} == {QUEUE, OTHER}
         assert list(seen_by_receive) == list(seen_by_lag)
-        assert {each.deliveries for each in seen_by_lag} == {1}
+        assert {message.deliveries for message in seen_by_lag} == {1}
 
     async def test_the_reason_of_an_expired_last_lease_is_not_an_earlier_nack(
         self, store: LeaseStore, clock: ManualClock
@@ -99,7 +99,7 @@ class PoisonContract:
 
         found = [*await exhausted(store, group), *await exhausted(store, group)]
 
-        assert [each.reason for each in found] == ["the lease ended without an answer"] * 2
+        assert [message.reason for message in found] == ["the lease ended without an answer"] * 2
 
     async def test_an_exhausted_message_blocks_its_queue_until_it_is_settled_dead(self, store: LeaseStore) -> None:
         """The dead letter must be stored before the queue continues, or the message could be lost."""
@@ -146,7 +146,7 @@ class PoisonContract:
         """The gateway that received it may have crashed before it stored the dead letter."""
         group = a_group(max_attempts=1)
         await opened(store, group, queues(9))
-        told = (await settled(store, group, Verb.NACK, (await granted(store, group)).lease)).exhausted
+        reported = (await settled(store, group, Verb.NACK, (await granted(store, group)).lease)).exhausted
 
         found = [
             (await ask(store, group)).exhausted,
@@ -154,18 +154,18 @@ class PoisonContract:
             (await ask(store, group)).exhausted,
         ]
 
-        assert told is not None
-        assert [each[0].lease for each in found] == [told.lease] * 3
+        assert reported is not None
+        assert [messages[0].lease for messages in found] == [reported.lease] * 3
 
     async def test_settling_dead_after_a_seek_changes_nothing(self, store: LeaseStore) -> None:
         """A late call must not skip a message at the new position."""
         group = a_group(max_attempts=1)
         await opened(store, group, queues(9))
-        told = (await settled(store, group, Verb.NACK, (await granted(store, group)).lease)).exhausted
-        assert told is not None
+        reported = (await settled(store, group, Verb.NACK, (await granted(store, group)).lease)).exhausted
+        assert reported is not None
         await store.seek(group, "", {QUEUE: 0}, is_dry_run=False)
 
-        is_settled = await store.settle_dead(group, told)
+        is_settled = await store.settle_dead(group, reported)
 
         assert not is_settled
         assert await committed(store, group) == 0
@@ -219,7 +219,7 @@ class PoisonContract:
         group = a_group(max_attempts=1)
         await opened(store, group, queues(9))
 
-        await gave_back(store, group, await granted(store, group), after=0)
+        await report_short_pull(store, group, await granted(store, group), after=0)
         clock.advance(group.visibility)
 
         assert not await exhausted(store, group)
@@ -233,12 +233,12 @@ class PoisonContract:
 
         acquired = await ask(store, group, carrying=[Settlement(verb=Verb.NACK, lease=last.lease)])
 
-        assert {each.lease.start for each in acquired.exhausted} == {0}
+        assert {message.lease.start for message in acquired.exhausted} == {0}
         assert not acquired.grants
 
-    @pytest.mark.parametrize("look", ["receive", "positions"])
+    @pytest.mark.parametrize("call", ["receive", "positions"])
     async def test_a_lowered_limit_counts_earlier_attempts(
-        self, store: LeaseStore, clock: ManualClock, look: str
+        self, store: LeaseStore, clock: ManualClock, call: str
     ) -> None:
         """Invariant 17 applies with the current limit, also to messages that already exceed it."""
         group = a_group(max_attempts=5)
@@ -247,13 +247,13 @@ class PoisonContract:
             await nack(store, group, (await granted(store, group)).lease, reason=reason)
         lowered = replace(group, max_attempts=2)
 
-        answered = await ask(store, lowered) if look == "receive" else None
+        received = await ask(store, lowered) if call == "receive" else None
         found = await exhausted(store, lowered)
 
-        assert answered is None or [grant.lease.queue for grant in answered.grants] == [OTHER]
-        assert answered is None or list(answered.exhausted) == list(found)
-        assert [(each.lease.queue, each.lease.start) for each in found] == [(QUEUE, 0)]
-        assert [(each.deliveries, each.reason, each.last_at) for each in found] == [(3, "worse", clock.now)]
+        assert received is None or [grant.lease.queue for grant in received.grants] == [OTHER]
+        assert received is None or list(received.exhausted) == list(found)
+        assert [(grant.lease.queue, grant.lease.start) for grant in found] == [(QUEUE, 0)]
+        assert [(message.deliveries, message.reason, message.last_at) for message in found] == [(3, "worse", clock.now)]
         assert await store.settle_dead(lowered, found[0])
         assert await committed(store, lowered) == 1
 

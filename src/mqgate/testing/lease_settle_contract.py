@@ -14,12 +14,12 @@ from mqgate.testing.leasing import (
     ask,
     committed,
     extend,
-    gave_back,
     granted,
     nack,
     opened,
     position,
     positions,
+    report_short_pull,
     settled,
 )
 from mqgate.testing.samples import a_group, queues
@@ -82,16 +82,16 @@ class SettleContract:
         """A late repeat must get the outcome of its own lease."""
         group = a_group()
         await opened(store, group, queues(40))
-        unanswered = (await granted(store, group, max_count=4)).lease
+        unsettled = (await granted(store, group, max_count=4)).lease
         clock.advance(group.visibility)
         nacked = (await granted(store, group, max_count=4)).lease
         await nack(store, group, nacked)
         acked = (await granted(store, group, max_count=4)).lease
         await ack(store, group, acked)
         returned = await granted(store, group, max_count=4)
-        await gave_back(store, group, returned, returned.lease.start)
+        await report_short_pull(store, group, returned, returned.lease.start)
         newest = (await granted(store, group, max_count=4)).lease
-        leases = (unanswered, nacked, acked, returned.lease)
+        leases = (unsettled, nacked, acked, returned.lease)
 
         acks = [await ack(store, group, lease) for lease in leases]
         nacks = [await nack(store, group, lease) for lease in leases]
@@ -110,7 +110,7 @@ class SettleContract:
         first, second = (await granted(store, group)).lease, (await granted(store, group)).lease
         acks = [Settlement(verb=Verb.ACK, lease=lease) for lease in (first, first, second)]
 
-        outcomes = [each.outcome for each in await store.settle(group, acks)]
+        outcomes = [result.outcome for result in await store.settle(group, acks)]
 
         assert outcomes == [SettlementOutcome.APPLIED, SettlementOutcome.DUPLICATE, SettlementOutcome.APPLIED]
 
@@ -168,7 +168,7 @@ class SettleContract:
 
         acquired = await ask(store, group, carrying=[Settlement(verb=Verb.NACK, lease=grant.lease, delay=_MINUTE)])
 
-        assert [each.outcome for each in acquired.settled] == [SettlementOutcome.LATE_APPLIED]
+        assert [result.outcome for result in acquired.settled] == [SettlementOutcome.LATE_APPLIED]
         assert not acquired.grants
         assert acquired.next_at == clock.now + _MINUTE
 
@@ -253,9 +253,9 @@ class SettleContract:
         grant = await granted(store, group, max_count=4)
         clock.advance(group.visibility)
 
-        answer = await settled(store, group, verb, grant.lease, visibility=_MINUTE)
+        result = await settled(store, group, verb, grant.lease, visibility=_MINUTE)
 
-        assert answer.outcome is SettlementOutcome.LATE_APPLIED
+        assert result.outcome is SettlementOutcome.LATE_APPLIED
         assert await committed(store, group) == (4 if verb is Verb.ACK else 0)
 
     async def test_a_late_extend_leases_the_queue_again(self, store: LeaseStore, clock: ManualClock) -> None:
@@ -343,7 +343,7 @@ class SettleContract:
 
         carried = await ask(store, group, carrying=[Settlement(verb=Verb.ACK, lease=first.lease)])
 
-        assert [each.outcome for each in carried.settled] == [SettlementOutcome.APPLIED]
+        assert [result.outcome for result in carried.settled] == [SettlementOutcome.APPLIED]
         assert [grant.lease.start for grant in carried.grants] == [4]
 
     async def test_a_rejected_carried_ack_does_not_fail_the_receive(
@@ -358,7 +358,7 @@ class SettleContract:
 
         carried = await ask(store, group, carrying=[Settlement(verb=Verb.ACK, lease=slow.lease)])
 
-        assert [each.outcome for each in carried.settled] == [SettlementOutcome.LOST]
+        assert [result.outcome for result in carried.settled] == [SettlementOutcome.LOST]
         assert len(carried.grants) == 1
 
     async def test_the_outcome_of_a_receipt_is_kept_for_ten_minutes(
@@ -387,6 +387,6 @@ class SettleContract:
 
         found = await positions(store, group)
 
-        shown = [(each.lag, each.ready, each.leased, each.waiting) for each in found.values()]
+        shown = [(position.lag, position.ready, position.leased, position.waiting) for position in found.values()]
         assert sorted(shown) == [(2, 2, 0, 0), (5, 2, 0, 3), (9, 5, 4, 0)]
         assert found[QUEUE].locked_until == clock.now + group.visibility

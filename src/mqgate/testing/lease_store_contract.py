@@ -35,5 +35,5 @@ class LeaseStoreContract(
 ):
     """Tests of a lease store. An adapter provides `store` (empty) and `clock`, the ManualClock that the store uses.
 
-    `most_clients` is the limit of broadcast clients per group of that store. A small number keeps the test short.
+    `max_clients` is the limit of broadcast clients per group of that store. A small number keeps the test short.
     """

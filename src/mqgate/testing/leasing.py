@@ -22,8 +22,8 @@ from mqgate.core.lease import (
 )
 from mqgate.ports.lease_store import LeaseStore
 
-# After so long a queue's lower end is believed by every store.
-LONGEST_DOUBT = timedelta(seconds=6)
+# After this time every store accepts a lower max offset of a queue.
+BOUNDS_TRUSTED = timedelta(seconds=6)
 QUEUE = "local:0"
 OTHER = "local:1"
 
@@ -38,7 +38,7 @@ async def opened(
 ) -> bool:
     """Create the state of a group or client, by default at the first offsets of the queues."""
     return await store.create_state(
-        group, client, starts or {queue: head.min for queue, head in bounds.items()}, bounds
+        group, client, starts or {queue: queue_bounds.min for queue, queue_bounds in bounds.items()}, bounds
     )
 
 
@@ -77,9 +77,9 @@ async def ask(
     )
 
 
-async def granted(store: LeaseStore, group: Group, **wish: Any) -> Grant:
+async def granted(store: LeaseStore, group: Group, **options: Any) -> Grant:
     """Receive once and return the one grant that must result."""
-    acquired = await ask(store, group, **wish)
+    acquired = await ask(store, group, **options)
     assert len(acquired.grants) == 1, acquired
     return acquired.grants[0]
 
@@ -101,15 +101,15 @@ async def extend(store: LeaseStore, group: Group, lease: Lease, visibility: time
     return (await settled(store, group, Verb.EXTEND, lease, visibility=visibility)).outcome
 
 
-async def gave_back(store: LeaseStore, group: Group, grant: Grant, after: int) -> None:
+async def report_short_pull(store: LeaseStore, group: Group, grant: Grant, after: int) -> None:
     """Report that the pull found only the messages before `after`."""
     await store.report_pull(group, [PullReport(grant, after)])
 
 
 async def positions(store: LeaseStore, group: Group, client: str = "") -> dict[str, Position]:
     found = await store.positions(group, client, {})
-    assert found is not None, "the store knows no such state"
-    return {each.queue: each for each in found[0]}
+    assert found is not None, "the lease state does not exist"
+    return {message.queue: message for message in found[0]}
 
 
 async def position(store: LeaseStore, group: Group, queue: str = QUEUE, *, client: str = "") -> Position:
@@ -123,5 +123,5 @@ async def committed(store: LeaseStore, group: Group, queue: str = QUEUE, *, clie
 async def exhausted(store: LeaseStore, group: Group, client: str = "") -> Sequence[ExhaustedMessage]:
     """Return the exhausted messages of a group."""
     found = await store.positions(group, client, {})
-    assert found is not None, "the store knows no such state"
+    assert found is not None, "the lease state does not exist"
     return found[1]

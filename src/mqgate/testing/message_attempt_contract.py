@@ -140,7 +140,7 @@ class MessageAttemptContract:
         held = await lag(store, group)
         await returned(store, group, serves[1 - first])
 
-        assert held == (0, 2, 0), "the other answer may have arrived"
+        assert held == (0, 2, 0), "the other response may have arrived"
         assert await lag(store, group) == (2, 0, 0)
         assert await deliveries(store, group) == [1]
 

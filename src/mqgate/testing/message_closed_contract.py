@@ -111,9 +111,9 @@ class ClosedMessageContract:
         first, second = await taken(store, group)
         carried = Settlement(verb=Verb.ACK, lease=first)
 
-        told = await ask(store, group, closed=[QUEUE], carrying=[carried])
+        acquired = await ask(store, group, closed=[QUEUE], carrying=[carried])
 
-        assert [each.outcome for each in told.settled] == [SettlementOutcome.APPLIED]
+        assert [result.outcome for result in acquired.settled] == [SettlementOutcome.APPLIED]
         assert await ack(store, group, second) is SettlementOutcome.APPLIED
         assert await committed(store, group) == 2
 
@@ -131,10 +131,10 @@ class ClosedMessageContract:
         by_end = await ask(store, group, closed=[QUEUE])
         open_again = await ask(store, group)
 
-        assert [each.outcome for each in by_nack.settled] == [SettlementOutcome.APPLIED] * 2
-        assert places(each.lease for each in by_nack.exhausted) == [(OTHER, 0)]
-        assert places(each.lease for each in by_end.exhausted) == [(OTHER, 0)]
-        assert sorted(places(each.lease for each in open_again.exhausted)) == [(QUEUE, 0), (QUEUE, 1), (OTHER, 0)]
+        assert [result.outcome for result in by_nack.settled] == [SettlementOutcome.APPLIED] * 2
+        assert places(message.lease for message in by_nack.exhausted) == [(OTHER, 0)]
+        assert places(message.lease for message in by_end.exhausted) == [(OTHER, 0)]
+        assert sorted(places(message.lease for message in open_again.exhausted)) == [(QUEUE, 0), (QUEUE, 1), (OTHER, 0)]
         assert not open_again.grants
 
     async def test_a_repeated_attempt_returns_its_leases_in_open_queues(self, store: LeaseStore) -> None:

@@ -58,10 +58,17 @@ class ColumnsContract:
              dict(row["properties"] or {}), row["storedAt"])
             for row in page.to_pylist()
         ] == [
-            (*each[:7], dict(each.properties), each.stored_at)
-            for each in await log.read(_TOPIC, _QUEUE, 0, 100, _LARGE)
+            (*message[:7], dict(message.properties), message.stored_at)
+            for message in await log.read(_TOPIC, _QUEUE, 0, 100, _LARGE)
         ]  # fmt: skip
-        assert [each is None for each in page["properties"].to_pylist()] == [False, True, False, True, True, False]
+        assert [properties is None for properties in page["properties"].to_pylist()] == [
+            False,
+            True,
+            False,
+            True,
+            True,
+            False,
+        ]
 
     async def test_properties_are_available_as_json(self, log: MessageLog) -> None:
         """This is the cheaper form. It is null without properties."""
@@ -71,7 +78,7 @@ class ColumnsContract:
         page = await log.read_columns(_TOPIC, _QUEUE, 0, 100, _LARGE, ["propertiesJson", "properties"])
 
         texts, maps = (page[name].to_pylist() for name in ("propertiesJson", "properties"))
-        assert [text and json.loads(text) for text in texts] == [each and dict(each) for each in maps]
+        assert [text and json.loads(text) for text in texts] == [properties and dict(properties) for properties in maps]
         assert texts[1] is None
 
     @pytest.mark.parametrize("names", [["body"], ["offset"], ["topic", "id"], COLUMNS, COLUMNS[::-1]], ids=",".join)

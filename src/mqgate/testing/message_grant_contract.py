@@ -192,7 +192,7 @@ class SettleMessageContract:
 
         acquired = await ask(store, group, carrying=[Settlement(verb=Verb.ACK, lease=lease)])
 
-        assert [each.outcome for each in acquired.settled] == [SettlementOutcome.APPLIED]
+        assert [result.outcome for result in acquired.settled] == [SettlementOutcome.APPLIED]
         assert places(singles(acquired)) == [(QUEUE, 1)]
 
     async def test_the_state_is_ok_after_the_last_carried_ack(self, store: LeaseStore) -> None:
@@ -241,10 +241,10 @@ class ExtendContract:
         lease = await one(store, group)
         clock.advance(10)
 
-        answer = await settled(store, group, Verb.EXTEND, lease, visibility=5 * SECOND)
+        result = await settled(store, group, Verb.EXTEND, lease, visibility=5 * SECOND)
         clock.advance(5)
 
-        assert answer.leased_until == clock.now
+        assert result.leased_until == clock.now
         assert await deliveries(store, group) == [2]
 
     async def test_a_lease_cannot_be_extended_beyond_twelve_hours(self, store: LeaseStore, clock: ManualClock) -> None:

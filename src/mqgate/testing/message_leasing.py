@@ -33,28 +33,28 @@ def places(leases: Iterable[Lease]) -> list[tuple[str, int]]:
     return [(lease.queue, lease.start) for lease in leases]
 
 
-async def taken(store: LeaseStore, group: Group, **wish: Any) -> list[Lease]:
-    return singles(await ask(store, group, **wish))
+async def taken(store: LeaseStore, group: Group, **options: Any) -> list[Lease]:
+    return singles(await ask(store, group, **options))
 
 
-async def one(store: LeaseStore, group: Group, **wish: Any) -> Lease:
+async def one(store: LeaseStore, group: Group, **options: Any) -> Lease:
     """Receive one message, which must be granted."""
-    (lease,) = await taken(store, group, max_count=1, **wish)
+    (lease,) = await taken(store, group, max_count=1, **options)
     return lease
 
 
-async def deliveries(store: LeaseStore, group: Group, **wish: Any) -> list[int]:
-    return [grant.delivery for grant in (await ask(store, group, **wish)).grants]
+async def deliveries(store: LeaseStore, group: Group, **options: Any) -> list[int]:
+    return [grant.delivery for grant in (await ask(store, group, **options)).grants]
 
 
-async def placed(
+async def report_pulled(
     store: LeaseStore,
     group: Group,
     acquired: AcquireResult,
     keys: Mapping[int, str | None],
     after: int | None = None,
 ) -> list[Lease]:
-    """Report that the pull found messages with these keys. Return the offsets that stay leased."""
+    """Report that the pull found messages with these keys. Return the leases that stay."""
     stay = await store.report_pull(
         group,
         [
@@ -66,12 +66,14 @@ async def placed(
             for grant in acquired.grants
         ],
     )
-    return [lease for lease in singles(acquired) if any(lease.start in some for some in stay) and lease.start in keys]
+    return [
+        lease for lease in singles(acquired) if any(lease.start in offsets for offsets in stay) and lease.start in keys
+    ]
 
 
-async def in_turn(store: LeaseStore, group: Group, keys: Mapping[int, str | None], **wish: Any) -> list[int]:
+async def in_turn(store: LeaseStore, group: Group, keys: Mapping[int, str | None], **options: Any) -> list[int]:
     """Receive and report the pull in an ordered or filtered group. Return the offsets that are delivered."""
-    return [lease.start for lease in await placed(store, group, await ask(store, group, **wish), keys)]
+    return [lease.start for lease in await report_pulled(store, group, await ask(store, group, **options), keys)]
 
 
 async def returned(store: LeaseStore, group: Group, grants: Sequence[Grant]) -> None:

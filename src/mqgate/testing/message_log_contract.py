@@ -19,7 +19,7 @@ __all__ = ["MessageLogContract"]
 _TOPIC = "orders"
 _QUEUE = "local:0"
 _LARGE = 1 << 20
-_MOST_DIFFERENCE_MS = 10_000
+_MAX_DIFFERENCE_MS = 10_000
 _CENTURY = timedelta(days=36_500)
 Reopen = Callable[[], Awaitable[MessageLog]]
 Tick = Callable[[], None]
@@ -32,7 +32,7 @@ async def _all(log: MessageLog, topic: str = _TOPIC) -> list[Message]:
         offset = first
         while offset < end:
             page = await log.read(topic, queue, offset, 100, _LARGE)
-            assert page, f"{queue} says it holds {offset}, and does not"
+            assert page, f"{queue} has no message at offset {offset}, which is within its bounds"
             found += page
             offset += len(page)
     return found
@@ -41,14 +41,14 @@ async def _all(log: MessageLog, topic: str = _TOPIC) -> list[Message]:
 async def _stored(log: MessageLog, drafts: Sequence[Draft]) -> list[Stored]:
     """Append messages, all of which must be stored, and return where."""
     outcomes = await log.append(_TOPIC, drafts)
-    stored = [each for each in outcomes if isinstance(each, Stored)]
+    stored = [outcome for outcome in outcomes if isinstance(outcome, Stored)]
     assert len(stored) == len(drafts), outcomes
     return stored
 
 
 async def _seen(log: MessageLog, stored: Sequence[Stored]) -> list[Message]:
     """Return messages as a reader sees them."""
-    return [message for each in stored for message in await log.read(_TOPIC, each.queue, each.offset, 1, _LARGE)]
+    return [message for place in stored for message in await log.read(_TOPIC, place.queue, place.offset, 1, _LARGE)]
 
 
 class MessageLogContract(ColumnsContract):
@@ -84,8 +84,8 @@ class MessageLogContract(ColumnsContract):
         plain = await log.append(_TOPIC, [a_draft("plain")])
         found = [await log.read(_TOPIC, _QUEUE, 0, 10, _LARGE, group) for group in ("", "workers", "others")]
 
-        assert [each.offset for each in (*named, *plain) if isinstance(each, Stored)] == [0, 1]
-        assert [[message.body for message in each] for each in found] == [[b"named", b"plain"]] * 3
+        assert [message.offset for message in (*named, *plain) if isinstance(message, Stored)] == [0, 1]
+        assert [[message.body for message in messages] for messages in found] == [[b"named", b"plain"]] * 3
 
     async def test_no_queue_is_closed_while_all_are_readable(self, log: MessageLog) -> None:
         """A queue that is reported as closed is not consumed."""
@@ -102,10 +102,10 @@ class MessageLogContract(ColumnsContract):
         first = await _stored(log, [a_draft(f"{n}", queue=n % 2) for n in range(10)])
         second = await _stored(log, [a_draft(f"{n}", queue=n % 2) for n in range(10, 14)])
 
-        offsets = [each.offset for each in (*first, *second)]
+        offsets = [message.offset for message in (*first, *second)]
         assert offsets == [0, 0, 1, 1, 2, 2, 3, 3, 4, 4, 5, 5, 6, 6]
         found = await log.read(_TOPIC, _QUEUE, 0, 100, _LARGE)
-        assert [each.body for each in found] == [b"0", b"2", b"4", b"6", b"8", b"10", b"12"]
+        assert [message.body for message in found] == [b"0", b"2", b"4", b"6", b"8", b"10", b"12"]
 
     async def test_a_slot_selects_the_queue_modulo_the_queue_count(self, log: MessageLog) -> None:
         """Messages of one key must stay in one queue while the number of queues is unchanged."""
@@ -113,7 +113,7 @@ class MessageLogContract(ColumnsContract):
 
         stored = await _stored(log, [a_draft(queue=slot) for slot in (0, 1, 2, 3, 4_294_967_295)])
 
-        assert [each.queue for each in stored] == ["local:0", "local:1", "local:2", "local:0", "local:0"]
+        assert [message.queue for message in stored] == ["local:0", "local:1", "local:2", "local:0", "local:0"]
 
     async def test_messages_without_a_slot_are_spread_over_all_queues(self, log: MessageLog) -> None:
         """Without keys the load must be balanced."""
@@ -121,14 +121,14 @@ class MessageLogContract(ColumnsContract):
 
         stored = [(await _stored(log, [a_draft()]))[0] for _ in range(64)]
 
-        assert {each.queue for each in stored} == {"local:0", "local:1", "local:2", "local:3"}
+        assert {message.queue for message in stored} == {"local:0", "local:1", "local:2", "local:3"}
 
     async def test_concurrent_appends_share_no_offset_and_lose_nothing(self, log: MessageLog) -> None:
         """Group commit must return the right offset to each caller."""
         await log.create(_TOPIC, 2)
         drafts = [[a_draft(f"{call}-{n}", queue=call) for n in range(call % 5 + 1)] for call in range(60)]
 
-        stored = await asyncio.gather(*(_stored(log, each) for each in drafts))
+        stored = await asyncio.gather(*(_stored(log, draft) for draft in drafts))
 
         places: dict[tuple[str, int], bytes] = {}
         for sent, kept in zip(drafts, stored, strict=True):
@@ -136,9 +136,9 @@ class MessageLogContract(ColumnsContract):
             assert own == sorted(own)
             places |= {(place.queue, place.offset): draft.body for draft, place in zip(sent, kept, strict=True)}
         assert len(places) == sum(map(len, drafts))
-        assert {(each.queue, each.offset): each.body for each in await _all(log)} == places
-        for queue, head in (await log.bounds(_TOPIC)).queues.items():
-            assert sorted(offset for name, offset in places if name == queue) == list(range(head.max))
+        assert {(message.queue, message.offset): message.body for message in await _all(log)} == places
+        for queue, bounds in (await log.bounds(_TOPIC)).queues.items():
+            assert sorted(offset for name, offset in places if name == queue) == list(range(bounds.max))
 
     async def test_stored_messages_survive_a_restart(self, log: MessageLog, reopen: Reopen) -> None:
         """A 2xx response means that the message is stored."""
@@ -149,7 +149,7 @@ class MessageLogContract(ColumnsContract):
         again = await reopen()
         (following,) = await _stored(again, [a_draft("after")])
 
-        assert [each.offset for each in kept] == [0, 1, 2, 3, 4]
+        assert [message.offset for message in kept] == [0, 1, 2, 3, 4]
         assert (await _all(again))[:5] == before
         assert following.offset == 5
 
@@ -170,7 +170,7 @@ class MessageLogContract(ColumnsContract):
 
         found = await log.read(_TOPIC, _QUEUE, 0, 1_000, _LARGE)
 
-        assert [each.body for each in found] == [b"mine"]
+        assert [message.body for message in found] == [b"mine"]
 
     async def test_max_bytes_limits_a_read_to_at_least_one_message(self, log: MessageLog) -> None:
         """A message that exceeds the response size must still be deliverable."""
@@ -178,7 +178,7 @@ class MessageLogContract(ColumnsContract):
         await log.append(_TOPIC, [a_draft(b"x" * size) for size in (500, 10, 10, 500)])
 
         bodies = [
-            [len(each.body) for each in await log.read(_TOPIC, _QUEUE, offset, 10, max_bytes)]
+            [len(message.body) for message in await log.read(_TOPIC, _QUEUE, offset, 10, max_bytes)]
             for offset, max_bytes in ((0, 1), (0, 510), (1, 20), (1, 10_000))
         ]
 
@@ -221,9 +221,9 @@ class MessageLogContract(ColumnsContract):
         assert isinstance(first, Stored)
         assert isinstance(last, Stored)
         assert last_append_ms.keys() == {first.queue, last.queue}
-        # A broker may tell it by its own clock.
-        for each in (first, last):
-            assert abs(last_append_ms[each.queue] - milliseconds(each.stored_at)) < _MOST_DIFFERENCE_MS
+        # A broker may report it by its own clock.
+        for message in (first, last):
+            assert abs(last_append_ms[message.queue] - milliseconds(message.stored_at)) < _MAX_DIFFERENCE_MS
 
     async def test_a_stored_message_is_visible_in_current_bounds(self, log: MessageLog) -> None:
         """After a 2xx response a receive must not find the queue empty."""
@@ -245,7 +245,7 @@ class MessageLogContract(ColumnsContract):
             kept += await _seen(log, await _stored(log, [a_draft(queue=queue)]))
             tick()
 
-        at_each = [await log.offsets_at(_TOPIC, each.stored_at) for each in kept]
+        at_each = [await log.offsets_at(_TOPIC, message.stored_at) for message in kept]
         long_ago = await log.offsets_at(_TOPIC, kept[0].stored_at - _CENTURY)
         far_ahead = await log.offsets_at(_TOPIC, kept[0].stored_at + _CENTURY)
 
@@ -266,7 +266,7 @@ class MessageLogContract(ColumnsContract):
             if number % 3 == 0:
                 tick()
 
-        times = [each.stored_at for each in await _all(log)]
+        times = [message.stored_at for message in await _all(log)]
 
         assert times == sorted(times)
 
@@ -312,7 +312,7 @@ class MessageLogContract(ColumnsContract):
         while True:
             page, after = await log.find_by_key(_TOPIC, key, limit=2, after=after, **span)
             pages.append(len(page))
-            found += [each.id for each in page]
+            found += [message.id for message in page]
             if after is None:
                 break
 
@@ -337,7 +337,7 @@ class MessageLogContract(ColumnsContract):
         """The index of a broker treats spaces as separators of keys."""
         await log.create(_TOPIC, 1)
         keys = ["two words", " before", "behind ", "  ", " ", "before", "two", "behind", None]
-        drafts = [a_draft(f"{number}", queue=0, key=each) for number, each in enumerate(keys)]
+        drafts = [a_draft(f"{number}", queue=0, key=key) for number, key in enumerate(keys)]
         await log.append(_TOPIC, drafts)
         await log.find(_TOPIC, drafts[-1].id)
 
@@ -345,7 +345,7 @@ class MessageLogContract(ColumnsContract):
             _TOPIC, key, since=NOON - _CENTURY, until=NOON + _CENTURY, limit=10, after=None
         )
 
-        assert [each.body for each in found] == [str(keys.index(key)).encode()]
+        assert [message.body for message in found] == [str(keys.index(key)).encode()]
 
     @pytest.mark.parametrize("key", ["red", None])
     async def test_a_search_includes_its_start_and_excludes_its_end(
@@ -362,7 +362,7 @@ class MessageLogContract(ColumnsContract):
             _TOPIC, key, since=kept[1].stored_at, until=kept[3].stored_at, limit=10, after=None
         )
 
-        assert sorted(each.body for each in found) == [b"1", b"2"]
+        assert sorted(message.body for message in found) == [b"1", b"2"]
         assert more is None
 
     async def test_create_adds_queues_and_never_removes_any(self, log: MessageLog) -> None:
@@ -397,7 +397,7 @@ class MessageLogContract(ColumnsContract):
 
         assert (await again.bounds(_TOPIC)).queues == queues(0)
         assert await again.find(_TOPIC, draft.id) is None
-        assert [each.offset for each in await _stored(again, [a_draft()])] == [0]
+        assert [message.offset for message in await _stored(again, [a_draft()])] == [0]
 
     async def test_unknown_topics_and_queues_raise_not_found(self, log: MessageLog) -> None:
         """A misspelled name must neither return an empty result nor be an internal error."""

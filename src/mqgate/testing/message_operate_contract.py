@@ -18,8 +18,8 @@ from mqgate.core.lease import (
 )
 from mqgate.ports.lease_store import LeaseStore
 from mqgate.testing.clock import ManualClock
-from mqgate.testing.leasing import LONGEST_DOUBT, QUEUE, ack, ask, committed, exhausted, extend, nack, opened, position
-from mqgate.testing.message_leasing import HOUR, SECOND, lag, one, placed, places, singles, taken, workers
+from mqgate.testing.leasing import BOUNDS_TRUSTED, QUEUE, ack, ask, committed, exhausted, extend, nack, opened, position
+from mqgate.testing.message_leasing import HOUR, SECOND, lag, one, places, report_pulled, singles, taken, workers
 from mqgate.testing.samples import queues
 
 
@@ -28,19 +28,19 @@ class MessageOperateContract:
         """After a seek everything is delivered as new, and all earlier receipts are gone."""
         group = workers(max_attempts=2)
         await opened(store, group, queues(4))
-        held, waiting, dying, acked = await taken(store, group)
+        held, waiting, exhausted_message, acked = await taken(store, group)
         await ack(store, group, acked)
         await nack(store, group, waiting, delay=HOUR)
-        await nack(store, group, dying)
+        await nack(store, group, exhausted_message)
         await nack(store, group, await one(store, group))
 
         moved = await store.seek(group, "", {QUEUE: 0}, is_dry_run=False)
 
         assert moved is not None
-        assert [(each.old, each.new) for each in moved] == [(0, 0)]
+        assert [(seek_result.old, seek_result.new) for seek_result in moved] == [(0, 0)]
         assert await lag(store, group) == (4, 0, 0)
         assert not await exhausted(store, group)
-        assert [await ack(store, group, lease) for lease in (held, waiting, dying)] == [
+        assert [await ack(store, group, lease) for lease in (held, waiting, exhausted_message)] == [
             SettlementOutcome.GONE,
             SettlementOutcome.LOST,
             SettlementOutcome.LOST,
@@ -58,7 +58,7 @@ class MessageOperateContract:
         moved = await store.seek(group, "", {QUEUE: 4}, is_dry_run=True)
 
         assert moved is not None
-        assert [(each.queue, each.old, each.new) for each in moved] == [(QUEUE, 0, 4)]
+        assert [(seek_result.queue, seek_result.old, seek_result.new) for seek_result in moved] == [(QUEUE, 0, 4)]
         assert await position(store, group) == before
         assert await ack(store, group, lease) is SettlementOutcome.APPLIED
 
@@ -81,7 +81,7 @@ class MessageOperateContract:
 
         assert not paused.grants
         assert paused.state is ReceiveState.PAUSED
-        assert [each.outcome for each in paused.settled] == [SettlementOutcome.APPLIED]
+        assert [result.outcome for result in paused.settled] == [SettlementOutcome.APPLIED]
         assert await nack(store, group, second) is SettlementOutcome.APPLIED
 
     async def test_a_seek_counts_messages_settled_out_of_order(self, store: LeaseStore) -> None:
@@ -97,9 +97,9 @@ class MessageOperateContract:
         for to in (0, 1, 3, 7, 8):
             moved = await store.seek(group, "", {QUEUE: to}, is_dry_run=True)
             assert moved is not None
-            counted += [(each.old, each.skipped, each.repeated) for each in moved]
+            counted += [(seek_result.old, seek_result.skipped, seek_result.repeated) for seek_result in moved]
 
-        # Of the six that were granted 1 and 4 are not settled; 6 and 7 nobody had.
+        # Of the six granted offsets, 1 and 4 are not settled. Offsets 6 and 7 were never granted.
         assert counted == [(1, 0, 4), (1, 0, 3), (1, 1, 2), (1, 3, 0), (1, 4, 0)]
 
     async def test_messages_deleted_by_retention_are_skipped_and_reported(self, store: LeaseStore) -> None:
@@ -108,16 +108,16 @@ class MessageOperateContract:
         await opened(store, group, queues(6))
         for lease in await taken(store, group, max_count=2):
             await nack(store, group, lease)
-        told = 0
+        expired = 0
         found: list[tuple[str, int]] = []
 
         for _ in range(4):
             acquired = await ask(store, group, bounds=queues((4, 6)))
-            told += acquired.expired
+            expired += acquired.expired
             found += places(singles(acquired))
 
         assert found == [(QUEUE, 4), (QUEUE, 5)]
-        assert told == 4
+        assert expired == 4
         assert await committed(store, group) == 4
 
     async def test_an_emptied_queue_is_reported_although_it_has_no_new_message(self, store: LeaseStore) -> None:
@@ -128,9 +128,9 @@ class MessageOperateContract:
 
         acquired = [await ask(store, group, bounds=queues((6, 6))) for _ in range(2)]
 
-        assert [list(each.lost) for each in acquired] == [[OffsetRange(QUEUE, 2, 6)], []]
+        assert [list(result.lost) for result in acquired] == [[OffsetRange(QUEUE, 2, 6)], []]
         assert await committed(store, group) == 0
-        assert [await ack(store, group, each) for each in held] == [SettlementOutcome.APPLIED] * 2
+        assert [await ack(store, group, lease) for lease in held] == [SettlementOutcome.APPLIED] * 2
         assert await committed(store, group) == 6
 
     @pytest.mark.parametrize("delay", [None, HOUR])
@@ -146,13 +146,13 @@ class MessageOperateContract:
 
         await store.positions(group, "", queues((3, 3)))
         left = await lag(store, group)
-        told = await ask(store, group)
+        acquired = await ask(store, group)
         await ack(store, group, held)
         after = await ask(store, group)
 
         assert left == (0, 1, 0)
-        assert list(told.lost) == [OffsetRange(QUEUE, 1, 2), OffsetRange(QUEUE, 2, 3)]
-        assert (told.grants, told.state) == ([], ReceiveState.BUSY)
+        assert list(acquired.lost) == [OffsetRange(QUEUE, 1, 2), OffsetRange(QUEUE, 2, 3)]
+        assert (acquired.grants, acquired.state) == ([], ReceiveState.BUSY)
         assert (after.lost, after.state, after.next_at) == ([], ReceiveState.OK, None)
         found = await position(store, group)
         assert (found.committed, found.expired) == (3, 2)
@@ -182,16 +182,16 @@ class MessageOperateContract:
         group = workers(is_ordered=True)
         await opened(store, group, queues(4))
         keys = dict.fromkeys(range(4), "k")
-        (first,) = await placed(store, group, await ask(store, group), keys)
+        (first,) = await report_pulled(store, group, await ask(store, group), keys)
         await nack(store, group, first, delay=HOUR)
 
         await store.positions(group, "", queues((3, 4)))
         left = await lag(store, group)
-        told = await ask(store, group)
+        acquired = await ask(store, group)
 
         assert left == (0, 0, 1)
-        assert [span.start for span in told.lost] == [0, 1, 2]
-        assert places(await placed(store, group, told, keys)) == [(QUEUE, 3)]
+        assert [span.start for span in acquired.lost] == [0, 1, 2]
+        assert places(await report_pulled(store, group, acquired, keys)) == [(QUEUE, 3)]
 
     async def test_deleted_messages_of_a_closed_queue_are_reported_when_it_opens(self, store: LeaseStore) -> None:
         """The state of a closed queue must not change."""
@@ -222,7 +222,7 @@ class MessageOperateContract:
         group = workers()
         await opened(store, group, queues(5))
         leases = await taken(store, group)
-        clock.advance(LONGEST_DOUBT)
+        clock.advance(BOUNDS_TRUSTED)
 
         acquired = await ask(store, group, bounds=queues(2))
 
@@ -238,8 +238,8 @@ class MessageOperateContract:
         await opened(store, group, queues(3))
         await nack(store, group, await one(store, group), delay=10 * SECOND)
 
-        more = await store.acquire(_crowded(group, 1))
-        last = await store.acquire(_crowded(group, 1))
+        more = await store.acquire(_with_other_waiters(group, 1))
+        last = await store.acquire(_with_other_waiters(group, 1))
 
         assert (more.has_more, last.has_more) == (True, False)
         assert last.next_at == clock.now + 10 * SECOND
@@ -273,7 +273,9 @@ class MessageOperateContract:
         assert seen == [[QUEUE], [QUEUE], []]
 
 
-def _crowded(group: Group, max_count: int, bounds: Mapping[str, QueueBounds] | None = None) -> AcquireRequest:
+def _with_other_waiters(
+    group: Group, max_count: int, bounds: Mapping[str, QueueBounds] | None = None
+) -> AcquireRequest:
     return AcquireRequest(
         group=group,
         client="",

@@ -14,8 +14,8 @@ from mqgate.testing.message_leasing import (
     SECOND,
     in_turn,
     lag,
-    placed,
     places,
+    report_pulled,
     returned,
     singles,
     workers,
@@ -29,7 +29,7 @@ class FilterContract:
         group = workers(tags=frozenset("a"))
         await opened(store, group, queues(4))
 
-        wanted = await placed(store, group, await ask(store, group), {1: None, 3: None})
+        wanted = await report_pulled(store, group, await ask(store, group), {1: None, 3: None})
 
         assert places(wanted) == [(QUEUE, 1), (QUEUE, 3)]
         assert await lag(store, group) == (0, 2, 0)
@@ -43,7 +43,7 @@ class FilterContract:
         group = workers(tags=frozenset("a"))
         await opened(store, group, queues(3))
         acquired = await ask(store, group)
-        await placed(store, group, acquired, {1: None, 2: None})
+        await report_pulled(store, group, acquired, {1: None, 2: None})
         assert await committed(store, group) == 1
 
         await returned(store, group, acquired.grants)
@@ -62,7 +62,7 @@ class OrderContract:
         keys = {0: "k", 1: "k", 2: None, 3: "l", 4: "k"}
         await opened(store, group, queues(5))
         acquired = await ask(store, group)
-        first = await placed(store, group, acquired, keys)
+        first = await report_pulled(store, group, acquired, keys)
 
         nothing = await in_turn(store, group, keys)
         await ack(store, group, first[0])
@@ -77,12 +77,12 @@ class OrderContract:
         group = workers(is_ordered=True)
         keys = {0: "k", 1: "k", 2: "l"}
         await opened(store, group, queues(2))
-        (first,) = await placed(store, group, await ask(store, group), keys)
+        (first,) = await report_pulled(store, group, await ask(store, group), keys)
         await nack(store, group, first, delay=10 * SECOND)
 
-        meanwhile = await placed(store, group, await ask(store, group, bounds=queues(3)), keys)
+        meanwhile = await report_pulled(store, group, await ask(store, group, bounds=queues(3)), keys)
         clock.advance(10)
-        again = await placed(store, group, await ask(store, group), keys)
+        again = await report_pulled(store, group, await ask(store, group), keys)
         await ack(store, group, again[0])
 
         assert places(meanwhile) == [(QUEUE, 2)]
@@ -108,11 +108,11 @@ class OrderContract:
         group = workers(is_ordered=True, max_attempts=1)
         keys = {0: "k", 1: "k"}
         await opened(store, group, queues(2))
-        (first,) = await placed(store, group, await ask(store, group), keys)
+        (first,) = await report_pulled(store, group, await ask(store, group), keys)
         await nack(store, group, first)
         blocked = await in_turn(store, group, keys)
-        for each in await exhausted(store, group):
-            await store.settle_dead(group, each)
+        for message in await exhausted(store, group):
+            await store.settle_dead(group, message)
 
         assert blocked == []
         assert await in_turn(store, group, keys) == [1]
@@ -125,7 +125,7 @@ class OrderContract:
         acquired = await ask(store, group, max_count=3)
 
         meanwhile = await ask(store, group, max_count=3)
-        await placed(store, group, acquired, keys)
+        await report_pulled(store, group, acquired, keys)
 
         assert not meanwhile.grants
         assert meanwhile.state is ReceiveState.BUSY
@@ -134,23 +134,23 @@ class OrderContract:
         assert await in_turn(store, group, keys, max_count=3) == [1]
 
     @pytest.mark.parametrize("visibility", [SECOND, HOUR], ids=["short lease", "long lease"])
-    @pytest.mark.parametrize("looks_before", [False, True], ids=["unseen", "seen"])
+    @pytest.mark.parametrize("is_read_before", [False, True], ids=["unseen", "seen"])
     async def test_a_range_without_a_pull_report_is_granted_again_in_order(
-        self, store: LeaseStore, clock: ManualClock, visibility: timedelta, looks_before: bool
+        self, store: LeaseStore, clock: ManualClock, visibility: timedelta, is_read_before: bool
     ) -> None:
         """Its gateway crashed. Nothing may be delivered twice, out of order or counted."""
         group = workers(is_ordered=True, visibility=visibility)
         keys = {0: "k", 1: "k", 2: "l"}
         await opened(store, group, queues(3))
         await ask(store, group)
-        if looks_before:
+        if is_read_before:
             clock.advance(2)
             await lag(store, group)
             await ask(store, workers(is_ordered=True, is_paused=True))
         clock.advance(20)
 
         again = await ask(store, group)
-        wanted = await placed(store, group, again, keys)
+        wanted = await report_pulled(store, group, again, keys)
 
         assert {grant.delivery for grant in again.grants} == {1}
         assert sorted(places(wanted)) == [(QUEUE, 0), (QUEUE, 2)]
@@ -175,16 +175,16 @@ class OrderContract:
         keys = {0: "k", 1: "k", 2: "l"}
         await opened(store, group, queues(3))
         acquired = await ask(store, group)
-        await placed(store, group, acquired, keys)
+        await report_pulled(store, group, acquired, keys)
         await returned(store, group, acquired.grants)
 
-        first = await placed(store, group, await ask(store, group, max_count=1), keys)
+        first = await report_pulled(store, group, await ask(store, group, max_count=1), keys)
         await ack(store, group, first[0])
         rest = await ask(store, group)
 
         assert places(first) == [(QUEUE, 0)]
         assert sorted(places(singles(rest))) == [(QUEUE, 1), (QUEUE, 2)]
-        assert sorted(places(await placed(store, group, rest, keys))) == [(QUEUE, 1), (QUEUE, 2)]
+        assert sorted(places(await report_pulled(store, group, rest, keys))) == [(QUEUE, 1), (QUEUE, 2)]
 
     async def test_a_key_whose_messages_expired_is_not_blocked(self, store: LeaseStore) -> None:
         """Messages that were released and then deleted by retention must not block their key."""
@@ -192,7 +192,7 @@ class OrderContract:
         keys = {0: "k", 1: "k"}
         await opened(store, group, queues(1))
         acquired = await ask(store, group)
-        await placed(store, group, acquired, keys)
+        await report_pulled(store, group, acquired, keys)
         await returned(store, group, acquired.grants)
 
         assert await in_turn(store, group, keys, bounds=queues((1, 2))) == [1]

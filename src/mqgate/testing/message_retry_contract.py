@@ -11,7 +11,18 @@ from mqgate.core.lease import ReceiveState, SettlementOutcome, Verb
 from mqgate.ports.lease_store import LeaseStore
 from mqgate.testing.clock import ManualClock
 from mqgate.testing.leasing import QUEUE, ack, ask, committed, exhausted, nack, opened, position, settled
-from mqgate.testing.message_leasing import HOUR, SECOND, deliveries, lag, one, placed, places, singles, taken, workers
+from mqgate.testing.message_leasing import (
+    HOUR,
+    SECOND,
+    deliveries,
+    lag,
+    one,
+    places,
+    report_pulled,
+    singles,
+    taken,
+    workers,
+)
 from mqgate.testing.samples import queues
 
 
@@ -120,17 +131,17 @@ class DeadMessageContract:
         clock.advance(5)
         lease = await one(store, group)
 
-        answer = await settled(store, group, Verb.NACK, lease, reason="still bad")
+        result = await settled(store, group, Verb.NACK, lease, reason="still bad")
 
-        assert answer.outcome is SettlementOutcome.APPLIED
-        assert answer.exhausted is not None
-        assert (answer.exhausted.lease.queue, answer.exhausted.lease.start) == (QUEUE, 0)
-        assert (answer.exhausted.deliveries, answer.exhausted.reason) == (2, "still bad")
-        assert (answer.exhausted.first_at, answer.exhausted.last_at) == (first_at, clock.now)
+        assert result.outcome is SettlementOutcome.APPLIED
+        assert result.exhausted is not None
+        assert (result.exhausted.lease.queue, result.exhausted.lease.start) == (QUEUE, 0)
+        assert (result.exhausted.deliveries, result.exhausted.reason) == (2, "still bad")
+        assert (result.exhausted.first_at, result.exhausted.last_at) == (first_at, clock.now)
 
-    @pytest.mark.parametrize("look", ["receive", "paused receive", "positions"])
+    @pytest.mark.parametrize("call", ["receive", "paused receive", "positions"])
     async def test_the_expiry_of_the_last_lease_exhausts_the_message(
-        self, store: LeaseStore, clock: ManualClock, look: str
+        self, store: LeaseStore, clock: ManualClock, call: str
     ) -> None:
         """Any later call must find it, and its last receipt is lost."""
         group = workers(max_attempts=1)
@@ -138,12 +149,12 @@ class DeadMessageContract:
         lease = await one(store, group)
         clock.advance(group.visibility)
 
-        if look == "positions":
+        if call == "positions":
             found = await exhausted(store, group)
         else:
-            found = (await ask(store, workers(max_attempts=1, is_paused="paused" in look))).exhausted
+            found = (await ask(store, workers(max_attempts=1, is_paused="paused" in call))).exhausted
 
-        assert [(each.lease.start, each.deliveries) for each in found] == [(0, 1)]
+        assert [(message.lease.start, message.deliveries) for message in found] == [(0, 1)]
         assert found[0].last_at == clock.now
         assert await ack(store, group, lease) is SettlementOutcome.LOST
 
@@ -195,23 +206,23 @@ class DeadMessageContract:
         assert not (await ask(store, group)).grants
         assert len(await exhausted(store, group)) == 1
 
-    @pytest.mark.parametrize("look", ["receive", "paused receive", "positions"])
+    @pytest.mark.parametrize("call", ["receive", "paused receive", "positions"])
     async def test_a_lowered_limit_counts_earlier_deliveries(
-        self, store: LeaseStore, clock: ManualClock, look: str
+        self, store: LeaseStore, clock: ManualClock, call: str
     ) -> None:
         """Invariant 17 applies with the current limit, also to messages that already exceed it."""
         group = workers(max_attempts=5)
         await opened(store, group, queues(1))
         for reason in ("odd", "bad", "worse"):
             await nack(store, group, await one(store, group), reason=reason)
-        lowered = replace(group, max_attempts=2, is_paused="paused" in look)
+        lowered = replace(group, max_attempts=2, is_paused="paused" in call)
 
-        answered = None if look == "positions" else await ask(store, lowered, max_count=1)
+        received = None if call == "positions" else await ask(store, lowered, max_count=1)
         found = await exhausted(store, lowered)
 
-        assert answered is None or not answered.grants
-        assert answered is None or list(answered.exhausted) == list(found)
-        assert [(each.lease.start, each.deliveries, each.reason) for each in found] == [(0, 3, "worse")]
+        assert received is None or not received.grants
+        assert received is None or list(received.exhausted) == list(found)
+        assert [(message.lease.start, message.deliveries, message.reason) for message in found] == [(0, 3, "worse")]
         assert found[0].last_at == clock.now
         assert await store.settle_dead(lowered, found[0])
         assert await lag(store, lowered) == (0, 0, 0)
@@ -231,7 +242,7 @@ class DeadMessageContract:
         assert not await exhausted(store, lowered)
         assert await ack(store, lowered, held) is SettlementOutcome.APPLIED
         clock.advance(HOUR)
-        assert [each.lease.start for each in (await ask(store, lowered)).exhausted] == [1]
+        assert [message.lease.start for message in (await ask(store, lowered)).exhausted] == [1]
         assert await ack(store, lowered, delayed) is SettlementOutcome.LOST
 
 
@@ -293,6 +304,6 @@ class CapContract:
         """A rate limit counts delivered messages."""
         group = workers(rate_limit=RateLimit(rate=1, burst=10), tags=frozenset("a"))
         await opened(store, group, queues(30))
-        await placed(store, group, await ask(store, group, max_count=10), {0: None, 4: None}, after=6)
+        await report_pulled(store, group, await ask(store, group, max_count=10), {0: None, 4: None}, after=6)
 
         assert len(await taken(store, group)) == 8

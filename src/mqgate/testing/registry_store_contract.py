@@ -97,12 +97,12 @@ class RegistryStoreContract:
         """Comparing the version and changing the entry must be one atomic step."""
         version = await store.version()
 
-        answers = await asyncio.gather(
+        outcomes = await asyncio.gather(
             *(store.save(a_topic(queues=n), _act(n), decided_on=version) for n in range(1, 9)),
             return_exceptions=True,
         )
 
-        assert [each for each in answers if each is None] == [None]
+        assert [outcome for outcome in outcomes if outcome is None] == [None]
         assert len((await store.audit_entries(100, None))[0]) == 1
 
     async def test_the_change_lock_has_one_holder(self, store: RegistryStore) -> None:
@@ -220,4 +220,4 @@ class RegistryStoreContract:
         found = await asyncio.gather(*(store.receipt_keys(_TERMS) for _ in range(8)))
 
         assert len((await store.receipt_keys(_TERMS)).accepted) == 2
-        assert all(each == found[0] for each in found)
+        assert all(keys == found[0] for keys in found)

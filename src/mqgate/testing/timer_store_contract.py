@@ -28,13 +28,13 @@ async def _claimed(store: TimerStore, limit: int = 100) -> list[str]:
     return [timer.draft.id for timer in (await store.claim(limit))[0]]
 
 
-async def _listed(store: TimerStore, **wish: Any) -> list[str]:
+async def _listed(store: TimerStore, **filters: Any) -> list[str]:
     """Return the ids of scheduled timers, read page by page."""
-    asked = {"topic": None, "since": None, "until": None, "limit": 2, **wish}
+    query = {"topic": None, "since": None, "until": None, "limit": 2, **filters}
     ids: list[str] = []
     after: str | None = None
     while True:
-        page, after = await store.list(after=after, **asked)
+        page, after = await store.list(after=after, **query)
         ids += [timer.draft.id for timer in page]
         if after is None:
             return ids
@@ -104,7 +104,7 @@ class TimerStoreContract:
 
         found = await asyncio.gather(*(_claimed(store, 3) for _ in range(40)))
 
-        ids = [each for some in found for each in some]
+        ids = [timer for timers in found for timer in timers]
         assert sorted(ids) == sorted({f"m{number}" for number in range(1, 40)})
 
     async def test_unfinished_timers_are_returned_after_a_restart(self, store: TimerStore, reopen: Reopen) -> None:
@@ -208,7 +208,7 @@ class TimerStoreContract:
 
         states = [*found[:50], *found[60:]]
         cancelled = {f"m{number}" for number, state in enumerate(states) if state is TimerState.SCHEDULED}
-        claimed = {each for some in found[50:60] for each in some}  # type: ignore[union-attr]
+        claimed = {timer for timers in found[50:60] for timer in timers}  # type: ignore[union-attr]
         assert cancelled | claimed == {f"m{number}" for number in range(100)}
         assert not cancelled & claimed
 

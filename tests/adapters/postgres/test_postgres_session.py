@@ -76,9 +76,9 @@ def dispatcher_of(postgres: Postgres, log: SqliteMessageLog) -> tuple[TimerDispa
 
     def abandoned() -> None:
         dispatcher.recover_later()
-        dispatcher.planned(postgres.clock.now() - timedelta(days=1))
+        dispatcher.wake_by(postgres.clock.now() - timedelta(days=1))
 
-    watch = TimerWatch(timers, planned=dispatcher.planned, abandoned=abandoned, interval=timedelta(milliseconds=100))
+    watch = TimerWatch(timers, on_due=dispatcher.wake_by, on_abandoned=abandoned, interval=timedelta(milliseconds=100))
     return dispatcher, watch
 
 

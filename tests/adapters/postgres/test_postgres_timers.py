@@ -207,7 +207,7 @@ async def test_the_watch_reports_timers_and_abandoned_claims_of_others(
     """The gateway that scheduled a timer may have crashed when it is due."""
     calls: list[datetime | str] = []
     dead, living, _ = gateways
-    watch = TimerWatch(living.timers, planned=calls.append, abandoned=lambda: calls.append("abandoned"))
+    watch = TimerWatch(living.timers, on_due=calls.append, on_abandoned=lambda: calls.append("abandoned"))
 
     await watch.run_once()
     await dead.timers.add([*due_now(1), Timer("orders", Draft("later", b"x"), NOON + timedelta(hours=1))])
@@ -223,7 +223,7 @@ async def test_the_watch_reports_timers_and_abandoned_claims_of_others(
 async def test_the_watch_continues_after_a_failed_check(gateways: list[Gateway]) -> None:
     """The watch runs as long as the gateway. Starting and stopping twice is allowed."""
     watch = TimerWatch(
-        gateways[0].timers, planned=lambda _: None, abandoned=lambda: None, interval=timedelta(milliseconds=1)
+        gateways[0].timers, on_due=lambda _: None, on_abandoned=lambda: None, interval=timedelta(milliseconds=1)
     )
     await gateways[0].database.close()
 
@@ -300,7 +300,7 @@ async def test_no_timer_query_reads_the_whole_table(gateways: list[Gateway], clo
     await database.write(b"ANALYZE timer")
     clock.advance(timedelta(hours=3))
     values = {
-        "most": 500,
+        "limit": 500,
         "owner": presence.owner,
         "topic": "topic1",
         "id": "m7",

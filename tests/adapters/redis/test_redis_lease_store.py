@@ -10,11 +10,11 @@ from mqgate.testing.message_lease_contract import MessageLeaseContract
 
 
 class TestRedisLeaseStore(LeaseStoreContract):
-    most_clients = 5
+    max_clients = 5
 
     @pytest.fixture
     def store(self, server: RedisClient, clock: ManualClock, prefix: str) -> RedisLeaseStore:
-        return RedisLeaseStore(server, prefix=prefix, most_clients=self.most_clients, clock=clock)
+        return RedisLeaseStore(server, prefix=prefix, most_clients=self.max_clients, clock=clock)
 
 
 class TestRedisMessageLeases(MessageLeaseContract):

@@ -12,7 +12,7 @@ from mqgate.core.entries import Group, Mode
 from mqgate.core.lease import MIN_REMEMBERED, Settlement, SettlementOutcome, Verb
 from mqgate.testing.clock import ManualClock
 from mqgate.testing.leasing import ack, ask, granted, opened
-from mqgate.testing.message_leasing import placed, workers
+from mqgate.testing.message_leasing import report_pulled, workers
 from mqgate.testing.samples import a_group, queues
 
 # In message mode, old grants are deleted once in this many grants.
@@ -99,7 +99,7 @@ async def test_an_attempt_drops_grants_that_a_filter_has_emptied(
     await opened(store, group, queues(50))
 
     for _ in range(50):
-        await placed(store, group, await ask(store, group, max_count=1, attempt="a1"), {})
+        await report_pulled(store, group, await ask(store, group, max_count=1, attempt="a1"), {})
 
     assert await server.command("HLEN", f"{prefix}:{{{group.name}}}:attempts") == 0
 

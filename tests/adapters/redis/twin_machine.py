@@ -22,7 +22,7 @@ from mqgate.core.lease import (
     attempt_fingerprint,
 )
 from mqgate.testing.clock import ManualClock
-from mqgate.testing.leasing import LONGEST_DOUBT
+from mqgate.testing.leasing import BOUNDS_TRUSTED
 from mqgate.testing.samples import a_group
 from random_examples import examples
 
@@ -142,7 +142,7 @@ class TwinMachine(RuleBasedStateMachine):
     def truncate(self, number: int, left: int) -> None:
         """Truncate a queue. Redis accepts a lower max only if the stored one is old, because reports may be late."""
         queue = list(self.bounds)[number % len(self.bounds)]
-        self.twins.clock.advance(LONGEST_DOUBT)
+        self.twins.clock.advance(BOUNDS_TRUSTED)
         self.bounds[queue] = QueueBounds(FIRST, FIRST + left)
 
     @precondition(lambda self: len(self.bounds) < 4)

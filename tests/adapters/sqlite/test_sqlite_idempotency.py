@@ -1,4 +1,4 @@
-"""The embedded engine's memory of idempotency keys."""
+"""The idempotency store of the embedded engine."""
 
 from collections.abc import Awaitable, Callable
 
@@ -24,8 +24,8 @@ class TestSqliteIdempotency(IdempotencyContract):
         return reopen
 
 
-async def test_tidying_forgets_no_key_within_its_window(engine: Engine, clock: ManualClock) -> None:
-    """It frees disk, it does not shorten the promise."""
+async def test_tidying_keeps_keys_within_their_window(engine: Engine, clock: ManualClock) -> None:
+    """It frees disk space and must not shorten the window."""
     store = SqliteIdempotencyStore(engine, WINDOW)
     await store.claim([CLAIM])
     await store.complete([CLAIM], ["the answer"])

@@ -1,4 +1,4 @@
-"""Columns that SQLite puts together: what would confuse them, and that rows keep their order."""
+"""Columns that SQLite concatenates: values that contain separators, and the order of rows."""
 
 import asyncio
 import json
@@ -28,10 +28,10 @@ async def log(engine: Engine) -> SqliteMessageLog:
 @pytest.mark.parametrize("text", ["\x01", "\x02", "\x01\x02", "a\x02b", "\x02\x01\x02", "\x00", "a\x00b", "\x00\x02"])
 @pytest.mark.parametrize("others", [[None], ["k"], [None, "k"]])
 @pytest.mark.parametrize("member", ["key", "tag", "id"])
-async def test_marks_within_a_text_are_part_of_it(
+async def test_separators_within_a_text_are_part_of_it(
     log: SqliteMessageLog, text: str, others: list[str | None], member: str
 ) -> None:
-    """Publishing refuses them; should one ever be stored, no value may slip into another row or become null."""
+    """Publishing refuses them. If one is stored, no value may move to another row or become null."""
     drafts = [a_draft(f"{number}") for number in range(len(others) + 1)]
     wanted = [text, *(draft.id if member == "id" else other for draft, other in zip(drafts, others, strict=False))]
     drafts = [draft._replace(**{member: value}) for draft, value in zip(drafts, wanted, strict=True)]
@@ -44,19 +44,19 @@ async def test_marks_within_a_text_are_part_of_it(
     assert page["offset"].to_pylist() == list(range(len(drafts)))
 
 
-async def test_properties_with_marks_are_told_apart(log: SqliteMessageLog) -> None:
-    """JSON writes them with a backslash, so they are no marks to anybody."""
+async def test_properties_with_separators_are_distinguished(log: SqliteMessageLog) -> None:
+    """JSON escapes them, so they do not act as separators."""
     properties = [{"a": "\x01\x02,null"}, {}, {"\x02": "\x01"}]
-    await log.append("orders", [a_draft(properties=each) for each in properties])
+    await log.append("orders", [a_draft(properties=values) for values in properties])
 
     page = await log.read_columns("orders", "local:0", 0, 10, 1 << 20, ["properties", "propertiesJson"])
 
-    assert [dict(each or {}) for each in page["properties"].to_pylist()] == properties
-    assert [json.loads(each or "{}") for each in page["propertiesJson"].to_pylist()] == properties
+    assert [dict(found or {}) for found in page["properties"].to_pylist()] == properties
+    assert [json.loads(text or "{}") for text in page["propertiesJson"].to_pylist()] == properties
 
 
 async def test_a_page_whose_first_message_is_gone_is_empty(log: SqliteMessageLog, engine: Engine) -> None:
-    """Retention may pass between two pages: a reader must notice, and never get later messages for earlier ones."""
+    """Retention may run between two pages. A reader must notice it and not get later messages instead."""
     await log.append("orders", [a_draft(f"{number}") for number in range(5)])
     await engine.write(lambda transaction: transaction.execute("DELETE FROM message WHERE position & 0xff < 2"))
 
@@ -67,10 +67,10 @@ async def test_a_page_whose_first_message_is_gone_is_empty(log: SqliteMessageLog
     assert kept["offset"].to_pylist() == [2, 3, 4]
 
 
-async def test_a_topic_dropped_while_it_is_read_is_told(
+async def test_a_topic_that_is_dropped_while_it_is_read_raises_not_found(
     log: SqliteMessageLog, engine: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """An empty page would pass for the end of the queue, also when the loop hears of the drop only after the page."""
+    """An empty page would look like the end of the queue, also if the event loop learns of the drop later."""
     await log.append("orders", [a_draft(f"{number}") for number in range(5)])
     may_tell = threading.Event()
     deliver, step = threads._deliver, engine.step
@@ -99,8 +99,8 @@ async def test_a_topic_dropped_while_it_is_read_is_told(
 
 
 @pytest.mark.parametrize("large", ["body", "key", "tag", "properties"])
-async def test_a_page_that_grows_behind_its_beginning_is_cut(log: SqliteMessageLog, large: str) -> None:
-    """The first messages tell how large a page will be, and may mislead: memory is bounded all the same."""
+async def test_a_page_with_larger_messages_at_its_end_is_cut(log: SqliteMessageLog, large: str) -> None:
+    """The first messages give an estimate of the size, which may be wrong. Memory is limited all the same."""
     text = "x" * 20_000
     values = {"body": text.encode(), "properties": {"p": text}}
     drafts = [a_draft("y") for _ in range(100)] + [
@@ -121,21 +121,21 @@ async def test_a_page_that_grows_behind_its_beginning_is_cut(log: SqliteMessageL
     ] * 100
 
 
-async def test_rows_are_visited_by_their_positions(log: SqliteMessageLog, engine: Engine) -> None:
-    """Values are put together in the order of the visit, so that an index would mix up the rows of a page."""
+async def test_rows_are_read_in_the_order_of_their_positions(log: SqliteMessageLog, engine: Engine) -> None:
+    """Values are concatenated in the order of the read, so another index would mix up the rows."""
     columns = ("id", "key", "tag", "properties", "body", "storedAt")
-    statements = [build(each) for build in (_statement, _sizes) for each in (columns, ("id",), ("key",), ())]
+    statements = [build(names) for build in (_statement, _sizes) for names in (columns, ("id",), ("key",), ())]
 
     connection = apsw.Connection(str(engine.path))
-    plans = [connection.execute(f"EXPLAIN QUERY PLAN {each}", (0, 9)).fetchall() for each in statements]
+    plans = [connection.execute(f"EXPLAIN QUERY PLAN {statement}", (0, 9)).fetchall() for statement in statements]
     connection.close()
 
     assert {plan[0][3] for plan in plans} == {"SEARCH message USING INTEGER PRIMARY KEY (rowid>? AND rowid<?)"}
     assert {len(plan) for plan in plans} == {1}
 
 
-async def test_an_offset_at_the_end_of_all_numbers_is_no_other_queues_beginning(log: SqliteMessageLog) -> None:
-    """Positions of neighbouring queues follow each other."""
+async def test_the_largest_offset_does_not_read_the_next_queue(log: SqliteMessageLog) -> None:
+    """Positions of neighbouring queues are adjacent."""
     await log.create("orders", 2)
     await log.append("orders", [a_draft(queue=1)])
 

@@ -1,4 +1,4 @@
-"""The embedded engine's lease store in message mode."""
+"""The lease store of the embedded engine in message mode."""
 
 from typing import Any
 
@@ -9,7 +9,7 @@ from mqgate.adapters.sqlite.engine import Engine
 from mqgate.adapters.sqlite.lease_store import SqliteLeaseStore
 from mqgate.testing.leasing import ask, opened
 from mqgate.testing.message_lease_contract import MessageLeaseContract
-from mqgate.testing.message_leasing import placed, workers
+from mqgate.testing.message_leasing import report_pulled, workers
 from mqgate.testing.samples import queues
 
 
@@ -19,10 +19,10 @@ class TestSqliteMessageLeases(MessageLeaseContract):
         return SqliteLeaseStore(engine)
 
 
-async def test_an_attempt_reads_nothing_again_of_what_a_filter_did_not_keep(
+async def test_an_attempt_does_not_read_filtered_messages_again(
     engine: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The longer an attempt looks for a rare tag, the slower it would be."""
+    """An attempt that searches for a rare tag would become slower with every step."""
     store, group = SqliteLeaseStore(engine), workers(tags=frozenset("a"))
     await opened(store, group, queues(50))
     read: list[Any] = []
@@ -35,6 +35,6 @@ async def test_an_attempt_reads_nothing_again_of_what_a_filter_did_not_keep(
     monkeypatch.setattr(message_leases, "granted", counted)
 
     for _ in range(50):
-        await placed(store, group, await ask(store, group, max_count=1, attempt="a1"), {})
+        await report_pulled(store, group, await ask(store, group, max_count=1, attempt="a1"), {})
 
     assert read == []

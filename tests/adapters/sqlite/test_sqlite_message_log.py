@@ -1,4 +1,4 @@
-"""The embedded engine's log."""
+"""The message log of the embedded engine."""
 
 from collections.abc import Awaitable, Callable
 

@@ -1,4 +1,4 @@
-"""The embedded engine's registry and dead letters."""
+"""The registry and the dead letters of the embedded engine."""
 
 from collections.abc import Awaitable, Callable
 

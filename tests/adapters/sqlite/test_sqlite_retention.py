@@ -1,4 +1,4 @@
-"""The embedded engine forgets: messages by age and by size, spent receipts by age and number."""
+"""Retention in the embedded engine: messages by age and by size, spent receipts by age and number."""
 
 import asyncio
 from collections.abc import Callable
@@ -24,7 +24,7 @@ ACT = AuditEntry(at=NOON, actor="test", action="create", subject="topic", reason
 
 
 class Store:
-    """A log with its retention, and a registry to say what is kept how long."""
+    """A log with its retention, and a registry with the settings of the topics."""
 
     def __init__(self, engine: Engine) -> None:
         self.log = SqliteMessageLog(engine)
@@ -40,11 +40,11 @@ class Store:
         await self.directory.refresh()
 
     async def kept(self, topic: str = "orders") -> dict[str, tuple[int, int]]:
-        """The ends of the queues, after making sure that just the messages between them are there."""
+        """Return the bounds of the queues, after checking that exactly the messages between them exist."""
         bounds = (await self.log.bounds(topic)).queues
         for queue, (first, end) in bounds.items():
             found = await self.log.read(topic, queue, first, 100_000, 1 << 40)
-            assert [each.offset for each in found] == list(range(first, end))
+            assert [message.offset for message in found] == list(range(first, end))
             if first:
                 assert not await self.log.read(topic, queue, first - 1, 10, 1 << 20)
         return {queue: (head.min, head.max) for queue, head in bounds.items()}
@@ -55,8 +55,8 @@ def store(engine: Engine) -> Store:
     return Store(engine)
 
 
-async def test_messages_older_than_the_retention_go(store: Store, clock: ManualClock) -> None:
-    """Retention by age is per message: at its age it goes, its younger neighbour stays."""
+async def test_messages_older_than_the_retention_are_deleted(store: Store, clock: ManualClock) -> None:
+    """Retention by age applies to single messages: a younger neighbour stays."""
     await store.keep("orders", 2, retention=timedelta(minutes=10))
     await store.log.append("orders", [a_draft(queue=0)] * 3)
     clock.advance(60)
@@ -71,8 +71,8 @@ async def test_messages_older_than_the_retention_go(store: Store, clock: ManualC
     assert await store.kept() == {"local:0": (3, 4), "local:1": (0, 1)}
 
 
-async def test_an_emptied_queue_goes_on_at_its_offset(store: Store, clock: ManualClock) -> None:
-    """Invariant 3 outlives retention: offsets never start over."""
+async def test_an_emptied_queue_continues_at_its_offset(store: Store, clock: ManualClock) -> None:
+    """Invariant 3 holds after retention: offsets never start over."""
     await store.keep("orders", 1, retention=timedelta(minutes=10))
     await store.log.append("orders", [a_draft()] * 3)
     clock.advance(timedelta(days=1))
@@ -84,8 +84,8 @@ async def test_an_emptied_queue_goes_on_at_its_offset(store: Store, clock: Manua
     assert await store.kept() == {"local:0": (3, 4)}
 
 
-async def test_a_long_queue_is_forgotten_whole_in_steps(store: Store, clock: ManualClock) -> None:
-    """More than one chunk in a run: nothing is left over, nothing too much is taken."""
+async def test_a_long_queue_is_deleted_in_several_steps(store: Store, clock: ManualClock) -> None:
+    """A run of more than one chunk deletes all old messages and no others."""
     await store.keep("orders", 1, retention=timedelta(minutes=10))
     for _ in range(5):
         await store.log.append("orders", [a_draft()] * 1_000)
@@ -98,8 +98,8 @@ async def test_a_long_queue_is_forgotten_whole_in_steps(store: Store, clock: Man
     assert await store.kept() == {"local:0": (5_000, 5_007)}
 
 
-async def test_a_topic_larger_than_its_limit_loses_its_oldest(store: Store) -> None:
-    """Retention by size: below the limit afterwards, and not much more gone than needed."""
+async def test_a_topic_above_its_size_limit_loses_its_oldest_messages(store: Store) -> None:
+    """Afterwards it is below the limit, and not much more than needed is deleted."""
     await store.keep("orders", 2, retention_bytes=10_000)
     await store.log.append("orders", [a_draft(b"x" * 100, queue=n) for n in range(300)])
 
@@ -112,8 +112,8 @@ async def test_a_topic_larger_than_its_limit_loses_its_oldest(store: Store) -> N
     assert all(end == 150 for _, end in kept.values())
 
 
-async def test_what_fits_the_limits_stays(store: Store, clock: ManualClock) -> None:
-    """A topic without limits keeps its messages for ever."""
+async def test_messages_within_the_limits_stay(store: Store, clock: ManualClock) -> None:
+    """A topic without limits keeps its messages."""
     await store.keep("orders", 1, retention_bytes=300)
     await store.keep("archive", 1)
     await store.log.append("orders", [a_draft(b"x" * 100)] * 3)
@@ -126,10 +126,10 @@ async def test_what_fits_the_limits_stays(store: Store, clock: ManualClock) -> N
     assert await store.kept("archive") == {"local:0": (0, 3)}
 
 
-async def test_what_retention_took_stays_gone_after_a_restart(
+async def test_deleted_messages_stay_deleted_after_a_restart(
     store: Store, clock: ManualClock, reopen_engine: object
 ) -> None:
-    """The first kept offset is stored, not guessed."""
+    """The first retained offset is stored and not guessed."""
     await store.keep("orders", 1, retention=timedelta(minutes=10))
     await store.log.append("orders", [a_draft()] * 3)
     clock.advance(timedelta(hours=1))
@@ -143,7 +143,7 @@ async def test_what_retention_took_stays_gone_after_a_restart(
 
 
 async def test_a_search_by_time_is_right_after_retention(store: Store, clock: ManualClock) -> None:
-    """Halving a queue must not stumble over the part that is gone."""
+    """The binary search must not fail at the deleted part of a queue."""
     await store.keep("orders", 1, retention=timedelta(minutes=10))
     for _ in range(20):
         await store.log.append("orders", [a_draft()])
@@ -157,16 +157,14 @@ async def test_a_search_by_time_is_right_after_retention(store: Store, clock: Ma
     assert (at_first, at_fifteen) == ({"local:0": 10}, {"local:0": 15})
 
 
-async def test_old_spent_receipts_are_forgotten_but_never_the_newest_ten_thousand(
-    store: Store, clock: ManualClock
-) -> None:
-    """Memory is bounded, and what it no longer knows it calls gone, not lost or done."""
+async def test_old_spent_receipts_are_deleted_except_the_newest_ten_thousand(store: Store, clock: ManualClock) -> None:
+    """Storage is limited. A deleted receipt is `gone`, not `lost` or `duplicate`."""
     group, wide = a_group(), 100
     await opened(store.leases, group, queues(*[1_000] * wide))
     spent: list[Lease] = []
     for _ in range(MIN_REMEMBERED // wide + 1):
         asked = await asyncio.gather(*(ask(store.leases, group, max_count=1) for _ in range(wide)))
-        leases = [each.grants[0].lease for each in asked]
+        leases = [acquired.grants[0].lease for acquired in asked]
         await store.leases.settle(group, [Settlement(verb=Verb.ACK, lease=lease) for lease in leases])
         spent += leases
     clock.advance(MEMORY)
@@ -184,7 +182,7 @@ async def test_old_spent_receipts_are_forgotten_but_never_the_newest_ten_thousan
 
 
 async def restarted(engine: Engine, open_engine: OpenEngine) -> tuple[Store, Engine]:
-    """The store after a restart, as a gateway opens it."""
+    """Open the store as a gateway does after a restart."""
     await engine.close()
     again = open_engine()
     store = Store(again)
@@ -193,10 +191,10 @@ async def restarted(engine: Engine, open_engine: OpenEngine) -> tuple[Store, Eng
     return store, again
 
 
-async def test_offsets_never_start_over_however_restarts_and_retention_fall(
+async def test_offsets_never_start_over_after_restarts_and_retention(
     engine: Engine, open_engine: OpenEngine, clock: ManualClock
 ) -> None:
-    """Publish, restart, retention, restart: the queue is empty and still ends where it ended."""
+    """Publish, restart, retention, restart: the queue is empty and keeps its max offset."""
     store = Store(engine)
     await store.keep("orders", 2, retention=timedelta(minutes=10))
     await store.log.append("orders", [a_draft(queue=0), a_draft(queue=1), a_draft(queue=1)])
@@ -208,13 +206,13 @@ async def test_offsets_never_start_over_however_restarts_and_retention_fall(
 
     assert await store.kept() == {"local:0": (1, 1), "local:1": (2, 2)}
     stored = await store.log.append("orders", [a_draft(queue=0), a_draft(queue=1)])
-    assert [each.offset for each in stored] == [1, 2]
+    assert [message.offset for message in stored] == [1, 2]
 
 
 async def test_retention_by_size_counts_what_was_stored_before_a_restart(
     engine: Engine, open_engine: OpenEngine
 ) -> None:
-    """A limit that forgets to count after a restart is no limit."""
+    """A limit that ignores earlier messages would not be a limit."""
     store = Store(engine)
     await store.keep("orders", 1, retention_bytes=1_000)
     await store.log.append("orders", [a_draft(b"x" * 100)] * 30)

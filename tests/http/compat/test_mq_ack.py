@@ -78,6 +78,6 @@ async def test_unlock_gives_the_batch_to_the_next_fetch_and_only_by_its_holder(m
     repeated = await mq.get("unlock", topic="T", consumer="C", requestId=first)
 
     assert freed == {"status": 200, "message": "local-0:0,1,1,false unlock:true"}
-    assert [each["message"] for each in second["msgList"]] == ["m"]
+    assert [message["message"] for message in second["msgList"]] == ["m"]
     assert repeated == {"status": 200, "message": "local-0:0,1,1,false unlock:false"}
     assert (await mq.get("message", topic="T", consumer="C"))["message"] == "no consumerQueueOffsetResult"

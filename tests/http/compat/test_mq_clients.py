@@ -41,8 +41,8 @@ class HttpConsumer:
         if response["status"] == 200:
             result = response["result"]
             self.request_id = result.get("requestId", "")
-            self.messages += [each["message"] for each in result.get("msgList", [])]
-            self.messages += [each["message"] for each in result.get("retryMsgList", [])]
+            self.messages += [message["message"] for message in result.get("msgList", [])]
+            self.messages += [message["message"] for message in result.get("retryMsgList", [])]
         return int(response["status"])
 
     async def stop(self) -> dict[str, Any]:
@@ -132,7 +132,7 @@ async def test_the_cookie_client_without_a_cookie_jar_never_acks(mq: Mq, clock: 
     for _ in range(2):
         response = await mq.http.get("/mq/message?topic=T&consumer=C")
         assert "set-cookie" not in response.headers
-        assert [each["message"] for each in response.json()["result"]["msgList"]] == ["again"]
+        assert [message["message"] for message in response.json()["result"]["msgList"]] == ["again"]
         clock.advance(301)
 
 

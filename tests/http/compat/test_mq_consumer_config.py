@@ -90,7 +90,7 @@ async def test_resetting_by_time_repeats_what_was_stored_since(mq: Mq, clock: Ma
 
     await configure(mq, resetOffsetTimestamp=NOON_MS + 5_000)
 
-    assert [each["message"] for each in (await mq.fetch())["msgList"]] == ["new"]
+    assert [message["message"] for message in (await mq.fetch())["msgList"]] == ["new"]
     acts = (await mq.http.get("/v1/audit")).json()["items"]
     assert acts[0]["action"] == "seek"
 
@@ -107,7 +107,7 @@ async def test_a_reset_wakes_parked_receives(mq: Mq) -> None:
     await configure(mq, resetOffsetTimestamp=0)
 
     response = await asyncio.wait_for(waiting, 10)
-    assert [each["body"] for each in response.json()["messages"]] == ["m"]
+    assert [message["body"] for message in response.json()["messages"]] == ["m"]
 
 
 async def test_resetting_a_broadcast_consumer_moves_the_named_client_or_all(mq: Mq) -> None:
@@ -147,7 +147,7 @@ async def test_a_resent_message_is_delivered_once_with_the_next_batch(mq: Mq) ->
 
 @pytest.mark.parametrize("path", ["consumer/unregister", "unregister"])
 async def test_unregister_stops_a_consumer_and_can_be_undone(mq: Mq, path: str) -> None:
-    """Stopped, not deleted: its offsets stay, so that resuming it goes on where it was."""
+    """Its offsets are kept, so that a resume continues at its position."""
     headers = {"MU": encrypt_mu_header("ann@example.com")}
     await mq.produce("m")
 

@@ -112,7 +112,7 @@ async def test_a_binary_message_becomes_a_dead_letter(mq: Mq) -> None:
         response = await mq.get("message", topic="one", consumer="G", requestId=request_id)
         if response["status"] == 200:
             request_id = response["result"].get("requestId", "")
-            seen += [each["message"] for each in response["result"].get("msgList", [])]
+            seen += [message["message"] for message in response["result"].get("msgList", [])]
 
     assert seen == ["before", "after"]
     (dead,) = (await mq.http.get("/v1/groups/G/dead-letters")).json()["items"]

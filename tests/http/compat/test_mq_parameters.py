@@ -18,7 +18,7 @@ _PIECES = st.sampled_from([b"%41", b"%e2%82%ac", b"%", b"%4", b"a", b"+", b"=", 
 def test_a_form_is_decoded_like_the_standard_library_does(raw: bytes) -> None:
     """The result must not depend on where the parts are cut; here they have 7 bytes."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(parameters, "_TURN_BYTES", 7)
+        patch.setattr(parameters, "_DECODED_BYTES_PER_STEP", 7)
         try:
             expected = parse_qsl(raw.decode(), keep_blank_values=True, errors="strict", max_num_fields=100)
         except ValueError:

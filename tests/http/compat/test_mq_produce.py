@@ -81,10 +81,10 @@ async def test_keys_are_kept_for_look_up_but_do_not_choose_the_queue(mq: Mq) -> 
     """KEYS of one order land in all queues, as the broker's own client spreads them."""
     results = [await mq.produce("m", keys="order-1") for _ in range(4)]
 
-    assert [each["messageQueue"]["queueId"] for each in results] == [0, 1, 0, 1]
+    assert [result["messageQueue"]["queueId"] for result in results] == [0, 1, 0, 1]
     found = (await mq.http.get("/v1/topics/T/messages", params={"key": "order-1"})).json()["items"]
-    assert {each["id"] for each in found} == {each["msgId"] for each in results}
-    assert {each["key"] for each in found} == {"order-1"}
+    assert {message["id"] for message in found} == {result["msgId"] for result in results}
+    assert {message["key"] for message in found} == {"order-1"}
 
 
 async def test_an_order_id_always_takes_the_queue_that_java_would_choose(mq: Mq) -> None:
@@ -141,7 +141,7 @@ async def test_a_delay_level_is_waited_for_except_on_the_ordered_paths(mq: Mq) -
     at_once = [await mq.produce("m", delayLevel="3", orderId="o"), await mq.produce("m", delayLevel="3", ordered="1")]
 
     assert (waiting["sendStatus"], waiting["messageQueue"]["brokerName"]) == ("SEND_OK", "timer")
-    assert [each["messageQueue"]["brokerName"] for each in at_once] == ["local", "local"]
+    assert [result["messageQueue"]["brokerName"] for result in at_once] == ["local", "local"]
     assert (await mq.post("produce", producer="P", message="m", delayLevel="19"))["status"] == 400
 
 

@@ -161,7 +161,7 @@ async def test_the_text_of_a_key_is_returned_once(keys: Keys) -> None:
     """The list shows permissions, never the text."""
     listed = await keys.call("GET", "/v1/keys", "admin")
 
-    assert {(each["id"], each["producer"], each["group"], each["role"]) for each in listed.json()["items"]} == {
+    assert {(item["id"], item["producer"], item["group"], item["role"]) for item in listed.json()["items"]} == {
         (keys.id["admin"], None, None, "admin"),
         (keys.id["producer"], "shop", None, None),
         (keys.id["group"], None, "workers", None),

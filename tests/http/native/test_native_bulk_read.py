@@ -181,7 +181,9 @@ async def test_a_head_request_releases_its_slot(open_api: Callable[..., Any]) ->
 
     responses = [await api.head(URL, headers=AS_ARROW) for _ in range(3)]
 
-    assert {(each.status_code, each.headers["content-type"], each.content) for each in responses} == {(200, ARROW, b"")}
+    assert {(response.status_code, response.headers["content-type"], response.content) for response in responses} == {
+        (200, ARROW, b"")
+    }
     assert (await read(api)).num_rows == 10
 
 
@@ -224,7 +226,7 @@ async def test_an_exception_during_a_stream_is_logged_and_aborts_it(
 ) -> None:
     """The status 200 was sent already, so metrics show the failure instead."""
     await publish_many(shop, 1_000, 20 * KIB)
-    log: Any = gateway.mover._log
+    log: Any = gateway.dispatcher._log
     read_columns = log.read_columns
 
     async def read_once(topic: str, queue: str, offset: int, *rest: Any) -> Any:
@@ -289,7 +291,7 @@ async def test_reads_beyond_the_limit_wait_and_then_get_503(
 async def test_at_most_one_page_is_built_ahead(shop: httpx.AsyncClient, gateway: bootstrap.Gateway) -> None:
     """Memory use does not depend on the requested range."""
     await publish_many(shop, 1_000, 20 * KIB)
-    log: Any = gateway.mover._log
+    log: Any = gateway.dispatcher._log
     read_columns, pages = log.read_columns, []
 
     async def noted(*wish: Any) -> Any:
@@ -328,4 +330,4 @@ async def test_a_stalled_stream_does_not_block_publishing(shop: httpx.AsyncClien
     assert call.is_whole
     table = pa.ipc.open_stream(b"".join(call.pieces)).read_all()
     assert table["offset"].to_pylist() == list(range(1_003))
-    assert [each["offset"] for each in published] == [1_000, 1_001, 1_002]
+    assert [message["offset"] for message in published] == [1_000, 1_001, 1_002]

@@ -73,7 +73,7 @@ async def test_a_receive_can_carry_acks(shop: httpx.AsyncClient) -> None:
 
     received = await receive(shop, ack=[first, "forged", first])
 
-    assert [each["outcome"] for each in received["acked"]] == ["applied", "invalid", "duplicate"]
+    assert [result["outcome"] for result in received["acked"]] == ["applied", "invalid", "duplicate"]
     assert bodies(received) == ["b"]
 
 
@@ -149,9 +149,9 @@ async def test_several_receipts_return_one_outcome_each(shop: httpx.AsyncClient,
     whole = await shop.post("/v1/groups/workers/ack", json={"receipts": receipts})
 
     assert mixed.status_code == 207
-    assert [each["outcome"] for each in mixed.json()["results"]] == ["invalid", "applied"]
+    assert [result["outcome"] for result in mixed.json()["results"]] == ["invalid", "applied"]
     assert whole.status_code == 200
-    assert [each["outcome"] for each in whole.json()["results"]] == ["duplicate", "applied"]
+    assert [result["outcome"] for result in whole.json()["results"]] == ["duplicate", "applied"]
 
 
 async def test_a_prefix_can_be_acked(shop: httpx.AsyncClient) -> None:
@@ -395,7 +395,7 @@ async def test_receipts_of_another_group_are_invalid(shop: httpx.AsyncClient) ->
         refused(await settle(shop, verb, receipt, "others"), 400, "invalid_receipt", outcome="invalid")
 
     carried = await receive(shop, "others", ack=[receipt])
-    assert [each["outcome"] for each in carried["acked"]] == ["invalid"]
+    assert [result["outcome"] for result in carried["acked"]] == ["invalid"]
     assert (await settle(shop, "ack", receipt)).json() == {"outcome": "applied"}
 
 

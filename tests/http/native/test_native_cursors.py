@@ -74,7 +74,7 @@ async def stocked(either: httpx.AsyncClient) -> httpx.AsyncClient:
 @pytest.mark.parametrize("url", LISTS)
 async def test_an_invalid_cursor_is_refused(stocked: httpx.AsyncClient, url: str) -> None:
     """Both engines return the same code, never a 500 or another page."""
-    hostile = [each for each in (*HOSTILE, *LISTS[url]) if each not in WELL_FORMED.get(url, ())]
+    hostile = [cursor for cursor in (*HOSTILE, *LISTS[url]) if cursor not in WELL_FORMED.get(url, ())]
 
     for cursor in hostile:
         response = await stocked.get(httpx.URL(url).copy_merge_params({"cursor": cursor}))

@@ -49,13 +49,13 @@ BODIES = [
 ]
 
 
-def _faults(answers: list[tuple[Any, httpx.Response]], field: str) -> list[str]:
+def _faults(responses: list[tuple[Any, httpx.Response]], field: str) -> list[str]:
     """Return the responses that neither succeed nor refuse the value with the name of its field."""
     found = []
-    for value, answer in answers:
-        problem = answer.json()
-        refusal = (answer.status_code, problem.get("code"), problem.get("field"))
-        if answer.status_code >= 300 and refusal != (400, "invalid_value", field):
+    for value, response in responses:
+        problem = response.json()
+        refusal = (response.status_code, problem.get("code"), problem.get("field"))
+        if response.status_code >= 300 and refusal != (400, "invalid_value", field):
             found.append(f"{value}: {refusal}")
     return found
 
@@ -65,34 +65,34 @@ async def test_an_extreme_instant_in_a_query_does_not_cause_a_500(
     either: httpx.AsyncClient, url: str, field: str
 ) -> None:
     """Arithmetic beyond the calendar raises in Python."""
-    answers = [(value, await either.get(f"{url}{field}={str(value).replace('+', '%2B')}")) for value in EXTREMES]
+    responses = [(value, await either.get(f"{url}{field}={str(value).replace('+', '%2B')}")) for value in EXTREMES]
 
-    assert _faults(answers, field) == []
+    assert _faults(responses, field) == []
 
 
-@pytest.mark.parametrize(("method", "url", "field", "body"), BODIES, ids=[f"{each[1]} {each[2]}" for each in BODIES])
+@pytest.mark.parametrize(("method", "url", "field", "body"), BODIES, ids=[f"{case[1]} {case[2]}" for case in BODIES])
 async def test_an_extreme_instant_in_a_body_does_not_cause_a_500(
     either: httpx.AsyncClient, method: str, url: str, field: str, body: dict[str, Any]
 ) -> None:
     """A group or key with such an instant must also work afterwards."""
     scheduled = (await either.post("/v1/topics/orders/messages", json={"body": "far", "delay": "1h"})).json()["id"]
     path = url.format(scheduled=scheduled)
-    answers = []
+    responses = []
     for value in EXTREMES:
         headers = {}
-        answer = await either.request(method, path, json={**body, field: value})
-        if url.endswith("/keys") and answer.status_code == 201:
-            headers = {"authorization": f"Bearer {answer.json()['key']}"}
-            answers.append((value, await either.get("/v1/keys", headers=headers)))
-            await either.delete(f"/v1/keys/{answer.json()['id']}", headers=headers)
-        if url.endswith("/late") and answer.status_code == 201:
-            answers.append((value, await either.post("/v1/groups/late/receive", json={})))
+        response = await either.request(method, path, json={**body, field: value})
+        if url.endswith("/keys") and response.status_code == 201:
+            headers = {"authorization": f"Bearer {response.json()['key']}"}
+            responses.append((value, await either.get("/v1/keys", headers=headers)))
+            await either.delete(f"/v1/keys/{response.json()['id']}", headers=headers)
+        if url.endswith("/late") and response.status_code == 201:
+            responses.append((value, await either.post("/v1/groups/late/receive", json={})))
             await either.delete(path)
-        if url.endswith("{scheduled}") and answer.status_code == 409:
+        if url.endswith("{scheduled}") and response.status_code == 409:
             continue
-        answers.append((value, answer))
+        responses.append((value, response))
 
-    assert _faults(answers, field) == []
+    assert _faults(responses, field) == []
 
 
 async def test_a_message_replayed_with_an_extreme_time_is_received(either: httpx.AsyncClient) -> None:
@@ -100,8 +100,8 @@ async def test_a_message_replayed_with_an_extreme_time_is_received(either: httpx
     url = "/v1/groups/workers/replay"
     faults = []
     for value in EXTREMES:
-        answer = await either.post(url, json={"messages": [{**REPLAYED, "storedAt": value}]})
-        (result,) = answer.json()["results"]
+        response = await either.post(url, json={"messages": [{**REPLAYED, "storedAt": value}]})
+        (result,) = response.json()["results"]
         if "error" in result and (result["error"]["code"], result["error"]["field"]) != ("invalid_value", "storedAt"):
             faults.append(f"{value}: {result}")
 
@@ -133,15 +133,15 @@ async def test_a_replayed_message_with_an_invalid_origin_is_refused(
     """It could not be stored as a dead letter, so its group would fail forever."""
     message = {**REPLAYED, "storedAt": 0, field: value}
 
-    answer = await either.post("/v1/groups/workers/replay", json={"messages": [message]})
+    response = await either.post("/v1/groups/workers/replay", json={"messages": [message]})
 
-    (result,) = answer.json()["results"]
+    (result,) = response.json()["results"]
     assert (result["error"]["code"], result["error"]["field"]) == ("invalid_value", field)
 
 
 @pytest.mark.parametrize("field", ["topic", "group", "clientId", "kind"])
 async def test_a_name_that_postgresql_cannot_compare_is_refused(either: httpx.AsyncClient, field: str) -> None:
     """A 503 would make the client retry forever."""
-    answer = await either.get("/v1/stats/traffic", params={field: "a\x00b"})
+    response = await either.get("/v1/stats/traffic", params={field: "a\x00b"})
 
-    refused(answer, 400, "invalid_value", field=field)
+    refused(response, 400, "invalid_value", field=field)

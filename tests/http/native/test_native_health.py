@@ -70,7 +70,7 @@ async def test_an_invalid_request_id_is_replaced(api: httpx.AsyncClient, given: 
 
     assert given not in ids
     assert len(set(ids)) == 2
-    assert all(re.fullmatch(r"[0-9a-f]{16}", each) for each in ids)
+    assert all(re.fullmatch(r"[0-9a-f]{16}", message_id) for message_id in ids)
 
 
 async def test_the_docs_page_loads_no_external_resources(api: httpx.AsyncClient) -> None:
@@ -88,8 +88,8 @@ async def test_the_openapi_document_is_complete(api: httpx.AsyncClient) -> None:
     """It is version 3.1, operation ids are unique, and every error is a problem document."""
     document = (await api.get("/openapi.json")).json()
 
-    operations = [each for methods in document["paths"].values() for each in methods.values()]
-    ids = [each["operationId"] for each in operations]
+    operations = [method for methods in document["paths"].values() for method in methods.values()]
+    ids = [operation["operationId"] for operation in operations]
     assert document["openapi"].startswith("3.1")
     assert len(ids) == len(set(ids))
     assert {"publish", "receive", "ack", "nack", "extend", "lag", "seek"} <= set(ids)

@@ -89,7 +89,7 @@ async def test_the_last_of_two_equal_members_counts(shop: httpx.AsyncClient, raw
     response = await shop.post("/v1/topics/orders/messages", content=raw, headers=JSON)
 
     assert response.is_success, response.text
-    assert sorted(each["body"] for each in (await receive(shop))["messages"]) == sorted(stored)
+    assert sorted(message["body"] for message in (await receive(shop))["messages"]) == sorted(stored)
 
 
 @pytest.mark.parametrize("path", ["/v1/topics/orders/messages", "/v1/topics/orders/replay"])
@@ -97,13 +97,13 @@ async def test_an_item_that_is_nested_too_deeply_fails_alone(shop: httpx.AsyncCl
     """The other items of the batch are stored."""
     deep = b'{"id": "deep", "body": %b}' % (b"[" * 50_000 + b"]" * 50_000)
     fine = [b'{"id": "a", "body": "] , ["}', b'{"id": "b", "body": {"c": "\\"}, ["}}']
-    items = [each if "replay" in path else each.replace(b'"id": "', b'"key": "') for each in (fine[0], deep, fine[1])]
+    items = [item if "replay" in path else item.replace(b'"id": "', b'"key": "') for item in (fine[0], deep, fine[1])]
 
     response = await shop.post(path, content=b'{"messages": [%b]}' % b", ".join(items), headers=JSON)
 
-    assert [each["status"] for each in response.json()["results"]] == [201, 400, 201]
+    assert [result["status"] for result in response.json()["results"]] == [201, 400, 201]
     assert response.json()["results"][1]["error"]["code"] == "invalid_json"
-    stored = sorted(each["body"] for each in (await receive(shop))["messages"])
+    stored = sorted(message["body"] for message in (await receive(shop))["messages"])
     assert stored == ["] , [", '{"c":"\\"}, ["}']
 
 
@@ -382,7 +382,7 @@ async def test_a_full_disk_refuses_publishes_and_serves_reads(open_api: OpenApi,
     assert problem["retryable"]
     assert 100 < len(stored) < 2_000
     found = await api.get("/v1/topics/orders/queues/local:0/messages?max=1000")
-    assert [each["offset"] for each in found.json()["messages"]] == list(range(len(stored)))
+    assert [message["offset"] for message in found.json()["messages"]] == list(range(len(stored)))
     assert (await api.get(f"/v1/topics/orders/messages/{stored[-1]['id']}")).status_code == 200
 
 

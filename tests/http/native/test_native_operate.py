@@ -116,7 +116,7 @@ async def test_a_seek_covers_new_queues(shop: httpx.AsyncClient) -> None:
     sought = await shop.post(SEEK, json={"to": "latest"})
     after = await receive(shop)
 
-    assert [each["queue"] for each in sought.json()["queues"]] == ["local:0", "local:1", "local:2"]
+    assert [queue["queue"] for queue in sought.json()["queues"]] == ["local:0", "local:1", "local:2"]
     assert after["messages"] == []
     assert (await lag(shop))["lag"] == 0
 
@@ -176,7 +176,7 @@ async def test_a_paused_group_receives_nothing_and_accepts_acks(shop: httpx.Asyn
 
     assert (paused.json()["paused"], paused.json()["pauseReason"]) == (True, "lunch")
     assert (during["state"], during["messages"]) == ("paused", [])
-    assert [each["outcome"] for each in during["acked"]] == ["applied"]
+    assert [result["outcome"] for result in during["acked"]] == ["applied"]
     assert (resumed.json()["paused"], resumed.json()["pauseReason"]) == (False, None)
     assert bodies(after) == ["b"]
 
@@ -221,21 +221,6 @@ async def test_an_exhausted_message_becomes_a_dead_letter(shop: httpx.AsyncClien
     assert bodies(await receive(shop)) == ["fine"]
 
 
-async def test_an_expired_last_lease_becomes_a_dead_letter_at_the_next_call(
-    shop: httpx.AsyncClient, clock: ManualClock
-) -> None:
-    """The next receive, lag or dead-letter call writes it."""
-    await shop.patch("/v1/groups/workers", json={"maxAttempts": 1})
-    await publish(shop, "a", "b")
-    await receive(shop)
-    clock.advance(30)
-
-    letters = (await shop.get(DEAD)).json()["items"]
-
-    assert [letter["origin"]["offset"] for letter in letters] == [0]
-    assert (await lag(shop))["queues"][0]["committed"] == 1
-
-
 async def test_an_expired_last_lease_of_a_broadcast_client_becomes_a_dead_letter(
     shop: httpx.AsyncClient, clock: ManualClock
 ) -> None:
@@ -261,27 +246,6 @@ async def test_a_blocked_group_is_visible_in_its_lag(shop: httpx.AsyncClient) ->
     assert (received["state"], received["messages"]) == ("busy", [])
     assert (await lag(shop))["queues"][0]["blocked"]
     assert (await shop.get(DEAD)).json()["items"] == []
-
-
-async def test_dead_letters_are_listed_by_key_and_time_page_by_page(
-    shop: httpx.AsyncClient, clock: ManualClock
-) -> None:
-    """Operators search them during an incident."""
-    await shop.patch("/v1/groups/workers", json={"maxAttempts": 1})
-    for body, key in zip("abcd", ("red", "blue", "red", "blue"), strict=True):
-        await publish(shop, body, key=key)
-        await fail(shop)
-        clock.advance(60)
-
-    async def offsets(**query: str) -> list[int]:
-        items = (await shop.get(DEAD, params=query)).json()["items"]
-        return [item["origin"]["offset"] for item in items]
-
-    first = (await shop.get(DEAD, params={"limit": "3"})).json()
-    assert await offsets() == [0, 1, 2, 3]
-    assert await offsets(key="red") == [0, 2]
-    assert await offsets(**{"from": "2026-01-01T12:01:00Z", "to": "2026-01-01T12:03:00Z"}) == [1, 2]
-    assert await offsets(limit="3", cursor=first["next"]) == [3]
 
 
 async def test_an_invalid_dead_letter_query_is_refused(shop: httpx.AsyncClient) -> None:

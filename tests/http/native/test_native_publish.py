@@ -118,7 +118,7 @@ async def test_messages_of_one_key_use_one_queue(api: httpx.AsyncClient) -> None
     for key in ("a", "b", "ключ"):
         stored = await publish(api, "1", "2", "3", key=key)
 
-        assert {each["queue"] for each in stored} == {f"local:{slot_of(key) % 8}"}
+        assert {message["queue"] for message in stored} == {f"local:{slot_of(key) % 8}"}
 
 
 async def test_a_batch_returns_one_result_per_item(shop: httpx.AsyncClient) -> None:
@@ -127,9 +127,9 @@ async def test_a_batch_returns_one_result_per_item(shop: httpx.AsyncClient) -> N
 
     results = response.json()["results"]
     assert response.status_code == 200
-    assert [each["status"] for each in results] == [201] * 3
-    assert [each["offset"] for each in results] == [0, 1, 2]
-    assert len({each["id"] for each in results}) == 3
+    assert [result["status"] for result in results] == [201] * 3
+    assert [result["offset"] for result in results] == [0, 1, 2]
+    assert len({result["id"] for result in results}) == 3
 
 
 async def test_an_invalid_item_does_not_fail_the_others(shop: httpx.AsyncClient) -> None:
@@ -147,10 +147,10 @@ async def test_an_invalid_item_does_not_fail_the_others(shop: httpx.AsyncClient)
 
     results = response.json()["results"]
     assert response.status_code == 207
-    assert [each["status"] for each in results] == [201, 400, 400, 400, 400, 201]
-    codes = [each["error"]["code"] for each in results[1:5]]
+    assert [result["status"] for result in results] == [201, 400, 400, 400, 400, 201]
+    codes = [result["error"]["code"] for result in results[1:5]]
     assert codes == ["empty_body", "unknown_field", "empty_body", "invalid_value"]
-    assert [each["error"]["index"] for each in results[1:5]] == [1, 2, 3, 4]
+    assert [result["error"]["index"] for result in results[1:5]] == [1, 2, 3, 4]
     assert bodies(await receive(shop)) == ["good", "last"]
 
 
@@ -160,7 +160,7 @@ async def test_an_item_that_is_no_object_is_refused_alone(shop: httpx.AsyncClien
     response = await shop.post(URL, json={"messages": [item, {"body": "good"}]})
 
     assert response.status_code == 207
-    assert [each["status"] for each in response.json()["results"]] == [400, 201]
+    assert [result["status"] for result in response.json()["results"]] == [400, 201]
 
 
 @pytest.mark.parametrize("count", [0, 1_001])
@@ -240,7 +240,7 @@ async def test_a_message_over_the_limit_is_refused(open_api: object) -> None:
 
     refused(single, 413, "too_large", limit=100)
     refused(raw, 413, "too_large", limit=100)
-    assert [each["status"] for each in batch.json()["results"]] == [413, 201]
+    assert [result["status"] for result in batch.json()["results"]] == [413, 201]
 
 
 async def test_properties_over_the_limit_are_refused(shop: httpx.AsyncClient) -> None:
@@ -278,7 +278,7 @@ async def test_the_rate_limit_of_a_producer_applies(shop: httpx.AsyncClient, clo
     clock.advance(0.5)
     later = await shop.post(url, json={"body": "x"})
 
-    assert [each["status"] for each in batch.json()["results"]] == [201, 201, 201, 429]
+    assert [result["status"] for result in batch.json()["results"]] == [201, 201, 201, 429]
     assert refused(single, 429, "rate_limited")["retryable"]
     assert later.status_code == 201
 

@@ -79,7 +79,7 @@ async def test_queues_show_their_bounds_and_times(api: httpx.AsyncClient, clock:
     by_queue = {item["queue"]: item for item in items}
     full = by_queue.pop(stored["queue"])
     assert (full["min"], full["max"], full["firstStoredAt"]) == (0, 1, stored["storedAt"])
-    assert {(each["max"], each["lastStoredAt"]) for each in by_queue.values()} == {(0, None)}
+    assert {(queue["max"], queue["lastStoredAt"]) for queue in by_queue.values()} == {(0, None)}
 
 
 async def test_queues_return_the_offset_of_an_instant(api: httpx.AsyncClient, clock: ManualClock) -> None:
@@ -96,7 +96,7 @@ async def test_queues_return_the_offset_of_an_instant(api: httpx.AsyncClient, cl
         return {item["queue"]: item["offsetAt"] for item in items}
 
     empty = "local:1" if stored["queue"] == "local:0" else "local:0"
-    assert [await offsets(each) for each in (*at, "2100-01-01T00:00:00Z", "0")] == [
+    assert [await offsets(at_instant) for at_instant in (*at, "2100-01-01T00:00:00Z", "0")] == [
         {stored["queue"]: offset, empty: 0} for offset in (0, 1, 2, 3, 0)
     ]
     without = (await api.get(f"{URL}/queues")).json()["items"]
@@ -106,7 +106,7 @@ async def test_queues_return_the_offset_of_an_instant(api: httpx.AsyncClient, cl
 async def test_queues_without_times_read_no_messages(shop: httpx.AsyncClient, gateway: bootstrap.Gateway) -> None:
     """Monitoring requests the bounds of a thousand queues every few seconds."""
     await publish(shop, "a")
-    log: Any = gateway.mover._log
+    log: Any = gateway.dispatcher._log
     log.read = None
 
     (item,) = (await shop.get(f"{URL}/queues?times=false")).json()["items"]
@@ -128,7 +128,7 @@ async def test_unavailable_queues_are_shown_as_closed(
     """A failed broker must not hide the queues of the others."""
     await put(shop, "topics/orders", queues=3)
     await publish(shop, *"abc")
-    log: Any = gateway.mover._log
+    log: Any = gateway.dispatcher._log
     bounds, offsets_at, read = log.bounds, log.offsets_at, log.read
 
     async def heads_while_down(topic: str, since: int = 0) -> TopicBounds:
@@ -162,7 +162,7 @@ async def test_pages_of_queues_of_several_brokers_are_complete(
     shop: httpx.AsyncClient, gateway: bootstrap.Gateway
 ) -> None:
     """Brokers use the same numbers, so a page may end between two queues of one number."""
-    log: Any = gateway.mover._log
+    log: Any = gateway.dispatcher._log
     names = [f"{broker}:{number}" for number in (0, 1, 10) for broker in ("a", "b")]
     closed = TopicBounds(1, {}, frozenset(names))
 

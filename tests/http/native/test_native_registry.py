@@ -200,7 +200,7 @@ async def test_existing_groups_read_new_queues(shop: httpx.AsyncClient) -> None:
 
     seen = [body for _ in range(2) for body in bodies(await receive(shop))]
 
-    assert {each["queue"] for each in stored} == {"local:0", "local:1"}
+    assert {message["queue"] for message in stored} == {"local:0", "local:1"}
     assert sorted(seen) == ["a", "b"]
 
 

@@ -126,7 +126,7 @@ async def test_a_client_that_does_not_read_is_disconnected() -> None:
     async with served(app) as server:
         client = await server.connect()
         await client.send(get())
-        await until(lambda: any(each.is_write_paused for each in server.server.connections))
+        await until(lambda: any(connection.is_write_paused for connection in server.server.connections))
 
         server.pass_time(61.0)
         is_still_there = len(server.server.connections)
@@ -147,7 +147,9 @@ async def test_responses_that_nobody_reads_have_a_limit_together() -> None:
         for count in (1, 2):
             client = await server.connect()
             await client.send(get())
-            await until(lambda count=count: sum(each.is_write_paused for each in server.server.connections) == count)
+            await until(
+                lambda count=count: sum(connection.is_write_paused for connection in server.server.connections) == count
+            )
 
         server.pass_time(0.0)
         await server.connections(1)
@@ -162,7 +164,9 @@ async def test_heads_that_do_not_end_have_a_limit_together() -> None:
             client = await server.connect()
             await client.send(get()[:-2] + b"X-Long: " + b"a" * 60_000)
             await until(
-                lambda count=count: sum(each.held_bytes > 60_000 for each in server.server.connections) == count
+                lambda count=count: (
+                    sum(connection.held_bytes > 60_000 for connection in server.server.connections) == count
+                )
             )
 
         server.pass_time(0.0)

@@ -75,6 +75,6 @@ async def test_a_connection_that_ended_leaves_no_garbage() -> None:
         try:
             client.close()
             await server.connections(0)
-            await until(lambda: not any(isinstance(each, Connection) for each in gc.get_objects()))
+            await until(lambda: not any(isinstance(found, Connection) for found in gc.get_objects()))
         finally:
             gc.enable()

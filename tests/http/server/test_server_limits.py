@@ -132,7 +132,7 @@ async def test_clients_that_do_not_read_make_room() -> None:
     async with served(app, max_connections=2) as server:
         for _ in range(2):
             await (await server.connect()).send(get() * 2)
-        await until(lambda: sum(each.is_write_paused for each in server.server.connections) == 2)
+        await until(lambda: sum(connection.is_write_paused for connection in server.server.connections) == 2)
         refused = await (await server.connect()).response()
         for connection in server.server.connections:
             connection.stalled_at -= 10.0
@@ -194,7 +194,7 @@ async def test_pipelined_requests_are_limited() -> None:
 
         responses = (await client.rest()).split(b"HTTP/1.1 ")[1:]
 
-        assert {each[:3] for each in responses[:-1]} == {b"200"}
+        assert {response[:3] for response in responses[:-1]} == {b"200"}
         assert responses[-1].startswith(b"400")
         assert len(responses) == 102
 

@@ -136,7 +136,7 @@ async def test_pipelined_requests_are_answered_in_order() -> None:
         await client.send(post(b"one", "/1") + get("/2") + post(b"three", "/3") + b"NONSENSE\r\n\r\n")
         responses = [await client.response() for _ in range(4)]
 
-        assert [each.body for each in responses[:3]] == [b"POST /1 one", b"GET /2 ", b"POST /3 three"]
+        assert [response.body for response in responses[:3]] == [b"POST /1 one", b"GET /2 ", b"POST /3 three"]
         assert responses[3].status == 400
 
 
@@ -148,7 +148,7 @@ async def test_a_malformed_body_behind_a_pipelined_request_is_refused_in_turn() 
         await client.send(get("/1") + CHUNKED + b"zz\r\n")
         responses = [await client.response() for _ in range(2)]
 
-        assert [each.status for each in responses] == [200, 400]
+        assert [response.status for response in responses] == [200, 400]
         assert await client.rest() == b""
 
 

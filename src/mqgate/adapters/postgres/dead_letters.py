@@ -21,8 +21,8 @@ _SQL = queries(
     "deliveries, first_at, last_at, reason",
 )
 _BATCH = 2_000
-# Longer than any redrive takes. Without it, the connection of a crashed machine could hold the lock for hours.
-_LONGEST_TURN = "70s"
+# Longer than any redrive takes. Without it, waiting calls would pile up while a crashed machine holds the lock.
+_LOCK_TIMEOUT = "70s"
 _BEGIN_OF_TIME = datetime.min.replace(tzinfo=UTC)
 _END_OF_TIME = datetime.max.replace(tzinfo=UTC)
 
@@ -50,7 +50,7 @@ class PostgresDeadLetters:
             "key": escape(key),
             "since": since or _BEGIN_OF_TIME,
             "until": until or _END_OF_TIME,
-            "most": limit + 1,
+            "limit": limit + 1,
             "after": number,
         }
         rows = await self._database.read(_SQL["list" if key is None else "list_key"], values)
@@ -68,12 +68,12 @@ class PostgresDeadLetters:
     async def redrive_lock(self, group: str) -> AsyncIterator[None]:
         """Hold an advisory lock, which ends with its connection. Raise if it is not free in time."""
         async with self._database.outside_pool() as connection:
-            await connection.execute(_SQL["longest_turn"], {"longest": _LONGEST_TURN})
-            await connection.execute(_SQL["take_turn"], {"name": f"{self._database.schema} dead letters of {group}"})
+            await connection.execute(_SQL["limit_waiting"], {"timeout": _LOCK_TIMEOUT})
+            await connection.execute(_SQL["lock_group"], {"name": f"{self._database.schema} dead letters of {group}"})
             yield
 
     async def forget(self, group: str) -> None:
-        values = {"group": group, "most": _BATCH}
+        values = {"group": group, "limit": _BATCH}
         while len(await self._database.write(_SQL["forget"], values, is_repeatable=True)) == _BATCH:
             pass
 

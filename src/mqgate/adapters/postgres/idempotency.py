@@ -131,13 +131,13 @@ class PostgresIdempotencyStore:
         await self._database.write(_SQL["release"], values, is_repeatable=True)
 
     async def forget(self, topic: str) -> None:
-        values = {"topic": topic, "most": _BATCH}
+        values = {"topic": topic, "limit": _BATCH}
         while len(await self._database.write(_SQL["forget_topic"], values, is_repeatable=True)) == _BATCH:
             pass
 
     async def tidy(self) -> None:
         """Delete keys whose window is over."""
-        values = {"window": self._window, "most": _BATCH}
+        values = {"window": self._window, "limit": _BATCH}
         while len(await self._database.write(_SQL["forget"], values, is_repeatable=True)) == _BATCH:
             pass
 

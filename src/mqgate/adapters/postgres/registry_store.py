@@ -4,8 +4,8 @@ A change is one statement: it increments the version if that is still the one th
 changes the entry and records the audit entry. Concurrent changes wait for the row of the version; the second one finds
 it incremented. Every change and every new receipt key sends a notification (see `registry_watch`).
 
-`turn` holds an advisory lock, which ends with its connection. That connection is outside the pool, so that waiting for
-the lock does not block other operations. The server closes it if the gateway is cut off.
+`change_lock` holds an advisory lock, which ends with its connection. That connection is outside the pool, so that
+waiting for the lock does not block other operations. The server closes it if the gateway is cut off.
 """
 
 import asyncio
@@ -36,13 +36,13 @@ class PostgresRegistryStore:
     def __init__(self, database: Database) -> None:
         self._database = database
         # Callers of this gateway wait here, without a connection.
-        self._turn = asyncio.Lock()
+        self._local_lock = asyncio.Lock()
 
     @asynccontextmanager
     async def change_lock(self) -> AsyncIterator[None]:
-        async with self._turn, self._database.outside_pool() as connection:
-            await connection.execute(_SQL["limit_turn"])
-            await connection.execute(_SQL["take_turn"])
+        async with self._local_lock, self._database.outside_pool() as connection:
+            await connection.execute(_SQL["limit_waiting"])
+            await connection.execute(_SQL["lock_registry"])
             yield
 
     async def version(self) -> int:
@@ -86,9 +86,9 @@ class PostgresRegistryStore:
 
     async def audit_entries(self, limit: int, before: str | None) -> tuple[Sequence[AuditEntry], str | None]:
         (newest,) = (_NEWEST,) if before is None else parse_cursor(before, MAX_ROW)
-        values = {"before": newest, "most": limit + 1}
-        rows = await self._database.read(_SQL["acts"], values)
-        return [_act(row) for row in rows[:limit]], str(rows[limit - 1][0]) if len(rows) > limit else None
+        values = {"before": newest, "limit": limit + 1}
+        rows = await self._database.read(_SQL["audit_entries"], values)
+        return [_audit_entry(row) for row in rows[:limit]], str(rows[limit - 1][0]) if len(rows) > limit else None
 
     async def receipt_keys(self, terms: KeyRotationPolicy) -> SigningKeys:
         now, keys = _keys(await self._database.read(_SQL["receipt_keys"]))
@@ -130,7 +130,7 @@ def _columns(audit_entry: AuditEntry) -> dict[str, Any]:
     }
 
 
-def _act(row: tuple[Any, ...]) -> AuditEntry:
+def _audit_entry(row: tuple[Any, ...]) -> AuditEntry:
     _, at, actor, action, subject, reason, details = row
     return AuditEntry(
         at=at,

@@ -74,7 +74,7 @@ class PostgresTimerStore:
         return [None] * len(timers)
 
     async def claim(self, limit: int) -> tuple[Sequence[Timer], datetime | None]:
-        rows = await self._database.write(_SQL["claim"], {"most": limit, "owner": self._owner})
+        rows = await self._database.write(_SQL["claim"], {"limit": limit, "owner": self._owner})
         timers = sorted((_timer(row) for row in rows), key=lambda timer: (timer.due, timer.number))
         now, due, _ = await self.outlook()
         if due is not None and due <= now and not timers:
@@ -123,7 +123,7 @@ class PostgresTimerStore:
             "until": until or _END_OF_TIME,
             "due": _BEGIN_OF_TIME if due is None else _EPOCH + due * _MICROSECOND,
             "number": number,
-            "most": limit + 1,
+            "limit": limit + 1,
         }
         rows = await self._database.read(_SQL["list" if topic is None else "list_topic"], values)
         last = rows[limit - 1] if len(rows) > limit else None
@@ -141,7 +141,7 @@ class PostgresTimerStore:
         await self._repeat_until_empty("forget", {"kept": _RETENTION})
 
     async def _repeat_until_empty(self, name: str, values: dict[str, Any]) -> None:
-        while len(await self._database.write(_SQL[name], {**values, "most": _BATCH}, is_repeatable=True)) == _BATCH:
+        while len(await self._database.write(_SQL[name], {**values, "limit": _BATCH}, is_repeatable=True)) == _BATCH:
             pass
 
 

@@ -19,19 +19,19 @@ _log = structlog.get_logger()
 
 
 class TimerWatch:
-    """Background check. `planned` receives the next due time; `abandoned` is called if there are abandoned claims."""
+    """Background check. `on_due` receives the next due time; `on_abandoned` is called if there are abandoned claims."""
 
     def __init__(
         self,
         timers: PostgresTimerStore,
         *,
-        planned: Callable[[datetime], None],
-        abandoned: Callable[[], None],
+        on_due: Callable[[datetime], None],
+        on_abandoned: Callable[[], None],
         interval: timedelta = timedelta(seconds=1),
     ) -> None:
         self._timers = timers
-        self._planned = planned
-        self._abandoned = abandoned
+        self._on_due = on_due
+        self._on_abandoned = on_abandoned
         self._interval = interval
         self._background = Background(self._loop)
 
@@ -44,9 +44,9 @@ class TimerWatch:
     async def run_once(self) -> None:
         outlook = await self._timers.outlook()
         if outlook.is_abandoned:
-            self._abandoned()
+            self._on_abandoned()
         if outlook.due is not None:
-            self._planned(outlook.due)
+            self._on_due(outlook.due)
 
     async def _loop(self) -> None:
         while True:

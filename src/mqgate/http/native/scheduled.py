@@ -106,7 +106,7 @@ class ScheduledApi:
         at = None if given.deliver_at is None else parse_instant(given.deliver_at, "deliverAt")
         due = plan(delay, at, now, self._longest_delay) or now
         _check_state(message_id, await self._timers.change(message_id, due), {TimerState.SCHEDULED})
-        self._dispatcher.planned(due)
+        self._dispatcher.wake_by(due)
         timer = await self._find(message_id)
         return reply(200, scheduled_out(timer))
 

@@ -68,7 +68,7 @@ def backfill(
         found: dict[str, list[Any]] = figures(selected, config.minutes)
     finally:
         rows.unpersist()
-    if not store.refill(first, end, {name: found[name] for name in _TABLES}, after=began):
+    if not store.replace_minutes(first, end, {name: found[name] for name in _TABLES}, after=began):
         raise BackfillConflict
     return {name: len(found[name]) for name in _TABLES}
 

@@ -18,7 +18,16 @@ from mqgate.spark.pipelines import minute
 from mqgate.spark.pipelines.decode import BATCH, QUARANTINE, decode_messages
 from mqgate.stats.store import Applied, Rows, StatsStore
 
-__all__ = ["PIPELINE", "Batches", "batch_rows", "classify_batches", "count", "exclude_batches", "figures", "run_of"]
+__all__ = [
+    "PIPELINE",
+    "Batches",
+    "batch_counter",
+    "batch_rows",
+    "classify_batches",
+    "exclude_batches",
+    "figures",
+    "run_of",
+]
 
 PIPELINE = "minutes"
 _KEY = ("gateway", "incarnation", "sequence")
@@ -34,14 +43,14 @@ class BatchSuperseded(RuntimeError):
 
 
 class Batches(NamedTuple):
-    """The event batches of a micro-batch: rows of new and quarantined ones, and the places of repeated ones."""
+    """The event batches of a micro-batch: rows of new and quarantined ones, and the positions of repeated ones."""
 
     rows: Rows
     positions: Rows
     repeated: Sequence[tuple[str, int]]
 
 
-def count(store: StatsStore, kept: timedelta) -> Callable[[DataFrame, int], None]:
+def batch_counter(store: StatsStore, kept: timedelta) -> Callable[[DataFrame, int], None]:
     """Return the function that a streaming query calls with each micro-batch."""
 
     def count_batch(messages: DataFrame, number: int) -> None:
@@ -138,7 +147,7 @@ def _known(store: StatsStore, keys: Sequence[tuple[str, str, int]]) -> set[tuple
 
 
 def exclude_batches(rows: DataFrame, repeated: Sequence[tuple[str, int]]) -> DataFrame:
-    """Return the rows without those of batches at these places (queue and offset)."""
+    """Return the rows without those of the batches at these queues and offsets."""
     by_queue: dict[str, list[int]] = {}
     for queue, offset in repeated:
         by_queue.setdefault(queue, []).append(offset)

@@ -8,7 +8,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - the conventional name
 
 from mqgate.core.events import EVENTS, LAG, POLLS, Kind
-from mqgate.stats.buckets import LAST
+from mqgate.stats.buckets import MAX_BUCKET
 
 __all__ = ["in_time", "lag", "late", "latency", "polls", "traffic"]
 
@@ -124,4 +124,4 @@ def _since(column: str) -> Column:
 def _bucket(ms: Column) -> Column:
     """Return the same bucket as `stats.buckets.bucket_of`: the bit length of ms*ms - 1."""
     bounded = F.least(ms, F.lit(1 << 30))
-    return F.when(ms <= 1, 0).otherwise(F.least(F.length(F.bin(bounded * bounded - 1)), F.lit(LAST)))
+    return F.when(ms <= 1, 0).otherwise(F.least(F.length(F.bin(bounded * bounded - 1)), F.lit(MAX_BUCKET)))

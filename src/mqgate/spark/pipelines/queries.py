@@ -48,7 +48,9 @@ def start_minutes(
     output = {topic: queues for topic, queues in stored.items() if topic == config.events_topic}
     options = {"maxOffsetsPerTrigger": str(config.max_offsets), "properties": "json", "subscribe": config.events_topic}
     frame = _stream(spark, config, live.PIPELINE, output, options, MESSAGE, is_renewed=is_renewed)
-    return _start(frame, config, live.PIPELINE, live.count(store, config.minutes), config.trigger.total_seconds())
+    return _start(
+        frame, config, live.PIPELINE, live.batch_counter(store, config.minutes), config.trigger.total_seconds()
+    )
 
 
 def start_archive(spark: SparkSession, config: PipelineConfig, *, is_renewed: bool = False) -> StreamingQuery:

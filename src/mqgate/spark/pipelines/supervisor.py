@@ -28,7 +28,6 @@ _REMEDIES = {
     "No space left on device": "the disk is full: free some space; the pipeline then continues",
     "disk of": "free some space; the pipeline then continues",
     "Connection refused": "start the gateway; the pipeline then continues",
-    "does not answer": "start the gateway; the pipeline then continues",
     "does not respond": "start the gateway; the pipeline then continues",
     "topic_not_found": "a gateway creates the topic with its first event; the pipeline then continues",
     "of the archive contains other messages": "the checkpoint is outdated: move it away, and run with --renew archive",

@@ -38,10 +38,10 @@ DELETE FROM idempotency AS stored USING unsent WHERE stored.topic = unsent.topic
 
 -- name: forget_topic
 DELETE FROM idempotency WHERE (topic, key) IN (
-    SELECT topic, key FROM idempotency WHERE topic = %(topic)s LIMIT %(most)s)
+    SELECT topic, key FROM idempotency WHERE topic = %(topic)s LIMIT %(limit)s)
 RETURNING key
 
 -- name: forget
 DELETE FROM idempotency WHERE (topic, key) IN (
-    SELECT topic, key FROM idempotency WHERE at <= {now} - %(window)s LIMIT %(most)s FOR UPDATE SKIP LOCKED)
+    SELECT topic, key FROM idempotency WHERE at <= {now} - %(window)s LIMIT %(limit)s FOR UPDATE SKIP LOCKED)
 RETURNING key

@@ -1,7 +1,7 @@
--- name: limit_turn
+-- name: limit_waiting
 SELECT set_config('lock_timeout', '20s', false), set_config('idle_session_timeout', '60s', false)
 
--- name: take_turn
+-- name: lock_registry
 SELECT pg_advisory_lock(hashtextextended('mqgate registry ' || current_schema(), 0))::text
 
 -- name: version
@@ -34,13 +34,13 @@ WITH raised AS (
 SELECT version, pg_notify(current_schema(), '')::text FROM raised
 
 -- name: record
-WITH turn AS MATERIALIZED (SELECT version FROM registry_version FOR UPDATE)
+WITH locked AS MATERIALIZED (SELECT version FROM registry_version FOR UPDATE)
 INSERT INTO act (at, actor, action, subject, reason, details)
-SELECT %(at)s, %(actor)s, %(action)s, %(subject)s, %(reason)s, %(details)s FROM turn
+SELECT %(at)s, %(actor)s, %(action)s, %(subject)s, %(reason)s, %(details)s FROM locked
 
--- name: acts
+-- name: audit_entries
 SELECT number, at, actor, action, subject, reason, details FROM act
-WHERE number < %(before)s ORDER BY number DESC LIMIT %(most)s
+WHERE number < %(before)s ORDER BY number DESC LIMIT %(limit)s
 
 -- name: lock_receipt_keys
 LOCK TABLE receipt_key IN SHARE ROW EXCLUSIVE MODE

@@ -7,10 +7,10 @@ SELECT * FROM unnest(
 -- name: claim
 WITH fresh AS MATERIALIZED (
     SELECT number FROM timer WHERE state = 'scheduled' AND failed_at IS NULL AND due <= {now}
-    ORDER BY due, number LIMIT %(most)s::bigint FOR UPDATE SKIP LOCKED
+    ORDER BY due, number LIMIT %(limit)s::bigint FOR UPDATE SKIP LOCKED
 ), again AS MATERIALIZED (
     SELECT number FROM timer WHERE state = 'scheduled' AND failed_at IS NOT NULL
-    ORDER BY failed_at, number LIMIT %(most)s::bigint - (SELECT count(*) FROM fresh) FOR UPDATE SKIP LOCKED
+    ORDER BY failed_at, number LIMIT %(limit)s::bigint - (SELECT count(*) FROM fresh) FOR UPDATE SKIP LOCKED
 )
 UPDATE timer SET state = 'claimed', owner = %(owner)s
 WHERE number = ANY (ARRAY(SELECT number FROM fresh UNION ALL SELECT number FROM again))
@@ -50,19 +50,19 @@ SELECT number, id, topic, due, state, key, tag, properties, slot, NULL::bytea FR
     (SELECT * FROM timer
     WHERE state = 'scheduled' AND failed_at IS NULL AND due >= %(since)s AND due < %(until)s
         AND (due, number) > (%(due)s, %(number)s)
-    ORDER BY due, number LIMIT %(most)s)
+    ORDER BY due, number LIMIT %(limit)s)
     UNION ALL
     (SELECT * FROM timer
     WHERE state = 'scheduled' AND failed_at IS NOT NULL AND due >= %(since)s AND due < %(until)s
         AND (due, number) > (%(due)s, %(number)s)
-    ORDER BY due, number LIMIT %(most)s)
-) AS timer ORDER BY due, number LIMIT %(most)s
+    ORDER BY due, number LIMIT %(limit)s)
+) AS timer ORDER BY due, number LIMIT %(limit)s
 
 -- name: list_topic
 SELECT number, id, topic, due, state, key, tag, properties, slot, NULL::bytea FROM timer
 WHERE state = 'scheduled' AND topic = %(topic)s AND due >= %(since)s AND due < %(until)s
     AND (due, number) > (%(due)s, %(number)s)
-ORDER BY due, number LIMIT %(most)s
+ORDER BY due, number LIMIT %(limit)s
 
 -- name: retime
 WITH found AS MATERIALIZED (
@@ -86,17 +86,17 @@ SELECT state FROM found
 UPDATE timer SET state = 'cancelled', decided_at = {now}, body = NULL, properties = NULL
 WHERE number = ANY (ARRAY(
     SELECT number FROM timer WHERE state = 'scheduled' AND topic = %(topic)s
-    ORDER BY due, number LIMIT %(most)s FOR UPDATE))
+    ORDER BY due, number LIMIT %(limit)s FOR UPDATE))
 RETURNING number
 
 -- name: cancel_claimed
 UPDATE timer SET state = 'cancelled', owner = NULL, decided_at = {now}, body = NULL, properties = NULL
 WHERE number = ANY (ARRAY(
-    SELECT number FROM timer WHERE state = 'claimed' AND topic = %(topic)s ORDER BY owner, number LIMIT %(most)s FOR UPDATE))
+    SELECT number FROM timer WHERE state = 'claimed' AND topic = %(topic)s ORDER BY owner, number LIMIT %(limit)s FOR UPDATE))
 RETURNING number
 
 -- name: forget
 DELETE FROM timer WHERE number = ANY (ARRAY(
     SELECT number FROM timer WHERE state IN ('delivered', 'cancelled') AND decided_at < {now} - %(kept)s
-    ORDER BY decided_at LIMIT %(most)s::bigint FOR UPDATE SKIP LOCKED))
+    ORDER BY decided_at LIMIT %(limit)s::bigint FOR UPDATE SKIP LOCKED))
 RETURNING number

@@ -14,14 +14,14 @@ local function collect_held(client)
   end
   local leases = call('ZRANGE', base .. ':leases', 0, -1, 'WITHSCORES')
   for i = 1, #leases, 2 do
-    local _, _, _, base_until, _, _, _, _, _, _, queue, letters, client, _, _, ends = struct.unpack(GRANT,
+    local _, _, _, base_until, _, _, _, _, _, _, queue, states, client, _, _, ends = struct.unpack(GRANT,
       call('HGET', base .. ':grants', leases[i]))
     local is_held = tonumber(leases[i + 1]) > NOW
     -- The score is the earliest lease end of the grant; single messages may have been extended.
     if not is_held and ends ~= '' then
       local own = cmsgpack.unpack(ends)
-      for number = 1, #letters do
-        is_held = is_held or letters:byte(number) == OPEN and (own[number] or base_until) > NOW
+      for number = 1, #states do
+        is_held = is_held or states:byte(number) == OPEN and (own[number] or base_until) > NOW
       end
     end
     if is_held then hold(client, queue) end

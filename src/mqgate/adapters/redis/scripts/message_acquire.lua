@@ -3,8 +3,11 @@
 -- grants while all of their messages are unsettled. A repeated request whose reply may be lost (IS_REPEAT) gets the
 -- same grants.
 --
+-- Runs after request, message_row, message_fast_path, scope, message_state and message_slow_path, and uses their locals
+-- (see __init__.py).
+--
 -- ARGV[5] and the reply are those of queue_acquire.lua, with two differences: equal outcomes are returned as one, and
--- an eleventh member tells whether messages must be settled before more can be granted (is_span_full).
+-- an eleventh member is true if messages must be settled before more can be granted (is_span_full).
 local _, LIMIT, VISIBILITY, POLLED_BY, NONCE, HAS_OTHER_WAITERS, INCARNATION, WAIT, ATTEMPT, SETTLEMENTS, BOUNDS,
   CLOSED, ADDRESS, FINGERPRINT = unpack(REQUEST)
 local scope = open_state('', set_of(CLOSED))
@@ -17,9 +20,9 @@ local function add(queue, start, count, delivery, again, lease_expired)
   scope.epoch = scope.epoch + 1
   scope.in_flight = scope.in_flight + count
   granted = granted + count
-  local letters = {}
-  for number = 1, count do letters[number] = OPEN end
-  local grant = {epoch = scope.epoch, queue = queue, start = start, letters = letters, delivery = delivery,
+  local states = {}
+  for number = 1, count do states[number] = OPEN end
+  local grant = {epoch = scope.epoch, queue = queue, start = start, states = states, delivery = delivery,
     granted_at = NOW, base_until = NOW + VISIBILITY, client = POLLED_BY, serves = 1, returned = 0, again = again,
     attempt = ATTEMPT or '', fingerprint = ATTEMPT and FINGERPRINT or '', ends = false, nonce = NONCE,
     lease_expired = lease_expired and count or 0, open = count, was_open = 0, is_changed = true}
@@ -31,10 +34,10 @@ end
 
 -- Functions that the common receive does not need.
 local function acquire_slow_path()
-  local A, B = {}, slow_path()
-  local decide_outcome, due, first_fresh = B.decide_outcome, B.due, B.first_fresh
+  local own, mode = {}, slow_path()
+  local decide_outcome, due, first_fresh = mode.decide_outcome, mode.due, mode.first_fresh
 
-  function A.repeated()
+  function own.repeated()
     local found = {}
     for _, epoch in ipairs(call('ZRANGE', scope.base .. ':leases', 0, -1)) do
       local grant = grant_at(scope, tonumber(epoch))
@@ -50,9 +53,9 @@ local function acquire_slow_path()
     for _, epoch in ipairs(packed and cmsgpack.unpack(packed) or {}) do
       local grant = grant_at(scope, epoch)
       local has_any = false
-      for _, letter in ipairs(grant and grant.letters or {}) do
-        if letter ~= OPEN and letter ~= NOT_GIVEN then return nil end
-        has_any = has_any or letter == OPEN
+      for _, message_state in ipairs(grant and grant.states or {}) do
+        if message_state ~= OPEN and message_state ~= NOT_GIVEN then return nil end
+        has_any = has_any or message_state == OPEN
       end
       if has_any then found[#found + 1] = grant end
     end
@@ -70,7 +73,7 @@ local function acquire_slow_path()
   end
 
   -- Return whether the attempt is repeated with other parameters. It is then refused, unless this request settles it.
-  function A.is_mismatch()
+  function own.is_mismatch()
     local differs = false
     for _, grant in ipairs(attempt_grants() or {}) do
       local row = queue_of(scope, grant.queue)
@@ -86,7 +89,7 @@ local function acquire_slow_path()
   end
 
   -- Serve the grants of the attempt again, except those of closed queues.
-  function A.replay()
+  function own.replay()
     local grants, found = attempt_grants(), {}
     if not grants then
       -- The attempt is assigned to the grants that follow.
@@ -103,10 +106,10 @@ local function acquire_slow_path()
     return found
   end
 
-  function A.redeliver(limit)
+  function own.redeliver(limit)
     local run, runs = nil, {}
     for _, row in ipairs(due(scope, limit)) do
-      if row.offset >= queue_of(scope, row.queue).min and not B.mark_if_exhausted(scope, row) then
+      if row.offset >= queue_of(scope, row.queue).min and not mode.mark_if_exhausted(scope, row) then
         local last = run and run[#run]
         local is_next = last and last.queue == row.queue and last.offset + 1 == row.offset
         if is_next and last.delivery == row.delivery and last.lease_expired == row.lease_expired then
@@ -123,13 +126,13 @@ local function acquire_slow_path()
       for _, row in ipairs(rows) do
         row.ready_at, row.epoch, row.delivery, row.lease_expired = false, grant.epoch, grant.delivery, false
         if row.delivery == 1 then row.first_at = NOW end
-        B.put_failed(scope, row)
+        mode.put_failed(scope, row)
       end
     end
   end
 
   -- Report queues that retention has emptied: no later grant would report their lost messages.
-  function A.report_emptied()
+  function own.report_emptied()
     local emptied = call('SMEMBERS', scope.base .. ':emptied')
     table.sort(emptied)
     for _, queue in ipairs(emptied) do
@@ -143,12 +146,12 @@ local function acquire_slow_path()
   end
 
   -- Return whether any message is unsettled or not granted yet.
-  function A.has_backlog()
+  function own.has_backlog()
     return call('ZCARD', scope.base .. ':fresh') > 0 or scope.in_flight > 0 or call('HLEN', scope.base .. ':failed') > 0
   end
 
   -- Assign the new grants to the attempt, and remove those of closed queues from it.
-  function A.keep_attempt()
+  function own.keep_attempt()
     local epochs = {}
     local packed = call('HGET', scope.base .. ':attempts', ATTEMPT)
     for _, epoch in ipairs(packed and cmsgpack.unpack(packed) or {}) do
@@ -160,7 +163,7 @@ local function acquire_slow_path()
   end
 
   -- Return when a message next becomes ready. While rate limited or at max_in_flight, ready messages do not count.
-  function A.next_at()
+  function own.next_at()
     if state == 'rate_limited' then return scope_slow_path().next_token_at() end
     local earliest
     local function check_index(index, queue_in)
@@ -181,7 +184,7 @@ local function acquire_slow_path()
     return earliest and math.max(earliest, NOW)
   end
 
-  return A
+  return own
 end
 
 if ATTEMPT and acquire_slow_path().is_mismatch() then return 0 end

@@ -18,11 +18,11 @@ if ARGV[6] then
 
     -- The ack.
     local its_start, delivery, granted_at, base_until, serves, again, acked_nonce, lease_expired, open, returned,
-      its_queue, letters, client, attempt, fingerprint, ends = struct.unpack(GRANT, packed)
+      its_queue, states, client, attempt, fingerprint, ends = struct.unpack(GRANT, packed)
     local min, max, bounds_reported_at, boot, committed, cursor, revoked_epoch, placing, served_at, last_consumed_at,
       expired, last_client = struct.unpack(ROW, found[6])
     local count = after - start
-    local is_whole = its_start == start and open == count and #letters == count and its_queue == queue
+    local is_whole = its_start == start and open == count and #states == count and its_queue == queue
     if not is_whole or acked <= revoked_epoch or again == 1 or ends ~= '' or NOW >= base_until then break end
     local open_grants = call('ZRANGE', GROUP .. ':open:' .. queue, 0, 1, 'WITHSCORES')
     local failed = call('ZRANGE', GROUP .. ':failed:' .. queue, 0, 0)

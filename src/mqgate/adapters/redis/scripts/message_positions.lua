@@ -17,7 +17,7 @@ for _, name in ipairs(call('HKEYS', scope.base .. ':failed')) do
   local queue, offset = name:match('^(.*) (%d+)$')
   local row = slow_path().failed_at(scope, queue, tonumber(offset))
   local grant = grant_at(scope, row.epoch)
-  local is_leased = grant and grant.queue == queue and grant.letters[row.offset - grant.start + 1] == OPEN
+  local is_leased = grant and grant.queue == queue and grant.states[row.offset - grant.start + 1] == OPEN
   -- Messages that retention deleted are reported by the next receive.
   if not is_leased and row.offset >= queue_of(scope, queue).min then
     local is_ready = row.ready_at and row.ready_at <= NOW

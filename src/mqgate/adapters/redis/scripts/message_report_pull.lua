@@ -8,16 +8,16 @@
 -- Returns nil: no state | {{offset that stays leased, ..} per report}
 local scope = open_state('')
 if not scope then return false end
-local B = slow_path()
-local close_message, fail, settle_finally = B.close_message, B.fail, B.settle_finally
-local order_member, first_of_key = B.order_member, B.first_of_key
+local mode = slow_path()
+local close_message, fail, settle_finally = mode.close_message, mode.fail, mode.settle_finally
+local order_member, first_of_key = mode.order_member, mode.first_of_key
 
 -- Return whether the grant is the last new range of its queue and fully open: then the cursor can be moved back.
 local function is_last_range(grant)
   local row = queue_of(scope, grant.queue)
   if not row or grant.delivery ~= 1 or row.cursor ~= grant.start + last_given(grant) then return false end
   for number = 1, last_given(grant) do
-    if grant.letters[number] ~= OPEN then return false end
+    if grant.states[number] ~= OPEN then return false end
   end
   -- A message with a failed row is granted through that row, so the cursor must not grant it again.
   return call('ZCOUNT', scope.base .. ':failed:' .. grant.queue, grant.start, row.cursor - 1) == 0
@@ -37,9 +37,9 @@ end
 local function release(grant, after)
   local is_all = is_last_range(grant)
   local has_any = false
-  for number, letter in ipairs(grant.letters) do
+  for number, message_state in ipairs(grant.states) do
     local offset = grant.start + number - 1
-    if letter == OPEN and offset >= after then
+    if message_state == OPEN and offset >= after then
       has_any = true
       close_message(scope, grant, number, NOT_GIVEN)
       if not is_all then
@@ -99,12 +99,12 @@ for i, report in ipairs(REQUEST[1]) do
       kept = {}
       for _, message in ipairs(wanted) do kept[message[1]] = message end
     end
-    for number, letter in ipairs(grant.letters) do
+    for number, message_state in ipairs(grant.states) do
       local offset = grant.start + number - 1
-      if letter == OPEN and kept and not kept[offset] then
+      if message_state == OPEN and kept and not kept[offset] then
         close_message(scope, grant, number, NOT_GIVEN)
         settle_finally(scope, grant.queue, offset)
-      elseif letter == OPEN and kept and IS_ORDERED == 1 and kept[offset][2] then
+      elseif message_state == OPEN and kept and IS_ORDERED == 1 and kept[offset][2] then
         keep_order(grant, number, kept[offset][2])
       end
     end
@@ -116,12 +116,12 @@ for i, report in ipairs(REQUEST[1]) do
     end
     scope_slow_path().refund(before - grant.open)
     grant.is_changed = true
-    for number, letter in ipairs(grant.letters) do
-      if letter == OPEN then
+    for number, message_state in ipairs(grant.states) do
+      if message_state == OPEN then
         leased[#leased + 1] = grant.start + number - 1
       else
         -- The response contains only the messages that are open now.
-        if letter == ENDED then grant.letters[number] = NOT_GIVEN end
+        if message_state == ENDED then grant.states[number] = NOT_GIVEN end
       end
     end
     if grant.attempt ~= '' and last_given(grant) == 0 then drop_attempt(grant) end

@@ -3,7 +3,7 @@
 --   row     min, max, bounds_reported_at, boot, committed; cursor: next offset never granted; revoked_epoch: unsettled
 --           grants up to it are gone (seek); placing: ordered groups, epoch of the grant whose pull is not reported
 --           yet; served_at, last_consumed_at, expired, last_client
---   grant   a range of offsets from `start` on; letters: one per message, see below; open: number of open messages;
+--   grant   a range of offsets from `start` on; states: one per message, see below; open: number of open messages;
 --           again: a message of it failed or was extended after its lease ended; ends: lease ends of single messages
 --           that were extended, in MessagePack
 local ROW = '<dddddddddddI4c0'

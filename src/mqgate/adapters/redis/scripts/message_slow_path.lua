@@ -3,8 +3,8 @@
 local slow_path_functions
 slow_path = function()
   if slow_path_functions then return slow_path_functions end
-  local B = {open = open_state, close = close_state}
-  slow_path_functions = B
+  local own = {open = open_state, close = close_state}
+  slow_path_functions = own
 
   local function end_of(grant, number)
     return grant.ends and grant.ends[number] or grant.base_until
@@ -33,13 +33,13 @@ slow_path = function()
   end
 
   -- End the lease of one message.
-  local function close_message(scope, grant, number, letter)
-    if grant.letters[number] == OPEN then
+  local function close_message(scope, grant, number, message_state)
+    if grant.states[number] == OPEN then
       grant.open = grant.open - 1
       scope.in_flight = scope.in_flight - 1
       scope.touched[grant.queue] = true
     end
-    grant.letters[number] = letter
+    grant.states[number] = message_state
     grant.is_changed = true
   end
 
@@ -139,12 +139,12 @@ slow_path = function()
   end
 
   local function decide_outcome(scope, verb, queue, epoch, offset, grant, number)
-    local letter = grant.letters[number]
-    if letter == ACKED then return verb == 'ack' and 'duplicate' or 'lost' end
-    if letter == NACKED then return verb == 'nack' and 'duplicate' or 'lost' end
+    local message_state = grant.states[number]
+    if message_state == ACKED then return verb == 'ack' and 'duplicate' or 'lost' end
+    if message_state == NACKED then return verb == 'nack' and 'duplicate' or 'lost' end
     local row = queue_of(scope, queue)
     if not row or epoch <= row.revoked_epoch then return 'gone' end
-    if letter == OPEN then return end_of(grant, number) <= NOW and 'late_applied' or 'applied' end
+    if message_state == OPEN then return end_of(grant, number) <= NOW and 'late_applied' or 'applied' end
     local failed = failed_at(scope, queue, offset)
     if failed and failed.epoch == epoch and failed.ready_at then return 'late_applied' end
     return offset < row.min and 'gone' or 'lost'
@@ -153,9 +153,9 @@ slow_path = function()
   local function extend(scope, grant, number, visibility, outcome)
     local till = NOW + visibility
     if till > grant.granted_at + MAX_HOLD then return 'too_long' end
-    if grant.letters[number] ~= OPEN then
+    if grant.states[number] ~= OPEN then
       -- The lease had ended and the message was not granted again: lease it again.
-      grant.letters[number] = OPEN
+      grant.states[number] = OPEN
       grant.open = grant.open + 1
       grant.again = true
       scope.in_flight = scope.in_flight + 1
@@ -203,8 +203,8 @@ slow_path = function()
       if #epochs == 0 then return end
       for _, epoch in ipairs(epochs) do
         local grant = grant_at(scope, tonumber(epoch))
-        for number, letter in ipairs(grant.letters) do
-          local till = letter == OPEN and end_of(grant, number)
+        for number, message_state in ipairs(grant.states) do
+          local till = message_state == OPEN and end_of(grant, number)
           if till and till <= NOW then
             close_message(scope, grant, number, ENDED)
             local ready_at = till + backoff(grant.delivery)
@@ -224,8 +224,8 @@ slow_path = function()
       local row = queue_of(scope, queue)
       local grant = grant_at(scope, row.placing)
       if grant and math.min(until_of(grant), grant.granted_at + PULL_REPORT_TIMEOUT) <= NOW then
-        for number, letter in ipairs(grant.letters) do
-          if letter == OPEN then
+        for number, message_state in ipairs(grant.states) do
+          if message_state == OPEN then
             close_message(scope, grant, number, ENDED)
             remove_failed(scope, queue, grant.start + number - 1)
           end
@@ -343,10 +343,10 @@ slow_path = function()
     return found
   end
 
-  function B.position_of(row) return row.cursor end
-  function B.note_first_append() end
+  function own.position_of(row) return row.cursor end
+  function own.note_first_append() end
 
-  function B.new_row(queue, queue_bounds, start)
+  function own.new_row(queue, queue_bounds, start)
     local _, min, max, boot = unpack(queue_bounds)
     return {queue = queue, is_changed = true, was_placing = 0, was_emptied = false, had_expired = false,
       fresh_at = false, min = min, max = max, bounds_reported_at = NOW, boot = boot or 0, committed = start,
@@ -355,14 +355,14 @@ slow_path = function()
   end
 
   -- Return how many messages from committed on are settled: before the offset `to`, and from there on.
-  function B.count_settled_around(scope, row, to)
+  function own.count_settled_around(scope, row, to)
     local unsettled = {}
     local failed = call('ZRANGE', scope.base .. ':failed:' .. row.queue, 0, -1)
     for _, offset in ipairs(failed) do unsettled[tonumber(offset)] = true end
     for _, epoch in ipairs(call('ZRANGE', scope.base .. ':open:' .. row.queue, 0, -1)) do
       local grant = grant_at(scope, tonumber(epoch))
-      for number, letter in ipairs(grant.letters) do
-        if letter == OPEN then unsettled[grant.start + number - 1] = true end
+      for number, message_state in ipairs(grant.states) do
+        if message_state == OPEN then unsettled[grant.start + number - 1] = true end
       end
     end
     local before, behind = 0, 0
@@ -375,12 +375,12 @@ slow_path = function()
   end
 
   -- Move committed and cursor of a queue. Revoke its leases and delete its failed messages.
-  function B.move_queue(scope, row, to)
+  function own.move_queue(scope, row, to)
     local base, queue = scope.base, row.queue
     for _, epoch in ipairs(call('ZRANGE', base .. ':open:' .. queue, 0, -1)) do
       local grant = grant_at(scope, tonumber(epoch))
-      for number, letter in ipairs(grant.letters) do
-        if letter == OPEN then close_message(scope, grant, number, ENDED) end
+      for number, message_state in ipairs(grant.states) do
+        if message_state == OPEN then close_message(scope, grant, number, ENDED) end
       end
       index_grant(scope, grant)
     end
@@ -393,12 +393,12 @@ slow_path = function()
     row.is_changed = true
   end
 
-  B.failed_at, B.put_failed, B.fail, B.settle_finally = failed_at, put_failed, fail, settle_finally
-  B.order_member, B.first_of_key, B.close_message = order_member, first_of_key, close_message
-  B.decide_outcome, B.settle, B.end_leases, B.update_quiet_until = decide_outcome, settle, end_leases,
+  own.failed_at, own.put_failed, own.fail, own.settle_finally = failed_at, put_failed, fail, settle_finally
+  own.order_member, own.first_of_key, own.close_message = order_member, first_of_key, close_message
+  own.decide_outcome, own.settle, own.end_leases, own.update_quiet_until = decide_outcome, settle, end_leases,
     update_quiet_until
-  B.mark_if_exhausted, B.mark_due_exhausted, B.expire = mark_if_exhausted, mark_due_exhausted, expire
-  B.due, B.exhausted_messages, B.first_fresh, B.is_any, B.forget_grants = due, exhausted_messages, first_fresh, is_any,
-    forget_grants
-  return B
+  own.mark_if_exhausted, own.mark_due_exhausted, own.expire = mark_if_exhausted, mark_due_exhausted, expire
+  own.due, own.exhausted_messages, own.first_fresh, own.is_any, own.forget_grants = due, exhausted_messages, first_fresh,
+    is_any, forget_grants
+  return own
 end

@@ -93,9 +93,9 @@ local function open_state(client, closed)
 end
 
 local function read_grant(epoch, packed)
-  local start, delivery, granted_at, base_until, serves, again, nonce, lease_expired, open, returned, queue, letters,
+  local start, delivery, granted_at, base_until, serves, again, nonce, lease_expired, open, returned, queue, states,
     client, attempt, fingerprint, ends = struct.unpack(GRANT, packed)
-  return {epoch = epoch, queue = queue, start = start, letters = {string.byte(letters, 1, -1)}, delivery = delivery,
+  return {epoch = epoch, queue = queue, start = start, states = {string.byte(states, 1, -1)}, delivery = delivery,
     granted_at = granted_at, base_until = base_until, client = client, serves = serves, again = again == 1,
     attempt = attempt, fingerprint = fingerprint, nonce = nonce, ends = ends ~= '' and cmsgpack.unpack(ends),
     lease_expired = lease_expired, open = open, returned = returned, was_open = open, is_changed = false}
@@ -105,7 +105,7 @@ local function pack_grant(grant)
   local ends = grant.ends and cmsgpack.pack(grant.ends) or ''
   return struct.pack(GRANT, grant.start, grant.delivery, grant.granted_at, grant.base_until, grant.serves,
     grant.again and 1 or 0, grant.nonce, grant.lease_expired, grant.open, grant.returned, #grant.queue, grant.queue,
-    #grant.letters, string.char(unpack(grant.letters)), #grant.client, grant.client, #grant.attempt, grant.attempt,
+    #grant.states, string.char(unpack(grant.states)), #grant.client, grant.client, #grant.attempt, grant.attempt,
     #grant.fingerprint, grant.fingerprint, #ends, ends)
 end
 
@@ -121,8 +121,10 @@ end
 local function until_of(grant)
   if not grant.ends then return grant.base_until end
   local earliest
-  for number, letter in ipairs(grant.letters) do
-    if letter == OPEN then earliest = math.min(earliest or math.huge, (grant.ends[number] or grant.base_until)) end
+  for number, message_state in ipairs(grant.states) do
+    if message_state == OPEN then
+      earliest = math.min(earliest or math.huge, grant.ends[number] or grant.base_until)
+    end
   end
   return earliest or grant.base_until
 end
@@ -132,7 +134,7 @@ local function index_grant(scope, grant)
   local base, epoch = scope.base, grant.epoch
   if grant.open > 0 then
     local first, till = 1, until_of(grant)
-    while grant.letters[first] ~= OPEN do first = first + 1 end
+    while grant.states[first] ~= OPEN do first = first + 1 end
     call('ZADD', base .. ':leases', till, epoch)
     call('ZADD', base .. ':open:' .. grant.queue, grant.start + first - 1, epoch)
     scope.quiet_until = math.min(scope.quiet_until, till)
@@ -201,14 +203,14 @@ local function settle_all(scope, settlements)
     local verb, _, queue, _, _, epoch, incarnation = unpack(settlement)
     local grant = incarnation == scope.incarnation and grant_at(scope, epoch)
     local row = grant and queue_of(scope, queue)
-    -- A first delivery that never failed, in an unordered group: an ack only changes the letter.
+    -- A first delivery that never failed, in an unordered group: an ack only changes the state of the message.
     local is_plain = verb == 'ack' and IS_ORDERED == 0 and row and epoch > row.revoked_epoch and not grant.again
       and not grant.ends and NOW < grant.base_until
     local acked = 0
     for _, offset in ipairs(settlement[12]) do
       local number = is_plain and offset - grant.start + 1
-      if is_plain and grant.letters[number] == OPEN then
-        grant.letters[number] = ACKED
+      if is_plain and grant.states[number] == OPEN then
+        grant.states[number] = ACKED
         settled[#settled + 1] = 'applied'
         acked = acked + 1
       else
@@ -231,8 +233,8 @@ end
 
 -- Return the number of the last message that was given out; messages after it were released.
 local function last_given(grant)
-  local last = #grant.letters
-  while last > 0 and grant.letters[last] == NOT_GIVEN do last = last - 1 end
+  local last = #grant.states
+  while last > 0 and grant.states[last] == NOT_GIVEN do last = last - 1 end
   return last
 end
 

@@ -4,6 +4,8 @@
 -- largest backlog, and of equal ones the least recently consumed. A repeated attempt gets the same lease while that is
 -- unsettled and has not expired. A repeated request whose reply may be lost (IS_REPEAT) gets the same grant.
 --
+-- Runs after request, queue_row, queue_fast_path, scope and queue_state, and uses their locals (see __init__.py).
+--
 -- ARGV[5] {client, limit, visibility, polling client, nonce, has_other_waiters, last incarnation that the gateway has
 --         seen, wait, attempt, settlements, bounds, closed, address if the poll is to be recorded, fingerprint of the
 --         attempt}; from the incarnation on, false means absent.
@@ -23,7 +25,7 @@ local settled, lost, exhausted, state = {}, {}, {}, 'ok'
 
 -- Functions that the common receive does not need.
 local function acquire_slow_path()
-  local A, B = {}, slow_path()
+  local own, mode = {}, slow_path()
 
   -- Return the row that the attempt has leased, or nil if the lease was settled or has expired.
   local function attempt_lease()
@@ -32,7 +34,7 @@ local function acquire_slow_path()
     return row and row.attempt == ATTEMPT and NOW < row.locked_until and row or nil
   end
 
-  function A.replay()
+  function own.replay()
     if IS_REPEAT then
       for _, queue in ipairs(call('ZRANGE', scope.base .. ':held', 0, -1)) do
         local row = queue_of(scope, queue)
@@ -46,7 +48,7 @@ local function acquire_slow_path()
   end
 
   -- Return whether the attempt is repeated with other parameters. It is then refused, unless this request settles it.
-  function A.is_mismatch()
+  function own.is_mismatch()
     local row = attempt_lease()
     if not row or row.fingerprint == FINGERPRINT then return false end
     for _, settlement in ipairs(SETTLEMENTS or {}) do
@@ -59,7 +61,7 @@ local function acquire_slow_path()
   end
 
   -- Assign the attempt to this queue. Its leases of closed queues are left to expire.
-  function A.keep_attempt(row)
+  function own.keep_attempt(row)
     row.attempt, row.fingerprint = ATTEMPT, FINGERPRINT
     call('HSET', scope.base .. ':attempts', ATTEMPT, row.queue)
     for queue in pairs(closed) do
@@ -68,15 +70,15 @@ local function acquire_slow_path()
     end
   end
 
-  function A.end_leases() B.end_leases(scope, closed, exhausted) end
+  function own.end_leases() mode.end_leases(scope, closed, exhausted) end
 
   -- Return the queue that was not served for the longest time, if that is over the limit; else update quiet_until.
-  function A.longest_unserved()
+  function own.longest_unserved()
     save(scope)
-    local row = B.first_of(scope, 'aged', closed, NOW - MAX_UNSERVED_MS)
+    local row = mode.first_of(scope, 'aged', closed, NOW - MAX_UNSERVED_MS)
     if not row then
-      local _, free_at = B.first_of(scope, 'held', {}, math.huge)
-      local _, since = B.first_of(scope, 'aged', {}, math.huge)
+      local _, free_at = mode.first_of(scope, 'held', {}, math.huge)
+      local _, since = mode.first_of(scope, 'aged', {}, math.huge)
       local has_exhausted = call('SCARD', scope.base .. ':exhausted') > 0
       scope.quiet_until = has_exhausted and 0 or math.min(free_at or 1e15, (since or 1e15) + MAX_UNSERVED_MS)
       call('HSET', scope.base .. ':state', 'calm', scope.quiet_until)
@@ -85,7 +87,7 @@ local function acquire_slow_path()
   end
 
   -- Report queues that retention has emptied: no later grant would report their lost messages.
-  function A.report_emptied()
+  function own.report_emptied()
     local emptied = call('SMEMBERS', scope.base .. ':emptied')
     table.sort(emptied)
     for _, queue in ipairs(emptied) do
@@ -99,7 +101,7 @@ local function acquire_slow_path()
   end
 
   -- Return whether there is a backlog that cannot be granted: held, blocked by an exhausted message, or closed.
-  function A.is_busy()
+  function own.is_busy()
     if call('ZCARD', scope.base .. ':free') > 0 then return true end
     local held, blocked = call('ZRANGE', scope.base .. ':held', 0, -1), call('SMEMBERS', scope.base .. ':exhausted')
     for _, queues in ipairs({held, blocked}) do
@@ -110,7 +112,7 @@ local function acquire_slow_path()
     return false
   end
 
-  return A
+  return own
 end
 
 if ATTEMPT and acquire_slow_path().is_mismatch() then return 0 end

@@ -114,10 +114,10 @@ end
 local slow_path_functions
 slow_path = function()
   if slow_path_functions then return slow_path_functions end
-  local B = {}
-  slow_path_functions = B
+  local own = {}
+  slow_path_functions = own
 
-  function B.drop_attempt(scope, row)
+  function own.drop_attempt(scope, row)
     if row.attempt ~= '' then
       if call('HGET', scope.base .. ':attempts', row.attempt) == row.queue then
         call('HDEL', scope.base .. ':attempts', row.attempt)
@@ -127,23 +127,23 @@ slow_path = function()
   end
 
   -- End the newest lease before it expires.
-  function B.unlock(scope, row, free_at)
-    B.drop_attempt(scope, row)
+  function own.unlock(scope, row, free_at)
+    own.drop_attempt(scope, row)
     row.locked_until, row.free_at, row.serves, row.is_changed = NOW, free_at, 0, true
   end
 
-  function B.position_of(row) return row.committed end
+  function own.position_of(row) return row.committed end
   -- In these modes messages are settled in order.
-  function B.count_settled_around() return 0, 0 end
+  function own.count_settled_around() return 0, 0 end
   -- Messages arrived in an empty queue; use their store time if it was reported.
-  function B.note_first_append(row, last_append_ms)
+  function own.note_first_append(row, last_append_ms)
     row.waiting_since = last_append_ms and math.min(last_append_ms, NOW) or NOW
   end
 
-  function B.open(client) return scope_of(client) end
-  B.close = save
+  function own.open(client) return scope_of(client) end
+  own.close = save
 
-  function B.new_row(queue, queue_bounds, start)
+  function own.new_row(queue, queue_bounds, start)
     local _, min, max, boot = unpack(queue_bounds)
     return {queue = queue, is_changed = true, was_exhausted = 0, was_emptied = false, listed = false, score = 0,
       min = min, max = max, bounds_reported_at = NOW, boot = boot or 0, committed = start, epoch = 0, ended_by = ACKED,
@@ -154,14 +154,14 @@ slow_path = function()
   end
 
   -- Lower quiet_until to `at`.
-  function B.lower_quiet_until(scope, at)
+  function own.lower_quiet_until(scope, at)
     if at < scope.quiet_until then
       scope.quiet_until = at
       call('HSET', scope.base .. ':state', 'calm', at)
     end
   end
 
-  function B.put(scope, row, index, at)
+  function own.put(scope, row, index, at)
     if at > 0 then
       call('ZADD', scope.base .. ':' .. index, at, row.queue)
     else
@@ -171,7 +171,7 @@ slow_path = function()
   end
 
   -- Return row and score of the first correct entry of `held` or `aged` up to `till`, or nil. Corrects wrong entries.
-  function B.first_of(scope, index, closed, till)
+  function own.first_of(scope, index, closed, till)
     local key, from = scope.base .. ':' .. index, 0
     while true do
       local found = call('ZRANGE', key, from, from, 'WITHSCORES')
@@ -181,7 +181,7 @@ slow_path = function()
       local right = row.free_at
       if index == 'aged' then right = is_free(row) and row.waiting_since or 0 end
       if right ~= score then
-        B.put(scope, row, index, right)
+        own.put(scope, row, index, right)
         row.is_changed = true
       elseif closed[queue] then
         from = from + 1
@@ -192,7 +192,7 @@ slow_path = function()
   end
 
   -- Move committed of a queue and revoke its lease.
-  function B.move_queue(scope, row, to)
+  function own.move_queue(scope, row, to)
     move_committed(scope, row, to)
     next_epoch(scope, row)
     -- No receipt exists for this epoch.
@@ -200,9 +200,9 @@ slow_path = function()
   end
 
   -- Mark the first message as exhausted, so that clients can no longer settle it. Return the message.
-  function B.exhaust(scope, row)
+  function own.exhaust(scope, row)
     if row.exhausted < 2 then
-      B.drop_attempt(scope, row)
+      own.drop_attempt(scope, row)
       next_epoch(scope, row)
       -- The lease expired: the reason of an earlier delivery does not apply to the last one.
       if row.serves > 0 then row.reason = '' end
@@ -215,11 +215,11 @@ slow_path = function()
   end
 
   -- Free queues whose lease has ended, and collect messages whose last attempt has failed.
-  function B.end_leases(scope, closed, exhausted)
+  function own.end_leases(scope, closed, exhausted)
     for _, queue in ipairs(call('ZRANGEBYSCORE', scope.base .. ':held', '-inf', NOW)) do
       local row = queue_of(scope, queue)
       if row.free_at <= NOW then row.free_at = 0 end
-      B.put(scope, row, 'held', row.free_at)
+      own.put(scope, row, 'held', row.free_at)
       row.is_changed = true
     end
     for _, queue in ipairs(call('SMEMBERS', scope.base .. ':exhausted')) do
@@ -229,23 +229,23 @@ slow_path = function()
           -- max_attempts was raised, or retention has deleted the message.
           row.exhausted, row.attempts, row.is_changed = 0, row.committed >= row.min and row.attempts or 0, true
         elseif HAS_DEAD_LETTERS == 1 then
-          exhausted[#exhausted + 1] = B.exhaust(scope, row)
+          exhausted[#exhausted + 1] = own.exhaust(scope, row)
         end
       end
     end
   end
 
   -- Return whether the first message of a free queue is exhausted because max_attempts was lowered, and mark it so.
-  function B.mark_if_exhausted(scope, row, exhausted)
+  function own.mark_if_exhausted(scope, row, exhausted)
     if row.attempts < MAX_ATTEMPTS or row.committed < row.min then return false end
     row.exhausted, row.is_changed = 1, true
-    if HAS_DEAD_LETTERS == 1 then exhausted[#exhausted + 1] = B.exhaust(scope, row) end
+    if HAS_DEAD_LETTERS == 1 then exhausted[#exhausted + 1] = own.exhaust(scope, row) end
     return true
   end
 
   -- Remember how the newest lease ended, and delete at most 64 old ends; a settlement of those is `gone` from then on.
   -- MIN_REMEMBERED applies to the whole group; the clients of a broadcast group share it.
-  function B.remember_end(scope, row)
+  function own.remember_end(scope, row)
     local ends, order, name = scope.base .. ':unacked', scope.base .. ':unacked:order', row.queue .. ' ' .. row.epoch
     call('HSET', ends, name, row.ended_by)
     local count, names = call('RPUSH', order, name .. ' ' .. NOW), {}
@@ -264,7 +264,7 @@ slow_path = function()
     if scope.client ~= '' then call('HINCRBY', REMEMBERED, 'receipts', -#names) end
   end
 
-  return B
+  return own
 end
 
 local function decide_outcome(scope, row, verb, queue, start, epoch, incarnation)

@@ -31,15 +31,15 @@ end
 local scope_functions
 local function scope_slow_path()
   if scope_functions then return scope_functions end
-  local S = {}
-  scope_functions = S
+  local own = {}
+  scope_functions = own
 
   local SCOPE_KEYS = {'state', 'positions', 'free', 'aged', 'held', 'exhausted', 'attempts', 'unacked', 'unacked:order',
     'grants', 'leases', 'failed', 'due', 'dying', 'fresh', 'placing', 'ended', 'emptied', 'overtaken'}
   local QUEUE_KEYS = {'open:', 'failed:', 'order:', 'keys:'}
 
   -- Delete all keys of a scope.
-  function S.drop(base)
+  function own.drop(base)
     if base ~= GROUP then
       local kept = call('LLEN', base .. ':unacked:order')
       if kept > 0 then call('HINCRBY', REMEMBERED, 'receipts', -kept) end
@@ -57,14 +57,14 @@ local function scope_slow_path()
     return math.min(tokens + math.max(NOW - at, 0) * RATE / 1000, BURST), math.max(NOW, at)
   end
 
-  function S.take_tokens(limit)
+  function own.take_tokens(limit)
     local tokens, at = bucket()
     local taken = math.max(math.min(limit, math.floor(tokens)), 0)
     call('HSET', TOKENS, 'tokens', string.format('%.17g', tokens - taken), 'at', at)
     return taken
   end
 
-  function S.refund(count)
+  function own.refund(count)
     if count > 0 and RATE > 0 then
       local tokens = call('HGET', TOKENS, 'tokens')
       if tokens then call('HSET', TOKENS, 'tokens', string.format('%.17g', tokens + count)) end
@@ -74,20 +74,20 @@ local function scope_slow_path()
   -- Mark a serve of the lease as not received by its client. Return whether that is so for all serves: only then the
   -- lease can be released, because any other serve may have reached the client. `returned` has one bit per serve; a
   -- lease that was served more than 50 times is left to expire.
-  function S.all_serves_returned(lease, serve)
+  function own.all_serves_returned(lease, serve)
     local bit = 2 ^ (serve - 1)
     if lease.returned % (2 * bit) < bit then lease.returned, lease.is_changed = lease.returned + bit, true end
     return lease.serves <= 50 and lease.returned == 2 ^ lease.serves - 1
   end
 
-  function S.next_token_at()
+  function own.next_token_at()
     local tokens = bucket()
     return NOW + math.ceil(math.max(1 - tokens, 0) * 1000 / RATE)
   end
 
   -- Record the poll of a client. Clients are deleted a day after their last poll, or if there are more than MAX_SEEN.
   local MAX_SEEN = 10000
-  function S.record_poll(name, address)
+  function own.record_poll(name, address)
     local known = call('HGET', CLIENTS, name)
     local first = known and cmsgpack.unpack(known)[2] or NOW
     call('HSET', CLIENTS, name, cmsgpack.pack({address, first}))
@@ -101,11 +101,11 @@ local function scope_slow_path()
   end
 
   -- Record that a receive is parked for up to `wait` ms.
-  function S.park(wait)
+  function own.park(wait)
     if call('PTTL', PARKED) < wait then call('SET', PARKED, 1, 'PX', wait) end
   end
 
-  function S.publish_wake_up(client, at)
+  function own.publish_wake_up(client, at)
     local channel, gateway, group = unpack(cmsgpack.unpack(ARGV[4]))
     call('PUBLISH', channel, cmsgpack.pack({gateway, group, client, at or 0}))
   end
@@ -116,8 +116,8 @@ local function scope_slow_path()
   -- Reports may arrive out of order, so a lower max is accepted only if the stored one is older than BOUNDS_TRUSTED_MS.
   -- A restarted broker (its boot time is higher) may have lost its last messages and stored others at their offsets:
   -- the group is rewound to the first offset that was stored after the restart (`floor`).
-  function S.update_bounds(scope, bounds, closed)
-    local rewound, unknown_queues, B = 0, {}, slow_path()
+  function own.update_bounds(scope, bounds, closed)
+    local rewound, unknown_queues, mode = 0, {}, slow_path()
     for _, queue_bounds in ipairs(bounds or {}) do
       local queue, min, max, boot, floor, last_append_ms = unpack(queue_bounds)
       local row = queue_of(scope, queue)
@@ -127,28 +127,28 @@ local function scope_slow_path()
         row.is_changed = true
         local is_booted = boot and boot > row.boot
         if is_booted then
-          if row.boot > 0 and B.position_of(row) > floor then
-            rewound = rewound + B.position_of(row) - floor
-            B.move_queue(scope, row, math.max(math.min(floor, row.committed), min))
+          if row.boot > 0 and mode.position_of(row) > floor then
+            rewound = rewound + mode.position_of(row) - floor
+            mode.move_queue(scope, row, math.max(math.min(floor, row.committed), min))
           end
           row.boot = boot
         end
         if max >= row.max or is_booted or row.bounds_reported_at + BOUNDS_TRUSTED_MS <= NOW then
-          if math.max(B.position_of(row), row.min) >= row.max then B.note_first_append(row, last_append_ms) end
+          if math.max(mode.position_of(row), row.min) >= row.max then mode.note_first_append(row, last_append_ms) end
           row.min, row.max, row.bounds_reported_at = min, max, NOW
         elseif min > row.min then
           row.min = math.min(min, row.max)
         end
-        if B.position_of(row) > row.max then
-          rewound = rewound + B.position_of(row) - row.min
-          B.move_queue(scope, row, row.min)
+        if mode.position_of(row) > row.max then
+          rewound = rewound + mode.position_of(row) - row.min
+          mode.move_queue(scope, row, row.min)
         end
       end
     end
     return rewound, unknown_queues
   end
 
-  return S
+  return own
 end
 
 -- Wake parked receives of other gateways: messages of the scope are ready now, or will be at an instant.

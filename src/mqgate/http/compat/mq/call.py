@@ -46,7 +46,7 @@ async def read_call(request: Request, registry: Registry) -> Call:
         request_id=request_id,
         address=_address(request, given),
         uses_cookie=uses_cookie,
-        # 0 by default: the own clients of the dialect time out after one second.
+        # 0 by default: the bundled clients time out after one second.
         wait=timedelta(seconds=given.number("pullTimeout", 1, _MAX_WAIT_SECONDS) or 0),
     )
 

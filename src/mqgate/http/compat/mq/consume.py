@@ -14,7 +14,7 @@ from mqgate.core.lease import ReceiveState
 from mqgate.core.message import Message
 from mqgate.http.compat.mq import ack_info
 from mqgate.http.compat.mq.call import Call, read_call, set_cookie
-from mqgate.http.compat.mq.envelope import FAILED, Refusal, done, said
+from mqgate.http.compat.mq.envelope import FAILED, Refusal, result_response, status_response
 from mqgate.http.compat.mq.queue_info import QueueInfo, QueueInfos
 from mqgate.http.compat.mq.resends import Resends
 from mqgate.http.exchange import Request, Response
@@ -78,24 +78,24 @@ class ConsumeApi:
         messages = await self._texts(call, received)
         result = await self._result(call, received, messages)
         if not call.uses_cookie:
-            return done(result)
-        return done(result, set_cookie(received.receipt or None))
+            return result_response(result)
+        return result_response(result, set_cookie(received.receipt or None))
 
     async def ack(self, request: Request) -> Response:
         call = await read_call(request, self._registry)
         if call.request_id is None:
-            return said(*ack_info.NOTHING_TO_ACK)
+            return status_response(*ack_info.NOTHING_TO_ACK)
         settled = await self._service.ack(call.group, (call.request_id,), client=call.client)
-        return said(*ack_info.of_ack(settled.leases[0], settled.results[0].outcome))
+        return status_response(*ack_info.of_ack(settled.leases[0], settled.results[0].outcome))
 
     async def unlock(self, request: Request) -> Response:
         call = await read_call(request, self._registry)
         if call.request_id is None:
-            return said(*ack_info.NOTHING_TO_ACK)
+            return status_response(*ack_info.NOTHING_TO_ACK)
         settled = await self._service.nack(
             call.group, (call.request_id,), client=call.client, delay=_AT_ONCE, reason="unlocked through /mq"
         )
-        return said(*ack_info.of_unlock(settled.leases[0], settled.results[0].outcome))
+        return status_response(*ack_info.of_unlock(settled.leases[0], settled.results[0].outcome))
 
     async def _result(self, call: Call, received: ReceiveResult, messages: list[MessageOut]) -> FetchResult:
         grant = received.grant

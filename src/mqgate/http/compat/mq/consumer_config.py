@@ -19,7 +19,7 @@ from mqgate.core.message import Message
 from mqgate.core.times import parse_duration, parse_instant
 from mqgate.http.compat.mq.call import find_group
 from mqgate.http.compat.mq.consume import MAX_PULL_SIZE
-from mqgate.http.compat.mq.envelope import FAILED, INVALID, OK, Refusal, said
+from mqgate.http.compat.mq.envelope import FAILED, INVALID, OK, Refusal, status_response
 from mqgate.http.compat.mq.mu_header import MuHeader
 from mqgate.http.compat.mq.offsets import DEFAULT_RATE, PULL_TIMEOUT_MS
 from mqgate.http.compat.mq.parameters import read_parameters, trimmed
@@ -92,7 +92,7 @@ class ConsumerConfigApi:
             self._changed(group.name)
             details = {"client": client, "queues": [[row.queue, row.old, row.new] for row in moved]}
             await self._registry.record(actor, "seek", f"group {group.name}", "/mq/consumer/config", details)
-        return said(OK)
+        return status_response(OK)
 
     async def unregister(self, request: Request) -> Response:
         """Pause a consumer. Its offsets and dead letters are kept, so that a mistake can be undone."""
@@ -103,7 +103,7 @@ class ConsumerConfigApi:
         if await find_group(request, self._registry, name) is None:
             raise Refusal(INVALID, f"consumer:{name} haven't registered")
         await self._registry.pause(name, is_paused=True, reason="/mq/unregister", actor=actor)
-        return said(OK)
+        return status_response(OK)
 
     def _actor(self, request: Request) -> str:
         return f"mq {self._mu_header.check(request.headers.get(b'mu'))}"

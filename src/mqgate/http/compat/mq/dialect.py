@@ -17,7 +17,7 @@ from mqgate.control.registry.service import Registry
 from mqgate.core.errors import MqgateError
 from mqgate.http.compat.mq.consume import ConsumeApi
 from mqgate.http.compat.mq.consumer_config import ConsumerConfigApi
-from mqgate.http.compat.mq.envelope import FAILED, Refusal, failed, no_route, said
+from mqgate.http.compat.mq.envelope import FAILED, Refusal, error_response, not_found_response, status_response
 from mqgate.http.compat.mq.mu_header import MuHeader
 from mqgate.http.compat.mq.network_allow_list import NetworkAllowList
 from mqgate.http.compat.mq.offsets import OffsetsApi
@@ -85,17 +85,17 @@ class MqDialect:
             method = request.scope["method"]
             try:
                 if method not in methods:
-                    return said(FAILED, f"method {method} is not supported here: use {methods[0]}")
+                    return status_response(FAILED, f"method {method} is not supported here: use {methods[0]}")
                 return await handler(request)
             except ClientDisconnected:
                 raise
             except Refusal as refusal:
-                return said(refusal.status, refusal.message)
+                return status_response(refusal.status, refusal.message)
             except MqgateError as error:
-                return failed(error)
+                return error_response(error)
             except Exception:  # noqa: BLE001 - the last place that knows the error format of the dialect
                 _log.exception("request failed", operation=name)
-                return said(FAILED, f"internal error: search the gateway's log for {request.request_id}")
+                return status_response(FAILED, f"internal error: search the gateway's log for {request.request_id}")
 
         return Operation(
             name=name,
@@ -107,11 +107,11 @@ class MqDialect:
             is_anonymous=True,
             permit=self._networks.admit,
             max_body_bytes=max_body_bytes,
-            refuse=failed,
+            refuse=error_response,
             ignores_query=True,
         )
 
 
 async def not_found(request: Request) -> Response:
     """Respond to a path that the dialect does not have."""
-    return no_route(request.scope["path"])
+    return not_found_response(request.scope["path"])

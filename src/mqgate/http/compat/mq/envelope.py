@@ -26,7 +26,7 @@ class Refusal(Exception):
         self.message = message
 
 
-def done(result: Any, cookie: bytes | None = None) -> Response:
+def result_response(result: Any, cookie: bytes | None = None) -> Response:
     """Return a response with a result, or status 201 if the result is None."""
     headers: Headers = [] if cookie is None else [(b"set-cookie", cookie)]
     if result is None:
@@ -34,7 +34,7 @@ def done(result: Any, cookie: bytes | None = None) -> Response:
     return Response(_HTTP_OK, _encode({"status": OK, "result": result}), _JSON, headers)
 
 
-def said(status: int, message: str | None = None) -> Response:
+def status_response(status: int, message: str | None = None) -> Response:
     """Return a response without a result."""
     body: dict[str, object] = {"status": status}
     if message is not None:
@@ -42,12 +42,12 @@ def said(status: int, message: str | None = None) -> Response:
     return Response(_HTTP_OK, _encode(body), _JSON)
 
 
-def failed(error: MqgateError) -> Response:
+def error_response(error: MqgateError) -> Response:
     """Return an error in one of the two classes of the dialect: invalid input, and everything else."""
-    return said(INVALID if isinstance(error, BadInput) else FAILED, error.detail)
+    return status_response(INVALID if isinstance(error, BadInput) else FAILED, error.detail)
 
 
-def no_route(path: str) -> Response:
+def not_found_response(path: str) -> Response:
     """Return the response for an unknown path: the only one whose HTTP status is not 200."""
     body = {"status": _HTTP_NOT_FOUND, "message": f"no route for {path}"}
     return Response(_HTTP_NOT_FOUND, _encode(body), _JSON)

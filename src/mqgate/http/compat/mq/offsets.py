@@ -12,7 +12,7 @@ from mqgate.core.lease import Position
 from mqgate.core.message import milliseconds
 from mqgate.http.compat.mq.call import find_group
 from mqgate.http.compat.mq.consume import MAX_PULL_SIZE
-from mqgate.http.compat.mq.envelope import FAILED, Refusal, done
+from mqgate.http.compat.mq.envelope import FAILED, Refusal, result_response
 from mqgate.http.compat.mq.parameters import read_parameters
 from mqgate.http.compat.mq.queue_info import QueueInfo, of_position
 from mqgate.http.exchange import Request, Response
@@ -62,12 +62,12 @@ class OffsetsApi:
         group = await find_group(request, self._registry, name)
         if group is None:
             raise Refusal(FAILED, f"consumer:{name} haven't registered")
-        return done(await self._offsets(group) or None)
+        return result_response(await self._offsets(group) or None)
 
     async def config(self, request: Request) -> Response:
         group = await find_group(request, self._registry, request.path("consumer"))
         if group is None:
-            return done(None)
+            return result_response(None)
         is_broadcast = group.mode is Mode.BROADCAST
         limit = group.rate_limit
         found = ConfigOut(
@@ -87,7 +87,7 @@ class OffsetsApi:
                 client.name: ClientSeen(client.name, milliseconds(client.last_seen))
                 for client in await self._leases.clients(group.name)
             }
-        return done(found)
+        return result_response(found)
 
     async def _offsets(self, group: Group) -> QueueOffsets:
         """Return the queues of a clustering consumer, or of each client of a broadcast consumer."""

@@ -24,7 +24,7 @@ _KNOWN = {
 # The characters that Java's String.trim removes: fewer than Python's. orderId is hashed after trimming.
 _BLANKS = "".join(map(chr, range(0x21)))
 _MAX_FIELDS = 100
-_TURN_BYTES = 64 << 10
+_DECODED_BYTES_PER_STEP = 64 << 10
 _NUMBER = re.compile(r"[+-]?[0-9]{1,15}")
 _FLAGS = {"": False, "true": True, "on": True, "yes": True, "1": True}
 _FLAGS |= {"false": False, "off": False, "no": False, "0": False}
@@ -98,7 +98,7 @@ async def _unquoted(text: bytes) -> str:
     parts = []
     start = 0
     while start < len(text):
-        end = start + _TURN_BYTES
+        end = start + _DECODED_BYTES_PER_STEP
         # An escape such as %41 is not cut.
         escape = text.find(b"%", end - 2, end)
         end = end if escape < 0 else escape

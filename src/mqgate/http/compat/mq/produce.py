@@ -11,7 +11,7 @@ from mqgate.core.errors import MqgateError, ProducerNotFound, TooLarge
 from mqgate.core.message import Draft, Stored, instant, new_id
 from mqgate.core.names import MAX_PROPERTY_BYTES, check_text
 from mqgate.delay.plan import plan
-from mqgate.http.compat.mq.envelope import FAILED, Refusal, done
+from mqgate.http.compat.mq.envelope import FAILED, Refusal, result_response
 from mqgate.http.compat.mq.java_hash import java_hash
 from mqgate.http.compat.mq.parameters import Parameters, read_parameters, trimmed
 from mqgate.http.compat.mq.queue_info import MessageQueue, message_queue
@@ -55,7 +55,7 @@ class ProduceApi:
         self._settings = settings
         # `ordered` counts in this process, so the round robin is strict for all senders of one gateway. It starts
         # again at the first queue when the process restarts.
-        self._turns: dict[str, int] = {}
+        self._sent_in_order: dict[str, int] = {}
 
     async def produce(self, request: Request) -> Response:
         given = await read_parameters(request)
@@ -83,7 +83,7 @@ class ProduceApi:
         (outcome,) = await self._service.publish(producer.topic, name, (Item(draft, due),))
         if isinstance(outcome, MqgateError):
             raise outcome
-        return done(_send_result(draft.id, producer.topic, outcome.stored))
+        return result_response(_send_result(draft.id, producer.topic, outcome.stored))
 
     def _due(self, level: int | None, timestamp: int | None) -> datetime | None:
         delay = None if level is None else _DELAY_LEVELS[level - 1]
@@ -98,8 +98,8 @@ class ProduceApi:
             # Java's remainder keeps the sign and the dialect drops it: abs(h % n) == abs(h) % n.
             return abs(java_hash(order_id))
         if is_ordered:
-            turn = self._turns[topic] = self._turns.get(topic, 0) + 1
-            return turn
+            number = self._sent_in_order[topic] = self._sent_in_order.get(topic, 0) + 1
+            return number
         return None
 
 
