@@ -136,12 +136,14 @@ class RedisLeaseStore:
     def _decoded(self, request: AcquireRequest, reply: Any) -> AcquireResult:
         """Return the result of the full script."""
         group, scope = request.group, (request.group.name, request.client)
-        if reply == _MISMATCH:
-            raise AttemptMismatch("use a new attemptId when max or visibility change", attemptId=request.attempt)
-        decoded = None if reply is None else replies.decode(reply, replies.AcquireReply)
+        is_mismatch = reply == _MISMATCH
+        decoded = None if reply is None or is_mismatch else replies.decode(reply, replies.AcquireReply)
         if decoded is None or decoded.unknown_queues:
-            # The caller creates the state or adds the queues, then repeats the request, which records the client.
+            # Nothing was recorded. The next request of the client records it: after an unknown state or queue, this
+            # one is repeated.
             self._seen.pop((group.name, request.polled_by), None)
+        if is_mismatch:
+            raise AttemptMismatch("use a new attemptId when max or visibility change", attemptId=request.attempt)
         if decoded is None:
             self._incarnations.pop(scope, None)
             return UNKNOWN
