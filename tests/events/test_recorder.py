@@ -6,12 +6,13 @@ from datetime import UTC, datetime
 import pytest
 
 from event_log import rows_of
+from mqgate.core.acked_range import AckedRange
 from mqgate.core.errors import QueueUnavailable
 from mqgate.core.events import EVENTS, Poll
 from mqgate.core.lease import Lease, Settlement, SettlementOutcome, SettlementResult, Verb
 from mqgate.core.message import Stored, instant
 from mqgate.core.receipt import ReceiptKeys, SigningKeys
-from mqgate.core.receipt_times import stamps
+from mqgate.core.receipt_times import of_messages, stamps
 from mqgate.events.encoding import encode
 from mqgate.events.recorder import EventRecorder, TakenEvents
 from mqgate.events.rows import PendingEvents, build_parts
@@ -198,3 +199,19 @@ async def test_a_full_batch_wakes_the_writer_before_its_interval_ends() -> None:
 
     async with asyncio.timeout(10):
         await waiting
+
+
+@pytest.mark.parametrize("outcome", [SettlementOutcome.APPLIED, SettlementOutcome.LATE_APPLIED, SettlementOutcome.LOST])
+def test_acks_of_a_whole_range_have_the_rows_of_single_acks(outcome: SettlementOutcome) -> None:
+    """They are recorded as one value, and statistics must not depend on that."""
+    lease = Lease(GROUP.name, "", "local:0", 10, 13, 5, "0011223344556677")
+    receipts = KEYS.sign_each(lease, stamps(AT), of_messages(range(10, 13), [NOW - 3, NOW - 2, NOW - 1]))
+    acked = AckedRange(lease, receipts)
+    found = []
+    for settlements in (acked, list(acked)):
+        events = recorder()
+        events.settled(GROUP, "ada", settlements, [SettlementResult(outcome)] * 3)
+        found.append(rows(events.take()))
+
+    assert found[0] == found[1]
+    assert len(found[0]) == 3

@@ -12,17 +12,18 @@ from mqgate.consumption.group_log import GroupLog
 from mqgate.core.entries import Group
 from mqgate.core.errors import QueueUnavailable
 from mqgate.core.lease import Grant, Lease, OffsetRange, PullReport
-from mqgate.core.message import Message, body_of
+from mqgate.core.message_page import MessagePage
 from mqgate.ports.lease_store import LeaseStore
 
 _NONE: frozenset[str] = frozenset()
+_EMPTY = MessagePage.of(())
 
 
 class DeliveredBatch(NamedTuple):
     """A grant and its messages; there is at least one."""
 
     grant: Grant
-    messages: Sequence[Message]
+    messages: MessagePage
 
 
 class PulledBatches(NamedTuple):
@@ -45,12 +46,13 @@ async def pull_queue(log: GroupLog, leases: LeaseStore, group: Group, grant: Gra
     """Pull one batch of queue mode; return its grant as it is after the pull, or none if nothing was stored."""
     lease = grant.lease
     try:
-        messages = await log.read(group, lease.queue, lease.start, lease.next - lease.start, max_bytes)
+        found = await log.read(group, lease.queue, lease.start, lease.next - lease.start, max_bytes)
     except BaseException as error:
         await leases.report_pull(group, (PullReport(grant, lease.start),))
         if isinstance(error, QueueUnavailable):
             return PulledBatches([], (), is_short=False, unread=frozenset({lease.queue}))
         raise
+    messages = MessagePage.of(found)
     after = lease.start + len(messages)
     if after < lease.next:
         await leases.report_pull(group, (PullReport(grant, after),))
@@ -86,9 +88,9 @@ async def pull_messages(
         )
     reports = []
     room = max_bytes
-    found: list[Sequence[Message]] = []
+    found: list[MessagePage] = []
     for grant, messages in zip(grants, ranges, strict=True):
-        fitting, room = _fitting(messages or (), room, is_first=not any(found))
+        fitting, room = _fitting(messages or _EMPTY, room, is_first=not any(found))
         if group.tags and not group.is_ordered:
             fitting, max_messages = _wanted(fitting, group.tags, max_messages)
         found.append(fitting)
@@ -107,7 +109,7 @@ async def pull_messages(
             span for report, messages in zip(reports, found, strict=True) for span in _filtered(report, messages)
         ]
         found = [
-            [message for message in messages if message.offset in stay]
+            MessagePage.of([message for message in messages if message.offset in stay])
             for messages, stay in zip(found, leased, strict=True)
         ]
         grants = [_shortened(grant, stay) for grant, stay in zip(grants, leased, strict=True)]
@@ -115,37 +117,36 @@ async def pull_messages(
     return PulledBatches(batches, grants, is_short, unread, empty, filtered)
 
 
-async def _read(log: GroupLog, group: Group, lease: Lease, max_bytes: int) -> Sequence[Message] | None:
+async def _read(log: GroupLog, group: Group, lease: Lease, max_bytes: int) -> MessagePage | None:
     """Return the messages of a range, or None if its queue cannot be read now."""
     try:
-        return await log.read(group, lease.queue, lease.start, lease.next - lease.start, max_bytes)
+        return MessagePage.of(await log.read(group, lease.queue, lease.start, lease.next - lease.start, max_bytes))
     except QueueUnavailable:
         return None
 
 
-def _fitting(messages: Sequence[Message], room: int, *, is_first: bool) -> tuple[Sequence[Message], int]:
+def _fitting(messages: MessagePage, room: int, *, is_first: bool) -> tuple[MessagePage, int]:
     """Return the messages that fit, and the room left. The first always fits, or it would never be delivered."""
-    sizes = list(map(len, map(body_of, messages)))
-    # Mostly all of them fit.
+    sizes = messages.sizes
     count, left = len(sizes), room - sum(sizes)
+    if left >= 0:
+        return messages, left
     while left < 0 and count > (1 if is_first else 0):
         count -= 1
         left += sizes[count]
     return messages[:count], left
 
 
-def _wanted(
-    messages: Sequence[Message], tags: Container[str | None], max_messages: int
-) -> tuple[Sequence[Message], int]:
+def _wanted(messages: MessagePage, tags: Container[str | None], max_messages: int) -> tuple[MessagePage, int]:
     """Return the messages up to the last of `max_messages` matches, and how many matches are still missing."""
-    matches = [index for index, message in enumerate(messages) if message.tag in tags]
+    matches = [index for index, tag in enumerate(messages.tags) if tag in tags]
     if len(matches) > max_messages:
         return messages[: matches[max_messages - 1] + 1 if max_messages else 0], 0
     return messages, max_messages - len(matches)
 
 
-def _pull_report(group: Group, grant: Grant, messages: Sequence[Message]) -> PullReport:
-    after = messages[-1].offset + 1 if messages else grant.lease.start
+def _pull_report(group: Group, grant: Grant, messages: MessagePage) -> PullReport:
+    after = messages.offsets[-1] + 1 if messages else grant.lease.start
     if not group.tags and not group.is_ordered:
         return PullReport(grant, after)
     kept = {message.offset: message.key for message in messages if not group.tags or message.tag in group.tags}
@@ -168,14 +169,13 @@ async def _without_surplus(
     return left
 
 
-def _filtered(report: PullReport, messages: Sequence[Message]) -> list[OffsetRange]:
+def _filtered(report: PullReport, messages: MessagePage) -> list[OffsetRange]:
     """Return the filtered messages of a range. They are reported with the first serve, which settled them."""
     kept, grant = report.kept, report.grant
     if kept is None or grant.serve > 1:
         return []
     spans: list[OffsetRange] = []
-    for message in messages:
-        at = message.offset
+    for at in messages.offsets:
         if at in kept:
             continue
         if spans and spans[-1].next == at:

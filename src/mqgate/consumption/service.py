@@ -8,7 +8,6 @@ notices are kept for the next response of the scope.
 from collections.abc import Coroutine, Sequence
 from datetime import timedelta
 from itertools import groupby
-from operator import attrgetter
 from typing import Any, NamedTuple
 
 from mqgate.consumption.acknowledge import Acknowledger, carried, merge
@@ -19,15 +18,12 @@ from mqgate.consumption.pending_notices import PendingNotices
 from mqgate.consumption.receive import ReceiveRequest, ReceiveResult
 from mqgate.core.entries import Group, Mode
 from mqgate.core.lease import Lease, Settlement, SettlementResult, Verb, attempt_fingerprint
-from mqgate.core.message import stored_ms_of
 from mqgate.core.receipt import ReceiptKeys
 from mqgate.core.receipt_times import of_messages, stamps
 from mqgate.events.recorder import EventRecorder
 from mqgate.telemetry.metrics import Metrics
 
 __all__ = ["ConsumptionService", "SettledReceipts"]
-
-_offset_of = attrgetter("offset")
 
 
 class SettledReceipts(NamedTuple):
@@ -170,12 +166,11 @@ class ConsumptionService:
         count = 0
         for grant, messages in received.batches:
             count += len(messages)
-            stored_ms = list(map(stored_ms_of, messages))
             if is_per_message:
-                parts = of_messages(list(map(_offset_of, messages)), stored_ms)
+                parts = of_messages(messages.offsets, messages.stored_ms)
                 receipts.append(self._keys.sign_each(grant.lease, stamps(grant.granted_at), parts))
             else:
-                received.receipt = self._keys.sign(grant.lease, stamps(grant.granted_at, stored_ms))
+                received.receipt = self._keys.sign(grant.lease, stamps(grant.granted_at, messages.stored_ms))
         received.receipts = receipts
         self._metrics.delivered.labels(group.name).inc(count)
 

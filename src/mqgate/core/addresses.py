@@ -1,5 +1,6 @@
 """IP addresses and loopback host names."""
 
+from functools import lru_cache
 from ipaddress import IPv4Address, IPv6Address, ip_address
 
 __all__ = ["is_loopback", "parse_address"]
@@ -16,6 +17,7 @@ def parse_address(text: str) -> IPv4Address | IPv6Address | None:
     return found
 
 
+@lru_cache(maxsize=4096)
 def is_loopback(host: str) -> bool:
     """Return whether an address or host name is one of this machine's loopback names."""
     found = parse_address(host)

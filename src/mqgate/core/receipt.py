@@ -149,7 +149,7 @@ class ReceiptKeys:
         # With the right number of receipts, the separators cannot be a part of one.
         if known is None or known.size != len(receipts) or known.lease.group != group:
             return None
-        return known.lease if self._digest(receipts) == known.digest else None
+        return known.lease if hmac.compare_digest(self._digest(receipts), known.digest) else None
 
     def verify(self, receipt: str, group: str) -> Lease | None:
         """Return the lease of a receipt, or None if it is forged, malformed or of another group."""

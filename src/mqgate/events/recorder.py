@@ -14,7 +14,8 @@ from mqgate.core.entries import Group, Mode, Producer
 from mqgate.core.errors import MqgateError
 from mqgate.core.events import Kind, Poll
 from mqgate.core.lease import AcquireResult, ExhaustedMessage, Grant, OffsetRange, Settlement, SettlementResult
-from mqgate.core.message import Draft, Message, Stored, body_of, stored_ms_of
+from mqgate.core.message import Draft, Message, Stored
+from mqgate.core.message_page import MessagePage
 from mqgate.events.rows import SEPARATOR, PendingEvents, Run, SinglePublishes, pack, to_milliseconds
 from mqgate.telemetry.metrics import Metrics
 
@@ -97,7 +98,7 @@ class EventRecorder:
         """Record a cancelled timer."""
         self._add(1, Kind.CANCELLED, topic, id=message_id, stored_at=to_milliseconds((due,)))
 
-    def delivered(self, group: Group, client: str, batches: Sequence[tuple[Grant, Sequence[Message]]]) -> None:
+    def delivered(self, group: Group, client: str, batches: Sequence[tuple[Grant, MessagePage]]) -> None:
         """Record delivered messages, except those of grants that were served before."""
         if self.is_on:
             for grant, messages in batches:
@@ -236,9 +237,5 @@ def _collapse(column: tuple[_Value, ...]) -> tuple[_Value, ...]:
     return column[:1] if column.count(column[0]) == len(column) else column
 
 
-def _run(grant: Grant, messages: Sequence[Message]) -> Run:
-    first, count = messages[0].offset, len(messages)
-    is_dense = messages[-1].offset - first + 1 == count
-    offsets = range(first, first + count) if is_dense else [message.offset for message in messages]
-    stored_ms, sizes = list(map(stored_ms_of, messages)), list(map(len, map(body_of, messages)))
-    return Run(grant.lease.queue, grant.delivery, offsets, stored_ms, sizes)
+def _run(grant: Grant, page: MessagePage) -> Run:
+    return Run(grant.lease.queue, grant.delivery, pack(page.offsets), pack(page.stored_ms), pack(page.sizes))

@@ -10,6 +10,7 @@ from datetime import datetime
 from itertools import chain
 from typing import Any, NamedTuple
 
+from mqgate.core.acked_range import AckedRange
 from mqgate.core.entries import Group
 from mqgate.core.events import EVENTS, Kind
 from mqgate.core.lease import Settlement, SettlementOutcome, SettlementResult, Verb
@@ -37,13 +38,13 @@ _CHANGING_OUTCOMES = {outcome: outcome.value for outcome in SettlementOutcome if
 
 
 class Run(NamedTuple):
-    """Delivered messages of one grant."""
+    """Delivered messages of one grant, with packed numbers."""
 
     queue: str
     delivery: int
-    offsets: Sequence[int]
-    stored_ms: Sequence[int]
-    sizes: Sequence[int]
+    offsets: bytes
+    stored_ms: bytes
+    sizes: bytes
 
 
 # Publishes of one message each, flat: time, topic, producer or None, id, size, queue, offset, store time, time, ...
@@ -159,11 +160,11 @@ def _delivered_part(records: Sequence[Delivered], active: ActiveNames) -> Part:
         "delivery": delivery,
     }
     row_values = {
-        "offset": list(chain.from_iterable(offsets)),
-        "stored_at": list(chain.from_iterable(stored_ms)),
-        "bytes": list(chain.from_iterable(sizes)),
+        "offset": b"".join(offsets),
+        "stored_at": b"".join(stored_ms),
+        "bytes": b"".join(sizes),
     }
-    return Part([len(run) for run in offsets], run_values, row_values)
+    return Part([len(numbers) // PACKED_BYTES for numbers in offsets], run_values, row_values)
 
 
 _SETTLED_COLUMNS = ("at", "kind", "topic", "queue", "group", "client", "granted_at", "outcome", "reason")
@@ -181,6 +182,16 @@ def _settled_part(records: Sequence[Settlements], active: ActiveNames) -> Part:
     for at, group, client, settlements, outcomes in records:
         topic, name = group.topic, group.name
         active.add((topic, name))
+        if isinstance(settlements, AckedRange) and outcomes[0][0] in _CHANGING_OUTCOMES and _are_equal(outcomes):
+            # The common case of message mode. All receipts have the same token.
+            (_, _, queue, start, after, _, _), receipts = settlements.lease, settlements.receipts
+            token, outcome_text = receipts[0].partition(".")[0], _CHANGING_OUTCOMES[outcomes[0][0]]
+            run = at, Kind.ACKED.value, topic, queue, name, client or None, granted_at(token), outcome_text, None
+            runs.append(run)
+            counts.append(after - start)
+            offsets += range(start, after)
+            stored += [stored_at(receipt.partition(".")[2]) for receipt in receipts]
+            continue
         last: tuple[str, Verb, SettlementOutcome] | None = None
         for (verb, lease, through, _, reason, _, receipt), result in zip(settlements, outcomes, strict=True):
             outcome, name_of_client = result[0], client or lease.client or None
@@ -206,6 +217,10 @@ def _settled_part(records: Sequence[Settlements], active: ActiveNames) -> Part:
             counts.append(count)
     run_values: dict[str, object] = dict(zip(_SETTLED_COLUMNS, zip(*runs, strict=True), strict=bool(runs)))
     return Part(counts, {**run_values, "count": 1}, {"offset": offsets, "stored_at": stored})
+
+
+def _are_equal(outcomes: Sequence[SettlementResult]) -> bool:
+    return outcomes.count(outcomes[0]) == len(outcomes)
 
 
 def _others_part(records: Sequence[tuple[int, Mapping[str, object]]], active: ActiveNames) -> Part:

@@ -39,15 +39,39 @@ class Response(NamedTuple):
     stream: Stream | None = None
 
 
+class Direct(Protocol):
+    """What the own server offers beside ASGI, under "mqgate.direct" of the scope.
+
+    The same could be done by events of ASGI, at several times the cost.
+    """
+
+    def has_disconnected(self) -> bool:
+        """Return whether the client has disconnected, without waiting."""
+
+    def respond(self, response: Response, request_id: str) -> bool:
+        """Write a complete response at once. Return False if the client has to read earlier ones first."""
+
+
 class Request:
     """A request as handlers see it: the body is complete and the caller is authenticated."""
 
-    __slots__ = ("_receive", "body", "body_bytes", "headers", "log_fields", "principal", "request_id", "scope")
+    __slots__ = (
+        "_direct",
+        "_receive",
+        "body",
+        "body_bytes",
+        "headers",
+        "log_fields",
+        "principal",
+        "request_id",
+        "scope",
+    )
 
     def __init__(
         self, scope: Mapping[str, Any], headers: dict[bytes, bytes], request_id: str, receive: ReceiveEvent
     ) -> None:
         self.scope = scope
+        self._direct: Direct | None = scope.get("mqgate.direct")
         self._receive = receive
         self.headers = headers
         self.request_id = request_id
@@ -90,7 +114,12 @@ class Request:
             pass
 
     def is_disconnected(self) -> bool:
-        """Return whether the client has disconnected, without waiting: run one step of `receive` and close it."""
+        """Return whether the client has disconnected, without waiting.
+
+        With ASGI alone, run one step of `receive` and close it.
+        """
+        if self._direct is not None:
+            return self._direct.has_disconnected()
         while True:
             receiving = self._receive().__await__()
             try:
@@ -101,6 +130,10 @@ class Request:
             else:
                 receiving.close()
                 return False
+
+    def respond(self, response: Response) -> bool:
+        """Write a complete response at once. Return False if it has to be sent by events."""
+        return self._direct is not None and self._direct.respond(response, self.request_id)
 
     @property
     def address(self) -> str:

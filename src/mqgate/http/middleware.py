@@ -148,31 +148,19 @@ class RequestMiddleware:
             response = operation.refuse(error)
         except ClientDisconnected:
             return
-        except asyncio.CancelledError:
-            raise
         except Exception:  # noqa: BLE001 - becomes a 500 and is logged
             _log.exception("request failed", operation=operation.name)
-            response = reply(
-                500,
-                {
-                    "status": 500,
-                    "code": "internal_error",
-                    "title": "Internal error",
-                    "detail": f"Search the gateway's log for {request.request_id}.",
-                    "retryable": False,
-                },
-            )._replace(content_type=b"application/problem+json")
+            response = _internal_error(request_id)
         finally:
             self._requests -= 1
             self._bytes -= request.body_bytes
         if b"origin" in headers:
             response = response._replace(headers=[*response.headers, *self._guard.cors_headers(headers)])
         status = response.status
-        if response.stream is None:
-            await send(_start(response, request_id, (b"content-length", b"%d" % len(response.body))))
-            await send({"type": "http.response.body", "body": response.body})
-        else:
+        if response.stream is not None:
             status = await self._stream(operation, request, response, response.stream, send)
+        elif not request.respond(response):
+            await _send(send, response, request_id)
         seconds = time.perf_counter() - began
         self._metrics.count_response(operation.name, status, seconds)
         if self._log_all or status >= 500:  # noqa: PLR2004 - server errors
@@ -303,6 +291,17 @@ class Resource:
 def _too_large(limit: int) -> TooLarge:
     detail = f"The body may have at most {limit} bytes." if limit else "This operation takes no body."
     return TooLarge(detail, limit=limit)
+
+
+def _internal_error(request_id: str) -> Response:
+    content = {
+        "status": 500,
+        "code": "internal_error",
+        "title": "Internal error",
+        "detail": f"Search the gateway's log for {request_id}.",
+        "retryable": False,
+    }
+    return reply(500, content)._replace(content_type=b"application/problem+json")
 
 
 async def _no_body() -> MutableMapping[str, Any]:

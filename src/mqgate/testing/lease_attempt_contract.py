@@ -75,6 +75,20 @@ class AttemptContract:
         assert await ack(store, group, first.lease) is SettlementOutcome.APPLIED
         assert await ack(store, group, carried.lease) is SettlementOutcome.APPLIED
 
+    async def test_a_client_whose_first_attempt_was_rejected_is_listed_after_its_next_receive(
+        self, store: LeaseStore
+    ) -> None:
+        """A rejected request has no effect, so it must not count as the record of its client."""
+        group = a_group()
+        await opened(store, group, queues(9, 5))
+        await granted(store, group, polled_by="ada", attempt="a1")
+        with pytest.raises(AttemptMismatch):
+            await ask(store, group, polled_by="ben", attempt="a1", max_count=5)
+
+        await granted(store, group, polled_by="ben")
+
+        assert {client.name for client in await store.clients(group.name)} == {"ada", "ben"}
+
     async def test_an_attempt_with_default_visibility_survives_a_change_of_the_default(self, store: LeaseStore) -> None:
         """The request is the same. A change by an operator is not an error of the client."""
         group = a_group()

@@ -21,6 +21,7 @@ from mqgate.adapters.rocketmq.topics import Queue, Topic, Topics
 from mqgate.adapters.rocketmq.translate import messages_of
 from mqgate.core.errors import MqgateError, QueueUnavailable, StorageUnavailable, TopicNotFound
 from mqgate.core.message import Message, body_of
+from mqgate.core.message_page import MessagePage
 from mqgate.rocketmq.client import RocketMQClient
 from mqgate.rocketmq.columns import Rows
 from mqgate.rocketmq.errors import RocketMQError
@@ -42,7 +43,7 @@ _Taken_contra = TypeVar("_Taken_contra", contravariant=True)
 class _PendingRead(NamedTuple):
     offset: int
     max_count: int
-    page: asyncio.Future[list[Message]]
+    page: asyncio.Future[MessagePage]
 
     @property
     def end(self) -> int:
@@ -108,15 +109,15 @@ class LogReader:
 
     async def read(
         self, topic: Topic, queue: Queue, offset: int, max_count: int, max_bytes: int, group: str
-    ) -> list[Message]:
+    ) -> Sequence[Message]:
         """Return consecutive messages from an offset, up to the limits."""
         if max_count < DEFAULT_PULL_SIZE and self._is_shared(topic, queue, group):
             page = await self._shared(queue, offset, max_count, group)
         else:
             pulled = await self._pull_page(topic, queue, offset, max_count, group)
-            page = messages_of(topic.name, queue.name, pulled)[:max_count]
+            page = messages_of(topic.name, queue.name, pulled[:max_count] if len(pulled) > max_count else pulled)
         # The common case: one page is the whole result.
-        if len(page) == max_count and sum(map(len, map(body_of, page))) <= max_bytes:
+        if len(page) == max_count and sum(page.sizes) <= max_bytes:
             return page
         found = _Messages(offset, max_count, max_bytes)
         if not page or found.add(page):
@@ -135,7 +136,7 @@ class LogReader:
         if not len(page) or found.add(page):
             await _collect(queue, found, offset + max_count, page, pull, pull)
 
-    async def _page(self, topic: Topic, queue: Queue, offset: int, max_count: int, group: str) -> list[Message]:
+    async def _page(self, topic: Topic, queue: Queue, offset: int, max_count: int, group: str) -> MessagePage:
         """Return the messages of one pull, which is shared if the read is small."""
         if max_count < DEFAULT_PULL_SIZE and self._is_shared(topic, queue, group):
             return await self._shared(queue, offset, max_count, group)
@@ -149,7 +150,7 @@ class LogReader:
         asyncio.get_running_loop().call_soon(self._start_shared_pulls, topic, queue, group)
         return False
 
-    async def _shared(self, queue: Queue, offset: int, max_count: int, group: str) -> list[Message]:
+    async def _shared(self, queue: Queue, offset: int, max_count: int, group: str) -> MessagePage:
         """Return the messages of a small read from a shared pull."""
         read = _PendingRead(offset, max_count, asyncio.get_running_loop().create_future())
         self._pending[queue, group].append(read)
@@ -186,7 +187,7 @@ class LogReader:
             for read in reads:
                 read.page.cancel()
 
-    async def _pull(self, topic: Topic, queue: Queue, offset: int, max_count: int, group: str) -> list[Message]:
+    async def _pull(self, topic: Topic, queue: Queue, offset: int, max_count: int, group: str) -> MessagePage:
         """Return the messages of one pull, consecutive from the offset."""
         return messages_of(topic.name, queue.name, await self._pull_page(topic, queue, offset, max_count, group))
 

@@ -213,11 +213,12 @@ def _messages(received: ReceiveResult) -> list[MessageOut]:
     found: list[MessageOut] = []
     receipts = iter(received.receipts)
     for grant, messages in received.batches:
-        ids, topics, queues, offsets, bodies, keys, tags, properties, stored_ms = zip(*messages, strict=True)
-        columns = ids, topics, queues, offsets, keys, tags, properties, map(format_ms, stored_ms)
+        page = messages
+        position = repeat(page.topic), repeat(page.queue), page.offsets
+        columns = page.ids, *position, page.keys, page.tags, page.properties, map(format_ms, page.stored_ms)
         # Without receipts of their own the messages share the receipt of the batch.
         lease = repeat(grant.delivery), next(receipts, repeat(UNSET)), repeat(format_instant(grant.leased_until))
-        found += map(MessageOut, *columns, *texts_or_base64(bodies), *lease)
+        found += map(MessageOut, *columns, *texts_or_base64(page.bodies), *lease)
     return found
 
 

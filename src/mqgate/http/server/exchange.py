@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import structlog
 
 from mqgate.core.errors import MqgateError
-from mqgate.http.exchange import refuse
+from mqgate.http.exchange import Response, refuse
 from mqgate.http.request_id import new_request_id
 from mqgate.telemetry.log_context import clear_request
 
@@ -76,12 +76,15 @@ class Exchange:
 
     async def run(self, app: AsgiApp) -> None:
         """Run the application. If it fails or leaves the response unfinished, close the connection."""
+        self.scope["mqgate.direct"] = self
         try:
             await app(self.scope, self.receive, self.send)
         except Exception:  # noqa: BLE001 - a fault of one request must not end the connection's others unlogged
             _log.exception("application failed", path=self.scope["path"][:100])
         finally:
             clear_request()
+            # Without this reference to itself it is freed now, and not by the garbage collector.
+            del self.scope["mqgate.direct"]
         if self.is_complete or self.is_disconnected:
             return
         if self.is_half_closed:
@@ -169,6 +172,36 @@ class Exchange:
             self.is_complete = True
             self._notify()
             self._connection.response_completed(self)
+
+    def has_disconnected(self) -> bool:
+        return self.is_disconnected or self.is_half_closed
+
+    def respond(self, response: Response, request_id: str) -> bool:
+        connection = self._connection
+        if self.is_disconnected:
+            return True
+        if connection.is_write_paused:
+            return False
+        self.is_started = True
+        self.status = response.status
+        end = b"\r\n"
+        if not connection.may_stay_open(self):
+            self.is_keep_alive = False
+            end = b"connection: close\r\n\r\n"
+        head = b"%b%bcontent-type: %b\r\ncontent-length: %d\r\nx-request-id: %b\r\n%b%b" % (
+            _STATUS_LINES[response.status],
+            connection.date_line,
+            response.content_type,
+            len(response.body),
+            request_id.encode(),
+            b"".join([b"%b: %b\r\n" % header for header in response.headers]) if response.headers else b"",
+            end,
+        )
+        self._write_first(head, b"" if self.scope["method"] == "HEAD" else response.body)
+        self.is_complete = True
+        self._notify()
+        connection.response_completed(self)
+        return True
 
     def _write_first(self, head: bytes, body: bytes) -> None:
         if len(body) <= _MAX_COPIED_BODY:
