@@ -54,7 +54,7 @@ async def loaded(engine: Engine) -> SqliteMessageLog:
 
 async def test_a_second_engine_on_the_same_directory_is_refused(engine: Engine, tmp_path: Path) -> None:
     """One process: two writers with their own idea of the queues' ends would break every promise."""
-    with pytest.raises(StorageUnavailable, match="another mqgate"):
+    with pytest.raises(StorageUnavailable, match="Another mqgate"):
         Engine(tmp_path / "data")
 
 
@@ -203,7 +203,7 @@ class Full:
 
 async def test_a_full_disk_refuses_publishes_and_loses_nothing(open_engine: OpenEngine) -> None:
     """What was answered is there, what was refused is not, and reading goes on."""
-    full = Full(open_engine(most_bytes=MIB))
+    full = Full(open_engine(max_bytes=MIB))
     await full.keep()
 
     await full.fill()
@@ -218,7 +218,7 @@ async def test_a_full_disk_refuses_publishes_and_loses_nothing(open_engine: Open
 
 async def test_a_batch_that_does_not_fit_stores_nothing(open_engine: OpenEngine) -> None:
     """All or none of one call: no half batch that the publisher would send again."""
-    full = Full(open_engine(most_bytes=MIB))
+    full = Full(open_engine(max_bytes=MIB))
     await full.keep()
 
     with pytest.raises(StorageFull):
@@ -230,7 +230,7 @@ async def test_a_batch_that_does_not_fit_stores_nothing(open_engine: OpenEngine)
 
 async def test_space_freed_is_used_without_a_restart(open_engine: OpenEngine, clock: ManualClock) -> None:
     """Retention makes room and publishing goes on, at the next offset."""
-    full = Full(open_engine(most_bytes=MIB))
+    full = Full(open_engine(max_bytes=MIB))
     await full.keep(retention=timedelta(minutes=10))
     await full.fill()
     clock.advance(timedelta(minutes=11))
@@ -244,13 +244,13 @@ async def test_space_freed_is_used_without_a_restart(open_engine: OpenEngine, cl
 
 async def test_a_larger_limit_is_used_after_a_restart(open_engine: OpenEngine) -> None:
     """The limit is a setting, not a property of the file."""
-    small = open_engine(most_bytes=MIB)
+    small = open_engine(max_bytes=MIB)
     full = Full(small)
     await full.keep()
     await full.fill()
     await small.close()
 
-    log = await loaded(open_engine(most_bytes=4 * MIB))
+    log = await loaded(open_engine(max_bytes=4 * MIB))
 
     assert [each.offset for each in await log.append("orders", [a_draft(b"x" * 2_000)])] == [full.stored]
 

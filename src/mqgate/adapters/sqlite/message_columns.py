@@ -89,7 +89,7 @@ def _guessed(view: View, first: int, max_count: int, max_bytes: int, sources: tu
         return None
     rows = min(max_count, max(1, int(max_bytes * _USED * count / size))) if size else max_count
     try:
-        with view.no_value_beyond(max_bytes):
+        with view.max_value(max_bytes):
             found = view.one(_statement(sources), (first, first + rows - 1))
     except apsw.TooBigError:
         return None
