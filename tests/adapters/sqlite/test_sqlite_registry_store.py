@@ -1,4 +1,4 @@
-"""The embedded engine's registry and dead letters."""
+"""Registry and dead letters on the embedded engine."""
 
 from collections.abc import Awaitable, Callable
 

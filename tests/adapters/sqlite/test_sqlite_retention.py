@@ -1,4 +1,4 @@
-"""The embedded engine forgets: messages by age and by size, spent receipts by age and number."""
+"""Retention on the embedded engine: messages by age and size, settled receipts by age and number."""
 
 import asyncio
 from collections.abc import Callable
@@ -24,7 +24,7 @@ ACT = AuditEntry(at=NOON, actor="test", action="create", subject="topic", reason
 
 
 class Store:
-    """A log with its retention, and a registry to say what is kept how long."""
+    """A log with its retention, and a registry with the limits of its topics."""
 
     def __init__(self, engine: Engine) -> None:
         self.log = SqliteMessageLog(engine)
@@ -33,14 +33,14 @@ class Store:
         self.directory = CachedDirectory(self.registry)
         self.retention = Retention(SqliteRetention(engine, self.log), self.directory)
 
-    async def keep(self, topic: str, queues: int, **limits: object) -> None:
+    async def register(self, topic: str, queues: int, **limits: object) -> None:
         await self.log.create(topic, queues)
         entry = a_topic(name=topic, queues=queues, **limits)
         await self.registry.save(entry, ACT, decided_on=await self.registry.version())
         await self.directory.refresh()
 
     async def kept(self, topic: str = "orders") -> dict[str, tuple[int, int]]:
-        """The ends of the queues, after making sure that just the messages between them are there."""
+        """Return the bounds of the queues, after checking that exactly the messages between them exist."""
         bounds = (await self.log.bounds(topic)).queues
         for queue, (first, end) in bounds.items():
             found = await self.log.read(topic, queue, first, 100_000, 1 << 40)
@@ -55,9 +55,9 @@ def store(engine: Engine) -> Store:
     return Store(engine)
 
 
-async def test_messages_older_than_the_retention_go(store: Store, clock: ManualClock) -> None:
-    """Retention by age is per message: at its age it goes, its younger neighbour stays."""
-    await store.keep("orders", 2, retention=timedelta(minutes=10))
+async def test_messages_older_than_the_retention_are_deleted(store: Store, clock: ManualClock) -> None:
+    """Each message is deleted by its own age."""
+    await store.register("orders", 2, retention=timedelta(minutes=10))
     await store.log.append("orders", [a_draft(queue=0)] * 3)
     clock.advance(60)
     await store.log.append("orders", [a_draft(queue=0), a_draft(queue=1)])
@@ -71,9 +71,9 @@ async def test_messages_older_than_the_retention_go(store: Store, clock: ManualC
     assert await store.kept() == {"local:0": (3, 4), "local:1": (0, 1)}
 
 
-async def test_an_emptied_queue_goes_on_at_its_offset(store: Store, clock: ManualClock) -> None:
-    """Invariant 3 outlives retention: offsets never start over."""
-    await store.keep("orders", 1, retention=timedelta(minutes=10))
+async def test_an_emptied_queue_continues_at_its_next_offset(store: Store, clock: ManualClock) -> None:
+    """Invariant 3: retention does not reset offsets."""
+    await store.register("orders", 1, retention=timedelta(minutes=10))
     await store.log.append("orders", [a_draft()] * 3)
     clock.advance(timedelta(days=1))
     await store.retention.run_once()
@@ -84,53 +84,53 @@ async def test_an_emptied_queue_goes_on_at_its_offset(store: Store, clock: Manua
     assert await store.kept() == {"local:0": (3, 4)}
 
 
-async def test_a_long_queue_is_forgotten_whole_in_steps(store: Store, clock: ManualClock) -> None:
-    """More than one chunk in a run: nothing is left over, nothing too much is taken."""
-    await store.keep("orders", 1, retention=timedelta(minutes=10))
+async def test_a_long_queue_is_deleted_in_several_transactions(store: Store, clock: ManualClock) -> None:
+    """A run with several chunks must delete exactly the old messages."""
+    await store.register("orders", 1, retention=timedelta(minutes=10))
     for _ in range(5):
         await store.log.append("orders", [a_draft()] * 1_000)
     clock.advance(timedelta(minutes=11))
     await store.log.append("orders", [a_draft()] * 7)
 
-    forgotten = await store.retention.run_once()
+    deleted = await store.retention.run_once()
 
-    assert forgotten == 5_000
+    assert deleted == 5_000
     assert await store.kept() == {"local:0": (5_000, 5_007)}
 
 
-async def test_a_topic_larger_than_its_limit_loses_its_oldest(store: Store) -> None:
-    """Retention by size: below the limit afterwards, and not much more gone than needed."""
-    await store.keep("orders", 2, retention_bytes=10_000)
+async def test_a_topic_above_its_limit_loses_its_oldest_messages(store: Store) -> None:
+    """Afterwards the topic is below the limit, and only a few more messages than necessary are deleted."""
+    await store.register("orders", 2, retention_bytes=10_000)
     await store.log.append("orders", [a_draft(b"x" * 100, queue=n) for n in range(300)])
 
-    forgotten = await store.retention.run_once()
+    deleted = await store.retention.run_once()
 
     kept = await store.kept()
     left = sum(end - first for first, end in kept.values())
-    assert left + forgotten == 300
+    assert left + deleted == 300
     assert 90 <= left <= 100
     assert all(end == 150 for _, end in kept.values())
 
 
-async def test_what_fits_the_limits_stays(store: Store, clock: ManualClock) -> None:
-    """A topic without limits keeps its messages for ever."""
-    await store.keep("orders", 1, retention_bytes=300)
-    await store.keep("archive", 1)
+async def test_messages_within_the_limits_are_kept(store: Store, clock: ManualClock) -> None:
+    """A topic without limits keeps all messages."""
+    await store.register("orders", 1, retention_bytes=300)
+    await store.register("archive", 1)
     await store.log.append("orders", [a_draft(b"x" * 100)] * 3)
     await store.log.append("archive", [a_draft(b"x" * 100)] * 3)
     clock.advance(timedelta(days=3_650))
 
-    forgotten = await store.retention.run_once()
+    deleted = await store.retention.run_once()
 
-    assert forgotten == 0
+    assert deleted == 0
     assert await store.kept("archive") == {"local:0": (0, 3)}
 
 
-async def test_what_retention_took_stays_gone_after_a_restart(
+async def test_deleted_messages_stay_deleted_after_a_restart(
     store: Store, clock: ManualClock, reopen_engine: object
 ) -> None:
-    """The first kept offset is stored, not guessed."""
-    await store.keep("orders", 1, retention=timedelta(minutes=10))
+    """The min offset is stored."""
+    await store.register("orders", 1, retention=timedelta(minutes=10))
     await store.log.append("orders", [a_draft()] * 3)
     clock.advance(timedelta(hours=1))
     await store.log.append("orders", [a_draft()])
@@ -142,9 +142,9 @@ async def test_what_retention_took_stays_gone_after_a_restart(
     assert await again.kept() == {"local:0": (3, 4)}
 
 
-async def test_a_search_by_time_is_right_after_retention(store: Store, clock: ManualClock) -> None:
-    """Halving a queue must not stumble over the part that is gone."""
-    await store.keep("orders", 1, retention=timedelta(minutes=10))
+async def test_a_search_by_time_is_correct_after_retention(store: Store, clock: ManualClock) -> None:
+    """The binary search must handle deleted messages."""
+    await store.register("orders", 1, retention=timedelta(minutes=10))
     for _ in range(20):
         await store.log.append("orders", [a_draft()])
         clock.advance(60)
@@ -157,10 +157,10 @@ async def test_a_search_by_time_is_right_after_retention(store: Store, clock: Ma
     assert (at_first, at_fifteen) == ({"local:0": 10}, {"local:0": 15})
 
 
-async def test_old_spent_receipts_are_forgotten_but_never_the_newest_ten_thousand(
+async def test_old_settled_receipts_are_deleted_except_the_newest_ten_thousand(
     store: Store, clock: ManualClock
 ) -> None:
-    """Memory is bounded, and what it no longer knows it calls gone, not lost or done."""
+    """Storage is bounded, and an unknown receipt is `gone`, not `lost` or `applied`."""
     group, wide = a_group(), 100
     await opened(store.leases, group, queues(*[1_000] * wide))
     spent: list[Lease] = []
@@ -184,7 +184,7 @@ async def test_old_spent_receipts_are_forgotten_but_never_the_newest_ten_thousan
 
 
 async def restarted(engine: Engine, open_engine: OpenEngine) -> tuple[Store, Engine]:
-    """The store after a restart, as a gateway opens it."""
+    """Return the store after a restart, opened as a gateway does."""
     await engine.close()
     again = open_engine()
     store = Store(again)
@@ -193,12 +193,12 @@ async def restarted(engine: Engine, open_engine: OpenEngine) -> tuple[Store, Eng
     return store, again
 
 
-async def test_offsets_never_start_over_however_restarts_and_retention_fall(
+async def test_offsets_continue_after_any_order_of_restarts_and_retention(
     engine: Engine, open_engine: OpenEngine, clock: ManualClock
 ) -> None:
-    """Publish, restart, retention, restart: the queue is empty and still ends where it ended."""
+    """After a publish, restart, retention and restart, the queue is empty and has the same max offset."""
     store = Store(engine)
-    await store.keep("orders", 2, retention=timedelta(minutes=10))
+    await store.register("orders", 2, retention=timedelta(minutes=10))
     await store.log.append("orders", [a_draft(queue=0), a_draft(queue=1), a_draft(queue=1)])
     store, engine = await restarted(engine, open_engine)
     clock.advance(timedelta(minutes=11))
@@ -211,12 +211,12 @@ async def test_offsets_never_start_over_however_restarts_and_retention_fall(
     assert [each.offset for each in stored] == [1, 2]
 
 
-async def test_retention_by_size_counts_what_was_stored_before_a_restart(
+async def test_retention_by_size_includes_messages_from_before_a_restart(
     engine: Engine, open_engine: OpenEngine
 ) -> None:
-    """A limit that forgets to count after a restart is no limit."""
+    """Otherwise a topic could exceed its limit after each restart."""
     store = Store(engine)
-    await store.keep("orders", 1, retention_bytes=1_000)
+    await store.register("orders", 1, retention_bytes=1_000)
     await store.log.append("orders", [a_draft(b"x" * 100)] * 30)
 
     store, _ = await restarted(engine, open_engine)

@@ -1,4 +1,4 @@
-"""The embedded engine's timers."""
+"""Timers on the embedded engine."""
 
 from collections.abc import Awaitable, Callable
 from datetime import timedelta
@@ -26,10 +26,8 @@ class TestSqliteTimerStore(TimerStoreContract):
         return reopen
 
 
-async def test_decided_timers_are_forgotten_after_a_while_and_pending_ones_never(
-    engine: Engine, clock: ManualClock
-) -> None:
-    """Disk is for what is still to come; a repeated cancel is known for 10 minutes at least."""
+async def test_tidy_deletes_old_finished_timers_and_no_pending_ones(engine: Engine, clock: ManualClock) -> None:
+    """A repeated cancel must get the same result for at least 10 minutes."""
     store = SqliteTimerStore(engine)
     await store.add([Timer("orders", Draft(each, b"x"), NOON) for each in ("done", "dropped", "claimed")])
     await store.add([Timer("orders", Draft("waiting", b"x"), NOON + timedelta(days=1))])

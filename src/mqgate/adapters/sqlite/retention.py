@@ -1,4 +1,4 @@
-"""Deletes old messages, by age and by size per topic, in small transactions."""
+"""Retention on the embedded engine: deletes old messages, by age and by size of a topic, in small transactions."""
 
 from collections.abc import Sequence
 from datetime import timedelta
@@ -16,6 +16,8 @@ _CHUNK = 2_000
 
 
 class SqliteRetention:
+    """Deletes messages from the database and from the hot tail."""
+
     def __init__(self, engine: Engine, log: SqliteMessageLog) -> None:
         self._engine = engine
         self._log = log
@@ -25,7 +27,7 @@ class SqliteRetention:
 
     async def delete_older(self, topic: str, retention: timedelta) -> int:
         cutoff = self._engine.clock.now_ms() - retention // timedelta(milliseconds=1)
-        # There may be thousands of topics, and most have nothing to delete.
+        # Most topics have nothing to delete. They cost no query.
         queues = [queue for queue in self._log.queues_of(topic) if queue.bounds.min < queue.bounds.max]
         before = [(queue.number, queue.bounds) for queue in queues]
         ends = await self._engine.read(partial(_first_kept, before, cutoff)) if queues else ()
