@@ -46,7 +46,7 @@ def open_engine(settings: Settings, wall_ms: Callable[[], int] | None) -> Engine
         return None
     sqlite = settings.sqlite
     extra: dict[str, Any] = {} if wall_ms is None else {"wall_ms": wall_ms}
-    return Engine(Path(sqlite.directory), synchronous=sqlite.synchronous, most_bytes=sqlite.max_bytes, **extra)
+    return Engine(Path(sqlite.directory), synchronous=sqlite.synchronous, max_bytes=sqlite.max_bytes, **extra)
 
 
 def _require(engine: Engine | None) -> Engine:
@@ -88,8 +88,10 @@ async def open_log(settings: Settings, engine: Engine | None, metrics: Metrics) 
             watched=metrics.watch_requests.inc,
         )
         return Log(broker_log, RocketMQOffsetMirror(client, broker_log, wire))
-    log = SqliteMessageLog(_require(engine))
+    log = SqliteMessageLog(_require(engine), max_tail_bytes=settings.sqlite.max_tail_bytes)
     await log.load()
+    metrics.tail_bytes.set_function(lambda: log.tail.size_bytes)
+    metrics.tail_messages.set_function(lambda: log.tail.count)
     return Log(log, None)
 
 

@@ -15,6 +15,8 @@ __all__ = [
     "SqliteSettings",
 ]
 
+_MIB = 1 << 20
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SqliteSettings:
@@ -23,6 +25,9 @@ class SqliteSettings:
         "full", "full: a message answered 2xx survives a power failure; normal: it survives only a process crash"
     )
     max_bytes: int = option(0, "maximum size of the database file, above it: 507; 0 means no limit")
+    max_tail_bytes: int = option(
+        32 * _MIB, "maximum size of the newest messages of all queues that are kept in memory for reads; 0: none"
+    )
     tidy_interval: timedelta = option(timedelta(seconds=10), "time between two runs of retention and cleanup")
 
 

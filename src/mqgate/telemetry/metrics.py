@@ -60,6 +60,13 @@ class Metrics:
         )
         self.empty_wake_ups = Counter("mqgate_empty_wake_ups", "Wake-ups that found no message", registry=registry)
 
+        self.tail_messages = Gauge(
+            "mqgate_tail_messages", "Newest messages that the embedded engine keeps in memory", registry=registry
+        )
+        self.tail_bytes = Gauge(
+            "mqgate_tail_bytes", "Memory of the newest messages that the embedded engine keeps", registry=registry
+        )
+
         self.watch_requests = Counter(
             "mqgate_watch_requests", "Parked pull requests sent to brokers", registry=registry
         )

@@ -1,4 +1,4 @@
-"""The embedded engine: its lock, its schema, its clock, a full disk and a damaged file."""
+"""The embedded engine: its lock, schema and clock, a full disk, and truncated files."""
 
 import asyncio
 import shutil
@@ -53,26 +53,26 @@ async def loaded(engine: Engine) -> SqliteMessageLog:
 
 
 async def test_a_second_engine_on_the_same_directory_is_refused(engine: Engine, tmp_path: Path) -> None:
-    """Two writers with their own bounds of the queues would break every guarantee."""
-    with pytest.raises(StorageUnavailable, match="another mqgate"):
+    """Two writers with different next offsets would overwrite messages."""
+    with pytest.raises(StorageUnavailable, match="Another mqgate"):
         Engine(tmp_path / "data")
 
 
 async def test_a_second_process_on_the_same_directory_is_refused(engine: Engine, tmp_path: Path) -> None:
-    """The error states the remedy."""
+    """The error names the remedy."""
     second = await asyncio.create_subprocess_exec(
         sys.executable, "-c", WRITER, str(tmp_path / "data"), stderr=asyncio.subprocess.PIPE
     )
 
-    _, told = await second.communicate()
+    _, errors = await second.communicate()
 
     assert second.returncode != 0
-    assert b"StorageUnavailable" in told
-    assert b"--data-dir" in told
+    assert b"StorageUnavailable" in errors
+    assert b"--data-dir" in errors
 
 
 async def test_a_closed_directory_can_be_opened_again(engine: Engine, open_engine: OpenEngine) -> None:
-    """The lock ends with the engine, and closing twice has no effect."""
+    """Closing releases the lock, and can be repeated."""
     await engine.close()
     await engine.close()
 
@@ -84,7 +84,7 @@ async def test_a_closed_directory_can_be_opened_again(engine: Engine, open_engin
 async def test_a_directory_of_a_newer_release_is_refused(
     engine: Engine, open_engine: OpenEngine, tmp_path: Path
 ) -> None:
-    """An old release must not write to a schema that it does not know."""
+    """An old program must not write to tables that it does not know."""
     await engine.close()
     connection = apsw.Connection(str(engine.path))
     connection.execute("PRAGMA user_version = 1000")
@@ -97,7 +97,7 @@ async def test_a_directory_of_a_newer_release_is_refused(
 async def test_a_directory_of_the_first_release_is_migrated(
     engine: Engine, open_engine: OpenEngine, clock: ManualClock
 ) -> None:
-    """With its data: here the row of a failed message lacks columns of later releases."""
+    """Leases continue: here, the row of a failed message lacks the columns of later releases."""
     group = a_group(mode=Mode.MESSAGE)
     before = SqliteLeaseStore(engine)
     await opened(before, group, queues(1))
@@ -121,7 +121,7 @@ async def test_a_directory_of_the_first_release_is_migrated(
 async def test_the_clock_never_goes_back_over_a_restart(
     engine: Engine, open_engine: OpenEngine, clock: ManualClock
 ) -> None:
-    """A machine that starts with an old time must not revive leases or store messages in the past."""
+    """A machine that starts with an earlier time must not revive leases or store messages in the past."""
     log = await loaded(engine)
     await log.create("orders", 1)
     (before,) = await log.append("orders", [a_draft()])
@@ -138,7 +138,7 @@ async def test_the_clock_never_goes_back_over_a_restart(
 
 
 async def test_the_clock_never_goes_back_while_running(engine: Engine, clock: ManualClock) -> None:
-    """A wall clock that is set back makes leases longer, never shorter."""
+    """If the wall clock is set back, leases may last longer but never shorter."""
     leases, group = SqliteLeaseStore(engine), a_group()
     await opened(leases, group, queues(5))
     clock.advance(60)
@@ -151,16 +151,16 @@ async def test_the_clock_never_goes_back_while_running(engine: Engine, clock: Ma
     assert following.leased_until == grant.leased_until
 
 
-async def test_one_failing_job_fails_no_other(engine: Engine) -> None:
-    """Jobs of a group commit share a transaction but not a failure."""
+async def test_a_failing_job_does_not_affect_other_jobs(engine: Engine) -> None:
+    """Jobs that share a transaction are independent."""
 
     def fails(_: object) -> None:
-        raise ValueError("mine alone")
+        raise ValueError("only this job")
 
     log = await loaded(engine)
     await log.create("orders", 1)
 
-    responses = await asyncio.gather(
+    outcomes = await asyncio.gather(
         *(
             engine.write(fails) if number % 3 == 0 else log.append("orders", [a_draft(f"{number}")])
             for number in range(30)
@@ -168,13 +168,13 @@ async def test_one_failing_job_fails_no_other(engine: Engine) -> None:
         return_exceptions=True,
     )
 
-    assert [isinstance(response, ValueError) for response in responses] == [number % 3 == 0 for number in range(30)]
+    assert [isinstance(each, ValueError) for each in outcomes] == [number % 3 == 0 for number in range(30)]
     found = await log.read("orders", "local:0", 0, 100, MIB)
-    assert [message.offset for message in found] == list(range(20))
+    assert [each.offset for each in found] == list(range(20))
 
 
 class Full:
-    """A small store that is filled until it accepts no more messages."""
+    """A small store that is filled with messages until an append fails."""
 
     def __init__(self, engine: Engine) -> None:
         self.log = SqliteMessageLog(engine)
@@ -184,7 +184,7 @@ class Full:
         self.retention = Retention(SqliteRetention(engine, self.log), self.directory)
         self.stored = 0
 
-    async def keep(self, **limits: object) -> None:
+    async def register(self, **limits: object) -> None:
         await self.log.create("orders", 1)
         act = AuditEntry(at=NOON, actor="test", action="create", subject="topic", reason=None, details="{}")
         entry = a_topic(queues=1, **limits)
@@ -202,14 +202,14 @@ class Full:
 
 
 async def test_a_full_disk_refuses_publishes_and_loses_nothing(open_engine: OpenEngine) -> None:
-    """Confirmed messages are stored, refused ones are not, and reads continue."""
-    full = Full(open_engine(most_bytes=MIB))
-    await full.keep()
+    """Accepted messages are stored, refused ones are not, and reads continue."""
+    full = Full(open_engine(max_bytes=MIB))
+    await full.register()
 
     await full.fill()
 
     found = await full.log.read("orders", "local:0", 0, 10_000, 1 << 30)
-    assert [message.offset for message in found] == list(range(full.stored))
+    assert [each.offset for each in found] == list(range(full.stored))
     assert (await full.log.bounds("orders")).queues == queues(full.stored)
     assert await full.log.find("orders", found[-1].id) == found[-1]
     with pytest.raises(StorageFull):
@@ -217,47 +217,47 @@ async def test_a_full_disk_refuses_publishes_and_loses_nothing(open_engine: Open
 
 
 async def test_a_batch_that_does_not_fit_stores_nothing(open_engine: OpenEngine) -> None:
-    """A half-stored batch would be published again as a whole."""
-    full = Full(open_engine(most_bytes=MIB))
-    await full.keep()
+    """A publisher repeats a refused batch, so no part of it may be stored."""
+    full = Full(open_engine(max_bytes=MIB))
+    await full.register()
 
     with pytest.raises(StorageFull):
         await full.log.append("orders", [a_draft(b"x" * 2_000)] * 1_000)
 
     assert (await full.log.bounds("orders")).queues == queues(0)
-    assert [message.offset for message in await full.log.append("orders", [a_draft()])] == [0]
+    assert [each.offset for each in await full.log.append("orders", [a_draft()])] == [0]
 
 
-async def test_space_freed_is_used_without_a_restart(open_engine: OpenEngine, clock: ManualClock) -> None:
-    """After retention, publishing continues at the next offset."""
-    full = Full(open_engine(most_bytes=MIB))
-    await full.keep(retention=timedelta(minutes=10))
+async def test_freed_space_is_used_without_a_restart(open_engine: OpenEngine, clock: ManualClock) -> None:
+    """After retention has deleted messages, publishes continue at the next offset."""
+    full = Full(open_engine(max_bytes=MIB))
+    await full.register(retention=timedelta(minutes=10))
     await full.fill()
     clock.advance(timedelta(minutes=11))
 
-    forgotten = await full.retention.run_once()
+    deleted = await full.retention.run_once()
     kept = [await full.log.append("orders", [a_draft(b"x" * 2_000)]) for _ in range(full.stored // 2)]
 
-    assert forgotten == full.stored
-    assert [outcomes[0].offset for outcomes in kept] == list(range(full.stored, full.stored + len(kept)))
+    assert deleted == full.stored
+    assert [each[0].offset for each in kept] == list(range(full.stored, full.stored + len(kept)))
 
 
 async def test_a_larger_limit_is_used_after_a_restart(open_engine: OpenEngine) -> None:
-    """The limit is a setting and not a property of the file."""
-    small = open_engine(most_bytes=MIB)
+    """The limit is a setting and is not stored in the file."""
+    small = open_engine(max_bytes=MIB)
     full = Full(small)
-    await full.keep()
+    await full.register()
     await full.fill()
     await small.close()
 
-    log = await loaded(open_engine(most_bytes=4 * MIB))
+    log = await loaded(open_engine(max_bytes=4 * MIB))
 
-    assert [message.offset for message in await log.append("orders", [a_draft(b"x" * 2_000)])] == [full.stored]
+    assert [each.offset for each in await log.append("orders", [a_draft(b"x" * 2_000)])] == [full.stored]
 
 
 @pytest.fixture(scope="module")
 def killed(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A data directory whose process was killed after 40 confirmed appends, the newest still in the -wal file."""
+    """A data directory whose process was killed after 40 successful appends. The newest ones are only in the WAL."""
     directory = tmp_path_factory.mktemp("killed")
     process = subprocess.Popen(  # noqa: S603 - our own interpreter
         [sys.executable, "-c", WRITER, str(directory)], stdin=subprocess.PIPE, stdout=subprocess.PIPE
@@ -273,8 +273,8 @@ def killed(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize("torn", [0, 1, 100, 4_096, 4_120, 10_000, 40_000, 10**9])
-async def test_a_truncated_file_loses_only_the_truncated_commits(killed: Path, tmp_path: Path, torn: int) -> None:
-    """A file that is cut anywhere contains a dense prefix of the confirmed messages, and accepts more."""
+async def test_a_truncated_wal_loses_only_the_truncated_commits(killed: Path, tmp_path: Path, torn: int) -> None:
+    """The remaining messages are the first ones, without gaps, and appends continue after them."""
     shutil.copytree(killed, tmp_path / "data")
     wal = tmp_path / "data" / "mqgate.db-wal"
     size = wal.stat().st_size
@@ -289,8 +289,8 @@ async def test_a_truncated_file_loses_only_the_truncated_commits(killed: Path, t
     if log.topics():
         for queue, head in (await log.bounds("orders")).queues.items():
             found = await log.read("orders", queue, 0, 100, MIB)
-            assert [message.offset for message in found] == list(range(head.max))
-            bodies[queue] = [message.body for message in found]
+            assert [each.offset for each in found] == list(range(head.max))
+            bodies[queue] = [each.body for each in found]
             stored = await log.append("orders", [a_draft(queue=int(queue[-1]))])
             assert stored[0].offset == head.max
     await engine.close()

@@ -1,4 +1,4 @@
-"""The idempotency store of the embedded engine."""
+"""Idempotency keys on the embedded engine."""
 
 from collections.abc import Awaitable, Callable
 
@@ -24,11 +24,11 @@ class TestSqliteIdempotency(IdempotencyContract):
         return reopen
 
 
-async def test_tidying_keeps_keys_within_their_window(engine: Engine, clock: ManualClock) -> None:
-    """It frees disk space and must not shorten the window."""
+async def test_tidy_deletes_no_key_within_its_window(engine: Engine, clock: ManualClock) -> None:
+    """A repeated publish within the window must not store the message again."""
     store = SqliteIdempotencyStore(engine, WINDOW)
     await store.claim([CLAIM])
-    await store.complete([CLAIM], ["the answer"])
+    await store.complete([CLAIM], ["the response"])
     clock.advance((WINDOW - MEMORY / 100).total_seconds())
 
     await store.tidy()

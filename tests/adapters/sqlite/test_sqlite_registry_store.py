@@ -1,4 +1,4 @@
-"""The registry and the dead letters of the embedded engine."""
+"""Registry and dead letters on the embedded engine."""
 
 from collections.abc import Awaitable, Callable
 

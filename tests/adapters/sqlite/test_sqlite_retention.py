@@ -1,4 +1,4 @@
-"""Retention in the embedded engine: messages by age and by size, spent receipts by age and number."""
+"""Retention on the embedded engine: messages by age and size, settled receipts by age and number."""
 
 import asyncio
 from collections.abc import Callable
@@ -24,7 +24,7 @@ ACT = AuditEntry(at=NOON, actor="test", action="create", subject="topic", reason
 
 
 class Store:
-    """A log with its retention, and a registry with the settings of the topics."""
+    """A log with its retention, and a registry with the limits of its topics."""
 
     def __init__(self, engine: Engine) -> None:
         self.log = SqliteMessageLog(engine)
@@ -33,7 +33,7 @@ class Store:
         self.directory = CachedDirectory(self.registry)
         self.retention = Retention(SqliteRetention(engine, self.log), self.directory)
 
-    async def keep(self, topic: str, queues: int, **limits: object) -> None:
+    async def register(self, topic: str, queues: int, **limits: object) -> None:
         await self.log.create(topic, queues)
         entry = a_topic(name=topic, queues=queues, **limits)
         await self.registry.save(entry, ACT, decided_on=await self.registry.version())
@@ -44,7 +44,7 @@ class Store:
         bounds = (await self.log.bounds(topic)).queues
         for queue, (first, end) in bounds.items():
             found = await self.log.read(topic, queue, first, 100_000, 1 << 40)
-            assert [message.offset for message in found] == list(range(first, end))
+            assert [each.offset for each in found] == list(range(first, end))
             if first:
                 assert not await self.log.read(topic, queue, first - 1, 10, 1 << 20)
         return {queue: (head.min, head.max) for queue, head in bounds.items()}
@@ -56,8 +56,8 @@ def store(engine: Engine) -> Store:
 
 
 async def test_messages_older_than_the_retention_are_deleted(store: Store, clock: ManualClock) -> None:
-    """Retention by age applies to single messages: a younger neighbour stays."""
-    await store.keep("orders", 2, retention=timedelta(minutes=10))
+    """Each message is deleted by its own age."""
+    await store.register("orders", 2, retention=timedelta(minutes=10))
     await store.log.append("orders", [a_draft(queue=0)] * 3)
     clock.advance(60)
     await store.log.append("orders", [a_draft(queue=0), a_draft(queue=1)])
@@ -71,9 +71,9 @@ async def test_messages_older_than_the_retention_are_deleted(store: Store, clock
     assert await store.kept() == {"local:0": (3, 4), "local:1": (0, 1)}
 
 
-async def test_an_emptied_queue_continues_at_its_offset(store: Store, clock: ManualClock) -> None:
-    """Invariant 3 holds after retention: offsets never start over."""
-    await store.keep("orders", 1, retention=timedelta(minutes=10))
+async def test_an_emptied_queue_continues_at_its_next_offset(store: Store, clock: ManualClock) -> None:
+    """Invariant 3: retention does not reset offsets."""
+    await store.register("orders", 1, retention=timedelta(minutes=10))
     await store.log.append("orders", [a_draft()] * 3)
     clock.advance(timedelta(days=1))
     await store.retention.run_once()
@@ -84,53 +84,53 @@ async def test_an_emptied_queue_continues_at_its_offset(store: Store, clock: Man
     assert await store.kept() == {"local:0": (3, 4)}
 
 
-async def test_a_long_queue_is_deleted_in_several_steps(store: Store, clock: ManualClock) -> None:
-    """A run of more than one chunk deletes all old messages and no others."""
-    await store.keep("orders", 1, retention=timedelta(minutes=10))
+async def test_a_long_queue_is_deleted_in_several_transactions(store: Store, clock: ManualClock) -> None:
+    """A run with several chunks must delete exactly the old messages."""
+    await store.register("orders", 1, retention=timedelta(minutes=10))
     for _ in range(5):
         await store.log.append("orders", [a_draft()] * 1_000)
     clock.advance(timedelta(minutes=11))
     await store.log.append("orders", [a_draft()] * 7)
 
-    forgotten = await store.retention.run_once()
+    deleted = await store.retention.run_once()
 
-    assert forgotten == 5_000
+    assert deleted == 5_000
     assert await store.kept() == {"local:0": (5_000, 5_007)}
 
 
-async def test_a_topic_above_its_size_limit_loses_its_oldest_messages(store: Store) -> None:
-    """Afterwards it is below the limit, and not much more than needed is deleted."""
-    await store.keep("orders", 2, retention_bytes=10_000)
+async def test_a_topic_above_its_limit_loses_its_oldest_messages(store: Store) -> None:
+    """Afterwards the topic is below the limit, and only a few more messages than necessary are deleted."""
+    await store.register("orders", 2, retention_bytes=10_000)
     await store.log.append("orders", [a_draft(b"x" * 100, queue=n) for n in range(300)])
 
-    forgotten = await store.retention.run_once()
+    deleted = await store.retention.run_once()
 
     kept = await store.kept()
     left = sum(end - first for first, end in kept.values())
-    assert left + forgotten == 300
+    assert left + deleted == 300
     assert 90 <= left <= 100
     assert all(end == 150 for _, end in kept.values())
 
 
-async def test_messages_within_the_limits_stay(store: Store, clock: ManualClock) -> None:
-    """A topic without limits keeps its messages."""
-    await store.keep("orders", 1, retention_bytes=300)
-    await store.keep("archive", 1)
+async def test_messages_within_the_limits_are_kept(store: Store, clock: ManualClock) -> None:
+    """A topic without limits keeps all messages."""
+    await store.register("orders", 1, retention_bytes=300)
+    await store.register("archive", 1)
     await store.log.append("orders", [a_draft(b"x" * 100)] * 3)
     await store.log.append("archive", [a_draft(b"x" * 100)] * 3)
     clock.advance(timedelta(days=3_650))
 
-    forgotten = await store.retention.run_once()
+    deleted = await store.retention.run_once()
 
-    assert forgotten == 0
+    assert deleted == 0
     assert await store.kept("archive") == {"local:0": (0, 3)}
 
 
 async def test_deleted_messages_stay_deleted_after_a_restart(
     store: Store, clock: ManualClock, reopen_engine: object
 ) -> None:
-    """The first retained offset is stored and not guessed."""
-    await store.keep("orders", 1, retention=timedelta(minutes=10))
+    """The min offset is stored."""
+    await store.register("orders", 1, retention=timedelta(minutes=10))
     await store.log.append("orders", [a_draft()] * 3)
     clock.advance(timedelta(hours=1))
     await store.log.append("orders", [a_draft()])
@@ -142,9 +142,9 @@ async def test_deleted_messages_stay_deleted_after_a_restart(
     assert await again.kept() == {"local:0": (3, 4)}
 
 
-async def test_a_search_by_time_is_right_after_retention(store: Store, clock: ManualClock) -> None:
-    """The binary search must not fail at the deleted part of a queue."""
-    await store.keep("orders", 1, retention=timedelta(minutes=10))
+async def test_a_search_by_time_is_correct_after_retention(store: Store, clock: ManualClock) -> None:
+    """The binary search must handle deleted messages."""
+    await store.register("orders", 1, retention=timedelta(minutes=10))
     for _ in range(20):
         await store.log.append("orders", [a_draft()])
         clock.advance(60)
@@ -157,14 +157,16 @@ async def test_a_search_by_time_is_right_after_retention(store: Store, clock: Ma
     assert (at_first, at_fifteen) == ({"local:0": 10}, {"local:0": 15})
 
 
-async def test_old_spent_receipts_are_deleted_except_the_newest_ten_thousand(store: Store, clock: ManualClock) -> None:
-    """Storage is limited. A deleted receipt is `gone`, not `lost` or `duplicate`."""
+async def test_old_settled_receipts_are_deleted_except_the_newest_ten_thousand(
+    store: Store, clock: ManualClock
+) -> None:
+    """Storage is bounded, and an unknown receipt is `gone`, not `lost` or `applied`."""
     group, wide = a_group(), 100
     await opened(store.leases, group, queues(*[1_000] * wide))
     spent: list[Lease] = []
     for _ in range(MIN_REMEMBERED // wide + 1):
         asked = await asyncio.gather(*(ask(store.leases, group, max_count=1) for _ in range(wide)))
-        leases = [acquired.grants[0].lease for acquired in asked]
+        leases = [each.grants[0].lease for each in asked]
         await store.leases.settle(group, [Settlement(verb=Verb.ACK, lease=lease) for lease in leases])
         spent += leases
     clock.advance(MEMORY)
@@ -182,7 +184,7 @@ async def test_old_spent_receipts_are_deleted_except_the_newest_ten_thousand(sto
 
 
 async def restarted(engine: Engine, open_engine: OpenEngine) -> tuple[Store, Engine]:
-    """Open the store as a gateway does after a restart."""
+    """Return the store after a restart, opened as a gateway does."""
     await engine.close()
     again = open_engine()
     store = Store(again)
@@ -191,12 +193,12 @@ async def restarted(engine: Engine, open_engine: OpenEngine) -> tuple[Store, Eng
     return store, again
 
 
-async def test_offsets_never_start_over_after_restarts_and_retention(
+async def test_offsets_continue_after_any_order_of_restarts_and_retention(
     engine: Engine, open_engine: OpenEngine, clock: ManualClock
 ) -> None:
-    """Publish, restart, retention, restart: the queue is empty and keeps its max offset."""
+    """After a publish, restart, retention and restart, the queue is empty and has the same max offset."""
     store = Store(engine)
-    await store.keep("orders", 2, retention=timedelta(minutes=10))
+    await store.register("orders", 2, retention=timedelta(minutes=10))
     await store.log.append("orders", [a_draft(queue=0), a_draft(queue=1), a_draft(queue=1)])
     store, engine = await restarted(engine, open_engine)
     clock.advance(timedelta(minutes=11))
@@ -206,15 +208,15 @@ async def test_offsets_never_start_over_after_restarts_and_retention(
 
     assert await store.kept() == {"local:0": (1, 1), "local:1": (2, 2)}
     stored = await store.log.append("orders", [a_draft(queue=0), a_draft(queue=1)])
-    assert [message.offset for message in stored] == [1, 2]
+    assert [each.offset for each in stored] == [1, 2]
 
 
-async def test_retention_by_size_counts_what_was_stored_before_a_restart(
+async def test_retention_by_size_includes_messages_from_before_a_restart(
     engine: Engine, open_engine: OpenEngine
 ) -> None:
-    """A limit that ignores earlier messages would not be a limit."""
+    """Otherwise a topic could exceed its limit after each restart."""
     store = Store(engine)
-    await store.keep("orders", 1, retention_bytes=1_000)
+    await store.register("orders", 1, retention_bytes=1_000)
     await store.log.append("orders", [a_draft(b"x" * 100)] * 30)
 
     store, _ = await restarted(engine, open_engine)

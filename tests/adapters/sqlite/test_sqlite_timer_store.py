@@ -1,4 +1,4 @@
-"""The timer store of the embedded engine."""
+"""Timers on the embedded engine."""
 
 from collections.abc import Awaitable, Callable
 from datetime import timedelta
@@ -26,20 +26,18 @@ class TestSqliteTimerStore(TimerStoreContract):
         return reopen
 
 
-async def test_decided_timers_are_deleted_after_a_while_and_pending_ones_never(
-    engine: Engine, clock: ManualClock
-) -> None:
-    """A repeated cancel must be recognised for at least 10 minutes."""
+async def test_tidy_deletes_old_finished_timers_and_no_pending_ones(engine: Engine, clock: ManualClock) -> None:
+    """A repeated cancel must get the same result for at least 10 minutes."""
     store = SqliteTimerStore(engine)
-    await store.add([Timer("orders", Draft(message_id, b"x"), NOON) for message_id in ("done", "dropped", "claimed")])
+    await store.add([Timer("orders", Draft(each, b"x"), NOON) for each in ("done", "dropped", "claimed")])
     await store.add([Timer("orders", Draft("waiting", b"x"), NOON + timedelta(days=1))])
     await store.change("dropped", None)
     due, _ = await store.claim(10)
-    await store.finish([timer for timer in due if timer.draft.id == "done"])
+    await store.finish([each for each in due if each.draft.id == "done"])
 
     clock.advance(timedelta(minutes=10))
     await store.tidy()
-    remembered = [await store.change(message_id, None) for message_id in ("done", "dropped")]
+    remembered = [await store.change(each, None) for each in ("done", "dropped")]
     clock.advance(timedelta(minutes=20))
     await store.tidy()
 
@@ -47,4 +45,4 @@ async def test_decided_timers_are_deleted_after_a_while_and_pending_ones_never(
     assert await store.get("done") is None
     assert await store.get("dropped") is None
     assert await store.get("waiting") is not None
-    assert [timer.draft.id for timer in await store.unfinished()] == ["claimed"]
+    assert [each.draft.id for each in await store.unfinished()] == ["claimed"]

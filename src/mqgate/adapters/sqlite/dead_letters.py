@@ -18,13 +18,15 @@ _COLUMNS = (
     "deliveries, first_at, last_at, reason"
 )
 _SQL = {name: sql.replace("{columns}", _COLUMNS) for name, sql in queries("dead_letters").items()}
-_END_OF_TIME = 1 << 62
+_MAX_TIME = 1 << 62
 
 
 class SqliteDeadLetters:
+    """DeadLetterStore on the embedded engine."""
+
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
-        self._turns: dict[str, asyncio.Lock] = {}
+        self._locks: dict[str, asyncio.Lock] = {}
 
     async def record(self, letter: DeadLetter) -> None:
         message = letter.message
@@ -62,15 +64,15 @@ class SqliteDeadLetters:
         after: str | None,
     ) -> tuple[Sequence[DeadLetter], str | None]:
         low = milliseconds(since) if since else 0
-        high = milliseconds(until) if until else _END_OF_TIME
+        high = milliseconds(until) if until else _MAX_TIME
         (number,) = (0,) if after is None else parse_cursor(after, MAX_ROW)
         values = (group, number, key, low, high, limit + 1)
         rows = await self._engine.read(lambda view: view.all(_SQL["list"], values))
-        return [_letter(row) for row in rows[:limit]], str(rows[limit - 1][0]) if len(rows) > limit else None
+        return [_dead_letter(row) for row in rows[:limit]], str(rows[limit - 1][0]) if len(rows) > limit else None
 
     async def get(self, group: str, message_id: str) -> Sequence[DeadLetter]:
         rows = await self._engine.read(lambda view: view.all(_SQL["get"], (group, message_id)))
-        return [_letter(row) for row in rows]
+        return [_dead_letter(row) for row in rows]
 
     async def remove(self, letters: Sequence[DeadLetter]) -> None:
         def job(tx: Transaction) -> None:
@@ -80,8 +82,8 @@ class SqliteDeadLetters:
         await self._engine.write(job)
 
     def redrive_lock(self, group: str) -> asyncio.Lock:
-        # There is one process.
-        return self._turns.setdefault(group, asyncio.Lock())
+        # One process serves the data directory, so a lock in memory is sufficient.
+        return self._locks.setdefault(group, asyncio.Lock())
 
     async def forget(self, group: str) -> None:
         def job(tx: Transaction) -> None:
@@ -90,7 +92,7 @@ class SqliteDeadLetters:
         await self._engine.write(job)
 
 
-def _letter(row: Any) -> DeadLetter:
+def _dead_letter(row: Any) -> DeadLetter:
     (number, group, client, message_id, topic, queue, offset, key, tag, properties, body, stored_at) = row[:12]
     deliveries, first_at, last_at, reason = row[12:]
     decoded = msgspec.json.decode(properties, type=dict[str, str]) if properties else NO_PROPERTIES

@@ -1,8 +1,8 @@
 """Idempotency keys in SQLite.
 
-Where the messages are stored in the same database, a claim and its answer need not wait for the disk. Transactions
-reach it in order: when the message is there, so is its claim; and a claim whose answer was lost with the power is
-looked up by the message's id, as after any crash.
+If the same database stores the messages, claims and responses do not wait for the disk. Transactions reach the disk in
+order, so that a stored message always has its claim. If a power failure loses the response of a claim, the message is
+looked up by its id, as after a crash.
 """
 
 from collections.abc import Sequence
@@ -13,10 +13,12 @@ from mqgate.adapters.sqlite.threads import Transaction
 from mqgate.ports.idempotency import Claim, KeyRecord
 
 _SQL = queries("idempotency")
-_FORGOTTEN_AT_ONCE = 2_000
+_TIDY_ROWS = 2_000
 
 
 class SqliteIdempotencyStore:
+    """IdempotencyStore on the embedded engine. `is_log_elsewhere`: another store contains the messages."""
+
     def __init__(self, engine: Engine, window: timedelta, *, is_log_elsewhere: bool = False) -> None:
         self._engine = engine
         self._record = engine.write if is_log_elsewhere else engine.step
@@ -53,10 +55,10 @@ class SqliteIdempotencyStore:
         await self._engine.write(job)
 
     async def tidy(self) -> None:
-        """Forget keys whose window is over."""
+        """Delete keys whose window has passed."""
 
         def job(tx: Transaction) -> int:
-            tx.execute(_SQL["forget"], (tx.now_ms - self._window_ms, _FORGOTTEN_AT_ONCE))
+            tx.execute(_SQL["forget"], (tx.now_ms - self._window_ms, _TIDY_ROWS))
             return int(tx.one("SELECT changes()")[0])
 
         while await self._engine.write(job):

@@ -1,11 +1,11 @@
-"""A page of the log as Arrow columns, put together by SQLite.
+"""Pages of a bulk read, as Arrow columns that SQLite concatenates.
 
-For each column SQLite makes one long value of all its rows, and Arrow takes it apart: both work outside the
-interpreter's lock, so that publishing and receiving go on beside a bulk read, and a row costs less than one of Python
-objects. Rows are visited in the order of their positions: the statement leaves no way to them but the primary key.
+SQLite concatenates the values of a column into one value, and Arrow splits it. Both release the lock of the
+interpreter, so that publishes and receives continue during a bulk read, and no row becomes a Python object. The
+statement can only use the primary key, so rows are visited in the order of their positions.
 
-The marks between and for texts cannot be in a published message, but nothing rests on that: were one there, the
-column would have more parts, or more nulls, than SQLite counted, and the page is read row by row instead.
+The API rejects texts that contain the separator or the character for null. If such a text is stored nevertheless, the
+number of parts or of nulls differs from the number that SQLite counted, and the page is read row by row.
 """
 
 import struct
@@ -26,111 +26,113 @@ if TYPE_CHECKING:
 __all__ = ["page"]
 
 SQL = queries("message_columns")
-_NULL, _BETWEEN = "\x01", "\x02"
-_SAMPLE = 64
-# How much of the room a guess fills.
-_USED = 0.9
-# What is read for a column; the others are the same in every row, or follow from the first.
-_READ_FOR = {name: name for name in ("id", "key", "tag", "properties", "body", "storedAt")} | {
+_NULL, _SEPARATOR = "\x01", "\x02"
+_SAMPLED_ROWS = 64
+# The share of `max_bytes` that an estimated page uses.
+_FILL = 0.9
+# The SQL column of each Arrow column. The other columns are constant, or follow from the first row.
+_SOURCES = {name: name for name in ("id", "key", "tag", "properties", "body", "storedAt")} | {
     "propertiesJson": "properties"
 }
 _properties = msgspec.json.Decoder(list[dict[str, str] | None]).decode
 
 
-class _Unclear(Exception):
-    """A mark is part of a text, so that its values cannot be told apart."""
+class _AmbiguousColumn(Exception):
+    """A text contains a separator, so that the column cannot be split."""
 
 
 def page(
-    view: View, first: int, max_count: int, max_bytes: int, names: Sequence[str], same: Mapping[str, Any]
+    view: View, first: int, max_count: int, max_bytes: int, names: Sequence[str], constant: Mapping[str, Any]
 ) -> "pa.RecordBatch | None":
-    """Rows from a position on, as many as fit; None if there is none, or if they must be read one by one.
+    """Return the rows from a position on that fit; None if there is none, or if they must be read one by one.
 
-    `same` holds what a column has in every row, and as `offset` that of the first.
+    `constant` contains the columns with the same value in every row, and the offset of the first row.
     """
     import pyarrow as pa  # noqa: PLC0415 - loaded by the first bulk read only
 
-    sources = tuple(dict.fromkeys(_READ_FOR[name] for name in names if name in _READ_FOR))
-    count, last, *values = _guessed(view, first, max_count, max_bytes, sources) or view.one(
+    sources = tuple(dict.fromkeys(_SOURCES[name] for name in names if name in _SOURCES))
+    count, last, *values = _estimated_page(view, first, max_count, max_bytes, sources) or view.one(
         _statement(sources), (first, first + rows_that_fit(view, first, max_count, max_bytes, sources) - 1)
     )
-    # Of a range without holes, from the first row on; retention may have been quicker.
+    # Retention may have deleted the first rows.
     if not count or last != first + count - 1:
         return None
     raw = dict(zip(sources, zip(values[::2], values[1::2], strict=True), strict=True))
     schema = schema_of(names)
     try:
-        return pa.record_batch([_column(field, count, raw, same) for field in schema], schema=schema)
-    except _Unclear:
+        return pa.record_batch([_column(field, count, raw, constant) for field in schema], schema=schema)
+    except _AmbiguousColumn:
         return None
 
 
 def rows_that_fit(view: View, first: int, max_count: int, max_bytes: int, sources: tuple[str, ...]) -> int:
-    """How many rows from a position on are there and fit, at least one if there is one.
+    """Return the number of rows from a position on that fit, at least one if there is one.
 
-    Not always as many as would fit: to find the last one costs more than another page.
+    A few more rows may fit: finding the last one costs more than another page.
     """
     rows = max_count
     while True:
         count, size = view.one(_sizes(sources), (first, first + rows - 1))
         if size <= max_bytes or count <= 1:
             return int(count)
-        # Falls by a quarter at least, lest one large message in front makes this a long way.
+        # At least a quarter less, because one large first message would make the steps small.
         rows = max(1, min(count * max_bytes // size, count * 3 // 4))
 
 
-def _guessed(view: View, first: int, max_count: int, max_bytes: int, sources: tuple[str, ...]) -> Any:
-    """As many rows as fit if all are like the first few; None if they were not.
+def _estimated_page(view: View, first: int, max_count: int, max_bytes: int, sources: tuple[str, ...]) -> Any:
+    """Read as many rows as fit if all have the size of the first ones; return None if they do not fit.
 
-    To measure all rows before they are read costs a quarter of reading them: the processor has forgotten them since.
+    Measuring all rows before they are read costs a quarter of reading them.
     """
-    count, size = view.one(_sizes(sources), (first, first + min(max_count, _SAMPLE) - 1))
+    count, size = view.one(_sizes(sources), (first, first + min(max_count, _SAMPLED_ROWS) - 1))
     if not count:
         return None
-    rows = min(max_count, max(1, int(max_bytes * _USED * count / size))) if size else max_count
+    rows = min(max_count, max(1, int(max_bytes * _FILL * count / size))) if size else max_count
     try:
-        with view.no_value_beyond(max_bytes):
+        with view.max_value(max_bytes):
             found = view.one(_statement(sources), (first, first + rows - 1))
     except apsw.TooBigError:
         return None
     return found if sum(len(value) for value in found if isinstance(value, bytes)) <= max_bytes else None
 
 
-def _column(field: "pa.Field", count: int, raw: Mapping[str, tuple[Any, Any]], same: Mapping[str, Any]) -> "pa.Array":
+def _column(
+    field: "pa.Field", count: int, raw: Mapping[str, tuple[Any, Any]], constant: Mapping[str, Any]
+) -> "pa.Array":
     import pyarrow as pa  # noqa: PLC0415 - see above
     import pyarrow.compute as pc  # noqa: PLC0415 - see above
 
     name = field.name
     if name == "offset":
-        start = pa.scalar(same[name] - 1, field.type)
+        start = pa.scalar(constant[name] - 1, field.type)
         return pc.cumulative_sum(pa.repeat(pa.scalar(1, field.type), count), start=start)
-    if name in same:
-        return pa.repeat(pa.scalar(same[name], field.type), count)
+    if name in constant:
+        return pa.repeat(pa.scalar(constant[name], field.type), count)
     if name == "storedAt":
         return _texts(count, *raw[name]).cast(pa.int64()).cast(field.type)
     if name == "body":
         return _bodies(count, *raw[name])
     if name == "properties":
         return _maps(count, raw[name][1])
-    return _texts(count, *raw[_READ_FOR[name]])
+    return _texts(count, *raw[_SOURCES[name]])
 
 
 def _texts(count: int, present: int | None, raw: bytes) -> "pa.Array":
     import pyarrow as pa  # noqa: PLC0415 - see above
     import pyarrow.compute as pc  # noqa: PLC0415 - see above
 
-    # The bytes as they are, as an array of one text.
+    # An array of one text, without a copy.
     whole = pa.Array.from_buffers(
         pa.string(), 1, [None, pa.py_buffer(struct.pack("=ii", 0, len(raw))), pa.py_buffer(raw)]
     )
-    parts = pc.split_pattern(whole, _BETWEEN).values
+    parts = pc.split_pattern(whole, _SEPARATOR).values
     if len(parts) != count:
-        raise _Unclear
+        raise _AmbiguousColumn
     if present is None or present == count:
         return parts
     is_null = pc.equal(parts, pa.scalar(_NULL, pa.string()))
     if pc.sum(is_null).as_py() != count - present:
-        raise _Unclear
+        raise _AmbiguousColumn
     return pc.if_else(is_null, pa.scalar(None, pa.string()), parts)
 
 
@@ -144,11 +146,11 @@ def _bodies(count: int, lengths: bytes, raw: bytes) -> "pa.Array":
 
 
 def _maps(count: int, raw: bytes) -> "pa.Array":
-    # JSON has no such characters but escaped ones.
-    listed = raw.replace(_BETWEEN.encode(), b",").replace(_NULL.encode(), b"null")
+    # JSON contains these characters only in escaped form.
+    listed = raw.replace(_SEPARATOR.encode(), b",").replace(_NULL.encode(), b"null")
     properties = _properties(b"[%b]" % listed)
     if len(properties) != count:
-        raise _Unclear
+        raise _AmbiguousColumn
     return map_of(properties)
 
 

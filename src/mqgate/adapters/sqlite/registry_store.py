@@ -1,4 +1,4 @@
-"""RegistryStore on the embedded engine: entries as JSON, one version for all of them."""
+"""Registry, audit entries and receipt keys in SQLite. Entries are stored as JSON and share one version."""
 
 import asyncio
 import os
@@ -19,17 +19,19 @@ from mqgate.ports.registry_store import AuditEntry, Entry
 
 _SQL = queries("registry_store")
 _KINDS: dict[type[Entry], str] = {Topic: "topic", Producer: "producer", Group: "group", ApiKey: "key"}
-_NEWEST = 1 << 62
+_MAX_ID = 1 << 62
 
 
 class SqliteRegistryStore:
+    """RegistryStore on the embedded engine."""
+
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
-        self._turn = asyncio.Lock()
+        self._change_lock = asyncio.Lock()
 
     @asynccontextmanager
     async def change_lock(self) -> AsyncIterator[None]:
-        async with self._turn:
+        async with self._change_lock:
             yield
 
     async def version(self) -> int:
@@ -37,7 +39,7 @@ class SqliteRegistryStore:
 
     async def load(self) -> Snapshot:
         def job(view: View) -> tuple[int, list[Any]]:
-            # One statement could not see both; a read transaction makes them one view.
+            # Both statements must read the same commit.
             view.execute("BEGIN")
             try:
                 return view.one(_SQL["version"])[0], view.all(_SQL["entries"])
@@ -77,8 +79,8 @@ class SqliteRegistryStore:
         await self._engine.write(lambda tx: _record(tx, audit_entry))
 
     async def audit_entries(self, limit: int, before: str | None) -> tuple[Sequence[AuditEntry], str | None]:
-        (newest,) = (_NEWEST,) if before is None else parse_cursor(before, MAX_ROW)
-        rows = await self._engine.read(lambda view: view.all(_SQL["acts"], (newest, limit + 1)))
+        (before_id,) = (_MAX_ID,) if before is None else parse_cursor(before, MAX_ROW)
+        rows = await self._engine.read(lambda view: view.all(_SQL["audit_entries"], (before_id, limit + 1)))
         found = [
             AuditEntry(at=instant(at), actor=actor, action=action, subject=subject, reason=reason, details=details)
             for _, at, actor, action, subject, reason, details in rows[:limit]
@@ -106,7 +108,7 @@ def _name(entry: Entry) -> str:
 
 def _raise_version(tx: Transaction, decided_on: int) -> None:
     if tx.one(_SQL["version"])[0] != decided_on:
-        raise RegistryChanged("read the registry again and repeat the change")
+        raise RegistryChanged("The registry was changed by another request. Read it again and repeat the change.")
     tx.execute(_SQL["raise_version"])
 
 

@@ -41,11 +41,11 @@ class View:
     """The connection as a reading job may use it."""
 
     def __init__(self, connection: apsw.Connection) -> None:
-        self.execute = connection.execute
+        self.execute: Callable[..., apsw.Cursor] = connection.execute
         self._limit = connection.limit
 
     @contextmanager
-    def no_value_beyond(self, max_bytes: int) -> Iterator[None]:
+    def max_value(self, max_bytes: int) -> Iterator[None]:
         """Let statements that read or create a larger value fail with TooBigError."""
         previous = self._limit(apsw.SQLITE_LIMIT_LENGTH, max_bytes)
         try:
@@ -72,13 +72,50 @@ class Transaction(View):
         self.now_ms = now_ms
         self.drafts: dict[Any, Any] = {}
         self.on_commit: list[Callable[[], None]] = []
+        self._execute = connection.execute
+        self._deferred: list[tuple[str, tuple[Any, ...]]] = []
+        self.execute = self._begin_and_execute
+        self._has_begun = False
+
+    def defer(self, sql: str, values: tuple[Any, ...]) -> None:
+        """Execute a statement before the next one of this transaction, or at its end.
+
+        If the transaction has no other statement, it needs neither BEGIN nor COMMIT. Each statement releases and
+        acquires the lock of the interpreter, for which a busy event loop competes.
+        """
+        if self._has_begun:
+            self._execute(sql, values)
+        else:
+            self._deferred.append((sql, values))
+
+    def commit(self) -> None:
+        """Commit the transaction. Also store the clock, unless the one statement is an append, which contains it."""
+        if not self._has_begun and len(self._deferred) == 1:
+            ((sql, values),) = self._deferred
+            # Without this, the transaction would refer to itself and be left to the garbage collector.
+            self.execute = self._execute
+            self._execute(sql, values)
+            return
+        self.execute("UPDATE meta SET value = ? WHERE name = 'clock'", (self.now_ms,))
+        self.execute("COMMIT")
+
+    def _begin_and_execute(self, sql: str, values: tuple[Any, ...] = ()) -> apsw.Cursor:
+        self.execute = self._execute
+        self._has_begun = True
+        self._execute("BEGIN IMMEDIATE")
+        for deferred in self._deferred:
+            self._execute(*deferred)
+        return self._execute(sql, values)
 
 
 class _Job(NamedTuple):
+    """A job and the two functions of which one is called with its result, in the thread of the loop."""
+
     run: Callable[[Any], Any]
-    after_commit: Callable[[Any], None] | None
+    succeed: Callable[[Any], None]
+    fail: Callable[[Exception], None]
     is_durable: bool
-    result: asyncio.Future[Any]
+    loop: asyncio.AbstractEventLoop
 
 
 class _WorkerThread:
@@ -99,19 +136,43 @@ class _WorkerThread:
             self._jobs.put(None)
             await asyncio.get_running_loop().run_in_executor(None, self._thread.join)
 
-    def post(
+    async def run(
         self,
         job: Callable[[Any], _T],
         after_commit: Callable[[_T], None] | None = None,
         *,
         is_durable: bool = True,
-    ) -> asyncio.Future[_T]:
+    ) -> _T:
+        """Run a job and return its result."""
+        result: asyncio.Future[_T] = asyncio.get_running_loop().create_future()
+
+        # The caller may have been cancelled. The commit stays valid.
+        def succeed(outcome: _T) -> None:
+            if after_commit is not None:
+                after_commit(outcome)
+            if not result.done():
+                result.set_result(outcome)
+
+        def fail(error: Exception) -> None:
+            if not result.done():
+                result.set_exception(error)
+
+        self.post(job, succeed, fail, is_durable=is_durable)
+        return await result
+
+    def post(
+        self,
+        job: Callable[[Any], _T],
+        succeed: Callable[[_T], None],
+        fail: Callable[[Exception], None],
+        *,
+        is_durable: bool = True,
+    ) -> None:
+        """Queue a job. Call `succeed` with its result, or `fail` with its error."""
         if self._is_closed:
             # The thread may have ended: a job that is queued now would never run.
-            raise StorageUnavailable("the gateway is stopping")
-        result: asyncio.Future[_T] = asyncio.get_running_loop().create_future()
-        self._jobs.put(_Job(job, after_commit, is_durable, result))
-        return result
+            raise StorageUnavailable("The gateway is stopping. Repeat the request.")
+        self._jobs.put(_Job(job, succeed, fail, is_durable, asyncio.get_running_loop()))
 
     def _run(self) -> None:
         while True:
@@ -139,19 +200,13 @@ class _WorkerThread:
 def _deliver(batch: list[_Job], outcomes: list[Any]) -> None:
     def resolve() -> None:
         for job, outcome in zip(batch, outcomes, strict=True):
-            is_error = isinstance(outcome, BaseException)
-            if job.after_commit is not None and not is_error:
-                job.after_commit(outcome)
-            # The caller was cancelled. The commit stays valid.
-            if job.result.done():
-                continue
-            if is_error:
-                job.result.set_exception(outcome)
+            if isinstance(outcome, Exception):
+                job.fail(outcome)
             else:
-                job.result.set_result(outcome)
+                job.succeed(outcome)
 
     try:
-        batch[0].result.get_loop().call_soon_threadsafe(resolve)
+        batch[0].loop.call_soon_threadsafe(resolve)
     except RuntimeError:
         # The loop is closed and no caller is left. The commit stays valid.
         return
@@ -180,12 +235,10 @@ class Writer(_WorkerThread):
         if is_durable is not self._is_durable:
             connection.execute(f"PRAGMA synchronous = {'FULL' if is_durable else 'NORMAL'}")
             self._is_durable = is_durable
-        connection.execute("BEGIN IMMEDIATE")
+        transaction = Transaction(connection, self._clock.now_ms())
         try:
-            transaction = Transaction(connection, self._clock.now_ms())
             outcomes = [job.run(transaction) for job in batch]
-            connection.execute("UPDATE meta SET value = ? WHERE name = 'clock'", (transaction.now_ms,))
-            connection.execute("COMMIT")
+            transaction.commit()
         except BaseException:
             # A full disk may have rolled back already.
             if connection.in_transaction:
@@ -226,9 +279,9 @@ def _translate(error: Exception) -> Exception:
         return error
     translated: MqgateError
     if isinstance(error, apsw.FullError):
-        translated = StorageFull("free some disk space or lower a topic's retention; nothing stored was lost")
+        translated = StorageFull("Free disk space or lower the retention of a topic. Stored messages are not affected.")
     elif isinstance(error, apsw.Error):
-        translated = StorageUnavailable(f"the database answered: {error}")
+        translated = StorageUnavailable(f"The database returned an error: {error}.")
     else:
         return error
     translated.__cause__ = error

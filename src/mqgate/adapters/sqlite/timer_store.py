@@ -1,4 +1,4 @@
-"""Timers in SQLite: one row each, one index on the due time."""
+"""Timers in SQLite. Each timer is one row, and an index on the due time finds the next one."""
 
 from collections.abc import Sequence
 from datetime import datetime, timedelta
@@ -15,12 +15,14 @@ from mqgate.ports.timer_store import Timer, TimerState
 
 _COLUMNS = "number, id, topic, due, state, key, tag, properties, slot, body"
 _SQL = {name: sql.replace("{columns}", _COLUMNS) for name, sql in queries("timer_store").items()}
-_KEPT = timedelta(minutes=20)
-_FORGOTTEN_AT_ONCE = 2_000
-_END_OF_TIME = 1 << 62
+_REMEMBERED = timedelta(minutes=20)
+_TIDY_ROWS = 2_000
+_MAX_TIME = 1 << 62
 
 
 class SqliteTimerStore:
+    """TimerStore on the embedded engine."""
+
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
 
@@ -89,7 +91,7 @@ class SqliteTimerStore:
     ) -> tuple[Sequence[Timer], str | None]:
         due, number = (-1, 0) if after is None else parse_cursor(after, LATEST_MS, MAX_ROW)
         low = milliseconds(since) if since else 0
-        high = milliseconds(until) if until else _END_OF_TIME
+        high = milliseconds(until) if until else _MAX_TIME
         values = (topic, low, high, due, number, limit + 1)
         rows = await self._engine.read(lambda view: view.all(_SQL["list"], values))
         last = rows[limit - 1] if len(rows) > limit else None
@@ -105,16 +107,16 @@ class SqliteTimerStore:
                 if due is None:
                     tx.execute(_SQL["cancel"], (tx.now_ms, number))
                 else:
-                    tx.execute(_SQL["retime"], (_tick(due), number))
+                    tx.execute(_SQL["retime"], (_due_ms(due), number))
             return TimerState(state)
 
         return await self._engine.write(job)
 
     async def tidy(self) -> None:
-        """Forget timers that were delivered or cancelled a while ago."""
+        """Delete timers that were delivered or cancelled at least 20 minutes ago."""
 
         def job(tx: Transaction) -> int:
-            tx.execute(_SQL["forget"], (tx.now_ms - _KEPT // timedelta(milliseconds=1), _FORGOTTEN_AT_ONCE))
+            tx.execute(_SQL["forget"], (tx.now_ms - _REMEMBERED // timedelta(milliseconds=1), _TIDY_ROWS))
             return int(tx.one("SELECT changes()")[0])
 
         while await self._engine.write(job):
@@ -124,13 +126,13 @@ class SqliteTimerStore:
 def _row(timer: Timer) -> tuple[Any, ...]:
     draft = timer.draft
     properties = msgspec.json.encode(draft.properties).decode() if draft.properties else None
-    return draft.id, timer.topic, _tick(timer.due), draft.key, draft.tag, properties, draft.slot, draft.body
+    return draft.id, timer.topic, _due_ms(timer.due), draft.key, draft.tag, properties, draft.slot, draft.body
 
 
-def _tick(due: datetime) -> int:
-    """Milliseconds; a fraction is rounded up: never early."""
-    found = milliseconds(due)
-    return found if instant(found) == due else found + 1
+def _due_ms(due: datetime) -> int:
+    """Return a due time in milliseconds, rounded up, so that no message is early."""
+    rounded_down = milliseconds(due)
+    return rounded_down if instant(rounded_down) == due else rounded_down + 1
 
 
 def _timer(row: Any) -> Timer:

@@ -1,6 +1,6 @@
--- Parts of one statement that makes a page of columns; which of them are put together is the reader's choice of columns.
--- A column is one long value, so that no row is ever touched by Python: texts with U+0002 between them and U+0001 for
--- null, after how many are not null (NULL where all are); bodies end to end, after their lengths.
+-- Parts of the statement that reads a page of columns. The requested columns decide which parts are joined.
+-- Each column is one concatenated value. Texts: the number of values that are not null (NULL: all), then the texts,
+-- separated by U+0002, with U+0001 for null. Bodies: their lengths, then the bodies without separators.
 
 -- name: page
 FROM message NOT INDEXED WHERE position BETWEEN ? AND ?

@@ -13,10 +13,10 @@ DELETE FROM message WHERE position BETWEEN ? AND ?
 -- name: drop_queues
 DELETE FROM queue WHERE topic = ?
 
--- name: unnoted
+-- name: unrecorded
 SELECT max(position), sum(length(body) + coalesce(length(properties), 0)) FROM message WHERE position BETWEEN ? AND ?
 
--- name: note_ends
+-- name: record_end
 UPDATE queue SET next_offset = ?, bytes = bytes + ? WHERE number = ?
 
 -- name: read

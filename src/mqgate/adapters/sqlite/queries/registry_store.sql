@@ -16,7 +16,7 @@ DELETE FROM registry WHERE kind = ? AND name = ?
 -- name: record
 INSERT INTO act (at, actor, action, subject, reason, details) VALUES (?, ?, ?, ?, ?, ?)
 
--- name: acts
+-- name: audit_entries
 SELECT id, at, actor, action, subject, reason, details FROM act WHERE id < ? ORDER BY id DESC LIMIT ?
 
 -- name: receipt_keys
