@@ -46,9 +46,7 @@ class Worker:
         pause = 0.2
         while True:
             try:
-                response = self._client.receive(
-                    self._group, max_messages=10, wait=wait, attempt_id=attempt, ack=self._finished
-                )
+                response = self._client.receive(self._group, max=10, wait=wait, attempt_id=attempt, ack=self._finished)
                 break
             except (GatewayUnreachable, GatewayError) as error:
                 if self.is_stopping or not getattr(error, "retryable", True):
