@@ -11,6 +11,7 @@ from mqgate.client.caller import Caller
 from mqgate.client.errors import Reply
 from mqgate.client.operations import AsyncDeadLetters, AsyncEntries, AsyncGroups, AsyncKeys, AsyncScheduled
 from mqgate.client.requests import Call, Duration, Instant, Json, get, given, post, seconds
+from mqgate.client.tracing import trace_properties
 from mqgate.client.transport import AsyncTransport, Transport
 from mqgate.client.types import Lag, Outcome, Page, Published, PublishResult, QueueBounds, Received
 
@@ -79,7 +80,7 @@ class AsyncClient:
         metadata = {
             "key": key,
             "tag": tag,
-            "properties": properties,
+            "properties": {**trace_properties(), **(properties or {})},
             "delay": delay,
             "deliver_at": deliver_at,
             "idempotency_key": idempotency_key,

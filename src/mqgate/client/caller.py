@@ -48,6 +48,8 @@ class Caller:
         self._retry_for = seconds(retry_for)
         self.transport = transport(self._addresses)
         self._chosen = 0
+        # Attempts that were repeated.
+        self.failures = 0
 
     @property
     def address(self) -> str:
@@ -69,6 +71,7 @@ class Caller:
                 pause = retries.pause_after(error, call)
                 if pause is None:
                     raise
+                self.failures += 1
                 if not _is_rate_limited(error) and self._chosen == tried:
                     self._chosen = (tried + 1) % len(self._addresses)
                 if pause:

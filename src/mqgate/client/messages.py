@@ -10,10 +10,10 @@ from uuid import uuid4
 from mqgate.client.caller import Caller
 from mqgate.client.errors import GatewayError
 from mqgate.client.message import envelope
-from mqgate.client.requests import Call, Duration, Instant, Json, path, post, wire
+from mqgate.client.requests import Call, Duration, Instant, encode, path, post, wire
 from mqgate.client.types import Published, PublishResult
 
-__all__ = ["item_error", "publish", "publish_batch", "publish_raw", "raw_metadata"]
+__all__ = ["item_error", "publish", "publish_batch", "publish_encoded", "publish_raw", "raw_metadata"]
 
 
 async def publish(
@@ -32,15 +32,24 @@ async def publish_batch(
 ) -> list[PublishResult]:
     """Send a batch, and again those of its messages that may succeed later. Return one result per message."""
     messages = [_with_key(message) for message in envelopes] if caller.has_retries else list(envelopes)
+    is_repeatable = all(message.get("idempotencyKey") for message in messages)
+    contents = [encode(message) for message in messages]
+    return await publish_encoded(caller, topic, contents, producer, is_repeatable=is_repeatable)
+
+
+async def publish_encoded(
+    caller: Caller, topic: str, messages: Sequence[bytes], producer: str | None, *, is_repeatable: bool
+) -> list[PublishResult]:
+    """Send a batch of encoded envelopes. It is repeatable if each has an idempotency key."""
     retries = caller.retries()
-    results = await _send(caller, topic, messages, producer)
+    results = await _send(caller, topic, messages, producer, is_repeatable)
     while failed := _retryable(results):
         error = item_error(results[failed[0]])
         pause = retries.pause_after(error, Call(method="POST", path=""))
         if pause is None:
             return results
         await caller.transport.pause(pause)
-        again = await _send(caller, topic, [messages[place] for place in failed], producer)
+        again = await _send(caller, topic, [messages[place] for place in failed], producer, is_repeatable)
         for place, result in zip(failed, again, strict=True):
             results[place] = result
     return results
@@ -104,11 +113,16 @@ def _with_key(message: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 async def _send(
-    caller: Caller, topic: str, messages: Sequence[Mapping[str, Any]], producer: str | None
+    caller: Caller, topic: str, messages: Sequence[bytes], producer: str | None, is_repeatable: bool
 ) -> list[PublishResult]:
-    is_repeatable = all(message.get("idempotencyKey") for message in messages)
-    body: Json = {"messages": messages}
-    call = post(body, "topics", topic, "messages", query={"producer": producer}, is_repeatable=is_repeatable)
+    call = Call(
+        method="POST",
+        path=path("topics", topic, "messages"),
+        query={"producer": producer},
+        content=b'{"messages":[' + b",".join(messages) + b"]}",
+        headers={"Content-Type": "application/json"},
+        is_repeatable=is_repeatable,
+    )
     response = await caller.call(call)
     return cast("list[PublishResult]", response["results"])
 

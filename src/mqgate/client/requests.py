@@ -78,7 +78,7 @@ def seconds(wait: float | timedelta) -> float:
 
 
 def encode(body: Mapping[str, Any]) -> bytes:
-    return json.dumps(body, default=wire, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode()
+    return _ENCODER.encode(body).encode()
 
 
 def decode(reply: Reply) -> Json:
@@ -103,3 +103,7 @@ def wire(value: Any) -> Any:
     if isinstance(value, str | int | float):
         return value
     raise TypeError(f"{type(value).__name__} cannot be sent as JSON")
+
+
+# Made once: json.dumps with arguments makes one per call.
+_ENCODER = json.JSONEncoder(default=wire, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
