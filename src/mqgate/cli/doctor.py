@@ -8,11 +8,11 @@ from collections.abc import Iterator, Mapping
 from dataclasses import asdict
 from datetime import UTC, datetime, timedelta
 from email.utils import parsedate_to_datetime
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-import apsw
 import click
 
 from mqgate import __version__
@@ -24,7 +24,6 @@ from mqgate.client import Client, GatewayUnreachable
 from mqgate.client.errors import Reply
 from mqgate.client.requests import Call
 from mqgate.core.addresses import is_loopback
-from mqgate.settings import Settings, SettingsInvalid
 
 __all__ = ["check_clock", "check_keys", "check_parts", "check_version", "doctor"]
 
@@ -59,7 +58,10 @@ def doctor(session: Session, config: Path | None) -> None:
 def _check_machine() -> Iterator[Check]:
     yield Check(check="mqgate", status="ok", detail=f"this command is {__version__}")
     yield Check(check="python", status="ok", detail=platform.python_version())
-    yield Check(check="sqlite", status="ok", detail=apsw.sqlite_lib_version())
+    if find_spec("apsw") is not None:
+        import apsw  # noqa: PLC0415 - only the server needs it
+
+        yield Check(check="sqlite", status="ok", detail=apsw.sqlite_lib_version())
 
 
 def _check_gateway(session: Session, client: Client) -> Iterator[Check]:
@@ -89,6 +91,8 @@ def _check_stores(config: Path | None) -> Iterator[Check]:
     """Check RocketMQ and Redis if the settings use them. Without settings, check nothing."""
     if config is None and not {"MQGATE_MESSAGES_ENGINE", "MQGATE_LOG_ENGINE"} & set(os.environ):
         return
+    from mqgate.settings import Settings, SettingsInvalid  # noqa: PLC0415 - only the server needs it
+
     try:
         settings = Settings.load(config)
         yield from (Check(check="settings", status="warn", detail=note) for note in settings.deprecations)
