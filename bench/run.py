@@ -10,6 +10,7 @@ from pathlib import Path
 
 import bare_sqlite
 import beside
+import clients
 import events_cost
 import live
 import on_pipelines
@@ -180,6 +181,7 @@ def main() -> None:
         "beside": lambda: beside.embedded(Table),
         "beside-distributed": lambda: beside.distributed(Table),
         "live": lambda: live.compare(Table),
+        "client": lambda: clients.compare(Table),
         "flat": flat,
         "wake": lambda: parked.wake(Table),
         "parked": lambda: parked.idle(Table),

@@ -4,7 +4,7 @@ import asyncio
 import gc
 import os
 import sys
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -21,7 +21,7 @@ from mqgate.testing.server_process import ServerProcess
 from plain_log import log_plainly
 
 # The fixtures `rocketmq` and `pair`; `postgres`, `mortal`, `redis` and `mortal_redis`.
-pytest_plugins = ["cluster", "servers"]
+pytest_plugins = ["cluster", "servers", "mqgate.testing.fixtures"]
 # Not installed; but httpx asks for it with every request, and to look for it in all rooms takes as long as the request.
 sys.modules.setdefault("sniffio", None)
 SPARK = Path(__file__).with_name("spark")
@@ -117,11 +117,9 @@ async def api(gateway: bootstrap.Gateway) -> AsyncIterator[httpx.AsyncClient]:
 
 
 @pytest.fixture(scope="session")
-def gateway_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+def gateway_url(mqgate_gateway: ServerProcess) -> str:
     """An open gateway with nothing registered, for tests that need a socket."""
-    server = ServerProcess(tmp_path_factory.mktemp("gateway")).start()
-    yield server.url
-    server.stop()
+    return mqgate_gateway.url
 
 
 async def put(api: httpx.AsyncClient, path: str, **body: Any) -> dict[str, Any]:

@@ -4,11 +4,11 @@ import json
 import socket
 from datetime import UTC, datetime, timedelta
 
-import httpx
 import pytest
 
 from mqgate import __version__
 from mqgate.cli.doctor import check_clock, check_keys, check_parts, check_version
+from mqgate.client.errors import Reply
 
 NOON = datetime(2030, 1, 31, 12, tzinfo=UTC)
 NOON_DATE = "Thu, 31 Jan 2030 12:00:00 GMT"
@@ -65,7 +65,12 @@ def test_another_release_of_the_gateway_is_a_warning(version, status):
 
 def test_the_part_that_is_not_ready_is_named():
     """The name of the part shows operators where to look."""
-    ready = httpx.Response(503, json={"status": "unready", "parts": {"store": "storage_full", "server": "ok"}})
+    ready = Reply(
+        url="http://gw/readyz",
+        status=503,
+        headers={},
+        content=b'{"status": "unready", "parts": {"store": "storage_full", "server": "ok"}}',
+    )
 
     checks = {check.check: (check.status, check.detail) for check in check_parts(ready)}
 

@@ -190,7 +190,7 @@ def test_queues_are_collected_from_all_pages(peer) -> None:
     peer.will_answer(200, b'{"items":[{"queue":"a:0"}],"next":"a:0"}')
     peer.will_answer(200, b'{"items":[{"queue":"b:0"}],"next":null}')
 
-    with Client(peer.url) as client:
+    with Client(peer.url, retry_for=0) as client:
         found = client.queues("t")
 
     assert [message["queue"] for message in found] == ["a:0", "b:0"]

@@ -21,7 +21,7 @@ def test_a_problem_document_becomes_one_exception_with_all_members(peer):
     }
     peer.will_answer(400, json.dumps(problem).encode(), Content_Type="application/problem+json")
 
-    with Client(peer.url) as client, pytest.raises(GatewayError) as caught:
+    with Client(peer.url, retry_for=0) as client, pytest.raises(GatewayError) as caught:
         client.topics.put("orders", {"colour": "red"})
 
     error = caught.value
@@ -40,7 +40,7 @@ def test_a_refused_settlement_has_its_outcome(peer):
     }
     peer.will_answer(409, json.dumps(problem).encode(), Content_Type="application/problem+json")
 
-    with Client(peer.url) as client, pytest.raises(GatewayError) as caught:
+    with Client(peer.url, retry_for=0) as client, pytest.raises(GatewayError) as caught:
         client.ack("billing", "r1")
 
     assert caught.value.members["outcome"] == "lost"
@@ -51,7 +51,7 @@ def test_retry_after_reaches_the_caller(peer):
     problem = {"status": 503, "code": "overloaded", "detail": "come back", "retryable": True}
     peer.will_answer(503, json.dumps(problem).encode(), Retry_After="7")
 
-    with Client(peer.url) as client, pytest.raises(GatewayError) as caught:
+    with Client(peer.url, retry_for=0) as client, pytest.raises(GatewayError) as caught:
         client.info()
 
     assert caught.value.retryable
@@ -65,7 +65,7 @@ def test_a_refusal_of_a_proxy_is_a_gateway_error(peer, body):
     """A proxy has its own error format, and callers must not need a second exception type."""
     peer.will_answer(502, body)
 
-    with Client(peer.url) as client, pytest.raises(GatewayError) as caught:
+    with Client(peer.url, retry_for=0) as client, pytest.raises(GatewayError) as caught:
         client.info()
 
     assert (caught.value.status, caught.value.code) == (502, "unexpected_answer")
@@ -77,7 +77,7 @@ def test_a_success_without_a_json_object_is_an_error(peer, body):
     """Another web server at the URL must not look like an empty gateway."""
     peer.will_answer(200, body)
 
-    with Client(peer.url) as client, pytest.raises(GatewayError, match="unexpected_answer"):
+    with Client(peer.url, retry_for=0) as client, pytest.raises(GatewayError, match="unexpected_answer"):
         client.topics.list()
 
 
@@ -85,7 +85,7 @@ def test_a_response_without_a_body_is_an_empty_dict(peer):
     """204 is a success, not a malformed document."""
     peer.will_answer(204)
 
-    with Client(peer.url) as client:
+    with Client(peer.url, retry_for=0) as client:
         assert client.topics.delete("orders") == {}
 
 
@@ -95,7 +95,7 @@ def test_a_closed_port_is_unreachable_with_a_known_outcome():
         free.bind(("127.0.0.1", 0))
         url = f"http://127.0.0.1:{free.getsockname()[1]}"
 
-    with Client(url) as client, pytest.raises(GatewayUnreachable) as caught:
+    with Client(url, retry_for=0) as client, pytest.raises(GatewayUnreachable) as caught:
         client.publish("orders", "hello")
 
     assert url in caught.value.detail
@@ -106,7 +106,7 @@ def test_a_connection_closed_without_a_response_leaves_the_outcome_unknown(peer)
     """The message may be stored, so an unconditional repeat may create a duplicate."""
     peer.will_hang_up()
 
-    with Client(peer.url) as client, pytest.raises(GatewayUnreachable) as caught:
+    with Client(peer.url, retry_for=0) as client, pytest.raises(GatewayUnreachable) as caught:
         client.publish("orders", "hello")
 
     assert caught.value.is_outcome_unknown
@@ -118,7 +118,7 @@ def test_no_response_within_the_timeout_is_unreachable():
         url = f"http://127.0.0.1:{mute.getsockname()[1]}"
 
         with (
-            Client(url, timeout=timedelta(milliseconds=50)) as client,
+            Client(url, timeout=timedelta(milliseconds=50), retry_for=0) as client,
             pytest.raises(GatewayUnreachable) as caught,
         ):
             client.info()
@@ -130,7 +130,7 @@ def test_no_response_within_the_timeout_is_unreachable():
 def test_a_malformed_url_is_refused_at_once(url):
     """A wrong setting must fail when the client is created, not at the first message."""
     with pytest.raises(ValueError, match="not"):
-        Client(url)
+        Client(url, retry_for=0)
 
 
 @pytest.mark.parametrize("key", ["", "secret\n", "gehe\u00efm", "se\x00cret"])

@@ -23,13 +23,13 @@ def fill(client: Client, topic: str, count: int, *, start: int = 0, **metadata: 
 
 def frame(spark: SparkSession, client: Client, schema: str | None = None, **options: Any) -> DataFrame:
     """Return a batch read."""
-    reader = spark.read.format("mqgate").options(url=client.transport.url, **options)
+    reader = spark.read.format("mqgate").options(url=client.url, **options)
     return (reader.schema(schema) if schema else reader).load()
 
 
 def stream(spark: SparkSession, client: Client, schema: str | None = None, **options: Any) -> DataFrame:
     """Return a streaming read, by default from the beginning."""
-    both = {"url": client.transport.url, "startingOffsets": "earliest", **options}
+    both = {"url": client.url, "startingOffsets": "earliest", **options}
     reader = spark.readStream.format("mqgate").options(**both)
     return (reader.schema(schema) if schema else reader).load()
 

@@ -34,7 +34,7 @@ def run(spark: SparkSession, client: Client, tmp_path: Path, monkeypatch: pytest
 
     def run(*arguments: str, **env: str) -> Result:
         places = ["--data-dir", str(tmp_path / "data"), "--directory", str(tmp_path / "pipelines")]
-        command = ["--json", "--url", client.transport.url, "pipeline", *arguments, *places]
+        command = ["--json", "--url", client.url, "pipeline", *arguments, *places]
         return CliRunner().invoke(cli, command, env={"MQGATE_KEY": None} | env)
 
     return run
@@ -56,7 +56,7 @@ def test_reconcile_exits_with_1_if_an_hour_is_broken(run: Run, client: Client, t
     watched = [(0, name, name, "", "local:0", 0, 0, 0, 0, 0, 0, 0, None)]
     open_stats(settings, is_writing=True).put({"lag_minute": watched})
     fill(client, name, 2)
-    lease = client.receive(name, max_messages=2)["lease"]
+    lease = client.receive(name, max=2)["lease"]
     client.ack(name, lease["receipt"])
     at = milliseconds(datetime.now(UTC))
     events = [event("acked", at, name, group=name, queue="local:0", offset=0)]

@@ -69,7 +69,7 @@ def work(client: Client, waits: Waits) -> Ledger:
 def consume(client: Client, ledger: Ledger, waits: Waits, nacked: int = 0) -> None:
     """Until nothing is left for either group; the first few of single messages are given back once."""
     while client.lag("singles")["lag"]:
-        found = [message["receipt"] for message in client.receive("singles", max_messages=32)["messages"]]
+        found = [message["receipt"] for message in client.receive("singles", max=32)["messages"]]
         ledger["singles", "delivered"] += len(found)
         refused, done = found[:nacked], found[nacked:]
         nacked -= len(refused)
@@ -82,7 +82,7 @@ def consume(client: Client, ledger: Ledger, waits: Waits, nacked: int = 0) -> No
     carried: list[str] = []
     while client.lag("batches")["lag"]:
         began = time.time()
-        response = client.receive("batches", max_messages=32, ack=carried)
+        response = client.receive("batches", max=32, ack=carried)
         ended = time.time()
         stored = [datetime.fromisoformat(message["storedAt"]).timestamp() for message in response["messages"]]
         waits += [((began - at) * 1000, (ended - at) * 1000) for at in stored]

@@ -169,7 +169,7 @@ def test_a_restored_checkpoint_loses_nothing(spark: SparkSession, store: StatsSt
 
 
 def drained(spark: SparkSession, client: Client, topic: str, take: Callable[..., None], checkpoint: Path) -> None:
-    options = {"url": client.transport.url, "subscribe": topic, "startingOffsets": "earliest", "properties": "json"}
+    options = {"url": client.url, "subscribe": topic, "startingOffsets": "earliest", "properties": "json"}
     stream = spark.readStream.format("mqgate").options(**options).schema(MESSAGE).load()
     query = stream.writeStream.foreachBatch(take).option("checkpointLocation", str(checkpoint))
     query.trigger(availableNow=True).start().awaitTermination()

@@ -31,9 +31,7 @@ def store(tmp_path: Path) -> StatsStore:
 
 @pytest.fixture
 def config(client: Client, topic: str, tmp_path: Path) -> PipelineConfig:
-    return PipelineConfig(
-        url=client.transport.url, directory=tmp_path, events_topic=topic, trigger=timedelta(seconds=0.1)
-    )
+    return PipelineConfig(url=client.url, directory=tmp_path, events_topic=topic, trigger=timedelta(seconds=0.1))
 
 
 def done(start: Callable[[], StreamingQuery]) -> None:

@@ -46,7 +46,7 @@ def events_topic(client: Client) -> str:
 
 @pytest.fixture
 def config(client: Client, events_topic: str, tmp_path: Path) -> PipelineConfig:
-    return PipelineConfig(url=client.transport.url, directory=tmp_path, events_topic=events_topic, grace=timedelta(0))
+    return PipelineConfig(url=client.url, directory=tmp_path, events_topic=events_topic, grace=timedelta(0))
 
 
 @pytest.fixture
@@ -63,7 +63,7 @@ def group(client: Client, topic: str, store: StatsStore) -> Iterator[str]:
 def messages(client: Client, group: str, count: int) -> list[dict[str, Any]]:
     found: list[dict[str, Any]] = []
     while len(found) < count:
-        found += client.receive(group, max_messages=count - len(found))["messages"]
+        found += client.receive(group, max=count - len(found))["messages"]
     return found
 
 

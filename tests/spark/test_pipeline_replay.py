@@ -16,7 +16,7 @@ from mqgate.spark.pipelines.replay import Replay, chosen, count, replay
 
 @pytest.fixture
 def config(client: Client, tmp_path: Path) -> PipelineConfig:
-    return PipelineConfig(url=client.transport.url, directory=tmp_path)
+    return PipelineConfig(url=client.url, directory=tmp_path)
 
 
 @pytest.fixture
@@ -81,9 +81,9 @@ def test_a_replay_for_one_group_reaches_no_other_group(
 
     replay(spark, config, Replay(name="three", source=topic, group=f"{topic}-again"))
 
-    got = client.receive(f"{topic}-again", max_messages=10)["messages"]
+    got = client.receive(f"{topic}-again", max=10)["messages"]
     assert sorted(message["id"] for message in got) == sorted(ids)
-    assert client.receive(f"{topic}-done", max_messages=10)["messages"] == []
+    assert client.receive(f"{topic}-done", max=10)["messages"] == []
 
 
 def test_the_archive_is_replayed_like_the_log(

@@ -37,7 +37,7 @@ def test_the_command_counts_reports_its_state_and_stops(java: Path, client: Clie
     now = milliseconds(datetime.now(UTC))
     then = now - now % MINUTE - 5 * MINUTE + MINUTE // 2
     publish_batches(client, topic, GatewayEvents().batch([event("published", then)] * 5, sent_at=now))
-    command = [sys.executable, "-m", "mqgate.cli.main", "--url", client.transport.url, "pipeline", "run"]
+    command = [sys.executable, "-m", "mqgate.cli.main", "--url", client.url, "pipeline", "run"]
     command += ["--data-dir", str(tmp_path / "data"), "--directory", str(tmp_path / "pipelines")]
     environment = {"MQGATE_PIPELINES_EVENTS_TOPIC": topic, "MQGATE_PIPELINES_TRIGGER": "0.5"}
     settings = Settings(sqlite=SqliteSettings(directory=str(tmp_path / "data")))

@@ -20,7 +20,7 @@ def locked(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Client]:
     """Start a separate gateway with an administrator key."""
     server = ServerProcess(tmp_path_factory.mktemp("locked")).start()
     with Client(server.url) as first:
-        key = first.transport.call("POST", "/v1/keys", {"role": "admin"})["key"]
+        key = first.keys.create({"role": "admin"})["key"]
     with Client(server.url, key) as admin:
         admin.topics.put("orders", {"queues": 1})
         admin.producers.put("shop", {"topic": "orders"})
@@ -30,7 +30,7 @@ def locked(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Client]:
 
 def ask(gateway: Client, key: str | None) -> None:
     """What a query asks first."""
-    with closing(HttpLog([gateway.transport.url], key=key, timeout=10, retries=0)) as log:
+    with closing(HttpLog([gateway.url], key=key, timeout=10, retries=0)) as log:
         log.ends("orders")
 
 
@@ -42,7 +42,7 @@ def test_a_missing_key_is_reported_with_its_option(locked: Client) -> None:
 
 def test_a_producer_key_may_not_read(locked: Client) -> None:
     """Reading a topic requires an administrator key."""
-    key = locked.transport.call("POST", "/v1/keys", {"producer": "shop"})["key"]
+    key = locked.keys.create({"producer": "shop"})["key"]
 
     with pytest.raises(AccessDenied, match="administrator key"):
         ask(locked, key)
@@ -51,8 +51,8 @@ def test_a_producer_key_may_not_read(locked: Client) -> None:
 def test_an_expired_key_is_rejected(locked: Client) -> None:
     """The driver reports why a job that ran yesterday fails today."""
     expires_at = datetime.now(UTC) + timedelta(seconds=1)
-    key = locked.transport.call("POST", "/v1/keys", {"role": "admin", "expiresAt": expires_at})["key"]
-    with Client(locked.transport.url, key) as holder:
+    key = locked.keys.create({"role": "admin", "expiresAt": expires_at})["key"]
+    with Client(locked.url, key) as holder:
 
         def is_expired() -> bool:
             try:

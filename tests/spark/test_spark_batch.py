@@ -44,7 +44,7 @@ def test_a_schema_prunes_columns_and_sql_works(spark: SparkSession, client: Clie
 
     spark.sql(
         f"CREATE OR REPLACE TEMPORARY VIEW orders (body STRING, queue STRING) USING mqgate "
-        f"OPTIONS (url '{client.transport.url}', subscribe '{topic}')"
+        f"OPTIONS (url '{client.url}', subscribe '{topic}')"
     )
     (row,) = spark.sql("SELECT sum(int(body)) AS total, count(DISTINCT queue) AS queues FROM orders").collect()
 
@@ -184,7 +184,7 @@ def test_invalid_input_is_an_error_before_any_task(
     """The driver reports the error in terms of the options."""
     jobs = spark.sparkContext.statusTracker().getJobIdsForGroup(None)
     both = {name: value for name, value in ({"subscribe": topic} | options).items() if value is not None}
-    reader = spark.read.format("mqgate").options(**{"url": client.transport.url, **both})
+    reader = spark.read.format("mqgate").options(**{"url": client.url, **both})
 
     with pytest.raises(Exception) as refused:  # noqa: PT011 - Spark wraps what a source raises in errors of its own
         (reader.schema(schema) if schema else reader).load().collect()

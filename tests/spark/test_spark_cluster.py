@@ -135,7 +135,7 @@ def test_a_job_runs_on_a_cluster_that_gets_the_package_with_it(
     assert subprocess.run(bare, env=environment, check=False, capture_output=True).returncode, "a test of nothing"  # noqa: S603 - ours
 
     submit = [str(SPARK_HOME / "bin" / "spark-submit"), "--master", cluster.master, "--py-files", str(package)]
-    submit += [*_conf(CONF), str(Path(__file__).with_name("cluster_job.py")), client.transport.url, topic, target]
+    submit += [*_conf(CONF), str(Path(__file__).with_name("cluster_job.py")), client.url, topic, target]
     done = subprocess.run(submit, env=environment, capture_output=True, text=True, timeout=PATIENCE * 3, check=False)  # noqa: S603 - Spark's
 
     assert done.returncode == 0, done.stdout + done.stderr

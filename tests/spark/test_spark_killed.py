@@ -53,8 +53,8 @@ def test_a_driver_that_is_killed_in_mid_batch_loses_nothing_and_repeats_nothing(
     client.topics.put(events, {"queues": 1})
     counts = _tell_events(client, events)
 
-    _kill_again_and_again([client.transport.url, topic, events, str(tmp_path)], tmp_path)
-    do_all(spark, config_of(client.transport.url, events, tmp_path, LARGE), topic, LARGE)
+    _kill_again_and_again([client.url, topic, events, str(tmp_path)], tmp_path)
+    do_all(spark, config_of(client.url, events, tmp_path, LARGE), topic, LARGE)
 
     files = spark.read.parquet(str(tmp_path / "parquet"))
     assert (files.count(), files.select("id").distinct().count()) == (COUNT, COUNT)
@@ -121,5 +121,5 @@ def _kill_again_and_again(arguments: list[str], directory: Path) -> None:
 
 
 def _rows(spark: SparkSession, client: Client, topic: str) -> list[Row]:
-    reader = spark.read.format("mqgate").options(url=client.transport.url, subscribe=topic)
+    reader = spark.read.format("mqgate").options(url=client.url, subscribe=topic)
     return reader.schema("id STRING, body BINARY").load().collect()

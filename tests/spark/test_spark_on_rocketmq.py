@@ -38,7 +38,7 @@ def client(rocketmq: Stack, namespace: str, tmp_path_factory: pytest.TempPathFac
 def transport(request: pytest.FixtureRequest, rocketmq: Stack, client: Client, namespace: str) -> dict[str, Any]:
     """Return the options of a transport."""
     if request.param == "http":
-        return {"url": client.transport.url}
+        return {"url": client.url}
     return {"transport": "rocketmq", "nameServers": rocketmq.name_server, "namespace": namespace}
 
 
@@ -92,7 +92,7 @@ def test_a_checkpoint_works_with_both_transports(
 ) -> None:
     """Positions are the same, so a job can switch between them."""
     options = {"subscribe": topic, "startingOffsets": "earliest"}
-    through = spark.readStream.format("mqgate").options(url=client.transport.url, **options).load()
+    through = spark.readStream.format("mqgate").options(url=client.url, **options).load()
     direct = (
         spark.readStream.format("mqgate")
         .options(transport="rocketmq", nameServers=rocketmq.name_server, namespace=namespace, **options)
@@ -112,9 +112,9 @@ def test_the_sink_writes_to_rocketmq(spark: SparkSession, client: Client, topic:
     """A repeated write with the same name is stored once."""
     rows = spark.range(50).selectExpr("CAST(id AS STRING) AS body", "concat('k', id) AS key")
     for _ in range(2):
-        options = {"url": client.transport.url, "topic": topic, "writeId": f"write-{topic}"}
+        options = {"url": client.url, "topic": topic, "writeId": f"write-{topic}"}
         rows.write.format("mqgate").options(**options).mode("append").save()
 
-    found = spark.read.format("mqgate").options(url=client.transport.url, subscribe=topic).load()
+    found = spark.read.format("mqgate").options(url=client.url, subscribe=topic).load()
 
     assert sorted(int(bytes(row.body)) for row in found.collect()) == list(range(50))

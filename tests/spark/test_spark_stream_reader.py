@@ -24,7 +24,7 @@ ALL = ReadAllAvailable()
 
 
 def reader(client: Client, schema: StructType | None = None, **options: str) -> StreamReader:
-    both = {"url": client.transport.url, "startingOffsets": "earliest", **options}
+    both = {"url": client.url, "startingOffsets": "earliest", **options}
     return StreamReader(parse(both, is_stream=True), schema or full_schema("map"))
 
 

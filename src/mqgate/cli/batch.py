@@ -4,7 +4,7 @@ A lease on a queue covers the whole batch. One receipt settles it, and `through`
 mode every message has its own receipt. A message is acknowledged only after it was printed.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from mqgate.client import Client, GatewayError, receipts_of
@@ -52,7 +52,7 @@ def settle(client: Client, group: str, pending: PendingSettlement) -> None:
         check(client.ack_all(group, pending.ack))
 
 
-def check(outcomes: list[dict[str, Any]]) -> None:
+def check(outcomes: Sequence[Mapping[str, Any]]) -> None:
     """Raise GatewayError for the first receipt that was not acknowledged."""
     refused = [outcome["outcome"] for outcome in outcomes if outcome["outcome"] not in _DONE]
     if refused:

@@ -1,18 +1,19 @@
 """`mqgate doctor`: diagnostics of the gateway, this machine and the stores."""
 
 import asyncio
+import json
 import os
 import platform
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict
 from datetime import UTC, datetime, timedelta
 from email.utils import parsedate_to_datetime
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
-import apsw
 import click
-import httpx
 
 from mqgate import __version__
 from mqgate.cli.check import Check
@@ -20,8 +21,9 @@ from mqgate.cli.config_option import config_option
 from mqgate.cli.output import as_json, examples, table
 from mqgate.cli.session import Session, with_session
 from mqgate.client import Client, GatewayUnreachable
+from mqgate.client.errors import Reply
+from mqgate.client.requests import Call
 from mqgate.core.addresses import is_loopback
-from mqgate.settings import Settings, SettingsInvalid
 
 __all__ = ["check_clock", "check_keys", "check_parts", "check_version", "doctor"]
 
@@ -56,33 +58,41 @@ def doctor(session: Session, config: Path | None) -> None:
 def _check_machine() -> Iterator[Check]:
     yield Check(check="mqgate", status="ok", detail=f"this command is {__version__}")
     yield Check(check="python", status="ok", detail=platform.python_version())
-    yield Check(check="sqlite", status="ok", detail=apsw.sqlite_lib_version())
+    if find_spec("apsw") is not None:
+        import apsw  # noqa: PLC0415 - only the server needs it
+
+        yield Check(check="sqlite", status="ok", detail=apsw.sqlite_lib_version())
 
 
 def _check_gateway(session: Session, client: Client) -> Iterator[Check]:
-    send = client.transport.send
     try:
-        live = send("GET", "/livez")
+        live = _get(client, "/livez")
         yield Check(check="reachable", status="ok", detail=f"{session.url} responds")
         yield _check_live(live)
-        yield from check_parts(send("GET", "/readyz"))
-        yield check_clock(live.headers.get("Date"), datetime.now(UTC))
-        info = send("GET", "/v1/info")
+        yield from check_parts(_get(client, "/readyz"))
+        yield check_clock(live.headers.get("date"), datetime.now(UTC))
+        info = _get(client, "/v1/info")
         yield check_keys(
             session.url,
             has_key=session.key is not None,
-            anonymous_status=send("GET", "/v1/info", is_anonymous=True).status_code,
-            own_status=info.status_code,
+            anonymous_status=_get(client, "/v1/info", is_anonymous=True).status,
+            own_status=info.status,
         )
         yield check_version(_members(info).get("version"))
     except GatewayUnreachable as error:
         yield Check(check="reachable", status="fail", detail=error.detail)
 
 
+def _get(client: Client, path: str, *, is_anonymous: bool = False) -> Reply:
+    return client.send(Call(method="GET", path=path, is_anonymous=is_anonymous))
+
+
 def _check_stores(config: Path | None) -> Iterator[Check]:
     """Check RocketMQ and Redis if the settings use them. Without settings, check nothing."""
     if config is None and not {"MQGATE_MESSAGES_ENGINE", "MQGATE_LOG_ENGINE"} & set(os.environ):
         return
+    from mqgate.settings import Settings, SettingsInvalid  # noqa: PLC0415 - only the server needs it
+
     try:
         settings = Settings.load(config)
         yield from (Check(check="settings", status="warn", detail=note) for note in settings.deprecations)
@@ -99,15 +109,15 @@ def _check_stores(config: Path | None) -> Iterator[Check]:
         yield from (Check(check="settings", status="fail", detail=fault) for fault in error.faults)
 
 
-def _check_live(live: httpx.Response) -> Check:
-    is_live = live.status_code == _OK
-    return Check(check="live", status="ok" if is_live else "fail", detail=f"/livez returned {live.status_code}")
+def _check_live(live: Reply) -> Check:
+    is_live = live.status == _OK
+    return Check(check="live", status="ok" if is_live else "fail", detail=f"/livez returned {live.status}")
 
 
-def check_parts(ready: httpx.Response) -> Iterator[Check]:
+def check_parts(ready: Reply) -> Iterator[Check]:
     """Check whether the gateway and each of its parts are ready."""
-    is_ready = ready.status_code == _OK
-    yield Check(check="ready", status="ok" if is_ready else "fail", detail=f"/readyz returned {ready.status_code}")
+    is_ready = ready.status == _OK
+    yield Check(check="ready", status="ok" if is_ready else "fail", detail=f"/readyz returned {ready.status}")
     parts = _members(ready).get("parts", {})
     for part, state in parts.items() if isinstance(parts, dict) else ():
         yield Check(check=f"ready: {part}", status="ok" if state == "ok" else "fail", detail=str(state))
@@ -135,7 +145,7 @@ def check_clock(date: str | None, now: datetime) -> Check:
 def check_keys(url: str, *, has_key: bool, anonymous_status: int, own_status: int) -> Check:
     """Check whether API keys are in use, and whether the given key is accepted."""
     if anonymous_status != _UNAUTHORIZED:
-        is_local = is_loopback(httpx.URL(url).host)
+        is_local = is_loopback(urlsplit(url).hostname or "")
         return Check(
             check="keys",
             status="ok" if is_local else "warn",
@@ -158,9 +168,9 @@ def check_version(version: Any) -> Check:
     return Check(check="version", status="warn", detail=f"the gateway is {version}, this command {__version__}")
 
 
-def _members(response: httpx.Response) -> Mapping[str, Any]:
+def _members(response: Reply) -> Mapping[str, Any]:
     try:
-        body = response.json()
+        body = json.loads(response.content)
     except ValueError:
         return {}
     return body if isinstance(body, dict) else {}

@@ -6,7 +6,7 @@ the same key stores no message twice.
 
 import json
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import click
@@ -77,7 +77,7 @@ class Lines:
         key = None if self._idempotency_key is None else f"{self._idempotency_key}:{number}"
         return envelope(body, **self._metadata | {"idempotency_key": key})
 
-    def _record(self, number: int, result: dict[str, Any]) -> None:
+    def _record(self, number: int, result: Mapping[str, Any]) -> None:
         error = result.get("error")
         if error is not None:
             self._refused += 1

@@ -5,6 +5,7 @@
 
 import gc
 import json
+import sys
 from importlib import import_module
 from typing import Any, NoReturn
 
@@ -52,7 +53,13 @@ class _Commands(click.Group):
     def get_command(self, _ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in _VERBS:
             return None
-        command: click.Command = getattr(import_module(f"mqgate.cli.{cmd_name}"), cmd_name)
+        try:
+            command: click.Command = getattr(import_module(f"mqgate.cli.{cmd_name}"), cmd_name)
+        except ModuleNotFoundError as error:
+            package = (error.name or "").partition(".")[0]
+            if package in {"", "mqgate"}:
+                raise
+            return _incomplete(cmd_name, package)
         return command
 
     def invoke(self, ctx: click.Context) -> Any:
@@ -71,10 +78,27 @@ class _Commands(click.Group):
             raise
 
 
+def _incomplete(name: str, package: str) -> click.Command:
+    """Return the command of a plain install, which has no packages of the gateway: it names the install line."""
+
+    def refuse(_arguments: tuple[str, ...]) -> NoReturn:
+        extra = "spark" if name == "pipeline" else "server"
+        line = f'pip install "mqgate[{extra}]"'
+        raise click.UsageError(f"mqgate {name} needs the package {package}, which is not installed: {line}")
+
+    return click.Command(
+        name,
+        callback=refuse,
+        params=[click.Argument(["_arguments"], nargs=-1, type=click.UNPROCESSED)],
+        context_settings={"ignore_unknown_options": True},
+        add_help_option=False,
+        short_help="Requires the server: not installed.",
+    )
+
+
 def _explain(ctx: click.Context, error: Exception) -> None:
     """Exit with the error of the gateway, or because it did not respond. Return for other errors, which are bugs."""
     from mqgate.client import GatewayError, GatewayUnreachable  # noqa: PLC0415 - see above
-    from mqgate.stack.errors import StackError  # noqa: PLC0415 - see above
 
     if isinstance(error, GatewayError):
         shown = {
@@ -90,7 +114,9 @@ def _explain(ctx: click.Context, error: Exception) -> None:
         if error.is_outcome_unknown:
             detail += "; the request may have been executed"
         _fail(ctx, UNREACHABLE, {"code": "gateway_unreachable", "detail": detail, "retryable": True})
-    if isinstance(error, StackError):
+    # Only a process that has imported the stack can have its errors.
+    stack_errors = sys.modules.get("mqgate.stack.errors")
+    if stack_errors is not None and isinstance(error, stack_errors.StackError):
         _fail(ctx, REFUSED, {"code": error.code, "detail": str(error), "retryable": False})
 
 

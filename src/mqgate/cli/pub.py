@@ -2,6 +2,7 @@
 
 import os
 import sys
+from collections.abc import Mapping
 from typing import Any, BinaryIO
 
 import click
@@ -85,7 +86,7 @@ def _one_body(body: str | None, file: BinaryIO | None) -> bytes:
     return os.fsencode(body or "")
 
 
-def _explain(response: dict[str, Any]) -> None:
+def _explain(response: Mapping[str, Any]) -> None:
     if response.get("duplicate"):
         note("a message with this idempotency key was published before; nothing was stored")
     elif "deliverAt" in response:

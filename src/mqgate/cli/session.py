@@ -31,7 +31,8 @@ class Session:
         from mqgate.client import Client  # noqa: PLC0415 - `serve` does not need it
 
         try:
-            return Client(self.url, self.key)
+            # A person decides whether to try again.
+            return Client(self.url, self.key, retry_for=0)
         except ValueError as error:
             raise click.UsageError(str(error)) from error
 

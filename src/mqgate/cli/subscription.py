@@ -20,6 +20,7 @@ from mqgate.cli.batch import PrintedBatch, check, settle
 from mqgate.cli.message_line import write
 from mqgate.cli.output import note
 from mqgate.client import Client, ClientError, GatewayError, GatewayUnreachable
+from mqgate.client.types import Outcome, Received
 
 __all__ = ["ReceiveOptions", "Subscription"]
 
@@ -95,13 +96,12 @@ class Subscription:
             if has_printed:
                 note(f"the messages printed last may be delivered again: {error}")
 
-    def _recover(self) -> list[dict[str, Any]]:
+    def _recover(self) -> list[Outcome]:
         if self._pending is None or not self._options.is_acked:
             return []
         response = self._receive(self._pending, _NO_WAIT)
         self._held = PrintedBatch(response)
-        acked: list[dict[str, Any]] = response.get("acked", [])
-        return acked
+        return response.get("acked", [])
 
     def _settle(self) -> None:
         if self._options.is_acked:
@@ -118,7 +118,7 @@ class Subscription:
             self._held.printed += 1
         return self._held.printed
 
-    def _request(self, wait: timedelta) -> dict[str, Any]:
+    def _request(self, wait: timedelta) -> Received:
         ack = self._held.settlement().ack if self._options.is_acked else []
         self._pending = _PendingReceive(attempt_id=uuid4().hex, ack=ack)
         try:
@@ -131,11 +131,11 @@ class Subscription:
                 self._pending = None
             raise
 
-    def _receive(self, pending: _PendingReceive, wait: timedelta) -> dict[str, Any]:
+    def _receive(self, pending: _PendingReceive, wait: timedelta) -> Received:
         options = self._options
         return self._client.receive(
             self._group,
-            max_messages=options.max_messages,
+            max=options.max_messages,
             wait=wait,
             visibility=options.visibility,
             client_id=options.client_id,

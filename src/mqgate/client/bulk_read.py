@@ -1,22 +1,26 @@
 """Messages of a queue as Arrow record batches, read while they arrive.
 
-The HTTP client of the standard library reads the bytes, because httpx takes four times as long, more than all other
-work of a reader. httpx is used where the standard library lacks support: for proxies, and for passwords in the URL.
+The HTTP client of the standard library reads the bytes, because httpx2 takes four times as long, more than all other
+work of a reader. httpx2 is used where the standard library lacks support: for proxies, and for passwords in the URL.
 """
 
 import http.client
 from contextlib import closing, contextmanager
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, cast
 from urllib.request import getproxies, proxy_bypass
 
-import httpx
+import httpx2
 
-from mqgate.client.errors import GatewayUnreachable, refusal, unexpected
+from mqgate.client.caller import Caller
+from mqgate.client.errors import GatewayUnreachable, Reply, refusal, unexpected
+from mqgate.client.requests import Call
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     import pyarrow as pa
+
+    from mqgate.client.transport import BlockingTransport
 
 __all__ = ["ARROW", "batches"]
 
@@ -25,7 +29,7 @@ _END_MARK = b"\xff\xff\xff\xff\x00\x00\x00\x00"
 _PORTS = {"http": 80, "https": 443}
 
 
-def batches(client: httpx.Client, request: httpx.Request) -> "Iterator[pa.RecordBatch]":
+def batches(caller: Caller, call: Call) -> "Iterator[pa.RecordBatch]":
     """Yield the batches of a response as they arrive. Closing the iterator closes the connection.
 
     Raise GatewayError for a refusal, and GatewayUnreachable for an incomplete response.
@@ -33,6 +37,11 @@ def batches(client: httpx.Client, request: httpx.Request) -> "Iterator[pa.Record
     # The import is slow, and only bulk reads need it.
     import pyarrow as pa  # noqa: PLC0415 - see above
 
+    client = cast("BlockingTransport", caller.transport).http
+    headers = {**caller.headers, "Accept": ARROW}
+    request = client.build_request(
+        "GET", caller.address + call.path, params=call.parameters, headers=headers, timeout=caller.timeout
+    )
     response = _direct(request) if _is_direct(request.url) else _through_proxy(client, request)
     try:
         with response as body:
@@ -42,10 +51,11 @@ def batches(client: httpx.Client, request: httpx.Request) -> "Iterator[pa.Record
             # Arrow also accepts a stream that ends without the mark.
             if tail.last != _END_MARK or tail.read(1):
                 raise GatewayUnreachable("the stream ended without its end mark", is_outcome_unknown=False)
-    except (pa.ArrowException, OSError, http.client.HTTPException, httpx.RequestError) as error:
+    except (pa.ArrowException, OSError, http.client.HTTPException, httpx2.RequestError) as error:
         reason = str(error) or type(error).__name__
-        where = f"{request.url.scheme}://{request.url.netloc.decode()}"
-        raise GatewayUnreachable(f"incomplete response from {where}: {reason}", is_outcome_unknown=False) from error
+        raise GatewayUnreachable(
+            f"incomplete response from {caller.address}: {reason}", is_outcome_unknown=False
+        ) from error
 
 
 class _Body(Protocol):
@@ -54,12 +64,12 @@ class _Body(Protocol):
 
 
 @contextmanager
-def _direct(request: httpx.Request) -> "Iterator[_Body]":
+def _direct(request: httpx2.Request) -> "Iterator[_Body]":
     url = request.url
     port = url.port or _PORTS[url.scheme]
     timeout = request.extensions["timeout"]["read"]
     connection = (
-        http.client.HTTPSConnection(url.host, port, timeout=timeout, context=httpx.create_ssl_context())
+        http.client.HTTPSConnection(url.host, port, timeout=timeout, context=httpx2.create_ssl_context())
         if url.scheme == "https"
         else http.client.HTTPConnection(url.host, port, timeout=timeout)
     )
@@ -69,27 +79,28 @@ def _direct(request: httpx.Request) -> "Iterator[_Body]":
         }
         connection.request("GET", url.raw_path.decode(), headers=headers)
         response = connection.getresponse()
-        is_arrow = response.headers.get("Content-Type") == ARROW
-        if response.status != http.client.OK or not is_arrow:
-            refused = httpx.Response(
-                response.status, headers=response.headers.items(), content=response.read(), request=request
-            )
-            raise refusal(refused) if not refused.is_success else unexpected(refused, ARROW)
+        if response.status != http.client.OK or response.headers.get("Content-Type") != ARROW:
+            lower = {name.lower(): value for name, value in response.headers.items()}
+            raise _error(Reply(url=str(url), status=response.status, headers=lower, content=response.read()))
         yield response
 
 
 @contextmanager
-def _through_proxy(client: httpx.Client, request: httpx.Request) -> "Iterator[_Body]":
+def _through_proxy(client: httpx2.Client, request: httpx2.Request) -> "Iterator[_Body]":
     with closing(client.send(request, stream=True)) as response:
-        if not response.is_success:
-            response.read()
-            raise refusal(response)
-        if response.headers.get("Content-Type") != ARROW:
-            raise unexpected(response, ARROW)
+        if response.status_code != http.client.OK or response.headers.get("Content-Type") != ARROW:
+            headers = dict(response.headers)
+            raise _error(
+                Reply(url=str(request.url), status=response.status_code, headers=headers, content=response.read())
+            )
         yield _Pieces(response.iter_raw())
 
 
-def _is_direct(url: httpx.URL) -> bool:
+def _error(reply: Reply) -> Exception:
+    return unexpected(reply, ARROW) if reply.is_success else refusal(reply)
+
+
+def _is_direct(url: httpx2.URL) -> bool:
     proxies = getproxies()
     is_proxied = (url.scheme in proxies or "all" in proxies) and not proxy_bypass(url.host)
     return not is_proxied and not url.userinfo

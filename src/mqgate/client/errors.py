@@ -1,17 +1,18 @@
-"""Errors of the client.
+"""Errors of the client, and the responses that they are made of.
 
 ClientError
 |-- GatewayError         the gateway refused the request
 |-- GatewayUnreachable   the gateway did not respond
 """
 
+import json
 from collections.abc import Mapping
+from dataclasses import dataclass
 from datetime import timedelta
+from http import HTTPStatus
 from typing import Any
 
-import httpx
-
-__all__ = ["ClientError", "GatewayError", "GatewayUnreachable", "refusal", "unexpected"]
+__all__ = ["ClientError", "GatewayError", "GatewayUnreachable", "Reply", "refusal", "retry_after", "unexpected"]
 
 _STANDARD = frozenset({"type", "status", "code", "title", "detail", "retryable"})
 _BUSY = frozenset({429, 502, 503, 504})
@@ -57,44 +58,54 @@ class GatewayUnreachable(ClientError):
         self.is_outcome_unknown = is_outcome_unknown
 
 
-def refusal(response: httpx.Response) -> GatewayError:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reply:
+    """A response. Names of headers are in lower case."""
+
+    url: str
+    status: int
+    headers: Mapping[str, str]
+    content: bytes
+
+    @property
+    def is_success(self) -> bool:
+        return HTTPStatus.OK <= self.status < HTTPStatus.MULTIPLE_CHOICES
+
+
+def refusal(reply: Reply) -> GatewayError:
     """Return the error of a failed response, which may come from something other than a gateway."""
-    status = response.status_code
-    problem = _problem(response)
+    problem = _problem(reply.content)
+    unknown = f"{reply.url} returned {reply.status} without a problem document: check the URL of the gateway"
     return GatewayError(
-        status=status,
+        status=reply.status,
         code=str(problem.get("code", "unexpected_answer")),
-        title=str(problem.get("title", response.reason_phrase)),
-        detail=str(
-            problem.get(
-                "detail", f"{response.url} returned {status} without a problem document: check the URL of the gateway"
-            )
-        ),
-        retryable=bool(problem.get("retryable", status in _BUSY)),
+        title=str(problem.get("title", "Unexpected response")),
+        detail=str(problem.get("detail", unknown)),
+        retryable=bool(problem.get("retryable", reply.status in _BUSY)),
         members={name: value for name, value in problem.items() if name not in _STANDARD},
-        retry_after=_retry_after(response),
+        retry_after=retry_after(reply),
     )
 
 
-def unexpected(response: httpx.Response, wanted: str) -> GatewayError:
+def unexpected(reply: Reply, wanted: str) -> GatewayError:
     """Return the error of a successful response that no gateway sends."""
     return GatewayError(
-        status=response.status_code,
+        status=reply.status,
         code="unexpected_answer",
         title="Unexpected response",
-        detail=f"{response.url} did not return {wanted}: check the URL of the gateway",
+        detail=f"{reply.url} did not return {wanted}: check the URL of the gateway",
         retryable=False,
     )
 
 
-def _problem(response: httpx.Response) -> dict[str, Any]:
+def retry_after(reply: Reply) -> timedelta | None:
+    text = reply.headers.get("retry-after", "")
+    return timedelta(seconds=int(text)) if text.isascii() and text.isdecimal() else None
+
+
+def _problem(content: bytes) -> dict[str, Any]:
     try:
-        problem = response.json()
+        problem = json.loads(content)
     except ValueError:
         return {}
     return problem if isinstance(problem, dict) and "code" in problem else {}
-
-
-def _retry_after(response: httpx.Response) -> timedelta | None:
-    text = response.headers.get("Retry-After", "")
-    return timedelta(seconds=int(text)) if text.isascii() and text.isdecimal() else None

@@ -4,7 +4,7 @@ import base64
 from collections.abc import Mapping
 from typing import Any
 
-from mqgate.client.transport import Duration, Instant, Json, given
+from mqgate.client.requests import Duration, Instant, Json, given
 
 __all__ = ["body_of", "envelope", "receipts_of"]
 

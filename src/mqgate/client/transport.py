@@ -1,159 +1,118 @@
-"""HTTP requests and responses, converted from and to dicts."""
+"""How bytes reach a gateway: one interface, with a blocking and an asyncio implementation on httpx2.
 
-import json
+The blocking one never suspends, so its coroutines can be run without an event loop (`blocking.py`).
+"""
+
+import asyncio
 import ssl
-from collections.abc import Iterator, Mapping
-from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any
-from urllib.parse import quote
+import time
+from collections.abc import Mapping
+from typing import Any, Protocol
 
-import httpx
+import httpx2
 
-from mqgate.client.bulk_read import ARROW, batches
-from mqgate.client.errors import GatewayUnreachable, refusal, unexpected
+from mqgate.client.errors import GatewayUnreachable, Reply
+from mqgate.client.requests import Call
 
-if TYPE_CHECKING:
-    import pyarrow as pa
+__all__ = ["AsyncTransport", "BlockingTransport", "Transport", "check_address"]
 
-__all__ = ["Duration", "Instant", "Json", "Transport", "given", "path", "wire"]
-
-Json = dict[str, Any]
-Duration = timedelta | str | float
-Instant = datetime | str | int
-_NO_WAIT = timedelta(0)
+_AGENT = {"User-Agent": "mqgate-client"}
+# More than any client needs; the gateway limits connections, and the caller its own tasks.
+_LIMITS = httpx2.Limits(max_connections=None, max_keepalive_connections=100, keepalive_expiry=30.0)
 
 
-def path(*segments: str) -> str:
-    """Return a path under `/v1`, with every segment encoded so that it remains one segment."""
-    if not all(segments):
-        raise ValueError("a name must not be empty")
-    # An unencoded ".." would be resolved before it is sent.
-    return "/v1/" + "/".join(quote(segment, safe="").replace(".", "%2E") for segment in segments)
+class Transport(Protocol):
+    """Sends single requests, without retries."""
+
+    async def send(self, address: str, call: Call, headers: Mapping[str, str], timeout: float) -> Reply:  # noqa: ASYNC109 - of each read, not of the call
+        """Return any response. Raise GatewayUnreachable if there is none."""
+
+    async def pause(self, duration: float) -> None:
+        """Wait between two attempts."""
+
+    async def close(self) -> None:
+        """Close all connections."""
 
 
-def given(**members: Any) -> Json:
-    """Return the members that are not None, because null has a meaning of its own in the API."""
-    return {name: value for name, value in members.items() if value is not None}
+class AsyncTransport:
+    """Connections of one event loop."""
 
+    def __init__(self, addresses: list[str]) -> None:
+        self._http = httpx2.AsyncClient(headers=_AGENT, verify=_verification(addresses), limits=_LIMITS)
 
-class Transport:
-    """URL of a gateway, API key and connection pool."""
-
-    def __init__(self, url: str, key: str | None, timeout: timedelta) -> None:
-        _check_url(url)
-        # The HTTP library would quote an illegal header, and with it the key, in its error.
-        if key is not None and not (key and key.isascii() and key.isprintable()):
-            raise ValueError("the key must be printable ASCII; check for a truncated key or a line end")
-        self.url = url
-        self._authorization = {} if key is None else {"Authorization": f"Bearer {key}"}
-        self._timeout = timeout.total_seconds()
-        self._http = httpx.Client(base_url=url, headers={"User-Agent": "mqgate-client"}, verify=_verification(url))
-
-    def close(self) -> None:
-        self._http.close()
-
-    def call(self, method: str, path: str, body: Mapping[str, Any] | None = None, **options: Any) -> Json:
-        """Send JSON and return the JSON of the response, or {} if it is empty. Raise GatewayError for a refusal."""
-        headers = {"Content-Type": "application/json"}
-        content = None if body is None else _encode(body)
-        return self.call_raw(method, path, content=content, headers=headers if content else {}, **options)
-
-    def call_raw(self, method: str, path: str, **options: Any) -> Json:
-        """Send bytes and return the JSON of the response. Raise GatewayError for a refusal."""
-        response = self.send(method, path, **options)
-        if not response.is_success:
-            raise refusal(response)
-        return _decode(response)
-
-    def send(
-        self,
-        method: str,
-        path: str,
-        *,
-        query: Mapping[str, Any] | None = None,
-        content: bytes | None = None,
-        headers: Mapping[str, str | bytes] | None = None,
-        wait: timedelta = _NO_WAIT,
-        is_anonymous: bool = False,
-    ) -> httpx.Response:
-        """Send one request and return any response. Raise GatewayUnreachable if there is none."""
+    async def send(self, address: str, call: Call, headers: Mapping[str, str], timeout: float) -> Reply:  # noqa: ASYNC109 - of each read, not of the call
         try:
-            return self._http.request(
-                method,
-                path,
-                params=_parameters(query),
-                content=content,
-                headers=_headers({} if is_anonymous else self._authorization, headers or {}),
-                timeout=httpx.Timeout(self._timeout, read=self._timeout + wait.total_seconds()),
-            )
-        except httpx.RequestError as error:
-            is_unsent = isinstance(error, httpx.ConnectError | httpx.ConnectTimeout)
-            reason = str(error) or type(error).__name__
-            raise GatewayUnreachable(
-                f"no response from {self.url}: {reason}", is_outcome_unknown=not is_unsent
-            ) from error
+            response = await self._http.request(**_arguments(address, call, headers, timeout))
+        except httpx2.RequestError as error:
+            raise _unreachable(address, error) from error
+        return _reply(response)
 
-    def batches(self, path: str, query: Mapping[str, Any]) -> "Iterator[pa.RecordBatch]":
-        """Request a stream of Arrow and return an iterator over its batches."""
-        headers = _headers(self._authorization, {"Accept": ARROW})
-        return batches(
-            self._http,
-            self._http.build_request("GET", path, params=_parameters(query), headers=headers, timeout=self._timeout),
-        )
+    async def pause(self, duration: float) -> None:
+        await asyncio.sleep(duration)
+
+    async def close(self) -> None:
+        await self._http.aclose()
 
 
-def _parameters(query: Mapping[str, Any] | None) -> dict[str, Any]:
-    return {name: wire(value) for name, value in (query or {}).items() if value is not None}
+class BlockingTransport:
+    """Connections that threads share. No method suspends."""
+
+    def __init__(self, addresses: list[str]) -> None:
+        self.http = httpx2.Client(headers=_AGENT, verify=_verification(addresses), limits=_LIMITS)
+
+    async def send(self, address: str, call: Call, headers: Mapping[str, str], timeout: float) -> Reply:  # noqa: ASYNC109 - of each read, not of the call
+        try:
+            response = self.http.request(**_arguments(address, call, headers, timeout))
+        except httpx2.RequestError as error:
+            raise _unreachable(address, error) from error
+        return _reply(response)
+
+    async def pause(self, duration: float) -> None:
+        time.sleep(duration)  # noqa: ASYNC251 - see the module
+
+    async def close(self) -> None:
+        self.http.close()
 
 
-def _check_url(url: str) -> None:
+def check_address(address: str) -> str:
+    """Return the address without its trailing slash. Raise ValueError if it is not the URL of a gateway."""
     try:
-        parsed = httpx.URL(url)
-    except httpx.InvalidURL as error:
-        raise ValueError(f"{url!r} is not a URL: {error}") from error
+        parsed = httpx2.URL(address)
+    except httpx2.InvalidURL as error:
+        raise ValueError(f"{address!r} is not a URL: {error}") from error
     if parsed.scheme not in {"http", "https"} or not parsed.host:
-        raise ValueError(f"{url!r} is not the URL of a gateway, such as http://127.0.0.1:8080")
+        raise ValueError(f"{address!r} is not the URL of a gateway, such as http://127.0.0.1:8080")
+    return address.rstrip("/")
 
 
-def _verification(url: str) -> ssl.SSLContext | bool:
-    """Return the certificate verification: the default authorities for https, an empty context for http.
+def _arguments(address: str, call: Call, headers: Mapping[str, str], timeout: float) -> dict[str, Any]:
+    return {
+        "method": call.method,
+        "url": address + call.path,
+        "params": call.parameters or None,
+        "content": call.content,
+        # As bytes, because the HTTP library encodes text as ASCII; a gateway reads headers as UTF-8.
+        "headers": [(name.encode(), value.encode()) for name, value in {**headers, **call.headers}.items()],
+        "timeout": httpx2.Timeout(timeout, read=timeout + call.wait),
+    }
+
+
+def _reply(response: httpx2.Response) -> Reply:
+    # The names are in lower case already.
+    headers = dict(response.headers)
+    return Reply(url=str(response.url), status=response.status_code, headers=headers, content=response.content)
+
+
+def _unreachable(address: str, error: httpx2.RequestError) -> GatewayUnreachable:
+    is_unsent = isinstance(error, httpx2.ConnectError | httpx2.ConnectTimeout | httpx2.PoolTimeout)
+    reason = str(error) or type(error).__name__
+    return GatewayUnreachable(f"no response from {address}: {reason}", is_outcome_unknown=not is_unsent)
+
+
+def _verification(addresses: list[str]) -> ssl.SSLContext | bool:
+    """Return the certificate verification: the authorities of the system for https, an empty context for http.
 
     Loading the authorities takes 30 ms in every Spark task, and plain HTTP does not need them.
     """
-    return True if httpx.URL(url).scheme == "https" else ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-
-
-def _headers(*parts: Mapping[str, str | bytes]) -> list[tuple[bytes, bytes]]:
-    # As bytes, because the HTTP library encodes text as ASCII; a gateway reads headers as UTF-8.
-    return [
-        (name.encode(), value if isinstance(value, bytes) else value.encode())
-        for part in parts
-        for name, value in part.items()
-    ]
-
-
-def _encode(body: Mapping[str, Any]) -> bytes:
-    return json.dumps(body, default=wire, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode()
-
-
-def wire(value: Any) -> Any:
-    """Return a value in its API form, if JSON has no type for it."""
-    if isinstance(value, timedelta):
-        return value.total_seconds()
-    if isinstance(value, datetime):
-        return value.isoformat()
-    if isinstance(value, str | int | float):
-        return value
-    raise TypeError(f"{type(value).__name__} cannot be sent as JSON")
-
-
-def _decode(response: httpx.Response) -> Json:
-    if not response.content:
-        return {}
-    try:
-        body = response.json()
-    except ValueError:
-        body = None
-    if isinstance(body, dict):
-        return body
-    raise unexpected(response, "a JSON object")
+    is_secure = any(address.startswith("https:") for address in addresses)
+    return True if is_secure else ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)

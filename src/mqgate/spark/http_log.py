@@ -3,7 +3,6 @@
 import logging
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from datetime import timedelta
 from typing import TypeVar
 
 import pyarrow as pa
@@ -28,7 +27,7 @@ class HttpLog:
     """A Log over one or several gateways. If a gateway does not respond, the next one is used."""
 
     def __init__(self, urls: Sequence[str], *, key: str | None, timeout: float, retries: int) -> None:
-        self._clients = [Client(url, key, timedelta(seconds=timeout)) for url in urls]
+        self._clients = [Client(url, key, timeout=timeout, retry_for=0) for url in urls]
         self._retries = retries
 
     def topics(self) -> list[str]:
@@ -53,7 +52,7 @@ class HttpLog:
     def offsets_at(self, topic: str, at_ms: int) -> dict[str, int]:
         at = instant(at_ms)
         queues = self._call(lambda client: client.queues(topic, at=at, times=False))
-        return {queue["queue"]: queue["offsetAt"] for queue in queues}
+        return {queue["queue"]: offset for queue in queues if (offset := queue["offsetAt"]) is not None}
 
     def committed(self, topic: str, group: str) -> dict[str, int]:
         self._check_group(topic, group)
@@ -103,7 +102,7 @@ class HttpLog:
             raise _to_log_error(error) from error
         pause = min(_MIN_PAUSE * 2 ** (failures - 1), _MAX_PAUSE)
         requested = error.retry_after if isinstance(error, GatewayError) else None
-        _log.info("gateway request failed, retrying: url=%s error=%s", self._clients[0].transport.url, error)
+        _log.info("gateway request failed, retrying: url=%s error=%s", self._clients[0].url, error)
         self._clients.append(self._clients.pop(0))
         time.sleep(max(pause, requested.total_seconds() if requested else 0.0))
 

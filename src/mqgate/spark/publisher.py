@@ -20,8 +20,8 @@ from typing import NoReturn, Self
 import msgspec
 
 from mqgate.client import Client, ClientError, GatewayError
-from mqgate.client.errors import refusal
-from mqgate.client.transport import path
+from mqgate.client.errors import refusal, retry_after
+from mqgate.client.requests import Call, path
 from mqgate.spark.log import AccessDenied, LogError, LogUnavailable, TopicMissing
 from mqgate.spark.options import Connection, OptionInvalid
 from mqgate.spark.sink_options import SinkOptions
@@ -97,7 +97,7 @@ class Publisher:
                     return
                 self._retry_or_raise(error, deadline)
             else:
-                raise LogError(f"option url: {self._clients[0].transport.url} responds, but is not a gateway")
+                raise LogError(f"option url: {self._clients[0].url} responds, but is not a gateway")
 
     def publish(self, rows: Sequence[Row]) -> Counts:
         """Publish rows in order. Return when all are stored or scheduled."""
@@ -125,12 +125,14 @@ class Publisher:
 
     def _send(self, rows: Sequence[Row]) -> tuple[list[_Result], float]:
         content = b'{"messages":[' + b",".join([row.envelope for row in rows]) + b"]}"
-        response = self._clients[0].transport.send(
-            "POST",
-            self._path,
-            query={"producer": self._options.producer},
-            content=content,
-            headers={"Content-Type": "application/json"},
+        response = self._clients[0].send(
+            Call(
+                method="POST",
+                path=self._path,
+                query={"producer": self._options.producer},
+                content=content,
+                headers={"Content-Type": "application/json"},
+            )
         )
         if not response.is_success:
             raise refusal(response)
@@ -140,8 +142,8 @@ class Publisher:
             results = []
         if len(results) != len(rows):
             raise refusal(response)
-        after = response.headers.get("Retry-After", "")
-        return results, float(after) if after.isascii() and after.isdecimal() else 0.0
+        after = retry_after(response)
+        return results, after.total_seconds() if after else 0.0
 
     def _retry_or_raise(self, error: ClientError, deadline: "_RetryDeadline") -> None:
         """Pause, then continue with the next gateway. Raise permanent errors, and any error after the deadline."""
@@ -153,7 +155,7 @@ class Publisher:
             raise LogUnavailable(
                 f"option url: no request to {urls} succeeded: check that the gateway is running. {error}"
             ) from error
-        _log.info("gateway request failed, retrying: url=%s error=%s", self._clients[0].transport.url, error)
+        _log.info("gateway request failed, retrying: url=%s error=%s", self._clients[0].url, error)
         self._clients.append(self._clients.pop(0))
 
     def _wait(self, problem: _Problem, min_pause: float, deadline: "_RetryDeadline") -> None:
@@ -195,7 +197,7 @@ class _RetryDeadline:
 @cache
 def _clients(connection: Connection) -> list[Client]:
     """Return the clients of this process. Workers reuse them for their next tasks."""
-    return [Client(url, connection.key, timedelta(seconds=connection.timeout)) for url in connection.urls]
+    return [Client(url, connection.key, timeout=connection.timeout, retry_for=0) for url in connection.urls]
 
 
 def _is_done(row: Row, result: _Result, counts: Counts) -> bool:

@@ -130,9 +130,9 @@ def group_positions(client: Client, store: StatsStore) -> list[GroupPosition]:
     return found
 
 
-def _lag(client: Client, group: str, client_id: str) -> list[Mapping[str, Any]]:
+def _lag(client: Client, group: str, client_id: str) -> Sequence[Mapping[str, Any]]:
     try:
-        queues: list[Mapping[str, Any]] = client.lag(group, client_id=client_id or None)["queues"]
+        queues: Sequence[Mapping[str, Any]] = client.lag(group, client_id=client_id or None)["queues"]
     except GatewayError as error:
         if error.status != 404:  # noqa: PLR2004 - deleted since it was listed
             raise
@@ -154,7 +154,10 @@ def _offsets(
             unread[topic] = closed[0]
             continue
         # Include queues without messages in the hour: they may contain the original of a copy.
-        found += [(topic, name, start, ends.get(name, start)) for name, start in starts.items()]
+        for name, start in starts.items():
+            end = ends.get(name, start)
+            if start is not None and end is not None:
+                found.append((topic, name, start, end))
     return found, unread
 
 

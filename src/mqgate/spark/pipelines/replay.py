@@ -19,7 +19,7 @@ from typing import Any
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the conventional name
 
-from mqgate.client.transport import path
+from mqgate.client.requests import path
 from mqgate.core.message import milliseconds
 from mqgate.spark.options import connection
 from mqgate.spark.pipelines import archive
