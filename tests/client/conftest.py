@@ -16,7 +16,7 @@ class Peer:
     """HTTP server that returns the prepared responses in order. None closes the connection without a response."""
 
     url: str = ""
-    responses: list[tuple[int, dict[str, str], bytes] | None] = field(default_factory=list)
+    answers: list[tuple[int, dict[str, str], bytes] | None] = field(default_factory=list)
     requests: list[tuple[str, str, dict[str, str], bytes]] = field(default_factory=list)
 
     def will_answer(self, status: int, body: bytes = b"", **headers: str) -> None:
@@ -31,7 +31,7 @@ def peer() -> Iterator[Peer]:
     peer = Peer()
 
     class Handler(BaseHTTPRequestHandler):
-        def response(self) -> None:
+        def answer(self) -> None:
             content = self.rfile.read(int(self.headers.get("Content-Length", 0)))
             peer.requests.append((self.command, self.path, dict(self.headers), content))
             scripted = peer.answers.pop(0)
@@ -44,7 +44,7 @@ def peer() -> Iterator[Peer]:
             self.end_headers()
             self.wfile.write(body)
 
-        do_GET = do_PUT = do_POST = do_PATCH = do_DELETE = response  # noqa: N815 - the names http.server calls
+        do_GET = do_PUT = do_POST = do_PATCH = do_DELETE = answer  # noqa: N815 - the names http.server calls
 
         def log_message(self, *_: object) -> None:
             """Suppress the request log."""

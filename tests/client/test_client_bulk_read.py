@@ -163,7 +163,7 @@ def test_a_response_other_than_arrow_is_an_error(peer, far_client: Client) -> No
             list(far_client.read_queue("t", "local:0", 0, 6))
         refusals.append(refused.value)
 
-    assert [error.code for error in refusals] == ["unexpected_answer", "overloaded"]
+    assert [each.code for each in refusals] == ["unexpected_answer", "overloaded"]
     assert (refusals[1].status, refusals[1].retryable, refusals[1].retry_after) == (503, True, timedelta(seconds=7))
 
 
@@ -178,11 +178,11 @@ def test_queues_are_listed_with_times_or_an_instant(client: Client) -> None:
     soon = client.queues(topic, at=datetime.now(UTC) + timedelta(days=1))
     past = client.queues(topic, at=datetime.now(UTC) - timedelta(days=1), times=False)
 
-    assert [message["queue"] for message in plain] == ["local:0", "local:1", "local:2"]
-    assert [queue["firstStoredAt"] is None for queue in plain].count(False) == 1
-    assert {queue["firstStoredAt"] for queue in quick} == {None}
-    assert [queue["offsetAt"] for queue in soon] == [queue["max"] for queue in plain]
-    assert [queue["offsetAt"] for queue in past] == [0, 0, 0]
+    assert [each["queue"] for each in plain] == ["local:0", "local:1", "local:2"]
+    assert [each["firstStoredAt"] is None for each in plain].count(False) == 1
+    assert {each["firstStoredAt"] for each in quick} == {None}
+    assert [each["offsetAt"] for each in soon] == [each["max"] for each in plain]
+    assert [each["offsetAt"] for each in past] == [0, 0, 0]
 
 
 def test_queues_are_collected_from_all_pages(peer) -> None:
@@ -193,7 +193,7 @@ def test_queues_are_collected_from_all_pages(peer) -> None:
     with Client(peer.url, retry_for=0) as client:
         found = client.queues("t")
 
-    assert [message["queue"] for message in found] == ["a:0", "b:0"]
+    assert [each["queue"] for each in found] == ["a:0", "b:0"]
     assert "cursor=a%3A0" in peer.requests[1][1]
 
 

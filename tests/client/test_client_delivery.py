@@ -18,8 +18,8 @@ def workers(client: Client, names: tuple[str, str, str]) -> str:
     return group
 
 
-def _bodies(response):
-    return [body_of(message) for message in response["messages"]]
+def _bodies(answer):
+    return [body_of(message) for message in answer["messages"]]
 
 
 def _let_die(client, topic, group, *bodies):
@@ -54,7 +54,7 @@ def test_a_receive_that_waits_returns_what_arrives_meanwhile(client, names, work
     client.publish(names[0], "hello")
     waiting.join(timeout=30)
 
-    assert [_bodies(response) for response in received] == [[b"hello"]]
+    assert [_bodies(answer) for answer in received] == [[b"hello"]]
 
 
 @pytest.mark.parametrize("mode", ["queue", "message"])

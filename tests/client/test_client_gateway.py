@@ -15,16 +15,16 @@ def test_every_form_of_publish_delivers_the_same_bytes(client, names):
     results = client.publish_batch(topic, [{"body": {"a": 1}}, {"bodyBase64": "//4="}], producer=producer)
     client.publish_raw(topic, b"raw\x00", producer=producer, key="k2", properties={"Colour": "blue"})
 
-    response = client.receive(group)
+    answer = client.receive(group)
 
     assert [result["status"] for result in results] == [201, 201]
-    assert [body_of(message) for message in response["messages"]] == [
+    assert [body_of(message) for message in answer["messages"]] == [
         "text \u4e2d".encode(),
         b'{"a":1}',
         b"\xff\xfe",
         b"raw\x00",
     ]
-    first, *_, last = response["messages"]
+    first, *_, last = answer["messages"]
     assert (first["key"], first["tag"], first["properties"]["Colour"]) == ("k", "t", "red")
     assert (last["key"], last["properties"]["colour"]) == ("k2", "blue")
 

@@ -109,13 +109,13 @@ def test_an_envelope_contains_only_the_given_members():
 
 def test_a_lease_on_a_queue_is_acknowledged_by_its_one_receipt():
     """In queue mode messages have no receipts of their own."""
-    response = {"messages": [{"id": "a"}, {"id": "b"}], "lease": {"receipt": "r"}}
+    answer = {"messages": [{"id": "a"}, {"id": "b"}], "lease": {"receipt": "r"}}
 
-    assert receipts_of(response) == ["r"]
+    assert receipts_of(answer) == ["r"]
 
 
 def test_single_messages_are_acknowledged_one_by_one():
     """In message mode there is no lease on the batch."""
-    response = {"messages": [{"receipt": "r1"}, {"receipt": "r2"}]}
+    answer = {"messages": [{"receipt": "r1"}, {"receipt": "r2"}]}
 
-    assert receipts_of(response) == ["r1", "r2"]
+    assert receipts_of(answer) == ["r1", "r2"]
