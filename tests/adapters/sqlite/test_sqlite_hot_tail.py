@@ -85,6 +85,7 @@ async def test_reads_equal_the_database_under_random_operations(engine: Engine, 
             in_memory += state.tail.read(offset, *limits) is not None
             found = await log.read(TOPIC, state.name, offset, *limits)
             assert list(found) == await stored(engine, log, state.name, offset, *limits)
+            assert state.tail.first >= state.bounds.min
         assert log.tail.size_bytes <= 20_000
         assert log.tail.count == sum(len(state.tail.rows) for state in log.queues_of(TOPIC))
 
@@ -146,3 +147,18 @@ async def test_a_message_larger_than_the_limit_is_read_from_the_database(engine:
 
     assert [each.body for each in found] == [draft.body for draft in drafts]
     assert log.tail.count == 2
+
+
+async def test_expired_messages_do_not_displace_newer_ones(engine: Engine, clock: ManualClock) -> None:
+    """Retention removes rows before their turn. Their turn must not remove other rows of the queue."""
+    log = SqliteMessageLog(engine, max_tail_bytes=100_000)
+    await log.create(TOPIC, 1)
+    await log.append(TOPIC, [a_draft(b"x" * 1_000) for _ in range(60)])
+    clock.advance(60)
+    await SqliteRetention(engine, log).delete_older(TOPIC, timedelta(seconds=1))
+
+    for _ in range(200):
+        await log.append(TOPIC, [a_draft()])
+
+    (state,) = log.queues_of(TOPIC)
+    assert log.tail.count == len(state.tail.rows) == 200

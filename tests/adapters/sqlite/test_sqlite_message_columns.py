@@ -100,7 +100,7 @@ async def test_a_topic_that_is_dropped_during_a_read_is_reported(
 
 @pytest.mark.parametrize("large", ["body", "key", "tag", "properties"])
 async def test_a_page_with_larger_later_messages_is_limited(log: SqliteMessageLog, large: str) -> None:
-    """The size of a page is estimated from its first messages. Its limit must hold if the estimate is wrong."""
+    """The first messages of a page do not show how large the later ones are. The limit must hold for all."""
     text = "x" * 20_000
     values = {"body": text.encode(), "properties": {"p": text}}
     drafts = [a_draft("y") for _ in range(100)] + [

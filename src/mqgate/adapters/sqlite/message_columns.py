@@ -13,7 +13,6 @@ from collections.abc import Mapping, Sequence
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
-import apsw
 import msgspec
 
 from mqgate.adapters.sqlite.engine import queries
@@ -27,9 +26,6 @@ __all__ = ["page"]
 
 SQL = queries("message_columns")
 _NULL, _SEPARATOR = "\x01", "\x02"
-_SAMPLED_ROWS = 64
-# The share of `max_bytes` that an estimated page uses.
-_FILL = 0.9
 # The SQL column of each Arrow column. The other columns are constant, or follow from the first row.
 _SOURCES = {name: name for name in ("id", "key", "tag", "properties", "body", "storedAt")} | {
     "propertiesJson": "properties"
@@ -51,11 +47,10 @@ def page(
     import pyarrow as pa  # noqa: PLC0415 - loaded by the first bulk read only
 
     sources = tuple(dict.fromkeys(_SOURCES[name] for name in names if name in _SOURCES))
-    count, last, *values = _estimated_page(view, first, max_count, max_bytes, sources) or view.one(
-        _statement(sources), (first, first + rows_that_fit(view, first, max_count, max_bytes, sources) - 1)
-    )
+    last = first + rows_that_fit(view, first, max_count, max_bytes, sources) - 1
+    count, newest, *values = view.one(_statement(sources), (first, last))
     # Retention may have deleted the first rows.
-    if not count or last != first + count - 1:
+    if not count or newest != first + count - 1:
         return None
     raw = dict(zip(sources, zip(values[::2], values[1::2], strict=True), strict=True))
     schema = schema_of(names)
@@ -77,23 +72,6 @@ def rows_that_fit(view: View, first: int, max_count: int, max_bytes: int, source
             return int(count)
         # At least a quarter less, because one large first message would make the steps small.
         rows = max(1, min(count * max_bytes // size, count * 3 // 4))
-
-
-def _estimated_page(view: View, first: int, max_count: int, max_bytes: int, sources: tuple[str, ...]) -> Any:
-    """Read as many rows as fit if all have the size of the first ones; return None if they do not fit.
-
-    Measuring all rows before they are read costs a quarter of reading them.
-    """
-    count, size = view.one(_sizes(sources), (first, first + min(max_count, _SAMPLED_ROWS) - 1))
-    if not count:
-        return None
-    rows = min(max_count, max(1, int(max_bytes * _FILL * count / size))) if size else max_count
-    try:
-        with view.max_value(max_bytes):
-            found = view.one(_statement(sources), (first, first + rows - 1))
-    except apsw.TooBigError:
-        return None
-    return found if sum(len(value) for value in found if isinstance(value, bytes)) <= max_bytes else None
 
 
 def _column(

@@ -12,8 +12,7 @@ delivered again.
 
 import asyncio
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from queue import Empty, SimpleQueue
 from typing import Any, NamedTuple, TypeVar
 
@@ -42,16 +41,6 @@ class View:
 
     def __init__(self, connection: apsw.Connection) -> None:
         self.execute: Callable[..., apsw.Cursor] = connection.execute
-        self._limit = connection.limit
-
-    @contextmanager
-    def max_value(self, max_bytes: int) -> Iterator[None]:
-        """Let statements that read or create a larger value fail with TooBigError."""
-        previous = self._limit(apsw.SQLITE_LIMIT_LENGTH, max_bytes)
-        try:
-            yield
-        finally:
-            self._limit(apsw.SQLITE_LIMIT_LENGTH, previous)
 
     def one(self, sql: str, values: tuple[Any, ...] = ()) -> Any:
         """Return the first row, or None."""
