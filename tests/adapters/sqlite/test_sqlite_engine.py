@@ -64,11 +64,11 @@ async def test_a_second_process_on_the_same_directory_is_refused(engine: Engine,
         sys.executable, "-c", WRITER, str(tmp_path / "data"), stderr=asyncio.subprocess.PIPE
     )
 
-    _, told = await second.communicate()
+    _, error_output = await second.communicate()
 
     assert second.returncode != 0
-    assert b"StorageUnavailable" in told
-    assert b"--data-dir" in told
+    assert b"StorageUnavailable" in error_output
+    assert b"--data-dir" in error_output
 
 
 async def test_a_closed_directory_can_be_opened_again(engine: Engine, open_engine: OpenEngine) -> None:
