@@ -29,7 +29,7 @@ PAIR = ("broker-a", "broker-b")
 # A broker without timers of its own starts in half the CPU. But when it removes a topic, it stumbles at the end.
 NO_TIMERS = {"timerWheelEnable": "false"}
 _LASTING = {
-    # By default a broker writes all its topics anew for each that is made: 6 ms with a thousand, which it soon has.
+    # By default a broker writes the list of all topics for each new one: 6 ms with a thousand, which it soon has.
     "configManagerVersion": "v2",
     # What it does again and again for nothing.
     "timerFlushIntervalMs": "3600000",
@@ -57,7 +57,7 @@ class _Run(NamedTuple):
         stack = Stack(self.directory / "stack")
         outcome = self.directory / "outcome"
         with locked(self.directory / "up.lock"):
-            # Not `up` for everybody: it would start a broker that a test has just killed.
+            # Not a shared `up`: it would start a broker that a test has just killed.
             if not outcome.exists():
                 outcome.write_text(self._attempt(stack), "utf-8")
             kind, _, reason = outcome.read_text("utf-8").partition(" ")

@@ -54,10 +54,11 @@ def pytest_xdist_auto_num_workers() -> int:
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """What takes long first, so that at the end no worker waits for another; by modules, which share servers.
+    """Order tests so that at the end no worker waits for another; keep modules together, which share servers.
 
-    Each worker gets an equal share of the list, in its order, and whoever is through takes from the end of another's.
-    Spark heads the first share: one worker's session serves all of it. What else is slow heads the others.
+    Each worker gets an equal share of the list, in order. A worker that is finished takes tests from the end of the
+    share of another one. Spark tests are first in the first share, because one session serves all of them. Other slow
+    tests are first in the other shares.
     """
     modules: dict[Path, list[pytest.Item]] = {}
     for item in items:

@@ -63,14 +63,14 @@ async def _get(api: httpx.AsyncClient, path: str, **query: int) -> Any:
 
 
 def _batch(message: Row) -> Batch:
-    told = message["properties"]
+    values = message["properties"]
     return Batch(
-        schema=told["schema"],
-        incarnation=told["incarnation"],
-        sequence=int(told["sequence"]),
-        dropped=int(told["dropped"]),
-        is_last=told.get("last") == "true",
+        schema=values["schema"],
+        incarnation=values["incarnation"],
+        sequence=int(values["sequence"]),
+        dropped=int(values["dropped"]),
+        is_last=values.get("last") == "true",
         rows=rows_of(base64.b64decode(message["bodyBase64"])),
-        properties=told,
+        properties=values,
         key=message["key"],
     )

@@ -7,5 +7,5 @@ from collections.abc import Awaitable, Callable
 async def until(is_so: Callable[[], Awaitable[bool]]) -> None:
     """Check repeatedly. Raise TimeoutError if the condition does not become true."""
     async with asyncio.timeout(60):
-        while not await is_so():  # noqa: ASYNC110 - nobody would set an event
+        while not await is_so():  # noqa: ASYNC110 - no event reports it
             await asyncio.sleep(0.01)

@@ -7,7 +7,7 @@ import pytest
 from mqgate.background import Background
 
 
-async def test_work_that_forgets_that_it_was_cancelled_is_stopped_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_task_that_swallows_its_cancellation_is_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
     """Until Python 3.12 a wait_for inside a library may lose a cancellation: a gateway must stop nevertheless."""
     monkeypatch.setattr("mqgate.background._CANCEL_INTERVAL", 0.01)
     begun = asyncio.Event()
@@ -32,7 +32,7 @@ async def test_work_that_forgets_that_it_was_cancelled_is_stopped_all_the_same(m
     assert forgotten == 2
 
 
-async def test_what_work_failed_with_is_raised_at_its_end() -> None:
+async def test_the_error_of_a_task_is_raised_when_it_stops() -> None:
     """Nobody else looks at it."""
 
     async def work() -> None:

@@ -121,7 +121,7 @@ def test_a_duration_is_seconds_or_text_with_a_unit(file: Path, text: str, expect
 
 
 @pytest.mark.parametrize("text", ["true", "[1]", '"3 days"', '"1w"', '""', "nan", "inf", '"36501d"', '"1e400"'])
-def test_what_is_no_duration_is_refused(file: Path, text: str) -> None:
+def test_an_invalid_duration_is_refused(file: Path, text: str) -> None:
     """A time-out that was misread would show only when it strikes."""
     file.write_text(f"[http]\nidle_timeout = {text}\n")
 

@@ -2,7 +2,7 @@
 
     python tests/chaos/chaos_run.py MINUTES SEED [REPORT]
 
-Prints the report, and writes it if told where; the exit code is 1 if a promise was broken. The history and the
+Prints the report, and writes it to REPORT if given; the exit code is 1 if a promise was broken. The history and the
 gateways' logs stay in a directory that is named at the end, unless all went well.
 """
 

@@ -108,7 +108,7 @@ class Gateway:
         self._process = self._launched()
         self._keeper = threading.Thread(target=self._keep, daemon=True)
         self._keeper.start()
-        # How it ended when nobody had killed it.
+        # The exit code, if no fault killed it.
         self.ends: list[int] = []
 
     def is_serving(self) -> bool:

@@ -48,7 +48,7 @@ def test_no_message_is_lost_when_servers_are_killed() -> None:
     # What the machine takes anyway: it has other tests to run.
     usual = statistics.median(outcome.recovery.get(NO_FAULT, [1.0]))
     for kind in ("redis flushed", "redis killed"):
-        assert outcome.recovery.get(kind), f"{kind}: nobody was served afterwards"
+        assert outcome.recovery.get(kind), f"{kind}: no client was served afterwards"
         assert max(outcome.recovery[kind]) < 10 + 5 * usual
     # The others serve meanwhile: a gateway's death costs less than the wait for one to come back.
     killed = outcome.recovery.get("gateway killed", []) + outcome.recovery.get(BESIDE, [])

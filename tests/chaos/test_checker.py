@@ -63,10 +63,10 @@ def causes(story: Story) -> dict[str, int]:
 @pytest.fixture
 def story() -> Story:
     """One message, stored at offset 0, delivered at 1.0 in epoch 1."""
-    told = Story()
-    told.publish("a")
-    told.deliver("a", at=1.0, epoch=1)
-    return told
+    story = Story()
+    story.publish("a")
+    story.deliver("a", at=1.0, epoch=1)
+    return story
 
 
 def test_one_delivery_and_one_ack_is_no_finding(story: Story) -> None:
@@ -209,30 +209,30 @@ def test_a_second_lease_before_the_end_of_the_first_overlaps(story: Story, epoch
 
 def test_a_copy_requires_an_unknown_publish() -> None:
     """With an idempotency key two copies are possible only after an unknown outcome, and both have one id."""
-    told = {}
+    found = {}
     for outcome in ("unknown", "stored"):
         story = Story()
         story.publish("a", 0, outcome=outcome)
         story.publish("a", 1)
         story.deliver("a", "a", at=1.0, epoch=1)
         story.settle(at=1.2, epoch=1, count=2)
-        told[outcome] = failures(story)
+        found[outcome] = failures(story)
 
-    assert told == {"unknown": {}, "stored": {"duplicated": 1}}
+    assert found == {"unknown": {}, "stored": {"duplicated": 1}}
 
 
 def test_a_receipt_that_is_applied_twice_is_reported() -> None:
     """A repeated ack must be reported as a duplicate."""
-    told = {}
+    found = {}
     for second in ("duplicate", "applied"):
         story = Story()
         story.publish("a")
         story.deliver("a", at=1.0, epoch=1)
         story.settle(at=1.2, epoch=1)
         story.settle(at=1.4, epoch=1, outcome=second)
-        told[second] = failures(story)
+        found[second] = failures(story)
 
-    assert told == {"duplicate": {}, "applied": {"refused": 1}}
+    assert found == {"duplicate": {}, "applied": {"refused": 1}}
 
 
 @pytest.mark.parametrize("outcome", ["lost", "gone", "invalid"])

@@ -109,10 +109,10 @@ class Connection:
 
     def response(self) -> tuple[str, str]:
         """Return head and body of one response."""
-        told = b""
-        while b"\r\n\r\n" not in told:
-            told += self._read()
-        head, _, body = told.partition(b"\r\n\r\n")
+        received = b""
+        while b"\r\n\r\n" not in received:
+            received += self._read()
+        head, _, body = received.partition(b"\r\n\r\n")
         (length,) = [int(line[16:]) for line in head.lower().split(b"\r\n") if line.startswith(b"content-length: ")]
         while len(body) < length:
             body += self._read()
@@ -133,6 +133,6 @@ class Connection:
         self._socket.close()
 
     def _read(self) -> bytes:
-        told = self._socket.recv(65_536)
-        assert told, "closed without an answer"
-        return told
+        received = self._socket.recv(65_536)
+        assert received, "closed without a response"
+        return received

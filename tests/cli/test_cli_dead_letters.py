@@ -85,7 +85,7 @@ def test_an_unknown_id_is_exit_code_1_and_the_others_are_processed(mqgate, done,
     assert _dead_now(done, workers) == dead[1:]
 
 
-@pytest.mark.parametrize("answer", [b"n\n", b"\n", b""], ids=["no", "enter", "nobody there"])
+@pytest.mark.parametrize("response", [b"n\n", b"\n", b""], ids=["no", "enter", "end of input"])
 def test_purging_all_asks_for_confirmation(mqgate, done, workers, dead, response):
     """A purge cannot be undone, so only an explicit yes confirms it."""
     result = mqgate("group", "dead-letters", "purge", workers, "--all", stdin=response)

@@ -76,7 +76,7 @@ def test_an_unreachable_redis_is_a_failed_check(run: Run, tmp_path: Path) -> Non
 
 def test_a_nearly_full_redis_is_a_warning() -> None:
     """Groups cannot receive when Redis is full."""
-    told = [check_memory({"used_memory": used, "maxmemory": most}) for used, most in (("79", "100"), ("81", "100"))]
+    checks = [check_memory({"used_memory": used, "maxmemory": most}) for used, most in (("79", "100"), ("81", "100"))]
 
-    assert [check.status for check in told] == ["ok", "warn"]
+    assert [check.status for check in checks] == ["ok", "warn"]
     assert check_memory({"used_memory": "1", "maxmemory": "0"}).status == "ok"

@@ -31,7 +31,7 @@ SOUND = {
 }
 
 
-def _told(asked_at: float = NOON, answered_at: float = NOON, **runtime: str) -> BrokerStatus:
+def _broker_status(asked_at: float = NOON, answered_at: float = NOON, **runtime: str) -> BrokerStatus:
     return BrokerStatus(UP | runtime, asked_at, answered_at, {})
 
 
@@ -41,9 +41,9 @@ def _statuses(checks: list[Check]) -> dict[str, str]:
 
 def test_one_unreachable_name_server_is_a_failed_check() -> None:
     """The gateway reads from any name server, but must register topics at all of them."""
-    told = {"ns-1:9876": [ALPHA], "ns-2:9876": NotSent("ns-2:9876 cannot be reached")}
+    reported = {"ns-1:9876": [ALPHA], "ns-2:9876": NotSent("ns-2:9876 cannot be reached")}
 
-    assert _statuses(list(check_name_servers(told))) == {
+    assert _statuses(list(check_name_servers(reported))) == {
         "name server ns-1:9876": "ok",
         "name server ns-2:9876": "fail",
     }
@@ -113,15 +113,15 @@ def test_brokers_of_different_versions_are_a_warning() -> None:
 def test_a_slow_response_is_not_reported_as_a_wrong_clock(ahead: float, took: float, status: str) -> None:
     """A broker reports whole seconds, and a busy one responds late; neither is a wrong clock."""
     # It answers at once, and the answer travels for as long as it `took`.
-    told = _told(asked_at=NOON - ahead, answered_at=NOON - ahead + took)
+    reported = _broker_status(asked_at=NOON - ahead, answered_at=NOON - ahead + took)
 
-    assert check_broker_clock("broker-a", told).status == status
+    assert check_broker_clock("broker-a", reported).status == status
 
 
 @pytest.mark.parametrize("runtime", [{"runtime": "long"}, {"bootTimestamp": "then"}, {"runtime": ""}])
 def test_a_broker_that_reports_no_time_is_a_warning(runtime: dict[str, str]) -> None:
     """Another version may use another format."""
-    assert check_broker_clock("broker-a", _told(**runtime)).status == "warn"
+    assert check_broker_clock("broker-a", _broker_status(**runtime)).status == "warn"
 
 
 @pytest.mark.parametrize(
@@ -153,9 +153,9 @@ def test_asynchronous_flush_is_a_warning(flush: str, role: str, status: str) -> 
 )
 def test_a_disk_near_the_limits_of_the_broker_is_reported(used: str, config: dict[str, str], status: str) -> None:
     """Above the first limit unexpired messages are deleted, above the second messages are refused."""
-    told = _told(commitLogDiskRatio=used, consumeQueueDiskRatio="0.1")._replace(config=config)
+    reported = _broker_status(commitLogDiskRatio=used, consumeQueueDiskRatio="0.1")._replace(config=config)
 
-    assert check_disk("broker-a", told).status == status
+    assert check_disk("broker-a", reported).status == status
 
 
 def _settings(**changes: str) -> Mapping[str, str]:

@@ -49,7 +49,7 @@ def _sub(url: str, group: str, **environment: str) -> Iterator[subprocess.Popen[
         try:
             yield process
         finally:
-            # Should a test fail before it stopped it: nobody else would, and leaving waits for its end.
+            # If a test fails before it stops the process, the exit below would wait for it forever.
             process.kill()
 
 

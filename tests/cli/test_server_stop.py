@@ -24,7 +24,7 @@ async def test_connections_queued_at_a_stop_are_served():
     serving = asyncio.create_task(server.serve(listener))
     await begun.wait()
 
-    # Nothing is awaited from here on, so nobody accepts.
+    # Nothing is awaited from here on, so no connection is accepted.
     queued = [Connection(port) for _ in range(CLIENTS)]
     for connection in queued:
         connection.send()

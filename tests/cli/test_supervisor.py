@@ -108,7 +108,7 @@ def test_a_stop_finishes_running_requests_and_answers_parked_ones(supervised, tm
 
         it.tell(sign)
         waited, _ = waiting.answer()
-        # An answer that comes before its worker is told to stop need not say so.
+        # A response before the stop of its worker need not have the header.
         until(lambda: len(list(tmp_path.glob("stopping-*"))) == 2)
         (tmp_path / "go").touch()
         finished, _ = slow.answer()

@@ -46,7 +46,7 @@ def test_events_of_a_worker_have_its_number(supervised, tmp_path):
     it = supervised(*GATEWAY, str(tmp_path / "data"))
     httpx.post(f"{it.url}/v1/topics/demo/messages", content=b"hello").raise_for_status()
 
-    def told():
+    def gateway_names():
         queues = httpx.get(f"{it.url}/v1/topics/mqgate_events/queues").json().get("items", [])
         pages = [
             httpx.get(f"{it.url}/v1/topics/mqgate_events/queues/{queue['queue']}/messages", params={"offset": 0}).json()
@@ -54,8 +54,8 @@ def test_events_of_a_worker_have_its_number(supervised, tmp_path):
         ]
         return [message["properties"]["gateway"] for page in pages for message in page["messages"]]
 
-    until(told)
-    assert all(name.endswith("-1") for name in told())
+    until(gateway_names)
+    assert all(name.endswith("-1") for name in gateway_names())
 
 
 def test_a_parked_receive_is_answered_when_its_gateway_stops(supervised, tmp_path):

@@ -59,8 +59,8 @@ def test_the_spark_example_reads_aggregates_and_writes_back(gateway_url: str, tm
     printed = run(*program, *arguments, "--checkpoint", str(tmp_path))
 
     turns = printed.split("ran\n")[:-1]
-    for turn, told in enumerate(turns, start=1):
-        totals = [json.loads(line) for line in told.splitlines() if line.startswith("{")]
+    for turn, output in enumerate(turns, start=1):
+        totals = [json.loads(line) for line in output.splitlines() if line.startswith("{")]
         assert {"customer": "ada", "orders": 10 * turn, "total": 55 * turn} in totals
         assert len(totals) == 3 * turn
     assert len(turns) == 2

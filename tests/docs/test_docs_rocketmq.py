@@ -72,7 +72,7 @@ def test_each_rocketmq_error_becomes_the_error_of_its_row() -> None:
 
     assert len(table) == 15
     for row in table:
-        # A server that is leaving is told by the client as if nothing had been sent.
+        # The client reports a server that is shutting down like a request that was not sent.
         error = NotSent("why") if row[0] == "`GO_AWAY`" else _error(row)
         sent, asked = translated(error, "orders", is_send=True), translated(error, "orders")
         assert (f"`{sent.code}`", f"`{asked.code}`") == (row[2], row[3]), row
@@ -81,9 +81,9 @@ def test_each_rocketmq_error_becomes_the_error_of_its_row() -> None:
 
 def test_every_known_response_code_has_one_row() -> None:
     """With its name, among the errors or among the others."""
-    told = [(row[0], row[1]) for row in [*rows(REFERENCE, 5), *rows(REFERENCE, 3)] if row[1].isdigit()]
+    listed_codes = [(row[0], row[1]) for row in [*rows(REFERENCE, 5), *rows(REFERENCE, 3)] if row[1].isdigit()]
 
-    assert sorted(told) == sorted((f"`{code.name}`", str(code.value)) for code in ResponseCode)
+    assert sorted(listed_codes) == sorted((f"`{code.name}`", str(code.value)) for code in ResponseCode)
 
 
 def test_the_errors_retried_on_another_broker_are_listed() -> None:

@@ -52,8 +52,13 @@ async def during_the_outage(gateway: Gateway, direct: RocketMQClient, topic: str
         assert refused.json()["retryable"] is True
         assert "retry-after" in refused.headers
         assert (await gateway.stored("quiet", body="b", key=ALIVE))["queue"] == "broker-b:0"
-    status, told, parts = await gateway.ready()
-    assert (status, told, parts["broker broker-a"], parts["broker broker-b"]) == (200, "degraded", "unreachable", "ok")
+    status, readiness, parts = await gateway.ready()
+    assert (status, readiness, parts["broker broker-a"], parts["broker broker-b"]) == (
+        200,
+        "degraded",
+        "unreachable",
+        "ok",
+    )
     # Where it begins could not be written down at the dead broker.
     newcomer = await gateway.api.put("/v1/groups/newcomer", json={"topic": "quiet"})
     assert problem(newcomer) == (503, "storage_unavailable")

@@ -50,8 +50,8 @@ async def test_messages_flow_while_the_name_server_is_down(own: Stack, settings:
         # Whatever is remembered for a moment only is forgotten by then.
         await asyncio.sleep(1)
         await flows(gateway, "still down")
-        status, told, parts = await gateway.ready()
-        assert (status, told) == (200, "degraded")
+        status, readiness, parts = await gateway.ready()
+        assert (status, readiness) == (200, "degraded")
         assert (parts["name server"], parts["broker broker-a"]) == ("unreachable", "ok")
         newcomer = ServerProcess(tmp_path / "other", "--config", str(config(tmp_path, settings)))
         await asyncio.to_thread(newcomer.start)
@@ -59,7 +59,7 @@ async def test_messages_flow_while_the_name_server_is_down(own: Stack, settings:
             await responds_503(newcomer.url)
 
             await asyncio.to_thread(own.start, NAME_SERVER)
-            # The broker has not told the new one about itself yet.
+            # The broker has not registered at the new one yet.
             await flows(gateway, "new")
             await eventually(lambda: is_ready(newcomer.url), 20)
             await eventually(lambda: is_stored(newcomer.url), 5)

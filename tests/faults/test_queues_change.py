@@ -63,7 +63,7 @@ async def test_a_gateway_started_without_a_broker_keeps_its_keys(
         during = await publish_all(gateway)
         loose = await gateway.stored(body="loose")
         found = await gateway.drain(wait=0)
-        status, told, parts = await gateway.ready()
+        status, readiness, parts = await gateway.ready()
         await publisher.stored(body="loose")
         await asyncio.to_thread(pair.start, "broker-a")
         # It has no groups, so nothing but its publishing finds out that the broker is back.
@@ -80,7 +80,7 @@ async def test_a_gateway_started_without_a_broker_keeps_its_keys(
     assert {home for home in during.values() if not home.startswith("broker-")} == {"(503, 'queue_unavailable')"}
     assert loose["queue"].startswith("broker-b:")
     assert len(found) == 1 + sum(home.startswith("broker-b") for home in homes.values())
-    assert (status, told, parts["broker broker-a"]) == (200, "degraded", "unreachable")
+    assert (status, readiness, parts["broker broker-a"]) == (200, "degraded", "unreachable")
     assert nothing.status_code == 503, nothing.text
     assert after == homes
     bodies = [message["body"] for message in rest if message["key"] is not None]
@@ -88,8 +88,8 @@ async def test_a_gateway_started_without_a_broker_keeps_its_keys(
 
 
 async def _is_unavailable(gateway: Gateway) -> bool:
-    status, told, parts = await gateway.ready()
-    return (status, told, parts.get("log")) == (503, "unavailable", "storage_unavailable")
+    status, readiness, parts = await gateway.ready()
+    return (status, readiness, parts.get("log")) == (503, "unavailable", "storage_unavailable")
 
 
 async def _is_everywhere(gateway: Gateway) -> bool:

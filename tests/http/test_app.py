@@ -46,7 +46,7 @@ async def ask(app: App, path: str, **more: object) -> tuple[int, bytes]:
 
 
 @pytest.mark.parametrize(
-    ("path", "answer"),
+    ("path", "response"),
     [
         ("/v1/topics/orders/messages", b'["/v1/topics/{topic}/messages",{"topic":"orders"}]'),
         ("/v1/topics/a b\n/messages", b'["/v1/topics/{topic}/messages",{"topic":"a b\\n"}]'),

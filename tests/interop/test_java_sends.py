@@ -90,7 +90,7 @@ async def test_a_batch_arrives_in_order_with_one_id_per_message(api: httpx.Async
     ]
 
 
-async def test_what_a_selector_sent_to_one_queue_comes_from_it_in_order(api: httpx.AsyncClient, java: Java) -> None:
+async def test_messages_that_a_selector_sent_to_one_queue_arrive_in_order(api: httpx.AsyncClient, java: Java) -> None:
     """Java orders messages by sending them to one queue, and queue mode must keep that order."""
     await shop(api, queues=4, mode="queue")
 

@@ -1,4 +1,4 @@
-"""Events: exactly what clients were told in responses, with both times, and nothing about internal topics."""
+"""Events: exactly what responses reported to clients, with both times, and nothing about internal topics."""
 
 from collections.abc import Callable
 from typing import Any

@@ -109,7 +109,7 @@ def test_old_names_of_settings_work_with_a_warning(upgraded: Upgraded) -> None:
 
 
 def test_keys_stay_valid_with_their_rights(upgraded: Upgraded) -> None:
-    """Clients keep their keys; a gateway that forgot them would be open to everybody."""
+    """Clients keep their keys; a gateway that forgot them would accept every request."""
     with Caller(upgraded.url, upgraded.before.group_key) as member, Caller(upgraded.url) as anonymous:
         assert len(upgraded.api.call("GET", "keys")["items"]) == 2
         assert member.http.get("/v1/groups/message/lag").status_code == 200

@@ -47,7 +47,7 @@ def spark(java: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]
 
     conf = {
         "spark.sql.shuffle.partitions": 1,
-        # A frame of a few rows costs more to compile, or to plan anew after each of its stages, than to work through.
+        # A frame of a few rows costs more to compile, or to plan again after each of its stages, than to process.
         # Drivers of their own do both, as users' do.
         "spark.sql.adaptive.enabled": False,
         "spark.sql.codegen.wholeStage": False,

@@ -4,7 +4,7 @@
 
 A topic goes to Parquet, to another topic, and by replay to a third; a topic of events is counted and archived. All of
 it in steps so small that it is killed long before its end; what is left then, `do_all` does in large ones.
-Queries that are at work here, be it on a batch that another driver was killed in, are told as files in DIRECTORY/begun.
+Running queries, also on a batch in which another driver was killed, are listed as files in DIRECTORY/begun.
 """
 
 import json

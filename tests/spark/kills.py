@@ -35,7 +35,7 @@ def kill_in_all(
         while job.poll() is None:
             assert time.monotonic() < deadline, f"no batch began of {[n for n in under_way if not is_in(n)]}"
             if all(map(is_in, under_way)):
-                # Otherwise whoever comes last would always be hit at the very beginning of its batch.
+                # Otherwise the last query would always be killed at the beginning of its batch.
                 time.sleep(random.uniform(0, LONGEST_BATCH))
                 _signal_all(job.pid, signal.SIGSTOP)
                 if all(map(is_in, under_way)):
@@ -43,7 +43,7 @@ def kill_in_all(
                 _signal_all(job.pid, signal.SIGCONT)
             time.sleep(0.02)
     finally:
-        # Also when we gave up: nobody is to go on.
+        # Also after a failure: no process may continue.
         if job.returncode is None:
             _signal_all(job.pid, signal.SIGKILL)
             job.wait()

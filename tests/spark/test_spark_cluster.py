@@ -35,7 +35,7 @@ LEAN = str(ROOT / "tests" / "lean")
 LIBRARIES = sysconfig.get_path("purelib")
 SPARK_HOME = Path(LIBRARIES) / "pyspark"
 PATIENCE = 90.0
-# Here it is about where the code comes from: a few rows cost more to compile, or to plan anew, than to work through.
+# This tests where the code comes from. A few rows cost more to compile, or to plan again, than to process.
 CONF = {
     "spark.driver.host": "127.0.0.1",
     "spark.ui.enabled": "false",

@@ -311,7 +311,7 @@ async def test_a_broker_that_is_down_is_not_skipped(
 
     pair.kill("broker-a")
 
-    # Whoever comes later cannot know of queues that nobody registered.
+    # Later readers cannot know of queues that were never registered.
     fresh = RocketMQLog(pair.name_server, namespace=namespace, retries=1)
     for log in (old, fresh) if is_registered else (old,):
         with pytest.raises(LogUnavailable, match=r"Start the broker"):

@@ -97,7 +97,7 @@ def test_a_file_without_certificates_is_reported() -> None:
 
 @pytest.mark.slow
 @pytest.mark.timeout(600)
-def test_who_shows_no_user_or_a_wrong_one_is_refused(secured: Secured) -> None:
+def test_a_missing_or_wrong_user_is_refused(secured: Secured) -> None:
     """`accessKey` and `secretKey` of the source, where executors ask the brokers themselves."""
     assert read(secured.name_server, **USER) == [b"hello"]
     with pytest.raises(AccessDenied):
@@ -124,7 +124,7 @@ async def test_the_token_is_in_every_request_and_the_broker_checks_it(secured: S
 async def _between(
     secured: Secured, changes: dict[bytes, bytes] | None = None
 ) -> AsyncIterator[tuple[str, list[Command]]]:
-    """Relays to both servers: the name server's address, and what the broker is told."""
+    """Yield relays to the name server and the broker: an address, and the setting for the broker."""
     said: list[Command] = []
     async with AsyncExitStack() as relays:
         broker = secured.stack.address(BROKER)

@@ -47,7 +47,7 @@ def test_a_session_has_safe_defaults(spark: SparkSession, name: str, value: str)
 @pytest.mark.parametrize("option", ["url", "key", "accessKey", "secretKey", "securityToken", "password"])
 def test_secrets_are_hidden_in_plans(spark: SparkSession, option: str) -> None:
     """The default pattern of Spark does not match the options of mqgate, and a URL may contain a password."""
-    view = f"CREATE TEMPORARY VIEW told USING mqgate OPTIONS ({option} 'swordfish', subscribe 'orders')"
+    view = f"CREATE TEMPORARY VIEW orders_view USING mqgate OPTIONS ({option} 'swordfish', subscribe 'orders')"
 
     (plan,) = spark.sql(f"EXPLAIN EXTENDED {view}").collect()
 
@@ -67,10 +67,10 @@ def test_a_program_of_its_own_gets_a_session(java: Path, tmp_path: Path) -> None
         os.close(theirs)
         shown = _read(ours)
         assert job.stdout is not None
-        told = job.stdout.read()
+        output = job.stdout.read()
 
     assert job.returncode == 0, shown
-    assert json.loads(told) == {
+    assert json.loads(output) == {
         "zone": "Europe/Berlin",
         "worker": sys.executable,
         "ui": None,

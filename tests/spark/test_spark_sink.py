@@ -41,8 +41,8 @@ class Lines:
         self.checkpoint = directory / "checkpoint"
         (directory / "lines").mkdir()
 
-    def add(self, name: str, count: int, told: str | None = None) -> None:
-        text = "".join(f"{told or name} {number % 7}\n" for number in range(count))
+    def add(self, name: str, count: int, body: str | None = None) -> None:
+        text = "".join(f"{body or name} {number % 7}\n" for number in range(count))
         (self._directory / "lines" / name).write_text(text, "utf-8")
 
     def run(self) -> None:
@@ -81,7 +81,7 @@ def test_rows_that_were_read_can_be_written(
     spark: SparkSession, append: Append, gateway: ServerProcess, client: Client, topic: str
 ) -> None:
     """Source and sink use the same columns, with both formats of properties."""
-    client.publish(topic, "told", key="k", tag="t", properties={"a": "1"})
+    client.publish(topic, "message", key="k", tag="t", properties={"a": "1"})
     copy = f"copy-{uuid4().hex}"
     client.topics.put(copy, {"queues": 1})
 
@@ -92,7 +92,7 @@ def test_rows_that_were_read_can_be_written(
     found = [
         (message["body"], message["key"], message["tag"], message["properties"]) for message in stored(client, copy)
     ]
-    assert found == [(b"told", "k", "t", {"a": "1"})] * 2
+    assert found == [(b"message", "k", "t", {"a": "1"})] * 2
 
 
 def test_rows_with_a_delivery_time_are_scheduled(
@@ -139,7 +139,7 @@ def test_a_stream_is_written_batch_by_batch(lines: Lines, client: Client, topic:
     lines.add("one", 20)
     lines.run()
     lines.add("two", 20)
-    lines.add("three", 20, told="two")
+    lines.add("three", 20, body="two")
     lines.run()
 
     found = Counter(message["body"].decode().split()[0] for message in stored(client, topic))
@@ -208,7 +208,7 @@ def test_a_rejected_row_fails_the_write(spark: SparkSession, append: Append) -> 
 
 
 @pytest.mark.parametrize(
-    ("body", "options", "told"),
+    ("body", "options", "expected"),
     [
         ("body", {"topik": "x"}, "option topik is unknown: did you mean topic"),
         ("body", {"topic": "nowhere"}, r"option topic: .*nowhere"),
@@ -218,14 +218,14 @@ def test_a_rejected_row_fails_the_write(spark: SparkSession, append: Append) -> 
     ],
 )
 def test_invalid_input_is_reported_before_any_task_runs(
-    spark: SparkSession, append: Append, body: str, options: dict[str, str], told: str
+    spark: SparkSession, append: Append, body: str, options: dict[str, str], expected: str
 ) -> None:
     """The driver names the option or the column."""
     group = uuid4().hex
     spark.sparkContext.setJobGroup(group, "to be refused")
     frame = spark.range(10).selectExpr(f"string(id) AS {body}")
 
-    with pytest.raises(PySparkException, match=told):
+    with pytest.raises(PySparkException, match=expected):
         append(frame, **options)
 
     assert list(spark.sparkContext.statusTracker().getJobIdsForGroup(group)) == []

@@ -71,7 +71,7 @@ def test_without_java_tests_are_skipped_loudly_and_fail_in_ci(ci: str, outcome: 
         name: value for name, value in os.environ.items() if not name.startswith(("PYTEST", "PYTHONPATH", "JAVA_HOME"))
     }
 
-    told = subprocess.run(  # noqa: S603 - our own words
+    result = subprocess.run(  # noqa: S603 - our own words
         [sys.executable, "-m", "pytest", THIS_TEST, "--basetemp", str(tmp_path / "inner")],
         env={**environment, "PATH": "", "CI": ci},
         capture_output=True,
@@ -79,6 +79,6 @@ def test_without_java_tests_are_skipped_loudly_and_fail_in_ci(ci: str, outcome: 
         check=False,
     )
 
-    assert outcome in told.stdout
-    assert ("1 TESTS NOT RUN without RocketMQ" in told.stdout) is (not ci)
-    assert "install a JDK" in told.stdout
+    assert outcome in result.stdout
+    assert ("1 TESTS NOT RUN without RocketMQ" in result.stdout) is (not ci)
+    assert "install a JDK" in result.stdout

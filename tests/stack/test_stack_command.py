@@ -23,7 +23,7 @@ def test_a_stack_starts_shows_its_state_and_stops(run: Callable[..., Any], direc
     """Three commands are enough, and each may be repeated."""
     first = run("up")
     assert first.returncode == 0, first.stderr
-    told = json.loads(run("status", "--json").stdout)
+    result = json.loads(run("status", "--json").stdout)
     again = run("up", "--json")
     stack = Stack.open(directory)
 
@@ -32,13 +32,13 @@ def test_a_stack_starts_shows_its_state_and_stops(run: Callable[..., Any], direc
         "rocketmq": {"name_servers": [stack.name_server]},
     }
     assert Settings.load(directory / "mqgate.toml", {}).rocketmq.name_servers == (stack.name_server,)
-    assert [(part["name"], part["state"]) for part in told["parts"]] == [
+    assert [(part["name"], part["state"]) for part in result["parts"]] == [
         ("namesrv", "ready"),
         ("broker-a", "ready"),
         ("broker-b", "ready"),
     ]
     assert "is already running" in again.stderr
-    assert json.loads(again.stdout) == told
+    assert json.loads(again.stdout) == result
 
     assert run("down").stdout == "3 servers stopped\n"
     assert run("status").returncode == 1
@@ -85,24 +85,24 @@ def test_without_java_one_line_names_the_remedy(run: Callable[..., Any], tmp_pat
     old.write_text("#!/bin/sh\necho 'openjdk version \"1.8.0_292\"' >&2\n")
     old.chmod(0o755)
 
-    told = run("up", PATH="", JAVA_HOME=java_home and str(tmp_path))
+    result = run("up", PATH="", JAVA_HOME=java_home and str(tmp_path))
 
-    assert told.returncode == 1
-    assert len(told.stderr.splitlines()) == 1
-    assert "Java 11 or newer: install a JDK" in told.stderr
-    assert told.stdout == ""
+    assert result.returncode == 1
+    assert len(result.stderr.splitlines()) == 1
+    assert "Java 11 or newer: install a JDK" in result.stderr
+    assert result.stdout == ""
 
 
 def test_an_error_is_json_if_json_was_requested(run: Callable[..., Any]) -> None:
     """All commands behave alike."""
-    told = run("up", "--json", **NO_JAVA)
+    result = run("up", "--json", **NO_JAVA)
 
-    assert json.loads(told.stderr)["code"] == "stack_unavailable"
+    assert json.loads(result.stderr)["code"] == "stack_unavailable"
 
 
 def test_a_directory_without_a_stack_is_an_error(run: Callable[..., Any]) -> None:
     """An empty table would look like a stopped stack."""
-    told = run("status")
+    result = run("status")
 
-    assert told.returncode == 1
-    assert "there is no stack" in told.stderr
+    assert result.returncode == 1
+    assert "there is no stack" in result.stderr

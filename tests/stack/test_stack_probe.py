@@ -55,8 +55,8 @@ def broker() -> Iterator[tuple[Asked, tuple[str, int]]]:
                 connection, _ = listener.accept()
                 with connection, connection.makefile("rb") as stream:
                     total, size = struct.unpack(">II", stream.read(8))
-                    told = stream.read(total - 4)
-                    asked.append({**json.loads(told[:size]), "body": told[size:].decode()})
+                    received = stream.read(total - 4)
+                    asked.append({**json.loads(received[:size]), "body": received[size:].decode()})
                     header = json.dumps({"code": code}).encode()
                     connection.sendall(struct.pack(">II", 4 + len(header), len(header)) + header)
 

@@ -27,7 +27,7 @@ except ValueError:
     logging.getLogger("any.library").exception("it failed")
 
 async def fail():
-    raise RuntimeError("nobody asks")
+    raise RuntimeError("not retrieved")
 
 async def main():
     task = asyncio.create_task(fail())
@@ -101,7 +101,7 @@ def test_an_unretrieved_task_exception_is_a_json_line(lines: list[dict[str, Any]
     lost = line_of(lines, "asyncio")
 
     assert lost["event"].startswith("Task exception was never retrieved")
-    assert lost["exception"].endswith("RuntimeError: nobody asks")
+    assert lost["exception"].endswith("RuntimeError: not retrieved")
 
 
 def test_a_pool_that_cannot_connect_logs_no_password(lines: list[dict[str, Any]]) -> None:

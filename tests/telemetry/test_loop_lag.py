@@ -68,7 +68,7 @@ async def test_a_handler_that_computes_is_measured(measured: Measured, pause: fl
     assert spent - EXACTNESS < measured.blocked < spent + EXACTNESS
 
 
-async def test_many_small_turns_are_not_one_long_one(measured: Measured) -> None:
+async def test_many_short_turns_do_not_add_up(measured: Measured) -> None:
     """A loop that is always busy, but takes new work in between, blocks no request."""
     for _ in range(300):
         compute(0.001)

@@ -303,11 +303,11 @@ async def test_an_exhausted_message_deleted_by_retention_is_expired(
     await gateway.janitor.run_once()
 
     nacked = await settle(api, "nack", (held.get("lease") or held["messages"][0])["receipt"])
-    told = (await receive(api))["expired"]
+    expired = (await receive(api))["expired"]
 
     assert nacked.json() == {"outcome": "applied"}
     assert (await api.get("/v1/groups/workers/dead-letters")).json()["items"] == []
-    assert (told, (await lag(api))["queues"][0]["expired"]) == (4, 4)
+    assert (expired, (await lag(api))["queues"][0]["expired"]) == (4, 4)
 
 
 async def test_a_new_broadcast_client_starts_at_the_end(shop: httpx.AsyncClient) -> None:

@@ -65,7 +65,7 @@ async def test_a_topic_in_use_cannot_be_deleted(shop: httpx.AsyncClient) -> None
 
 
 @pytest.mark.parametrize("kind", ["topic", "producer", "group"])
-async def test_what_is_not_there_is_404(api: httpx.AsyncClient, kind: str) -> None:
+async def test_a_missing_entry_is_404(api: httpx.AsyncClient, kind: str) -> None:
     """With a code of its own for every kind."""
     for method in ("GET", "DELETE"):
         refused(await api.request(method, f"/v1/{kind}s/nothing"), 404, f"{kind}_not_found")

@@ -52,7 +52,7 @@ async def test_the_number_of_headers_is_limited() -> None:
     [b"0\r\n" + b"X-A: b\r\n" * 10_000, b"0\r\nX-Endless: " + b"a" * 200_000, b"1;" + b"a" * 200_000],
     ids=["trailers", "endless trailer", "endless chunk extension"],
 )
-async def test_what_surrounds_a_body_is_limited_like_a_head(endless: bytes) -> None:
+async def test_trailers_and_chunk_extensions_are_limited_like_a_head(endless: bytes) -> None:
     """The parser keeps a trailer in memory until it ends. Neither it nor an extension counts as body."""
     async with served(echo) as server:
         client = await server.connect()
