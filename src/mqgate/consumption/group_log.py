@@ -44,14 +44,16 @@ class GroupLog:
     def __init__(self, log: MessageLog) -> None:
         self._log = log
 
-    async def bounds(self, group: Group, since: int = 0) -> TopicBounds:
-        bounds = await self._log.bounds(group.topic, since)
-        topic = retry_topic(group.name)
+    def bounds(self, group: Group, since: int = 0) -> Coroutine[Any, Any, TopicBounds]:
         # Most groups have no private log, and every receive asks for it.
-        if self._log.is_known_missing(topic):
-            return bounds
+        if self._log.is_known_missing(retry_topic(group.name)):
+            return self._log.bounds(group.topic, since)
+        return self._both_bounds(group, since)
+
+    async def _both_bounds(self, group: Group, since: int) -> TopicBounds:
+        bounds = await self._log.bounds(group.topic, since)
         try:
-            private = await self._log.bounds(topic, since)
+            private = await self._log.bounds(retry_topic(group.name), since)
         except TopicNotFound:
             return bounds
         return _merged(bounds, private)

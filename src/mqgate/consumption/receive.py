@@ -201,16 +201,19 @@ class Receiver:
         # Pulls of ordered groups, which read keys that the store does not know yet.
         self._key_reads: dict[tuple[str, str], _KeyReads] = {}
 
-    async def receive(
+    def receive(
         self, request: ReceiveRequest, *, has_other_waiters: bool = False, wait: timedelta = timedelta(0)
-    ) -> ReceiveResult:
+    ) -> Coroutine[Any, Any, ReceiveResult]:
         """Try all queues once.
 
         `has_other_waiters`: other receives are parked, so report whether more is ready. `wait`: how long the caller
         will wait if there is nothing.
         """
-        if not request.group.is_ordered:
-            return await self._try(request, has_other_waiters, wait)
+        attempt = self._try_in_order if request.group.is_ordered else self._try
+        return attempt(request, has_other_waiters, wait)
+
+    async def _try_in_order(self, request: ReceiveRequest, has_other_waiters: bool, wait: timedelta) -> ReceiveResult:
+        """Try all queues of an ordered group, and again while other receives read keys of it."""
         reads = self._key_reads.setdefault(request.scope, _KeyReads())
         received = ReceiveResult()
         if not reads.turn.locked():

@@ -125,7 +125,8 @@ class EventRecorder:
                 start = grant.lease.start
                 expired = OffsetRange(grant.lease.queue, start, start + grant.lease_expired)
                 self.spans(Kind.LEASE_EXPIRED, group, client, [expired], grant.delivery - 1 or None)
-        self.spans(Kind.RETENTION_EXPIRED, group, client, acquired.lost)
+        if acquired.lost:
+            self.spans(Kind.RETENTION_EXPIRED, group, client, acquired.lost)
 
     def spans(
         self, kind: Kind, group: Group, client: str, ranges: Sequence[OffsetRange], delivery: int | None = None

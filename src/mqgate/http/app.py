@@ -1,6 +1,6 @@
 """The ASGI application: Starlette's router over the route table, with a direct lookup for the most frequent paths."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Mapping, Sequence
 
 from starlette.routing import Route, Router
 
@@ -19,7 +19,7 @@ class App:
         self.routes = router.routes
         self._shortcuts = shortcuts
 
-    async def __call__(self, scope: AsgiScope, receive: AsgiReceive, send: AsgiSend) -> None:
+    def __call__(self, scope: AsgiScope, receive: AsgiReceive, send: AsgiSend) -> Awaitable[None]:
         if scope["type"] == "http" and not scope.get("root_path"):
             before, _, last = scope["path"].rpartition("/")
             first, _, name = before.rpartition("/")
@@ -27,9 +27,8 @@ class App:
             if found is not None and name:
                 parameter, resource = found
                 scope["path_params"] = {parameter: name}
-                await resource(scope, receive, send)
-                return
-        await self._router(scope, receive, send)
+                return resource(scope, receive, send)
+        return self._router(scope, receive, send)
 
 
 def build(middleware: RequestMiddleware, operations: Sequence[Operation]) -> App:

@@ -213,7 +213,7 @@ class RequestMiddleware:
     def _check_load(self) -> None:
         limit = self._settings.max_requests
         # Parked receives have a separate limit.
-        if self._requests - self._parked() > limit:
+        if self._requests > limit and self._requests - self._parked() > limit:
             raise Overloaded(f"The limit of {limit} concurrent requests is reached. Try again later.", retry_after=1)
 
     @staticmethod

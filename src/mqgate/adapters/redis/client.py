@@ -62,7 +62,7 @@ class RedisClient:
         is_repeat = False
         while True:
             try:
-                connection = await self._connected(deadline)
+                connection = self._connection or await self._connected(deadline)
             except BaseException:
                 if is_repeat and late is not None:
                     late(None)

@@ -297,7 +297,7 @@ class RedisLeaseStore:
             rules = self._rules[group.name] = group, (_rules(group), rarely_used)
         return self._evaluate(f"{mode}_{operation}", group.name, rules[1], arguments, **options)
 
-    async def _evaluate(
+    def _evaluate(
         self,
         name: str,
         group: str,
@@ -306,7 +306,7 @@ class RedisLeaseStore:
         *,
         late: Callable[[Any], None] | None = None,
         is_repeat: bool = False,
-    ) -> Any:
+    ) -> Coroutine[Any, Any, Any]:
         """Run a script with the arguments that request.lua lists, in its order."""
         clock_and_draw = _CLOCK_AND_DRAW.pack(0 if self._clock is None else self._clock(), _RANDOM.random())
         common = rules[0] + clock_and_draw, rules[1], *arguments
@@ -314,7 +314,7 @@ class RedisLeaseStore:
         def argv(run: str, is_resent: bool) -> tuple[Any, ...]:
             return run, "1" if is_repeat or is_resent else "", *common
 
-        return await self._redis.evaluate(script(name), group_keys(self._prefix, group), argv, late)
+        return self._redis.evaluate(script(name), group_keys(self._prefix, group), argv, late)
 
 
 def _rules(group: Group) -> bytes:

@@ -25,6 +25,7 @@ from mqgate.http.native.schemas import LeaseOut, MessageOut, OutcomeOut, Outcome
 from mqgate.http.operation import describe
 from mqgate.settings import HttpSettings
 
+_NO_WAIT = timedelta(0)
 _MAX_WAIT = timedelta(seconds=60)
 _MAX_DELAY = timedelta(hours=12)
 _MAX_REASON = 1_000
@@ -174,6 +175,8 @@ class ReceiveApi:
 
 
 def _wait(given: ReceiveIn) -> timedelta:
+    if given.wait == 0:
+        return _NO_WAIT
     wait = parse_duration(given.wait, "wait")
     if wait > _MAX_WAIT:
         raise InvalidValue("wait must be 0 to 60 s", field="wait", limit=60)

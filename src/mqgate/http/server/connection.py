@@ -191,7 +191,8 @@ class Connection(asyncio.Protocol):
             self._refuse(MalformedRequest(f"The request is not valid HTTP/1.1: {error}."))
         if not self._has_progressed:
             self._head_read += taken
-            self._check_head(self._head_read)
+            if self._head_read > self._server.max_header_bytes:
+                self._refuse_head()
         if self._pipeline:
             self._pipelined_bytes += taken
             if self._pipelined_bytes > _MAX_PIPELINED_BYTES:
@@ -267,13 +268,15 @@ class Connection(asyncio.Protocol):
         if not self._is_replaying:
             self._url += url
             self._head_bytes += len(url)
-            self._check_head(self._head_bytes)
+            if self._head_bytes > self._server.max_header_bytes:
+                self._refuse_head()
 
     def on_header(self, name: bytes, value: bytes) -> None:
         if self._is_replaying or self._refusal is not None:
             return
         self._head_bytes += len(name) + len(value) + 4
-        self._check_head(self._head_bytes)
+        if self._head_bytes > self._server.max_header_bytes:
+            self._refuse_head()
         if not self._is_in_head:
             # A trailer: counted, so that it is bounded, and dropped.
             return
@@ -393,10 +396,9 @@ class Connection(asyncio.Protocol):
                 self._await_request()
             self._update_eviction()
 
-    def _check_head(self, size: int) -> None:
-        limit = self._server.settings.max_header_bytes
-        if size > limit:
-            self._refuse(HeadersTooLarge(f"The request line and headers may have {limit} bytes.", limit=limit))
+    def _refuse_head(self) -> None:
+        limit = self._server.max_header_bytes
+        self._refuse(HeadersTooLarge(f"The request line and headers may have {limit} bytes.", limit=limit))
 
     def _refuse(self, error: MqgateError) -> None:
         """Note why this request is refused. Earlier requests of the connection get their responses first."""

@@ -97,11 +97,13 @@ class Exchange:
         self._unread += len(chunk)
         if self._unread > _MAX_UNREAD_BODY:
             self._connection.pause_reading()
-        self._notify()
+        if self._event is not None:
+            self._event.set()
 
     def complete_body(self) -> None:
         self.is_body_complete = True
-        self._notify()
+        if self._event is not None:
+            self._event.set()
 
     def disconnect(self) -> None:
         self.is_disconnected = True

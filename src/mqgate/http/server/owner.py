@@ -22,7 +22,7 @@ class Phase(enum.Enum):
     CLOSING = enum.auto()
 
 
-class Eviction(enum.Enum):
+class Eviction(enum.IntEnum):
     """Why a connection can be closed to make room for another one; the first kind goes first."""
 
     NEW = enum.auto()
@@ -37,6 +37,7 @@ class Owner(Protocol):
     settings: HttpSettings
     trusted_proxies: Networks
     date_line: bytes
+    max_header_bytes: int
     is_stopping: bool
     loop: asyncio.AbstractEventLoop
     tasks: set[asyncio.Task[None]]

@@ -20,7 +20,6 @@ from mqgate.http.server.connections import Connections
 from mqgate.http.server.exchange import AsgiApp
 from mqgate.http.server.forwarded import Networks
 from mqgate.http.server.listening import BACKLOG
-from mqgate.http.server.owner import Eviction
 from mqgate.settings import HttpSettings
 
 __all__ = ["DRAIN_PATIENCE", "STOP_PATIENCE", "HttpServer"]
@@ -48,8 +47,11 @@ class HttpServer:
     ) -> None:
         self.app = app
         self.settings = settings
+        self.max_header_bytes = settings.max_header_bytes
         self.trusted_proxies = Networks(settings.trusted_proxies)
         self.connections = Connections(settings, self.trusted_proxies)
+        # Every request calls it twice.
+        self.set_eviction = self.connections.set_eviction
         self.date_line = b""
         self.is_stopping = False
         self.loop = asyncio.get_running_loop()
@@ -66,9 +68,6 @@ class HttpServer:
 
     def discard(self, connection: Connection) -> None:
         self.connections.discard(connection)
-
-    def set_eviction(self, connection: Connection, eviction: Eviction | None) -> None:
-        self.connections.set_eviction(connection, eviction)
 
     async def serve(self, listener: socket.socket) -> None:
         """Serve until `leave` is called or the process gets SIGTERM or SIGINT."""
