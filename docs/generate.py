@@ -178,6 +178,7 @@ A running gateway serves this reference with all structures at `/docs`, and as a
 - A publish whose content type is not `application/json` takes the request body as the message, byte for byte. Metadata
   is sent in the headers listed below, and in `Mqgate-Property-<name>` for each property (the name arrives in lower
   case). With a JSON body the `Mqgate-` headers are refused, because the envelope has a member for each.
+- An envelope or a batch whose content type is `application/x-www-form-urlencoded`, the default of curl, is refused.
 - The column **key** shows which API key a call needs, once keys exist. An admin key may call everything.
 
 In addition to the listed responses, every call may return 400, 413, 431, 500 and 503, and with keys 401 and 403.

@@ -28,6 +28,7 @@ _VERBS = (
     "doctor",
     "group",
     "key",
+    "outbox",
     "pipeline",
     "producer",
     "pub",

@@ -75,6 +75,48 @@ async def test_a_body_that_is_not_json_is_the_message(shop: httpx.AsyncClient) -
     assert (message["key"], message["tag"], message["properties"]) == ("k1", "t1", {"colour": "blue"})
 
 
+@pytest.mark.parametrize(
+    "content", [b'{"body": "x"}', b'{"bodyBase64": "eA==", "key": "k"}', b'{"messages": [{"body": "x"}]}']
+)
+async def test_an_envelope_sent_as_a_form_is_refused(shop: httpx.AsyncClient, content: bytes) -> None:
+    """Curl sends forms by default; the JSON would be stored as the message, and nobody would notice."""
+    headers = {"content-type": "Application/x-www-form-urlencoded; charset=utf-8"}
+
+    problem = refused(await shop.post(URL, content=content, headers=headers), 400, "invalid_value")
+
+    assert "Content-Type: application/json" in problem["detail"]
+    assert not (await receive(shop))["messages"]
+
+
+@pytest.mark.parametrize(
+    ("content", "content_type"),
+    [
+        (b'{"order": 17}', "application/x-www-form-urlencoded"),
+        (b'{"key": "k"}', "application/x-www-form-urlencoded"),
+        (b'{"body": "x", "colour": "blue"}', "application/x-www-form-urlencoded"),
+        (b'{"body": ', "application/x-www-form-urlencoded"),
+        (b'{"body": "x"}', "text/plain"),
+        (b'{"body": "x"}', "application/octet-stream"),
+    ],
+)
+async def test_other_bodies_are_the_message_byte_for_byte(
+    shop: httpx.AsyncClient, content: bytes, content_type: str
+) -> None:
+    """Only what is an envelope in a form is a mistake."""
+    await shop.post(URL, content=content, headers={"content-type": content_type})
+
+    (message,) = (await receive(shop))["messages"]
+    assert message["body"] == content.decode()
+
+
+async def test_an_object_that_is_no_envelope_is_refused_with_the_fix(shop: httpx.AsyncClient) -> None:
+    """The first request of many people is the bare object."""
+    problem = refused(await shop.post(URL, json={"order": 17}), 400, "unknown_field")
+
+    assert problem["field"] == "order"
+    assert 'send {"body": {...}}' in problem["detail"]
+
+
 async def test_without_a_content_type_the_body_is_the_message(shop: httpx.AsyncClient) -> None:
     """JSON is parsed only if the content type names it."""
     await shop.post(URL, content=b'{"body":"not unwrapped"}')

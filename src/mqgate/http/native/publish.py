@@ -7,7 +7,7 @@ from typing import Annotated
 import msgspec
 from msgspec import UNSET, Meta, Raw, Struct, UnsetType
 
-from mqgate.core.errors import Forbidden, InvalidJson, InvalidValue, MqgateError
+from mqgate.core.errors import Forbidden, InvalidJson, InvalidValue, MqgateError, UnknownField
 from mqgate.core.message import NO_PROPERTIES
 from mqgate.core.times import format_instant
 from mqgate.http.deep_json import split_deep_batch
@@ -15,6 +15,7 @@ from mqgate.http.errors import headers_of, problem
 from mqgate.http.exchange import Request, Response, reply
 from mqgate.http.json_input import ItemSplitter, decode, query
 from mqgate.http.native.envelope import Envelope, EnvelopeParser
+from mqgate.http.native.envelope_advice import FORM, advise, refuse_envelope_as_form
 from mqgate.http.native.schemas import PublishResults, ScheduledOut, StoredOut
 from mqgate.http.operation import describe
 from mqgate.production.message_writer import Item, Published
@@ -99,10 +100,14 @@ class PublishApi:
         """Return the message of a request, or the texts of the items of a batch."""
         headers, body = request.headers, request.body
         kind = headers.get(b"content-type", b"")
-        if kind != _JSON and kind.partition(b";")[0].strip().lower() != _JSON:
+        if kind != _JSON and (media_type := kind.partition(b";")[0].strip().lower()) != _JSON:
+            if media_type == FORM:
+                refuse_envelope_as_form(body)
             return self._parser.from_headers(topic, request, extra)
         try:
             given = decode(body, _publish_in)
+        except UnknownField as error:
+            raise advise(error, body) from None
         except InvalidJson as error:
             texts = await split_deep_batch(body, error, self._splitter)
             _check_headers(headers, is_batch=True)

@@ -1,0 +1,22 @@
+-- Claim the oldest rows that no relay holds or is claiming now, at most the first one of each key.
+UPDATE mqgate_outbox
+SET claimed_until = extract(epoch FROM clock_timestamp()) + :lease
+WHERE number IN (
+    SELECT candidate.number
+    FROM mqgate_outbox AS candidate
+    WHERE
+        candidate.refused IS NULL
+        AND candidate.claimed_until <= extract(epoch FROM clock_timestamp())
+        AND NOT EXISTS (
+            SELECT 1
+            FROM mqgate_outbox AS earlier
+            WHERE
+                earlier.topic = candidate.topic
+                AND earlier.message_key = candidate.message_key
+                AND earlier.number < candidate.number
+        )
+    ORDER BY candidate.number
+    LIMIT :batch
+    FOR UPDATE SKIP LOCKED
+)
+RETURNING number, id, topic, envelope
