@@ -78,7 +78,7 @@ lock: .venv/uv.stamp ## regenerate the lock files; UPGRADE=--upgrade takes newer
 	$(COMPILE) -c requirements/run.txt pyproject.toml --all-extras --group build --group dev -o requirements/dev.txt
 	$(COMPILE) -c requirements/dev.txt --group bench -o requirements/bench.txt
 	$(COMPILE) --group audit -o requirements/audit.txt
-	$(COMPILE) -c requirements/run.txt pyproject.toml --extra postgres --extra redis --extra mq-admin --group build \
+	$(COMPILE) -c requirements/run.txt pyproject.toml --extra alerts --extra postgres --extra redis --extra mq-admin --group build \
 		-o deploy/requirements.txt
 
 audit: .venv/audit.stamp ## look up known vulnerabilities of all locked packages; needs the network

@@ -5,6 +5,7 @@ from datetime import timedelta
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
+from mqgate.client.alarms import Alarms
 from mqgate.client.dead_letters import DeadLetters
 from mqgate.client.message import envelope
 from mqgate.client.registry import Entries, Groups, Keys, every
@@ -36,6 +37,7 @@ class Client:
         self.keys = Keys(self.transport, "keys")
         self.scheduled = Scheduled(self.transport)
         self.dead_letters = DeadLetters(self.transport)
+        self.alarms = Alarms(self.transport)
 
     def __enter__(self) -> Self:
         return self

@@ -167,9 +167,10 @@ class ConsumptionService:
         self._recorder.delivered(group, client, received.batches)
         is_per_message = group.mode is Mode.MESSAGE
         receipts: list[Sequence[str]] = []
-        count = 0
+        count = redelivered = 0
         for grant, messages in received.batches:
             count += len(messages)
+            redelivered += len(messages) if grant.delivery > 1 else 0
             stored_ms = list(map(stored_ms_of, messages))
             if is_per_message:
                 parts = of_messages(list(map(_offset_of, messages)), stored_ms)
@@ -178,6 +179,7 @@ class ConsumptionService:
                 received.receipt = self._keys.sign(grant.lease, stamps(grant.granted_at, stored_ms))
         received.receipts = receipts
         self._metrics.delivered.labels(group.name).inc(count)
+        self._metrics.redelivered.labels(group.name).inc(redelivered)
 
     def _count(self, group: Group, verb: Verb, results: Sequence[SettlementResult]) -> None:
         # Most results of a request are equal.

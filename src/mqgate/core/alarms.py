@@ -142,6 +142,8 @@ class Notification:
     at: datetime
     kind: NotificationKind
     rule: RuleName
+    title: str
+    text: str
     count: int
     alarms: tuple[Alarm, ...]
 

@@ -45,6 +45,8 @@ def notification(number: int = 1) -> Notification:
         at=NOON,
         kind=NotificationKind.FIRING,
         rule=RuleName.BACKLOG_COUNT,
+        title="[FIRING] backlog count",
+        text="too many: \0 ü",
         count=1,
         alarms=(alarm(number),),
     )

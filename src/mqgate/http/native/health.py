@@ -1,20 +1,17 @@
 """GET /livez, /readyz, /metrics and /v1/info."""
 
-import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Mapping
 
 from msgspec import Struct
 
 from mqgate import __version__
 from mqgate.control.access.service import Access
-from mqgate.core.errors import MqgateError
+from mqgate.control.checks import Check, run_check
 from mqgate.http.exchange import Request, Response, reply
 from mqgate.http.operation import describe
 from mqgate.settings import HttpSettings
 from mqgate.telemetry.metrics import Metrics
 
-Check = Callable[[], Awaitable[object]]
-_DEADLINE = 2.0
 _CAPABILITIES = [
     "message",
     "queue",
@@ -83,7 +80,7 @@ class HealthApi:
         parts: dict[str, str] = {}
         is_ready = not self.is_stopping
         for name, check in self._checks.items():
-            result = await _run_check(check)
+            result = await run_check(check)
             parts[name] = result if isinstance(result, str) else "ok"
             is_ready &= parts[name] == "ok"
             # A check of several servers passes if the remaining servers can serve; failed ones are listed.
@@ -122,14 +119,3 @@ class HealthApi:
                 },
             ),
         )
-
-
-async def _run_check(check: Check) -> str | dict[str, str]:
-    """Return "ok" or an error code, or the states of several servers by name."""
-    try:
-        result = await asyncio.wait_for(check(), _DEADLINE)
-    except MqgateError as error:
-        return error.code
-    except TimeoutError:
-        return "timeout"
-    return dict(result) if isinstance(result, Mapping) else "ok"
