@@ -1,6 +1,6 @@
 """GET /livez, /readyz, /metrics and /v1/info."""
 
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 
 from msgspec import Struct
 
@@ -59,8 +59,8 @@ class HealthApi:
         self._engine = engine
         self._checks = checks
         self.is_stopping = False
-        # The number of this process if several share one address.
-        self.worker: int | None = None
+        # Replaced if several processes share one address: it then returns the metrics of all of them.
+        self.render_metrics: Callable[[], Awaitable[bytes]] = self._render
 
     @describe("livez", "health", responses={200: LivenessOut}, is_public=True, is_health=True, max_body_bytes=0)
     async def livez(self, _: Request) -> Response:
@@ -95,7 +95,10 @@ class HealthApi:
         """Return the Prometheus metrics."""
         # Metrics name all topics and groups.
         request.principal.need_admin()
-        return Response(200, self._metrics.render(self.worker), b"text/plain; version=0.0.4; charset=utf-8")
+        return Response(200, await self.render_metrics(), b"text/plain; version=0.0.4; charset=utf-8")
+
+    async def _render(self) -> bytes:
+        return self._metrics.render()
 
     @describe("info", "health", responses={200: InfoOut})
     async def info(self, _: Request) -> Response:
