@@ -1,8 +1,10 @@
 """Two gateways on PostgreSQL: one evaluates, and its alarms outlive it, the store and the channels."""
 
 import asyncio
+import time
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import replace
+from datetime import timedelta
 from pathlib import Path
 from uuid import uuid4
 
@@ -13,8 +15,9 @@ from alarm_calls import add_channel, by_hand, items, step, watch_backlog
 from message_calls import publish, put
 from sides import Side, opened
 
-from mqgate.core.alarms import RuleName
-from mqgate.settings import ControlSettings, PostgresSettings, Settings
+from mqgate.control.alerts.model import Readings
+from mqgate.core.alarms import GatewayReport, RuleName
+from mqgate.settings import AlarmsSettings, ControlSettings, PostgresSettings, Settings
 from mqgate.stack import Stack
 from mqgate.testing.clock import ManualClock
 from webhook_receiver import WebhookReceiver, webhook_receiver
@@ -115,6 +118,57 @@ async def test_a_killed_evaluator_costs_at_most_one_repetition(
 
     first, second = (request.json for request in receiver.requests if request.json["kind"] == "firing")
     assert first == second
+
+
+async def test_a_holder_that_cannot_extend_its_lease_announces_only_the_outage(
+    pair_of_gateways: tuple[Side, Side], receiver: WebhookReceiver
+) -> None:
+    """Another gateway may have the lease, and announces everything else."""
+    a, _ = pair_of_gateways
+    lease = a.gateway.alarms.lease
+    await _firing(a, receiver)
+    await put(a.api, "groups/others", topic="orders")
+
+    lease._steady = lambda: time.monotonic() + 60
+    await a.gateway.alarms.evaluator.run_once()
+    during = len(receiver.requests)
+    lease._steady = time.monotonic
+    await step(a.gateway)
+    alarms = await items(a.api, "?state=firing")
+
+    assert during == 1
+    assert {alarm["subject"] for alarm in alarms} == {"workers", "others"}
+
+
+async def test_an_evaluation_that_fails_does_not_end_the_alarms(
+    shared: Settings, tmp_path: Path, receiver: WebhookReceiver
+) -> None:
+    """The services run by themselves, and a defect in one evaluation is logged."""
+    often = replace(shared, alarms=AlarmsSettings(interval=timedelta(seconds=1)))
+    async with opened(often, tmp_path / "a") as a:
+        evaluator = a.gateway.alarms.evaluator
+        collect, failures = evaluator._collect, 0
+
+        async def fail_twice(report: GatewayReport) -> Readings:
+            nonlocal failures
+            failures += 1
+            if failures <= 2:
+                raise ZeroDivisionError
+            return await collect(report)
+
+        evaluator._collect = fail_twice
+        await put(a.api, "topics/orders", queues=1)
+        await put(a.api, "groups/workers", topic="orders")
+        await watch_backlog(a.api, 0, "0s")
+        await add_channel(a.api, receiver)
+        await publish(a.api, "x")
+
+        async with asyncio.timeout(60):
+            while not receiver.requests:  # noqa: ASYNC110 - the receiver is a thread
+                await asyncio.sleep(0.05)
+
+    assert failures > 2
+    assert receiver.titles == ["[FIRING] backlog count: group workers"]
 
 
 async def test_a_stopped_evaluator_is_replaced_at_once(

@@ -53,6 +53,33 @@ async def test_a_service_that_refuses_is_a_failure() -> None:
             await AppriseSender().send(channel(url), notification(NotificationKind.FIRING))
 
 
+async def test_a_plugin_that_raises_is_a_failure_without_its_text(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Plugins are code of others. An exception must not end the evaluation, and its text may have the URL."""
+
+    def broken(*_: object, **__: object) -> bool:
+        raise TypeError("slack://secret")
+
+    monkeypatch.setattr("apprise.Apprise.notify", broken)
+
+    with pytest.raises(ChannelFailed) as failed:
+        await AppriseSender().send(channel("json://ops.example"), notification(NotificationKind.FIRING))
+
+    assert str(failed.value) == "apprise failed: TypeError"
+
+
+async def test_apprise_logs_nothing(caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]) -> None:
+    """Its log lines contain URLs, and URLs contain tokens."""
+    with caplog.at_level("DEBUG"), webhook_receiver() as receiver:
+        with pytest.raises(InvalidValue):
+            AppriseSender().check(channel("slack://hidden-token"))
+        with pytest.raises(InvalidValue):
+            AppriseSender().check(channel("unknown://hidden-token"))
+        url = receiver.url.replace("http://", "json://user:hidden-token@")
+        await AppriseSender().send(channel(url), notification(NotificationKind.FIRING))
+
+    assert "hidden-token" not in caplog.text + "".join(capfd.readouterr())
+
+
 @pytest.mark.parametrize(
     ("url", "secret", "field"),
     [("nonsense", "", "url"), ("unknown://x", "", "url"), ("", "", "url"), ("json://example.org", "secret", "secret")],

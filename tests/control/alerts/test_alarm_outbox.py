@@ -149,6 +149,19 @@ async def test_deliveries_of_a_deleted_channel_are_given_up() -> None:
     assert (given_up.state, given_up.error, sender.sent) == (DeliveryState.FAILED, "channel deleted", [])
 
 
+async def test_a_deleted_channel_has_no_metric() -> None:
+    """Its last state would otherwise stay on dashboards."""
+    box, _, metrics = outbox()
+    box.add([notification()], OPS)
+    await box.run_once(OPS, NOON)
+    before = metrics.render().decode()
+
+    await box.run_once({}, NOON)
+
+    assert 'mqgate_alarm_channel_up{channel="ops"}' in before
+    assert 'mqgate_alarm_channel_up{channel="ops"}' not in metrics.render().decode()
+
+
 def test_pauses_grow_to_ten_minutes() -> None:
     """A channel that is back is used again within that time."""
     assert [pause_after(attempts).total_seconds() for attempts in (1, 2, 3, 100_000)] == [15, 30, 60, 600]

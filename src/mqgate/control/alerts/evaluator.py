@@ -9,7 +9,7 @@
 
 If the holder is killed between sending and storing the result, the next holder sends the same notification once more,
 under the same id. While the store is unavailable, the holder continues in memory and stores everything afterwards,
-unless another gateway has taken the lease.
+unless another gateway has taken the lease. As soon as that is possible, it evaluates the outage of PostgreSQL only.
 """
 
 import asyncio
@@ -43,6 +43,8 @@ from mqgate.telemetry.metrics import Metrics
 __all__ = ["Evaluator"]
 
 Collect = Callable[[GatewayReport], Awaitable[Readings]]
+# What a holder that cannot reach the store may notify, although another gateway may have the lease.
+_OUTAGE_RULES = frozenset({RuleName.POSTGRES_UNREACHABLE})
 _log = structlog.get_logger()
 
 
@@ -98,7 +100,11 @@ class Evaluator:
             return
         await self._load_settings()
         now = self._clock()
-        changes = self._evaluate(await self._collect(report), now)
+        readings = await self._collect(report)
+        if not self._lease.is_certain:
+            # What is missing is unknown, and changes nothing.
+            readings = {rule: readings.get(rule) for rule in _OUTAGE_RULES}
+        changes = self._evaluate(readings, now)
         if not await self._save(term, changes):
             return
         delivered = await self._outbox.run_once(self._settings.channels, now)
@@ -128,7 +134,10 @@ class Evaluator:
         advanced = advance(list(before.values()), readings, settings.overrides, now)
         dropped = [alarm.id for alarm in advanced if alarm.state is AlarmState.INACTIVE]
         active = [alarm for alarm in advanced if alarm.state is not AlarmState.INACTIVE]
-        after, notifications = plan(active, settings.silences, self._times, self._sent, now)
+        shared = [] if self._lease.is_certain else [alarm for alarm in active if alarm.rule not in _OUTAGE_RULES]
+        own = active if self._lease.is_certain else [alarm for alarm in active if alarm.rule in _OUTAGE_RULES]
+        after, notifications = plan(own, settings.silences, self._times, self._sent, now)
+        after += shared
         self._sent |= {(notification.rule, notification.kind): now for notification in notifications}
         self._alarms = {alarm.id: alarm for alarm in after if alarm.is_open}
         self._export()
@@ -179,6 +188,8 @@ class Evaluator:
                 await self.run_once()
             except MqgateError as error:
                 _log.warning("evaluation failed", error=error.detail)
+            except Exception:  # noqa: BLE001 - logged; an evaluator that ends would end all alarms without notice
+                _log.exception("evaluation failed")
 
 
 def _merged(before: AlarmChanges, after: AlarmChanges) -> AlarmChanges:

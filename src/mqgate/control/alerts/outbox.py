@@ -40,10 +40,13 @@ class Outbox:
         self._senders = senders
         self._metrics = metrics
         self._pending: list[Delivery] = []
+        # Channels with a metric.
+        self._shown: set[str] = set()
 
     def load(self, deliveries: Sequence[Delivery]) -> None:
         """Replace the pending deliveries by those of the store."""
         self._pending = list(deliveries)
+        self._shown.clear()
 
     def add(self, notifications: Sequence[Notification], channels: Mapping[str, Channel]) -> list[Delivery]:
         """Add a delivery of each notification to each enabled channel. Return new and given-up deliveries."""
@@ -62,6 +65,9 @@ class Outbox:
 
     async def run_once(self, channels: Mapping[str, Channel], now: datetime) -> list[Delivery]:
         """Attempt the due deliveries, channels in parallel. Return the changed deliveries."""
+        for name in self._shown - channels.keys():
+            self._metrics.channel_up.remove(name)
+        self._shown &= channels.keys()
         names = dict.fromkeys(item.channel for item in self._pending)
         results = await asyncio.gather(*(self._run_channel(channels.get(name), name, now) for name in names))
         return [item for changed in results for item in changed]
@@ -83,6 +89,7 @@ class Outbox:
         is_sent = error is None
         self._metrics.notifications.labels(channel.name, "sent" if is_sent else "failed").inc()
         self._metrics.channel_up.labels(channel.name).set(is_sent)
+        self._shown.add(channel.name)
         attempts = item.attempts + 1
         if is_sent:
             self._pending.remove(item)
