@@ -16,14 +16,14 @@ INSTALL = $(BIN)/uv pip install --quiet --offline --require-hashes -r $(1) 2>/de
 # Tests start hundreds of Python processes, and none is to compile what another one has compiled.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: run wheel test check lint ready ready-chromium ready-rocketmq ready-spark ready-tests dev docs bench chaos abuse soak \
-	lock audit clean
+.PHONY: run wheel test check lint ready ready-chromium ready-promtool ready-rocketmq ready-spark ready-tests dev docs bench \
+	chaos abuse soak lock audit clean
 
 run: .venv/run.stamp
 	$(BIN)/mqgate serve --demo --port $(PORT) --data-dir $(DATA)
 
 test: .venv/dev.stamp ## everything: format, lint, types, import rules, locks, all tests
-	@$(MAKE) --no-print-directory -j 5 lint ready
+	@$(MAKE) --no-print-directory -j 6 lint ready
 	$(BIN)/pytest -n auto --dist worksteal
 
 check: lint ## the fast loop, on the embedded engine alone
@@ -37,10 +37,13 @@ lint: .venv/dev.stamp
 	@! grep -n '://' requirements/*.txt deploy/requirements.txt || (echo 'a lock names a host' && false)
 
 # What tests need or would otherwise wait for. Spark and the last are only to be quicker.
-ready: ready-chromium ready-rocketmq ready-spark ready-tests
+ready: ready-chromium ready-promtool ready-rocketmq ready-spark ready-tests
 
 ready-chromium: .venv/dev.stamp
 	@$(BIN)/python tests/browser/chromium.py
+
+ready-promtool: .venv/dev.stamp
+	@$(BIN)/python tests/promtool.py
 
 ready-rocketmq: .venv/dev.stamp
 	@# Once, and not within a test's time limit; where it cannot be had, the tests say why.
@@ -82,7 +85,8 @@ lock: .venv/uv.stamp ## regenerate the lock files; UPGRADE=--upgrade takes newer
 	$(COMPILE) -c requirements/run.txt pyproject.toml --all-extras --group build --group dev -o requirements/dev.txt
 	$(COMPILE) -c requirements/dev.txt --group bench -o requirements/bench.txt
 	$(COMPILE) --group audit -o requirements/audit.txt
-	$(COMPILE) -c requirements/run.txt pyproject.toml --extra server --extra postgres --extra redis --extra mq-admin --group build \
+	$(COMPILE) -c requirements/run.txt pyproject.toml --extra server --extra alerts --extra postgres --extra redis \
+		--extra mq-admin --group build \
 		-o deploy/requirements.txt
 
 audit: .venv/audit.stamp ## look up known vulnerabilities of all locked packages; needs the network

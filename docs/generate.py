@@ -21,6 +21,7 @@ import httpx
 
 from mqgate import bootstrap
 from mqgate.cli.main import cli
+from mqgate.control.alerts.model import RULES
 from mqgate.core import errors, events
 from mqgate.core.errors import MqgateError
 from mqgate.http.errors import STATUS
@@ -60,6 +61,9 @@ WHAT_TO_DO = {
     "message_not_found": "check the topic and the id; retention may have deleted the message",
     "figures_not_found": "start `mqgate pipeline run`, which computes the statistics from events",
     "dead_letter_not_found": "list the dead letters; it may already be redriven or purged",
+    "alarm_rule_not_found": "list the rules with GET /v1/alarms/rules; `detail` names them",
+    "silence_not_found": "list the silences; it may have ended",
+    "channel_not_found": "list the channels, or check the name",
     "client_not_found": "receive once as this client; its state may have been deleted after `clientTtl`",
     "scheduled_not_found": "check the id; the message may have been delivered or cancelled earlier",
     "topic_in_use": "delete the producers and groups of the topic first",
@@ -100,6 +104,14 @@ WHO = {
 }
 
 NOTES = {
+    "putAlarmRule": """\
+Members that are left out keep their value; `null` returns to the default. [Get alarms](../how-to/get-alarms.md) lists
+the rules. `putSubjectAlarmRule` takes the same members for one group, topic or pipeline.
+""",
+    "putAlarmChannel": """\
+The response contains neither the secret nor the path, query, user or password of the URL. An empty `secret` keeps the
+stored one.
+""",
     "trafficStats": """\
 The default interval is the last hour by minute, the last day by hour (`step=hour`) or the last 30 days by day. `from`
 and `to` select another. `by` lists the dimensions: `topic`, `kind`, `producer`, `group`, `clientId`, `outcome`. The
@@ -156,6 +168,7 @@ _SECTIONS = {
     "consume": "Consume",
     "delay": "Scheduled messages",
     "operate": "Operations",
+    "alarms": "Alarms",
     "messages": "Find messages",
     "stats": "Statistics",
     "registry": "Registry",
@@ -232,6 +245,18 @@ _CLI_HEAD = """# Commands
 This page shows the `--help` of `mqgate` and its commands. Exit codes: 0 success; 1 refused by the gateway; 2 usage
 error; 3 no response from the gateway; 130 interrupted.
 """
+_ALARM_RULES_HEAD = """# Alarm rules
+
+An alarm fires when the value of a rule was above the threshold for the given time. [Get
+alarms](../how-to/get-alarms.md) shows how to change thresholds, for all subjects or for one.
+
+- Counts of the last 5 minutes are added over all gateways.
+- A group that is paused, or has no unsettled message, needs no consumer.
+- The values of a broadcast group are added over its clients; its age is that of the slowest one.
+- `broker_unreachable` and `redis_unreachable` need RocketMQ and Redis, `postgres_unreachable` PostgreSQL.
+- The rules on pipelines need a running `mqgate pipeline run` that has stored its state at least once.
+
+"""
 _SPARK_HEAD = """# Options of the Spark source and sink
 
 These are the options of `format("mqgate")`. Names are case-insensitive. Unknown options are errors. All options are
@@ -264,6 +289,7 @@ def pages() -> dict[str, str]:
         "api.md": _api(document, paths),
         "spark-options.md": _spark(),
         "events.md": _events(),
+        "alarm-rules.md": _alarm_rules(),
     }
 
 
@@ -312,6 +338,20 @@ def _settings() -> str:
             )
         parts.append(f"\n## [{group}]\n\n{_table(('name', 'type', 'default', 'variable, flag', 'meaning'), rows)}")
     return "".join((*parts, _SETTINGS_TAIL))
+
+
+def _alarm_rules() -> str:
+    rows = [
+        [
+            f"`{name}`",
+            rule.subject,
+            rule.meaning,
+            f"{rule.defaults.threshold:,g}" + f" {rule.unit}",
+            f"{rule.defaults.hold // timedelta(minutes=1)} min" if rule.defaults.hold else "0",
+        ]
+        for name, rule in RULES.items()
+    ]
+    return _NOTE + _ALARM_RULES_HEAD + _table(("rule", "one for each", "value", "fires above", "for"), rows)
 
 
 def _spark() -> str:

@@ -4,24 +4,35 @@ import contextlib
 import os
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from datetime import datetime, timedelta
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import structlog
 
+from mqgate.adapters.apprise.sender import AppriseSender
 from mqgate.adapters.local.rate_limits import LocalRateLimits
+from mqgate.adapters.sqlite.alarm_settings import SqliteAlarmSettings
+from mqgate.adapters.sqlite.alarm_store import SqliteAlarmStore
 from mqgate.adapters.sqlite.dead_letters import SqliteDeadLetters
 from mqgate.adapters.sqlite.engine import Engine
+from mqgate.adapters.sqlite.gateway_reports import SqliteGatewayReports
 from mqgate.adapters.sqlite.idempotency import SqliteIdempotencyStore
 from mqgate.adapters.sqlite.lease_store import SqliteLeaseStore
 from mqgate.adapters.sqlite.message_log import SqliteMessageLog
 from mqgate.adapters.sqlite.registry_store import SqliteRegistryStore
 from mqgate.adapters.sqlite.timer_store import SqliteTimerStore
+from mqgate.adapters.webhook.sender import WebhookSender
 from mqgate.consumption.long_poll import LongPoll
+from mqgate.core.alarms import ChannelKind
 from mqgate.core.errors import Busy
 from mqgate.core.message import instant
 from mqgate.delay.dispatcher import TimerDispatcher
+from mqgate.ports.alarm_channels import ChannelSender
+from mqgate.ports.alarm_settings import AlarmSettingsStore
+from mqgate.ports.alarm_store import AlarmStore
 from mqgate.ports.dead_letters import DeadLetterStore
+from mqgate.ports.gateway_reports import GatewayReports
 from mqgate.ports.idempotency import IdempotencyStore
 from mqgate.ports.lease_store import LeaseStore
 from mqgate.ports.rate_limits import RateLimitStore
@@ -34,7 +45,18 @@ if TYPE_CHECKING:
     from mqgate.adapters.rocketmq.message_log import RocketMQMessageLog
     from mqgate.adapters.rocketmq.offset_mirror import RocketMQOffsetMirror
 
-__all__ = ["Control", "Leases", "Log", "Service", "open_control", "open_engine", "open_leases", "open_log"]
+__all__ = [
+    "AlarmStores",
+    "Control",
+    "Leases",
+    "Log",
+    "Service",
+    "channel_senders",
+    "open_control",
+    "open_engine",
+    "open_leases",
+    "open_log",
+]
 
 
 _log = structlog.get_logger()
@@ -178,6 +200,14 @@ class Service(Protocol):
     async def stop(self) -> None: ...
 
 
+class AlarmStores(NamedTuple):
+    """Stores of alarms, of their settings, and of the reports of gateways."""
+
+    alarms: AlarmStore
+    settings: AlarmSettingsStore
+    reports: GatewayReports
+
+
 class Control(NamedTuple):
     """Stores of control data and timers, and the clock of due times.
 
@@ -194,6 +224,7 @@ class Control(NamedTuple):
     checks: Mapping[str, Callable[[], Awaitable[object]]]
     is_shared: bool
     services: Callable[[TimerDispatcher, Callable[[], Awaitable[None]]], Sequence[Service]]
+    alarms: AlarmStores
 
 
 @contextlib.asynccontextmanager
@@ -220,6 +251,7 @@ async def open_control(
         checks={"store": registry.version},
         is_shared=False,
         services=lambda _dispatcher, _refresh: (),
+        alarms=AlarmStores(SqliteAlarmStore(embedded), SqliteAlarmSettings(embedded), SqliteGatewayReports(embedded)),
     )
 
 
@@ -229,8 +261,11 @@ async def _open_postgres(
 ) -> AsyncIterator[Control]:
     try:
         # psycopg is an optional extra.
+        from mqgate.adapters.postgres.alarm_settings import PostgresAlarmSettings  # noqa: PLC0415
+        from mqgate.adapters.postgres.alarm_store import PostgresAlarmStore  # noqa: PLC0415
         from mqgate.adapters.postgres.connections import Timeouts  # noqa: PLC0415
         from mqgate.adapters.postgres.dead_letters import PostgresDeadLetters  # noqa: PLC0415
+        from mqgate.adapters.postgres.gateway_reports import PostgresGatewayReports  # noqa: PLC0415
         from mqgate.adapters.postgres.idempotency import PostgresIdempotencyStore  # noqa: PLC0415
         from mqgate.adapters.postgres.registry_store import PostgresRegistryStore  # noqa: PLC0415
         from mqgate.adapters.postgres.registry_watch import RegistryWatch  # noqa: PLC0415
@@ -275,4 +310,15 @@ async def _open_postgres(
             checks={"postgres": database.probe},
             is_shared=True,
             services=watch,
+            alarms=AlarmStores(
+                PostgresAlarmStore(database), PostgresAlarmSettings(database), PostgresGatewayReports(database)
+            ),
         )
+
+
+def channel_senders() -> Mapping[ChannelKind, ChannelSender]:
+    """Return the sender of each kind of channel that is installed."""
+    senders: dict[ChannelKind, ChannelSender] = {ChannelKind.WEBHOOK: WebhookSender()}
+    if find_spec("apprise") is not None:
+        senders[ChannelKind.APPRISE] = AppriseSender()
+    return senders

@@ -58,7 +58,7 @@ def _examples() -> Iterator[str]:
 def test_every_example_is_written_correctly(run, closed_port, line, tmp_path, monkeypatch):
     """With the port closed, exit code 3 means that the command was valid, and 2 that it was not."""
     monkeypatch.chdir(tmp_path)
-    for file in re.findall(r"--file (\S+)", line):
+    for file in re.findall(r"--(?:\w+-)?file (\S+)", line):
         (tmp_path / file).write_text("{}")
 
     result = run(*shlex.split(line)[1:], MQGATE_URL=closed_port)

@@ -75,17 +75,20 @@ def served(tmp_path: Path, config: Path) -> Iterator[Supervised]:
     it.close()
 
 
-def _worker(served: Supervised) -> str:
-    """Return the worker of a new connection, by the label of its metrics."""
-    (number,) = set(re.findall(r'worker="(\d+)"', httpx.get(f"{served.url}/metrics", timeout=PATIENCE).text))
-    return str(number)
+def _scrape(served: Supervised) -> str:
+    """Return the metrics that a new connection gets, from whichever worker accepts it."""
+    return httpx.get(f"{served.url}/metrics", timeout=PATIENCE).text
+
+
+def _served(text: str) -> int:
+    """Return the number of requests for liveness, over all workers."""
+    counts = re.findall(r'^mqgate_requests_total\{operation="livez",.*\} (\S+)$', text, re.MULTILINE)
+    return int(sum(map(float, counts)))
 
 
 def test_both_workers_serve_the_declared_entries_and_one_greeting_is_printed(served, names):
     """Every worker registers the entries of the file; the second one must accept existing entries."""
-    seen: set[str] = set()
-
-    until(lambda: seen.add(_worker(served)) or len(seen) == 2)
+    seen = set(re.findall(r'worker="(\d+)"', _scrape(served)))
     found = {httpx.get(f"{served.url}/v1/groups/{names['group']}").json()["topic"] for _ in range(10)}
 
     assert seen == {"1", "2"}
@@ -94,6 +97,18 @@ def test_both_workers_serve_the_declared_entries_and_one_greeting_is_printed(ser
     assert [event["worker"] for event in served.events("entry registered")] == [1, 1]
     served.tell(signal.SIGTERM)
     assert served.ended() == 0
+
+
+def test_every_scrape_counts_the_requests_of_all_workers(served):
+    """Which worker accepts a connection is random, and a counter that falls and rises again would be a restart."""
+    for _ in range(40):
+        httpx.get(f"{served.url}/livez", timeout=PATIENCE).raise_for_status()
+
+    texts = [_scrape(served) for _ in range(10)]
+
+    assert {_served(text) for text in texts} == {40}
+    assert all('mqgate_worker_up{worker="1"} 1.0' in text for text in texts)
+    assert all('mqgate_worker_up{worker="2"} 1.0' in text for text in texts)
 
 
 async def test_a_rolling_restart_fails_no_publish_and_no_receive_and_loses_nothing(served, names):

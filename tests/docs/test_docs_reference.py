@@ -18,6 +18,7 @@ from mqgate.telemetry.metrics import Metrics
 
 REFERENCE = ROOT / "docs" / "reference"
 FILLED = {"topic": "t", "producer": "p", "group": "g", "id": "x", "key": "x", "queue": "local:0"}
+FILLED |= {"rule": "backlog_count", "subject": "g", "silence": "x", "channel": "x"}
 
 
 @pytest.fixture(scope="module")
@@ -33,7 +34,7 @@ def document(generate: ModuleType) -> Mapping[str, Any]:
     return found
 
 
-@pytest.mark.parametrize("name", ["settings.md", "errors.md", "cli.md", "api.md", "events.md"])
+@pytest.mark.parametrize("name", ["settings.md", "errors.md", "cli.md", "api.md", "events.md", "alarm-rules.md"])
 def test_generated_pages_are_current(name: str, pages: Mapping[str, str]) -> None:
     """Run `.venv/bin/python docs/generate.py` after a change of what they describe."""
     assert (REFERENCE / name).read_text("utf-8") == pages[name]

@@ -28,6 +28,13 @@ class Query:
     def exception(self) -> str | None:
         return self.error
 
+    def processAllAvailable(self) -> None:  # noqa: N802 - the name of Spark
+        if self.error:
+            raise ValueError(self.error)
+
+    def stop(self) -> None:
+        self.isActive = False
+
 
 @pytest.fixture
 def store(tmp_path: Path) -> StatsStore:
@@ -126,6 +133,39 @@ def test_jobs_run_when_they_are_due(store: StatsStore) -> None:
     assert done == ["bad", "good", "bad", "bad", "good"]
     assert said[:2] == ["bad failed: no such thing", "good: did it"]
     assert (states(store)["bad"]["state"], states(store)["good"]["state"]) == ("failed", "running")
+
+
+def test_after_one_run_no_pipeline_is_shown_as_running(store: StatsStore) -> None:
+    """An alarm on `mqgate_pipeline_running` must not stay silent because the last run ended normally."""
+    jobs = [Job("good", timedelta(minutes=2), lambda: ""), Job("bad", timedelta(minutes=2), lambda: str(1 // 0))]
+    supervised, _ = supervisor(store, [LiveQuery("minutes", Query)], jobs)  # type: ignore[arg-type]
+
+    supervised.run_once()
+
+    shown = {name: row["state"] for name, row in states(store).items()}
+    assert shown == {"minutes": "stopped", "good": "stopped", "bad": "failed"}
+
+
+def test_a_failed_single_run_is_shown_as_failed(store: StatsStore) -> None:
+    """The command fails too, and every pipeline still has a row."""
+    jobs = [Job("good", timedelta(minutes=2), lambda: "")]
+    supervised, _ = supervisor(store, [LiveQuery("minutes", lambda: Query("no such broker"))], jobs)  # type: ignore[arg-type,return-value]
+
+    with pytest.raises(ValueError, match="no such broker"):
+        supervised.run_once()
+
+    assert {name: row["state"] for name, row in states(store).items()} == {"minutes": "failed", "good": "stopped"}
+
+
+def test_a_job_has_a_row_before_it_is_due(store: StatsStore) -> None:
+    """The reconciliation runs hourly; a dashboard must list it from the start."""
+    jobs = [Job("reconcile", timedelta(hours=1), lambda: "", due=NOW + timedelta(hours=1))]
+    supervised, _ = supervisor(store, (), jobs)
+
+    supervised.announce(NOW)
+    supervised.step(NOW)
+
+    assert states(store)["reconcile"]["state"] == "running"
 
 
 def test_known_errors_have_a_remedy() -> None:

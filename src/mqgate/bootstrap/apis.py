@@ -6,10 +6,13 @@ from mqgate.bootstrap.consumption import Consumption
 from mqgate.bootstrap.opened import Opened
 from mqgate.consumption.redrive import RedriveNotifier, Redriver
 from mqgate.control.access.service import Access
+from mqgate.control.alerts.service import AlarmService
 from mqgate.control.registry.directory import CachedDirectory
 from mqgate.control.registry.service import Registry
 from mqgate.delay.dispatcher import TimerDispatcher
 from mqgate.http.compat.mq.dialect import MqDialect
+from mqgate.http.native.alarm_channels import AlarmChannelsApi
+from mqgate.http.native.alarms import AlarmsApi
 from mqgate.http.native.dead_letters import DeadLetterApi
 from mqgate.http.native.envelope import EnvelopeParser
 from mqgate.http.native.health import HealthApi
@@ -38,6 +41,7 @@ def build_apis(
     production: ProductionService,
     consumption: Consumption,
     dispatcher: TimerDispatcher,
+    alarms: AlarmService,
 ) -> Apis:
     settings, http, leases, log = opened.settings, opened.settings.http, opened.leases.store, opened.log.log
     store, timers, dead_letters, _, clock = opened.control[:5]
@@ -83,6 +87,8 @@ def build_apis(
         registry=RegistryApi(registry, access, directory),
         messages=MessagesApi(registry, log, http),
         queues=QueuesApi(registry, log),
+        alarms=AlarmsApi(alarms, opened.control.alarms.alarms),
+        alarm_channels=AlarmChannelsApi(alarms, opened.control.alarms.alarms),
         stats=StatsApi(partial(open_stats, settings, is_writing=False), clock),
         health=_health(opened, access),
     )

@@ -12,6 +12,7 @@ import structlog
 
 from mqgate.adapters.sqlite.message_log import SqliteMessageLog
 from mqgate.adapters.sqlite.retention import SqliteRetention
+from mqgate.bootstrap.alerts import Alarms, build_alarms
 from mqgate.bootstrap.apis import build_apis
 from mqgate.bootstrap.consumption import Consumption, build_consumption
 from mqgate.bootstrap.opened import ControlData, Opened, load_control_data
@@ -77,6 +78,7 @@ class Gateway:
     follower: RegistryFollower
     events: EventWriter
     lag_samples: LagSamples
+    alarms: Alarms
 
 
 @contextlib.asynccontextmanager
@@ -110,6 +112,7 @@ async def gateway(settings: Settings, wall_ms: Callable[[], int] | None = None) 
             # Stopped last, because it writes the events of the others.
             *((built.events, built.lag_samples) if telling.enabled else ()),
             LoopLag(metrics),
+            *((built.alarms.lease, built.alarms.evaluator) if settings.alarms.enabled else ()),
             built.janitor,
             built.mirror,
             built.dispatcher,
@@ -154,8 +157,10 @@ async def _build(opened: Opened) -> Gateway:
     production = _production(opened, registry, dispatcher)
     may_be_open = is_loopback(settings.http.host)
     access = Access(control.registry, data.directory, control.clock, may_be_open=may_be_open, catch_up=data.catch_up)
+    alarms = build_alarms(opened, registry, data.directory, consumption.positions)
     apis = build_apis(
         opened,
+        alarms=alarms.service,
         registry=registry,
         directory=data.directory,
         access=access,
@@ -189,6 +194,7 @@ async def _build(opened: Opened) -> Gateway:
         follower=data.follower,
         events=events,
         lag_samples=lag_samples,
+        alarms=alarms,
     )
 
 
@@ -240,6 +246,7 @@ def _janitor(opened: Opened, data: ControlData, retention: Retention | None) -> 
         opened.leases.store.tidy,
         control.timers.tidy,
         control.idempotency.tidy,
+        partial(control.alarms.alarms.tidy, settings.alarms.retention),
         *control.jobs,
         *([] if retention is None else [retention.run_once]),
         pipelines.run_once,

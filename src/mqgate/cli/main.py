@@ -25,6 +25,7 @@ INTERRUPTED = 130
 
 # Each is defined in the module of the same name.
 _VERBS = (
+    "alarm",
     "doctor",
     "group",
     "key",

@@ -7,12 +7,14 @@ import sys
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 
 import structlog
 import uvloop
 
 from mqgate import bootstrap
 from mqgate.cli.worker import WorkerContext
+from mqgate.cli.worker_metrics import WorkerMetrics
 from mqgate.http.server.listening import listen
 from mqgate.http.server.server import HttpServer
 from mqgate.settings import Settings
@@ -63,7 +65,9 @@ async def _serve(
         )
         gateway.metrics.connections.set_function(lambda: len(server.connections))
         if worker is not None:
-            gateway.health.worker = worker.number
+            own = WorkerMetrics(worker.directory, worker.number, partial(gateway.metrics.render, worker.number))
+            await own.start()
+            gateway.health.render_metrics = own.render_all
             worker.follow(server)
         # Start-up objects are never freed. A full collection that visits them pauses 0.3 s with many parked requests.
         gc.collect()

@@ -19,6 +19,7 @@ import asyncio
 import contextlib
 import signal
 import socket
+import tempfile
 from collections.abc import Callable, Iterator, Sequence
 
 import structlog
@@ -68,13 +69,15 @@ class Supervisor:
             listener.listen(BACKLOG)
         self._stop_timeout = stop_timeout
         self._serving = serving
+        # Shared by the workers alone, see worker_metrics.py.
+        self._directory = ""
         self._alive: set[WorkerProcess] = set()
         self._is_stopping = asyncio.Event()
         self._restart_requested = asyncio.Event()
 
     async def run(self) -> int:
         """Supervise the workers until a signal stops them, and return the exit code."""
-        with self._signals():
+        with self._signals(), tempfile.TemporaryDirectory(prefix="mqgate-") as self._directory:
             watching = asyncio.create_task(self._watch())
             stopping = asyncio.create_task(self._is_stopping.wait())
             try:
@@ -129,7 +132,7 @@ class Supervisor:
     async def _start(self, slot: _Slot) -> WorkerProcess | None:
         """Start a worker and wait until it serves or has ended. Return None if no process could be created."""
         try:
-            worker = await WorkerProcess.start(self._command, slot.number, slot.listener)
+            worker = await WorkerProcess.start(self._command, slot.number, slot.listener, self._directory)
         except OSError as error:
             _log.error("worker start failed", worker=slot.number, error=str(error))
             return None

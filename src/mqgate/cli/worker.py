@@ -8,6 +8,7 @@ import asyncio
 import contextlib
 import socket
 from dataclasses import dataclass
+from pathlib import Path
 
 from mqgate.cli.worker_process import DRAIN, SERVING
 from mqgate.http.server.server import DRAIN_PATIENCE, STOP_PATIENCE, HttpServer
@@ -17,21 +18,26 @@ __all__ = ["WorkerContext"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerContext:
-    """Number of the worker, its listening socket, and its connection to the supervisor."""
+    """Number of the worker, its listening socket, its connection to the supervisor, and their private directory."""
 
     number: int
     listener: socket.socket
     channel: socket.socket
+    directory: Path
 
     @staticmethod
     def parse(text: str) -> "WorkerContext":
-        """Parse `number:listener:channel`, of which the last two are inherited file descriptors.
+        """Parse `number:listener:channel:directory`, of which the second and third are inherited file descriptors.
 
         Raise ValueError or OSError if the text or a descriptor is invalid.
         """
-        number, listener, channel = map(int, text.split(":"))
+        *numbers, directory = text.split(":", 3)
+        number, listener, channel = map(int, numbers)
         context = WorkerContext(
-            number=number, listener=socket.socket(fileno=listener), channel=socket.socket(fileno=channel)
+            number=number,
+            listener=socket.socket(fileno=listener),
+            channel=socket.socket(fileno=channel),
+            directory=Path(directory),
         )
         context.listener.setblocking(False)
         context.channel.setblocking(False)

@@ -36,13 +36,13 @@ class WorkerProcess:
         self.exit = asyncio.create_task(self._run())
 
     @staticmethod
-    async def start(command: Sequence[str], number: int, listener: socket.socket) -> "WorkerProcess":
-        """Start `command --worker number:listener:channel`, where the last two are inherited file descriptors."""
+    async def start(command: Sequence[str], number: int, listener: socket.socket, directory: str) -> "WorkerProcess":
+        """Start `command --worker number:listener:channel:directory`, with two inherited file descriptors."""
         ours, theirs = socket.socketpair()
         ours.setblocking(False)
         with theirs:
             inherited = (listener.fileno(), theirs.fileno())
-            context = ":".join(map(str, (number, *inherited)))
+            context = ":".join(map(str, (number, *inherited, directory)))
             process = await asyncio.create_subprocess_exec(
                 *command, "--worker", context, pass_fds=inherited, start_new_session=True
             )

@@ -7,6 +7,7 @@ from typing import Any, Self, cast
 from uuid import uuid4
 
 from mqgate.client import messages
+from mqgate.client.alarms import AsyncAlarms
 from mqgate.client.caller import Caller
 from mqgate.client.errors import Reply
 from mqgate.client.operations import AsyncDeadLetters, AsyncEntries, AsyncGroups, AsyncKeys, AsyncScheduled
@@ -42,6 +43,7 @@ class AsyncClient:
         self.keys = AsyncKeys(self.caller)
         self.scheduled = AsyncScheduled(self.caller)
         self.dead_letters = AsyncDeadLetters(self.caller)
+        self.alarms = AsyncAlarms(self.caller)
 
     async def __aenter__(self) -> Self:
         return self

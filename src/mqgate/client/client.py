@@ -5,6 +5,7 @@ from datetime import timedelta
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
+from mqgate.client.alarms import AsyncAlarms
 from mqgate.client.async_client import AsyncClient
 from mqgate.client.blocking import Facade, blocking
 from mqgate.client.bulk_read import batches
@@ -53,6 +54,22 @@ class Scheduled(Facade[AsyncScheduled]):
     retime = blocking(AsyncScheduled.retime)
 
 
+class Alarms(Facade[AsyncAlarms]):
+    list = blocking(AsyncAlarms.list)
+    history = blocking(AsyncAlarms.history)
+    inbox = blocking(AsyncAlarms.inbox)
+    rules = blocking(AsyncAlarms.rules)
+    put_rule = blocking(AsyncAlarms.put_rule)
+    reset_rule = blocking(AsyncAlarms.reset_rule)
+    silences = blocking(AsyncAlarms.silences)
+    silence = blocking(AsyncAlarms.silence)
+    end_silence = blocking(AsyncAlarms.end_silence)
+    channels = blocking(AsyncAlarms.channels)
+    put_channel = blocking(AsyncAlarms.put_channel)
+    delete_channel = blocking(AsyncAlarms.delete_channel)
+    test_channel = blocking(AsyncAlarms.test_channel)
+
+
 class Client(Facade[AsyncClient]):
     """Client of one gateway, or of several that serve the same messages; threads may share it.
 
@@ -75,6 +92,7 @@ class Client(Facade[AsyncClient]):
         self.keys = Keys(core.keys)
         self.scheduled = Scheduled(core.scheduled)
         self.dead_letters = DeadLetters(core.dead_letters)
+        self.alarms = Alarms(core.alarms)
 
     def __enter__(self) -> Self:
         return self

@@ -163,9 +163,10 @@ class ConsumptionService:
         self._recorder.delivered(group, client, received.batches)
         is_per_message = group.mode is Mode.MESSAGE
         receipts: list[Sequence[str]] = []
-        count = 0
+        count = redelivered = 0
         for grant, messages in received.batches:
             count += len(messages)
+            redelivered += len(messages) if grant.delivery > 1 else 0
             if is_per_message:
                 parts = of_messages(messages.offsets, messages.stored_ms)
                 receipts.append(self._keys.sign_each(grant.lease, stamps(grant.granted_at), parts))
@@ -173,6 +174,8 @@ class ConsumptionService:
                 received.receipt = self._keys.sign(grant.lease, stamps(grant.granted_at, messages.stored_ms))
         received.receipts = receipts
         self._metrics.delivered.labels(group.name).inc(count)
+        if redelivered:
+            self._metrics.redelivered.labels(group.name).inc(redelivered)
 
     def _count(self, group: Group, verb: Verb, results: Sequence[SettlementResult]) -> None:
         # Most results of a request are equal.

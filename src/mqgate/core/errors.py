@@ -8,6 +8,7 @@
     |-- NotFound
     |   |-- RouteNotFound  TopicNotFound  ProducerNotFound  GroupNotFound  KeyNotFound
     |   |-- QueueNotFound  MessageNotFound  DeadLetterNotFound  ClientNotFound  ScheduledNotFound  FiguresNotFound
+    |   |-- AlarmRuleNotFound  SilenceNotFound  ChannelNotFound
     |-- Conflict
     |   |-- TopicInUse  FixedSetting  QueuesOnlyGrow  AttemptMismatch  RegistryChanged
     |   |-- LeaseLost  LeaseGone  AlreadyDelivered  AlreadyCancelled  IdempotencyMismatch  LastKey  FirstKeyNotAdmin
@@ -148,6 +149,21 @@ class MessageNotFound(NotFound):
 class DeadLetterNotFound(NotFound):
     code = "dead_letter_not_found"
     title = "The group does not have this dead letter"
+
+
+class AlarmRuleNotFound(NotFound):
+    code = "alarm_rule_not_found"
+    title = "The alarm rule does not exist"
+
+
+class SilenceNotFound(NotFound):
+    code = "silence_not_found"
+    title = "The silence does not exist"
+
+
+class ChannelNotFound(NotFound):
+    code = "channel_not_found"
+    title = "The channel does not exist"
 
 
 class FiguresNotFound(NotFound):

@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from mqgate.core.receipt import MAX_RECEIPT_LENGTH
 from mqgate.http.compat.mq.dialect import ANY, POST, READ, MqDialect, not_found
 from mqgate.http.documentation import DocumentationApi
+from mqgate.http.native.alarm_channels import AlarmChannelsApi
+from mqgate.http.native.alarms import AlarmsApi
 from mqgate.http.native.dead_letters import DeadLetterApi
 from mqgate.http.native.health import HealthApi
 from mqgate.http.native.messages import MessagesApi
@@ -41,6 +43,8 @@ class Apis:
     registry: RegistryApi
     messages: MessagesApi
     queues: QueuesApi
+    alarms: AlarmsApi
+    alarm_channels: AlarmChannelsApi
     stats: StatsApi
     health: HealthApi
 
@@ -114,6 +118,21 @@ def route_table(apis: Apis, settings: HttpSettings) -> Sequence[Operation]:
         route("GET", "/v1/stats/findings", apis.stats.findings),
         route("GET", "/v1/stats/stuck", apis.stats.stuck),
         route("GET", "/v1/stats/pipelines", apis.stats.pipelines),
+        route("GET", "/v1/alarms", apis.alarms.list),
+        route("GET", "/v1/alarms/history", apis.alarms.history),
+        route("GET", "/v1/alarms/rules", apis.alarms.rules),
+        route("PUT", "/v1/alarms/rules/{rule}", apis.alarms.put_rule),
+        route("DELETE", "/v1/alarms/rules/{rule}", apis.alarms.reset_rule),
+        route("PUT", "/v1/alarms/rules/{rule}/subjects/{subject}", apis.alarms.put_subject_rule),
+        route("DELETE", "/v1/alarms/rules/{rule}/subjects/{subject}", apis.alarms.reset_subject_rule),
+        route("GET", "/v1/alarms/silences", apis.alarms.silences),
+        route("POST", "/v1/alarms/silences", apis.alarms.create_silence),
+        route("DELETE", "/v1/alarms/silences/{silence}", apis.alarms.delete_silence),
+        route("GET", "/v1/alarms/channels", apis.alarm_channels.list),
+        route("PUT", "/v1/alarms/channels/{channel}", apis.alarm_channels.put),
+        route("DELETE", "/v1/alarms/channels/{channel}", apis.alarm_channels.delete),
+        route("POST", "/v1/alarms/channels/{channel}/test", apis.alarm_channels.test),
+        route("GET", "/v1/alarms/inbox", apis.alarm_channels.inbox),
         route("GET", "/livez", apis.health.livez),
         route("GET", "/readyz", apis.health.readyz),
         route("GET", "/metrics", apis.health.metrics),

@@ -88,6 +88,7 @@ class ProductionService:
                 outcomes = [stored[0]]
         except MqgateError as error:
             count = sum(not isinstance(message, MqgateError) for message in messages)
+            self._metrics.refused.labels(topic, error.code).inc(count)
             self._recorder.refused(topic, error.code, count, producer=sender)
             raise
         refused: dict[str, int] = {}
@@ -95,6 +96,7 @@ class ProductionService:
             if isinstance(outcome, MqgateError):
                 refused[outcome.code] = refused.get(outcome.code, 0) + 1
         for code, count in refused.items():
+            self._metrics.refused.labels(topic, code).inc(count)
             self._recorder.refused(topic, code, count, producer=sender)
         return outcomes
 

@@ -2,7 +2,13 @@
 
 from mqgate.settings.http import HttpSettings, MqSettings
 from mqgate.settings.messaging import GroupSettings, PublishSettings, TopicSettings
-from mqgate.settings.observability import EventsSettings, LoggingSettings, PipelineSettings, StatsSettings
+from mqgate.settings.observability import (
+    AlarmsSettings,
+    EventsSettings,
+    LoggingSettings,
+    PipelineSettings,
+    StatsSettings,
+)
 from mqgate.settings.option import SettingsInvalid
 from mqgate.settings.stores import (
     ControlSettings,
@@ -16,6 +22,7 @@ from mqgate.settings.stores import (
 from mqgate.settings.tree import Settings, option_groups
 
 __all__ = [
+    "AlarmsSettings",
     "ControlSettings",
     "EventsSettings",
     "GroupSettings",

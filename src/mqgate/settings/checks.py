@@ -20,6 +20,7 @@ _LEVELS = ("debug", "info", "warning", "error")
 _CIPHER_KEY_BYTES = 16
 # The rows of a few batches.
 _MIN_BUFFERED = 10_000
+_MIN_ALARM_INTERVAL = timedelta(seconds=1)
 _PUBLIC_CIPHER_KEY = "DJs32jslkdghDSDf"
 
 
@@ -44,6 +45,8 @@ def check(settings: "Settings") -> list[str]:
     faults += _check_engines(settings)
     faults += _check_workers(settings)
     faults += _check_events(settings.events)
+    if settings.alarms.interval < _MIN_ALARM_INTERVAL:
+        faults.append("[alarms] interval must be 1s or more")
     key = settings.mq.cipher_key
     if key and (len(key.encode()) != _CIPHER_KEY_BYTES or key == _PUBLIC_CIPHER_KEY):
         faults.append("[mq] cipher_key must be 16 characters, and must not be the published default key")

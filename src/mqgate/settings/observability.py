@@ -5,7 +5,7 @@ from datetime import timedelta
 
 from mqgate.settings.option import option
 
-__all__ = ["EventsSettings", "LoggingSettings", "PipelineSettings", "StatsSettings"]
+__all__ = ["AlarmsSettings", "EventsSettings", "LoggingSettings", "PipelineSettings", "StatsSettings"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,6 +25,21 @@ class EventsSettings:
     lag_interval: timedelta = option(
         timedelta(seconds=15), "time between two samples of the lag of active groups; 0: no samples"
     )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AlarmsSettings:
+    enabled: bool = option(default=True, doc="sample all groups and evaluate the alarm rules, on one of the gateways")
+    interval: timedelta = option(
+        timedelta(seconds=15), "time between two evaluations; every gateway reports its counts as often"
+    )
+    group_interval: timedelta = option(
+        timedelta(minutes=1), "minimum time between two notifications of the same rule to a channel"
+    )
+    repeat_interval: timedelta = option(
+        timedelta(hours=4), "time after which an alarm that still fires is notified again"
+    )
+    retention: timedelta = option(timedelta(days=30), "time that resolved alarms and notifications are kept")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -14,7 +14,13 @@ from mqgate.settings.checks import check
 from mqgate.settings.http import HttpSettings, MqSettings
 from mqgate.settings.loader import Loader, groups_of
 from mqgate.settings.messaging import GroupSettings, PublishSettings, TopicSettings
-from mqgate.settings.observability import EventsSettings, LoggingSettings, PipelineSettings, StatsSettings
+from mqgate.settings.observability import (
+    AlarmsSettings,
+    EventsSettings,
+    LoggingSettings,
+    PipelineSettings,
+    StatsSettings,
+)
 from mqgate.settings.stores import (
     ControlSettings,
     LeaseSettings,
@@ -45,6 +51,7 @@ class Settings:
     group_defaults: GroupSettings = field(default_factory=GroupSettings)
     publish: PublishSettings = field(default_factory=PublishSettings)
     events: EventsSettings = field(default_factory=EventsSettings)
+    alarms: AlarmsSettings = field(default_factory=AlarmsSettings)
     mq: MqSettings = field(default_factory=MqSettings)
     logging: LoggingSettings = field(default_factory=LoggingSettings)
     stats: StatsSettings = field(default_factory=StatsSettings)

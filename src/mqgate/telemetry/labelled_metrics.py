@@ -6,7 +6,7 @@ request. These are updated in the thread of the event loop only, and export the 
 
 import time
 from bisect import bisect_left
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from prometheus_client import CollectorRegistry, Metric
 from prometheus_client.registry import Collector
@@ -44,6 +44,10 @@ class LabelledCounter(Collector):
         if count is None:
             count = self._by_values[values] = self._counts.setdefault(tuple(map(str, values)), Count())
         return count
+
+    def totals(self) -> Mapping[tuple[str, ...], int]:
+        """Return the value of each label combination."""
+        return {values: count.value for values, count in self._counts.items()}
 
     def collect(self) -> Iterator[Metric]:
         metric = Metric(self._name, self._description, "counter")

@@ -1,10 +1,21 @@
 """Prometheus metrics. Label values are registered names and fixed words only, so their number is limited."""
 
+import platform
 from collections.abc import Iterator
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Metric, generate_latest
+from prometheus_client import (
+    CollectorRegistry,
+    Counter,
+    Gauge,
+    Histogram,
+    Info,
+    Metric,
+    ProcessCollector,
+    generate_latest,
+)
 from prometheus_client.registry import Collector
 
+from mqgate import __version__
 from mqgate.telemetry.labelled_metrics import Count, LabelledCounter, LabelledHistogram, Timing
 
 _LATENCIES = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
@@ -42,7 +53,11 @@ class Metrics:
         self.settled = LabelledCounter(
             "mqgate_settled", "Settlements by outcome", ["group", "verb", "outcome"], registry
         )
-        self.dead = Counter("mqgate_dead", "Messages stored as dead letters", ["group"], registry=registry)
+        self.refused = LabelledCounter(
+            "mqgate_publish_refused", "Messages that were not stored, by error code", ["topic", "code"], registry
+        )
+        self.redelivered = LabelledCounter("mqgate_redelivered", "Messages delivered again", ["group"], registry)
+        self.dead = LabelledCounter("mqgate_dead", "Messages stored as dead letters", ["group"], registry)
         self.expired = Counter(
             "mqgate_expired",
             "Messages deleted by retention before a group received them",
@@ -100,6 +115,28 @@ class Metrics:
             "mqgate_events_dropped", "Rows dropped because the log did not accept them", registry=registry
         )
 
+        # Only the gateway that evaluates the alarms exports the values of the deployment.
+        self.group_lag = Gauge("mqgate_group_lag", "Unsettled messages of a group", ["group"], registry=registry)
+        self.group_oldest_age = Gauge(
+            "mqgate_group_oldest_age_seconds",
+            "Age of the oldest unsettled message of a group",
+            ["group"],
+            registry=registry,
+        )
+        self.alarms = Gauge("mqgate_alarms", "Pending and firing alarms", ["rule", "state"], registry=registry)
+        self.channel_up = Gauge(
+            "mqgate_alarm_channel_up",
+            "1 if the last notification was sent, 0 if it failed",
+            ["channel"],
+            registry=registry,
+        )
+        self.notifications = Counter(
+            "mqgate_notifications", "Attempts to send a notification", ["channel", "outcome"], registry=registry
+        )
+        self.build_info = Info("mqgate_build", "Version of the gateway and of Python", registry=registry)
+        self.build_info.info({"version": __version__, "python": platform.python_version()})
+        ProcessCollector(registry=registry)
+
     def count_response(self, operation: str, status: int, seconds: float) -> None:
         """Count a completed request."""
         known = self._responses.get((operation, status))
@@ -111,6 +148,11 @@ class Metrics:
         count, timing = known
         count.value += 1
         timing.observe(seconds)
+
+    def clear_deployment(self) -> None:
+        """Remove the values of the deployment, because another gateway exports them."""
+        for gauge in (self.group_lag, self.group_oldest_age, self.alarms, self.channel_up):
+            gauge.clear()
 
     def render(self, worker: int | None = None) -> bytes:
         """Return the metrics of this process, with a `worker` label if it is one of several."""

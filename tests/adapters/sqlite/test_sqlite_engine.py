@@ -107,6 +107,10 @@ async def test_a_directory_of_the_first_release_is_migrated(
         for table, column in (("message_failed", "lapsed"), ("queue_lease", "returned"), ("message_grant", "returned")):
             connection.execute(f"ALTER TABLE {table} DROP COLUMN {column}")
         connection.execute("DROP INDEX overtaken_queues")
+        for table in ("setting", "lease", "notification", "delivery"):
+            connection.execute(f"DROP TABLE alarm_{table}")
+        connection.execute("DROP TABLE alarm")
+        connection.execute("DROP TABLE gateway_report")
         connection.execute("PRAGMA user_version = 1")
     connection.close()
 

@@ -1,20 +1,17 @@
 """GET /livez, /readyz, /metrics and /v1/info."""
 
-import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 
 from msgspec import Struct
 
 from mqgate import __version__
 from mqgate.control.access.service import Access
-from mqgate.core.errors import MqgateError
+from mqgate.control.checks import Check, run_check
 from mqgate.http.exchange import Request, Response, reply
 from mqgate.http.operation import describe
 from mqgate.settings import HttpSettings
 from mqgate.telemetry.metrics import Metrics
 
-Check = Callable[[], Awaitable[object]]
-_DEADLINE = 2.0
 _CAPABILITIES = [
     "message",
     "queue",
@@ -62,8 +59,8 @@ class HealthApi:
         self._engine = engine
         self._checks = checks
         self.is_stopping = False
-        # The number of this process if several share one address.
-        self.worker: int | None = None
+        # Replaced if several processes share one address: it then returns the metrics of all of them.
+        self.render_metrics: Callable[[], Awaitable[bytes]] = self._render
 
     @describe("livez", "health", responses={200: LivenessOut}, is_public=True, is_health=True, max_body_bytes=0)
     async def livez(self, _: Request) -> Response:
@@ -83,7 +80,7 @@ class HealthApi:
         parts: dict[str, str] = {}
         is_ready = not self.is_stopping
         for name, check in self._checks.items():
-            result = await _run_check(check)
+            result = await run_check(check)
             parts[name] = result if isinstance(result, str) else "ok"
             is_ready &= parts[name] == "ok"
             # A check of several servers passes if the remaining servers can serve; failed ones are listed.
@@ -98,7 +95,10 @@ class HealthApi:
         """Return the Prometheus metrics."""
         # Metrics name all topics and groups.
         request.principal.need_admin()
-        return Response(200, self._metrics.render(self.worker), b"text/plain; version=0.0.4; charset=utf-8")
+        return Response(200, await self.render_metrics(), b"text/plain; version=0.0.4; charset=utf-8")
+
+    async def _render(self) -> bytes:
+        return self._metrics.render()
 
     @describe("info", "health", responses={200: InfoOut})
     async def info(self, _: Request) -> Response:
@@ -122,14 +122,3 @@ class HealthApi:
                 },
             ),
         )
-
-
-async def _run_check(check: Check) -> str | dict[str, str]:
-    """Return "ok" or an error code, or the states of several servers by name."""
-    try:
-        result = await asyncio.wait_for(check(), _DEADLINE)
-    except MqgateError as error:
-        return error.code
-    except TimeoutError:
-        return "timeout"
-    return dict(result) if isinstance(result, Mapping) else "ok"

@@ -34,17 +34,11 @@ def run_all(
     """Run until `stopping` is set. With `is_once`, process the available messages, run each job once, and return."""
     started = queries(spark, config, store, renewed)
     scheduled = jobs(spark, config, store, kept)
-    if not is_once:
-        Supervisor(store, started, scheduled, say).run(stopping)
-        return
-    for live_query in started:
-        query = live_query.start()
-        query.processAllAvailable()
-        query.stop()
-    now = datetime.now(UTC)
-    for job in scheduled:
-        job.due = now
-    Supervisor(store, [], scheduled, say).step(now)
+    supervisor = Supervisor(store, started, scheduled, say)
+    if is_once:
+        supervisor.run_once()
+    else:
+        supervisor.run(stopping)
 
 
 def queries(

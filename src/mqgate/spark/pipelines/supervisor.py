@@ -51,12 +51,13 @@ class LiveQuery:
 
 @dataclass(slots=True)
 class Job:
-    """A scheduled job. `run` returns a short summary, or an empty text."""
+    """A scheduled job. `run` returns a short summary, or an empty text. `error` is the failure of its last run."""
 
     name: str
     every: timedelta
     run: Callable[[], str]
     due: datetime = field(default_factory=lambda: datetime.now(UTC))
+    error: str | None = None
 
 
 class Supervisor:
@@ -72,14 +73,45 @@ class Supervisor:
     def run(self, stopping: threading.Event) -> None:
         """Run until `stopping` is set. The next start repeats the current batch of each query."""
         try:
+            self.announce(datetime.now(UTC))
             while not stopping.is_set():
                 self.step(datetime.now(UTC))
                 stopping.wait(1.0)
         finally:
+            self.end(datetime.now(UTC))
+
+    def run_once(self) -> None:
+        """Let the live queries process the available messages, run each job once, and store that all have ended."""
+        self.announce(datetime.now(UTC))
+        try:
             for live in self._queries:
-                if live.query is not None and live.query.isActive:
-                    live.query.stop()
-            self._store_state(datetime.now(UTC), is_ending=True)
+                self._drain(live)
+            now = datetime.now(UTC)
+            for job in self._jobs:
+                self._run_job(job, now)
+        finally:
+            self.end(datetime.now(UTC))
+
+    def announce(self, now: datetime) -> None:
+        """Store a row for every job, so that one that is not due for an hour is visible too."""
+        self._put([_job_row(job, now, "running") for job in self._jobs])
+
+    def end(self, now: datetime) -> None:
+        """Stop the live queries, and store that queries and jobs have ended."""
+        for live in self._queries:
+            if live.query is not None and live.query.isActive:
+                live.query.stop()
+        self._store_state(now, is_ending=True)
+        self._put([_job_row(job, now, "stopped") for job in self._jobs])
+
+    @staticmethod
+    def _drain(live: LiveQuery) -> None:
+        try:
+            live.query = live.start()
+            live.query.processAllAvailable()
+        except Exception as error:
+            live.error = f"{_short(str(error))}{remedy(str(error))}"
+            raise
 
     def step(self, now: datetime) -> None:
         for live in self._queries:
@@ -127,8 +159,8 @@ class Supervisor:
             summary, error = "", f"{_short(str(fault))}{remedy(str(fault))}"
         if summary or error:
             self._say(f"{job.name}: {summary}" if error is None else f"{job.name} failed: {error}")
-        state = "failed" if error else "running"
-        self._put([(job.name, milliseconds(now), state, None, None, None, None, 0, error)])
+        job.error = error
+        self._put([_job_row(job, now, "running")])
 
     def _store_state(self, now: datetime, *, is_ending: bool = False) -> None:
         self._stored_at = now
@@ -164,6 +196,11 @@ def _row(live: LiveQuery, now: datetime, *, is_ending: bool) -> tuple[Any, ...]:
         live.restarts,
         live.error,
     )
+
+
+def _job_row(job: Job, now: datetime, state: str) -> tuple[Any, ...]:
+    state = "failed" if job.error else state
+    return (job.name, milliseconds(now), state, None, None, None, None, 0, job.error)
 
 
 def _short(error: str) -> str:

@@ -1,0 +1,1 @@
+"""Notifications by apprise: chat services, e-mail and more."""

@@ -1,0 +1,1 @@
+"""Notifications by signed HTTP requests."""

@@ -1,0 +1,1 @@
+"""Alarms: rules, evaluation by one gateway, and delivery to channels."""
