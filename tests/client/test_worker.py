@@ -6,9 +6,9 @@ from collections import Counter
 from uuid import uuid4
 
 import pytest
-from balancer import balancing
 from opentelemetry import trace
 from opentelemetry.sdk.trace import TracerProvider
+from response_balancer import balancing
 
 from eventually import until
 from mqgate.client import AsyncClient, Client, EventKind, GatewayError, Reject, Retry, Worker, WorkerError
