@@ -120,7 +120,7 @@ class Connection:
 
     def ask(self, path: str = "/") -> tuple[str, str]:
         self.send(path)
-        return self.answer()
+        return self.response()
 
     def has_ended(self) -> bool:
         """Wait until the server closes. Return True if it sent no response."""

@@ -29,7 +29,7 @@ async def test_connections_queued_at_a_stop_are_served():
     for connection in queued:
         connection.send()
     server.leave(patience=20.0)
-    responses = await asyncio.gather(*(asyncio.to_thread(connection.answer) for connection in queued))
+    responses = await asyncio.gather(*(asyncio.to_thread(connection.response) for connection in queued))
     await serving
 
     assert {body for _, body in responses} == {"hello"}

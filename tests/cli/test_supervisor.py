@@ -107,11 +107,11 @@ def test_a_stop_finishes_running_requests_and_answers_parked_ones(supervised, tm
         until((tmp_path / "begun").exists)
 
         it.tell(sign)
-        waited, _ = waiting.answer()
+        waited, _ = waiting.response()
         # A response before the stop of its worker need not have the header.
         until(lambda: len(list(tmp_path.glob("stopping-*"))) == 2)
         (tmp_path / "go").touch()
-        finished, _ = slow.answer()
+        finished, _ = slow.response()
 
     assert "connection: close" in waited
     assert "connection: close" in finished
@@ -147,7 +147,7 @@ def test_workers_stop_when_their_supervisor_is_killed(supervised, tmp_path):
         until(lambda: not it.is_listening())
         (tmp_path / "go").touch()
 
-        assert "connection: close" in slow.answer()[0]
+        assert "connection: close" in slow.response()[0]
 
 
 def test_a_second_interrupt_does_not_wait(supervised, tmp_path):

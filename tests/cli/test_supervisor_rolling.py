@@ -96,7 +96,7 @@ def test_a_parked_receive_of_a_replaced_worker_returns_at_once(supervised, tmp_p
 
         it.tell(signal.SIGHUP)
 
-        assert "connection: close" in waiting.answer()[0]
+        assert "connection: close" in waiting.response()[0]
     until(lambda: it.events("rolling restart ended"))
 
 
@@ -133,7 +133,7 @@ def test_a_worker_killed_during_a_rolling_restart_is_replaced(supervised, tmp_pa
         if which == "new":
             until(lambda: it.pid() not in {old, new})
             (tmp_path / "go").touch()
-            assert slow.answer()[1] == str(old)
+            assert slow.response()[1] == str(old)
         else:
             assert slow.has_ended()
     until(lambda: it.events("rolling restart ended"))

@@ -20,10 +20,10 @@ class Peer:
     requests: list[tuple[str, str, dict[str, str], bytes]] = field(default_factory=list)
 
     def will_answer(self, status: int, body: bytes = b"", **headers: str) -> None:
-        self.answers.append((status, {name.replace("_", "-"): value for name, value in headers.items()}, body))
+        self.responses.append((status, {name.replace("_", "-"): value for name, value in headers.items()}, body))
 
     def will_hang_up(self) -> None:
-        self.answers.append(None)
+        self.responses.append(None)
 
 
 @pytest.fixture
@@ -34,7 +34,7 @@ def peer() -> Iterator[Peer]:
         def answer(self) -> None:
             content = self.rfile.read(int(self.headers.get("Content-Length", 0)))
             peer.requests.append((self.command, self.path, dict(self.headers), content))
-            scripted = peer.answers.pop(0)
+            scripted = peer.responses.pop(0)
             if scripted is None:
                 return
             status, headers, body = scripted
