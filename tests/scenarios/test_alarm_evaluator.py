@@ -131,12 +131,13 @@ async def test_a_holder_that_cannot_extend_its_lease_announces_only_the_outage(
 
     lease._steady = lambda: time.monotonic() + 60
     await a.gateway.alarms.evaluator.run_once()
-    during = len(receiver.requests)
+    during, shown = len(receiver.requests), await items(a.api, "?state=firing")
     lease._steady = time.monotonic
     await step(a.gateway)
     alarms = await items(a.api, "?state=firing")
 
     assert during == 1
+    assert {alarm["subject"] for alarm in shown} == {"workers"}
     assert {alarm["subject"] for alarm in alarms} == {"workers", "others"}
 
 

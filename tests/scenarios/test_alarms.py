@@ -1,5 +1,6 @@
 """An operator sets a threshold and a channel; the backlog grows, the alarm fires, the group catches up."""
 
+import asyncio
 import hashlib
 import hmac
 from collections.abc import AsyncIterator, Callable, Iterator
@@ -7,10 +8,11 @@ from collections.abc import AsyncIterator, Callable, Iterator
 import httpx
 import pytest
 from alarm_calls import SECRET, add_channel, by_hand, items, step, watch_backlog
-from message_calls import outcome, publish, put, shop, take
+from message_calls import outcome, publish, put, receive, shop, take
 
 from mqgate import bootstrap
 from mqgate.settings import Settings
+from mqgate.stats.engine import open_stats
 from mqgate.testing.clock import ManualClock
 from webhook_receiver import WebhookReceiver, webhook_receiver
 
@@ -154,3 +156,57 @@ async def test_the_lag_of_groups_is_a_metric(gateway: bootstrap.Gateway, api: ht
     assert 'mqgate_group_oldest_age_seconds{group="workers"}' in text
     assert 'mqgate_group_lag{group="others"} 3.0' in text
     assert 'mqgate_group_lag{group="others"}' not in after
+
+
+async def test_the_lag_of_a_broadcast_group_is_the_sum_over_its_clients(
+    gateway: bootstrap.Gateway, api: httpx.AsyncClient
+) -> None:
+    """Each client has its own backlog."""
+    await shop(api)
+    await put(api, "groups/all", topic="orders", mode="broadcast")
+    for client in ("a", "b"):
+        await receive(api, "all", clientId=client)
+    await publish(api, *range(3))
+
+    await step(gateway)
+
+    assert 'mqgate_group_lag{group="all"} 6.0' in (await api.get("/metrics")).text
+
+
+async def test_scheduled_messages_that_are_overdue_are_reported(
+    gateway: bootstrap.Gateway, api: httpx.AsyncClient, pass_time: PassTime
+) -> None:
+    """The dispatcher may be stuck on every gateway. Here it sleeps by the real clock."""
+    await shop(api)
+    await put(api, "alarms/rules/late_timers", **{"for": 0})
+    scheduled = await api.post("/v1/topics/orders/messages", json={"body": "x", "delay": "1h"})
+    await step(gateway)
+    before = await items(api, "")
+
+    pass_time(3_600 + 61)
+    await step(gateway)
+
+    (alarm,) = await items(api, "?rule=late_timers")
+    assert scheduled.status_code == 202
+    assert before == []
+    assert (alarm["subject"], alarm["state"]) == ("", "firing")
+    assert alarm["value"] >= 61
+
+
+async def test_pipelines_that_failed_or_are_behind_are_reported(
+    gateway: bootstrap.Gateway, api: httpx.AsyncClient, settings: Settings
+) -> None:
+    """They run elsewhere, and store their state with the statistics. One that was stopped is no failure."""
+    for rule in ("pipeline_failed", "pipeline_behind"):
+        await put(api, f"alarms/rules/{rule}", **{"for": 0})
+    rows = [
+        ("minutes", 0, "running", 1, 1, 1.0, 200_000, 0, None),
+        ("archive", 0, "failed", 1, 1, 1.0, 0, 3, "the disk is full"),
+        ("tidy", 0, "stopped", None, None, None, None, 0, None),
+    ]
+    await asyncio.to_thread(lambda: open_stats(settings, is_writing=True).put({"pipelines": rows}))
+
+    await step(gateway)
+
+    found = {(alarm["rule"], alarm["subject"]) for alarm in await items(api, "")}
+    assert found == {("pipeline_failed", "archive"), ("pipeline_behind", "minutes")}

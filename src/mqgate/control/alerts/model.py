@@ -63,7 +63,9 @@ RULES: Mapping[RuleName, Rule] = {
     RuleName.LATE_TIMERS: _rule("deployment", "seconds", 60, 1, "time since the oldest scheduled message was due"),
     RuleName.PIPELINE_BEHIND: _rule("pipeline", "messages", 100_000, 10, "messages that the pipeline has not read"),
     RuleName.PIPELINE_FAILED: _rule("pipeline", "failures", 0, 5, "1 while the last run of the pipeline failed"),
-    RuleName.BROKER_UNREACHABLE: _rule("deployment", "servers", 0, 1, "brokers that a gateway cannot reach"),
+    RuleName.BROKER_UNREACHABLE: _rule(
+        "deployment", "servers", 0, 1, "name servers and brokers that a gateway cannot reach"
+    ),
     RuleName.REDIS_UNREACHABLE: _rule("deployment", "gateways", 0, 1, "gateways that cannot reach Redis"),
     RuleName.POSTGRES_UNREACHABLE: _rule("deployment", "gateways", 0, 1, "gateways that cannot reach PostgreSQL"),
 }
