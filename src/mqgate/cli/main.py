@@ -30,6 +30,7 @@ _VERBS = (
     "key",
     "outbox",
     "pipeline",
+    "processed",
     "producer",
     "pub",
     "scheduled",
