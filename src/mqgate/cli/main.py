@@ -31,6 +31,7 @@ _VERBS = (
     "key",
     "outbox",
     "pipeline",
+    "processed",
     "producer",
     "pub",
     "scheduled",

@@ -1,28 +1,16 @@
 """`mqgate outbox`: messages that commit with the transactions of an application."""
 
 import signal
-import sqlite3
-from collections.abc import Callable
-from importlib import import_module
-from typing import Any
 
 import click
 
+from mqgate.cli.database import connector, database_option
 from mqgate.cli.output import examples, note
 from mqgate.cli.session import Session, with_session
 from mqgate.client import Client
-from mqgate.client.outbox import Outbox, OutboxError, Relay
+from mqgate.client.outbox import DatabaseUnusable, Outbox, Relay
 
 __all__ = ["outbox"]
-
-_database = click.option(
-    "--database",
-    required=True,
-    envvar="MQGATE_OUTBOX_DATABASE",
-    show_envvar=True,
-    metavar="URL",
-    help="sqlite:///path or postgresql://user:password@host/name.",
-)
 
 
 @click.group()
@@ -36,17 +24,17 @@ def outbox() -> None:
         "mqgate outbox relay --database sqlite:///shop.db --once",
     )
 )
-@_database
+@database_option
 @click.option("--producer", help="Publish as this producer; default: the producer of the API key.")
 @click.option("--once", is_flag=True, help="Publish what is in the outbox now, and exit.")
 @with_session
 def relay(session: Session, database: str, producer: str | None, once: bool) -> None:
     """Publish the rows of the outbox until Ctrl-C or SIGTERM. Several relays may run at the same time."""
     with Client(session.url, session.key) as client:
-        moving = Relay(_connector(database), client, producer=producer)
+        moving = Relay(connector(database), client, producer=producer)
         try:
             moving.check()
-        except OutboxError as error:
+        except DatabaseUnusable as error:
             raise click.UsageError(str(error)) from error
         count = 0
         if once:
@@ -60,11 +48,11 @@ def relay(session: Session, database: str, producer: str | None, once: bool) -> 
 
 
 @outbox.command("list")
-@_database
+@database_option
 @with_session
 def list_(session: Session, database: str) -> None:
     """List the rows that the gateway refused. Each blocks the later rows of its key."""
-    connection = _connector(database)()
+    connection = connector(database)()
     try:
         rows = Outbox().refused(connection)
     finally:
@@ -76,27 +64,14 @@ def list_(session: Session, database: str) -> None:
 
 
 @outbox.command()
-@_database
+@database_option
 @with_session
 def retry(session: Session, database: str) -> None:
     """Let the relays publish the refused rows again, after their cause was removed."""
-    connection = _connector(database)()
+    connection = connector(database)()
     try:
         Outbox().retry(connection)
         connection.commit()
     finally:
         connection.close()
     session.confirm({}, "the refused rows are published again")
-
-
-def _connector(url: str) -> Callable[[], Any]:
-    scheme, _, path = url.partition(":///")
-    if scheme == "sqlite":
-        return lambda: sqlite3.connect(path, timeout=30)
-    if not url.startswith(("postgresql://", "postgres://")):
-        raise click.UsageError("--database must begin with sqlite:/// or postgresql://")
-    try:
-        psycopg = import_module("psycopg")
-    except ModuleNotFoundError as error:
-        raise click.UsageError('PostgreSQL needs a driver: pip install "mqgate[postgres]"') from error
-    return lambda: psycopg.connect(url)

@@ -21,6 +21,7 @@ __all__ = [
     "offset",
     "pair",
     "rate_limit",
+    "span",
     "wait",
 ]
 
@@ -58,12 +59,17 @@ def duration(text: str) -> float | str:
     return float(text) if _NUMBER.fullmatch(text) else text
 
 
-def wait(text: str) -> timedelta:
-    """Return the wait of a receive. It is checked here, because the read time-out of the client depends on it."""
+def span(text: str) -> timedelta:
+    """Return a duration that no gateway checks."""
     try:
-        parsed = parse_duration(duration(text), "it")
+        return parse_duration(duration(text), "it")
     except InvalidValue as error:
         raise click.BadParameter(str(error)) from error
+
+
+def wait(text: str) -> timedelta:
+    """Return the wait of a receive. It is checked here, because the read time-out of the client depends on it."""
+    parsed = span(text)
     if parsed > _MAX_WAIT:
         raise click.BadParameter("the maximum is 60s")
     return parsed

@@ -11,8 +11,8 @@ of its key until it is deleted, so messages of a key are stored in the order of 
 commits only if the business transactions of a key run one after the other.
 """
 
-from mqgate.client.outbox.database import OutboxError
+from mqgate.client.database import DatabaseUnusable
 from mqgate.client.outbox.outbox import Outbox, RefusedRow, create_statements
 from mqgate.client.outbox.relay import Relay
 
-__all__ = ["Outbox", "OutboxError", "RefusedRow", "Relay", "create_statements"]
+__all__ = ["DatabaseUnusable", "Outbox", "RefusedRow", "Relay", "create_statements"]

@@ -5,12 +5,14 @@ from dataclasses import dataclass
 from typing import Any
 from uuid import uuid4
 
+from mqgate.client.database import Statements
 from mqgate.client.message import envelope
-from mqgate.client.outbox.database import OutboxError, dialect_of, execute, statement
 from mqgate.client.requests import Duration, Instant, encode
 from mqgate.client.tracing import trace_properties
 
-__all__ = ["Outbox", "RefusedRow", "create_statements"]
+__all__ = ["STATEMENTS", "Outbox", "RefusedRow", "create_statements"]
+
+STATEMENTS = Statements("mqgate.client.outbox")
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,9 +28,7 @@ class RefusedRow:
 
 def create_statements(dialect: str) -> list[str]:
     """Return the statements that create the table, for `op.execute` of an Alembic migration."""
-    if dialect not in {"sqlite", "postgresql"}:
-        raise OutboxError(f"the outbox does not support {dialect}: use sqlite or postgresql")
-    return [statement(f"create_{dialect}"), statement("create_index")]
+    return [STATEMENTS.text(name, dialect) for name in ("create", "create_index")]
 
 
 class Outbox:
@@ -39,8 +39,8 @@ class Outbox:
 
     def create_table(self, target: Any) -> None:
         """Create the table if it is missing."""
-        execute(target, f"create_{dialect_of(target)}", {})
-        execute(target, "create_index", {})
+        STATEMENTS.execute(target, "create")
+        STATEMENTS.execute(target, "create_index")
 
     def add(
         self,
@@ -65,14 +65,14 @@ class Outbox:
             deliver_at=deliver_at,
             idempotency_key=row_id,
         )
-        row = {"id": row_id, "topic": topic, "message_key": key, "envelope": encode(content).decode()}
-        execute(target, "add", row)
+        text = encode(content).decode()
+        STATEMENTS.execute(target, "add", id=row_id, topic=topic, message_key=key, envelope=text)
         return row_id
 
     def refused(self, target: Any) -> list[RefusedRow]:
         """Return the rows that the gateway refused, oldest first."""
-        return [RefusedRow(*row) for row in execute(target, "refused", {})]
+        return [RefusedRow(*row) for row in STATEMENTS.execute(target, "refused")]
 
     def retry(self, target: Any) -> None:
         """Let relays publish the refused rows again, after their cause was removed."""
-        execute(target, "retry", {})
+        STATEMENTS.execute(target, "retry")

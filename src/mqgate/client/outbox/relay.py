@@ -2,8 +2,7 @@
 
 import logging
 import threading
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from datetime import timedelta
 from itertools import groupby
 from types import TracebackType
@@ -11,9 +10,10 @@ from typing import Any, NamedTuple, Self
 
 from mqgate.client.blocking import run_blocking
 from mqgate.client.client import Client
+from mqgate.client.database import check_table, transaction
 from mqgate.client.errors import GatewayError
 from mqgate.client.messages import item_error, publish_encoded
-from mqgate.client.outbox.database import OutboxError, dialect_of, execute
+from mqgate.client.outbox.outbox import STATEMENTS
 from mqgate.client.requests import seconds
 
 __all__ = ["Relay"]
@@ -76,16 +76,9 @@ class Relay:
         self._stopping.set()
 
     def check(self) -> None:
-        """Raise OutboxError if the table cannot be read."""
-        try:
-            with self._transaction() as connection:
-                execute(connection, "check", {})
-        except OutboxError:
-            raise
-        except Exception as error:
-            raise OutboxError(
-                f"the table mqgate_outbox cannot be read; create it with Outbox().create_table(connection): {error}"
-            ) from error
+        """Raise DatabaseUnusable if the table cannot be read."""
+        remedy = "the table mqgate_outbox cannot be read; create it with Outbox().create_table(connection)"
+        check_table(self._connect, STATEMENTS, remedy)
 
     def run(self) -> None:
         """Publish until `stop`. Failures of the database and the gateway are logged, and tried again."""
@@ -107,9 +100,9 @@ class Relay:
 
         Raise ClientError if the gateway does not accept requests; the rows are released.
         """
-        with self._transaction() as connection:
-            claim = {"lease": self._lease, "batch": self._max_batch}
-            rows = sorted(_Row(*row) for row in execute(connection, f"claim_{dialect_of(connection)}", claim))
+        with transaction(self._connect) as connection:
+            claimed = STATEMENTS.execute(connection, "claim", lease=self._lease, batch=self._max_batch)
+        rows = sorted(_Row(*row) for row in claimed)
         done = 0
         pending = set(rows)
         try:
@@ -138,37 +131,25 @@ class Relay:
 
     def _record(self, rows: Sequence[_Row], errors: Sequence[GatewayError | None]) -> int:
         done = 0
-        with self._transaction() as connection:
+        with transaction(self._connect) as connection:
             for row, error in zip(rows, errors, strict=True):
                 if error is None:
-                    execute(connection, "delete", {"number": row.number})
+                    STATEMENTS.execute(connection, "delete", number=row.number)
                 elif error.retryable:
-                    execute(connection, "release", {"number": row.number})
+                    STATEMENTS.execute(connection, "release", number=row.number)
                     continue
                 else:
                     _log.error("outbox row refused: number=%d topic=%s error=%s", row.number, row.topic, error)
-                    execute(connection, "refuse", {"number": row.number, "refused": str(error)})
+                    STATEMENTS.execute(connection, "refuse", number=row.number, refused=str(error))
                 done += 1
         return done
 
     def _release(self, rows: Sequence[_Row]) -> None:
         if not rows:
             return
-        with self._transaction() as connection:
+        with transaction(self._connect) as connection:
             for row in rows:
-                execute(connection, "release", {"number": row.number})
-
-    @contextmanager
-    def _transaction(self) -> Iterator[Any]:
-        connection = self._connect()
-        try:
-            yield connection
-            connection.commit()
-        except BaseException:
-            connection.rollback()
-            raise
-        finally:
-            connection.close()
+                STATEMENTS.execute(connection, "release", number=row.number)
 
 
 def _error_of(result: Any) -> GatewayError | None:

@@ -1,12 +1,12 @@
 -- Claim the oldest rows that no relay holds or is claiming now, at most the first one of each key.
 UPDATE mqgate_outbox
-SET claimed_until = extract(epoch FROM clock_timestamp()) + :lease
+SET claimed_until = {now} + :lease
 WHERE number IN (
     SELECT candidate.number
     FROM mqgate_outbox AS candidate
     WHERE
         candidate.refused IS NULL
-        AND candidate.claimed_until <= extract(epoch FROM clock_timestamp())
+        AND candidate.claimed_until <= {now}
         AND NOT EXISTS (
             SELECT 1
             FROM mqgate_outbox AS earlier

@@ -1,12 +1,12 @@
 -- Claim the oldest rows that no relay holds, at most the first one of each key. One statement has the write lock.
 UPDATE mqgate_outbox
-SET claimed_until = (julianday('now') - 2440587.5) * 86400.0 + :lease
+SET claimed_until = {now} + :lease
 WHERE number IN (
     SELECT candidate.number
     FROM mqgate_outbox AS candidate
     WHERE
         candidate.refused IS NULL
-        AND candidate.claimed_until <= (julianday('now') - 2440587.5) * 86400.0
+        AND candidate.claimed_until <= {now}
         AND NOT EXISTS (
             SELECT 1
             FROM mqgate_outbox AS earlier
