@@ -28,7 +28,7 @@ from message_calls import (
 
 from mqgate import bootstrap
 from mqgate.adapters.redis import lease_store
-from mqgate.adapters.sqlite import message_leases
+from mqgate.core.leases import message_grant
 from mqgate.testing.clock import ManualClock
 
 HOUR = 3600.0
@@ -319,7 +319,7 @@ async def test_what_a_never_settled_message_can_hold_is_bounded_by_the_span(
     api: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The distance from committed to the cursor stays below maxSpan; settling the oldest lets the queue go on."""
-    for store in (message_leases, lease_store):
+    for store in (message_grant, lease_store):
         monkeypatch.setattr(store, "MAX_SPAN", 10)
     await shop(api)
     await publish(api, *map(str, range(15)))
@@ -338,7 +338,7 @@ async def test_an_ack_carried_by_a_receive_frees_the_span_for_that_very_receive(
     api: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Else the one who acked would wait for what it freed itself."""
-    for store in (message_leases, lease_store):
+    for store in (message_grant, lease_store):
         monkeypatch.setattr(store, "MAX_SPAN", 2)
     await shop(api)
     await publish(api, *"abc")

@@ -106,7 +106,7 @@ async def test_a_directory_of_the_first_release_is_brought_up_to_date(
     with apsw.Connection(str(engine.path)) as connection:
         for table, column in (("message_failed", "lapsed"), ("queue_lease", "returned"), ("message_grant", "returned")):
             connection.execute(f"ALTER TABLE {table} DROP COLUMN {column}")
-        connection.execute("DROP INDEX overtaken_queues")
+        connection.execute("DROP INDEX active_grants")
         connection.execute("PRAGMA user_version = 1")
     connection.close()
 

@@ -137,6 +137,8 @@ class RedisLeaseStore:
         """Return the result of the full script."""
         group, scope = request.group, (request.group.name, request.client)
         if reply == _MISMATCH:
+            # A refused receive changes nothing, so the poll was not recorded.
+            self._seen.pop((group.name, request.polled_by), None)
             raise AttemptMismatch("use a new attemptId when max or visibility change", attemptId=request.attempt)
         decoded = None if reply is None else replies.decode(reply, replies.AcquireReply)
         if decoded is None or decoded.unknown_queues:

@@ -82,9 +82,11 @@ class Engine:
         """As `write`, but without waiting for the disk: for leases, whose loss costs a redelivery."""
         return await self._writer.post(job, is_durable=False)
 
-    def post(self, job: Callable[[Transaction], _T], after_commit: Callable[[_T], None]) -> asyncio.Future[_T]:
+    def post(
+        self, job: Callable[[Transaction], _T], after_commit: Callable[[_T], None] | None, *, is_durable: bool = True
+    ) -> asyncio.Future[_T]:
         """As `write`, for who does not wait; the future is returned."""
-        return self._writer.post(job, after_commit, is_durable=self._is_durable)
+        return self._writer.post(job, after_commit, is_durable=is_durable and self._is_durable)
 
     async def read(self, job: Callable[[View], _T]) -> _T:
         """Run a job on the newest committed state."""
