@@ -130,7 +130,7 @@ class Leases(NamedTuple):
 
 @contextlib.asynccontextmanager
 async def open_leases(
-    settings: Settings, engine: Engine | None, wall_ms: Callable[[], int] | None
+    settings: Settings, engine: Engine | None, wall_ms: Callable[[], int] | None, metrics: Metrics
 ) -> AsyncIterator[Leases]:
     """Open the configured lease store and close it at the end. `wall_ms` replaces its clock in tests."""
     most_clients = settings.group_defaults.max_clients
@@ -140,6 +140,8 @@ async def open_leases(
         return
     embedded = _require(engine)
     store = SqliteLeaseStore(embedded, most_clients=most_clients)
+    metrics.lease_scopes.set_function(lambda: store.memory.scopes)
+    metrics.lease_bytes.set_function(lambda: store.memory.bytes)
 
     def clock() -> datetime:
         return instant(embedded.clock.now_ms())

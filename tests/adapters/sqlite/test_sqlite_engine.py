@@ -111,6 +111,7 @@ async def test_a_directory_of_the_first_release_is_migrated(
             connection.execute(f"DROP TABLE alarm_{table}")
         connection.execute("DROP TABLE alarm")
         connection.execute("DROP TABLE gateway_report")
+        connection.execute("DROP INDEX active_grants")
         connection.execute("PRAGMA user_version = 1")
     connection.close()
 
