@@ -89,11 +89,13 @@ class Transaction(View):
         self.execute("COMMIT")
 
     def _begin_and_execute(self, sql: str, values: tuple[Any, ...] = ()) -> apsw.Cursor:
-        self.execute = self._execute
-        self._has_begun = True
-        self._execute("BEGIN IMMEDIATE")
-        for deferred in self._deferred:
-            self._execute(*deferred)
+        # A job may have kept a reference to this method, so it may be called again.
+        if not self._has_begun:
+            self.execute = self._execute
+            self._has_begun = True
+            self._execute("BEGIN IMMEDIATE")
+            for deferred in self._deferred:
+                self._execute(*deferred)
         return self._execute(sql, values)
 
 
