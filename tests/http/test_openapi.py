@@ -114,6 +114,18 @@ def test_key_creation_matches_the_openapi_document(tmp_path: Path) -> None:
     server.stop()
 
 
+def test_fixed_words_and_instants_are_in_the_openapi_document(server: ServerProcess) -> None:
+    """Generated clients have types for them, not texts."""
+    with httpx.Client(base_url=server.url) as api:
+        schemas = api.get("/openapi.json").json()["components"]["schemas"]
+
+    members = {name: schema.get("properties", {}) for name, schema in schemas.items()}
+    assert members["OutcomeOut"]["outcome"]["enum"][:3] == ["applied", "duplicate", "late_applied"]
+    assert "rate_limited" in members["ReceiveOut"]["state"]["enum"]
+    assert {"unknown_field", "overloaded", "lease_lost"} <= set(members["Problem"]["code"]["enum"])
+    assert members["MessageOut"]["storedAt"] == {"type": "string", "format": "date-time"}
+
+
 def test_a_streamed_response_is_in_the_openapi_document(server: ServerProcess) -> None:
     """Generated clients learn about Arrow, columns and 406."""
     with httpx.Client(base_url=server.url) as api:

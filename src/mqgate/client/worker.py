@@ -31,7 +31,8 @@ class Worker:
 
     `concurrency` handlers of each group run at a time, and up to `prefetch` messages are held. Their leases of
     `visibility` (default: that of the group) are extended until the handler ends or `time_limit` has passed. `grace` is
-    the time that running handlers have to end after `stop` or SIGTERM.
+    the time that running handlers have to end after `stop` or SIGTERM. A gateway that does not respond within `timeout`
+    is given up for the next one; it should be shorter than a lease.
     """
 
     def __init__(
@@ -45,11 +46,13 @@ class Worker:
         time_limit: float | timedelta = timedelta(hours=1),
         grace: float | timedelta = 30.0,
         ack_linger: float | timedelta = 0.1,
+        timeout: float | timedelta = 10.0,
         client_id: str | None = None,
         on_event: Callable[[WorkerEvent], None] | None = None,
     ) -> None:
         self._url = url
         self._key = key
+        self._timeout = timeout
         self._concurrency = concurrency
         self._options = {
             "visibility": None if visibility is None else seconds(visibility),
@@ -85,7 +88,7 @@ class Worker:
             raise ValueError("the worker has no handler: decorate a function with @worker.handler(group)")
         self._is_stopped = False
         observe = None if self._on_event is None else self._observe
-        async with AsyncClient(self._url, self._key) as client:
+        async with AsyncClient(self._url, self._key, timeout=self._timeout) as client:
             self._groups = [
                 GroupWorker(client, group, handler, self._options_of(concurrency), observe)
                 for group, (handler, concurrency) in self._handlers.items()

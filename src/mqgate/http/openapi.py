@@ -9,6 +9,7 @@ import msgspec
 from mqgate import __version__
 from mqgate.http.native.schemas import Problem
 from mqgate.http.operation import Operation
+from mqgate.http.schema_details import add_details
 
 _TEMPLATE = "#/components/schemas/{name}"
 _DESCRIPTIONS = {
@@ -51,6 +52,7 @@ def document(operations: Iterable[Operation]) -> dict[str, Any]:
         for used in (operation.request_type, operation.query, *operation.responses.values()):
             types += used if isinstance(used, tuple) else [used] if used else []
     schemas, components = msgspec.json.schema_components(types, ref_template=_TEMPLATE)
+    add_details(components)
     by_type = dict(zip(map(repr, types), schemas, strict=True))
     paths: dict[str, dict[str, Any]] = {}
     for operation in documented:
