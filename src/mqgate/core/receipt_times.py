@@ -58,7 +58,7 @@ def stored_at_each(token: str, count: int) -> Sequence[int | None]:
     for step in steps:
         last += step or 0
         known.append(last)
-    return _interpolate(known, indexes)
+    return _interpolate(known, count)
 
 
 @lru_cache(maxsize=1024)
@@ -82,9 +82,14 @@ def _sampled_indexes(count: int) -> Sequence[int]:
     return [number * (count - 1) // (_MAX_TIMES - 1) for number in range(_MAX_TIMES)]
 
 
-def _interpolate(known: Sequence[int], indexes: Sequence[int]) -> list[int]:
+@lru_cache(maxsize=64)
+def _places(count: int) -> Sequence[tuple[int, int, int]]:
+    """Return for each message after the first the known time before it, its distance from there, and to the next."""
+    pairs = enumerate(pairwise(_sampled_indexes(count)))
+    return [(known, step, high - low) for known, (low, high) in pairs for step in range(1, high - low + 1)]
+
+
+def _interpolate(known: Sequence[int], count: int) -> list[int]:
     """Return a time for every message. Times between two known ones are interpolated linearly."""
-    times = list(known[:1])
-    for (low, high), (first, last) in zip(pairwise(indexes), pairwise(known), strict=True):
-        times += [first + (last - first) * step // (high - low) for step in range(1, high - low + 1)]
-    return times
+    steps = list(map(sub, known[1:], known))
+    return [*known[:1], *[known[at] + steps[at] * step // width for at, step, width in _places(count)]]
