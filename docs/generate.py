@@ -1,7 +1,7 @@
 # ruff: noqa: INP001 - a program beside the pages that it writes, not a package
 """Write the reference pages that are derived from the code: `.venv/bin/python docs/generate.py`.
 
-Facts that the code does not contain (remedies of errors, required API keys) are tables in this file. A code or a
+Facts that the code does not contain (remedies of errors) are tables in this file. A code or a
 route without an entry fails the generation, and the test that the pages are current.
 """
 
@@ -21,6 +21,7 @@ import httpx
 
 from mqgate import bootstrap
 from mqgate.cli.main import cli
+from mqgate.control.access.permissions import KINDS, PERMISSIONS, Grant
 from mqgate.core import errors, events
 from mqgate.core.errors import MqgateError
 from mqgate.http.errors import STATUS
@@ -75,7 +76,7 @@ WHAT_TO_DO = {
     "already_cancelled": "publish the message again if it is still needed",
     "idempotency_mismatch": "use a new idempotency key for another body",
     "unauthorized": "send `Authorization: Bearer <key>` with a valid key",
-    "forbidden": "use the key of this producer or group, or an admin key",
+    "forbidden": "use a key or an account that the permission table of the API reference lists for the call",
     "rate_limited": "wait for the time in `Retry-After`, or ask an operator for a higher `rateLimit`",
     "too_many_clients": "reuse the `clientId` of earlier clients; idle clients are deleted after `clientTtl`",
     "too_many_parked": "poll without `wait`, use fewer connections, or raise `[http] max_parked_per_key`",
@@ -89,15 +90,6 @@ WHAT_TO_DO = {
     "queue_unavailable": "repeat the request later; the queue of this key is not available now",
     "storage_refused": "ask an operator; `detail` names the operation that the store refused",
     "unknown": "repeat the request with the same idempotency key; without one the message may be stored twice",
-}
-
-PUBLIC, ANY, PRODUCER, GROUP, ADMIN = "none", "any key", "producer", "group", "admin"
-WHO = {
-    "livez": PUBLIC,
-    "readyz": PUBLIC,
-    "info": ANY,
-    "publish": PRODUCER,
-    **dict.fromkeys(("receive", "ack", "nack", "extend", "lag"), GROUP),
 }
 
 NOTES = {
@@ -418,9 +410,9 @@ def _api(document: Mapping[str, Any], paths: Sequence[str]) -> str:
             for method, path, operation in operations[tag]
         ]
         if tag == "health":
-            rows += [["`GET /openapi.json`", "The API as an OpenAPI document", ANY, "`openapi`"]]
-            rows += [["`GET /docs`", "The API as a web page", ANY, "`docs`"]]
-        parts.append(f"\n## {title}\n\n{_table(('call', 'what it does', 'key', 'operation'), rows)}")
+            rows += [["`GET /openapi.json`", "The API as an OpenAPI document", "any", "`openapi`"]]
+            rows += [["`GET /docs`", "The API as a web page", "any", "`docs`"]]
+        parts.append(f"\n## {title}\n\n{_table(('call', 'what it does', 'callers', 'operation'), rows)}")
         schemas = document["components"]["schemas"]
         parts += [_detail(method, path, operation, schemas) for method, path, operation in operations[tag]]
     rows = [[f"`{path}`", *MQ[path]] for path in paths if path.startswith("/mq")]
@@ -430,7 +422,15 @@ def _api(document: Mapping[str, Any], paths: Sequence[str]) -> str:
 
 
 def _who(operation: Mapping[str, Any]) -> str:
-    return WHO.get(operation["operationId"], ADMIN)
+    """Return the kinds of callers that the permission table admits. `own` and `limits` restrict the resources."""
+    grants = PERMISSIONS.get(operation["operationId"])
+    if grants is None:
+        return "none"
+    if len(grants) == len(KINDS):
+        return "any"
+    return ", ".join(
+        kind if grants[kind] is Grant.ALL else f"{kind} ({grants[kind]})" for kind in KINDS if kind in grants
+    )
 
 
 def _detail(method: str, path: str, operation: Mapping[str, Any], schemas: Mapping[str, Any]) -> str:

@@ -11,7 +11,8 @@ from mqgate.client import every
 
 __all__ = ["key"]
 
-_COLUMNS = ("id", "producer", "group", "role", "createdAt", "expiresAt")
+_ROLES = ("metrics", "viewer", "reader", "operator", "admin")
+_COLUMNS = ("id", "name", "owner", "producer", "group", "role", "createdAt", "expiresAt")
 
 
 @click.group()
@@ -30,15 +31,20 @@ def key() -> None:
     )
 )
 @click.option("--producer", help="Allow publishing as this producer.")
-@click.option("--group", help="Allow receiving, settling and reading the lag of this group.")
-@click.option("--admin", is_flag=True, help="Allow everything.")
+@click.option("--group", help="Allow receiving and settling as this group, and redriving its dead letters.")
+@click.option("--role", type=click.Choice(_ROLES), help="Allow what the role allows on all entries.")
+@click.option("--admin", is_flag=True, help="Allow everything: the same as --role admin.")
+@click.option("--name", help="Text that tells keys apart.")
+@click.option("--owner", help="Account or team that is responsible for the key.")
 @click.option("--expires-at", type=instant, metavar="INSTANT", help="Expiry of the key, such as 2030-01-31T12:00:00Z.")
 @with_session
-def create(session: Session, /, admin: bool, **options: Any) -> None:
-    """Create a key for a producer, a group or an admin. The key is shown only once."""
-    grant = given(role="admin" if admin else None, **options)
+def create(session: Session, /, admin: bool, role: str | None, **options: Any) -> None:
+    """Create a key for a producer, a group or a role. The key is shown only once."""
+    if admin and role is not None:
+        raise click.UsageError("--admin is the same as --role admin: provide one of them")
+    grant = given(role="admin" if admin else role, **options)
     if len(grant.keys() & {"role", "producer", "group"}) != 1:
-        raise click.UsageError("provide exactly one of --producer, --group, --admin")
+        raise click.UsageError("provide exactly one of --producer, --group, --role, --admin")
     with session.connect() as client:
         session.show(client.keys.create(grant))
     note("store the key now: it is not shown again, and every call requires a key from now on")

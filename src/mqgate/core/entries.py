@@ -79,6 +79,9 @@ class ApiKey:
     role: str | None
     created_at: datetime
     expires_at: datetime | None
+    # Free text that tells keys apart, and the account or team that is responsible for the key.
+    name: str = ""
+    owner: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

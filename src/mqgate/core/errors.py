@@ -236,12 +236,12 @@ class AccessDenied(MqgateError):
 
 class Unauthorized(AccessDenied):
     code = "unauthorized"
-    title = "A valid API key is required"
+    title = "Valid credentials are required"
 
 
 class Forbidden(AccessDenied):
     code = "forbidden"
-    title = "The API key does not permit this"
+    title = "The caller lacks permission"
 
 
 class HostNotAllowed(AccessDenied):

@@ -7,6 +7,7 @@ from urllib.parse import parse_qsl
 import msgspec
 
 from mqgate.control.access.model import OPEN, Principal
+from mqgate.control.access.permissions import Grant
 from mqgate.core.errors import InvalidValue, MqgateError
 from mqgate.http.errors import headers_of, problem
 
@@ -42,7 +43,7 @@ class Response(NamedTuple):
 class Request:
     """A request as handlers see it: the body is complete and the caller is authenticated."""
 
-    __slots__ = ("_receive", "body", "body_bytes", "headers", "log_fields", "principal", "request_id", "scope")
+    __slots__ = ("_receive", "body", "body_bytes", "grant", "headers", "log_fields", "principal", "request_id", "scope")
 
     def __init__(
         self, scope: Mapping[str, Any], headers: dict[bytes, bytes], request_id: str, receive: ReceiveEvent
@@ -56,6 +57,7 @@ class Request:
         self.body = b""
         self.body_bytes = 0
         self.principal: Principal = OPEN
+        self.grant = Grant.ALL
 
     def path(self, name: str) -> str:
         return str(self.scope["path_params"][name])

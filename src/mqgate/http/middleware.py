@@ -128,6 +128,8 @@ class RequestMiddleware:
             request.principal = await self._access.authenticate(request.header(b"authorization"))
         if operation.permit is not None:
             operation.permit(request)
+        if operation.grants:
+            request.grant = self._access.permit(request.principal, operation.grants, request.scope["path_params"])
 
     async def serve(self, operation: Operation, scope: AsgiScope, receive: AsgiReceive, send: AsgiSend) -> None:
         began = time.perf_counter()

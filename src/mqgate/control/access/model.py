@@ -1,36 +1,20 @@
-"""The caller of a request and its permissions.
-
-The key of a producer permits publishing to its topic. The key of a group permits receiving, settling and reading its
-lag. Everything else requires an admin key. While the registry has no key, every caller is an admin, and the server
-listens on loopback only.
-"""
+"""The caller of a request."""
 
 from dataclasses import dataclass
 
-from mqgate.core.errors import Forbidden
+__all__ = ["OPEN", "Principal"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Principal:
-    """The caller of a request."""
+    """An authenticated caller. `kind` selects the column of the permission table."""
 
     name: str
-    is_admin: bool = False
+    kind: str
     producer: str | None = None
     group: str | None = None
     key_id: str = ""
 
-    def need_admin(self) -> None:
-        if not self.is_admin:
-            raise Forbidden("This operation requires an admin key.")
 
-    def need_group(self, group: str) -> None:
-        if not self.is_admin and self.group != group:
-            raise Forbidden(f"This operation requires a key of group {group} or an admin key.")
-
-    def need_publish(self) -> None:
-        if not self.is_admin and self.producer is None:
-            raise Forbidden("This operation requires a producer key or an admin key.")
-
-
-OPEN = Principal(name="open", is_admin=True)
+# While there are no credentials, every caller is an admin, and the server listens on loopback only.
+OPEN = Principal(name="open", kind="admin")

@@ -7,14 +7,16 @@ plain SHA-256 is safe.
 import hashlib
 import hmac
 import secrets
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from datetime import datetime
 
 from mqgate.control.access.model import OPEN, Principal
+from mqgate.control.access.permissions import KEY_ROLES, KINDS, Grant
 from mqgate.control.registry.directory import CachedDirectory
 from mqgate.core.entries import ApiKey
 from mqgate.core.errors import (
     FirstKeyNotAdmin,
+    Forbidden,
     GroupNotFound,
     InvalidValue,
     KeyNotFound,
@@ -23,6 +25,8 @@ from mqgate.core.errors import (
     Unauthorized,
 )
 from mqgate.ports.registry_store import AuditEntry, RegistryStore
+
+_MAX_TEXT = 100
 
 
 class Access:
@@ -72,11 +76,21 @@ class Access:
             raise Unauthorized("The key is unknown, deleted or expired.")
         return Principal(
             name=f"key {key.id}",
-            is_admin=key.role == "admin",
+            kind=key.role or ("group" if key.producer is None else "producer"),
             producer=key.producer,
             group=key.group,
             key_id=key.id,
         )
+
+    def permit(self, principal: Principal, grants: Mapping[str, Grant], parameters: Mapping[str, str]) -> Grant:
+        """Return the grant of a caller for an operation with these path parameters. Raise Forbidden if it has none."""
+        grant = grants.get(principal.kind)
+        if grant is None:
+            allowed = " or ".join(kind for kind in KINDS if kind in grants)
+            raise Forbidden(f"{principal.name} is of kind {principal.kind}. This operation requires {allowed}.")
+        if grant is Grant.OWN and principal.group is not None and parameters.get("group") != principal.group:
+            raise Forbidden(f"This key belongs to group {principal.group}. Use a key of the other group.")
+        return grant
 
     async def create(
         self,
@@ -84,6 +98,8 @@ class Access:
         producer: str | None,
         group: str | None,
         role: str | None,
+        name: str | None = None,
+        owner: str | None = None,
         expires_at: datetime | None,
         actor: str,
     ) -> tuple[ApiKey, str]:
@@ -95,8 +111,11 @@ class Access:
             raise ProducerNotFound(f"Producer {producer} is not registered.", producer=producer)
         if group is not None and group not in snapshot.groups:
             raise GroupNotFound(f"Group {group} is not registered.", group=group)
-        if role not in {None, "admin"}:
-            raise InvalidValue("role must be admin", field="role")
+        if role not in {None, *KEY_ROLES}:
+            raise InvalidValue(f"role must be one of {', '.join(KEY_ROLES)}", field="role")
+        for field, text in (("name", name), ("owner", owner)):
+            if text is not None and not (1 <= len(text) <= _MAX_TEXT and text.isprintable()):
+                raise InvalidValue(f"{field} must be 1 to {_MAX_TEXT} printable characters", field=field)
         if role != "admin" and not snapshot.keys:
             # From the first key on, requests need a key. Without an admin key no further key could be created.
             raise FirstKeyNotAdmin('Create an admin key first: {"role": "admin"}.', field="role")
@@ -111,6 +130,8 @@ class Access:
             role=role,
             created_at=self._clock(),
             expires_at=expires_at,
+            name=name or "",
+            owner=owner,
         )
         await self._store.save(key, self._audit_entry(actor, "create", key), decided_on=snapshot.version)
         await self._directory.refresh()
