@@ -16,6 +16,7 @@ from mqgate.adapters.sqlite.idempotency import SqliteIdempotencyStore
 from mqgate.adapters.sqlite.lease_store import SqliteLeaseStore
 from mqgate.adapters.sqlite.message_log import SqliteMessageLog
 from mqgate.adapters.sqlite.registry_store import SqliteRegistryStore
+from mqgate.adapters.sqlite.session_store import SqliteSessionStore
 from mqgate.adapters.sqlite.timer_store import SqliteTimerStore
 from mqgate.consumption.long_poll import LongPoll
 from mqgate.core.errors import Busy
@@ -26,6 +27,7 @@ from mqgate.ports.idempotency import IdempotencyStore
 from mqgate.ports.lease_store import LeaseStore
 from mqgate.ports.rate_limits import RateLimitStore
 from mqgate.ports.registry_store import RegistryStore
+from mqgate.ports.session_store import SessionStore
 from mqgate.ports.timer_store import TimerStore
 from mqgate.settings import PostgresSettings, RedisSettings, Settings, SettingsInvalid
 from mqgate.telemetry.metrics import Metrics
@@ -188,6 +190,7 @@ class Control(NamedTuple):
     dead_letters: DeadLetterStore
     idempotency: IdempotencyStore
     clock: Callable[[], datetime]
+    sessions: SessionStore
     jobs: Sequence[Callable[[], Awaitable[object]]]
     checks: Mapping[str, Callable[[], Awaitable[object]]]
     is_shared: bool
@@ -196,7 +199,7 @@ class Control(NamedTuple):
 
 @contextlib.asynccontextmanager
 async def open_control(
-    settings: Settings, engine: Engine | None, log: Log, wall_ms: Callable[[], int] | None
+    settings: Settings, engine: Engine | None, wall_ms: Callable[[], int] | None
 ) -> AsyncIterator[Control]:
     """Open the configured control stores and close them at the end. `wall_ms` replaces their clock in tests."""
     window = settings.publish.idempotency_window
@@ -206,7 +209,7 @@ async def open_control(
         return
     embedded = _require(engine)
     registry, timers = SqliteRegistryStore(embedded), SqliteTimerStore(embedded)
-    is_log_elsewhere = not isinstance(log.log, SqliteMessageLog)
+    is_log_elsewhere = settings.messages.engine != "sqlite"
     idempotency = SqliteIdempotencyStore(embedded, window, is_log_elsewhere=is_log_elsewhere)
     yield Control(
         registry,
@@ -214,6 +217,7 @@ async def open_control(
         SqliteDeadLetters(embedded),
         idempotency,
         clock=lambda: instant(embedded.clock.now_ms()),
+        sessions=SqliteSessionStore(embedded),
         jobs=(),
         checks={"store": registry.version},
         is_shared=False,
@@ -233,6 +237,7 @@ async def _open_postgres(
         from mqgate.adapters.postgres.registry_store import PostgresRegistryStore  # noqa: PLC0415
         from mqgate.adapters.postgres.registry_watch import RegistryWatch  # noqa: PLC0415
         from mqgate.adapters.postgres.session import open_postgres  # noqa: PLC0415
+        from mqgate.adapters.postgres.session_store import PostgresSessionStore  # noqa: PLC0415
         from mqgate.adapters.postgres.timer_store import PostgresTimerStore  # noqa: PLC0415
         from mqgate.adapters.postgres.timer_watch import TimerWatch  # noqa: PLC0415
     except ModuleNotFoundError as error:
@@ -269,6 +274,7 @@ async def _open_postgres(
             PostgresDeadLetters(database),
             idempotency,
             clock=opened.clock.now if wall_ms is None else lambda: instant(wall_ms()),
+            sessions=PostgresSessionStore(database),
             jobs=(presence.tidy,),
             checks={"postgres": database.probe},
             is_shared=True,

@@ -17,7 +17,16 @@ from mqgate.settings import option_groups
 from mqgate.telemetry.metrics import Metrics
 
 REFERENCE = ROOT / "docs" / "reference"
-FILLED = {"topic": "t", "producer": "p", "group": "g", "id": "x", "key": "x", "queue": "local:0"}
+FILLED = {
+    "topic": "t",
+    "producer": "p",
+    "group": "g",
+    "id": "x",
+    "key": "x",
+    "queue": "local:0",
+    "account": "a",
+    "team": "a",
+}
 
 
 @pytest.fixture(scope="module")

@@ -5,11 +5,13 @@ from functools import partial
 from mqgate.bootstrap.consumption import Consumption
 from mqgate.bootstrap.opened import Opened
 from mqgate.consumption.redrive import RedriveNotifier, Redriver
-from mqgate.control.access.service import Access
+from mqgate.control.access.service import Access, Credentials
 from mqgate.control.registry.directory import CachedDirectory
 from mqgate.control.registry.service import Registry
 from mqgate.delay.dispatcher import TimerDispatcher
 from mqgate.http.compat.mq.dialect import MqDialect
+from mqgate.http.native.access import AccessApi
+from mqgate.http.native.accounts import AccountsApi
 from mqgate.http.native.dead_letters import DeadLetterApi
 from mqgate.http.native.envelope import EnvelopeParser
 from mqgate.http.native.health import HealthApi
@@ -35,6 +37,7 @@ def build_apis(
     registry: Registry,
     directory: CachedDirectory,
     access: Access,
+    credentials: Credentials,
     production: ProductionService,
     consumption: Consumption,
     dispatcher: TimerDispatcher,
@@ -80,11 +83,13 @@ def build_apis(
             registry=registry, log=log, service=production, parser=parser, settings=http, changed=redriven
         ),
         scheduled=ScheduledApi(timers, dispatcher, opened.recorder, longest_delay, clock),
-        registry=RegistryApi(registry, access, directory),
+        registry=RegistryApi(registry, credentials.keys, directory),
         messages=MessagesApi(registry, log, http),
         queues=QueuesApi(registry, log),
         stats=StatsApi(partial(open_stats, settings, is_writing=False), clock),
         health=_health(opened, access),
+        access=AccessApi(credentials.sessions, credentials.accounts, settings.sessions),
+        accounts=AccountsApi(credentials.accounts, credentials.sessions, directory),
     )
 
 

@@ -6,15 +6,16 @@
     |   |-- UnsupportedByMode  UnsupportedByEngine  NotSupportedYet
     |   |-- TooLarge  HeadersTooLarge  MethodNotAllowed  NotAcceptable
     |-- NotFound
-    |   |-- RouteNotFound  TopicNotFound  ProducerNotFound  GroupNotFound  KeyNotFound
+    |   |-- RouteNotFound  TopicNotFound  ProducerNotFound  GroupNotFound  KeyNotFound  AccountNotFound  TeamNotFound
     |   |-- QueueNotFound  MessageNotFound  DeadLetterNotFound  ClientNotFound  ScheduledNotFound  FiguresNotFound
     |-- Conflict
     |   |-- TopicInUse  FixedSetting  QueuesOnlyGrow  AttemptMismatch  RegistryChanged
+    |   |-- TeamInUse  LastAdmin  AlreadyExists
     |   |-- LeaseLost  LeaseGone  AlreadyDelivered  AlreadyCancelled  IdempotencyMismatch  LastKey  FirstKeyNotAdmin
     |-- AccessDenied
-    |   |-- Unauthorized  Forbidden  HostNotAllowed  OriginNotAllowed
+    |   |-- Unauthorized  SignInFailed  Forbidden  HostNotAllowed  OriginNotAllowed
     |-- Busy                the same call may succeed later
-        |-- RateLimited  TooManyClients  TooManyParked  Overloaded  Stopping  RequestTimeout
+        |-- RateLimited  SignInThrottled  TooManyClients  TooManyParked  Overloaded  Stopping  RequestTimeout
         |-- StorageFull  StorageUnavailable  QueueUnavailable  OutcomeUnknown
     |-- StorageRefused      an operator has to correct it
 
@@ -135,6 +136,16 @@ class KeyNotFound(NotFound):
     title = "The API key does not exist"
 
 
+class AccountNotFound(NotFound):
+    code = "account_not_found"
+    title = "The account does not exist"
+
+
+class TeamNotFound(NotFound):
+    code = "team_not_found"
+    title = "The team does not exist"
+
+
 class QueueNotFound(NotFound):
     code = "queue_not_found"
     title = "The topic does not have this queue"
@@ -205,6 +216,21 @@ class LeaseGone(Conflict):
     title = "The lease is no longer valid"
 
 
+class TeamInUse(Conflict):
+    code = "team_in_use"
+    title = "Accounts or entries still belong to the team"
+
+
+class LastAdmin(Conflict):
+    code = "last_admin"
+    title = "The last admin cannot be removed"
+
+
+class AlreadyExists(Conflict):
+    code = "already_exists"
+    title = "The entry exists already"
+
+
 class LastKey(Conflict):
     code = "last_key"
     title = "The last API key cannot be deleted"
@@ -212,7 +238,7 @@ class LastKey(Conflict):
 
 class FirstKeyNotAdmin(Conflict):
     code = "first_key_not_admin"
-    title = "The first API key must be an admin key"
+    title = "The first API key or account must be an admin"
 
 
 class AlreadyDelivered(Conflict):
@@ -239,6 +265,11 @@ class Unauthorized(AccessDenied):
     title = "Valid credentials are required"
 
 
+class SignInFailed(AccessDenied):
+    code = "sign_in_failed"
+    title = "Account or password is wrong"
+
+
 class Forbidden(AccessDenied):
     code = "forbidden"
     title = "The caller lacks permission"
@@ -261,6 +292,11 @@ class Busy(MqgateError):
 class RateLimited(Busy):
     code = "rate_limited"
     title = "The rate limit of the producer was reached"
+
+
+class SignInThrottled(Busy):
+    code = "sign_in_throttled"
+    title = "Too many attempts to sign in"
 
 
 class TooManyClients(Busy):

@@ -1,5 +1,6 @@
 """Every option: its type, its default and its purpose. A package receives its group, never the tree."""
 
+from mqgate.settings.access import AdminSettings, SessionSettings
 from mqgate.settings.http import HttpSettings, MqSettings
 from mqgate.settings.messaging import GroupSettings, PublishSettings, TopicSettings
 from mqgate.settings.observability import EventsSettings, LoggingSettings, PipelineSettings, StatsSettings
@@ -16,6 +17,7 @@ from mqgate.settings.stores import (
 from mqgate.settings.tree import Settings, option_groups
 
 __all__ = [
+    "AdminSettings",
     "ControlSettings",
     "EventsSettings",
     "GroupSettings",
@@ -29,6 +31,7 @@ __all__ = [
     "PublishSettings",
     "RedisSettings",
     "RocketMQSettings",
+    "SessionSettings",
     "Settings",
     "SettingsInvalid",
     "SqliteSettings",

@@ -9,10 +9,12 @@ from mqgate.adapters.postgres.dead_letters import PostgresDeadLetters
 from mqgate.adapters.postgres.idempotency import PostgresIdempotencyStore
 from mqgate.adapters.postgres.presence import Presence
 from mqgate.adapters.postgres.registry_store import PostgresRegistryStore
+from mqgate.adapters.postgres.session_store import PostgresSessionStore
 from mqgate.adapters.postgres.timer_store import PostgresTimerStore
 from mqgate.testing.dead_letters_contract import DeadLettersContract
 from mqgate.testing.idempotency_contract import WINDOW, IdempotencyContract
 from mqgate.testing.registry_store_contract import RegistryStoreContract
+from mqgate.testing.session_store_contract import SessionStoreContract
 from mqgate.testing.timer_store_contract import TimerStoreContract
 
 Restart = Callable[[], Awaitable[tuple[Database, Presence]]]
@@ -53,6 +55,19 @@ class TestPostgresRegistryStore(RegistryStoreContract):
     def reopen(self, restart: Restart) -> Callable[[], Awaitable[PostgresRegistryStore]]:
         async def reopen() -> PostgresRegistryStore:
             return PostgresRegistryStore((await restart())[0])
+
+        return reopen
+
+
+class TestPostgresSessionStore(SessionStoreContract):
+    @pytest.fixture
+    def store(self, database: Database) -> PostgresSessionStore:
+        return PostgresSessionStore(database)
+
+    @pytest.fixture
+    def reopen(self, restart: Restart) -> Callable[[], Awaitable[PostgresSessionStore]]:
+        async def reopen() -> PostgresSessionStore:
+            return PostgresSessionStore((await restart())[0])
 
         return reopen
 

@@ -21,6 +21,8 @@ from mqgate.testing.clock import NOON
 
 OpenDatabase = Callable[..., Awaitable[Database]]
 NEXT = SchemaFile("9999_next.sql", "ALTER TABLE timer ADD COLUMN colour text NOT NULL DEFAULT 'blue'")
+# The schema version of this release.
+OWN = len(schema_files("mqgate.adapters.postgres"))
 
 
 async def _open_all(*databases: Database, scripts: list[SchemaFile] | None = None) -> list[BaseException | None]:
@@ -47,7 +49,7 @@ async def test_tables_of_a_newer_release_are_refused(postgres: Stack, schema: st
     newer = Database(postgres.postgres_url, schema=schema)
     await _open_all(newer, scripts=[*schema_files("mqgate.adapters.postgres"), NEXT])
 
-    with pytest.raises(StorageRefused, match=r"schema version 2, this mqgate supports 1: upgrade"):
+    with pytest.raises(StorageRefused, match=f"schema version {OWN + 1}, this mqgate supports {OWN}: upgrade"):
         await open_database()
 
 
@@ -86,7 +88,7 @@ async def test_a_failed_migration_is_rolled_back(postgres: Stack, schema: str, o
 
     assert isinstance(outcome, MqgateError)
     again = await open_database()
-    assert await again.read(b"SELECT number FROM layout") == [(1,)]
+    assert await again.read(b"SELECT number FROM layout") == [(OWN,)]
     assert await again.read(
         b"SELECT count(*) FROM pg_attribute WHERE attname = 'colour' AND attrelid = 'timer'::regclass"
     ) == [(0,)]

@@ -1,4 +1,4 @@
-"""The embedded engine's registry and dead letters."""
+"""The embedded engine's registry, sessions and dead letters."""
 
 from collections.abc import Awaitable, Callable
 
@@ -7,8 +7,10 @@ import pytest
 from mqgate.adapters.sqlite.dead_letters import SqliteDeadLetters
 from mqgate.adapters.sqlite.engine import Engine
 from mqgate.adapters.sqlite.registry_store import SqliteRegistryStore
+from mqgate.adapters.sqlite.session_store import SqliteSessionStore
 from mqgate.testing.dead_letters_contract import DeadLettersContract
 from mqgate.testing.registry_store_contract import RegistryStoreContract
+from mqgate.testing.session_store_contract import SessionStoreContract
 
 ReopenEngine = Callable[[], Awaitable[Engine]]
 
@@ -22,6 +24,19 @@ class TestSqliteRegistryStore(RegistryStoreContract):
     def reopen(self, reopen_engine: ReopenEngine) -> Callable[[], Awaitable[SqliteRegistryStore]]:
         async def reopen() -> SqliteRegistryStore:
             return SqliteRegistryStore(await reopen_engine())
+
+        return reopen
+
+
+class TestSqliteSessionStore(SessionStoreContract):
+    @pytest.fixture
+    def store(self, engine: Engine) -> SqliteSessionStore:
+        return SqliteSessionStore(engine)
+
+    @pytest.fixture
+    def reopen(self, reopen_engine: ReopenEngine) -> Callable[[], Awaitable[SqliteSessionStore]]:
+        async def reopen() -> SqliteSessionStore:
+            return SqliteSessionStore(await reopen_engine())
 
         return reopen
 

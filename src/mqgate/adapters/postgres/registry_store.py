@@ -20,7 +20,7 @@ import msgspec
 from mqgate.adapters.postgres.database import Database, Transaction, queries
 from mqgate.adapters.postgres.text import escape, unescape
 from mqgate.core.cursors import MAX_ROW, parse_cursor
-from mqgate.core.entries import ApiKey, Group, Producer, Snapshot, Topic
+from mqgate.core.entries import Account, ApiKey, Group, Producer, Snapshot, Team, Topic
 from mqgate.core.errors import RegistryChanged
 from mqgate.core.receipt import KeyRotationPolicy, SigningKeys, StoredKey
 from mqgate.ports.registry_store import AuditEntry, Entry
@@ -28,7 +28,14 @@ from mqgate.ports.registry_store import AuditEntry, Entry
 __all__ = ["PostgresRegistryStore"]
 
 _SQL = queries("registry_store")
-_KINDS: dict[type[Entry], str] = {Topic: "topic", Producer: "producer", Group: "group", ApiKey: "key"}
+_KINDS: dict[type[Entry], str] = {
+    Topic: "topic",
+    Producer: "producer",
+    Group: "group",
+    ApiKey: "key",
+    Account: "account",
+    Team: "team",
+}
 _NEWEST = 1 << 62
 
 
@@ -62,6 +69,8 @@ class PostgresRegistryStore:
             producers=found["producer"],
             groups=found["group"],
             keys=found["key"],
+            accounts=found["account"],
+            teams=found["team"],
         )
 
     async def save(self, entry: Entry, audit_entry: AuditEntry, *, decided_on: int) -> None:

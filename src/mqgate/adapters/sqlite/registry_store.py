@@ -11,14 +11,21 @@ import msgspec
 from mqgate.adapters.sqlite.engine import Engine, queries
 from mqgate.adapters.sqlite.threads import Transaction, View
 from mqgate.core.cursors import MAX_ROW, parse_cursor
-from mqgate.core.entries import ApiKey, Group, Producer, Snapshot, Topic
+from mqgate.core.entries import Account, ApiKey, Group, Producer, Snapshot, Team, Topic
 from mqgate.core.errors import RegistryChanged
 from mqgate.core.message import instant, milliseconds
 from mqgate.core.receipt import KeyRotationPolicy, SigningKeys, StoredKey
 from mqgate.ports.registry_store import AuditEntry, Entry
 
 _SQL = queries("registry_store")
-_KINDS: dict[type[Entry], str] = {Topic: "topic", Producer: "producer", Group: "group", ApiKey: "key"}
+_KINDS: dict[type[Entry], str] = {
+    Topic: "topic",
+    Producer: "producer",
+    Group: "group",
+    ApiKey: "key",
+    Account: "account",
+    Team: "team",
+}
 _NEWEST = 1 << 62
 
 
@@ -55,6 +62,8 @@ class SqliteRegistryStore:
             producers=found["producer"],
             groups=found["group"],
             keys=found["key"],
+            accounts=found["account"],
+            teams=found["team"],
         )
 
     async def save(self, entry: Entry, audit_entry: AuditEntry, *, decided_on: int) -> None:

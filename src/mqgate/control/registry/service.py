@@ -16,11 +16,19 @@ from typing import TypeVar
 import msgspec
 from msgspec import UNSET
 
+from mqgate.control.audit import audit_details, audit_subject
 from mqgate.control.registry import model
 from mqgate.control.registry.directory import CachedDirectory
 from mqgate.control.registry.model import Defaults, GroupSpec, ProducerSpec, TopicSpec
 from mqgate.core.entries import ApiKey, Group, Producer, Snapshot, Topic
-from mqgate.core.errors import GroupNotFound, ProducerNotFound, RegistryChanged, TopicInUse, TopicNotFound
+from mqgate.core.errors import (
+    GroupNotFound,
+    ProducerNotFound,
+    RegistryChanged,
+    TeamNotFound,
+    TopicInUse,
+    TopicNotFound,
+)
 from mqgate.core.events import EVENTS_TOPIC
 from mqgate.core.names import check_name, retry_topic
 from mqgate.ports.dead_letters import DeadLetterStore
@@ -97,6 +105,7 @@ class Registry:
             seen = await self._directory.refresh()
             old = seen.topics.get(name)
             entry = model.decide_topic(name, spec, old, self._defaults, self._clock())
+            _check_team(seen, spec)
             if old is None:
                 await self._delete_topic_state(name)
             await self._log.create(name, entry.queues)
@@ -110,6 +119,7 @@ class Registry:
             old = seen.producers.get(name)
             entry = model.decide_producer(name, spec, old, self._clock())
             _topic(seen, entry.topic)
+            _check_team(seen, spec)
             await self._save(entry, old, actor, seen)
         return entry, old is None
 
@@ -122,6 +132,7 @@ class Registry:
             if old is None and spec.topic is not UNSET:
                 _topic(seen, spec.topic)
             entry = model.decide_group(name, spec, old, self._defaults, self._clock())
+            _check_team(seen, spec)
             if old is None:
                 await self._leases.forget(name)
                 await self._log.drop(retry_topic(name))
@@ -217,12 +228,12 @@ class Registry:
         if entry == old:
             return
         action = action or ("create" if old is None else "change")
-        audit_entry = self._audit_entry(actor, action, _subject(entry), reason, {"new": _audit_details(entry)})
+        audit_entry = self._audit_entry(actor, action, audit_subject(entry), reason, {"new": audit_details(entry)})
         await self._store.save(entry, audit_entry, decided_on=seen.version)
         await self._directory.refresh()
 
     async def _remove(self, entry: Entry, actor: str, seen: Snapshot) -> None:
-        audit_entry = self._audit_entry(actor, "delete", _subject(entry), None, {"old": _audit_details(entry)})
+        audit_entry = self._audit_entry(actor, "delete", audit_subject(entry), None, {"old": audit_details(entry)})
         await self._store.remove(entry, audit_entry, decided_on=seen.version)
         await self._directory.refresh()
 
@@ -237,17 +248,10 @@ class Registry:
         )
 
 
-def _audit_details(entry: Entry) -> dict[str, object]:
-    """Return an entry as audit details, without the digest of an API key."""
-    details: dict[str, object] = msgspec.to_builtins(entry)
-    details.pop("digest", None)
-    return details
-
-
-def _subject(entry: Entry) -> str:
-    if isinstance(entry, ApiKey):
-        return f"key {entry.id}"
-    return f"{type(entry).__name__.lower()} {entry.name}"
+def _check_team(seen: Snapshot, spec: TopicSpec | ProducerSpec | GroupSpec) -> None:
+    """Raise TeamNotFound if the given team does not exist."""
+    if spec.team is not UNSET and spec.team is not None and spec.team not in seen.teams:
+        raise TeamNotFound(f"Team {spec.team} does not exist. Use PUT /v1/teams/{spec.team}.", field="team")
 
 
 def _topic(seen: Snapshot, name: str) -> Topic:

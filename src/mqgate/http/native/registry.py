@@ -7,8 +7,8 @@ from typing import Any, Literal, TypeVar
 import msgspec
 from msgspec import Struct
 
+from mqgate.control.access.keys import ApiKeys, KeySpec
 from mqgate.control.access.permissions import Grant
-from mqgate.control.access.service import Access
 from mqgate.control.registry.model import GroupSpec, Instant, ProducerSpec, TopicSpec
 from mqgate.control.registry.service import Registry
 from mqgate.core.backoff import Backoff
@@ -34,6 +34,7 @@ class TopicOut(Struct, rename="camel"):
     retention: float | None
     retention_bytes: int | None
     created_at: str
+    team: str | None
 
 
 class RateOut(Struct, rename="camel"):
@@ -46,6 +47,7 @@ class ProducerOut(Struct, rename="camel"):
     topic: str
     rate_limit: RateOut | None
     created_at: str
+    team: str | None
 
 
 class BackoffOut(Struct, rename="camel"):
@@ -76,6 +78,7 @@ class GroupOut(Struct, rename="camel"):
     paused: bool
     pause_reason: str | None
     created_at: str
+    team: str | None
 
 
 class KeyIn(Struct, rename="camel", forbid_unknown_fields=True):
@@ -135,9 +138,9 @@ _key_in = msgspec.json.Decoder(KeyIn)
 
 
 class RegistryApi:
-    def __init__(self, registry: Registry, access: Access, directory: Directory) -> None:
+    def __init__(self, registry: Registry, keys: ApiKeys, directory: Directory) -> None:
         self._registry = registry
-        self._access = access
+        self._keys = keys
         self._directory = directory
 
     @describe(
@@ -240,15 +243,15 @@ class RegistryApi:
     async def create_key(self, request: Request) -> Response:
         """Create an API key; its text is returned only once."""
         given = decode(request.body, _key_in)
-        key, text = await self._access.create(
+        spec = KeySpec(
             producer=given.producer,
             group=given.group,
             role=given.role,
             name=given.name,
-            owner=given.owner,
+            owner=given.owner or request.principal.account,
             expires_at=None if given.expires_at is None else parse_instant(given.expires_at, "expiresAt"),
-            actor=request.principal.name,
         )
+        key, text = await self._keys.create(spec, request.principal.name)
         return reply(201, NewKeyOut(key.id, text))
 
     @describe("listKeys", "registry", query=ListQuery, responses={200: Keys})
@@ -259,7 +262,7 @@ class RegistryApi:
     @describe("deleteKey", "registry", responses={204: None}, errors=(404, 409, 507))
     async def delete_key(self, request: Request) -> Response:
         """Delete an API key."""
-        await self._access.delete(request.path("key"), request.principal.name)
+        await self._keys.delete(request.path("key"), request.principal.name)
         return Response(204)
 
 
@@ -300,11 +303,14 @@ def topic_out(topic: Topic) -> TopicOut:
         _seconds(topic.retention),
         topic.retention_bytes,
         format_instant(topic.created_at),
+        topic.team,
     )
 
 
 def producer_out(producer: Producer) -> ProducerOut:
-    return ProducerOut(producer.name, producer.topic, _rate(producer.rate_limit), format_instant(producer.created_at))
+    return ProducerOut(
+        producer.name, producer.topic, _rate(producer.rate_limit), format_instant(producer.created_at), producer.team
+    )
 
 
 def group_out(group: Group) -> GroupOut:
@@ -325,6 +331,7 @@ def group_out(group: Group) -> GroupOut:
         paused=group.is_paused,
         pause_reason=group.pause_reason,
         created_at=format_instant(group.created_at),
+        team=group.team,
     )
 
 

@@ -1,0 +1,9 @@
+-- Sessions of people who signed in. The token itself is not stored.
+CREATE TABLE session (
+    digest text PRIMARY KEY, account text NOT NULL, created_at timestamptz NOT NULL, seen_at timestamptz NOT NULL,
+    address text NOT NULL, client text NOT NULL
+);
+CREATE INDEX session_by_account ON session (account, created_at);
+
+-- Attempts to sign in, by a hash of the account or the address: at most 65,536 rows of each.
+CREATE TABLE sign_in_slot (slot text PRIMARY KEY, count integer NOT NULL, at timestamptz NOT NULL);
