@@ -50,7 +50,9 @@ def _examples() -> Iterator[str]:
     """Return the example lines of all help texts, with dates filled in."""
     for _, command in OURS:
         for line in (command.epilog or "").splitlines():
-            if line.startswith("  mqgate ") and not re.search(r"[|<]| serve| doctor| stack| pipeline| --url", line):
+            if line.startswith("  mqgate ") and not re.search(
+                r"[|<]| serve| doctor| stack| pipeline| --url| --local", line
+            ):
                 yield line.strip().replace("$(date -u +%Y)", "2030")
 
 

@@ -13,6 +13,7 @@ import structlog
 from mqgate.adapters.sqlite.message_log import SqliteMessageLog
 from mqgate.adapters.sqlite.retention import SqliteRetention
 from mqgate.bootstrap.access import build_access
+from mqgate.bootstrap.admin_key import ensure_admin_key
 from mqgate.bootstrap.apis import build_apis
 from mqgate.bootstrap.consumption import Consumption, build_consumption
 from mqgate.bootstrap.opened import ControlData, Opened, load_control_data
@@ -106,6 +107,7 @@ async def gateway(settings: Settings, wall_ms: Callable[[], int] | None = None) 
             )
         )
         is_declared = await declare(built.registry, settings)
+        await ensure_admin_key(settings.admin, built.credentials.keys, built.registry.snapshot)
         refuse_open_door(settings, built.access)
         await _recover(built.mover)
         services: list[Service] = [
@@ -304,7 +306,5 @@ def refuse_open_door(settings: Settings, access: Access) -> None:
     """Raise SettingsInvalid if the gateway has neither a key nor an account, and listens beyond loopback."""
     host = settings.http.host
     if access.is_open and not is_loopback(host):
-        remedy = "serve on 127.0.0.1 first and create one there with `mqgate key create --admin`"
-        raise SettingsInvalid(
-            [f"[http] host {host} is not loopback and there is neither a key nor an account: {remedy}"]
-        )
+        remedy = "create one with `mqgate key create --admin --local`, or set [admin] key_file"
+        raise SettingsInvalid([f"[http] host {host} is not loopback and there is no key or account: {remedy}"])

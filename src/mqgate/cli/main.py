@@ -35,7 +35,9 @@ _VERBS = (
     "stack",
     "stats",
     "sub",
+    "team",
     "topic",
+    "user",
 )
 
 

@@ -58,6 +58,11 @@ class Transport:
         content = None if body is None else _encode(body)
         return self.call_raw(method, path, content=content, headers=headers if content else {}, **options)
 
+    def call_new(self, method: str, path: str, body: Mapping[str, Any]) -> Json:
+        """Send JSON that creates an entry. An existing entry is refused and stays unchanged."""
+        headers = {"Content-Type": "application/json", "If-None-Match": "*"}
+        return self.call_raw(method, path, content=_encode(body), headers=headers)
+
     def call_raw(self, method: str, path: str, **options: Any) -> Json:
         """Send bytes and return the JSON of the response. Raise GatewayError for a refusal."""
         response = self.send(method, path, **options)
