@@ -82,7 +82,7 @@ def build_apis(
         replay=ReplayApi(
             registry=registry, log=log, service=production, parser=parser, settings=http, changed=redriven
         ),
-        scheduled=ScheduledApi(timers, dispatcher, opened.recorder, longest_delay, clock),
+        scheduled=ScheduledApi(timers, dispatcher, opened.recorder, longest_delay, clock, directory),
         registry=RegistryApi(registry, credentials.keys, directory),
         messages=MessagesApi(registry, log, http),
         queues=QueuesApi(registry, log),

@@ -144,3 +144,25 @@ async def test_an_operator_changes_limits_only(people: People) -> None:
         assert (other.status_code, other.json()["code"]) == (403, "forbidden")
     created = await people.call("operator-person", "PUT", "/v1/producers/new", json={"rateLimit": 1})
     assert (created.status_code, created.json()["code"]) == (404, "producer_not_found")
+
+
+async def test_a_producer_changes_its_own_scheduled_messages_only(people: People) -> None:
+    """Those of others look as if they did not exist; so do those without a producer, such as from release 0.1.0."""
+    await people.add_key("depot-key", producer="depot")
+    ids = {}
+    for who, topic in (("producer-key", "orders"), ("depot-key", "parcels"), ("admin", "orders")):
+        body = {"body": "x", "delay": "1h"}
+        response = await people.call(who, "POST", f"/v1/topics/{topic}/messages", json=body)
+        ids[who] = response.json()["id"]
+
+    listed = await people.call("producer-key", "GET", "/v1/scheduled")
+    assert [item["id"] for item in listed.json()["items"]] == [ids["producer-key"]]
+    for who in ("producer-key", "member-person"):
+        for other in ("depot-key", "admin"):
+            for method, body in (("GET", None), ("PATCH", {"delay": "2h"}), ("DELETE", None)):
+                response = await people.call(who, method, f"/v1/scheduled/{ids[other]}", json=body)
+                assert (response.status_code, response.json()["code"]) == (404, "scheduled_not_found")
+    own = f"/v1/scheduled/{ids['producer-key']}"
+    assert (await people.call("producer-key", "PATCH", own, json={"delay": "2h"})).status_code == 200
+    assert (await people.call("member-person", "DELETE", own)).status_code == 200
+    assert (await people.call("admin", "DELETE", f"/v1/scheduled/{ids['admin']}")).status_code == 200

@@ -46,10 +46,10 @@ redriveDeadLetters    -       -      -      own    all      all   -        own
 purgeDeadLetters      -       -      -      -      all      all   -        -
 replayToTopic         -       -      -      -      all      all   -        -
 replayToGroup         -       -      -      -      all      all   -        -
-listScheduled         -       all    all    all    all      all   -        -
-getScheduled          -       -      all    -      all      all   -        -
-cancelScheduled       -       -      -      -      all      all   -        -
-retimeScheduled       -       -      -      -      all      all   -        -
+listScheduled         -       all    all    all    all      all   own      -
+getScheduled          -       -      all    own    all      all   own      -
+cancelScheduled       -       -      -      own    all      all   own      -
+retimeScheduled       -       -      -      own    all      all   own      -
 putTopic              -       -      -      -      -        all   -        -
 getTopic              -       all    all    all    all      all   -        -
 deleteTopic           -       -      -      -      -        all   -        -

@@ -7,3 +7,7 @@ CREATE INDEX session_by_account ON session (account, created_at);
 
 -- Attempts to sign in, by a hash of the account or the address: at most 65,536 rows of each.
 CREATE TABLE sign_in_slot (slot text PRIMARY KEY, count integer NOT NULL, at timestamptz NOT NULL);
+
+-- Who scheduled a message: the key of a producer changes its own only.
+ALTER TABLE timer ADD COLUMN producer text;
+CREATE INDEX timer_by_producer ON timer (producer, due, number) WHERE state = 'scheduled' AND producer IS NOT NULL;
