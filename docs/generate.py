@@ -59,6 +59,7 @@ WHAT_TO_DO = {
     "key_not_found": "list the keys; the key may already be deleted",
     "account_not_found": "check the name; `GET /v1/accounts` lists the accounts",
     "team_not_found": "create the team, or check its name",
+    "application_not_found": "check the id; `GET /v1/applications` lists the applications",
     "queue_not_found": "list the queues of the topic; names have the form `local:0`",
     "message_not_found": "check the topic and the id; retention may have deleted the message",
     "figures_not_found": "start `mqgate pipeline run`, which computes the statistics from events",
@@ -76,6 +77,9 @@ WHAT_TO_DO = {
     "team_in_use": "give the entries and accounts of the team to another team first",
     "last_admin": "create another admin account or admin key first",
     "already_exists": "choose another name, or change the entry without `If-None-Match`",
+    "duplicate_application": "wait for the decision on the other application, or withdraw it",
+    "application_changed": "read the application again; somebody else may have decided it",
+    "key_already_taken": "the key is shown once; apply for another one, and delete this one",
     "last_key": "create another key first, or serve on loopback",
     "first_key_not_admin": "create an admin first; from the first key or account on, every request needs credentials",
     "already_cancelled": "publish the message again if it is still needed",
@@ -160,6 +164,7 @@ _SECTIONS = {
     "stats": "Statistics",
     "registry": "Registry",
     "access": "People and teams",
+    "approvals": "Applications",
     "health": "Health and metadata",
 }
 _API_HEAD = """# Routes of the HTTP API

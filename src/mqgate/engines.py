@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 import structlog
 
 from mqgate.adapters.local.rate_limits import LocalRateLimits
+from mqgate.adapters.sqlite.application_store import SqliteApplicationStore
 from mqgate.adapters.sqlite.dead_letters import SqliteDeadLetters
 from mqgate.adapters.sqlite.engine import Engine
 from mqgate.adapters.sqlite.idempotency import SqliteIdempotencyStore
@@ -22,6 +23,7 @@ from mqgate.consumption.long_poll import LongPoll
 from mqgate.core.errors import Busy
 from mqgate.core.message import instant
 from mqgate.delay.dispatcher import TimerDispatcher
+from mqgate.ports.application_store import ApplicationStore
 from mqgate.ports.dead_letters import DeadLetterStore
 from mqgate.ports.idempotency import IdempotencyStore
 from mqgate.ports.lease_store import LeaseStore
@@ -191,6 +193,7 @@ class Control(NamedTuple):
     idempotency: IdempotencyStore
     clock: Callable[[], datetime]
     sessions: SessionStore
+    applications: ApplicationStore
     jobs: Sequence[Callable[[], Awaitable[object]]]
     checks: Mapping[str, Callable[[], Awaitable[object]]]
     is_shared: bool
@@ -218,6 +221,7 @@ async def open_control(
         idempotency,
         clock=lambda: instant(embedded.clock.now_ms()),
         sessions=SqliteSessionStore(embedded),
+        applications=SqliteApplicationStore(embedded),
         jobs=(),
         checks={"store": registry.version},
         is_shared=False,
@@ -231,6 +235,7 @@ async def _open_postgres(
 ) -> AsyncIterator[Control]:
     try:
         # psycopg is an optional extra.
+        from mqgate.adapters.postgres.application_store import PostgresApplicationStore  # noqa: PLC0415
         from mqgate.adapters.postgres.connections import Timeouts  # noqa: PLC0415
         from mqgate.adapters.postgres.dead_letters import PostgresDeadLetters  # noqa: PLC0415
         from mqgate.adapters.postgres.idempotency import PostgresIdempotencyStore  # noqa: PLC0415
@@ -275,6 +280,7 @@ async def _open_postgres(
             idempotency,
             clock=opened.clock.now if wall_ms is None else lambda: instant(wall_ms()),
             sessions=PostgresSessionStore(database),
+            applications=PostgresApplicationStore(database),
             jobs=(presence.tidy,),
             checks={"postgres": database.probe},
             is_shared=True,

@@ -6,12 +6,14 @@ from mqgate.bootstrap.consumption import Consumption
 from mqgate.bootstrap.opened import Opened
 from mqgate.consumption.redrive import RedriveNotifier, Redriver
 from mqgate.control.access.service import Access, Credentials
+from mqgate.control.approvals.service import Approvals
 from mqgate.control.registry.directory import CachedDirectory
 from mqgate.control.registry.service import Registry
 from mqgate.delay.dispatcher import TimerDispatcher
 from mqgate.http.compat.mq.dialect import MqDialect
 from mqgate.http.native.access import AccessApi
 from mqgate.http.native.accounts import AccountsApi
+from mqgate.http.native.applications import ApplicationsApi
 from mqgate.http.native.dead_letters import DeadLetterApi
 from mqgate.http.native.envelope import EnvelopeParser
 from mqgate.http.native.health import HealthApi
@@ -38,6 +40,7 @@ def build_apis(
     directory: CachedDirectory,
     access: Access,
     credentials: Credentials,
+    approvals: Approvals,
     production: ProductionService,
     consumption: Consumption,
     dispatcher: TimerDispatcher,
@@ -89,6 +92,7 @@ def build_apis(
         stats=StatsApi(partial(open_stats, settings, is_writing=False), clock),
         health=_health(opened, access),
         access=AccessApi(credentials.sessions, credentials.accounts, settings.sessions),
+        applications=ApplicationsApi(approvals),
         accounts=AccountsApi(credentials.accounts, credentials.sessions, directory),
     )
 

@@ -15,6 +15,7 @@ from mqgate.adapters.sqlite.retention import SqliteRetention
 from mqgate.bootstrap.access import build_access
 from mqgate.bootstrap.admin_key import ensure_admin_key
 from mqgate.bootstrap.apis import build_apis
+from mqgate.bootstrap.approvals import build_approvals
 from mqgate.bootstrap.consumption import Consumption, build_consumption
 from mqgate.bootstrap.opened import ControlData, Opened, load_control_data
 from mqgate.consumption.long_poll import LongPoll
@@ -22,6 +23,7 @@ from mqgate.consumption.offset_mirror import OffsetMirrorService
 from mqgate.consumption.positions import PositionService
 from mqgate.consumption.service import ConsumptionService
 from mqgate.control.access.service import Access, Credentials
+from mqgate.control.approvals.applier import ApplicationApplier
 from mqgate.control.janitor import Janitor
 from mqgate.control.registry.directory import CachedDirectory, differing
 from mqgate.control.registry.follower import RegistryFollower
@@ -68,6 +70,7 @@ class Gateway:
     registry: Registry
     access: Access
     credentials: Credentials
+    applier: ApplicationApplier
     production: ProductionService
     consumption: ConsumptionService
     health: HealthApi
@@ -117,6 +120,7 @@ async def gateway(settings: Settings, wall_ms: Callable[[], int] | None = None) 
             built.janitor,
             built.mirror,
             built.mover,
+            built.applier,
             *control.services(built.mover, built.follower.refresh),
             *leases.services(built.long_poll),
         ]
@@ -157,12 +161,14 @@ async def _build(opened: Opened) -> Gateway:
     registry = _registry(opened, data, consumption)
     production = _production(opened, registry, dispatcher)
     access, credentials = build_access(settings, control, data.directory, data.catch_up)
+    approvals, applier = build_approvals(opened, registry, consumption, credentials)
     apis = build_apis(
         opened,
         registry=registry,
         directory=data.directory,
         access=access,
         credentials=credentials,
+        approvals=approvals,
         production=production,
         consumption=consumption,
         dispatcher=dispatcher,
@@ -182,6 +188,7 @@ async def _build(opened: Opened) -> Gateway:
         registry=registry,
         access=access,
         credentials=credentials,
+        applier=applier,
         production=production,
         consumption=consumption.service,
         health=apis.health,

@@ -24,6 +24,8 @@ INTERRUPTED = 130
 
 # Each is defined in the module of the same name.
 _VERBS = (
+    "application",
+    "audit",
     "doctor",
     "group",
     "key",

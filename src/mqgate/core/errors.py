@@ -7,10 +7,12 @@
     |   |-- TooLarge  HeadersTooLarge  MethodNotAllowed  NotAcceptable
     |-- NotFound
     |   |-- RouteNotFound  TopicNotFound  ProducerNotFound  GroupNotFound  KeyNotFound  AccountNotFound  TeamNotFound
+    |   |-- ApplicationNotFound
     |   |-- QueueNotFound  MessageNotFound  DeadLetterNotFound  ClientNotFound  ScheduledNotFound  FiguresNotFound
     |-- Conflict
     |   |-- TopicInUse  FixedSetting  QueuesOnlyGrow  AttemptMismatch  RegistryChanged
     |   |-- TeamInUse  LastAdmin  AlreadyExists
+    |   |-- DuplicateApplication  ApplicationChanged  KeyAlreadyTaken
     |   |-- LeaseLost  LeaseGone  AlreadyDelivered  AlreadyCancelled  IdempotencyMismatch  LastKey  FirstKeyNotAdmin
     |-- AccessDenied
     |   |-- Unauthorized  SignInFailed  Forbidden  HostNotAllowed  OriginNotAllowed
@@ -146,6 +148,11 @@ class TeamNotFound(NotFound):
     title = "The team does not exist"
 
 
+class ApplicationNotFound(NotFound):
+    code = "application_not_found"
+    title = "The application does not exist"
+
+
 class QueueNotFound(NotFound):
     code = "queue_not_found"
     title = "The topic does not have this queue"
@@ -229,6 +236,21 @@ class LastAdmin(Conflict):
 class AlreadyExists(Conflict):
     code = "already_exists"
     title = "The entry exists already"
+
+
+class DuplicateApplication(Conflict):
+    code = "duplicate_application"
+    title = "An application of this kind is open for the entry"
+
+
+class ApplicationChanged(Conflict):
+    code = "application_changed"
+    title = "The state of the application does not allow this"
+
+
+class KeyAlreadyTaken(Conflict):
+    code = "key_already_taken"
+    title = "The key was already handed out"
 
 
 class LastKey(Conflict):

@@ -12,6 +12,7 @@ from mqgate.http.compat.mq.dialect import ANY, POST, READ, MqDialect, not_found
 from mqgate.http.documentation import DocumentationApi
 from mqgate.http.native.access import AccessApi
 from mqgate.http.native.accounts import AccountsApi
+from mqgate.http.native.applications import ApplicationsApi
 from mqgate.http.native.dead_letters import DeadLetterApi
 from mqgate.http.native.health import HealthApi
 from mqgate.http.native.messages import MessagesApi
@@ -47,6 +48,7 @@ class Apis:
     health: HealthApi
     access: AccessApi
     accounts: AccountsApi
+    applications: ApplicationsApi
 
 
 def route_table(apis: Apis, settings: HttpSettings) -> Sequence[Operation]:
@@ -106,6 +108,14 @@ def route_table(apis: Apis, settings: HttpSettings) -> Sequence[Operation]:
         route("POST", "/v1/keys", apis.registry.create_key),
         route("GET", "/v1/keys", apis.registry.list_keys),
         route("DELETE", "/v1/keys/{key}", apis.registry.delete_key),
+        route("POST", "/v1/applications", apis.applications.create),
+        route("GET", "/v1/applications", apis.applications.list),
+        route("GET", "/v1/applications/{id}", apis.applications.get),
+        route("POST", "/v1/applications/{id}/approve", apis.applications.approve),
+        route("POST", "/v1/applications/{id}/decline", apis.applications.decline),
+        route("POST", "/v1/applications/{id}/withdraw", apis.applications.withdraw),
+        route("POST", "/v1/applications/{id}/retry", apis.applications.retry),
+        route("POST", "/v1/applications/{id}/key", apis.applications.take_key),
         route("POST", "/v1/sessions", apis.access.sign_in),
         route("GET", "/v1/sessions", apis.access.sessions),
         route("DELETE", "/v1/sessions", apis.access.sign_out_everywhere),

@@ -1,6 +1,6 @@
 """Every option: its type, its default and its purpose. A package receives its group, never the tree."""
 
-from mqgate.settings.access import AdminSettings, SessionSettings
+from mqgate.settings.access import AdminSettings, ApprovalSettings, SessionSettings
 from mqgate.settings.http import HttpSettings, MqSettings
 from mqgate.settings.messaging import GroupSettings, PublishSettings, TopicSettings
 from mqgate.settings.observability import EventsSettings, LoggingSettings, PipelineSettings, StatsSettings
@@ -18,6 +18,7 @@ from mqgate.settings.tree import Settings, option_groups
 
 __all__ = [
     "AdminSettings",
+    "ApprovalSettings",
     "ControlSettings",
     "EventsSettings",
     "GroupSettings",

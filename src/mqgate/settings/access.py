@@ -19,3 +19,11 @@ class AdminSettings:
 class SessionSettings:
     idle_timeout: timedelta = option(timedelta(hours=12), "time without a request after which a session ends")
     max_age: timedelta = option(timedelta(days=7), "time after its sign-in at which a session ends")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ApprovalSettings:
+    own: bool = option(False, "whether operators may approve applications of their own")
+    auto: tuple[str, ...] = option(
+        (), "applications that are approved at once: a kind such as seek, or a kind and a team such as topic:payments"
+    )

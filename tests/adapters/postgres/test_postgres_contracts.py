@@ -4,6 +4,7 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
+from mqgate.adapters.postgres.application_store import PostgresApplicationStore
 from mqgate.adapters.postgres.database import Database
 from mqgate.adapters.postgres.dead_letters import PostgresDeadLetters
 from mqgate.adapters.postgres.idempotency import PostgresIdempotencyStore
@@ -11,6 +12,7 @@ from mqgate.adapters.postgres.presence import Presence
 from mqgate.adapters.postgres.registry_store import PostgresRegistryStore
 from mqgate.adapters.postgres.session_store import PostgresSessionStore
 from mqgate.adapters.postgres.timer_store import PostgresTimerStore
+from mqgate.testing.application_store_contract import ApplicationStoreContract
 from mqgate.testing.dead_letters_contract import DeadLettersContract
 from mqgate.testing.idempotency_contract import WINDOW, IdempotencyContract
 from mqgate.testing.registry_store_contract import RegistryStoreContract
@@ -55,6 +57,23 @@ class TestPostgresRegistryStore(RegistryStoreContract):
     def reopen(self, restart: Restart) -> Callable[[], Awaitable[PostgresRegistryStore]]:
         async def reopen() -> PostgresRegistryStore:
             return PostgresRegistryStore((await restart())[0])
+
+        return reopen
+
+
+class TestPostgresApplicationStore(ApplicationStoreContract):
+    @pytest.fixture
+    def store(self, database: Database) -> PostgresApplicationStore:
+        return PostgresApplicationStore(database)
+
+    @pytest.fixture
+    def registry_store(self, database: Database) -> PostgresRegistryStore:
+        return PostgresRegistryStore(database)
+
+    @pytest.fixture
+    def reopen(self, restart: Restart) -> Callable[[], Awaitable[PostgresApplicationStore]]:
+        async def reopen() -> PostgresApplicationStore:
+            return PostgresApplicationStore((await restart())[0])
 
         return reopen
 

@@ -1,13 +1,15 @@
-"""The embedded engine's registry, sessions and dead letters."""
+"""The embedded engine's registry, sessions, applications and dead letters."""
 
 from collections.abc import Awaitable, Callable
 
 import pytest
 
+from mqgate.adapters.sqlite.application_store import SqliteApplicationStore
 from mqgate.adapters.sqlite.dead_letters import SqliteDeadLetters
 from mqgate.adapters.sqlite.engine import Engine
 from mqgate.adapters.sqlite.registry_store import SqliteRegistryStore
 from mqgate.adapters.sqlite.session_store import SqliteSessionStore
+from mqgate.testing.application_store_contract import ApplicationStoreContract
 from mqgate.testing.dead_letters_contract import DeadLettersContract
 from mqgate.testing.registry_store_contract import RegistryStoreContract
 from mqgate.testing.session_store_contract import SessionStoreContract
@@ -24,6 +26,23 @@ class TestSqliteRegistryStore(RegistryStoreContract):
     def reopen(self, reopen_engine: ReopenEngine) -> Callable[[], Awaitable[SqliteRegistryStore]]:
         async def reopen() -> SqliteRegistryStore:
             return SqliteRegistryStore(await reopen_engine())
+
+        return reopen
+
+
+class TestSqliteApplicationStore(ApplicationStoreContract):
+    @pytest.fixture
+    def store(self, engine: Engine) -> SqliteApplicationStore:
+        return SqliteApplicationStore(engine)
+
+    @pytest.fixture
+    def registry_store(self, engine: Engine) -> SqliteRegistryStore:
+        return SqliteRegistryStore(engine)
+
+    @pytest.fixture
+    def reopen(self, reopen_engine: ReopenEngine) -> Callable[[], Awaitable[SqliteApplicationStore]]:
+        async def reopen() -> SqliteApplicationStore:
+            return SqliteApplicationStore(await reopen_engine())
 
         return reopen
 

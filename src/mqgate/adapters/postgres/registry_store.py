@@ -25,7 +25,7 @@ from mqgate.core.errors import RegistryChanged
 from mqgate.core.receipt import KeyRotationPolicy, SigningKeys, StoredKey
 from mqgate.ports.registry_store import AuditEntry, Entry
 
-__all__ = ["PostgresRegistryStore"]
+__all__ = ["PostgresRegistryStore", "record_audit"]
 
 _SQL = queries("registry_store")
 _KINDS: dict[type[Entry], str] = {
@@ -117,6 +117,11 @@ class PostgresRegistryStore:
             return terms.signing(keys, now)
 
         return await self._database.transact(job)
+
+
+async def record_audit(transaction: Transaction, audit_entry: AuditEntry) -> None:
+    """Record an audit entry in the transaction of the change."""
+    await transaction.rows(_SQL["record"], _columns(audit_entry))
 
 
 def _name(entry: Entry) -> str:

@@ -70,7 +70,7 @@ class SqliteRegistryStore:
         def job(tx: Transaction) -> None:
             _raise_version(tx, decided_on)
             tx.execute(_SQL["save"], (_KINDS[type(entry)], _name(entry), msgspec.json.encode(entry)))
-            _record(tx, audit_entry)
+            record_audit(tx, audit_entry)
 
         await self._engine.write(job)
 
@@ -78,12 +78,12 @@ class SqliteRegistryStore:
         def job(tx: Transaction) -> None:
             _raise_version(tx, decided_on)
             tx.execute(_SQL["remove"], (_KINDS[type(entry)], _name(entry)))
-            _record(tx, audit_entry)
+            record_audit(tx, audit_entry)
 
         await self._engine.write(job)
 
     async def record(self, audit_entry: AuditEntry) -> None:
-        await self._engine.write(lambda tx: _record(tx, audit_entry))
+        await self._engine.write(lambda tx: record_audit(tx, audit_entry))
 
     async def audit_entries(self, limit: int, before: str | None) -> tuple[Sequence[AuditEntry], str | None]:
         (newest,) = (_NEWEST,) if before is None else parse_cursor(before, MAX_ROW)
@@ -119,7 +119,8 @@ def _raise_version(tx: Transaction, decided_on: int) -> None:
     tx.execute(_SQL["raise_version"])
 
 
-def _record(tx: Transaction, audit_entry: AuditEntry) -> None:
+def record_audit(tx: Transaction, audit_entry: AuditEntry) -> None:
+    """Record an audit entry in the transaction of the change."""
     values = (
         milliseconds(audit_entry.at),
         audit_entry.actor,

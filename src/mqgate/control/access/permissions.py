@@ -78,6 +78,14 @@ reconciliationStats   -       all    all    all    all      all   -        -
 findingsStats         -       all    all    all    all      all   -        -
 stuckStats            -       all    all    all    all      all   -        -
 pipelinesStats        -       all    all    all    all      all   -        -
+createApplication     -       -      -      own    all      all   -        -
+listApplications      -       all    all    all    all      all   -        -
+getApplication        -       all    all    all    all      all   -        -
+approveApplication    -       -      -      -      all      all   -        -
+declineApplication    -       -      -      -      all      all   -        -
+retryApplication      -       -      -      -      all      all   -        -
+withdrawApplication   -       -      -      own    all      all   -        -
+takeApplicationKey    -       -      -      own    all      all   -        -
 me                    all     all    all    all    all      all   all      all
 listSessions          all     all    all    all    all      all   all      all
 signOut               all     all    all    all    all      all   all      all

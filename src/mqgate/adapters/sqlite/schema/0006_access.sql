@@ -10,3 +10,13 @@ CREATE TABLE sign_in_slot (slot TEXT PRIMARY KEY, count INTEGER NOT NULL, at INT
 
 -- Who scheduled a message: the key of a producer changes its own only.
 ALTER TABLE timer ADD COLUMN producer TEXT;
+
+-- What people ask for. The columns are copies of members that queries need.
+CREATE TABLE application (
+    number INTEGER PRIMARY KEY AUTOINCREMENT, id TEXT NOT NULL UNIQUE, version INTEGER NOT NULL, state TEXT NOT NULL,
+    subject TEXT, applicant TEXT NOT NULL, next_at INTEGER, body BLOB NOT NULL   -- subject: NULL when it is closed
+);
+CREATE UNIQUE INDEX application_by_subject ON application (subject) WHERE subject IS NOT NULL;
+CREATE INDEX application_by_state ON application (state, number);
+CREATE INDEX application_by_applicant ON application (applicant, number);
+CREATE INDEX application_due ON application (next_at) WHERE state = 'approved';
