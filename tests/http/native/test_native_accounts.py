@@ -6,10 +6,10 @@ from datetime import timedelta
 import httpx
 import pytest
 from native_calls import refused
-from people import PASSWORD, People, bearer, sign_in
 
 from mqgate import bootstrap
 from mqgate.testing.clock import ManualClock
+from people import PASSWORD, People, bearer, sign_in
 
 SAME_ORIGIN = {"origin": "http://localhost"}
 
@@ -82,7 +82,11 @@ async def test_if_none_match_creates_only(people: People) -> None:
     body = {"role": "admin", "password": PASSWORD}
     headers = {"if-none-match": "*"}
     refused(await people.call("admin", "PUT", "/v1/accounts/ada", json=body, headers=headers), 412, "already_exists")
-    refused(await people.call("admin", "PUT", "/v1/teams/red", json={}, headers=headers), 412, "already_exists")
+    await people.put("topics/orders")
+    await people.put("producers/shop", topic="orders")
+    await people.put("groups/billing", topic="orders")
+    for path in ("teams/red", "topics/orders", "producers/shop", "groups/billing"):
+        refused(await people.call("admin", "PUT", f"/v1/{path}", json={}, headers=headers), 412, "already_exists")
 
     assert (await people.call("admin", "GET", "/v1/accounts/ada")).json()["role"] == "member"
 

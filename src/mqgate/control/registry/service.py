@@ -22,6 +22,7 @@ from mqgate.control.registry.directory import CachedDirectory
 from mqgate.control.registry.model import Defaults, GroupSpec, ProducerSpec, TopicSpec
 from mqgate.core.entries import ApiKey, Group, Producer, Snapshot, Topic
 from mqgate.core.errors import (
+    AlreadyExists,
     GroupNotFound,
     ProducerNotFound,
     RegistryChanged,
@@ -98,12 +99,13 @@ class Registry:
             await self._catch_up()
         return _group(self._directory.snapshot, name)
 
-    async def put_topic(self, name: str, spec: TopicSpec, actor: str) -> tuple[Topic, bool]:
+    async def put_topic(self, name: str, spec: TopicSpec, actor: str, *, only_new: bool = False) -> tuple[Topic, bool]:
         """Create or change a topic. Return it, and whether it is new."""
         check_name(name, "topic")
         async with self._store.change_lock():
             seen = await self._directory.refresh()
             old = seen.topics.get(name)
+            _check_new(old, only_new=only_new)
             entry = model.decide_topic(name, spec, old, self._defaults, self._clock())
             _check_team(seen, spec)
             if old is None:
@@ -112,23 +114,27 @@ class Registry:
             await self._save(entry, old, actor, seen)
         return entry, old is None
 
-    async def put_producer(self, name: str, spec: ProducerSpec, actor: str) -> tuple[Producer, bool]:
+    async def put_producer(
+        self, name: str, spec: ProducerSpec, actor: str, *, only_new: bool = False
+    ) -> tuple[Producer, bool]:
         check_name(name, "producer")
         async with self._store.change_lock():
             seen = await self._directory.refresh()
             old = seen.producers.get(name)
+            _check_new(old, only_new=only_new)
             entry = model.decide_producer(name, spec, old, self._clock())
             _topic(seen, entry.topic)
             _check_team(seen, spec)
             await self._save(entry, old, actor, seen)
         return entry, old is None
 
-    async def put_group(self, name: str, spec: GroupSpec, actor: str) -> tuple[Group, bool]:
+    async def put_group(self, name: str, spec: GroupSpec, actor: str, *, only_new: bool = False) -> tuple[Group, bool]:
         """Create or change a group. Return it, and whether it is new; the start offsets of a new group are set."""
         check_name(name, "group")
         async with self._store.change_lock():
             seen = await self._directory.refresh()
             old = seen.groups.get(name)
+            _check_new(old, only_new=only_new)
             if old is None and spec.topic is not UNSET:
                 _topic(seen, spec.topic)
             entry = model.decide_group(name, spec, old, self._defaults, self._clock())
@@ -246,6 +252,13 @@ class Registry:
             reason=reason,
             details=msgspec.json.encode(details).decode(),
         )
+
+
+def _check_new(old: Topic | Producer | Group | None, *, only_new: bool) -> None:
+    """Raise AlreadyExists if an entry that must be new exists."""
+    if only_new and old is not None:
+        kind = type(old).__name__
+        raise AlreadyExists(f"{kind} {old.name} exists. Choose another name, or change it without If-None-Match.")
 
 
 def _check_team(seen: Snapshot, spec: TopicSpec | ProducerSpec | GroupSpec) -> None:

@@ -17,6 +17,7 @@ from mqgate.core.entries import ApiKey, Group, Producer, RateLimit, Topic
 from mqgate.core.errors import Forbidden, InvalidValue
 from mqgate.core.names import is_name
 from mqgate.core.times import format_instant, parse_instant
+from mqgate.http.conditions import must_be_new
 from mqgate.http.exchange import Request, Response, reply
 from mqgate.http.json_input import decode, query
 from mqgate.http.lookup import requested_group
@@ -148,13 +149,15 @@ class RegistryApi:
         "registry",
         request_type=TopicSpec,
         responses={200: TopicOut, 201: TopicOut},
-        errors=(404, 409, 507),
+        errors=(404, 409, 412, 507),
         is_body_optional=True,
     )
     async def put_topic(self, request: Request) -> Response:
         """Register or change a topic."""
         spec = decode(request.body, _topic_in) if request.body else TopicSpec()
-        topic, is_new = await self._registry.put_topic(request.path("topic"), spec, request.principal.name)
+        topic, is_new = await self._registry.put_topic(
+            request.path("topic"), spec, request.principal.name, only_new=must_be_new(request)
+        )
         return reply(201 if is_new else 200, topic_out(topic))
 
     @describe("getTopic", "registry", responses={200: TopicOut}, errors=(404,))
@@ -178,7 +181,7 @@ class RegistryApi:
         "registry",
         request_type=ProducerSpec,
         responses={200: ProducerOut, 201: ProducerOut},
-        errors=(404, 409, 507),
+        errors=(404, 409, 412, 507),
     )
     async def put_producer(self, request: Request) -> Response:
         """Register or change a producer."""
@@ -186,7 +189,9 @@ class RegistryApi:
         if request.grant is Grant.LIMITS:
             await self._registry.producer(request.path("producer"))
             _check_limits_only(spec)
-        producer, is_new = await self._registry.put_producer(request.path("producer"), spec, request.principal.name)
+        producer, is_new = await self._registry.put_producer(
+            request.path("producer"), spec, request.principal.name, only_new=must_be_new(request)
+        )
         return reply(201 if is_new else 200, producer_out(producer))
 
     @describe("getProducer", "registry", responses={200: ProducerOut}, errors=(404,))
@@ -206,12 +211,18 @@ class RegistryApi:
         return page(request, self._directory.snapshot.producers, producer_out)
 
     @describe(
-        "putGroup", "registry", request_type=GroupSpec, responses={200: GroupOut, 201: GroupOut}, errors=(404, 409, 507)
+        "putGroup",
+        "registry",
+        request_type=GroupSpec,
+        responses={200: GroupOut, 201: GroupOut},
+        errors=(404, 409, 412, 507),
     )
     async def put_group(self, request: Request) -> Response:
         """Register or change a group."""
         spec = decode(request.body, _group_in)
-        group, is_new = await self._registry.put_group(request.path("group"), spec, request.principal.name)
+        group, is_new = await self._registry.put_group(
+            request.path("group"), spec, request.principal.name, only_new=must_be_new(request)
+        )
         return reply(201 if is_new else 200, group_out(group))
 
     @describe("patchGroup", "registry", request_type=GroupSpec, responses={200: GroupOut}, errors=(404, 409, 507))
