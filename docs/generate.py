@@ -1,7 +1,7 @@
 # ruff: noqa: INP001 - a program beside the pages that it writes, not a package
 """Write the reference pages that are derived from the code: `.venv/bin/python docs/generate.py`.
 
-Facts that the code does not contain (remedies of errors, required API keys) are tables in this file. A code or a
+Facts that the code does not contain (remedies of errors) are tables in this file. A code or a
 route without an entry fails the generation, and the test that the pages are current.
 """
 
@@ -21,6 +21,7 @@ import httpx
 
 from mqgate import bootstrap
 from mqgate.cli.main import cli
+from mqgate.control.access.permissions import KINDS, PERMISSIONS, Grant
 from mqgate.control.alerts.model import RULES
 from mqgate.core import errors, events
 from mqgate.core.errors import MqgateError
@@ -57,6 +58,9 @@ WHAT_TO_DO = {
     "producer_not_found": "register the producer, or check its name",
     "group_not_found": "register the group, or check its name",
     "key_not_found": "list the keys; the key may already be deleted",
+    "account_not_found": "check the name; `GET /v1/accounts` lists the accounts",
+    "team_not_found": "create the team, or check its name",
+    "application_not_found": "check the id; `GET /v1/applications` lists the applications",
     "queue_not_found": "list the queues of the topic; names have the form `local:0`",
     "message_not_found": "check the topic and the id; retention may have deleted the message",
     "figures_not_found": "start `mqgate pipeline run`, which computes the statistics from events",
@@ -74,13 +78,21 @@ WHAT_TO_DO = {
     "lease_lost": "discard the result of the work if possible: another consumer has the message, or it is dead",
     "lease_gone": "receive again; a seek, retention, a deletion or a loss of lease state ended the lease",
     "already_delivered": "the message can no longer be cancelled or rescheduled",
+    "team_in_use": "give the entries and accounts of the team to another team first",
+    "last_admin": "create another admin account or admin key first",
+    "already_exists": "choose another name, or change the entry without `If-None-Match`",
+    "duplicate_application": "wait for the decision on the other application, or withdraw it",
+    "application_changed": "read the application again; somebody else may have decided it",
+    "key_already_taken": "the key is shown once; apply for another one, and delete this one",
     "last_key": "create another key first, or serve on loopback",
-    "first_key_not_admin": "create an admin key first; from the first key on, every request needs a key",
+    "first_key_not_admin": "create an admin first; from the first key or account on, every request needs credentials",
     "already_cancelled": "publish the message again if it is still needed",
     "idempotency_mismatch": "use a new idempotency key for another body",
     "unauthorized": "send `Authorization: Bearer <key>` with a valid key",
-    "forbidden": "use the key of this producer or group, or an admin key",
+    "sign_in_failed": "check the account and the password; the account may be disabled",
+    "forbidden": "use a key or an account that the permission table of the API reference lists for the call",
     "rate_limited": "wait for the time in `Retry-After`, or ask an operator for a higher `rateLimit`",
+    "sign_in_throttled": "wait for the time in `Retry-After`; each failure doubles the wait, up to one minute",
     "too_many_clients": "reuse the `clientId` of earlier clients; idle clients are deleted after `clientTtl`",
     "too_many_parked": "poll without `wait`, use fewer connections, or raise `[http] max_parked_per_key`",
     "request_timeout": "send the whole request within `[http] header_timeout` and `body_timeout`, then repeat it",
@@ -92,15 +104,6 @@ WHAT_TO_DO = {
     "queue_unavailable": "repeat the request later; the queue of this key is not available now",
     "storage_refused": "ask an operator; `detail` names the operation that the store refused",
     "unknown": "repeat the request with the same idempotency key; without one the message may be stored twice",
-}
-
-PUBLIC, ANY, PRODUCER, GROUP, ADMIN = "none", "any key", "producer", "group", "admin"
-WHO = {
-    "livez": PUBLIC,
-    "readyz": PUBLIC,
-    "info": ANY,
-    "publish": PRODUCER,
-    **dict.fromkeys(("receive", "ack", "nack", "extend", "lag"), GROUP),
 }
 
 NOTES = {
@@ -172,6 +175,8 @@ _SECTIONS = {
     "messages": "Find messages",
     "stats": "Statistics",
     "registry": "Registry",
+    "access": "People and teams",
+    "approvals": "Applications",
     "health": "Health and metadata",
 }
 _API_HEAD = """# Routes of the HTTP API
@@ -458,9 +463,9 @@ def _api(document: Mapping[str, Any], paths: Sequence[str]) -> str:
             for method, path, operation in operations[tag]
         ]
         if tag == "health":
-            rows += [["`GET /openapi.json`", "The API as an OpenAPI document", ANY, "`openapi`"]]
-            rows += [["`GET /docs`", "The API as a web page", ANY, "`docs`"]]
-        parts.append(f"\n## {title}\n\n{_table(('call', 'what it does', 'key', 'operation'), rows)}")
+            rows += [["`GET /openapi.json`", "The API as an OpenAPI document", "any", "`openapi`"]]
+            rows += [["`GET /docs`", "The API as a web page", "any", "`docs`"]]
+        parts.append(f"\n## {title}\n\n{_table(('call', 'what it does', 'callers', 'operation'), rows)}")
         schemas = document["components"]["schemas"]
         parts += [_detail(method, path, operation, schemas) for method, path, operation in operations[tag]]
     rows = [[f"`{path}`", *MQ[path]] for path in paths if path.startswith("/mq")]
@@ -470,7 +475,15 @@ def _api(document: Mapping[str, Any], paths: Sequence[str]) -> str:
 
 
 def _who(operation: Mapping[str, Any]) -> str:
-    return WHO.get(operation["operationId"], ADMIN)
+    """Return the kinds of callers that the permission table admits. `own` and `limits` restrict the resources."""
+    grants = PERMISSIONS.get(operation["operationId"])
+    if grants is None:
+        return "none"
+    if len(grants) == len(KINDS):
+        return "any"
+    return ", ".join(
+        kind if grants[kind] is Grant.ALL else f"{kind} ({grants[kind]})" for kind in KINDS if kind in grants
+    )
 
 
 def _detail(method: str, path: str, operation: Mapping[str, Any], schemas: Mapping[str, Any]) -> str:

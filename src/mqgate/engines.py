@@ -14,6 +14,7 @@ from mqgate.adapters.apprise.sender import AppriseSender
 from mqgate.adapters.local.rate_limits import LocalRateLimits
 from mqgate.adapters.sqlite.alarm_settings import SqliteAlarmSettings
 from mqgate.adapters.sqlite.alarm_store import SqliteAlarmStore
+from mqgate.adapters.sqlite.application_store import SqliteApplicationStore
 from mqgate.adapters.sqlite.dead_letters import SqliteDeadLetters
 from mqgate.adapters.sqlite.engine import Engine
 from mqgate.adapters.sqlite.gateway_reports import SqliteGatewayReports
@@ -21,6 +22,7 @@ from mqgate.adapters.sqlite.idempotency import SqliteIdempotencyStore
 from mqgate.adapters.sqlite.lease_store import SqliteLeaseStore
 from mqgate.adapters.sqlite.message_log import SqliteMessageLog
 from mqgate.adapters.sqlite.registry_store import SqliteRegistryStore
+from mqgate.adapters.sqlite.session_store import SqliteSessionStore
 from mqgate.adapters.sqlite.timer_store import SqliteTimerStore
 from mqgate.adapters.webhook.sender import WebhookSender
 from mqgate.consumption.long_poll import LongPoll
@@ -31,12 +33,14 @@ from mqgate.delay.dispatcher import TimerDispatcher
 from mqgate.ports.alarm_channels import ChannelSender
 from mqgate.ports.alarm_settings import AlarmSettingsStore
 from mqgate.ports.alarm_store import AlarmStore
+from mqgate.ports.application_store import ApplicationStore
 from mqgate.ports.dead_letters import DeadLetterStore
 from mqgate.ports.gateway_reports import GatewayReports
 from mqgate.ports.idempotency import IdempotencyStore
 from mqgate.ports.lease_store import LeaseStore
 from mqgate.ports.rate_limits import RateLimitStore
 from mqgate.ports.registry_store import RegistryStore
+from mqgate.ports.session_store import SessionStore
 from mqgate.ports.timer_store import TimerStore
 from mqgate.settings import PostgresSettings, RedisSettings, Settings, SettingsInvalid
 from mqgate.telemetry.metrics import Metrics
@@ -222,6 +226,8 @@ class Control(NamedTuple):
     dead_letters: DeadLetterStore
     idempotency: IdempotencyStore
     clock: Callable[[], datetime]
+    sessions: SessionStore
+    applications: ApplicationStore
     jobs: Sequence[Callable[[], Awaitable[object]]]
     checks: Mapping[str, Callable[[], Awaitable[object]]]
     is_shared: bool
@@ -231,7 +237,7 @@ class Control(NamedTuple):
 
 @contextlib.asynccontextmanager
 async def open_control(
-    settings: Settings, engine: Engine | None, log: Log, wall_ms: Callable[[], int] | None
+    settings: Settings, engine: Engine | None, wall_ms: Callable[[], int] | None
 ) -> AsyncIterator[Control]:
     """Open the configured control stores and close them at the end. `wall_ms` replaces their clock in tests."""
     window = settings.publish.idempotency_window
@@ -241,7 +247,7 @@ async def open_control(
         return
     embedded = _require(engine)
     registry, timers = SqliteRegistryStore(embedded), SqliteTimerStore(embedded)
-    is_log_elsewhere = not isinstance(log.log, SqliteMessageLog)
+    is_log_elsewhere = settings.messages.engine != "sqlite"
     idempotency = SqliteIdempotencyStore(embedded, window, is_log_elsewhere=is_log_elsewhere)
     yield Control(
         registry,
@@ -249,6 +255,8 @@ async def open_control(
         SqliteDeadLetters(embedded),
         idempotency,
         clock=lambda: instant(embedded.clock.now_ms()),
+        sessions=SqliteSessionStore(embedded),
+        applications=SqliteApplicationStore(embedded),
         jobs=(),
         checks={"store": registry.version},
         is_shared=False,
@@ -265,6 +273,7 @@ async def _open_postgres(
         # psycopg is an optional extra.
         from mqgate.adapters.postgres.alarm_settings import PostgresAlarmSettings  # noqa: PLC0415
         from mqgate.adapters.postgres.alarm_store import PostgresAlarmStore  # noqa: PLC0415
+        from mqgate.adapters.postgres.application_store import PostgresApplicationStore  # noqa: PLC0415
         from mqgate.adapters.postgres.connections import Timeouts  # noqa: PLC0415
         from mqgate.adapters.postgres.dead_letters import PostgresDeadLetters  # noqa: PLC0415
         from mqgate.adapters.postgres.gateway_reports import PostgresGatewayReports  # noqa: PLC0415
@@ -272,6 +281,7 @@ async def _open_postgres(
         from mqgate.adapters.postgres.registry_store import PostgresRegistryStore  # noqa: PLC0415
         from mqgate.adapters.postgres.registry_watch import RegistryWatch  # noqa: PLC0415
         from mqgate.adapters.postgres.session import open_postgres  # noqa: PLC0415
+        from mqgate.adapters.postgres.session_store import PostgresSessionStore  # noqa: PLC0415
         from mqgate.adapters.postgres.timer_store import PostgresTimerStore  # noqa: PLC0415
         from mqgate.adapters.postgres.timer_watch import TimerWatch  # noqa: PLC0415
     except ModuleNotFoundError as error:
@@ -308,6 +318,8 @@ async def _open_postgres(
             PostgresDeadLetters(database),
             idempotency,
             clock=opened.clock.now if wall_ms is None else lambda: instant(wall_ms()),
+            sessions=PostgresSessionStore(database),
+            applications=PostgresApplicationStore(database),
             jobs=(presence.tidy,),
             checks={"postgres": database.probe},
             is_shared=True,

@@ -51,7 +51,7 @@ def _examples() -> Iterator[str]:
     for _, command in OURS:
         for line in (command.epilog or "").splitlines():
             if line.startswith("  mqgate ") and not re.search(
-                r"[|<]| serve| doctor| stack| pipeline| outbox| processed| --url", line
+                r"[|<]| serve| doctor| stack| pipeline| outbox| processed| --url| --local", line
             ):
                 yield line.strip().replace("$(date -u +%Y)", "2030")
 

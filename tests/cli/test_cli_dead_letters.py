@@ -11,7 +11,7 @@ from mqgate.client import Client, receipts_of
 @pytest.fixture
 def dead(done, names, workers, gateway_url):
     """Return the ids of three dead letters of the group `workers`."""
-    done("group", "change", workers, "--max-attempts", "1")
+    done("group", "update", workers, "--max-attempts", "1")
     with Client(gateway_url) as client:
         stored = client.publish_batch(names[0], [{"body": body} for body in ("a", "b", "c")])
         client.nack_all(workers, receipts_of(client.receive(workers)), reason="card declined")

@@ -13,7 +13,7 @@ def test_a_topic_is_created_changed_and_deleted(mqgate, done):
     topic = f"topic-{uuid4().hex}"
 
     created = done("topic", "create", topic, "--queues", "2", "--retention", "7d")
-    changed = done("topic", "change", topic, "--queues", "4")
+    changed = done("topic", "update", topic, "--queues", "4")
     listed = mqgate("topic", "list")
     deleted = mqgate("topic", "delete", topic)
     gone = mqgate("topic", "show", topic)
@@ -32,8 +32,8 @@ def test_a_topic_keeps_its_size_limit_when_another_setting_changes_and_loses_it_
     topic = f"topic-{uuid4().hex}"
     done("topic", "create", topic, "--queues", "1", "--retention-bytes", "1000000")
 
-    kept = done("topic", "change", topic, "--retention", "1h")
-    lifted = done("topic", "change", topic, "--retention-bytes", "none")
+    kept = done("topic", "update", topic, "--retention", "1h")
+    lifted = done("topic", "update", topic, "--retention-bytes", "none")
 
     assert kept["retentionBytes"] == 1_000_000
     assert (lifted["retentionBytes"], lifted["retention"]) == (None, 3_600)
@@ -52,8 +52,8 @@ def test_the_rate_limit_of_a_producer_is_set_and_removed(done, names):
     """`none` is the only way to remove a limit."""
     _, producer, _ = names
 
-    limited = done("producer", "change", producer, "--rate-limit", "100:500")
-    lifted = done("producer", "change", producer, "--rate-limit", "none")
+    limited = done("producer", "update", producer, "--rate-limit", "100:500")
+    lifted = done("producer", "update", producer, "--rate-limit", "none")
     listed = done("producer", "list")["items"]
 
     assert limited["rateLimit"] == {"rate": 100, "burst": 500}

@@ -25,9 +25,9 @@ def test_a_group_accepts_every_setting_of_its_mode(done, names):
 def test_changing_one_setting_of_a_group_leaves_the_others(done, names):
     """A change must not reset other settings."""
     group = names[2]
-    done("group", "change", group, "--visibility", "2m", "--max-attempts", "7")
+    done("group", "update", group, "--visibility", "2m", "--max-attempts", "7")
 
-    changed = done("group", "change", group, "--visibility", "3m")
+    changed = done("group", "update", group, "--visibility", "3m")
 
     assert (changed["visibility"], changed["maxAttempts"], changed["mode"]) == (180, 7, "queue")
 
@@ -61,7 +61,7 @@ def test_a_group_in_message_mode_accepts_its_own_settings(mqgate, done, names):
 def test_a_backoff_is_shown_in_the_form_of_its_option(mqgate, names, written):
     """Users copy settings from one group to another."""
     group = names[2]
-    mqgate("group", "change", group, "--backoff", written)
+    mqgate("group", "update", group, "--backoff", written)
 
     lines = mqgate("group", "show", group).stdout.splitlines()
 
@@ -70,7 +70,7 @@ def test_a_backoff_is_shown_in_the_form_of_its_option(mqgate, names, written):
 
 def test_a_part_of_a_backoff_curve_leaves_the_rest_at_its_default(done, names):
     """A maximum can be set without the other parameters."""
-    changed = done("group", "change", names[2], "--backoff", "initial=5s,max=1h")
+    changed = done("group", "update", names[2], "--backoff", "initial=5s,max=1h")
 
     assert changed["backoff"] == {"initial": 5, "factor": 2, "max": 3_600, "jitter": 0.2}
 
@@ -80,8 +80,8 @@ def test_a_filter_is_replaced_and_removed(done, names):
     group = f"group-{uuid4().hex}"
     done("group", "create", group, "--topic", names[0], "--filter-tag", "paid")
 
-    replaced = done("group", "change", group, "--filter-tag", "packed")
-    lifted = done("group", "change", group, "--no-filter")
+    replaced = done("group", "update", group, "--filter-tag", "packed")
+    lifted = done("group", "update", group, "--no-filter")
 
     assert replaced["filter"] == {"tags": ["packed"]}
     assert lifted["filter"] is None
@@ -89,7 +89,7 @@ def test_a_filter_is_replaced_and_removed(done, names):
 
 def test_a_setting_of_another_mode_is_refused(mqgate, names):
     """An ignored filter would deliver all messages."""
-    result = mqgate("group", "change", names[2], "--filter-tag", "paid")
+    result = mqgate("group", "update", names[2], "--filter-tag", "paid")
 
     assert result.exit_code == 1
     assert "filter" in result.stderr

@@ -27,7 +27,7 @@ def app_of(*paths: str) -> App:
         )
 
     directory = CachedDirectory(None)  # type: ignore[arg-type]  # not used
-    access = Access(None, directory, None, may_be_open=True, catch_up=None)  # type: ignore[arg-type]  # not used
+    access = Access(directory, None, None, may_be_open=True, catch_up=None)  # type: ignore[arg-type]  # not used
     return build(RequestMiddleware(access, Metrics(), HttpSettings(), "errors"), [operation(path) for path in paths])
 
 

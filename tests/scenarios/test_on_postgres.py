@@ -17,6 +17,7 @@ from mqgate import bootstrap
 from mqgate.core.errors import StorageRefused, StorageUnavailable
 from mqgate.settings import ControlSettings, PostgresSettings, Settings, SettingsInvalid
 from mqgate.stack import Stack
+from people import People, bearer
 
 LONG = 20
 
@@ -164,3 +165,29 @@ def test_invalid_settings_are_named(variables: dict[str, str], expected: str) ->
         Settings.load(None, variables)
 
     assert expected in str(refused.value.faults)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("engine", ["sqlite"], indirect=True)
+async def test_keys_are_accepted_while_postgres_is_away(settings: Settings, mortal: Stack) -> None:
+    """Gateways continue with the last known state. Sessions and unknown keys cannot be checked, and say so."""
+    async with opened(on(settings, mortal, f"test_{uuid4().hex}")) as api:
+        await shop(api)
+        people = People(api)
+        await people.admin_key()
+        await people.add_person("ada", "member")
+        await people.add_key("group", group="workers")
+        people.headers["unknown"] = bearer("mqk_000000000000_x")
+        await asyncio.to_thread(mortal.stop, "postgres", patience=0.0)
+        try:
+            statuses = {
+                who: (await people.call(who, "POST", "/v1/groups/workers/receive")).status_code
+                for who in people.headers
+            }
+        finally:
+            await asyncio.to_thread(mortal.start, "postgres")
+        await until_ready(api)
+
+        assert statuses == {"admin": 200, "group": 200, "ada": 503, "unknown": 503}
+        assert (await people.call("ada", "GET", "/v1/me")).status_code == 200
+        assert (await people.call("unknown", "GET", "/v1/me")).status_code == 401

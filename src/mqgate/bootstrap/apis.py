@@ -5,14 +5,18 @@ from functools import partial
 from mqgate.bootstrap.consumption import Consumption
 from mqgate.bootstrap.opened import Opened
 from mqgate.consumption.redrive import RedriveNotifier, Redriver
-from mqgate.control.access.service import Access
+from mqgate.control.access.service import Access, Credentials
 from mqgate.control.alerts.service import AlarmService
+from mqgate.control.approvals.service import Approvals
 from mqgate.control.registry.directory import CachedDirectory
 from mqgate.control.registry.service import Registry
 from mqgate.delay.dispatcher import TimerDispatcher
 from mqgate.http.compat.mq.dialect import MqDialect
+from mqgate.http.native.access import AccessApi
+from mqgate.http.native.accounts import AccountsApi
 from mqgate.http.native.alarm_channels import AlarmChannelsApi
 from mqgate.http.native.alarms import AlarmsApi
+from mqgate.http.native.applications import ApplicationsApi
 from mqgate.http.native.dead_letters import DeadLetterApi
 from mqgate.http.native.envelope import EnvelopeParser
 from mqgate.http.native.health import HealthApi
@@ -38,6 +42,8 @@ def build_apis(
     registry: Registry,
     directory: CachedDirectory,
     access: Access,
+    credentials: Credentials,
+    approvals: Approvals,
     production: ProductionService,
     consumption: Consumption,
     dispatcher: TimerDispatcher,
@@ -83,14 +89,17 @@ def build_apis(
         replay=ReplayApi(
             registry=registry, log=log, service=production, parser=parser, settings=http, changed=redriven
         ),
-        scheduled=ScheduledApi(timers, dispatcher, opened.recorder, longest_delay, clock),
-        registry=RegistryApi(registry, access, directory),
+        scheduled=ScheduledApi(timers, dispatcher, opened.recorder, longest_delay, clock, directory),
+        registry=RegistryApi(registry, credentials.keys, directory),
         messages=MessagesApi(registry, log, http),
         queues=QueuesApi(registry, log),
         alarms=AlarmsApi(alarms, opened.control.alarms.alarms),
         alarm_channels=AlarmChannelsApi(alarms, opened.control.alarms.alarms),
         stats=StatsApi(partial(open_stats, settings, is_writing=False), clock),
         health=_health(opened, access),
+        access=AccessApi(credentials.sessions, credentials.accounts, settings.sessions),
+        applications=ApplicationsApi(approvals),
+        accounts=AccountsApi(credentials.accounts, credentials.sessions, directory),
     )
 
 

@@ -12,15 +12,19 @@ import structlog
 
 from mqgate.adapters.sqlite.message_log import SqliteMessageLog
 from mqgate.adapters.sqlite.retention import SqliteRetention
+from mqgate.bootstrap.access import build_access
+from mqgate.bootstrap.admin_key import ensure_admin_key
 from mqgate.bootstrap.alerts import Alarms, build_alarms
 from mqgate.bootstrap.apis import build_apis
+from mqgate.bootstrap.approvals import build_approvals
 from mqgate.bootstrap.consumption import Consumption, build_consumption
 from mqgate.bootstrap.opened import ControlData, Opened, load_control_data
 from mqgate.consumption.long_poll import LongPoll
 from mqgate.consumption.offset_mirror import OffsetMirrorService
 from mqgate.consumption.positions import PositionService
 from mqgate.consumption.service import ConsumptionService
-from mqgate.control.access.service import Access
+from mqgate.control.access.service import Access, Credentials
+from mqgate.control.approvals.applier import ApplicationApplier
 from mqgate.control.janitor import Janitor
 from mqgate.control.registry.directory import CachedDirectory, differing
 from mqgate.control.registry.follower import RegistryFollower
@@ -66,6 +70,8 @@ class Gateway:
     metrics: Metrics
     registry: Registry
     access: Access
+    credentials: Credentials
+    applier: ApplicationApplier
     production: ProductionService
     consumption: ConsumptionService
     health: HealthApi
@@ -92,7 +98,7 @@ async def gateway(settings: Settings, wall_ms: Callable[[], int] | None = None) 
     stores = contextlib.AsyncExitStack()
     try:
         log = await open_log(settings, engine, metrics)
-        control = await stores.enter_async_context(open_control(settings, engine, log, wall_ms))
+        control = await stores.enter_async_context(open_control(settings, engine, wall_ms))
         leases = await stores.enter_async_context(open_leases(settings, engine, wall_ms, metrics))
         built = await _build(
             Opened(
@@ -106,6 +112,7 @@ async def gateway(settings: Settings, wall_ms: Callable[[], int] | None = None) 
             )
         )
         is_declared = await declare(built.registry, settings)
+        await ensure_admin_key(settings.admin, built.credentials.keys, built.registry.snapshot)
         refuse_open_door(settings, built.access)
         await _recover(built.dispatcher)
         services: list[Service] = [
@@ -116,6 +123,7 @@ async def gateway(settings: Settings, wall_ms: Callable[[], int] | None = None) 
             built.janitor,
             built.mirror,
             built.dispatcher,
+            built.applier,
             *control.services(built.dispatcher, built.follower.refresh),
             *leases.services(built.long_poll),
         ]
@@ -155,8 +163,8 @@ async def _build(opened: Opened) -> Gateway:
     dispatcher = TimerDispatcher(control.timers, opened.log.log, opened.metrics, opened.recorder, control.clock)
     registry = _registry(opened, data, consumption)
     production = _production(opened, registry, dispatcher)
-    may_be_open = is_loopback(settings.http.host)
-    access = Access(control.registry, data.directory, control.clock, may_be_open=may_be_open, catch_up=data.catch_up)
+    access, credentials = build_access(settings, control, data.directory, data.catch_up)
+    approvals, applier = build_approvals(opened, registry, consumption, credentials)
     alarms = build_alarms(opened, registry, data.directory, consumption.positions)
     apis = build_apis(
         opened,
@@ -164,6 +172,8 @@ async def _build(opened: Opened) -> Gateway:
         registry=registry,
         directory=data.directory,
         access=access,
+        credentials=credentials,
+        approvals=approvals,
         production=production,
         consumption=consumption,
         dispatcher=dispatcher,
@@ -182,11 +192,13 @@ async def _build(opened: Opened) -> Gateway:
         metrics=opened.metrics,
         registry=registry,
         access=access,
+        credentials=credentials,
+        applier=applier,
         production=production,
         consumption=consumption.service,
         health=apis.health,
         long_poll=consumption.long_poll,
-        janitor=_janitor(opened, data, retention),
+        janitor=_janitor(opened, data, retention, credentials),
         retention=retention,
         mirror=consumption.mirror,
         dispatcher=dispatcher,
@@ -238,7 +250,7 @@ def _production(opened: Opened, registry: Registry, dispatcher: TimerDispatcher)
     )
 
 
-def _janitor(opened: Opened, data: ControlData, retention: Retention | None) -> Janitor:
+def _janitor(opened: Opened, data: ControlData, retention: Retention | None, credentials: Credentials) -> Janitor:
     settings, control = opened.settings, opened.control
     pipelines = PipelineWatch(partial(open_stats, settings, is_writing=False), opened.metrics)
     jobs: list[Callable[[], Awaitable[object]]] = [
@@ -247,6 +259,7 @@ def _janitor(opened: Opened, data: ControlData, retention: Retention | None) -> 
         control.timers.tidy,
         control.idempotency.tidy,
         partial(control.alarms.alarms.tidy, settings.alarms.retention),
+        credentials.sessions.tidy,
         *control.jobs,
         *([] if retention is None else [retention.run_once]),
         pipelines.run_once,
@@ -304,8 +317,8 @@ def _defaults(settings: Settings) -> Defaults:
 
 
 def refuse_open_door(settings: Settings, access: Access) -> None:
-    """Raise SettingsInvalid if the gateway has no key and listens beyond loopback."""
+    """Raise SettingsInvalid if the gateway has neither a key nor an account, and listens beyond loopback."""
     host = settings.http.host
     if access.is_open and not is_loopback(host):
-        remedy = "serve on 127.0.0.1 first and make one there with `mqgate key create --admin`"
-        raise SettingsInvalid([f"[http] host {host} is not loopback and there is no key: {remedy}"])
+        remedy = "create one with `mqgate key create --admin --local`, or set [admin] key_file"
+        raise SettingsInvalid([f"[http] host {host} is not loopback and there is no key or account: {remedy}"])

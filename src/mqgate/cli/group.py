@@ -93,21 +93,21 @@ def _given(*, tags: tuple[str, ...], no_filter: bool, **options: Any) -> dict[st
 @_settings
 @with_session
 def create(session: Session, /, group_name: str, **options: Any) -> None:
-    """Create GROUP. If it exists, change the given settings."""
+    """Create GROUP. If it exists, it is not changed; see update."""
     with session.connect() as client:
-        session.show(client.groups.put(group_name, _given(**options)))
+        session.show(client.groups.create(group_name, _given(**options)))
 
 
 @group.command(
     epilog=examples(
-        "mqgate group change billing --visibility 2m --rate-limit none",
-        "mqgate group change billing --backoff initial=5s,max=1h",
+        "mqgate group update billing --visibility 2m --rate-limit none",
+        "mqgate group update billing --backoff initial=5s,max=1h",
     )
 )
 @click.argument("group_name", metavar="GROUP", type=name)
 @_settings
 @with_session
-def change(session: Session, /, group_name: str, **options: Any) -> None:
+def update(session: Session, /, group_name: str, **options: Any) -> None:
     """Change the given settings of the existing GROUP."""
     with session.connect() as client:
         session.show(client.groups.patch(group_name, _given(**options)))

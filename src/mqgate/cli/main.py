@@ -26,6 +26,8 @@ INTERRUPTED = 130
 # Each is defined in the module of the same name.
 _VERBS = (
     "alarm",
+    "application",
+    "audit",
     "doctor",
     "group",
     "key",
@@ -39,7 +41,9 @@ _VERBS = (
     "stack",
     "stats",
     "sub",
+    "team",
     "topic",
+    "user",
 )
 
 

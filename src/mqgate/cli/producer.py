@@ -36,20 +36,20 @@ def producer() -> None:
 @_rate_limit_option
 @with_session
 def create(session: Session, /, producer_name: str, **options: Any) -> None:
-    """Create PRODUCER. If it exists, change the given settings."""
+    """Create PRODUCER. If it exists, it is not changed; see update."""
     with session.connect() as client:
-        session.show(client.producers.put(producer_name, given(**options)))
+        session.show(client.producers.create(producer_name, given(**options)))
 
 
 @producer.command(
     epilog=examples(
-        "mqgate producer change shop --rate-limit none",
+        "mqgate producer update shop --rate-limit none",
     )
 )
 @click.argument("producer_name", metavar="PRODUCER", type=name)
 @_rate_limit_option
 @with_session
-def change(session: Session, /, producer_name: str, **options: Any) -> None:
+def update(session: Session, /, producer_name: str, **options: Any) -> None:
     """Change the given settings of the existing PRODUCER."""
     with session.connect() as client:
         client.producers.get(producer_name)

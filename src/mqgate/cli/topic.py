@@ -49,20 +49,20 @@ def _settings(command: Any) -> Any:
 @_settings
 @with_session
 def create(session: Session, /, topic_name: str, **options: Any) -> None:
-    """Create TOPIC. If it exists, change the given settings."""
+    """Create TOPIC. If it exists, it is not changed; see update."""
     with session.connect() as client:
-        session.show(client.topics.put(topic_name, given(**options)))
+        session.show(client.topics.create(topic_name, given(**options)))
 
 
 @topic.command(
     epilog=examples(
-        "mqgate topic change orders --queues 32",
+        "mqgate topic update orders --queues 32",
     )
 )
 @click.argument("topic_name", metavar="TOPIC", type=name)
 @_settings
 @with_session
-def change(session: Session, /, topic_name: str, **options: Any) -> None:
+def update(session: Session, /, topic_name: str, **options: Any) -> None:
     """Change the given settings of the existing TOPIC."""
     with session.connect() as client:
         client.topics.get(topic_name)

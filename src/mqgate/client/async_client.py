@@ -41,6 +41,8 @@ class AsyncClient:
         self.producers = AsyncEntries(self.caller, "producers")
         self.groups = AsyncGroups(self.caller, "groups")
         self.keys = AsyncKeys(self.caller)
+        self.accounts = AsyncEntries(self.caller, "accounts")
+        self.teams = AsyncEntries(self.caller, "teams")
         self.scheduled = AsyncScheduled(self.caller)
         self.dead_letters = AsyncDeadLetters(self.caller)
         self.alarms = AsyncAlarms(self.caller)
@@ -64,6 +66,10 @@ class AsyncClient:
     async def send(self, call: Call) -> Reply:
         """Send any call once, and return any response. Raise GatewayUnreachable if there is none."""
         return await self.caller.send(call)
+
+    async def call(self, call: Call) -> Json:
+        """Send a call that has no method of its own, and return the JSON of the response."""
+        return await self.caller.call(call)
 
     async def publish(
         self,

@@ -28,6 +28,7 @@ class Keys(Facade[AsyncKeys]):
 class Entries(Facade[AsyncEntries]):
     list = blocking(AsyncEntries.list)
     put = blocking(AsyncEntries.put)
+    create = blocking(AsyncEntries.create)
     get = blocking(AsyncEntries.get)
     delete = blocking(AsyncEntries.delete)
 
@@ -35,6 +36,7 @@ class Entries(Facade[AsyncEntries]):
 class Groups(Facade[AsyncGroups]):
     list = blocking(AsyncGroups.list)
     put = blocking(AsyncGroups.put)
+    create = blocking(AsyncGroups.create)
     patch = blocking(AsyncGroups.patch)
     get = blocking(AsyncGroups.get)
     delete = blocking(AsyncGroups.delete)
@@ -90,6 +92,8 @@ class Client(Facade[AsyncClient]):
         self.producers = Entries(core.producers)
         self.groups = Groups(core.groups)
         self.keys = Keys(core.keys)
+        self.accounts = Entries(core.accounts)
+        self.teams = Entries(core.teams)
         self.scheduled = Scheduled(core.scheduled)
         self.dead_letters = DeadLetters(core.dead_letters)
         self.alarms = Alarms(core.alarms)
@@ -109,6 +113,7 @@ class Client(Facade[AsyncClient]):
 
     close = blocking(AsyncClient.close)
     send = blocking(AsyncClient.send)
+    call = blocking(AsyncClient.call)
     publish = blocking(AsyncClient.publish)
     publish_batch = blocking(AsyncClient.publish_batch)
     publish_raw = blocking(AsyncClient.publish_raw)

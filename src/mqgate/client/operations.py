@@ -4,7 +4,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mappin
 from typing import Any
 
 from mqgate.client.caller import Caller
-from mqgate.client.requests import Duration, Instant, Json, delete, get, given, post, put
+from mqgate.client.requests import Duration, Instant, Json, create, delete, get, given, post, put
 from mqgate.client.types import Page
 
 __all__ = [
@@ -62,7 +62,7 @@ class AsyncKeys:
 
 
 class AsyncEntries:
-    """Topics or producers, by name. Settings have the names of the API."""
+    """Topics, producers, accounts or teams, by name. Settings have the names of the API."""
 
     def __init__(self, caller: Caller, kind: str) -> None:
         self._caller = caller
@@ -75,6 +75,10 @@ class AsyncEntries:
     async def put(self, name: str, settings: Mapping[str, Any]) -> Json:
         """Create the entry, or change the given settings. None removes a limit."""
         return await self._caller.call(put(settings, self._kind, name))
+
+    async def create(self, name: str, settings: Mapping[str, Any]) -> Json:
+        """Create the entry. Raise GatewayError if it exists."""
+        return await self._caller.call(create(settings, self._kind, name))
 
     async def get(self, name: str) -> Json:
         return await self._caller.call(get(self._kind, name))

@@ -2,14 +2,28 @@
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Any
 from urllib.parse import quote
 
 from mqgate.client.errors import Reply, unexpected
 
-__all__ = ["Call", "Duration", "Instant", "Json", "delete", "get", "given", "path", "post", "put", "seconds", "wire"]
+__all__ = [
+    "Call",
+    "Duration",
+    "Instant",
+    "Json",
+    "create",
+    "delete",
+    "get",
+    "given",
+    "path",
+    "post",
+    "put",
+    "seconds",
+    "wire",
+]
 
 Json = dict[str, Any]
 Duration = timedelta | str | float
@@ -49,6 +63,12 @@ def delete(*segments: str, is_repeatable: bool = False) -> Call:
 
 def put(body: Mapping[str, Any], *segments: str, method: str = "PUT") -> Call:
     return _with_json(method, segments, body)
+
+
+def create(body: Mapping[str, Any], *segments: str) -> Call:
+    """Return a PUT that an existing entry refuses. Repeated, it would hide that the first one succeeded."""
+    call = put(body, *segments)
+    return replace(call, headers={**call.headers, "If-None-Match": "*"}, is_repeatable=False)
 
 
 def post(body: Mapping[str, Any], *segments: str, **options: Any) -> Call:

@@ -1,4 +1,4 @@
-"""Registered entries: topics, producers, groups and API keys, and a snapshot of all of them."""
+"""Registered entries: topics, producers, groups, API keys, accounts and teams, and a snapshot of all of them."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -38,6 +38,8 @@ class Topic:
     retention: timedelta | None
     retention_bytes: int | None
     created_at: datetime
+    # The team that owns the entry.
+    team: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,6 +48,7 @@ class Producer:
     topic: str
     rate_limit: RateLimit | None
     created_at: datetime
+    team: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,6 +69,7 @@ class Group:
     is_ordered: bool = False
     is_paused: bool = False
     pause_reason: str | None = None
+    team: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,6 +83,31 @@ class ApiKey:
     role: str | None
     created_at: datetime
     expires_at: datetime | None
+    # Free text that tells keys apart, and the account or team that is responsible for the key.
+    name: str = ""
+    owner: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Account:
+    """A person who may sign in. The role selects a column of the permission table."""
+
+    name: str
+    role: str
+    teams: frozenset[str]
+    # argon2id; empty: nobody can sign in with a password.
+    password_hash: str = field(repr=False)
+    is_disabled: bool
+    created_at: datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Team:
+    """Accounts that own topics, producers and groups together. The members are found in the accounts."""
+
+    name: str
+    description: str
+    created_at: datetime
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,6 +119,8 @@ class Snapshot:
     producers: Mapping[str, Producer]
     groups: Mapping[str, Group]
     keys: Mapping[str, ApiKey]
+    accounts: Mapping[str, Account] = field(default_factory=dict)
+    teams: Mapping[str, Team] = field(default_factory=dict)
 
 
 EMPTY = Snapshot(version=0, topics={}, producers={}, groups={}, keys={})

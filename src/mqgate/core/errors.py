@@ -6,16 +6,19 @@
     |   |-- UnsupportedByMode  UnsupportedByEngine  NotSupportedYet
     |   |-- TooLarge  HeadersTooLarge  MethodNotAllowed  NotAcceptable
     |-- NotFound
-    |   |-- RouteNotFound  TopicNotFound  ProducerNotFound  GroupNotFound  KeyNotFound
+    |   |-- RouteNotFound  TopicNotFound  ProducerNotFound  GroupNotFound  KeyNotFound  AccountNotFound  TeamNotFound
+    |   |-- ApplicationNotFound
     |   |-- QueueNotFound  MessageNotFound  DeadLetterNotFound  ClientNotFound  ScheduledNotFound  FiguresNotFound
     |   |-- AlarmRuleNotFound  SilenceNotFound  ChannelNotFound
     |-- Conflict
     |   |-- TopicInUse  FixedSetting  QueuesOnlyGrow  AttemptMismatch  RegistryChanged
+    |   |-- TeamInUse  LastAdmin  AlreadyExists
+    |   |-- DuplicateApplication  ApplicationChanged  KeyAlreadyTaken
     |   |-- LeaseLost  LeaseGone  AlreadyDelivered  AlreadyCancelled  IdempotencyMismatch  LastKey  FirstKeyNotAdmin
     |-- AccessDenied
-    |   |-- Unauthorized  Forbidden  HostNotAllowed  OriginNotAllowed
+    |   |-- Unauthorized  SignInFailed  Forbidden  HostNotAllowed  OriginNotAllowed
     |-- Busy                the same call may succeed later
-        |-- RateLimited  TooManyClients  TooManyParked  Overloaded  RequestTimeout
+        |-- RateLimited  SignInThrottled  TooManyClients  TooManyParked  Overloaded  RequestTimeout
         |-- StorageFull  StorageUnavailable  QueueUnavailable  OutcomeUnknown
     |-- StorageRefused      an operator has to correct it
 
@@ -136,6 +139,21 @@ class KeyNotFound(NotFound):
     title = "The API key does not exist"
 
 
+class AccountNotFound(NotFound):
+    code = "account_not_found"
+    title = "The account does not exist"
+
+
+class TeamNotFound(NotFound):
+    code = "team_not_found"
+    title = "The team does not exist"
+
+
+class ApplicationNotFound(NotFound):
+    code = "application_not_found"
+    title = "The application does not exist"
+
+
 class QueueNotFound(NotFound):
     code = "queue_not_found"
     title = "The topic does not have this queue"
@@ -221,6 +239,36 @@ class LeaseGone(Conflict):
     title = "The lease is no longer valid"
 
 
+class TeamInUse(Conflict):
+    code = "team_in_use"
+    title = "Accounts or entries still belong to the team"
+
+
+class LastAdmin(Conflict):
+    code = "last_admin"
+    title = "The last admin cannot be removed"
+
+
+class AlreadyExists(Conflict):
+    code = "already_exists"
+    title = "The entry exists already"
+
+
+class DuplicateApplication(Conflict):
+    code = "duplicate_application"
+    title = "An application of this kind is open for the entry"
+
+
+class ApplicationChanged(Conflict):
+    code = "application_changed"
+    title = "The state of the application does not allow this"
+
+
+class KeyAlreadyTaken(Conflict):
+    code = "key_already_taken"
+    title = "The key was already handed out"
+
+
 class LastKey(Conflict):
     code = "last_key"
     title = "The last API key cannot be deleted"
@@ -228,7 +276,7 @@ class LastKey(Conflict):
 
 class FirstKeyNotAdmin(Conflict):
     code = "first_key_not_admin"
-    title = "The first API key must be an admin key"
+    title = "The first API key or account must be an admin"
 
 
 class AlreadyDelivered(Conflict):
@@ -252,12 +300,17 @@ class AccessDenied(MqgateError):
 
 class Unauthorized(AccessDenied):
     code = "unauthorized"
-    title = "A valid API key is required"
+    title = "Valid credentials are required"
+
+
+class SignInFailed(AccessDenied):
+    code = "sign_in_failed"
+    title = "Account or password is wrong"
 
 
 class Forbidden(AccessDenied):
     code = "forbidden"
-    title = "The API key does not permit this"
+    title = "The caller lacks permission"
 
 
 class HostNotAllowed(AccessDenied):
@@ -277,6 +330,11 @@ class Busy(MqgateError):
 class RateLimited(Busy):
     code = "rate_limited"
     title = "The rate limit of the producer was reached"
+
+
+class SignInThrottled(Busy):
+    code = "sign_in_throttled"
+    title = "Too many attempts to sign in"
 
 
 class TooManyClients(Busy):

@@ -7,6 +7,7 @@ from urllib.parse import parse_qsl
 import msgspec
 
 from mqgate.control.access.model import OPEN, Principal
+from mqgate.control.access.permissions import Grant
 from mqgate.core.errors import InvalidValue, MqgateError
 from mqgate.http.errors import headers_of, problem
 
@@ -60,6 +61,7 @@ class Request:
         "_receive",
         "body",
         "body_bytes",
+        "grant",
         "headers",
         "log_fields",
         "principal",
@@ -80,6 +82,7 @@ class Request:
         self.body = b""
         self.body_bytes = 0
         self.principal: Principal = OPEN
+        self.grant = Grant.ALL
 
     def path(self, name: str) -> str:
         return str(self.scope["path_params"][name])

@@ -19,6 +19,7 @@ from urllib.parse import unquote_plus
 import structlog
 
 from mqgate.consumption.connection import ClientDisconnected
+from mqgate.control.access.model import Principal
 from mqgate.control.access.service import Access
 from mqgate.core.addresses import is_loopback
 from mqgate.core.errors import (
@@ -35,6 +36,7 @@ from mqgate.http.exchange import Request, Response, Stream, refuse, reply
 from mqgate.http.operation import Operation
 from mqgate.http.origin_guard import OriginGuard
 from mqgate.http.request_id import request_id_of
+from mqgate.http.session_cookie import check_same_origin, session_token
 from mqgate.settings import HttpSettings
 from mqgate.telemetry.log_context import bind_request
 from mqgate.telemetry.metrics import Metrics
@@ -105,9 +107,20 @@ class RequestMiddleware:
     async def _identify(self, request: Request) -> None:
         """Authenticate the caller. Without keys, raise if a web page of another origin sent the request."""
         if not self._access.is_for_all:
-            request.principal = await self._access.authenticate(request.header(b"authorization"))
+            request.principal = await self._authenticate(request)
             return
         self._check_anonymous(request)
+
+    async def _authenticate(self, request: Request) -> Principal:
+        """Return the caller: by the Authorization header, or by the session cookie of a browser."""
+        headers = request.headers
+        if b"authorization" not in headers and b"cookie" in headers:
+            scheme = request.scope["scheme"]
+            token = session_token(headers, scheme)
+            if token is not None:
+                check_same_origin(request.scope["method"], headers, scheme, is_header_required=True)
+                return await self._access.authenticate_session(token)
+        return await self._access.authenticate(request.header(b"authorization"))
 
     def _check_anonymous(self, request: Request, *, is_page: bool = False) -> None:
         self._guard.check(request.scope["method"], request.headers, is_page=is_page)
@@ -125,9 +138,11 @@ class RequestMiddleware:
                 raise Forbidden("Without a key only clients on loopback are served. Create an admin key.")
             self._check_anonymous(request, is_page=operation.is_page)
         else:
-            request.principal = await self._access.authenticate(request.header(b"authorization"))
+            request.principal = await self._authenticate(request)
         if operation.permit is not None:
             operation.permit(request)
+        if operation.grants:
+            request.grant = await self._access.permit(request.principal, operation.grants, request.scope["path_params"])
 
     async def serve(self, operation: Operation, scope: AsgiScope, receive: AsgiReceive, send: AsgiSend) -> None:
         began = time.perf_counter()

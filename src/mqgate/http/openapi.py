@@ -19,13 +19,14 @@ _DESCRIPTIONS = {
     204: "Deleted",
     207: "Partial success: one outcome per item",
     400: "Invalid request",
-    401: "A valid API key is required",
-    403: "The API key lacks permission",
+    401: "Valid credentials are required",
+    403: "The caller lacks permission",
     404: "Not found",
     405: "Method not allowed",
     406: "Media type not available",
     409: "Conflict with the current state",
     410: "The lease no longer exists",
+    412: "The entry exists already",
     413: "The request is too large",
     422: "The idempotency key was used with a different body",
     429: "Limit exceeded",
@@ -41,6 +42,8 @@ _PATTERNS = {
     "topic": "^[A-Za-z0-9_-]{1,100}$",
     "producer": "^[A-Za-z0-9_-]{1,100}$",
     "group": "^[A-Za-z0-9_-]{1,100}$",
+    "account": "^[A-Za-z0-9_-]{1,100}$",
+    "team": "^[A-Za-z0-9_-]{1,100}$",
 }
 
 
@@ -64,7 +67,10 @@ def document(operations: Iterable[Operation]) -> dict[str, Any]:
         "paths": paths,
         "components": {
             "schemas": components,
-            "securitySchemes": {"key": {"type": "http", "scheme": "bearer"}},
+            "securitySchemes": {
+                "key": {"type": "http", "scheme": "bearer"},
+                "session": {"type": "apiKey", "in": "cookie", "name": "mqgate_session"},
+            },
         },
     }
 
@@ -82,7 +88,7 @@ def _describe(operation: Operation, by_type: Mapping[str, Any], components: Mapp
         "responses": _responses(operation, by_type),
     }
     if not operation.is_public:
-        described["security"] = [{}, {"key": []}]
+        described["security"] = [{}, {"key": []}, {"session": []}]
     if operation.request_type is not None:
         content: dict[str, Any] = {"application/json": {"schema": by_type[repr(operation.request_type)]}}
         if operation.accepts_bytes:

@@ -1,10 +1,11 @@
 """One entry of the route table. The router, the OpenAPI document and the docs page are built from these entries."""
 
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, TypeVar
 
+from mqgate.control.access.permissions import PERMISSIONS, Grant
 from mqgate.core.errors import MqgateError
 from mqgate.http.exchange import Request, Response, refuse
 
@@ -45,7 +46,9 @@ class Operation:
     is_page: bool = False
     # Served under any load, so that a load balancer does not remove a busy gateway.
     is_health: bool = False
-    # Raises if the caller lacks permission. Called before the body is read.
+    # The row of the permission table: the grant of each kind of caller. Checked before the body is read.
+    grants: Mapping[str, Grant] = field(default_factory=dict)
+    # Anonymous operations: raises if the network of the client is not admitted.
     permit: Callable[[Request], None] | None = None
     max_body_bytes: int = SMALL_BODY
     ignores_query: bool = False
@@ -65,6 +68,6 @@ def describe(name: str, tag: str, **members: Any) -> Callable[[_F], _F]:
 
 
 def route(method: str, path: str, handler: Handler, **members: Any) -> Operation:
-    """Return the operation that a described handler serves at a path."""
+    """Return the operation that a described handler serves at a path. Raise KeyError if it has no permissions."""
     operation: Operation = getattr(handler, _DESCRIPTION)(method=method, path=path, handler=handler, **members)
-    return operation
+    return operation if operation.is_public else replace(operation, grants=PERMISSIONS[operation.name])

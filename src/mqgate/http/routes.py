@@ -10,8 +10,11 @@ from dataclasses import dataclass
 from mqgate.core.receipt import MAX_RECEIPT_LENGTH
 from mqgate.http.compat.mq.dialect import ANY, POST, READ, MqDialect, not_found
 from mqgate.http.documentation import DocumentationApi
+from mqgate.http.native.access import AccessApi
+from mqgate.http.native.accounts import AccountsApi
 from mqgate.http.native.alarm_channels import AlarmChannelsApi
 from mqgate.http.native.alarms import AlarmsApi
+from mqgate.http.native.applications import ApplicationsApi
 from mqgate.http.native.dead_letters import DeadLetterApi
 from mqgate.http.native.health import HealthApi
 from mqgate.http.native.messages import MessagesApi
@@ -47,6 +50,9 @@ class Apis:
     alarm_channels: AlarmChannelsApi
     stats: StatsApi
     health: HealthApi
+    access: AccessApi
+    accounts: AccountsApi
+    applications: ApplicationsApi
 
 
 def route_table(apis: Apis, settings: HttpSettings) -> Sequence[Operation]:
@@ -106,6 +112,31 @@ def route_table(apis: Apis, settings: HttpSettings) -> Sequence[Operation]:
         route("POST", "/v1/keys", apis.registry.create_key),
         route("GET", "/v1/keys", apis.registry.list_keys),
         route("DELETE", "/v1/keys/{key}", apis.registry.delete_key),
+        route("POST", "/v1/applications", apis.applications.create),
+        route("GET", "/v1/applications", apis.applications.list),
+        route("GET", "/v1/applications/{id}", apis.applications.get),
+        route("POST", "/v1/applications/{id}/approve", apis.applications.approve),
+        route("POST", "/v1/applications/{id}/decline", apis.applications.decline),
+        route("POST", "/v1/applications/{id}/withdraw", apis.applications.withdraw),
+        route("POST", "/v1/applications/{id}/retry", apis.applications.retry),
+        route("POST", "/v1/applications/{id}/key", apis.applications.take_key),
+        route("POST", "/v1/sessions", apis.access.sign_in),
+        route("GET", "/v1/sessions", apis.access.sessions),
+        route("DELETE", "/v1/sessions", apis.access.sign_out_everywhere),
+        route("DELETE", "/v1/sessions/current", apis.access.sign_out),
+        route("GET", "/v1/me", apis.access.me),
+        route("PUT", "/v1/me/password", apis.access.change_password),
+        route("PUT", "/v1/accounts/{account}", apis.accounts.put_account),
+        route("GET", "/v1/accounts/{account}", apis.accounts.get_account),
+        route("DELETE", "/v1/accounts/{account}", apis.accounts.delete_account),
+        route("GET", "/v1/accounts", apis.accounts.list_accounts),
+        route("DELETE", "/v1/accounts/{account}/sessions", apis.accounts.end_sessions),
+        route("PUT", "/v1/teams/{team}", apis.accounts.put_team),
+        route("GET", "/v1/teams/{team}", apis.accounts.get_team),
+        route("DELETE", "/v1/teams/{team}", apis.accounts.delete_team),
+        route("GET", "/v1/teams", apis.accounts.list_teams),
+        route("PUT", "/v1/teams/{team}/members/{account}", apis.accounts.add_member),
+        route("DELETE", "/v1/teams/{team}/members/{account}", apis.accounts.remove_member),
         route("GET", "/v1/topics/{topic}/messages", apis.messages.find),
         route("GET", "/v1/topics/{topic}/messages/{id}", apis.messages.get),
         route("GET", "/v1/topics/{topic}/queues/{queue}/messages", apis.messages.read),

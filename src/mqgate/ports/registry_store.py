@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Protocol
 
-from mqgate.core.entries import ApiKey, Group, Producer, Snapshot, Topic
+from mqgate.core.entries import Account, ApiKey, Group, Producer, Snapshot, Team, Topic
 from mqgate.core.receipt import KeyRotationPolicy, SigningKeys
 
-Entry = Topic | Producer | Group | ApiKey
+Entry = Topic | Producer | Group | ApiKey | Account | Team
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

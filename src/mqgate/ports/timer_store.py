@@ -16,13 +16,17 @@ class TimerState(StrEnum):
 
 
 class Timer(NamedTuple):
-    """A scheduled message. `number` is assigned by the store and is 0 before that."""
+    """A scheduled message. `number` is assigned by the store and is 0 before that.
+
+    `producer` is None if the message was published without one, or by release 0.1.0.
+    """
 
     topic: str
     draft: Draft
     due: datetime
     state: TimerState = TimerState.SCHEDULED
     number: int = 0
+    producer: str | None = None
 
 
 class TimerStore(Protocol):
@@ -57,6 +61,7 @@ class TimerStore(Protocol):
         until: datetime | None,
         limit: int,
         after: str | None,
+        producer: str | None = None,
     ) -> tuple[Sequence[Timer], str | None]:
         """Return scheduled timers by due time, without bodies, and the next cursor (None: no more).
 

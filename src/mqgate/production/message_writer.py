@@ -53,7 +53,9 @@ class MessageWriter:
         An error that is raised concerns all messages, but messages without a due time may be stored already.
         """
         now = [item.draft for item in items if item.due is None]
-        later = [Timer(topic.name, item.draft, item.due) for item in items if item.due is not None]
+        later = [
+            Timer(topic.name, item.draft, item.due, producer=producer or None) for item in items if item.due is not None
+        ]
         stored = await self._log.append(topic.name, now, producer) if now else ()
         if now:
             self._recorder.published(topic.name, producer, now, stored)

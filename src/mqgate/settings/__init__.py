@@ -1,5 +1,6 @@
 """Every option: its type, its default and its purpose. A package receives its group, never the tree."""
 
+from mqgate.settings.access import AdminSettings, ApprovalSettings, SessionSettings
 from mqgate.settings.http import HttpSettings, MqSettings
 from mqgate.settings.messaging import GroupSettings, PublishSettings, TopicSettings
 from mqgate.settings.observability import (
@@ -22,7 +23,9 @@ from mqgate.settings.stores import (
 from mqgate.settings.tree import Settings, option_groups
 
 __all__ = [
+    "AdminSettings",
     "AlarmsSettings",
+    "ApprovalSettings",
     "ControlSettings",
     "EventsSettings",
     "GroupSettings",
@@ -36,6 +39,7 @@ __all__ = [
     "PublishSettings",
     "RedisSettings",
     "RocketMQSettings",
+    "SessionSettings",
     "Settings",
     "SettingsInvalid",
     "SqliteSettings",

@@ -60,6 +60,11 @@ def check(settings: "Settings") -> list[str]:
         except ValueError:
             faults.append(f"{name}: {network!r} is not a network such as 10.0.0.0/8")
     faults += _check_http(settings.http)
+    faults += [
+        f"[sessions] {name} must be more than 0"
+        for name in ("idle_timeout", "max_age")
+        if not getattr(settings.sessions, name)
+    ]
     return faults
 
 

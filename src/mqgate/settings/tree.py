@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from mqgate.settings.access import AdminSettings, ApprovalSettings, SessionSettings
 from mqgate.settings.checks import check
 from mqgate.settings.http import HttpSettings, MqSettings
 from mqgate.settings.loader import Loader, groups_of
@@ -53,6 +54,9 @@ class Settings:
     events: EventsSettings = field(default_factory=EventsSettings)
     alarms: AlarmsSettings = field(default_factory=AlarmsSettings)
     mq: MqSettings = field(default_factory=MqSettings)
+    admin: AdminSettings = field(default_factory=AdminSettings)
+    sessions: SessionSettings = field(default_factory=SessionSettings)
+    approvals: ApprovalSettings = field(default_factory=ApprovalSettings)
     logging: LoggingSettings = field(default_factory=LoggingSettings)
     stats: StatsSettings = field(default_factory=StatsSettings)
     pipelines: PipelineSettings = field(default_factory=PipelineSettings)

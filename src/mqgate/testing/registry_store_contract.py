@@ -7,7 +7,7 @@ from datetime import timedelta
 import pytest
 
 from mqgate.core.backoff import Backoff
-from mqgate.core.entries import Mode, RateLimit
+from mqgate.core.entries import Account, Mode, RateLimit, Team
 from mqgate.core.errors import InvalidValue, RegistryChanged
 from mqgate.core.receipt import KeyRotationPolicy
 from mqgate.ports.registry_store import AuditEntry, Entry, RegistryStore
@@ -45,14 +45,24 @@ class RegistryStoreContract:
         topic = a_topic(retention=timedelta(hours=1), retention_bytes=1 << 30)
         producer = a_producer(rate_limit=RateLimit(rate=1.5, burst=10))
         group = a_group(
+            team="payments",
             mode=Mode.BROADCAST,
             backoff=Backoff(steps=(timedelta(seconds=1), timedelta(minutes=2))),
             rate_limit=RateLimit(rate=5, burst=7),
             is_paused=True,
             pause_reason="lunch",
         )
-        key = a_key(role=None, group="workers", expires_at=NOON + timedelta(days=1))
-        await _saved(store, topic, producer, group, key)
+        key = a_key(role=None, group="workers", expires_at=NOON + timedelta(days=1), name="ci", owner="payments")
+        account = Account(
+            name="ada",
+            role="member",
+            teams=frozenset({"payments"}),
+            password_hash="$h",  # noqa: S106 - no password
+            is_disabled=True,
+            created_at=NOON,
+        )
+        team = Team(name="payments", description="<b>O'Hara</b>", created_at=NOON)
+        await _saved(store, topic, producer, group, key, account, team)
 
         snapshot = await (await reopen()).load()
 
@@ -60,7 +70,9 @@ class RegistryStoreContract:
         assert snapshot.producers == {"shop": producer}
         assert snapshot.groups == {"workers": group}
         assert snapshot.keys == {"k1": key}
-        assert snapshot.version == 4
+        assert snapshot.accounts == {"ada": account}
+        assert snapshot.teams == {"payments": team}
+        assert snapshot.version == 6
 
     async def test_the_version_grows_with_every_change_only(self, store: RegistryStore) -> None:
         """Gateways reload the registry when the version changes."""

@@ -50,12 +50,22 @@ class TimerStoreContract:
 
     async def test_a_timer_keeps_the_whole_message_after_a_restart(self, store: TimerStore, reopen: Reopen) -> None:
         """A message may be delivered years after its publish."""
-        await store.add([Timer("orders", WHOLE, NOON + timedelta(days=730))])
+        await store.add([Timer("orders", WHOLE, NOON + timedelta(days=730), producer="shop")])
 
         found = await (await reopen()).get("whole")
 
         assert found is not None
-        assert found._replace(number=0) == Timer("orders", WHOLE, NOON + timedelta(days=730))
+        assert found._replace(number=0) == Timer("orders", WHOLE, NOON + timedelta(days=730), producer="shop")
+
+    @pytest.mark.parametrize("topic", [None, "orders"])
+    async def test_a_list_is_limited_to_a_producer(self, store: TimerStore, topic: str | None) -> None:
+        """The key of a producer sees its own timers only; timers without a producer belong to no key."""
+        owners = ("shop", None, "depot", "shop", "shop", None)
+        await store.add([_timer(number)._replace(producer=owner) for number, owner in enumerate(owners)])
+
+        assert await _listed(store, topic=topic, producer="shop") == ["m0", "m3", "m4"]
+        assert await _listed(store, topic=topic, producer="nobody") == []
+        assert len(await _listed(store, topic=topic)) == 6
 
     async def test_no_timer_is_claimed_before_it_is_due(self, store: TimerStore, clock: ManualClock) -> None:
         """Invariant 21, to the millisecond. The next due time is returned."""

@@ -303,6 +303,7 @@ async def test_no_timer_query_reads_the_whole_table(gateways: list[Gateway], clo
         "limit": 500,
         "owner": presence.owner,
         "topic": "topic1",
+        "producer": "shop",
         "id": "m7",
         "since": NOON,
         "until": NOON + timedelta(days=9),

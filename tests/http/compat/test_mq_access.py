@@ -9,6 +9,7 @@ from mq_calls import Mq
 
 from mqgate import bootstrap
 from mqgate.bootstrap import Gateway
+from mqgate.control.access.keys import KeySpec
 from mqgate.settings import HttpSettings, MqSettings, Settings, SqliteSettings
 
 NO_PERMISSION = {"status": 500, "message": "no permission!"}
@@ -25,7 +26,7 @@ def settings(tmp_path: Path) -> Settings:
 @pytest.fixture
 async def locked(mq: Mq, gateway: Gateway) -> Gateway:
     """A gateway with one API key."""
-    await gateway.access.create(producer=None, group=None, role="admin", expires_at=None, actor="test")
+    await gateway.credentials.keys.create(KeySpec(role="admin"), "test")
     return gateway
 
 
@@ -51,14 +52,14 @@ async def test_the_last_key_deleted_through_another_gateway_does_not_open_the_di
     """A gateway that listens beyond loopback stays closed without any key; `/v1` does, and `/mq` must too."""
     store = SqliteSettings(directory=str(tmp_path / "data"), tidy_interval=timedelta(hours=1))
     async with bootstrap.gateway(Settings(sqlite=store)) as local:
-        key, _ = await local.access.create(producer=None, group=None, role="admin", expires_at=None, actor="test")
+        key, _ = await local.credentials.keys.create(KeySpec(role="admin"), "test")
     public = Settings(sqlite=store, http=HttpSettings(host="192.0.2.7"))
     async with bootstrap.gateway(public) as gateway:
         snapshot = gateway.registry.snapshot
         # What another gateway, which listens on loopback, is allowed to do.
-        gateway.access._may_be_open = True
-        await gateway.access.delete(key.id, "test")
-        gateway.access._may_be_open = False
+        gateway.credentials.keys._may_be_open = True
+        await gateway.credentials.keys.delete(key.id, "test")
+        gateway.credentials.keys._may_be_open = False
 
         response = await from_address(gateway, "127.0.0.1", "produce?producer=P&message=m")
 

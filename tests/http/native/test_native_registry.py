@@ -22,6 +22,7 @@ async def test_a_topic_has_defaults_and_shows_them(api: httpx.AsyncClient) -> No
         "retention": 259_200.0,
         "retentionBytes": None,
         "createdAt": "2026-01-01T12:00:00.000Z",
+        "team": None,
     }
 
 

@@ -20,15 +20,22 @@ import msgspec
 from mqgate.adapters.postgres.database import Database, Transaction, queries
 from mqgate.adapters.postgres.text import escape, unescape
 from mqgate.core.cursors import MAX_ROW, parse_cursor
-from mqgate.core.entries import ApiKey, Group, Producer, Snapshot, Topic
+from mqgate.core.entries import Account, ApiKey, Group, Producer, Snapshot, Team, Topic
 from mqgate.core.errors import RegistryChanged
 from mqgate.core.receipt import KeyRotationPolicy, SigningKeys, StoredKey
 from mqgate.ports.registry_store import AuditEntry, Entry
 
-__all__ = ["PostgresRegistryStore"]
+__all__ = ["PostgresRegistryStore", "record_audit"]
 
 _SQL = queries("registry_store")
-_KINDS: dict[type[Entry], str] = {Topic: "topic", Producer: "producer", Group: "group", ApiKey: "key"}
+_KINDS: dict[type[Entry], str] = {
+    Topic: "topic",
+    Producer: "producer",
+    Group: "group",
+    ApiKey: "key",
+    Account: "account",
+    Team: "team",
+}
 _NEWEST = 1 << 62
 
 
@@ -62,6 +69,8 @@ class PostgresRegistryStore:
             producers=found["producer"],
             groups=found["group"],
             keys=found["key"],
+            accounts=found["account"],
+            teams=found["team"],
         )
 
     async def save(self, entry: Entry, audit_entry: AuditEntry, *, decided_on: int) -> None:
@@ -108,6 +117,11 @@ class PostgresRegistryStore:
             return terms.signing(keys, now)
 
         return await self._database.transact(job)
+
+
+async def record_audit(transaction: Transaction, audit_entry: AuditEntry) -> None:
+    """Record an audit entry in the transaction of the change."""
+    await transaction.rows(_SQL["record"], _columns(audit_entry))
 
 
 def _name(entry: Entry) -> str:

@@ -1,7 +1,7 @@
 """Watches the registry for changes of other gateways, with LISTEN on a connection of its own.
 
-Notifications are lost with the connection, so the registry is also checked after every reconnect and every few
-seconds, because a dead connection may not be detected.
+Notifications are lost with the connection, so the registry is also checked after every reconnect and every two
+seconds: a dead connection may not be detected, and a deleted key must not work for more than 5 s.
 """
 
 import asyncio
@@ -28,7 +28,7 @@ class RegistryWatch:
         database: Database,
         refresh: Callable[[], Awaitable[None]],
         *,
-        interval: timedelta = timedelta(seconds=5),
+        interval: timedelta = timedelta(seconds=2),
     ) -> None:
         self._database = database
         self._refresh = refresh

@@ -29,7 +29,7 @@ from mqgate.ports.timer_store import Timer, TimerState
 
 __all__ = ["Outlook", "PostgresTimerStore"]
 
-_SQL = queries("timer_store", "number, id, topic, due, state, key, tag, properties, slot, body")
+_SQL = queries("timer_store", "number, id, topic, due, state, key, tag, properties, slot, body, producer")
 _RETENTION = timedelta(minutes=20)
 _BATCH = 2_000
 _BEGIN_OF_TIME = datetime.min.replace(tzinfo=UTC)
@@ -68,6 +68,7 @@ class PostgresTimerStore:
             "tags": [escape(draft.tag) for draft in drafts],
             "properties": [_json(draft) for draft in drafts],
             "slots": [draft.slot for draft in drafts],
+            "producers": [timer.producer for timer in timers],
             "bodies": [draft.body for draft in drafts],
         }
         await self._database.write(_SQL["add"], values)
@@ -115,17 +116,20 @@ class PostgresTimerStore:
         until: datetime | None,
         limit: int,
         after: str | None,
+        producer: str | None = None,
     ) -> tuple[Sequence[Timer], str | None]:
         due, number = (None, 0) if after is None else parse_cursor(after, _LATEST_MICROSECOND, MAX_ROW)
         values = {
             "topic": escape(topic),
+            "producer": escape(producer),
             "since": since or _BEGIN_OF_TIME,
             "until": until or _END_OF_TIME,
             "due": _BEGIN_OF_TIME if due is None else _EPOCH + due * _MICROSECOND,
             "number": number,
             "limit": limit + 1,
         }
-        rows = await self._database.read(_SQL["list" if topic is None else "list_topic"], values)
+        name = "list_producer" if producer is not None else "list" if topic is None else "list_topic"
+        rows = await self._database.read(_SQL[name], values)
         last = rows[limit - 1] if len(rows) > limit else None
         return [
             _timer(row) for row in rows[:limit]
@@ -154,7 +158,7 @@ def _json(draft: Draft) -> str | None:
 
 
 def _timer(row: tuple[Any, ...]) -> Timer:
-    number, message_id, topic, due, state, key, tag, properties, slot, body = row
+    number, message_id, topic, due, state, key, tag, properties, slot, body, producer = row
     decoded = msgspec.json.decode(properties, type=dict[str, str]) if properties else NO_PROPERTIES
     draft = Draft(message_id, body or b"", unescape(key), unescape(tag), decoded, slot)
-    return Timer(topic, draft, due, TimerState(state), number)
+    return Timer(topic, draft, due, TimerState(state), number, producer)

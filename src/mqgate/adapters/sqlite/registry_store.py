@@ -11,14 +11,21 @@ import msgspec
 from mqgate.adapters.sqlite.engine import Engine, queries
 from mqgate.adapters.sqlite.threads import Transaction, View
 from mqgate.core.cursors import MAX_ROW, parse_cursor
-from mqgate.core.entries import ApiKey, Group, Producer, Snapshot, Topic
+from mqgate.core.entries import Account, ApiKey, Group, Producer, Snapshot, Team, Topic
 from mqgate.core.errors import RegistryChanged
 from mqgate.core.message import instant, milliseconds
 from mqgate.core.receipt import KeyRotationPolicy, SigningKeys, StoredKey
 from mqgate.ports.registry_store import AuditEntry, Entry
 
 _SQL = queries("registry_store")
-_KINDS: dict[type[Entry], str] = {Topic: "topic", Producer: "producer", Group: "group", ApiKey: "key"}
+_KINDS: dict[type[Entry], str] = {
+    Topic: "topic",
+    Producer: "producer",
+    Group: "group",
+    ApiKey: "key",
+    Account: "account",
+    Team: "team",
+}
 _MAX_ID = 1 << 62
 
 
@@ -57,13 +64,15 @@ class SqliteRegistryStore:
             producers=found["producer"],
             groups=found["group"],
             keys=found["key"],
+            accounts=found["account"],
+            teams=found["team"],
         )
 
     async def save(self, entry: Entry, audit_entry: AuditEntry, *, decided_on: int) -> None:
         def job(tx: Transaction) -> None:
             _raise_version(tx, decided_on)
             tx.execute(_SQL["save"], (_KINDS[type(entry)], _name(entry), msgspec.json.encode(entry)))
-            _record(tx, audit_entry)
+            record_audit(tx, audit_entry)
 
         await self._engine.write(job)
 
@@ -71,12 +80,12 @@ class SqliteRegistryStore:
         def job(tx: Transaction) -> None:
             _raise_version(tx, decided_on)
             tx.execute(_SQL["remove"], (_KINDS[type(entry)], _name(entry)))
-            _record(tx, audit_entry)
+            record_audit(tx, audit_entry)
 
         await self._engine.write(job)
 
     async def record(self, audit_entry: AuditEntry) -> None:
-        await self._engine.write(lambda tx: _record(tx, audit_entry))
+        await self._engine.write(lambda tx: record_audit(tx, audit_entry))
 
     async def audit_entries(self, limit: int, before: str | None) -> tuple[Sequence[AuditEntry], str | None]:
         (before_id,) = (_MAX_ID,) if before is None else parse_cursor(before, MAX_ROW)
@@ -112,7 +121,8 @@ def _raise_version(tx: Transaction, decided_on: int) -> None:
     tx.execute(_SQL["raise_version"])
 
 
-def _record(tx: Transaction, audit_entry: AuditEntry) -> None:
+def record_audit(tx: Transaction, audit_entry: AuditEntry) -> None:
+    """Record an audit entry in the transaction of the change."""
     values = (
         milliseconds(audit_entry.at),
         audit_entry.actor,

@@ -13,7 +13,7 @@ from mqgate.core.message import NO_PROPERTIES, Draft, instant, milliseconds
 from mqgate.core.times import LATEST_MS
 from mqgate.ports.timer_store import Timer, TimerState
 
-_COLUMNS = "number, id, topic, due, state, key, tag, properties, slot, body"
+_COLUMNS = "number, id, topic, due, state, key, tag, properties, slot, body, producer"
 _SQL = {name: sql.replace("{columns}", _COLUMNS) for name, sql in queries("timer_store").items()}
 _REMEMBERED = timedelta(minutes=20)
 _TIDY_ROWS = 2_000
@@ -88,11 +88,12 @@ class SqliteTimerStore:
         until: datetime | None,
         limit: int,
         after: str | None,
+        producer: str | None = None,
     ) -> tuple[Sequence[Timer], str | None]:
         due, number = (-1, 0) if after is None else parse_cursor(after, LATEST_MS, MAX_ROW)
         low = milliseconds(since) if since else 0
         high = milliseconds(until) if until else _MAX_TIME
-        values = (topic, low, high, due, number, limit + 1)
+        values = (topic, low, high, due, number, limit + 1, producer)
         rows = await self._engine.read(lambda view: view.all(_SQL["list"], values))
         last = rows[limit - 1] if len(rows) > limit else None
         return [_timer(row) for row in rows[:limit]], f"{last[3]}.{last[0]}" if last else None
@@ -126,7 +127,8 @@ class SqliteTimerStore:
 def _row(timer: Timer) -> tuple[Any, ...]:
     draft = timer.draft
     properties = msgspec.json.encode(draft.properties).decode() if draft.properties else None
-    return draft.id, timer.topic, _due_ms(timer.due), draft.key, draft.tag, properties, draft.slot, draft.body
+    values = draft.id, timer.topic, _due_ms(timer.due), draft.key, draft.tag, properties, draft.slot, draft.body
+    return *values, timer.producer
 
 
 def _due_ms(due: datetime) -> int:
@@ -136,7 +138,7 @@ def _due_ms(due: datetime) -> int:
 
 
 def _timer(row: Any) -> Timer:
-    number, message_id, topic, due, state, key, tag, properties, slot, body = row
+    number, message_id, topic, due, state, key, tag, properties, slot, body, producer = row
     decoded = msgspec.json.decode(properties, type=dict[str, str]) if properties else NO_PROPERTIES
     draft = Draft(message_id, body or b"", key, tag, decoded, slot)
-    return Timer(topic, draft, instant(due), TimerState(state), number)
+    return Timer(topic, draft, instant(due), TimerState(state), number, producer)

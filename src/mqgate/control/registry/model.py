@@ -39,6 +39,7 @@ class TopicSpec(Struct, rename="camel", forbid_unknown_fields=True, omit_default
     queues: int | UnsetType = UNSET
     retention: Duration | None | UnsetType = UNSET
     retention_bytes: int | None | UnsetType = UNSET
+    team: str | None | UnsetType = UNSET
 
 
 class RateSpec(Struct, rename="camel", forbid_unknown_fields=True, omit_defaults=True):
@@ -49,6 +50,7 @@ class RateSpec(Struct, rename="camel", forbid_unknown_fields=True, omit_defaults
 class ProducerSpec(Struct, rename="camel", forbid_unknown_fields=True, omit_defaults=True):
     topic: str | UnsetType = UNSET
     rate_limit: float | RateSpec | None | UnsetType = UNSET
+    team: str | None | UnsetType = UNSET
 
 
 class BackoffSpec(Struct, rename="camel", forbid_unknown_fields=True, omit_defaults=True):
@@ -75,6 +77,7 @@ class GroupSpec(Struct, rename="camel", forbid_unknown_fields=True, omit_default
     max_in_flight: int | UnsetType = UNSET
     rate_limit: float | RateSpec | None | UnsetType = UNSET
     client_ttl: Duration | UnsetType = UNSET
+    team: str | None | UnsetType = UNSET
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,6 +113,8 @@ def decide_topic(name: str, spec: TopicSpec, old: Topic | None, defaults: Defaul
         if spec.retention_bytes is not None and not 1 <= spec.retention_bytes < 1 << 62:
             raise InvalidValue("retentionBytes must be at least 1, or null for no limit", field="retentionBytes")
         changes["retention_bytes"] = spec.retention_bytes
+    if spec.team is not UNSET:
+        changes["team"] = spec.team
     return replace(base, **changes)
 
 
@@ -132,8 +137,8 @@ def decide_producer(name: str, spec: ProducerSpec, old: Producer | None, now: da
     topic = _fixed("topic", spec.topic, old.topic if old else None)
     base = old or Producer(name=name, topic=topic, rate_limit=None, created_at=now)
     if spec.rate_limit is not UNSET:
-        return replace(base, rate_limit=decide_rate(spec.rate_limit))
-    return base
+        base = replace(base, rate_limit=decide_rate(spec.rate_limit))
+    return base if spec.team is UNSET else replace(base, team=spec.team)
 
 
 def decide_rate(spec: float | RateSpec | None) -> RateLimit | None:
@@ -192,6 +197,7 @@ def _group_rules(spec: GroupSpec) -> list[tuple[str, Any, Callable[[Any], Any]]]
         ("max_in_flight", spec.max_in_flight, lambda given: _between(given, _MAX_IN_FLIGHT, "maxInFlight")),
         ("rate_limit", spec.rate_limit, decide_rate),
         ("client_ttl", spec.client_ttl, _client_ttl),
+        ("team", spec.team, lambda given: given),
     ]
 
 

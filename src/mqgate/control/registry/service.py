@@ -16,11 +16,20 @@ from typing import TypeVar
 import msgspec
 from msgspec import UNSET
 
+from mqgate.control.audit import audit_details, audit_subject
 from mqgate.control.registry import model
 from mqgate.control.registry.directory import CachedDirectory
 from mqgate.control.registry.model import Defaults, GroupSpec, ProducerSpec, TopicSpec
 from mqgate.core.entries import ApiKey, Group, Producer, Snapshot, Topic
-from mqgate.core.errors import GroupNotFound, ProducerNotFound, RegistryChanged, TopicInUse, TopicNotFound
+from mqgate.core.errors import (
+    AlreadyExists,
+    GroupNotFound,
+    ProducerNotFound,
+    RegistryChanged,
+    TeamNotFound,
+    TopicInUse,
+    TopicNotFound,
+)
 from mqgate.core.events import EVENTS_TOPIC
 from mqgate.core.names import check_name, retry_topic
 from mqgate.ports.dead_letters import DeadLetterStore
@@ -90,38 +99,46 @@ class Registry:
             await self._catch_up()
         return _group(self._directory.snapshot, name)
 
-    async def put_topic(self, name: str, spec: TopicSpec, actor: str) -> tuple[Topic, bool]:
+    async def put_topic(self, name: str, spec: TopicSpec, actor: str, *, only_new: bool = False) -> tuple[Topic, bool]:
         """Create or change a topic. Return it, and whether it is new."""
         check_name(name, "topic")
         async with self._store.change_lock():
             seen = await self._directory.refresh()
             old = seen.topics.get(name)
+            _check_new(old, only_new=only_new)
             entry = model.decide_topic(name, spec, old, self._defaults, self._clock())
+            _check_team(seen, spec)
             if old is None:
                 await self._delete_topic_state(name)
             await self._log.create(name, entry.queues)
             await self._save(entry, old, actor, seen)
         return entry, old is None
 
-    async def put_producer(self, name: str, spec: ProducerSpec, actor: str) -> tuple[Producer, bool]:
+    async def put_producer(
+        self, name: str, spec: ProducerSpec, actor: str, *, only_new: bool = False
+    ) -> tuple[Producer, bool]:
         check_name(name, "producer")
         async with self._store.change_lock():
             seen = await self._directory.refresh()
             old = seen.producers.get(name)
+            _check_new(old, only_new=only_new)
             entry = model.decide_producer(name, spec, old, self._clock())
             _topic(seen, entry.topic)
+            _check_team(seen, spec)
             await self._save(entry, old, actor, seen)
         return entry, old is None
 
-    async def put_group(self, name: str, spec: GroupSpec, actor: str) -> tuple[Group, bool]:
+    async def put_group(self, name: str, spec: GroupSpec, actor: str, *, only_new: bool = False) -> tuple[Group, bool]:
         """Create or change a group. Return it, and whether it is new; the start offsets of a new group are set."""
         check_name(name, "group")
         async with self._store.change_lock():
             seen = await self._directory.refresh()
             old = seen.groups.get(name)
+            _check_new(old, only_new=only_new)
             if old is None and spec.topic is not UNSET:
                 _topic(seen, spec.topic)
             entry = model.decide_group(name, spec, old, self._defaults, self._clock())
+            _check_team(seen, spec)
             if old is None:
                 await self._leases.forget(name)
                 await self._log.drop(retry_topic(name))
@@ -217,12 +234,12 @@ class Registry:
         if entry == old:
             return
         action = action or ("create" if old is None else "change")
-        audit_entry = self._audit_entry(actor, action, _subject(entry), reason, {"new": _audit_details(entry)})
+        audit_entry = self._audit_entry(actor, action, audit_subject(entry), reason, {"new": audit_details(entry)})
         await self._store.save(entry, audit_entry, decided_on=seen.version)
         await self._directory.refresh()
 
     async def _remove(self, entry: Entry, actor: str, seen: Snapshot) -> None:
-        audit_entry = self._audit_entry(actor, "delete", _subject(entry), None, {"old": _audit_details(entry)})
+        audit_entry = self._audit_entry(actor, "delete", audit_subject(entry), None, {"old": audit_details(entry)})
         await self._store.remove(entry, audit_entry, decided_on=seen.version)
         await self._directory.refresh()
 
@@ -237,17 +254,17 @@ class Registry:
         )
 
 
-def _audit_details(entry: Entry) -> dict[str, object]:
-    """Return an entry as audit details, without the digest of an API key."""
-    details: dict[str, object] = msgspec.to_builtins(entry)
-    details.pop("digest", None)
-    return details
+def _check_new(old: Topic | Producer | Group | None, *, only_new: bool) -> None:
+    """Raise AlreadyExists if an entry that must be new exists."""
+    if only_new and old is not None:
+        kind = type(old).__name__
+        raise AlreadyExists(f"{kind} {old.name} exists. Choose another name, or change it without If-None-Match.")
 
 
-def _subject(entry: Entry) -> str:
-    if isinstance(entry, ApiKey):
-        return f"key {entry.id}"
-    return f"{type(entry).__name__.lower()} {entry.name}"
+def _check_team(seen: Snapshot, spec: TopicSpec | ProducerSpec | GroupSpec) -> None:
+    """Raise TeamNotFound if the given team does not exist."""
+    if spec.team is not UNSET and spec.team is not None and spec.team not in seen.teams:
+        raise TeamNotFound(f"Team {spec.team} does not exist. Use PUT /v1/teams/{spec.team}.", field="team")
 
 
 def _topic(seen: Snapshot, name: str) -> Topic:

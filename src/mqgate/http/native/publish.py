@@ -50,10 +50,6 @@ _publish_in = msgspec.json.Decoder(PublishIn)
 _NO_ENVELOPE = Envelope()
 
 
-def _may_publish(request: Request) -> None:
-    request.principal.need_publish()
-
-
 class PublishApi:
     def __init__(self, service: ProductionService, parser: EnvelopeParser, settings: HttpSettings) -> None:
         self._service = service
@@ -74,7 +70,6 @@ class PublishApi:
             207: PublishResults,
         },
         errors=(404, 422, 429, 507),
-        permit=_may_publish,
     )
     async def publish(self, request: Request) -> Response:
         """Publish a message or a batch."""

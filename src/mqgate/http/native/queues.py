@@ -53,7 +53,6 @@ class QueuesApi:
     @describe("listQueues", "messages", query=QueuesQuery, responses={200: Queues}, errors=(404,))
     async def list(self, request: Request) -> Response:
         """List the queues of a topic with their bounds."""
-        request.principal.need_admin()
         topic = await self._registry.readable(request.path("topic"))
         requested = query(request, QueuesQuery)
         at = query_instant(requested.at, "at")

@@ -70,10 +70,6 @@ _nack_in = msgspec.json.Decoder(NackIn)
 _extend_in = msgspec.json.Decoder(ExtendIn)
 
 
-def _may_consume(request: Request) -> None:
-    request.principal.need_group(request.path("group"))
-
-
 class ReceiveApi:
     def __init__(self, registry: Registry, service: ConsumptionService, settings: HttpSettings) -> None:
         self._registry = registry
@@ -87,7 +83,6 @@ class ReceiveApi:
         is_body_optional=True,
         responses={200: ReceiveOut},
         errors=(404, 409, 429, 507),
-        permit=_may_consume,
     )
     async def receive(self, request: Request) -> Response:
         """Receive messages, and acknowledge earlier ones."""
@@ -122,9 +117,7 @@ class ReceiveApi:
         if given.attempt_id is not None and not 1 <= len(given.attempt_id) <= _MAX_ATTEMPT_LENGTH:
             raise InvalidValue(f"attemptId must be 1 to {_MAX_ATTEMPT_LENGTH} characters", field="attemptId")
 
-    @describe(
-        "ack", "consume", request_type=AckIn, responses=_SETTLED, errors=(404, 409, 410, 507), permit=_may_consume
-    )
+    @describe("ack", "consume", request_type=AckIn, responses=_SETTLED, errors=(404, 409, 410, 507))
     async def ack(self, request: Request) -> Response:
         """Acknowledge messages."""
         group = await requested_group(request, self._registry)
@@ -136,9 +129,7 @@ class ReceiveApi:
             raise UnsupportedByMode("a receipt of message mode is for one message: leave through out", field="through")
         return _settled(given, await self._service.ack(group, receipts, through=given.through))
 
-    @describe(
-        "nack", "consume", request_type=NackIn, responses=_SETTLED, errors=(404, 409, 410, 507), permit=_may_consume
-    )
+    @describe("nack", "consume", request_type=NackIn, responses=_SETTLED, errors=(404, 409, 410, 507))
     async def nack(self, request: Request) -> Response:
         """Release messages for another delivery."""
         group = await requested_group(request, self._registry)
@@ -151,9 +142,7 @@ class ReceiveApi:
             raise InvalidValue(f"reason may have {_MAX_REASON} characters", field="reason", limit=_MAX_REASON)
         return _settled(given, await self._service.nack(group, receipts, delay=delay, reason=given.reason))
 
-    @describe(
-        "extend", "consume", request_type=ExtendIn, responses=_SETTLED, errors=(404, 409, 410, 507), permit=_may_consume
-    )
+    @describe("extend", "consume", request_type=ExtendIn, responses=_SETTLED, errors=(404, 409, 410, 507))
     async def extend(self, request: Request) -> Response:
         """Extend the leases of messages."""
         group = await requested_group(request, self._registry)

@@ -6,6 +6,7 @@ from datetime import datetime, timedelta
 import msgspec
 from msgspec import Struct
 
+from mqgate.control.access.permissions import Grant
 from mqgate.control.registry.model import Duration, Instant
 from mqgate.core.errors import AlreadyCancelled, AlreadyDelivered, InvalidValue, ScheduledNotFound
 from mqgate.core.times import parse_duration, parse_instant
@@ -17,6 +18,7 @@ from mqgate.http.json_input import decode, query, query_instant
 from mqgate.http.native.registry import check_limit
 from mqgate.http.native.schemas import Scheduled, ScheduledDetailOut, scheduled_detail_out, scheduled_out
 from mqgate.http.operation import describe
+from mqgate.ports.directory import Directory
 from mqgate.ports.timer_store import Timer, TimerState, TimerStore
 
 
@@ -54,7 +56,9 @@ class ScheduledApi:
         recorder: EventRecorder,
         longest_delay: timedelta,
         clock: Callable[[], datetime],
+        directory: Directory,
     ) -> None:
+        self._directory = directory
         self._timers = timers
         self._dispatcher = dispatcher
         self._recorder = recorder
@@ -64,7 +68,6 @@ class ScheduledApi:
     @describe("listScheduled", "delay", query=ScheduledQuery, responses={200: ScheduledList})
     async def list(self, request: Request) -> Response:
         """List scheduled messages, the next one first."""
-        request.principal.need_admin()
         requested = query(request, ScheduledQuery)
         timers, next_cursor = await self._timers.list(
             topic=requested.topic,
@@ -72,20 +75,21 @@ class ScheduledApi:
             until=query_instant(requested.to, "to"),
             limit=check_limit(requested.limit),
             after=requested.cursor,
+            producer=request.principal.producer,
         )
         return reply(200, ScheduledList([scheduled_out(timer) for timer in timers], next_cursor))
 
     @describe("getScheduled", "delay", responses={200: ScheduledDetailOut}, errors=(404,))
     async def get(self, request: Request) -> Response:
         """Show a scheduled message."""
-        request.principal.need_admin()
-        return reply(200, scheduled_detail_out(await self._find(request.path("id"))))
+        return reply(200, scheduled_detail_out(await self._find_permitted(request)))
 
     @describe("cancelScheduled", "delay", responses={200: Cancelled}, errors=(404, 409, 507))
     async def cancel(self, request: Request) -> Response:
         """Cancel a scheduled message."""
-        request.principal.need_admin()
         message_id = request.path("id")
+        if request.grant is Grant.OWN:
+            await self._find_permitted(request)
         state = await self._timers.change(message_id, None)
         _check_state(message_id, state, {TimerState.SCHEDULED, TimerState.CANCELLED})
         if state is TimerState.SCHEDULED:
@@ -96,8 +100,9 @@ class ScheduledApi:
     @describe("retimeScheduled", "delay", request_type=RetimeIn, responses={200: Scheduled}, errors=(404, 409, 507))
     async def retime(self, request: Request) -> Response:
         """Change the delivery time of a scheduled message."""
-        request.principal.need_admin()
         message_id = request.path("id")
+        if request.grant is Grant.OWN:
+            await self._find_permitted(request)
         given = decode(request.body, _retime_in)
         if given.delay is None and given.deliver_at is None:
             raise InvalidValue("Provide delay or deliverAt.", field="deliverAt")
@@ -109,6 +114,16 @@ class ScheduledApi:
         self._dispatcher.wake_by(due)
         timer = await self._find(message_id)
         return reply(200, scheduled_out(timer))
+
+    async def _find_permitted(self, request: Request) -> Timer:
+        """Return the timer in the path. A timer of another producer or team is reported as missing."""
+        timer = await self._find(request.path("id"))
+        if request.grant is Grant.OWN:
+            caller = request.principal
+            producer = None if timer.producer is None else self._directory.snapshot.producers.get(timer.producer)
+            if producer is None or not (caller.producer == producer.name or caller.owns(producer)):
+                raise _unknown(timer.draft.id)
+        return timer
 
     async def _find(self, message_id: str) -> Timer:
         timer = await self._timers.get(message_id)

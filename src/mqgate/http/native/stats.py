@@ -224,7 +224,6 @@ class StatsApi:
     @describe("trafficStats", "stats", query=TrafficQuery, responses={200: TrafficPage}, errors=(404, 507))
     async def traffic(self, request: Request) -> Response:
         """Show message and byte counts, errors and redeliveries."""
-        request.principal.need_admin()
         given = query(request, TrafficQuery)
         by = tuple(given.by.split(","))
         if not set(by) <= set(_NAMES) or len(set(by)) < len(by):
@@ -236,21 +235,18 @@ class StatsApi:
     @describe("latencyStats", "stats", query=LatencyQuery, responses={200: LatencyPage}, errors=(404, 507))
     async def latency(self, request: Request) -> Response:
         """Show latency percentiles."""
-        request.principal.need_admin()
         given = query(request, LatencyQuery)
         return await self._page(given, given.step, {"measure": given.measure}, reports.latency, LatencyOut)
 
     @describe("redeliveryStats", "stats", query=StepQuery, responses={200: RedeliveryPage}, errors=(404, 507))
     async def redelivery(self, request: Request) -> Response:
         """Show redeliveries, dead letters and empty receives."""
-        request.principal.need_admin()
         given = query(request, StepQuery)
         return await self._page(given, given.step, {}, reports.redelivery, RedeliveryOut)
 
     @describe("lagStats", "stats", query=LagHistoryQuery, responses={200: LagPage}, errors=(404, 507))
     async def lag(self, request: Request) -> Response:
         """Show the lag of groups over time, and its trend."""
-        request.principal.need_admin()
         given = query(request, LagHistoryQuery)
         return await self._page(given, "minute", {"client": given.client_id}, reports.lag, LagHistoryOut)
 
@@ -263,27 +259,23 @@ class StatsApi:
     )
     async def reconciliation(self, request: Request) -> Response:
         """Show where published messages went, per hour."""
-        request.principal.need_admin()
         given = query(request, ReconciliationQuery)
         return await self._page(given, "hour", {"state": given.state}, reports.reconciliation, ReconciliationOut)
 
     @describe("findingsStats", "stats", query=FindingsQuery, responses={200: FindingsPage}, errors=(404, 507))
     async def findings(self, request: Request) -> Response:
         """List messages that the reconciliation reported."""
-        request.principal.need_admin()
         given = query(request, FindingsQuery)
         return await self._page(given, "hour", {"finding": given.finding}, reports.findings, FindingOut)
 
     @describe("stuckStats", "stats", query=StatsQuery, responses={200: StuckPage}, errors=(404, 507))
     async def stuck(self, request: Request) -> Response:
         """List messages that were delivered often or are unsettled for long."""
-        request.principal.need_admin()
         return await self._page(query(request, StatsQuery), "hour", {}, reports.stuck, StuckOut)
 
     @describe("pipelinesStats", "stats", responses={200: PipelinesOut}, errors=(404, 507))
-    async def pipelines(self, request: Request) -> Response:
+    async def pipelines(self, _: Request) -> Response:
         """Show the state of the pipelines."""
-        request.principal.need_admin()
         rows = await asyncio.to_thread(lambda: reports.pipelines(self._open()))
         return reply(200, {"items": [_to_struct(PipelineOut, row) for row in rows]})
 

@@ -1,8 +1,8 @@
 -- name: add
-INSERT INTO timer (id, topic, due, key, tag, properties, slot, body)
+INSERT INTO timer (id, topic, due, key, tag, properties, slot, body, producer)
 SELECT * FROM unnest(
     %(ids)s::text[], %(topics)s::text[], %(dues)s::timestamptz[], %(keys)s::text[], %(tags)s::text[],
-    %(properties)s::text[], %(slots)s::bigint[], %(bodies)s::bytea[])
+    %(properties)s::text[], %(slots)s::bigint[], %(bodies)s::bytea[], %(producers)s::text[])
 
 -- name: claim
 WITH fresh AS MATERIALIZED (
@@ -46,7 +46,7 @@ WHERE number = ANY (%(numbers)s::bigint[]) AND state = 'claimed' AND owner = %(o
 SELECT {columns} FROM timer WHERE id = %(id)s ORDER BY number DESC LIMIT 1
 
 -- name: list
-SELECT number, id, topic, due, state, key, tag, properties, slot, NULL::bytea FROM (
+SELECT number, id, topic, due, state, key, tag, properties, slot, NULL::bytea, producer FROM (
     (SELECT * FROM timer
     WHERE state = 'scheduled' AND failed_at IS NULL AND due >= %(since)s AND due < %(until)s
         AND (due, number) > (%(due)s, %(number)s)
@@ -59,10 +59,16 @@ SELECT number, id, topic, due, state, key, tag, properties, slot, NULL::bytea FR
 ) AS timer ORDER BY due, number LIMIT %(limit)s
 
 -- name: list_topic
-SELECT number, id, topic, due, state, key, tag, properties, slot, NULL::bytea FROM timer
+SELECT number, id, topic, due, state, key, tag, properties, slot, NULL::bytea, producer FROM timer
 WHERE state = 'scheduled' AND topic = %(topic)s AND due >= %(since)s AND due < %(until)s
     AND (due, number) > (%(due)s, %(number)s)
 ORDER BY due, number LIMIT %(limit)s
+
+-- name: list_producer
+SELECT number, id, topic, due, state, key, tag, properties, slot, NULL::bytea, producer FROM timer
+WHERE state = 'scheduled' AND producer = %(producer)s AND (%(topic)s::text IS NULL OR topic = %(topic)s)
+    AND due >= %(since)s AND due < %(until)s AND (due, number) > (%(due)s, %(number)s)
+ORDER BY due, number LIMIT %(most)s
 
 -- name: retime
 WITH found AS MATERIALIZED (

@@ -1,5 +1,6 @@
 -- name: add
-INSERT INTO timer (id, topic, due, key, tag, properties, slot, body) VALUES (?, ?, ?, ?, ?, ?, ?, ?)
+INSERT INTO timer (id, topic, due, key, tag, properties, slot, body, producer)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)
 
 -- name: claim
 UPDATE timer SET state = 'claimed' WHERE number IN (
@@ -22,9 +23,9 @@ UPDATE timer SET state = 'scheduled' WHERE number = ?
 SELECT {columns} FROM timer WHERE id = ? ORDER BY number DESC LIMIT 1
 
 -- name: list
-SELECT number, id, topic, due, state, key, tag, properties, slot, NULL FROM timer INDEXED BY timer_by_due
+SELECT number, id, topic, due, state, key, tag, properties, slot, NULL, producer FROM timer INDEXED BY timer_by_due
 WHERE state = 'scheduled' AND (?1 IS NULL OR topic = ?1) AND due >= ?2 AND due < ?3
-    AND (due, number) > (?4, ?5)
+    AND (due, number) > (?4, ?5) AND (?7 IS NULL OR producer = ?7)
 ORDER BY due, number LIMIT ?6
 
 -- name: state

@@ -1,0 +1,1 @@
+"""Applications of people, and the decisions on them."""
