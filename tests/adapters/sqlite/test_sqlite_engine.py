@@ -21,6 +21,7 @@ from mqgate.control.retention import Retention
 from mqgate.core.entries import Mode
 from mqgate.core.errors import StorageFull, StorageUnavailable
 from mqgate.ports.registry_store import AuditEntry
+from mqgate.sql_files import schema_files
 from mqgate.testing.clock import NOON, ManualClock
 from mqgate.testing.leasing import ack, granted, nack, opened
 from mqgate.testing.samples import a_draft, a_group, a_topic, queues
@@ -94,6 +95,17 @@ async def test_a_directory_of_a_newer_release_is_refused(
         open_engine()
 
 
+def _remove_later_schemas(connection: apsw.Connection) -> None:
+    """Remove the tables, indexes and columns that the first schema does not have."""
+    added = {"message_failed": "lapsed", "queue_lease": "returned", "message_grant": "returned", "timer": "producer"}
+    for table, column in added.items():
+        connection.execute(f"ALTER TABLE {table} DROP COLUMN {column}")
+    first = schema_files("mqgate.adapters.sqlite")[0].sql
+    for kind, name in connection.execute("SELECT type, name FROM sqlite_schema ORDER BY type").fetchall():
+        if name not in first and not name.startswith("sqlite_"):
+            connection.execute(f"DROP {kind} IF EXISTS {name}")
+
+
 async def test_a_directory_of_the_first_release_is_migrated(
     engine: Engine, open_engine: OpenEngine, clock: ManualClock
 ) -> None:
@@ -104,14 +116,7 @@ async def test_a_directory_of_the_first_release_is_migrated(
     await nack(before, group, (await granted(before, group)).lease)
     await engine.close()
     with apsw.Connection(str(engine.path)) as connection:
-        for table, column in (("message_failed", "lapsed"), ("queue_lease", "returned"), ("message_grant", "returned")):
-            connection.execute(f"ALTER TABLE {table} DROP COLUMN {column}")
-        connection.execute("DROP INDEX overtaken_queues")
-        for table in ("setting", "lease", "notification", "delivery"):
-            connection.execute(f"DROP TABLE alarm_{table}")
-        connection.execute("DROP TABLE alarm")
-        connection.execute("DROP TABLE gateway_report")
-        connection.execute("DROP INDEX active_grants")
+        _remove_later_schemas(connection)
         connection.execute("PRAGMA user_version = 1")
     connection.close()
 
