@@ -142,7 +142,12 @@ class Appender:
         return [failure or _no_broker(topic)] * count
 
     def _choose(self, topic: Topic, fixed: Queue | None, tried: Sequence[str]) -> Queue | None:
-        """Return the fixed queue, or the next one in rotation, if it is writable and its broker is up and not tried."""
+        """Return the fixed queue, or the next one in rotation, if it is writable and its broker is up and not tried.
+
+        Raise TopicNotFound if the topic is being dropped. That may have started after the append was called.
+        """
+        if topic.is_being_dropped:
+            raise TopicNotFound(f"topic {topic.name} is being deleted", topic=topic.name)
         is_down = self._client.brokers.is_down
         if fixed is not None:
             return fixed if fixed.can_write and not is_down(fixed.broker) else None

@@ -131,17 +131,14 @@ class RocketMQMessageLog:
     ) -> Coroutine[Any, Any, Sequence[Stored | MqgateError]]:
         known = self._topics.known(topic)
         wire_producer = self._wire(producer) if producer else ""
-        if known is None or known.is_being_dropped:
+        if known is None:
             return self._load_and_append(topic, drafts, wire_producer)
         return self._appender.append(known, drafts, wire_producer)
 
     async def _load_and_append(
         self, topic: str, drafts: Sequence[Draft], wire_producer: str
     ) -> Sequence[Stored | MqgateError]:
-        known = await self._topics.get(topic)
-        if known.is_being_dropped:
-            raise TopicNotFound(f"topic {topic} is being deleted", topic=topic)
-        return await self._appender.append(known, drafts, wire_producer)
+        return await self._appender.append(await self._topics.get(topic), drafts, wire_producer)
 
     def read(
         self, topic: str, queue: str, offset: int, max_count: int, max_bytes: int, group: str = ""
