@@ -33,7 +33,7 @@ def document(generate: ModuleType) -> Mapping[str, Any]:
     return found
 
 
-@pytest.mark.parametrize("name", ["settings.md", "errors.md", "cli.md", "api.md", "events.md"])
+@pytest.mark.parametrize("name", ["settings.md", "errors.md", "cli.md", "api.md", "events.md", "../semantics.md"])
 def test_generated_pages_are_current(name: str, pages: Mapping[str, str]) -> None:
     """They are read off the code; run `.venv/bin/python docs/generate.py` after changing it."""
     assert (REFERENCE / name).read_text("utf-8") == pages[name]
