@@ -3,7 +3,6 @@
 import contextlib
 from collections.abc import Generator
 from datetime import datetime
-from itertools import islice
 
 from mqgate.core.entries import Group
 from mqgate.core.lease import ExhaustedMessage, ReceiveState
@@ -65,9 +64,14 @@ def fresh_queues(scope: MessageScope, closed: frozenset[str]) -> Generator[Messa
 
     Close the iterator before the next change.
     """
+    left = _MAX_RANGES
     with contextlib.closing(scope.fresh.ascending()) as entries:
-        names = (name for _, name in entries if name not in closed)
-        yield from map(scope.queues.__getitem__, islice(names, _MAX_RANGES))
+        for _, name in entries:
+            if name not in closed:
+                yield scope.queues[name]
+                left -= 1
+                if not left:
+                    return
 
 
 def next_at(
