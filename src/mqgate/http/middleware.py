@@ -20,6 +20,7 @@ import structlog
 
 from mqgate.consumption.connection import ClientDisconnected
 from mqgate.control.access.model import Principal
+from mqgate.control.access.permissions import Grant
 from mqgate.control.access.service import Access
 from mqgate.core.addresses import is_loopback
 from mqgate.core.errors import (
@@ -142,7 +143,10 @@ class RequestMiddleware:
         if operation.permit is not None:
             operation.permit(request)
         if operation.grants:
-            request.grant = await self._access.permit(request.principal, operation.grants, request.scope["path_params"])
+            parameters = request.scope["path_params"]
+            request.grant = self._access.permit(request.principal, operation.grants, parameters)
+            if request.grant is Grant.OWN and request.principal.account is not None:
+                await self._access.check_own(request.principal, parameters)
 
     async def serve(self, operation: Operation, scope: AsgiScope, receive: AsgiReceive, send: AsgiSend) -> None:
         began = time.perf_counter()
