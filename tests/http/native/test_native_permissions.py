@@ -17,6 +17,7 @@ from people import People
 OWN = {"topic": "orders", "producer": "shop", "group": "billing"}
 OTHER = {"topic": "parcels", "producer": "depot", "group": "delivery"}
 REST = {"id": "x", "key": "x", "queue": "local:0", "account": "ada", "team": "red", "rest": "x", "consumer": "x"}
+REST |= {"rule": "backlog_count", "subject": "x", "silence": "x", "channel": "x"}
 
 
 def operations_of(gateway: bootstrap.Gateway) -> Iterator[Operation]:
