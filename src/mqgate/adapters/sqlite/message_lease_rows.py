@@ -28,6 +28,7 @@ _COLUMN_OF = {
     "name": "queue",
     "revoked_epoch": "swept_epoch",
     "pending_pull": "placing",
+    "is_exhausted": "dying",
     "is_lease_expired": "lapsed",
     "shape": "attempt_shape",
 }
