@@ -148,13 +148,13 @@ async def open_leases(
     metrics: Metrics,
 ) -> AsyncIterator[Leases]:
     """Open the configured lease store and close it at the end. `wall_ms` replaces its clock in tests."""
-    most_clients = settings.group_defaults.max_clients
+    max_clients = settings.group_defaults.max_clients
     if settings.leases.engine == "redis":
-        async with _open_redis(settings.redis, most_clients, wall_ms) as leases:
+        async with _open_redis(settings.redis, max_clients, wall_ms) as leases:
             yield leases
         return
     embedded = _require(engine)
-    store = SqliteLeaseStore(embedded, most_clients=most_clients, writer=writer)
+    store = SqliteLeaseStore(embedded, max_clients=max_clients, writer=writer)
     metrics.lease_scopes.set_function(lambda: store.memory.scopes)
     metrics.lease_bytes.set_function(lambda: store.memory.bytes)
 
@@ -169,7 +169,7 @@ async def open_leases(
 
 @contextlib.asynccontextmanager
 async def _open_redis(
-    settings: RedisSettings, most_clients: int, wall_ms: Callable[[], int] | None
+    settings: RedisSettings, max_clients: int, wall_ms: Callable[[], int] | None
 ) -> AsyncIterator[Leases]:
     try:
         # redis-py and hiredis are an optional extra.
@@ -182,7 +182,7 @@ async def _open_redis(
 
     redis = RedisClient(settings.url, timeout=settings.timeout.total_seconds())
     gateway = os.urandom(8).hex()
-    store = RedisLeaseStore(redis, prefix=settings.prefix, gateway=gateway, most_clients=most_clients, clock=wall_ms)
+    store = RedisLeaseStore(redis, prefix=settings.prefix, gateway=gateway, max_clients=max_clients, clock=wall_ms)
 
     def listen(long_poll: LongPoll) -> list[Service]:
         def woken(group: str, client: str, at: int) -> None:

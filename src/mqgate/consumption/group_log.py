@@ -71,17 +71,17 @@ class GroupLog:
         return _merged(bounds, private)
 
     def read(
-        self, group: Group, queue: str, offset: int, most: int, most_bytes: int
+        self, group: Group, queue: str, offset: int, max_count: int, max_bytes: int
     ) -> Coroutine[Any, Any, Sequence[Message]]:
         if queue.startswith(_RETRY):
-            return self._read_private(group, queue, offset, most, most_bytes)
-        return self._log.read(group.topic, queue, offset, most, most_bytes, group.name)
+            return self._read_private(group, queue, offset, max_count, max_bytes)
+        return self._log.read(group.topic, queue, offset, max_count, max_bytes, group.name)
 
     async def _read_private(
-        self, group: Group, queue: str, offset: int, most: int, most_bytes: int
+        self, group: Group, queue: str, offset: int, max_count: int, max_bytes: int
     ) -> Sequence[Message]:
         topic, own = retry_topic(group.name), queue.removeprefix(_RETRY)
-        found = await self._log.read(topic, own, offset, most, most_bytes, group.name)
+        found = await self._log.read(topic, own, offset, max_count, max_bytes, group.name)
         return [_original(message)._replace(topic=group.topic, queue=queue, offset=message.offset) for message in found]
 
     async def original(self, group: Group, queue: str, offset: int) -> Message | None:

@@ -57,20 +57,20 @@ _MAX_WIDENED = 512
 class ReceiveRequest(NamedTuple):
     """A receive of a client.
 
-    `scope`: its lease scope. `shape`: the fingerprint of its attempt, see AcquireRequest.
+    `scope`: its lease scope. `fingerprint`: the fingerprint of its attempt, see AcquireRequest.
     `key`: the id of its API key; empty without one.
     """
 
     group: Group
     client: str
     scope: tuple[str, str]
-    most: int
+    max_count: int
     visibility: timedelta
-    most_bytes: int
+    max_bytes: int
     attempt: str | None = None
     settlements: Sequence[Settlement] = ()
     address: str = ""
-    shape: str = ""
+    fingerprint: str = ""
     key: str = ""
 
     @property
@@ -331,9 +331,9 @@ class Receiver:
     def _pull(self, request: ReceiveRequest, grants: Sequence[Grant]) -> Coroutine[Any, Any, PulledBatches]:
         group = request.group
         if group.mode is Mode.MESSAGE:
-            pulling = pull_messages(self._log, self._leases, group, grants, request.most, request.most_bytes)
+            pulling = pull_messages(self._log, self._leases, group, grants, request.max_count, request.max_bytes)
             return self._track_key_reads(request.scope, pulling) if group.is_ordered else pulling
-        return pull_queue(self._log, self._leases, group, grants[0], request.most_bytes)
+        return pull_queue(self._log, self._leases, group, grants[0], request.max_bytes)
 
     async def _track_key_reads(
         self, scope: tuple[str, str], pulling: Coroutine[Any, Any, PulledBatches]
@@ -373,7 +373,7 @@ def _wider(asked: ReceiveRequest, found: PulledBatches) -> ReceiveRequest:
     """
     if found.batches or not (found.filtered or asked.group.is_ordered):
         return asked
-    return asked._replace(most=max(asked.most, min(4 * asked.most, _MAX_WIDENED)))
+    return asked._replace(max_count=max(asked.max_count, min(4 * asked.max_count, _MAX_WIDENED)))
 
 
 def _step(
@@ -385,7 +385,7 @@ def _step(
     has_other_waiters: bool,
     wait: timedelta,
 ) -> AcquireRequest:
-    group, client, scope, most, visibility, _, attempt, _, address, shape, _ = request
+    group, client, scope, max_count, visibility, _, attempt, _, address, fingerprint, _ = request
     polled_by = client or f"@{address}"
     closed = bounds.closed | unread if unread else bounds.closed
     details = (
@@ -397,9 +397,9 @@ def _step(
         closed,
         bounds.boots,
         wait,
-        shape,
+        fingerprint,
         bounds.last_append_ms,
         are_bounds_optional,
     )
     # A tuple is built directly: every receive builds one, and a call by field names is slow.
-    return tuple.__new__(AcquireRequest, (group, scope[1], most, visibility, bounds.queues, *details))
+    return tuple.__new__(AcquireRequest, (group, scope[1], max_count, visibility, bounds.queues, *details))

@@ -161,7 +161,7 @@ class AcquireRequest(NamedTuple):
     `boots`: after a broker restart its last messages may be lost, and other messages may be stored at their offsets. A
     store whose leases outlive the broker rewinds such queues to the first message stored after the start.
     `wait`: how long the receive parks if nothing is granted. It is notified of changes made by other gateways.
-    `shape`: the attempt_fingerprint, which must be the same when an attempt is repeated.
+    `fingerprint`: the attempt_fingerprint, which must be the same when an attempt is repeated.
     `last_append_ms`: the store times of the newest messages. A queue that had no backlog has waited since then; other
     queues wait from now on.
     `are_bounds_optional`: the store may ignore the bounds if `max_count` messages can be granted without them.
@@ -180,7 +180,7 @@ class AcquireRequest(NamedTuple):
     closed: frozenset[str] = frozenset()
     boots: Mapping[str, BrokerBoot] = MappingProxyType({})
     wait: timedelta = timedelta(0)
-    shape: str = ""
+    fingerprint: str = ""
     last_append_ms: Mapping[str, int] = MappingProxyType({})
     are_bounds_optional: bool = False
 

@@ -14,13 +14,13 @@ class Claim(NamedTuple):
 
 
 class KeyRecord(NamedTuple):
-    """An earlier use of a key. Without an answer, the message may or may not have been published.
+    """An earlier use of a key. Without an response, the message may or may not have been published.
 
-    The answer is missing if the gateway stopped during the publish, or if the outcome of the append is unknown.
+    The response is missing if the gateway stopped during the publish, or if the outcome of the append is unknown.
     """
 
     digest: str
-    answer: str | None
+    response: str | None
 
 
 class IdempotencyStore(Protocol):
@@ -29,12 +29,12 @@ class IdempotencyStore(Protocol):
     async def claim(self, claims: Sequence[Claim]) -> Sequence[KeyRecord | None]:
         """Record keys before their messages are published. Return the earlier use of each key.
 
-        None: the key is new, and the caller publishes. A KeyRecord without an answer: the caller owns the key, and must
+        None: the key is new, and the caller publishes. A KeyRecord without an response: the caller owns the key, and must
         check whether the log contains the message before it publishes.
         """
 
-    async def complete(self, claims: Sequence[Claim], answers: Sequence[str]) -> None:
-        """Record the answer of each publish. Repeats within the idempotency window return it."""
+    async def complete(self, claims: Sequence[Claim], responses: Sequence[str]) -> None:
+        """Record the response of each publish. Repeats within the idempotency window return it."""
 
     async def release(self, claims: Sequence[Claim]) -> None:
         """Free keys whose messages were not published."""

@@ -54,7 +54,7 @@ class RegistryStore(Protocol):
         Raises InvalidValue if `before` is not a valid cursor.
         """
 
-    async def receipt_keys(self, terms: KeyRotationPolicy) -> SigningKeys:
+    async def receipt_keys(self, policy: KeyRotationPolicy) -> SigningKeys:
         """Return the accepted receipt keys and the one that signs. Create and delete keys when the policy requires it.
 
         Gateways call this periodically: every gateway must have loaded a key before any gateway signs with it.

@@ -102,8 +102,8 @@ class IdempotentPublisher:
             return IdempotencyMismatch(
                 "use a new key for another body, or send the first body again", field="idempotencyKey"
             )
-        if before.answer is not None:
-            return _response.decode(before.answer)._replace(is_duplicate=True)
+        if before.response is not None:
+            return _response.decode(before.response)._replace(is_duplicate=True)
         try:
             found = await self._writer.find(topic, claim.id)
         except MqgateError as error:
@@ -135,7 +135,7 @@ class IdempotentPublisher:
         mine = {
             index: outcomes[index]
             for index, known in before.items()
-            if known is None or (known.answer is None and known.digest == claims[index].digest)
+            if known is None or (known.response is None and known.digest == claims[index].digest)
         }
         done = {index: outcome for index, outcome in mine.items() if not isinstance(outcome, MqgateError)}
         if done:

@@ -72,7 +72,7 @@ async def ask(
             last_append_ms=last_append_ms or {},
             has_other_waiters=has_other_waiters,
             closed=frozenset(closed),
-            shape=attempt_fingerprint(max_count, visibility),
+            fingerprint=attempt_fingerprint(max_count, visibility),
         )
     )
 

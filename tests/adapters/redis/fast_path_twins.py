@@ -43,7 +43,7 @@ return all
 class FastPathTwins:
     """Pair of stores on a server of its own, because every check reads all keys. `count`: uses of the fast path."""
 
-    def __init__(self, redis_url: str, patch: pytest.MonkeyPatch, most_clients: int) -> None:
+    def __init__(self, redis_url: str, patch: pytest.MonkeyPatch, max_clients: int) -> None:
         self.clock = ManualClock()
         self.count = 0
         self._redis = driver.Redis.from_url(redis_url)
@@ -57,7 +57,7 @@ class FastPathTwins:
         for listener, prefix in zip(self._listeners, self._prefixes, strict=True):
             listener.subscribe(f"{prefix}:wake")
             listener.get_message(timeout=10)
-        options = {"most_clients": most_clients, "clock": self.clock}
+        options = {"max_clients": max_clients, "clock": self.clock}
         self._short, self._long = (
             Side(RedisLeaseStore(self._server, prefix=prefix, **options)) for prefix in self._prefixes
         )

@@ -26,8 +26,8 @@ def test_every_result_is_the_same(redis: Stack, tmp_path: Path, monkeypatch: pyt
     """An application must behave the same after a move from the embedded to the distributed deployment."""
     for store in (message_grant, lease_store):
         monkeypatch.setattr(store, "MAX_SPAN", SPAN)
-    most_clients = len(CLIENTS) - (kind == "broadcast")
-    twins = Twins(tmp_path / "data", redis.redis_url, most_clients)
+    max_clients = len(CLIENTS) - (kind == "broadcast")
+    twins = Twins(tmp_path / "data", redis.redis_url, max_clients)
     try:
         run_state_machine_as_test(lambda: TwinMachine(twins, kind), settings=RULES)
     finally:

@@ -14,7 +14,7 @@ class TestRedisLeaseStore(LeaseStoreContract):
 
     @pytest.fixture
     def store(self, server: RedisClient, clock: ManualClock, prefix: str) -> RedisLeaseStore:
-        return RedisLeaseStore(server, prefix=prefix, most_clients=self.max_clients, clock=clock)
+        return RedisLeaseStore(server, prefix=prefix, max_clients=self.max_clients, clock=clock)
 
 
 class TestRedisMessageLeases(MessageLeaseContract):

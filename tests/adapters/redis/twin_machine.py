@@ -210,7 +210,7 @@ class TwinMachine(RuleBasedStateMachine):
             settlements=[self.settlement(**settlement) for settlement in carried] if self.delivered else [],
             has_other_waiters=has_other_waiters,
             closed=frozenset(closed),
-            shape=attempt_fingerprint(max_count, visibility),
+            fingerprint=attempt_fingerprint(max_count, visibility),
         )
         return self.acquire(client, request)
 

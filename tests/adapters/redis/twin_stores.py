@@ -44,14 +44,14 @@ class Side:
 
 
 class Twins:
-    def __init__(self, directory: Path, redis_url: str, most_clients: int) -> None:
+    def __init__(self, directory: Path, redis_url: str, max_clients: int) -> None:
         self.clock = ManualClock()
         self._loop = asyncio.new_event_loop()
         self._engine = Engine(directory, synchronous="normal", wall_ms=self.clock)
         self._server = RedisClient(redis_url, timeout=60.0)
         prefix = f"test-{uuid4().hex[:12]}"
-        redis = RedisLeaseStore(self._server, prefix=prefix, most_clients=most_clients, clock=self.clock)
-        self._sides = Side(SqliteLeaseStore(self._engine, most_clients=most_clients)), Side(redis)
+        redis = RedisLeaseStore(self._server, prefix=prefix, max_clients=max_clients, clock=self.clock)
+        self._sides = Side(SqliteLeaseStore(self._engine, max_clients=max_clients)), Side(redis)
 
     def play(self, verb: str, *arguments: Any, **options: Any) -> Any:
         """Call a method of both stores and return the result, or the code of an error."""

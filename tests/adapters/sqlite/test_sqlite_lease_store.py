@@ -15,7 +15,7 @@ class TestSqliteLeaseStore(LeaseStoreContract):
 
     @pytest.fixture
     def store(self, engine: Engine) -> SqliteLeaseStore:
-        return SqliteLeaseStore(engine, most_clients=self.max_clients)
+        return SqliteLeaseStore(engine, max_clients=self.max_clients)
 
     async def test_the_number_of_stored_client_names_is_limited(
         self, store: SqliteLeaseStore, engine: Engine, clock: ManualClock

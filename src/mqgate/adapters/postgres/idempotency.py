@@ -38,7 +38,7 @@ _ClaimResult = KeyRecord | None | Literal[_Pending.ELSEWHERE]
 
 class _Completion(NamedTuple):
     claim: Claim
-    answer: str
+    response: str
 
 
 class PostgresIdempotencyStore:
@@ -108,21 +108,21 @@ class PostgresIdempotencyStore:
                 found[index] = None if uses == 1 else KeyRecord(claim.digest, None)
         if others:
             rows = await self._database.read(_SQL["find"], _columns(others.values()))
-            known = {(topic, key): KeyRecord(digest, answer) for topic, key, digest, answer in rows}
+            known = {(topic, key): KeyRecord(digest, response) for topic, key, digest, response in rows}
             for index, claim in others.items():
                 record = known.get((claim.topic, claim.key))
                 if record is not None:
-                    is_final = record.answer is not None or record.digest != claim.digest
+                    is_final = record.response is not None or record.digest != claim.digest
                     found[index] = record if is_final else _Pending.ELSEWHERE
         return found
 
-    async def complete(self, claims: Sequence[Claim], answers: Sequence[str]) -> None:
-        await self._completions.submit([_Completion(*completion) for completion in zip(claims, answers, strict=True)])
+    async def complete(self, claims: Sequence[Claim], responses: Sequence[str]) -> None:
+        await self._completions.submit([_Completion(*completion) for completion in zip(claims, responses, strict=True)])
 
     async def _complete(self, completions: Sequence[_Completion]) -> Sequence[None]:
         claims = [completion.claim for completion in completions]
-        answers = [completion.answer for completion in completions]
-        values = {**_columns(claims), "digests": [claim.digest for claim in claims], "answers": answers}
+        responses = [completion.response for completion in completions]
+        values = {**_columns(claims), "digests": [claim.digest for claim in claims], "answers": responses}
         await self._database.write(_SQL["complete"], values, is_repeatable=True)
         return [None] * len(completions)
 

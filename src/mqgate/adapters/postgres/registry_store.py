@@ -99,22 +99,22 @@ class PostgresRegistryStore:
         rows = await self._database.read(_SQL["audit_entries"], values)
         return [_audit_entry(row) for row in rows[:limit]], str(rows[limit - 1][0]) if len(rows) > limit else None
 
-    async def receipt_keys(self, terms: KeyRotationPolicy) -> SigningKeys:
+    async def receipt_keys(self, policy: KeyRotationPolicy) -> SigningKeys:
         now, keys = _keys(await self._database.read(_SQL["receipt_keys"]))
-        if not terms.is_one_due(keys, now) and not terms.retired(keys, now):
-            return terms.signing(keys, now)
+        if not policy.is_one_due(keys, now) and not policy.retired(keys, now):
+            return policy.signing(keys, now)
 
         async def job(transaction: Transaction) -> SigningKeys:
             # Concurrent gateways wait here for the key of the first one.
             await transaction.rows(_SQL["lock_receipt_keys"])
             now, keys = _keys(await transaction.rows(_SQL["receipt_keys"]))
-            if terms.is_one_due(keys, now):
+            if policy.is_one_due(keys, now):
                 added = await transaction.rows(_SQL["add_receipt_key"], {"secret": os.urandom(32)})
                 keys.append(StoredKey(*added[0][:3]))
-            for key in terms.retired(keys, now):
+            for key in policy.retired(keys, now):
                 await transaction.rows(_SQL["drop_receipt_key"], {"number": key.number})
                 keys.remove(key)
-            return terms.signing(keys, now)
+            return policy.signing(keys, now)
 
         return await self._database.transact(job)
 

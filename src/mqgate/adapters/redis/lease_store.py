@@ -69,13 +69,13 @@ class RedisLeaseStore:
         *,
         prefix: str = "mqgate",
         gateway: str = "",
-        most_clients: int = 1_000,
+        max_clients: int = 1_000,
         clock: Callable[[], int] | None = None,
     ) -> None:
         self._redis = redis
         self._prefix = prefix
         self._gateway = gateway
-        self._max_clients = most_clients
+        self._max_clients = max_clients
         self._clock = clock
         self.channel = wake_up_channel(prefix)
         # Encoded rules of each group, encoded once per version of the group.
@@ -362,7 +362,7 @@ def _arguments(request: AcquireRequest, nonce: int, incarnation: str | None, *, 
         bounds or False,
         list(request.closed) or False,
         is_recorded and request.address,
-        request.shape,
+        request.fingerprint,
     )
 
 

@@ -21,7 +21,7 @@ class RedisRateLimits:
         self._clock = clock
 
     async def take(self, name: str, limit: RateLimit, max_count: int) -> tuple[int, float]:
-        fields: dict[str, float] = {"rate": limit.rate, "burst": limit.burst, "most": max_count}
+        fields: dict[str, float] = {"rate": limit.rate, "burst": limit.burst, "max_count": max_count}
         if self._clock is not None:
             fields["now"] = self._clock()
         arguments = msgspec.msgpack.encode(fields)

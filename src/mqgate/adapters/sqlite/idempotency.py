@@ -34,10 +34,10 @@ class SqliteIdempotencyStore:
         tx.execute(_SQL["claim"], (*claim, tx.now_ms))
         return None if row is None else KeyRecord(claim.digest, None)
 
-    async def complete(self, claims: Sequence[Claim], answers: Sequence[str]) -> None:
+    async def complete(self, claims: Sequence[Claim], responses: Sequence[str]) -> None:
         def job(tx: Transaction) -> None:
-            for claim, answer in zip(claims, answers, strict=True):
-                tx.execute(_SQL["complete"], (answer, claim.topic, claim.key))
+            for claim, response in zip(claims, responses, strict=True):
+                tx.execute(_SQL["complete"], (response, claim.topic, claim.key))
 
         await self._record(job)
 

@@ -48,11 +48,11 @@ _GONE = SettlementResult(SettlementOutcome.GONE)
 
 
 class SqliteLeaseStore:
-    def __init__(self, engine: Engine, *, most_clients: int = 1_000, writer: LeaseWriter | None = None) -> None:
+    def __init__(self, engine: Engine, *, max_clients: int = 1_000, writer: LeaseWriter | None = None) -> None:
         self._engine = engine
         self._writer = writer or LeaseWriter(engine)
         self._scopes = LeaseScopes(engine, self._writer)
-        self._most_clients = most_clients
+        self._max_clients = max_clients
         self._seen: dict[tuple[str, str, str], int] = {}
 
     @property
@@ -82,11 +82,11 @@ class SqliteLeaseStore:
         idle = [entry for entry in entries if entry.client and _is_idle(entry, group, now_ms)]
         for entry in idle:
             self._scopes.drop(entry)
-        if len(entries) - len(idle) >= self._most_clients:
+        if len(entries) - len(idle) >= self._max_clients:
             raise TooManyClients(
-                f"group {group.name} has {self._most_clients} clients: reuse a clientId, or wait until idle ones "
+                f"group {group.name} has {self._max_clients} clients: reuse a clientId, or wait until idle ones "
                 "are forgotten",
-                limit=self._most_clients,
+                limit=self._max_clients,
             )
 
     async def acquire(self, request: AcquireRequest) -> AcquireResult:
@@ -119,7 +119,7 @@ class SqliteLeaseStore:
         self._writer.execute((SQL["see_client"], (*client, now_ms)))
         if seen_at is None:
             # Callers choose the names, so no more are kept than are listed. Half of them at once: it takes long.
-            self._writer.execute((SQL["trim_clients"], (request.group.name, self._most_clients)))
+            self._writer.execute((SQL["trim_clients"], (request.group.name, self._max_clients)))
             if len(self._seen) > _SEEN_REMEMBERED:
                 self._seen.clear()
         self._seen[client] = now_ms
@@ -255,7 +255,7 @@ class SqliteLeaseStore:
                 holds.setdefault(client, set()).add(name)
             return [
                 ClientInfo(name, address, instant(first), instant(last), sorted(holds.get(name, ())))
-                for name, address, first, last in view.all(SQL["clients"], (group, self._most_clients))
+                for name, address, first, last in view.all(SQL["clients"], (group, self._max_clients))
             ]
 
         return await self._engine.read(job)

@@ -30,7 +30,7 @@ _COLUMN_OF = {
     "pending_pull": "placing",
     "is_exhausted": "dying",
     "is_lease_expired": "lapsed",
-    "shape": "attempt_shape",
+    "fingerprint": "attempt_shape",
 }
 
 
@@ -148,7 +148,7 @@ def _grant_values(number: int, grant: MessageGrant) -> tuple[Any, ...]:
         f"{grant.nacked:x}",
         grant.ended_at,
         grant.attempt,
-        grant.shape,
+        grant.fingerprint,
         grant.serves,
         grant.returned,
         grant.client,

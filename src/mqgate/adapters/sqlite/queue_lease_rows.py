@@ -13,7 +13,7 @@ from mqgate.core.leases.queue_state import QueueChanges, QueueLease, QueueScope
 __all__ = ["forgettable", "load", "load_spent", "statements"]
 
 # The columns have the names of the members, except these.
-_COLUMN_OF = {"name": "queue", "revoked_epoch": "swept_epoch"}
+_COLUMN_OF = {"name": "queue", "revoked_epoch": "swept_epoch", "fingerprint": "attempt_shape"}
 _MEMBERS = tuple(member.name for member in fields(QueueLease))
 _COLUMNS = ", ".join(_COLUMN_OF.get(name, name) for name in _MEMBERS)
 _VALUES = ", ".join("?" * (len(_MEMBERS) + 1))

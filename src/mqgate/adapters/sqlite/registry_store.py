@@ -96,17 +96,17 @@ class SqliteRegistryStore:
         ]
         return found, str(rows[limit - 1][0]) if len(rows) > limit else None
 
-    async def receipt_keys(self, terms: KeyRotationPolicy) -> SigningKeys:
+    async def receipt_keys(self, policy: KeyRotationPolicy) -> SigningKeys:
         def job(tx: Transaction) -> SigningKeys:
             now = instant(tx.now_ms)
             keys = [StoredKey(number, secret, instant(made)) for number, secret, made in tx.all(_SQL["receipt_keys"])]
-            if terms.is_one_due(keys, now):
+            if policy.is_one_due(keys, now):
                 secret = os.urandom(32)
                 keys.append(StoredKey(tx.one(_SQL["add_receipt_key"], (secret, tx.now_ms))[0], secret, now))
-            for key in terms.retired(keys, now):
+            for key in policy.retired(keys, now):
                 tx.execute(_SQL["drop_receipt_key"], (key.number,))
                 keys.remove(key)
-            return terms.signing(keys, now)
+            return policy.signing(keys, now)
 
         return await self._engine.write(job)
 

@@ -31,7 +31,7 @@ def check_attempt(scope: MessageScope, request: AcquireRequest, now_ms: int) -> 
     This is checked before anything changes, because a refused receive must not apply its settlements either.
     """
     grants = () if request.attempt is None else scope.grants_of(request.attempt)
-    if not any(grant.given and grant.shape != request.shape for grant in grants):
+    if not any(grant.given and grant.fingerprint != request.fingerprint for grant in grants):
         return
     epochs = {grant.epoch for grant in grants}
     for grant in grants:

@@ -187,7 +187,7 @@ def _add(
         nacked=0,
         ended_at=0,
         attempt=request.attempt,
-        shape=None if request.attempt is None else request.shape,
+        fingerprint=None if request.attempt is None else request.fingerprint,
         serves=1,
         returned=0,
         client=request.polled_by,

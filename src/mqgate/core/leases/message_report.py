@@ -44,7 +44,7 @@ def report_pull(scope: MessageScope, group: Group, report: PullReport, now_ms: i
     scope.tokens.refund(group.rate_limit, before - grant.open.bit_count())
     grant.given = grant.open
     scope.change_grant(grant)
-    if grant.shape is not None and not grant.given | grant.acked | grant.nacked:
+    if grant.fingerprint is not None and not grant.given | grant.acked | grant.nacked:
         # Nothing of it belongs to the attempt any more.
         scope.leave_attempt(grant)
     return frozenset(grant.start + number for number in bits_of(grant.open))

@@ -64,7 +64,7 @@ class MessageGrant:
     nacked: int
     ended_at: int
     attempt: str | None
-    shape: str | None
+    fingerprint: str | None
     serves: int
     returned: int
     client: str

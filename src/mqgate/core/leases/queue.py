@@ -42,7 +42,7 @@ def check_attempt(scope: QueueScope, request: AcquireRequest, now_ms: int) -> No
     This is checked before anything changes, because a refused receive must not apply its settlements either.
     """
     queue = None if request.attempt is None else scope.of_attempt(request.attempt, now_ms)
-    if queue is None or queue.attempt_shape == request.shape:
+    if queue is None or queue.fingerprint == request.fingerprint:
         return
     bounds = request.bounds.get(queue.name)
     is_rewound = bounds is not None and bounds.max < queue.committed
@@ -206,7 +206,7 @@ def _grant(
     queue.leased_until = until
     queue.held = 1
     queue.free_at = until + group.backoff.delay(attempts, _DICE) // _MS
-    scope.set_attempt(queue, request.attempt, request.shape)
+    scope.set_attempt(queue, request.attempt, request.fingerprint)
     queue.serves = 1
     queue.returned = 0
     queue.attempts = attempts

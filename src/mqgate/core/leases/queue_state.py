@@ -40,7 +40,7 @@ class QueueLease:
     held: int = 0
     free_at: int = 0
     attempt: str | None = None
-    attempt_shape: str | None = None
+    fingerprint: str | None = None
     serves: int = 0
     returned: int = 0
     attempts: int = 0
@@ -153,14 +153,14 @@ class QueueScope:
         queue = None if name is None else self.queues[name]
         return queue if queue is not None and queue.leased_until > now_ms else None
 
-    def set_attempt(self, queue: QueueLease, attempt: str | None, shape: str) -> None:
+    def set_attempt(self, queue: QueueLease, attempt: str | None, fingerprint: str) -> None:
         """Let an attempt refer to this queue only, though an earlier lease of it may be extended late."""
         earlier = None if attempt is None else self._queue_of.get(attempt)
         if earlier is not None and earlier != queue.name:
             self.queues[earlier].attempt = None
             self.change(self.queues[earlier])
         queue.attempt = attempt
-        queue.attempt_shape = None if attempt is None else shape
+        queue.fingerprint = None if attempt is None else fingerprint
 
     def trim(self, max_spent: int) -> bool:
         """Drop the oldest spent receipts from memory, except those of current epochs. Return whether there were any.
