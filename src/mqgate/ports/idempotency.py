@@ -14,7 +14,7 @@ class Claim(NamedTuple):
 
 
 class KeyRecord(NamedTuple):
-    """An earlier use of a key. Without an response, the message may or may not have been published.
+    """An earlier use of a key. Without a response, the message may or may not have been published.
 
     The response is missing if the gateway stopped during the publish, or if the outcome of the append is unknown.
     """
@@ -29,7 +29,7 @@ class IdempotencyStore(Protocol):
     async def claim(self, claims: Sequence[Claim]) -> Sequence[KeyRecord | None]:
         """Record keys before their messages are published. Return the earlier use of each key.
 
-        None: the key is new, and the caller publishes. A KeyRecord without an response: the caller owns the key, and must
+        None: the key is new, and the caller publishes. A KeyRecord without a response: the caller owns the key, and must
         check whether the log contains the message before it publishes.
         """
 
