@@ -29,8 +29,8 @@ class IdempotencyStore(Protocol):
     async def claim(self, claims: Sequence[Claim]) -> Sequence[KeyRecord | None]:
         """Record keys before their messages are published. Return the earlier use of each key.
 
-        None: the key is new, and the caller publishes. A KeyRecord without a response: the caller owns the key, and must
-        check whether the log contains the message before it publishes.
+        None: the key is new, and the caller publishes. A KeyRecord without a response: the caller owns the key, and
+        must check whether the log contains the message before it publishes.
         """
 
     async def complete(self, claims: Sequence[Claim], responses: Sequence[str]) -> None:
