@@ -16,7 +16,7 @@ class Peer:
     """HTTP server that returns the prepared responses in order. None closes the connection without a response."""
 
     url: str = ""
-    answers: list[tuple[int, dict[str, str], bytes] | None] = field(default_factory=list)
+    responses: list[tuple[int, dict[str, str], bytes] | None] = field(default_factory=list)
     requests: list[tuple[str, str, dict[str, str], bytes]] = field(default_factory=list)
 
     def will_answer(self, status: int, body: bytes = b"", **headers: str) -> None:
