@@ -42,7 +42,7 @@ class Life:
         failed = queue.failed.get(offset)
         if any(grant.is_open(offset) for grant in self.scope.grants.values()):
             return MessageState.LEASED
-        if failed is not None and failed.is_exhausted:
+        if failed is not None and failed.dying:
             return MessageState.EXHAUSTED
         if failed is not None:
             is_ready = failed.ready_at is not None and failed.ready_at <= self.now
@@ -79,7 +79,7 @@ class Life:
         single = Settlement(verb, lease._replace(start=offset, next=offset + 1))
         message.settle(self.scope, self.group, [single], self.now)
 
-    def settle_dead(self) -> None:
+    def bury(self) -> None:
         _, exhausted = message.positions(self.scope, self.group, {}, self.now)
         for each in exhausted:
             message.settle_dead(self.scope, self.group, each, self.now, is_expired=False)
@@ -96,7 +96,7 @@ class Life:
             self.step(self.pass_time, due)
             self.step(lambda: message.positions(self.scope, self.group, {}, self.now), *fail, MessageEvent.RELEASE)
             if choice == 0:
-                self.step(self.settle_dead, MessageEvent.DEAD_LETTER, due)
+                self.step(self.bury, MessageEvent.DEAD_LETTER, due)
             elif choice <= 2 or not self.grants:
                 self.step(self.receive, MessageEvent.GRANT)
                 if self.grants:

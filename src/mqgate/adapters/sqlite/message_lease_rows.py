@@ -28,7 +28,6 @@ _COLUMN_OF = {
     "name": "queue",
     "revoked_epoch": "swept_epoch",
     "pending_pull": "placing",
-    "is_exhausted": "dying",
     "is_lease_expired": "lapsed",
     "fingerprint": "attempt_shape",
 }

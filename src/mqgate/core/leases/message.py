@@ -82,7 +82,7 @@ def acquire(scope: MessageScope, request: AcquireRequest, now_ms: int) -> Acquir
                 scope.leave_attempt(grant)
     scope.commit()
     result = result._replace(grants=grants, state=state, lost=lost)
-    if scope.exhausted_places:
+    if scope.dying:
         result = result._replace(exhausted=exhausted_messages(scope, closed))
     if grants and not request.has_other_waiters:
         return result

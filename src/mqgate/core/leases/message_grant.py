@@ -12,7 +12,7 @@ __all__ = ["grant_messages"]
 
 _MS = timedelta(milliseconds=1)
 # Other groups are not served meanwhile.
-_MAX_EXPIRED = 1_000
+_MAX_OVERTAKEN = 1_000
 _Due = tuple[str, int, FailedMessage]
 
 
@@ -25,7 +25,7 @@ def grant_messages(
     if room <= 0:
         exhaust_due(scope, group, closed, request.max_count, now_ms)
         return [], ReceiveState.IN_FLIGHT_CAP, []
-    lost = _expire(scope, request, now_ms) if scope.with_expired else []
+    lost = _expire(scope, request, now_ms) if scope.overtaken else []
     allowed = room if group.rate_limit is None else scope.tokens.take(group.rate_limit, room, now_ms)
     grants = _redeliver(scope, request, allowed, now_ms) if allowed and scope.ready else []
     left = allowed - sum(grant.lease.next - grant.lease.start for grant in grants)
@@ -53,7 +53,7 @@ def _expire(scope: MessageScope, request: AcquireRequest, now_ms: int) -> list[O
     What is leased is left to its receipt.
     """
     lost: list[OffsetRange] = []
-    for name in sorted(scope.with_expired - request.closed):
+    for name in sorted(scope.overtaken - request.closed):
         queue = scope.queues[name]
         first = queue.first_failed()
         if first is None or first >= queue.head_min:
@@ -61,9 +61,9 @@ def _expire(scope: MessageScope, request: AcquireRequest, now_ms: int) -> list[O
         offsets = sorted(
             offset
             for offset, failed in queue.failed.items()
-            if offset < queue.head_min and (failed.ready_at is not None or failed.is_exhausted or not failed.delivery)
+            if offset < queue.head_min and (failed.ready_at is not None or failed.dying or not failed.delivery)
         )
-        for offset in offsets[: _MAX_EXPIRED - len(lost)]:
+        for offset in offsets[: _MAX_OVERTAKEN - len(lost)]:
             finish(scope, request.group, name, offset, now_ms)
             queue.expired += 1
             lost.append(OffsetRange(name, offset, offset + 1))

@@ -18,7 +18,7 @@ def exhausted_messages(scope: MessageScope, closed: frozenset[str] = frozenset()
     """Return the exhausted messages that can be read."""
     return [
         scope.exhausted(queue, offset)
-        for queue, offset in sorted(scope.exhausted_places)
+        for queue, offset in sorted(scope.dying)
         if queue not in closed and offset >= scope.queues[queue].head_min
     ]
 
@@ -55,7 +55,7 @@ def is_overdrawn(group: Group, failed: FailedMessage) -> bool:
 def exhaust(scope: MessageScope, queue: str, offset: int, failed: FailedMessage) -> None:
     """Let a message become a dead letter. From here on its receipts are superseded."""
     failed.ready_at = None
-    failed.is_exhausted = 1
+    failed.dying = 1
     scope.change_failed(queue, offset, failed)
 
 

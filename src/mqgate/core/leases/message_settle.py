@@ -251,7 +251,7 @@ def settle_dead(
     lease = exhausted.lease
     queue = scope.queues.get(lease.queue)
     failed = None if queue is None else queue.failed.get(lease.start)
-    if queue is None or failed is None or not failed.is_exhausted or failed.epoch != lease.epoch:
+    if queue is None or failed is None or not failed.dying or failed.epoch != lease.epoch:
         return False
     finish(scope, group, lease.queue, lease.start, now_ms)
     queue.expired += is_expired

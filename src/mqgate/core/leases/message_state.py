@@ -29,14 +29,14 @@ _MIN_ENTRIES = 64
 class FailedMessage:
     """A message that was granted before, or waits for its key (`delivery` 0, no `ready_at`).
 
-    `epoch` and `delivery` are those of its newest grant. Without `ready_at` it is leased, exhausted, or waits
+    `epoch` and `delivery` are those of its newest grant. Without `ready_at` it is leased, exhausted (`dying`), or waits
     for its key. `is_lease_expired`: the newest delivery failed by lease expiry, which was not reported yet.
     """
 
     epoch: int
     delivery: int
     ready_at: int | None
-    is_exhausted: int
+    dying: int
     first_at: int
     last_at: int
     reason: str | None
@@ -196,8 +196,8 @@ class MessageScope:
         self.ends: Ranking[int] = Ranking()
         self.ready: Ranking[Place] = Ranking()
         self.fresh: Ranking[str] = Ranking()
-        self.exhausted_places: set[Place] = set()
-        self.with_expired: set[str] = set()
+        self.dying: set[Place] = set()
+        self.overtaken: set[str] = set()
         self.emptied: set[str] = set()
         self.unsettled: set[str] = set()
         self.pending_pulls: set[str] = set()
@@ -247,10 +247,10 @@ class MessageScope:
             self.fresh.discard(name)
         if queue.committed < cursor:
             self.unsettled.add(name)
-            set_member(self.with_expired, name, is_member=queue.committed < queue.head_min)
+            set_member(self.overtaken, name, is_member=queue.committed < queue.head_min)
         else:
             self.unsettled.discard(name)
-            self.with_expired.discard(name)
+            self.overtaken.discard(name)
         if queue.pending_pull:
             self.pending_pulls.add(name)
         else:
@@ -282,7 +282,7 @@ class MessageScope:
             self.ready.discard(place)
         else:
             self.ready.set(place, failed.ready_at)
-        set_member(self.exhausted_places, place, is_member=bool(failed.is_exhausted))
+        set_member(self.dying, place, is_member=bool(failed.dying))
 
     # Changes.
 
@@ -321,7 +321,7 @@ class MessageScope:
         if self.queues[queue].failed.pop(offset, None) is not None:
             self.changes.failed.add(place)
             self.ready.discard(place)
-            self.exhausted_places.discard(place)
+            self.dying.discard(place)
         self._settled.add(queue)
 
     def forget_attempt(self, attempt: str) -> None:
