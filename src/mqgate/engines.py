@@ -20,7 +20,6 @@ from mqgate.adapters.sqlite.engine import Engine
 from mqgate.adapters.sqlite.gateway_reports import SqliteGatewayReports
 from mqgate.adapters.sqlite.idempotency import SqliteIdempotencyStore
 from mqgate.adapters.sqlite.lease_store import SqliteLeaseStore
-from mqgate.adapters.sqlite.lease_writer import LeaseWriter
 from mqgate.adapters.sqlite.message_log import SqliteMessageLog
 from mqgate.adapters.sqlite.registry_store import SqliteRegistryStore
 from mqgate.adapters.sqlite.session_store import SqliteSessionStore
@@ -57,7 +56,6 @@ __all__ = [
     "Log",
     "Service",
     "channel_senders",
-    "lease_writer",
     "open_control",
     "open_engine",
     "open_leases",
@@ -75,11 +73,6 @@ def open_engine(settings: Settings, wall_ms: Callable[[], int] | None) -> Engine
     sqlite = settings.sqlite
     extra: dict[str, Any] = {} if wall_ms is None else {"wall_ms": wall_ms}
     return Engine(Path(sqlite.directory), synchronous=sqlite.synchronous, max_bytes=sqlite.max_bytes, **extra)
-
-
-def lease_writer(settings: Settings, engine: Engine | None) -> LeaseWriter | None:
-    """Return the writer of embedded lease state, which dead letters share, or None if leases are stored elsewhere."""
-    return LeaseWriter(_require(engine)) if settings.leases.engine == "sqlite" else None
 
 
 def _require(engine: Engine | None) -> Engine:
@@ -141,11 +134,7 @@ class Leases(NamedTuple):
 
 @contextlib.asynccontextmanager
 async def open_leases(
-    settings: Settings,
-    engine: Engine | None,
-    writer: LeaseWriter | None,
-    wall_ms: Callable[[], int] | None,
-    metrics: Metrics,
+    settings: Settings, engine: Engine | None, wall_ms: Callable[[], int] | None, metrics: Metrics
 ) -> AsyncIterator[Leases]:
     """Open the configured lease store and close it at the end. `wall_ms` replaces its clock in tests."""
     max_clients = settings.group_defaults.max_clients
@@ -154,7 +143,7 @@ async def open_leases(
             yield leases
         return
     embedded = _require(engine)
-    store = SqliteLeaseStore(embedded, max_clients=max_clients, writer=writer)
+    store = SqliteLeaseStore(embedded, max_clients=max_clients)
     metrics.lease_scopes.set_function(lambda: store.memory.scopes)
     metrics.lease_bytes.set_function(lambda: store.memory.bytes)
 
@@ -248,10 +237,7 @@ class Control(NamedTuple):
 
 @contextlib.asynccontextmanager
 async def open_control(
-    settings: Settings,
-    engine: Engine | None,
-    writer: LeaseWriter | None,
-    wall_ms: Callable[[], int] | None,
+    settings: Settings, engine: Engine | None, wall_ms: Callable[[], int] | None
 ) -> AsyncIterator[Control]:
     """Open the configured control stores and close them at the end. `wall_ms` replaces their clock in tests."""
     window = settings.publish.idempotency_window
@@ -266,7 +252,7 @@ async def open_control(
     yield Control(
         registry,
         timers,
-        SqliteDeadLetters(embedded, writer),
+        SqliteDeadLetters(embedded),
         idempotency,
         clock=lambda: instant(embedded.clock.now_ms()),
         sessions=SqliteSessionStore(embedded),

@@ -37,7 +37,7 @@ from mqgate.core.errors import Busy
 from mqgate.core.events import EVENTS_TOPIC
 from mqgate.declared import declare, declare_later
 from mqgate.delay.dispatcher import TimerDispatcher
-from mqgate.engines import Log, Service, lease_writer, open_control, open_engine, open_leases, open_log
+from mqgate.engines import Log, Service, open_control, open_engine, open_leases, open_log
 from mqgate.events.lag_samples import LagSamples
 from mqgate.events.recorder import EventRecorder
 from mqgate.events.writer import EventWriter
@@ -98,9 +98,8 @@ async def gateway(settings: Settings, wall_ms: Callable[[], int] | None = None) 
     stores = contextlib.AsyncExitStack()
     try:
         log = await open_log(settings, engine, metrics)
-        writer = lease_writer(settings, engine)
-        control = await stores.enter_async_context(open_control(settings, engine, writer, wall_ms))
-        leases = await stores.enter_async_context(open_leases(settings, engine, writer, wall_ms, metrics))
+        control = await stores.enter_async_context(open_control(settings, engine, wall_ms))
+        leases = await stores.enter_async_context(open_leases(settings, engine, wall_ms, metrics))
         built = await _build(
             Opened(
                 settings=settings,

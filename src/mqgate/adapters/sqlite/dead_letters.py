@@ -8,7 +8,6 @@ from typing import Any
 import msgspec
 
 from mqgate.adapters.sqlite.engine import Engine, queries
-from mqgate.adapters.sqlite.lease_writer import LeaseWriter
 from mqgate.adapters.sqlite.threads import Transaction
 from mqgate.core.cursors import MAX_ROW, parse_cursor
 from mqgate.core.message import NO_PROPERTIES, Message, instant, milliseconds
@@ -23,14 +22,10 @@ _MAX_TIME = 1 << 62
 
 
 class SqliteDeadLetters:
-    """Dead letters. With the `writer` of embedded lease state, a record shares the commit of its settlement.
+    """DeadLetterStore on the embedded engine."""
 
-    The record is then not awaited: the settlement that must follow it waits for both, or fails with both.
-    """
-
-    def __init__(self, engine: Engine, writer: LeaseWriter | None = None) -> None:
+    def __init__(self, engine: Engine) -> None:
         self._engine = engine
-        self._writer = writer
         self._locks: dict[str, asyncio.Lock] = {}
 
     async def record(self, letter: DeadLetter) -> None:
@@ -52,10 +47,6 @@ class SqliteDeadLetters:
             milliseconds(letter.last_at),
             letter.reason,
         )
-
-        if self._writer is not None:
-            self._writer.execute((_SQL["record"], values))
-            return
 
         def job(tx: Transaction) -> None:
             tx.execute(_SQL["record"], values)

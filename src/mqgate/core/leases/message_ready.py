@@ -3,6 +3,7 @@
 import contextlib
 from collections.abc import Generator
 from datetime import datetime
+from itertools import islice
 
 from mqgate.core.entries import Group
 from mqgate.core.lease import ExhaustedMessage, ReceiveState
@@ -64,14 +65,9 @@ def fresh_queues(scope: MessageScope, closed: frozenset[str]) -> Generator[Messa
 
     Close the iterator before the next change.
     """
-    left = _MAX_RANGES
     with contextlib.closing(scope.fresh.ascending()) as entries:
-        for _, name in entries:
-            if name not in closed:
-                yield scope.queues[name]
-                left -= 1
-                if not left:
-                    return
+        names = (name for _, name in entries if name not in closed)
+        yield from map(scope.queues.__getitem__, islice(names, _MAX_RANGES))
 
 
 def next_at(

@@ -245,20 +245,12 @@ class MessageScope:
             self.fresh.set(name, queue.served_at)
         else:
             self.fresh.discard(name)
-        if queue.committed < cursor:
-            self.unsettled.add(name)
-            set_member(self.overtaken, name, is_member=queue.committed < queue.head_min)
-        else:
-            self.unsettled.discard(name)
-            self.overtaken.discard(name)
-        if queue.pending_pull:
-            self.pending_pulls.add(name)
-        else:
-            self.pending_pulls.discard(name)
-        if fresh <= 0 and cursor < queue.head_min and not queue.pending_pull:
-            self.emptied.add(name)
-        else:
-            self.emptied.discard(name)
+        has_unsettled = queue.committed < cursor
+        set_member(self.unsettled, name, is_member=has_unsettled)
+        set_member(self.overtaken, name, is_member=has_unsettled and queue.committed < queue.head_min)
+        set_member(self.pending_pulls, name, is_member=queue.pending_pull > 0)
+        is_emptied = fresh <= 0 and cursor < queue.head_min and not queue.pending_pull
+        set_member(self.emptied, name, is_member=is_emptied)
 
     def file_open(self, grant: MessageGrant) -> None:
         if grant.open:
