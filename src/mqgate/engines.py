@@ -134,7 +134,7 @@ class Leases(NamedTuple):
 
 @contextlib.asynccontextmanager
 async def open_leases(
-    settings: Settings, engine: Engine | None, wall_ms: Callable[[], int] | None, metrics: Metrics
+    settings: Settings, engine: Engine | None, wall_ms: Callable[[], int] | None
 ) -> AsyncIterator[Leases]:
     """Open the configured lease store and close it at the end. `wall_ms` replaces its clock in tests."""
     max_clients = settings.group_defaults.max_clients
@@ -144,8 +144,6 @@ async def open_leases(
         return
     embedded = _require(engine)
     store = SqliteLeaseStore(embedded, max_clients=max_clients)
-    metrics.lease_scopes.set_function(lambda: store.memory.scopes)
-    metrics.lease_bytes.set_function(lambda: store.memory.bytes)
 
     def clock() -> datetime:
         return instant(embedded.clock.now_ms())

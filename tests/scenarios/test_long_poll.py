@@ -33,7 +33,7 @@ from message_calls import (
 
 from mqgate import bootstrap
 from mqgate.adapters.redis import lease_store
-from mqgate.core.leases import message_grant
+from mqgate.adapters.sqlite import message_leases
 from mqgate.settings import HttpSettings, Settings
 from mqgate.testing.clock import ManualClock
 
@@ -218,7 +218,7 @@ async def test_an_ack_that_shortens_the_span_wakes(
     live_api: httpx.AsyncClient, live: bootstrap.Gateway, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """An unsettled message blocked the queue. Its ack must also continue parked receives."""
-    for store in (message_grant, lease_store):
+    for store in (message_leases, lease_store):
         monkeypatch.setattr(store, "MAX_SPAN", 2)
     await shop(live_api)
     await publish(live_api, "a", "b", "c")

@@ -28,7 +28,7 @@ from message_calls import (
 
 from mqgate import bootstrap
 from mqgate.adapters.redis import lease_store
-from mqgate.core.leases import message_grant
+from mqgate.adapters.sqlite import message_leases
 from mqgate.testing.clock import ManualClock
 
 HOUR = 3600.0
@@ -256,7 +256,7 @@ async def test_an_unsettled_message_limits_a_queue_by_max_span(
     api: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The cursor stays within maxSpan of committed. When the oldest message is settled, the queue continues."""
-    for store in (message_grant, lease_store):
+    for store in (message_leases, lease_store):
         monkeypatch.setattr(store, "MAX_SPAN", 10)
     await shop(api)
     await publish(api, *map(str, range(15)))
@@ -275,7 +275,7 @@ async def test_a_carried_ack_shortens_the_span_for_its_own_receive(
     api: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The receive must not wait for what its own ack makes available."""
-    for store in (message_grant, lease_store):
+    for store in (message_leases, lease_store):
         monkeypatch.setattr(store, "MAX_SPAN", 2)
     await shop(api)
     await publish(api, *"abc")

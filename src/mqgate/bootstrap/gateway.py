@@ -99,7 +99,7 @@ async def gateway(settings: Settings, wall_ms: Callable[[], int] | None = None) 
     try:
         log = await open_log(settings, engine, metrics)
         control = await stores.enter_async_context(open_control(settings, engine, wall_ms))
-        leases = await stores.enter_async_context(open_leases(settings, engine, wall_ms, metrics))
+        leases = await stores.enter_async_context(open_leases(settings, engine, wall_ms))
         built = await _build(
             Opened(
                 settings=settings,

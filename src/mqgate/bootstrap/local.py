@@ -17,7 +17,7 @@ async def local_credentials(settings: Settings) -> AsyncIterator[Credentials]:
     """Open the configured control store. Raise StorageUnavailable if a gateway holds the data directory."""
     engine = open_engine(settings, None) if settings.control.engine == "sqlite" else None
     try:
-        async with open_control(settings, engine, None, None) as control:
+        async with open_control(settings, engine, None) as control:
             directory = CachedDirectory(control.registry)
 
             async def catch_up() -> None:

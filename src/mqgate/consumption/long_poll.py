@@ -223,17 +223,9 @@ class LongPoll:
     async def release(self, request: ReceiveRequest, received: ReceiveResult) -> None:
         """Release leases that cannot be delivered, keep the notices, and wake the next parked receive."""
         self._notices.add(request.scope, received.notices)
-        if received.grants:
-            # The embedded store releases at once and commits later. If the parked receive were woken only after the
-            # commit, receives without a wait could lease the messages again and again before it tries.
-            self._wake_one(request.scope)
         await self._receiver.release(request.group, received)
-        if received.grants:
-            self._wake_one(request.scope)
-
-    def _wake_one(self, scope: Scope) -> None:
-        wait_queue = self._wait_queues.get(scope)
-        if wait_queue is not None:
+        wait_queue = self._wait_queues.get(request.scope)
+        if wait_queue is not None and received.grants:
             self._wake(wait_queue, 1)
 
     def settled(self, scope: Scope, verb: Verb) -> None:

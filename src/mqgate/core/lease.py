@@ -1,4 +1,16 @@
-"""Leases: the values of the lease store. The rules are in the package `leases`."""
+"""Leases: the values of the lease store, and the rules of settlement.
+
+A queue has a committed offset, and an epoch that grows with every grant. A settlement carries its lease:
+
+    the incarnation differs                                          -> gone
+    the receipt was settled before by the same verb                  -> duplicate; by another verb -> lost
+    a seek revoked the epoch, or the epoch is too old to be checked  -> gone
+    a newer epoch was granted                                        -> lost; gone if retention deleted its start
+    the epoch is current, but retention moved the committed offset   -> gone
+    otherwise                                                        -> applied; late_applied if the lease has expired
+
+Only epochs are compared, never clocks, so a slow consumer cannot release or move the lease of another consumer.
+"""
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
@@ -274,6 +286,34 @@ class ClientInfo(NamedTuple):
     first_seen: datetime
     last_seen: datetime
     holds: Sequence[str]
+
+
+class QueueLeaseState(NamedTuple):
+    """The stored lease state of the queue of a settlement."""
+
+    incarnation: str
+    epoch: int
+    revoked_epoch: int
+    min: int
+    committed: int
+    leased_until: datetime
+
+
+def decide_outcome(
+    verb: Verb, lease: Lease, queue: QueueLeaseState | None, spent_by: Verb | None, now: datetime
+) -> SettlementOutcome:
+    """Return the outcome of a settlement, by the table at the top of this module."""
+    if queue is None or queue.incarnation != lease.incarnation:
+        return SettlementOutcome.GONE
+    if spent_by is not None:
+        return SettlementOutcome.DUPLICATE if spent_by is verb else SettlementOutcome.LOST
+    if lease.epoch <= queue.revoked_epoch:
+        return SettlementOutcome.GONE
+    if lease.epoch != queue.epoch:
+        return SettlementOutcome.GONE if lease.start < queue.min else SettlementOutcome.LOST
+    if lease.start != queue.committed:
+        return SettlementOutcome.GONE
+    return SettlementOutcome.APPLIED if now < queue.leased_until else SettlementOutcome.LATE_APPLIED
 
 
 def attempt_fingerprint(max_count: int, visibility: timedelta | None) -> str:

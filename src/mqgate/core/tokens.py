@@ -1,6 +1,5 @@
-"""A token bucket as a value, and the tokens of a group."""
+"""A token bucket as a value."""
 
-import math
 from typing import NamedTuple, Self
 
 from mqgate.core.entries import RateLimit
@@ -27,32 +26,3 @@ class Bucket(NamedTuple):
     def wait_ms(self, limit: RateLimit, count: float) -> float:
         """Return the milliseconds until `count` tokens are available."""
         return max(count - self.tokens, 0) * 1000 / limit.rate
-
-
-class GroupTokens:
-    """The tokens of the rate limit of a group, shared by its lease scopes. None until the first use."""
-
-    __slots__ = ("bucket", "is_changed")
-
-    def __init__(self, bucket: Bucket | None = None) -> None:
-        self.bucket = bucket
-        self.is_changed = False
-
-    def take(self, limit: RateLimit, max_count: int, now_ms: int) -> int:
-        """Take up to `max_count` whole tokens and return their number."""
-        bucket = (self.bucket or Bucket.full(limit, now_ms)).at(limit, now_ms)
-        taken = min(max_count, int(bucket.tokens))
-        self.bucket = bucket.take(taken)
-        self.is_changed |= taken > 0
-        return taken
-
-    def refund(self, limit: RateLimit | None, count: int) -> None:
-        if count and limit is not None and self.bucket is not None:
-            self.bucket = self.bucket.take(-count)
-            self.is_changed = True
-
-    def next_at(self, limit: RateLimit | None, now_ms: int) -> int | None:
-        """Return when the next token is available."""
-        if self.bucket is None or limit is None:
-            return None
-        return now_ms + math.ceil(self.bucket.at(limit, now_ms).wait_ms(limit, 1))

@@ -67,16 +67,6 @@ class Metrics:
 
         self.long_polls = LabelledCounter("mqgate_long_polls", "Parked receives by outcome", ["outcome"], registry)
         self.parked = Gauge("mqgate_parked_requests", "Receives that are currently parked", registry=registry)
-        self.lease_scopes = Gauge(
-            "mqgate_lease_scopes_in_memory",
-            "Groups and broadcast clients whose lease state is in memory (embedded engine)",
-            registry=registry,
-        )
-        self.lease_bytes = Gauge(
-            "mqgate_lease_state_bytes",
-            "Estimated size of the lease state in memory (embedded engine)",
-            registry=registry,
-        )
         self.wake_up = Histogram(
             "mqgate_wake_up_seconds",
             "Time from an event to the response of the woken receive",

@@ -13,7 +13,7 @@ from twin_machine import CLIENTS, RULES, TwinMachine
 from twin_stores import Twins
 
 from mqgate.adapters.redis import lease_store
-from mqgate.core.leases import message_grant
+from mqgate.adapters.sqlite import message_leases
 from mqgate.stack import Stack
 
 SPAN = 12
@@ -24,7 +24,7 @@ SPAN = 12
 @pytest.mark.parametrize("kind", ["queue", "broadcast", "plain", "ordered", "filtered"])
 def test_every_result_is_the_same(redis: Stack, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
     """An application must behave the same after a move from the embedded to the distributed deployment."""
-    for store in (message_grant, lease_store):
+    for store in (message_leases, lease_store):
         monkeypatch.setattr(store, "MAX_SPAN", SPAN)
     max_clients = len(CLIENTS) - (kind == "broadcast")
     twins = Twins(tmp_path / "data", redis.redis_url, max_clients)

@@ -88,18 +88,10 @@ class Engine:
         return await self._writer.run(job, is_durable=False)
 
     def post(
-        self,
-        job: Callable[[Transaction], _T],
-        succeed: Callable[[_T], None],
-        fail: Callable[[Exception], None],
-        *,
-        is_durable: bool = True,
+        self, job: Callable[[Transaction], _T], succeed: Callable[[_T], None], fail: Callable[[Exception], None]
     ) -> None:
-        """Run a job as `write` does, and call `succeed` with its result or `fail` with its error.
-
-        If the job is not durable, `succeed` is called as soon as a crash of the process cannot undo it.
-        """
-        self._writer.post(job, succeed, fail, is_durable=is_durable and self._is_durable)
+        """Run a job as `write` does, and call `succeed` with its result or `fail` with its error."""
+        self._writer.post(job, succeed, fail, is_durable=self._is_durable)
 
     async def read(self, job: Callable[[View], _T]) -> _T:
         """Run a job on the newest committed state."""
