@@ -36,7 +36,7 @@ def test_hours_are_rolled_up_and_shown(run, store, tmp_path):
     server = ServerProcess(tmp_path).start()
     try:
         shown = run("--url", server.url, "stats", "traffic", "--topic", "orders", "--step", "hour")
-        shown = run("--url", server.url, "--json", "stats", "traffic", "--step", "hour", "--by", "producer")
+        as_json = run("--url", server.url, "--json", "stats", "traffic", "--step", "hour", "--by", "producer")
         none = run("--url", server.url, "stats", "lag", "--group", "billing")
     finally:
         server.stop()
@@ -44,7 +44,7 @@ def test_hours_are_rolled_up_and_shown(run, store, tmp_path):
     heading, row = shown.stdout.splitlines()
     assert heading.split() == ["AT", "TOPIC", "KIND", "COUNT", "BYTES", "REDELIVERED"]
     assert row.split()[1:] == ["orders", "published", "10", "100", "0"]
-    (item,) = json.loads(shown.stdout)["items"]
+    (item,) = json.loads(as_json.stdout)["items"]
     assert (item["producer"], item["count"]) == ("shop", 10)
     assert none.stdout.strip() == "(none)"
 

@@ -174,8 +174,7 @@ class ConsumptionService:
                 received.receipt = self._keys.sign(grant.lease, stamps(grant.granted_at, messages.stored_ms))
         received.receipts = receipts
         self._metrics.delivered.labels(group.name).inc(count)
-        if redelivered:
-            self._metrics.redelivered.labels(group.name).inc(redelivered)
+        self._metrics.redelivered.labels(group.name).inc(redelivered)
 
     def _count(self, group: Group, verb: Verb, results: Sequence[SettlementResult]) -> None:
         # Most results of a request are equal.

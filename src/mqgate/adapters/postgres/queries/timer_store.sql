@@ -68,7 +68,7 @@ ORDER BY due, number LIMIT %(limit)s
 SELECT number, id, topic, due, state, key, tag, properties, slot, NULL::bytea, producer FROM timer
 WHERE state = 'scheduled' AND producer = %(producer)s AND (%(topic)s::text IS NULL OR topic = %(topic)s)
     AND due >= %(since)s AND due < %(until)s AND (due, number) > (%(due)s, %(number)s)
-ORDER BY due, number LIMIT %(most)s
+ORDER BY due, number LIMIT %(limit)s
 
 -- name: retime
 WITH found AS MATERIALIZED (
