@@ -47,9 +47,9 @@ def page(
     import pyarrow as pa  # noqa: PLC0415 - loaded by the first bulk read only
 
     sources = tuple(dict.fromkeys(_SOURCES[name] for name in names if name in _SOURCES))
-    last = first + rows_that_fit(view, first, max_count, max_bytes, sources) - 1
+    last = first + positions_that_fit(view, first, max_count, max_bytes, sources) - 1
     count, newest, *values = view.one(_statement(sources), (first, last))
-    # Retention may have deleted the first rows.
+    # Rows are missing at the start, where retention was faster, or in the middle.
     if not count or newest != first + count - 1:
         return None
     raw = dict(zip(sources, zip(values[::2], values[1::2], strict=True), strict=True))
@@ -60,18 +60,18 @@ def page(
         return None
 
 
-def rows_that_fit(view: View, first: int, max_count: int, max_bytes: int, sources: tuple[str, ...]) -> int:
-    """Return the number of rows from a position on that fit, at least one if there is one.
+def positions_that_fit(view: View, first: int, max_count: int, max_bytes: int, sources: tuple[str, ...]) -> int:
+    """Return the number of positions, from the first one on, whose rows fit, at least one.
 
     A few more rows may fit: finding the last one costs more than another page.
     """
-    rows = max_count
+    positions = max_count
     while True:
-        count, size = view.one(_sizes(sources), (first, first + rows - 1))
-        if size <= max_bytes or count <= 1:
-            return int(count)
+        count, size = view.one(_sizes(sources), (first, first + positions - 1))
+        if size <= max_bytes or positions <= 1:
+            return positions
         # At least a quarter less, because one large first message would make the steps small.
-        rows = max(1, min(count * max_bytes // size, count * 3 // 4))
+        positions = max(1, min(count * max_bytes // size, positions * 3 // 4))
 
 
 def _column(
