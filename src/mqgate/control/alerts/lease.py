@@ -64,7 +64,7 @@ class EvaluatorLease:
             _log.debug("evaluator lease not extended", error=error.detail)
             return
         if term is not None and term != self.term:
-            _log.info("evaluator lease taken", term=term)
+            _log.debug("evaluator lease taken", term=term)
             self.taken.set()
         self.term, self._extended_at = term, sent_at
 
