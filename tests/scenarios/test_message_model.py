@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 from message_model import Attempt, GroupModel, Message, Shape
 
+from mqgate.consumption import receive as receive_step
 from mqgate.core.message import milliseconds
 from mqgate.core.times import parse_instant
 from mqgate.delay.dispatcher import TimerDispatcher
@@ -419,5 +420,7 @@ class TestMessageModeInProduction(MessageMachineInProduction.TestCase):
     settings = examples(10, steps=60)
 
     @pytest.fixture(autouse=True)
-    def servers(self, rocketmq: Stack, redis: Stack, postgres: Stack) -> None:
+    def servers(self, rocketmq: Stack, redis: Stack, postgres: Stack, monkeypatch: pytest.MonkeyPatch) -> None:
+        # The model chooses by the current backlog. A gateway may report new messages up to 100 ms later.
+        monkeypatch.setattr(receive_step, "_REPORT_INTERVAL", 0.0)
         MessageMachineInProduction.servers = rocketmq, redis, postgres

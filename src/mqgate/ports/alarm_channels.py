@@ -14,7 +14,7 @@ class ChannelFailed(Exception):
 class ChannelSender(Protocol):
     """A sender for one kind of channel."""
 
-    def check(self, channel: Channel) -> None:
+    async def check(self, channel: Channel) -> None:
         """Raise InvalidValue if the channel cannot be used. Sends nothing."""
 
     async def send(self, channel: Channel, notification: Notification) -> None:

@@ -71,9 +71,9 @@ async def test_apprise_logs_nothing(caplog: pytest.LogCaptureFixture, capfd: pyt
     """Its log lines contain URLs, and URLs contain tokens."""
     with caplog.at_level("DEBUG"), webhook_receiver() as receiver:
         with pytest.raises(InvalidValue):
-            AppriseSender().check(channel("slack://hidden-token"))
+            await AppriseSender().check(channel("slack://hidden-token"))
         with pytest.raises(InvalidValue):
-            AppriseSender().check(channel("unknown://hidden-token"))
+            await AppriseSender().check(channel("unknown://hidden-token"))
         url = receiver.url.replace("http://", "json://user:hidden-token@")
         await AppriseSender().send(channel(url), notification(NotificationKind.FIRING))
 
@@ -84,9 +84,9 @@ async def test_apprise_logs_nothing(caplog: pytest.LogCaptureFixture, capfd: pyt
     ("url", "secret", "field"),
     [("nonsense", "", "url"), ("unknown://x", "", "url"), ("", "", "url"), ("json://example.org", "secret", "secret")],
 )
-def test_an_unusable_channel_is_refused(url: str, secret: str, field: str) -> None:
+async def test_an_unusable_channel_is_refused(url: str, secret: str, field: str) -> None:
     """The mistake is reported when the channel is set, not when an alarm fires."""
     with pytest.raises(InvalidValue) as refused:
-        AppriseSender().check(channel(url, secret))
+        await AppriseSender().check(channel(url, secret))
 
     assert refused.value.members["field"] == field

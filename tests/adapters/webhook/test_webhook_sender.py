@@ -109,9 +109,9 @@ async def test_an_error_contains_no_secret() -> None:
         ("https://example.org", "short", "secret"),
     ],
 )
-def test_an_unusable_channel_is_refused(url: str, secret: str, field: str) -> None:
+async def test_an_unusable_channel_is_refused(url: str, secret: str, field: str) -> None:
     """The mistake is reported when the channel is set, not when an alarm fires."""
     with pytest.raises(InvalidValue) as refused:
-        WebhookSender().check(channel(url, secret))
+        await WebhookSender().check(channel(url, secret))
 
     assert refused.value.members["field"] == field

@@ -17,8 +17,9 @@ __all__ = ["AppriseSender"]
 class AppriseSender:
     """Sender that runs apprise, which blocks, in a thread."""
 
-    def check(self, channel: Channel) -> None:
-        if not _service().add(channel.url):
+    async def check(self, channel: Channel) -> None:
+        # In a thread, because the import of apprise takes long.
+        if not await asyncio.to_thread(lambda: _service().add(channel.url)):
             raise InvalidValue(
                 "url must be a URL that apprise supports, such as slack://... or mailto://...", field="url"
             )

@@ -4,8 +4,10 @@ The signature covers the time stamp and the body, so that a receiver can refuse 
 followed and proxies of the environment are not used: requests go to the configured URL only.
 """
 
+import asyncio
 import hashlib
 import hmac
+import importlib
 import time
 from collections.abc import Callable
 from typing import Any
@@ -33,20 +35,22 @@ def sign(secret: str, timestamp: str, body: bytes) -> str:
 class WebhookSender:
     """Sender that opens one connection per notification.
 
-    httpx is imported at the first use, because its import takes as long as that of the rest of the gateway.
+    httpx2 is imported at the first use, because its import takes as long as that of the rest of the gateway.
     """
 
     def __init__(self, wall: Callable[[], float] = time.time) -> None:
         self._wall = wall
 
-    def check(self, channel: Channel) -> None:
-        if not _is_http(channel.url):
+    async def check(self, channel: Channel) -> None:
+        if not await asyncio.to_thread(_is_http, channel.url):
             raise InvalidValue("url must be an http or https URL", field="url")
         if len(channel.secret) < _MIN_SECRET:
             raise InvalidValue(f"secret must have at least {_MIN_SECRET} characters", field="secret", limit=_MIN_SECRET)
 
     async def send(self, channel: Channel, notification: Notification) -> None:
-        import httpx  # noqa: PLC0415 - see above
+        # The first import takes long, so it runs in a thread.
+        await asyncio.to_thread(importlib.import_module, "httpx2")
+        import httpx2  # noqa: PLC0415 - see above
 
         body = msgspec.json.encode(_body(notification))
         timestamp = str(int(self._wall()))
@@ -58,9 +62,9 @@ class WebhookSender:
             "mqgate-signature": sign(channel.secret, timestamp, body),
         }
         try:
-            async with httpx.AsyncClient(timeout=_TIMEOUT, trust_env=False, follow_redirects=False) as client:
+            async with httpx2.AsyncClient(timeout=_TIMEOUT, trust_env=False, follow_redirects=False) as client:
                 response = await client.post(channel.url, content=body, headers=headers)
-        except (httpx.HTTPError, httpx.InvalidURL, OSError) as error:
+        except (httpx2.HTTPError, httpx2.InvalidURL, OSError) as error:
             # The text of the error may contain the URL.
             raise ChannelFailed(type(error).__name__) from error
         if not response.is_success:
@@ -68,14 +72,14 @@ class WebhookSender:
 
 
 def _is_http(text: str) -> bool:
-    import httpx  # noqa: PLC0415 - see above
+    import httpx2  # noqa: PLC0415 - see above
 
     try:
-        # httpx accepts more than it can connect to, and urlsplit does too; a URL has to satisfy both.
-        url, parts = httpx.URL(text), urlsplit(text)
+        # httpx2 accepts more than it can connect to, and urlsplit does too; a URL has to satisfy both.
+        url, parts = httpx2.URL(text), urlsplit(text)
         # Raises if it is out of range.
         _ = parts.port
-    except (httpx.InvalidURL, ValueError):
+    except (httpx2.InvalidURL, ValueError):
         return False
     return url.scheme in {"http", "https"} and bool(url.host) and url.host == parts.hostname
 

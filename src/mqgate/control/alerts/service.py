@@ -115,7 +115,7 @@ class AlarmService:
         self._check_room(found, channel.name)
         if old is not None and old.kind is channel.kind and not channel.secret:
             channel = replace(channel, secret=old.secret)
-        self._sender(channel.kind).check(channel)
+        await self._sender(channel.kind).check(channel)
         # The audit log is read by more people than may know the URL.
         details = {"kind": channel.kind, "enabled": channel.is_enabled}
         await self._save(channel, actor, "create" if old is None else "change", f"channel {channel.name}", details)
