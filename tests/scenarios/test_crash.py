@@ -49,7 +49,8 @@ class Load:
         await self.is_up.wait()
         try:
             response = await self.api.request(method, path, json=body)
-        except httpx.TransportError:
+        # The HTTP library raises AttributeError if the connection ends between its opening and its first use.
+        except (httpx.TransportError, AttributeError):
             return None
         assert response.status_code < 500, response.text
         return response
