@@ -26,10 +26,15 @@ class Published:
 
 @dataclass
 class Topic:
-    """Queues by name: all messages that were ever published to a queue, and its first retained offset."""
+    """Queues by name: all messages that were ever published to a queue, and its first retained offset.
+
+    `store_time_error`: by how many ms the store times that publishes return may differ from those of the log. A broker
+    does not return them, so the model knows them less exactly than the gateway.
+    """
 
     queues: dict[str, list[Published]]
     first: dict[str, int]
+    store_time_error: int = 0
 
     @classmethod
     def of(cls, queues: int) -> "Topic":
@@ -219,7 +224,8 @@ class Scope:
             return []
         oldest = min(queue.waiting_since for queue in free.values())
         if oldest + AGEING <= now:
-            return [name for name, queue in free.items() if queue.waiting_since == oldest]
+            latest = oldest + self.topic.store_time_error
+            return [name for name, queue in free.items() if queue.waiting_since <= latest]
         best = max((queue.backlog(), -queue.last_consumed) for queue in free.values())
         return [name for name, queue in free.items() if (queue.backlog(), -queue.last_consumed) == best]
 

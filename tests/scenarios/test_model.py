@@ -61,11 +61,13 @@ def rules_of(group: str) -> tuple[Rules, Answer]:
 class QueueMachine(RuleBasedStateMachine):
     # On RocketMQ stored times are the broker's own, later than the model's clock, and retention is its business.
     servers: ClassVar[Servers | None] = None
+    store_time_error: ClassVar[int] = 0
 
     def __init__(self) -> None:
         super().__init__()
         self.gateway = GatewayDriver(self.servers)
         self.topic = Topic.of(QUEUES)
+        self.topic.store_time_error = self.store_time_error
         self.rules: dict[str, Rules] = {}
         self.scopes: dict[str, Scope] = {}
         self.leases: list[Lease] = []
@@ -477,7 +479,7 @@ class QueueMachine(RuleBasedStateMachine):
 
 
 class QueueMachineInProduction(QueueMachine):
-    pass
+    store_time_error = 1_000
 
 
 @pytest.mark.slow

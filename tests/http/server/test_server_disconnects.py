@@ -71,6 +71,8 @@ async def test_a_connection_that_ended_leaves_no_garbage() -> None:
     async with served(echo) as server:
         client = await server.connect()
         await client.exchange(get())
+        # What earlier tests left behind.
+        gc.collect()
         gc.disable()
         try:
             client.close()
